@@ -1,0 +1,1 @@
+//! Snapshot names, chains, delta files and compression of a backup.

@@ -1,0 +1,1 @@
+//! Verifies, creates and swaps etcd data directories.

@@ -1,0 +1,1 @@
+//! Object stores: providers, credentials, parallel transfer, retries.

@@ -1,0 +1,1 @@
+//! Logs, progress and error reports of the programs.

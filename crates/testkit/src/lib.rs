@@ -1,0 +1,1 @@
+//! Real etcd, S3 and other servers for tests, and fault injection.

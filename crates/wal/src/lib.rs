@@ -1,0 +1,1 @@
+//! Reads, checks and writes etcd write-ahead logs and raft snapshot files.

@@ -1,0 +1,1 @@
+//! Verifies, restores, compacts and copies etcd backups without an etcd.
