@@ -1,0 +1,54 @@
+//! Bucket headers: where the tree of a bucket begins, or the whole bucket when it is small.
+
+use steward_ids::PageId;
+
+use crate::bytes::u64_at;
+use crate::error::Error;
+use crate::page::{HEADER_LEN, Header, PageRef};
+
+/// Bytes of a bucket header: root page and sequence.
+const BUCKET_HEADER_LEN: usize = 16;
+
+/// The root of a bucket as stored in its parent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BucketRoot {
+    /// A tree of pages.
+    Page(PageId),
+    /// A leaf page image kept inside the parent's value.
+    Inline(Vec<u8>),
+}
+
+impl BucketRoot {
+    /// Reads the value of a bucket entry.
+    pub(crate) fn decode(name: &[u8], value: &[u8]) -> Result<Self, Error> {
+        let malformed = || Error::BucketHeader {
+            name: String::from_utf8_lossy(name).into_owned(),
+        };
+        let root = u64_at(value, 0).ok_or_else(malformed)?;
+        let rest = value.get(BUCKET_HEADER_LEN..).ok_or_else(malformed)?;
+        match (root, rest.len()) {
+            (0, HEADER_LEN..) => Ok(Self::Inline(rest.to_vec())),
+            (2.., 0) => Ok(Self::Page(PageId(root))),
+            _ => Err(malformed()),
+        }
+    }
+
+    /// The value to store under the bucket's name.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let (root, image) = match self {
+            Self::Page(page) => (page.0, [].as_slice()),
+            Self::Inline(image) => (0, image.as_slice()),
+        };
+        let mut value = Vec::with_capacity(BUCKET_HEADER_LEN + image.len());
+        value.extend_from_slice(&root.to_le_bytes());
+        value.extend_from_slice(&0u64.to_le_bytes());
+        value.extend_from_slice(image);
+        value
+    }
+}
+
+/// The page image of an inline bucket.
+pub(crate) fn inline_page(image: &[u8]) -> Result<PageRef<'_>, Error> {
+    let header = Header::decode(image, PageId(0))?;
+    Ok(PageRef::new(header, image))
+}

@@ -1,0 +1,368 @@
+//! The full structural check: every page reachable from the root, read once.
+//!
+//! It tests what bbolt's own check tests, and what bbolt does not: that a branch carries the first
+//! key of each child, that branches have two children, that leaves are at one depth, that inline
+//! buckets are sound, that nothing reaches outside its page or the file. Items are shown to a
+//! visitor on the way, so that meaning can be checked in the same read.
+
+use steward_ids::PageId;
+
+use crate::bucket::{BucketRoot, inline_page};
+use crate::bytes::{index, u16_at, u64_at};
+use crate::cursor::MAX_DEPTH;
+use crate::database::Database;
+use crate::disk::ReadAt;
+use crate::error::Error;
+use crate::page::{HEADER_LEN, Item, PageKind, PageRef};
+
+/// What a sound file holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Pages reachable from the root, the metas included.
+    pub pages_used: u64,
+    /// Pages below the high-water mark.
+    pub pages_total: u64,
+    /// One entry per bucket, in name order.
+    pub buckets: Vec<CheckedBucket>,
+}
+
+/// One bucket of a sound file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedBucket {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Items in it.
+    pub items: u64,
+    /// Bytes of keys and values.
+    pub bytes: u64,
+}
+
+/// Walks the whole file, showing each item to `visit` with the name of its bucket.
+///
+/// # Errors
+/// The first fault found, or the first error of the visitor.
+pub fn check<S, E>(
+    database: &Database<S>,
+    visit: impl FnMut(&[u8], Item<'_>) -> Result<(), E>,
+) -> Result<Checked, E>
+where
+    S: ReadAt,
+    E: From<Error>,
+{
+    let pages = database.meta().high_water.0;
+    let mut walk = Walk {
+        database,
+        used: Bitmap::new(pages)?,
+        spare: Vec::new(),
+        previous: Vec::new(),
+        has_previous: false,
+        leaf_depth: None,
+        visit,
+    };
+    walk.used.mark(PageId(0), 1)?;
+    walk.used.mark(PageId(1), 1)?;
+    let roots = walk.root_bucket()?;
+    let mut buckets = Vec::with_capacity(roots.len());
+    for (name, root) in roots {
+        let (items, bytes) = walk.bucket(&name, &root)?;
+        buckets.push(CheckedBucket { name, items, bytes });
+    }
+    let pages_used = walk.used.count();
+    if let Some(freelist) = database.meta().freelist {
+        check_freelist(database, freelist, &mut walk.used)?;
+    }
+    Ok(Checked {
+        pages_used,
+        pages_total: pages,
+        buckets,
+    })
+}
+
+struct Walk<'d, S, V> {
+    database: &'d Database<S>,
+    used: Bitmap,
+    spare: Vec<Vec<u8>>,
+    previous: Vec<u8>,
+    has_previous: bool,
+    leaf_depth: Option<usize>,
+    visit: V,
+}
+
+/// Where in the tree a page is, and which bucket it belongs to.
+struct Place<'n> {
+    bucket: Option<&'n [u8]>,
+    depth: usize,
+}
+
+impl<S, V, E> Walk<'_, S, V>
+where
+    S: ReadAt,
+    V: FnMut(&[u8], Item<'_>) -> Result<(), E>,
+    E: From<Error>,
+{
+    fn root_bucket(&mut self) -> Result<Vec<(Vec<u8>, BucketRoot)>, E> {
+        self.start_tree();
+        let root = self.database.meta().root;
+        self.page(
+            root,
+            None,
+            &Place {
+                bucket: None,
+                depth: 0,
+            },
+            &mut (0, 0),
+        )?;
+        Ok(self.database.buckets()?)
+    }
+
+    fn bucket(&mut self, name: &[u8], root: &BucketRoot) -> Result<(u64, u64), E> {
+        self.start_tree();
+        let mut totals = (0, 0);
+        match root {
+            BucketRoot::Page(page) => {
+                self.page(
+                    *page,
+                    None,
+                    &Place {
+                        bucket: Some(name),
+                        depth: 0,
+                    },
+                    &mut totals,
+                )?;
+            }
+            BucketRoot::Inline(image) => {
+                let page = inline_page(image)?;
+                if page.kind() != PageKind::Leaf {
+                    return Err(Error::WrongKind {
+                        page: page.id(),
+                        flags: 0x01,
+                    }
+                    .into());
+                }
+                self.leaf(&page, Some(name), &mut totals)?;
+            }
+        }
+        Ok(totals)
+    }
+
+    fn start_tree(&mut self) {
+        self.has_previous = false;
+        self.leaf_depth = None;
+    }
+
+    /// Checks the page and everything below. Recursion is bounded by [`MAX_DEPTH`].
+    fn page(
+        &mut self,
+        id: PageId,
+        separator: Option<(&[u8], PageId, usize)>,
+        place: &Place<'_>,
+        totals: &mut (u64, u64),
+    ) -> Result<(), E> {
+        if place.depth >= MAX_DEPTH {
+            return Err(Error::TooDeep {
+                page: id,
+                limit: MAX_DEPTH,
+            }
+            .into());
+        }
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        let page = self.database.read_page(id, &mut buffer)?;
+        self.used.mark(id, u64::from(page.overflow()) + 1)?;
+        if let Some((key, parent, element)) = separator
+            && (page.count() == 0 || page.key(0)? != key)
+        {
+            return Err(Error::Separator {
+                page: parent,
+                element,
+                child: id,
+            }
+            .into());
+        }
+        if page.kind() == PageKind::Branch {
+            self.branch(&page, place, totals)?;
+        } else {
+            let expected = *self.leaf_depth.get_or_insert(place.depth);
+            if expected != place.depth {
+                return Err(Error::Uneven {
+                    page: id,
+                    depth: place.depth,
+                    expected,
+                }
+                .into());
+            }
+            self.leaf(&page, place.bucket, totals)?;
+        }
+        self.spare.push(buffer);
+        Ok(())
+    }
+
+    fn branch(
+        &mut self,
+        page: &PageRef<'_>,
+        place: &Place<'_>,
+        totals: &mut (u64, u64),
+    ) -> Result<(), E> {
+        if page.count() < 2 {
+            return Err(Error::Lonely {
+                page: page.id(),
+                children: page.count(),
+            }
+            .into());
+        }
+        let below = Place {
+            bucket: place.bucket,
+            depth: place.depth + 1,
+        };
+        for element in 0..page.count() {
+            let (key, child) = page.child(element)?;
+            self.page(child, Some((key, page.id(), element)), &below, totals)?;
+        }
+        Ok(())
+    }
+
+    fn leaf(
+        &mut self,
+        page: &PageRef<'_>,
+        bucket: Option<&[u8]>,
+        totals: &mut (u64, u64),
+    ) -> Result<(), E> {
+        for element in 0..page.count() {
+            let item = page.item(element)?;
+            let follows = !self.has_previous || item.key > self.previous.as_slice();
+            if !follows || item.key.is_empty() {
+                return Err(Error::Order {
+                    page: page.id(),
+                    element,
+                }
+                .into());
+            }
+            self.previous.clear();
+            self.previous.extend_from_slice(item.key);
+            self.has_previous = true;
+            match bucket {
+                None if !item.is_bucket => {
+                    let name = String::from_utf8_lossy(item.key).into_owned();
+                    return Err(Error::BucketHeader { name }.into());
+                }
+                Some(_) if item.is_bucket => {
+                    return Err(Error::Nested {
+                        page: page.id(),
+                        element,
+                    }
+                    .into());
+                }
+                None => {}
+                Some(name) => (self.visit)(name, item)?,
+            }
+            totals.0 += 1;
+            totals.1 += (item.key.len() + item.value.len()) as u64;
+        }
+        Ok(())
+    }
+}
+
+/// The stored list of free pages: in range, no page twice, none that is in use.
+fn check_freelist<S: ReadAt>(
+    database: &Database<S>,
+    page: PageId,
+    used: &mut Bitmap,
+) -> Result<(), Error> {
+    const FREELIST: u16 = 0x10;
+    let page_size = u64::from(database.meta().page_size);
+    let pages = database.meta().high_water.0;
+    if page.0 < 2 || page.0 >= pages {
+        return Err(Error::OutOfRange { page, pages });
+    }
+    let offset = page.0 * page_size;
+    let mut head = [0u8; HEADER_LEN + 8];
+    read(database.source(), &mut head, offset)?;
+    let flags = u16_at(&head, 8).unwrap_or_default();
+    if u64_at(&head, 0) != Some(page.0) || flags != FREELIST {
+        return Err(Error::WrongKind { page, flags });
+    }
+    let overflow = u64::from(crate::bytes::u32_at(&head, 12).unwrap_or_default());
+    used.mark(page, overflow + 1)?;
+    let (skip, count) = match u16_at(&head, 10).unwrap_or_default() {
+        u16::MAX => (8, u64_at(&head, HEADER_LEN).unwrap_or_default()),
+        count => (0, u64::from(count)),
+    };
+    let room = (overflow + 1) * page_size - HEADER_LEN as u64 - skip;
+    if count > room / 8 {
+        return Err(Error::Element {
+            page,
+            element: index(u32::MAX),
+        });
+    }
+    let mut buffer = vec![0u8; 64 << 10];
+    let (mut at, end) = (
+        offset + HEADER_LEN as u64 + skip,
+        offset + HEADER_LEN as u64 + skip + count * 8,
+    );
+    while at < end {
+        let len = usize::try_from(end - at)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
+        let piece = buffer.get_mut(..len).unwrap_or_default();
+        read(database.source(), piece, at)?;
+        for id in piece.chunks_exact(8) {
+            used.mark(PageId(u64_at(id, 0).unwrap_or_default()), 1)?;
+        }
+        at += len as u64;
+    }
+    Ok(())
+}
+
+fn read<S: ReadAt>(source: &S, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
+    let len = buffer.len();
+    source
+        .read_exact_at(buffer, offset)
+        .map_err(|source| Error::Read {
+            offset,
+            len,
+            source,
+        })
+}
+
+/// One bit per page of the file.
+struct Bitmap {
+    words: Vec<u64>,
+    pages: u64,
+}
+
+impl Bitmap {
+    fn new(pages: u64) -> Result<Self, Error> {
+        // `Database::open` has compared the mark with the file's length, so this is backed by it.
+        let words = usize::try_from(pages.div_ceil(64)).map_err(|_| Error::TooLarge)?;
+        Ok(Self {
+            words: vec![0; words],
+            pages,
+        })
+    }
+
+    fn mark(&mut self, first: PageId, count: u64) -> Result<(), Error> {
+        for page in first.0..first.0.saturating_add(count) {
+            let word = usize::try_from(page / 64)
+                .ok()
+                .and_then(|at| self.words.get_mut(at));
+            let (Some(word), true) = (word, page < self.pages) else {
+                return Err(Error::OutOfRange {
+                    page: PageId(page),
+                    pages: self.pages,
+                });
+            };
+            let bit = 1u64 << (page % 64);
+            if *word & bit != 0 {
+                return Err(Error::Shared { page: PageId(page) });
+            }
+            *word |= bit;
+        }
+        Ok(())
+    }
+
+    fn count(&self) -> u64 {
+        self.words
+            .iter()
+            .map(|word| u64::from(word.count_ones()))
+            .sum()
+    }
+}

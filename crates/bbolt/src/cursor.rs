@@ -1,0 +1,188 @@
+//! A walk over the items of one bucket, in either direction, that trusts nothing on its way.
+
+use std::cmp::Ordering;
+
+use steward_ids::PageId;
+
+use crate::bucket::{BucketRoot, inline_page};
+use crate::database::Database;
+use crate::disk::ReadAt;
+use crate::error::Error;
+use crate::page::{Header, Item, PageKind, PageRef};
+
+/// Deepest tree believed. Two children per branch and 2^48 bytes would need fewer levels.
+pub(crate) const MAX_DEPTH: usize = 48;
+
+/// Which way a [`Cursor`] walks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Ascending keys.
+    Forward,
+    /// Descending keys.
+    Backward,
+}
+
+/// One page on the way from the root to the current item.
+#[derive(Debug)]
+struct Frame {
+    header: Header,
+    buffer: Vec<u8>,
+    remaining: usize,
+}
+
+impl Frame {
+    fn page(&self) -> PageRef<'_> {
+        PageRef::new(self.header, &self.buffer)
+    }
+
+    /// Ordinal of the element that comes next; only valid while `remaining > 0`.
+    fn next_element(&self, direction: Direction) -> usize {
+        match direction {
+            Direction::Forward => self.header.count - self.remaining,
+            Direction::Backward => self.remaining - 1,
+        }
+    }
+}
+
+/// Walks the items of a bucket. Memory: one page per level of the tree.
+///
+/// Keys must be strictly ordered over the whole walk and no more pages are visited than the file
+/// has, so a damaged tree ends in an error, never in a loop.
+#[derive(Debug)]
+pub struct Cursor<'d, S> {
+    database: &'d Database<S>,
+    direction: Direction,
+    path: Vec<Frame>,
+    spare: Vec<Vec<u8>>,
+    previous: Vec<u8>,
+    has_previous: bool,
+    visited: u64,
+}
+
+impl<'d, S: ReadAt> Cursor<'d, S> {
+    /// A cursor before the first item of the bucket (after the last, when walking backward).
+    pub fn new(
+        database: &'d Database<S>,
+        root: &BucketRoot,
+        direction: Direction,
+    ) -> Result<Self, Error> {
+        let mut cursor = Self {
+            database,
+            direction,
+            path: Vec::new(),
+            spare: Vec::new(),
+            previous: Vec::new(),
+            has_previous: false,
+            visited: 0,
+        };
+        match root {
+            BucketRoot::Page(page) => cursor.descend(*page)?,
+            BucketRoot::Inline(image) => {
+                let header = inline_page(image).map(|page| (page.kind(), page.count()))?;
+                cursor.path.push(Frame {
+                    header: Header {
+                        page: PageId(0),
+                        kind: header.0,
+                        count: header.1,
+                        overflow: 0,
+                    },
+                    buffer: image.clone(),
+                    remaining: header.1,
+                });
+            }
+        }
+        Ok(cursor)
+    }
+
+    /// Moves a fresh forward cursor so that the first item returned is the first `>= bound`.
+    pub fn seek(&mut self, bound: &[u8]) -> Result<(), Error> {
+        while let Some(frame) = self.path.last_mut() {
+            let page = frame.page();
+            let up_to = page.count_up_to(bound)?;
+            if page.kind() == PageKind::Leaf {
+                let exact = up_to > 0 && page.item(up_to - 1)?.key == bound;
+                frame.remaining = frame.header.count - (up_to - usize::from(exact));
+                return Ok(());
+            }
+            let element = up_to.saturating_sub(1);
+            let (_, child) = page.child(element)?;
+            frame.remaining = frame.header.count.saturating_sub(element + 1);
+            self.descend(child)?;
+        }
+        Ok(())
+    }
+
+    /// The next item, or `None` at the end of the bucket.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "items borrow from the cursor"
+    )]
+    pub fn next(&mut self) -> Result<Option<Item<'_>>, Error> {
+        let Some(element) = self.advance()? else {
+            return Ok(None);
+        };
+        let Some(frame) = self.path.last() else {
+            return Ok(None);
+        };
+        let item = frame.page().item(element)?;
+        let wanted = match self.direction {
+            Direction::Forward => Ordering::Greater,
+            Direction::Backward => Ordering::Less,
+        };
+        if self.has_previous && item.key.cmp(self.previous.as_slice()) != wanted {
+            return Err(Error::Order {
+                page: frame.header.page,
+                element,
+            });
+        }
+        self.previous.clear();
+        self.previous.extend_from_slice(item.key);
+        self.has_previous = true;
+        Ok(Some(item))
+    }
+
+    /// Steps to the next leaf element and returns its ordinal; the leaf is the top of the path.
+    fn advance(&mut self) -> Result<Option<usize>, Error> {
+        loop {
+            let Some(frame) = self.path.last_mut() else {
+                return Ok(None);
+            };
+            if frame.remaining == 0 {
+                if let Some(done) = self.path.pop() {
+                    self.spare.push(done.buffer);
+                }
+                continue;
+            }
+            let element = frame.next_element(self.direction);
+            frame.remaining -= 1;
+            match frame.header.kind {
+                PageKind::Branch => {
+                    let (_, child) = frame.page().child(element)?;
+                    self.descend(child)?;
+                }
+                _ => return Ok(Some(element)),
+            }
+        }
+    }
+
+    fn descend(&mut self, page: PageId) -> Result<(), Error> {
+        if self.path.len() >= MAX_DEPTH {
+            return Err(Error::TooDeep {
+                page,
+                limit: MAX_DEPTH,
+            });
+        }
+        self.visited += 1;
+        if self.visited > self.database.meta().high_water.0 {
+            return Err(Error::Loop { page });
+        }
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        let header = self.database.load_page(page, &mut buffer)?;
+        self.path.push(Frame {
+            header,
+            buffer,
+            remaining: header.count,
+        });
+        Ok(())
+    }
+}

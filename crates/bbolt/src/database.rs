@@ -1,0 +1,148 @@
+//! An opened database: the chosen meta over something that can be read.
+
+use steward_ids::PageId;
+
+use crate::bucket::BucketRoot;
+use crate::bytes::index;
+use crate::cursor::{Cursor, Direction};
+use crate::disk::ReadAt;
+use crate::error::Error;
+use crate::meta::{self, Meta};
+use crate::page::{HEADER_LEN, Header, PageRef};
+
+/// Largest logical page accepted. etcd's largest request is some megabytes and a page holds only a
+/// few such values; a gigabyte in one page is damage.
+const MAX_LOGICAL_PAGE: u64 = 1 << 30;
+
+/// A database file opened for reading. Nothing but its meta pages has been believed yet.
+#[derive(Debug)]
+pub struct Database<S> {
+    source: S,
+    meta: Meta,
+    slot: u64,
+}
+
+impl<S: ReadAt> Database<S> {
+    /// Chooses the current meta page and checks that the file is as long as it says.
+    pub fn open(source: S) -> Result<Self, Error> {
+        let actual = source.size().map_err(|source| Error::Read {
+            offset: 0,
+            len: 0,
+            source,
+        })?;
+        let (meta, slot) = meta::choose(&source, actual)?;
+        let needed = meta.bytes_in_use().ok_or(Error::TooLarge)?;
+        if needed > actual {
+            return Err(Error::Truncated { needed, actual });
+        }
+        Ok(Self { source, meta, slot })
+    }
+
+    /// The current meta page.
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Which of the pages 0 and 1 holds the current meta.
+    pub(crate) fn slot(&self) -> u64 {
+        self.slot
+    }
+
+    /// What the database is read from.
+    pub fn source(&self) -> &S {
+        &self.source
+    }
+
+    /// Reads the branch or leaf at `page` with its overflow pages into `buffer`.
+    pub fn read_page<'b>(
+        &self,
+        page: PageId,
+        buffer: &'b mut Vec<u8>,
+    ) -> Result<PageRef<'b>, Error> {
+        let header = self.load_page(page, buffer)?;
+        Ok(PageRef::new(header, buffer.as_slice()))
+    }
+
+    /// As [`Self::read_page`], for callers that keep buffer and header apart.
+    pub(crate) fn load_page(&self, page: PageId, buffer: &mut Vec<u8>) -> Result<Header, Error> {
+        let pages = self.meta.high_water.0;
+        if page.0 < 2 || page.0 >= pages {
+            return Err(Error::OutOfRange { page, pages });
+        }
+        let page_size = index(self.meta.page_size);
+        let offset = page
+            .0
+            .checked_mul(u64::from(self.meta.page_size))
+            .ok_or(Error::TooLarge)?;
+        buffer.resize(page_size.max(HEADER_LEN), 0);
+        self.fill(buffer, offset)?;
+        let header = Header::decode(buffer, page)?;
+        if header.overflow > 0 {
+            let extra = u64::from(header.overflow);
+            let last = page.0.saturating_add(extra);
+            if last >= pages {
+                return Err(Error::OutOfRange {
+                    page: PageId(last),
+                    pages,
+                });
+            }
+            let total = (extra + 1).saturating_mul(u64::from(self.meta.page_size));
+            if total > MAX_LOGICAL_PAGE {
+                return Err(Error::Oversized {
+                    page,
+                    pages: extra + 1,
+                });
+            }
+            let total = usize::try_from(total).map_err(|_| Error::TooLarge)?;
+            buffer.resize(total, 0);
+            let rest = buffer.get_mut(page_size..).unwrap_or_default();
+            self.fill(rest, offset + u64::from(self.meta.page_size))?;
+        }
+        Ok(header)
+    }
+
+    fn fill(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
+        let len = buffer.len();
+        self.source
+            .read_exact_at(buffer, offset)
+            .map_err(|source| Error::Read {
+                offset,
+                len,
+                source,
+            })
+    }
+
+    /// Every bucket of the file, in name order.
+    pub fn buckets(&self) -> Result<Vec<(Vec<u8>, BucketRoot)>, Error> {
+        let root = BucketRoot::Page(self.meta.root);
+        let mut cursor = Cursor::new(self, &root, Direction::Forward)?;
+        let mut buckets = Vec::new();
+        while let Some(item) = cursor.next()? {
+            if !item.is_bucket {
+                let name = String::from_utf8_lossy(item.key).into_owned();
+                return Err(Error::BucketHeader { name });
+            }
+            buckets.push((item.key.to_vec(), BucketRoot::decode(item.key, item.value)?));
+        }
+        Ok(buckets)
+    }
+
+    /// The root of one bucket, if the file has it.
+    pub fn bucket(&self, name: &[u8]) -> Result<Option<BucketRoot>, Error> {
+        Ok(self
+            .buckets()?
+            .into_iter()
+            .find(|(found, _)| found == name)
+            .map(|(_, root)| root))
+    }
+
+    /// Walks the items of a bucket in ascending key order.
+    pub fn scan<'d>(&'d self, root: &BucketRoot) -> Result<Cursor<'d, S>, Error> {
+        Cursor::new(self, root, Direction::Forward)
+    }
+
+    /// Walks the items of a bucket in descending key order.
+    pub fn scan_back<'d>(&'d self, root: &BucketRoot) -> Result<Cursor<'d, S>, Error> {
+        Cursor::new(self, root, Direction::Backward)
+    }
+}

@@ -1,0 +1,402 @@
+//! A write transaction: new pages behind everything in use, then one meta page that makes them so.
+//!
+//! ```text
+//! write pages ≥ high-water mark → sync → write the meta page not in use → sync
+//! ```
+//!
+//! **After a crash**: the old meta still describes the old state, and no page it reaches was
+//! touched. Pages that are no longer reachable are simply free: the freelist is never stored.
+
+use std::collections::BTreeMap;
+
+use steward_ids::{PageId, TxId};
+
+use crate::bucket::BucketRoot;
+use crate::database::Database;
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::meta::Meta;
+use crate::page::Item;
+use crate::spine::{LastLeaf, Spine};
+use crate::tree::{OpenLeaf, OwnedItem, PageOut, Pointer, Tree};
+
+/// The first page that can hold data; 0 and 1 are the metas.
+const FIRST_PAGE: PageId = PageId(2);
+
+/// Changes to a database that become visible all at once.
+#[derive(Debug)]
+pub struct Update<D> {
+    out: PageOut<D>,
+    /// The meta this update starts from and the page it is in; none for a new file.
+    base: Option<(Meta, u64)>,
+    buckets: BTreeMap<Vec<u8>, BucketRoot>,
+}
+
+impl<D: Disk> Update<D> {
+    /// Starts a new database. Whatever `disk` held is overwritten.
+    pub fn create(disk: D, page_size: u32) -> Result<Self, Error> {
+        let out = PageOut::new(disk, page_size, FIRST_PAGE)?;
+        Ok(Self {
+            out,
+            base: None,
+            buckets: BTreeMap::new(),
+        })
+    }
+
+    /// Starts from the current state of an existing database.
+    ///
+    /// The caller holds the file's lock: two writers would overwrite each other's pages.
+    pub fn open(disk: D) -> Result<Self, Error> {
+        Self::open_behind(disk, PageId(0))
+    }
+
+    /// As [`Self::open`], sparing the pages before `next`, which a [`LeafWriter`] has filled.
+    pub fn open_behind(disk: D, next: PageId) -> Result<Self, Error> {
+        let database = Database::open(&disk)?;
+        let (meta, slot) = (*database.meta(), database.slot());
+        let buckets = database.buckets()?.into_iter().collect();
+        let out = PageOut::new(disk, meta.page_size, next.max(meta.high_water))?;
+        Ok(Self {
+            out,
+            base: Some((meta, slot)),
+            buckets,
+        })
+    }
+
+    /// The state this update started from.
+    fn base(&self) -> Result<Option<Database<&D>>, Error> {
+        self.base
+            .map(|_| Database::open(&self.out.disk))
+            .transpose()
+    }
+
+    /// Replaces the whole content of a bucket, making it when it is not there.
+    pub fn rewrite(&mut self, name: &[u8]) -> BucketWriter<'_, D> {
+        let tree = Tree::new(self.out.page_size);
+        BucketWriter {
+            update: self,
+            name: name.to_vec(),
+            tree,
+            last_key: None,
+        }
+    }
+
+    /// Adds items behind the last one of a bucket, making it when it is not there.
+    pub fn append(&mut self, name: &[u8]) -> Result<BucketWriter<'_, D>, Error> {
+        self.append_after(name, None)
+    }
+
+    /// Drops every item of a bucket whose key is greater than `bound`, then adds behind the rest.
+    pub fn append_after(
+        &mut self,
+        name: &[u8],
+        bound: Option<&[u8]>,
+    ) -> Result<BucketWriter<'_, D>, Error> {
+        let mut tree = Tree::new(self.out.page_size);
+        let mut last_key = None;
+        if let (Some(root), Some(base)) = (self.buckets.get(name), self.base()?) {
+            let spine = Spine::find(&base, root, bound)?;
+            let reopened = reopen(&base, spine.leaf)?;
+            last_key = reopened.last().map(|(key, _)| key.clone());
+            seed(&mut tree, spine.levels, &mut self.out)?;
+            for (key, value) in &reopened {
+                tree.add(
+                    Item {
+                        key,
+                        value,
+                        is_bucket: false,
+                    },
+                    &mut self.out,
+                )?;
+            }
+        }
+        Ok(BucketWriter {
+            update: self,
+            name: name.to_vec(),
+            tree,
+            last_key,
+        })
+    }
+
+    /// Hangs leaves that a [`LeafWriter`] has written behind the last item of a bucket.
+    ///
+    /// The leaf at the seam stays where it is. The leaves must be in ascending order and behind
+    /// the bucket's last key; [`crate::check()`] would tell.
+    pub fn graft(
+        &mut self,
+        name: &[u8],
+        leaves: impl IntoIterator<Item = Result<WrittenLeaf, Error>>,
+    ) -> Result<(), Error> {
+        let mut tree = Tree::new(self.out.page_size);
+        if let (Some(root), Some(base)) = (self.buckets.get(name), self.base()?) {
+            let spine = Spine::find(&base, root, None)?;
+            seed(&mut tree, spine.levels, &mut self.out)?;
+            match spine.leaf {
+                LastLeaf::None => {}
+                LastLeaf::InPlace(pointer) => tree.point(0, pointer, &mut self.out)?,
+                LastLeaf::Items(items) => write_leaf(&mut tree, &items, &mut self.out)?,
+            }
+        }
+        for leaf in leaves {
+            let leaf = leaf?;
+            match leaf {
+                WrittenLeaf::Page { first_key, page } => {
+                    tree.point(0, (first_key, page), &mut self.out)?;
+                }
+                WrittenLeaf::Items(items) => write_leaf(&mut tree, &items, &mut self.out)?,
+            }
+        }
+        let root = tree.finish(&mut self.out)?;
+        self.buckets.insert(name.to_vec(), root);
+        Ok(())
+    }
+
+    /// Forgets a bucket.
+    pub fn remove(&mut self, name: &[u8]) {
+        self.buckets.remove(name);
+    }
+
+    /// Whether the bucket is there.
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.buckets.contains_key(name)
+    }
+
+    /// Makes the changes durable and visible.
+    pub fn commit(mut self) -> Result<Meta, Error> {
+        let mut root = Tree::new(self.out.page_size).never_inline();
+        for (name, bucket) in &self.buckets {
+            let value = bucket.encode();
+            root.add(
+                Item {
+                    key: name,
+                    value: &value,
+                    is_bucket: true,
+                },
+                &mut self.out,
+            )?;
+        }
+        let BucketRoot::Page(root) = root.finish(&mut self.out)? else {
+            return Err(Error::TooLarge);
+        };
+        self.out.flush()?;
+        let high_water = self.out.next();
+        let page_size = self.out.page_size;
+        let meta = Meta {
+            page_size,
+            root,
+            freelist: None,
+            high_water,
+            txid: TxId(2),
+        };
+        let needed = meta.bytes_in_use().ok_or(Error::TooLarge)?;
+        self.reserve(needed)?;
+        self.sync()?;
+        let current = if let Some((old, slot)) = self.base {
+            let (slot, txid) = old.successor(slot);
+            let meta = Meta { txid, ..meta };
+            self.write_meta(&meta, slot)?;
+            meta
+        } else {
+            self.write_meta(&meta, 0)?;
+            self.write_meta(
+                &Meta {
+                    txid: TxId(1),
+                    ..meta
+                },
+                1,
+            )?;
+            meta
+        };
+        self.sync()?;
+        Ok(current)
+    }
+
+    /// Makes the file as long as its pages need; a longer one is left alone.
+    fn reserve(&self, needed: u64) -> Result<(), Error> {
+        let failed = |source| Error::Write {
+            offset: needed,
+            len: 0,
+            source,
+        };
+        let size = self.out.disk.size().map_err(failed)?;
+        if size < needed || self.base.is_none() {
+            self.out.disk.set_size(needed).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn write_meta(&self, meta: &Meta, slot: u64) -> Result<(), Error> {
+        let page = meta.encode(slot);
+        let offset = slot * u64::from(meta.page_size);
+        self.out
+            .disk
+            .write_all_at(&page, offset)
+            .map_err(|source| Error::Write {
+                offset,
+                len: page.len(),
+                source,
+            })
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        self.out
+            .disk
+            .sync()
+            .map_err(|source| Error::Sync { source })
+    }
+}
+
+fn seed<D: Disk>(
+    tree: &mut Tree,
+    levels: Vec<Vec<Pointer>>,
+    out: &mut PageOut<D>,
+) -> Result<(), Error> {
+    // From the top, so that a branch written while seeding a lower level comes after its elders.
+    for (height, level) in levels.into_iter().enumerate().rev() {
+        for pointer in level {
+            tree.point(height, pointer, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_leaf<D: Disk>(
+    tree: &mut Tree,
+    items: &[OwnedItem],
+    out: &mut PageOut<D>,
+) -> Result<(), Error> {
+    let mut leaf = OpenLeaf::default();
+    for (key, value) in items {
+        leaf.push(Item {
+            key,
+            value,
+            is_bucket: false,
+        })?;
+    }
+    if leaf.is_empty() {
+        return Ok(());
+    }
+    let first_key = leaf.first_key().to_vec();
+    let page = leaf.write(out)?;
+    tree.point(0, (first_key, page), out)
+}
+
+/// The items of the leaf at the seam, to be written again together with what follows.
+fn reopen<D: Disk>(base: &Database<&D>, leaf: LastLeaf) -> Result<Vec<OwnedItem>, Error> {
+    let page = match leaf {
+        LastLeaf::None => return Ok(Vec::new()),
+        LastLeaf::Items(items) => return Ok(items),
+        LastLeaf::InPlace((_, page)) => page,
+    };
+    let mut buffer = Vec::new();
+    let page = base.read_page(page, &mut buffer)?;
+    (0..page.count())
+        .map(|element| {
+            page.item(element)
+                .map(|item| (item.key.to_vec(), item.value.to_vec()))
+        })
+        .collect()
+}
+
+/// Takes the items of one bucket in ascending order. [`BucketWriter::finish`] keeps them.
+#[derive(Debug)]
+pub struct BucketWriter<'u, D> {
+    update: &'u mut Update<D>,
+    name: Vec<u8>,
+    tree: Tree,
+    last_key: Option<Vec<u8>>,
+}
+
+impl<D: Disk> BucketWriter<'_, D> {
+    /// Adds one item.
+    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        match &mut self.last_key {
+            Some(last) if last.as_slice() >= key => return Err(Error::NotAscending),
+            Some(last) => {
+                last.clear();
+                last.extend_from_slice(key);
+            }
+            None => self.last_key = Some(key.to_vec()),
+        }
+        self.tree.add(
+            Item {
+                key,
+                value,
+                is_bucket: false,
+            },
+            &mut self.update.out,
+        )
+    }
+
+    /// Closes the bucket; the update now has the new content.
+    pub fn finish(self) -> Result<(), Error> {
+        let root = self.tree.finish(&mut self.update.out)?;
+        self.update.buckets.insert(self.name, root);
+        Ok(())
+    }
+}
+
+/// A leaf made before the tree it will hang in is known.
+#[derive(Debug)]
+pub enum WrittenLeaf {
+    /// Already a page of the file.
+    Page {
+        /// Its first key.
+        first_key: Vec<u8>,
+        /// Where it is.
+        page: PageId,
+    },
+    /// To be written now.
+    Items(Vec<OwnedItem>),
+}
+
+/// Writes leaves behind the high-water mark of a file whose tree is still being received.
+#[derive(Debug)]
+pub struct LeafWriter<D> {
+    out: PageOut<D>,
+    leaf: OpenLeaf,
+    limit: usize,
+}
+
+impl<D: Disk> LeafWriter<D> {
+    /// Leaves of up to one page each, from page `first` on.
+    pub fn new(disk: D, page_size: u32, first: PageId) -> Result<Self, Error> {
+        let limit = crate::bytes::index(page_size);
+        Ok(Self {
+            out: PageOut::new(disk, page_size, first)?,
+            leaf: OpenLeaf::default(),
+            limit,
+        })
+    }
+
+    /// Adds an item; keys must ascend. Returns the first key and page of a leaf this completed.
+    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<Option<Pointer>, Error> {
+        let done = if self.leaf.is_full_for(key.len() + value.len(), self.limit) {
+            self.close()?
+        } else {
+            None
+        };
+        self.leaf.push(Item {
+            key,
+            value,
+            is_bucket: false,
+        })?;
+        Ok(done)
+    }
+
+    fn close(&mut self) -> Result<Option<Pointer>, Error> {
+        if self.leaf.is_empty() {
+            return Ok(None);
+        }
+        let first_key = self.leaf.first_key().to_vec();
+        let page = self.leaf.write(&mut self.out)?;
+        Ok(Some((first_key, page)))
+    }
+
+    /// Writes the last leaf; returns it, and the first page not used.
+    pub fn finish(mut self) -> Result<(Option<Pointer>, PageId), Error> {
+        let last = self.close()?;
+        self.out.flush()?;
+        Ok((last, self.out.next()))
+    }
+}

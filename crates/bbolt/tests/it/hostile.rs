@@ -1,0 +1,221 @@
+//! Damaged and hostile files give errors that name the place, never a panic, never a loop.
+
+use proptest::prelude::*;
+use steward_bbolt::{Database, Error, Meta, MetaFault, check};
+
+use crate::support::{build, read, rows};
+
+const PAGE: usize = 1024;
+
+fn file() -> Vec<u8> {
+    build(
+        1024,
+        &[
+            ("key", &rows(2, &vec![90; 150])),
+            ("meta", &rows(1, &[8, 8])),
+        ],
+    )
+}
+
+fn verdict(bytes: &[u8]) -> Result<(), Error> {
+    let database = Database::open(bytes)?;
+    check(&database, |_, _| Ok::<_, Error>(()))?;
+    Ok(())
+}
+
+/// First page of the given type flag.
+fn page_of_type(bytes: &[u8], flags: u8) -> usize {
+    (2..bytes.len() / PAGE)
+        .find(|page| bytes[page * PAGE + 8] == flags)
+        .unwrap()
+        * PAGE
+}
+
+#[test]
+fn one_damaged_meta_is_survived_and_two_are_not() {
+    let mut bytes = file();
+    bytes[30] ^= 1;
+    assert!(verdict(&bytes).is_ok());
+    bytes[PAGE + 30] ^= 1;
+    assert!(matches!(verdict(&bytes), Err(Error::NoMeta { .. })));
+}
+
+#[test]
+fn a_file_shorter_than_its_mark_is_truncated() {
+    let bytes = file();
+    let cut = &bytes[..bytes.len() - 1];
+    assert!(matches!(verdict(cut), Err(Error::Truncated { .. })));
+}
+
+#[test]
+fn an_empty_file_has_no_meta() {
+    let fault = MetaFault::Absent;
+    assert!(matches!(
+        verdict(&[]),
+        Err(Error::NoMeta { first, second }) if first == fault && second == fault
+    ));
+}
+
+#[test]
+fn a_branch_with_one_child_is_rejected() {
+    let mut bytes = file();
+    let branch = page_of_type(&bytes, 0x01);
+    bytes[branch + 10..branch + 12].copy_from_slice(&1u16.to_le_bytes());
+    assert!(matches!(
+        verdict(&bytes),
+        Err(Error::Lonely { children: 1, .. })
+    ));
+}
+
+#[test]
+fn a_shortened_separator_is_rejected() {
+    let mut bytes = file();
+    let branch = page_of_type(&bytes, 0x01);
+    let second_key_len = branch + 16 + 16 + 4;
+    bytes[second_key_len] = 7;
+    assert!(matches!(
+        verdict(&bytes),
+        Err(Error::Separator { element: 1, .. })
+    ));
+}
+
+#[test]
+fn a_page_referenced_twice_is_rejected() {
+    let mut bytes = file();
+    let branch = page_of_type(&bytes, 0x01);
+    let (first, second) = (branch + 16 + 8, branch + 32 + 8);
+    let child: [u8; 8] = bytes[first..first + 8].try_into().unwrap();
+    bytes[second..second + 8].copy_from_slice(&child);
+    assert!(matches!(
+        verdict(&bytes),
+        Err(Error::Shared { .. } | Error::Separator { .. })
+    ));
+}
+
+#[test]
+fn a_branch_that_points_to_itself_ends_the_walk() {
+    let mut bytes = file();
+    let branch = page_of_type(&bytes, 0x01);
+    let id = (branch / PAGE) as u64;
+    for element in 0..2 {
+        let child = branch + 16 + 16 * element + 8;
+        bytes[child..child + 8].copy_from_slice(&id.to_le_bytes());
+    }
+    assert!(verdict(&bytes).is_err());
+    let database = Database::open(bytes.as_slice()).unwrap();
+    let root = database.bucket(b"key").unwrap().unwrap();
+    let mut cursor = match database.scan(&root) {
+        Ok(cursor) => cursor,
+        Err(error) => panic!("{error}"),
+    };
+    let ended = loop {
+        match cursor.next() {
+            Ok(Some(_)) => {}
+            other => break other.map(|item| item.is_some()),
+        }
+    };
+    assert!(matches!(
+        ended,
+        Err(Error::TooDeep { .. } | Error::Order { .. } | Error::Loop { .. })
+    ));
+}
+
+#[test]
+fn a_page_that_lies_about_itself_is_named() {
+    let mut bytes = file();
+    let leaf = page_of_type(&bytes, 0x02);
+    bytes[leaf] ^= 0x40;
+    assert!(matches!(verdict(&bytes), Err(Error::WrongId { .. })));
+    let mut bytes = file();
+    bytes[leaf + 8] = 0x10;
+    assert!(matches!(
+        verdict(&bytes),
+        Err(Error::WrongKind { flags: 0x10, .. })
+    ));
+}
+
+#[test]
+fn swapped_keys_are_out_of_order() {
+    let mut bytes = file();
+    let leaf = page_of_type(&bytes, 0x02);
+    let (a, b) = (leaf + 16 + 16 + 4, leaf + 16 + 32 + 4);
+    let position =
+        |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let (first, second) = (position(&bytes, a), position(&bytes, b));
+    bytes[a..a + 4].copy_from_slice(&(second + 16).to_le_bytes());
+    bytes[b..b + 4].copy_from_slice(&(first - 16).to_le_bytes());
+    assert!(
+        matches!(verdict(&bytes), Err(Error::Order { .. })),
+        "{:?}",
+        verdict(&bytes)
+    );
+}
+
+#[test]
+fn an_element_that_reaches_outside_is_named() {
+    let mut bytes = file();
+    let leaf = page_of_type(&bytes, 0x02);
+    bytes[leaf + 16 + 12..leaf + 16 + 16].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert!(matches!(
+        verdict(&bytes),
+        Err(Error::Element { element: 0, .. })
+    ));
+}
+
+#[test]
+fn a_huge_overflow_is_refused_before_anything_is_allocated() {
+    let mut bytes = file();
+    let leaf = page_of_type(&bytes, 0x02);
+    bytes[leaf + 12..leaf + 16].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert!(matches!(verdict(&bytes), Err(Error::OutOfRange { .. })));
+}
+
+#[test]
+fn truncation_at_every_page_is_an_error() {
+    let bytes = file();
+    for pages in 0..bytes.len() / PAGE {
+        assert!(verdict(&bytes[..pages * PAGE]).is_err(), "{pages} pages");
+    }
+}
+
+#[test]
+fn every_flipped_bit_of_structure_is_an_error_or_changes_content_only() {
+    let bytes = file();
+    let sound = read(&bytes, "key").unwrap();
+    for page in 2..bytes.len() / PAGE {
+        for bit in 0..(16 + 16 * 4) * 8 {
+            let mut flipped = bytes.clone();
+            flipped[page * PAGE + bit / 8] ^= 1 << (bit % 8);
+            if verdict(&flipped).is_ok() {
+                let found = read(&flipped, "key").unwrap();
+                assert!(
+                    found.len() <= sound.len(),
+                    "page {page} bit {bit} invents items"
+                );
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn garbage_behind_a_valid_meta_never_panics(
+        garbage in prop::collection::vec(any::<u8>(), 0..8192),
+        at in 2usize..20,
+    ) {
+        let mut bytes = file();
+        let start = at * PAGE;
+        let end = (start + garbage.len()).min(bytes.len());
+        if start < end {
+            bytes[start..end].copy_from_slice(&garbage[..end - start]);
+        }
+        let _ = verdict(&bytes);
+    }
+
+    #[test]
+    fn garbage_is_no_meta(garbage in prop::collection::vec(any::<u8>(), 0..256)) {
+        prop_assert!(Meta::decode(&garbage).is_err());
+    }
+}
