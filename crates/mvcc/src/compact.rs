@@ -1,0 +1,136 @@
+//! Physical compaction without a server: one walk back to find the survivors, one forward to write
+//! them.
+//!
+//! Memory: 16 bytes (and a hash slot) per user key, one bit per row.
+
+use hashbrown::HashSet;
+use steward_bbolt::{Database, Disk, Error as BboltError, ReadAt, Update};
+use steward_ids::Revision;
+
+use crate::digest::{BuildReady, Digest, Digester};
+use crate::facts::FactsError;
+use crate::hash::HashError;
+use crate::key_value::KeyValue;
+use crate::revision_key::RevisionKey;
+use crate::schema;
+
+/// What a compaction left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// Rows kept.
+    pub kept: u64,
+    /// Rows dropped.
+    pub dropped: u64,
+}
+
+/// Which rows survive a compaction, one bit per row of the `key` bucket, newest first.
+#[derive(Clone, Debug, Default)]
+pub struct Survivors {
+    words: Vec<u64>,
+    rows: u64,
+    kept: u64,
+}
+
+impl Survivors {
+    /// Finds the survivors of a compaction at `revision`: everything newer; of each key the newest
+    /// row at or below it if that is a put, or a delete of just that revision.
+    pub fn find<S: ReadAt>(database: &Database<S>, revision: Revision) -> Result<Self, HashError> {
+        let key = database.bucket(schema::KEY)?.ok_or(FactsError::NotEtcd)?;
+        let digester = Digester::default();
+        let mut seen: HashSet<Digest, BuildReady> = HashSet::default();
+        let mut survivors = Self::default();
+        let mut cursor = database.scan_back(&key)?;
+        while let Some(item) = cursor.next()? {
+            let row = RevisionKey::decode(item.key).map_err(|source| HashError::RowKey {
+                ordinal: survivors.rows,
+                source,
+            })?;
+            if row.main > revision {
+                survivors.push(true);
+                continue;
+            }
+            let kv = KeyValue::decode(item.value).map_err(|source| HashError::RowValue {
+                revision: row.main,
+                source,
+            })?;
+            let is_newest = seen.insert(digester.digest(kv.key));
+            survivors.push(is_newest && (!row.is_tombstone || row.main == revision));
+        }
+        Ok(survivors)
+    }
+
+    fn push(&mut self, survives: bool) {
+        let bit = self.rows % 64;
+        if bit == 0 {
+            self.words.push(0);
+        }
+        if let (true, Some(word)) = (survives, self.words.last_mut()) {
+            *word |= 1 << bit;
+            self.kept += 1;
+        }
+        self.rows += 1;
+    }
+
+    /// Whether the row with this ordinal, counted from the oldest, survives.
+    fn contains(&self, ordinal: u64) -> bool {
+        let Some(from_newest) = self.rows.checked_sub(ordinal + 1) else {
+            return false;
+        };
+        let word = usize::try_from(from_newest / 64)
+            .ok()
+            .and_then(|at| self.words.get(at));
+        word.is_some_and(|word| word >> (from_newest % 64) & 1 == 1)
+    }
+
+    /// How many stay and go.
+    pub fn counts(&self) -> Compacted {
+        Compacted {
+            kept: self.kept,
+            dropped: self.rows - self.kept,
+        }
+    }
+}
+
+/// Copies `database` into a new file, compacted at `revision`. The new file holds no free page.
+///
+/// `progress` hears the number of rows read so far, now and then.
+pub fn compact_into<S: ReadAt, D: Disk>(
+    database: &Database<S>,
+    survivors: &Survivors,
+    revision: Revision,
+    disk: D,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), BboltError> {
+    let mut update = Update::create(disk, database.meta().page_size)?;
+    for (name, root) in database.buckets()? {
+        let mut cursor = database.scan(&root)?;
+        let mut bucket = update.rewrite(&name);
+        if name == schema::META {
+            let mut entries = std::collections::BTreeMap::new();
+            while let Some(item) = cursor.next()? {
+                entries.insert(item.key.to_vec(), item.value.to_vec());
+            }
+            let position = RevisionKey::first_of(revision).encode();
+            entries.insert(schema::SCHEDULED_COMPACT.to_vec(), position.clone());
+            entries.insert(schema::FINISHED_COMPACT.to_vec(), position);
+            for (key, value) in &entries {
+                bucket.add(key, value)?;
+            }
+        } else {
+            let is_key = name == schema::KEY;
+            let mut ordinal = 0u64;
+            while let Some(item) = cursor.next()? {
+                if !is_key || survivors.contains(ordinal) {
+                    bucket.add(item.key, item.value)?;
+                }
+                ordinal += 1;
+                if ordinal.is_multiple_of(4096) {
+                    progress(ordinal);
+                }
+            }
+        }
+        bucket.finish()?;
+    }
+    update.commit()?;
+    Ok(())
+}

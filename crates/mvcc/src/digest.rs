@@ -1,0 +1,45 @@
+//! Stand-ins of 16 bytes for user keys, so that a walk needs no memory for the keys themselves.
+
+use std::hash::{BuildHasher, RandomState};
+
+/// Stands for a user key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Digest(u64, u64);
+
+/// Makes [`Digest`]s with secret keys of its own: nobody who chooses user keys can make two of them
+/// collide, and by chance it does not happen (128 bits).
+#[derive(Clone, Debug, Default)]
+pub struct Digester {
+    first: RandomState,
+    second: RandomState,
+}
+
+impl Digester {
+    /// The stand-in of a key; comparable only with those of the same digester.
+    pub fn digest(&self, key: &[u8]) -> Digest {
+        Digest(self.first.hash_one(key), self.second.hash_one(key))
+    }
+}
+
+/// Maps and sets of digests need no second hash.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ready(u64);
+
+impl std::hash::Hasher for Ready {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 ^= word;
+    }
+}
+
+/// `BuildHasher` of [`Ready`].
+pub(crate) type BuildReady = std::hash::BuildHasherDefault<Ready>;

@@ -1,0 +1,160 @@
+//! Names and small encodings of the buckets beside `key`.
+
+use steward_ids::{LeaseId, MemberId};
+
+use crate::proto::{Fields, Value, WireError, put_number};
+
+/// Bucket of all versions of all keys.
+pub const KEY: &[u8] = b"key";
+/// Bucket of leases.
+pub const LEASE: &[u8] = b"lease";
+/// Bucket of positions: consistent index, compaction.
+pub const META: &[u8] = b"meta";
+/// Bucket of members.
+pub const MEMBERS: &[u8] = b"members";
+/// Bucket of members that were removed.
+pub const MEMBERS_REMOVED: &[u8] = b"members_removed";
+/// Bucket of the cluster version and of a downgrade under way.
+pub const CLUSTER: &[u8] = b"cluster";
+/// Bucket of raised alarms.
+pub const ALARM: &[u8] = b"alarm";
+/// Bucket of the authentication switch.
+pub const AUTH: &[u8] = b"auth";
+/// Bucket of users.
+pub const AUTH_USERS: &[u8] = b"authUsers";
+/// Bucket of roles.
+pub const AUTH_ROLES: &[u8] = b"authRoles";
+
+/// In `meta`: raft index of the last entry the database reflects.
+pub const CONSISTENT_INDEX: &[u8] = b"consistent_index";
+/// In `meta`: term of that entry (since 3.5).
+pub const TERM: &[u8] = b"term";
+/// In `meta`: revision of the compaction begun last.
+pub const SCHEDULED_COMPACT: &[u8] = b"scheduledCompactRev";
+/// In `meta`: revision of the compaction finished last.
+pub const FINISHED_COMPACT: &[u8] = b"finishedCompactRev";
+/// In `meta`: raft membership as JSON (since 3.5).
+pub const CONF_STATE: &[u8] = b"confState";
+/// In `meta`: schema version (since 3.6).
+pub const STORAGE_VERSION: &[u8] = b"storageVersion";
+/// In `auth`: one byte, 1 when authentication is on.
+pub const AUTH_ENABLED: &[u8] = b"authEnabled";
+/// In `cluster`: the cluster version as text.
+pub const CLUSTER_VERSION: &[u8] = b"clusterVersion";
+
+/// A lease as stored: its remaining life restarts when a leader takes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Its id.
+    pub id: LeaseId,
+    /// Granted life in seconds.
+    pub ttl_seconds: i64,
+    /// Life left at the last checkpoint, 0 when there was none.
+    pub remaining_seconds: i64,
+}
+
+impl Lease {
+    /// Reads a value of the `lease` bucket.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut lease = Self {
+            id: LeaseId::NONE,
+            ttl_seconds: 0,
+            remaining_seconds: 0,
+        };
+        let mut fields = Fields::new(bytes);
+        while let Some((field, value)) = fields.next()? {
+            match (field, value) {
+                (1, Value::Number(n)) => lease.id = LeaseId(n),
+                (2, Value::Number(n)) => lease.ttl_seconds = n.cast_signed(),
+                (3, Value::Number(n)) => lease.remaining_seconds = n.cast_signed(),
+                (1..=3, _) => return Err(WireError::WireType { field, wire: 7 }),
+                _ => {}
+            }
+        }
+        Ok(lease)
+    }
+
+    /// Key and value of the row in the `lease` bucket.
+    pub fn encode(&self) -> ([u8; 8], Vec<u8>) {
+        let mut value = Vec::new();
+        put_number(&mut value, 1, self.id.to_signed());
+        put_number(&mut value, 2, self.ttl_seconds);
+        put_number(&mut value, 3, self.remaining_seconds);
+        (self.id.0.to_be_bytes(), value)
+    }
+}
+
+/// What an alarm says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlarmKind {
+    /// The database reached its quota; writes are refused.
+    NoSpace,
+    /// Members disagree about their data.
+    Corrupt,
+    /// One this program does not know.
+    Other(u64),
+}
+
+/// A raised alarm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alarm {
+    /// The member it concerns.
+    pub member: MemberId,
+    /// What it says.
+    pub kind: AlarmKind,
+}
+
+impl Alarm {
+    /// Reads a key of the `alarm` bucket.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let (mut member, mut kind) = (0, 0);
+        let mut fields = Fields::new(bytes);
+        while let Some((field, value)) = fields.next()? {
+            match (field, value) {
+                (1, Value::Number(n)) => member = n,
+                (2, Value::Number(n)) => kind = n,
+                _ => {}
+            }
+        }
+        let kind = match kind {
+            1 => AlarmKind::NoSpace,
+            2 => AlarmKind::Corrupt,
+            other => AlarmKind::Other(other),
+        };
+        Ok(Self {
+            member: MemberId(member),
+            kind,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documented_lease_round_trips() {
+        let lease = Lease {
+            id: LeaseId(0x1cc4_a1e2_08af_bf0b),
+            ttl_seconds: 3600,
+            remaining_seconds: 0,
+        };
+        let (key, value) = lease.encode();
+        assert_eq!(hex::encode(key), "1cc4a1e208afbf0b");
+        assert_eq!(hex::encode(&value), "088bfebec5a0bca8e21c10901c");
+        assert_eq!(Lease::decode(&value), Ok(lease));
+    }
+
+    #[test]
+    fn the_documented_alarm_decodes() {
+        let key = hex::decode("089d83c7abb5cca5d31e1001").unwrap();
+        let member = MemberId(0x1ea6_9663_5571_c19d);
+        assert_eq!(
+            Alarm::decode(&key),
+            Ok(Alarm {
+                member,
+                kind: AlarmKind::NoSpace
+            })
+        );
+    }
+}

@@ -1,0 +1,64 @@
+//! A compaction keeps what etcd keeps, and the hash proves it.
+
+use steward_bbolt::{Database, Error, check};
+use steward_ids::Revision;
+use steward_mvcc::Facts;
+use steward_mvcc::compact::{Survivors, compact_into};
+use steward_mvcc::hash::hash_kv;
+
+use crate::support::{Memory, Row, data_set_1, data_set_2, database, history, row_names};
+
+pub(crate) fn compacted(source: &Database<Vec<u8>>, revision: i64) -> Database<Vec<u8>> {
+    let revision = Revision(revision);
+    let survivors = Survivors::find(source, revision).unwrap();
+    let disk = Memory::default();
+    compact_into(source, &survivors, revision, &disk, &mut |_| {}).unwrap();
+    let result = Database::open(disk.into_bytes()).unwrap();
+    let checked = check(&result, |_, _| Ok::<_, Error>(())).unwrap();
+    assert_eq!(
+        checked.pages_used, checked.pages_total,
+        "no page may be garbage"
+    );
+    result
+}
+
+fn check_at(rows: &[Row], revision: i64, expected: &[&str]) {
+    let source = database(rows, None, None);
+    let result = compacted(&source, revision);
+    assert_eq!(row_names(&result), expected);
+    let facts = Facts::read(&result).unwrap();
+    assert_eq!(facts.compact_revision(), Some(Revision(revision)));
+    assert_eq!(facts.revision, Revision(rows.last().unwrap().key.main.0));
+    assert!(
+        history(&result)
+            .unwrap()
+            .warnings
+            .iter()
+            .all(|w| !w.to_string().contains("removed"))
+    );
+}
+
+#[test]
+fn the_documented_rows_survive() {
+    let at_5 = ["4.0", "5.0t", "6.0", "7.0", "7.1", "7.2t", "8.0"];
+    check_at(&data_set_1(), 5, &at_5);
+    check_at(&data_set_2(), 4, &["3.0", "4.0t", "5.0", "6.0t", "7.0t"]);
+    check_at(&data_set_2(), 7, &["7.0t"]);
+}
+
+#[test]
+fn the_hash_after_compaction_is_the_one_of_a_logically_compacted_source() {
+    let rows = data_set_1();
+    let source = database(&rows, None, None);
+    for compact in 2..=8 {
+        let result = compacted(&source, compact);
+        let logical = database(&rows, Some(compact), Some(compact));
+        for revision in compact..=8 {
+            assert_eq!(
+                hash_kv(&result, Some(Revision(revision))).unwrap(),
+                hash_kv(&logical, Some(Revision(revision))).unwrap(),
+                "compacted at {compact}, asked at {revision}"
+            );
+        }
+    }
+}

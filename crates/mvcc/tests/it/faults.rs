@@ -1,0 +1,147 @@
+//! Each way a history can be wrong has its own fault.
+
+use steward_ids::Revision;
+use steward_mvcc::{RevisionKey, RowFault, Warning};
+
+use crate::support::{Put, Row, data_set_1, data_set_2, database, delete, history, put};
+
+fn fault(rows: &[Row], compact: Option<i64>) -> RowFault {
+    history(&database(rows, compact, compact)).unwrap_err()
+}
+
+#[test]
+fn real_histories_are_sound() {
+    let summary = history(&database(&data_set_1(), None, None)).unwrap();
+    assert_eq!(
+        (summary.rows, summary.live_keys, summary.leased_keys),
+        (9, 4, 1)
+    );
+    assert_eq!(summary.warnings, [Warning::UnknownLease { keys: 1 }]);
+    assert!(
+        history(&database(&data_set_2(), None, None))
+            .unwrap()
+            .warnings
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_missing_transaction_is_a_gap() {
+    // All but the last change of a transaction and the last transaction: those leave no trace.
+    for missing in 0..7 {
+        let mut rows = data_set_1();
+        rows.remove(missing);
+        assert!(
+            matches!(
+                fault(&rows, None),
+                RowFault::Gap { .. } | RowFault::Discontinuous { .. }
+            ),
+            "row {missing}"
+        );
+    }
+    let mut rows = data_set_1();
+    rows.remove(6);
+    assert!(matches!(
+        fault(&rows, None),
+        RowFault::Gap {
+            found: Revision(7),
+            sub: 2,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn a_history_that_begins_late_needs_a_compaction() {
+    let rows = [put((5, 0), "a", "v")];
+    assert!(matches!(fault(&rows, None), RowFault::Gap { .. }));
+    assert!(history(&database(&rows, Some(4), Some(4))).is_ok());
+    assert!(matches!(fault(&rows, Some(3)), RowFault::Gap { .. }));
+}
+
+#[test]
+fn contradicting_numbers_are_named() {
+    for (created, version) in [(0, 1), (3, 1), (2, 2), (2, 0), (1, 1), (2, -1)] {
+        let row = Put {
+            at: (2, 0),
+            key: "a",
+            value: "",
+            created,
+            version,
+            lease: 0,
+        }
+        .row();
+        assert!(
+            matches!(fault(&[row], None), RowFault::Numbers { .. }),
+            "{created} {version}"
+        );
+    }
+    let mut row = put((2, 0), "a", "");
+    row.key.sub = 0;
+    row.value = put((3, 0), "a", "").value;
+    let modified = Revision(3);
+    assert!(matches!(fault(&[row], None), RowFault::Numbers { modified: m, .. } if m == modified));
+}
+
+#[test]
+fn a_skipped_version_is_discontinuous() {
+    let rows = [
+        put((2, 0), "a", "1"),
+        Put {
+            at: (3, 0),
+            key: "a",
+            value: "2",
+            created: 2,
+            version: 3,
+            lease: 0,
+        }
+        .row(),
+    ];
+    assert!(matches!(
+        fault(&rows, None),
+        RowFault::Discontinuous {
+            version: 3,
+            previous: 1,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn a_delete_of_nothing_is_an_orphan_unless_compacted() {
+    let rows = [put((2, 0), "a", "1"), delete((3, 0), "b")];
+    assert!(matches!(
+        fault(&rows, None),
+        RowFault::OrphanDelete {
+            revision: Revision(3)
+        }
+    ));
+    assert!(history(&database(&rows[1..], Some(3), Some(3))).is_ok());
+}
+
+#[test]
+fn rows_a_compaction_forgot_are_a_warning() {
+    let rows = data_set_1();
+    let summary = history(&database(&rows, Some(5), Some(5))).unwrap();
+    assert!(matches!(
+        summary.warnings.first(),
+        Some(Warning::Superseded { rows: 1, .. })
+    ));
+    let unfinished = history(&database(&rows, Some(5), None)).unwrap();
+    assert!(!matches!(
+        unfinished.warnings.first(),
+        Some(Warning::Superseded { .. })
+    ));
+}
+
+#[test]
+fn the_mark_of_a_bumped_revision_is_accepted() {
+    let mut rows = data_set_1();
+    let key = RevisionKey::first_of(Revision(1_000));
+    rows.push(Row {
+        key,
+        value: Vec::new(),
+    });
+    assert!(history(&database(&rows, Some(1_000), None)).is_ok());
+    assert!(matches!(fault(&rows, None), RowFault::Gap { .. }));
+}
