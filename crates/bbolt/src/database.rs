@@ -38,6 +38,11 @@ impl<S: ReadAt> Database<S> {
         Ok(Self { source, meta, slot })
     }
 
+    /// A view with another meta than the one in the file.
+    pub(crate) fn from_parts(source: S, meta: Meta, slot: u64) -> Self {
+        Self { source, meta, slot }
+    }
+
     /// The current meta page.
     pub fn meta(&self) -> &Meta {
         &self.meta

@@ -86,6 +86,13 @@ impl Meta {
         })
     }
 
+    /// Finds the current meta in the first bytes of a file, before the rest of it is there.
+    ///
+    /// Give at least twice [`MAX_PAGE_SIZE`], or the whole file when it is shorter.
+    pub fn in_first_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        choose(bytes, bytes.len() as u64).map(|(meta, _)| meta)
+    }
+
     /// The bytes of this meta as page `slot` (0 or 1), one whole page.
     pub(crate) fn encode(&self, slot: u64) -> Vec<u8> {
         let mut page = Vec::with_capacity(crate::bytes::index(self.page_size));

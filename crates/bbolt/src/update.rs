@@ -143,12 +143,31 @@ impl<D: Disk> Update<D> {
                 WrittenLeaf::Page { first_key, page } => {
                     tree.point(0, (first_key, page), &mut self.out)?;
                 }
-                WrittenLeaf::Items(items) => write_leaf(&mut tree, &items, &mut self.out)?,
+                WrittenLeaf::Tail { page, bound } => {
+                    let items = self.written_items(page)?;
+                    let first =
+                        items.partition_point(|(key, _)| key.as_slice() <= bound.as_slice());
+                    let kept = items.get(first..).unwrap_or_default();
+                    write_leaf(&mut tree, kept, &mut self.out)?;
+                }
             }
         }
         let root = tree.finish(&mut self.out)?;
         self.buckets.insert(name.to_vec(), root);
         Ok(())
+    }
+
+    /// The items of a page that no meta reaches yet.
+    fn written_items(&self, page: PageId) -> Result<Vec<OwnedItem>, Error> {
+        let Some((meta, slot)) = self.base else {
+            return Ok(Vec::new());
+        };
+        let meta = Meta {
+            high_water: self.out.next(),
+            ..meta
+        };
+        let ahead = Database::from_parts(&self.out.disk, meta, slot);
+        read_items(&ahead, page)
     }
 
     /// Forgets a bucket.
@@ -288,8 +307,12 @@ fn reopen<D: Disk>(base: &Database<&D>, leaf: LastLeaf) -> Result<Vec<OwnedItem>
         LastLeaf::Items(items) => return Ok(items),
         LastLeaf::InPlace((_, page)) => page,
     };
+    read_items(base, page)
+}
+
+fn read_items<D: Disk>(database: &Database<&D>, page: PageId) -> Result<Vec<OwnedItem>, Error> {
     let mut buffer = Vec::new();
-    let page = base.read_page(page, &mut buffer)?;
+    let page = database.read_page(page, &mut buffer)?;
     (0..page.count())
         .map(|element| {
             page.item(element)
@@ -346,8 +369,13 @@ pub enum WrittenLeaf {
         /// Where it is.
         page: PageId,
     },
-    /// To be written now.
-    Items(Vec<OwnedItem>),
+    /// Only its items behind a bound count; they are written again.
+    Tail {
+        /// Where it is.
+        page: PageId,
+        /// The last key that does not count.
+        bound: Vec<u8>,
+    },
 }
 
 /// Writes leaves behind the high-water mark of a file whose tree is still being received.
