@@ -1,0 +1,131 @@
+//! The frame around each record: a length field in front, zero padding to eight bytes behind.
+//!
+//! The low 56 bits of the field are the record's length; its top byte is `0x80 | padding` when there is
+//! padding and 0 when there is none. A field of 0 marks the end of what was written to a segment.
+
+/// Bytes of the length field.
+pub(crate) const LENGTH_BYTES: u64 = 8;
+
+/// The unit a disk writes whole, by which torn writes are recognised.
+const SECTOR_BYTES: usize = 512;
+
+const RECORD_MASK: u64 = (1 << 56) - 1;
+
+/// What a length field says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameLength {
+    /// Bytes of the record itself, below 2^56.
+    pub(crate) record: u64,
+    /// The top byte as found, not yet judged.
+    flag: u8,
+}
+
+impl FrameLength {
+    /// Reads a length field; `None` is the end mark.
+    pub(crate) fn decode(field: [u8; 8]) -> Option<Self> {
+        let value = u64::from_le_bytes(field);
+        let [.., flag] = field;
+        (value != 0).then_some(Self {
+            record: value & RECORD_MASK,
+            flag,
+        })
+    }
+
+    /// The field for a record of `length` bytes, which is below 2^56.
+    pub(crate) fn encode(length: u64) -> [u8; 8] {
+        let mut field = (length & RECORD_MASK).to_le_bytes();
+        let [.., flag] = &mut field;
+        *flag = flag_for(length);
+        field
+    }
+
+    /// Zero bytes behind the record.
+    pub(crate) fn padding(self) -> u64 {
+        padding_for(self.record)
+    }
+
+    /// Bytes behind the length field: record and padding.
+    pub(crate) fn payload(self) -> u64 {
+        self.record + self.padding()
+    }
+
+    /// Whether the top byte is the one etcd writes for this length. The checksum does not cover the field,
+    /// so this is what finds a flipped bit in it.
+    pub(crate) fn is_consistent(self) -> bool {
+        self.flag == flag_for(self.record)
+    }
+}
+
+/// Zero bytes that follow a record of `length` bytes.
+pub(crate) fn padding_for(length: u64) -> u64 {
+    (8 - length % 8) % 8
+}
+
+fn flag_for(length: u64) -> u8 {
+    match padding_for(length).to_le_bytes() {
+        [0, ..] => 0,
+        [padding, ..] => 0x80 | padding,
+    }
+}
+
+/// Whether some sector's share of `payload`, which begins at byte `offset` of the file, is all zero: the sign
+/// of a write that reached the disk only in part.
+pub(crate) fn holds_zero_sector(offset: u64, payload: &[u8]) -> bool {
+    let into_sector = usize::try_from(offset % SECTOR_BYTES as u64).unwrap_or(0);
+    let (head, rest) = payload.split_at(payload.len().min(SECTOR_BYTES - into_sector));
+    let mut shares = std::iter::once(head).chain(rest.chunks(SECTOR_BYTES));
+    shares.any(|share| !share.is_empty() && is_zero(share))
+}
+
+/// Whether every byte is zero. Compares with a constant, which is `memcmp` in every build.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    bytes
+        .chunks(ZEROS.len())
+        .all(|chunk| ZEROS.starts_with(chunk))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_field_is_the_one_etcd_writes() {
+        assert_eq!(hex::encode(FrameLength::encode(4)), "0400000000000084");
+        assert_eq!(hex::encode(FrameLength::encode(0x1f)), "1f00000000000081");
+        assert_eq!(hex::encode(FrameLength::encode(0x10)), "1000000000000000");
+    }
+
+    #[test]
+    fn a_length_field_survives_a_round_trip() {
+        for length in 1..=64 {
+            let decoded = FrameLength::decode(FrameLength::encode(length)).unwrap();
+            assert_eq!(decoded.record, length);
+            assert!(decoded.is_consistent());
+            assert_eq!(decoded.payload() % 8, 0);
+        }
+        assert_eq!(FrameLength::decode([0; 8]), None);
+    }
+
+    #[test]
+    fn padding_that_does_not_fit_the_length_is_noticed() {
+        let mut field = FrameLength::encode(5);
+        field[7] ^= 1;
+        assert!(!FrameLength::decode(field).unwrap().is_consistent());
+    }
+
+    #[test]
+    fn only_a_whole_zero_share_of_a_sector_counts_as_torn() {
+        let mut payload = vec![1; 1500];
+        assert!(!holds_zero_sector(8, &payload));
+        payload[505..1016].fill(0); // the second sector's share is 504..1016 when the payload starts at byte 8
+        assert!(!holds_zero_sector(8, &payload));
+        payload[504] = 0;
+        assert!(holds_zero_sector(8, &payload));
+        assert!(
+            !holds_zero_sector(100, &payload),
+            "the same zeros straddle two sectors"
+        );
+        assert!(!holds_zero_sector(0, &[]));
+    }
+}

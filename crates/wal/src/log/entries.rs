@@ -1,0 +1,79 @@
+//! The entries still in force, after overwriting, in index order.
+
+use steward_ids::RaftIndex;
+
+use crate::log::records::Records;
+use crate::log::{LogError, LogSummary, fold};
+use crate::raft::Entry;
+use crate::record::RecordKind;
+use crate::segment::Segment;
+
+/// Entries of a log between two indexes. Reads the segments a second time; made by
+/// [`Log::entries_after`](crate::Log::entries_after).
+///
+/// An entry is the one in force when its term is the one the summary knows for its index: raft never has
+/// two different entries with the same index and term.
+#[derive(Debug)]
+pub struct Entries<'a> {
+    records: Records<'a>,
+    summary: &'a LogSummary,
+    given: RaftIndex,
+    until: RaftIndex,
+    failed: bool,
+}
+
+impl<'a> Entries<'a> {
+    pub(super) fn new(
+        segments: &'a [Segment],
+        summary: &'a LogSummary,
+        after: RaftIndex,
+        until: RaftIndex,
+    ) -> Self {
+        // A segment is named for the entry that follows everything before it, so whatever is in force behind
+        // `after` is not older than the newest segment named for at most the next index.
+        let next = RaftIndex(after.0.saturating_add(1));
+        let start = segments
+            .iter()
+            .rposition(|segment| segment.name.first_index <= next)
+            .unwrap_or_default();
+        let records = Records::over(segments.get(start..).unwrap_or_default());
+        Self {
+            records,
+            summary,
+            given: after,
+            until,
+            failed: false,
+        }
+    }
+
+    fn advance(&mut self) -> Result<Option<Entry>, LogError> {
+        while self.given < self.until {
+            let Some(located) = self.records.next_record()? else {
+                break;
+            };
+            if located.record.kind != RecordKind::Entry {
+                continue;
+            }
+            let entry = fold::decode_entry(&located.at, located.record.data)?;
+            let is_due = entry.index > self.given && entry.index <= self.until;
+            if is_due && self.summary.term_at(entry.index) == Some(entry.term) {
+                self.given = entry.index;
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for Entries<'_> {
+    type Item = Result<Entry, LogError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let next = self.advance();
+        self.failed = next.is_err();
+        next.transpose()
+    }
+}

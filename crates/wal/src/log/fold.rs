@@ -1,0 +1,234 @@
+//! Folds records, one after the other, into a [`LogSummary`].
+
+use bytes::Bytes;
+use prost::Message as _;
+use steward_ids::{ClusterId, MemberId, RaftIndex, Term};
+
+use crate::decoder::At;
+use crate::log::records::Located;
+use crate::log::terms::{MAX_RUNS, TermRuns};
+use crate::log::{Identity, LogError, LogSummary, Tail};
+use crate::message;
+use crate::raft::{Entry, EntryFault, EntryKind, HardState, SnapshotMark};
+use crate::record::RecordKind;
+use crate::segment::{Segment, SegmentName};
+
+/// Snapshot marks that are kept; etcd leaves one per ten thousand entries or more.
+const MAX_MARKS: usize = 1 << 16;
+
+/// Bytes of a snapshot mark: room for a membership of thousands.
+const MAX_MARK_BYTES: usize = 64 << 10;
+
+/// What the records so far add up to.
+#[derive(Debug, Default)]
+pub(super) struct Fold {
+    /// The metadata record as found, and what it says.
+    metadata: Option<(Bytes, Identity)>,
+    snapshots: Vec<SnapshotMark>,
+    hard_state: Option<HardState>,
+    first_index: Option<RaftIndex>,
+    /// `None` until the first segment has told where the log begins.
+    last_index: Option<RaftIndex>,
+    terms: TermRuns,
+}
+
+impl Fold {
+    /// Adds one record.
+    pub(super) fn take(&mut self, located: Located) -> Result<(), LogError> {
+        let Located {
+            at,
+            segment,
+            opens_segment,
+            record,
+        } = located;
+        match record.kind {
+            RecordKind::Crc if opens_segment => self.begin_segment(at, segment),
+            RecordKind::Crc => Ok(()), // checked by the decoder
+            RecordKind::Metadata => self.metadata(at, &record.data),
+            RecordKind::Snapshot => self.snapshot(at, record.data),
+            RecordKind::State => self.state(at, record.data),
+            RecordKind::Entry => {
+                let entry = decode_entry(&at, record.data)?;
+                self.entry(at, &entry)
+            }
+        }
+    }
+
+    /// What it all came to.
+    pub(super) fn finish(self, segments: &[Segment], tail: Tail) -> Result<LogSummary, LogError> {
+        let Some((_, identity)) = self.metadata else {
+            let file = segments
+                .last()
+                .map(|segment| segment.path.clone())
+                .unwrap_or_default();
+            return Err(LogError::NoMetadata { file });
+        };
+        Ok(LogSummary {
+            identity,
+            snapshots: self.snapshots,
+            hard_state: self.hard_state,
+            first_index: self.first_index,
+            last_index: self.last_index.unwrap_or_default(),
+            tail,
+            terms: self.terms,
+        })
+    }
+
+    /// The first segment at hand says where the log begins: older ones may have been purged. Any other is named
+    /// for the index that follows the last one saved.
+    fn begin_segment(&mut self, at: At, name: SegmentName) -> Result<(), LogError> {
+        let Some(last) = self.last_index else {
+            self.last_index = Some(RaftIndex(name.first_index.0.saturating_sub(1)));
+            return Ok(());
+        };
+        let expected = RaftIndex(last.0.saturating_add(1));
+        if name.first_index != expected {
+            return Err(LogError::Misnamed {
+                at,
+                expected,
+                found: name.first_index,
+            });
+        }
+        Ok(())
+    }
+
+    fn metadata(&mut self, at: At, data: &Bytes) -> Result<(), LogError> {
+        let wire = message::Metadata::decode(data.clone()).map_err(|source| LogError::Message {
+            at: at.clone(),
+            what: "metadata",
+            source,
+        })?;
+        let found = Identity {
+            node: MemberId(wire.node),
+            cluster: ClusterId(wire.cluster),
+        };
+        match &self.metadata {
+            Some((known, expected)) if known != data => Err(LogError::ConflictingMetadata {
+                at,
+                expected: expected.node,
+                found: found.node,
+            }),
+            Some(_) => Ok(()),
+            None => {
+                self.metadata = Some((Bytes::copy_from_slice(data), found));
+                Ok(())
+            }
+        }
+    }
+
+    fn snapshot(&mut self, at: At, data: Bytes) -> Result<(), LogError> {
+        if data.len() > MAX_MARK_BYTES {
+            return Err(LogError::MarkTooLarge {
+                at,
+                length: data.len(),
+            });
+        }
+        if self.snapshots.len() == MAX_MARKS {
+            return Err(LogError::TooMany {
+                at,
+                limit: MAX_MARKS,
+                what: "snapshot marks",
+            });
+        }
+        let mark = message::SnapshotMark::decode(data)
+            .map(SnapshotMark::from)
+            .map_err(|source| LogError::Message {
+                at: at.clone(),
+                what: "snapshot mark",
+                source,
+            })?;
+        if self.last_index.is_none_or(|last| mark.index > last) {
+            self.adopt(&mark);
+        } else if mark.index == RaftIndex(0) {
+            // A log that begins at the beginning knows the term there.
+            self.terms.set(mark.index, mark.term);
+        }
+        self.snapshots.push(mark);
+        Ok(())
+    }
+
+    /// A snapshot received from the leader that is ahead of the log: raft drops the log and goes on behind it.
+    fn adopt(&mut self, mark: &SnapshotMark) {
+        self.terms.clear();
+        self.terms.set(mark.index, mark.term);
+        self.last_index = Some(mark.index);
+        self.first_index = None;
+    }
+
+    fn state(&mut self, at: At, data: Bytes) -> Result<(), LogError> {
+        let wire = message::HardState::decode(data).map_err(|source| LogError::Message {
+            at: at.clone(),
+            what: "hard state",
+            source,
+        })?;
+        if wire.entry_data.is_some() {
+            return Err(LogError::EntryAsState { at });
+        }
+        let state = HardState::from(&wire);
+        let before = self.hard_state.map_or(Term(0), |state| state.term);
+        if state.term < before || state.term == Term(0) {
+            return Err(LogError::StateFell {
+                at,
+                before,
+                found: state.term,
+            });
+        }
+        self.hard_state = Some(state);
+        Ok(())
+    }
+
+    fn entry(&mut self, at: At, entry: &Entry) -> Result<(), LogError> {
+        let index = entry.index;
+        let last = self.last_index.unwrap_or_default();
+        let Some(previous) = index.0.checked_sub(1).map(RaftIndex) else {
+            return Err(LogError::IndexZero { at });
+        };
+        if previous > last {
+            return Err(LogError::IndexGap {
+                at,
+                last,
+                found: index,
+            });
+        }
+        if entry.kind != EntryKind::Normal && entry.data.is_empty() {
+            return Err(LogError::EmptyConfChange { at, index });
+        }
+        if let Some(before) = self
+            .terms
+            .at(previous)
+            .filter(|before| *before > entry.term)
+        {
+            return Err(LogError::TermFell {
+                at,
+                index,
+                before,
+                found: entry.term,
+            });
+        }
+        if self.terms.set(index, entry.term).is_none() {
+            return Err(LogError::TooMany {
+                at,
+                limit: MAX_RUNS,
+                what: "changes of term",
+            });
+        }
+        self.first_index = Some(self.first_index.map_or(index, |first| first.min(index)));
+        self.last_index = Some(index);
+        Ok(())
+    }
+}
+
+/// The entry in a record's data.
+pub(super) fn decode_entry(at: &At, data: Bytes) -> Result<Entry, LogError> {
+    Entry::decode(data).map_err(|fault| match fault {
+        EntryFault::Malformed(source) => LogError::Message {
+            at: at.clone(),
+            what: "entry",
+            source,
+        },
+        EntryFault::UnknownKind(number) => LogError::UnknownEntryKind {
+            at: at.clone(),
+            number,
+        },
+    })
+}

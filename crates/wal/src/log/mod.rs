@@ -1,0 +1,159 @@
+//! A whole log: every segment of a directory, folded into what etcd would know after reading it.
+//!
+//! ```text
+//! Log::open → segments ──records──► fold (identity, marks, hard state, index and term order) → LogSummary
+//!                     └─entries───► those still in force behind an index → Entries
+//! ```
+//!
+//! Holds: entries overwrite what a former leader left behind, exactly as etcd reads them; an index that
+//! jumps, a term that falls, a name that lies, or a member that changes its identity is an error with its
+//! place. Memory: one read buffer, and sixteen bytes per change of term.
+
+mod entries;
+mod error;
+mod fold;
+mod records;
+mod terms;
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use steward_ids::{ClusterId, MemberId, RaftIndex, Term};
+
+use crate::decoder::{At, TornReason};
+use crate::raft::{HardState, SnapshotMark};
+use crate::segment::{self, ListError, Segment};
+
+pub use self::entries::Entries;
+pub use self::error::LogError;
+use self::fold::Fold;
+use self::records::Records;
+use self::terms::TermRuns;
+
+/// Who wrote a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The member.
+    pub node: MemberId,
+    /// Its cluster.
+    pub cluster: ClusterId,
+}
+
+/// How the last segment ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// With zeros or the end of the file.
+    Clean,
+    /// With the remains of a write that a crash cut off. etcd repairs it by itself: everything before is intact.
+    Torn {
+        /// Where the intact part ends.
+        at: At,
+        /// Bytes behind that place, preallocated zeros not counted.
+        discarded_bytes: u64,
+        /// What gave it away.
+        reason: TornReason,
+    },
+    /// With bytes behind the end mark. etcd overwrites them with zeros without a word: they are what later
+    /// sectors of a torn write leave, or what is left of a log whose length field was damaged.
+    Trailing {
+        /// The end mark.
+        at: At,
+        /// Bytes from the end mark to the last one that is not zero.
+        discarded_bytes: u64,
+    },
+}
+
+/// What a log says after reading all of it.
+#[derive(Clone, Debug)]
+pub struct LogSummary {
+    /// Who wrote it.
+    pub identity: Identity,
+    /// The snapshot marks, oldest first.
+    pub snapshots: Vec<SnapshotMark>,
+    /// The newest hard state; `None` in a log that was only just created.
+    pub hard_state: Option<HardState>,
+    /// The oldest entry in force; `None` when there is none.
+    pub first_index: Option<RaftIndex>,
+    /// The newest entry, or what the newest snapshot covers when nothing follows it.
+    pub last_index: RaftIndex,
+    /// How it ends.
+    pub tail: Tail,
+    terms: TermRuns,
+}
+
+impl LogSummary {
+    /// The term of the entry at `index`, or of the snapshot there; `None` outside the log.
+    pub fn term_at(&self, index: RaftIndex) -> Option<Term> {
+        (index <= self.last_index)
+            .then(|| self.terms.at(index))
+            .flatten()
+    }
+
+    /// The newest entry known to be committed.
+    pub fn commit(&self) -> RaftIndex {
+        self.hard_state.map_or(RaftIndex(0), |state| state.commit)
+    }
+
+    /// The marks etcd accepts, newest first: those not above the commit index.
+    pub fn usable_snapshots(&self) -> impl Iterator<Item = &SnapshotMark> {
+        let commit = self.commit();
+        self.snapshots
+            .iter()
+            .rev()
+            .filter(move |mark| mark.index <= commit)
+    }
+
+    /// How many entries the hard state calls committed that the log does not hold. Not 0 means that the end of
+    /// the log was lost, and etcd stops at such a log.
+    pub fn lost_commits(&self) -> u64 {
+        self.commit().0.saturating_sub(self.last_index.0)
+    }
+}
+
+/// The log in a directory.
+#[derive(Clone, Debug)]
+pub struct Log {
+    segments: Vec<Segment>,
+    strays: Vec<OsString>,
+}
+
+impl Log {
+    /// Lists the segments of `dir` and checks that none is missing between two others. Reads no segment.
+    pub fn open(dir: &Path) -> Result<Self, ListError> {
+        let (segments, strays) = segment::list(dir)?;
+        Ok(Self { segments, strays })
+    }
+
+    /// The segments, oldest first; at least one.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Names of what else lies in the directory: prepared segments, copies of broken ones.
+    pub fn strays(&self) -> &[OsString] {
+        &self.strays
+    }
+
+    /// Reads every segment and checks all there is to check.
+    pub fn read(&self) -> Result<LogSummary, LogError> {
+        let mut records = Records::over(&self.segments);
+        let mut fold = Fold::default();
+        while let Some(located) = records.next_record()? {
+            fold.take(located)?;
+        }
+        fold.finish(&self.segments, records.into_tail())
+    }
+
+    /// The entries in force behind `after`, in index order, committed or not. `summary` is what
+    /// [`read`](Self::read) gave for the same files.
+    pub fn entries_after<'a>(&'a self, summary: &'a LogSummary, after: RaftIndex) -> Entries<'a> {
+        Entries::new(&self.segments, summary, after, summary.last_index)
+    }
+
+    /// The committed entries behind `after`, in index order: what a database whose consistent index is
+    /// `after` has yet to apply.
+    pub fn committed_after<'a>(&'a self, summary: &'a LogSummary, after: RaftIndex) -> Entries<'a> {
+        let until = summary.commit().min(summary.last_index);
+        Entries::new(&self.segments, summary, after, until)
+    }
+}

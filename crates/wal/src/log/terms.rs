@@ -1,0 +1,68 @@
+//! The term of every index, as runs of equal terms.
+
+use steward_ids::{RaftIndex, Term};
+
+/// Changes of term that are kept. A cluster that elects once a second makes as many in twelve days, and a
+/// log reaches back hours.
+pub(super) const MAX_RUNS: usize = 1 << 20;
+
+/// Runs of equal terms in index order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TermRuns {
+    /// First index of each run and its term.
+    runs: Vec<(RaftIndex, Term)>,
+}
+
+impl TermRuns {
+    /// The term at `index`, taking the last run as endless; `None` before the first.
+    pub(super) fn at(&self, index: RaftIndex) -> Option<Term> {
+        let after = self.runs.partition_point(|(start, _)| *start <= index);
+        self.runs.get(after.checked_sub(1)?).map(|(_, term)| *term)
+    }
+
+    /// Forgets everything from `index` on, then lets `term` begin there. `None` when there are too many.
+    pub(super) fn set(&mut self, index: RaftIndex, term: Term) -> Option<()> {
+        let keep = self.runs.partition_point(|(start, _)| *start < index);
+        self.runs.truncate(keep);
+        if self.runs.last().is_none_or(|(_, last)| *last != term) {
+            self.runs.push((index, term));
+        }
+        (self.runs.len() <= MAX_RUNS).then_some(())
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.runs.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(runs: &TermRuns, until: u64) -> Vec<Option<u64>> {
+        (0..=until)
+            .map(|index| runs.at(RaftIndex(index)).map(|term| term.0))
+            .collect()
+    }
+
+    #[test]
+    fn an_overwritten_index_takes_everything_behind_it_along() {
+        let mut runs = TermRuns::default();
+        for (index, term) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (4, 4)] {
+            runs.set(RaftIndex(index), Term(term)).unwrap();
+        }
+        assert_eq!(terms(&runs, 4), [None, Some(1), Some(1), Some(2), Some(4)]);
+        runs.set(RaftIndex(2), Term(5)).unwrap();
+        assert_eq!(terms(&runs, 3), [None, Some(1), Some(5), Some(5)]);
+    }
+
+    #[test]
+    fn equal_terms_share_a_run() {
+        let mut runs = TermRuns::default();
+        for index in 1..1000 {
+            runs.set(RaftIndex(index), Term(7)).unwrap();
+        }
+        assert_eq!(runs.runs.len(), 1);
+    }
+}

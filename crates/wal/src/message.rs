@@ -1,0 +1,143 @@
+//! The protobuf messages as they lie on disk.
+//!
+//! etcd up to 3.6 writes every scalar even when it is zero, so the fields are `required`: written always, and
+//! zero when a reader does not find them (3.7 leaves zeros out). Unknown fields are skipped. Byte fields share
+//! the frame's buffer instead of copying it.
+
+use bytes::Bytes;
+
+/// `walpb.Record`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Record {
+    #[prost(int64, required, tag = "1")]
+    pub(crate) kind: i64,
+    #[prost(uint32, required, tag = "2")]
+    pub(crate) crc: u32,
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub(crate) data: Option<Bytes>,
+}
+
+/// `etcdserverpb.Metadata`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Metadata {
+    #[prost(uint64, required, tag = "1")]
+    pub(crate) node: u64,
+    #[prost(uint64, required, tag = "2")]
+    pub(crate) cluster: u64,
+}
+
+/// `raftpb.Entry`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Entry {
+    #[prost(int32, required, tag = "1")]
+    pub(crate) kind: i32,
+    #[prost(uint64, required, tag = "2")]
+    pub(crate) term: u64,
+    #[prost(uint64, required, tag = "3")]
+    pub(crate) index: u64,
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    pub(crate) data: Option<Bytes>,
+}
+
+/// `raftpb.HardState`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct HardState {
+    #[prost(uint64, required, tag = "1")]
+    pub(crate) term: u64,
+    #[prost(uint64, required, tag = "2")]
+    pub(crate) vote: u64,
+    #[prost(uint64, required, tag = "3")]
+    pub(crate) commit: u64,
+    /// Not a field of this message but of [`Entry`], which otherwise has the same shape. The checksum leaves out
+    /// the record's type, so this is what finds an entry whose type turned into "state".
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    pub(crate) entry_data: Option<Bytes>,
+}
+
+/// `raftpb.ConfState`. The lists are written unpacked, one key per number.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ConfState {
+    #[prost(uint64, repeated, packed = "false", tag = "1")]
+    pub(crate) voters: Vec<u64>,
+    #[prost(uint64, repeated, packed = "false", tag = "2")]
+    pub(crate) learners: Vec<u64>,
+    #[prost(uint64, repeated, packed = "false", tag = "3")]
+    pub(crate) voters_outgoing: Vec<u64>,
+    #[prost(uint64, repeated, packed = "false", tag = "4")]
+    pub(crate) learners_next: Vec<u64>,
+    #[prost(bool, required, tag = "5")]
+    pub(crate) auto_leave: bool,
+}
+
+/// `walpb.Snapshot`: the mark a snapshot leaves in the log.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct SnapshotMark {
+    #[prost(uint64, required, tag = "1")]
+    pub(crate) index: u64,
+    #[prost(uint64, required, tag = "2")]
+    pub(crate) term: u64,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) conf_state: Option<ConfState>,
+}
+
+/// `raftpb.ConfChange`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ConfChange {
+    #[prost(uint64, required, tag = "1")]
+    pub(crate) id: u64,
+    #[prost(int32, required, tag = "2")]
+    pub(crate) kind: i32,
+    #[prost(uint64, required, tag = "3")]
+    pub(crate) node: u64,
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    pub(crate) context: Option<Bytes>,
+}
+
+/// `raftpb.SnapshotMetadata`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct SnapshotMetadata {
+    #[prost(message, required, tag = "1")]
+    pub(crate) conf_state: ConfState,
+    #[prost(uint64, required, tag = "2")]
+    pub(crate) index: u64,
+    #[prost(uint64, required, tag = "3")]
+    pub(crate) term: u64,
+}
+
+/// `raftpb.Snapshot`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Snapshot {
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    pub(crate) data: Option<Bytes>,
+    #[prost(message, required, tag = "2")]
+    pub(crate) metadata: SnapshotMetadata,
+}
+
+/// `snappb.snapshot`: the envelope of a `.snap` file.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct SnapEnvelope {
+    #[prost(uint32, required, tag = "1")]
+    pub(crate) crc: u32,
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub(crate) data: Option<Bytes>,
+}
+
+/// `etcdserverpb.InternalRaftRequest`, as far as needed to tell what a request is. The parts are left
+/// undecoded: a message and a byte string look the same from outside.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct InternalRaftRequest {
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub(crate) v2: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    pub(crate) put: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "5")]
+    pub(crate) delete_range: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "6")]
+    pub(crate) txn: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "7")]
+    pub(crate) compaction: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "8")]
+    pub(crate) lease_grant: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "9")]
+    pub(crate) lease_revoke: Option<Bytes>,
+}

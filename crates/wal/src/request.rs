@@ -1,0 +1,165 @@
+//! Tells what a committed entry may do to the key space, without decoding the request in it.
+//!
+//! The database of a killed etcd trails its log. How far, at most, is the number of entries behind the
+//! database's consistent index that can take a revision: this module counts them.
+
+use prost::Message as _;
+
+use crate::message::InternalRaftRequest;
+use crate::raft::{Entry, EntryKind};
+
+/// The kind of request an entry carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Nothing: a new leader opening its term.
+    Empty,
+    /// A membership change.
+    ConfChange,
+    /// A request of the v2 API, which 3.4 and 3.5 still use for member attributes and the cluster version.
+    V2,
+    /// A put.
+    Put,
+    /// A deletion of one key or a range.
+    DeleteRange,
+    /// A transaction.
+    Txn,
+    /// A compaction.
+    Compaction,
+    /// A lease grant.
+    LeaseGrant,
+    /// A lease revocation, which deletes the keys attached to it.
+    LeaseRevoke,
+    /// Anything else: alarms, authentication, cluster attributes.
+    Other,
+    /// Bytes that are no request; etcd stops when it meets them.
+    Unreadable,
+}
+
+impl Request {
+    /// The request in `entry`.
+    pub fn of(entry: &Entry) -> Self {
+        match entry.kind {
+            EntryKind::Normal if entry.data.is_empty() => Self::Empty,
+            EntryKind::Normal => InternalRaftRequest::decode(entry.data.clone())
+                .map_or(Self::Unreadable, |request| Self::classify(&request)),
+            EntryKind::ConfChange | EntryKind::ConfChangeV2 => Self::ConfChange,
+        }
+    }
+
+    /// Whether applying it can take a revision. A request that cannot be read counts: the answer is an
+    /// upper bound.
+    pub fn can_write(self) -> bool {
+        match self {
+            Self::Put | Self::DeleteRange | Self::Txn | Self::LeaseRevoke | Self::Unreadable => {
+                true
+            }
+            Self::Empty
+            | Self::ConfChange
+            | Self::V2
+            | Self::Compaction
+            | Self::LeaseGrant
+            | Self::Other => false,
+        }
+    }
+
+    /// A bare v2 request has its method (a string) where an internal request has its v2 part, and its value
+    /// where the put would be. etcd looks at the v2 part first in either case, so its presence decides.
+    fn classify(request: &InternalRaftRequest) -> Self {
+        let parts = [
+            (request.v2.is_some(), Self::V2),
+            (request.put.is_some(), Self::Put),
+            (request.delete_range.is_some(), Self::DeleteRange),
+            (request.txn.is_some(), Self::Txn),
+            (request.lease_revoke.is_some(), Self::LeaseRevoke),
+            (request.compaction.is_some(), Self::Compaction),
+            (request.lease_grant.is_some(), Self::LeaseGrant),
+        ];
+        parts
+            .into_iter()
+            .find_map(|(is_there, kind)| is_there.then_some(kind))
+            .unwrap_or(Self::Other)
+    }
+}
+
+/// How many of `entries` can take a revision, hence by how many revisions at most the log is ahead of a
+/// database that has applied none of them. Stops at the first error.
+pub fn possible_writes<E>(entries: impl IntoIterator<Item = Result<Entry, E>>) -> Result<u64, E> {
+    let mut writes = 0;
+    for entry in entries {
+        writes += u64::from(Request::of(&entry?).can_write());
+    }
+    Ok(writes)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use steward_ids::{RaftIndex, Term};
+
+    use super::*;
+
+    fn entry(kind: EntryKind, data: &[u8]) -> Entry {
+        Entry {
+            index: RaftIndex(5),
+            term: Term(2),
+            kind,
+            data: Bytes::copy_from_slice(data),
+        }
+    }
+
+    fn normal(data: &[u8]) -> Request {
+        Request::of(&entry(EntryKind::Normal, data))
+    }
+
+    #[test]
+    fn each_part_of_an_internal_request_is_told_apart() {
+        // header {ID 7}, then one part with one field in it
+        let with_part = |key: &[u8]| [b"\xa2\x06\x02\x08\x07", key, b"\x02\x08\x01"].concat();
+        let seen: Vec<_> = [0x1a, 0x22, 0x2a, 0x32, 0x3a, 0x42, 0x4a, 0x52]
+            .map(|key| normal(&with_part(&[key])))
+            .into();
+        assert_eq!(
+            seen,
+            [
+                Request::Other,
+                Request::Put,
+                Request::DeleteRange,
+                Request::Txn,
+                Request::Compaction,
+                Request::LeaseGrant,
+                Request::LeaseRevoke,
+                Request::Other,
+            ]
+        );
+    }
+
+    #[test]
+    fn the_value_of_a_bare_v2_request_is_not_taken_for_a_put() {
+        let request = b"\x08\x01\x12\x03PUT\x1a\x0a/0/version\x22\x053.5.0";
+        assert_eq!(normal(request), Request::V2);
+        assert!(!Request::V2.can_write());
+    }
+
+    #[test]
+    fn the_count_is_an_upper_bound() {
+        let put = b"\x22\x02\x08\x01";
+        let entries = [
+            entry(EntryKind::Normal, put),
+            entry(EntryKind::Normal, b""),
+            entry(EntryKind::ConfChange, put),
+            entry(EntryKind::Normal, b"\xff"),
+            entry(EntryKind::Normal, b"\x4a\x00"),
+        ];
+        let count = possible_writes(entries.map(Ok::<_, ()>));
+        assert_eq!(
+            count,
+            Ok(3),
+            "the put, the unreadable one, the lease revocation"
+        );
+    }
+
+    #[test]
+    fn the_first_error_stops_the_count() {
+        assert_eq!(possible_writes([Err("cut")]), Err("cut"));
+    }
+}

@@ -1,0 +1,233 @@
+//! Segment files: their names, and the unbroken run of them a directory must hold.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use steward_ids::RaftIndex;
+
+/// The name of a segment: `<sequence>-<first index>.wal`, both as sixteen lower-case hex digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SegmentName {
+    /// Position of the segment; grows by one per file.
+    pub sequence: u64,
+    /// The first entry index that can be in the segment; 0 for the very first one.
+    pub first_index: RaftIndex,
+}
+
+impl SegmentName {
+    /// The segment every log starts with.
+    pub const FIRST: Self = Self {
+        sequence: 0,
+        first_index: RaftIndex(0),
+    };
+
+    /// Reads a file name; `None` for anything etcd would not take for a segment.
+    pub fn parse(name: &str) -> Option<Self> {
+        let (sequence, first_index) = hex_pair(name.strip_suffix(".wal")?)?;
+        Some(Self {
+            sequence,
+            first_index: RaftIndex(first_index),
+        })
+    }
+}
+
+impl fmt::Display for SegmentName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}-{:016x}.wal", self.sequence, self.first_index.0)
+    }
+}
+
+/// Two numbers of sixteen lower-case hex digits each, joined by a dash.
+pub(crate) fn hex_pair(text: &str) -> Option<(u64, u64)> {
+    let (left, right) = text.split_once('-')?;
+    Some((hex_number(left)?, hex_number(right)?))
+}
+
+/// A number of exactly sixteen lower-case hex digits.
+pub(crate) fn hex_number(text: &str) -> Option<u64> {
+    let well_formed = text.len() == 16
+        && text
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if !well_formed {
+        return None;
+    }
+    u64::from_str_radix(text, 16).ok()
+}
+
+/// A segment found on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// What its name says.
+    pub name: SegmentName,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its length when it was listed, preallocated zeros included.
+    pub length: u64,
+}
+
+/// Why a directory is not a log.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListError {
+    /// The directory cannot be read.
+    #[error("list the segments in {}", dir.display())]
+    List {
+        /// The directory.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A segment cannot be looked at.
+    #[error("look up the length of {}", file.display())]
+    Stat {
+        /// The segment.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is no segment at all.
+    #[error("{} holds no wal segment", dir.display())]
+    Empty {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// A segment between two others is missing, or one is there twice.
+    #[error("{} follows {before}: segment {expected:016x} is missing or doubled", file.display())]
+    NotContiguous {
+        /// The segment behind the hole.
+        file: PathBuf,
+        /// The segment in front of it.
+        before: SegmentName,
+        /// The sequence number expected there.
+        expected: u64,
+    },
+}
+
+/// The segments of `dir` in order, and the names of everything else in it.
+///
+/// etcd leaves `N.tmp` (the segment prepared next) and `*.broken` (copies made by a repair) beside the
+/// segments and ignores what it does not know; so does this, but it tells.
+pub(crate) fn list(dir: &Path) -> Result<(Vec<Segment>, Vec<OsString>), ListError> {
+    let read = |source| ListError::List {
+        dir: dir.to_owned(),
+        source,
+    };
+    let mut segments = Vec::new();
+    let mut strays = Vec::new();
+    for item in fs::read_dir(dir).map_err(read)? {
+        let item = item.map_err(read)?;
+        let file_name = item.file_name();
+        let Some(name) = file_name.to_str().and_then(SegmentName::parse) else {
+            strays.push(file_name);
+            continue;
+        };
+        let path = item.path();
+        let length = fs::metadata(&path)
+            .map_err(|source| ListError::Stat {
+                file: path.clone(),
+                source,
+            })?
+            .len();
+        segments.push(Segment { name, path, length });
+    }
+    segments.sort_by_key(|segment| segment.name);
+    strays.sort();
+    contiguous(dir, &segments)?;
+    Ok((segments, strays))
+}
+
+fn contiguous(dir: &Path, segments: &[Segment]) -> Result<(), ListError> {
+    if segments.is_empty() {
+        return Err(ListError::Empty {
+            dir: dir.to_owned(),
+        });
+    }
+    for pair in segments.windows(2) {
+        let [before, after] = pair else { continue };
+        let expected = before.name.sequence.wrapping_add(1);
+        if after.name.sequence != expected {
+            return Err(ListError::NotContiguous {
+                file: after.path.clone(),
+                before: before.name,
+                expected,
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_survives_a_round_trip() {
+        let name = SegmentName {
+            sequence: 0x1f,
+            first_index: RaftIndex(0xabc),
+        };
+        assert_eq!(name.to_string(), "000000000000001f-0000000000000abc.wal");
+        assert_eq!(SegmentName::parse(&name.to_string()), Some(name));
+    }
+
+    #[test]
+    fn a_name_etcd_would_not_write_is_no_segment() {
+        for name in [
+            "0-0.wal",
+            "000000000000001F-0000000000000abc.wal",
+            "+00000000000001f-0000000000000abc.wal",
+            "000000000000001f-0000000000000abc.wal.broken",
+            "000000000000001f.wal",
+            "1.tmp",
+            "",
+        ] {
+            assert_eq!(SegmentName::parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_hole_between_segments_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        for sequence in [3, 4, 6] {
+            let name = SegmentName {
+                sequence,
+                first_index: RaftIndex(sequence * 10),
+            };
+            fs::write(dir.path().join(name.to_string()), b"").unwrap();
+        }
+        let error = list(dir.path()).unwrap_err();
+        assert!(
+            matches!(error, ListError::NotContiguous { expected: 5, .. }),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn files_beside_the_segments_are_told_not_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [
+            "0000000000000000-0000000000000000.wal",
+            "1.tmp",
+            "x.wal.broken",
+        ] {
+            fs::write(dir.path().join(name), b"").unwrap();
+        }
+        let (segments, strays) = list(dir.path()).unwrap();
+        assert_eq!(segments.len(), 1);
+        assert_eq!(strays, ["1.tmp", "x.wal.broken"]);
+    }
+
+    #[test]
+    fn a_directory_without_segments_is_an_error_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(list(dir.path()), Err(ListError::Empty { .. })));
+        assert!(matches!(
+            list(&dir.path().join("no")),
+            Err(ListError::List { .. })
+        ));
+    }
+}

@@ -1,0 +1,287 @@
+//! Raft snapshot files: `snap/<term>-<index>.snap`.
+//!
+//! An envelope with a checksum holds a raft snapshot, whose data is the v2 store as JSON (see
+//! [`v2store`](crate::v2store)) and whose metadata says where in the log it was taken and who was a member.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use prost::Message as _;
+use steward_ids::{RaftIndex, Term};
+
+use crate::message;
+use crate::raft::ConfState;
+use crate::segment::{hex_number, hex_pair};
+
+/// The longest snapshot file that is read. It holds the v2 store only, some kilobytes since etcd 3.
+pub const MAX_SNAP_BYTES: u64 = 256 << 20;
+
+/// The name of a snapshot file; the greatest is the newest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SnapName {
+    /// The term of the last entry covered.
+    pub term: Term,
+    /// The last entry covered.
+    pub index: RaftIndex,
+}
+
+impl SnapName {
+    /// Reads a file name; `None` for anything else, such as `….snap.broken` and `….snap.db`.
+    pub fn parse(name: &str) -> Option<Self> {
+        let (term, index) = hex_pair(name.strip_suffix(".snap")?)?;
+        Some(Self {
+            term: Term(term),
+            index: RaftIndex(index),
+        })
+    }
+}
+
+impl fmt::Display for SnapName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}-{:016x}.snap", self.term.0, self.index.0)
+    }
+}
+
+/// The raft index in the name of a database received from the leader, `<index>.snap.db`.
+pub fn snap_db_index(name: &str) -> Option<RaftIndex> {
+    hex_number(name.strip_suffix(".snap.db")?).map(RaftIndex)
+}
+
+/// Why bytes are no snapshot file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapError {
+    /// The envelope is no protobuf message.
+    #[error("snapshot envelope cannot be parsed")]
+    Envelope {
+        /// What the parser said.
+        source: prost::DecodeError,
+    },
+    /// The envelope has no data or no checksum; etcd takes such a file for empty.
+    #[error("snapshot envelope has no data or no crc")]
+    Empty,
+    /// The checksum does not hold.
+    #[error("crc mismatch: stored {stored:08x}, computed {computed:08x} over {length} bytes")]
+    Crc {
+        /// What the envelope says.
+        stored: u32,
+        /// What the bytes give.
+        computed: u32,
+        /// How many they are.
+        length: usize,
+    },
+    /// The snapshot is no protobuf message although its checksum holds.
+    #[error("raft snapshot cannot be parsed")]
+    Snapshot {
+        /// What the parser said.
+        source: prost::DecodeError,
+    },
+}
+
+/// Why a snapshot file cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadSnapError {
+    /// It cannot be opened.
+    #[error("open {}", file.display())]
+    Open {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It cannot be read.
+    #[error("read {}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is longer than any etcd writes.
+    #[error("{} is longer than {MAX_SNAP_BYTES} bytes", file.display())]
+    TooLarge {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Its bytes are wrong.
+    #[error("{} is damaged", file.display())]
+    Content {
+        /// The file.
+        file: PathBuf,
+        /// In which way.
+        source: SnapError,
+    },
+}
+
+/// A raft snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapFile {
+    /// The term of the last entry covered.
+    pub term: Term,
+    /// The last entry covered.
+    pub index: RaftIndex,
+    /// The membership at that entry.
+    pub conf_state: ConfState,
+    /// The v2 store as JSON.
+    pub data: Bytes,
+}
+
+impl SnapFile {
+    /// The name etcd looks for it under.
+    pub fn name(&self) -> SnapName {
+        SnapName {
+            term: self.term,
+            index: self.index,
+        }
+    }
+
+    /// Reads and checks a file.
+    pub fn read(path: &Path) -> Result<Self, ReadSnapError> {
+        let file = || path.to_owned();
+        let input = File::open(path).map_err(|source| ReadSnapError::Open {
+            file: file(),
+            source,
+        })?;
+        let mut bytes = Vec::new();
+        let length = input
+            .take(MAX_SNAP_BYTES + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|source| ReadSnapError::Read {
+                file: file(),
+                source,
+            })?;
+        if length as u64 > MAX_SNAP_BYTES {
+            return Err(ReadSnapError::TooLarge { file: file() });
+        }
+        Self::decode(Bytes::from(bytes)).map_err(|source| ReadSnapError::Content {
+            file: file(),
+            source,
+        })
+    }
+
+    /// Checks the bytes of a file.
+    pub fn decode(bytes: Bytes) -> Result<Self, SnapError> {
+        let envelope = message::SnapEnvelope::decode(bytes)
+            .map_err(|source| SnapError::Envelope { source })?;
+        let data = envelope.data.unwrap_or_default();
+        if data.is_empty() || envelope.crc == 0 {
+            return Err(SnapError::Empty);
+        }
+        let (stored, computed) = (envelope.crc, crc32c::crc32c(&data));
+        if stored != computed {
+            return Err(SnapError::Crc {
+                stored,
+                computed,
+                length: data.len(),
+            });
+        }
+        let snapshot =
+            message::Snapshot::decode(data).map_err(|source| SnapError::Snapshot { source })?;
+        Ok(Self {
+            term: Term(snapshot.metadata.term),
+            index: RaftIndex(snapshot.metadata.index),
+            conf_state: snapshot.metadata.conf_state.into(),
+            data: snapshot.data.unwrap_or_default(),
+        })
+    }
+
+    /// The bytes of the file.
+    pub fn encode(&self) -> Vec<u8> {
+        let metadata = message::SnapshotMetadata {
+            conf_state: (&self.conf_state).into(),
+            index: self.index.0,
+            term: self.term.0,
+        };
+        let data = (!self.data.is_empty()).then(|| self.data.clone());
+        let data = Bytes::from(message::Snapshot { data, metadata }.encode_to_vec());
+        message::SnapEnvelope {
+            crc: crc32c::crc32c(&data),
+            data: Some(data),
+        }
+        .encode_to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steward_ids::MemberId;
+
+    use super::*;
+
+    #[test]
+    fn names_are_told_apart() {
+        let name = SnapName {
+            term: Term(1),
+            index: RaftIndex(0x2a),
+        };
+        assert_eq!(name.to_string(), "0000000000000001-000000000000002a.snap");
+        assert_eq!(SnapName::parse(&name.to_string()), Some(name));
+        assert_eq!(
+            SnapName::parse("0000000000000001-000000000000002a.snap.broken"),
+            None
+        );
+        assert_eq!(SnapName::parse("000000000000002a.snap.db"), None);
+        assert_eq!(
+            snap_db_index("000000000000002a.snap.db"),
+            Some(RaftIndex(0x2a))
+        );
+        assert_eq!(snap_db_index("db"), None);
+    }
+
+    #[test]
+    fn an_empty_file_and_a_zero_crc_are_empty_snapshots() {
+        assert!(matches!(
+            SnapFile::decode(Bytes::new()),
+            Err(SnapError::Empty)
+        ));
+        let no_crc = Bytes::from_static(b"\x08\x00\x12\x01x");
+        assert!(matches!(SnapFile::decode(no_crc), Err(SnapError::Empty)));
+    }
+
+    #[test]
+    fn no_flipped_bit_changes_what_a_snapshot_says_and_no_cut_goes_unnoticed() {
+        let snap = SnapFile {
+            term: Term(3),
+            index: RaftIndex(9),
+            conf_state: ConfState::of_voters(vec![MemberId(7)]),
+            data: Bytes::from_static(b"{}"),
+        };
+        let bytes = snap.encode();
+        assert_eq!(SnapFile::decode(Bytes::from(bytes.clone())).unwrap(), snap);
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            // A checksum's varint has bits to spare, which no reader looks at.
+            let read = SnapFile::decode(Bytes::from(flipped));
+            assert!(
+                read.as_ref().is_ok_and(|read| *read == snap) || read.is_err(),
+                "bit {bit}: {read:?}"
+            );
+        }
+        for length in 0..bytes.len() {
+            let cut = Bytes::copy_from_slice(&bytes[..length]);
+            assert!(SnapFile::decode(cut).is_err(), "cut at {length}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0000000000000001-0000000000000001.snap");
+        assert!(matches!(
+            SnapFile::read(&path),
+            Err(ReadSnapError::Open { .. })
+        ));
+        std::fs::write(&path, b"\xff").unwrap();
+        let error = SnapFile::read(&path).unwrap_err();
+        assert!(matches!(error, ReadSnapError::Content { .. }));
+        assert!(
+            error.to_string().contains("0000000000000001.snap"),
+            "{error}"
+        );
+    }
+}
