@@ -1,1 +1,3 @@
 //! Verifies, restores, compacts and copies etcd backups without an etcd.
+
+pub mod rebuild;

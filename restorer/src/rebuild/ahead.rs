@@ -1,0 +1,164 @@
+//! Inflates the deltas ahead of their use: a few worker threads, each with a bounded queue.
+//!
+//! Worker `w` of `n` takes the deltas `w`, `w + n`, `w + 2n`, …; the reader takes them in order, so
+//! each worker is at most one queue ahead. Memory: workers × queue.
+
+use std::io::{self, Read};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::Scope;
+
+use steward_archive::compression::decoder;
+
+use super::Job;
+use super::error::RebuildError;
+
+/// Bytes of one piece in a queue.
+const PIECE: usize = 256 << 10;
+/// Pieces in a queue: 4 MiB, a few milliseconds of inflating.
+const QUEUE: usize = 16;
+
+enum Piece {
+    Bytes(Vec<u8>),
+    End,
+    Failed(RebuildError),
+}
+
+/// The decompressed deltas, in order.
+pub(crate) struct Ahead {
+    queues: Vec<(Receiver<Piece>, SyncSender<Vec<u8>>)>,
+    next: usize,
+}
+
+impl Ahead {
+    /// Starts the workers.
+    pub(crate) fn start<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        job: &'scope Job<'scope>,
+        workers: usize,
+    ) -> Self {
+        let queues = (0..workers)
+            .map(|worker| {
+                let (give, take) = sync_channel(QUEUE);
+                let (give_back, spare) = sync_channel(QUEUE);
+                scope.spawn(move || work(job, worker, workers, &give, &spare));
+                (take, give_back)
+            })
+            .collect();
+        Self { queues, next: 0 }
+    }
+
+    /// The decompressed stream of the next delta.
+    pub(crate) fn next_delta(&mut self) -> DeltaStream<'_> {
+        let at = self.next % self.queues.len().max(1);
+        self.next += 1;
+        DeltaStream {
+            queue: self.queues.get(at),
+            piece: Vec::new(),
+            at: 0,
+        }
+    }
+}
+
+fn work(
+    job: &Job<'_>,
+    worker: usize,
+    workers: usize,
+    give: &SyncSender<Piece>,
+    spare: &Receiver<Vec<u8>>,
+) {
+    for link in job.chain.deltas.iter().skip(worker).step_by(workers.max(1)) {
+        let end = match inflate(job, &link.object, give, spare) {
+            Ok(true) => Piece::End,
+            Ok(false) => return,
+            Err(error) => Piece::Failed(error),
+        };
+        if give.send(end).is_err() {
+            return;
+        }
+    }
+}
+
+/// `Ok(false)` when nobody wants the rest.
+fn inflate(
+    job: &Job<'_>,
+    object: &steward_archive::catalogue::Object,
+    give: &SyncSender<Piece>,
+    spare: &Receiver<Vec<u8>>,
+) -> Result<bool, RebuildError> {
+    let name = || object.name.to_string();
+    let stored = job
+        .sources
+        .open(object)
+        .map_err(|source| RebuildError::Open {
+            object: name(),
+            source,
+        })?;
+    let one = std::num::NonZeroUsize::MIN;
+    let mut stream = decoder(&object.name.compression, stored, one).map_err(|source| {
+        RebuildError::Compression {
+            object: name(),
+            source,
+        }
+    })?;
+    loop {
+        if job.is_cancelled() {
+            return Ok(false);
+        }
+        let mut piece = spare.try_recv().unwrap_or_default();
+        piece.resize(PIECE, 0);
+        let count = stream
+            .read(&mut piece)
+            .map_err(|source| RebuildError::Delta {
+                object: name(),
+                source: steward_archive::delta::DeltaError::Read { offset: 0, source },
+            })?;
+        if count == 0 {
+            return Ok(true);
+        }
+        piece.truncate(count);
+        if give.send(Piece::Bytes(piece)).is_err() {
+            return Ok(false);
+        }
+    }
+}
+
+/// One decompressed delta.
+pub(crate) struct DeltaStream<'a> {
+    queue: Option<&'a (Receiver<Piece>, SyncSender<Vec<u8>>)>,
+    piece: Vec<u8>,
+    at: usize,
+}
+
+impl Read for DeltaStream<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some((take, give_back)) = self.queue else {
+            return Ok(0);
+        };
+        if self.at == self.piece.len() {
+            let used = std::mem::take(&mut self.piece);
+            if used.capacity() > 0 {
+                let _ = give_back.try_send(used);
+            }
+            self.at = 0;
+            match take.recv() {
+                Ok(Piece::Bytes(piece)) => self.piece = piece,
+                Ok(Piece::End) => {
+                    self.queue = None;
+                    return Ok(0);
+                }
+                Ok(Piece::Failed(error)) => {
+                    self.queue = None;
+                    return Err(io::Error::other(error));
+                }
+                Err(_) => return Err(io::Error::other("the inflating thread ended")),
+            }
+        }
+        let rest = self.piece.get(self.at..).unwrap_or_default();
+        let count = rest.len().min(buffer.len());
+        if let (Some(to), Some(from)) = (buffer.get_mut(..count), rest.get(..count)) {
+            to.copy_from_slice(from);
+        }
+        self.at += count;
+        Ok(count)
+    }
+}

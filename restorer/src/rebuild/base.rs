@@ -1,0 +1,156 @@
+//! Receives the base snapshot: inflate, hash, write, and tell early where its pages end.
+
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::SyncSender;
+
+use sha2::{Digest, Sha256};
+use steward_archive::compression::decoder;
+use steward_bbolt::{MAX_PAGE_SIZE, Meta};
+
+use super::error::RebuildError;
+use super::{HashCheck, Job};
+
+/// Bytes handled at once.
+const PIECE: usize = 1 << 20;
+/// Length of the hash behind a snapshot.
+const HASH_LEN: usize = 32;
+/// A snapshot is a whole number of these, and the hash.
+const SECTOR: u64 = 512;
+/// Enough to find both meta pages whatever the page size.
+const FIRST_BYTES: usize = 2 * MAX_PAGE_SIZE as usize;
+
+/// Writes the base into the file and checks its hash. Sends its meta once the first pages are in.
+pub(crate) fn receive(job: &Job<'_>, announce: &SyncSender<Meta>) -> Result<(), RebuildError> {
+    let object = &job.chain.base;
+    let name = || object.name.to_string();
+    let stored = job
+        .sources
+        .open(object)
+        .map_err(|source| RebuildError::Open {
+            object: name(),
+            source,
+        })?;
+    let mut stream =
+        decoder(&object.name.compression, stored, job.options.threads).map_err(|source| {
+            RebuildError::Compression {
+                object: name(),
+                source,
+            }
+        })?;
+    let mut tail = TailWriter::new(job);
+    let mut piece = vec![0u8; PIECE];
+    let mut is_announced = false;
+    loop {
+        if job.is_cancelled() {
+            return Err(RebuildError::Cancelled);
+        }
+        let count = fill(&mut stream, &mut piece).map_err(|source| RebuildError::ReadBase {
+            object: name(),
+            offset: tail.received,
+            source,
+        })?;
+        let got = piece.get(..count).unwrap_or_default();
+        if !is_announced {
+            let first = got.get(..FIRST_BYTES.min(count)).unwrap_or_default();
+            let meta =
+                Meta::in_first_bytes(first).map_err(|source| RebuildError::BaseStructure {
+                    object: name(),
+                    source,
+                })?;
+            let _ = announce.send(meta); // nobody listens any more: the other side has failed
+            is_announced = true;
+        }
+        tail.push(got)?;
+        if count < PIECE {
+            return tail.finish(&name());
+        }
+    }
+}
+
+/// Reads until the buffer is full or the stream ends.
+fn fill(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match stream.read(rest) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// Writes everything but the last 32 bytes, which may be the hash.
+struct TailWriter<'a> {
+    job: &'a Job<'a>,
+    hash: Sha256,
+    held: Vec<u8>,
+    received: u64,
+    written: u64,
+}
+
+impl<'a> TailWriter<'a> {
+    fn new(job: &'a Job<'a>) -> Self {
+        Self {
+            job,
+            hash: Sha256::new(),
+            held: Vec::new(),
+            received: 0,
+            written: 0,
+        }
+    }
+
+    fn push(&mut self, piece: &[u8]) -> Result<(), RebuildError> {
+        self.received += piece.len() as u64;
+        if piece.len() < HASH_LEN {
+            self.held.extend_from_slice(piece);
+            let surplus = self.held.len().saturating_sub(HASH_LEN);
+            let first: Vec<u8> = self.held.drain(..surplus).collect();
+            return self.write(&first);
+        }
+        let held = std::mem::take(&mut self.held);
+        self.write(&held)?;
+        let (data, rest) = piece.split_at(piece.len() - HASH_LEN);
+        self.held = rest.to_vec();
+        self.write(data)
+    }
+
+    fn write(&mut self, data: &[u8]) -> Result<(), RebuildError> {
+        self.hash.update(data);
+        self.job
+            .file
+            .write_all_at(data, self.written)
+            .map_err(|source| RebuildError::Write { source })?;
+        self.written += data.len() as u64;
+        self.job.flusher.wrote(data.len() as u64);
+        Ok(())
+    }
+
+    fn finish(mut self, object: &str) -> Result<(), RebuildError> {
+        let object = || object.to_owned();
+        match self.received % SECTOR {
+            0 if self.job.options.hash_check == HashCheck::Skipped => {
+                let held = std::mem::take(&mut self.held);
+                self.write(&held)
+            }
+            0 if self.received > 0 => Err(RebuildError::BaseUnhashed { object: object() }),
+            32 => {
+                let computed = self.hash.finalize();
+                if computed.as_slice() == self.held {
+                    return Ok(());
+                }
+                Err(RebuildError::BaseHash {
+                    object: object(),
+                    stored: hex::encode(&self.held),
+                    computed: hex::encode(computed),
+                })
+            }
+            _ => Err(RebuildError::BaseLength {
+                object: object(),
+                bytes: self.received,
+            }),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Takes a base back to an earlier revision that is still in its history.
+
+use std::collections::{BTreeMap, HashSet};
+
+use steward_bbolt::{Database, Update};
+use steward_ids::{LeaseId, Revision};
+use steward_mvcc::hash::HashError;
+use steward_mvcc::{Digester, Facts, KeyValue, RevisionKey, schema};
+
+use super::Job;
+use super::error::RebuildError;
+use super::join::add_leases;
+use super::leases::{NewLease, new_lease};
+
+/// Drops every row newer than `wanted`, and makes leases again that were revoked since.
+pub(crate) fn back_to(
+    job: &Job<'_>,
+    facts: &Facts,
+    wanted: Revision,
+) -> Result<Vec<NewLease>, RebuildError> {
+    let object = || job.chain.base.name.to_string();
+    if let Some(compact) = facts.compact_revision().filter(|compact| wanted < *compact) {
+        let holds = facts.revision;
+        return Err(RebuildError::Compacted {
+            object: object(),
+            holds,
+            compact,
+            wanted,
+        });
+    }
+    let failed = |source| RebuildError::Database { source };
+    let leases = live_leases(job, wanted).map_err(|source| RebuildError::BaseRow {
+        object: object(),
+        source,
+    })?;
+    let mut update = Update::open(job.file).map_err(failed)?;
+    let bound = RevisionKey::end_of(wanted);
+    update
+        .append_after(schema::KEY, Some(&bound))
+        .map_err(failed)?
+        .finish()
+        .map_err(failed)?;
+    let new = add_leases(job.file, &mut update, leases)?;
+    update.commit().map_err(failed)?;
+    Ok(new)
+}
+
+/// The leases that keys live at `wanted` hang on.
+fn live_leases(job: &Job<'_>, wanted: Revision) -> Result<BTreeMap<LeaseId, NewLease>, HashError> {
+    let database = Database::open(job.file)?;
+    let root = database
+        .bucket(schema::KEY)?
+        .ok_or(steward_mvcc::FactsError::NotEtcd)?;
+    let digester = Digester::default();
+    let mut seen = HashSet::new();
+    let mut leases = BTreeMap::new();
+    let mut cursor = database.scan_back(&root)?;
+    let mut ordinal = 0;
+    while let Some(item) = cursor.next()? {
+        let row = RevisionKey::decode(item.key)
+            .map_err(|source| HashError::RowKey { ordinal, source })?;
+        ordinal += 1;
+        if row.main > wanted {
+            continue;
+        }
+        let kv = KeyValue::decode(item.value).map_err(|source| HashError::RowValue {
+            revision: row.main,
+            source,
+        })?;
+        let is_newest = seen.insert(digester.digest(kv.key));
+        if is_newest && !row.is_tombstone && kv.lease != LeaseId::NONE {
+            let lease = new_lease(kv.lease, None, job.options.default_lease_seconds);
+            leases.insert(kv.lease, lease);
+        }
+    }
+    Ok(leases)
+}

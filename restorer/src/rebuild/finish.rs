@@ -1,0 +1,123 @@
+//! Gives a rebuilt database its new members, and takes away what must not survive a restore.
+//!
+//! Alarms, the cluster version, a downgrade under way, removed members and the old raft membership
+//! belong to the cluster that is gone. A stale alarm would refuse writes; a stale version or
+//! downgrade would keep etcd from starting.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+
+use steward_bbolt::{Database, Error as BboltError, OwnedItem, Update};
+use steward_ids::{RaftIndex, Revision, Term};
+use steward_mvcc::{Facts, FactsError, RevisionKey, schema, small_bucket};
+
+/// What the database must say about the new cluster.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Rows of the `members` bucket, ascending.
+    pub members: Vec<OwnedItem>,
+    /// Raft index the new log begins with.
+    pub index: RaftIndex,
+    /// Its term.
+    pub term: Term,
+    /// Raft membership as JSON.
+    pub conf_state: String,
+}
+
+/// Moves revisions on, so that clients of the lost cluster notice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bump {
+    /// Added to the newest revision.
+    pub by: u64,
+    /// Declares everything before compacted: watches from before the restore are told to start over.
+    pub mark_compacted: bool,
+}
+
+/// A database that could not be finished.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FinishError {
+    /// The engine.
+    #[error("give the database its members")]
+    Database {
+        /// Why.
+        source: BboltError,
+    },
+    /// The database cannot be read.
+    #[error("read the rebuilt database")]
+    Facts {
+        /// Why.
+        source: FactsError,
+    },
+    /// The bump leaves the range of revisions.
+    #[error("revision {revision} plus {by} is not a revision")]
+    Bump {
+        /// Before.
+        revision: Revision,
+        /// Asked for.
+        by: u64,
+    },
+}
+
+/// Writes the identity and the bump in one commit. Returns the revision etcd will start with.
+pub fn adopt(file: &File, identity: &Identity, bump: Bump) -> Result<Revision, FinishError> {
+    let failed = |source| FinishError::Database { source };
+    let (facts, mut meta) = {
+        let database = Database::open(file).map_err(failed)?;
+        let facts = Facts::read(&database).map_err(|source| FinishError::Facts { source })?;
+        let meta = small_bucket(&database, schema::META)
+            .map_err(|source| FinishError::Facts { source })?;
+        (facts, meta.into_iter().collect::<BTreeMap<_, _>>())
+    };
+    let revision = bumped(facts.revision, bump)?;
+    meta.remove(schema::STORAGE_VERSION); // 3.6 and later migrate by themselves; older ones refuse
+    meta.insert(
+        schema::CONSISTENT_INDEX.to_vec(),
+        identity.index.0.to_be_bytes().to_vec(),
+    );
+    meta.insert(
+        schema::TERM.to_vec(),
+        identity.term.0.to_be_bytes().to_vec(),
+    );
+    meta.insert(
+        schema::CONF_STATE.to_vec(),
+        identity.conf_state.clone().into_bytes(),
+    );
+    if bump.mark_compacted {
+        let position = RevisionKey::first_of(revision).encode();
+        meta.insert(schema::SCHEDULED_COMPACT.to_vec(), position.clone());
+        meta.insert(schema::FINISHED_COMPACT.to_vec(), position);
+    }
+    let mut update = Update::open(file).map_err(failed)?;
+    rewrite(&mut update, schema::META, meta.iter()).map_err(failed)?;
+    let members = identity.members.iter().map(|(key, value)| (key, value));
+    rewrite(&mut update, schema::MEMBERS, members).map_err(failed)?;
+    for emptied in [schema::MEMBERS_REMOVED, schema::ALARM, schema::CLUSTER] {
+        rewrite(&mut update, emptied, std::iter::empty()).map_err(failed)?;
+    }
+    update.commit().map_err(failed)?;
+    Ok(revision)
+}
+
+fn bumped(revision: Revision, bump: Bump) -> Result<Revision, FinishError> {
+    i64::try_from(bump.by)
+        .ok()
+        .and_then(|by| revision.0.checked_add(by))
+        .map(Revision)
+        .ok_or(FinishError::Bump {
+            revision,
+            by: bump.by,
+        })
+}
+
+fn rewrite<'a>(
+    update: &mut Update<&File>,
+    name: &[u8],
+    items: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>,
+) -> Result<(), BboltError> {
+    let mut bucket = update.rewrite(name);
+    for (key, value) in items {
+        bucket.add(key, value)?;
+    }
+    bucket.finish()
+}

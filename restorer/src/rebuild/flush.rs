@@ -1,0 +1,66 @@
+//! Makes written bytes durable while the next ones are still being computed.
+//!
+//! Without it all of the writing to disk would wait for the final sync.
+
+use std::fs::File;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use super::error::RebuildError;
+
+/// A flush is started for every this many bytes written.
+const FLUSH_EVERY: u64 = 32 << 20;
+
+/// Flushes a file in the background. Dropping it waits for the flush under way.
+#[derive(Debug)]
+pub struct Flusher {
+    written: AtomicU64,
+    wake: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Flusher {
+    /// Starts the background thread.
+    pub fn new(file: &File) -> Result<Self, RebuildError> {
+        let file = file
+            .try_clone()
+            .map_err(|source| RebuildError::Write { source })?;
+        // One token: a flush that is due while one runs covers everything written until it starts.
+        let (wake, woken) = sync_channel::<()>(1);
+        let thread = std::thread::Builder::new()
+            .name("flush".into())
+            .spawn(move || {
+                for () in woken {
+                    // An error shows again in the final sync, which decides.
+                    let _ = file.sync_data();
+                }
+            })
+            .map_err(|source| RebuildError::Write { source })?;
+        Ok(Self {
+            written: AtomicU64::new(0),
+            wake: Some(wake),
+            thread: Some(thread),
+        })
+    }
+
+    /// Notes that bytes were written.
+    pub fn wrote(&self, bytes: u64) {
+        let before = self.written.fetch_add(bytes, Ordering::Relaxed);
+        let is_due = before / FLUSH_EVERY != (before + bytes) / FLUSH_EVERY;
+        if let (true, Some(wake)) = (is_due, &self.wake) {
+            match wake.try_send(()) {
+                Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        self.wake = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Hangs the leaves of the deltas into the tree of the base, once both are there.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::iter::Peekable;
+
+use steward_bbolt::{Database, Error as BboltError, Update, WrittenLeaf};
+use steward_ids::{LeaseId, Revision};
+use steward_mvcc::{Facts, FactsError, RevisionKey, schema};
+
+use super::error::RebuildError;
+use super::leases::NewLease;
+use super::rows::Written;
+use super::spool::Leaves;
+use super::{Job, Rebuilt, Stop, cut};
+
+/// Joins base and rows, and commits.
+pub(crate) fn hang_in(job: &Job<'_>, rows: Written) -> Result<Rebuilt, RebuildError> {
+    let base = job.chain.base.name.to_string();
+    let facts = {
+        let database = Database::open(job.file).map_err(|source| RebuildError::BaseStructure {
+            object: base.clone(),
+            source,
+        })?;
+        Facts::read(&database).map_err(|source| RebuildError::BaseFacts {
+            object: base.clone(),
+            source,
+        })?
+    };
+    let holds = facts.revision;
+    let target = match job.options.stop {
+        Stop::Revision(wanted) => Some(wanted),
+        Stop::Time(_) => rows.stopped_before.map(Revision::previous),
+        Stop::End => None,
+    };
+    let mut rebuilt = Rebuilt {
+        revision: holds,
+        base_revision: holds,
+        compact_revision: facts.compact_revision(),
+        revisions_applied: 0,
+        events_applied: rows.rows,
+        events_skipped: rows.skipped,
+        new_leases: Vec::new(),
+    };
+    if let Some(wanted) = target.filter(|wanted| *wanted < holds) {
+        rebuilt.revision = wanted;
+        rebuilt.new_leases = cut::back_to(job, &facts, wanted)?;
+        return Ok(rebuilt);
+    }
+    let newer = rows.range.filter(|(_, last)| *last > holds);
+    if let Some((first, last)) = newer {
+        check_seam(&base, holds, first, &rows.first_object)?;
+        rebuilt.revision = last;
+        rebuilt.revisions_applied = last.0.abs_diff(holds.0);
+        rebuilt.new_leases = graft(job.file, rows, holds)?;
+    }
+    match job.options.stop {
+        Stop::Revision(wanted) if rebuilt.revision < wanted => Err(RebuildError::Short {
+            reached: rebuilt.revision,
+            wanted,
+        }),
+        _ => Ok(rebuilt),
+    }
+}
+
+/// The first revision of the deltas must be the next one, or one the base already has.
+fn check_seam(
+    base: &str,
+    holds: Revision,
+    first: Revision,
+    first_object: &str,
+) -> Result<(), RebuildError> {
+    if first <= holds.next() {
+        return Ok(());
+    }
+    Err(RebuildError::Gap {
+        from: holds.next(),
+        to: first.previous(),
+        after: base.to_owned(),
+        before: first_object.to_owned(),
+        resumes: first,
+        newest_restorable: holds,
+    })
+}
+
+fn graft(file: &File, rows: Written, holds: Revision) -> Result<Vec<NewLease>, RebuildError> {
+    let failed = |source| RebuildError::Database { source };
+    let mut update = Update::open_behind(file, rows.next).map_err(failed)?;
+    let bound = RevisionKey::end_of(holds).to_vec();
+    let leaves = LeavesBehind {
+        leaves: rows.leaves.peekable(),
+        bound,
+    };
+    update.graft(schema::KEY, leaves).map_err(failed)?;
+    let new = add_leases(file, &mut update, rows.leases)?;
+    update.commit().map_err(failed)?;
+    Ok(new)
+}
+
+/// The leaves, or parts of leaves, whose rows the base does not have.
+struct LeavesBehind {
+    leaves: Peekable<Leaves>,
+    bound: Vec<u8>,
+}
+
+impl Iterator for LeavesBehind {
+    type Item = Result<WrittenLeaf, BboltError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let (first_key, page) = match self.leaves.next()? {
+                Ok(leaf) => leaf,
+                Err(source) => {
+                    return Some(Err(BboltError::Read {
+                        offset: 0,
+                        len: 0,
+                        source,
+                    }));
+                }
+            };
+            let is_passed = matches!(self.leaves.peek(), Some(Ok((key, _))) if *key <= self.bound);
+            if is_passed {
+                continue;
+            }
+            return Some(Ok(if first_key <= self.bound {
+                WrittenLeaf::Tail {
+                    page,
+                    bound: self.bound.clone(),
+                }
+            } else {
+                WrittenLeaf::Page { first_key, page }
+            }));
+        }
+    }
+}
+
+/// Adds the leases the base does not know; returns those.
+pub(crate) fn add_leases(
+    file: &File,
+    update: &mut Update<&File>,
+    mut wanted: BTreeMap<LeaseId, NewLease>,
+) -> Result<Vec<NewLease>, RebuildError> {
+    let failed = |source| RebuildError::Database { source };
+    let known = {
+        let database = Database::open(file).map_err(failed)?;
+        steward_mvcc::small_bucket(&database, schema::LEASE).map_err(|error| match error {
+            FactsError::Structure(source) => RebuildError::Database { source },
+            source => RebuildError::BaseFacts {
+                object: "the base".into(),
+                source,
+            },
+        })?
+    };
+    let mut rows: BTreeMap<Vec<u8>, Vec<u8>> = known.into_iter().collect();
+    wanted.retain(|id, _| !rows.contains_key(id.0.to_be_bytes().as_slice()));
+    let new: Vec<NewLease> = wanted.into_values().collect();
+    for lease in &new {
+        let row = schema::Lease {
+            id: lease.id,
+            ttl_seconds: lease.ttl_seconds,
+            remaining_seconds: 0,
+        };
+        let (key, value) = row.encode();
+        rows.insert(key.to_vec(), value);
+    }
+    if !new.is_empty() {
+        let mut bucket = update.rewrite(schema::LEASE);
+        for (key, value) in &rows {
+            bucket.add(key, value).map_err(failed)?;
+        }
+        bucket.finish().map_err(failed)?;
+    }
+    Ok(new)
+}

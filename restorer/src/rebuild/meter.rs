@@ -1,0 +1,71 @@
+//! How far a long job is, readable from another thread.
+
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters of one job.
+#[derive(Debug, Default)]
+pub struct Meter {
+    total_bytes: AtomicU64,
+    read_bytes: AtomicU64,
+    revision: AtomicU64,
+}
+
+/// One look at a [`Meter`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// Stored bytes to read.
+    pub total_bytes: u64,
+    /// Stored bytes read.
+    pub read_bytes: u64,
+    /// Newest revision taken from a delta; 0 before the first.
+    pub revision: u64,
+}
+
+impl Meter {
+    /// Adds to what is to be read.
+    pub fn expect(&self, bytes: u64) {
+        self.total_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts bytes read.
+    pub fn advance(&self, bytes: u64) {
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn reached(&self, revision: i64) {
+        self.revision
+            .store(revision.unsigned_abs(), Ordering::Relaxed);
+    }
+
+    /// How far it is.
+    pub fn reading(&self) -> Reading {
+        Reading {
+            total_bytes: self.total_bytes.load(Ordering::Relaxed),
+            read_bytes: self.read_bytes.load(Ordering::Relaxed),
+            revision: self.revision.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A reader whose bytes are counted.
+#[derive(Debug)]
+pub struct MeteredRead<R, M> {
+    inner: R,
+    meter: M,
+}
+
+impl<R: Read, M: AsRef<Meter>> MeteredRead<R, M> {
+    /// Counts what is read from `inner`.
+    pub fn new(inner: R, meter: M) -> Self {
+        Self { inner, meter }
+    }
+}
+
+impl<R: Read, M: AsRef<Meter>> Read for MeteredRead<R, M> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.meter.as_ref().advance(count as u64);
+        Ok(count)
+    }
+}

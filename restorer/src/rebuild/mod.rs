@@ -1,0 +1,196 @@
+//! Turns a chain of snapshots into a database file, in one pass, at the speed of the disk.
+//!
+//! ```text
+//!            ┌ base object ─ inflate ─ hash ─────────────► pages 0 … high-water mark
+//! chain ─────┤                                                        │ revision, spine
+//!            └ deltas ─ inflate ─ hash ─ parse ─ rows ─► leaves behind it ─► graft ─► commit
+//!               ahead of need      dense?   leases         spool
+//! ```
+//!
+//! The rows of a delta need nothing from the base: an event carries the version and creation
+//! revision of its key, so base and deltas are read at the same time and the leaves of the deltas
+//! are hung into the tree of the base at the end.
+//!
+//! **Comes in**: a [`Chain`] and a way to open its objects. **Goes out**: a file that etcd can open
+//! once it is given members ([`finish`]).
+//!
+//! **Holds**: every hash is compared; every revision between base and target is there, or nothing is
+//! kept; an event whose revision is already present is skipped, so that overlapping deltas of two
+//! leaders, and a base newer than its name, are harmless; memory does not depend on the size of the
+//! backup.
+//!
+//! **After a crash**: the file is not one yet (its meta pages are the base's at best); the caller
+//! works in a staging directory and starts over.
+
+mod ahead;
+mod base;
+mod cut;
+mod error;
+pub mod finish;
+mod flush;
+mod join;
+mod leases;
+mod meter;
+mod rows;
+mod spool;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use jiff::Timestamp;
+use steward_archive::catalogue::Object;
+use steward_archive::chain::Chain;
+use steward_ids::{LeaseId, Revision};
+
+pub use error::RebuildError;
+pub use flush::Flusher;
+pub use leases::NewLease;
+pub use meter::{Meter, MeteredRead, Reading};
+
+/// Opens the objects of a chain as they are stored, compressed.
+pub trait Sources: Sync {
+    /// Starts reading an object from its first byte.
+    fn open(&self, object: &Object) -> io::Result<Box<dyn Read + Send>>;
+}
+
+/// Where to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// At the end of the chain.
+    End,
+    /// After this revision.
+    Revision(Revision),
+    /// Before the first event later than this.
+    Time(Timestamp),
+}
+
+/// What to do about a base without a hash behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashCheck {
+    /// Refuse it.
+    Required,
+    /// Take it: it was copied out of a data directory.
+    Skipped,
+}
+
+/// How to rebuild.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Where to stop.
+    pub stop: Stop,
+    /// What to do about a base without a hash.
+    pub hash_check: HashCheck,
+    /// Seconds given to a lease whose life no object tells.
+    pub default_lease_seconds: i64,
+    /// Threads that may inflate.
+    pub threads: NonZeroUsize,
+}
+
+/// What was rebuilt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// The revision reached.
+    pub revision: Revision,
+    /// The revision the base really held.
+    pub base_revision: Revision,
+    /// Compaction of the key space, if any: older revisions cannot be read.
+    pub compact_revision: Option<Revision>,
+    /// Revisions taken from deltas.
+    pub revisions_applied: u64,
+    /// Events taken from deltas.
+    pub events_applied: u64,
+    /// Events that were already there.
+    pub events_skipped: u64,
+    /// Leases that live keys hang on and that the base did not know.
+    pub new_leases: Vec<NewLease>,
+}
+
+/// Shared between the threads of one rebuild.
+pub(crate) struct Job<'a> {
+    pub(crate) chain: &'a Chain,
+    pub(crate) sources: &'a dyn Sources,
+    pub(crate) file: &'a File,
+    pub(crate) options: &'a Options,
+    pub(crate) meter: &'a Meter,
+    pub(crate) flusher: &'a Flusher,
+    cancelled: AtomicBool,
+}
+
+impl Job<'_> {
+    fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+}
+
+/// Rebuilds the database of `chain` into the empty file `file`; `scratch` is a directory for a
+/// spool of one part in a hundred of the deltas' size.
+///
+/// The file is complete but has the base's members: see [`finish`].
+pub fn rebuild(
+    chain: &Chain,
+    sources: &dyn Sources,
+    file: &File,
+    scratch: &Path,
+    settings: (&Options, &Meter),
+) -> Result<Rebuilt, RebuildError> {
+    let (options, meter) = settings;
+    let cancelled = AtomicBool::new(false);
+    let flusher = Flusher::new(file)?;
+    let job = Job {
+        chain,
+        sources,
+        file,
+        options,
+        meter,
+        flusher: &flusher,
+        cancelled,
+    };
+    let (announce, announced) = mpsc::sync_channel(1);
+    let (base, rows) = thread::scope(|scope| {
+        let base = scope.spawn(|| {
+            let received = base::receive(&job, &announce);
+            drop(announce);
+            if received.is_err() {
+                job.cancel();
+            }
+            received
+        });
+        // A base that fails before its first page leaves nothing to write behind.
+        let rows = announced
+            .recv()
+            .ok()
+            .map(|meta| rows::write(&job, &meta, scratch));
+        if matches!(rows, Some(Err(_))) {
+            job.cancel();
+        }
+        (
+            base.join()
+                .unwrap_or(Err(RebuildError::Thread { name: "base" })),
+            rows,
+        )
+    });
+    match (base, rows) {
+        (Err(error), Some(Ok(_)) | None) => Err(error),
+        (Err(RebuildError::Cancelled) | Ok(_), Some(Err(error))) => Err(error),
+        (Err(error), Some(Err(_))) => Err(error),
+        (Ok(()), None) => Err(RebuildError::Thread { name: "base" }),
+        (Ok(()), Some(Ok(rows))) => join::hang_in(&job, rows),
+    }
+}
+
+/// Leases by id, for readers of [`Rebuilt`].
+impl Rebuilt {
+    /// Whether this lease was unknown to the base.
+    pub fn has_new_lease(&self, id: LeaseId) -> bool {
+        self.new_leases.iter().any(|lease| lease.id == id)
+    }
+}

@@ -1,0 +1,271 @@
+//! Turns the events of the deltas into rows, checked for density, and rows into leaves.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::thread;
+
+use steward_archive::catalogue::Object;
+use steward_archive::delta::{DeltaError, DeltaReader, Event, EventKind, parse_time};
+use steward_bbolt::{LeafWriter, Meta};
+use steward_ids::{LeaseId, PageId, Revision};
+use steward_mvcc::{KeyValue, RevisionKey};
+
+use super::ahead::{Ahead, DeltaStream};
+use super::error::RebuildError;
+use super::leases::{LeaseTracker, NewLease};
+use super::spool::{LeafSpool, Leaves};
+use super::{Job, Stop};
+
+/// Workers that inflate deltas. The base has a thread of its own; more than four deltas ahead of
+/// the one that parses gain nothing.
+const MAX_WORKERS: usize = 4;
+
+/// The deltas as leaves behind the base.
+pub(crate) struct Written {
+    pub(crate) leaves: Leaves,
+    /// First page not used.
+    pub(crate) next: PageId,
+    /// First and last revision written.
+    pub(crate) range: Option<(Revision, Revision)>,
+    /// Object the first revision came from.
+    pub(crate) first_object: String,
+    /// The moment asked for lies before this revision.
+    pub(crate) stopped_before: Option<Revision>,
+    pub(crate) leases: BTreeMap<LeaseId, NewLease>,
+    pub(crate) rows: u64,
+    pub(crate) skipped: u64,
+}
+
+/// Reads the deltas of the chain and writes their rows behind the pages of the base.
+pub(crate) fn write(job: &Job<'_>, meta: &Meta, scratch: &Path) -> Result<Written, RebuildError> {
+    let spool = LeafSpool::create(scratch).map_err(|source| RebuildError::Scratch { source })?;
+    let leaves = LeafWriter::new(job.file, meta.page_size, meta.high_water)
+        .map_err(|source| RebuildError::Database { source })?;
+    let mut rows = Rows {
+        job,
+        leaves,
+        spool,
+        leases: LeaseTracker::default(),
+        position: None,
+        first: None,
+        stopped_before: None,
+        rows: 0,
+        skipped: 0,
+        value: Vec::new(),
+        previous_object: job.chain.base.name.to_string(),
+    };
+    let workers = job
+        .options
+        .threads
+        .get()
+        .min(MAX_WORKERS)
+        .min(job.chain.deltas.len());
+    thread::scope(|scope| {
+        let mut ahead = Ahead::start(scope, job, workers);
+        for link in &job.chain.deltas {
+            if rows.stopped_before.is_some() {
+                break;
+            }
+            rows.take_delta(&link.object, ahead.next_delta())?;
+        }
+        Ok::<_, RebuildError>(()) // the workers end when their queues go
+    })?;
+    rows.finish()
+}
+
+/// What the inflating worker said, or what the reader of events found.
+fn failure(object: &Object, error: DeltaError) -> RebuildError {
+    let object = object.name.to_string();
+    match error {
+        DeltaError::Read { offset, source } => match source.downcast::<RebuildError>() {
+            Ok(said) => said,
+            Err(source) => RebuildError::Delta {
+                object,
+                source: DeltaError::Read { offset, source },
+            },
+        },
+        source => RebuildError::Delta { object, source },
+    }
+}
+
+struct Rows<'a> {
+    job: &'a Job<'a>,
+    leaves: LeafWriter<&'a File>,
+    spool: LeafSpool,
+    leases: LeaseTracker,
+    /// The revision being written and the ordinal of its last row.
+    position: Option<(Revision, i64)>,
+    first: Option<(Revision, String)>,
+    stopped_before: Option<Revision>,
+    rows: u64,
+    skipped: u64,
+    value: Vec<u8>,
+    previous_object: String,
+}
+
+impl Rows<'_> {
+    fn take_delta(&mut self, object: &Object, stream: DeltaStream<'_>) -> Result<(), RebuildError> {
+        // Everything up to here is complete: an object never continues another one's revision.
+        let complete = self.position.map(|(revision, _)| revision);
+        let mut reader = DeltaReader::new(stream);
+        loop {
+            let event = match reader.next_event() {
+                Ok(Some(event)) => event,
+                Ok(None) => break,
+                Err(error) => return Err(failure(object, error)),
+            };
+            if self.job.is_cancelled() {
+                return Err(RebuildError::Cancelled);
+            }
+            if complete.is_some_and(|complete| event.mod_revision <= complete) {
+                self.skip(object, &event)?;
+                continue;
+            }
+            if self.stopped_before.is_some() {
+                continue; // on to the hash, which covers what was taken
+            }
+            if self.is_past_the_target(object, &event)? {
+                self.stopped_before = Some(event.mod_revision);
+            } else {
+                self.take_event(object, &event)?;
+            }
+        }
+        self.previous_object = object.name.to_string();
+        Ok(())
+    }
+
+    fn skip(&mut self, object: &Object, event: &Event<'_>) -> Result<(), RebuildError> {
+        if event.mod_revision < object.name.start {
+            return Err(RebuildError::BeforeName {
+                object: object.name.to_string(),
+                found: event.mod_revision,
+                start: object.name.start,
+            });
+        }
+        self.skipped += 1;
+        Ok(())
+    }
+
+    fn is_past_the_target(&self, object: &Object, event: &Event<'_>) -> Result<bool, RebuildError> {
+        let is_new = self
+            .position
+            .is_none_or(|(revision, _)| event.mod_revision > revision);
+        match self.job.options.stop {
+            Stop::Revision(wanted) => Ok(event.mod_revision > wanted),
+            Stop::Time(wanted) if is_new => {
+                let time = parse_time(event.time).map_err(|_| RebuildError::Time {
+                    object: object.name.to_string(),
+                    revision: event.mod_revision,
+                })?;
+                Ok(time > wanted)
+            }
+            Stop::Time(_) | Stop::End => Ok(false),
+        }
+    }
+
+    fn take_event(&mut self, object: &Object, event: &Event<'_>) -> Result<(), RebuildError> {
+        let main = event.mod_revision;
+        let sub = match self.position {
+            Some((revision, sub)) if main == revision => sub + 1,
+            Some((revision, _)) if main == revision.next() => 0,
+            None => {
+                self.first = Some((main, object.name.to_string()));
+                0
+            }
+            Some((revision, _)) => {
+                return Err(RebuildError::Gap {
+                    from: revision.next(),
+                    to: main.previous(),
+                    after: self.previous_object.clone(),
+                    before: object.name.to_string(),
+                    resumes: main,
+                    newest_restorable: revision,
+                });
+            }
+        };
+        if sub == 0 {
+            self.job.meter.reached(main.0);
+        }
+        self.position = Some((main, sub));
+        self.leases.see(event);
+        self.write_row(
+            RevisionKey {
+                main,
+                sub,
+                is_tombstone: event.kind == EventKind::Delete,
+            },
+            event,
+        )
+    }
+
+    fn write_row(&mut self, key: RevisionKey, event: &Event<'_>) -> Result<(), RebuildError> {
+        let row = if key.is_tombstone {
+            KeyValue {
+                key: event.key,
+                ..KeyValue::default()
+            }
+        } else {
+            KeyValue {
+                key: event.key,
+                create_revision: event.create_revision,
+                mod_revision: event.mod_revision,
+                version: event.version,
+                value: event.value,
+                lease: event.lease,
+            }
+        };
+        self.value.clear();
+        row.encode(&mut self.value);
+        let written = key
+            .with_encoded(|key| self.leaves.add(key, &self.value))
+            .map_err(|source| RebuildError::Database { source })?;
+        self.rows += 1;
+        self.job.flusher.wrote(self.value.len() as u64);
+        match written {
+            Some(leaf) => self.remember(&leaf),
+            None => Ok(()),
+        }
+    }
+
+    fn remember(&mut self, leaf: &steward_bbolt::Pointer) -> Result<(), RebuildError> {
+        self.spool
+            .push(leaf)
+            .map_err(|source| RebuildError::Scratch { source })
+    }
+
+    fn finish(self) -> Result<Written, RebuildError> {
+        let Self {
+            job,
+            leaves,
+            mut spool,
+            leases,
+            position,
+            first,
+            stopped_before,
+            ..
+        } = self;
+        let (last, next) = leaves
+            .finish()
+            .map_err(|source| RebuildError::Database { source })?;
+        let scratch = |source| RebuildError::Scratch { source };
+        if let Some(leaf) = last {
+            spool.push(&leaf).map_err(scratch)?;
+        }
+        let leaves = spool.into_leaves().map_err(scratch)?;
+        let (range, first_object) = match (first, position) {
+            (Some((first, object)), Some((last, _))) => (Some((first, last)), object),
+            _ => (None, String::new()),
+        };
+        Ok(Written {
+            leaves,
+            next,
+            range,
+            first_object,
+            stopped_before,
+            leases: leases.into_leases(job.options.default_lease_seconds),
+            rows: self.rows,
+            skipped: self.skipped,
+        })
+    }
+}

@@ -1,0 +1,51 @@
+//! A rebuilt database is the one that was backed up.
+
+use steward_archive::chain::Target;
+use steward_ids::Revision;
+use steward_mvcc::hash::hash_kv;
+
+use crate::support::{Bucket, Expected, FIXTURES, restore};
+
+#[test]
+fn every_fixture_comes_back_with_the_hash_of_its_source() {
+    for name in FIXTURES {
+        let expected = Expected::of(name);
+        let restored = restore(&Bucket::of_fixture(name), Target::Latest).unwrap();
+        assert_eq!(restored.rebuilt.revision, expected.revision, "{name}");
+        let hash = hash_kv(&restored.database, None).unwrap();
+        assert_eq!(
+            (hash.hash, hash.revision),
+            (expected.hash, expected.revision),
+            "{name}"
+        );
+        assert_eq!(
+            restored.verified(),
+            (expected.keys, expected.leased_keys),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn every_revision_in_the_middle_hashes_as_the_whole_history_does() {
+    for name in FIXTURES {
+        let bucket = Bucket::of_fixture(name);
+        let whole = restore(&bucket, Target::Latest).unwrap();
+        let last = whole.rebuilt.revision.0;
+        let first = bucket.catalogue().fulls[0].name.last.0;
+        for revision in (first..=last)
+            .step_by(97)
+            .chain([first, first + 1, last - 1, last])
+        {
+            let revision = Revision(revision);
+            let part = restore(&bucket, Target::Revision(revision)).unwrap();
+            assert_eq!(part.rebuilt.revision, revision, "{name}");
+            assert_eq!(
+                hash_kv(&part.database, None).unwrap(),
+                hash_kv(&whole.database, Some(revision)).unwrap(),
+                "{name} at {revision}"
+            );
+            part.verified();
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Buckets in directories, and the answers the live etcd gave.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use steward_archive::catalogue::{Catalogue, Listed, Object};
+use steward_archive::chain::{Request, Target, choose};
+use steward_bbolt::{Database, check};
+use steward_ids::Revision;
+use steward_mvcc::{Facts, History, schema};
+use steward_restorer::rebuild::{
+    HashCheck, Meter, Options, RebuildError, Rebuilt, Sources, Stop, rebuild,
+};
+
+pub(crate) const FIXTURES: [&str; 6] = [
+    "gzip-3.5.30",
+    "gzip-3.6.14",
+    "lzw-3.5.30",
+    "none-3.4.23",
+    "overlap-3.5.30",
+    "zlib-3.5.16",
+];
+
+pub(crate) fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests/fixtures")
+        .join(name)
+}
+
+/// What the live etcd answered when the bucket was written.
+pub(crate) struct Expected {
+    pub(crate) revision: Revision,
+    pub(crate) hash: u32,
+    pub(crate) keys: u64,
+    pub(crate) leased_keys: u64,
+}
+
+impl Expected {
+    pub(crate) fn of(name: &str) -> Self {
+        let text = std::fs::read(fixture(name).join("expected.json")).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        Self {
+            revision: Revision(json["revision"].as_i64().unwrap()),
+            hash: u32::try_from(json["hashkv"].as_u64().unwrap()).unwrap(),
+            keys: json["keys"].as_u64().unwrap(),
+            leased_keys: json["leased_keys"].as_u64().unwrap(),
+        }
+    }
+}
+
+/// A bucket in a directory.
+pub(crate) struct Bucket {
+    root: PathBuf,
+}
+
+impl Bucket {
+    pub(crate) fn of_fixture(name: &str) -> Self {
+        Self {
+            root: fixture(name).join("bucket"),
+        }
+    }
+
+    pub(crate) fn catalogue(&self) -> Catalogue {
+        let folder = self.root.join("etcd-main/v2");
+        let listed = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| {
+                let entry = entry.unwrap();
+                Listed {
+                    key: format!("etcd-main/v2/{}", entry.file_name().to_str().unwrap()),
+                    size: entry.metadata().unwrap().len(),
+                    modified: jiff::Timestamp::UNIX_EPOCH,
+                }
+            })
+            .collect();
+        Catalogue::from_listing("etcd-main", listed)
+    }
+}
+
+impl Sources for Bucket {
+    fn open(&self, object: &Object) -> io::Result<Box<dyn Read + Send>> {
+        Ok(Box::new(File::open(self.root.join(&object.key))?))
+    }
+}
+
+/// A database rebuilt into a temporary file.
+pub(crate) struct Restored {
+    pub(crate) rebuilt: Rebuilt,
+    pub(crate) database: Database<File>,
+    _directory: tempfile::TempDir,
+}
+
+pub(crate) fn restore(bucket: &Bucket, target: Target) -> Result<Restored, RebuildError> {
+    let chain = choose(&bucket.catalogue(), &Request::new(target)).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .unwrap();
+    let options = Options {
+        stop: match target {
+            Target::Latest => Stop::End,
+            Target::Revision(revision) => Stop::Revision(revision),
+            Target::Time(time) => Stop::Time(time),
+        },
+        hash_check: HashCheck::Required,
+        default_lease_seconds: 60,
+        threads: NonZeroUsize::new(2).unwrap(),
+    };
+    let settings = (&options, &Meter::default());
+    let rebuilt = rebuild(&chain, bucket, &file, directory.path(), settings)?;
+    let database = Database::open(file).unwrap();
+    Ok(Restored {
+        rebuilt,
+        database,
+        _directory: directory,
+    })
+}
+
+impl Restored {
+    /// Checks every page and row; returns live keys and keys on leases.
+    pub(crate) fn verified(&self) -> (u64, u64) {
+        let facts = Facts::read(&self.database).unwrap();
+        let mut history = History::new(&facts);
+        check(&self.database, |bucket, item| {
+            if bucket == schema::KEY {
+                history.row(item.key, item.value).unwrap();
+            }
+            Ok::<_, steward_bbolt::Error>(())
+        })
+        .unwrap();
+        let leases = steward_mvcc::small_bucket(&self.database, schema::LEASE).unwrap();
+        let summary = history.finish(|id| {
+            leases
+                .iter()
+                .any(|(key, _)| key.as_slice() == id.0.to_be_bytes())
+        });
+        assert_eq!(summary.warnings, []);
+        (summary.live_keys, summary.leased_keys)
+    }
+}
