@@ -1,0 +1,410 @@
+//! Named values from a JSON file or from a directory of files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::config::{Provider, Role};
+use crate::environment::Environment;
+use crate::secret::Secret;
+
+/// No credential file is larger; a wrong path must not fill the memory.
+const LARGEST_FILE_BYTES: u64 = 1 << 20;
+
+/// Why credentials could not be used. Never contains a value.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CredentialError {
+    /// A file named by a variable cannot be read.
+    #[error("read credential file {}, named by {variable}", path.display())]
+    Read {
+        /// The variable that led there.
+        variable: String,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The directory named by a variable cannot be read.
+    #[error("list credential directory {}, named by {variable}", path.display())]
+    Directory {
+        /// The variable that led there.
+        variable: String,
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file is far too large to be a credential.
+    #[error("{}, named by {variable}, is too large to be a credential file", path.display())]
+    TooLarge {
+        /// The variable that led there.
+        variable: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is not a JSON object.
+    #[error(
+        "{}, named by {variable}, is not a JSON object (line {line}, column {column})",
+        path.display()
+    )]
+    Json {
+        /// The variable that led there.
+        variable: String,
+        /// The file.
+        path: PathBuf,
+        /// Where parsing stopped.
+        line: usize,
+        /// Where parsing stopped.
+        column: usize,
+    },
+    /// The file is not text.
+    #[error("{}, named by {variable}, is not UTF-8 text", path.display())]
+    Text {
+        /// The variable that led there.
+        variable: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A required field is absent or empty.
+    #[error("field `{field}` is missing in {}, named by {variable}", path.display())]
+    Missing {
+        /// The variable that led there.
+        variable: String,
+        /// File or directory searched.
+        path: PathBuf,
+        /// The field.
+        field: &'static str,
+    },
+    /// A field has a value that cannot be used.
+    #[error("field `{field}` in {}, named by {variable}, must be {expected}", path.display())]
+    Invalid {
+        /// The variable that led there.
+        variable: String,
+        /// File or directory read.
+        path: PathBuf,
+        /// The field.
+        field: &'static str,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// A variable this provider cannot do without is not set.
+    #[error("provider {provider} needs credentials: set {variable}")]
+    Unset {
+        /// The provider.
+        provider: Provider,
+        /// The variable to set.
+        variable: String,
+    },
+    /// A variable has a value that cannot be used.
+    #[error("variable {variable} must be {expected}")]
+    Variable {
+        /// The variable.
+        variable: String,
+        /// What it must be.
+        expected: &'static str,
+    },
+}
+
+/// State of the files credentials were read from; differs when one of them was replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fingerprint(Vec<(PathBuf, Option<(SystemTime, u64)>)>);
+
+impl Fingerprint {
+    fn of(files: impl IntoIterator<Item = PathBuf>) -> Self {
+        let state = |path: &Path| {
+            let metadata = fs::metadata(path).ok()?;
+            Some((metadata.modified().ok()?, metadata.len()))
+        };
+        Self(
+            files
+                .into_iter()
+                .map(|path| (path.clone(), state(&path)))
+                .collect(),
+        )
+    }
+
+    /// How many files it covers; none when the identity is ambient.
+    pub fn file_count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// The variable stem of a provider whose credentials are files.
+pub(super) fn stem(provider: Provider) -> Option<&'static str> {
+    match provider {
+        Provider::S3 => Some("AWS_APPLICATION_CREDENTIALS"),
+        Provider::Abs => Some("AZURE_APPLICATION_CREDENTIALS"),
+        Provider::Gcs => Some("GOOGLE_APPLICATION_CREDENTIALS"),
+        Provider::Swift => Some("OPENSTACK_APPLICATION_CREDENTIALS"),
+        Provider::Oss => Some("ALICLOUD_APPLICATION_CREDENTIALS"),
+        Provider::Ocs => Some("OPENSHIFT_APPLICATION_CREDENTIALS"),
+        Provider::Local | Provider::Ecs => None,
+    }
+}
+
+/// The credential files as they are now. Unreadable ones count as absent: the next open will say why.
+pub(crate) fn fingerprint(env: &Environment, role: Role, provider: Provider) -> Fingerprint {
+    let Some(stem) = stem(provider) else {
+        return Fingerprint(Vec::new());
+    };
+    let files = match Source::find(env, role, stem, provider) {
+        None => Vec::new(),
+        Some(Source {
+            kind: Kind::Json,
+            path,
+            ..
+        }) => vec![path],
+        Some(source) => match source.entries() {
+            Ok(files) => files,
+            Err(_) => vec![source.path],
+        },
+    };
+    Fingerprint::of(files)
+}
+
+enum Kind {
+    Json,
+    Directory,
+    /// Google's: a JSON file whose siblings matter too.
+    JsonWithSiblings,
+}
+
+struct Source {
+    variable: String,
+    path: PathBuf,
+    kind: Kind,
+}
+
+impl Source {
+    fn find(env: &Environment, role: Role, stem: &str, provider: Provider) -> Option<Self> {
+        let plain = format!("{}{stem}", role.variable_prefix());
+        if provider == Provider::Gcs {
+            let path = PathBuf::from(env.get(&plain)?);
+            return Some(Self {
+                variable: plain,
+                path,
+                kind: Kind::JsonWithSiblings,
+            });
+        }
+        let json = format!("{plain}_JSON");
+        if let Some(path) = env.get(&json) {
+            return Some(Self {
+                variable: json,
+                path: path.into(),
+                kind: Kind::Json,
+            });
+        }
+        let path = PathBuf::from(env.get(&plain)?);
+        Some(Self {
+            variable: plain,
+            path,
+            kind: Kind::Directory,
+        })
+    }
+
+    /// The files that belong to it, in name order. Hidden entries are how mounted secrets are swapped.
+    fn entries(&self) -> io::Result<Vec<PathBuf>> {
+        let directory = match self.kind {
+            Kind::Json => return Ok(vec![self.path.clone()]),
+            Kind::Directory => self.path.as_path(),
+            Kind::JsonWithSiblings => {
+                let siblings = ["projectID", "storageAPIEndpoint", "token"];
+                let beside = siblings.map(|name| self.path.with_file_name(name));
+                let present = beside.into_iter().filter(|path| path.is_file());
+                return Ok([self.path.clone()].into_iter().chain(present).collect());
+            }
+        };
+        let mut files = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let hidden = entry.file_name().to_string_lossy().starts_with('.');
+            if !hidden && entry.path().is_file() {
+                files.push(entry.path());
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+}
+
+/// Named values and where they came from.
+#[derive(Debug)]
+pub(super) struct Fields {
+    variable: String,
+    path: PathBuf,
+    values: BTreeMap<String, Secret>,
+}
+
+impl Fields {
+    /// Follows the variables of `provider`; `None` when neither is set.
+    pub(super) fn find(
+        env: &Environment,
+        role: Role,
+        provider: Provider,
+    ) -> Result<Option<Self>, CredentialError> {
+        let Some(stem) = stem(provider) else {
+            return Ok(None);
+        };
+        let Some(source) = Source::find(env, role, stem, provider) else {
+            return Ok(None);
+        };
+        match source.kind {
+            Kind::Json | Kind::JsonWithSiblings => {
+                Self::from_json(source.variable, source.path).map(Some)
+            }
+            Kind::Directory => Self::from_directory(source).map(Some),
+        }
+    }
+
+    fn from_directory(source: Source) -> Result<Self, CredentialError> {
+        let entries = source
+            .entries()
+            .map_err(|error| CredentialError::Directory {
+                variable: source.variable.clone(),
+                path: source.path.clone(),
+                source: error,
+            })?;
+        let is_json = |path: &&PathBuf| path.extension().is_some_and(|suffix| suffix == "json");
+        if let Some(json) = entries.iter().find(is_json) {
+            return Self::from_json(source.variable, json.clone());
+        }
+        let mut values = BTreeMap::new();
+        for path in entries {
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+                continue;
+            };
+            values.insert(name.to_owned(), read(&source.variable, &path)?);
+        }
+        Ok(Self {
+            variable: source.variable,
+            path: source.path,
+            values,
+        })
+    }
+
+    fn from_json(variable: String, path: PathBuf) -> Result<Self, CredentialError> {
+        let text = read(&variable, &path)?;
+        let parsed: Result<serde_json::Map<String, serde_json::Value>, _> =
+            serde_json::from_str(text.expose());
+        let members = match parsed {
+            Ok(members) => members,
+            Err(error) => {
+                let (line, column) = (error.line(), error.column());
+                return Err(CredentialError::Json {
+                    variable,
+                    path,
+                    line,
+                    column,
+                });
+            }
+        };
+        let scalar = |value: serde_json::Value| match value {
+            serde_json::Value::String(text) => Some(Secret::new(text)),
+            serde_json::Value::Bool(value) => Some(Secret::new(value.to_string())),
+            serde_json::Value::Number(value) => Some(Secret::new(value.to_string())),
+            _ => None,
+        };
+        let values = members
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, scalar(value)?)))
+            .collect();
+        Ok(Self {
+            variable,
+            path,
+            values,
+        })
+    }
+
+    /// The directory of the files, for fields that are paths or siblings.
+    pub(super) fn sibling(&self, name: &str) -> PathBuf {
+        if self.path.is_dir() {
+            self.path.join(name)
+        } else {
+            self.path.with_file_name(name)
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The content of a file beside the credential file, when there is one.
+    pub(super) fn read_sibling(&self, name: &str) -> Result<Option<Secret>, CredentialError> {
+        let path = self.sibling(name);
+        if path.is_file() {
+            read(&self.variable, &path).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.values.contains_key(name)
+    }
+
+    pub(super) fn optional(&self, name: &str) -> Option<Secret> {
+        self.values
+            .get(name)
+            .filter(|value| !value.is_empty())
+            .cloned()
+    }
+
+    pub(super) fn required(&self, field: &'static str) -> Result<Secret, CredentialError> {
+        self.optional(field)
+            .ok_or_else(|| CredentialError::Missing {
+                variable: self.variable.clone(),
+                path: self.path.clone(),
+                field,
+            })
+    }
+
+    pub(super) fn flag(&self, field: &'static str) -> Result<bool, CredentialError> {
+        match self.optional(field) {
+            None => Ok(false),
+            Some(value) => {
+                parse_flag(value.expose()).ok_or_else(|| self.invalid(field, "`true` or `false`"))
+            }
+        }
+    }
+
+    pub(super) fn invalid(&self, field: &'static str, expected: &'static str) -> CredentialError {
+        CredentialError::Invalid {
+            variable: self.variable.clone(),
+            path: self.path.clone(),
+            field,
+            expected,
+        }
+    }
+}
+
+pub(super) fn parse_flag(text: &str) -> Option<bool> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "1" | "t" => Some(true),
+        "false" | "0" | "f" => Some(false),
+        _ => None,
+    }
+}
+
+fn read(variable: &str, path: &Path) -> Result<Secret, CredentialError> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)
+        .and_then(|file| file.take(LARGEST_FILE_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|source| CredentialError::Read {
+            variable: variable.to_owned(),
+            path: path.to_owned(),
+            source,
+        })?;
+    if bytes.len() as u64 > LARGEST_FILE_BYTES {
+        let (variable, path) = (variable.to_owned(), path.to_owned());
+        return Err(CredentialError::TooLarge { variable, path });
+    }
+    let text = String::from_utf8(bytes).map_err(|_| CredentialError::Text {
+        variable: variable.to_owned(),
+        path: path.to_owned(),
+    })?;
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(Secret::new(text.strip_suffix('\r').unwrap_or(text)))
+}

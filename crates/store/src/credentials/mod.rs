@@ -1,0 +1,24 @@
+//! Finding credentials where operators already put them.
+//!
+//! ```text
+//! <ROLE><STEM>_JSON = file      ─┐
+//! <ROLE><STEM>      = directory ─┼─► Fields ─► typed credentials of one provider
+//!      *.json inside, else       │
+//!      one file per field       ─┘
+//! nothing set ─► the ambient identity of the machine or pod
+//! ```
+//!
+//! The role prefix is empty, `SOURCE_` or `SECONDARY_`. A trailing line break of a file is not part of
+//! its value. Values are [`Secret`]s from the moment they are read; errors name variable, file and
+//! field, never a value.
+
+mod fields;
+mod typed;
+
+pub(crate) use fields::fingerprint;
+pub use fields::{CredentialError, Fingerprint};
+pub(crate) use typed::GoogleKind;
+pub(crate) use typed::{AzureAccount, GoogleAccount, OssAccount, S3Access, S3Identity};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! Reading an object in parallel ranges, in order, in bounded memory.
+//!
+//! ```text
+//! head ─► pin version ─► ranges ─► N tasks ─► queue in order ─► next_part / stream / Read
+//!                                   │ each: get range If-Match, append, on a fault go on
+//!                                   └──────  from the byte reached, until the deadline
+//! ```
+//!
+//! **Holds**: at most N parts exist, counting the one the reader is consuming, and N parts never
+//! exceed [`crate::config::DOWNLOAD_BUDGET_BYTES`]. Every answer is checked to be of the version pinned
+//! at the start, so bytes of two versions never mix. A part is handed out only when it is complete.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures::{Stream, TryStreamExt, stream};
+use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::error::{Fault, Step, StoreError};
+use crate::retry::Attempts;
+use crate::store::{Inner, Object};
+
+type Part = AbortOnDropHandle<Result<Bytes, StoreError>>;
+
+/// An object that is being fetched. Dropping it stops all requests.
+pub struct Download {
+    store: Arc<Inner>,
+    object: Arc<Object>,
+    /// Where the next range begins.
+    scheduled: u64,
+    parts: VecDeque<Part>,
+    runtime: Handle,
+}
+
+impl Download {
+    pub(crate) fn start(store: Arc<Inner>, object: Object) -> Self {
+        let mut download = Self {
+            store,
+            object: Arc::new(object),
+            scheduled: 0,
+            parts: VecDeque::new(),
+            runtime: Handle::current(),
+        };
+        download.schedule();
+        download
+    }
+
+    /// The version being read.
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// Bytes in the object.
+    pub fn size(&self) -> u64 {
+        self.object.size
+    }
+
+    /// Keeps as many parts on their way as the budget allows.
+    fn schedule(&mut self) {
+        let part_bytes = self.store.effort.download_part_bytes();
+        let most = usize::from(self.store.effort.parallel_downloads.max(1));
+        while self.parts.len() < most && self.scheduled < self.object.size {
+            let range = self.scheduled..(self.scheduled + part_bytes).min(self.object.size);
+            self.scheduled = range.end;
+            let fetch = fetch(Arc::clone(&self.store), Arc::clone(&self.object), range);
+            self.parts
+                .push_back(AbortOnDropHandle::new(self.runtime.spawn(fetch)));
+        }
+    }
+
+    /// The next bytes of the object, or `None` at its end. Dropping the future loses nothing.
+    ///
+    /// Drop the bytes of the previous part first, or they count on top of the memory budget. After an
+    /// error there is nothing more to read.
+    pub async fn next_part(&mut self) -> Option<Result<Bytes, StoreError>> {
+        self.schedule();
+        let outcome = match self.parts.front_mut()?.await {
+            Ok(outcome) => outcome,
+            Err(source) => Err(StoreError::Task {
+                place: self.store.place(&self.object.key),
+                source,
+            }),
+        };
+        self.parts.pop_front();
+        if outcome.is_err() {
+            self.parts.clear();
+            self.scheduled = self.object.size;
+        }
+        Some(outcome)
+    }
+
+    /// The parts as a stream.
+    pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, StoreError>> + Send {
+        stream::unfold(self, |mut download| async move {
+            let part = download.next_part().await?;
+            Some((part, download))
+        })
+    }
+
+    /// The bytes for code that reads through `std::io`, on a thread outside the runtime.
+    pub fn into_reader(self) -> DownloadReader {
+        DownloadReader {
+            download: self,
+            current: Bytes::new(),
+        }
+    }
+}
+
+impl fmt::Debug for Download {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Download")
+            .field("object", &self.object)
+            .field("scheduled", &self.scheduled)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A download as [`Read`], for a thread that may block.
+///
+/// Reading on a thread that drives the runtime panics; use `spawn_blocking` or a thread of its own.
+/// Errors carry the [`StoreError`], to be had back with `downcast`.
+#[derive(Debug)]
+pub struct DownloadReader {
+    download: Download,
+    current: Bytes,
+}
+
+impl DownloadReader {
+    /// Bytes in the object.
+    pub fn size(&self) -> u64 {
+        self.download.size()
+    }
+}
+
+impl Read for DownloadReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        while self.current.is_empty() {
+            self.current = Bytes::new();
+            let runtime = self.download.runtime.clone();
+            match runtime.block_on(self.download.next_part()) {
+                None => return Ok(0),
+                Some(part) => self.current = part.map_err(StoreError::into_io)?,
+            }
+        }
+        let length = buffer.len().min(self.current.len());
+        self.current.copy_to_slice(&mut buffer[..length]);
+        Ok(length)
+    }
+}
+
+/// Fetches one range completely, going on from the byte reached after every fault.
+async fn fetch(
+    store: Arc<Inner>,
+    object: Arc<Object>,
+    range: Range<u64>,
+) -> Result<Bytes, StoreError> {
+    let mut bytes = BytesMut::new();
+    let mut attempts = Attempts::new(store.patience);
+    loop {
+        let fault = match fetch_on(&store, &object, &range, &mut bytes, &mut attempts).await {
+            Ok(()) => return Ok(bytes.freeze()),
+            Err(fault) => fault,
+        };
+        let place = || store.place(&object.key);
+        let replaced = match &fault {
+            Fault::Replaced { found } => Some(found.clone()),
+            Fault::Remote(object_store::Error::Precondition { .. }) => {
+                Some("another version".to_owned())
+            }
+            _ => None,
+        };
+        if let Some(found) = replaced {
+            let expected = version(&object);
+            return Err(StoreError::Changed {
+                place: place(),
+                expected,
+                found,
+            });
+        }
+        attempts
+            .pause(fault)
+            .await
+            .map_err(|gave_up| gave_up.at(Step::Read, place()))?;
+    }
+}
+
+/// One attempt at what is still missing of `range`.
+async fn fetch_on(
+    store: &Inner,
+    object: &Object,
+    range: &Range<u64>,
+    bytes: &mut BytesMut,
+    attempts: &mut Attempts,
+) -> Result<(), Fault> {
+    let expected = range.end - range.start;
+    let missing = range.start + bytes.len() as u64..range.end;
+    let read = store
+        .backend
+        .read(&object.key, missing, object.etag.as_deref());
+    let mut body = attempts.within(read).await?;
+    if body.object.size != object.size || body.object.etag != object.etag {
+        return Err(Fault::Replaced {
+            found: version(&body.object),
+        });
+    }
+    if bytes.capacity() == 0 {
+        // The store confirmed the size, and ranges are at most one part long.
+        bytes.reserve(usize::try_from(expected).unwrap_or(0));
+    }
+    while let Some(chunk) = attempts.within(body.chunks.try_next()).await? {
+        if bytes.len() as u64 + chunk.len() as u64 > expected {
+            return Err(Fault::Long { expected });
+        }
+        bytes.extend_from_slice(&chunk);
+        attempts.progress();
+    }
+    match bytes.len() as u64 {
+        found if found < expected => Err(Fault::Short { expected, found }),
+        _ => Ok(()),
+    }
+}
+
+fn version(object: &Object) -> String {
+    format!(
+        "{} ({} bytes)",
+        object.etag.as_deref().unwrap_or("no version"),
+        object.size
+    )
+}

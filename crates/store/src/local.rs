@@ -1,0 +1,265 @@
+//! Provider `Local`: objects are files below a directory.
+//!
+//! **Holds**: directories are 0700 and files 0600, whatever the umask. A file appears under its name
+//! whole and synced, or not at all: it is written under a name that no listing shows, synced, linked
+//! or renamed, and the directory is synced. Create-only is decided by the file system, atomically.
+//!
+//! **After a crash**: a leftover with a hidden name may remain; uploads into the same directory
+//! remove it once it has been untouched for a day.
+//!
+//! All functions block; [`crate::backend`] runs them on the blocking pool.
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use tempfile::NamedTempFile;
+
+use crate::backend::Mode;
+use crate::error::Fault;
+use crate::store::Object;
+
+/// What the names of unfinished files start with.
+const UNFINISHED: &str = ".steward-upload-";
+/// An unfinished file nobody has written to for this long belongs to a process that is gone.
+const ABANDONED_AFTER: Duration = Duration::from_hours(24);
+/// Deeper folders than this are not backups.
+const DEEPEST: usize = 32;
+
+/// The directory that plays the bucket.
+#[derive(Debug, Clone)]
+pub(crate) struct Directory {
+    root: PathBuf,
+}
+
+/// A file being written, invisible until it is published.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    file: NamedTempFile,
+    target: PathBuf,
+}
+
+impl Directory {
+    /// The directory `container` below `home`; `None` if the name would lead elsewhere.
+    pub(crate) fn below(home: &Path, container: &str) -> Option<Self> {
+        let inside = Path::new(container);
+        let stays = inside
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
+        (stays && !container.is_empty()).then(|| Self {
+            root: home.join(inside),
+        })
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.root.join(key)
+    }
+
+    /// All objects below `folder`, by key. An absent folder is empty.
+    pub(crate) fn list(&self, folder: &str) -> Result<Vec<Object>, Fault> {
+        let mut found = Vec::new();
+        let start = if folder.is_empty() {
+            self.root.clone()
+        } else {
+            self.path(folder)
+        };
+        self.walk(&start, 0, &mut found)?;
+        found.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(found)
+    }
+
+    fn walk(&self, directory: &Path, depth: usize, found: &mut Vec<Object>) -> Result<(), Fault> {
+        let entries = match fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(error) if is_absent(&error) => return Ok(()),
+            Err(error) => return Err(Fault::file(directory, error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(|error| Fault::file(directory, error))?;
+            let path = entry.path();
+            let is_unfinished = entry.file_name().to_string_lossy().starts_with(UNFINISHED);
+            let kind = entry
+                .file_type()
+                .map_err(|error| Fault::file(&path, error))?;
+            if kind.is_dir() {
+                if depth < DEEPEST {
+                    self.walk(&path, depth + 1, found)?;
+                }
+            } else if !is_unfinished {
+                found.extend(self.describe(&path)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The object at `path`; `None` for what is gone, not a file, or has no name in UTF-8.
+    fn describe(&self, path: &Path) -> Result<Option<Object>, Fault> {
+        let Some(key) = path.strip_prefix(&self.root).ok().and_then(Path::to_str) else {
+            return Ok(None);
+        };
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_file() => Ok(Some(object(key, &metadata))),
+            Ok(_) => Ok(None),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(Fault::file(path, error)),
+        }
+    }
+
+    /// Size and version of one object.
+    pub(crate) fn head(&self, key: &str) -> Result<Object, Fault> {
+        let path = self.path(key);
+        match self.describe(&path)? {
+            Some(object) => Ok(object),
+            None => Err(Fault::file(path, io::Error::from(io::ErrorKind::NotFound))),
+        }
+    }
+
+    /// Reads `range` of an object and says which version it came from.
+    pub(crate) fn read(&self, key: &str, range: Range<u64>) -> Result<(Object, Bytes), Fault> {
+        let path = self.path(key);
+        let fault = |error| Fault::file(&path, error);
+        let file = File::open(&path).map_err(absent_parent).map_err(fault)?;
+        let metadata = file.metadata().map_err(fault)?;
+        if !metadata.is_file() {
+            return Err(fault(io::Error::from(io::ErrorKind::NotFound)));
+        }
+        let object = object(key, &metadata);
+        let end = range.end.min(object.size);
+        let length = usize::try_from(end.saturating_sub(range.start))
+            .map_err(|_| fault(io::Error::from(io::ErrorKind::FileTooLarge)))?;
+        let mut bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, range.start).map_err(fault)?;
+        Ok((object, bytes.into()))
+    }
+
+    /// Starts a file in the directory of its final name.
+    pub(crate) fn begin(&self, key: &str) -> Result<Unfinished, Fault> {
+        let target = self.path(key);
+        let parent = target.parent().unwrap_or(&self.root);
+        Self::make_directory(parent)?;
+        remove_abandoned(parent);
+        let file = tempfile::Builder::new()
+            .prefix(UNFINISHED)
+            .permissions(Permissions::from_mode(0o600))
+            .tempfile_in(parent)
+            .map_err(|error| Fault::file(parent, error))?;
+        Ok(Unfinished { file, target })
+    }
+
+    /// Creates missing directories for this user only, durably.
+    fn make_directory(directory: &Path) -> Result<(), Fault> {
+        let missing: Vec<&Path> = directory
+            .ancestors()
+            .take_while(|ancestor| !ancestor.exists())
+            .collect();
+        let fault = |error| Fault::file(directory, error);
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(fault)?;
+        for created in missing {
+            if let Some(parent) = created.parent() {
+                sync_directory(parent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes an object; an absent one is fine.
+    pub(crate) fn delete(&self, key: &str) -> Result<(), Fault> {
+        let path = self.path(key);
+        match fs::remove_file(&path) {
+            Ok(()) => sync_directory(path.parent().unwrap_or(&self.root)),
+            Err(error) if is_absent(&error) => Ok(()),
+            Err(error) => Err(Fault::file(path, error)),
+        }
+    }
+}
+
+impl Unfinished {
+    /// Puts `bytes` at `offset`; parts may come in any order.
+    pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
+        let file = self.file.as_file();
+        file.write_all_at(bytes, offset)
+            .map_err(|error| Fault::file(self.file.path(), error))
+    }
+
+    /// Makes the file durable and gives it its name.
+    pub(crate) fn publish(self, mode: Mode) -> Result<(), Fault> {
+        let Self { file, target } = self;
+        file.as_file()
+            .sync_all()
+            .map_err(|error| Fault::file(file.path(), error))?;
+        let published = match mode {
+            Mode::Create => file.persist_noclobber(&target),
+            Mode::Overwrite => file.persist(&target),
+        };
+        published.map_err(|error| Fault::file(&target, error.error))?;
+        target.parent().map_or(Ok(()), sync_directory)
+    }
+}
+
+fn sync_directory(directory: &Path) -> Result<(), Fault> {
+    let synced = File::open(directory).and_then(|handle| handle.sync_all());
+    synced.map_err(|error| Fault::file(directory, error))
+}
+
+fn object(key: &str, metadata: &fs::Metadata) -> Object {
+    let (seconds, nanos) = (metadata.mtime(), metadata.mtime_nsec());
+    let modified = i32::try_from(nanos)
+        .ok()
+        .and_then(|nanos| Timestamp::new(seconds, nanos).ok());
+    Object {
+        key: key.to_owned(),
+        size: metadata.len(),
+        modified: modified.unwrap_or(Timestamp::UNIX_EPOCH),
+        etag: Some(format!(
+            "{:x}-{seconds:x}.{nanos:x}-{:x}",
+            metadata.ino(),
+            metadata.len()
+        )),
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+/// A file where a folder was expected means that the object is not there.
+fn absent_parent(error: io::Error) -> io::Error {
+    if is_absent(&error) {
+        io::Error::from(io::ErrorKind::NotFound)
+    } else {
+        error
+    }
+}
+
+/// Removes what crashed uploads left. Failing to is no reason to fail an upload.
+fn remove_abandoned(directory: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let is_ours = entry.file_name().to_string_lossy().starts_with(UNFINISHED);
+        let age = entry
+            .metadata()
+            .and_then(|metadata| metadata.modified())
+            .map(|at| at.elapsed());
+        if is_ours && matches!(age, Ok(Ok(age)) if age > ABANDONED_AFTER) {
+            // A second process may have been faster.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

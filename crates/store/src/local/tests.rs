@@ -1,0 +1,161 @@
+use std::time::SystemTime;
+
+use super::*;
+
+fn directory() -> (tempfile::TempDir, Directory) {
+    let home = tempfile::tempdir().unwrap();
+    let directory = Directory::below(home.path(), "default.bkp").unwrap();
+    (home, directory)
+}
+
+fn put(directory: &Directory, key: &str, bytes: &[u8], mode: Mode) -> Result<(), Fault> {
+    let file = directory.begin(key)?;
+    file.write_at(bytes, 0)?;
+    file.publish(mode)
+}
+
+fn keys(directory: &Directory, folder: &str) -> Vec<String> {
+    directory
+        .list(folder)
+        .unwrap()
+        .into_iter()
+        .map(|object| object.key)
+        .collect()
+}
+
+fn mode_of(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn a_container_cannot_lead_out_of_the_home_directory() {
+    for bad in ["", "/etc", "..", "a/../../b", "."] {
+        assert!(
+            Directory::below(Path::new("/home/x"), bad).is_none(),
+            "{bad:?} was accepted"
+        );
+    }
+    assert!(Directory::below(Path::new("/home/x"), "a/b").is_some());
+}
+
+#[test]
+fn directories_and_files_are_for_this_user_only() {
+    let (home, directory) = directory();
+    put(&directory, "p/v2/Full", b"x", Mode::Create).unwrap();
+    for folder in ["default.bkp", "default.bkp/p", "default.bkp/p/v2"] {
+        assert_eq!(mode_of(&home.path().join(folder)), 0o700, "{folder}");
+    }
+    assert_eq!(mode_of(&home.path().join("default.bkp/p/v2/Full")), 0o600);
+}
+
+#[test]
+fn an_unfinished_file_is_invisible_and_leaves_nothing_when_dropped() {
+    let (home, directory) = directory();
+    let file = directory.begin("v2/Full").unwrap();
+    file.write_at(b"half", 0).unwrap();
+    assert_eq!(keys(&directory, "v2"), Vec::<String>::new());
+    assert!(directory.head("v2/Full").is_err());
+    drop(file);
+    assert_eq!(
+        fs::read_dir(home.path().join("default.bkp/v2"))
+            .unwrap()
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn create_only_keeps_the_first_object() {
+    let (_home, directory) = directory();
+    put(&directory, "k", b"first", Mode::Create).unwrap();
+    let fault = put(&directory, "k", b"second", Mode::Create).unwrap_err();
+    assert_eq!(fault.class(), crate::Class::Exists);
+    assert_eq!(directory.read("k", 0..5).unwrap().1, "first");
+    put(&directory, "k", b"third", Mode::Overwrite).unwrap();
+    assert_eq!(directory.read("k", 0..5).unwrap().1, "third");
+}
+
+#[test]
+fn a_replaced_file_has_another_version() {
+    let (_home, directory) = directory();
+    put(&directory, "k", b"first", Mode::Overwrite).unwrap();
+    let before = directory.head("k").unwrap();
+    put(&directory, "k", b"other", Mode::Overwrite).unwrap();
+    assert_ne!(before.etag, directory.head("k").unwrap().etag);
+}
+
+#[test]
+fn a_listing_stays_inside_its_folder() {
+    let (_home, directory) = directory();
+    for key in [
+        "a/etcd/v2/x",
+        "a/etcd-events/v2/x",
+        "a/etcd/v1/Backup-1/y",
+        "top",
+    ] {
+        put(&directory, key, b"", Mode::Create).unwrap();
+    }
+    assert_eq!(
+        keys(&directory, "a/etcd"),
+        ["a/etcd/v1/Backup-1/y", "a/etcd/v2/x"]
+    );
+    assert_eq!(keys(&directory, "").len(), 4);
+    assert_eq!(keys(&directory, "absent"), Vec::<String>::new());
+    assert_eq!(keys(&directory, "top/under-a-file"), Vec::<String>::new());
+}
+
+#[test]
+fn a_folder_is_not_an_object() {
+    let (_home, directory) = directory();
+    put(&directory, "a/b", b"x", Mode::Create).unwrap();
+    assert_eq!(
+        directory.head("a").unwrap_err().class(),
+        crate::Class::NotFound
+    );
+    assert_eq!(
+        directory.read("a", 0..1).unwrap_err().class(),
+        crate::Class::NotFound
+    );
+    assert_eq!(
+        directory.read("a/b/c", 0..1).unwrap_err().class(),
+        crate::Class::NotFound
+    );
+}
+
+#[test]
+fn leftovers_of_a_crash_are_removed_a_day_later() {
+    let (home, directory) = directory();
+    put(&directory, "k", b"x", Mode::Create).unwrap();
+    let root = home.path().join("default.bkp");
+    let (old, new) = (
+        root.join(".steward-upload-old"),
+        root.join(".steward-upload-new"),
+    );
+    for path in [&old, &new] {
+        fs::write(path, "half").unwrap();
+    }
+    let two_days_ago = SystemTime::now() - 2 * ABANDONED_AFTER;
+    File::options()
+        .write(true)
+        .open(&old)
+        .unwrap()
+        .set_modified(two_days_ago)
+        .unwrap();
+    assert_eq!(keys(&directory, ""), ["k"]);
+    drop(directory.begin("l").unwrap());
+    assert!(!old.exists());
+    assert!(new.exists());
+}
+
+#[test]
+fn deleting_twice_is_fine() {
+    let (_home, directory) = directory();
+    put(&directory, "k", b"x", Mode::Create).unwrap();
+    directory.delete("k").unwrap();
+    directory.delete("k").unwrap();
+    directory.delete("never/was").unwrap();
+    assert_eq!(
+        directory.head("k").unwrap_err().class(),
+        crate::Class::NotFound
+    );
+}

@@ -1,0 +1,65 @@
+//! Azure Blob Storage.
+
+use std::sync::Arc;
+
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+
+use super::{OpenError, Remote, base, client_error, client_options, credential_error, endpoint};
+use crate::config::StoreConfig;
+use crate::connector::{Connector, no_inner_retries};
+use crate::credentials::AzureAccount;
+use crate::environment::Environment;
+
+/// Where blobs of the public cloud live.
+const PUBLIC_DOMAIN: &str = "blob.core.windows.net";
+
+pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, OpenError> {
+    let account =
+        AzureAccount::find(env, config.role).map_err(|error| credential_error(config, error))?;
+    let own_address = account.as_ref().map(|account| {
+        let domain = account.domain.as_deref().unwrap_or(PUBLIC_DOMAIN);
+        format!("https://{}.{domain}", account.account)
+    });
+    let address = endpoint(config, own_address.as_deref())?;
+
+    let mut builder = match &account {
+        Some(account) => MicrosoftAzureBuilder::new()
+            .with_account(&account.account)
+            .with_access_key(account.key.expose()),
+        None => ambient(env),
+    };
+    let mut options = client_options(&config.effort);
+    if let Some(url) = address {
+        options = options.with_allow_http(url.scheme() == "http");
+        builder = builder.with_endpoint(base(&url));
+    }
+    let client = builder
+        .with_container_name(&config.container)
+        .with_http_connector(Connector)
+        .with_retry(no_inner_retries())
+        .with_client_options(options)
+        .build()
+        .map_err(|error| client_error(config, error))?;
+    Ok(Remote::new(
+        Arc::new(client.clone()),
+        Some(Arc::new(client)),
+        false,
+    ))
+}
+
+/// The identity of the pod or machine: workload identity, managed identity, or Azure's own variables.
+fn ambient(env: &Environment) -> MicrosoftAzureBuilder {
+    let builder =
+        env.starting_with("AZURE_")
+            .fold(
+                MicrosoftAzureBuilder::new(),
+                |builder, (name, value)| match name.to_ascii_lowercase().parse::<AzureConfigKey>() {
+                    Ok(key) => builder.with_config(key, value),
+                    Err(_) => builder,
+                },
+            );
+    match env.get("IDENTITY_ENDPOINT") {
+        Some(endpoint) => builder.with_msi_endpoint(endpoint),
+        None => builder,
+    }
+}

@@ -1,0 +1,325 @@
+//! Google workload identity federation: a foreign token, read from a file, becomes an access token.
+//!
+//! ```text
+//! token file ─► token exchange ─► federated token ─► (impersonation) ─► access token, cached
+//! ```
+//!
+//! **Holds**: tokens travel over TLS only, except to this machine itself; the file is read anew for
+//! each exchange, because the platform rotates it. **Does not do**: tokens from a URL, a command or AWS.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use object_store::CredentialProvider;
+use object_store::client::{HttpError, HttpErrorKind};
+use object_store::gcp::GcpCredential;
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use url::Url;
+
+use crate::secret::Secret;
+
+const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
+const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
+/// A token is replaced this long before it expires, so that no request carries one that just did.
+const EARLY: Duration = Duration::from_mins(5);
+/// How long a token is used when the service does not say: impersonated tokens live for an hour.
+const ASSUMED_LIFE: Duration = Duration::from_hours(1);
+
+/// Why an external account file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExternalAccountError {
+    /// The file cannot be read.
+    #[error("read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file lacks a member or has one of the wrong type.
+    #[error(
+        "{} must hold audience, subject_token_type, token_url and credential_source.file \
+         (line {line}, column {column})",
+        path.display()
+    )]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// Where parsing stopped.
+        line: usize,
+        /// Where parsing stopped.
+        column: usize,
+    },
+    /// A token would leave the machine unprotected.
+    #[error("{field} in {} must be an https:// address", path.display())]
+    Insecure {
+        /// The file.
+        path: PathBuf,
+        /// The member.
+        field: &'static str,
+    },
+    /// The TLS client cannot be set up.
+    #[error("set up the client for the token exchange")]
+    Client {
+        /// What it said.
+        source: reqwest::Error,
+    },
+}
+
+/// What went wrong during an exchange; ends up inside the error of the request that needed the token.
+#[derive(Debug, thiserror::Error)]
+enum ExchangeError {
+    #[error("read subject token {}", path.display())]
+    Subject {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("{step} was refused with status {status}")]
+    Refused { step: &'static str, status: u16 },
+    #[error("{step} gave an answer without a token")]
+    Answer { step: &'static str },
+}
+
+#[derive(Deserialize)]
+struct Account {
+    audience: String,
+    subject_token_type: String,
+    token_url: Url,
+    service_account_impersonation_url: Option<Url>,
+    credential_source: CredentialSource,
+}
+
+#[derive(Deserialize)]
+struct CredentialSource {
+    file: PathBuf,
+    #[serde(default)]
+    format: Format,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Format {
+    #[default]
+    Text,
+    Json {
+        subject_token_field_name: String,
+    },
+}
+
+struct Token {
+    credential: Arc<GcpCredential>,
+    replace_at: Instant,
+}
+
+/// Hands out access tokens for an external account.
+pub(super) struct ExternalAccount {
+    account: Account,
+    client: reqwest::Client,
+    cached: Mutex<Option<Token>>,
+}
+
+impl std::fmt::Debug for ExternalAccount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExternalAccount")
+            .field("audience", &self.account.audience)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Deserialize)]
+struct Federated {
+    access_token: String,
+    expires_in: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Impersonated {
+    access_token: String,
+}
+
+impl ExternalAccount {
+    pub(super) fn from_file(path: &Path, timeout: Duration) -> Result<Self, ExternalAccountError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ExternalAccountError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let account: Account = serde_json::from_str(&text).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            ExternalAccountError::Shape {
+                path: path.to_owned(),
+                line,
+                column,
+            }
+        })?;
+        let addresses = [
+            ("token_url", Some(&account.token_url)),
+            (
+                "service_account_impersonation_url",
+                account.service_account_impersonation_url.as_ref(),
+            ),
+        ];
+        for (field, url) in addresses {
+            if url.is_some_and(|url| !is_protected(url)) {
+                return Err(ExternalAccountError::Insecure {
+                    path: path.to_owned(),
+                    field,
+                });
+            }
+        }
+        let client = reqwest::Client::builder()
+            .timeout(timeout)
+            .build()
+            .map_err(|source| ExternalAccountError::Client { source })?;
+        Ok(Self {
+            account,
+            client,
+            cached: Mutex::new(None),
+        })
+    }
+
+    async fn renew(&self) -> object_store::Result<Token> {
+        let subject = self.subject_token().await.map_err(refused)?;
+        let form = [
+            ("audience", self.account.audience.as_str()),
+            ("grant_type", EXCHANGE),
+            ("requested_token_type", ACCESS_TOKEN),
+            ("scope", SCOPE),
+            ("subject_token", subject.expose()),
+            (
+                "subject_token_type",
+                self.account.subject_token_type.as_str(),
+            ),
+        ];
+        let request = self.client.post(self.account.token_url.clone()).form(&form);
+        let federated: Federated = answer("the token exchange", request).await?;
+        let life = federated
+            .expires_in
+            .map_or(ASSUMED_LIFE, Duration::from_secs);
+        let Some(url) = &self.account.service_account_impersonation_url else {
+            return Ok(Token::living(federated.access_token, life));
+        };
+        let request = self
+            .client
+            .post(url.clone())
+            .bearer_auth(federated.access_token)
+            .json(&serde_json::json!({ "scope": [SCOPE] }));
+        let impersonated: Impersonated = answer("the impersonation", request).await?;
+        Ok(Token::living(
+            impersonated.access_token,
+            ASSUMED_LIFE.min(life),
+        ))
+    }
+
+    async fn subject_token(&self) -> Result<Secret, ExchangeError> {
+        let CredentialSource { file, format } = &self.account.credential_source;
+        let text =
+            tokio::fs::read_to_string(file)
+                .await
+                .map_err(|source| ExchangeError::Subject {
+                    path: file.clone(),
+                    source,
+                })?;
+        match format {
+            Format::Text => Ok(Secret::new(text.trim())),
+            Format::Json {
+                subject_token_field_name,
+            } => {
+                let parsed: Option<serde_json::Value> = serde_json::from_str(&text).ok();
+                parsed
+                    .as_ref()
+                    .and_then(|value| value.get(subject_token_field_name)?.as_str())
+                    .map(Secret::new)
+                    .ok_or(ExchangeError::Answer {
+                        step: "the subject token file",
+                    })
+            }
+        }
+    }
+}
+
+impl Token {
+    fn living(bearer: String, life: Duration) -> Self {
+        let replace_at = Instant::now() + life.saturating_sub(EARLY);
+        Self {
+            credential: Arc::new(GcpCredential { bearer }),
+            replace_at,
+        }
+    }
+}
+
+#[async_trait]
+impl CredentialProvider for ExternalAccount {
+    type Credential = GcpCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<GcpCredential>> {
+        // Held across the exchange on purpose: one exchange serves all requests that wait for it.
+        let mut cached = self.cached.lock().await;
+        if let Some(token) = cached
+            .as_ref()
+            .filter(|token| Instant::now() < token.replace_at)
+        {
+            return Ok(Arc::clone(&token.credential));
+        }
+        let token = self.renew().await?;
+        Ok(Arc::clone(&cached.insert(token).credential))
+    }
+}
+
+/// TLS, or this machine itself.
+fn is_protected(url: &Url) -> bool {
+    let is_loopback = match url.host() {
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        _ => false,
+    };
+    url.scheme() == "https" || is_loopback
+}
+
+async fn answer<T: serde::de::DeserializeOwned>(
+    step: &'static str,
+    request: reqwest::RequestBuilder,
+) -> object_store::Result<T> {
+    let response = request.send().await.map_err(unreachable_service)?;
+    let status = response.status();
+    if status.is_server_error() {
+        return Err(unreachable_service(ExchangeError::Refused {
+            step,
+            status: status.as_u16(),
+        }));
+    }
+    if !status.is_success() {
+        return Err(refused(ExchangeError::Refused {
+            step,
+            status: status.as_u16(),
+        }));
+    }
+    response
+        .json()
+        .await
+        .map_err(|_| refused(ExchangeError::Answer { step }))
+}
+
+/// Worth another attempt: shaped like any other failed connection.
+fn unreachable_service(
+    source: impl std::error::Error + Send + Sync + 'static,
+) -> object_store::Error {
+    let source = Box::new(HttpError::new(HttpErrorKind::Unknown, source));
+    object_store::Error::Generic {
+        store: "GCS",
+        source,
+    }
+}
+
+fn refused(source: ExchangeError) -> object_store::Error {
+    object_store::Error::Unauthenticated {
+        path: String::new(),
+        source: Box::new(source),
+    }
+}

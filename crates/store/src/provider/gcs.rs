@@ -1,0 +1,66 @@
+//! Google Cloud Storage.
+
+use std::sync::Arc;
+
+use object_store::gcp::GoogleCloudStorageBuilder;
+use url::Url;
+
+use super::external_account::ExternalAccount;
+use super::{OpenError, Remote, client_error, client_options, credential_error, endpoint};
+use crate::config::StoreConfig;
+use crate::connector::{Connector, no_inner_retries};
+use crate::credentials::{GoogleAccount, GoogleKind};
+use crate::environment::Environment;
+
+pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, OpenError> {
+    let account =
+        GoogleAccount::find(env, config.role).map_err(|error| credential_error(config, error))?;
+    let from_file = account
+        .as_ref()
+        .and_then(|account| account.endpoint.as_deref());
+    let address = endpoint(config, from_file)?;
+    let is_emulator = address.as_ref().is_some_and(|url| url.scheme() == "http");
+
+    let mut builder = GoogleCloudStorageBuilder::new();
+    if let Some(url) = &address {
+        builder = builder.with_base_url(&origin(url));
+    }
+    builder = match &account {
+        _ if is_emulator => builder.with_skip_signature(true),
+        Some(GoogleAccount {
+            kind: GoogleKind::Key,
+            file,
+            ..
+        }) => builder.with_application_credentials(file.to_string_lossy()),
+        Some(GoogleAccount {
+            kind: GoogleKind::External,
+            file,
+            ..
+        }) => {
+            let external = ExternalAccount::from_file(file, config.effort.request_timeout)
+                .map_err(|source| OpenError::ExternalAccount {
+                    container: config.container.clone(),
+                    source,
+                })?;
+            builder.with_credentials(Arc::new(external))
+        }
+        None => builder,
+    };
+    let client = builder
+        .with_bucket_name(&config.container)
+        .with_http_connector(Connector)
+        .with_retry(no_inner_retries())
+        .with_client_options(client_options(&config.effort).with_allow_http(is_emulator))
+        .build()
+        .map_err(|error| client_error(config, error))?;
+    Ok(Remote::new(
+        Arc::new(client.clone()),
+        Some(Arc::new(client)),
+        false,
+    ))
+}
+
+/// Endpoints are often given with the path of the JSON API; the client adds its own paths.
+fn origin(url: &Url) -> String {
+    url.origin().ascii_serialization()
+}

@@ -1,0 +1,109 @@
+//! S3, and the appliances that speak its API.
+
+use std::sync::Arc;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use url::{Host, Url};
+
+use super::{
+    OpenError, Remote, base, client_error, client_options, credential_error, endpoint, trust,
+};
+use crate::config::{Provider, StoreConfig};
+use crate::connector::{Connector, no_inner_retries};
+use crate::credentials::{S3Access, S3Identity};
+use crate::environment::Environment;
+
+pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, OpenError> {
+    let access = match config.provider {
+        Provider::Ecs => S3Access::find_ecs(env, config.role),
+        Provider::Ocs => S3Access::find_ocs(env, config.role),
+        _ => S3Access::find(env, config.role),
+    }
+    .map_err(|error| credential_error(config, error))?;
+
+    let mut builder = identity(&access, env)
+        .with_bucket_name(&config.container)
+        .with_http_connector(Connector)
+        .with_retry(no_inner_retries());
+    if let Some(region) = &access.region {
+        builder = builder.with_region(region);
+    }
+    if let Some(key) = &access.customer_key {
+        builder = builder.with_ssec_encryption(key.expose());
+    }
+
+    let mut options = trust(
+        config,
+        client_options(&config.effort),
+        access.ca_bundle.as_deref(),
+    )?
+    .with_allow_invalid_certificates(access.insecure);
+    let address = endpoint(config, access.endpoint.as_deref())?;
+    builder = if let Some(url) = address {
+        options = options.with_allow_http(url.scheme() == "http");
+        address_of(builder, &url, &config.container, access.path_style)
+    } else {
+        let virtual_hosted = !access.path_style && !config.container.contains('.');
+        builder.with_virtual_hosted_style_request(virtual_hosted)
+    };
+
+    let client = builder
+        .with_client_options(options)
+        .build()
+        .map_err(|error| client_error(config, error))?;
+    // Appliances are known to ignore conditions on writes, so these are asked first as well.
+    let asks_first = matches!(config.provider, Provider::Ecs | Provider::Ocs);
+    Ok(Remote::new(
+        Arc::new(client.clone()),
+        Some(Arc::new(client)),
+        asks_first,
+    ))
+}
+
+/// The builder with its identity. Variables of the AWS tools count only when nothing else is given.
+fn identity(access: &S3Access, env: &Environment) -> AmazonS3Builder {
+    let builder = AmazonS3Builder::new();
+    match &access.identity {
+        S3Identity::Keys { id, secret } => builder
+            .with_access_key_id(id.expose())
+            .with_secret_access_key(secret.expose()),
+        S3Identity::WebIdentity {
+            role_arn,
+            token_file,
+        } => builder
+            .with_config(AmazonS3ConfigKey::RoleArn, role_arn)
+            .with_config(
+                AmazonS3ConfigKey::WebIdentityTokenFile,
+                token_file.to_string_lossy().into_owned(),
+            ),
+        S3Identity::Ambient => env
+            .starting_with("AWS_")
+            .fold(builder, |builder, (name, value)| {
+                match name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {
+                    Ok(key) => builder.with_config(key, value),
+                    Err(_) => builder,
+                }
+            }),
+    }
+}
+
+/// Puts the bucket into the path, or in front of the host where that can work.
+fn address_of(
+    builder: AmazonS3Builder,
+    url: &Url,
+    bucket: &str,
+    path_style: bool,
+) -> AmazonS3Builder {
+    let has_subdomains = matches!(url.host(), Some(Host::Domain(name)) if name != "localhost");
+    let mut hosted = url.clone();
+    let host = format!("{bucket}.{}", url.host_str().unwrap_or_default());
+    let can_host = has_subdomains && !bucket.contains('.') && hosted.set_host(Some(&host)).is_ok();
+    if path_style || !can_host {
+        return builder
+            .with_endpoint(base(url))
+            .with_virtual_hosted_style_request(false);
+    }
+    builder
+        .with_endpoint(base(&hosted))
+        .with_virtual_hosted_style_request(true)
+}
