@@ -1,1 +1,32 @@
-//! Real etcd, S3 and other servers for tests, and fault injection.
+//! Real etcd servers, the loads that fill them and the backups taken of them, for tests.
+//!
+//! ```text
+//! binaries (make setup) → Etcd | EtcdCluster ← Load (seeded)
+//!                              │
+//!                              ├→ questions: HashKV, keys at a revision, leases, snapshot
+//!                              └→ Recorder → <dir>/<prefix>/v2/{Full,Incr}-…
+//! ```
+//!
+//! **Comes in**: a version, options, a seed. **Goes out**: a live server, and what it answered,
+//! as plain comparable values; or a bucket in the peer's layout, written by code that shares
+//! nothing with the crates under test, so that it can disagree with them.
+//!
+//! **Holds**: a server dies with the value that owns it; two tests never share a port or a
+//! directory; the same seed makes the same history. **Does not do**: return errors. A
+//! fixture that cannot be made fails the test that asked for it, with a sentence that says why.
+//!
+//! A dependency of tests only.
+#![expect(
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "a fixture that cannot be made fails the test that asked for it"
+)]
+
+mod each_version;
+pub mod etcd;
+pub mod load;
+pub mod recorder;
+
+pub use etcd::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, HashKv, Kv, Lease};
+pub use load::Load;
+pub use recorder::Recorder;

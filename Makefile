@@ -1,0 +1,74 @@
+# Everything a developer or a build machine runs. `make help` lists it.
+#
+# Honoured: CARGO_TARGET_DIR (where cargo builds), STEWARD_CACHE (where servers and tools are kept,
+# see tests/env/setup.sh), FUZZ_SECONDS (time per fuzz target), FUZZ_TARGETS (which).
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+STEWARD_CACHE ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/etcd-steward
+export STEWARD_CACHE
+
+FUZZ_SECONDS ?= 10
+FUZZ_TARGETS ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
+
+# The variables that name the real servers; without a set-up there are none.
+ENV := if [ -f "$(STEWARD_CACHE)/env" ]; then . "$(STEWARD_CACHE)/env"; fi;
+
+# Tests that start servers, by the convention of .config/nextest.toml.
+LIVE := (package(steward-testkit) + package(steward-tests)) & kind(test) + test(/(^|::)live::/)
+
+.PHONY: help test
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: ## everything: set-up, lint, unit, live servers, documentation, brief fuzzing
+	@$(MAKE) --no-print-directory setup
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory test-unit
+	@$(MAKE) --no-print-directory test-live
+	@$(MAKE) --no-print-directory doc
+	@$(MAKE) --no-print-directory fuzz
+
+.PHONY: setup build
+setup: ## get real etcd servers, object stores and tools into the cache
+	@tests/env/setup.sh
+
+build: ## the programs, as they are released
+	cargo build --release --workspace --bins
+
+.PHONY: lint test-unit test-live doc
+lint: ## formatting, clippy, rules of the tree
+	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	tests/env/mirror-check.sh
+	tests/env/check-tree.sh
+
+test-unit: ## the fast tier: no server, no network
+	$(ENV) cargo nextest run --workspace -E 'not ($(LIVE))'
+
+test-live: ## tests against real etcd servers and object stores
+	$(ENV) cargo nextest run --workspace -E '$(LIVE)'
+
+doc: ## documentation builds without a warning, its examples run
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --quiet
+	cargo test --workspace --doc --quiet
+
+.PHONY: fuzz bench demo
+fuzz: ## every fuzz target for FUZZ_SECONDS (10)
+	$(ENV) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/env/fuzz.sh $(FUZZ_TARGETS)
+
+bench: ## measure restore, compact and verify against a real etcd
+	$(ENV) cargo run --release -p steward-tests --bin bench
+
+demo: ## the story of a backup, told with real etcd servers
+	$(ENV) cargo run --release -p steward-tests --bin demo
+
+.PHONY: deny clean-cache
+deny: ## licences, sources and banned crates (needs cargo-deny)
+	cargo deny --all-features check bans licenses sources
+
+clean-cache: ## forget every downloaded server and tool
+	rm -rf -- "$(STEWARD_CACHE)"

@@ -1,0 +1,18 @@
+//! etcd servers of three ages, started and asked.
+//!
+//! [`EtcdVersion`] finds the binaries, [`EtcdOptions`] states what differs from the default, [`Etcd`]
+//! owns one process and its directory, [`EtcdCluster`] several that know each other. The questions a
+//! test asks a server are in `ask`, the programs that come with it in `tools`.
+
+mod ask;
+mod cluster;
+mod options;
+mod process;
+mod tools;
+mod version;
+
+pub use ask::{HashKv, Kv, Lease};
+pub use cluster::EtcdCluster;
+pub use options::EtcdOptions;
+pub use process::{Etcd, StartError};
+pub use version::EtcdVersion;

@@ -1,0 +1,299 @@
+//! One etcd process: its directory, its ports, its log, its end.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, ConnectOptions};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use super::{EtcdOptions, EtcdVersion};
+
+/// Long enough for a cold start on a loaded machine; a server that needs more is stuck.
+const START_DEADLINE: Duration = Duration::from_mins(1);
+/// How long a server may take to leave after SIGTERM.
+const STOP_DEADLINE: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(25);
+
+/// Why a server did not come up, with its log.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The process ended by itself.
+    #[error("etcd {version} ended with {status} before it was healthy; its log:\n{log}")]
+    Exited {
+        /// Which etcd.
+        version: EtcdVersion,
+        /// How it ended.
+        status: ExitStatus,
+        /// All it wrote.
+        log: String,
+    },
+    /// The process runs, but does not serve.
+    #[error("etcd {version} was not healthy after {START_DEADLINE:?}; its log:\n{log}")]
+    Unhealthy {
+        /// Which etcd.
+        version: EtcdVersion,
+        /// All it wrote.
+        log: String,
+    },
+}
+
+/// A running etcd server. Dropping it kills the process and removes what it owns.
+#[derive(Debug)]
+pub struct Etcd {
+    version: EtcdVersion,
+    options: EtcdOptions,
+    home: TempDir,
+    data_dir: PathBuf,
+    client_url: String,
+    peer_url: String,
+    child: Option<Child>,
+    user: Option<(String, String)>,
+}
+
+impl Etcd {
+    /// Starts a server and waits until it is healthy.
+    ///
+    /// # Panics
+    /// With the server's log when it does not come up.
+    pub async fn start(version: EtcdVersion, options: EtcdOptions) -> Self {
+        Self::try_start(version, options)
+            .await
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Starts a server that may refuse its data directory.
+    pub async fn try_start(version: EtcdVersion, options: EtcdOptions) -> Result<Self, StartError> {
+        for _ in 0..5 {
+            let mut etcd = Self::spawn(version, options.clone());
+            match etcd.wait_until_healthy().await {
+                // Between choosing a port and using it somebody else was faster: choose again.
+                Err(StartError::Exited { log, .. }) if log.contains("address already in use") => {}
+                Err(error) => return Err(error),
+                Ok(()) => return Ok(etcd),
+            }
+        }
+        panic!("five times in a row somebody took the ports chosen for etcd {version}")
+    }
+
+    /// Starts a server without waiting, for members that need each other to become healthy.
+    pub(crate) fn spawn(version: EtcdVersion, options: EtcdOptions) -> Self {
+        let home = TempDir::with_prefix("etcd-").expect("a temporary directory");
+        let data_dir = options
+            .data_dir
+            .clone()
+            .unwrap_or_else(|| home.path().join("data"));
+        let peer_url = options.peer_url.clone().unwrap_or_else(free_url);
+        let mut etcd = Self {
+            version,
+            options,
+            home,
+            data_dir,
+            client_url: free_url(),
+            peer_url,
+            child: None,
+            user: None,
+        };
+        etcd.launch();
+        etcd
+    }
+
+    /// Starts a stopped or killed server again: same directory, same addresses.
+    ///
+    /// # Panics
+    /// With the server's log when it does not come up, and when it already runs.
+    pub async fn restart(&mut self) {
+        assert!(self.child.is_none(), "etcd {} runs already", self.version);
+        self.launch();
+        self.wait_until_healthy()
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    fn launch(&mut self) {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_path());
+        let log = log.expect("open the log of etcd");
+        let name = self.options.name.as_deref().unwrap_or("default");
+        let founders = match &self.options.initial_cluster {
+            Some(members) => members.clone(),
+            None => format!("{name}={}", self.peer_url),
+        };
+        let child = Command::new(self.version.program("etcd"))
+            .env_clear()
+            .arg(format!("--name={name}"))
+            .arg(format!("--data-dir={}", self.data_dir.display()))
+            .arg(format!("--listen-client-urls={}", self.client_url))
+            .arg(format!("--advertise-client-urls={}", self.client_url))
+            .arg(format!("--listen-peer-urls={}", self.peer_url))
+            .arg(format!("--initial-advertise-peer-urls={}", self.peer_url))
+            .arg(format!("--initial-cluster={founders}"))
+            .arg("--unsafe-no-fsync")
+            .args(&self.options.flags)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("share the log of etcd"))
+            .stderr(log)
+            .spawn();
+        self.child = Some(child.unwrap_or_else(|error| panic!("start etcd: {error}")));
+    }
+
+    pub(crate) async fn wait_until_healthy(&mut self) -> Result<(), StartError> {
+        let version = self.version;
+        let deadline = Instant::now() + START_DEADLINE;
+        loop {
+            if let Some(status) = self.exit_status() {
+                self.child = None;
+                return Err(StartError::Exited {
+                    version,
+                    status,
+                    log: self.log(),
+                });
+            }
+            if self.is_healthy().await {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(StartError::Unhealthy {
+                    version,
+                    log: self.log(),
+                });
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// Whether the server takes part in a quorum. Space and corruption alarms do not count: a test
+    /// that raises them still wants to talk to the server.
+    pub async fn is_healthy(&self) -> bool {
+        let Ok(answer) = timeout(Duration::from_secs(5), self.health()).await else {
+            return false;
+        };
+        answer.is_ok_and(|text| text.starts_with("HTTP/1.1 200") || text.contains("ALARM"))
+    }
+
+    async fn health(&self) -> io::Result<String> {
+        let address = self.client_url.trim_start_matches("http://");
+        let mut stream = TcpStream::connect(address).await?;
+        stream
+            .write_all(
+                b"GET /health?exclude=NOSPACE&exclude=CORRUPT HTTP/1.1\r\n\
+                  Host: etcd\r\nConnection: close\r\n\r\n",
+            )
+            .await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+
+    /// Ends the server in order (SIGTERM) and waits for it; the data directory is complete then.
+    ///
+    /// # Panics
+    /// When the server does not run, or does not leave.
+    pub async fn stop(&mut self) {
+        let id = self.child.as_ref().expect("a running etcd").id();
+        let pid = i32::try_from(id)
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("a process id");
+        kill_process(pid, Signal::TERM).expect("signal etcd");
+        let deadline = Instant::now() + STOP_DEADLINE;
+        while self.exit_status().is_none() {
+            assert!(
+                Instant::now() < deadline,
+                "etcd ignores SIGTERM; its log:\n{}",
+                self.log()
+            );
+            sleep(POLL).await;
+        }
+        self.child = None;
+    }
+
+    /// Ends the server at once (SIGKILL), as a power cut would end the process.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Fails only when the process is gone already, which is what was wanted.
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+
+    fn exit_status(&mut self) -> Option<ExitStatus> {
+        self.child
+            .as_mut()
+            .and_then(|child| child.try_wait().expect("ask for the state of etcd"))
+    }
+
+    /// Logs in: every later question is asked as this user.
+    pub fn login(&mut self, name: &str, password: &str) {
+        self.user = Some((name.to_owned(), password.to_owned()));
+    }
+
+    pub(crate) fn user(&self) -> Option<&(String, String)> {
+        self.user.as_ref()
+    }
+
+    /// A client of this very member.
+    pub async fn client(&self) -> Client {
+        let mut options = ConnectOptions::new().with_connect_timeout(Duration::from_secs(10));
+        if let Some((name, password)) = &self.user {
+            options = options.with_user(name, password);
+        }
+        Client::connect([&self.client_url], Some(options))
+            .await
+            .unwrap_or_else(|error| panic!("connect to {}: {error}", self.client_url))
+    }
+
+    /// Which etcd this is.
+    pub fn version(&self) -> EtcdVersion {
+        self.version
+    }
+
+    /// Where clients connect.
+    pub fn client_url(&self) -> &str {
+        &self.client_url
+    }
+
+    /// Where peers connect.
+    pub fn peer_url(&self) -> &str {
+        &self.peer_url
+    }
+
+    /// The data directory: the one asked for, or one that goes when this value goes.
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// All the server wrote, over all its starts.
+    pub fn log(&self) -> String {
+        fs::read(self.log_path())
+            .map(|text| String::from_utf8_lossy(&text).into_owned())
+            .unwrap_or_default()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.home.path().join("etcd.log")
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A loopback address nobody listens on now.
+pub(crate) fn free_url() -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let address = listener.local_addr().expect("the address of a listener");
+    format!("http://{address}")
+}

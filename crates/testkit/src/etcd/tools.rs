@@ -1,0 +1,69 @@
+//! The programs that come with an etcd, run on a server or on its files.
+
+use std::ffi::OsStr;
+use std::process::{Command, Output};
+
+use super::{Etcd, EtcdVersion};
+
+impl EtcdVersion {
+    /// Runs the tool that works on files, for verbs such as `snapshot status`. Before 3.5 they
+    /// belonged to `etcdctl`; the same words work there.
+    pub fn run_etcdutl<A: AsRef<OsStr>>(self, arguments: impl IntoIterator<Item = A>) -> Output {
+        let name = if self == Self::V3_4 {
+            "etcdctl"
+        } else {
+            "etcdutl"
+        };
+        let run = Command::new(self.program(name))
+            .env_clear()
+            .env("ETCDCTL_API", "3")
+            .args(arguments)
+            .output();
+        run.unwrap_or_else(|error| panic!("run {name} {self}: {error}"))
+    }
+
+    /// As [`run_etcdutl`](Self::run_etcdutl), for what must succeed; returns standard output.
+    pub fn etcdutl<A: AsRef<OsStr>>(self, arguments: impl IntoIterator<Item = A>) -> String {
+        succeeded("etcdutl", self.run_etcdutl(arguments))
+    }
+}
+
+impl Etcd {
+    /// Runs `etcdctl` on this server; returns standard output.
+    ///
+    /// # Panics
+    /// With what it wrote when it fails.
+    pub fn etcdctl<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> String {
+        let mut command = Command::new(self.version().program("etcdctl"));
+        command
+            .env_clear()
+            .env("ETCDCTL_API", "3")
+            .env("ETCDCTL_ENDPOINTS", self.client_url());
+        if let Some((name, password)) = self.user() {
+            command.env("ETCDCTL_USER", format!("{name}:{password}"));
+        }
+        let run = command.args(arguments).output();
+        succeeded(
+            "etcdctl",
+            run.unwrap_or_else(|error| panic!("run etcdctl: {error}")),
+        )
+    }
+
+    /// Runs `etcdutl` of this server's version; returns standard output.
+    ///
+    /// # Panics
+    /// With what it wrote when it fails.
+    pub fn etcdutl<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> String {
+        self.version().etcdutl(arguments)
+    }
+}
+
+fn succeeded(name: &str, output: Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{name} ended with {}:\n{errors}",
+        output.status
+    );
+    String::from_utf8(output.stdout).unwrap_or_else(|_| panic!("{name} wrote no UTF-8"))
+}

@@ -1,0 +1,90 @@
+//! The ages of etcd the product supports, and where their binaries are on this machine.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// An etcd release line for which `make setup` provides binaries, oldest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EtcdVersion {
+    /// 3.4, the oldest supported.
+    V3_4,
+    /// 3.5 before its late storage fixes.
+    V3_5,
+    /// The newest 3.5 to be had.
+    V3_5New,
+}
+
+impl EtcdVersion {
+    /// Every version, oldest first.
+    pub const fn all() -> [Self; 3] {
+        [Self::V3_4, Self::V3_5, Self::V3_5New]
+    }
+
+    /// This version and every newer one: those that must accept data this one wrote.
+    pub fn newer_or_equal(self) -> impl Iterator<Item = Self> {
+        Self::all()
+            .into_iter()
+            .filter(move |version| *version >= self)
+    }
+
+    /// The directory with `etcd` and `etcdctl`: the one its variable names, or the cache's.
+    ///
+    /// # Panics
+    /// When neither holds an `etcd`; the sentence says what to run.
+    pub fn directory(self) -> PathBuf {
+        let (variable, link) = match self {
+            Self::V3_4 => ("STEWARD_ETCD_3_4", "3.4"),
+            Self::V3_5 => ("STEWARD_ETCD_3_5", "3.5"),
+            Self::V3_5New => ("STEWARD_ETCD_3_5_NEW", "3.5-new"),
+        };
+        let found = setting(variable).or_else(|| Some(cache()?.join("etcd").join(link)));
+        match found {
+            Some(directory) if directory.join("etcd").exists() => directory,
+            _ => panic!(
+                "no etcd {self} on this machine: run `make test` (or `make setup`) once, \
+                 or point {variable} at a directory with etcd and etcdctl"
+            ),
+        }
+    }
+
+    /// A program of this version: `etcd`, `etcdctl` or `etcdutl`.
+    pub(crate) fn program(self, name: &str) -> PathBuf {
+        self.directory().join(name)
+    }
+}
+
+impl fmt::Display for EtcdVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V3_4 => "3.4",
+            Self::V3_5 => "3.5",
+            Self::V3_5New => "3.5-new",
+        })
+    }
+}
+
+/// The cache of `tests/env/setup.sh`, found by its rule.
+fn cache() -> Option<PathBuf> {
+    setting("STEWARD_CACHE").or_else(|| {
+        let caches = setting("XDG_CACHE_HOME")
+            .or_else(|| setting("HOME").map(|home| home.join(".cache")))?;
+        Some(caches.join("etcd-steward"))
+    })
+}
+
+fn setting(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_of_the_middle_version_is_for_it_and_the_newest() {
+        let versions: Vec<_> = EtcdVersion::V3_5.newer_or_equal().collect();
+        assert_eq!(versions, [EtcdVersion::V3_5, EtcdVersion::V3_5New]);
+    }
+}

@@ -1,0 +1,130 @@
+//! The peer's delta layout: a JSON array, the SHA-256 of its text, both compressed together.
+
+use std::fs::File;
+use std::io::Write;
+
+use base64_simd::STANDARD;
+use etcd_client::EventType;
+use flate2::write::{GzEncoder, ZlibEncoder};
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+use sha2::{Digest, Sha256};
+use steward_ids::Revision;
+
+/// How objects are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// `.gz`, the peer's default.
+    #[default]
+    Gzip,
+    /// `.zlib`
+    Zlib,
+    /// Not at all.
+    None,
+}
+
+impl Compression {
+    pub(super) fn suffix(self) -> &'static str {
+        match self {
+            Self::Gzip => ".gz",
+            Self::Zlib => ".zlib",
+            Self::None => "",
+        }
+    }
+
+    pub(super) fn compress(self, content: &[u8], file: &mut File) {
+        let level = flate2::Compression::default();
+        let written = match self {
+            Self::Gzip => {
+                let mut encoder = GzEncoder::new(file, level);
+                encoder
+                    .write_all(content)
+                    .and_then(|()| encoder.finish().map(drop))
+            }
+            Self::Zlib => {
+                let mut encoder = ZlibEncoder::new(file, level);
+                encoder
+                    .write_all(content)
+                    .and_then(|()| encoder.finish().map(drop))
+            }
+            Self::None => file.write_all(content),
+        };
+        written.expect("write an object");
+    }
+}
+
+/// One line of a delta. The names and their order are the peer's.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Event {
+    #[serde(rename = "etcdEvent")]
+    event: EtcdEvent,
+    time: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct EtcdEvent {
+    #[serde(rename = "type", skip_serializing_if = "is_zero")]
+    kind: i64,
+    kv: KeyValue,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct KeyValue {
+    #[serde(serialize_with = "base64")]
+    key: Vec<u8>,
+    #[serde(skip_serializing_if = "is_zero")]
+    create_revision: i64,
+    mod_revision: i64,
+    #[serde(skip_serializing_if = "is_zero")]
+    version: i64,
+    #[serde(serialize_with = "base64", skip_serializing_if = "Vec::is_empty")]
+    value: Vec<u8>,
+    #[serde(skip_serializing_if = "is_zero")]
+    lease: i64,
+}
+
+impl Event {
+    pub(super) fn new(event: &etcd_client::Event, time: Timestamp) -> Self {
+        let kv = event.kv().expect("an event has a key");
+        let kind = match event.event_type() {
+            EventType::Put => 0,
+            EventType::Delete => 1,
+        };
+        let kv = KeyValue {
+            key: kv.key().to_vec(),
+            create_revision: kv.create_revision(),
+            mod_revision: kv.mod_revision(),
+            version: kv.version(),
+            value: kv.value().to_vec(),
+            lease: kv.lease(),
+        };
+        Self {
+            event: EtcdEvent { kind, kv },
+            time: time.to_string(),
+        }
+    }
+
+    pub(super) fn revision(&self) -> Revision {
+        Revision(self.event.kv.mod_revision)
+    }
+}
+
+/// The content of a delta object before compression.
+pub(super) fn delta(events: &[Event]) -> Vec<u8> {
+    let mut content = serde_json::to_vec(events).expect("events are plain data");
+    let hash = Sha256::digest(&content);
+    content.extend_from_slice(&hash);
+    content
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks with a reference"
+)]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+fn base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&STANDARD.encode_to_string(bytes))
+}

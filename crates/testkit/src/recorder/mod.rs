@@ -1,0 +1,239 @@
+//! Backs up a live etcd as the peer does: one full snapshot, then deltas from a watch.
+//!
+//! ```text
+//! Snapshot call ──────────────────────────→ Full-00000000-<last>-<unix>.gz
+//! watch of the whole key space → pending → cut → Incr-<start>-<last>-<unix>.gz
+//! ```
+//!
+//! The writer is independent of the crates under test: [`encode`] knows the layout by itself. What
+//! the peer's habits leave in a bucket is kept: a full snapshot is named by the revision read
+//! *before* the snapshot call, so its content may be newer than its name.
+
+mod encode;
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use etcd_client::WatchOptions;
+use jiff::Timestamp;
+use steward_ids::Revision;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinHandle;
+
+pub use encode::Compression;
+use encode::Event;
+
+use crate::etcd::Etcd;
+
+/// Writes the backup chain of one etcd into a bucket.
+#[derive(Debug)]
+pub struct Recorder {
+    folder: PathBuf,
+    compression: Compression,
+    last: Revision,
+    pending: VecDeque<Event>,
+    // Unbounded: a bound would stall the watch and lose the history to a compaction of the test's.
+    arriving: UnboundedReceiver<Result<Vec<Event>, String>>,
+    watcher: JoinHandle<()>,
+}
+
+/// An object the recorder wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// The file.
+    pub path: PathBuf,
+    /// First revision its name claims; zero for a full snapshot.
+    pub start: Revision,
+    /// Last revision its name claims.
+    pub last: Revision,
+    /// Events inside; zero for a full snapshot.
+    pub events: usize,
+}
+
+impl Recorded {
+    /// The object's name.
+    pub fn name(&self) -> &str {
+        self.path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .expect("a name of ASCII")
+    }
+}
+
+impl Recorder {
+    /// Takes a full snapshot into `<bucket>/<prefix>/v2` and watches from there on.
+    pub async fn start(etcd: &Etcd, bucket: &Path, prefix: &str, compression: Compression) -> Self {
+        let folder = bucket.join(prefix).join("v2");
+        fs::create_dir_all(&folder).expect("create the folder of the backup");
+        let full = take_full(etcd, &folder, compression).await;
+        let (sender, arriving) = unbounded_channel();
+        let watcher = watch(etcd, full.last.next(), sender).await;
+        let pending = VecDeque::new();
+        Self {
+            folder,
+            compression,
+            last: full.last,
+            pending,
+            arriving,
+            watcher,
+        }
+    }
+
+    /// The folder the objects are in.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The revision the chain reaches.
+    pub fn last(&self) -> Revision {
+        self.last
+    }
+
+    /// Compresses what comes next in another way.
+    pub fn set_compression(&mut self, compression: Compression) {
+        self.compression = compression;
+    }
+
+    /// Takes another full snapshot; the next delta follows it.
+    pub async fn full(&mut self, etcd: &Etcd) -> Recorded {
+        let full = take_full(etcd, &self.folder, self.compression).await;
+        self.last = full.last;
+        full
+    }
+
+    /// Writes a delta up to the revision the store has now; `None` when it has nothing new.
+    pub async fn cut(&mut self, etcd: &Etcd) -> Option<Recorded> {
+        self.cut_at(etcd.revision().await).await
+    }
+
+    /// Writes a delta that ends with this revision, which the store must have reached or must be
+    /// about to reach. Later events stay for the next delta.
+    ///
+    /// # Panics
+    /// When the watch ended or skipped a revision.
+    pub async fn cut_at(&mut self, end: Revision) -> Option<Recorded> {
+        if end <= self.last {
+            return None;
+        }
+        while self
+            .pending
+            .back()
+            .is_none_or(|event| event.revision() < end)
+        {
+            let arrived = self.arriving.recv().await.expect("a running watch");
+            let arrived = arrived.unwrap_or_else(|reason| panic!("the watch ended: {reason}"));
+            self.pending.extend(arrived);
+        }
+        let after = self
+            .pending
+            .partition_point(|event| event.revision() <= end);
+        let mut events: Vec<Event> = self.pending.drain(..after).collect();
+        // A full snapshot taken meanwhile covers the older ones.
+        events.retain(|event| event.revision() > self.last);
+        assert_dense(self.last, &events);
+        let start = self.last.next();
+        let name = format!("Incr-{:08}-{:08}-{}", start.0, end.0, now().as_second());
+        let path = self.write(&name, &encode::delta(&events));
+        self.last = end;
+        Some(Recorded {
+            path,
+            start,
+            last: end,
+            events: events.len(),
+        })
+    }
+
+    fn write(&self, name: &str, content: &[u8]) -> PathBuf {
+        write_object(&self.folder, name, self.compression, content)
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.watcher.abort();
+    }
+}
+
+async fn take_full(etcd: &Etcd, folder: &Path, compression: Compression) -> Recorded {
+    let last = etcd.revision().await;
+    let scratch = tempfile::NamedTempFile::new().expect("a temporary file");
+    etcd.snapshot_to(scratch.path()).await;
+    let content = fs::read(scratch.path()).expect("read the snapshot");
+    let name = format!("Full-{:08}-{:08}-{}", 0, last.0, now().as_second());
+    let path = write_object(folder, &name, compression, &content);
+    Recorded {
+        path,
+        start: Revision(0),
+        last,
+        events: 0,
+    }
+}
+
+/// Whole or absent, like an object in a store.
+fn write_object(folder: &Path, name: &str, compression: Compression, content: &[u8]) -> PathBuf {
+    let path = folder.join(format!("{name}{}", compression.suffix()));
+    let mut file = tempfile::NamedTempFile::new_in(folder).expect("a temporary file");
+    compression.compress(content, file.as_file_mut());
+    file.persist(&path).expect("rename the object");
+    path
+}
+
+/// Receives every event from a revision on, until told to stop or the server ends the watch.
+async fn watch(
+    etcd: &Etcd,
+    start: Revision,
+    sender: UnboundedSender<Result<Vec<Event>, String>>,
+) -> JoinHandle<()> {
+    let client = etcd.client().await.watch_client();
+    let options = WatchOptions::new()
+        .with_all_keys()
+        .with_start_revision(start.0);
+    let mut stream = client
+        .max_decoding_message_size(usize::MAX)
+        .watch("", Some(options))
+        .await
+        .unwrap_or_else(|error| panic!("watch from {start}: {error}"));
+    tokio::spawn(async move {
+        loop {
+            let arrived = match stream.message().await {
+                Ok(Some(answer)) if answer.canceled() => Err(format!(
+                    "canceled at compaction {}: {}",
+                    answer.compact_revision(),
+                    answer.cancel_reason()
+                )),
+                Ok(Some(answer)) => {
+                    let time = now();
+                    Ok(answer
+                        .events()
+                        .iter()
+                        .map(|event| Event::new(event, time))
+                        .collect())
+                }
+                Ok(None) => Err("the server closed the stream".to_owned()),
+                Err(error) => Err(error.to_string()),
+            };
+            let ended = arrived.is_err();
+            if sender.send(arrived).is_err() || ended {
+                return;
+            }
+        }
+    })
+}
+
+/// A backup with a hole is a broken fixture, not a finding.
+fn assert_dense(last: Revision, events: &[Event]) {
+    let mut reached = last;
+    for event in events {
+        let revision = event.revision();
+        assert!(
+            revision == reached || revision == reached.next(),
+            "the watch went from revision {reached} to {revision}"
+        );
+        reached = revision;
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::now()
+}

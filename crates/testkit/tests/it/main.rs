@@ -1,0 +1,10 @@
+//! The fixtures keep their promises on every etcd.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod etcd;
+mod load;
+mod recorder;

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Rules of the tree that no compiler enforces. Prints every breach, then fails.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$REPO"
+
+breaches=0
+breach() {
+  printf 'check-tree: %s\n' "$*" >&2
+  breaches=$((breaches + 1))
+}
+
+# breach_of <rule> <git grep arguments…>: every line found is a breach.
+breach_of() {
+  local rule=$1 line
+  shift
+  while IFS= read -r line; do breach "$rule: $line"; done < <(git grep -nI "$@" || true)
+}
+
+long_files() {
+  local file lines
+  while IFS= read -r file; do
+    lines=$(wc -l <"$file")
+    [ "$lines" -le 800 ] || breach "$file has $lines lines, the limit is 800"
+  done < <(git ls-files -- '*.rs')
+}
+
+unfinished() {
+  # Spelled so that this file does not find itself.
+  breach_of "unfinished work" -E '\b(TO[D]O|FIX[M]E|X[X]X)\b' -- ':!tests/fixtures' ':!*.lock'
+  breach_of "a test that never runs" -E '#\[ignor[e]' -- '*.rs'
+}
+
+# The names of every package a crate needs to be built and run, as the dependency graph has them.
+reach() { cargo tree --quiet --edges normal,build --prefix none --format '{p}' "$@" | awk '{ print $1 }' | sort -u; }
+
+forbid() {
+  local crate=$1 reached name
+  shift
+  cargo metadata --quiet --no-deps --format-version 1 | grep -q "\"name\":\"$crate\"" || return 0
+  reached=$(reach --package "$crate" --all-features)
+  for name in "$@"; do
+    ! grep -qx "$name" <<<"$reached" || breach "$crate reaches $name: cargo tree -p $crate -i $name"
+  done
+}
+
+directions() {
+  local crate name everything
+  for crate in steward-ids steward-bbolt steward-wal steward-mvcc steward-archive; do
+    forbid "$crate" tokio kube object_store tracing steward-testkit
+  done
+  for crate in steward-restorer steward-store steward-datadir steward-telemetry; do
+    forbid "$crate" steward-testkit steward-controller
+  done
+  forbid steward-controller steward-bbolt steward-wal steward-mvcc steward-testkit
+  everything=$(reach --workspace --all-features --edges normal,build,dev)
+  for name in openssl-sys native-tls; do
+    ! grep -qx "$name" <<<"$everything" || breach "$name is linked: cargo tree --workspace -i $name"
+  done
+}
+
+# The hosts this machine fetches packages from. None is named here: a tree that works everywhere
+# knows no mirror.
+registry_hosts() {
+  {
+    cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null
+    cat "${CARGO_HOME:-$HOME/.cargo}"/config{,.toml} 2>/dev/null
+    env | grep -E '^(PIP|UV|NPM|npm|CARGO)_[A-Za-z_]*='
+    command -v pip >/dev/null && pip config list 2>/dev/null
+    command -v npm >/dev/null && npm config get registry 2>/dev/null
+  } | grep -oE '[a-z+]+://[^/"'\''[:space:]]+' | sed -E 's#^.*://##; s#^.*@##; s#:[0-9]+$##' |
+    grep '[.]' | grep -vxE 'github\.com|localhost|127(\.[0-9]+){3}' | sort -u
+}
+
+places() {
+  local host
+  while IFS= read -r host; do
+    breach_of "a package registry is named" -F "$host" -- ':!tests/fixtures' ':!*.lock'
+  done < <(registry_hosts)
+  breach_of "a path of somebody's machine" -E '(^|[^A-Za-z0-9_.$}])/(hom[e]/[a-z]|roo[t]/)' -- \
+    ':!tests/fixtures'
+  [ "$REPO" = / ] || breach_of "the path of this checkout" -F "$REPO" -- ':!tests/fixtures'
+}
+
+long_files
+unfinished
+directions
+places
+[ "$breaches" -eq 0 ] || die "the tree breaks $breaches rule(s)"

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# etcd of three ages, unpacked from Debian's packages without installing them:
+# <cache>/etcd/<version>/{etcd,etcdctl[,etcdutl]} and a link per age, <cache>/etcd/{3.4,3.5,3.5-new}.
+#
+# What the links point at moves when the suites do and STEWARD_REFRESH=1 asks to look again.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# apt with a root of its own, which knows one suite and nothing of the machine's preferences.
+apt_of() {
+  local suite=$1 root=$CACHE/apt/$1
+  shift
+  apt-get -qq -o Dir::Etc::sourcelist="$root/debian.sources" -o Dir::Etc::sourceparts=- \
+    -o Dir::Etc::preferences=- -o Dir::Etc::preferencesparts=- -o APT::Default-Release="$suite" \
+    -o Dir::State::lists="$root/lists" -o Dir::Cache="$root/cache" -o APT::Sandbox::User="$(id -un)" \
+    -o Acquire::Languages=none -o Acquire::Retries=3 "$@"
+}
+
+write_sources() {
+  local root=$CACHE/apt/$1 mirror
+  mirror=$("$ENV_DIR/mirror.sh")
+  mkdir -p "$root/lists/partial" "$root/cache/archives/partial"
+  printf 'Types: deb\n%s\nSuites: %s\nComponents: main\n' "$mirror" "$1" >"$root/debian.sources"
+}
+
+# Leaves the unpacked binaries under their version, whatever part of it was there before.
+unpack() {
+  local suite=$1 work=$2 version
+  (cd "$work" && quietly apt_of "$suite" download etcd-server etcd-client)
+  for package in "$work"/*.deb; do dpkg -x "$package" "$work/root"; done
+  version=$("$work/root/usr/bin/etcd" --version | awk '/^etcd Version:/ { print $3 }')
+  [ -n "$version" ] || die "the etcd of $suite does not tell its version"
+  mkdir -p "$work/bin"
+  for program in etcd etcdctl etcdutl; do
+    [ ! -e "$work/root/usr/bin/$program" ] || mv "$work/root/usr/bin/$program" "$work/bin/"
+  done
+  rm -rf "$CACHE/etcd/$version"
+  mv "$work/bin" "$CACHE/etcd/$version"
+  printf '%s\n' "$version"
+}
+
+provide() {
+  local age=$1 suite=$2 link=$CACHE/etcd/$1 work version
+  [ "${STEWARD_REFRESH:-0}" = 1 ] || [ ! -x "$link/etcdctl" ] || return 0
+  say "fetching etcd of Debian $suite"
+  work=$(mktemp -d "$CACHE/etcd/.unpack.XXXXXX")
+  write_sources "$suite"
+  quietly apt_of "$suite" update
+  version=$(unpack "$suite" "$work")
+  ln -sfn "$version" "$link.new"
+  mv -T "$link.new" "$link"
+  rm -rf "$work" "$CACHE/apt/$suite"
+  say "etcd $age is $version"
+}
+
+lock_cache
+mkdir -p "$CACHE/etcd"
+rm -rf "$CACHE"/etcd/.unpack.*
+[ -n "${STEWARD_ETCD_3_4:-}" ] || provide 3.4 bookworm
+[ -n "${STEWARD_ETCD_3_5:-}" ] || provide 3.5 trixie
+[ -n "${STEWARD_ETCD_3_5_NEW:-}" ] || provide 3.5-new sid

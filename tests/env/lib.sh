@@ -1,0 +1,65 @@
+# shellcheck shell=bash
+# What every script of this folder shares: where the cache is, how progress is told, how a step is
+# made safe to repeat. Source it; it does nothing by itself.
+#
+# The cache lies outside the checkout, so a clean clone reuses it. Every part of it is either
+# complete or absent: files arrive under a temporary name and are renamed, trees that cannot be
+# renamed (a Python environment knows its own path) carry a stamp that is written last.
+
+set -euo pipefail
+shopt -s inherit_errexit # a failure inside $(…) counts too
+
+ENV_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+REPO=$(cd "$ENV_DIR/../.." && pwd)
+CACHE=${STEWARD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/etcd-steward}
+
+# Pinned, so that every machine runs the same servers. etcd is not pinned: Debian's suites are.
+SEAWEEDFS_VERSION=4.48
+GCS_EMULATOR_VERSION=2026.7.19
+NODE_VERSION=22.20.0
+AZURITE_VERSION=3.35.0
+CARGO_NEXTEST_VERSION=0.9.151
+CARGO_FUZZ_VERSION=0.13.2
+
+say() { printf 'env: %s\n' "$*" >&2; }
+
+die() {
+  printf 'env: %s\n' "$*" >&2
+  exit 1
+}
+
+# Runs a command, shows its output only when it fails.
+quietly() {
+  local log
+  log=$(mktemp "$CACHE/log.XXXXXX")
+  if ! "$@" >"$log" 2>&1; then
+    cat "$log" >&2
+    rm -f "$log"
+    die "failed: $*"
+  fi
+  rm -f "$log"
+}
+
+# Holds the cache for the rest of this script. A second run waits; a killed run lets go by dying.
+# A script called by the holder is part of the same run.
+lock_cache() {
+  [ "${STEWARD_CACHE_HELD:-}" != "$CACHE" ] || return 0
+  mkdir -p "$CACHE"
+  exec 9>"$CACHE/.lock"
+  if ! flock --nonblock 9; then
+    say "another set-up is running, waiting for it"
+    flock 9
+  fi
+  export STEWARD_CACHE_HELD=$CACHE
+}
+
+# fill_tree <directory> <stamp text> <function>: calls the function to fill an empty directory,
+# unless an earlier call with the same stamp finished.
+fill_tree() {
+  local tree=$1 stamp=$2 fill=$3
+  [ "$(cat "$tree/.complete" 2>/dev/null)" != "$stamp" ] || return 0
+  rm -rf "$tree"
+  mkdir -p "$tree"
+  "$fill" "$tree"
+  printf '%s\n' "$stamp" >"$tree/.complete"
+}

