@@ -1,1 +1,20 @@
 //! Logs, progress and error reports of the programs.
+//!
+//! ```text
+//! LogArgs → subscriber (stderr, text or JSON)      job → Progress → bar on a terminal
+//! error   → Chain (one line, no repetition)                       → a log line now and then
+//! ```
+//!
+//! Standard output belongs to results; everything here goes to standard error.
+//!
+//! Field names of log lines are a closed list, one meaning each: `cluster`, `namespace`, `member`
+//! (hex), `revision`, `term`, `raft_index`, `segment`, `offset`, `page`, `backup`, `object_key`,
+//! `attempt`, `bytes`, `elapsed_ms`, `error`.
+
+mod chain;
+mod logs;
+mod progress;
+
+pub use chain::Chain;
+pub use logs::{LogArgs, LogFormat};
+pub use progress::{Progress, Sample};

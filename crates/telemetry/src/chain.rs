@@ -1,0 +1,51 @@
+//! An error with its causes, on one line.
+
+use std::error::Error;
+use std::fmt;
+
+/// Shows an error and what caused it, `a: b: c`, leaving out a cause its parent already ends with.
+#[derive(Clone, Copy, Debug)]
+pub struct Chain<'a>(pub &'a (dyn Error + 'a));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut said = self.0.to_string();
+        f.write_str(&said)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            if !said.ends_with(&text) {
+                write!(f, ": {text}")?;
+                said = text;
+            }
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("open the store")]
+    struct Outer(#[source] Inner);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("ask for the bucket: {0}")]
+    struct Inner(#[source] Leaf);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("connection refused")]
+    struct Leaf;
+
+    #[test]
+    fn causes_follow_and_none_is_said_twice() {
+        let error = Outer(Inner(Leaf));
+        assert_eq!(
+            Chain(&error).to_string(),
+            "open the store: ask for the bucket: connection refused"
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! Where log lines go and how they look.
+
+use std::io::{self, IsTerminal};
+
+use clap::{Args, ValueEnum};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line, for machines.
+    Json,
+}
+
+/// Flags about logging.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Logging")]
+pub struct LogArgs {
+    /// What to log: error, warn, info, debug or trace, or a filter such as `info,steward_store=debug`
+    ///
+    /// The numbers 0 to 6 of the peer's flag are understood too.
+    #[arg(
+        long,
+        env = "STEWARD_LOG_LEVEL",
+        default_value = "info",
+        value_name = "LEVEL",
+        global = true
+    )]
+    pub log_level: String,
+
+    /// How log lines look; the default is text on a terminal and JSON elsewhere
+    #[arg(long, env = "STEWARD_LOG_FORMAT", value_name = "FORMAT", global = true)]
+    pub log_format: Option<LogFormat>,
+}
+
+impl LogArgs {
+    /// Installs the subscriber for the whole process. Called once, by `main`.
+    pub fn install(&self) {
+        let filter = EnvFilter::try_new(self.filter()).unwrap_or_else(|_| EnvFilter::new("info"));
+        let is_terminal = io::stderr().is_terminal();
+        let builder = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_span_events(FmtSpan::NONE)
+            .with_target(false)
+            .with_writer(io::stderr);
+        let default = if is_terminal {
+            LogFormat::Text
+        } else {
+            LogFormat::Json
+        };
+        match self.log_format.unwrap_or(default) {
+            LogFormat::Text => builder.with_ansi(is_terminal).compact().init(),
+            LogFormat::Json => builder.json().flatten_event(true).init(),
+        }
+    }
+
+    fn filter(&self) -> &str {
+        match self.log_level.trim() {
+            "0" | "1" | "2" => "error",
+            "3" => "warn",
+            "4" => "info",
+            "5" => "debug",
+            "6" => "trace",
+            filter => filter,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_the_peer_are_understood() {
+        let filter = |level: &str| {
+            LogArgs {
+                log_level: level.into(),
+                log_format: None,
+            }
+            .filter()
+            .to_owned()
+        };
+        assert_eq!(filter("4"), "info");
+        assert_eq!(filter("5"), "debug");
+        assert_eq!(
+            filter("warn,steward_store=debug"),
+            "warn,steward_store=debug"
+        );
+    }
+}

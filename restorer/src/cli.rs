@@ -1,0 +1,91 @@
+//! From the command line to an exit code. The only reader of the clock and the environment.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use jiff::Timestamp;
+use steward_store::Environment;
+
+use crate::args::{Args, Format};
+use crate::failure::{Failure, Verdict};
+use crate::outcome::Outcome;
+
+/// Async work is waiting for stores; the heavy work has threads of its own.
+const RUNTIME_THREADS: usize = 2;
+
+/// What every verb is given besides its flags.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// When the program was started.
+    pub now: Timestamp,
+    /// The variables of the process.
+    pub environment: Environment,
+}
+
+/// Runs the program on the process's arguments.
+pub fn main() -> ExitCode {
+    run(std::env::args_os())
+}
+
+/// Runs the program on the given arguments.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args = match Args::try_parse_from(arguments) {
+        Ok(args) => args,
+        Err(error) => {
+            let _ = error.print(); // there is nowhere else to complain to
+            let is_help = error.exit_code() == 0;
+            return if is_help { ExitCode::SUCCESS } else { Verdict::Usage.exit_code() };
+        }
+    };
+    let Args { verb, output, termination_message_path, log } = args;
+    log.install();
+    let context = Context { now: Timestamp::now(), environment: Environment::ambient() };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(RUNTIME_THREADS)
+        .enable_all()
+        .build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(verb.run(&context)),
+        Err(error) => Err(Failure::new(Verdict::Failed, &error)),
+    };
+    if let Some(path) = termination_message_path {
+        leave_message(&path, &result);
+    }
+    show(output, &result)
+}
+
+fn leave_message(path: &Path, result: &Result<Outcome, Failure>) {
+    let message = match result {
+        Ok(outcome) => outcome.to_json(),
+        Err(failure) => failure.to_json(),
+    };
+    if let Err(error) = fs::write(path, message.to_string()) {
+        tracing::warn!(error = %error, path = %path.display(), "termination message not written");
+    }
+}
+
+fn show(output: Format, result: &Result<Outcome, Failure>) -> ExitCode {
+    let mut stdout = io::stdout().lock();
+    let (verdict, written) = match (result, output) {
+        (Ok(outcome), Format::Json) => {
+            (outcome.verdict(), writeln!(stdout, "{:#}", outcome.to_json()))
+        }
+        (Ok(outcome), Format::Text) => (outcome.verdict(), write!(stdout, "{}", outcome.text())),
+        (Err(failure), Format::Json) => {
+            (failure.verdict(), writeln!(stdout, "{:#}", failure.to_json()))
+        }
+        (Err(failure), Format::Text) => {
+            (failure.verdict(), write!(io::stderr().lock(), "{failure}"))
+        }
+    };
+    match written.and_then(|()| stdout.flush()) {
+        Ok(()) => verdict.exit_code(),
+        // Whoever read the output has gone away; that is not this program's failure.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => verdict.exit_code(),
+        Err(_) => Verdict::Failed.exit_code(),
+    }
+}

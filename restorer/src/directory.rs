@@ -1,0 +1,263 @@
+//! Puts a restored cluster on disk: stage, rebuild, give it members, swap in.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use steward_archive::chain::Chain;
+use steward_datadir::{BootstrapInfo, Staging, write_raft_files};
+use steward_ids::MemberId;
+use steward_telemetry::{Progress, Sample};
+
+use crate::backup::{Backup, StoreSources};
+use crate::failure::{Failure, Verdict};
+use crate::members::{Seat, Seating};
+use crate::outcome::human_bytes;
+use crate::rebuild::finish::{self, Bump, Identity};
+use crate::rebuild::{Meter, Options, Rebuilt, rebuild};
+
+/// Everything a restore needs to know.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The objects.
+    pub chain: Chain,
+    /// The members and their directories.
+    pub seating: Seating,
+    /// How to rebuild.
+    pub options: Options,
+    /// Whether revisions move on.
+    pub bump: Bump,
+    /// Names the directory that is kept.
+    pub now: Timestamp,
+}
+
+/// A restored directory.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RestoredMember {
+    /// Name of the member.
+    pub name: String,
+    /// Its id, as etcd prints it.
+    pub id: String,
+    /// Its data directory.
+    pub data_dir: PathBuf,
+    /// Where the directory that was there before is kept.
+    pub kept: Option<PathBuf>,
+}
+
+/// What a restore did.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Restored {
+    /// The revision of the state restored.
+    pub revision: i64,
+    /// The revision etcd starts with: higher when it was bumped.
+    pub start_revision: i64,
+    /// The full snapshot.
+    pub base: String,
+    /// The revision the full snapshot really held.
+    pub base_revision: i64,
+    /// How many deltas were read.
+    pub deltas: usize,
+    /// Revisions taken from deltas.
+    pub revisions_applied: u64,
+    /// Events taken from deltas.
+    pub events_applied: u64,
+    /// Events that were there already.
+    pub events_skipped: u64,
+    /// Leases made again.
+    pub leases_restored: usize,
+    /// Leases of those whose life is the default, because no object tells it.
+    pub leases_with_default_ttl: usize,
+    /// Bytes of the objects read.
+    pub bytes_read: u64,
+    /// Bytes of the database.
+    pub database_bytes: u64,
+    /// Id of the new cluster, as etcd prints it.
+    pub cluster_id: String,
+    /// The token the ids were made with.
+    pub initial_cluster_token: String,
+    /// The directories.
+    pub members: Vec<RestoredMember>,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+impl fmt::Display for Restored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "restored revision {} from {} and {} deltas ({} revisions, {} read) in {:.1} s",
+            self.revision,
+            self.base,
+            self.deltas,
+            self.revisions_applied,
+            human_bytes(self.bytes_read),
+            self.seconds
+        )?;
+        if self.start_revision != self.revision {
+            writeln!(f, "etcd starts at revision {}", self.start_revision)?;
+        }
+        if self.leases_with_default_ttl > 0 {
+            writeln!(
+                f,
+                "{} leases have the default life: no object tells theirs",
+                self.leases_with_default_ttl
+            )?;
+        }
+        for member in &self.members {
+            writeln!(f, "{} ({}): {}", member.name, member.id, member.data_dir.display())?;
+            if let Some(kept) = &member.kept {
+                writeln!(f, "  the directory before is kept as {}", kept.display())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Restores all directories of the plan.
+pub async fn restore(backup: &Backup, plan: Plan) -> Result<Restored, Failure> {
+    let meter = Arc::new(Meter::default());
+    meter.expect(chain_bytes(&plan.chain));
+    let sources = backup.sources(&meter);
+    let watched = Arc::clone(&meter);
+    let progress = Progress::start("restore", move || sample(&watched));
+    let work = tokio::task::spawn_blocking(move || build_all(&plan, &sources, &meter));
+    let result = work.await.map_err(|error| Failure::new(Verdict::Failed, &error))?;
+    drop(progress);
+    result
+}
+
+/// Stored bytes of all objects of a chain.
+pub fn chain_bytes(chain: &Chain) -> u64 {
+    chain.base.size + chain.deltas.iter().map(|link| link.object.size).sum::<u64>()
+}
+
+/// What a progress display shows of a rebuild.
+pub fn sample(meter: &Meter) -> Sample {
+    let reading = meter.reading();
+    let note = match reading.revision {
+        0 => String::new(),
+        revision => format!("revision {revision}"),
+    };
+    Sample { total_bytes: reading.total_bytes, done_bytes: reading.read_bytes, note }
+}
+
+fn build_all(plan: &Plan, sources: &StoreSources, meter: &Meter) -> Result<Restored, Failure> {
+    let started = Instant::now();
+    let mut stages = Vec::with_capacity(plan.seating.seats.len());
+    for seat in &plan.seating.seats {
+        stages.push((seat, Staging::create(&seat.data_dir)?));
+    }
+    let Some(((first_seat, first_stage), others)) = stages.split_first() else {
+        return Err(Failure::because(Verdict::Usage, "there is no member to restore"));
+    };
+    let db = database_path(first_stage.path());
+    let (rebuilt, start_revision) = build_database(plan, sources, meter, &db)?;
+    raft_files(plan, first_seat, first_stage)?;
+    for (seat, stage) in others {
+        copy_database(&db, &database_path(stage.path()))?;
+        raft_files(plan, seat, stage)?;
+    }
+    let database_bytes = fs::metadata(&db).map_err(|error| disk("look at", &db, &error))?.len();
+    let mut members = Vec::with_capacity(stages.len());
+    for (seat, stage) in stages {
+        let committed = stage.commit(plan.now)?;
+        members.push(RestoredMember {
+            name: seat.member.name.clone(),
+            id: seat.member.id.to_string(),
+            data_dir: committed.target,
+            kept: committed.kept,
+        });
+    }
+    let mut restored = describe(plan, &rebuilt, members);
+    restored.start_revision = start_revision;
+    restored.database_bytes = database_bytes;
+    restored.seconds = started.elapsed().as_secs_f64();
+    Ok(restored)
+}
+
+fn build_database(
+    plan: &Plan,
+    sources: &StoreSources,
+    meter: &Meter,
+    db: &Path,
+) -> Result<(Rebuilt, i64), Failure> {
+    let folder = db.parent().unwrap_or(db);
+    private_dirs(folder).map_err(|error| disk("create", folder, &error))?;
+    let file = new_file(db).map_err(|error| disk("create", db, &error))?;
+    let rebuilt = rebuild(&plan.chain, sources, &file, folder, (&plan.options, meter))?;
+    let membership = &plan.seating.membership;
+    let info = BootstrapInfo::of(membership);
+    let members = membership.members_bucket();
+    let identity = Identity {
+        members: members.into_iter().map(|(id, json)| (id.into(), json.into())).collect(),
+        index: info.index,
+        term: info.term,
+        conf_state: membership.conf_state_json(),
+    };
+    let start_revision = finish::adopt(&file, &identity, plan.bump)?;
+    Ok((rebuilt, start_revision.0))
+}
+
+fn raft_files(plan: &Plan, seat: &Seat, stage: &Staging) -> Result<(), Failure> {
+    let member: MemberId = seat.member.id;
+    write_raft_files(&stage.path().join("member"), &plan.seating.membership, member)?;
+    Ok(())
+}
+
+/// Where the database is below a data directory.
+pub fn database_path(data_dir: &Path) -> PathBuf {
+    data_dir.join("member/snap/db")
+}
+
+fn private_dirs(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// A new file only its owner can read.
+pub fn new_file(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    File::options().read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+fn copy_database(from: &Path, to: &Path) -> Result<(), Failure> {
+    let copy = || {
+        private_dirs(to.parent().unwrap_or(to))?;
+        fs::copy(from, to)?;
+        File::open(to)?.sync_all()
+    };
+    copy().map_err(|error: io::Error| disk("write", to, &error))
+}
+
+fn disk(doing: &str, path: &Path, error: &io::Error) -> Failure {
+    Failure::because(Verdict::Disk, format!("{doing} {}: {error}", path.display()))
+}
+
+fn describe(plan: &Plan, rebuilt: &Rebuilt, members: Vec<RestoredMember>) -> Restored {
+    let unknown = rebuilt.new_leases.iter().filter(|lease| !lease.is_ttl_known).count();
+    Restored {
+        revision: rebuilt.revision.0,
+        start_revision: rebuilt.revision.0,
+        base: plan.chain.base.name.to_string(),
+        base_revision: rebuilt.base_revision.0,
+        deltas: plan.chain.deltas.len(),
+        revisions_applied: rebuilt.revisions_applied,
+        events_applied: rebuilt.events_applied,
+        events_skipped: rebuilt.events_skipped,
+        leases_restored: rebuilt.new_leases.len(),
+        leases_with_default_ttl: unknown,
+        bytes_read: chain_bytes(&plan.chain),
+        database_bytes: 0,
+        cluster_id: plan.seating.membership.cluster().to_string(),
+        initial_cluster_token: plan.seating.token.clone(),
+        members,
+        seconds: 0.0,
+    }
+}

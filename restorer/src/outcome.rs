@@ -1,0 +1,114 @@
+//! What a verb has to say when it went well: once for people, once for machines.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::failure::Verdict;
+
+/// The result of a verb.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    verdict: Verdict,
+    text: String,
+    details: Value,
+}
+
+impl Outcome {
+    /// A result with its text and its details, an object whose fields join the verdict.
+    pub fn new(verdict: Verdict, text: impl Into<String>, details: &impl Serialize) -> Self {
+        let details = serde_json::to_value(details).unwrap_or(Value::Null);
+        Self { verdict, text: text.into(), details }
+    }
+
+    /// The verdict.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// For people; ends with a line break.
+    pub fn text(&self) -> String {
+        let mut text = self.text.clone();
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text
+    }
+
+    /// For machines: the verdict and the details in one object.
+    pub fn to_json(&self) -> Value {
+        let mut object = serde_json::Map::new();
+        object.insert("verdict".into(), self.verdict.name().into());
+        match &self.details {
+            Value::Object(details) => object.extend(details.clone()),
+            Value::Null => {}
+            other => {
+                object.insert("details".into(), other.clone());
+            }
+        }
+        Value::Object(object)
+    }
+}
+
+/// Bytes as people read them.
+pub fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut unit = 0;
+    let mut scale = 1u64;
+    while unit + 1 < UNITS.len() && bytes / scale >= 1024 {
+        unit += 1;
+        scale *= 1024;
+    }
+    let name = UNITS.get(unit).copied().unwrap_or("B");
+    if unit == 0 {
+        return format!("{bytes} {name}");
+    }
+    let tenths = u128::from(bytes) * 10 / u128::from(scale);
+    format!("{}.{} {name}", tenths / 10, tenths % 10)
+}
+
+/// Rows as aligned columns; the first row is the heading.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let line: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
+        text.push_str(line.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_readable() {
+        assert_eq!(human_bytes(0), "0 B");
+        assert_eq!(human_bytes(1023), "1023 B");
+        assert_eq!(human_bytes(1536), "1.5 KiB");
+        assert_eq!(human_bytes(u64::MAX), "16777215.9 TiB");
+    }
+
+    #[test]
+    fn columns_are_aligned_and_lines_have_no_trailing_space() {
+        let rows = [vec!["A".into(), "B".into()], vec!["long".into(), String::new()]];
+        assert_eq!(table(&rows), "A     B\nlong\n");
+    }
+
+    #[test]
+    fn the_verdict_joins_the_details() {
+        let details = serde_json::json!({"revision": 7});
+        let outcome = Outcome::new(Verdict::Valid, "fine", &details);
+        assert_eq!(outcome.to_json(), serde_json::json!({"verdict": "valid", "revision": 7}));
+        assert_eq!(outcome.text(), "fine\n");
+    }
+}

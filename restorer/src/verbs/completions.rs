@@ -1,0 +1,24 @@
+//! `completions`: a script that makes a shell complete this program's flags.
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::failure::Verdict;
+use crate::outcome::Outcome;
+
+/// Flags of `completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  steward-restorer completions bash > /etc/bash_completion.d/steward-restorer")]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: Shell,
+}
+
+/// Prints the script.
+pub fn run(args: &CompletionsArgs) -> Outcome {
+    let mut script = Vec::new();
+    let mut command = crate::args::Args::command();
+    clap_complete::generate(args.shell, &mut command, "steward-restorer", &mut script);
+    let script = String::from_utf8_lossy(&script).into_owned();
+    Outcome::new(Verdict::Shown, script.clone(), &serde_json::json!({ "script": script }))
+}

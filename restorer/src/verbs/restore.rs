@@ -1,0 +1,141 @@
+//! `restore`: a data directory from a backup.
+
+use clap::Args;
+use jiff::SignedDuration;
+use steward_archive::chain::{Chain, choose};
+use steward_store::StoreArgs;
+
+use crate::backup::Backup;
+use crate::cli::Context;
+use crate::directory::{self, Plan};
+use crate::failure::{Failure, Verdict};
+use crate::members::MemberArgs;
+use crate::outcome::{Outcome, human_bytes};
+use crate::peer::PeerRestoreArgs;
+use crate::rebuild::finish::Bump;
+use crate::rebuild::{HashCheck, Options};
+use crate::target::TargetArgs;
+use crate::threads;
+
+/// Flags of `restore`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Restores a data directory from the newest full snapshot and the deltas behind it.\n\n\
+        Builds beside the target, syncs, and swaps by rename: whatever happens, the target is the old \
+        directory or the new one, whole. The old one is kept as <DIR>.before-<time>. Every hash is \
+        compared and every revision must be there; a gap is named before anything is replaced.",
+    after_help = "Examples:\n  \
+        # the newest state of a bucket, for a single member\n  \
+        steward-restorer restore --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main -d /var/etcd/data/new.etcd\n\n  \
+        # the state before a bad delete\n  \
+        steward-restorer restore -d restored.etcd --to-time 2026-01-31T11:59:00Z\n\n  \
+        # three directories of a new cluster\n  \
+        steward-restorer restore -d members --all-members --initial-cluster a=http://a:2380,b=http://b:2380,c=http://c:2380\n\n  \
+        # so that Kubernetes clients notice that time went back\n  \
+        steward-restorer restore -d restored.etcd --bump-revision 1000000000 --mark-compacted"
+)]
+pub struct RestoreArgs {
+    /// The backup.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Which state.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// For whom.
+    #[command(flatten)]
+    pub members: MemberArgs,
+    /// How.
+    #[command(flatten)]
+    pub how: HowArgs,
+    /// Flags of the peer.
+    #[command(flatten)]
+    pub peer: PeerRestoreArgs,
+
+    /// Say what would be restored, and stop
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// How a directory is restored.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Restored state")]
+pub struct HowArgs {
+    /// Add this to the newest revision, so that no client sees a revision it has seen before
+    #[arg(long, value_name = "COUNT", default_value_t = 0, requires = "mark_compacted")]
+    #[arg(env = "STEWARD_BUMP_REVISION")]
+    pub bump_revision: u64,
+
+    /// Mark everything up to the newest revision compacted: clients that watch from before the
+    /// restore are told to list again
+    #[arg(long, env = "STEWARD_MARK_COMPACTED")]
+    pub mark_compacted: bool,
+
+    /// Life of a lease that keys hang on and whose granted life no object of the backup tells
+    #[arg(long, value_name = "DURATION", default_value = "1h", env = "STEWARD_DEFAULT_LEASE_TTL")]
+    pub default_lease_ttl: SignedDuration,
+
+    /// Accept a full snapshot that carries no hash, one copied out of a data directory
+    #[arg(long, env = "STEWARD_SKIP_HASH_CHECK")]
+    pub skip_hash_check: bool,
+}
+
+impl HowArgs {
+    /// As the rebuild takes it.
+    pub fn options(&self, target: &TargetArgs) -> Options {
+        Options {
+            stop: target.stop(),
+            hash_check: if self.skip_hash_check {
+                HashCheck::Skipped
+            } else {
+                HashCheck::Required
+            },
+            default_lease_seconds: self.default_lease_ttl.as_secs().max(1),
+            threads: threads(),
+        }
+    }
+
+    /// As the finish takes it.
+    pub fn bump(&self) -> Bump {
+        Bump { by: self.bump_revision, mark_compacted: self.mark_compacted }
+    }
+}
+
+/// Restores.
+pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failure> {
+    let RestoreArgs { store, target, members, how, peer: _, dry_run } = args;
+    let seating = members.seating(context.now)?;
+    let backup = Backup::open(&store.into_config()?, &context.environment).await?;
+    let chain = choose(&backup.catalogue, &target.request())?;
+    if dry_run {
+        return Ok(planned(&chain));
+    }
+    let plan = Plan {
+        chain,
+        seating,
+        options: how.options(&target),
+        bump: how.bump(),
+        now: context.now,
+    };
+    let restored = directory::restore(&backup, plan).await?;
+    Ok(Outcome::new(Verdict::Restored, restored.to_string(), &restored))
+}
+
+fn planned(chain: &Chain) -> Outcome {
+    let objects: Vec<String> = std::iter::once(&chain.base)
+        .chain(chain.deltas.iter().map(|link| &link.object))
+        .map(|object| object.name.to_string())
+        .collect();
+    let bytes: u64 =
+        chain.base.size + chain.deltas.iter().map(|link| link.object.size).sum::<u64>();
+    let text = format!(
+        "would restore up to revision {} from {} objects ({}):\n  {}\n",
+        chain.reaches,
+        objects.len(),
+        human_bytes(bytes),
+        objects.join("\n  ")
+    );
+    let details = serde_json::json!({
+        "reaches": chain.reaches.0, "objects": objects, "bytes": bytes,
+    });
+    Outcome::new(Verdict::Restorable, text, &details)
+}
