@@ -108,6 +108,16 @@ struct Piece {
     outcome: Result<(), BadMember>,
 }
 
+impl Piece {
+    fn empty() -> Self {
+        Self {
+            member: Vec::new(),
+            content: Vec::new(),
+            outcome: Ok(()),
+        }
+    }
+}
+
 /// What follows the members already given to the lanes.
 enum Ahead<R: Read> {
     /// More input.
@@ -164,12 +174,7 @@ impl<R: Read> MemberReader<R> {
             let Ahead::Source(source) = &mut self.ahead else {
                 return Ok(());
             };
-            let empty = Piece {
-                member: Vec::new(),
-                content: Vec::new(),
-                outcome: Ok(()),
-            };
-            let mut piece = self.spare.pop().unwrap_or(empty);
+            let mut piece = self.spare.pop().unwrap_or_else(Piece::empty);
             match next_member(source, &mut piece.member, self.given_offset) {
                 Ok(Next::Member) => {
                     let size = piece.member.len() as u64;
@@ -215,16 +220,10 @@ impl<R: Read> MemberReader<R> {
         let Some(piece) = self.lanes.take().map_err(stopped)? else {
             return Ok(false);
         };
-        let offset = self.taken_offset;
-        self.taken_offset = offset.saturating_add(piece.member.len() as u64);
+        self.taken_offset = self.taken_offset.saturating_add(piece.member.len() as u64);
         if piece.outcome.is_err() {
-            let offset = self.taken_offset;
-            self.ahead = Ahead::End;
-            return Err(StreamError::Damaged {
-                compression: Compression::Gzip,
-                offset,
-            }
-            .into_io());
+            self.broken = true;
+            return Err(self.damaged());
         }
         self.current = Some(piece);
         Ok(true)

@@ -56,8 +56,13 @@ pub(super) fn scan(text: &[u8]) -> Option<Parts> {
         numbers.lease_ttl = Some(at.number()?);
     }
     at.literal(b"}")?;
-    let plain = |b: &u8| (b' '..=b'~').contains(b) && *b != b'\\';
-    text.get(time.clone())?.iter().all(plain).then_some(Parts {
+    // A fold, not `all`: that would stop early, and so look at one byte after the other.
+    let odd = |b: &u8| !(b' '..=b'~').contains(b) || *b == b'\\';
+    let is_odd = text
+        .get(time.clone())?
+        .iter()
+        .fold(false, |any, b| any | odd(b));
+    (!is_odd).then_some(Parts {
         numbers,
         key,
         value,
