@@ -15,7 +15,7 @@ pub(super) struct Deltas<'a>(Vec<&'a Object>);
 pub(super) enum Goal {
     /// At this revision.
     Revision(Revision),
-    /// At this revision, and then behind the first delta not created before this second.
+    /// At this revision, with the last object not created before this second: what follows it is later.
     Created {
         /// Every revision up to here is known to be older than the moment.
         at_least: Revision,
@@ -58,10 +58,10 @@ pub(super) struct Walk<'a> {
 }
 
 impl Goal {
-    fn is_met(self, reached: Revision, newest_created: i64) -> bool {
+    fn is_met(self, reached: Revision, last_created: i64) -> bool {
         match self {
             Self::Revision(wanted) => reached >= wanted,
-            Self::Created { at_least, since } => reached >= at_least && newest_created >= since,
+            Self::Created { at_least, since } => reached >= at_least && last_created >= since,
             Self::Everything => false,
         }
     }
@@ -89,7 +89,7 @@ impl<'a> Deltas<'a> {
         goal: Goal,
         first_hole: FirstHole,
     ) -> Walk<'a> {
-        let (from, mut newest_created) = start;
+        let (from, mut last_created) = start;
         let mut walk = Walk {
             picked: Vec::new(),
             reached: from,
@@ -98,7 +98,7 @@ impl<'a> Deltas<'a> {
         };
         let mut ahead = self.0.iter().copied().peekable();
         let mut furthest: Option<&Object> = None;
-        while !goal.is_met(walk.reached, newest_created) {
+        while !goal.is_met(walk.reached, last_created) {
             while let Some(delta) = ahead.next_if(|d| d.name.start <= walk.reached.next()) {
                 if furthest.is_none_or(|f| f.name.order() < delta.name.order()) {
                     furthest = Some(delta);
@@ -108,7 +108,7 @@ impl<'a> Deltas<'a> {
                 (Some(delta), _) if delta.name.last > walk.reached => {
                     walk.picked.push((walk.reached, delta));
                     walk.reached = delta.name.last;
-                    newest_created = newest_created.max(delta.name.created);
+                    last_created = delta.name.created;
                 }
                 (_, None) => {
                     walk.end = End::Exhausted;

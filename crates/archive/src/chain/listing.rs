@@ -92,13 +92,15 @@ pub(super) fn reach_of_all(
     let mut seconds: Vec<(i64, i64)> = Vec::new();
     for &(revision, created) in starts {
         let walk = deltas.walk((revision, created), Goal::Everything, FirstHole::Stop);
+        revisions.push((revision, walk.reached));
+        // A compacted base may be younger than all that follows it; then no moment is proven by it.
         let latest = walk
             .picked
-            .iter()
-            .map(|(_, d)| d.name.created)
-            .fold(created, i64::max);
-        revisions.push((revision, walk.reached));
-        seconds.push((created, latest));
+            .last()
+            .map_or(created, |(_, delta)| delta.name.created);
+        if created <= latest {
+            seconds.push((created, latest));
+        }
     }
     let instant = |second| Timestamp::from_second(second).unwrap_or(Timestamp::MAX);
     let times = merged(seconds, |to| to)

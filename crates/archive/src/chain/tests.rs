@@ -26,20 +26,24 @@ fn name(object: &str) -> String {
 
 /// The chain in the same short form, with `?<from>-<to>` for a hole behind the base.
 fn short(chain: &Chain) -> String {
-    let mut text = format!("F{}@{}", chain.base.name.last, chain.base.name.created);
-    if let Some((from, to)) = chain.hole_after_base {
-        text.push_str(&format!(" ?{from}-{to}"));
-    }
-    for link in &chain.deltas {
+    let base = format!("F{}@{}", chain.base.name.last, chain.base.name.created);
+    let hole = chain
+        .hole_after_base
+        .map(|(from, to)| format!("?{from}-{to}"));
+    let links = chain.deltas.iter().map(|link| {
         let SnapshotName {
             start,
             last,
             created,
             ..
         } = &link.object.name;
-        text.push_str(&format!(" D{start}-{last}@{created}"));
-    }
-    text
+        format!("D{start}-{last}@{created}")
+    });
+    std::iter::once(base)
+        .chain(hole)
+        .chain(links)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn at(second: i64) -> Target {
@@ -335,7 +339,10 @@ fn a_moment_takes_every_delta_that_may_hold_an_event_before_it() {
 fn a_late_writer_does_not_hide_an_event_before_the_moment() {
     // The slow writer stored 101 to 150 at 40; another had 151 to 200 stored by 20 already.
     let objects = "F100@10 D101-150@40 D151-200@20 D201-300@50";
-    assert_eq!(chosen(objects, at(30)), "F100@10 D101-150@40 D151-200@20");
+    assert_eq!(
+        chosen(objects, at(30)),
+        "F100@10 D101-150@40 D151-200@20 D201-300@50"
+    );
 }
 
 #[test]
@@ -363,6 +370,18 @@ fn a_moment_outside_is_refused_with_the_moments_that_can_be_had() {
         ),
         "{error}"
     );
+}
+
+#[test]
+fn a_moment_after_the_last_delta_is_not_guessed_at() {
+    let compacted = "F100@10 D101-200@20 D201-300@30 F200@50";
+    assert!(
+        refused(compacted, at(40))
+            .ends_with("restorable: 1970-01-01T00:00:10Z to 1970-01-01T00:00:30Z")
+    );
+    assert_eq!(chosen(compacted, at(30)), "F100@10 D101-200@20 D201-300@30");
+    let later = "F100@10 D101-200@20 D201-300@30 F200@50 D301-400@60";
+    assert_eq!(chosen(later, at(55)), "F200@50 D201-300@30 D301-400@60");
 }
 
 #[test]

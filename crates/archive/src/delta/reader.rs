@@ -96,7 +96,7 @@ impl Scratch {
     fn decode(&mut self, text: &[u8]) -> Option<()> {
         let length = STANDARD.decoded_length(text).ok()?;
         if self.bytes.len() < length {
-            self.bytes.resize(length, 0);
+            self.bytes = vec![0; length.max(self.bytes.len().saturating_mul(2))];
         }
         let room = self.bytes.get_mut(..length)?;
         self.length = STANDARD.decode(text, room.as_out()).ok()?.len();

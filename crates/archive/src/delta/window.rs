@@ -116,19 +116,27 @@ impl<R: Read> Window<R> {
         self.at_end && self.hasher.finalize_reset().as_slice() == trailer
     }
 
+    /// Moves the text that is not consumed to the front, into a larger buffer where it takes half of this one.
+    ///
+    /// Growing by doubling keeps it cheap to look again at an element that did not fit.
     fn make_room(&mut self) {
-        if self.start > 0 {
-            self.buffer.copy_within(self.start..self.filled, 0);
-            self.origin = self.origin.saturating_add(self.start as u64);
-            self.filled -= self.start;
-            self.text_end -= self.start;
-            self.start = 0;
-        }
-        // Twice as much each time one element does not fit, so that looking at it again stays cheap.
-        let wanted = CHUNK.max(self.filled.saturating_mul(2));
-        let wanted = wanted.min(MAX_EVENT.saturating_mul(2));
+        let kept = self.start..self.filled;
+        let wanted = CHUNK
+            .max(kept.len().saturating_mul(2))
+            .min(MAX_EVENT.saturating_mul(2));
         if self.buffer.len() < wanted {
-            self.buffer.resize(wanted, 0);
+            let mut larger = vec![0; wanted];
+            let old = self.buffer.get(kept).unwrap_or_default();
+            if let Some(front) = larger.get_mut(..old.len()) {
+                front.copy_from_slice(old);
+            }
+            self.buffer = larger;
+        } else {
+            self.buffer.copy_within(kept, 0);
         }
+        self.origin = self.origin.saturating_add(self.start as u64);
+        self.filled -= self.start;
+        self.text_end -= self.start;
+        self.start = 0;
     }
 }
