@@ -39,7 +39,7 @@ impl Default for EncoderOptions {
 }
 
 /// A compressing writer. [`Encoder::finish`] completes the stream; dropping it instead leaves an object no
-/// decoder accepts, except for [`Compression::None`] and gzip cut exactly between two members.
+/// decoder accepts, except for [`Compression::None`], which has no end of its own.
 pub struct Encoder<W: Write>(Inner<W>);
 
 enum Inner<W: Write> {
@@ -149,7 +149,6 @@ struct GzipWriter<W> {
     lanes: Lanes<Piece, Piece>,
     filling: Piece,
     spare: Vec<Piece>,
-    is_empty: bool,
 }
 
 impl<W: Write> GzipWriter<W> {
@@ -170,7 +169,6 @@ impl<W: Write> GzipWriter<W> {
             lanes,
             filling: Piece::default(),
             spare: Vec::new(),
-            is_empty: true,
         })
     }
 
@@ -182,7 +180,6 @@ impl<W: Write> GzipWriter<W> {
         let next = self.spare.pop().unwrap_or_default();
         let piece = std::mem::replace(&mut self.filling, next);
         self.filling.content.clear();
-        self.is_empty = false;
         self.lanes.give(piece).map_err(stopped)
     }
 
@@ -207,9 +204,10 @@ impl<W: Write> GzipWriter<W> {
     }
 
     fn finish(mut self) -> io::Result<W> {
-        if self.is_empty || !self.filling.content.is_empty() {
-            self.dispatch()?; // an empty stream is one empty member, not an empty file
+        if !self.filling.content.is_empty() {
+            self.dispatch()?;
         }
+        self.dispatch()?; // the empty member that ends the row
         while self.write_oldest()? {}
         Ok(self.sink)
     }

@@ -131,6 +131,8 @@ enum Ahead<R: Read> {
 }
 
 /// Reads members of our own making, inflating several at once.
+///
+/// Memory: two members for each thread, compressed and inflated, of at most [`member::LIMIT`] bytes each.
 struct MemberReader<R: Read> {
     lanes: Lanes<Piece, Piece>,
     ahead: Ahead<R>,
@@ -144,6 +146,8 @@ struct MemberReader<R: Read> {
     given_offset: u64,
     /// A member was bad: nothing behind it is handed out.
     broken: bool,
+    /// The last member was the empty one that ends a row.
+    closed: bool,
 }
 
 impl<R: Read> MemberReader<R> {
@@ -165,6 +169,7 @@ impl<R: Read> MemberReader<R> {
             taken_offset: 0,
             given_offset: 0,
             broken: false,
+            closed: false,
         })
     }
 
@@ -197,6 +202,15 @@ impl<R: Read> MemberReader<R> {
         Ok(())
     }
 
+    fn cut_short(&self) -> io::Error {
+        let offset = self.taken_offset;
+        StreamError::Truncated {
+            compression: Compression::Gzip,
+            offset,
+        }
+        .into_io()
+    }
+
     fn damaged(&self) -> io::Error {
         let offset = self.taken_offset;
         StreamError::Damaged {
@@ -225,6 +239,7 @@ impl<R: Read> MemberReader<R> {
             self.broken = true;
             return Err(self.damaged());
         }
+        self.closed = piece.content.is_empty();
         self.current = Some(piece);
         Ok(true)
     }
@@ -256,7 +271,8 @@ impl<R: Read> Read for MemberReader<R> {
                     let error = error.take();
                     Err(error.unwrap_or_else(|| self.damaged()))
                 }
-                Ahead::Source(_) | Ahead::End => Ok(0),
+                Ahead::Source(_) | Ahead::End if self.closed => Ok(0),
+                Ahead::Source(_) | Ahead::End => Err(self.cut_short()),
             };
         }
     }

@@ -7,6 +7,9 @@
 //!
 //! All numbers are little-endian. An ordinary gzip reader skips the subfield. A reader that knows it
 //! cuts the stream at `size` without inflating. Inflated length and CRC are the ordinary gzip trailer.
+//!
+//! A row of members ends with an empty one: a row that does not was cut between two members, which gzip
+//! by itself could not tell from a whole stream.
 
 use libdeflater::{CompressionLvl, Compressor, Decompressor};
 
@@ -27,7 +30,7 @@ const PREFIX: [u8; 16] = [
 /// The member does not hold what its header and trailer say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("gzip member does not hold what its header and trailer say")]
-pub struct BadMember;
+pub(super) struct BadMember;
 
 /// The size of the member this header opens; `None` unless it is one of ours and small enough
 /// to be inflated in one piece.

@@ -117,6 +117,26 @@ fn a_row_of_members_cut_inside_any_of_them_is_an_error() {
 }
 
 #[test]
+fn a_row_of_members_cut_between_two_of_them_is_an_error() {
+    let object = packed(&Compression::Gzip, &sample(3 * CONTENT), 1);
+    let mut end = 0;
+    let mut cuts = Vec::new();
+    while end < object.len() {
+        cuts.push(end);
+        end += member::member_size(object[end..].first_chunk().unwrap()).unwrap();
+    }
+    assert_eq!((cuts.len(), end), (4, object.len()));
+    for cut in cuts {
+        let result = unpacked(&Compression::Gzip, &object[..cut], 2);
+        assert_eq!(
+            result.unwrap_err().kind(),
+            std::io::ErrorKind::UnexpectedEof,
+            "cut to {cut}"
+        );
+    }
+}
+
+#[test]
 fn trailing_bytes_are_an_error_for_every_codec() {
     for compression in &ALL[1..] {
         for junk in [&b"\0"[..], b"{}", b"\x1f\x8b", &[0; 600]] {
@@ -170,7 +190,8 @@ fn members_of_ours_and_of_others_may_follow_each_other() {
 fn a_member_that_lies_about_its_size_is_refused_and_costs_no_memory() {
     let object = packed(&Compression::Gzip, &sample(5000), 1);
     let size = u32::from_le_bytes(object[16..20].try_into().unwrap());
-    assert_eq!(size as usize, object.len());
+    let end = packed(&Compression::Gzip, &[], 1).len();
+    assert_eq!(size as usize, object.len() - end);
     for lie in [
         size - 1,
         size + 1,
@@ -188,8 +209,8 @@ fn a_member_that_lies_about_its_size_is_refused_and_costs_no_memory() {
         }
     }
     let mut bomb = object.clone();
-    let length = bomb.len() - 4;
-    bomb[length..].copy_from_slice(&u32::MAX.to_le_bytes());
+    let trailer = bomb.len() - end;
+    bomb[trailer - 4..trailer].copy_from_slice(&u32::MAX.to_le_bytes());
     assert!(unpacked(&Compression::Gzip, &bomb, 2).is_err());
 }
 
@@ -209,7 +230,7 @@ fn a_reader_that_failed_keeps_failing() {
 #[test]
 fn damage_is_told_with_codec_and_offset() {
     let mut object = packed(&Compression::Gzip, &sample(2 * CONTENT), 1);
-    let length = object.len();
+    let length = object.len() - packed(&Compression::Gzip, &[], 1).len();
     object[length - 100] ^= 0xff;
     let error = unpacked(&Compression::Gzip, &object, 1).unwrap_err();
     assert_eq!(

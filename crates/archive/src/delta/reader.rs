@@ -19,7 +19,7 @@ use super::{DeltaError, Event, EventFault, Header, MAX_EVENT, Place, fast, gener
 /// Nothing read is proven before the end: only `Ok(None)` says that the text was whole and its hash right.
 /// Once a call failed, every later one fails.
 ///
-/// Memory: one chunk (512 KiB) plus, where an event is larger, up to twice its JSON text, plus its
+/// Memory: one chunk (512 KiB) or, where an event is larger, a few times its JSON text, plus its
 /// decoded key and value. No event longer than [`MAX_EVENT`] is accepted.
 pub struct DeltaReader<R> {
     window: Window<R>,
