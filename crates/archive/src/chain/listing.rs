@@ -1,0 +1,172 @@
+//! Chains as a person reads them: each base with what follows it, the gaps, the sizes, what can be had.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use steward_ids::Revision;
+
+use super::Ranges;
+use super::cover::{Deltas, FirstHole, Goal};
+use crate::catalogue::{Catalogue, Object};
+use crate::name::SnapshotName;
+
+/// Revisions no object of a chain holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// First missing revision.
+    pub from: Revision,
+    /// Last missing revision.
+    pub to: Revision,
+    /// The object before it.
+    pub after: SnapshotName,
+    /// The object behind it.
+    pub before: SnapshotName,
+}
+
+/// A base and the deltas up to the next base.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChainInfo {
+    /// The full snapshot; `None` for deltas older than every base.
+    pub base: Option<Object>,
+    /// The deltas that sort behind this base and before the next.
+    pub deltas: Vec<Object>,
+    /// First and last revision a name of this chain mentions (a base counts with its last).
+    pub revisions: (Revision, Revision),
+    /// First and last creation time.
+    pub times: (Timestamp, Timestamp),
+    /// Revisions missing inside. One directly after the base may be filled by the base itself.
+    pub gaps: Vec<Gap>,
+    /// Bytes stored.
+    pub bytes: u64,
+    /// The last revision reachable from this base without a gap, by the deltas of all chains;
+    /// `None` without a base.
+    pub reaches: Option<Revision>,
+}
+
+/// Every chain of a catalogue, oldest first.
+///
+/// A delta belongs to the newest base that sorts before it by (last revision, creation time).
+pub fn chains(catalogue: &Catalogue) -> Vec<ChainInfo> {
+    let all = Deltas::new(&catalogue.deltas, &BTreeSet::new());
+    let mut rest = catalogue.deltas.as_slice();
+    let mut result = Vec::new();
+    let mut base: Option<&Object> = None;
+    for next in catalogue.fulls.iter().map(Some).chain([None]) {
+        let own = next.map_or(rest.len(), |n| {
+            rest.partition_point(|d| d.name.order() < n.name.order())
+        });
+        let (mine, others) = rest.split_at_checked(own).unwrap_or((rest, &[]));
+        rest = others;
+        if let Some(info) = chain_info(base, mine, &all) {
+            result.push(info);
+        }
+        base = next;
+    }
+    result
+}
+
+/// The revisions that can be restored, judged by names.
+pub fn restorable(catalogue: &Catalogue) -> Ranges<Revision> {
+    let starts: Vec<_> = catalogue
+        .fulls
+        .iter()
+        .map(|base| base.name.order())
+        .collect();
+    reach_of_all(catalogue, &starts, &BTreeSet::new()).revisions
+}
+
+/// What a set of bases gives together.
+pub(super) struct Reach {
+    pub(super) revisions: Ranges<Revision>,
+    pub(super) times: Ranges<Timestamp>,
+}
+
+/// Follows each base (its revision and creation time) to where its deltas end, and merges the ways.
+pub(super) fn reach_of_all(
+    catalogue: &Catalogue,
+    starts: &[(Revision, i64)],
+    without: &BTreeSet<String>,
+) -> Reach {
+    let deltas = Deltas::new(&catalogue.deltas, without);
+    let mut revisions: Vec<(Revision, Revision)> = Vec::new();
+    let mut seconds: Vec<(i64, i64)> = Vec::new();
+    for &(revision, created) in starts {
+        let walk = deltas.walk((revision, created), Goal::Everything, FirstHole::Stop);
+        revisions.push((revision, walk.reached));
+        // A compacted base may be younger than all that follows it; then no moment is proven by it.
+        let latest = walk
+            .picked
+            .last()
+            .map_or(created, |(_, delta)| delta.name.created);
+        if created <= latest {
+            seconds.push((created, latest));
+        }
+    }
+    let instant = |second| Timestamp::from_second(second).unwrap_or(Timestamp::MAX);
+    let times = merged(seconds, |to| to)
+        .into_iter()
+        .map(|(a, b)| (instant(a), instant(b)));
+    Reach {
+        revisions: Ranges(merged(revisions, Revision::next)),
+        times: Ranges(times.collect()),
+    }
+}
+
+/// Joins ranges that overlap, or that begin no later than `adjoining` the end of another.
+fn merged<T: Copy + Ord>(mut ranges: Vec<(T, T)>, adjoining: impl Fn(T) -> T) -> Vec<(T, T)> {
+    ranges.sort_unstable();
+    let mut result: Vec<(T, T)> = Vec::new();
+    for (from, to) in ranges {
+        match result.last_mut() {
+            Some(previous) if from <= adjoining(previous.1) => previous.1 = previous.1.max(to),
+            _ => result.push((from, to)),
+        }
+    }
+    result
+}
+
+fn chain_info(base: Option<&Object>, deltas: &[Object], all: &Deltas<'_>) -> Option<ChainInfo> {
+    let members = || base.into_iter().chain(deltas);
+    let first = base
+        .map(|b| b.name.last)
+        .or(deltas.iter().map(|d| d.name.start).min())?;
+    let last = members().map(|o| o.name.last).max()?;
+    let earliest = members().map(|o| o.name.created_at()).min()?;
+    let latest = members().map(|o| o.name.created_at()).max()?;
+    let reaches = base.map(|b| {
+        all.walk(b.name.order(), Goal::Everything, FirstHole::Stop)
+            .reached
+    });
+    Some(ChainInfo {
+        base: base.cloned(),
+        deltas: deltas.to_vec(),
+        revisions: (first, last),
+        times: (earliest, latest),
+        gaps: gaps(base, deltas),
+        bytes: members().fold(0, |sum, o| sum.saturating_add(o.size)),
+        reaches,
+    })
+}
+
+fn gaps(base: Option<&Object>, deltas: &[Object]) -> Vec<Gap> {
+    let mut sorted: Vec<&Object> = deltas.iter().collect();
+    sorted.sort_by_key(|d| (d.name.start, d.name.last));
+    let mut furthest = base.map(|b| &b.name);
+    let mut found = Vec::new();
+    for name in sorted.into_iter().map(|o| &o.name) {
+        if let Some(after) = furthest
+            && name.start > after.last.next()
+        {
+            found.push(Gap {
+                from: after.last.next(),
+                to: name.start.previous(),
+                after: after.clone(),
+                before: name.clone(),
+            });
+        }
+        if furthest.is_none_or(|f| f.last < name.last) {
+            furthest = Some(name);
+        }
+    }
+    found
+}

@@ -1,0 +1,199 @@
+//! Work spread over threads with the order kept: job *n* runs on lane *n* mod *lanes*.
+//!
+//! Each lane has a bounded queue in and out, so what is in flight is bounded, and results are taken round
+//! the lanes in the order the jobs were given. Dropping closes the queues and joins the threads.
+
+use std::collections::VecDeque;
+use std::io;
+use std::num::NonZeroUsize;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Builder, JoinHandle};
+
+/// Jobs a lane may hold: one in work, one waiting, so that it never idles while the owner fetches input.
+const DEPTH: usize = 2;
+
+type Work<J, D> = Box<dyn FnMut(J) -> D + Send>;
+
+/// A row of workers.
+pub(super) enum Lanes<J, D> {
+    /// One worker, on the owner's own thread.
+    Here { work: Work<J, D>, done: VecDeque<D> },
+    /// Several, each on its thread.
+    Threads {
+        lanes: Vec<Lane<J, D>>,
+        given: usize,
+        taken: usize,
+    },
+}
+
+/// A worker thread with its queues. `None` only while dropping.
+pub(super) struct Lane<J, D> {
+    jobs: Option<SyncSender<J>>,
+    done: Option<Receiver<D>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A worker is gone: it panicked.
+#[derive(Debug)]
+pub(super) struct LaneStopped;
+
+impl<J: Send + 'static, D: Send + 'static> Lanes<J, D> {
+    /// Starts `threads` workers; `make` gives each its own function.
+    pub(super) fn start<W>(threads: NonZeroUsize, make: impl Fn() -> W) -> io::Result<Self>
+    where
+        W: FnMut(J) -> D + Send + 'static,
+    {
+        if threads.get() == 1 {
+            return Ok(Self::Here {
+                work: Box::new(make()),
+                done: VecDeque::new(),
+            });
+        }
+        let lanes = (0..threads.get())
+            .map(|_| Lane::start(make()))
+            .collect::<io::Result<_>>()?;
+        Ok(Self::Threads {
+            lanes,
+            given: 0,
+            taken: 0,
+        })
+    }
+
+    /// How many results are owed.
+    pub(super) fn in_flight(&self) -> usize {
+        match self {
+            Self::Here { done, .. } => done.len(),
+            Self::Threads { given, taken, .. } => given.wrapping_sub(*taken),
+        }
+    }
+
+    /// Whether another job can be given without waiting.
+    pub(super) fn has_room(&self) -> bool {
+        match self {
+            Self::Here { done, .. } => done.is_empty(),
+            Self::Threads { lanes, .. } => self.in_flight() < lanes.len() * DEPTH,
+        }
+    }
+
+    /// Gives a job to the next lane.
+    pub(super) fn give(&mut self, job: J) -> Result<(), LaneStopped> {
+        match self {
+            Self::Here { work, done } => done.push_back(work(job)),
+            Self::Threads { lanes, given, .. } => {
+                let lane = lanes.get(*given % lanes.len()).ok_or(LaneStopped)?;
+                let jobs = lane.jobs.as_ref().ok_or(LaneStopped)?;
+                jobs.send(job).map_err(|_| LaneStopped)?;
+                *given = given.wrapping_add(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the oldest result owed; `None` when none is.
+    pub(super) fn take(&mut self) -> Result<Option<D>, LaneStopped> {
+        if self.in_flight() == 0 {
+            return Ok(None);
+        }
+        match self {
+            Self::Here { done, .. } => Ok(done.pop_front()),
+            Self::Threads { lanes, taken, .. } => {
+                let lane = lanes.get(*taken % lanes.len()).ok_or(LaneStopped)?;
+                let done = lane.done.as_ref().ok_or(LaneStopped)?;
+                let result = done.recv().map_err(|_| LaneStopped)?;
+                *taken = taken.wrapping_add(1);
+                Ok(Some(result))
+            }
+        }
+    }
+}
+
+impl<J: Send + 'static, D: Send + 'static> Lane<J, D> {
+    fn start(mut work: impl FnMut(J) -> D + Send + 'static) -> io::Result<Self> {
+        let (jobs, todo) = sync_channel::<J>(DEPTH);
+        let (finished, done) = sync_channel::<D>(DEPTH);
+        let thread = Builder::new()
+            .name("archive-lane".to_owned())
+            .spawn(move || {
+                while let Ok(job) = todo.recv() {
+                    if finished.send(work(job)).is_err() {
+                        return; // the owner is gone
+                    }
+                }
+            })?;
+        Ok(Self {
+            jobs: Some(jobs),
+            done: Some(done),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl<J, D> Drop for Lane<J, D> {
+    fn drop(&mut self) {
+        // Both ends first: the thread may be waiting on either.
+        drop(self.jobs.take());
+        drop(self.done.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic there was already reported as a stopped lane, or nobody asked for the result.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn threads(count: usize) -> NonZeroUsize {
+        NonZeroUsize::new(count).unwrap()
+    }
+
+    #[test]
+    fn results_come_in_the_order_of_the_jobs_whatever_the_threads() {
+        for count in [1, 2, 3, 7] {
+            let mut lanes = Lanes::start(threads(count), || |n: u64| n * n).unwrap();
+            let mut squares = Vec::new();
+            for n in 0..500_u64 {
+                while !lanes.has_room() {
+                    squares.push(lanes.take().unwrap().unwrap());
+                }
+                lanes.give(n).unwrap();
+                assert!(lanes.in_flight() <= count * DEPTH);
+            }
+            while let Some(square) = lanes.take().unwrap() {
+                squares.push(square);
+            }
+            assert_eq!(squares, (0..500).map(|n| n * n).collect::<Vec<u64>>());
+        }
+    }
+
+    #[test]
+    fn dropping_with_work_in_flight_neither_hangs_nor_leaks_a_thread() {
+        let alive = std::sync::Arc::new(());
+        for _ in 0..50 {
+            let seen = alive.clone();
+            let work = move || {
+                let seen = seen.clone();
+                move |n: u64| {
+                    assert!(std::sync::Arc::strong_count(&seen) > 1);
+                    vec![0_u8; usize::try_from(n).unwrap()]
+                }
+            };
+            let mut lanes = Lanes::start(threads(3), work).unwrap();
+            while lanes.has_room() {
+                lanes.give(100_000).unwrap();
+            }
+        }
+        assert_eq!(std::sync::Arc::strong_count(&alive), 1);
+    }
+
+    #[test]
+    fn a_worker_that_panics_is_an_error_not_a_hang() {
+        let mut lanes = Lanes::start(threads(2), || |n: u64| assert!(n < 3, "on purpose")).unwrap();
+        for n in 0..4 {
+            lanes.give(n).unwrap();
+        }
+        let outcomes: Vec<bool> = (0..4).map(|_| lanes.take().is_ok()).collect();
+        assert_eq!(outcomes, [true, true, true, false]);
+    }
+}

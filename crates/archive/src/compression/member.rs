@@ -1,0 +1,99 @@
+//! Gzip members that carry their own length, so that they can be found, and inflated, independently.
+//!
+//! ```text
+//! 1f 8b 08 04  mtime=0 (4)  00 ff  xlen=8 (2)  'E' 'S'  04 00  size (4)  deflate…  crc32 (4)  isize (4)
+//! └ FEXTRA set                                 └ subfield id    └ whole member, header and trailer included
+//! ```
+//!
+//! All numbers are little-endian. An ordinary gzip reader skips the subfield. A reader that knows it
+//! cuts the stream at `size` without inflating. Inflated length and CRC are the ordinary gzip trailer.
+//!
+//! A row of members ends with an empty one: a row that does not was cut between two members, which gzip
+//! by itself could not tell from a whole stream.
+
+use libdeflater::{CompressionLvl, Compressor, Decompressor};
+
+/// Length of the header, which never varies.
+pub const HEADER: usize = 20;
+/// CRC-32 and length of the content.
+const TRAILER: usize = 8;
+/// Input a member is made of, except the last.
+pub const CONTENT: usize = 1 << 20;
+/// Members longer than this, or holding more, are not inflated in one piece.
+pub const LIMIT: usize = 4 << 20;
+
+/// Everything before the size: magic, deflate, FEXTRA, no time, unknown system, eight extra bytes, subfield.
+const PREFIX: [u8; 16] = [
+    0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 0xff, 8, 0, b'E', b'S', 4, 0,
+];
+
+/// The member does not hold what its header and trailer say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("gzip member does not hold what its header and trailer say")]
+pub(super) struct BadMember;
+
+/// The size of the member this header opens; `None` unless it is one of ours and small enough
+/// to be inflated in one piece.
+pub fn member_size(header: &[u8; HEADER]) -> Option<usize> {
+    let (prefix, size) = header.split_first_chunk::<16>()?;
+    let size = u32::from_le_bytes(*size.first_chunk::<4>()?);
+    let size = usize::try_from(size).ok()?;
+    let fits = (HEADER + TRAILER..=LIMIT).contains(&size);
+    (*prefix == PREFIX && fits).then_some(size)
+}
+
+/// Compresses `content` (at most [`LIMIT`] bytes) as one member into `member`, replacing what is there.
+pub(super) fn deflate(compressor: &mut Compressor, content: &[u8], member: &mut Vec<u8>) {
+    let bound = compressor.deflate_compress_bound(content.len());
+    member.clear();
+    member.resize(HEADER + bound + TRAILER, 0);
+    let body = member.get_mut(HEADER..HEADER + bound).unwrap_or_default();
+    let length = compressor
+        .deflate_compress(content, body)
+        .expect("the buffer has the size the compressor asked for");
+    member.truncate(HEADER + length);
+    member.extend_from_slice(&libdeflater::crc32(content).to_le_bytes());
+    member.extend_from_slice(&small(content.len()).to_le_bytes());
+    let size = small(member.len()).to_le_bytes();
+    if let Some(header) = member.first_chunk_mut::<HEADER>() {
+        for (to, from) in header.iter_mut().zip(PREFIX.iter().chain(&size)) {
+            *to = *from;
+        }
+    }
+}
+
+/// A compressor for [`deflate`]; levels outside libdeflate's 1 to 12 are pinned to them.
+pub(super) fn compressor(level: i32) -> Compressor {
+    Compressor::new(CompressionLvl::new(level.clamp(1, 12)).unwrap_or_default())
+}
+
+/// Inflates a whole member into `content`, replacing what is there.
+///
+/// # Errors
+///
+/// [`BadMember`] when the content is not exactly as long as the trailer says, too long, or has another CRC.
+pub(super) fn inflate(
+    decompressor: &mut Decompressor,
+    member: &[u8],
+    content: &mut Vec<u8>,
+) -> Result<(), BadMember> {
+    let (rest, trailer) = member.split_last_chunk::<TRAILER>().ok_or(BadMember)?;
+    let body = rest.get(HEADER..).ok_or(BadMember)?;
+    let (crc, length) = trailer.split_first_chunk::<4>().ok_or(BadMember)?;
+    let length = u32::from_le_bytes(*length.first_chunk::<4>().ok_or(BadMember)?);
+    let length = usize::try_from(length).map_err(|_| BadMember)?;
+    if length > LIMIT {
+        return Err(BadMember);
+    }
+    content.resize(length, 0);
+    let inflated = decompressor
+        .deflate_decompress(body, content)
+        .map_err(|_| BadMember)?;
+    let whole = inflated == length && libdeflater::crc32(content) == u32::from_le_bytes(*crc);
+    if whole { Ok(()) } else { Err(BadMember) }
+}
+
+/// A length that a member's limits keep far below 4 GiB.
+fn small(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,121 @@
+//! One element in exactly the form the peer writes: fixed field order, no white space, no escapes.
+//!
+//! `None` means "not that form, or not all of it is here", never "wrong": the caller then asks
+//! [`super::general`], which must agree on every element this module accepts.
+
+use std::ops::Range;
+
+use memchr::memchr;
+
+use super::Numbers;
+
+/// Where the parts of an element lie in its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Parts {
+    pub(super) numbers: Numbers,
+    /// The key in base64.
+    pub(super) key: Range<usize>,
+    /// The value in base64.
+    pub(super) value: Range<usize>,
+    pub(super) time: Range<usize>,
+    /// Length of the element.
+    pub(super) length: usize,
+}
+
+/// Takes the element at the beginning of `text` apart.
+pub(super) fn scan(text: &[u8]) -> Option<Parts> {
+    let mut at = Cursor { text, position: 0 };
+    let mut numbers = Numbers::default();
+    at.literal(b"{\"etcdEvent\":{")?;
+    if at.literal(b"\"type\":").is_some() {
+        numbers.kind = at.number()?;
+        at.literal(b",")?;
+    }
+    at.literal(b"\"kv\":{\"key\":\"")?;
+    let key = at.until_quote()?;
+    at.literal(b",")?;
+    if at.literal(b"\"create_revision\":").is_some() {
+        numbers.create_revision = at.number()?;
+        at.literal(b",")?;
+    }
+    at.literal(b"\"mod_revision\":")?;
+    numbers.mod_revision = at.number()?;
+    if at.literal(b",\"version\":").is_some() {
+        numbers.version = at.number()?;
+    }
+    let mut value = 0..0;
+    if at.literal(b",\"value\":\"").is_some() {
+        value = at.until_quote()?;
+    }
+    if at.literal(b",\"lease\":").is_some() {
+        numbers.lease = at.number()?;
+    }
+    at.literal(b"}},\"time\":\"")?;
+    let time = at.until_quote()?;
+    if at.literal(b",\"leaseTTL\":").is_some() {
+        numbers.lease_ttl = Some(at.number()?);
+    }
+    at.literal(b"}")?;
+    // A fold, not `all`: that would stop early, and so look at one byte after the other.
+    let odd = |b: &u8| !(b' '..=b'~').contains(b) || *b == b'\\';
+    let is_odd = text
+        .get(time.clone())?
+        .iter()
+        .fold(false, |any, b| any | odd(b));
+    (!is_odd).then_some(Parts {
+        numbers,
+        key,
+        value,
+        time,
+        length: at.position,
+    })
+}
+
+struct Cursor<'a> {
+    text: &'a [u8],
+    position: usize,
+}
+
+impl Cursor<'_> {
+    #[inline]
+    fn rest(&self) -> &[u8] {
+        self.text.get(self.position..).unwrap_or_default()
+    }
+
+    /// Steps over `expected`, or stays.
+    #[inline]
+    fn literal(&mut self, expected: &[u8]) -> Option<()> {
+        self.rest()
+            .starts_with(expected)
+            .then(|| self.position += expected.len())
+    }
+
+    /// A JSON integer that is not negative and fits.
+    #[inline]
+    fn number(&mut self) -> Option<i64> {
+        let mut value: i64 = 0;
+        let mut digits = 0_usize;
+        for byte in self.rest() {
+            if !byte.is_ascii_digit() {
+                break;
+            }
+            value = value.checked_mul(10)?.checked_add(i64::from(byte - b'0'))?;
+            digits += 1;
+        }
+        let has_leading_zero = digits > 1 && self.rest().first() == Some(&b'0');
+        if digits == 0 || has_leading_zero {
+            return None;
+        }
+        self.position += digits;
+        Some(value)
+    }
+
+    /// Everything up to the closing quote, which is stepped over.
+    #[inline]
+    fn until_quote(&mut self) -> Option<Range<usize>> {
+        let length = memchr(b'"', self.rest())?;
+        let range = self.position..self.position + length;
+        self.position = range.end + 1;
+        Some(range)
+    }
+}

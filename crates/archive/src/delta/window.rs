@@ -1,0 +1,142 @@
+//! The part of the stream in memory: refilled in chunks, hashed as it comes, the last 32 bytes held back.
+
+use std::io::{ErrorKind, Read};
+
+use sha2::{Digest, Sha256};
+
+use super::{DeltaError, MAX_EVENT, TRAILER};
+
+/// Bytes asked of the stream at once.
+const CHUNK: usize = 512 << 10;
+
+/// A sliding view of the JSON text. Bytes that may still turn out to be the hash are not in it.
+pub(super) struct Window<R> {
+    stream: R,
+    buffer: Vec<u8>,
+    /// First byte not consumed.
+    start: usize,
+    /// End of what was read.
+    filled: usize,
+    /// End of what is hashed: always `filled` less the held back tail.
+    text_end: usize,
+    /// Position of `buffer[0]` in the stream.
+    origin: u64,
+    hasher: Sha256,
+    at_end: bool,
+}
+
+/// What came of asking for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refill {
+    /// There is more text.
+    More,
+    /// The text ends here.
+    End,
+    /// The text not consumed is as long as it may get.
+    Full,
+}
+
+impl<R: Read> Window<R> {
+    pub(super) fn new(stream: R) -> Self {
+        Self {
+            stream,
+            buffer: Vec::new(),
+            start: 0,
+            filled: 0,
+            text_end: 0,
+            origin: 0,
+            hasher: Sha256::new(),
+            at_end: false,
+        }
+    }
+
+    /// The text in memory that is not consumed.
+    pub(super) fn text(&self) -> &[u8] {
+        self.buffer
+            .get(self.start..self.text_end)
+            .unwrap_or_default()
+    }
+
+    /// Position of the first byte of [`Self::text`] in the stream.
+    pub(super) fn offset(&self) -> u64 {
+        self.origin.saturating_add(self.start as u64)
+    }
+
+    /// Drops the first `count` bytes of the text.
+    pub(super) fn consume(&mut self, count: usize) {
+        self.start = self.start.saturating_add(count).min(self.text_end);
+    }
+
+    /// Reads on, moving what is not consumed to the front, and growing when that is not enough.
+    pub(super) fn refill(&mut self) -> Result<Refill, DeltaError> {
+        if self.at_end {
+            return Ok(Refill::End);
+        }
+        if self.text().len() >= MAX_EVENT {
+            return Ok(Refill::Full);
+        }
+        self.make_room();
+        let before = self.text_end;
+        while self.filled < self.buffer.len() {
+            let free = self.buffer.get_mut(self.filled..).unwrap_or_default();
+            match self.stream.read(free) {
+                Ok(0) => {
+                    self.at_end = true;
+                    break;
+                }
+                Ok(count) => self.filled = self.filled.saturating_add(count).min(self.buffer.len()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(source) => {
+                    let offset = self.origin.saturating_add(self.filled as u64);
+                    return Err(DeltaError::Read { offset, source });
+                }
+            }
+        }
+        self.text_end = self.filled.saturating_sub(TRAILER).max(before);
+        let fresh = self.buffer.get(before..self.text_end).unwrap_or_default();
+        self.hasher.update(fresh);
+        if self.at_end && self.origin.saturating_add(self.filled as u64) < TRAILER as u64 {
+            return Err(DeltaError::TooShort {
+                length: self.filled as u64,
+            });
+        }
+        Ok(if self.text_end > before {
+            Refill::More
+        } else {
+            Refill::End
+        })
+    }
+
+    /// Whether the held back bytes are the hash of all text. Only sensible after [`Refill::End`].
+    pub(super) fn hash_matches(&mut self) -> bool {
+        let trailer = self
+            .buffer
+            .get(self.text_end..self.filled)
+            .unwrap_or_default();
+        self.at_end && self.hasher.finalize_reset().as_slice() == trailer
+    }
+
+    /// Moves the text that is not consumed to the front, into a larger buffer where it takes half of this one.
+    ///
+    /// Growing by doubling keeps it cheap to look again at an element that did not fit.
+    fn make_room(&mut self) {
+        let kept = self.start..self.filled;
+        let wanted = CHUNK
+            .max(kept.len().saturating_mul(2))
+            .min(MAX_EVENT.saturating_mul(2));
+        if self.buffer.len() < wanted {
+            let mut larger = vec![0; wanted];
+            let old = self.buffer.get(kept).unwrap_or_default();
+            if let Some(front) = larger.get_mut(..old.len()) {
+                front.copy_from_slice(old);
+            }
+            self.buffer = larger;
+        } else {
+            self.buffer.copy_within(kept, 0);
+        }
+        self.origin = self.origin.saturating_add(self.start as u64);
+        self.filled -= self.start;
+        self.text_end -= self.start;
+        self.start = 0;
+    }
+}

@@ -1,0 +1,202 @@
+//! Writes a delta as the peer does: fixed field order, zero fields left out, padded base64, hash behind.
+
+use std::io::{self, Write};
+
+use base64_simd::STANDARD;
+use sha2::{Digest, Sha256};
+
+use super::{Event, EventFault, EventKind, Header, Numbers};
+use steward_ids::Revision;
+
+/// Text gathered before it is hashed and handed to the sink.
+const CHUNK: usize = 256 << 10;
+
+/// Why an event cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeltaWriteError {
+    /// The event is none a reader would accept.
+    #[error("event {event} cannot be written: {fault}")]
+    Event {
+        /// Number of the event, from 0.
+        event: u64,
+        /// What is wrong with it.
+        fault: EventFault,
+    },
+    /// The time has characters no RFC 3339 time has.
+    #[error("event {event} cannot be written: {time:?} is not a time")]
+    Time {
+        /// Number of the event, from 0.
+        event: u64,
+        /// The time as given.
+        time: String,
+    },
+    /// The sink refused.
+    #[error("write the delta after byte {offset}")]
+    Write {
+        /// Bytes of text handed over before.
+        offset: u64,
+        /// What the sink said.
+        source: io::Error,
+    },
+}
+
+/// Writes the events of one delta, uncompressed.
+///
+/// Without [`DeltaWriter::finish`] the output has no hash and no reader accepts it. After an error the writer
+/// is of no more use.
+pub struct DeltaWriter<W> {
+    sink: W,
+    hasher: Sha256,
+    pending: Vec<u8>,
+    written: u64,
+    events: u64,
+    previous: Revision,
+}
+
+impl<W: Write> DeltaWriter<W> {
+    /// Writes to `sink`, in large pieces.
+    pub fn new(sink: W) -> Self {
+        let hasher = Sha256::new();
+        let pending = vec![b'['];
+        Self {
+            sink,
+            hasher,
+            pending,
+            written: 0,
+            events: 0,
+            previous: Revision(0),
+        }
+    }
+
+    /// Adds an event. Revisions must not go down.
+    ///
+    /// # Errors
+    ///
+    /// [`DeltaWriteError`] when the event is none etcd sends, or the sink refuses.
+    pub fn write_event(&mut self, event: &Event<'_>) -> Result<(), DeltaWriteError> {
+        self.verify(event)?;
+        if self.events > 0 {
+            self.pending.push(b',');
+        }
+        self.append(event);
+        self.events = self.events.saturating_add(1);
+        self.previous = event.mod_revision;
+        if self.pending.len() >= CHUNK {
+            self.hand_over()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Number of events written so far.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Bytes of text so far, before the closing bracket and the hash.
+    pub fn length(&self) -> u64 {
+        self.written.saturating_add(self.pending.len() as u64)
+    }
+
+    /// Closes the text, appends its hash and gives the sink back. The sink is not flushed.
+    ///
+    /// # Errors
+    ///
+    /// [`DeltaWriteError::Write`] when the sink refuses.
+    pub fn finish(mut self) -> Result<W, DeltaWriteError> {
+        self.pending.push(b']');
+        self.hand_over()?;
+        let hash = self.hasher.finalize();
+        let offset = self.written;
+        self.sink
+            .write_all(hash.as_slice())
+            .map_err(|source| DeltaWriteError::Write { offset, source })?;
+        Ok(self.sink)
+    }
+
+    /// What the reader will check, checked here.
+    fn verify(&self, event: &Event<'_>) -> Result<(), DeltaWriteError> {
+        let position = self.events;
+        let numbers = Numbers {
+            kind: match event.kind {
+                EventKind::Put => 0,
+                EventKind::Delete => 1,
+            },
+            create_revision: event.create_revision.0,
+            mod_revision: event.mod_revision.0,
+            version: event.version,
+            ..Numbers::default()
+        };
+        let (previous, found) = (self.previous, event.mod_revision);
+        let ordered = if found < previous {
+            Err(EventFault::Descending { previous, found })
+        } else {
+            Ok(())
+        };
+        Header::verify(numbers, event.key)
+            .and(ordered)
+            .map_err(|fault| DeltaWriteError::Event {
+                event: position,
+                fault,
+            })?;
+        let of_a_time = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b':' | b'.' | b'+' | b'-');
+        if event.time.bytes().all(of_a_time) {
+            return Ok(());
+        }
+        Err(DeltaWriteError::Time {
+            event: position,
+            time: event.time.to_owned(),
+        })
+    }
+
+    fn append(&mut self, event: &Event<'_>) {
+        self.text("{\"etcdEvent\":{");
+        if event.kind == EventKind::Delete {
+            self.text("\"type\":1,");
+        }
+        self.text("\"kv\":{\"key\":\"");
+        STANDARD.encode_append(event.key, &mut self.pending);
+        self.text("\"");
+        self.number(",\"create_revision\":", event.create_revision.0);
+        self.number(",\"mod_revision\":", event.mod_revision.0);
+        self.number(",\"version\":", event.version);
+        if !event.value.is_empty() {
+            self.text(",\"value\":\"");
+            STANDARD.encode_append(event.value, &mut self.pending);
+            self.text("\"");
+        }
+        self.number(",\"lease\":", event.lease.to_signed());
+        self.text("}},\"time\":\"");
+        self.text(event.time);
+        self.text("\"");
+        if let Some(seconds) = event.lease_ttl {
+            self.text(",\"leaseTTL\":");
+            self.text(&seconds.to_string());
+        }
+        self.text("}");
+    }
+
+    fn text(&mut self, text: &str) {
+        self.pending.extend_from_slice(text.as_bytes());
+    }
+
+    /// A field that is left out when it is zero.
+    fn number(&mut self, name: &str, value: i64) {
+        if value != 0 {
+            self.text(name);
+            self.text(&value.to_string());
+        }
+    }
+
+    fn hand_over(&mut self) -> Result<(), DeltaWriteError> {
+        self.hasher.update(&self.pending);
+        let offset = self.written;
+        self.sink
+            .write_all(&self.pending)
+            .map_err(|source| DeltaWriteError::Write { offset, source })?;
+        self.written = offset.saturating_add(self.pending.len() as u64);
+        self.pending.clear();
+        Ok(())
+    }
+}

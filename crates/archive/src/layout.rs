@@ -1,0 +1,136 @@
+//! Where snapshots live: `<prefix>/v2/<name>`, and the older `<prefix>/v1/Backup-<unix>/<name>`.
+//!
+//! Prefixes are matched by whole path segments, so `a/etcd` never sees `a/etcd-events` and a prefix
+//! containing `v1` is just a prefix. A key that is none of ours is kept with a reason, never dropped.
+
+use std::fmt;
+
+use crate::name::{NameError, SnapshotName};
+
+/// Digits of the part number in a chunk key.
+const PART_DIGITS: usize = 10;
+
+/// Which of the two folder layouts a key follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Layout {
+    /// One folder per full snapshot; read, never written.
+    V1,
+    /// Flat; what is written today.
+    V2,
+}
+
+/// What an object key turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Classified {
+    /// A snapshot object.
+    Snapshot {
+        /// Its name.
+        name: SnapshotName,
+        /// Where it lies.
+        layout: Layout,
+    },
+    /// One part of a snapshot that was uploaded in pieces.
+    Chunk {
+        /// Name of the snapshot it is a part of.
+        name: SnapshotName,
+        /// Part number, from 1.
+        part: u64,
+        /// Where it lies.
+        layout: Layout,
+    },
+    /// Not ours.
+    Foreign(ForeignReason),
+}
+
+/// Why a key under (or beside) the prefix is not a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ForeignReason {
+    /// The key is not below `<prefix>/v1/` or `<prefix>/v2/`.
+    OutsidePrefix,
+    /// The folders below the version folder do not follow the layout.
+    Folder,
+    /// The last part does not read as a snapshot name.
+    Name(NameError),
+}
+
+impl fmt::Display for ForeignReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutsidePrefix => f.write_str("lies outside the version folders of the prefix"),
+            Self::Folder => f.write_str("lies in a folder no layout has"),
+            Self::Name(error) => error.fmt(f),
+        }
+    }
+}
+
+/// The key prefixes to list, each ending in `/`: current layout first.
+pub fn list_prefixes(prefix: &str) -> Vec<String> {
+    vec![folder(prefix, Layout::V2), folder(prefix, Layout::V1)]
+}
+
+/// The key a snapshot is written under (always the current layout).
+pub fn object_key(prefix: &str, name: &SnapshotName) -> String {
+    format!("{}{name}", folder(prefix, Layout::V2))
+}
+
+/// Says what the object under `key` is to a store with this `prefix`.
+pub fn classify(prefix: &str, key: &str) -> Classified {
+    let below = |layout| key.strip_prefix(folder(prefix, layout).as_str());
+    if let Some(rest) = below(Layout::V2) {
+        return below_folder(rest, Layout::V2);
+    }
+    let Some(rest) = below(Layout::V1) else {
+        return Classified::Foreign(ForeignReason::OutsidePrefix);
+    };
+    match rest.split_once('/') {
+        Some((backup, rest)) if is_backup_folder(backup) => below_folder(rest, Layout::V1),
+        _ => Classified::Foreign(ForeignReason::Folder),
+    }
+}
+
+/// `<prefix>/v2/`; empty and `.` segments of the prefix are dropped, as joining paths does.
+fn folder(prefix: &str, layout: Layout) -> String {
+    let version = match layout {
+        Layout::V1 => "v1",
+        Layout::V2 => "v2",
+    };
+    let mut path = String::with_capacity(prefix.len() + 4);
+    for segment in prefix.split('/').filter(|s| !s.is_empty() && *s != ".") {
+        path.push_str(segment);
+        path.push('/');
+    }
+    path.push_str(version);
+    path.push('/');
+    path
+}
+
+/// `<name>` or `<name>/<part>`.
+fn below_folder(rest: &str, layout: Layout) -> Classified {
+    let (name, part) = rest
+        .split_once('/')
+        .map_or((rest, None), |(n, p)| (n, Some(p)));
+    let part = match part.map(part_number) {
+        None => None,
+        Some(Some(part)) => Some(part),
+        Some(None) => return Classified::Foreign(ForeignReason::Folder),
+    };
+    match (name.parse::<SnapshotName>(), part) {
+        (Err(error), _) => Classified::Foreign(ForeignReason::Name(error)),
+        (Ok(name), None) => Classified::Snapshot { name, layout },
+        (Ok(name), Some(part)) => Classified::Chunk { name, part, layout },
+    }
+}
+
+fn part_number(text: &str) -> Option<u64> {
+    let plain = text.len() == PART_DIGITS && text.bytes().all(|b| b.is_ascii_digit());
+    if plain { text.parse().ok() } else { None }
+}
+
+fn is_backup_folder(segment: &str) -> bool {
+    let unix = segment.strip_prefix("Backup-").unwrap_or_default();
+    !unix.is_empty() && unix.bytes().all(|b| b.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests;
