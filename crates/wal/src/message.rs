@@ -122,6 +122,15 @@ pub(crate) struct SnapEnvelope {
     pub(crate) data: Option<Bytes>,
 }
 
+/// `etcdserverpb.Request`, the v2 request, as far as needed to tell that it is one.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct V2Request {
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub(crate) method: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub(crate) path: Option<Bytes>,
+}
+
 /// `etcdserverpb.InternalRaftRequest`, as far as needed to tell what a request is. The parts are left
 /// undecoded: a message and a byte string look the same from outside.
 #[derive(Clone, PartialEq, prost::Message)]

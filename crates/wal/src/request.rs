@@ -3,9 +3,10 @@
 //! The database of a killed etcd trails its log. How far, at most, is the number of entries behind the
 //! database's consistent index that can take a revision: this module counts them.
 
+use bytes::Bytes;
 use prost::Message as _;
 
-use crate::message::InternalRaftRequest;
+use crate::message::{InternalRaftRequest, V2Request};
 use crate::raft::{Entry, EntryKind};
 
 /// The kind of request an entry carries.
@@ -40,8 +41,7 @@ impl Request {
     pub fn of(entry: &Entry) -> Self {
         match entry.kind {
             EntryKind::Normal if entry.data.is_empty() => Self::Empty,
-            EntryKind::Normal => InternalRaftRequest::decode(entry.data.clone())
-                .map_or(Self::Unreadable, |request| Self::classify(&request)),
+            EntryKind::Normal => Self::decode(&entry.data),
             EntryKind::ConfChange | EntryKind::ConfChangeV2 => Self::ConfChange,
         }
     }
@@ -59,6 +59,20 @@ impl Request {
             | Self::Compaction
             | Self::LeaseGrant
             | Self::Other => false,
+        }
+    }
+
+    /// What is no internal request may be a bare v2 request: etcd tries them in this order.
+    fn decode(data: &Bytes) -> Self {
+        if let Ok(request) = InternalRaftRequest::decode(data.clone()) {
+            return Self::classify(&request);
+        }
+        match V2Request::decode(data.clone()) {
+            Ok(V2Request {
+                method: Some(_),
+                path: Some(_),
+            }) => Self::V2,
+            _ => Self::Unreadable,
         }
     }
 
@@ -93,7 +107,6 @@ pub fn possible_writes<E>(entries: impl IntoIterator<Item = Result<Entry, E>>) -
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use steward_ids::{RaftIndex, Term};
 
     use super::*;
@@ -133,10 +146,16 @@ mod tests {
         );
     }
 
+    /// The cluster version as an etcd 3.5.30 logs it: a request of the v2 API with all its fields.
+    const SET_VERSION: &str = "0882d0e7a7a8bce8e74c12035055541a0a2f302f76657273696f6e2205332e352e30\
+                               2800320038004800500058006000680070007800800100";
+
     #[test]
     fn the_value_of_a_bare_v2_request_is_not_taken_for_a_put() {
-        let request = b"\x08\x01\x12\x03PUT\x1a\x0a/0/version\x22\x053.5.0";
-        assert_eq!(normal(request), Request::V2);
+        let request = hex::decode(SET_VERSION).unwrap();
+        assert_eq!(normal(&request), Request::V2);
+        let without_the_zeros = &request[..34];
+        assert_eq!(normal(without_the_zeros), Request::V2);
         assert!(!Request::V2.can_write());
     }
 

@@ -105,7 +105,10 @@ impl<'a> Records<'a> {
         } else {
             Place::Inner
         };
-        let input = BufReader::with_capacity(READ_AHEAD, file);
+        let capacity = usize::try_from(segment.length)
+            .unwrap_or(READ_AHEAD)
+            .clamp(1, READ_AHEAD);
+        let input = BufReader::with_capacity(capacity, file);
         let decoder = Decoder::new(input, &segment.path, segment.length, place, self.crc);
         Ok(Open {
             decoder,

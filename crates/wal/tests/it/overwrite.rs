@@ -263,6 +263,23 @@ fn a_segment_whose_name_lies_is_refused() {
 }
 
 #[test]
+fn a_segment_cut_right_behind_a_received_snapshot_may_have_an_older_name() {
+    let disk = Disk::empty();
+    let mut segment = first();
+    segment.entry(&entry(1, 1, b"x")).unwrap();
+    segment.snapshot(&mark(100, 5)).unwrap();
+    let crc = segment.crc();
+    disk.write(name(0, 0), &segment.into_inner());
+    let mut segment = next(crc);
+    segment.entry(&entry(101, 5, b"y")).unwrap();
+    let bytes = segment.into_inner();
+    disk.write(name(1, 2), &bytes);
+    assert_eq!(in_force(&disk, 0), [(101, 5)]);
+    std::fs::rename(disk.file(name(1, 2)), disk.file(name(1, 102))).unwrap();
+    assert!(matches!(disk.read(), Err(LogError::Misnamed { .. })));
+}
+
+#[test]
 fn a_segment_without_a_head_is_refused() {
     for bytes in [&b""[..], &[0; 4096]] {
         let (disk, _) = three_segments();

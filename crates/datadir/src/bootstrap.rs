@@ -1,0 +1,294 @@
+//! Writes the raft side of a new data directory: a log and a snapshot that say who the members are.
+//!
+//! The files are those of `etcdutl snapshot restore`, byte for byte, except that the log has its exact length
+//! instead of 64 MB of zeros behind it: etcd boots either, and a directory that is copied, archived or checked is
+//! smaller for it. The database is written elsewhere and must agree, see [`BootstrapInfo`].
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use steward_ids::{MemberId, RaftIndex, Term};
+use steward_wal::v2store::{self, BootstrapMember};
+use steward_wal::{
+    ConfChange, ConfChangeKind, Encoder, Entry, EntryKind, HardState, Identity, SegmentName,
+    SnapFile, SnapshotMark,
+};
+
+use crate::durable;
+use crate::membership::Membership;
+
+/// The term in which a restored cluster's members were added.
+const FIRST_TERM: Term = Term(1);
+
+/// What the database beside the raft files must say: `consistent_index` and `term` of the `meta` bucket. A lower
+/// index keeps etcd from booting, a higher one makes it skip writes without a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BootstrapInfo {
+    /// The index of the snapshot: one entry per member.
+    pub index: RaftIndex,
+    /// Its term.
+    pub term: Term,
+}
+
+impl BootstrapInfo {
+    /// For a cluster of these members, before or after its files are written.
+    pub fn of(membership: &Membership) -> Self {
+        Self {
+            index: RaftIndex(membership.members().len() as u64),
+            term: FIRST_TERM,
+        }
+    }
+}
+
+/// Why the raft files were not written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BootstrapError {
+    /// The directory is to belong to someone who is no member.
+    #[error("{member} is not a member of cluster {cluster}")]
+    NotAMember {
+        /// Whose directory it was to be.
+        member: MemberId,
+        /// The cluster.
+        cluster: steward_ids::ClusterId,
+    },
+    /// A directory cannot be made.
+    #[error("create {}", dir.display())]
+    CreateDir {
+        /// The directory.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file cannot be written; one that exists is not overwritten.
+    #[error("write {}", file.display())]
+    Write {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A directory cannot be synced.
+    #[error("sync {}", dir.display())]
+    Sync {
+        /// The directory.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The log cannot be put together.
+    #[error("encode the log")]
+    Encode {
+        /// What was said.
+        source: io::Error,
+    },
+}
+
+/// Writes `wal/` and `snap/<term>-<index>.snap` of the member `me` below `dir`, the directory called `member`. Files
+/// are synced, and so are `wal`, `snap` and `dir`; the name of `dir` itself is the caller's to sync.
+pub fn write_raft_files(
+    dir: &Path,
+    membership: &Membership,
+    me: MemberId,
+) -> Result<BootstrapInfo, BootstrapError> {
+    if membership.member(me).is_none() {
+        let cluster = membership.cluster();
+        return Err(BootstrapError::NotAMember {
+            member: me,
+            cluster,
+        });
+    }
+    let info = BootstrapInfo::of(membership);
+    let (wal, snap) = (dir.join("wal"), dir.join("snap"));
+    for folder in [dir, &wal, &snap] {
+        durable::create_private_dirs(folder).map_err(|source| BootstrapError::CreateDir {
+            dir: folder.to_owned(),
+            source,
+        })?;
+    }
+    let snapshot = snapshot(membership, info);
+    let log = log(membership, me, info).map_err(|source| BootstrapError::Encode { source })?;
+    for (file, bytes) in [
+        (wal.join(SegmentName::FIRST.to_string()), log),
+        (snap.join(snapshot.name().to_string()), snapshot.encode()),
+    ] {
+        durable::write_new(&file, &bytes)
+            .map_err(|source| BootstrapError::Write { file, source })?;
+    }
+    for folder in [&wal, &snap, dir] {
+        durable::sync_dir(folder).map_err(|source| BootstrapError::Sync {
+            dir: folder.to_owned(),
+            source,
+        })?;
+    }
+    Ok(info)
+}
+
+/// The log: each member is added by an entry, all are committed, and the snapshot covers them.
+fn log(membership: &Membership, me: MemberId, info: BootstrapInfo) -> io::Result<Vec<u8>> {
+    let identity = Identity {
+        node: me,
+        cluster: membership.cluster(),
+    };
+    let mut segment = Encoder::begin(Vec::new(), 0, identity)?;
+    segment.snapshot(&SnapshotMark::START)?;
+    for (index, member) in (1..).zip(membership.members()) {
+        let change = ConfChange {
+            id: 0,
+            kind: ConfChangeKind::AddNode,
+            node: member.id,
+            context: Bytes::from(member.to_json()),
+        };
+        segment.entry(&Entry {
+            index: RaftIndex(index),
+            term: info.term,
+            kind: EntryKind::ConfChange,
+            data: Bytes::from(change.encode()),
+        })?;
+    }
+    let vote = membership
+        .members()
+        .first()
+        .map(|member| member.id)
+        .unwrap_or_default();
+    segment.state(&HardState {
+        term: info.term,
+        vote,
+        commit: info.index,
+    })?;
+    let conf_state = Some(membership.conf_state());
+    segment.snapshot(&SnapshotMark {
+        index: info.index,
+        term: info.term,
+        conf_state,
+    })?;
+    Ok(segment.into_inner())
+}
+
+fn snapshot(membership: &Membership, info: BootstrapInfo) -> SnapFile {
+    let members: Vec<_> = membership
+        .members()
+        .iter()
+        .map(|member| BootstrapMember {
+            id: member.id,
+            peer_urls: &member.peer_urls,
+        })
+        .collect();
+    SnapFile {
+        term: info.term,
+        index: info.index,
+        conf_state: membership.conf_state(),
+        data: Bytes::from(v2store::bootstrap(&members)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use sha2::{Digest as _, Sha256};
+    use steward_wal::v2store::V2Store;
+    use steward_wal::{Log, Tail};
+
+    use super::*;
+
+    fn membership(listed: &str, token: &str) -> Membership {
+        Membership::new(&listed.parse().unwrap(), token).unwrap()
+    }
+
+    fn sha256(path: &Path) -> String {
+        hex::encode(Sha256::digest(fs::read(path).unwrap()))
+    }
+
+    #[test]
+    fn the_files_of_a_default_restore_are_those_of_etcdutl() {
+        let dir = tempfile::tempdir().unwrap();
+        let member = dir.path().join("member");
+        let membership = membership("default=http://localhost:2380", "etcd-cluster");
+        let me = membership.members()[0].id;
+        let info = write_raft_files(&member, &membership, me).unwrap();
+        assert_eq!(
+            info,
+            BootstrapInfo {
+                index: RaftIndex(1),
+                term: Term(1)
+            }
+        );
+        let wal = member.join("wal/0000000000000000-0000000000000000.wal");
+        assert_eq!(fs::metadata(&wal).unwrap().len(), 288);
+        assert_eq!(
+            sha256(&wal),
+            "5d6ef1158b8cf9062b717f2d86ae1cf6ef98f09cb5a0af0f259a839ff2050928"
+        );
+        assert_eq!(
+            sha256(&member.join("snap/0000000000000001-0000000000000001.snap")),
+            "391e233526d2ed237b95d33b9d3c7975cf3db23b1913a478baacdeee4177b533"
+        );
+    }
+
+    #[test]
+    fn every_member_gets_the_same_files_but_for_its_identity() {
+        let dir = tempfile::tempdir().unwrap();
+        let membership = membership(
+            "x=http://127.0.0.1:25011,y=http://127.0.0.1:25021,z=http://127.0.0.1:25031",
+            "three",
+        );
+        for member in membership.members() {
+            let path = dir.path().join(&member.name);
+            let info = write_raft_files(&path, &membership, member.id).unwrap();
+            assert_eq!(info.index, RaftIndex(3));
+            let summary = Log::open(&path.join("wal")).unwrap().read().unwrap();
+            assert_eq!(summary.tail, Tail::Clean);
+            assert_eq!(summary.identity.node, member.id);
+            assert_eq!(summary.identity.cluster, membership.cluster());
+            assert_eq!(
+                (summary.commit(), summary.last_index),
+                (info.index, info.index)
+            );
+            assert_eq!(summary.hard_state.unwrap().vote, membership.members()[0].id);
+            let mark = summary.usable_snapshots().next().unwrap().clone();
+            let file = path.join("snap/0000000000000001-0000000000000003.snap");
+            let snap = SnapFile::read(&file).unwrap();
+            assert_eq!((mark.index, mark.term), (snap.index, snap.term));
+            assert_eq!(mark.conf_state.as_ref(), Some(&snap.conf_state));
+            let store = V2Store::parse(&snap.data).unwrap();
+            let listed: Vec<_> = store.members.iter().map(|member| member.id).collect();
+            assert_eq!(listed, snap.conf_state.voters);
+        }
+    }
+
+    #[test]
+    fn only_the_owner_may_read_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let member = dir.path().join("member");
+        let membership = membership("default=http://localhost:2380", "t");
+        write_raft_files(&member, &membership, membership.members()[0].id).unwrap();
+        let mode = |path: &str| {
+            fs::metadata(member.join(path))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777
+        };
+        assert_eq!(["", "wal", "snap"].map(mode), [0o700; 3]);
+        assert_eq!(mode("wal/0000000000000000-0000000000000000.wal"), 0o600);
+        assert_eq!(mode("snap/0000000000000001-0000000000000001.snap"), 0o600);
+    }
+
+    #[test]
+    fn nothing_that_exists_is_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let membership = membership("default=http://localhost:2380", "t");
+        let me = membership.members()[0].id;
+        write_raft_files(dir.path(), &membership, me).unwrap();
+        let error = write_raft_files(dir.path(), &membership, me).unwrap_err();
+        assert!(matches!(error, BootstrapError::Write { .. }), "{error}");
+        let error = write_raft_files(dir.path(), &membership, MemberId(7)).unwrap_err();
+        assert!(
+            matches!(error, BootstrapError::NotAMember { .. }),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,204 @@
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::peer_url::parse_peer_urls;
+
+fn membership(listed: &str, token: &str) -> Membership {
+    Membership::new(&listed.parse().unwrap(), token).unwrap()
+}
+
+fn ids(membership: &Membership) -> Vec<String> {
+    membership
+        .members()
+        .iter()
+        .map(|member| member.id.to_string())
+        .collect()
+}
+
+#[test]
+fn identities_are_those_of_etcd() {
+    let vectors: [(&str, &str, &[&str], &str); 5] = [
+        (
+            "default=http://localhost:2380",
+            "etcd-cluster",
+            &["8e9e05c52164694d"],
+            "cdf818194e3a8c32",
+        ),
+        (
+            "n1=http://127.0.0.1:23791",
+            "tkn",
+            &["ed683a91a8f49cc4"],
+            "73bc649783b2fdc1",
+        ),
+        (
+            "a=http://127.0.0.1:23891,b=http://127.0.0.1:23893",
+            "tk2",
+            &["385a443a7c148853", "a1abdbeca39b936f"],
+            "ea8cbcb36922b728",
+        ),
+        (
+            "a=http://127.0.0.1:23891",
+            "tk2",
+            &["385a443a7c148853"],
+            "6bbd0eea4bb72630",
+        ),
+        (
+            "x=http://127.0.0.1:25011,y=http://127.0.0.1:25021,z=http://127.0.0.1:25031",
+            "three",
+            &["78cfd8a133a852a1", "c8aab8453cb28bde", "fa92fbdcaf11e8e3"],
+            "2514093402a1acae",
+        ),
+    ];
+    for (listed, token, members, cluster) in vectors {
+        let membership = membership(listed, token);
+        assert_eq!(ids(&membership), members, "{listed}");
+        assert_eq!(membership.cluster().to_string(), cluster, "{listed}");
+    }
+}
+
+#[test]
+fn several_urls_are_sorted_and_the_name_takes_no_part() {
+    for listed in [
+        "m=https://b:2380,m=https://a:2380",
+        "m=https://a:2380,m=https://b:2380",
+        "other=https://b:2380,,other=https://a:2380,",
+    ] {
+        assert_eq!(
+            ids(&membership(listed, "t")),
+            ["3129bd2ebe81a981"],
+            "{listed}"
+        );
+    }
+}
+
+#[test]
+fn another_token_gives_other_identities() {
+    let listed = "default=http://localhost:2380";
+    assert_ne!(
+        ids(&membership(listed, "one")),
+        ids(&membership(listed, "two"))
+    );
+}
+
+#[test]
+fn a_list_that_is_wrong_says_where() {
+    let fault = |text: &str| text.parse::<InitialCluster>().unwrap_err();
+    assert_eq!(fault(",,"), MembershipError::Empty);
+    assert!(matches!(fault("http://a:1"), MembershipError::Pair { .. }));
+    assert!(matches!(fault("=http://a:1"), MembershipError::Name { .. }));
+    assert!(matches!(
+        fault("a=http://a:1, b=http://b:1"),
+        MembershipError::Name { .. }
+    ));
+    let MembershipError::Url { name, source } = fault("a=http://a:1,b=b:1") else {
+        panic!("not a url fault")
+    };
+    assert_eq!(
+        (name.as_str(), source),
+        (
+            "b",
+            UrlError::Scheme {
+                url: "b:1".to_owned()
+            }
+        )
+    );
+}
+
+#[test]
+fn a_url_listed_twice_is_refused() {
+    for text in ["a=http://x:1,b=http://x:1", "a=http://x:1,a=http://x:1"] {
+        let error = text.parse::<InitialCluster>().unwrap_err();
+        assert!(
+            matches!(error, MembershipError::DuplicateUrl { .. }),
+            "{text}: {error}"
+        );
+    }
+}
+
+#[test]
+fn advertised_urls_are_compared_as_sets() {
+    let membership = membership("a=http://x:1,a=http://y:1,b=http://z:1", "t");
+    let urls = |text| parse_peer_urls(text).unwrap();
+    let member = membership
+        .locate("a", &urls("http://y:1,http://x:1,http://y:1"))
+        .unwrap();
+    assert_eq!(member.peer_urls, ["http://x:1", "http://y:1"]);
+    let error = membership.locate("a", &urls("http://x:1")).unwrap_err();
+    assert!(
+        matches!(error, MembershipError::Advertised { .. }),
+        "{error}"
+    );
+    let error = membership.locate("c", &urls("http://x:1")).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "member \"c\" is not in the initial cluster, which lists ".to_owned()
+            + &membership
+                .members()
+                .iter()
+                .map(|m| m.name.clone())
+                .collect::<Vec<_>>()
+                .join(", ")
+    );
+}
+
+#[test]
+fn a_member_is_written_as_go_writes_it() {
+    let membership = membership("n1=http://127.0.0.1:23791", "tkn");
+    assert_eq!(
+        membership.members_bucket(),
+        [(
+            "ed683a91a8f49cc4".to_owned(),
+            r#"{"id":17106987581846101188,"peerURLs":["http://127.0.0.1:23791"],"name":"n1"}"#
+                .to_owned()
+        )]
+    );
+    let odd = Member {
+        id: MemberId(1),
+        name: "a<b>&\"".to_owned(),
+        peer_urls: vec!["http://x:1".to_owned()],
+    };
+    assert_eq!(
+        odd.to_json(),
+        "{\"id\":1,\"peerURLs\":[\"http://x:1\"],\"name\":\"a\\u003cb\\u003e\\u0026\\\"\"}"
+    );
+}
+
+#[test]
+fn the_conf_state_lists_the_voters_in_order() {
+    let membership = membership("a=http://127.0.0.1:23891,b=http://127.0.0.1:23893", "tk2");
+    assert_eq!(
+        membership.conf_state_json(),
+        "{\"voters\":[4060633032008435795,11649646670527566703],\"auto_leave\":false}"
+    );
+    assert_eq!(
+        hex::encode(membership.conf_state().encode()),
+        "08d390d2e0a78791ad3808efa6ee9ccafdf6d5a1012800"
+    );
+}
+
+proptest! {
+    #[test]
+    fn the_order_of_the_list_does_not_matter(ports in vec(1..=u16::MAX, 1..9), by in 0..9_usize) {
+        let mut ports = ports;
+        ports.sort_unstable();
+        ports.dedup();
+        let mut parts: Vec<_> = ports.iter().map(|port| format!("m{}=http://h:{port}", port % 4)).collect();
+        let straight = membership(&parts.join(","), "t");
+        let middle = by % parts.len();
+        parts.rotate_left(middle);
+        let rotated = membership(&parts.join(","), "t");
+        prop_assert_eq!(&straight, &rotated);
+        prop_assert!(straight.members().is_sorted_by(|one, next| one.id < next.id));
+    }
+
+    #[test]
+    fn any_text_is_a_list_or_an_error(text in ".{0,60}|[a-c=,:/htps1-9 ]{0,40}") {
+        if let Ok(listed) = text.parse::<InitialCluster>() {
+            let membership = Membership::new(&listed, "t").unwrap();
+            for member in listed.members() {
+                prop_assert!(membership.locate(&member.name, &member.peer_urls).is_ok());
+            }
+        }
+    }
+}

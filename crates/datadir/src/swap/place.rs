@@ -1,0 +1,256 @@
+//! The target, what stands there, and the names beside it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+
+use super::mark;
+use crate::durable;
+use crate::lock::{self, DatabaseLock, LockError};
+use crate::swap::SwapError;
+
+/// What stands where the new directory is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Occupancy {
+    Missing,
+    Directory,
+}
+
+/// A target by its real path.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) target: PathBuf,
+    parent: PathBuf,
+    name: OsString,
+}
+
+impl Place {
+    /// Makes the directories above `target`.
+    pub(super) fn prepare_parent(target: &Path) -> Result<(), SwapError> {
+        let parent = parent_of(target)?;
+        durable::create_private_dirs(&parent).map_err(|source| SwapError::create(parent, source))
+    }
+
+    /// Follows symbolic links, so that what is replaced is the directory and not a link to it.
+    pub(super) fn resolve(target: &Path) -> Result<Self, SwapError> {
+        let look = |path: &Path, source| SwapError::Look {
+            path: path.to_owned(),
+            source,
+        };
+        let real = match fs::symlink_metadata(target) {
+            Ok(_) => fs::canonicalize(target).map_err(|source| look(target, source))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let parent = parent_of(target)?;
+                let name = target.file_name().ok_or_else(|| unnamed(target))?;
+                fs::canonicalize(&parent)
+                    .map_err(|source| look(&parent, source))?
+                    .join(name)
+            }
+            Err(source) => return Err(look(target, source)),
+        };
+        let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else {
+            return Err(unnamed(target));
+        };
+        Ok(Self {
+            parent: parent.to_owned(),
+            name: name.to_owned(),
+            target: real.clone(),
+        })
+    }
+
+    /// What stands at the target; anything that cannot be swapped is an error.
+    pub(super) fn occupancy(&self) -> Result<Occupancy, SwapError> {
+        let look = |path: &Path, source| SwapError::Look {
+            path: path.to_owned(),
+            source,
+        };
+        let there = match fs::symlink_metadata(&self.target) {
+            Ok(there) => there,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Occupancy::Missing);
+            }
+            Err(source) => return Err(look(&self.target, source)),
+        };
+        if !there.is_dir() {
+            return Err(SwapError::NotADirectory {
+                target: self.target.clone(),
+            });
+        }
+        let above = fs::metadata(&self.parent).map_err(|source| look(&self.parent, source))?;
+        if above.dev() != there.dev() || is_mount_root(&self.target) {
+            return Err(SwapError::MountPoint {
+                target: self.target.clone(),
+            });
+        }
+        Ok(Occupancy::Directory)
+    }
+
+    fn database(&self) -> PathBuf {
+        self.target.join("member/snap/db")
+    }
+
+    /// An error while etcd runs on the target.
+    pub(super) fn refuse_live(&self) -> Result<(), SwapError> {
+        let db = self.database();
+        if lock::is_live(&db)? {
+            Err(SwapError::Live { db })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Keeps etcd from opening the target's database; `None` when there is none.
+    pub(super) fn hold_database(&self) -> Result<Option<DatabaseLock>, SwapError> {
+        match lock::hold(&self.database()) {
+            Ok(held) => Ok(Some(held)),
+            Err(LockError::Held { file }) => Err(SwapError::Live { db: file }),
+            Err(LockError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The name of a staging directory.
+    pub(super) fn staging_dir(&self, attempt: u32) -> PathBuf {
+        let process = std::process::id();
+        let unique = match attempt {
+            0 => format!("{process}"),
+            _ => format!("{process}-{attempt}"),
+        };
+        self.parent
+            .join(self.sibling(&format!("{STAGING}{unique}")))
+    }
+
+    /// Directories beside the target whose names are those of staging directories, in order.
+    pub(super) fn staging_dirs(&self) -> Result<Vec<PathBuf>, SwapError> {
+        let look = |source| SwapError::Look {
+            path: self.parent.clone(),
+            source,
+        };
+        let prefix = self.sibling(STAGING);
+        let mut found = Vec::new();
+        for item in fs::read_dir(&self.parent).map_err(look)? {
+            let item = item.map_err(look)?;
+            let is_ours = item.file_name().as_bytes().starts_with(prefix.as_bytes());
+            if is_ours && item.file_type().map_err(look)?.is_dir() {
+                found.push(item.path());
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// A name for the old directory that nothing has.
+    pub(super) fn free_before_name(&self, now: Timestamp) -> OsString {
+        let plain = self.sibling(&format!("{BEFORE}{}", now.strftime("%Y%m%dT%H%M%SZ")));
+        let mut name = plain.clone();
+        let mut number = 1_u64;
+        while fs::symlink_metadata(self.parent.join(&name)).is_ok() {
+            name.clone_from(&plain);
+            name.push(format!("-{number}"));
+            number += 1;
+        }
+        name
+    }
+
+    /// Whether a name found in a mark is one that [`free_before_name`](Self::free_before_name) makes.
+    pub(super) fn is_before_name(&self, name: &OsStr) -> bool {
+        name.as_bytes().starts_with(self.sibling(BEFORE).as_bytes())
+            && !name.as_bytes().contains(&b'/')
+    }
+
+    fn sibling(&self, suffix: &str) -> OsString {
+        let mut name = self.name.clone();
+        name.push(suffix);
+        name
+    }
+
+    /// Puts the old directory `from` away under the name `before`; an empty one is removed.
+    pub(super) fn set_aside(
+        &self,
+        from: &Path,
+        before: &OsStr,
+    ) -> Result<Option<PathBuf>, SwapError> {
+        let to = self.parent.join(before);
+        let kept = if fs::remove_dir(from).is_ok() {
+            None // only an empty directory lets itself be removed
+        } else {
+            fs::rename(from, &to).map_err(|source| SwapError::Rename {
+                from: from.to_owned(),
+                to: to.clone(),
+                source,
+            })?;
+            Some(to)
+        };
+        self.sync_parent()?;
+        Ok(kept)
+    }
+
+    /// Takes the mark out of the target.
+    pub(super) fn unmark(&self) -> Result<(), SwapError> {
+        fs::remove_file(self.target.join(mark::FILE_NAME))
+            .and_then(|()| durable::sync_dir(&self.target))
+            .map_err(|source| SwapError::Mark {
+                dir: self.target.clone(),
+                source,
+            })
+            .map_err(SwapError::behind_the_swap)
+    }
+
+    pub(super) fn sync_parent(&self) -> Result<(), SwapError> {
+        durable::sync_dir(&self.parent).map_err(|source| SwapError::Sync {
+            path: self.parent.clone(),
+            source,
+        })
+    }
+
+    /// Why a directory did not take the target's place.
+    pub(super) fn rename_failed(&self, from: &Path, source: io::Error) -> SwapError {
+        match source.kind() {
+            io::ErrorKind::ResourceBusy => SwapError::MountPoint {
+                target: self.target.clone(),
+            },
+            _ => SwapError::Rename {
+                from: from.to_owned(),
+                to: self.target.clone(),
+                source,
+            },
+        }
+    }
+}
+
+const STAGING: &str = ".restoring-";
+const BEFORE: &str = ".before-";
+
+/// The directory above `target`, of which the current directory may be one.
+fn parent_of(target: &Path) -> Result<PathBuf, SwapError> {
+    match (target.parent(), target.file_name()) {
+        (Some(parent), Some(_)) if parent.as_os_str().is_empty() => Ok(PathBuf::from(".")),
+        (Some(parent), Some(_)) => Ok(parent.to_owned()),
+        _ => Err(unnamed(target)),
+    }
+}
+
+fn unnamed(target: &Path) -> SwapError {
+    SwapError::Unnamed {
+        target: target.to_owned(),
+    }
+}
+
+/// Whether something is mounted here. Finds bind mounts too, which have the device of what is around them; kernels
+/// before 5.8 do not tell.
+fn is_mount_root(path: &Path) -> bool {
+    statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty()).is_ok_and(|answer| {
+        answer
+            .stx_attributes_mask
+            .contains(StatxAttributes::MOUNT_ROOT)
+            && answer.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+    })
+}
