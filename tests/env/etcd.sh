@@ -5,14 +5,15 @@
 # What the links point at moves when the suites do and STEWARD_REFRESH=1 asks to look again.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# apt with a root of its own, which knows one suite and nothing of the machine's preferences.
+# apt with a root of its own, which knows one suite and nothing of the machine's preferences. The
+# archive's signature is checked, its age is not: mirrors lag behind sid, whose lists are valid for a week.
 apt_of() {
   local suite=$1 root=$CACHE/apt/$1
   shift
   apt-get -qq -o Dir::Etc::sourcelist="$root/debian.sources" -o Dir::Etc::sourceparts=- \
     -o Dir::Etc::preferences=- -o Dir::Etc::preferencesparts=- -o APT::Default-Release="$suite" \
     -o Dir::State::lists="$root/lists" -o Dir::Cache="$root/cache" -o APT::Sandbox::User="$(id -un)" \
-    -o Acquire::Languages=none -o Acquire::Retries=3 "$@"
+    -o Acquire::Check-Valid-Until=false -o Acquire::Languages=none -o Acquire::Retries=3 "$@"
 }
 
 write_sources() {
