@@ -19,7 +19,7 @@ use object_store::{
     PutPayload,
 };
 
-use crate::error::Fault;
+use crate::error::{Class, Fault};
 use crate::local::{Directory, Unfinished};
 use crate::store::Object;
 
@@ -179,7 +179,7 @@ impl Backend {
                 path: key.to_owned(),
                 source: "found before writing".into(),
             })),
-            Err(fault) if fault.class() == crate::Class::NotFound => Ok(()),
+            Err(fault) if fault.class() == Class::NotFound => Ok(()),
             Err(fault) => Err(fault),
         }
     }
@@ -187,10 +187,7 @@ impl Backend {
     /// Deletes an object; an absent one is fine.
     pub(crate) async fn delete(&self, key: &str) -> Result<(), Fault> {
         match self {
-            Self::Remote(remote) => match remote.store.delete(&path(key)?).await {
-                Err(object_store::Error::NotFound { .. }) => Ok(()),
-                outcome => Ok(outcome?),
-            },
+            Self::Remote(remote) => absent_is_fine(remote.store.delete(&path(key)?).await),
             Self::Local(directory) => {
                 let (directory, key) = (directory.clone(), key.to_owned());
                 blocking(move || directory.delete(&key)).await
@@ -315,10 +312,9 @@ impl Session {
     /// Throws the parts away. No object appears.
     pub(crate) async fn abort(&self) -> Result<(), Fault> {
         match self {
-            Self::Parts { store, path, id } => match store.abort_multipart(path, id).await {
-                Err(object_store::Error::NotFound { .. }) => Ok(()),
-                outcome => Ok(outcome?),
-            },
+            Self::Parts { store, path, id } => {
+                absent_is_fine(store.abort_multipart(path, id).await)
+            }
             Self::Ordered(upload) => match take(upload) {
                 Some(mut upload) => Ok(upload.abort().await?),
                 None => Ok(()),
@@ -338,6 +334,14 @@ impl Session {
 /// Keys are taken literally: what a listing shows can be read back as it is.
 fn path(key: &str) -> Result<Path, Fault> {
     Path::parse(key).map_err(|source| Fault::Remote(object_store::Error::InvalidPath { source }))
+}
+
+/// What should be gone, and is.
+fn absent_is_fine(outcome: object_store::Result<()>) -> Result<(), Fault> {
+    match outcome.map_err(Fault::Remote) {
+        Err(fault) if fault.class() == Class::NotFound => Ok(()),
+        outcome => outcome,
+    }
 }
 
 fn take<T>(slot: &Mutex<Option<T>>) -> Option<T> {

@@ -170,20 +170,26 @@ async fn fetch(
             Err(fault) => fault,
         };
         let place = || store.place(&object.key);
-        let replaced = match &fault {
-            Fault::Replaced { found } => Some(found.clone()),
-            Fault::Remote(object_store::Error::Precondition { .. }) => {
-                Some("another version".to_owned())
+        match &fault {
+            Fault::Replaced { found } => {
+                let (expected, found) = (version(&object), found.clone());
+                return Err(StoreError::Changed {
+                    place: place(),
+                    expected,
+                    found,
+                });
             }
-            _ => None,
-        };
-        if let Some(found) = replaced {
-            let expected = version(&object);
-            return Err(StoreError::Changed {
-                place: place(),
-                expected,
-                found,
-            });
+            // Some stores say so too when the object is gone, which is another thing.
+            Fault::Remote(object_store::Error::Precondition { .. }) => {
+                let (expected, found) =
+                    (version(&object), version(&store.head(&object.key).await?));
+                return Err(StoreError::Changed {
+                    place: place(),
+                    expected,
+                    found,
+                });
+            }
+            _ => {}
         }
         attempts
             .pause(fault)

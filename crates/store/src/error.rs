@@ -340,14 +340,18 @@ fn oss_class(error: &opendal::Error) -> Class {
     }
 }
 
+/// Looks through errors wrapped in I/O errors, which hide them from the chain.
 fn is_untrusted_certificate(cause: &(dyn StdError + 'static)) -> bool {
-    let tls = match cause.downcast_ref::<io::Error>() {
-        Some(error) => error
-            .get_ref()
-            .and_then(|inner| inner.downcast_ref::<rustls::Error>()),
-        None => cause.downcast_ref::<rustls::Error>(),
-    };
-    matches!(tls, Some(rustls::Error::InvalidCertificate(_)))
+    if let Some(inner) = cause
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref)
+    {
+        return is_untrusted_certificate(inner);
+    }
+    matches!(
+        cause.downcast_ref(),
+        Some(rustls::Error::InvalidCertificate(_))
+    )
 }
 
 #[cfg(test)]
