@@ -59,6 +59,13 @@ impl Remote {
             asks_first,
         }
     }
+
+    async fn put(&self, key: &str, bytes: Bytes, mode: PutMode) -> Result<(), Fault> {
+        self.store
+            .put_opts(&path(key)?, PutPayload::from(bytes), mode.into())
+            .await?;
+        Ok(())
+    }
 }
 
 impl fmt::Debug for Remote {
@@ -147,19 +154,20 @@ impl Backend {
     pub(crate) async fn put(&self, key: &str, bytes: Bytes, mode: Mode) -> Result<(), Fault> {
         match self {
             Self::Remote(remote) => {
-                let path = path(key)?;
-                if remote.asks_first && mode == Mode::Create {
+                if mode == Mode::Overwrite {
+                    return remote.put(key, bytes, PutMode::Overwrite).await;
+                }
+                if remote.asks_first {
                     self.refuse_existing(key).await?;
                 }
-                let options = match mode {
-                    Mode::Create => PutMode::Create,
-                    Mode::Overwrite => PutMode::Overwrite,
-                };
-                remote
-                    .store
-                    .put_opts(&path, PutPayload::from(bytes), options.into())
-                    .await?;
-                Ok(())
+                match remote.put(key, bytes.clone(), PutMode::Create).await {
+                    // The server has no conditional writes: asking first is the next best thing.
+                    Err(fault) if fault.is_unimplemented() => {
+                        self.refuse_existing(key).await?;
+                        remote.put(key, bytes, PutMode::Overwrite).await
+                    }
+                    outcome => outcome,
+                }
             }
             Self::Local(directory) => {
                 let (directory, key) = (directory.clone(), key.to_owned());
@@ -246,6 +254,11 @@ pub(crate) struct Slot {
 }
 
 impl Session {
+    /// Whether the parts are in a local file.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self, Self::File(_))
+    }
+
     /// Whether a failed part may be sent again.
     pub(crate) fn repeats_parts(&self) -> bool {
         !matches!(self, Self::Ordered(_))

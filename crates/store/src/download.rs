@@ -211,7 +211,7 @@ async fn fetch_on(
     let read = store
         .backend
         .read(&object.key, missing, object.etag.as_deref());
-    let mut body = attempts.within(read).await?;
+    let mut body = attempts.briefly(read).await?;
     if body.object.size != object.size || body.object.etag != object.etag {
         return Err(Fault::Replaced {
             found: version(&body.object),
@@ -221,7 +221,7 @@ async fn fetch_on(
         // The store confirmed the size, and ranges are at most one part long.
         bytes.reserve(usize::try_from(expected).unwrap_or(0));
     }
-    while let Some(chunk) = attempts.within(body.chunks.try_next()).await? {
+    while let Some(chunk) = attempts.briefly(body.chunks.try_next()).await? {
         if bytes.len() as u64 + chunk.len() as u64 > expected {
             return Err(Fault::Long { expected });
         }

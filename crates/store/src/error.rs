@@ -273,6 +273,18 @@ impl Fault {
         }
     }
 
+    /// Whether the server says that it does not know this kind of request.
+    pub(crate) fn is_unimplemented(&self) -> bool {
+        let mut next: Option<&(dyn StdError + 'static)> = Some(self);
+        while let Some(cause) = next {
+            if let Some(status) = cause.downcast_ref::<RemoteStatus>() {
+                return status.status == 501;
+            }
+            next = cause.source();
+        }
+        false
+    }
+
     /// What to do about it.
     pub fn class(&self) -> Class {
         match self {

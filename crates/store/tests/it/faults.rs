@@ -185,6 +185,26 @@ async fn a_foreign_object_is_an_obstacle_also_after_a_retry() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_conditional_writes_is_asked_first() {
+    let weed = Weed::start(Access::Keys).await;
+    let proxy = Proxy::start(&weed.endpoint).await;
+    let (first, second) = (noise(6, 1000), noise(7, 1000));
+    let store = nervous(&weed, &proxy);
+    proxy.spoil(Kind::Put, 0, 1, Fault::Status(501));
+    upload(&store, "small", &first, UploadOptions::create_only())
+        .await
+        .unwrap();
+    assert_eq!(proxy.struck(), 1);
+    proxy.spoil(Kind::Put, 0, 1, Fault::Status(501));
+    let error = upload(&store, "small", &second, UploadOptions::create_only())
+        .await
+        .unwrap_err();
+    assert!(matches!(error, StoreError::Exists { .. }), "{error:?}");
+    assert_eq!(proxy.struck(), 2);
+    assert_same(&download(&store, "small").await.unwrap(), &first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn listings_survive_errors_and_resets() {
     let weed = Weed::start(Access::Keys).await;
     let direct = s3::open(&weed, &weed.endpoint);
