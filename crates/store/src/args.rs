@@ -94,18 +94,19 @@ macro_rules! store_args {
                 value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_PARALLEL_PARTS)))]
             pub parallel_downloads: u16,
 
-            /// How long one request to the store may take, for example 30s or 2m
+            /// How long one request to the store may take, for example 30s or 2m; parts of uploads need
+            /// longer on slow links
             #[arg(id = concat!($flag, "store-request-timeout"),
                 long = concat!($flag, "store-request-timeout"),
                 env = concat!("STEWARD_", $variable, "STORE_REQUEST_TIMEOUT"),
-                value_name = "DURATION", default_value = "1m", value_parser = positive_duration)]
+                value_name = "DURATION", default_value = "3m", value_parser = positive_duration)]
             pub request_timeout: Duration,
 
             /// How long a failing operation is retried without progress before it is given up
             #[arg(id = concat!($flag, "store-retry-timeout"),
                 long = concat!($flag, "store-retry-timeout"),
                 env = concat!("STEWARD_", $variable, "STORE_RETRY_TIMEOUT"),
-                value_name = "DURATION", default_value = "5m", value_parser = positive_duration)]
+                value_name = "DURATION", default_value = "10m", value_parser = positive_duration)]
             pub retry_timeout: Duration,
         }
 

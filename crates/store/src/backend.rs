@@ -19,7 +19,7 @@ use object_store::{
     PutPayload,
 };
 
-use crate::error::Fault;
+use crate::error::{Class, Fault};
 use crate::local::{Directory, Unfinished};
 use crate::store::Object;
 
@@ -58,6 +58,13 @@ impl Remote {
             parts,
             asks_first,
         }
+    }
+
+    async fn put(&self, key: &str, bytes: Bytes, mode: PutMode) -> Result<(), Fault> {
+        self.store
+            .put_opts(&path(key)?, PutPayload::from(bytes), mode.into())
+            .await?;
+        Ok(())
     }
 }
 
@@ -147,19 +154,20 @@ impl Backend {
     pub(crate) async fn put(&self, key: &str, bytes: Bytes, mode: Mode) -> Result<(), Fault> {
         match self {
             Self::Remote(remote) => {
-                let path = path(key)?;
-                if remote.asks_first && mode == Mode::Create {
+                if mode == Mode::Overwrite {
+                    return remote.put(key, bytes, PutMode::Overwrite).await;
+                }
+                if remote.asks_first {
                     self.refuse_existing(key).await?;
                 }
-                let options = match mode {
-                    Mode::Create => PutMode::Create,
-                    Mode::Overwrite => PutMode::Overwrite,
-                };
-                remote
-                    .store
-                    .put_opts(&path, PutPayload::from(bytes), options.into())
-                    .await?;
-                Ok(())
+                match remote.put(key, bytes.clone(), PutMode::Create).await {
+                    // The server has no conditional writes: asking first is the next best thing.
+                    Err(fault) if fault.is_unimplemented() => {
+                        self.refuse_existing(key).await?;
+                        remote.put(key, bytes, PutMode::Overwrite).await
+                    }
+                    outcome => outcome,
+                }
             }
             Self::Local(directory) => {
                 let (directory, key) = (directory.clone(), key.to_owned());
@@ -179,7 +187,7 @@ impl Backend {
                 path: key.to_owned(),
                 source: "found before writing".into(),
             })),
-            Err(fault) if fault.class() == crate::Class::NotFound => Ok(()),
+            Err(fault) if fault.class() == Class::NotFound => Ok(()),
             Err(fault) => Err(fault),
         }
     }
@@ -187,10 +195,7 @@ impl Backend {
     /// Deletes an object; an absent one is fine.
     pub(crate) async fn delete(&self, key: &str) -> Result<(), Fault> {
         match self {
-            Self::Remote(remote) => match remote.store.delete(&path(key)?).await {
-                Err(object_store::Error::NotFound { .. }) => Ok(()),
-                outcome => Ok(outcome?),
-            },
+            Self::Remote(remote) => absent_is_fine(remote.store.delete(&path(key)?).await),
             Self::Local(directory) => {
                 let (directory, key) = (directory.clone(), key.to_owned());
                 blocking(move || directory.delete(&key)).await
@@ -249,6 +254,11 @@ pub(crate) struct Slot {
 }
 
 impl Session {
+    /// Whether the parts are in a local file.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self, Self::File(_))
+    }
+
     /// Whether a failed part may be sent again.
     pub(crate) fn repeats_parts(&self) -> bool {
         !matches!(self, Self::Ordered(_))
@@ -315,10 +325,9 @@ impl Session {
     /// Throws the parts away. No object appears.
     pub(crate) async fn abort(&self) -> Result<(), Fault> {
         match self {
-            Self::Parts { store, path, id } => match store.abort_multipart(path, id).await {
-                Err(object_store::Error::NotFound { .. }) => Ok(()),
-                outcome => Ok(outcome?),
-            },
+            Self::Parts { store, path, id } => {
+                absent_is_fine(store.abort_multipart(path, id).await)
+            }
             Self::Ordered(upload) => match take(upload) {
                 Some(mut upload) => Ok(upload.abort().await?),
                 None => Ok(()),
@@ -338,6 +347,14 @@ impl Session {
 /// Keys are taken literally: what a listing shows can be read back as it is.
 fn path(key: &str) -> Result<Path, Fault> {
     Path::parse(key).map_err(|source| Fault::Remote(object_store::Error::InvalidPath { source }))
+}
+
+/// What should be gone, and is.
+fn absent_is_fine(outcome: object_store::Result<()>) -> Result<(), Fault> {
+    match outcome.map_err(Fault::Remote) {
+        Err(fault) if fault.class() == Class::NotFound => Ok(()),
+        outcome => outcome,
+    }
 }
 
 fn take<T>(slot: &Mutex<Option<T>>) -> Option<T> {

@@ -127,7 +127,7 @@ pub struct Effort {
     pub upload_part_bytes: u64,
     /// Parts of one download in flight.
     pub parallel_downloads: u16,
-    /// How long one request may take, and how long a body may stall.
+    /// How long one request with a body may take; small ones and stalled bodies end sooner.
     pub request_timeout: Duration,
     /// How long one operation is retried without any progress before it is an error.
     pub retry_timeout: Duration,
@@ -139,8 +139,8 @@ impl Default for Effort {
             parallel_uploads: 5,
             upload_part_bytes: SMALLEST_PART_BYTES,
             parallel_downloads: 4,
-            request_timeout: Duration::from_mins(1),
-            retry_timeout: Duration::from_mins(5),
+            request_timeout: Duration::from_mins(3),
+            retry_timeout: Duration::from_mins(10),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The HTTP client below the object store client.
 //!
-//! The client library folds every unexpected answer into one opaque error. Retrying well needs the
-//! status, so answers that deserve another attempt are turned into a [`RemoteStatus`] here, where it
-//! can be found again in the chain of causes. Retries themselves are the business of [`crate::retry`]:
-//! the library's own are switched off, because they neither resume a body nor know our deadlines.
+//! The client library folds most refusals into one opaque error. What to do about a refusal depends on
+//! its status, so refusals are turned into a [`RemoteStatus`] here, where it can be found again in the
+//! chain of causes. Statuses that answer a condition stay as they are: the library knows what was asked.
+//! Retries themselves are the business of [`crate::retry`]: the library's own are switched off, because
+//! they neither resume a body nor know our deadlines.
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::StreamExt;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
@@ -19,7 +19,7 @@ use crate::error::Class;
 /// How much of an error page is worth keeping.
 const EXCERPT_BYTES: usize = 1024;
 
-/// A server's answer that is about the server, not about the request.
+/// A server that refused, and the beginning of what it said.
 #[derive(Debug, thiserror::Error)]
 #[error("status {status}: {excerpt}")]
 pub(crate) struct RemoteStatus {
@@ -29,17 +29,25 @@ pub(crate) struct RemoteStatus {
 }
 
 impl RemoteStatus {
-    /// 501 says that the call does not exist; everything else may pass.
     pub(crate) fn class(&self) -> Class {
-        if self.status == 501 {
-            Class::Invalid
-        } else {
-            Class::Transient
+        match self.status {
+            401 | 403 => Class::Denied,
+            404 => Class::NotFound,
+            // S3's name for a body that came too slowly: nothing is wrong with the request.
+            400 if self.excerpt.contains("<Code>RequestTimeout</Code>") => Class::Transient,
+            // The call does not exist there.
+            501 => Class::Invalid,
+            408 | 429 | 500..=599 => Class::Transient,
+            _ => Class::Invalid,
         }
+    }
+
+    fn is_refusal(status: u16) -> bool {
+        matches!(status, 400 | 401 | 403 | 404 | 408 | 429 | 500..=599)
     }
 }
 
-/// Builds HTTP clients that report retryable statuses as [`RemoteStatus`].
+/// Builds HTTP clients that report refusals as [`RemoteStatus`].
 #[derive(Debug, Default)]
 pub(crate) struct Connector;
 
@@ -59,33 +67,15 @@ impl HttpService for Statuses {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let response = self.0.execute(request).await?;
         let status = response.status().as_u16();
-        match status {
-            408 | 429 | 500..=599 => {
-                let excerpt = excerpt(response.into_body()).await;
-                Err(HttpError::new(
-                    HttpErrorKind::Unknown,
-                    RemoteStatus { status, excerpt },
-                ))
-            }
-            400 => idle_connection(response).await,
-            _ => Ok(response),
+        if !RemoteStatus::is_refusal(status) {
+            return Ok(response);
         }
+        let excerpt = excerpt(response.into_body()).await;
+        Err(HttpError::new(
+            HttpErrorKind::Unknown,
+            RemoteStatus { status, excerpt },
+        ))
     }
-}
-
-/// S3 answers 400 with code `RequestTimeout` when the body came too slowly: nothing is wrong with it.
-async fn idle_connection(response: HttpResponse) -> Result<HttpResponse, HttpError> {
-    let (parts, body) = response.into_parts();
-    let excerpt = excerpt(body).await;
-    if excerpt.contains("<Code>RequestTimeout</Code>") {
-        let status = RemoteStatus {
-            status: 400,
-            excerpt,
-        };
-        return Err(HttpError::new(HttpErrorKind::Unknown, status));
-    }
-    let body = HttpResponseBody::from(Bytes::from(excerpt));
-    Ok(HttpResponse::from_parts(parts, body))
 }
 
 async fn excerpt(body: HttpResponseBody) -> String {

@@ -170,20 +170,26 @@ async fn fetch(
             Err(fault) => fault,
         };
         let place = || store.place(&object.key);
-        let replaced = match &fault {
-            Fault::Replaced { found } => Some(found.clone()),
-            Fault::Remote(object_store::Error::Precondition { .. }) => {
-                Some("another version".to_owned())
+        match &fault {
+            Fault::Replaced { found } => {
+                let (expected, found) = (version(&object), found.clone());
+                return Err(StoreError::Changed {
+                    place: place(),
+                    expected,
+                    found,
+                });
             }
-            _ => None,
-        };
-        if let Some(found) = replaced {
-            let expected = version(&object);
-            return Err(StoreError::Changed {
-                place: place(),
-                expected,
-                found,
-            });
+            // Some stores say so too when the object is gone, which is another thing.
+            Fault::Remote(object_store::Error::Precondition { .. }) => {
+                let (expected, found) =
+                    (version(&object), version(&store.head(&object.key).await?));
+                return Err(StoreError::Changed {
+                    place: place(),
+                    expected,
+                    found,
+                });
+            }
+            _ => {}
         }
         attempts
             .pause(fault)
@@ -205,7 +211,7 @@ async fn fetch_on(
     let read = store
         .backend
         .read(&object.key, missing, object.etag.as_deref());
-    let mut body = attempts.within(read).await?;
+    let mut body = attempts.briefly(read).await?;
     if body.object.size != object.size || body.object.etag != object.etag {
         return Err(Fault::Replaced {
             found: version(&body.object),
@@ -215,7 +221,7 @@ async fn fetch_on(
         // The store confirmed the size, and ranges are at most one part long.
         bytes.reserve(usize::try_from(expected).unwrap_or(0));
     }
-    while let Some(chunk) = attempts.within(body.chunks.try_next()).await? {
+    while let Some(chunk) = attempts.briefly(body.chunks.try_next()).await? {
         if bytes.len() as u64 + chunk.len() as u64 > expected {
             return Err(Fault::Long { expected });
         }

@@ -273,6 +273,18 @@ impl Fault {
         }
     }
 
+    /// Whether the server says that it does not know this kind of request.
+    pub(crate) fn is_unimplemented(&self) -> bool {
+        let mut next: Option<&(dyn StdError + 'static)> = Some(self);
+        while let Some(cause) = next {
+            if let Some(status) = cause.downcast_ref::<RemoteStatus>() {
+                return status.status == 501;
+            }
+            next = cause.source();
+        }
+        false
+    }
+
     /// What to do about it.
     pub fn class(&self) -> Class {
         match self {
@@ -340,14 +352,18 @@ fn oss_class(error: &opendal::Error) -> Class {
     }
 }
 
+/// Looks through errors wrapped in I/O errors, which hide them from the chain.
 fn is_untrusted_certificate(cause: &(dyn StdError + 'static)) -> bool {
-    let tls = match cause.downcast_ref::<io::Error>() {
-        Some(error) => error
-            .get_ref()
-            .and_then(|inner| inner.downcast_ref::<rustls::Error>()),
-        None => cause.downcast_ref::<rustls::Error>(),
-    };
-    matches!(tls, Some(rustls::Error::InvalidCertificate(_)))
+    if let Some(inner) = cause
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref)
+    {
+        return is_untrusted_certificate(inner);
+    }
+    matches!(
+        cause.downcast_ref(),
+        Some(rustls::Error::InvalidCertificate(_))
+    )
 }
 
 #[cfg(test)]

@@ -23,6 +23,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause, so that recovery is noticed soon after an outage ends.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
+/// How long to wait for an answer without a body, or for the next bytes of one.
+const STALL: Duration = Duration::from_secs(30);
+
 /// Deadlines shared by all operations of a store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
@@ -40,7 +43,7 @@ impl From<&Effort> for Patience {
 }
 
 impl Patience {
-    /// Runs `attempt` until it succeeds, fails for good, or the deadline passes.
+    /// Runs a small request until it succeeds, fails for good, or the deadline passes.
     ///
     /// `attempt` is told how many attempts were made before it.
     pub(crate) async fn run<T, A, F>(self, mut attempt: A) -> Result<T, GaveUp>
@@ -51,7 +54,7 @@ impl Patience {
         let mut attempts = Attempts::new(self);
         loop {
             let count = attempts.count;
-            match attempts.within(attempt(count)).await {
+            match attempts.briefly(attempt(count)).await {
                 Ok(value) => return Ok(value),
                 Err(fault) => attempts.pause(fault).await?,
             }
@@ -87,7 +90,17 @@ impl Attempts {
         self.pause = FIRST_PAUSE;
     }
 
-    /// Waits for `future` no longer than one request may take and the deadline allows.
+    /// Waits for an answer or the next bytes, as long as silence can still mean that they come.
+    pub(crate) async fn briefly<T>(
+        &self,
+        future: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        tokio::time::timeout(STALL, self.within(future))
+            .await
+            .unwrap_or(Err(Fault::Stalled { after: STALL }))
+    }
+
+    /// Waits no longer than one request with a body may take and the deadline allows.
     pub(crate) async fn within<T>(
         &self,
         future: impl Future<Output = Result<T, Fault>>,

@@ -253,7 +253,7 @@ impl Inner {
         attempts: &mut Attempts,
     ) -> Result<(), Fault> {
         let mut page = self.backend.list(folder, after);
-        while let Some(object) = attempts.within(page.try_next()).await? {
+        while let Some(object) = attempts.briefly(page.try_next()).await? {
             found.push(object);
             attempts.progress();
         }

@@ -273,7 +273,13 @@ impl Upload {
         let mut is_repeat = false;
         loop {
             let complete = session.complete(parts.to_vec(), self.options.mode());
-            let Err(fault) = attempts.within(complete).await else {
+            let outcome = if session.is_file() {
+                // Syncing gigabytes takes as long as the disk takes, and cannot be tried again.
+                complete.await
+            } else {
+                attempts.within(complete).await
+            };
+            let Err(fault) = outcome else {
                 return Ok(());
             };
             match fault.class() {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The role prefix is empty, `SOURCE_` or `SECONDARY_`. A trailing line break of a file is not part of
-//! its value. Values are [`Secret`]s from the moment they are read; errors name variable, file and
+//! its value. Values are [`crate::Secret`]s from the moment they are read; errors name variable, file and
 //! field, never a value.
 
 mod fields;

@@ -66,7 +66,7 @@ impl S3Access {
             endpoint: plain(&fields, "endpoint"),
             path_style: fields.flag("s3ForcePathStyle")?,
             insecure: fields.flag("insecureSkipVerify")?,
-            ca_bundle: plain(&fields, "trustedCaCert"),
+            ca_bundle: ca_bundle(&fields)?,
             customer_key: customer_key(&fields)?,
         })
     }
@@ -238,6 +238,16 @@ fn token_file(fields: &Fields) -> Result<PathBuf, CredentialError> {
         return Ok(fields.sibling("token"));
     }
     Ok(PathBuf::from(fields.required("tokenPath")?.expose()))
+}
+
+fn ca_bundle(fields: &Fields) -> Result<Option<String>, CredentialError> {
+    match plain(fields, "trustedCaCert") {
+        // A parser finds no certificate in anything else, and says that all is well.
+        Some(bundle) if !bundle.contains("-----BEGIN CERTIFICATE-----") => {
+            Err(fields.invalid("trustedCaCert", "certificates in PEM"))
+        }
+        bundle => Ok(bundle),
+    }
 }
 
 /// The key may be given as 32 characters or as base64 of 32 bytes; the client wants the latter.

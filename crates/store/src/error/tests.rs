@@ -37,6 +37,23 @@ fn a_busy_server_is_transient_and_one_that_lacks_the_call_is_not() {
 }
 
 #[test]
+fn refusals_keep_their_meaning_inside_opaque_errors() {
+    assert_eq!(status(400).class(), Class::Invalid);
+    assert_eq!(status(401).class(), Class::Denied);
+    assert_eq!(status(403).class(), Class::Denied);
+    assert_eq!(status(404).class(), Class::NotFound);
+    let excerpt = "<Error><Code>RequestTimeout</Code></Error>".to_owned();
+    assert_eq!(
+        http(RemoteStatus {
+            status: 400,
+            excerpt
+        })
+        .class(),
+        Class::Transient
+    );
+}
+
+#[test]
 fn a_broken_connection_is_transient() {
     assert_eq!(
         http(io::Error::from(io::ErrorKind::ConnectionReset)).class(),
@@ -47,7 +64,10 @@ fn a_broken_connection_is_transient() {
 #[test]
 fn an_untrusted_certificate_is_not_worth_a_retry() {
     let tls = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
-    assert_eq!(http(io::Error::other(tls)).class(), Class::Invalid);
+    assert_eq!(
+        http(io::Error::other(io::Error::other(tls))).class(),
+        Class::Invalid
+    );
 }
 
 #[test]

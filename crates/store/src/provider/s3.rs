@@ -24,6 +24,7 @@ pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, Op
     let mut builder = identity(&access, env)
         .with_bucket_name(&config.container)
         .with_http_connector(Connector)
+        .with_disable_bulk_delete(true)
         .with_retry(no_inner_retries());
     if let Some(region) = &access.region {
         builder = builder.with_region(region);
@@ -88,7 +89,7 @@ fn identity(access: &S3Access, env: &Environment) -> AmazonS3Builder {
 }
 
 /// Puts the bucket into the path, or in front of the host where that can work.
-fn address_of(
+pub(super) fn address_of(
     builder: AmazonS3Builder,
     url: &Url,
     bucket: &str,

@@ -1,0 +1,74 @@
+//! Bytes to transfer and stores to transfer them with.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
+use steward_store::{Effort, Object, SnapStore, StoreError, UploadOptions};
+
+pub(crate) const MIB: usize = 1024 * 1024;
+
+/// Incompressible bytes, the same for the same seed.
+pub(crate) fn noise(seed: u64, length: usize) -> Bytes {
+    let mut bytes = vec![0; length];
+    StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
+    bytes.into()
+}
+
+/// Deadlines short enough for tests, on a machine that may be busy.
+pub(crate) fn brisk() -> Effort {
+    Effort {
+        request_timeout: Duration::from_secs(20),
+        retry_timeout: Duration::from_mins(1),
+        ..Effort::default()
+    }
+}
+
+/// Uploads `bytes` in pieces that do not line up with parts.
+pub(crate) async fn upload(
+    store: &SnapStore,
+    key: &str,
+    bytes: &Bytes,
+    options: UploadOptions,
+) -> Result<Object, StoreError> {
+    let mut upload = store.upload(key, options)?;
+    for piece in bytes.chunks(777_777) {
+        upload.write(Bytes::copy_from_slice(piece)).await?;
+    }
+    upload.finish().await
+}
+
+pub(crate) async fn put(store: &SnapStore, key: &str, bytes: &Bytes) -> Object {
+    upload(store, key, bytes, UploadOptions::default())
+        .await
+        .unwrap()
+}
+
+/// Downloads a whole object part by part.
+pub(crate) async fn download(store: &SnapStore, key: &str) -> Result<Vec<u8>, StoreError> {
+    let mut download = store.download(key, None).await?;
+    let mut bytes = Vec::new();
+    while let Some(part) = download.next_part().await {
+        bytes.extend_from_slice(&part?);
+    }
+    Ok(bytes)
+}
+
+pub(crate) async fn keys(store: &SnapStore, folder: &str) -> Vec<String> {
+    store
+        .list(folder)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|object| object.key)
+        .collect()
+}
+
+/// Compares without printing megabytes.
+#[track_caller]
+pub(crate) fn assert_same(found: &[u8], expected: &[u8]) {
+    assert_eq!(found.len(), expected.len(), "lengths differ");
+    let difference = found.iter().zip(expected).position(|(a, b)| a != b);
+    assert_eq!(difference, None, "bytes differ");
+}

@@ -1,0 +1,316 @@
+//! A reverse proxy that misbehaves on demand.
+//!
+//! Requests pass to the server behind it, headers and all, so that signatures stay valid. A [`Rule`]
+//! picks the n-th request of a kind and spoils it. Tests ask how often rules struck, so that a fault
+//! which was never injected cannot pass for one that was survived.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, combinators::BoxBody};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::http::request;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode, Uri, header};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Answer = Response<BoxBody<Bytes, BoxError>>;
+
+/// What kind of request a rule is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Ranged reads of objects.
+    Get,
+    Head,
+    List,
+    /// Whole objects in one request.
+    Put,
+    /// Parts of an upload.
+    Part,
+    /// The request that turns parts into an object.
+    Complete,
+    Any,
+}
+
+/// What happens to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fault {
+    /// Answer with this status instead of asking the server.
+    Status(u16),
+    /// Close the connection instead of answering; the server never hears of it.
+    Refuse,
+    /// Let the server do it, then close the connection without an answer.
+    LoseAnswer,
+    /// Close the connection after this many bytes of the body.
+    CutBody(usize),
+    /// Send this many bytes of the body, then nothing, for ever.
+    StallBody(usize),
+    /// Send the body in small pieces with pauses.
+    SlowBody { piece: usize, pause: Duration },
+    /// Never answer.
+    Silence,
+}
+
+/// Spoils requests of a kind: passes over `skip` of them, then strikes `times`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rule {
+    pub(crate) kind: Kind,
+    pub(crate) skip: usize,
+    pub(crate) times: usize,
+    pub(crate) fault: Fault,
+}
+
+/// How the proxy rewrites a request before it passes on.
+pub(crate) type Translate = fn(&mut request::Parts);
+
+#[derive(Default)]
+struct State {
+    rules: Mutex<Vec<Rule>>,
+    struck: AtomicUsize,
+    sent: AtomicU64,
+}
+
+/// A running proxy; ends when dropped.
+pub(crate) struct Proxy {
+    pub(crate) endpoint: String,
+    state: Arc<State>,
+    _task: AbortOnDropHandle<()>,
+}
+
+#[derive(Clone)]
+struct Hop {
+    upstream: String,
+    client: Client<HttpConnector, Full<Bytes>>,
+    translate: Translate,
+    state: Arc<State>,
+}
+
+impl Proxy {
+    /// Passes requests to `upstream`, an `http://host:port` with an optional path that is kept.
+    pub(crate) async fn start(upstream: &str) -> Self {
+        Self::translating(upstream, |_| ()).await
+    }
+
+    pub(crate) async fn translating(upstream: &str, translate: Translate) -> Self {
+        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
+            .await
+            .unwrap();
+        let address = listener.local_addr().unwrap();
+        let url: url::Url = upstream.parse().unwrap();
+        let state = Arc::new(State::default());
+        let hop = Hop {
+            upstream: url.authority().to_owned(),
+            client: Client::builder(TokioExecutor::new()).build_http(),
+            translate,
+            state: Arc::clone(&state),
+        };
+        let task = tokio::spawn(serve(listener, hop));
+        let path = url.path().trim_end_matches('/');
+        let endpoint = format!("http://{address}{path}");
+        Self {
+            endpoint,
+            state,
+            _task: AbortOnDropHandle::new(task),
+        }
+    }
+
+    pub(crate) fn spoil(&self, kind: Kind, skip: usize, times: usize, fault: Fault) {
+        self.state.rules.lock().unwrap().push(Rule {
+            kind,
+            skip,
+            times,
+            fault,
+        });
+    }
+
+    /// How many requests were spoiled.
+    pub(crate) fn struck(&self) -> usize {
+        self.state.struck.load(Ordering::SeqCst)
+    }
+
+    /// Bytes of bodies passed to the client.
+    pub(crate) fn sent(&self) -> u64 {
+        self.state.sent.load(Ordering::SeqCst)
+    }
+}
+
+async fn serve(listener: TcpListener, hop: Hop) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            return;
+        };
+        let hop = hop.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request| hop.clone().pass(request));
+            // A connection that ends badly is what this proxy is for.
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+    }
+}
+
+impl Hop {
+    async fn pass(self, request: Request<Incoming>) -> Result<Answer, BoxError> {
+        let (mut parts, body) = request.into_parts();
+        let fault = self.pick(&parts);
+        if matches!(fault, Some(Fault::Silence)) {
+            std::future::pending::<Infallible>().await;
+        }
+        let body = body.collect().await?.to_bytes();
+        match fault {
+            Some(Fault::Status(status)) => return Ok(refusal(status)),
+            Some(Fault::Refuse) => return Err("refused".into()),
+            _ => {}
+        }
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        parts.uri = Uri::try_from(format!("http://{}{path}", self.upstream))?;
+        (self.translate)(&mut parts);
+        let answer = self
+            .client
+            .request(Request::from_parts(parts, Full::new(body)))
+            .await?;
+        if matches!(fault, Some(Fault::LoseAnswer)) {
+            answer.into_body().collect().await?;
+            return Err("answer lost".into());
+        }
+        Ok(answer.map(|body| Spoiled::new(body, fault, Arc::clone(&self.state)).boxed()))
+    }
+
+    /// The fault of the first rule that applies.
+    fn pick(&self, parts: &request::Parts) -> Option<Fault> {
+        let mut rules = self.state.rules.lock().unwrap();
+        for rule in rules
+            .iter_mut()
+            .filter(|rule| matches_kind(rule.kind, parts))
+        {
+            if rule.skip > 0 {
+                rule.skip -= 1;
+            } else if rule.times > 0 {
+                rule.times -= 1;
+                self.state.struck.fetch_add(1, Ordering::SeqCst);
+                return Some(rule.fault);
+            }
+        }
+        None
+    }
+}
+
+fn matches_kind(kind: Kind, parts: &request::Parts) -> bool {
+    let query = parts.uri.query().unwrap_or_default();
+    let has = |name: &str| {
+        query
+            .split('&')
+            .any(|pair| pair.split('=').next() == Some(name))
+    };
+    let is_list = has("list-type") || has("comp") && query.contains("comp=list");
+    let is_part = has("partNumber") || query.contains("comp=block&");
+    let is_ranged = [header::RANGE.as_str(), "x-ms-range"]
+        .iter()
+        .any(|name| parts.headers.contains_key(*name));
+    match (kind, parts.method.as_str()) {
+        (Kind::List, "GET") => is_list,
+        (Kind::Get, "GET") => !is_list && is_ranged,
+        (Kind::Any, _) | (Kind::Head, "HEAD") => true,
+        (Kind::Part, "PUT") => is_part,
+        (Kind::Put, "PUT") => query.is_empty(),
+        (Kind::Complete, "POST") => has("uploadId"),
+        (Kind::Complete, "PUT") => query.contains("comp=blocklist"),
+        _ => false,
+    }
+}
+
+fn refusal(status: u16) -> Answer {
+    let body = Full::new(Bytes::from_static(b"<Error><Code>SlowDown</Code></Error>"));
+    let mut answer = Response::new(body.map_err(|never| match never {}).boxed());
+    *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+    answer
+}
+
+/// A body that counts what it passes on, and may stop, slow down or break.
+struct Spoiled {
+    inner: Incoming,
+    fault: Option<Fault>,
+    passed: usize,
+    waiting: Bytes,
+    pause: Option<Pin<Box<tokio::time::Sleep>>>,
+    state: Arc<State>,
+}
+
+impl Spoiled {
+    fn new(inner: Incoming, fault: Option<Fault>, state: Arc<State>) -> Self {
+        Self {
+            inner,
+            fault,
+            passed: 0,
+            waiting: Bytes::new(),
+            pause: None,
+            state,
+        }
+    }
+
+    /// How many of `available` bytes may pass now; an error breaks the connection.
+    fn allowed(&mut self, available: usize) -> Result<Option<usize>, BoxError> {
+        match self.fault {
+            Some(Fault::CutBody(limit)) if self.passed >= limit => Err("cut".into()),
+            Some(Fault::StallBody(limit)) if self.passed >= limit => Ok(None),
+            Some(Fault::CutBody(limit) | Fault::StallBody(limit)) => {
+                Ok(Some(available.min(limit - self.passed)))
+            }
+            Some(Fault::SlowBody { piece, pause }) => {
+                self.pause = Some(Box::pin(tokio::time::sleep(pause)));
+                Ok(Some(available.min(piece)))
+            }
+            _ => Ok(Some(available)),
+        }
+    }
+}
+
+impl Body for Spoiled {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some(pause) = &mut self.pause {
+            std::task::ready!(pause.as_mut().poll(context));
+            self.pause = None;
+        }
+        while self.waiting.is_empty() {
+            match std::task::ready!(Pin::new(&mut self.inner).poll_frame(context)) {
+                None => return Poll::Ready(None),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+                Some(Ok(frame)) => self.waiting = frame.into_data().unwrap_or_default(),
+            }
+        }
+        let available = self.waiting.len();
+        match self.allowed(available) {
+            Err(error) => Poll::Ready(Some(Err(error))),
+            // Nothing will wake this body again, which is the point.
+            Ok(None) => Poll::Pending,
+            Ok(Some(length)) => {
+                self.passed += length;
+                self.state.sent.fetch_add(length as u64, Ordering::SeqCst);
+                let piece = self.waiting.split_to(length);
+                Poll::Ready(Some(Ok(Frame::data(piece))))
+            }
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
