@@ -64,7 +64,9 @@ bench: ## measure restore, compact and verify against a real etcd
 	$(ENV) cargo run --release -p steward-tests --bin bench
 
 demo: ## the story of a backup, told with real etcd servers
-	$(ENV) cargo run --release -p steward-tests --bin demo
+	@$(MAKE) --no-print-directory setup
+	cargo build --release --quiet -p steward-restorer -p steward-tests --bins
+	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/demo"
 
 .PHONY: deny clean-cache
 deny: ## licences, sources and banned crates (needs cargo-deny)

@@ -37,12 +37,23 @@ pub struct Args {
     pub verb: Verb,
 
     /// How the result looks: text for people, json for machines
-    #[arg(short, long, global = true, value_name = "FORMAT", default_value = "text")]
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_name = "FORMAT",
+        default_value = "text"
+    )]
     #[arg(env = "STEWARD_OUTPUT")]
     pub output: Format,
 
     /// Also write the result as JSON to this file (Kubernetes: /dev/termination-log)
-    #[arg(long, global = true, value_name = "FILE", env = "STEWARD_TERMINATION_MESSAGE_PATH")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "STEWARD_TERMINATION_MESSAGE_PATH"
+    )]
     pub termination_message_path: Option<PathBuf>,
 
     /// Flags about logging.

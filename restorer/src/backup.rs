@@ -66,6 +66,9 @@ impl Sources for StoreSources {
             .runtime
             .block_on(self.store.download(&object.key, Some(object.size)))
             .map_err(StoreError::into_io)?;
-        Ok(Box::new(MeteredRead::new(download.into_reader(), Arc::clone(&self.meter))))
+        Ok(Box::new(MeteredRead::new(
+            download.into_reader(),
+            Arc::clone(&self.meter),
+        )))
     }
 }

@@ -38,12 +38,24 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             let _ = error.print(); // there is nowhere else to complain to
             let is_help = error.exit_code() == 0;
-            return if is_help { ExitCode::SUCCESS } else { Verdict::Usage.exit_code() };
+            return if is_help {
+                ExitCode::SUCCESS
+            } else {
+                Verdict::Usage.exit_code()
+            };
         }
     };
-    let Args { verb, output, termination_message_path, log } = args;
+    let Args {
+        verb,
+        output,
+        termination_message_path,
+        log,
+    } = args;
     log.install();
-    let context = Context { now: Timestamp::now(), environment: Environment::ambient() };
+    let context = Context {
+        now: Timestamp::now(),
+        environment: Environment::ambient(),
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
         .enable_all()
@@ -71,13 +83,15 @@ fn leave_message(path: &Path, result: &Result<Outcome, Failure>) {
 fn show(output: Format, result: &Result<Outcome, Failure>) -> ExitCode {
     let mut stdout = io::stdout().lock();
     let (verdict, written) = match (result, output) {
-        (Ok(outcome), Format::Json) => {
-            (outcome.verdict(), writeln!(stdout, "{:#}", outcome.to_json()))
-        }
+        (Ok(outcome), Format::Json) => (
+            outcome.verdict(),
+            writeln!(stdout, "{:#}", outcome.to_json()),
+        ),
         (Ok(outcome), Format::Text) => (outcome.verdict(), write!(stdout, "{}", outcome.text())),
-        (Err(failure), Format::Json) => {
-            (failure.verdict(), writeln!(stdout, "{:#}", failure.to_json()))
-        }
+        (Err(failure), Format::Json) => (
+            failure.verdict(),
+            writeln!(stdout, "{:#}", failure.to_json()),
+        ),
         (Err(failure), Format::Text) => {
             (failure.verdict(), write!(io::stderr().lock(), "{failure}"))
         }

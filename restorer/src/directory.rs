@@ -111,7 +111,13 @@ impl fmt::Display for Restored {
             )?;
         }
         for member in &self.members {
-            writeln!(f, "{} ({}): {}", member.name, member.id, member.data_dir.display())?;
+            writeln!(
+                f,
+                "{} ({}): {}",
+                member.name,
+                member.id,
+                member.data_dir.display()
+            )?;
             if let Some(kept) = &member.kept {
                 writeln!(f, "  the directory before is kept as {}", kept.display())?;
             }
@@ -128,14 +134,21 @@ pub async fn restore(backup: &Backup, plan: Plan) -> Result<Restored, Failure> {
     let watched = Arc::clone(&meter);
     let progress = Progress::start("restore", move || sample(&watched));
     let work = tokio::task::spawn_blocking(move || build_all(&plan, &sources, &meter));
-    let result = work.await.map_err(|error| Failure::new(Verdict::Failed, &error))?;
+    let result = work
+        .await
+        .map_err(|error| Failure::new(Verdict::Failed, &error))?;
     drop(progress);
     result
 }
 
 /// Stored bytes of all objects of a chain.
 pub fn chain_bytes(chain: &Chain) -> u64 {
-    chain.base.size + chain.deltas.iter().map(|link| link.object.size).sum::<u64>()
+    chain.base.size
+        + chain
+            .deltas
+            .iter()
+            .map(|link| link.object.size)
+            .sum::<u64>()
 }
 
 /// What a progress display shows of a rebuild.
@@ -145,7 +158,11 @@ pub fn sample(meter: &Meter) -> Sample {
         0 => String::new(),
         revision => format!("revision {revision}"),
     };
-    Sample { total_bytes: reading.total_bytes, done_bytes: reading.read_bytes, note }
+    Sample {
+        total_bytes: reading.total_bytes,
+        done_bytes: reading.read_bytes,
+        note,
+    }
 }
 
 fn build_all(plan: &Plan, sources: &StoreSources, meter: &Meter) -> Result<Restored, Failure> {
@@ -155,7 +172,10 @@ fn build_all(plan: &Plan, sources: &StoreSources, meter: &Meter) -> Result<Resto
         stages.push((seat, Staging::create(&seat.data_dir)?));
     }
     let Some(((first_seat, first_stage), others)) = stages.split_first() else {
-        return Err(Failure::because(Verdict::Usage, "there is no member to restore"));
+        return Err(Failure::because(
+            Verdict::Usage,
+            "there is no member to restore",
+        ));
     };
     let db = database_path(first_stage.path());
     let (rebuilt, start_revision) = build_database(plan, sources, meter, &db)?;
@@ -164,7 +184,9 @@ fn build_all(plan: &Plan, sources: &StoreSources, meter: &Meter) -> Result<Resto
         copy_database(&db, &database_path(stage.path()))?;
         raft_files(plan, seat, stage)?;
     }
-    let database_bytes = fs::metadata(&db).map_err(|error| disk("look at", &db, &error))?.len();
+    let database_bytes = fs::metadata(&db)
+        .map_err(|error| disk("look at", &db, &error))?
+        .len();
     let mut members = Vec::with_capacity(stages.len());
     for (seat, stage) in stages {
         let committed = stage.commit(plan.now)?;
@@ -196,7 +218,10 @@ fn build_database(
     let info = BootstrapInfo::of(membership);
     let members = membership.members_bucket();
     let identity = Identity {
-        members: members.into_iter().map(|(id, json)| (id.into(), json.into())).collect(),
+        members: members
+            .into_iter()
+            .map(|(id, json)| (id.into(), json.into()))
+            .collect(),
         index: info.index,
         term: info.term,
         conf_state: membership.conf_state_json(),
@@ -207,7 +232,11 @@ fn build_database(
 
 fn raft_files(plan: &Plan, seat: &Seat, stage: &Staging) -> Result<(), Failure> {
     let member: MemberId = seat.member.id;
-    write_raft_files(&stage.path().join("member"), &plan.seating.membership, member)?;
+    write_raft_files(
+        &stage.path().join("member"),
+        &plan.seating.membership,
+        member,
+    )?;
     Ok(())
 }
 
@@ -218,13 +247,21 @@ pub fn database_path(data_dir: &Path) -> PathBuf {
 
 fn private_dirs(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
 }
 
 /// A new file only its owner can read.
 pub fn new_file(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
-    File::options().read(true).write(true).create_new(true).mode(0o600).open(path)
+    File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
 }
 
 fn copy_database(from: &Path, to: &Path) -> Result<(), Failure> {
@@ -237,11 +274,18 @@ fn copy_database(from: &Path, to: &Path) -> Result<(), Failure> {
 }
 
 fn disk(doing: &str, path: &Path, error: &io::Error) -> Failure {
-    Failure::because(Verdict::Disk, format!("{doing} {}: {error}", path.display()))
+    Failure::because(
+        Verdict::Disk,
+        format!("{doing} {}: {error}", path.display()),
+    )
 }
 
 fn describe(plan: &Plan, rebuilt: &Rebuilt, members: Vec<RestoredMember>) -> Restored {
-    let unknown = rebuilt.new_leases.iter().filter(|lease| !lease.is_ttl_known).count();
+    let unknown = rebuilt
+        .new_leases
+        .iter()
+        .filter(|lease| !lease.is_ttl_known)
+        .count();
     Restored {
         revision: rebuilt.revision.0,
         start_revision: rebuilt.revision.0,

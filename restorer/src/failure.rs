@@ -156,12 +156,22 @@ impl Failure {
     /// A failure whose reason is the error with its causes.
     pub fn new(verdict: Verdict, error: &(dyn Error + 'static)) -> Self {
         let reason = Chain(error).to_string();
-        Self { verdict, reason, next_step: None, details: Value::Null }
+        Self {
+            verdict,
+            reason,
+            next_step: None,
+            details: Value::Null,
+        }
     }
 
     /// A failure with a reason of its own.
     pub fn because(verdict: Verdict, reason: impl Into<String>) -> Self {
-        Self { verdict, reason: reason.into(), next_step: None, details: Value::Null }
+        Self {
+            verdict,
+            reason: reason.into(),
+            next_step: None,
+            details: Value::Null,
+        }
     }
 
     /// Adds what the user can do.
@@ -229,7 +239,11 @@ mod tests {
 
     #[test]
     fn every_failure_has_a_code_of_its_own() {
-        let mut codes: Vec<u8> = Verdict::ALL.iter().map(|v| v.code()).filter(|c| *c > 0).collect();
+        let mut codes: Vec<u8> = Verdict::ALL
+            .iter()
+            .map(|v| v.code())
+            .filter(|c| *c > 0)
+            .collect();
         let count = codes.len();
         codes.sort_unstable();
         codes.dedup();

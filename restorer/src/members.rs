@@ -19,7 +19,12 @@ pub struct MemberArgs {
     pub data_dir: PathBuf,
 
     /// Name of the member the directory is for
-    #[arg(long, value_name = "NAME", default_value = "default", env = "STEWARD_NAME")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "default",
+        env = "STEWARD_NAME"
+    )]
     pub name: String,
 
     /// All members, name=url pairs separated by commas [default: the member itself, alone]
@@ -65,9 +70,8 @@ impl MemberArgs {
     /// Works out ids and directories.
     pub fn seating(&self, now: Timestamp) -> Result<Seating, Failure> {
         let usage = |reason: String| Failure::because(Verdict::Usage, reason);
-        let urls = parse_peer_urls(&self.initial_advertise_peer_urls).map_err(|error| {
-            usage(format!("--initial-advertise-peer-urls: {error}"))
-        })?;
+        let urls = parse_peer_urls(&self.initial_advertise_peer_urls)
+            .map_err(|error| usage(format!("--initial-advertise-peer-urls: {error}")))?;
         let listed = match &self.initial_cluster {
             Some(listed) => listed.clone(),
             None => InitialCluster::of_one(&self.name, urls.clone())?,
@@ -89,13 +93,20 @@ impl MemberArgs {
         };
         let membership = Membership::new(&listed, &token)?;
         let seats = self.seats(&membership, &urls)?;
-        Ok(Seating { membership, token, seats })
+        Ok(Seating {
+            membership,
+            token,
+            seats,
+        })
     }
 
     fn seats(&self, membership: &Membership, urls: &[PeerUrl]) -> Result<Vec<Seat>, Failure> {
         if !self.all_members {
             let member = membership.locate(&self.name, urls)?.clone();
-            return Ok(vec![Seat { member, data_dir: self.data_dir.clone() }]);
+            return Ok(vec![Seat {
+                member,
+                data_dir: self.data_dir.clone(),
+            }]);
         }
         let seat = |member: &Member| Seat {
             data_dir: self.data_dir.join(&member.name),
@@ -107,5 +118,8 @@ impl MemberArgs {
 
 /// Never the same twice: the state of [`RandomState`] is random.
 fn fresh_token(now: Timestamp) -> String {
-    format!("restored-{:016x}", RandomState::new().hash_one(now.as_nanosecond()))
+    format!(
+        "restored-{:016x}",
+        RandomState::new().hash_one(now.as_nanosecond())
+    )
 }

@@ -17,7 +17,11 @@ impl Outcome {
     /// A result with its text and its details, an object whose fields join the verdict.
     pub fn new(verdict: Verdict, text: impl Into<String>, details: &impl Serialize) -> Self {
         let details = serde_json::to_value(details).unwrap_or(Value::Null);
-        Self { verdict, text: text.into(), details }
+        Self {
+            verdict,
+            text: text.into(),
+            details,
+        }
     }
 
     /// The verdict.
@@ -70,9 +74,14 @@ pub fn human_bytes(bytes: u64) -> String {
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+        rows.iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
     };
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| width(column).unwrap_or(0))
+        .collect();
     let mut text = String::new();
     for row in rows {
         let line: Vec<String> = row
@@ -100,7 +109,10 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_lines_have_no_trailing_space() {
-        let rows = [vec!["A".into(), "B".into()], vec!["long".into(), String::new()]];
+        let rows = [
+            vec!["A".into(), "B".into()],
+            vec!["long".into(), String::new()],
+        ];
         assert_eq!(table(&rows), "A     B\nlong\n");
     }
 
@@ -108,7 +120,10 @@ mod tests {
     fn the_verdict_joins_the_details() {
         let details = serde_json::json!({"revision": 7});
         let outcome = Outcome::new(Verdict::Valid, "fine", &details);
-        assert_eq!(outcome.to_json(), serde_json::json!({"verdict": "valid", "revision": 7}));
+        assert_eq!(
+            outcome.to_json(),
+            serde_json::json!({"verdict": "valid", "revision": 7})
+        );
         assert_eq!(outcome.text(), "fine\n");
     }
 }

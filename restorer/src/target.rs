@@ -35,7 +35,10 @@ impl TargetArgs {
             (None, Some(time)) => Target::Time(time),
             (None, None) => Target::Latest,
         };
-        Request { from: self.from.clone(), ..Request::new(target) }
+        Request {
+            from: self.from.clone(),
+            ..Request::new(target)
+        }
     }
 
     /// Where the rebuild stops.

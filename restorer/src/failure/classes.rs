@@ -11,11 +11,13 @@ use crate::rebuild::RebuildError;
 use crate::rebuild::finish::FinishError;
 
 fn io_verdict(error: &io::Error) -> Verdict {
-    if let Some(store) = error.get_ref().and_then(|inner| inner.downcast_ref::<StoreError>()) {
+    if let Some(store) = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<StoreError>())
+    {
         return store.verdict();
     }
     match error.kind() {
-        io::ErrorKind::NotFound => Verdict::DamagedBackup,
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Verdict::Disk,
         io::ErrorKind::PermissionDenied => Verdict::StoreUnavailable,
         _ => Verdict::DamagedBackup,

@@ -45,7 +45,7 @@ use std::thread;
 use jiff::Timestamp;
 use steward_archive::catalogue::Object;
 use steward_archive::chain::Chain;
-use steward_ids::{LeaseId, Revision};
+use steward_ids::Revision;
 
 pub use error::RebuildError;
 pub use flush::Flusher;
@@ -179,18 +179,9 @@ pub fn rebuild(
         )
     });
     match (base, rows) {
-        (Err(error), Some(Ok(_)) | None) => Err(error),
-        (Err(RebuildError::Cancelled) | Ok(_), Some(Err(error))) => Err(error),
-        (Err(error), Some(Err(_))) => Err(error),
+        // Whoever was merely cancelled has nothing to say.
+        (Err(RebuildError::Cancelled) | Ok(()), Some(Err(error))) | (Err(error), _) => Err(error),
         (Ok(()), None) => Err(RebuildError::Thread { name: "base" }),
         (Ok(()), Some(Ok(rows))) => join::hang_in(&job, rows),
-    }
-}
-
-/// Leases by id, for readers of [`Rebuilt`].
-impl Rebuilt {
-    /// Whether this lease was unknown to the base.
-    pub fn has_new_lease(&self, id: LeaseId) -> bool {
-        self.new_leases.iter().any(|lease| lease.id == id)
     }
 }

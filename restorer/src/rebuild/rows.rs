@@ -50,7 +50,7 @@ pub(crate) fn write(job: &Job<'_>, meta: &Meta, scratch: &Path) -> Result<Writte
         position: None,
         first: None,
         stopped_before: None,
-        rows: 0,
+        taken: 0,
         skipped: 0,
         value: Vec::new(),
         previous_object: job.chain.base.name.to_string(),
@@ -98,7 +98,7 @@ struct Rows<'a> {
     position: Option<(Revision, i64)>,
     first: Option<(Revision, String)>,
     stopped_before: Option<Revision>,
-    rows: u64,
+    taken: u64,
     skipped: u64,
     value: Vec<u8>,
     previous_object: String,
@@ -220,7 +220,7 @@ impl Rows<'_> {
         let written = key
             .with_encoded(|key| self.leaves.add(key, &self.value))
             .map_err(|source| RebuildError::Database { source })?;
-        self.rows += 1;
+        self.taken += 1;
         self.job.flusher.wrote(self.value.len() as u64);
         match written {
             Some(leaf) => self.remember(&leaf),
@@ -264,7 +264,7 @@ impl Rows<'_> {
             first_object,
             stopped_before,
             leases: leases.into_leases(job.options.default_lease_seconds),
-            rows: self.rows,
+            rows: self.taken,
             skipped: self.skipped,
         })
     }

@@ -56,7 +56,12 @@ pub struct CompactArgs {
     pub force: bool,
 
     /// Life of a lease whose granted life no object of the backup tells
-    #[arg(long, value_name = "DURATION", default_value = "1h", env = "STEWARD_DEFAULT_LEASE_TTL")]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "1h",
+        env = "STEWARD_DEFAULT_LEASE_TTL"
+    )]
     pub default_lease_ttl: SignedDuration,
 
     /// Flags of the peer.
@@ -115,16 +120,26 @@ pub struct Compaction {
 
 /// Compacts.
 pub async fn run(args: CompactArgs, context: &Context) -> Result<Outcome, Failure> {
-    let CompactArgs { store, scratch_dir, force, default_lease_ttl, peer, peer_restore: _ } = args;
+    let CompactArgs {
+        store,
+        scratch_dir,
+        force,
+        default_lease_ttl,
+        peer,
+        peer_restore: _,
+    } = args;
     let backup = Backup::open(&store.into_config()?, &context.environment).await?;
     let request = steward_archive::chain::Request::new(steward_archive::chain::Target::Latest);
     let chain = choose(&backup.catalogue, &request)?;
     if chain.deltas.is_empty() && !force {
-        let text = format!("{} has no deltas behind it: nothing to compact", chain.base.name);
+        let text = format!(
+            "{} has no deltas behind it: nothing to compact",
+            chain.base.name
+        );
         let details = serde_json::json!({"base": chain.base.name.to_string()});
         return Ok(Outcome::new(Verdict::Unchanged, text, &details));
     }
-    let scratch = scratch(scratch_dir.or(peer.data_dir))?;
+    let scratch = scratch(scratch_dir.or(peer.data_dir).as_deref())?;
     let meter = Arc::new(Meter::default());
     meter.expect(chain_bytes(&chain));
     let job = Job {
@@ -143,17 +158,25 @@ pub async fn run(args: CompactArgs, context: &Context) -> Result<Outcome, Failur
     };
     let progress = Progress::start("compact", move || sample(&meter));
     let work = tokio::task::spawn_blocking(move || job.run(scratch.path()));
-    let compaction = work.await.map_err(|error| Failure::new(Verdict::Failed, &error))??;
+    let compaction = work
+        .await
+        .map_err(|error| Failure::new(Verdict::Failed, &error))??;
     drop(progress);
-    Ok(Outcome::new(Verdict::Compacted, describe(&compaction), &compaction))
+    Ok(Outcome::new(
+        Verdict::Compacted,
+        describe(&compaction),
+        &compaction,
+    ))
 }
 
 /// A directory that goes away with everything in it.
-fn scratch(parent: Option<PathBuf>) -> Result<tempfile::TempDir, Failure> {
-    let make = || match &parent {
+fn scratch(parent: Option<&Path>) -> Result<tempfile::TempDir, Failure> {
+    let make = || match parent {
         Some(parent) => {
             std::fs::create_dir_all(parent)?;
-            tempfile::Builder::new().prefix("compact-").tempdir_in(parent)
+            tempfile::Builder::new()
+                .prefix("compact-")
+                .tempdir_in(parent)
         }
         None => tempfile::Builder::new().prefix("compact-").tempdir(),
     };
@@ -220,16 +243,24 @@ impl Job {
     /// The whole history in one unnamed file.
     fn whole(&self, scratch: &Path) -> Result<(File, Revision), Failure> {
         let file = tempfile::tempfile_in(scratch).map_err(|error| disk(&error))?;
-        let rebuilt =
-            rebuild(&self.chain, &self.sources, &file, scratch, (&self.options, &self.meter))?;
+        let rebuilt = rebuild(
+            &self.chain,
+            &self.sources,
+            &file,
+            scratch,
+            (&self.options, &self.meter),
+        )?;
         Ok((file, rebuilt.revision))
     }
 
     /// As the peer names it: compressed like the newest delta, final like the base.
     fn name(&self, revision: Revision) -> SnapshotName {
-        let newest = self.chain.deltas.last().map_or(&self.chain.base, |link| &link.object);
-        let mut name =
-            SnapshotName::full(revision, self.created, newest.name.compression.clone());
+        let newest = self
+            .chain
+            .deltas
+            .last()
+            .map_or(&self.chain.base, |link| &link.object);
+        let mut name = SnapshotName::full(revision, self.created, newest.name.compression.clone());
         name.is_final = self.chain.base.name.is_final;
         name
     }
@@ -237,10 +268,17 @@ impl Job {
     fn upload(&self, database: &File, name: &SnapshotName, key: &str) -> Result<u64, Failure> {
         let upload = {
             let _inside = self.runtime.enter();
-            self.backup.store.upload(key, UploadOptions::create_only())?
+            self.backup
+                .store
+                .upload(key, UploadOptions::create_only())?
         };
         let mut writer = upload.into_writer();
-        let sent = send(database, &name.compression, &mut writer, self.options.threads);
+        let sent = send(
+            database,
+            &name.compression,
+            &mut writer,
+            self.options.threads,
+        );
         match sent {
             Ok(()) => Ok(writer.finish()?.size),
             Err(error) => {
@@ -258,16 +296,20 @@ fn send(
     writer: &mut UploadWriter,
     threads: std::num::NonZeroUsize,
 ) -> io::Result<()> {
-    let options = EncoderOptions { threads, ..EncoderOptions::default() };
-    let mut encoder =
-        Encoder::new(compression, writer, options).map_err(io::Error::other)?;
+    let options = EncoderOptions {
+        threads,
+        ..EncoderOptions::default()
+    };
+    let mut encoder = Encoder::new(compression, writer, options).map_err(io::Error::other)?;
     let mut hash = Sha256::new();
     let mut reader = database;
     io::Seek::rewind(&mut reader)?;
     let mut piece = vec![0u8; PIECE];
     loop {
         let count = reader.read(&mut piece)?;
-        let Some(bytes) = piece.get(..count).filter(|bytes| !bytes.is_empty()) else { break };
+        let Some(bytes) = piece.get(..count).filter(|bytes| !bytes.is_empty()) else {
+            break;
+        };
         hash.update(bytes);
         encoder.write_all(bytes)?;
     }

@@ -8,7 +8,9 @@ use crate::outcome::Outcome;
 
 /// Flags of `completions`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  steward-restorer completions bash > /etc/bash_completion.d/steward-restorer")]
+#[command(
+    after_help = "Example:\n  steward-restorer completions bash > /etc/bash_completion.d/steward-restorer"
+)]
 pub struct CompletionsArgs {
     /// The shell
     pub shell: Shell,
@@ -20,5 +22,9 @@ pub fn run(args: &CompletionsArgs) -> Outcome {
     let mut command = crate::args::Args::command();
     clap_complete::generate(args.shell, &mut command, "steward-restorer", &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
-    Outcome::new(Verdict::Shown, script.clone(), &serde_json::json!({ "script": script }))
+    Outcome::new(
+        Verdict::Shown,
+        script.clone(),
+        &serde_json::json!({ "script": script }),
+    )
 }

@@ -61,7 +61,12 @@ pub struct RestoreArgs {
 #[command(next_help_heading = "Restored state")]
 pub struct HowArgs {
     /// Add this to the newest revision, so that no client sees a revision it has seen before
-    #[arg(long, value_name = "COUNT", default_value_t = 0, requires = "mark_compacted")]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 0,
+        requires = "mark_compacted"
+    )]
     #[arg(env = "STEWARD_BUMP_REVISION")]
     pub bump_revision: u64,
 
@@ -71,7 +76,12 @@ pub struct HowArgs {
     pub mark_compacted: bool,
 
     /// Life of a lease that keys hang on and whose granted life no object of the backup tells
-    #[arg(long, value_name = "DURATION", default_value = "1h", env = "STEWARD_DEFAULT_LEASE_TTL")]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "1h",
+        env = "STEWARD_DEFAULT_LEASE_TTL"
+    )]
     pub default_lease_ttl: SignedDuration,
 
     /// Accept a full snapshot that carries no hash, one copied out of a data directory
@@ -96,13 +106,23 @@ impl HowArgs {
 
     /// As the finish takes it.
     pub fn bump(&self) -> Bump {
-        Bump { by: self.bump_revision, mark_compacted: self.mark_compacted }
+        Bump {
+            by: self.bump_revision,
+            mark_compacted: self.mark_compacted,
+        }
     }
 }
 
 /// Restores.
 pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failure> {
-    let RestoreArgs { store, target, members, how, peer: _, dry_run } = args;
+    let RestoreArgs {
+        store,
+        target,
+        members,
+        how,
+        peer: _,
+        dry_run,
+    } = args;
     let seating = members.seating(context.now)?;
     let backup = Backup::open(&store.into_config()?, &context.environment).await?;
     let chain = choose(&backup.catalogue, &target.request())?;
@@ -117,7 +137,11 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
         now: context.now,
     };
     let restored = directory::restore(&backup, plan).await?;
-    Ok(Outcome::new(Verdict::Restored, restored.to_string(), &restored))
+    Ok(Outcome::new(
+        Verdict::Restored,
+        restored.to_string(),
+        &restored,
+    ))
 }
 
 fn planned(chain: &Chain) -> Outcome {
@@ -125,8 +149,12 @@ fn planned(chain: &Chain) -> Outcome {
         .chain(chain.deltas.iter().map(|link| &link.object))
         .map(|object| object.name.to_string())
         .collect();
-    let bytes: u64 =
-        chain.base.size + chain.deltas.iter().map(|link| link.object.size).sum::<u64>();
+    let bytes: u64 = chain.base.size
+        + chain
+            .deltas
+            .iter()
+            .map(|link| link.object.size)
+            .sum::<u64>();
     let text = format!(
         "would restore up to revision {} from {} objects ({}):\n  {}\n",
         chain.reaches,

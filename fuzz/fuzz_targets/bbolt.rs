@@ -1,0 +1,45 @@
+//! A damaged database is an error or reads to its end: no panic, no loop, no runaway memory.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use steward_bbolt::{Database, Error, check};
+use steward_mvcc::{Facts, History, schema};
+
+fuzz_target!(|input: &[u8]| {
+    let file = steward_fuzz::damaged(steward_fuzz::database(), input);
+    let Ok(database) = Database::open(file.as_slice()) else {
+        return;
+    };
+    let facts = Facts::read(&database);
+    let mut history = facts.as_ref().ok().map(History::new);
+    let mut rows = 0u64;
+    let checked = check(&database, |bucket, item| {
+        if let (Some(history), true) = (&mut history, bucket == schema::KEY) {
+            let _ = history.row(item.key, item.value);
+            rows += 1;
+        }
+        Ok::<_, Error>(())
+    });
+    let Ok(Some(root)) = database.bucket(schema::KEY) else {
+        return;
+    };
+    let mut walked = 0u64;
+    let ended = walk(&database, &root, &mut walked);
+    // What the full check accepts, a walk can read.
+    if checked.is_ok() && facts.is_ok() {
+        assert!(ended.is_ok());
+        assert_eq!(walked, rows);
+    }
+});
+
+fn walk(
+    database: &Database<&[u8]>,
+    root: &steward_bbolt::BucketRoot,
+    walked: &mut u64,
+) -> Result<(), Error> {
+    let mut cursor = database.scan_back(root)?;
+    while cursor.next()?.is_some() {
+        *walked += 1;
+    }
+    Ok(())
+}

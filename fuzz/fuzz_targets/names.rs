@@ -1,0 +1,34 @@
+//! Names and keys of objects, as anybody may put them into a bucket.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use steward_archive::catalogue::{Catalogue, Listed};
+use steward_archive::chain::{Request, Target, chains, choose};
+use steward_archive::name::SnapshotName;
+use steward_ids::{MemberId, Revision};
+
+fuzz_target!(|text: &str| {
+    if let Some(id) = MemberId::from_hex(text) {
+        assert_eq!(MemberId::from_hex(&id.to_string()), Some(id));
+    }
+    if let Ok(name) = text.parse::<SnapshotName>() {
+        assert_eq!(name.to_string().parse(), Ok(name));
+    }
+    let listed = text
+        .lines()
+        .map(|line| Listed {
+            key: format!("p/v2/{line}"),
+            size: 1,
+            modified: Default::default(),
+        })
+        .collect();
+    let catalogue = Catalogue::from_listing("p", listed);
+    let _ = chains(&catalogue);
+    for target in [
+        Target::Latest,
+        Target::Revision(Revision(7)),
+        Target::Time(Default::default()),
+    ] {
+        let _ = choose(&catalogue, &Request::new(target));
+    }
+});

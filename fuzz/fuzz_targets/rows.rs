@@ -1,0 +1,19 @@
+//! Rows, leases and alarms from bytes nobody wrote; what is read writes back the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use steward_mvcc::schema::{Alarm, Lease};
+use steward_mvcc::{KeyValue, RevisionKey};
+
+fuzz_target!(|input: &[u8]| {
+    if let Ok(key) = RevisionKey::decode(input) {
+        assert_eq!(key.encode(), input);
+    }
+    if let Ok(row) = KeyValue::decode(input) {
+        let mut bytes = Vec::new();
+        row.encode(&mut bytes);
+        assert_eq!(KeyValue::decode(&bytes), Ok(row));
+    }
+    let _ = Lease::decode(input);
+    let _ = Alarm::decode(input);
+});

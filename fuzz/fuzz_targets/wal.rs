@@ -1,0 +1,28 @@
+//! A damaged log gives a prefix of its records, then an error or a torn tail.
+#![no_main]
+
+use std::path::Path;
+
+use libfuzzer_sys::fuzz_target;
+use steward_ids::{RaftIndex, Term};
+use steward_wal::{Decoded, Decoder, Entry, EntryKind, Place, Request};
+
+fuzz_target!(|input: &[u8]| {
+    let file = steward_fuzz::damaged(steward_fuzz::wal(), input);
+    let length = file.len() as u64;
+    let source = std::io::Cursor::new(&file);
+    let mut decoder = Decoder::new(source, Path::new("fuzzed.wal"), length, Place::Last, 0);
+    let mut at = 0;
+    while let Ok(Decoded::Record(record)) = decoder.next_record() {
+        assert!(decoder.offset() > at, "a record takes room");
+        at = decoder.offset();
+        let (kind, term, index) = (EntryKind::Normal, Term(1), RaftIndex(1));
+        let _ = Request::of(&Entry {
+            kind,
+            term,
+            index,
+            data: record.data,
+        });
+    }
+    assert!(at <= length);
+});
