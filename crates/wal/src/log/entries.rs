@@ -3,7 +3,7 @@
 use steward_ids::RaftIndex;
 
 use crate::log::records::Records;
-use crate::log::{LogError, LogSummary, fold};
+use crate::log::{LogError, LogSummary, first_needed, fold};
 use crate::raft::Entry;
 use crate::record::RecordKind;
 use crate::segment::Segment;
@@ -29,13 +29,8 @@ impl<'a> Entries<'a> {
         after: RaftIndex,
         until: RaftIndex,
     ) -> Self {
-        // A segment is named for the entry that follows everything before it, so whatever is in force behind
-        // `after` is not older than the newest segment named for at most the next index.
         let next = RaftIndex(after.0.saturating_add(1));
-        let start = segments
-            .iter()
-            .rposition(|segment| segment.name.first_index <= next)
-            .unwrap_or_default();
+        let start = first_needed(segments, next);
         let records = Records::over(segments.get(start..).unwrap_or_default());
         Self {
             records,

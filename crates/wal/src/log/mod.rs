@@ -124,6 +124,17 @@ impl Log {
         Ok(Self { segments, strays })
     }
 
+    /// The same log from the newest segment on that is named for at most `index`, which is as far back as one has to
+    /// read for the entries from `index` on. The whole log when no segment is.
+    #[must_use]
+    pub fn since(&self, index: RaftIndex) -> Self {
+        let segments = self.segments.get(first_needed(&self.segments, index)..);
+        Self {
+            segments: segments.unwrap_or_default().to_vec(),
+            strays: self.strays.clone(),
+        }
+    }
+
     /// The segments, oldest first; at least one.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
@@ -156,4 +167,13 @@ impl Log {
         let until = summary.commit().min(summary.last_index);
         Entries::new(&self.segments, summary, after, until)
     }
+}
+
+/// The ordinal of the newest segment named for at most `index`: whatever is in force from `index` on is not in an
+/// older one, because a segment is named for the entry that follows everything before it.
+fn first_needed(segments: &[Segment], index: RaftIndex) -> usize {
+    segments
+        .iter()
+        .rposition(|segment| segment.name.first_index <= index)
+        .unwrap_or_default()
 }

@@ -192,6 +192,21 @@ fn committed_writes_behind_an_index_are_counted() {
 }
 
 #[test]
+fn the_newer_part_of_a_log_is_enough_for_its_end() {
+    let (disk, _) = three_segments();
+    let log = disk.log();
+    let whole = log.read().unwrap();
+    for (index, segments) in [(0, 3), (2, 3), (3, 2), (4, 2), (5, 1), (9, 1)] {
+        let part = log.since(RaftIndex(index));
+        assert_eq!(part.segments().len(), segments, "since {index}");
+        let summary = part.read().unwrap();
+        assert_eq!(summary.last_index, whole.last_index);
+        assert_eq!(summary.hard_state, whole.hard_state);
+        assert_eq!(summary.term_at(RaftIndex(6)), whole.term_at(RaftIndex(6)));
+    }
+}
+
+#[test]
 fn a_log_whose_first_segments_were_purged_is_whole() {
     let (disk, segments) = three_segments();
     let purged = Disk::empty();

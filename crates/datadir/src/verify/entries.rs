@@ -1,0 +1,126 @@
+//! The buckets of a few entries: members, alarms, authentication, cluster version.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde::Deserialize;
+use steward_bbolt::{Database, OwnedItem, ReadAt};
+use steward_ids::MemberId;
+use steward_mvcc::{schema, small_bucket};
+
+use super::damage;
+use super::facts::{AlarmFacts, MemberFacts};
+use super::findings::Stop;
+use super::report::{FaultKind, sentence};
+
+/// What the small buckets say.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SmallBuckets {
+    pub(super) members: Vec<MemberFacts>,
+    pub(super) removed: BTreeSet<MemberId>,
+    pub(super) alarms: Vec<AlarmFacts>,
+    pub(super) auth_enabled: bool,
+    pub(super) cluster_version: Option<String>,
+}
+
+impl SmallBuckets {
+    pub(super) fn read<S: ReadAt>(path: &Path, database: &Database<S>) -> Result<Self, Stop> {
+        let bucket = |name: &[u8]| {
+            small_bucket(database, name).map_err(|error| damage::of_facts(path, error))
+        };
+        let members = bucket(schema::MEMBERS)?
+            .iter()
+            .map(|item| member(path, item))
+            .collect::<Result<_, _>>()?;
+        let removed = bucket(schema::MEMBERS_REMOVED)?
+            .iter()
+            .map(|(key, _)| member_id(path, "members_removed", key))
+            .collect::<Result<_, _>>()?;
+        let alarms = bucket(schema::ALARM)?
+            .iter()
+            .map(|(key, _)| alarm(path, key))
+            .collect::<Result<_, _>>()?;
+        let auth_enabled = value(&bucket(schema::AUTH)?, schema::AUTH_ENABLED)
+            .is_some_and(|flag| flag.first() == Some(&1));
+        let cluster_version = value(&bucket(schema::CLUSTER)?, schema::CLUSTER_VERSION)
+            .map(|text| String::from_utf8_lossy(text).into_owned());
+        Ok(Self {
+            members,
+            removed,
+            alarms,
+            auth_enabled,
+            cluster_version,
+        })
+    }
+
+    /// The identities of the members.
+    pub(super) fn member_ids(&self) -> BTreeSet<MemberId> {
+        self.members.iter().map(|member| member.id).collect()
+    }
+}
+
+fn value<'i>(items: &'i [OwnedItem], name: &[u8]) -> Option<&'i [u8]> {
+    items
+        .iter()
+        .find(|(key, _)| key == name)
+        .map(|(_, value)| value.as_slice())
+}
+
+/// A member as etcd stores it.
+#[derive(Deserialize)]
+struct StoredMember {
+    id: u64,
+    #[serde(rename = "peerURLs")]
+    peer_urls: Option<Vec<String>>,
+    #[serde(default, rename = "isLearner")]
+    is_learner: bool,
+    #[serde(default)]
+    name: String,
+    #[serde(rename = "clientURLs")]
+    client_urls: Option<Vec<String>>,
+}
+
+fn member(path: &Path, (key, json): &OwnedItem) -> Result<MemberFacts, Stop> {
+    let id = member_id(path, "members", key)?;
+    let wrong = |reason| {
+        let place = format!("bucket members, {id}");
+        Stop::damage(FaultKind::Entry, path, place, reason)
+    };
+    let stored: StoredMember = serde_json::from_slice(json)
+        .map_err(|error| wrong(format!("member cannot be read: {}", sentence(&error))))?;
+    if stored.id != id.0 {
+        let other = MemberId(stored.id);
+        return Err(wrong(format!("member says its identity is {other}")));
+    }
+    Ok(MemberFacts {
+        id,
+        name: stored.name,
+        peer_urls: stored.peer_urls.unwrap_or_default(),
+        client_urls: stored.client_urls.unwrap_or_default(),
+        is_learner: stored.is_learner,
+    })
+}
+
+fn member_id(path: &Path, bucket: &str, key: &[u8]) -> Result<MemberId, Stop> {
+    let id = std::str::from_utf8(key).ok().and_then(MemberId::from_hex);
+    id.ok_or_else(|| {
+        let name = String::from_utf8_lossy(key);
+        let reason = format!("{name:?} is no member id");
+        Stop::damage(FaultKind::Entry, path, format!("bucket {bucket}"), reason)
+    })
+}
+
+fn alarm(path: &Path, key: &[u8]) -> Result<AlarmFacts, Stop> {
+    let alarm = schema::Alarm::decode(key).map_err(|error| {
+        let reason = format!("an alarm cannot be read: {}", sentence(&error));
+        Stop::damage(FaultKind::Entry, path, "bucket alarm", reason)
+    })?;
+    Ok(AlarmFacts {
+        member_id: alarm.member,
+        alarm: match alarm.kind {
+            schema::AlarmKind::NoSpace => "NOSPACE".to_owned(),
+            schema::AlarmKind::Corrupt => "CORRUPT".to_owned(),
+            schema::AlarmKind::Other(number) => number.to_string(),
+        },
+    })
+}

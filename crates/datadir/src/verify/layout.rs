@@ -1,0 +1,102 @@
+//! The folders of a data directory, and the files in `snap/`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use steward_ids::RaftIndex;
+use steward_wal::{SnapName, snap_db_index};
+
+use super::error::VerifyError;
+
+/// What is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Absent,
+    Folder,
+    File,
+    Other,
+}
+
+/// What is at `path`, links followed.
+pub(super) fn kind_of(path: &Path) -> Result<Kind, VerifyError> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Ok(Kind::Folder),
+        Ok(found) if found.is_file() => Ok(Kind::File),
+        Ok(_) => Ok(Kind::Other),
+        Err(error) if is_absence(&error) => Ok(Kind::Absent),
+        Err(source) => Err(VerifyError::open(path, source)),
+    }
+}
+
+/// Nothing is there, or what should be a folder on the way is none.
+pub(super) fn is_absence(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+/// The paths of a data directory.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub(super) member: PathBuf,
+    pub(super) snap: PathBuf,
+    pub(super) wal: PathBuf,
+    pub(super) db: PathBuf,
+}
+
+impl Layout {
+    pub(super) fn of(data_dir: &Path) -> Self {
+        let member = data_dir.join("member");
+        let (snap, wal) = (member.join("snap"), member.join("wal"));
+        let db = snap.join("db");
+        Self {
+            member,
+            snap,
+            wal,
+            db,
+        }
+    }
+}
+
+/// What lies in `snap/` beside the database.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SnapFolder {
+    /// The folder itself.
+    pub(super) path: PathBuf,
+    /// Raft snapshots, the newest first.
+    pub(super) snapshots: Vec<(SnapName, PathBuf)>,
+    /// Databases received from the leader, in index order.
+    pub(super) databases: Vec<(RaftIndex, PathBuf)>,
+    /// Copies of broken snapshots.
+    pub(super) evidence: Vec<PathBuf>,
+}
+
+impl SnapFolder {
+    pub(super) fn list(dir: &Path) -> Result<Self, VerifyError> {
+        let mut folder = Self {
+            path: dir.to_owned(),
+            ..Self::default()
+        };
+        let failed = |source| VerifyError::list(dir, source);
+        for item in fs::read_dir(dir).map_err(failed)? {
+            let item = item.map_err(failed)?;
+            let file_name = item.file_name();
+            let Some(name) = file_name.to_str() else {
+                continue;
+            };
+            if let Some(snapshot) = SnapName::parse(name) {
+                folder.snapshots.push((snapshot, item.path()));
+            } else if let Some(index) = snap_db_index(name) {
+                folder.databases.push((index, item.path()));
+            } else if name.ends_with(".snap.broken") {
+                folder.evidence.push(item.path());
+            }
+        }
+        folder.snapshots.sort_by(|(a, _), (b, _)| b.cmp(a));
+        folder.databases.sort();
+        folder.evidence.sort();
+        Ok(folder)
+    }
+}
