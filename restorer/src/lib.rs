@@ -14,6 +14,7 @@ pub mod backup;
 pub mod cli;
 pub mod directory;
 pub mod failure;
+pub mod health;
 pub mod members;
 pub mod outcome;
 pub mod peer;

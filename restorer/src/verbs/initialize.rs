@@ -1,0 +1,183 @@
+//! `initialize`: verify a data directory, and restore it when that is needed.
+//!
+//! ```text
+//! wrong volume, in use ───────────────────────────────► refuse
+//! valid and not older than the backup ────────────────► leave it
+//! missing, corrupt, older than the backup ─┬ a backup ► restore
+//!                                          ├ none, missing ► leave it: etcd starts a new cluster
+//!                                          └ none, damaged ► refuse
+//! store cannot be reached ────────────────────────────► refuse: that is not an empty backup
+//! ```
+
+use clap::Args;
+use steward_archive::catalogue::Catalogue;
+use steward_archive::chain::{Request, Target, choose};
+use steward_datadir::{DirVerdict, Report, write_guard};
+use steward_store::StoreArgs;
+
+use super::restore::HowArgs;
+use crate::backup::Backup;
+use crate::cli::Context;
+use crate::directory::{self, Plan};
+use crate::failure::{Failure, Verdict};
+use crate::health::{self, ValidationMode};
+use crate::members::{MemberArgs, Seating};
+use crate::outcome::Outcome;
+use crate::peer::PeerRestoreArgs;
+use crate::target::TargetArgs;
+
+/// Flags of `initialize`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Makes sure etcd can start: verifies the data directory, and restores it from the \
+        backup when it is missing, damaged, or older than the backup.\n\n\
+        For machines without Kubernetes, as a step before etcd. Never touches a sound directory, \
+        never restores over a volume of another namespace, never takes an unreachable store for an \
+        empty one.",
+    after_help = "Example:\n  \
+        steward-restorer initialize --store-container backups --store-prefix etcd-main -d /var/lib/etcd && etcd --data-dir /var/lib/etcd"
+)]
+pub struct InitializeArgs {
+    /// How thoroughly to verify: full after a crash, sanity after a clean stop
+    #[arg(
+        long,
+        value_name = "MODE",
+        default_value = "full",
+        env = "STEWARD_VALIDATION_MODE"
+    )]
+    pub validation_mode: ValidationMode,
+
+    /// Namespace the volume belongs to; a volume marked for another one is refused
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
+    pub namespace: Option<String>,
+
+    /// The backup.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// For whom.
+    #[command(flatten)]
+    pub members: MemberArgs,
+    /// How.
+    #[command(flatten)]
+    pub how: HowArgs,
+    /// Flags of the peer.
+    #[command(flatten)]
+    pub peer: PeerRestoreArgs,
+}
+
+/// What to do about a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// etcd can start on it.
+    Leave,
+    /// There is neither data nor backup: etcd starts a new cluster.
+    StartFresh,
+    /// Restore it.
+    Restore,
+    /// It is damaged and there is no backup.
+    Refuse,
+}
+
+/// Decides, from the directory and the newest revision of the backup, if there is one.
+pub fn decide(report: &Report, newest_backup: Option<i64>) -> Decision {
+    match (report.verdict, newest_backup) {
+        (DirVerdict::InUse, _) | (DirVerdict::Corrupt, None) => Decision::Refuse,
+        (DirVerdict::Missing, None) => Decision::StartFresh,
+        (DirVerdict::Missing | DirVerdict::Corrupt, Some(_)) => Decision::Restore,
+        (DirVerdict::Valid, newest) => {
+            let reached = report.facts.as_ref().map_or(0, health::highest_revision);
+            if newest.is_some_and(|newest| reached < newest) {
+                Decision::Restore
+            } else {
+                Decision::Leave
+            }
+        }
+    }
+}
+
+/// The newest revision the names of a backup promise.
+fn newest_revision(catalogue: &Catalogue) -> Option<i64> {
+    let objects = catalogue.fulls.iter().chain(&catalogue.deltas);
+    objects.map(|object| object.name.last.0).max()
+}
+
+/// Verifies, and restores when needed.
+pub async fn run(args: InitializeArgs, context: &Context) -> Result<Outcome, Failure> {
+    let InitializeArgs {
+        validation_mode,
+        namespace,
+        store,
+        members,
+        how,
+        peer: _,
+    } = args;
+    let data_dir = members.data_dir.clone();
+    if members.all_members {
+        return Err(
+            Failure::because(Verdict::Usage, "initialize is about one member").with_next_step(
+                "use `restore --all-members` to make the directories of a new cluster",
+            ),
+        );
+    }
+    health::refuse_foreign_volume(&data_dir, namespace.as_deref())?;
+    let report = health::examine(data_dir.clone(), validation_mode).await?;
+    if report.verdict == DirVerdict::InUse {
+        return health::judge(&data_dir, &report);
+    }
+    let backup = Backup::open(&store.into_config()?, &context.environment).await?;
+    let newest = newest_revision(&backup.catalogue);
+    let outcome = match decide(&report, newest) {
+        Decision::Leave => health::judge(&data_dir, &report)?,
+        Decision::StartFresh => {
+            let text = "there is neither data nor a backup: etcd starts a new cluster";
+            Outcome::new(
+                Verdict::Unchanged,
+                text,
+                &serde_json::json!({"dataDir": data_dir}),
+            )
+        }
+        Decision::Refuse => return health::judge(&data_dir, &report),
+        Decision::Restore => {
+            let seating = only_member(&members, context)?;
+            restore(&backup, seating, &how, context).await?
+        }
+    };
+    if let Some(namespace) = namespace {
+        write_guard(&data_dir, &namespace)?;
+    }
+    Ok(outcome)
+}
+
+/// One member of several is not restored alone: it would begin a cluster of its own.
+fn only_member(members: &MemberArgs, context: &Context) -> Result<Seating, Failure> {
+    let seating = members.seating(context.now)?;
+    if seating.membership.members().len() > 1 {
+        let reason = "the data directory of one of several members is unusable";
+        return Err(Failure::because(Verdict::Corrupt, reason).with_next_step(
+            "with a healthy majority, remove the member and add it again as a learner; without one, \
+             restore all members with `restore --all-members`",
+        ));
+    }
+    Ok(seating)
+}
+
+async fn restore(
+    backup: &Backup,
+    seating: Seating,
+    how: &HowArgs,
+    context: &Context,
+) -> Result<Outcome, Failure> {
+    let plan = Plan {
+        chain: choose(&backup.catalogue, &Request::new(Target::Latest))?,
+        seating,
+        options: how.options(&TargetArgs::default()),
+        bump: how.bump(),
+        now: context.now,
+    };
+    let restored = directory::restore(backup, plan).await?;
+    Ok(Outcome::new(
+        Verdict::Restored,
+        restored.to_string(),
+        &restored,
+    ))
+}
