@@ -68,6 +68,10 @@ demo: ## the story of a backup, told with real etcd servers
 	cargo build --release --quiet -p steward-restorer -p steward-tests --bins
 	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/demo"
 
+.PHONY: manual
+manual: ## write the manual pages of docs/man anew
+	STEWARD_UPDATE_MANUAL=1 cargo nextest run -p steward-restorer -E 'test(manual_pages)'
+
 .PHONY: deny clean-cache
 deny: ## licences, sources and banned crates (needs cargo-deny)
 	cargo deny --all-features check bans licenses sources
