@@ -53,7 +53,7 @@ test-live: ## tests against real etcd servers and object stores
 	$(ENV) cargo nextest run --workspace -E '$(LIVE)'
 
 doc: ## documentation builds without a warning, its examples run
-	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --quiet
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet
 	cargo test --workspace --doc --quiet
 
 .PHONY: fuzz bench demo

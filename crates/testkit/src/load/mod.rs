@@ -1,7 +1,7 @@
 //! Fills a live etcd with a random history that a seed repeats.
 //!
 //! [`Load`] draws one step after another: puts, deletes, ranges of deletes, transactions, leases
-//! granted, attached and revoked, and compactions when asked for. Keys come from a [`keys`] pool.
+//! granted, attached and revoked, and compactions when asked for. Keys come from the pool in `keys`.
 //! No choice depends on an answer of the server, lease ids included, so the same seed on two
 //! servers gives the same revisions and the same `HashKV`.
 

@@ -5,7 +5,7 @@
 //! watch of the whole key space → pending → cut → Incr-<start>-<last>-<unix>.gz
 //! ```
 //!
-//! The writer is independent of the crates under test: [`encode`] knows the layout by itself. What
+//! The writer is independent of the crates under test: `encode` knows the layout by itself. What
 //! the peer's habits leave in a bucket is kept: a full snapshot is named by the revision read
 //! *before* the snapshot call, so its content may be newer than its name.
 
