@@ -117,7 +117,10 @@ mod tests {
     #[test]
     fn an_id_is_shown_as_etcd_shows_it() {
         assert_eq!(MemberId(0x0e9e_05c5).to_string(), "e9e05c5");
-        assert_eq!(MemberId::from_hex("8e9e05c52164694d"), Some(MemberId(0x8e9e_05c5_2164_694d)));
+        assert_eq!(
+            MemberId::from_hex("8e9e05c52164694d"),
+            Some(MemberId(0x8e9e_05c5_2164_694d))
+        );
         assert_eq!(MemberId::from_hex("+8"), None);
     }
 

@@ -23,7 +23,11 @@ fn pages() -> Vec<(String, String)> {
 fn page(command: &clap::Command, name: &str) -> (String, String) {
     let mut bytes = Vec::new();
     let command = command.clone().display_name(name.to_owned()).version(None);
-    clap_mangen::Man::new(command).title(name).date("").render(&mut bytes).unwrap();
+    clap_mangen::Man::new(command)
+        .title(name)
+        .date("")
+        .render(&mut bytes)
+        .unwrap();
     (format!("{name}.1"), String::from_utf8(bytes).unwrap())
 }
 
@@ -44,7 +48,14 @@ fn the_manual_pages_are_up_to_date() {
 #[test]
 fn every_verb_teaches_with_an_example() {
     for verb in Args::command().get_subcommands() {
-        let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
-        assert!(help.contains("Example"), "{} has no example", verb.get_name());
+        let help = verb
+            .get_after_help()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        assert!(
+            help.contains("Example"),
+            "{} has no example",
+            verb.get_name()
+        );
     }
 }

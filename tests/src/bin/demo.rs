@@ -21,15 +21,29 @@ const PREFIX: &str = "demo/etcd-main";
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let home = tempfile::tempdir().context("make a directory for the demo")?;
-    let mut story = Story { home: home.path().to_owned(), chapter: 0 };
-    story.tell("An etcd that somebody relies on", "We start a real etcd and write 3 000 keys, some of them on leases.")?;
+    let mut story = Story {
+        home: home.path().to_owned(),
+        chapter: 0,
+    };
+    story.tell(
+        "An etcd that somebody relies on",
+        "We start a real etcd and write 3 000 keys, some of them on leases.",
+    )?;
     let data_dir = story.home.join("default.etcd");
     let mut etcd = start(&data_dir).await;
     write_keys(&etcd, 0..3_000).await?;
 
-    story.tell("A backup", "One full snapshot, then three deltas: only what changed, as the sidecar writes them.")?;
-    let mut recorder =
-        Recorder::start(&etcd, &story.home.join(CONTAINER), PREFIX, Compression::Gzip).await;
+    story.tell(
+        "A backup",
+        "One full snapshot, then three deltas: only what changed, as the sidecar writes them.",
+    )?;
+    let mut recorder = Recorder::start(
+        &etcd,
+        &story.home.join(CONTAINER),
+        PREFIX,
+        Compression::Gzip,
+    )
+    .await;
     for part in 0..3 {
         write_keys(&etcd, part * 500..part * 500 + 1_500).await?;
         recorder.cut(&etcd).await;
@@ -64,9 +78,13 @@ async fn disk_rots(
     )?;
     etcd.kill();
     let db = data_dir.join("member/snap/db");
-    let file = std::fs::File::options().write(true).open(&db).context("open the database")?;
+    let file = std::fs::File::options()
+        .write(true)
+        .open(&db)
+        .context("open the database")?;
     for page in 20..40u64 {
-        file.write_all_at(&[0xA5; 4096], page * 4096).context("damage the database")?;
+        file.write_all_at(&[0xA5; 4096], page * 4096)
+            .context("damage the database")?;
     }
     let directory = data_dir.display().to_string();
     story.run(&["verify", "--data-dir", &directory], 11)?;
@@ -76,14 +94,26 @@ async fn disk_rots(
         "The restorer builds a new directory beside the damaged one and swaps them; the damaged one is kept.",
     )?;
     let peer = etcd.peer_url().to_owned();
-    story.run(&["restore", "--data-dir", &directory, "--initial-advertise-peer-urls", &peer], 0)?;
+    story.run(
+        &[
+            "restore",
+            "--data-dir",
+            &directory,
+            "--initial-advertise-peer-urls",
+            &peer,
+        ],
+        0,
+    )?;
     story.run(&["verify", "--data-dir", &directory], 0)?;
 
     story.tell("Proof", "A real etcd starts on the restored directory.")?;
     etcd.restart().await;
     let after = proof(etcd).await;
     story.say(&format!("before: {before}\nafter:  {after}"))?;
-    ensure!(after == *before, "the restored etcd is not the one that was backed up");
+    ensure!(
+        after == *before,
+        "the restored etcd is not the one that was backed up"
+    );
     story.say("Same revision, same keys, same hash over every version of every key.")?;
     etcd.stop().await;
     Ok(())
@@ -104,13 +134,22 @@ async fn somebody_deletes(
     write_keys(etcd, 0..200).await?;
     let good = proof(etcd).await;
     let options = DeleteOptions::new().with_prefix();
-    etcd.client().await.delete("/registry/", Some(options)).await.context("delete")?;
+    etcd.client()
+        .await
+        .delete("/registry/", Some(options))
+        .await
+        .context("delete")?;
     recorder.cut(etcd).await;
     let bad = proof(etcd).await;
-    story.say(&format!("before the delete: {good}\nafter it:          {bad}"))?;
+    story.say(&format!(
+        "before the delete: {good}\nafter it:          {bad}"
+    ))?;
     etcd.stop().await;
 
-    story.tell("Recovery to a point in time", "We restore the revision before the delete.")?;
+    story.tell(
+        "Recovery to a point in time",
+        "We restore the revision before the delete.",
+    )?;
     let (directory, revision) = (data_dir.display().to_string(), good.revision.to_string());
     let peer = etcd.peer_url().to_owned();
     story.run(
@@ -128,7 +167,10 @@ async fn somebody_deletes(
     etcd.restart().await;
     let after = proof(etcd).await;
     story.say(&format!("restored:          {after}"))?;
-    ensure!(after == good, "the restored etcd is not the one before the delete");
+    ensure!(
+        after == good,
+        "the restored etcd is not the one before the delete"
+    );
     Ok(())
 }
 
@@ -138,11 +180,17 @@ async fn start(data_dir: &Path) -> Etcd {
 
 async fn write_keys(etcd: &Etcd, numbers: std::ops::Range<u32>) -> anyhow::Result<()> {
     let mut client = etcd.client().await;
-    let lease = client.lease_grant(3_600, None).await.context("grant a lease")?.id();
+    let lease = client
+        .lease_grant(3_600, None)
+        .await
+        .context("grant a lease")?
+        .id();
     for number in numbers {
         let key = format!("/registry/pods/default/pod-{number}");
         let value = format!("{{\"kind\":\"Pod\",\"number\":{number}}}");
-        let options = number.is_multiple_of(50).then(|| PutOptions::new().with_lease(lease));
+        let options = number
+            .is_multiple_of(50)
+            .then(|| PutOptions::new().with_lease(lease));
         client.put(key, value, options).await.context("put a key")?;
     }
     Ok(())
@@ -158,7 +206,11 @@ struct Proof {
 
 impl std::fmt::Display for Proof {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "revision {}, {} keys, HashKV {}", self.revision, self.keys, self.hash)
+        write!(
+            f,
+            "revision {}, {} keys, HashKV {}",
+            self.revision, self.keys, self.hash
+        )
     }
 }
 
@@ -166,7 +218,11 @@ async fn proof(etcd: &Etcd) -> Proof {
     let revision = etcd.revision().await;
     let keys = etcd.all_keys().await.len();
     let hash = etcd.hash_kv(revision).await.hash;
-    Proof { revision, keys, hash }
+    Proof {
+        revision,
+        keys,
+        hash,
+    }
 }
 
 struct Story {

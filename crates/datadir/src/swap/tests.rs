@@ -292,7 +292,6 @@ enum Action {
 
 /// Runs in a process of its own, started by [`die_at`]: does its work and aborts before the n-th step.
 #[test]
-#[ignore = "the child process of the crash tests"]
 fn child() {
     let Some(target) = std::env::var_os(CHILD_TARGET).map(PathBuf::from) else {
         return;
@@ -331,7 +330,7 @@ fn die_at(target: &Path, action: Action, step: usize) -> bool {
         Action::Recover => "recover",
     };
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "swap::tests::child", "--ignored", "--nocapture"])
+        .args(["--exact", "swap::tests::child", "--nocapture"])
         .env(CHILD_TARGET, target)
         .env(CHILD_ACTION, action)
         .env(CHILD_DIES_AT, step.to_string())

@@ -31,11 +31,11 @@ fn mode_of(path: &Path) -> u32 {
 fn a_container_cannot_lead_out_of_the_home_directory() {
     for bad in ["", "/etc", "..", "a/../../b", "."] {
         assert!(
-            Directory::below(Path::new("/home/x"), bad).is_none(),
+            Directory::below(Path::new("/somewhere"), bad).is_none(),
             "{bad:?} was accepted"
         );
     }
-    assert!(Directory::below(Path::new("/home/x"), "a/b").is_some());
+    assert!(Directory::below(Path::new("/somewhere"), "a/b").is_some());
 }
 
 #[test]
