@@ -5,11 +5,17 @@ use std::sync::Arc;
 
 use steward_archive::catalogue::{Catalogue, Listed, Object};
 use steward_archive::layout::list_prefixes;
+use steward_archive::name::Kind;
 use steward_store::{Environment, SnapStore, StoreConfig, StoreError};
 use tokio::runtime::Handle;
 
 use crate::failure::Failure;
 use crate::rebuild::{Meter, MeteredRead, Sources};
+
+/// Bytes of a full snapshot on their way at once.
+const BASE_BUDGET_BYTES: u64 = 16 << 20;
+/// Bytes of a delta on their way at once; several are read ahead.
+const DELTA_BUDGET_BYTES: u64 = 8 << 20;
 
 /// A store with the snapshots found under its prefix.
 #[derive(Clone)]
@@ -62,9 +68,16 @@ pub struct StoreSources {
 
 impl Sources for StoreSources {
     fn open(&self, object: &Object) -> io::Result<Box<dyn Read + Send>> {
+        let budget = match object.name.kind {
+            Kind::Full => BASE_BUDGET_BYTES,
+            Kind::Delta => DELTA_BUDGET_BYTES,
+        };
+        let download = self
+            .store
+            .download_within(&object.key, Some(object.size), budget);
         let download = self
             .runtime
-            .block_on(self.store.download(&object.key, Some(object.size)))
+            .block_on(download)
             .map_err(StoreError::into_io)?;
         Ok(Box::new(MeteredRead::new(
             download.into_reader(),

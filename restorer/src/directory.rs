@@ -19,7 +19,7 @@ use crate::failure::{Failure, Verdict};
 use crate::members::{Seat, Seating};
 use crate::outcome::human_bytes;
 use crate::rebuild::finish::{self, Bump, Identity};
-use crate::rebuild::{Meter, Options, Rebuilt, rebuild};
+use crate::rebuild::{DatabaseFile, Durability, Meter, Options, Rebuilt, rebuild};
 
 /// Everything a restore needs to know.
 #[derive(Clone, Debug)]
@@ -213,7 +213,11 @@ fn build_database(
     let folder = db.parent().unwrap_or(db);
     private_dirs(folder).map_err(|error| disk("create", folder, &error))?;
     let file = new_file(db).map_err(|error| disk("create", db, &error))?;
-    let rebuilt = rebuild(&plan.chain, sources, &file, folder, (&plan.options, meter))?;
+    let target = DatabaseFile {
+        file: &file,
+        durability: Durability::Durable,
+    };
+    let rebuilt = rebuild(&plan.chain, sources, target, folder, (&plan.options, meter))?;
     let membership = &plan.seating.membership;
     let info = BootstrapInfo::of(membership);
     let members = membership.members_bucket();

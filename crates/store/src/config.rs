@@ -14,6 +14,8 @@ pub const SMALLEST_PART_BYTES: u64 = 5 * 1024 * 1024;
 pub const DOWNLOAD_BUDGET_BYTES: u64 = 32 * 1024 * 1024;
 /// The largest part of a download; smaller ones are used when more of them are in flight.
 pub const DOWNLOAD_PART_BYTES: u64 = 8 * 1024 * 1024;
+/// Smaller ranges would be all overhead.
+const SMALLEST_RANGE_BYTES: u64 = 512 * 1024;
 /// More parallel requests than this per object gain nothing and trip rate limits.
 pub const MOST_PARALLEL_PARTS: u16 = 64;
 
@@ -148,7 +150,13 @@ impl Default for Effort {
 impl Effort {
     /// Size of a download part: as large as useful while all in flight fit the budget.
     pub fn download_part_bytes(&self) -> u64 {
-        (DOWNLOAD_BUDGET_BYTES / u64::from(self.parallel_downloads.max(1))).min(DOWNLOAD_PART_BYTES)
+        self.part_bytes_within(DOWNLOAD_BUDGET_BYTES)
+    }
+
+    /// As [`Self::download_part_bytes`], within another budget.
+    pub(crate) fn part_bytes_within(&self, budget_bytes: u64) -> u64 {
+        let share = budget_bytes / u64::from(self.parallel_downloads.max(1));
+        share.clamp(SMALLEST_RANGE_BYTES, DOWNLOAD_PART_BYTES)
     }
 }
 

@@ -34,16 +34,20 @@ pub struct Download {
     /// Where the next range begins.
     scheduled: u64,
     parts: VecDeque<Part>,
+    part_bytes: u64,
     runtime: Handle,
 }
 
 impl Download {
-    pub(crate) fn start(store: Arc<Inner>, object: Object) -> Self {
+    /// Parts in flight take at most `budget_bytes` together.
+    pub(crate) fn start(store: Arc<Inner>, object: Object, budget_bytes: u64) -> Self {
+        let part_bytes = store.effort.part_bytes_within(budget_bytes);
         let mut download = Self {
             store,
             object: Arc::new(object),
             scheduled: 0,
             parts: VecDeque::new(),
+            part_bytes,
             runtime: Handle::current(),
         };
         download.schedule();
@@ -62,7 +66,7 @@ impl Download {
 
     /// Keeps as many parts on their way as the budget allows.
     fn schedule(&mut self) {
-        let part_bytes = self.store.effort.download_part_bytes();
+        let part_bytes = self.part_bytes;
         let most = usize::from(self.store.effort.parallel_downloads.max(1));
         while self.parts.len() < most && self.scheduled < self.object.size {
             let range = self.scheduled..(self.scheduled + part_bytes).min(self.object.size);

@@ -10,7 +10,7 @@ use futures::TryStreamExt;
 use jiff::Timestamp;
 
 use crate::backend::{Backend, Mode};
-use crate::config::{Effort, Provider, StoreConfig};
+use crate::config::{DOWNLOAD_BUDGET_BYTES, Effort, Provider, StoreConfig};
 use crate::credentials::{self, Fingerprint};
 use crate::download::Download;
 use crate::environment::Environment;
@@ -179,6 +179,17 @@ impl SnapStore {
     ///
     /// `size` is what a catalogue says; a store that says otherwise is an error.
     pub async fn download(&self, key: &str, size: Option<u64>) -> Result<Download, StoreError> {
+        self.download_within(key, size, DOWNLOAD_BUDGET_BYTES).await
+    }
+
+    /// As [`Self::download`], holding no more than about `budget_bytes` in memory: for callers that
+    /// read several objects at once.
+    pub async fn download_within(
+        &self,
+        key: &str,
+        size: Option<u64>,
+        budget_bytes: u64,
+    ) -> Result<Download, StoreError> {
         self.0.check(key)?;
         let object = self.0.head(key).await?;
         if let Some(expected) = size.filter(|size| *size != object.size) {
@@ -189,7 +200,7 @@ impl SnapStore {
                 found: object.size,
             });
         }
-        Ok(Download::start(Arc::clone(&self.0), object))
+        Ok(Download::start(Arc::clone(&self.0), object, budget_bytes))
     }
 
     /// Starts an upload. Nothing is sent before there is a part to send.

@@ -121,6 +121,7 @@ impl<'a> TailWriter<'a> {
         self.hash.update(data);
         self.job
             .file
+            .file
             .write_all_at(data, self.written)
             .map_err(|source| RebuildError::Write { source })?;
         self.written += data.len() as u64;

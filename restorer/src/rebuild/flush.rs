@@ -2,12 +2,12 @@
 //!
 //! Without it all of the writing to disk would wait for the final sync.
 
-use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 use super::error::RebuildError;
+use super::file::{DatabaseFile, Durability};
 
 /// A flush is started for every this many bytes written.
 const FLUSH_EVERY: u64 = 32 << 20;
@@ -21,9 +21,17 @@ pub struct Flusher {
 }
 
 impl Flusher {
-    /// Starts the background thread.
-    pub fn new(file: &File) -> Result<Self, RebuildError> {
+    /// Starts the background thread; scratch needs none.
+    pub fn new(file: DatabaseFile<'_>) -> Result<Self, RebuildError> {
+        if file.durability == Durability::Scratch {
+            return Ok(Self {
+                written: AtomicU64::new(0),
+                wake: None,
+                thread: None,
+            });
+        }
         let file = file
+            .file
             .try_clone()
             .map_err(|source| RebuildError::Write { source })?;
         // One token: a flush that is due while one runs covers everything written until it starts.

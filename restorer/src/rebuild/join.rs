@@ -1,7 +1,7 @@
 //! Hangs the leaves of the deltas into the tree of the base, once both are there.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+
 use std::iter::Peekable;
 
 use steward_bbolt::{Database, Error as BboltError, Update, WrittenLeaf};
@@ -12,7 +12,7 @@ use super::error::RebuildError;
 use super::leases::NewLease;
 use super::rows::Written;
 use super::spool::Leaves;
-use super::{Job, Rebuilt, Stop, cut};
+use super::{DatabaseFile, Job, Rebuilt, Stop, cut};
 
 /// Joins base and rows, and commits.
 pub(crate) fn hang_in(job: &Job<'_>, rows: Written) -> Result<Rebuilt, RebuildError> {
@@ -53,6 +53,8 @@ pub(crate) fn hang_in(job: &Job<'_>, rows: Written) -> Result<Rebuilt, RebuildEr
         rebuilt.revision = last;
         rebuilt.revisions_applied = last.0.abs_diff(holds.0);
         rebuilt.new_leases = graft(job.file, rows, holds)?;
+    } else {
+        drop_unused_pages(job.file)?;
     }
     match job.options.stop {
         Stop::Revision(wanted) if rebuilt.revision < wanted => Err(RebuildError::Short {
@@ -61,6 +63,15 @@ pub(crate) fn hang_in(job: &Job<'_>, rows: Written) -> Result<Rebuilt, RebuildEr
         }),
         _ => Ok(rebuilt),
     }
+}
+
+/// Cuts off leaves written ahead that turned out to be in the base already.
+fn drop_unused_pages(file: DatabaseFile<'_>) -> Result<(), RebuildError> {
+    let database = Database::open(file).map_err(|source| RebuildError::Database { source })?;
+    let used = database.meta().bytes_in_use().unwrap_or(u64::MAX);
+    file.file
+        .set_len(used)
+        .map_err(|source| RebuildError::Write { source })
 }
 
 /// The first revision of the deltas must be the next one, or one the base already has.
@@ -83,7 +94,11 @@ fn check_seam(
     })
 }
 
-fn graft(file: &File, rows: Written, holds: Revision) -> Result<Vec<NewLease>, RebuildError> {
+fn graft(
+    file: DatabaseFile<'_>,
+    rows: Written,
+    holds: Revision,
+) -> Result<Vec<NewLease>, RebuildError> {
     let failed = |source| RebuildError::Database { source };
     let mut update = Update::open_behind(file, rows.next).map_err(failed)?;
     let bound = RevisionKey::end_of(holds).to_vec();
@@ -136,8 +151,8 @@ impl Iterator for LeavesBehind {
 
 /// Adds the leases the base does not know; returns those.
 pub(crate) fn add_leases(
-    file: &File,
-    update: &mut Update<&File>,
+    file: DatabaseFile<'_>,
+    update: &mut Update<DatabaseFile<'_>>,
     mut wanted: BTreeMap<LeaseId, NewLease>,
 ) -> Result<Vec<NewLease>, RebuildError> {
     let failed = |source| RebuildError::Database { source };

@@ -26,6 +26,7 @@ mod ahead;
 mod base;
 mod cut;
 mod error;
+mod file;
 pub mod finish;
 mod flush;
 mod join;
@@ -34,7 +35,6 @@ mod meter;
 mod rows;
 mod spool;
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -48,6 +48,7 @@ use steward_archive::chain::Chain;
 use steward_ids::Revision;
 
 pub use error::RebuildError;
+pub use file::{DatabaseFile, Durability};
 pub use flush::Flusher;
 pub use leases::NewLease;
 pub use meter::{Meter, MeteredRead, Reading};
@@ -114,7 +115,7 @@ pub struct Rebuilt {
 pub(crate) struct Job<'a> {
     pub(crate) chain: &'a Chain,
     pub(crate) sources: &'a dyn Sources,
-    pub(crate) file: &'a File,
+    pub(crate) file: DatabaseFile<'a>,
     pub(crate) options: &'a Options,
     pub(crate) meter: &'a Meter,
     pub(crate) flusher: &'a Flusher,
@@ -131,14 +132,14 @@ impl Job<'_> {
     }
 }
 
-/// Rebuilds the database of `chain` into the empty file `file`; `scratch` is a directory for a
+/// Rebuilds the database of `chain` into `file`, which is empty; `scratch` is a directory for a
 /// spool of one part in a hundred of the deltas' size.
 ///
-/// The file is complete but has the base's members: see [`finish`].
+/// The result is complete but has the base's members: see [`finish`].
 pub fn rebuild(
     chain: &Chain,
     sources: &dyn Sources,
-    file: &File,
+    file: DatabaseFile<'_>,
     scratch: &Path,
     settings: (&Options, &Meter),
 ) -> Result<Rebuilt, RebuildError> {

@@ -1,7 +1,7 @@
 //! Turns the events of the deltas into rows, checked for density, and rows into leaves.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+
 use std::path::Path;
 use std::thread;
 
@@ -15,7 +15,7 @@ use super::ahead::{Ahead, DeltaStream};
 use super::error::RebuildError;
 use super::leases::{LeaseTracker, NewLease};
 use super::spool::{LeafSpool, Leaves};
-use super::{Job, Stop};
+use super::{DatabaseFile, Job, Stop};
 
 /// Workers that inflate deltas. The base has a thread of its own; more than four deltas ahead of
 /// the one that parses gain nothing.
@@ -91,7 +91,7 @@ fn failure(object: &Object, error: DeltaError) -> RebuildError {
 
 struct Rows<'a> {
     job: &'a Job<'a>,
-    leaves: LeafWriter<&'a File>,
+    leaves: LeafWriter<DatabaseFile<'a>>,
     spool: LeafSpool,
     leases: LeaseTracker,
     /// The revision being written and the ordinal of its last row.

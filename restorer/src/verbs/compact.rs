@@ -26,7 +26,7 @@ use crate::directory::{chain_bytes, sample};
 use crate::failure::{Failure, Verdict};
 use crate::outcome::{Outcome, human_bytes};
 use crate::peer::PeerRestoreArgs;
-use crate::rebuild::{HashCheck, Meter, Options, Stop, rebuild};
+use crate::rebuild::{DatabaseFile, Durability, HashCheck, Meter, Options, Stop, rebuild};
 use crate::threads;
 
 /// Bytes read back from the new database at once.
@@ -217,8 +217,14 @@ impl Job {
         let survivors = Survivors::find(&database, revision)
             .map_err(|error| Failure::new(Verdict::DamagedBackup, &error))?;
         let compacted = tempfile::tempfile_in(scratch).map_err(|error| disk(&error))?;
-        compact_into(&database, &survivors, revision, &compacted, &mut |_| {})
-            .map_err(|error| disk(&error))?;
+        compact_into(
+            &database,
+            &survivors,
+            revision,
+            on_scratch(&compacted),
+            &mut |_| {},
+        )
+        .map_err(|error| disk(&error))?;
         drop(whole); // its space is free again before the upload
         let database_bytes = compacted.metadata().map_err(|error| disk(&error))?.len();
         let name = self.name(revision);
@@ -243,12 +249,13 @@ impl Job {
     /// The whole history in one unnamed file.
     fn whole(&self, scratch: &Path) -> Result<(File, Revision), Failure> {
         let file = tempfile::tempfile_in(scratch).map_err(|error| disk(&error))?;
+        let settings = (&self.options, &*self.meter);
         let rebuilt = rebuild(
             &self.chain,
             &self.sources,
-            &file,
+            on_scratch(&file),
             scratch,
-            (&self.options, &self.meter),
+            settings,
         )?;
         Ok((file, rebuilt.revision))
     }
@@ -286,6 +293,14 @@ impl Job {
                 Err(disk(&error))
             }
         }
+    }
+}
+
+/// Nothing here needs to survive a power cut but the object uploaded in the end.
+fn on_scratch(file: &File) -> DatabaseFile<'_> {
+    DatabaseFile {
+        file,
+        durability: Durability::Scratch,
     }
 }
 

@@ -11,7 +11,8 @@ use steward_bbolt::{Database, check};
 use steward_ids::Revision;
 use steward_mvcc::{Facts, History, schema};
 use steward_restorer::rebuild::{
-    HashCheck, Meter, Options, RebuildError, Rebuilt, Sources, Stop, rebuild,
+    DatabaseFile, Durability, HashCheck, Meter, Options, RebuildError, Rebuilt, Sources, Stop,
+    rebuild,
 };
 
 pub(crate) const FIXTURES: [&str; 6] = [
@@ -112,8 +113,12 @@ pub(crate) fn restore(bucket: &Bucket, target: Target) -> Result<Restored, Rebui
         default_lease_seconds: 60,
         threads: NonZeroUsize::new(2).unwrap(),
     };
+    let target_file = DatabaseFile {
+        file: &file,
+        durability: Durability::Scratch,
+    };
     let settings = (&options, &Meter::default());
-    let rebuilt = rebuild(&chain, bucket, &file, directory.path(), settings)?;
+    let rebuilt = rebuild(&chain, bucket, target_file, directory.path(), settings)?;
     let database = Database::open(file).unwrap();
     Ok(Restored {
         rebuilt,
