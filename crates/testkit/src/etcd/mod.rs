@@ -14,5 +14,5 @@ mod version;
 pub use ask::{HashKv, Kv, Lease};
 pub use cluster::EtcdCluster;
 pub use options::EtcdOptions;
-pub use process::{Etcd, StartError};
+pub use process::{Etcd, StartError, free_url};
 pub use version::EtcdVersion;

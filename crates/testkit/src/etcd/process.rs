@@ -238,7 +238,8 @@ impl Etcd {
         self.user = Some((name.to_owned(), password.to_owned()));
     }
 
-    pub(crate) fn user(&self) -> Option<&(String, String)> {
+    /// The user and password of the last [`login`](Self::login).
+    pub fn user(&self) -> Option<&(String, String)> {
         self.user.as_ref()
     }
 
@@ -292,7 +293,7 @@ impl Drop for Etcd {
 }
 
 /// A loopback address nobody listens on now.
-pub(crate) fn free_url() -> String {
+pub fn free_url() -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("the address of a listener");
     format!("http://{address}")

@@ -1,0 +1,131 @@
+//! Every backup the peer wrote comes back as the etcd it was taken of.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use steward_ids::{LeaseId, Revision};
+use steward_testkit::{Etcd, EtcdVersion};
+use tempfile::TempDir;
+
+use crate::support::{Fixture, State, assert_same_keys, boot};
+
+/// Restores a fixture, starts the etcd that wrote it and each newer one on a copy of its own, and has
+/// them all confirm it.
+async fn comes_back(name: &str, writer: EtcdVersion) {
+    let fixture = Fixture::open(name);
+    for version in writer.newer_or_equal() {
+        let directory = TempDir::new().unwrap();
+        let data_dir = directory.path().join("data");
+        let report = fixture.backup().restore(&data_dir, &[]);
+        assert_eq!(report["revision"], fixture.state.revision.0, "{report:#}");
+        let mut etcd = boot(version, &data_dir).await;
+        let context = format!("{name} on {version}");
+        is_the_source(&etcd, &fixture, &context).await;
+        Box::pin(goes_on(&mut etcd, &fixture, &context)).await;
+    }
+}
+
+/// The state, and no lease that was not there, but for those nothing hangs on: that one was revoked is
+/// told only by the keys it took along.
+async fn is_the_source(etcd: &Etcd, fixture: &Fixture, context: &str) {
+    fixture.state.assert_restored(etcd, context).await;
+    for lease in etcd.leases().await {
+        let known = fixture.lease_ids.contains(&lease.id) || lease.keys.is_empty();
+        assert!(known, "{context}: {lease:?} was not there");
+    }
+}
+
+/// Writes, compaction, defragmentation and another start: what a badly laid out database breaks at.
+async fn goes_on(etcd: &mut Etcd, fixture: &Fixture, context: &str) {
+    let keys = &fixture.state.keys;
+    let mut client = etcd.client().await;
+    for kv in keys.iter().step_by(3) {
+        client.put(kv.key.clone(), "changed", None).await.unwrap();
+    }
+    for kv in keys.iter().skip(1).step_by(3) {
+        client.delete(kv.key.clone(), None).await.unwrap();
+    }
+    let changes = i64::try_from(keys.len() - keys.len() / 3).unwrap();
+    let reached = Revision(fixture.state.revision.0 + changes);
+    assert_eq!(etcd.revision().await, reached, "{context}");
+    etcd.compact(Revision(reached.0 - 1)).await;
+    client.defragment().await.unwrap();
+    let left = State::of(etcd).await;
+    etcd.stop().await;
+    etcd.restart().await;
+    left.assert_restored(etcd, context).await;
+    etcd.client()
+        .await
+        .put("after", "everything", None)
+        .await
+        .unwrap();
+    assert_eq!(etcd.revision().await, reached.next(), "{context}");
+}
+
+macro_rules! each_fixture {
+    ($($claim:ident: $name:literal, $writer:expr;)+) => {$(
+        #[tokio::test]
+        async fn $claim() {
+            comes_back($name, $writer).await;
+        }
+    )+};
+}
+
+each_fixture! {
+    a_gzip_chain_comes_back: "gzip-3.5.30", EtcdVersion::V3_5New;
+    a_zlib_chain_comes_back: "zlib-3.5.16", EtcdVersion::V3_5;
+    an_lzw_chain_comes_back: "lzw-3.5.30", EtcdVersion::V3_5New;
+    an_uncompressed_chain_of_the_oldest_etcd_comes_back: "none-3.4.23", EtcdVersion::V3_4;
+    the_overlapping_chains_of_two_snapshotters_come_back: "overlap-3.5.30", EtcdVersion::V3_5New;
+    // Newer than any etcd to be had: the newest stands in for it.
+    a_chain_of_a_future_etcd_comes_back: "gzip-3.6.14", EtcdVersion::V3_5New;
+}
+
+/// Deltas do not tell how long a lease lives; the flag does.
+#[tokio::test]
+async fn restored_leases_expire_and_take_their_keys_along() {
+    let fixture = Fixture::open("gzip-3.5.30");
+    let directory = TempDir::new().unwrap();
+    let data_dir = directory.path().join("data");
+    let report = fixture
+        .backup()
+        .restore(&data_dir, &["--default-lease-ttl", "3s"]);
+    let etcd = boot(EtcdVersion::V3_5New, &data_dir).await;
+
+    let leases = etcd.leases().await;
+    let short: BTreeSet<LeaseId> = leases
+        .iter()
+        .filter(|lease| lease.granted_ttl == 3)
+        .map(|lease| lease.id)
+        .collect();
+    assert_eq!(report["leasesWithDefaultTtl"], short.len(), "{report:#}");
+    let keys = &fixture.state.keys;
+    let survivors: Vec<_> = keys
+        .iter()
+        .filter(|kv| !short.contains(&kv.lease))
+        .cloned()
+        .collect();
+    let leased_survivors = survivors.iter().filter(|kv| kv.lease != LeaseId::NONE);
+    assert!(
+        leased_survivors.count() > 0,
+        "leases of the base have lives of their own"
+    );
+    assert!(survivors.len() < keys.len(), "keys hang on short leases");
+
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while etcd.all_keys().await.len() > survivors.len() {
+        assert!(Instant::now() < deadline, "keys outlive their leases");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_same_keys(
+        &etcd.all_keys().await,
+        &survivors,
+        "keys on longer leases, or on none",
+    );
+    // What expired is history, not forgotten.
+    assert_same_keys(
+        &etcd.all_keys_at(fixture.state.revision).await,
+        keys,
+        "before",
+    );
+}

@@ -1,0 +1,18 @@
+//! The restorer as people run it: the real program on real backups, judged by real etcd servers.
+//!
+//! ```text
+//! fixtures/ | Load + Recorder ─► bucket ─► steward-restorer (a child process) ─► directory ─► etcd
+//!                    └────────── what the source answered ──────────── equal? ───────────────┘
+//! ```
+//!
+//! A restored cluster is right when a live etcd says so: the hash over its whole history, every key
+//! with its revisions, version and lease, and that it goes on working.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails where it is"
+)]
+
+mod fixtures;
+mod support;

@@ -1,0 +1,163 @@
+//! The program under test, run on a backup.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use steward_ids::Revision;
+use tempfile::TempDir;
+
+/// The container of every local backup, below the home directory of the run.
+const CONTAINER: &str = "bucket";
+
+/// A backup as the program is told of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Backup {
+    home: PathBuf,
+    flags: Vec<String>,
+    variables: Vec<(String, String)>,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) code: Option<i32>,
+    /// What it printed, as `-o json` gives it.
+    pub(crate) report: Value,
+    /// Progress and logs; read by whoever sees a failed test.
+    #[expect(dead_code, reason = "shown by Debug")]
+    pub(crate) stderr: String,
+}
+
+impl Backup {
+    /// A bucket in `<home>/bucket`, below a prefix.
+    pub(crate) fn local(home: &Path, prefix: &str) -> Self {
+        Self {
+            home: home.to_owned(),
+            flags: flags(&[("store-container", CONTAINER), ("store-prefix", prefix)]),
+            variables: Vec::new(),
+        }
+    }
+
+    /// A bucket of a server; `home` is where the program looks for anything else.
+    pub(crate) fn remote(
+        home: &Path,
+        provider: &str,
+        bucket: (&str, &str),
+        endpoint: &str,
+    ) -> Self {
+        let (container, prefix) = bucket;
+        Self {
+            home: home.to_owned(),
+            flags: flags(&[
+                ("storage-provider", provider),
+                ("store-container", container),
+                ("store-prefix", prefix),
+                ("store-endpoint-override", endpoint),
+            ]),
+            variables: Vec::new(),
+        }
+    }
+
+    /// The same with a variable set.
+    pub(crate) fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    /// Where the recorder puts the objects of a local backup.
+    pub(crate) fn container(home: &TempDir) -> PathBuf {
+        home.path().join(CONTAINER)
+    }
+
+    /// The command line of a verb. Nothing of this process's environment reaches the program.
+    pub(crate) fn command(&self, verb: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program());
+        command
+            .env_clear()
+            .env("HOME", &self.home)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .arg(verb)
+            .args(&self.flags)
+            .args(["-o", "json"])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs a verb to its end, whichever that is.
+    pub(crate) fn run(&self, verb: &str, arguments: &[&str]) -> Run {
+        let output = self.command(verb, arguments).output();
+        Run::from_output(&output.unwrap_or_else(|error| panic!("run the restorer: {error}")))
+    }
+
+    /// Restores into a directory, which must succeed.
+    pub(crate) fn restore(&self, data_dir: &Path, arguments: &[&str]) -> Value {
+        let directory = data_dir.to_str().unwrap();
+        let all = [&["--data-dir", directory], arguments].concat();
+        self.run("restore", &all).succeeded("restored")
+    }
+
+    /// Restores a state in the middle, which must succeed and reach that very revision.
+    pub(crate) fn restore_at(&self, data_dir: &Path, revision: Revision) {
+        let report = self.restore(data_dir, &["--to-revision", &revision.to_string()]);
+        assert_eq!(report["revision"], revision.0, "{report:#}");
+    }
+}
+
+impl Run {
+    pub(crate) fn from_output(output: &Output) -> Self {
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        Self {
+            code: output.status.code(),
+            report: serde_json::from_slice(&output.stdout).unwrap_or_default(),
+            stderr,
+        }
+    }
+
+    /// The report of a run that ended well, with this verdict.
+    pub(crate) fn succeeded(self, verdict: &str) -> Value {
+        assert_eq!(self.code, Some(0), "{self:#?}");
+        assert_eq!(self.report["verdict"], verdict, "{self:#?}");
+        self.report
+    }
+
+    /// The reason of a run that ended with this verdict and this exit code.
+    pub(crate) fn refused(&self, verdict: &str, code: i32) -> &str {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        assert_eq!(self.report["verdict"], verdict, "{self:#?}");
+        self.report["reason"].as_str().unwrap()
+    }
+}
+
+fn flags(pairs: &[(&str, &str)]) -> Vec<String> {
+    pairs
+        .iter()
+        .map(|(flag, value)| format!("--{flag}={value}"))
+        .collect()
+}
+
+/// The program: the one `STEWARD_RESTORER` names, or the one built beside this test.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let named = std::env::var_os("STEWARD_RESTORER").filter(|path| !path.is_empty());
+        let path = named.map_or_else(beside_this_test, PathBuf::from);
+        assert!(
+            path.is_file(),
+            "{} is not there: run `make test-live`, or `cargo build -p steward-restorer` first",
+            path.display()
+        );
+        path
+    })
+}
+
+/// Tests are built into `deps`, programs one level above it.
+fn beside_this_test() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let programs = test.ancestors().nth(2).unwrap();
+    programs.join("steward-restorer")
+}

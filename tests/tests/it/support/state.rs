@@ -1,0 +1,70 @@
+//! All of a key space at one revision, to be compared.
+
+use std::collections::BTreeMap;
+
+use steward_ids::{LeaseId, Revision};
+use steward_testkit::{Etcd, HashKv, Kv};
+
+/// What an etcd says of one revision.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) revision: Revision,
+    pub(crate) hash: HashKv,
+    pub(crate) keys: Vec<Kv>,
+}
+
+impl State {
+    /// The newest state.
+    pub(crate) async fn of(etcd: &Etcd) -> Self {
+        Self::at(etcd, etcd.revision().await).await
+    }
+
+    /// An older state.
+    pub(crate) async fn at(etcd: &Etcd, revision: Revision) -> Self {
+        Self {
+            revision,
+            hash: etcd.hash_kv(revision).await,
+            keys: etcd.all_keys_at(revision).await,
+        }
+    }
+
+    /// Fails unless a restored etcd is in this very state.
+    ///
+    /// The source may have been compacted since the base of the backup was taken; hashes compare only
+    /// under the same compaction, so the restored etcd is compacted as well then.
+    pub(crate) async fn assert_restored(&self, etcd: &Etcd, context: &str) {
+        assert_eq!(etcd.revision().await, self.revision, "{context}");
+        let mut hash = etcd.hash_kv(self.revision).await;
+        if let Some(at) = self.hash.compact_revision
+            && hash.compact_revision != Some(at)
+        {
+            etcd.compact(at).await;
+            hash = etcd.hash_kv(self.revision).await;
+        }
+        assert_same_keys(&etcd.all_keys().await, &self.keys, context);
+        assert_eq!(hash, self.hash, "{context}");
+        self.assert_leases(etcd, context).await;
+    }
+
+    /// A key on a lease that does not exist would never expire.
+    async fn assert_leases(&self, etcd: &Etcd, context: &str) {
+        let mut wanted: BTreeMap<LeaseId, Vec<Vec<u8>>> = BTreeMap::new();
+        for kv in self.keys.iter().filter(|kv| kv.lease != LeaseId::NONE) {
+            wanted.entry(kv.lease).or_default().push(kv.key.clone());
+        }
+        let leases = etcd.leases().await;
+        let alive = leases.iter().all(|lease| lease.ttl > 0);
+        assert!(alive, "{context}: {leases:?}");
+        let attached = leases.into_iter().filter(|lease| !lease.keys.is_empty());
+        let attached = attached.map(|lease| (lease.id, lease.keys)).collect();
+        assert_eq!(wanted, attached, "{context}: keys on leases");
+    }
+}
+
+/// Compares without printing thousands of keys.
+pub(crate) fn assert_same_keys(found: &[Kv], wanted: &[Kv], context: &str) {
+    for (found, wanted) in found.iter().zip(wanted) {
+        assert_eq!(found, wanted, "{context}: the first key that differs");
+    }
+    assert_eq!(found.len(), wanted.len(), "{context}: number of keys");
+}

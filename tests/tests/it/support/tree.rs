@@ -1,0 +1,43 @@
+//! The content of a directory, byte for byte.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+/// Every file below a directory with its length and the hash of its content.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tree(pub(crate) BTreeMap<PathBuf, (u64, String)>);
+
+impl Tree {
+    /// Reads a directory; `None` when there is none.
+    pub(crate) fn read(root: &Path) -> Option<Self> {
+        let mut files = BTreeMap::new();
+        root.is_dir().then(|| {
+            collect(root, root, &mut files);
+            Self(files)
+        })
+    }
+
+    /// The length of all files together.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.values().map(|(bytes, _)| bytes).sum()
+    }
+}
+
+fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<PathBuf, (u64, String)>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(root, &path, files);
+        } else {
+            let content = fs::read(&path).unwrap();
+            let name = path.strip_prefix(root).unwrap().to_owned();
+            files.insert(
+                name,
+                (content.len() as u64, hex::encode(Sha256::digest(&content))),
+            );
+        }
+    }
+}
