@@ -15,4 +15,5 @@
 )]
 
 mod fixtures;
+mod loads;
 mod support;
