@@ -16,4 +16,5 @@
 
 mod fixtures;
 mod loads;
+mod members;
 mod support;

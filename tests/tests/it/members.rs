@@ -1,0 +1,243 @@
+//! A restored cluster has the members it was given and nothing of the old one's.
+
+use std::path::Path;
+
+use etcd_client::{AlarmAction, AlarmType, WatchOptions};
+use serde_json::Value;
+use steward_ids::Revision;
+use steward_testkit::etcd::free_url;
+use steward_testkit::recorder::Compression;
+use steward_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, Recorder, each_version};
+use tempfile::TempDir;
+
+use crate::support::{Backup, Fixture, State, assert_same_keys, boot};
+
+/// Written by the oldest etcd, so that every etcd can boot it.
+const FIXTURE: &str = "none-3.4.23";
+const PREFIX: &str = "etcd-main";
+
+/// The members of a cluster to be.
+fn founders() -> Vec<(String, String)> {
+    ["a", "b", "c"]
+        .map(|name| (name.to_owned(), free_url()))
+        .to_vec()
+}
+
+fn initial_cluster(founders: &[(String, String)]) -> String {
+    let pairs: Vec<_> = founders
+        .iter()
+        .map(|(name, url)| format!("{name}={url}"))
+        .collect();
+    pairs.join(",")
+}
+
+async fn start(version: EtcdVersion, founders: &[(String, String)], parent: &Path) -> EtcdCluster {
+    let members = founders.iter().map(|(name, url)| {
+        let options = EtcdOptions::new().name(name).peer_url(url);
+        (version, options.data_dir(parent.join(name)))
+    });
+    EtcdCluster::start_members(members.collect()).await
+}
+
+/// Name and id of every member, as etcd tells them.
+async fn members(etcd: &Etcd) -> Vec<(String, String)> {
+    let listed = etcd.client().await.member_list().await.unwrap();
+    let mut members: Vec<_> = listed
+        .members()
+        .iter()
+        .map(|member| (member.name().to_owned(), format!("{:016x}", member.id())))
+        .collect();
+    members.sort();
+    members
+}
+
+/// Name and id of every member, as the restorer reported them.
+fn reported(report: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let members = report["members"].as_array().unwrap();
+    members
+        .iter()
+        .map(|member| (text(&member["name"]), text(&member["id"])))
+        .collect()
+}
+
+/// Every member has the restored state, and a write through one reaches all.
+async fn serve_together(cluster: &EtcdCluster, fixture: &Fixture) {
+    for member in &cluster.members {
+        let context = member.data_dir().display().to_string();
+        fixture.state.assert_restored(member, &context).await;
+    }
+    let [first, others @ ..] = cluster.members.as_slice() else {
+        panic!("members")
+    };
+    first
+        .client()
+        .await
+        .put("through", "one", None)
+        .await
+        .unwrap();
+    let wanted = State::of(first).await;
+    assert_eq!(wanted.revision, fixture.state.revision.next());
+    for member in others {
+        assert_same_keys(&member.all_keys().await, &wanted.keys, "another member");
+        assert_eq!(member.hash_kv(wanted.revision).await, wanted.hash);
+    }
+}
+
+each_version! {
+    async fn three_directories_of_one_run_are_one_cluster(version) {
+        let fixture = Fixture::open(FIXTURE);
+        let (parent, founders) = (TempDir::new().unwrap(), founders());
+        let arguments = ["--all-members", "--initial-cluster", &initial_cluster(&founders)];
+        let report = fixture.backup().restore(parent.path(), &arguments);
+        let cluster = start(version, &founders, parent.path()).await;
+        serve_together(&cluster, &fixture).await;
+        assert_eq!(members(&cluster.members[0]).await, reported(&report));
+    }
+
+    async fn directories_of_several_runs_with_one_token_are_one_cluster(version) {
+        let fixture = Fixture::open(FIXTURE);
+        let (parent, founders) = (TempDir::new().unwrap(), founders());
+        let all = initial_cluster(&founders);
+        let mut ids = Vec::new();
+        for (name, url) in &founders {
+            let arguments = [
+                "--name", name, "--initial-advertise-peer-urls", url, "--initial-cluster", &all,
+                "--initial-cluster-token", "the-same-for-all",
+            ];
+            let report = fixture.backup().restore(&parent.path().join(name), &arguments);
+            ids.extend(reported(&report));
+        }
+        let cluster = start(version, &founders, parent.path()).await;
+        serve_together(&cluster, &fixture).await;
+        assert_eq!(members(&cluster.members[0]).await, ids);
+    }
+
+    async fn alarms_and_members_of_the_source_do_not_survive(version) {
+        let options = EtcdOptions::new().quota_bytes(4 << 20);
+        let source = EtcdCluster::start(version, 3, &options).await;
+        let etcd = &source.members[0];
+        fill_up(etcd).await;
+        assert_eq!(alarms(etcd).await, [AlarmType::Nospace]);
+        let home = TempDir::new().unwrap();
+        let container = Backup::container(&home);
+        Recorder::start(etcd, &container, PREFIX, Compression::Gzip).await;
+        let state = State::of(etcd).await;
+
+        let data_dir = home.path().join("restored");
+        let report = Backup::local(home.path(), PREFIX).restore(&data_dir, &[]);
+        let restored = boot(version, &data_dir).await;
+        state.assert_restored(&restored, "of a full cluster").await;
+        assert_eq!(alarms(&restored).await, []);
+        assert_eq!(members(&restored).await, reported(&report));
+        assert_eq!(members(&restored).await.len(), 1);
+        restored.client().await.put("room", "again", None).await.unwrap();
+    }
+
+    async fn a_member_that_was_removed_can_be_restored_under_its_old_identity(version) {
+        let mut source = EtcdCluster::start(version, 2, &EtcdOptions::new()).await;
+        let removed = source.members.pop().unwrap();
+        let etcd = &source.members[0];
+        let id = removed.status().await.header().unwrap().member_id();
+        etcd.client().await.member_remove(id).await.unwrap();
+        etcd.client().await.put("k", "v", None).await.unwrap();
+        let home = TempDir::new().unwrap();
+        let container = Backup::container(&home);
+        Recorder::start(etcd, &container, PREFIX, Compression::Gzip).await;
+        let state = State::of(etcd).await;
+
+        let (data_dir, url) = (home.path().join("restored"), removed.peer_url());
+        let arguments =
+            ["--initial-advertise-peer-urls", url, "--initial-cluster-token", "etcd-cluster"];
+        Backup::local(home.path(), PREFIX).restore(&data_dir, &arguments);
+        drop((source, removed));
+        let restored = boot(version, &data_dir).await;
+        state.assert_restored(&restored, "as the removed member").await;
+        assert_eq!(restored.status().await.header().unwrap().member_id(), id);
+    }
+
+    async fn old_watches_are_told_to_start_over_after_a_bump(version) {
+        let fixture = Fixture::open(FIXTURE);
+        let directory = TempDir::new().unwrap();
+        let data_dir = directory.path().join("data");
+        let report =
+            fixture.backup().restore(&data_dir, &["--bump-revision", "1000000", "--mark-compacted"]);
+        let bumped = Revision(fixture.state.revision.0 + 1_000_000);
+        assert_eq!(report["revision"], fixture.state.revision.0, "{report:#}");
+        assert_eq!(report["startRevision"], bumped.0, "{report:#}");
+
+        let mut etcd = boot(version, &data_dir).await;
+        assert_eq!(etcd.revision().await, bumped);
+        assert_same_keys(&etcd.all_keys().await, &fixture.state.keys, "bumped");
+        for seen in [Revision(2), fixture.state.revision, fixture.state.revision.next()] {
+            assert_eq!(told_to_start_over(&etcd, seen).await, Some(bumped), "watch from {seen}");
+        }
+        etcd.client().await.put("k", "v", None).await.unwrap();
+        assert_eq!(etcd.revision().await, bumped.next());
+        etcd.stop().await;
+        etcd.restart().await;
+        assert_eq!(etcd.revision().await, bumped.next());
+    }
+}
+
+#[tokio::test]
+async fn two_restores_are_two_clusters() {
+    let fixture = Fixture::open(FIXTURE);
+    let directory = TempDir::new().unwrap();
+    let mut identities = Vec::new();
+    for name in ["one", "other"] {
+        let data_dir = directory.path().join(name);
+        let report = fixture.backup().restore(&data_dir, &[]);
+        let etcd = boot(EtcdVersion::V3_5New, &data_dir).await;
+        let status = etcd.status().await;
+        let cluster = format!("{:016x}", status.header().unwrap().cluster_id());
+        assert_eq!(report["clusterId"], cluster.as_str(), "{report:#}");
+        assert_eq!(members(&etcd).await, reported(&report));
+        identities.push((cluster, reported(&report).remove(0).1));
+    }
+    let (one, other) = (&identities[0], &identities[1]);
+    assert!(one.0 != other.0 && one.1 != other.1, "{identities:?}");
+}
+
+/// Writes until the server raises its alarm.
+async fn fill_up(etcd: &Etcd) {
+    let mut client = etcd.client().await;
+    for number in 0..200 {
+        let put = client
+            .put(format!("fill-{number:03}"), vec![7; 100_000], None)
+            .await;
+        if let Err(refused) = put {
+            assert!(refused.to_string().contains("space exceeded"), "{refused}");
+            return;
+        }
+    }
+    panic!("the quota does not hold");
+}
+
+async fn alarms(etcd: &Etcd) -> Vec<AlarmType> {
+    let mut client = etcd.client().await;
+    let listed = client
+        .alarm(AlarmAction::Get, AlarmType::None, None)
+        .await
+        .unwrap();
+    listed
+        .alarms()
+        .iter()
+        .map(etcd_client::AlarmMember::alarm)
+        .collect()
+}
+
+/// The compaction that a watch from this revision is refused with.
+async fn told_to_start_over(etcd: &Etcd, from: Revision) -> Option<Revision> {
+    let options = WatchOptions::new()
+        .with_all_keys()
+        .with_start_revision(from.0);
+    let mut stream = etcd.client().await.watch("", Some(options)).await.unwrap();
+    while let Some(answer) = stream.message().await.unwrap() {
+        if answer.canceled() {
+            return Some(Revision(answer.compact_revision()));
+        }
+        assert!(answer.events().is_empty(), "{answer:?}");
+    }
+    None
+}
