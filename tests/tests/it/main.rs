@@ -19,4 +19,5 @@ mod crashes;
 mod fixtures;
 mod loads;
 mod members;
+mod moments;
 mod support;

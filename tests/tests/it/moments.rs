@@ -1,0 +1,177 @@
+//! Points in time: what can be had is given, what cannot be had is refused with what can.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use steward_testkit::recorder::{Compression, Recorded};
+use steward_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, Recorder};
+use tempfile::TempDir;
+
+use crate::support::{Backup, State, boot};
+
+const VERSION: EtcdVersion = EtcdVersion::V3_5New;
+const PREFIX: &str = "etcd-main";
+
+/// A backup whose states and moments are known.
+struct Story {
+    home: TempDir,
+    fulls: [Recorded; 2],
+    before: Timestamp,
+    /// States with a moment at which they were the newest.
+    states: Vec<(Timestamp, State)>,
+}
+
+impl Story {
+    /// Changes seconds apart, in three deltas and behind two bases.
+    async fn tell() -> Self {
+        let etcd = Etcd::start(VERSION, EtcdOptions::new()).await;
+        let home = TempDir::new().unwrap();
+        let mut load = Load::new(20_260_606);
+        load.run(&etcd, 50).await;
+        let before = moment().await;
+        let container = Backup::container(&home);
+        let mut recorder = Recorder::start(&etcd, &container, PREFIX, Compression::Gzip).await;
+        let first = only_full(&recorder);
+        let mut states = Vec::new();
+        for part in 0..3 {
+            load.run(&etcd, 60).await;
+            states.push((moment().await, State::of(&etcd).await));
+            // A delta may hold several moments. A new base begins where one ends, or a hole is left.
+            if part > 0 {
+                recorder.cut(&etcd).await.unwrap();
+            }
+        }
+        let second = recorder.full(&etcd).await;
+        load.run(&etcd, 60).await;
+        states.push((moment().await, State::of(&etcd).await));
+        recorder.cut(&etcd).await.unwrap();
+        Self {
+            home,
+            fulls: [first, second],
+            before,
+            states,
+        }
+    }
+
+    fn backup(&self) -> Backup {
+        Backup::local(self.home.path(), PREFIX)
+    }
+
+    async fn expect(&self, arguments: &[&str], wanted: &State) {
+        let directory = TempDir::new().unwrap();
+        let data_dir = directory.path().join("data");
+        let report = self.backup().restore(&data_dir, arguments);
+        assert_eq!(
+            report["revision"], wanted.revision.0,
+            "{arguments:?}: {report:#}"
+        );
+        let etcd = boot(VERSION, &data_dir).await;
+        wanted
+            .assert_restored(&etcd, &format!("{arguments:?}"))
+            .await;
+    }
+
+    /// The reason of a refusal, which must leave nothing behind.
+    fn refusal(&self, arguments: &[&str]) -> String {
+        let directory = TempDir::new().unwrap();
+        let data_dir = directory.path().join("data");
+        let all = [&["--data-dir", data_dir.to_str().unwrap()], arguments].concat();
+        let run = self.backup().run("restore", &all);
+        let reason = run.refused("incomplete", 21).to_owned();
+        assert_eq!(
+            directory.path().read_dir().unwrap().count(),
+            0,
+            "{arguments:?}"
+        );
+        reason
+    }
+}
+
+fn only_full(recorder: &Recorder) -> Recorded {
+    let mut entries = recorder.folder().read_dir().unwrap();
+    let path = entries.next().unwrap().unwrap().path();
+    Recorded {
+        path,
+        start: steward_ids::Revision(0),
+        last: recorder.last(),
+        events: 0,
+    }
+}
+
+/// A moment with silence around it, longer than the resolution of an object's name.
+async fn moment() -> Timestamp {
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let now = Timestamp::now();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    now
+}
+
+#[tokio::test]
+async fn a_moment_is_the_state_of_that_moment() {
+    let story = Story::tell().await;
+    for (moment, state) in &story.states {
+        story
+            .expect(&["--to-time", &moment.to_string()], state)
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn every_base_leads_to_the_same_state() {
+    let story = Story::tell().await;
+    let (_, last) = story.states.last().unwrap();
+    for full in &story.fulls {
+        story.expect(&["--from", full.name()], last).await;
+    }
+    let (_, earlier) = &story.states[1];
+    let [first, _] = &story.fulls;
+    let revision = earlier.revision.to_string();
+    story
+        .expect(
+            &["--from", first.name(), "--to-revision", &revision],
+            earlier,
+        )
+        .await;
+}
+
+#[tokio::test]
+async fn a_refusal_names_what_can_be_had() {
+    let story = Story::tell().await;
+    let [first, second] = &story.fulls;
+    let (_, last) = story.states.last().unwrap();
+    let range = format!("{} to {}", first.last, last.revision);
+
+    let beyond = (last.revision.0 + 1).to_string();
+    let reason = story.refusal(&["--to-revision", &beyond]);
+    assert!(
+        reason.contains(&beyond) && reason.contains(&range),
+        "{reason}"
+    );
+
+    let too_old = (first.last.0 - 1).to_string();
+    let reason = story.refusal(&["--to-revision", &too_old]);
+    assert!(
+        reason.contains(&too_old) && reason.contains(&range),
+        "{reason}"
+    );
+
+    let reason = story.refusal(&["--to-time", &story.before.to_string()]);
+    assert!(reason.contains("restorable: "), "{reason}");
+    assert!(reason.contains(&story.before.to_string()), "{reason}");
+
+    // What happened after the last object nobody knows.
+    let tomorrow = (Timestamp::now() + Duration::from_hours(24)).to_string();
+    let reason = story.refusal(&["--to-time", &tomorrow]);
+    assert!(
+        reason.contains("restorable: ") && reason.contains(&tomorrow),
+        "{reason}"
+    );
+
+    let early = (second.last.0 - 1).to_string();
+    let reason = story.refusal(&["--from", second.name(), "--to-revision", &early]);
+    assert!(reason.contains(&early), "{reason}");
+
+    let unknown = "Full-00000000-00000001-1700000000.gz";
+    let reason = story.refusal(&["--from", unknown]);
+    assert!(reason.contains(unknown), "{reason}");
+}
