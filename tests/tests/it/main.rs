@@ -20,4 +20,6 @@ mod fixtures;
 mod loads;
 mod members;
 mod moments;
+mod servers;
+mod stores;
 mod support;

@@ -1,0 +1,335 @@
+//! Object stores on loopback ports, started for one test and ended with it.
+//!
+//! Programs are found through the variables that `make test` sets; without them a test fails and says
+//! so, because a test that skips itself proves nothing.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use object_store::ClientOptions;
+use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential};
+use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+/// How long a server may take on a busy machine.
+const STARTUP: Duration = Duration::from_secs(90);
+/// No head of a request is longer.
+const MAX_HEAD_BYTES: usize = 65_536;
+
+/// A running program; it dies with this value.
+struct Server {
+    child: Child,
+    directory: TempDir,
+}
+
+impl Server {
+    fn start(mut command: Command, directory: TempDir) -> Self {
+        let log = File::create(directory.path().join("log")).unwrap();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|error| panic!("start {command:?}: {error}"));
+        Self { child, directory }
+    }
+
+    /// Waits until a request is answered with this status.
+    async fn wait_for(&mut self, request: impl Fn() -> reqwest::RequestBuilder, status: u16) {
+        let deadline = Instant::now() + STARTUP;
+        loop {
+            let answer = request().timeout(Duration::from_secs(5)).send().await;
+            if answer.is_ok_and(|answer| answer.status() == status) {
+                return;
+            }
+            let log = || fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+            if let Some(exit) = self.child.try_wait().unwrap() {
+                panic!("the server ended with {exit}:\n{}", log());
+            }
+            assert!(
+                Instant::now() < deadline,
+                "the server does not serve:\n{}",
+                log()
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Already gone is as good as killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn program(variable: &str) -> PathBuf {
+    match std::env::var_os(variable).map(PathBuf::from) {
+        Some(path) if path.is_file() => path,
+        found => panic!("{variable} names no program but {found:?}: run `make test-live`"),
+    }
+}
+
+/// Ports that were free a moment ago.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+/// `SeaweedFS`, a real S3 server.
+pub(crate) struct Weed {
+    server: Server,
+    ports: [u16; 8],
+    pub(crate) endpoint: String,
+}
+
+impl Weed {
+    pub(crate) const BUCKET: &str = "backups";
+    const KEY_ID: &str = "AKIDSTEWARDTEST";
+    const SECRET: &str = "weed-secret";
+
+    /// A server for those who sign their requests.
+    pub(crate) async fn start() -> Self {
+        Self::start_for(&[]).await
+    }
+
+    /// A server for everybody.
+    pub(crate) async fn start_open() -> Self {
+        Self::start_for(&["anonymous"]).await
+    }
+
+    async fn start_for(others: &[&str]) -> Self {
+        let directory = TempDir::new().unwrap();
+        let actions = ["Admin", "Read", "List", "Tagging", "Write"];
+        let keys = json!([{ "accessKey": Self::KEY_ID, "secretKey": Self::SECRET }]);
+        let mut identities =
+            vec![json!({ "name": "steward", "credentials": keys, "actions": actions })];
+        identities.extend(
+            others
+                .iter()
+                .map(|name| json!({ "name": name, "actions": actions })),
+        );
+        let config = directory.path().join("s3.json");
+        fs::write(&config, json!({ "identities": identities }).to_string()).unwrap();
+        let ports = free_ports();
+        let command = Self::command(directory.path(), &config, ports);
+        let mut server = Server::start(command, directory);
+        let [_, _, _, _, filer, _, s3, _] = ports;
+        let endpoint = format!("http://127.0.0.1:{s3}");
+        let client = reqwest::Client::new();
+        server
+            .wait_for(|| client.get(format!("{endpoint}/healthz")), 200)
+            .await;
+        // A bucket is a directory of the filer.
+        let bucket = format!("http://127.0.0.1:{filer}/buckets/{}/", Self::BUCKET);
+        server.wait_for(|| client.post(&bucket), 201).await;
+        Self {
+            server,
+            ports,
+            endpoint,
+        }
+    }
+
+    fn command(directory: &Path, config: &Path, ports: [u16; 8]) -> Command {
+        let names = [
+            "master.port",
+            "master.port.grpc",
+            "volume.port",
+            "volume.port.grpc",
+            "filer.port",
+            "filer.port.grpc",
+            "s3.port",
+            "s3.port.grpc",
+        ];
+        let mut command = Command::new(program("STEWARD_WEED"));
+        command
+            .args([
+                "server",
+                "-ip=127.0.0.1",
+                "-ip.bind=127.0.0.1",
+                "-filer",
+                "-s3",
+            ])
+            .args([
+                "-master.telemetry=false",
+                "-volume.max=50",
+                "-master.volumeSizeLimitMB=128",
+            ])
+            .args(["-s3.port.iceberg=0", "-s3.port.lance=0"])
+            .arg(format!("-dir={}", directory.display()))
+            .arg(format!("-s3.config={}", config.display()))
+            .args(
+                names
+                    .iter()
+                    .zip(ports)
+                    .map(|(name, port)| format!("-{name}={port}")),
+            );
+        command
+    }
+
+    /// Credentials as a mounted secret: a directory with a file per field.
+    pub(crate) fn credentials(&self) -> String {
+        let directory = self.server.path().join("credentials");
+        fs::create_dir_all(&directory).unwrap();
+        let fields = [
+            ("region", "us-east-1"),
+            ("accessKeyID", Self::KEY_ID),
+            ("secretAccessKey", Self::SECRET),
+        ];
+        for (name, value) in fields {
+            fs::write(directory.join(name), value).unwrap();
+        }
+        directory.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Weed {
+    fn drop(&mut self) {
+        // Left outside its directory by a server that is killed; not every one of them is made.
+        for port in self.ports {
+            for name in [
+                "master-grpc",
+                "volume-grpc",
+                "filer",
+                "filer-grpc",
+                "s3",
+                "s3-grpc",
+            ] {
+                let _ = fs::remove_file(format!("/tmp/seaweedfs-{name}-{port}.sock"));
+            }
+        }
+    }
+}
+
+/// Azurite, Microsoft's own emulator of blob storage.
+pub(crate) struct Azurite {
+    server: Server,
+    pub(crate) endpoint: String,
+}
+
+impl Azurite {
+    pub(crate) const CONTAINER: &str = "backups";
+    const ACCOUNT: &str = "steward";
+    /// Base64, as storage keys are.
+    const KEY: &str = "c3Rld2FyZC1henVyaXRlLWtleQ==";
+
+    pub(crate) async fn start() -> Self {
+        let directory = TempDir::new().unwrap();
+        let [port] = free_ports();
+        let mut command = Command::new(program("STEWARD_AZURITE"));
+        command
+            .env(
+                "AZURITE_ACCOUNTS",
+                format!("{}:{}", Self::ACCOUNT, Self::KEY),
+            )
+            .args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string()])
+            .args(["--skipApiVersionCheck", "--disableTelemetry", "--location"])
+            .arg(directory.path());
+        let mut server = Server::start(command, directory);
+        let endpoint = format!("http://127.0.0.1:{port}/{}", Self::ACCOUNT);
+        let client = reqwest::Client::new();
+        // Without credentials it answers, and refuses.
+        server
+            .wait_for(|| client.get(format!("{endpoint}?comp=list")), 403)
+            .await;
+        make_container(&format!("{endpoint}/{}?restype=container", Self::CONTAINER)).await;
+        Self { server, endpoint }
+    }
+
+    /// Credentials as one JSON file.
+    pub(crate) fn credentials(&self) -> String {
+        let file = self.server.path().join("azure.json");
+        let fields = json!({ "storageAccount": Self::ACCOUNT, "storageKey": Self::KEY });
+        fs::write(&file, fields.to_string()).unwrap();
+        file.to_str().unwrap().to_owned()
+    }
+}
+
+/// The product never creates containers, so the test signs that request itself.
+async fn make_container(url: &str) {
+    let mut request = HttpRequest::new(HttpRequestBody::empty());
+    *request.method_mut() = "PUT".parse().unwrap();
+    *request.uri_mut() = url.parse().unwrap();
+    request
+        .headers_mut()
+        .insert("content-length", "0".parse().unwrap());
+    let key = AzureCredential::AccessKey(AzureAccessKey::try_new(Azurite::KEY).unwrap());
+    AzureAuthorizer::new(&key, Azurite::ACCOUNT)
+        .try_authorize(&mut request)
+        .unwrap();
+    let options = ClientOptions::new().with_allow_http(true);
+    let client = ReqwestConnector::default().connect(&options).unwrap();
+    let answer = client.execute(request).await.unwrap();
+    assert_eq!(answer.status(), 201, "create the container");
+}
+
+/// Makes an S3 server that is open to everybody understand Google's dialect of the same protocol.
+///
+/// Emulators to be had from registries speak Google's other protocol. Two headers differ here: a token
+/// means nothing to the server, and "no generation yet" is "nothing that matches".
+pub(crate) struct GoogleFront {
+    pub(crate) endpoint: String,
+    task: JoinHandle<()>,
+}
+
+impl GoogleFront {
+    pub(crate) async fn before(server: &str) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let server = server.trim_start_matches("http://").to_owned();
+        let task = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = server.clone();
+                // A connection that breaks is the client's to notice.
+                tokio::spawn(async move { translate(client, &server).await.ok() });
+            }
+        });
+        Self { endpoint, task }
+    }
+}
+
+impl Drop for GoogleFront {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// One request per connection: its head is rewritten, the rest goes through as it is.
+async fn translate(mut client: TcpStream, server: &str) -> std::io::Result<()> {
+    let mut received = Vec::new();
+    let end = loop {
+        if let Some(at) = received.windows(4).position(|window| window == b"\r\n\r\n") {
+            break at;
+        }
+        if client.read_buf(&mut received).await? == 0 || received.len() > MAX_HEAD_BYTES {
+            return Ok(());
+        }
+    };
+    let head = String::from_utf8_lossy(&received[..end]).into_owned();
+    let mut lines = Vec::new();
+    for line in head.split("\r\n") {
+        match line.to_ascii_lowercase().split_once(':') {
+            Some(("authorization" | "connection", _)) => {}
+            Some(("x-goog-if-generation-match", _)) => lines.push("If-None-Match: *"),
+            _ => lines.push(line),
+        }
+    }
+    lines.push("Connection: close\r\n\r\n");
+    let mut server = TcpStream::connect(server).await?;
+    server.write_all(lines.join("\r\n").as_bytes()).await?;
+    server.write_all(&received[end + 4..]).await?;
+    copy_bidirectional(&mut client, &mut server).await?;
+    Ok(())
+}

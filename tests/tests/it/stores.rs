@@ -1,0 +1,149 @@
+//! Backups in real object stores: restored and compacted where they are.
+
+use steward_store::{Environment, Provider, SnapStore, StoreConfig, UploadOptions};
+use steward_testkit::EtcdVersion;
+use tempfile::TempDir;
+
+use crate::servers::{Azurite, GoogleFront, Weed};
+use crate::support::{Backup, Fixture, assert_same_keys, boot};
+
+const PREFIX: &str = "etcd-main";
+const VERSION: EtcdVersion = EtcdVersion::V3_5New;
+
+/// A bucket of a running server, for the tests and for the program.
+struct Bucket {
+    store: SnapStore,
+    backup: Backup,
+}
+
+impl Bucket {
+    /// A bucket at an endpoint; variables name the credentials.
+    fn open(
+        provider: Provider,
+        container: &str,
+        endpoint: &str,
+        variable: Option<(&str, &str)>,
+    ) -> Self {
+        let config = StoreConfig {
+            endpoint: Some(endpoint.parse().unwrap()),
+            ..StoreConfig::new(provider, container)
+        };
+        let environment = Environment::from_iter(variable);
+        let home = std::env::temp_dir();
+        let mut backup =
+            Backup::remote(&home, &provider.to_string(), (container, PREFIX), endpoint);
+        if let Some((name, value)) = variable {
+            backup = backup.with_variable(name, value);
+        }
+        Self {
+            store: SnapStore::open(&config, &environment).unwrap(),
+            backup,
+        }
+    }
+
+    async fn fill(&self, fixture: &Fixture) {
+        for (key, content) in fixture.objects() {
+            let mut upload = self
+                .store
+                .upload(&key, UploadOptions::create_only())
+                .unwrap();
+            upload.write(content.into()).await.unwrap();
+            upload.finish().await.unwrap();
+        }
+    }
+
+    /// The fixture comes back from the server as it does from a directory.
+    async fn gives_back(&self, fixture: &Fixture) {
+        let directory = TempDir::new().unwrap();
+        let data_dir = directory.path().join("data");
+        self.backup.restore(&data_dir, &[]);
+        let etcd = boot(VERSION, &data_dir).await;
+        fixture.state.assert_restored(&etcd, "from the store").await;
+    }
+
+    /// Compacts in the store; the new snapshot gives the same keys.
+    async fn compacts(&self, fixture: &Fixture) {
+        let report = self.backup.run("compact", &[]).succeeded("compacted");
+        assert_eq!(report["revision"], fixture.state.revision.0, "{report:#}");
+        let directory = TempDir::new().unwrap();
+        let data_dir = directory.path().join("data");
+        let snapshot = report["snapshot"].as_str().unwrap();
+        let report = self.backup.restore(&data_dir, &["--from", snapshot]);
+        assert_eq!(report["deltas"], 0, "{report:#}");
+        let etcd = boot(VERSION, &data_dir).await;
+        assert_eq!(etcd.revision().await, fixture.state.revision);
+        assert_same_keys(
+            &etcd.all_keys().await,
+            &fixture.state.keys,
+            "compacted in the store",
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_s3_server_gives_a_backup_back_and_takes_a_compacted_one() {
+    let fixture = Fixture::open("gzip-3.5.30");
+    let weed = Weed::start().await;
+    let credentials = weed.credentials();
+    let variable = ("AWS_APPLICATION_CREDENTIALS", credentials.as_str());
+    let bucket = Bucket::open(Provider::S3, Weed::BUCKET, &weed.endpoint, Some(variable));
+    bucket.fill(&fixture).await;
+    bucket.gives_back(&fixture).await;
+    bucket.compacts(&fixture).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn azure_blob_storage_gives_a_backup_back_and_takes_a_compacted_one() {
+    let fixture = Fixture::open("zlib-3.5.16");
+    let azurite = Azurite::start().await;
+    let credentials = azurite.credentials();
+    let variable = ("AZURE_APPLICATION_CREDENTIALS_JSON", credentials.as_str());
+    let bucket = Bucket::open(
+        Provider::Abs,
+        Azurite::CONTAINER,
+        &azurite.endpoint,
+        Some(variable),
+    );
+    bucket.fill(&fixture).await;
+    bucket.gives_back(&fixture).await;
+    bucket.compacts(&fixture).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn googles_dialect_gives_a_backup_back_and_takes_a_compacted_one() {
+    let fixture = Fixture::open("overlap-3.5.30");
+    let weed = Weed::start_open().await;
+    let front = GoogleFront::before(&weed.endpoint).await;
+    let bucket = Bucket::open(Provider::Gcs, Weed::BUCKET, &front.endpoint, None);
+    bucket.fill(&fixture).await;
+    bucket.gives_back(&fixture).await;
+    bucket.compacts(&fixture).await;
+}
+
+/// An empty bucket is an answer; a silent server is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_bucket_is_told_from_a_store_that_does_not_answer() {
+    let weed = Weed::start().await;
+    let directory = TempDir::new().unwrap();
+    let data_dir = directory.path().join("data");
+    let arguments = [
+        "--data-dir",
+        data_dir.to_str().unwrap(),
+        "--store-retry-timeout",
+        "1s",
+    ];
+    let credentials = weed.credentials();
+    let variable = ("AWS_APPLICATION_CREDENTIALS", credentials.as_str());
+    let bucket = Bucket::open(Provider::S3, Weed::BUCKET, &weed.endpoint, Some(variable));
+    bucket
+        .backup
+        .run("restore", &arguments)
+        .refused("no-backup", 20);
+    let nowhere = steward_testkit::etcd::free_url();
+    let bucket = Bucket::open(Provider::S3, Weed::BUCKET, &nowhere, Some(variable));
+    bucket
+        .backup
+        .run("restore", &arguments)
+        .refused("store-unavailable", 23);
+    assert!(!data_dir.exists());
+}
