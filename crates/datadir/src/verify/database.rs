@@ -121,7 +121,9 @@ impl Opened {
             })
         });
         let checked = checked.map_err(|fault: WalkFault| fault.into_stop(&self.path))?;
-        let history = history.finish(|id| leases.contains(&id));
+        let history = history
+            .finish(|id| leases.contains(&id))
+            .map_err(|fault| damage::of_row(&self.path, &fault))?;
         self.warn_of(&history.warnings, findings);
         Ok(Walked {
             bytes_in_use: checked
