@@ -41,10 +41,10 @@ pub(super) fn indexes(layout: &Layout, db: &Opened, raft: &RaftSide, findings: &
             ),
         );
     }
-    let (Some(stored), Some(logged)) = (db.facts.term, raft.summary.term_at(applied)) else {
-        return;
-    };
-    terms(db, stored, logged, findings);
+    let logged = raft.summary.term_at(applied);
+    if let (1.., Some(stored), Some(logged)) = (applied.0, db.facts.term, logged) {
+        terms(db, stored, logged, findings);
+    }
 }
 
 /// A server of 3.4 moves the consistent index and leaves the term alone, so that a lower term says nothing where such

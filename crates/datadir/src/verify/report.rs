@@ -125,6 +125,8 @@ pub enum WarningKind {
     DatabaseEmpty,
     /// One of the two meta pages is damaged; the other is used.
     MetaPage,
+    /// The database has a bucket no etcd makes, so that one it does make may have lost its name.
+    UnknownBucket,
     /// The log ends with the remains of a write that a crash cut off. etcd cuts them off by itself.
     TornTail,
     /// The log has bytes behind its end mark. etcd overwrites them.
