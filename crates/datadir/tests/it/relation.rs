@@ -1,6 +1,6 @@
 //! Database, log and snapshot that do not fit together.
 
-use steward_datadir::{Depth, FaultKind, Membership, WarningKind};
+use steward_datadir::{Depth, FaultKind, Membership, WarningKind, write_raft_files};
 use steward_ids::MemberId;
 use steward_wal::{ConfChangeKind, ConfState, Encoder, Identity, SegmentName, SnapshotMark};
 
@@ -101,7 +101,7 @@ fn a_database_of_another_term_is_from_another_history() {
         cluster_version,
         ..Content::sound()
     };
-    for version in [None, Some("3.4.0"), Some("3.5.0")] {
+    for version in [None, Some("3.5.0"), Some("3.6.0")] {
         let dir = Dir::of(&content(TERM + 1, version));
         let sentence = dir.sentence(FaultKind::TermDiffers);
         assert!(
@@ -110,15 +110,34 @@ fn a_database_of_another_term_is_from_another_history() {
         );
     }
     Dir::of(&content(TERM - 1, Some("3.6.0"))).faults(&[FaultKind::TermDiffers]);
-    // A 3.4 does not keep the term up that a newer tool has written.
-    for version in [None, Some("3.4.0")] {
-        Dir::of(&content(TERM - 1, version)).warnings(&[WarningKind::TermTrails]);
+    // A 3.4 does not keep up the term that a newer server or tool has written.
+    for (term, version) in [
+        (TERM - 1, None),
+        (TERM - 1, Some("3.4.0")),
+        (TERM + 1, Some("3.4.0")),
+    ] {
+        Dir::of(&content(term, version)).warnings(&[WarningKind::TermStale]);
     }
     let never = Content {
         term: None,
         ..Content::sound()
     };
     Dir::of(&never).warnings(&[]);
+}
+
+/// The restore of 3.4 leaves the term of the former life where it is.
+#[test]
+fn a_directory_restored_by_an_older_tool_may_have_the_term_of_its_former_life() {
+    let membership = members();
+    let dir = Dir::bare();
+    write_raft_files(&dir.path().join("member"), &membership, me()).unwrap();
+    let content = Content {
+        consistent_index: Some(3),
+        term: Some(7),
+        ..Content::sound()
+    };
+    content.write(&dir.db());
+    dir.warnings(&[WarningKind::TermStale]);
 }
 
 #[test]
