@@ -5,3 +5,4 @@
 mod manual;
 mod rebuild;
 mod support;
+mod synthetic;
