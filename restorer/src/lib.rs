@@ -13,6 +13,7 @@ pub mod args;
 pub mod backup;
 pub mod cli;
 pub mod directory;
+pub mod examine;
 pub mod failure;
 pub mod health;
 pub mod members;
