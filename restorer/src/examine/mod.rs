@@ -7,7 +7,7 @@
 //! ```
 //!
 //! **Comes in**: an object and its stored bytes. **Goes out**: what it proved to hold, or the same
-//! [`RebuildError`] a restore of it would end with.
+//! [`RebuildError`](crate::rebuild::RebuildError) a restore of it would end with.
 //!
 //! **Holds**: an object is read to its last byte; compression, length and hash are right, or it is an
 //! error that names object and place. Memory is a constant for a delta, and six thousandths of the

@@ -9,7 +9,7 @@
 //! **Holds**: the bytes of an object are not changed. One that is damaged is not copied and the others
 //! go on. An object becomes visible after every object planned before it, a full snapshot before its
 //! deltas, so what is in the destination can be restored at any moment. Nothing is overwritten. Memory
-//! is bounded ([`transfer`]).
+//! is bounded, see the module `transfer`.
 //!
 //! **After a crash**: objects that were visible are whole; running again copies what is missing.
 
