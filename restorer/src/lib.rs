@@ -12,6 +12,7 @@
 pub mod args;
 pub mod backup;
 pub mod cli;
+pub mod detour;
 pub mod directory;
 pub mod examine;
 pub mod failure;
