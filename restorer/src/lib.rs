@@ -14,6 +14,7 @@ pub mod backup;
 pub mod cli;
 pub mod detour;
 pub mod directory;
+pub mod examine;
 pub mod failure;
 pub mod health;
 pub mod members;
