@@ -50,13 +50,7 @@ use crate::target::{self, TargetArgs};
 )]
 pub struct InspectArgs {
     /// Inspect this data directory
-    #[arg(
-        short,
-        long,
-        value_name = "DIR",
-        env = "STEWARD_DATA_DIR",
-        conflicts_with = "snapshot"
-    )]
+    #[arg(short, long, value_name = "DIR", conflicts_with = "snapshot")]
     pub data_dir: Option<PathBuf>,
 
     /// Inspect this snapshot or database file; compressed where its name says so

@@ -40,7 +40,7 @@ use crate::target::TargetArgs;
 )]
 pub struct VerifyArgs {
     /// Verify this data directory instead of a backup
-    #[arg(short, long, value_name = "DIR", env = "STEWARD_DATA_DIR")]
+    #[arg(short, long, value_name = "DIR")]
     #[arg(conflicts_with_all = ["to_revision", "to_time", "from", "all", "skip_hash_check"])]
     pub data_dir: Option<PathBuf>,
 
