@@ -54,7 +54,7 @@ struct Results {
 }
 
 /// Runs the bench.
-pub fn main(args: Args) -> anyhow::Result<()> {
+pub fn main(args: &Args) -> anyhow::Result<()> {
     if let Some(Helper::Timed { report, command }) = &args.helper {
         return timed::run_timed(report, command);
     }
@@ -65,9 +65,9 @@ pub fn main(args: Args) -> anyhow::Result<()> {
     let runtime = Runtime::new().context("start a runtime")?;
     let mut results = Vec::new();
     for scale in &args.scale {
-        results.push(measure(&runtime, &args, *scale, (&data, &restorer))?);
+        results.push(measure(&runtime, args, *scale, (&data, &restorer))?);
     }
-    let text = report::render(&args, &machine, &results)?;
+    let text = report::render(args, &machine, &results)?;
     io::stdout()
         .lock()
         .write_all(text.as_bytes())
@@ -82,7 +82,7 @@ fn measure(
     runtime: &Runtime,
     args: &Args,
     scale: u32,
-    (data, restorer): (&Path, &Path),
+    (data, program): (&Path, &Path),
 ) -> anyhow::Result<Results> {
     let dataset = runtime.block_on(Dataset::provide(data, scale))?;
     // Beside the data: on the same disk, and not in a memory file system.
@@ -90,7 +90,7 @@ fn measure(
     let scratch = scratch.context("make a scratch directory")?;
     let (runs, page_cache) = (args.runs.max(1), args.page_cache);
     let bench = Bench {
-        restorer,
+        restorer: program,
         dataset: &dataset,
         scratch: scratch.path(),
         runs,
@@ -132,11 +132,11 @@ fn measure(
     ))?;
     Ok(Results {
         scale,
+        dataset,
         restored,
         floor,
         replay,
         compact,
         verified,
-        dataset,
     })
 }

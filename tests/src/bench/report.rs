@@ -135,16 +135,6 @@ fn targets(page: &mut String, results: &[Results]) -> anyhow::Result<()> {
 
 fn figures(page: &mut String, one: &Results) -> anyhow::Result<()> {
     let shape = one.dataset.manifest.shape;
-    let Replay {
-        expand_seconds,
-        etcdutl,
-        boot_seconds,
-        fold_seconds,
-        ..
-    } = one.replay;
-    let stored = one.dataset.stored_bytes()?;
-    let base = length(&one.dataset.base)?;
-    let inflated = one.floor.inflated_bytes;
     writeln!(
         page,
         "{} keys of {} B, then {} writes in {} deltas. The backup is {}, of which the base is {}; \
@@ -153,28 +143,38 @@ fn figures(page: &mut String, one: &Results) -> anyhow::Result<()> {
         shape.value_bytes,
         shape.writes,
         shape.deltas,
-        megabytes(stored),
-        megabytes(base),
-        megabytes(inflated),
+        megabytes(one.dataset.stored_bytes()?),
+        megabytes(length(&one.dataset.base)?),
+        megabytes(one.floor.inflated_bytes),
         megabytes(one.restored.database_bytes)
     )?;
     writeln!(
         page,
         "| | time | processor time | peak memory |\n| --- | --- | --- | --- |"
     )?;
+    our_figures(page, one)?;
+    replay_figures(page, &one.replay)?;
+    let floor = &one.floor;
+    time(page, "(c) the floor, in all", floor.seconds())?;
+    time(page, "(c) inflating every object", floor.inflate_seconds)?;
+    time(page, "(c) writing and syncing", floor.write_seconds)
+}
+
+fn our_figures(page: &mut String, one: &Results) -> anyhow::Result<()> {
     row(page, "**restore**", one.restored.cost)?;
     if let Some(cost) = one.compact {
         row(page, "**compact**", cost)?;
     }
     if let Some(verified) = one.verified {
         row(page, "**verify** of the restored directory", verified.ours)?;
-        row(
-            page,
-            "`etcdutl snapshot status` of its database",
-            verified.etcdutl,
-        )?;
+        let status = "`etcdutl snapshot status` of its database";
+        row(page, status, verified.etcdutl)?;
     }
-    let sent = if one.replay.is_extrapolated() {
+    Ok(())
+}
+
+fn replay_figures(page: &mut String, replay: &Replay) -> anyhow::Result<()> {
+    let sent = if replay.is_extrapolated() {
         "(a) a transaction per revision, extrapolated"
     } else {
         "(a) a transaction per revision"
@@ -182,30 +182,25 @@ fn figures(page: &mut String, one: &Results) -> anyhow::Result<()> {
     time(
         page,
         "(a) replay through etcd, in all",
-        one.replay.restore_seconds(),
+        replay.restore_seconds(),
     )?;
-    time(page, "(a) inflating the base into a file", expand_seconds)?;
-    row(
+    time(
         page,
-        "(a), (b) `etcdutl snapshot restore` of the base",
-        etcdutl,
+        "(a) inflating the base into a file",
+        replay.expand_seconds,
     )?;
-    time(page, "(a) starting etcd", boot_seconds)?;
-    time(page, sent, one.replay.all_revisions_seconds())?;
-    if let Some(seconds) = fold_seconds {
+    let base_alone = "(a), (b) `etcdutl snapshot restore` of the base";
+    row(page, base_alone, replay.etcdutl)?;
+    time(page, "(a) starting etcd", replay.boot_seconds)?;
+    time(page, sent, replay.all_revisions_seconds())?;
+    if let Some(seconds) = replay.fold_seconds {
         time(
             page,
             "compact, defragment, save and compress behind (a)",
             seconds,
         )?;
     }
-    time(page, "(c) the floor, in all", one.floor.seconds())?;
-    time(
-        page,
-        "(c) inflating every object",
-        one.floor.inflate_seconds,
-    )?;
-    time(page, "(c) writing and syncing", one.floor.write_seconds)
+    Ok(())
 }
 
 fn row(page: &mut String, what: &str, cost: Cost) -> anyhow::Result<()> {
