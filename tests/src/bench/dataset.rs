@@ -40,13 +40,13 @@ pub(super) struct Manifest {
     pub(super) base_revision: i64,
     /// The revision of the last delta.
     pub(super) last_revision: i64,
-    /// HashKV at the last revision.
+    /// `HashKV` at the last revision.
     pub(super) hash: Hash,
-    /// HashKV at the last revision, after a physical compaction at it.
+    /// `HashKV` at the last revision, after a physical compaction at it.
     pub(super) compacted_hash: Hash,
 }
 
-/// A HashKV answer.
+/// A `HashKV` answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hash {
     /// The hash.
@@ -186,7 +186,7 @@ pub(super) fn options(data_dir: &Path) -> EtcdOptions {
 async fn make(home: &Path, shape: Shape, version: String) -> anyhow::Result<()> {
     let started = Instant::now();
     let data_dir = home.join("source");
-    let etcd = Etcd::start(ETCD, options(&data_dir)).await;
+    let mut etcd = Etcd::start(ETCD, options(&data_dir)).await;
     let mut writers = Writers::connect(&etcd, shape).await;
     writers.fill().await?;
     let seconds = started.elapsed().as_secs_f64();
@@ -197,8 +197,8 @@ async fn make(home: &Path, shape: Shape, version: String) -> anyhow::Result<()> 
     let mut recorder = Recorder::start(&etcd, &home.join(BUCKET), PREFIX, Compression::Gzip).await;
     let base_revision = recorder.last();
     for delta in 0..shape.deltas {
-        let share = shape.writes * (delta + 1) / shape.deltas - shape.writes * delta / shape.deltas;
-        writers.write(share).await?;
+        let until = |delta: usize| shape.writes * delta / shape.deltas;
+        writers.write(until(delta + 1) - until(delta)).await?;
         recorder
             .cut(&etcd)
             .await
@@ -212,8 +212,16 @@ async fn make(home: &Path, shape: Shape, version: String) -> anyhow::Result<()> 
     );
     let hash = etcd.hash_kv(last).await.into();
     etcd.compact(last).await;
-    let compacted_hash = etcd.hash_kv(last).await.into();
-    drop((recorder, etcd));
+    // A running etcd remembers the hash it had when it compacted; a new process computes it.
+    drop((recorder, writers));
+    etcd.stop().await;
+    etcd.restart().await;
+    let compacted_hash = Hash::from(etcd.hash_kv(last).await);
+    ensure!(
+        compacted_hash.compact_revision == Some(last.0),
+        "etcd did not compact at {last}"
+    );
+    drop(etcd);
     remove(&data_dir)?;
     let manifest = Manifest {
         shape,

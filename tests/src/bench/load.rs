@@ -122,7 +122,7 @@ impl Writer {
     async fn change(&mut self) -> anyhow::Result<()> {
         self.writes += 1;
         let mut slot = self.rng.random_range(0..self.exists.len());
-        if self.writes % DELETE_EVERY != 0 {
+        if !self.writes.is_multiple_of(DELETE_EVERY) {
             return self.put(slot).await;
         }
         while !self.exists[slot] {

@@ -7,7 +7,7 @@ use super::claims::{self, megabytes};
 use super::dataset::length;
 use super::machine::Machine;
 use super::timed::Cost;
-use super::{Floor, Replay, Results};
+use super::{Replay, Results};
 
 const METHOD: &str = "\
 ## What is measured
@@ -73,12 +73,8 @@ fn facts(
     writeln!(page, "| kernel | Linux {} |", machine.kernel)?;
     writeln!(page, "| load before the bench | {} |", machine.load)?;
     for one in results {
-        let Floor {
-            write_seconds,
-            written_bytes,
-            ..
-        } = one.floor;
-        let speed = rate(written_bytes, write_seconds);
+        let written_bytes = one.floor.written_bytes;
+        let speed = rate(written_bytes, one.floor.write.seconds);
         writeln!(
             page,
             "| disk, writing {} and syncing | {speed} |",
@@ -135,16 +131,6 @@ fn targets(page: &mut String, results: &[Results]) -> anyhow::Result<()> {
 
 fn figures(page: &mut String, one: &Results) -> anyhow::Result<()> {
     let shape = one.dataset.manifest.shape;
-    let Replay {
-        expand_seconds,
-        etcdutl,
-        boot_seconds,
-        fold_seconds,
-        ..
-    } = one.replay;
-    let stored = one.dataset.stored_bytes()?;
-    let base = length(&one.dataset.base)?;
-    let inflated = one.floor.inflated_bytes;
     writeln!(
         page,
         "{} keys of {} B, then {} writes in {} deltas. The backup is {}, of which the base is {}; \
@@ -153,9 +139,9 @@ fn figures(page: &mut String, one: &Results) -> anyhow::Result<()> {
         shape.value_bytes,
         shape.writes,
         shape.deltas,
-        megabytes(stored),
-        megabytes(base),
-        megabytes(inflated),
+        megabytes(one.dataset.stored_bytes()?),
+        megabytes(length(&one.dataset.base)?),
+        megabytes(one.floor.inflated_bytes),
         megabytes(one.restored.database_bytes)
     )?;
     writeln!(
@@ -168,62 +154,78 @@ fn figures(page: &mut String, one: &Results) -> anyhow::Result<()> {
     }
     if let Some(verified) = one.verified {
         row(page, "**verify** of the restored directory", verified.ours)?;
-        row(
-            page,
-            "`etcdutl snapshot status` of its database",
-            verified.etcdutl,
-        )?;
+        let what = "`etcdutl snapshot status` of its database";
+        row(page, what, verified.etcdutl)?;
     }
-    let sent = if one.replay.is_extrapolated() {
+    baselines(page, one)
+}
+
+fn baselines(page: &mut String, one: &Results) -> anyhow::Result<()> {
+    let replay = &one.replay;
+    let sent = if replay.is_extrapolated() {
         "(a) a transaction per revision, extrapolated"
     } else {
         "(a) a transaction per revision"
     };
-    time(
-        page,
-        "(a) replay through etcd, in all",
-        one.replay.restore_seconds(),
-    )?;
-    time(page, "(a) inflating the base into a file", expand_seconds)?;
+    let restore = "(a), (b) `etcdutl snapshot restore` of the base";
+    let fold = "behind (a): compact, defragment, save and compress";
     row(
         page,
-        "(a), (b) `etcdutl snapshot restore` of the base",
-        etcdutl,
+        "(a) replay through etcd, in all",
+        replay.restore_seconds(),
     )?;
-    time(page, "(a) starting etcd", boot_seconds)?;
-    time(page, sent, one.replay.all_revisions_seconds())?;
-    if let Some(seconds) = fold_seconds {
-        time(
-            page,
-            "compact, defragment, save and compress behind (a)",
-            seconds,
-        )?;
-    }
-    time(page, "(c) the floor, in all", one.floor.seconds())?;
-    time(
+    row(
         page,
-        "(c) inflating every object",
-        one.floor.inflate_seconds,
+        "(a) inflating the base into a file",
+        replay.expand_seconds,
     )?;
-    time(page, "(c) writing and syncing", one.floor.write_seconds)
+    row(page, restore, replay.etcdutl)?;
+    row(page, "(a) starting etcd", replay.boot_seconds)?;
+    row(page, sent, replay.all_revisions_seconds())?;
+    if let Some(seconds) = replay.fold_seconds {
+        row(page, fold, seconds)?;
+    }
+    row(page, "(c) the floor, in all", one.floor.seconds())?;
+    row(page, "(c) inflating every object", one.floor.inflate)?;
+    row(page, "(c) writing and syncing", one.floor.write)
 }
 
-fn row(page: &mut String, what: &str, cost: Cost) -> anyhow::Result<()> {
-    let Cost {
+/// What is known about a figure: its time at least.
+struct Figure {
+    seconds: f64,
+    cpu_seconds: Option<f64>,
+    peak_bytes: Option<u64>,
+}
+
+impl From<f64> for Figure {
+    fn from(seconds: f64) -> Self {
+        Self {
+            seconds,
+            cpu_seconds: None,
+            peak_bytes: None,
+        }
+    }
+}
+
+impl From<Cost> for Figure {
+    fn from(cost: Cost) -> Self {
+        Self {
+            seconds: cost.seconds,
+            cpu_seconds: Some(cost.cpu_seconds),
+            peak_bytes: cost.peak_bytes,
+        }
+    }
+}
+
+fn row(page: &mut String, what: &str, figure: impl Into<Figure>) -> anyhow::Result<()> {
+    let Figure {
         seconds,
         cpu_seconds,
         peak_bytes,
-    } = cost;
-    let peak = megabytes(peak_bytes);
-    writeln!(
-        page,
-        "| {what} | {seconds:.2} s | {cpu_seconds:.2} s | {peak} |"
-    )?;
-    Ok(())
-}
-
-fn time(page: &mut String, what: &str, seconds: f64) -> anyhow::Result<()> {
-    writeln!(page, "| {what} | {seconds:.2} s | | |")?;
+    } = figure.into();
+    let cpu = cpu_seconds.map_or_else(String::new, |seconds| format!("{seconds:.2} s"));
+    let peak = peak_bytes.map_or_else(String::new, megabytes);
+    writeln!(page, "| {what} | {seconds:.2} s | {cpu} | {peak} |")?;
     Ok(())
 }
 

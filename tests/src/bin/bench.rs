@@ -4,5 +4,5 @@ use clap::Parser;
 use steward_tests::bench::{self, Args};
 
 fn main() -> anyhow::Result<()> {
-    bench::main(Args::parse())
+    bench::main(&Args::parse())
 }
