@@ -40,13 +40,13 @@ pub(super) struct Manifest {
     pub(super) base_revision: i64,
     /// The revision of the last delta.
     pub(super) last_revision: i64,
-    /// HashKV at the last revision.
+    /// `HashKV` at the last revision.
     pub(super) hash: Hash,
-    /// HashKV at the last revision, after a physical compaction at it.
+    /// `HashKV` at the last revision, after a physical compaction at it.
     pub(super) compacted_hash: Hash,
 }
 
-/// A HashKV answer.
+/// A `HashKV` answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hash {
     /// The hash.
@@ -197,9 +197,8 @@ async fn make(home: &Path, shape: Shape, version: String) -> anyhow::Result<()> 
     let mut recorder = Recorder::start(&etcd, &home.join(BUCKET), PREFIX, Compression::Gzip).await;
     let base_revision = recorder.last();
     for delta in 0..shape.deltas {
-        let portion =
-            shape.writes * (delta + 1) / shape.deltas - shape.writes * delta / shape.deltas;
-        writers.write(portion).await?;
+        let until = |delta: usize| shape.writes * delta / shape.deltas;
+        writers.write(until(delta + 1) - until(delta)).await?;
         recorder
             .cut(&etcd)
             .await

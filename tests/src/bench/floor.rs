@@ -1,12 +1,11 @@
 //! The least any restore could take: inflate every object once, write the database, sync it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
 
 use anyhow::Context;
 use rand::rngs::StdRng;
@@ -15,19 +14,19 @@ use steward_archive::compression::{Compression, decoder};
 
 use super::args::PageCache;
 use super::dataset::{Dataset, length};
-use super::timed::{median_of, settle};
+use super::timed::{Cost, median, settle, timed_here};
 
 const PIECE: usize = 1 << 20;
 
 /// What the floor is made of.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Floor {
-    /// Seconds to inflate all objects on all cores.
-    pub(super) inflate_seconds: f64,
+    /// Inflating all objects on all cores.
+    pub(super) inflate: Cost,
     /// Bytes that come out.
     pub(super) inflated_bytes: u64,
-    /// Seconds to write a file as large as the database and to sync it.
-    pub(super) write_seconds: f64,
+    /// Writing a file as large as the database, and syncing it.
+    pub(super) write: Cost,
     /// Its size.
     pub(super) written_bytes: u64,
 }
@@ -35,37 +34,40 @@ pub(super) struct Floor {
 impl Floor {
     /// Both parts, one after the other.
     pub(super) fn seconds(&self) -> f64 {
-        self.inflate_seconds + self.write_seconds
+        self.inflate.seconds + self.write.seconds
     }
-}
 
-/// Measures the floor for a database of this size; the medians of `runs`.
-pub(super) fn measure(
-    dataset: &Dataset,
-    scratch: &Path,
-    database_bytes: u64,
-    (runs, page_cache): (usize, PageCache),
-) -> anyhow::Result<Floor> {
-    let mut inflating = Vec::with_capacity(runs);
-    let mut writing = Vec::with_capacity(runs);
-    let mut inflated_bytes = 0;
-    for _ in 0..runs {
+    /// Measures the floor for a database of this size, once.
+    pub(super) fn measure(
+        dataset: &Dataset,
+        scratch: &Path,
+        database_bytes: u64,
+        page_cache: PageCache,
+    ) -> anyhow::Result<Self> {
         settle(page_cache)?;
-        let started = Instant::now();
-        inflated_bytes = inflate_all(dataset)?;
-        inflating.push(started.elapsed().as_secs_f64());
+        let (inflate, inflated_bytes) = timed_here(|| inflate_all(dataset))?;
+        let path = scratch.join("floor");
         settle(page_cache)?;
-        let started = Instant::now();
-        write_file(&scratch.join("floor"), database_bytes)?;
-        writing.push(started.elapsed().as_secs_f64());
-        std::fs::remove_file(scratch.join("floor")).context("remove the file written")?;
+        let (write, ()) = timed_here(|| write_file(&path, database_bytes))?;
+        fs::remove_file(&path).context("remove the file written")?;
+        Ok(Self {
+            inflate,
+            inflated_bytes,
+            write,
+            written_bytes: database_bytes,
+        })
     }
-    Ok(Floor {
-        inflate_seconds: median_of(inflating.into_iter()),
-        inflated_bytes,
-        write_seconds: median_of(writing.into_iter()),
-        written_bytes: database_bytes,
-    })
+
+    /// The medians of several.
+    pub(super) fn median(floors: &[Self]) -> Option<Self> {
+        let first = floors.first()?;
+        let of = |part: fn(&Self) -> Cost| median(&floors.iter().map(part).collect::<Vec<_>>());
+        Some(Self {
+            inflate: of(|floor| floor.inflate),
+            write: of(|floor| floor.write),
+            ..*first
+        })
+    }
 }
 
 /// Inflates every object, the largest first, one thread per core.

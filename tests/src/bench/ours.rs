@@ -1,6 +1,6 @@
 //! The product, measured as a user runs it: a process that reads a bucket of provider `Local`.
 //!
-//! What it made is given to a real etcd, and must have the HashKV of the etcd that was backed up.
+//! What it made is given to a real etcd, and must have the `HashKV` of the etcd that was backed up.
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,7 @@ use anyhow::Context;
 use steward_testkit::Etcd;
 
 use super::args::PageCache;
+use super::claims::megabytes;
 use super::dataset::{BUCKET, Dataset, ETCD, Hash, PREFIX, length, options, remove};
 use super::timed::{Cost, Program, median};
 
@@ -47,11 +48,11 @@ pub(super) struct Verified {
 }
 
 impl Bench<'_> {
-    /// Measures `restore` and keeps what the last run made.
+    /// Measures `restore` once, and keeps what it made.
     pub(super) fn restore(&self) -> anyhow::Result<Restored> {
         let data_dir = self.scratch.join("restored");
-        let program = self.restore_program(&self.dataset.home, &data_dir);
-        let cost = self.measure(&program, || remove(&data_dir))?;
+        remove(&data_dir)?;
+        let cost = self.once(&self.restore_program(&self.dataset.home, &data_dir))?;
         let database_bytes = length(&database(&data_dir))?;
         Ok(Restored {
             cost,
@@ -66,10 +67,12 @@ impl Bench<'_> {
         let program = self
             .verb("compact", &home)
             .arg_pair("--scratch-dir", &self.scratch.join("compact-scratch"));
-        let cost = self.measure(&program, || {
+        let mut costs = Vec::with_capacity(self.runs);
+        for _ in 0..self.runs {
             remove(&home)?;
-            self.dataset.link_into(&home)
-        })?;
+            self.dataset.link_into(&home)?;
+            costs.push(self.once(&program)?);
+        }
         let data_dir = self.scratch.join("from-compacted");
         self.restore_program(&home, &data_dir)
             .run(PageCache::Warm)?;
@@ -78,7 +81,7 @@ impl Bench<'_> {
             .context("the compacted backup")?;
         remove(&data_dir)?;
         remove(&home)?;
-        Ok(cost)
+        Ok(median(&costs))
     }
 
     /// Measures `verify` of a restored directory no etcd has touched yet.
@@ -89,9 +92,14 @@ impl Bench<'_> {
         let etcdutl = Program::new(&ETCD.directory().join("etcdutl"), self.scratch)
             .args(["snapshot", "status"])
             .args([database(&restored.data_dir)]);
+        let mut costs = (Vec::new(), Vec::new());
+        for _ in 0..self.runs {
+            costs.0.push(self.once(&ours)?);
+            costs.1.push(self.once(&etcdutl)?);
+        }
         Ok(Verified {
-            ours: self.measure(&ours, || Ok(()))?,
-            etcdutl: self.measure(&etcdutl, || Ok(()))?,
+            ours: median(&costs.0),
+            etcdutl: median(&costs.1),
         })
     }
 
@@ -111,23 +119,11 @@ impl Bench<'_> {
             .args(["--store-container", BUCKET, "--store-prefix", PREFIX])
     }
 
-    fn measure(
-        &self,
-        program: &Program,
-        prepare: impl Fn() -> anyhow::Result<()>,
-    ) -> anyhow::Result<Cost> {
-        let mut costs = Vec::with_capacity(self.runs);
-        for _ in 0..self.runs {
-            prepare()?;
-            let (cost, _) = program.run(self.page_cache)?;
-            eprintln!(
-                "bench:   {:.2} s, {} MB",
-                cost.seconds,
-                cost.peak_bytes / 1_000_000
-            );
-            costs.push(cost);
-        }
-        Ok(median(&costs))
+    fn once(&self, program: &Program) -> anyhow::Result<Cost> {
+        let (cost, _) = program.run(self.page_cache)?;
+        let peak = cost.peak_bytes.map_or_else(String::new, megabytes);
+        eprintln!("bench:   {:.2} s, {peak}", cost.seconds);
+        Ok(cost)
     }
 }
 

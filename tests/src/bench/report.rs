@@ -7,7 +7,7 @@ use super::claims::{self, megabytes};
 use super::dataset::length;
 use super::machine::Machine;
 use super::timed::Cost;
-use super::{Floor, Replay, Results};
+use super::{Replay, Results};
 
 const METHOD: &str = "\
 ## What is measured
@@ -73,12 +73,8 @@ fn facts(
     writeln!(page, "| kernel | Linux {} |", machine.kernel)?;
     writeln!(page, "| load before the bench | {} |", machine.load)?;
     for one in results {
-        let Floor {
-            write_seconds,
-            written_bytes,
-            ..
-        } = one.floor;
-        let speed = rate(written_bytes, write_seconds);
+        let written_bytes = one.floor.written_bytes;
+        let speed = rate(written_bytes, one.floor.write.seconds);
         writeln!(
             page,
             "| disk, writing {} and syncing | {speed} |",
@@ -152,73 +148,84 @@ fn figures(page: &mut String, one: &Results) -> anyhow::Result<()> {
         page,
         "| | time | processor time | peak memory |\n| --- | --- | --- | --- |"
     )?;
-    our_figures(page, one)?;
-    replay_figures(page, &one.replay)?;
-    let floor = &one.floor;
-    time(page, "(c) the floor, in all", floor.seconds())?;
-    time(page, "(c) inflating every object", floor.inflate_seconds)?;
-    time(page, "(c) writing and syncing", floor.write_seconds)
-}
-
-fn our_figures(page: &mut String, one: &Results) -> anyhow::Result<()> {
     row(page, "**restore**", one.restored.cost)?;
     if let Some(cost) = one.compact {
         row(page, "**compact**", cost)?;
     }
     if let Some(verified) = one.verified {
         row(page, "**verify** of the restored directory", verified.ours)?;
-        let status = "`etcdutl snapshot status` of its database";
-        row(page, status, verified.etcdutl)?;
+        let what = "`etcdutl snapshot status` of its database";
+        row(page, what, verified.etcdutl)?;
     }
-    Ok(())
+    baselines(page, one)
 }
 
-fn replay_figures(page: &mut String, replay: &Replay) -> anyhow::Result<()> {
+fn baselines(page: &mut String, one: &Results) -> anyhow::Result<()> {
+    let replay = &one.replay;
     let sent = if replay.is_extrapolated() {
         "(a) a transaction per revision, extrapolated"
     } else {
         "(a) a transaction per revision"
     };
-    time(
+    let restore = "(a), (b) `etcdutl snapshot restore` of the base";
+    let fold = "behind (a): compact, defragment, save and compress";
+    row(
         page,
         "(a) replay through etcd, in all",
         replay.restore_seconds(),
     )?;
-    time(
+    row(
         page,
         "(a) inflating the base into a file",
         replay.expand_seconds,
     )?;
-    let base_alone = "(a), (b) `etcdutl snapshot restore` of the base";
-    row(page, base_alone, replay.etcdutl)?;
-    time(page, "(a) starting etcd", replay.boot_seconds)?;
-    time(page, sent, replay.all_revisions_seconds())?;
+    row(page, restore, replay.etcdutl)?;
+    row(page, "(a) starting etcd", replay.boot_seconds)?;
+    row(page, sent, replay.all_revisions_seconds())?;
     if let Some(seconds) = replay.fold_seconds {
-        time(
-            page,
-            "compact, defragment, save and compress behind (a)",
-            seconds,
-        )?;
+        row(page, fold, seconds)?;
     }
-    Ok(())
+    row(page, "(c) the floor, in all", one.floor.seconds())?;
+    row(page, "(c) inflating every object", one.floor.inflate)?;
+    row(page, "(c) writing and syncing", one.floor.write)
 }
 
-fn row(page: &mut String, what: &str, cost: Cost) -> anyhow::Result<()> {
-    let Cost {
+/// What is known about a figure: its time at least.
+struct Figure {
+    seconds: f64,
+    cpu_seconds: Option<f64>,
+    peak_bytes: Option<u64>,
+}
+
+impl From<f64> for Figure {
+    fn from(seconds: f64) -> Self {
+        Self {
+            seconds,
+            cpu_seconds: None,
+            peak_bytes: None,
+        }
+    }
+}
+
+impl From<Cost> for Figure {
+    fn from(cost: Cost) -> Self {
+        Self {
+            seconds: cost.seconds,
+            cpu_seconds: Some(cost.cpu_seconds),
+            peak_bytes: cost.peak_bytes,
+        }
+    }
+}
+
+fn row(page: &mut String, what: &str, figure: impl Into<Figure>) -> anyhow::Result<()> {
+    let Figure {
         seconds,
         cpu_seconds,
         peak_bytes,
-    } = cost;
-    let peak = megabytes(peak_bytes);
-    writeln!(
-        page,
-        "| {what} | {seconds:.2} s | {cpu_seconds:.2} s | {peak} |"
-    )?;
-    Ok(())
-}
-
-fn time(page: &mut String, what: &str, seconds: f64) -> anyhow::Result<()> {
-    writeln!(page, "| {what} | {seconds:.2} s | | |")?;
+    } = figure.into();
+    let cpu = cpu_seconds.map_or_else(String::new, |seconds| format!("{seconds:.2} s"));
+    let peak = peak_bytes.map_or_else(String::new, megabytes);
+    writeln!(page, "| {what} | {seconds:.2} s | {cpu} | {peak} |")?;
     Ok(())
 }
 
