@@ -1,7 +1,8 @@
 # Everything a developer or a build machine runs. `make help` lists it.
 #
 # Honoured: CARGO_TARGET_DIR (where cargo builds), STEWARD_CACHE (where servers and tools are kept,
-# see tests/env/setup.sh), FUZZ_SECONDS (time per fuzz target), FUZZ_TARGETS (which).
+# see tests/env/setup.sh), FUZZ_SECONDS (time per fuzz target), FUZZ_TARGETS (which), BENCH_FLAGS
+# (see bench --help).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -11,6 +12,7 @@ STEWARD_CACHE ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/etcd-s
 export STEWARD_CACHE
 
 FUZZ_SECONDS ?= 10
+BENCH_FLAGS ?= --scale 1,4
 FUZZ_TARGETS ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 
 # The variables that name the real servers; without a set-up there are none.
@@ -61,7 +63,9 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (10)
 	$(ENV) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/env/fuzz.sh $(FUZZ_TARGETS)
 
 bench: ## measure restore, compact and verify against a real etcd
-	$(ENV) cargo run --release -p steward-tests --bin bench
+	cargo build --release -p steward-restorer -p steward-tests --bins
+	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/bench" \
+	  --date "$$(date -u +%F)" --write docs/benchmarks.md $(BENCH_FLAGS)
 
 demo: ## the story of a backup, told with real etcd servers
 	@$(MAKE) --no-print-directory setup

@@ -9,12 +9,14 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use steward_archive::catalogue::Catalogue;
 use steward_archive::chain::Chain;
-use steward_datadir::{BootstrapInfo, Staging, write_raft_files};
+use steward_datadir::{BootstrapInfo, Staging, SwapError, write_raft_files};
 use steward_ids::MemberId;
 use steward_telemetry::{Progress, Sample};
 
 use crate::backup::{Backup, StoreSources};
+use crate::detour::{Route, rebuild_around};
 use crate::failure::{Failure, Verdict};
 use crate::members::{Seat, Seating};
 use crate::outcome::human_bytes;
@@ -25,7 +27,7 @@ use crate::rebuild::{DatabaseFile, Durability, Meter, Options, Rebuilt, rebuild}
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The objects.
-    pub chain: Chain,
+    pub route: Route,
     /// The members and their directories.
     pub seating: Seating,
     /// How to rebuild.
@@ -64,6 +66,8 @@ pub struct Restored {
     pub base_revision: i64,
     /// How many deltas were read.
     pub deltas: usize,
+    /// Objects that could not be used; others covered what they were needed for.
+    pub avoided: Vec<String>,
     /// Revisions taken from deltas.
     pub revisions_applied: u64,
     /// Events taken from deltas.
@@ -100,6 +104,12 @@ impl fmt::Display for Restored {
             human_bytes(self.bytes_read),
             self.seconds
         )?;
+        for name in &self.avoided {
+            writeln!(
+                f,
+                "warning: {name} cannot be used; other objects covered it"
+            )?;
+        }
         if self.start_revision != self.revision {
             writeln!(f, "etcd starts at revision {}", self.start_revision)?;
         }
@@ -129,16 +139,29 @@ impl fmt::Display for Restored {
 /// Restores all directories of the plan.
 pub async fn restore(backup: &Backup, plan: Plan) -> Result<Restored, Failure> {
     let meter = Arc::new(Meter::default());
-    meter.expect(chain_bytes(&plan.chain));
+    meter.expect(chain_bytes(&plan.route.chain));
     let sources = backup.sources(&meter);
+    let catalogue = backup.catalogue.clone();
     let watched = Arc::clone(&meter);
     let progress = Progress::start("restore", move || sample(&watched));
-    let work = tokio::task::spawn_blocking(move || build_all(&plan, &sources, &meter));
+    let inputs = Inputs {
+        sources,
+        catalogue,
+        meter,
+    };
+    let work = tokio::task::spawn_blocking(move || build_all(&plan, &inputs));
     let result = work
         .await
         .map_err(|error| Failure::new(Verdict::Failed, &error))?;
     drop(progress);
     result
+}
+
+/// What the database is built from.
+struct Inputs {
+    sources: StoreSources,
+    catalogue: Catalogue,
+    meter: Arc<Meter>,
 }
 
 /// Stored bytes of all objects of a chain.
@@ -165,7 +188,7 @@ pub fn sample(meter: &Meter) -> Sample {
     }
 }
 
-fn build_all(plan: &Plan, sources: &StoreSources, meter: &Meter) -> Result<Restored, Failure> {
+fn build_all(plan: &Plan, inputs: &Inputs) -> Result<Restored, Failure> {
     let started = Instant::now();
     let mut stages = Vec::with_capacity(plan.seating.seats.len());
     for seat in &plan.seating.seats {
@@ -178,7 +201,7 @@ fn build_all(plan: &Plan, sources: &StoreSources, meter: &Meter) -> Result<Resto
         ));
     };
     let db = database_path(first_stage.path());
-    let (rebuilt, start_revision) = build_database(plan, sources, meter, &db)?;
+    let (rebuilt, route, start_revision) = build_database(plan, inputs, &db)?;
     raft_files(plan, first_seat, first_stage)?;
     for (seat, stage) in others {
         copy_database(&db, &database_path(stage.path()))?;
@@ -189,7 +212,9 @@ fn build_all(plan: &Plan, sources: &StoreSources, meter: &Meter) -> Result<Resto
         .len();
     let mut members = Vec::with_capacity(stages.len());
     for (seat, stage) in stages {
-        let committed = stage.commit(plan.now)?;
+        let committed = stage
+            .commit(plan.now)
+            .map_err(|error| commit_failed(error, plan, &members))?;
         members.push(RestoredMember {
             name: seat.member.name.clone(),
             id: seat.member.id.to_string(),
@@ -197,19 +222,26 @@ fn build_all(plan: &Plan, sources: &StoreSources, meter: &Meter) -> Result<Resto
             kept: committed.kept,
         });
     }
-    let mut restored = describe(plan, &rebuilt, members);
+    let mut restored = describe(plan, &route, &rebuilt, members);
     restored.start_revision = start_revision;
     restored.database_bytes = database_bytes;
     restored.seconds = started.elapsed().as_secs_f64();
     Ok(restored)
 }
 
+/// Members swapped in before the failure stay so: the failure says which, and their token.
+fn commit_failed(error: SwapError, plan: &Plan, swapped: &[RestoredMember]) -> Failure {
+    Failure::from(error).with_details(serde_json::json!({
+        "restoredBefore": swapped,
+        "initialClusterToken": plan.seating.token,
+    }))
+}
+
 fn build_database(
     plan: &Plan,
-    sources: &StoreSources,
-    meter: &Meter,
+    inputs: &Inputs,
     db: &Path,
-) -> Result<(Rebuilt, i64), Failure> {
+) -> Result<(Rebuilt, Route, i64), Failure> {
     let folder = db.parent().unwrap_or(db);
     private_dirs(folder).map_err(|error| disk("create", folder, &error))?;
     let file = new_file(db).map_err(|error| disk("create", db, &error))?;
@@ -217,7 +249,9 @@ fn build_database(
         file: &file,
         durability: Durability::Durable,
     };
-    let rebuilt = rebuild(&plan.chain, sources, target, folder, (&plan.options, meter))?;
+    let settings = (&plan.options, &*inputs.meter);
+    let attempt = |chain: &Chain| rebuild(chain, &inputs.sources, target, folder, settings);
+    let (rebuilt, route) = rebuild_around(plan.route.clone(), &inputs.catalogue, &file, attempt)?;
     let membership = &plan.seating.membership;
     let info = BootstrapInfo::of(membership);
     let members = membership.members_bucket();
@@ -231,7 +265,7 @@ fn build_database(
         conf_state: membership.conf_state_json(),
     };
     let start_revision = finish::adopt(&file, &identity, plan.bump)?;
-    Ok((rebuilt, start_revision.0))
+    Ok((rebuilt, route, start_revision.0))
 }
 
 fn raft_files(plan: &Plan, seat: &Seat, stage: &Staging) -> Result<(), Failure> {
@@ -284,7 +318,12 @@ fn disk(doing: &str, path: &Path, error: &io::Error) -> Failure {
     )
 }
 
-fn describe(plan: &Plan, rebuilt: &Rebuilt, members: Vec<RestoredMember>) -> Restored {
+fn describe(
+    plan: &Plan,
+    route: &Route,
+    rebuilt: &Rebuilt,
+    members: Vec<RestoredMember>,
+) -> Restored {
     let unknown = rebuilt
         .new_leases
         .iter()
@@ -293,15 +332,16 @@ fn describe(plan: &Plan, rebuilt: &Rebuilt, members: Vec<RestoredMember>) -> Res
     Restored {
         revision: rebuilt.revision.0,
         start_revision: rebuilt.revision.0,
-        base: plan.chain.base.name.to_string(),
+        base: route.chain.base.name.to_string(),
         base_revision: rebuilt.base_revision.0,
-        deltas: plan.chain.deltas.len(),
+        deltas: route.chain.deltas.len(),
+        avoided: route.avoided().to_vec(),
         revisions_applied: rebuilt.revisions_applied,
         events_applied: rebuilt.events_applied,
         events_skipped: rebuilt.events_skipped,
         leases_restored: rebuilt.new_leases.len(),
         leases_with_default_ttl: unknown,
-        bytes_read: chain_bytes(&plan.chain),
+        bytes_read: chain_bytes(&route.chain),
         database_bytes: 0,
         cluster_id: plan.seating.membership.cluster().to_string(),
         initial_cluster_token: plan.seating.token.clone(),

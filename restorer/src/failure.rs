@@ -231,7 +231,7 @@ impl<E: Classify + 'static> From<E> for Failure {
     }
 }
 
-mod classes;
+pub(crate) mod classes;
 
 #[cfg(test)]
 mod tests {

@@ -32,7 +32,7 @@ impl From<ValidationMode> for Depth {
 impl Classify for VerifyError {
     fn verdict(&self) -> Verdict {
         match self {
-            Self::Lock(_) => Verdict::InUse,
+            Self::Lock(error) => error.verdict(),
             _ => Verdict::Disk,
         }
     }

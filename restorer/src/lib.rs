@@ -12,7 +12,9 @@
 pub mod args;
 pub mod backup;
 pub mod cli;
+pub mod detour;
 pub mod directory;
+pub mod examine;
 pub mod failure;
 pub mod health;
 pub mod members;

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Verdict};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Data directory and members")]
 pub struct MemberArgs {
-    /// The data directory. An existing one is kept as <DIR>.before-<time>
+    /// The data directory. An existing one is kept as `<DIR>.before-<time>`
     #[arg(short, long, value_name = "DIR", default_value = "default.etcd")]
     #[arg(env = "STEWARD_DATA_DIR")]
     pub data_dir: PathBuf,
@@ -41,7 +41,7 @@ pub struct MemberArgs {
     #[arg(env = "STEWARD_INITIAL_ADVERTISE_PEER_URLS")]
     pub initial_advertise_peer_urls: String,
 
-    /// Make the directories of all members in one run, as <DIR>/<member name>
+    /// Make the directories of all members in one run, as `<DIR>/<member name>`
     #[arg(long)]
     pub all_members: bool,
 }

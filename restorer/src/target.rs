@@ -51,7 +51,8 @@ impl TargetArgs {
     }
 }
 
-fn revision(text: &str) -> Result<Revision, String> {
+/// Reads a revision.
+pub(crate) fn revision(text: &str) -> Result<Revision, String> {
     match text.parse::<i64>() {
         Ok(number) if number >= 1 => Ok(Revision(number)),
         _ => Err("a revision is a whole number from 1 on".into()),

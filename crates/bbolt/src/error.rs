@@ -155,6 +155,12 @@ pub enum Error {
         /// Depth of the first leaf.
         expected: usize,
     },
+    /// An empty leaf where the last key of a tree should be.
+    #[error("leaf page {page} at the edge of the tree holds no key it should")]
+    Hollow {
+        /// The leaf.
+        page: PageId,
+    },
     /// A page used in two places.
     #[error("page {page} is referenced twice")]
     Shared {

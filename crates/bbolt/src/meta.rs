@@ -119,15 +119,15 @@ impl Meta {
 
     /// Which of the pages 0 and 1 the next commit must overwrite, given that `self` came from
     /// `slot`, and the transaction number to use there.
-    pub(crate) fn successor(&self, slot: u64) -> (u64, TxId) {
+    pub(crate) fn successor(&self, slot: u64) -> Option<(u64, TxId)> {
         let other = 1 - slot;
-        let next = self.txid.0.saturating_add(1);
+        let next = self.txid.0.checked_add(1)?;
         let fits = if next % 2 == other {
             next
         } else {
-            next.saturating_add(1)
+            next.checked_add(1)?
         };
-        (other, TxId(fits))
+        Some((other, TxId(fits)))
     }
 }
 
@@ -247,12 +247,12 @@ mod tests {
     #[test]
     fn the_successor_goes_to_the_other_page_with_matching_parity() {
         let meta = Meta::decode(&real_page_0()).unwrap();
-        assert_eq!(meta.successor(0), (1, TxId(13)));
-        assert_eq!(meta.successor(1), (0, TxId(14)));
+        assert_eq!(meta.successor(0), Some((1, TxId(13))));
+        assert_eq!(meta.successor(1), Some((0, TxId(14))));
         let odd = Meta {
             txid: TxId(13),
             ..meta
         };
-        assert_eq!(odd.successor(0), (1, TxId(15)));
+        assert_eq!(odd.successor(0), Some((1, TxId(15))));
     }
 }

@@ -61,7 +61,11 @@ impl Spine {
                 levels.reverse();
                 let mut spine = Self { levels, leaf };
                 if matches!(spine.leaf, LastLeaf::None) {
-                    spine.levels.clear(); // the bound lies before every key of the bucket
+                    // The bound lies before every key of the bucket, or the tree lies.
+                    if spine.levels.iter().any(|level| !level.is_empty()) {
+                        return Err(Error::Hollow { page: page_id });
+                    }
+                    spine.levels.clear();
                 }
                 spine.even_out(database)?;
                 return Ok(spine);

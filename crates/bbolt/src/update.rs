@@ -211,7 +211,7 @@ impl<D: Disk> Update<D> {
         self.reserve(needed)?;
         self.sync()?;
         let current = if let Some((old, slot)) = self.base {
-            let (slot, txid) = old.successor(slot);
+            let (slot, txid) = old.successor(slot).ok_or(Error::TooLarge)?;
             let meta = Meta { txid, ..meta };
             self.write_meta(&meta, slot)?;
             meta

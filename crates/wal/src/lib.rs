@@ -17,6 +17,8 @@
 //! entries, or look at the database.
 //!
 //! **After a crash** of whoever wrote the log, reading gives the longest prefix that is provably intact.
+//!
+//! Layout: `docs/format/wal.md`.
 
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation)]
 #![cfg_attr(

@@ -3,6 +3,7 @@
 use std::io;
 
 use steward_archive::chain::ChooseError;
+use steward_bbolt::Error as BboltError;
 use steward_datadir::{BootstrapError, LockError, MembershipError, SwapError};
 use steward_store::{ArgsError, Class, OpenError, StoreError};
 
@@ -10,7 +11,7 @@ use super::{Classify, Verdict};
 use crate::rebuild::RebuildError;
 use crate::rebuild::finish::FinishError;
 
-fn io_verdict(error: &io::Error) -> Verdict {
+pub(crate) fn io_verdict(error: &io::Error) -> Verdict {
     if let Some(store) = error
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<StoreError>())
@@ -20,6 +21,16 @@ fn io_verdict(error: &io::Error) -> Verdict {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Verdict::Disk,
         io::ErrorKind::PermissionDenied => Verdict::StoreUnavailable,
+        _ => Verdict::DamagedBackup,
+    }
+}
+
+/// The disk's fault, or that of the bytes on it.
+pub(crate) fn database_verdict(error: &BboltError) -> Verdict {
+    match error {
+        BboltError::Read { .. } | BboltError::Write { .. } | BboltError::Sync { .. } => {
+            Verdict::Disk
+        }
         _ => Verdict::DamagedBackup,
     }
 }
@@ -42,7 +53,8 @@ impl Classify for RebuildError {
             | Self::BaseFacts { .. }
             | Self::BaseRow { .. }
             | Self::BeforeName { .. } => Verdict::DamagedBackup,
-            Self::Write { .. } | Self::Database { .. } | Self::Scratch { .. } => Verdict::Disk,
+            Self::Write { .. } | Self::Scratch { .. } => Verdict::Disk,
+            Self::Database { source } => database_verdict(source),
             Self::Time { .. } | Self::Gap { .. } | Self::Short { .. } | Self::Compacted { .. } => {
                 Verdict::Incomplete
             }
@@ -113,7 +125,9 @@ impl Classify for SwapError {
             Self::Unnamed { .. } | Self::NotADirectory { .. } | Self::MountPoint { .. } => {
                 Verdict::Usage
             }
-            Self::Ambiguous { .. } => Verdict::Failed,
+            // The new directory is in place: neither unchanged nor a matter of space.
+            Self::Ambiguous { .. } | Self::BehindTheSwap { .. } => Verdict::Failed,
+            Self::Lock(error) => error.verdict(),
             _ => Verdict::Disk,
         }
     }
@@ -121,7 +135,10 @@ impl Classify for SwapError {
 
 impl Classify for LockError {
     fn verdict(&self) -> Verdict {
-        Verdict::InUse
+        match self {
+            Self::Held { .. } => Verdict::InUse,
+            _ => Verdict::Disk,
+        }
     }
 }
 
@@ -135,7 +152,8 @@ impl Classify for FinishError {
     fn verdict(&self) -> Verdict {
         match self {
             Self::Bump { .. } => Verdict::Usage,
-            _ => Verdict::Disk,
+            Self::Facts { .. } => Verdict::DamagedBackup,
+            Self::Database { source } => database_verdict(source),
         }
     }
 }

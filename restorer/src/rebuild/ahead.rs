@@ -100,6 +100,7 @@ fn inflate(
             source,
         }
     })?;
+    let mut offset = 0u64;
     loop {
         if job.is_cancelled() {
             return Ok(false);
@@ -110,8 +111,9 @@ fn inflate(
             .read(&mut piece)
             .map_err(|source| RebuildError::Delta {
                 object: name(),
-                source: steward_archive::delta::DeltaError::Read { offset: 0, source },
+                source: steward_archive::delta::DeltaError::Read { offset, source },
             })?;
+        offset += count as u64;
         if count == 0 {
             return Ok(true);
         }

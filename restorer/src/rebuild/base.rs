@@ -40,7 +40,6 @@ pub(crate) fn receive(job: &Job<'_>, announce: &SyncSender<Meta>) -> Result<(), 
         })?;
     let mut tail = TailWriter::new(job);
     let mut piece = vec![0u8; PIECE];
-    let mut is_announced = false;
     loop {
         if job.is_cancelled() {
             return Err(RebuildError::Cancelled);
@@ -51,15 +50,15 @@ pub(crate) fn receive(job: &Job<'_>, announce: &SyncSender<Meta>) -> Result<(), 
             source,
         })?;
         let got = piece.get(..count).unwrap_or_default();
-        if !is_announced {
+        if tail.limit == 0 {
             let first = got.get(..FIRST_BYTES.min(count)).unwrap_or_default();
             let meta =
                 Meta::in_first_bytes(first).map_err(|source| RebuildError::BaseStructure {
                     object: name(),
                     source,
                 })?;
+            tail.limit = meta.bytes_in_use().unwrap_or(u64::MAX);
             let _ = announce.send(meta); // nobody listens any more: the other side has failed
-            is_announced = true;
         }
         tail.push(got)?;
         if count < PIECE {
@@ -82,13 +81,16 @@ fn fill(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// Writes everything but the last 32 bytes, which may be the hash.
+/// Writes everything but the last 32 bytes, which may be the hash, up to the high-water mark: behind
+/// it the rows of the deltas are being written.
 struct TailWriter<'a> {
     job: &'a Job<'a>,
     hash: Sha256,
     held: Vec<u8>,
     received: u64,
-    written: u64,
+    hashed: u64,
+    /// Bytes that belong to the database.
+    limit: u64,
 }
 
 impl<'a> TailWriter<'a> {
@@ -98,7 +100,8 @@ impl<'a> TailWriter<'a> {
             hash: Sha256::new(),
             held: Vec::new(),
             received: 0,
-            written: 0,
+            hashed: 0,
+            limit: 0,
         }
     }
 
@@ -119,14 +122,25 @@ impl<'a> TailWriter<'a> {
 
     fn write(&mut self, data: &[u8]) -> Result<(), RebuildError> {
         self.hash.update(data);
+        let room = usize::try_from(self.limit.saturating_sub(self.hashed)).unwrap_or(usize::MAX);
+        let kept = data.get(..room).unwrap_or(data);
         self.job
             .file
             .file
-            .write_all_at(data, self.written)
+            .write_all_at(kept, self.hashed)
             .map_err(|source| RebuildError::Write { source })?;
-        self.written += data.len() as u64;
-        self.job.flusher.wrote(data.len() as u64);
+        self.hashed += data.len() as u64;
+        self.job.flusher.wrote(kept.len() as u64);
         Ok(())
+    }
+
+    /// All of the database must have arrived.
+    fn check_length(&self, object: &str) -> Result<(), RebuildError> {
+        if self.hashed >= self.limit {
+            return Ok(());
+        }
+        let (object, bytes) = (object.to_owned(), self.received);
+        Err(RebuildError::BaseLength { object, bytes })
     }
 
     fn finish(mut self, object: &str) -> Result<(), RebuildError> {
@@ -134,13 +148,14 @@ impl<'a> TailWriter<'a> {
         match self.received % SECTOR {
             0 if self.job.options.hash_check == HashCheck::Skipped => {
                 let held = std::mem::take(&mut self.held);
-                self.write(&held)
+                self.write(&held)?;
+                self.check_length(&object())
             }
             0 if self.received > 0 => Err(RebuildError::BaseUnhashed { object: object() }),
             32 => {
-                let computed = self.hash.finalize();
+                let computed = self.hash.clone().finalize();
                 if computed.as_slice() == self.held {
-                    return Ok(());
+                    return self.check_length(&object());
                 }
                 Err(RebuildError::BaseHash {
                     object: object(),

@@ -12,11 +12,13 @@ use super::error::RebuildError;
 use super::join::add_leases;
 use super::leases::{NewLease, new_lease};
 
-/// Drops every row newer than `wanted`, and makes leases again that were revoked since.
+/// Drops every row newer than `wanted`, and makes leases again that were revoked since. Memory: 16
+/// bytes per user key, to find the leases.
 pub(crate) fn back_to(
     job: &Job<'_>,
     facts: &Facts,
     wanted: Revision,
+    told: &BTreeMap<LeaseId, NewLease>,
 ) -> Result<Vec<NewLease>, RebuildError> {
     let object = || job.chain.base.name.to_string();
     if let Some(compact) = facts.compact_revision().filter(|compact| wanted < *compact) {
@@ -29,7 +31,7 @@ pub(crate) fn back_to(
         });
     }
     let failed = |source| RebuildError::Database { source };
-    let leases = live_leases(job, wanted).map_err(|source| RebuildError::BaseRow {
+    let leases = live_leases(job, wanted, told).map_err(|source| RebuildError::BaseRow {
         object: object(),
         source,
     })?;
@@ -46,7 +48,11 @@ pub(crate) fn back_to(
 }
 
 /// The leases that keys live at `wanted` hang on.
-fn live_leases(job: &Job<'_>, wanted: Revision) -> Result<BTreeMap<LeaseId, NewLease>, HashError> {
+fn live_leases(
+    job: &Job<'_>,
+    wanted: Revision,
+    told: &BTreeMap<LeaseId, NewLease>,
+) -> Result<BTreeMap<LeaseId, NewLease>, HashError> {
     let database = Database::open(job.file)?;
     let root = database
         .bucket(schema::KEY)?
@@ -69,7 +75,9 @@ fn live_leases(job: &Job<'_>, wanted: Revision) -> Result<BTreeMap<LeaseId, NewL
         })?;
         let is_newest = seen.insert(digester.digest(kv.key));
         if is_newest && !row.is_tombstone && kv.lease != LeaseId::NONE {
-            let lease = new_lease(kv.lease, None, job.options.default_lease_seconds);
+            let known = told.get(&kv.lease).filter(|lease| lease.is_ttl_known);
+            let life = known.map(|lease| lease.ttl_seconds);
+            let lease = new_lease(kv.lease, life, job.options.default_lease_seconds);
             leases.insert(kv.lease, lease);
         }
     }

@@ -9,6 +9,27 @@ use steward_ids::Revision;
 use steward_mvcc::FactsError;
 use steward_mvcc::hash::HashError;
 
+impl RebuildError {
+    /// The object that cannot be used, when there is one: another chain may do without it.
+    pub fn culprit(&self) -> Option<&str> {
+        match self {
+            Self::Open { object, .. }
+            | Self::Compression { object, .. }
+            | Self::ReadBase { object, .. }
+            | Self::BaseLength { object, .. }
+            | Self::BaseUnhashed { object }
+            | Self::BaseHash { object, .. }
+            | Self::BaseStructure { object, .. }
+            | Self::BaseFacts { object, .. }
+            | Self::BaseRow { object, .. }
+            | Self::Delta { object, .. }
+            | Self::BeforeName { object, .. }
+            | Self::Compacted { object, .. } => Some(object),
+            _ => None,
+        }
+    }
+}
+
 /// A rebuild that stopped. Nothing of it may be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -2,6 +2,7 @@
 //!
 //! Without it all of the writing to disk would wait for the final sync.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
@@ -12,12 +13,12 @@ use super::file::{DatabaseFile, Durability};
 /// A flush is started for every this many bytes written.
 const FLUSH_EVERY: u64 = 32 << 20;
 
-/// Flushes a file in the background. Dropping it waits for the flush under way.
+/// Flushes a file in the background. [`Flusher::finish`] tells how that went.
 #[derive(Debug)]
 pub struct Flusher {
     written: AtomicU64,
     wake: Option<SyncSender<()>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Flusher {
@@ -39,10 +40,9 @@ impl Flusher {
         let thread = std::thread::Builder::new()
             .name("flush".into())
             .spawn(move || {
-                for () in woken {
-                    // An error shows again in the final sync, which decides.
-                    let _ = file.sync_data();
-                }
+                // The kernel reports a failed write to one sync only: if it is this one, the final
+                // sync knows nothing of it.
+                woken.into_iter().try_for_each(|()| file.sync_data())
             })
             .map_err(|source| RebuildError::Write { source })?;
         Ok(Self {
@@ -64,11 +64,23 @@ impl Flusher {
     }
 }
 
+impl Flusher {
+    /// Waits for the flush under way; tells whether all of them succeeded.
+    pub fn finish(mut self) -> Result<(), RebuildError> {
+        self.wake = None;
+        match self.thread.take().map(JoinHandle::join) {
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(source))) => Err(RebuildError::Write { source }),
+            Some(Err(_)) => Err(RebuildError::Thread { name: "flush" }),
+        }
+    }
+}
+
 impl Drop for Flusher {
     fn drop(&mut self) {
         self.wake = None;
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            let _ = thread.join(); // only after a failure that is already being told
         }
     }
 }

@@ -43,10 +43,12 @@ pub(crate) fn hang_in(job: &Job<'_>, rows: Written) -> Result<Rebuilt, RebuildEr
         new_leases: Vec::new(),
     };
     if let Some(wanted) = target.filter(|wanted| *wanted < holds) {
+        drop_unused_pages(job.file)?;
         rebuilt.revision = wanted;
-        rebuilt.new_leases = cut::back_to(job, &facts, wanted)?;
+        rebuilt.new_leases = cut::back_to(job, &facts, wanted, &rows.leases)?;
         return Ok(rebuilt);
     }
+    let (stopped_before, stopped_in) = (rows.stopped_before, rows.stopped_in.clone());
     let newer = rows.range.filter(|(_, last)| *last > holds);
     if let Some((first, last)) = newer {
         check_seam(&base, holds, first, &rows.first_object)?;
@@ -56,12 +58,39 @@ pub(crate) fn hang_in(job: &Job<'_>, rows: Written) -> Result<Rebuilt, RebuildEr
     } else {
         drop_unused_pages(job.file)?;
     }
-    match job.options.stop {
-        Stop::Revision(wanted) if rebuilt.revision < wanted => Err(RebuildError::Short {
-            reached: rebuilt.revision,
-            wanted,
-        }),
-        _ => Ok(rebuilt),
+    check_reach(job, &rebuilt, stopped_before.zip(stopped_in))?;
+    Ok(rebuilt)
+}
+
+/// The result must reach what was asked for: the revision, the last one before the moment, or what
+/// the names of the objects promise.
+fn check_reach(
+    job: &Job<'_>,
+    rebuilt: &Rebuilt,
+    stopped: Option<(Revision, String)>,
+) -> Result<(), RebuildError> {
+    let reached = rebuilt.revision;
+    match (job.options.stop, stopped) {
+        (Stop::Revision(wanted), _) if reached < wanted => {
+            Err(RebuildError::Short { reached, wanted })
+        }
+        (Stop::Time(_), Some((later, object))) if reached < later.previous() => {
+            Err(RebuildError::Gap {
+                from: reached.next(),
+                to: later.previous(),
+                after: job.chain.base.name.to_string(),
+                before: object,
+                resumes: later,
+                newest_restorable: reached,
+            })
+        }
+        (Stop::End | Stop::Time(_), None) if reached < job.chain.reaches => {
+            Err(RebuildError::Short {
+                reached,
+                wanted: job.chain.reaches,
+            })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -183,6 +183,10 @@ pub fn rebuild(
         // Whoever was merely cancelled has nothing to say.
         (Err(RebuildError::Cancelled) | Ok(()), Some(Err(error))) | (Err(error), _) => Err(error),
         (Ok(()), None) => Err(RebuildError::Thread { name: "base" }),
-        (Ok(()), Some(Ok(rows))) => join::hang_in(&job, rows),
+        (Ok(()), Some(Ok(rows))) => {
+            let rebuilt = join::hang_in(&job, rows)?;
+            flusher.finish()?;
+            Ok(rebuilt)
+        }
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Written {
     pub(crate) first_object: String,
     /// The moment asked for lies before this revision.
     pub(crate) stopped_before: Option<Revision>,
+    /// Object that revision is in.
+    pub(crate) stopped_in: Option<String>,
     pub(crate) leases: BTreeMap<LeaseId, NewLease>,
     pub(crate) rows: u64,
     pub(crate) skipped: u64,
@@ -243,6 +245,7 @@ impl Rows<'_> {
             position,
             first,
             stopped_before,
+            previous_object,
             ..
         } = self;
         let (last, next) = leaves
@@ -263,6 +266,7 @@ impl Rows<'_> {
             range,
             first_object,
             stopped_before,
+            stopped_in: stopped_before.map(|_| previous_object),
             leases: leases.into_leases(job.options.default_lease_seconds),
             rows: self.taken,
             skipped: self.skipped,

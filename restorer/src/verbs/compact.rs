@@ -23,6 +23,7 @@ use steward_telemetry::Progress;
 use crate::backup::{Backup, StoreSources};
 use crate::cli::Context;
 use crate::directory::{chain_bytes, sample};
+use crate::failure::classes::{database_verdict, io_verdict};
 use crate::failure::{Failure, Verdict};
 use crate::outcome::{Outcome, human_bytes};
 use crate::peer::PeerRestoreArgs;
@@ -213,7 +214,7 @@ impl Job {
     fn run(&self, scratch: &Path) -> Result<Compaction, Failure> {
         let started = Instant::now();
         let (whole, revision) = self.whole(scratch)?;
-        let database = Database::open(&whole).map_err(|error| disk(&error))?;
+        let database = Database::open(&whole).map_err(|error| unsound(&error))?;
         let survivors = Survivors::find(&database, revision)
             .map_err(|error| Failure::new(Verdict::DamagedBackup, &error))?;
         let compacted = tempfile::tempfile_in(scratch).map_err(|error| disk(&error))?;
@@ -224,7 +225,7 @@ impl Job {
             on_scratch(&compacted),
             &mut |_| {},
         )
-        .map_err(|error| disk(&error))?;
+        .map_err(|error| unsound(&error))?;
         drop(whole); // its space is free again before the upload
         let database_bytes = compacted.metadata().map_err(|error| disk(&error))?.len();
         let name = self.name(revision);
@@ -290,7 +291,7 @@ impl Job {
             Ok(()) => Ok(writer.finish()?.size),
             Err(error) => {
                 let _ = writer.abort(); // the first error is the one to tell
-                Err(disk(&error))
+                Err(Failure::new(io_verdict(&error), &error))
             }
         }
     }
@@ -331,6 +332,10 @@ fn send(
     encoder.write_all(&hash.finalize())?;
     encoder.finish()?;
     Ok(())
+}
+
+fn unsound(error: &steward_bbolt::Error) -> Failure {
+    Failure::new(database_verdict(error), error)
 }
 
 fn disk(error: &(dyn std::error::Error + 'static)) -> Failure {

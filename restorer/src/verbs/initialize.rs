@@ -11,13 +11,14 @@
 
 use clap::Args;
 use steward_archive::catalogue::Catalogue;
-use steward_archive::chain::{Request, Target, choose};
+use steward_archive::chain::{Request, Target};
 use steward_datadir::{DirVerdict, Report, write_guard};
 use steward_store::StoreArgs;
 
 use super::restore::HowArgs;
 use crate::backup::Backup;
 use crate::cli::Context;
+use crate::detour::Route;
 use crate::directory::{self, Plan};
 use crate::failure::{Failure, Verdict};
 use crate::health::{self, ValidationMode};
@@ -79,14 +80,16 @@ pub enum Decision {
 }
 
 /// Decides, from the directory and the newest revision of the backup, if there is one.
-pub fn decide(report: &Report, newest_backup: Option<i64>) -> Decision {
+///
+/// Only a single member must not be behind the backup: one of several catches up from the others.
+pub fn decide(report: &Report, newest_backup: Option<i64>, members: usize) -> Decision {
     match (report.verdict, newest_backup) {
         (DirVerdict::InUse, _) | (DirVerdict::Corrupt, None) => Decision::Refuse,
         (DirVerdict::Missing, None) => Decision::StartFresh,
         (DirVerdict::Missing | DirVerdict::Corrupt, Some(_)) => Decision::Restore,
         (DirVerdict::Valid, newest) => {
             let reached = report.facts.as_ref().map_or(0, health::highest_revision);
-            if newest.is_some_and(|newest| reached < newest) {
+            if members == 1 && newest.is_some_and(|newest| reached < newest) {
                 Decision::Restore
             } else {
                 Decision::Leave
@@ -126,7 +129,11 @@ pub async fn run(args: InitializeArgs, context: &Context) -> Result<Outcome, Fai
     }
     let backup = Backup::open(&store.into_config()?, &context.environment).await?;
     let newest = newest_revision(&backup.catalogue);
-    let outcome = match decide(&report, newest) {
+    let count = members
+        .initial_cluster
+        .as_ref()
+        .map_or(1, |listed| listed.members().len());
+    let outcome = match decide(&report, newest, count) {
         Decision::Leave => health::judge(&data_dir, &report)?,
         Decision::StartFresh => {
             let text = "there is neither data nor a backup: etcd starts a new cluster";
@@ -138,7 +145,8 @@ pub async fn run(args: InitializeArgs, context: &Context) -> Result<Outcome, Fai
         }
         Decision::Refuse => return health::judge(&data_dir, &report),
         Decision::Restore => {
-            let seating = only_member(&members, context)?;
+            refuse_one_of_several(count)?;
+            let seating = members.seating(context.now)?;
             restore(&backup, seating, &how, context).await?
         }
     };
@@ -149,16 +157,15 @@ pub async fn run(args: InitializeArgs, context: &Context) -> Result<Outcome, Fai
 }
 
 /// One member of several is not restored alone: it would begin a cluster of its own.
-fn only_member(members: &MemberArgs, context: &Context) -> Result<Seating, Failure> {
-    let seating = members.seating(context.now)?;
-    if seating.membership.members().len() > 1 {
-        let reason = "the data directory of one of several members is unusable";
-        return Err(Failure::because(Verdict::Corrupt, reason).with_next_step(
-            "with a healthy majority, remove the member and add it again as a learner; without one, \
-             restore all members with `restore --all-members`",
-        ));
+fn refuse_one_of_several(members: usize) -> Result<(), Failure> {
+    if members == 1 {
+        return Ok(());
     }
-    Ok(seating)
+    let reason = "the data directory of one of several members is unusable";
+    Err(Failure::because(Verdict::Corrupt, reason).with_next_step(
+        "with a healthy majority, remove the member and add it again as a learner; without one, \
+         restore all members with `restore --all-members`",
+    ))
 }
 
 async fn restore(
@@ -168,7 +175,7 @@ async fn restore(
     context: &Context,
 ) -> Result<Outcome, Failure> {
     let plan = Plan {
-        chain: choose(&backup.catalogue, &Request::new(Target::Latest))?,
+        route: Route::find(&backup.catalogue, Request::new(Target::Latest))?,
         seating,
         options: how.options(&TargetArgs::default()),
         bump: how.bump(),

@@ -2,8 +2,12 @@
 
 pub mod compact;
 pub mod completions;
+pub mod copy;
 pub mod initialize;
+pub mod inspect;
+pub mod list;
 pub mod restore;
+pub mod verify;
 
 use clap::Subcommand;
 
@@ -14,12 +18,20 @@ use crate::outcome::Outcome;
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
+    /// Show the snapshots of a prefix as chains
+    List(Box<list::ListArgs>),
+    /// Prove that a backup can be restored, or that a data directory is sound
+    Verify(Box<verify::VerifyArgs>),
     /// Restore a data directory from a backup
     Restore(Box<restore::RestoreArgs>),
     /// Verify a data directory, and restore it when that is needed
     Initialize(Box<initialize::InitializeArgs>),
     /// Fold a full snapshot and its deltas into a new full snapshot
     Compact(Box<compact::CompactArgs>),
+    /// Copy backups from one store to another
+    Copy(Box<copy::CopyArgs>),
+    /// Show what is in a data directory, a snapshot or a backup
+    Inspect(Box<inspect::InspectArgs>),
     /// Print a completion script for a shell
     Completions(completions::CompletionsArgs),
 }
@@ -28,9 +40,13 @@ impl Verb {
     /// Does it.
     pub async fn run(self, context: &Context) -> Result<Outcome, Failure> {
         match self {
+            Self::List(args) => list::run(*args, context).await,
+            Self::Verify(args) => verify::run(*args, context).await,
             Self::Restore(args) => restore::run(*args, context).await,
             Self::Initialize(args) => initialize::run(*args, context).await,
             Self::Compact(args) => compact::run(*args, context).await,
+            Self::Copy(args) => copy::run(*args, context).await,
+            Self::Inspect(args) => inspect::run(*args, context).await,
             Self::Completions(args) => Ok(completions::run(&args)),
         }
     }

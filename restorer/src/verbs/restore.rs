@@ -2,11 +2,12 @@
 
 use clap::Args;
 use jiff::SignedDuration;
-use steward_archive::chain::{Chain, choose};
+use steward_archive::chain::Chain;
 use steward_store::StoreArgs;
 
 use crate::backup::Backup;
 use crate::cli::Context;
+use crate::detour::Route;
 use crate::directory::{self, Plan};
 use crate::failure::{Failure, Verdict};
 use crate::members::MemberArgs;
@@ -125,12 +126,12 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
     } = args;
     let seating = members.seating(context.now)?;
     let backup = Backup::open(&store.into_config()?, &context.environment).await?;
-    let chain = choose(&backup.catalogue, &target.request())?;
+    let route = Route::find(&backup.catalogue, target.request())?;
     if dry_run {
-        return Ok(planned(&chain));
+        return Ok(planned(&route.chain));
     }
     let plan = Plan {
-        chain,
+        route,
         seating,
         options: how.options(&target),
         bump: how.bump(),

@@ -1,7 +1,18 @@
-//! The restorer as a library, on buckets real etcd servers and the peer wrote.
+//! The restorer as a library and as a program, on buckets real etcd servers and the peer wrote.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
+mod copy;
+mod home;
+mod inspect;
+mod list;
 mod manual;
+mod program;
 mod rebuild;
 mod support;
+mod synthetic;
+mod verify;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use steward_archive::catalogue::{Catalogue, Listed, Object};
 use steward_archive::chain::{Request, Target, choose};
 use steward_bbolt::{Database, check};
-use steward_ids::Revision;
+use steward_ids::{LeaseId, Revision};
 use steward_mvcc::{Facts, History, schema};
 use steward_restorer::rebuild::{
     DatabaseFile, Durability, HashCheck, Meter, Options, RebuildError, Rebuilt, Sources, Stop,
@@ -140,11 +140,12 @@ impl Restored {
         })
         .unwrap();
         let leases = steward_mvcc::small_bucket(&self.database, schema::LEASE).unwrap();
-        let summary = history.finish(|id| {
+        let has_lease = |id: LeaseId| {
             leases
                 .iter()
                 .any(|(key, _)| key.as_slice() == id.0.to_be_bytes())
-        });
+        };
+        let summary = history.finish(has_lease).unwrap();
         assert_eq!(summary.warnings, []);
         (summary.live_keys, summary.leased_keys)
     }

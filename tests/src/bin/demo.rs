@@ -50,7 +50,7 @@ async fn main() -> anyhow::Result<()> {
     }
     story.run(&["list"], 0)?;
     let before = proof(&etcd).await;
-    story.say(&format!("The live etcd answers: {before}"))?;
+    say(&format!("The live etcd answers: {before}"))?;
 
     disk_rots(&mut story, &mut etcd, &data_dir, &before).await?;
     let mut etcd = start(&data_dir).await;
@@ -109,12 +109,12 @@ async fn disk_rots(
     story.tell("Proof", "A real etcd starts on the restored directory.")?;
     etcd.restart().await;
     let after = proof(etcd).await;
-    story.say(&format!("before: {before}\nafter:  {after}"))?;
+    say(&format!("before: {before}\nafter:  {after}"))?;
     ensure!(
         after == *before,
         "the restored etcd is not the one that was backed up"
     );
-    story.say("Same revision, same keys, same hash over every version of every key.")?;
+    say("Same revision, same keys, same hash over every version of every key.")?;
     etcd.stop().await;
     Ok(())
 }
@@ -141,7 +141,7 @@ async fn somebody_deletes(
         .context("delete")?;
     recorder.cut(etcd).await;
     let bad = proof(etcd).await;
-    story.say(&format!(
+    say(&format!(
         "before the delete: {good}\nafter it:          {bad}"
     ))?;
     etcd.stop().await;
@@ -166,7 +166,7 @@ async fn somebody_deletes(
     )?;
     etcd.restart().await;
     let after = proof(etcd).await;
-    story.say(&format!("restored:          {after}"))?;
+    say(&format!("restored:          {after}"))?;
     ensure!(
         after == good,
         "the restored etcd is not the one before the delete"
@@ -233,12 +233,7 @@ struct Story {
 impl Story {
     fn tell(&mut self, title: &str, text: &str) -> anyhow::Result<()> {
         self.chapter += 1;
-        self.say(&format!("\n{}. {title}\n{text}", self.chapter))
-    }
-
-    fn say(&self, text: &str) -> anyhow::Result<()> {
-        let mut stdout = io::stdout().lock();
-        writeln!(stdout, "{text}").context("write to the terminal")
+        say(&format!("\n{}. {title}\n{text}", self.chapter))
     }
 
     /// Runs the restorer on the demo's bucket and shows what it prints.
@@ -251,7 +246,7 @@ impl Story {
         }
         let code = output.status.code();
         let _ = write!(shown, "  exit code {}", code.unwrap_or(-1));
-        self.say(&shown)?;
+        say(&shown)?;
         ensure!(code == Some(expected), "expected exit code {expected}");
         Ok(())
     }
@@ -269,4 +264,8 @@ impl Story {
             .output()
             .with_context(|| format!("run {}: build it with `make build`", program.display()))
     }
+}
+
+fn say(text: &str) -> anyhow::Result<()> {
+    writeln!(io::stdout().lock(), "{text}").context("write to the terminal")
 }

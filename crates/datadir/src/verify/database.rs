@@ -36,6 +36,20 @@ pub(super) struct Walked {
     pub(super) leases: u64,
 }
 
+/// The buckets of etcd.
+const BUCKETS: [&[u8]; 10] = [
+    schema::ALARM,
+    schema::AUTH,
+    schema::AUTH_ROLES,
+    schema::AUTH_USERS,
+    schema::CLUSTER,
+    schema::KEY,
+    schema::LEASE,
+    schema::MEMBERS,
+    schema::MEMBERS_REMOVED,
+    schema::META,
+];
+
 /// What a server that finds nothing in a database goes by.
 const EMPTY: Facts = Facts {
     revision: Revision::EMPTY,
@@ -68,6 +82,7 @@ impl Opened {
         }
         let database = Database::open(file).map_err(pages)?;
         compare_metas(path, &database, findings);
+        warn_of_buckets(path, &database, findings)?;
         opened.facts = facts(path, &database, findings)?;
         opened.small = SmallBuckets::read(path, &database)?;
         newest_row(path, &database)?;
@@ -121,7 +136,9 @@ impl Opened {
             })
         });
         let checked = checked.map_err(|fault: WalkFault| fault.into_stop(&self.path))?;
-        let history = history.finish(|id| leases.contains(&id));
+        let history = history
+            .finish(|id| leases.contains(&id))
+            .map_err(|fault| damage::of_row(&self.path, &fault))?;
         self.warn_of(&history.warnings, findings);
         Ok(Walked {
             bytes_in_use: checked
@@ -185,6 +202,25 @@ fn compare_metas(path: &Path, database: &Database<File>, findings: &mut Findings
         let place = format!("page {}", PageId(page));
         findings.warn(WarningKind::MetaPage, path, place, reason);
     }
+}
+
+/// Every bucket should be one of etcd's.
+fn warn_of_buckets(
+    path: &Path,
+    database: &Database<File>,
+    findings: &mut Findings,
+) -> Result<(), Stop> {
+    let buckets = database
+        .buckets()
+        .map_err(|error| damage::of_pages(path, error))?;
+    for (name, _) in buckets {
+        if !BUCKETS.contains(&name.as_slice()) {
+            let place = format!("bucket {:?}", String::from_utf8_lossy(&name));
+            let reason = "etcd makes no such bucket".to_owned();
+            findings.warn(WarningKind::UnknownBucket, path, place, reason);
+        }
+    }
+    Ok(())
 }
 
 /// The newest row must be one, which is worth a look even when the others get none.

@@ -41,38 +41,55 @@ pub(super) fn indexes(layout: &Layout, db: &Opened, raft: &RaftSide, findings: &
             ),
         );
     }
-    let (Some(stored), Some(logged)) = (db.facts.term, raft.summary.term_at(applied)) else {
-        return;
-    };
-    terms(db, stored, logged, findings);
+    let logged = raft.summary.term_at(applied);
+    if let (1.., Some(stored), Some(logged)) = (applied.0, db.facts.term, logged) {
+        terms(db, raft, stored, logged, findings);
+    }
 }
 
-/// A server of 3.4 moves the consistent index and leaves the term alone, so that a lower term says nothing where such
-/// a server can have been.
-fn terms(db: &Opened, stored: Term, logged: Term, findings: &mut Findings) {
+/// The term of a database that only knows newer servers and tools is that of its consistent index.
+fn terms(db: &Opened, raft: &RaftSide, stored: Term, logged: Term, findings: &mut Findings) {
     if stored == logged {
         return;
     }
     let applied = db.facts.consistent_index.unwrap_or_default();
     let place = format!("consistent index {applied}");
     let reason = format!("the database says term {stored}, the log has term {logged} there");
-    if stored < logged && may_have_run_3_4(db.small.cluster_version.as_deref()) {
-        findings.warn(WarningKind::TermTrails, &db.path, place, reason);
-    } else {
+    if is_term_kept_up(db, raft, stored < logged) {
         findings.fault(FaultKind::TermDiffers, &db.path, place, reason);
+    } else {
+        findings.warn(WarningKind::TermStale, &db.path, place, reason);
     }
 }
 
-/// A server never joins a cluster whose version is above its own.
-fn may_have_run_3_4(cluster_version: Option<&str>) -> bool {
-    let Some(version) = cluster_version else {
-        return true;
+/// Servers and tools of 3.4 move the consistent index and leave the term alone. They can have been at work where the
+/// cluster version is not above 3.4, since no server joins a cluster whose version is above its own; where none is
+/// known yet and the term trails; and in a directory that was restored and never started, which still has the
+/// cluster version of its former life.
+fn is_term_kept_up(db: &Opened, raft: &RaftSide, trails: bool) -> bool {
+    let knows_3_4 = match db.small.cluster_version.as_deref() {
+        Some(version) => is_at_most_3_4(version),
+        None => trails,
     };
+    !knows_3_4 && !is_fresh_restore(raft)
+}
+
+fn is_at_most_3_4(version: &str) -> bool {
     let mut numbers = version.split('.').map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) => (major, minor) <= (3, 4),
         _ => true,
     }
+}
+
+/// A restore writes one entry per member and a snapshot that covers them, all in term 1.
+fn is_fresh_restore(raft: &RaftSide) -> bool {
+    let Some((_, snapshot)) = &raft.snapshot else {
+        return false;
+    };
+    let members = snapshot.conf_state.voters.len() as u64;
+    (snapshot.term, snapshot.index) == (Term(1), RaftIndex(members))
+        && raft.summary.last_index == snapshot.index
 }
 
 /// Whether the member belongs to the cluster, and whether everyone agrees on who does.

@@ -125,6 +125,8 @@ pub enum WarningKind {
     DatabaseEmpty,
     /// One of the two meta pages is damaged; the other is used.
     MetaPage,
+    /// The database has a bucket no etcd makes, so that one it does make may have lost its name.
+    UnknownBucket,
     /// The log ends with the remains of a write that a crash cut off. etcd cuts them off by itself.
     TornTail,
     /// The log has bytes behind its end mark. etcd overwrites them.
@@ -134,8 +136,8 @@ pub enum WarningKind {
     /// A database received from the leader takes the place of the present one at the next start, and is what was
     /// verified.
     SnapshotDatabase,
-    /// The `term` of the database was not kept up, as 3.4 does not.
-    TermTrails,
+    /// The `term` of the database was not kept up, as servers and tools of 3.4 do not.
+    TermStale,
     /// The members in the database are not those raft knows, as restores by older tools leave them.
     MembersDiffer,
     /// The member has not yet received the entry that adds it.

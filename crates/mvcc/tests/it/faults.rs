@@ -145,3 +145,39 @@ fn the_mark_of_a_bumped_revision_is_accepted() {
     assert!(history(&database(&rows, Some(1_000), None)).is_ok());
     assert!(matches!(fault(&rows, None), RowFault::Gap { .. }));
 }
+
+/// Rows are compared in batches, so a fault may come to light some rows later; it must be the first
+/// of the history all the same, wherever in a batch it lies.
+#[test]
+fn of_two_faults_the_first_is_told() {
+    for broken in [2, 255, 256, 257, 600, 998] {
+        let mut rows: Vec<Row> = (2..1000)
+            .map(|main| put((main, 0), &main.to_string(), "v"))
+            .collect();
+        let again = Put {
+            at: (broken, 0),
+            key: &broken.to_string(),
+            value: "v",
+            created: 1,
+            version: 9,
+            lease: 0,
+        };
+        rows[usize::try_from(broken).unwrap() - 2] = again.row();
+        let discontinuous = RowFault::Discontinuous {
+            revision: Revision(broken),
+            version: 9,
+            previous: 0,
+        };
+        assert_eq!(
+            fault(&rows, None),
+            discontinuous,
+            "found at the end or on the way"
+        );
+        rows[997].value.clear();
+        assert_eq!(
+            fault(&rows, None),
+            discontinuous,
+            "not the row without a value behind it"
+        );
+    }
+}

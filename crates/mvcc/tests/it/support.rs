@@ -158,7 +158,7 @@ pub(crate) fn history(database: &Database<Vec<u8>>) -> Result<HistorySummary, Ro
     while let Some(item) = cursor.next().unwrap() {
         history.row(item.key, item.value)?;
     }
-    Ok(history.finish(|_| false))
+    history.finish(|_| false)
 }
 
 /// Keys of the key bucket, readable.

@@ -1,0 +1,423 @@
+//! Data directories made for a test: sound ones, of which a test states one difference.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use steward_bbolt::Update;
+use steward_datadir::{Depth, DirVerdict, FaultKind, Membership, Report, WarningKind, verify};
+use steward_ids::{LeaseId, MemberId, RaftIndex, Revision, Term};
+use steward_mvcc::{KeyValue, RevisionKey, schema};
+use steward_wal::v2store::{self, BootstrapMember};
+use steward_wal::{
+    ConfChange, ConfChangeKind, ConfState, Encoder, Entry, EntryKind, HardState, Identity,
+    SegmentName, SnapFile, SnapshotMark,
+};
+use tempfile::TempDir;
+
+/// An item of a bucket.
+pub(crate) type Item = (Vec<u8>, Vec<u8>);
+
+/// A put request as it stands in the log.
+pub(crate) const PUT_REQUEST: &[u8] = b"\x22\x02\x08\x01";
+
+/// The index of the raft snapshot of a sound directory.
+pub(crate) const SNAPSHOT: u64 = 5;
+
+/// The last entry of its log.
+pub(crate) const LAST: u64 = 12;
+
+/// The term of everything in it.
+pub(crate) const TERM: u64 = 2;
+
+/// The members of its cluster.
+pub(crate) fn members() -> Membership {
+    let listed = "a=http://10.0.0.1:2380,b=http://10.0.0.2:2380,c=http://10.0.0.3:2380";
+    Membership::new(&listed.parse().unwrap(), "sound").unwrap()
+}
+
+/// The member whose directory it is.
+pub(crate) fn me() -> MemberId {
+    members().members()[0].id
+}
+
+/// The rows of a put.
+pub(crate) fn put(at: (i64, i64), key: &str, created: i64, version: i64) -> Item {
+    leased(at, key, (created, version), LeaseId::NONE)
+}
+
+pub(crate) fn leased(
+    (main, sub): (i64, i64),
+    key: &str,
+    (created, version): (i64, i64),
+    lease: LeaseId,
+) -> Item {
+    let row = RevisionKey {
+        main: Revision(main),
+        sub,
+        is_tombstone: false,
+    };
+    let kv = KeyValue {
+        key: key.as_bytes(),
+        create_revision: Revision(created),
+        mod_revision: Revision(main),
+        version,
+        value: b"value",
+        lease,
+    };
+    let mut value = Vec::new();
+    kv.encode(&mut value);
+    (row.encode(), value)
+}
+
+pub(crate) fn delete((main, sub): (i64, i64), key: &str) -> Item {
+    let row = RevisionKey {
+        main: Revision(main),
+        sub,
+        is_tombstone: true,
+    };
+    let mut value = Vec::new();
+    let kv = KeyValue {
+        key: key.as_bytes(),
+        ..KeyValue::default()
+    };
+    kv.encode(&mut value);
+    (row.encode(), value)
+}
+
+/// The content of a database.
+#[derive(Clone, Debug)]
+pub(crate) struct Content {
+    pub(crate) rows: Vec<Item>,
+    pub(crate) scheduled: Option<i64>,
+    pub(crate) finished: Option<i64>,
+    pub(crate) consistent_index: Option<u64>,
+    pub(crate) term: Option<u64>,
+    pub(crate) storage_version: Option<&'static str>,
+    pub(crate) cluster_version: Option<&'static str>,
+    pub(crate) members: Vec<Item>,
+    pub(crate) leases: Vec<Item>,
+    pub(crate) alarms: Vec<Item>,
+    pub(crate) removed: Vec<Item>,
+    pub(crate) is_auth_enabled: bool,
+}
+
+impl Content {
+    /// A store of revision 6 with two keys, one of them on a lease.
+    pub(crate) fn sound() -> Self {
+        let lease = schema::Lease {
+            id: LeaseId(77),
+            ttl_seconds: 60,
+            remaining_seconds: 0,
+        };
+        let (lease_key, lease_value) = lease.encode();
+        let members = members().members_bucket().into_iter();
+        Self {
+            rows: vec![
+                put((2, 0), "a", 2, 1),
+                put((3, 0), "b", 3, 1),
+                put((3, 1), "c", 3, 1),
+                put((4, 0), "a", 2, 2),
+                delete((5, 0), "b"),
+                leased((6, 0), "c", (3, 2), lease.id),
+            ],
+            scheduled: None,
+            finished: None,
+            consistent_index: Some(LAST),
+            term: Some(TERM),
+            storage_version: None,
+            cluster_version: Some("3.5.0"),
+            members: members
+                .map(|(id, json)| (id.into_bytes(), json.into_bytes()))
+                .collect(),
+            leases: vec![(lease_key.to_vec(), lease_value)],
+            alarms: Vec::new(),
+            removed: Vec::new(),
+            is_auth_enabled: false,
+        }
+    }
+
+    fn meta(&self) -> Vec<Item> {
+        let number = |value: u64| value.to_be_bytes().to_vec();
+        let revision = |main: i64| RevisionKey::first_of(Revision(main)).encode();
+        let text = |text: &str| text.as_bytes().to_vec();
+        let entries = [
+            (schema::CONSISTENT_INDEX, self.consistent_index.map(number)),
+            (schema::FINISHED_COMPACT, self.finished.map(revision)),
+            (schema::SCHEDULED_COMPACT, self.scheduled.map(revision)),
+            (schema::STORAGE_VERSION, self.storage_version.map(text)),
+            (schema::TERM, self.term.map(number)),
+        ];
+        let present = entries.into_iter();
+        let mut meta: Vec<Item> = present
+            .filter_map(|(key, value)| Some((key.to_vec(), value?)))
+            .collect();
+        meta.sort();
+        meta
+    }
+
+    /// Writes the database.
+    pub(crate) fn write(&self, path: &Path) {
+        fs::write(path, b"").unwrap();
+        let mut update = Update::create(open(path), 4096).unwrap();
+        let version = self.cluster_version.iter();
+        let auth = vec![(
+            schema::AUTH_ENABLED.to_vec(),
+            vec![u8::from(self.is_auth_enabled)],
+        )];
+        let cluster = version
+            .map(|text| (schema::CLUSTER_VERSION.to_vec(), text.as_bytes().to_vec()))
+            .collect();
+        for (name, items) in [
+            (schema::KEY, &self.rows),
+            (schema::META, &self.meta()),
+            (schema::MEMBERS, &self.members),
+            (schema::MEMBERS_REMOVED, &self.removed),
+            (schema::LEASE, &self.leases),
+            (schema::ALARM, &self.alarms),
+            (schema::AUTH, &auth),
+            (schema::CLUSTER, &cluster),
+        ] {
+            let mut bucket = update.rewrite(name);
+            for (key, value) in items {
+                bucket.add(key, value).unwrap();
+            }
+            bucket.finish().unwrap();
+        }
+        update.commit().unwrap();
+    }
+}
+
+pub(crate) fn entry(index: u64, term: u64, data: &[u8]) -> Entry {
+    Entry {
+        index: RaftIndex(index),
+        term: Term(term),
+        kind: EntryKind::Normal,
+        data: Bytes::copy_from_slice(data),
+    }
+}
+
+/// The entry that adds or removes a member.
+pub(crate) fn change(index: u64, kind: ConfChangeKind, node: MemberId) -> Entry {
+    let change = ConfChange {
+        id: 0,
+        kind,
+        node,
+        context: Bytes::from_static(b"{}"),
+    };
+    Entry {
+        kind: EntryKind::ConfChange,
+        ..entry(index, TERM, &change.encode())
+    }
+}
+
+pub(crate) fn state(term: u64, commit: u64) -> HardState {
+    HardState {
+        term: Term(term),
+        vote: me(),
+        commit: RaftIndex(commit),
+    }
+}
+
+pub(crate) fn mark(index: u64, conf_state: Option<ConfState>) -> SnapshotMark {
+    SnapshotMark {
+        index: RaftIndex(index),
+        term: Term(TERM),
+        conf_state,
+    }
+}
+
+/// Whose log it is.
+pub(crate) fn identity() -> Identity {
+    Identity {
+        node: me(),
+        cluster: members().cluster(),
+    }
+}
+
+/// A raft snapshot at `index` of these members.
+pub(crate) fn snapshot(index: u64, membership: &Membership) -> SnapFile {
+    let listed: Vec<_> = membership
+        .members()
+        .iter()
+        .map(|member| BootstrapMember {
+            id: member.id,
+            peer_urls: &member.peer_urls,
+        })
+        .collect();
+    SnapFile {
+        term: Term(TERM),
+        index: RaftIndex(index),
+        conf_state: membership.conf_state(),
+        data: Bytes::from(v2store::bootstrap(&listed)),
+    }
+}
+
+/// A data directory in a temporary place.
+pub(crate) struct Dir {
+    place: TempDir,
+}
+
+impl Dir {
+    /// Folders without files.
+    pub(crate) fn bare() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        for folder in ["snap", "wal"] {
+            fs::create_dir_all(place.path().join("data/member").join(folder)).unwrap();
+        }
+        Self { place }
+    }
+
+    /// Two segments: entries 1 to 7 with the mark of a snapshot at 5, then 8 to 12; everything is committed and
+    /// applied. The first segment is as long as it is written, the second has zeros behind.
+    pub(crate) fn sound() -> Self {
+        Self::of(&Content::sound())
+    }
+
+    /// The same with another database.
+    pub(crate) fn of(content: &Content) -> Self {
+        let dir = Self::bare();
+        content.write(&dir.db());
+        dir.write_log(&Self::log());
+        dir.write_snapshot(&snapshot(SNAPSHOT, &members()));
+        dir
+    }
+
+    /// The segments of a sound directory.
+    pub(crate) fn log() -> [(SegmentName, Vec<u8>); 2] {
+        Self::log_to(LAST)
+    }
+
+    /// The same up to another entry.
+    pub(crate) fn log_to(last: u64) -> [(SegmentName, Vec<u8>); 2] {
+        let mut first = Encoder::begin(Vec::new(), 0, identity()).unwrap();
+        first.snapshot(&SnapshotMark::START).unwrap();
+        for (index, member) in (1..).zip(members().members()) {
+            let added = change(index, ConfChangeKind::AddNode, member.id);
+            first.entry(&added).unwrap();
+        }
+        for index in 4..=7 {
+            first.entry(&entry(index, TERM, PUT_REQUEST)).unwrap();
+        }
+        first.state(&state(TERM, 7)).unwrap();
+        let conf_state = Some(members().conf_state());
+        first.snapshot(&mark(SNAPSHOT, conf_state)).unwrap();
+        let mut second = Encoder::begin(Vec::new(), first.crc(), identity()).unwrap();
+        second.state(&state(TERM, 7)).unwrap();
+        for index in 8..=last {
+            second.entry(&entry(index, TERM, PUT_REQUEST)).unwrap();
+        }
+        second.state(&state(TERM, last)).unwrap();
+        let mut second = second.into_inner();
+        second.resize(second.len() + 4096, 0);
+        let next = SegmentName {
+            sequence: 1,
+            first_index: RaftIndex(8),
+        };
+        [(SegmentName::FIRST, first.into_inner()), (next, second)]
+    }
+
+    /// A log of one segment from the beginning on.
+    pub(crate) fn one_segment(
+        build: impl FnOnce(&mut Encoder<Vec<u8>>),
+    ) -> [(SegmentName, Vec<u8>); 1] {
+        let mut segment = Encoder::begin(Vec::new(), 0, identity()).unwrap();
+        segment.snapshot(&SnapshotMark::START).unwrap();
+        build(&mut segment);
+        [(SegmentName::FIRST, segment.into_inner())]
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.place.path().join("data")
+    }
+
+    pub(crate) fn db(&self) -> PathBuf {
+        self.path().join("member/snap/db")
+    }
+
+    pub(crate) fn snap(&self, name: &str) -> PathBuf {
+        self.path().join("member/snap").join(name)
+    }
+
+    pub(crate) fn wal(&self, name: &str) -> PathBuf {
+        self.path().join("member/wal").join(name)
+    }
+
+    /// Puts these segments in the place of those there are.
+    pub(crate) fn write_log(&self, segments: &[(SegmentName, Vec<u8>)]) {
+        let folder = self.path().join("member/wal");
+        fs::remove_dir_all(&folder).unwrap();
+        fs::create_dir(&folder).unwrap();
+        for (name, bytes) in segments {
+            fs::write(folder.join(name.to_string()), bytes).unwrap();
+        }
+    }
+
+    pub(crate) fn write_snapshot(&self, snapshot: &SnapFile) -> PathBuf {
+        let path = self.snap(&snapshot.name().to_string());
+        fs::write(&path, snapshot.encode()).unwrap();
+        path
+    }
+
+    pub(crate) fn verify(&self, depth: Depth) -> Report {
+        verify(&self.path(), depth).unwrap()
+    }
+
+    /// A full verification that must find just these faults.
+    pub(crate) fn faults(&self, expected: &[FaultKind]) -> Report {
+        let report = self.verify(Depth::Full);
+        let found: Vec<FaultKind> = report.faults.iter().map(|fault| fault.what).collect();
+        assert_eq!(found, expected, "{report:#?}");
+        let verdict = match expected {
+            [] => DirVerdict::Valid,
+            _ => DirVerdict::Corrupt,
+        };
+        assert_eq!(report.verdict, verdict);
+        for fault in &report.faults {
+            assert!(!fault.reason.is_empty(), "{fault:?}");
+        }
+        report
+    }
+
+    /// The only fault there is, as a sentence.
+    pub(crate) fn sentence(&self, expected: FaultKind) -> String {
+        self.faults(&[expected]).faults[0].to_string()
+    }
+
+    /// A full verification of a valid directory that must warn of just this.
+    pub(crate) fn warnings(&self, expected: &[WarningKind]) -> Report {
+        let report = self.faults(&[]);
+        let found: Vec<WarningKind> = report.warnings.iter().map(|warning| warning.what).collect();
+        assert_eq!(found, expected, "{report:#?}");
+        report
+    }
+}
+
+/// Opens a file for reading and writing.
+pub(crate) fn open(path: &Path) -> File {
+    File::options().read(true).write(true).open(path).unwrap()
+}
+
+/// Changes one byte of a file.
+pub(crate) fn flip(path: &Path, offset: u64, mask: u8) {
+    let file = open(path);
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    byte[0] ^= mask;
+    file.write_all_at(&byte, offset).unwrap();
+}
+
+/// Overwrites bytes of a file.
+pub(crate) fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
+    open(path).write_all_at(bytes, offset).unwrap();
+}
+
+/// Cuts a file, or fills it up with zeros.
+pub(crate) fn cut(path: &Path, length: u64) {
+    open(path).set_len(length).unwrap();
+}
+
+pub(crate) fn length(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().len()
+}

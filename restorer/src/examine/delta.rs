@@ -1,0 +1,179 @@
+//! Reads a delta to its last byte and notes which revisions it really holds.
+
+use std::io::{self, Read};
+use std::num::NonZeroUsize;
+
+use steward_archive::catalogue::Object;
+use steward_archive::compression::decoder;
+use steward_archive::delta::{DeltaError, DeltaReader, Event, parse_time};
+use steward_ids::Revision;
+
+use super::How;
+use crate::rebuild::{RebuildError, Stop};
+
+/// Runs of revisions noted; etcd's revisions are dense, so a sound delta is one run.
+const MAX_RUNS: usize = 64;
+
+/// What a delta proved to hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// First and last revision of each run without a hole, ascending. With more holes than
+    /// anything real has, the runs behind the 64th are left out: they are beyond reach anyway.
+    pub runs: Vec<(Revision, Revision)>,
+    /// Events read.
+    pub events: u64,
+    /// Bytes inside.
+    pub bytes: u64,
+    /// When the first event was recorded, as written.
+    pub first_time: String,
+    /// When the last event was recorded, as written.
+    pub last_time: String,
+    /// The first revision recorded later than the moment asked for.
+    pub later: Option<Revision>,
+    /// The first revision without a usable time, where a moment was asked for.
+    pub untimed: Option<Revision>,
+}
+
+/// Reads a delta and compares its hash.
+///
+/// # Errors
+/// As a rebuild that uses this delta: the object, and where it is damaged.
+pub fn delta(
+    object: &Object,
+    stored: Box<dyn Read + Send>,
+    how: &How,
+) -> Result<Span, RebuildError> {
+    let name = || object.name.to_string();
+    let stream =
+        decoder(&object.name.compression, stored, NonZeroUsize::MIN).map_err(|source| {
+            RebuildError::Compression {
+                object: name(),
+                source,
+            }
+        })?;
+    let mut counted = Counted { stream, bytes: 0 };
+    let mut span = Span::default();
+    let failed = |source: DeltaError| RebuildError::Delta {
+        object: name(),
+        source,
+    };
+    {
+        let mut reader = DeltaReader::new(&mut counted);
+        while let Some(event) = reader.next_event().map_err(failed)? {
+            span.take(&event, how.stop);
+        }
+    }
+    span.bytes = counted.bytes;
+    Ok(span)
+}
+
+impl Span {
+    /// First and last revision, if there is any event.
+    pub fn revisions(&self) -> Option<(Revision, Revision)> {
+        Some((self.runs.first()?.0, self.runs.last()?.1))
+    }
+
+    fn take(&mut self, event: &Event<'_>, stop: Stop) {
+        let revision = event.mod_revision;
+        if self.events == 0 {
+            event.time.clone_into(&mut self.first_time);
+        }
+        self.events += 1;
+        let is_new = self.runs.last().is_none_or(|(_, last)| *last != revision);
+        if is_new && let Stop::Time(wanted) = stop {
+            match parse_time(event.time) {
+                Ok(time) if time > wanted => self.later = self.later.or(Some(revision)),
+                Ok(_) => {}
+                Err(_) => self.untimed = self.untimed.or(Some(revision)),
+            }
+        }
+        if is_new {
+            event.time.clone_into(&mut self.last_time);
+            let has_room = self.runs.len() < MAX_RUNS;
+            match self.runs.last_mut() {
+                Some((_, last)) if last.next() == revision => *last = revision,
+                _ if has_room => self.runs.push((revision, revision)),
+                _ => {}
+            }
+        }
+    }
+}
+
+struct Counted<R> {
+    stream: R,
+    bytes: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.stream.read(buffer)?;
+        self.bytes += count as u64;
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use steward_archive::delta::EventKind;
+    use steward_ids::LeaseId;
+
+    use super::*;
+
+    fn event(revision: i64, time: &str) -> Event<'_> {
+        Event {
+            kind: EventKind::Put,
+            key: b"k",
+            value: b"v",
+            create_revision: Revision(revision),
+            mod_revision: Revision(revision),
+            version: 1,
+            lease: LeaseId::NONE,
+            lease_ttl: None,
+            time,
+        }
+    }
+
+    fn span(events: &[(i64, &str)], stop: Stop) -> Span {
+        let mut span = Span::default();
+        for (revision, time) in events {
+            span.take(&event(*revision, time), stop);
+        }
+        span
+    }
+
+    #[test]
+    fn revisions_of_several_events_and_holes_between_them_are_told_apart() {
+        let span = span(&[(5, ""), (5, ""), (6, ""), (9, ""), (10, "")], Stop::End);
+        let runs = [(Revision(5), Revision(6)), (Revision(9), Revision(10))];
+        assert_eq!(span.runs, runs);
+        assert_eq!(span.revisions(), Some((Revision(5), Revision(10))));
+        assert_eq!(span.events, 5);
+    }
+
+    #[test]
+    fn the_first_revision_behind_the_moment_is_noted_and_one_without_time_too() {
+        let moment: Timestamp = "2026-01-01T00:00:05Z".parse().unwrap();
+        let events = [
+            (5, "2026-01-01T00:00:04Z"),
+            (6, "2026-01-01T01:00:05+01:00"),
+            (7, "never"),
+            (8, "2026-01-01T00:00:05.000000001Z"),
+            (9, "2026-01-01T00:00:09Z"),
+        ];
+        let span = span(&events, Stop::Time(moment));
+        assert_eq!(span.later, Some(Revision(8)));
+        assert_eq!(span.untimed, Some(Revision(7)));
+        assert_eq!(
+            (span.first_time.as_str(), span.last_time.as_str()),
+            (events[0].1, events[4].1)
+        );
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_the_number_of_holes() {
+        let events: Vec<(i64, &str)> = (0..1000).map(|n| (2 * n + 1, "")).collect();
+        let span = span(&events, Stop::End);
+        assert_eq!((span.runs.len(), span.events), (MAX_RUNS, 1000));
+    }
+}

@@ -1,0 +1,194 @@
+//! What a chain whose objects were all read can give: the same answer a rebuild would come to.
+
+use steward_archive::chain::Chain;
+use steward_ids::Revision;
+use steward_mvcc::Facts;
+
+use super::Span;
+use crate::rebuild::{RebuildError, Stop};
+
+/// The state a chain leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// Its revision.
+    pub revision: Revision,
+    /// The revision the full snapshot really holds.
+    pub base_revision: Revision,
+    /// Older revisions cannot be read.
+    pub compact_revision: Option<Revision>,
+}
+
+/// Follows the revisions from the base over the deltas, whose spans are given in the chain's order.
+///
+/// # Errors
+/// What a rebuild would refuse: a gap, a chain too short, a base compacted beyond the target. And
+/// what it could not notice: a chain that ends before its names say.
+pub fn judge(
+    chain: &Chain,
+    facts: &Facts,
+    spans: &[Span],
+    stop: Stop,
+) -> Result<Reached, RebuildError> {
+    let holds = facts.revision;
+    let base = chain.base.name.to_string();
+    let mut walk = Walk {
+        chain,
+        stop,
+        first: None,
+        position: None,
+        stopped_before: None,
+    };
+    for ordinal in 0..spans.len().min(chain.deltas.len()) {
+        if walk.stopped_before.is_some() {
+            break;
+        }
+        walk.delta(ordinal, spans)?;
+    }
+    let target = match stop {
+        Stop::Revision(wanted) => Some(wanted),
+        Stop::Time(_) => walk.stopped_before.map(Revision::previous),
+        Stop::End => None,
+    };
+    let compact_revision = facts.compact_revision();
+    let mut reached = Reached {
+        revision: holds,
+        base_revision: holds,
+        compact_revision,
+    };
+    if let Some(wanted) = target.filter(|wanted| *wanted < holds) {
+        if let Some(compact) = compact_revision.filter(|compact| wanted < *compact) {
+            return Err(RebuildError::Compacted {
+                object: base,
+                holds,
+                compact,
+                wanted,
+            });
+        }
+        reached.revision = wanted;
+        return Ok(reached);
+    }
+    if let (Some((first, object)), Some((last, _))) = (walk.first, walk.position)
+        && last > holds
+    {
+        if first > holds.next() {
+            return Err(gap(holds, first, base, object));
+        }
+        reached.revision = last;
+    }
+    let promised = match stop {
+        Stop::Revision(wanted) => wanted,
+        Stop::End => chain.reaches,
+        Stop::Time(_) => holds,
+    };
+    if reached.revision < promised {
+        let reached = reached.revision;
+        return Err(RebuildError::Short {
+            reached,
+            wanted: promised,
+        });
+    }
+    Ok(reached)
+}
+
+fn gap(newest: Revision, resumes: Revision, after: String, before: String) -> RebuildError {
+    RebuildError::Gap {
+        from: newest.next(),
+        to: resumes.previous(),
+        after,
+        before,
+        resumes,
+        newest_restorable: newest,
+    }
+}
+
+struct Walk<'a> {
+    chain: &'a Chain,
+    stop: Stop,
+    /// First revision taken from a delta, and the delta.
+    first: Option<(Revision, String)>,
+    /// Last revision taken, and the ordinal of its delta.
+    position: Option<(Revision, usize)>,
+    /// The first revision behind the target.
+    stopped_before: Option<Revision>,
+}
+
+impl Walk<'_> {
+    fn name(&self, ordinal: usize) -> String {
+        let link = self.chain.deltas.get(ordinal);
+        link.map(|link| link.object.name.to_string())
+            .unwrap_or_default()
+    }
+
+    fn delta(&mut self, ordinal: usize, spans: &[Span]) -> Result<(), RebuildError> {
+        let (Some(span), Some(link)) = (spans.get(ordinal), self.chain.deltas.get(ordinal)) else {
+            return Ok(());
+        };
+        let complete = self.position.map(|(revision, _)| revision);
+        let start = link.object.name.start;
+        for &(first, last) in &span.runs {
+            if first < start && complete.is_some_and(|complete| first <= complete) {
+                let object = self.name(ordinal);
+                return Err(RebuildError::BeforeName {
+                    object,
+                    found: first,
+                    start,
+                });
+            }
+            let new = complete.map_or(first, |complete| first.max(complete.next()));
+            if new > last {
+                continue; // there already
+            }
+            let end = self.cut(span, new, last, ordinal)?;
+            if end >= new {
+                self.take(new, end, ordinal)?;
+            }
+            if self.stopped_before.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last revision of `new..=last` that belongs to the target.
+    fn cut(
+        &mut self,
+        span: &Span,
+        new: Revision,
+        last: Revision,
+        ordinal: usize,
+    ) -> Result<Revision, RebuildError> {
+        let behind = match self.stop {
+            Stop::End => None,
+            Stop::Revision(wanted) => (last > wanted).then(|| new.max(wanted.next())),
+            // Events are recorded in order: behind the first later one all are later.
+            Stop::Time(_) => span
+                .later
+                .map(|later| later.max(new))
+                .filter(|later| *later <= last),
+        };
+        let end = behind.map_or(last, Revision::previous);
+        if let Some(revision) = span.untimed.filter(|at| (new..=end).contains(at)) {
+            return Err(RebuildError::Time {
+                object: self.name(ordinal),
+                revision,
+            });
+        }
+        self.stopped_before = behind;
+        Ok(end)
+    }
+
+    fn take(&mut self, new: Revision, end: Revision, ordinal: usize) -> Result<(), RebuildError> {
+        match self.position {
+            None => self.first = Some((new, self.name(ordinal))),
+            Some((position, _)) if new == position.next() => {}
+            Some((position, after)) => {
+                return Err(gap(position, new, self.name(after), self.name(ordinal)));
+            }
+        }
+        self.position = Some((end, ordinal));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

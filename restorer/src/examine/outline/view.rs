@@ -1,0 +1,50 @@
+//! The part of a file that is at hand, addressed as in the file.
+
+/// Bytes of the file from `start` on.
+pub(super) struct View<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) start: u64,
+}
+
+impl<'a> View<'a> {
+    /// That many bytes from `offset` on, if all are here.
+    pub(super) fn get(&self, offset: u64, len: usize) -> Option<&'a [u8]> {
+        let from = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        self.bytes.get(from..from.checked_add(len)?)
+    }
+
+    /// What there is between two places; empty unless the first is here.
+    pub(super) fn part(&self, from: u64, to: u64) -> &'a [u8] {
+        let index = |at: u64| usize::try_from(at.saturating_sub(self.start)).unwrap_or(usize::MAX);
+        if from < self.start {
+            return &[];
+        }
+        self.bytes
+            .get(index(from)..index(to).min(self.bytes.len()))
+            .unwrap_or_default()
+    }
+}
+
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .copied()
+        .map(u16::from_le_bytes)
+}
+
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .copied()
+        .map(u32::from_le_bytes)
+}
+
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .copied()
+        .map(u64::from_le_bytes)
+}

@@ -1,0 +1,316 @@
+//! `copy`: backups from one store to another, proven on the way.
+//!
+//! ```text
+//! source, destination ─► plan ─► each object: download ─┬─► upload ─ wait for its turn ─► visible
+//!  (final snapshot?)   chains,                          └─► inflate, hash: sound?
+//!                      newest first
+//! ```
+//!
+//! **Holds**: the bytes of an object are not changed. One that is damaged is not copied and the others
+//! go on. An object becomes visible after every object planned before it, a full snapshot before its
+//! deltas, so what is in the destination can be restored at any moment. Nothing is overwritten. Memory
+//! is bounded, see the module `transfer`.
+//!
+//! **After a crash**: objects that were visible are whole; running again copies what is missing.
+
+mod plan;
+mod transfer;
+mod wait;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Serialize;
+use steward_store::{SnapStore, SourceStoreArgs, StoreArgs, StoreConfig};
+use steward_telemetry::Progress;
+
+use self::plan::{Conflict, Limits, Plan};
+use self::transfer::{CopyError, Transfer};
+use self::wait::Waited;
+use super::list::place;
+use crate::backup;
+use crate::cli::Context;
+use crate::directory::sample;
+use crate::failure::{Failure, Verdict};
+use crate::outcome::{Outcome, human_bytes};
+use crate::rebuild::{HashCheck, Meter};
+
+/// How often a store is asked for a final snapshot, as the peer does.
+const ASK_EVERY: Duration = Duration::from_secs(15);
+
+/// Flags of `copy`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Copies backups from one store to another, of any two providers.\n\n\
+        Every object is inflated and its hash compared while it passes; a damaged one is named and \
+        not copied, and the others go on. What is in the destination already is not copied again, so \
+        a run that broke off is taken up by running it again. Nothing is overwritten. Full snapshots \
+        come before their deltas, newest first: the destination can be restored from at any moment. \
+        The mark .final of a name is dropped, as etcd-backup-restore does.",
+    after_help = "Examples:\n  \
+        # all backups of a control plane that moves\n  \
+        steward-restorer copy --source-storage-provider GCS --source-store-container old --source-store-prefix shoot-1/etcd-main \\\n    \
+        --storage-provider S3 --store-container new --store-prefix shoot-1/etcd-main --wait-for-final-snapshot\n\n  \
+        # the two newest backups to a directory below $HOME\n  \
+        steward-restorer copy --source-storage-provider S3 --source-store-container backups --store-container backups.copy --max-backups-to-copy 2\n\n  \
+        # what would be copied?\n  \
+        steward-restorer copy --source-store-container a --store-container b --dry-run"
+)]
+pub struct CopyArgs {
+    /// Where backups are copied from.
+    #[command(flatten)]
+    pub source: SourceStoreArgs,
+    /// Where they are copied to.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Which of them, and how.
+    #[command(flatten)]
+    pub which: WhichArgs,
+}
+
+/// Which backups are copied, and how.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Copying")]
+pub struct WhichArgs {
+    /// Copy this many backups, the newest: a backup is a full snapshot with its deltas; -1 is all
+    #[arg(long, value_name = "COUNT", default_value_t = -1, allow_negative_numbers = true)]
+    #[arg(env = "STEWARD_MAX_BACKUPS_TO_COPY")]
+    pub max_backups_to_copy: i64,
+
+    /// Copy backups whose newest object is at most this many days old; -1 is any age
+    #[arg(long, value_name = "DAYS", default_value_t = -1, allow_negative_numbers = true)]
+    #[arg(env = "STEWARD_MAX_BACKUP_AGE")]
+    pub max_backup_age: i64,
+
+    /// Objects copied at the same time; fewer where they are large, so that memory stays bounded
+    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(env = "STEWARD_MAX_PARALLEL_COPY_OPERATIONS")]
+    pub max_parallel_copy_operations: u16,
+
+    /// Wait until one of the four newest full snapshots of the source is a final one
+    #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    #[arg(require_equals = true, action = clap::ArgAction::Set)]
+    #[arg(env = "STEWARD_WAIT_FOR_FINAL_SNAPSHOT")]
+    pub wait_for_final_snapshot: bool,
+
+    /// Stop waiting after this long and copy what is there, for example 30m; 0 waits for ever
+    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = wait::duration)]
+    #[arg(env = "STEWARD_WAIT_FOR_FINAL_SNAPSHOT_TIMEOUT")]
+    pub wait_for_final_snapshot_timeout: Duration,
+
+    /// Copy a full snapshot that carries no hash, one copied out of a data directory
+    #[arg(long, env = "STEWARD_SKIP_HASH_CHECK")]
+    pub skip_hash_check: bool,
+
+    /// Say what would be copied, and stop
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// What a copy did.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CopyReport {
+    source: String,
+    destination: String,
+    /// A final snapshot was waited for and came, or did not.
+    final_snapshot: Option<bool>,
+    /// Names in the destination.
+    copied: Vec<String>,
+    /// Objects that were there already.
+    present: usize,
+    /// Deltas before every full snapshot, of no use.
+    without_base: usize,
+    bytes: u64,
+    damaged: Vec<Refused>,
+    conflicts: Vec<Refused>,
+    seconds: f64,
+}
+
+/// An object that was not copied.
+#[derive(Clone, Debug, Serialize)]
+struct Refused {
+    name: String,
+    reason: String,
+}
+
+/// Copies.
+pub async fn run(args: CopyArgs, context: &Context) -> Result<Outcome, Failure> {
+    let CopyArgs {
+        source,
+        store,
+        which,
+    } = args;
+    let (from_config, to_config) = (source.into_config()?, store.into_config()?);
+    refuse_same(&from_config, &to_config)?;
+    let from = SnapStore::open(&from_config, &context.environment)?;
+    let to = SnapStore::open(&to_config, &context.environment)?;
+    let mut report = CopyReport {
+        source: place(&from),
+        destination: place(&to),
+        ..CopyReport::default()
+    };
+    if which.wait_for_final_snapshot && !which.dry_run {
+        let waited =
+            wait::for_final(&from, ASK_EVERY, which.wait_for_final_snapshot_timeout).await?;
+        report.final_snapshot = Some(waited == Waited::Came);
+    }
+    let (have, there) = (backup::list(&from).await?, backup::list(&to).await?);
+    if have.is_empty() {
+        let reason = format!("there is no snapshot in {}", report.source);
+        return Err(Failure::because(Verdict::NoBackup, reason)
+            .with_next_step("check --source-store-container and --source-store-prefix"));
+    }
+    let limits = Limits {
+        count: usize::try_from(which.max_backups_to_copy).ok(),
+        oldest: plan::oldest(context.now, which.max_backup_age),
+    };
+    let plan = Plan::new(&have, &there, limits);
+    report.present = plan.present;
+    report.without_base = plan.without_base;
+    report.conflicts = plan.conflicts.iter().map(Refused::by_conflict).collect();
+    if which.dry_run {
+        return Ok(planned(&plan, report));
+    }
+    let transfer = Transfer {
+        from,
+        to,
+        to_effort: to_config.effort,
+        parallel: usize::from(which.max_parallel_copy_operations),
+        hash_check: if which.skip_hash_check {
+            HashCheck::Skipped
+        } else {
+            HashCheck::Required
+        },
+    };
+    carry_out(transfer, &plan, report).await
+}
+
+fn refuse_same(from: &StoreConfig, to: &StoreConfig) -> Result<(), Failure> {
+    let is_same = from.provider == to.provider
+        && from.container == to.container
+        && from.prefix == to.prefix
+        && from.endpoint == to.endpoint;
+    if is_same {
+        return Err(Failure::because(
+            Verdict::Usage,
+            "source and destination are the same place",
+        ));
+    }
+    Ok(())
+}
+
+fn planned(plan: &Plan, mut report: CopyReport) -> Outcome {
+    let names: Vec<String> = plan
+        .tasks
+        .iter()
+        .map(|task| task.name.to_string())
+        .collect();
+    report.bytes = plan.bytes();
+    let mut text = format!(
+        "would copy {} objects ({}) from {} to {}; {} are there already\n",
+        names.len(),
+        human_bytes(report.bytes),
+        report.source,
+        report.destination,
+        report.present
+    );
+    for name in &names {
+        let _ = writeln!(text, "  {name}");
+    }
+    for conflict in &report.conflicts {
+        let _ = writeln!(text, "  not {}: {}", conflict.name, conflict.reason);
+    }
+    let mut details = serde_json::to_value(&report).unwrap_or_default();
+    if let Some(object) = details.as_object_mut() {
+        object.remove("copied");
+        object.insert("wouldCopy".into(), names.into());
+    }
+    Outcome::new(Verdict::Shown, text, &details)
+}
+
+async fn carry_out(
+    transfer: Transfer,
+    plan: &Plan,
+    mut report: CopyReport,
+) -> Result<Outcome, Failure> {
+    let started = Instant::now();
+    let meter = Arc::new(Meter::default());
+    meter.expect(plan.bytes());
+    let watched = Arc::clone(&meter);
+    let progress = Progress::start("copy", move || sample(&watched));
+    let results = transfer.run(&plan.tasks, &meter).await?;
+    drop(progress);
+    report.seconds = started.elapsed().as_secs_f64();
+    let mut broken_off = None;
+    for (task, result) in plan.tasks.iter().zip(results) {
+        match result {
+            Some(Ok(bytes)) => {
+                report.copied.push(task.name.to_string());
+                report.bytes += bytes;
+            }
+            Some(Err(error)) if error.is_of_the_object() => report.damaged.push(Refused {
+                name: task.object.name.to_string(),
+                reason: steward_telemetry::Chain(&error).to_string(),
+            }),
+            Some(Err(error)) => broken_off = broken_off.or(Some(error)),
+            None => {}
+        }
+    }
+    conclude(&report, broken_off)
+}
+
+fn conclude(report: &CopyReport, broken_off: Option<CopyError>) -> Result<Outcome, Failure> {
+    let details = serde_json::to_value(report).unwrap_or_default();
+    let refused: Vec<&str> = report
+        .damaged
+        .iter()
+        .chain(&report.conflicts)
+        .map(|r| r.reason.as_str())
+        .collect();
+    let summary = format!(
+        "copied {} objects ({}) from {} to {} in {:.1} s; {} were there already",
+        report.copied.len(),
+        human_bytes(report.bytes),
+        report.source,
+        report.destination,
+        report.seconds,
+        report.present
+    );
+    if let Some(error) = broken_off {
+        return Err(Failure::from(error)
+            .with_next_step(format!("run the same command again, it goes on: {summary}"))
+            .with_details(details));
+    }
+    if !refused.is_empty() {
+        return Err(Failure::because(Verdict::DamagedBackup, refused.join("; "))
+            .with_next_step(format!("everything else is in place: {summary}"))
+            .with_details(details));
+    }
+    let verdict = if report.copied.is_empty() {
+        Verdict::Unchanged
+    } else {
+        Verdict::Copied
+    };
+    let waited = match report.final_snapshot {
+        Some(false) => "no final snapshot came in time\n",
+        _ => "",
+    };
+    Ok(Outcome::new(
+        verdict,
+        format!("{waited}{summary}\n"),
+        report,
+    ))
+}
+
+impl Refused {
+    fn by_conflict(conflict: &Conflict) -> Self {
+        Self {
+            name: conflict.name.to_string(),
+            reason: conflict.to_string(),
+        }
+    }
+}

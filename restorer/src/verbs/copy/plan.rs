@@ -1,0 +1,232 @@
+//! What to copy, in which order: a pure function of two listings.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use steward_archive::catalogue::{Catalogue, Object};
+use steward_archive::chain::{ChainInfo, chains};
+use steward_archive::name::SnapshotName;
+
+/// Which backups are wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Limits {
+    /// This many, the newest.
+    pub(super) count: Option<usize>,
+    /// Those with an object created at or after this moment.
+    pub(super) oldest: Option<Timestamp>,
+}
+
+/// The moment `days` before `now`; `None` for a negative number, which means any age.
+pub(super) fn oldest(now: Timestamp, days: i64) -> Option<Timestamp> {
+    let hours = days.checked_mul(24).filter(|_| days >= 0)?;
+    let age = SignedDuration::from_hours(hours.min(i64::from(u32::MAX)));
+    Some(now.checked_sub(age).unwrap_or(Timestamp::MIN))
+}
+
+/// An object to be copied, under its name in the destination.
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    pub(super) object: Object,
+    pub(super) name: SnapshotName,
+}
+
+/// An object in the destination that is in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Conflict {
+    pub(super) name: SnapshotName,
+    source_bytes: u64,
+    destination_bytes: u64,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} is in the destination with {} bytes, in the source it has {}; it is not overwritten",
+            self.name, self.destination_bytes, self.source_bytes
+        )
+    }
+}
+
+/// What to copy, in the order it is to become visible.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Plan {
+    pub(super) tasks: Vec<Task>,
+    /// Objects that are in the destination already.
+    pub(super) present: usize,
+    pub(super) conflicts: Vec<Conflict>,
+    /// Deltas before every full snapshot.
+    pub(super) without_base: usize,
+}
+
+impl Plan {
+    /// Chains newest first; in a chain the base first, then the deltas as they follow each other.
+    pub(super) fn new(source: &Catalogue, destination: &Catalogue, limits: Limits) -> Self {
+        let there: BTreeMap<String, u64> = destination
+            .fulls
+            .iter()
+            .chain(&destination.deltas)
+            .map(|object| (plain(&object.name).to_string(), object.size))
+            .collect();
+        let mut plan = Self::default();
+        let mut taken = BTreeSet::new();
+        let all = chains(source);
+        let backups = all.iter().filter(|chain| chain.base.is_some());
+        plan.without_base = all
+            .iter()
+            .filter(|chain| chain.base.is_none())
+            .map(|chain| chain.deltas.len())
+            .sum();
+        let young = |chain: &&ChainInfo| limits.oldest.is_none_or(|oldest| chain.times.1 >= oldest);
+        let wanted = backups
+            .rev()
+            .filter(young)
+            .take(limits.count.unwrap_or(usize::MAX));
+        for chain in wanted {
+            let mut deltas: Vec<&Object> = chain.deltas.iter().collect();
+            deltas.sort_by_key(|delta| (delta.name.start, delta.name.last, delta.name.created));
+            for object in chain.base.iter().chain(deltas) {
+                // One name in both layouts of the source is one object of the destination.
+                if taken.insert(plain(&object.name).to_string()) {
+                    plan.add(object, &there);
+                }
+            }
+        }
+        plan
+    }
+
+    fn add(&mut self, object: &Object, there: &BTreeMap<String, u64>) {
+        let name = plain(&object.name);
+        match there.get(&name.to_string()) {
+            None => self.tasks.push(Task {
+                object: object.clone(),
+                name,
+            }),
+            Some(size) if *size == object.size => self.present += 1,
+            Some(size) => self.conflicts.push(Conflict {
+                name,
+                source_bytes: object.size,
+                destination_bytes: *size,
+            }),
+        }
+    }
+
+    /// Bytes to be copied.
+    pub(super) fn bytes(&self) -> u64 {
+        self.tasks.iter().map(|task| task.object.size).sum()
+    }
+}
+
+/// The name without the mark of a final snapshot.
+fn plain(name: &SnapshotName) -> SnapshotName {
+    SnapshotName {
+        is_final: false,
+        ..name.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steward_archive::catalogue::Listed;
+
+    use super::*;
+
+    fn catalogue(names: &[(&str, u64)]) -> Catalogue {
+        let listed = names.iter().map(|(name, size)| Listed {
+            key: format!("p/{name}"),
+            size: *size,
+            modified: Timestamp::UNIX_EPOCH,
+        });
+        Catalogue::from_listing("p", listed.collect())
+    }
+
+    fn names(plan: &Plan) -> Vec<String> {
+        plan.tasks
+            .iter()
+            .map(|task| task.name.to_string())
+            .collect()
+    }
+
+    fn source() -> Catalogue {
+        catalogue(&[
+            ("v2/Incr-00000001-00000005-50.gz", 1),
+            ("v1/Backup-100/Full-00000000-00000010-100.gz", 2),
+            ("v1/Backup-100/Incr-00000011-00000020-110.gz", 3),
+            ("v2/Full-00000000-00000020-200.gz.final", 4),
+            ("v2/Incr-00000031-00000040-220.gz", 5),
+            ("v2/Incr-00000021-00000030-210.gz", 6),
+        ])
+    }
+
+    #[test]
+    fn the_newest_chain_goes_first_and_bases_before_their_deltas() {
+        let plan = Plan::new(&source(), &Catalogue::default(), Limits::default());
+        let expected = [
+            "Full-00000000-00000020-200.gz",
+            "Incr-00000021-00000030-210.gz",
+            "Incr-00000031-00000040-220.gz",
+            "Full-00000000-00000010-100.gz",
+            "Incr-00000011-00000020-110.gz",
+        ];
+        assert_eq!(names(&plan), expected);
+        assert_eq!((plan.without_base, plan.present, plan.bytes()), (1, 0, 20));
+    }
+
+    #[test]
+    fn count_and_age_leave_out_the_oldest_backups() {
+        let second = |second| Some(Timestamp::from_second(second).unwrap());
+        let empty = Catalogue::default();
+        let of =
+            |count, oldest| names(&Plan::new(&source(), &empty, Limits { count, oldest })).len();
+        assert_eq!(of(Some(0), None), 0);
+        assert_eq!(of(Some(1), None), 3);
+        assert_eq!(of(Some(9), None), 5);
+        // Judged by the newest object: nothing as young as the limit becomes unreachable.
+        assert_eq!(of(None, second(215)), 3);
+        assert_eq!(of(None, second(110)), 5);
+        assert_eq!(of(None, second(221)), 0);
+    }
+
+    #[test]
+    fn what_is_there_with_its_size_is_not_copied_and_with_another_size_not_replaced() {
+        let there = catalogue(&[
+            ("v2/Full-00000000-00000020-200.gz", 4),
+            ("v2/Incr-00000021-00000030-210.gz", 7),
+        ]);
+        let plan = Plan::new(
+            &source(),
+            &there,
+            Limits {
+                count: Some(1),
+                oldest: None,
+            },
+        );
+        assert_eq!(names(&plan), ["Incr-00000031-00000040-220.gz"]);
+        assert_eq!(plan.present, 1);
+        let said: Vec<String> = plan.conflicts.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 1);
+        assert!(said[0].starts_with("Incr-00000021-00000030-210.gz is in the destination with 7"));
+    }
+
+    #[test]
+    fn a_name_in_both_layouts_is_copied_once() {
+        let twice = catalogue(&[
+            ("v1/Backup-100/Full-00000000-00000010-100.gz", 2),
+            ("v2/Full-00000000-00000010-100.gz", 2),
+        ]);
+        let plan = Plan::new(&twice, &Catalogue::default(), Limits::default());
+        assert_eq!(plan.tasks.len(), 1);
+    }
+
+    #[test]
+    fn a_negative_age_is_any_age_and_a_huge_one_does_not_overflow() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        assert_eq!(oldest(now, -1), None);
+        assert_eq!(
+            oldest(now, 1),
+            Some(Timestamp::from_second(913_600).unwrap())
+        );
+        assert!(oldest(now, i64::MAX / 24).is_some_and(|oldest| oldest < now));
+    }
+}

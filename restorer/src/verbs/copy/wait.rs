@@ -1,0 +1,135 @@
+//! Waits for the snapshot a control plane takes last before it moves.
+
+use std::time::{Duration, Instant};
+
+use jiff::SignedDuration;
+use steward_archive::catalogue::Catalogue;
+use steward_store::{SnapStore, StoreError};
+
+use crate::backup;
+
+/// A final snapshot is looked for among this many of the newest full snapshots: others may have been
+/// taken after it.
+const AMONG: usize = 4;
+
+/// How waiting ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waited {
+    /// A final snapshot is there.
+    Came,
+    /// Time is up.
+    TimedOut,
+}
+
+/// Asks the store until a final snapshot is there, or `limit` has passed; zero waits for ever.
+pub(super) async fn for_final(
+    store: &SnapStore,
+    every: Duration,
+    limit: Duration,
+) -> Result<Waited, StoreError> {
+    let started = Instant::now();
+    loop {
+        if has_final(&backup::list(store).await?) {
+            return Ok(Waited::Came);
+        }
+        let left = limit.saturating_sub(started.elapsed());
+        if !limit.is_zero() && left.is_zero() {
+            tracing::warn!("no final snapshot came in time, copying what is there");
+            return Ok(Waited::TimedOut);
+        }
+        tracing::info!("waiting for a final snapshot");
+        tokio::time::sleep(if limit.is_zero() {
+            every
+        } else {
+            every.min(left)
+        })
+        .await;
+    }
+}
+
+fn has_final(catalogue: &Catalogue) -> bool {
+    catalogue
+        .fulls
+        .iter()
+        .rev()
+        .take(AMONG)
+        .any(|full| full.name.is_final)
+}
+
+/// Reads `30m`, `1h30m`, `0`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let span: SignedDuration = text
+        .parse()
+        .map_err(|error: jiff::Error| error.to_string())?;
+    Duration::try_from(span).map_err(|_| "must not be negative".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use jiff::Timestamp;
+    use steward_archive::catalogue::Listed;
+    use steward_store::{Environment, Provider, StoreConfig};
+
+    use super::*;
+
+    fn fulls(names: &[&str]) -> Catalogue {
+        let listed = names.iter().map(|name| Listed {
+            key: format!("v2/{name}"),
+            size: 1,
+            modified: Timestamp::UNIX_EPOCH,
+        });
+        Catalogue::from_listing("", listed.collect())
+    }
+
+    #[test]
+    fn a_final_snapshot_counts_among_the_four_newest() {
+        let mut names = vec!["Full-00000000-00000001-1.gz.final"];
+        assert!(has_final(&fulls(&names)));
+        names.extend(["Full-0-2-2.gz", "Full-0-3-3.gz", "Full-0-4-4.gz"]);
+        assert!(has_final(&fulls(&names)));
+        names.push("Full-0-5-5.gz");
+        assert!(!has_final(&fulls(&names)));
+        assert!(!has_final(&Catalogue::default()));
+    }
+
+    #[test]
+    fn durations_are_those_of_the_peer() {
+        assert_eq!(duration("0"), Ok(Duration::ZERO));
+        assert_eq!(duration("0s"), Ok(Duration::ZERO));
+        assert_eq!(duration("1h30m"), Ok(Duration::from_mins(90)));
+        assert!(duration("-1s").is_err() && duration("soon").is_err());
+    }
+
+    fn store(home: &Path) -> SnapStore {
+        let env = Environment::from_iter([("HOME", home.to_str().unwrap())]);
+        SnapStore::open(&StoreConfig::new(Provider::Local, "bucket"), &env).unwrap()
+    }
+
+    #[tokio::test]
+    async fn waiting_ends_when_the_snapshot_comes() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("bucket/v2");
+        std::fs::create_dir_all(&folder).unwrap();
+        let store = store(home.path());
+        let every = Duration::from_millis(5);
+        let wait = tokio::spawn(async move { for_final(&store, every, Duration::ZERO).await });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!wait.is_finished());
+        std::fs::write(folder.join("Full-00000000-00000001-1.final"), b"").unwrap();
+        assert_eq!(wait.await.unwrap().unwrap(), Waited::Came);
+    }
+
+    #[tokio::test]
+    async fn waiting_ends_at_the_limit_even_between_two_questions() {
+        let home = tempfile::tempdir().unwrap();
+        let every = Duration::from_hours(1);
+        let limit = Duration::from_millis(30);
+        let waited = for_final(&store(home.path()), every, limit).await;
+        assert_eq!(waited.unwrap(), Waited::TimedOut);
+    }
+}

@@ -1,0 +1,334 @@
+//! Gets at a database: in a data directory, in a file, or rebuilt from a backup.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+use steward_archive::chain::choose;
+use steward_archive::compression::{Compression, decoder};
+use steward_archive::name::SnapshotName;
+use steward_datadir::LockError;
+use steward_store::StoreConfig;
+use steward_telemetry::Progress;
+
+use crate::backup::Backup;
+use crate::cli::Context;
+use crate::directory::{chain_bytes, database_path, sample};
+use crate::failure::{Classify, Failure, Verdict};
+use crate::rebuild::{DatabaseFile, Durability, HashCheck, Meter, Options, rebuild};
+use crate::target::TargetArgs;
+use crate::threads;
+
+/// Bytes hashed at once.
+const PIECE: usize = 1 << 20;
+/// Length of the hash behind a snapshot.
+const HASH_LEN: u64 = 32;
+/// A snapshot is a whole number of these, and the hash.
+const SECTOR: u64 = 512;
+/// Life of a lease that no object tells; nothing here shows it.
+const ANY_LEASE_SECONDS: i64 = 3600;
+
+/// A database that is open for reading.
+pub(super) struct Opened {
+    /// What it is, for people.
+    pub(super) place: String,
+    /// The database. A lock on it keeps etcd out.
+    pub(super) file: File,
+    /// Bytes of the file, a hash behind it not counted.
+    pub(super) bytes: u64,
+    /// A hash was behind it, and right; `None` where there never is one.
+    pub(super) hash: Option<HashState>,
+    /// The verdict when it turns out to be damaged.
+    pub(super) damaged: Verdict,
+    /// Goes away with the database in it.
+    pub(super) _scratch: Option<tempfile::TempDir>,
+}
+
+/// The hash behind a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum HashState {
+    /// There, and right.
+    Verified,
+    /// Not there: the file was copied out of a data directory.
+    Absent,
+}
+
+/// Why a file cannot be inspected.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(super) enum InspectError {
+    /// There is no database.
+    #[error("there is no database at {}", path.display())]
+    Missing {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// What the verdict is about.
+        verdict: Verdict,
+    },
+    /// A file could not be read.
+    #[error("read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The length fits no snapshot.
+    #[error("{} has {bytes} bytes, which no snapshot can have: it is truncated or damaged", path.display())]
+    Length {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+    },
+    /// The snapshot was altered.
+    #[error("{} is damaged: its SHA-256 is {computed}, the one it carries is {stored}", path.display())]
+    Hash {
+        /// The file.
+        path: PathBuf,
+        /// Hash behind the data.
+        stored: String,
+        /// Hash of the data.
+        computed: String,
+    },
+    /// The compression is damaged or not known.
+    #[error("inflate {}", path.display())]
+    Inflate {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The scratch directory.
+    #[error("use the scratch directory")]
+    Scratch {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A thread ended without a result.
+    #[error("a reading thread ended without a result")]
+    Thread,
+}
+
+impl Classify for InspectError {
+    fn verdict(&self) -> Verdict {
+        match self {
+            Self::Missing { verdict, .. } => *verdict,
+            Self::Read { .. } | Self::Scratch { .. } => Verdict::Disk,
+            Self::Length { .. } | Self::Hash { .. } | Self::Inflate { .. } => {
+                Verdict::DamagedBackup
+            }
+            Self::Thread => Verdict::Failed,
+        }
+    }
+}
+
+/// The database of a data directory.
+pub(super) fn directory(data_dir: &Path) -> Result<Opened, Failure> {
+    let path = database_path(data_dir);
+    let (file, bytes) = locked(&path, Verdict::Missing)?;
+    Ok(Opened {
+        place: data_dir.display().to_string(),
+        file,
+        bytes,
+        hash: None,
+        damaged: Verdict::Corrupt,
+        _scratch: None,
+    })
+}
+
+/// A snapshot or database file; one whose name says that it is compressed is inflated first.
+pub(super) fn snapshot(path: &Path, scratch: Option<&Path>) -> Result<Opened, Failure> {
+    let (mut file, mut bytes) = locked(path, Verdict::Usage)?;
+    let compression = path
+        .file_name()
+        .and_then(|name| name.to_str()?.parse::<SnapshotName>().ok())
+        .map_or(Compression::None, |name| name.compression);
+    if compression != Compression::None {
+        (file, bytes) = inflated(path, file, &compression, scratch)?;
+    }
+    let hash = match bytes % SECTOR {
+        HASH_LEN => {
+            bytes -= HASH_LEN;
+            compare_hash(path, &file, bytes)?;
+            HashState::Verified
+        }
+        0 if bytes > 0 => HashState::Absent,
+        _ => {
+            return Err(InspectError::Length {
+                path: path.to_owned(),
+                bytes,
+            }
+            .into());
+        }
+    };
+    Ok(Opened {
+        place: path.display().to_string(),
+        file,
+        bytes,
+        hash: Some(hash),
+        damaged: Verdict::DamagedBackup,
+        _scratch: None,
+    })
+}
+
+/// The database of a backup, rebuilt in a scratch directory.
+pub(super) async fn backup(
+    store: &StoreConfig,
+    target: &TargetArgs,
+    scratch: Option<&Path>,
+    context: &Context,
+) -> Result<Opened, Failure> {
+    let backup = Backup::open(store, &context.environment).await?;
+    let chain = choose(&backup.catalogue, &target.request())?;
+    let directory = scratch_in(scratch)?;
+    let meter = Arc::new(Meter::default());
+    meter.expect(chain_bytes(&chain));
+    let sources = backup.sources(&meter);
+    let options = Options {
+        stop: target.stop(),
+        hash_check: HashCheck::Required,
+        default_lease_seconds: ANY_LEASE_SECONDS,
+        threads: threads(),
+    };
+    let watched = Arc::clone(&meter);
+    let progress = Progress::start("inspect", move || sample(&watched));
+    let opened = super::blocking(move || {
+        let lost = |source| InspectError::Scratch { source };
+        let file = tempfile::tempfile_in(directory.path()).map_err(lost)?;
+        let database = DatabaseFile {
+            file: &file,
+            durability: Durability::Scratch,
+        };
+        let settings = (&options, &*meter);
+        rebuild(&chain, &sources, database, directory.path(), settings)?;
+        let bytes = file.metadata().map_err(lost)?.len();
+        Ok(Opened {
+            place: format!("{} and {} deltas", chain.base.name, chain.deltas.len()),
+            file,
+            bytes,
+            hash: Some(HashState::Verified),
+            damaged: Verdict::DamagedBackup,
+            _scratch: Some(directory),
+        })
+    })
+    .await;
+    drop(progress);
+    opened
+}
+
+/// Opens a file and holds a shared lock on it: no etcd uses it, and none can begin to.
+fn locked(path: &Path, missing: Verdict) -> Result<(File, u64), Failure> {
+    let read = |source| InspectError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(InspectError::Missing {
+                path: path.to_owned(),
+                verdict: missing,
+            }
+            .into());
+        }
+        Err(error) => return Err(read(error).into()),
+    };
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            let failure = Failure::from(LockError::Held {
+                file: path.to_owned(),
+            });
+            return Err(failure.with_next_step(
+                "stop the etcd that uses it, or take a snapshot with `etcdctl snapshot save` and \
+                 inspect that",
+            ));
+        }
+        Err(errno) => {
+            return Err(LockError::Lock {
+                file: path.to_owned(),
+                source: errno.into(),
+            }
+            .into());
+        }
+    }
+    let bytes = file.metadata().map_err(read)?.len();
+    Ok((file, bytes))
+}
+
+fn scratch_in(parent: Option<&Path>) -> Result<tempfile::TempDir, InspectError> {
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix("inspect-");
+    match parent {
+        Some(parent) => std::fs::create_dir_all(parent).and_then(|()| builder.tempdir_in(parent)),
+        None => builder.tempdir(),
+    }
+    .map_err(|source| InspectError::Scratch { source })
+}
+
+fn inflated(
+    path: &Path,
+    stored: File,
+    compression: &Compression,
+    scratch: Option<&Path>,
+) -> Result<(File, u64), InspectError> {
+    let lost = |source| InspectError::Scratch { source };
+    let damaged = |source| InspectError::Inflate {
+        path: path.to_owned(),
+        source,
+    };
+    let directory = scratch_in(scratch)?;
+    // The file has no name: it outlives its directory and goes with its last handle.
+    let mut file = tempfile::tempfile_in(directory.path()).map_err(lost)?;
+    let mut stream = decoder(compression, stored, threads())
+        .map_err(|error| damaged(io::Error::other(error)))?;
+    let mut piece = vec![0u8; PIECE];
+    loop {
+        match stream.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => file
+                .write_all(piece.get(..count).unwrap_or_default())
+                .map_err(lost)?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(damaged(error)),
+        }
+    }
+    let bytes = file.stream_position().map_err(lost)?;
+    Ok((file, bytes))
+}
+
+/// Compares the hash of the first `bytes` with the 32 behind them.
+fn compare_hash(path: &Path, file: &File, bytes: u64) -> Result<(), InspectError> {
+    let read = |source| InspectError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let mut hash = Sha256::new();
+    let mut piece = vec![0u8; PIECE];
+    let mut at = 0;
+    while at < bytes {
+        let len = usize::try_from(bytes - at).unwrap_or(PIECE).min(PIECE);
+        let room = piece.get_mut(..len).unwrap_or_default();
+        file.read_exact_at(room, at).map_err(read)?;
+        hash.update(&*room);
+        at += len as u64;
+    }
+    let mut stored = [0u8; 32];
+    file.read_exact_at(&mut stored, bytes).map_err(read)?;
+    let computed = hash.finalize();
+    if computed.as_slice() == stored {
+        return Ok(());
+    }
+    Err(InspectError::Hash {
+        path: path.to_owned(),
+        stored: hex::encode(stored),
+        computed: hex::encode(computed),
+    })
+}

@@ -1,0 +1,336 @@
+//! `list`: what a prefix holds, as chains.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use serde::Serialize;
+use steward_archive::catalogue::{Catalogue, Object};
+use steward_archive::chain::{ChainInfo, chains, restorable};
+use steward_store::{SnapStore, StoreArgs};
+
+use crate::backup::Backup;
+use crate::cli::Context;
+use crate::failure::{Failure, Verdict};
+use crate::outcome::{Outcome, human_bytes, table};
+
+/// Flags of `list`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Lists the snapshots of a prefix as chains: each full snapshot with the deltas behind it, \
+        the revisions and times they cover, their sizes, and revisions that no object holds.\n\n\
+        Judges by names alone and reads no object: `verify` proves what this promises. Objects that \
+        are no snapshots, and parts of uploads that broke off, are counted; -o json names them all.",
+    after_help = "Examples:\n  \
+        # the chains of a bucket\n  \
+        steward-restorer list --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main\n\n  \
+        # every object, of a directory below $HOME\n  \
+        steward-restorer list --store-container etcd-backups --long\n\n  \
+        # what can be restored, for a script\n  \
+        steward-restorer list --store-container etcd-backups -o json | jq .restorable"
+)]
+pub struct ListArgs {
+    /// The backup.
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Show every object, not only chains
+    #[arg(short, long)]
+    pub long: bool,
+}
+
+/// A snapshot object.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ObjectRow {
+    name: String,
+    key: String,
+    first_revision: i64,
+    last_revision: i64,
+    created: String,
+    compression: String,
+    bytes: u64,
+    is_final: bool,
+}
+
+/// Revisions no object holds.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GapRow {
+    from: i64,
+    to: i64,
+    after: String,
+    before: String,
+}
+
+/// A base with its deltas.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ChainRow {
+    base: Option<ObjectRow>,
+    deltas: Vec<ObjectRow>,
+    first_revision: i64,
+    last_revision: i64,
+    /// The last revision reachable from the base without a gap.
+    reaches: Option<i64>,
+    first_created: String,
+    last_created: String,
+    gaps: Vec<GapRow>,
+    bytes: u64,
+    is_final: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ForeignRow {
+    key: String,
+    bytes: u64,
+    reason: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ChunkRow {
+    key: String,
+    snapshot: String,
+    part: u64,
+    bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct RangeRow {
+    from: i64,
+    to: i64,
+}
+
+/// Everything about a prefix.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Listing {
+    store: String,
+    chains: Vec<ChainRow>,
+    restorable: Vec<RangeRow>,
+    snapshots: usize,
+    bytes: u64,
+    chunks: Vec<ChunkRow>,
+    foreign: Vec<ForeignRow>,
+}
+
+/// Lists.
+pub async fn run(args: ListArgs, context: &Context) -> Result<Outcome, Failure> {
+    let ListArgs { store, long } = args;
+    let backup = Backup::open(&store.into_config()?, &context.environment).await?;
+    let listing = Listing::of(place(&backup.store), &backup.catalogue);
+    if backup.catalogue.is_empty() {
+        let mut reason = format!("there is no snapshot in {}", listing.store);
+        if !listing.foreign.is_empty() {
+            let _ = write!(
+                reason,
+                "; {} objects there are no snapshots",
+                listing.foreign.len()
+            );
+        }
+        let details = serde_json::to_value(&listing).unwrap_or_default();
+        return Err(Failure::because(Verdict::NoBackup, reason)
+            .with_next_step("check --store-container and --store-prefix")
+            .with_details(details));
+    }
+    Ok(Outcome::new(Verdict::Shown, listing.text(long), &listing))
+}
+
+/// Where a store keeps its snapshots, for people.
+pub(crate) fn place(store: &SnapStore) -> String {
+    let mut place = format!("{} {}", store.provider(), store.container());
+    if !store.prefix().is_empty() {
+        let _ = write!(place, "/{}", store.prefix());
+    }
+    place
+}
+
+impl Listing {
+    fn of(store: String, catalogue: &Catalogue) -> Self {
+        let all = || catalogue.fulls.iter().chain(&catalogue.deltas);
+        let range = |(from, to): &(steward_ids::Revision, steward_ids::Revision)| RangeRow {
+            from: from.0,
+            to: to.0,
+        };
+        Self {
+            store,
+            chains: chains(catalogue).iter().map(ChainRow::of).collect(),
+            restorable: restorable(catalogue).0.iter().map(range).collect(),
+            snapshots: all().count(),
+            bytes: all().map(|object| object.size).sum(),
+            chunks: catalogue.chunks.iter().map(ChunkRow::of).collect(),
+            foreign: catalogue.foreign.iter().map(ForeignRow::of).collect(),
+        }
+    }
+
+    fn text(&self, long: bool) -> String {
+        let mut text = table(&self.chain_table());
+        if long {
+            text.push('\n');
+            text.push_str(&table(&self.object_table()));
+        }
+        text.push('\n');
+        for gap in self.chains.iter().flat_map(|chain| &chain.gaps) {
+            let GapRow {
+                from,
+                to,
+                after,
+                before,
+            } = gap;
+            let _ = writeln!(
+                text,
+                "revisions {from} to {to} are missing between {after} and {before}"
+            );
+        }
+        let ranges: Vec<String> = self
+            .restorable
+            .iter()
+            .map(|range| format!("{} to {}", range.from, range.to))
+            .collect();
+        let ranges = if ranges.is_empty() {
+            "nothing".to_owned()
+        } else {
+            ranges.join(", ")
+        };
+        let _ = writeln!(text, "restorable revisions: {ranges}");
+        let _ = write!(
+            text,
+            "{} snapshots, {} in {}",
+            self.snapshots,
+            human_bytes(self.bytes),
+            self.store
+        );
+        if !self.chunks.is_empty() {
+            let bytes = self.chunks.iter().map(|chunk| chunk.bytes).sum();
+            let _ = write!(
+                text,
+                "; {} parts of uploads ({})",
+                self.chunks.len(),
+                human_bytes(bytes)
+            );
+        }
+        if !self.foreign.is_empty() {
+            let _ = write!(
+                text,
+                "; {} objects that are no snapshots",
+                self.foreign.len()
+            );
+        }
+        text.push('\n');
+        text
+    }
+
+    fn chain_table(&self) -> Vec<Vec<String>> {
+        let heading = [
+            "BASE",
+            "REVISIONS",
+            "REACHES",
+            "DELTAS",
+            "FROM",
+            "TO",
+            "SIZE",
+            "GAPS",
+            "FINAL",
+        ];
+        let mut rows = vec![heading.map(str::to_owned).to_vec()];
+        for chain in &self.chains {
+            rows.push(vec![
+                chain
+                    .base
+                    .as_ref()
+                    .map_or("(none)".to_owned(), |base| base.name.clone()),
+                format!("{}-{}", chain.first_revision, chain.last_revision),
+                chain
+                    .reaches
+                    .map_or("-".to_owned(), |revision| revision.to_string()),
+                chain.deltas.len().to_string(),
+                chain.first_created.clone(),
+                chain.last_created.clone(),
+                human_bytes(chain.bytes),
+                if chain.gaps.is_empty() {
+                    "-".to_owned()
+                } else {
+                    chain.gaps.len().to_string()
+                },
+                if chain.is_final {
+                    "final".to_owned()
+                } else {
+                    String::new()
+                },
+            ]);
+        }
+        rows
+    }
+
+    fn object_table(&self) -> Vec<Vec<String>> {
+        let mut rows = vec![["OBJECT", "CREATED", "SIZE"].map(str::to_owned).to_vec()];
+        for chain in &self.chains {
+            for object in chain.base.iter().chain(&chain.deltas) {
+                let size = human_bytes(object.bytes);
+                rows.push(vec![object.key.clone(), object.created.clone(), size]);
+            }
+        }
+        rows
+    }
+}
+
+impl ObjectRow {
+    fn of(object: &Object) -> Self {
+        let name = &object.name;
+        Self {
+            name: name.to_string(),
+            key: object.key.clone(),
+            first_revision: name.start.0,
+            last_revision: name.last.0,
+            created: name.created_at().to_string(),
+            compression: name.compression.to_string(),
+            bytes: object.size,
+            is_final: name.is_final,
+        }
+    }
+}
+
+impl ChainRow {
+    fn of(info: &ChainInfo) -> Self {
+        let gap = |gap: &steward_archive::chain::Gap| GapRow {
+            from: gap.from.0,
+            to: gap.to.0,
+            after: gap.after.to_string(),
+            before: gap.before.to_string(),
+        };
+        Self {
+            base: info.base.as_ref().map(ObjectRow::of),
+            deltas: info.deltas.iter().map(ObjectRow::of).collect(),
+            first_revision: info.revisions.0.0,
+            last_revision: info.revisions.1.0,
+            reaches: info.reaches.map(|revision| revision.0),
+            first_created: info.times.0.to_string(),
+            last_created: info.times.1.to_string(),
+            gaps: info.gaps.iter().map(gap).collect(),
+            bytes: info.bytes,
+            is_final: info.base.as_ref().is_some_and(|base| base.name.is_final),
+        }
+    }
+}
+
+impl ChunkRow {
+    fn of(chunk: &steward_archive::catalogue::Chunk) -> Self {
+        Self {
+            key: chunk.object.key.clone(),
+            snapshot: chunk.object.name.to_string(),
+            part: chunk.part,
+            bytes: chunk.object.size,
+        }
+    }
+}
+
+impl ForeignRow {
+    fn of(foreign: &steward_archive::catalogue::Foreign) -> Self {
+        Self {
+            key: foreign.key.clone(),
+            bytes: foreign.size,
+            reason: foreign.reason.to_string(),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A home directory with buckets in it, and verbs run against them.
+
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use jiff::Timestamp;
+use serde_json::Value;
+use steward_restorer::args::Args;
+use steward_restorer::cli::Context;
+use steward_restorer::failure::{Failure, Verdict};
+use steward_restorer::outcome::Outcome;
+use steward_store::Environment;
+
+use crate::support::fixture;
+
+/// Where the fixtures keep their snapshots.
+pub(crate) const FOLDER: &str = "bucket/etcd-main/v2";
+
+/// A moment after every fixture was written.
+pub(crate) const NOW: i64 = 1_794_800_000;
+
+/// A home directory.
+pub(crate) struct Home {
+    directory: tempfile::TempDir,
+}
+
+impl Home {
+    /// An empty one.
+    pub(crate) fn new() -> Self {
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// One with a copy of the bucket of a fixture.
+    pub(crate) fn of_fixture(name: &str) -> Self {
+        let home = Self::new();
+        let from = fixture(name).join(FOLDER);
+        std::fs::create_dir_all(home.path(FOLDER)).unwrap();
+        for entry in from.read_dir().unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), home.path(FOLDER).join(entry.file_name())).unwrap();
+        }
+        home
+    }
+
+    pub(crate) fn path(&self, inside: &str) -> PathBuf {
+        self.directory.path().join(inside)
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Names in a folder, sorted.
+    pub(crate) fn names(&self, folder: &str) -> Vec<String> {
+        let Ok(entries) = self.path(folder).read_dir() else {
+            return Vec::new();
+        };
+        let name = |entry: std::io::Result<std::fs::DirEntry>| {
+            entry.unwrap().file_name().into_string().unwrap()
+        };
+        let mut names: Vec<String> = entries.map(name).collect();
+        names.sort();
+        names
+    }
+
+    /// The only name in the fixture's folder that begins so.
+    pub(crate) fn name(&self, start: &str) -> String {
+        let all = self.names(FOLDER);
+        let mut found = all.iter().filter(|name| name.starts_with(start));
+        let name = found
+            .next()
+            .unwrap_or_else(|| panic!("no {start} in {all:?}"))
+            .clone();
+        assert_eq!(found.next(), None, "{start} is not the only one");
+        name
+    }
+
+    pub(crate) fn object(&self, name: &str) -> PathBuf {
+        self.path(FOLDER).join(name)
+    }
+
+    pub(crate) fn rename(&self, from: &str, to: &str) {
+        std::fs::create_dir_all(self.object(to).parent().unwrap()).unwrap();
+        std::fs::rename(self.object(from), self.object(to)).unwrap();
+    }
+
+    /// Changes the bytes of an object.
+    pub(crate) fn damage(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        let path = self.object(name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        change(&mut bytes);
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    /// Runs a verb as the program would.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Result<Outcome, Failure> {
+        let arguments = ["steward-restorer"].iter().chain(arguments);
+        let args = Args::try_parse_from(arguments).unwrap();
+        let home = self.root().to_str().unwrap();
+        let context = Context {
+            now: Timestamp::from_second(NOW).unwrap(),
+            environment: Environment::from_iter([("HOME", home)]),
+        };
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(args.verb.run(&context))
+    }
+
+    /// Runs a verb on the bucket of the fixture.
+    pub(crate) fn on_bucket(&self, verb: &str, more: &[&str]) -> Result<Outcome, Failure> {
+        let store = [
+            verb,
+            "--store-container",
+            "bucket",
+            "--store-prefix",
+            "etcd-main",
+        ];
+        self.run(&[&store, more].concat())
+    }
+}
+
+/// The failure of a verb that must have one, with this verdict.
+pub(crate) fn failure(result: Result<Outcome, Failure>, verdict: Verdict) -> Failure {
+    match result {
+        Ok(outcome) => panic!("it went well: {}", outcome.text()),
+        Err(failure) => {
+            assert_eq!(failure.verdict(), verdict, "{failure}");
+            failure
+        }
+    }
+}
+
+/// The JSON of a verb that must go well, with this verdict.
+pub(crate) fn success(result: Result<Outcome, Failure>, verdict: Verdict) -> Value {
+    match result {
+        Ok(outcome) => {
+            assert_eq!(outcome.verdict(), verdict, "{}", outcome.text());
+            outcome.to_json()
+        }
+        Err(failure) => panic!("{failure}"),
+    }
+}

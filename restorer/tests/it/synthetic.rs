@@ -1,0 +1,516 @@
+//! Chains made by hand, one oddity each: what a rebuild makes of them.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Cursor, Read};
+use std::num::NonZeroUsize;
+
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use steward_archive::catalogue::{Catalogue, Listed, Object};
+use steward_archive::chain::{Request, Target};
+use steward_archive::compression::Compression;
+use steward_archive::delta::{DeltaWriter, Event, EventKind};
+use steward_archive::name::SnapshotName;
+use steward_bbolt::{Database, Update};
+use steward_ids::{LeaseId, Revision};
+use steward_mvcc::{Facts, KeyValue, RevisionKey, schema};
+use steward_restorer::detour::{Route, rebuild_around};
+use steward_restorer::rebuild::{
+    DatabaseFile, Durability, HashCheck, Meter, Options, RebuildError, Rebuilt, Sources, Stop,
+    rebuild,
+};
+
+/// Objects in memory.
+#[derive(Default)]
+struct Bucket(HashMap<String, Vec<u8>>);
+
+impl Sources for Bucket {
+    fn open(&self, object: &Object) -> io::Result<Box<dyn Read + Send>> {
+        let bytes = self.0.get(&object.key).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Box::new(Cursor::new(bytes.clone())))
+    }
+}
+
+/// A full snapshot holding one put per revision from 2 to `holds`.
+struct Base {
+    named: i64,
+    holds: i64,
+    compact: Option<i64>,
+    created: i64,
+}
+
+impl Bucket {
+    fn base(mut self, base: &Base) -> Self {
+        let name = SnapshotName::full(Revision(base.named), base.created, Compression::None);
+        let mut bytes = database(base);
+        let hash = Sha256::digest(&bytes);
+        bytes.extend_from_slice(&hash);
+        self.0.insert(key(&name), bytes);
+        self
+    }
+
+    /// A delta with one put per revision; second `n` of the epoch is when revision `n` happened.
+    fn delta(self, start: i64, last: i64) -> Self {
+        self.delta_holding(start, last, start..=last)
+    }
+
+    fn delta_holding(mut self, start: i64, last: i64, holds: impl Iterator<Item = i64>) -> Self {
+        let none = Compression::None;
+        let name = SnapshotName::delta(Revision(start), Revision(last), last, none);
+        let mut writer = DeltaWriter::new(Vec::new());
+        for revision in holds {
+            let time = Timestamp::from_second(revision).unwrap().to_string();
+            let user_key = format!("key-{revision}");
+            writer
+                .write_event(&put(revision, user_key.as_bytes(), &time))
+                .unwrap();
+        }
+        self.0.insert(key(&name), writer.finish().unwrap());
+        self
+    }
+
+    fn damage(mut self, name: &str) -> Self {
+        let found = self
+            .0
+            .keys()
+            .find(|key| key.contains(name))
+            .unwrap()
+            .clone();
+        let bytes = self.0.get_mut(&found).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        self
+    }
+
+    fn catalogue(&self) -> Catalogue {
+        let listed = self.0.iter().map(|(key, bytes)| Listed {
+            key: key.clone(),
+            size: bytes.len() as u64,
+            modified: Timestamp::UNIX_EPOCH,
+        });
+        Catalogue::from_listing("p", listed.collect())
+    }
+
+    fn restore(&self, target: Target) -> Result<Restored, RebuildError> {
+        self.restore_with(target, HashCheck::Required)
+    }
+
+    fn restore_with(
+        &self,
+        target: Target,
+        hash_check: HashCheck,
+    ) -> Result<Restored, RebuildError> {
+        let catalogue = self.catalogue();
+        let route = Route::find(&catalogue, Request::new(target)).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)
+            .unwrap();
+        let options = Options {
+            stop: match target {
+                Target::Latest => Stop::End,
+                Target::Revision(revision) => Stop::Revision(revision),
+                Target::Time(time) => Stop::Time(time),
+            },
+            hash_check,
+            default_lease_seconds: 60,
+            threads: NonZeroUsize::new(3).unwrap(),
+        };
+        let target = DatabaseFile {
+            file: &file,
+            durability: Durability::Durable,
+        };
+        let meter = Meter::default();
+        let (rebuilt, route) = rebuild_around(route, &catalogue, &file, |chain| {
+            rebuild(chain, self, target, directory.path(), (&options, &meter))
+        })?;
+        Ok(Restored {
+            rebuilt,
+            avoided: route.avoided().to_vec(),
+            file,
+        })
+    }
+}
+
+struct Restored {
+    rebuilt: Rebuilt,
+    avoided: Vec<String>,
+    file: File,
+}
+
+impl Restored {
+    /// The revisions of the rows in the database.
+    fn rows(&self) -> Vec<i64> {
+        let database = Database::open(&self.file).unwrap();
+        let root = database.bucket(schema::KEY).unwrap().unwrap();
+        let mut cursor = database.scan(&root).unwrap();
+        let mut rows = Vec::new();
+        while let Some(item) = cursor.next().unwrap() {
+            rows.push(RevisionKey::decode(item.key).unwrap().main.0);
+        }
+        rows
+    }
+}
+
+fn key(name: &SnapshotName) -> String {
+    format!("p/v2/{name}")
+}
+
+fn put<'a>(revision: i64, key: &'a [u8], time: &'a str) -> Event<'a> {
+    Event {
+        kind: EventKind::Put,
+        key,
+        value: b"value",
+        create_revision: Revision(revision),
+        mod_revision: Revision(revision),
+        version: 1,
+        lease: LeaseId(if revision % 10 == 0 { 7 } else { 0 }),
+        lease_ttl: (revision % 20 == 0).then_some(33),
+        time,
+    }
+}
+
+fn database(base: &Base) -> Vec<u8> {
+    let file = tempfile::tempfile().unwrap();
+    let mut update = Update::create(&file, 4096).unwrap();
+    let mut rows = update.rewrite(schema::KEY);
+    for revision in base.compact.map_or(2, |compact| compact + 1)..=base.holds {
+        let user_key = format!("key-{revision}");
+        let event = put(revision, user_key.as_bytes(), "");
+        let mut value = Vec::new();
+        KeyValue {
+            key: event.key,
+            create_revision: event.create_revision,
+            mod_revision: event.mod_revision,
+            version: 1,
+            value: event.value,
+            lease: event.lease,
+        }
+        .encode(&mut value);
+        rows.add(&RevisionKey::first_of(Revision(revision)).encode(), &value)
+            .unwrap();
+    }
+    rows.finish().unwrap();
+    let mut meta = update.rewrite(schema::META);
+    if let Some(compact) = base.compact {
+        let position = RevisionKey::first_of(Revision(compact)).encode();
+        meta.add(schema::FINISHED_COMPACT, &position).unwrap();
+        meta.add(schema::SCHEDULED_COMPACT, &position).unwrap();
+    }
+    meta.finish().unwrap();
+    update.commit().unwrap();
+    let mut bytes = Vec::new();
+    io::Seek::rewind(&mut &file).unwrap();
+    (&file).read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// A base named and holding `revision`, created at that second.
+fn base(revision: i64) -> Base {
+    Base {
+        named: revision,
+        holds: revision,
+        compact: None,
+        created: revision,
+    }
+}
+
+fn time(second: i64) -> Target {
+    Target::Time(Timestamp::from_second(second).unwrap())
+}
+
+fn all(last: i64) -> Vec<i64> {
+    (2..=last).collect()
+}
+
+#[test]
+fn a_base_newer_than_its_name_swallows_deltas_whole_and_in_part() {
+    for holds in [50, 55, 60, 61, 69, 70, 71, 90] {
+        let bucket = Bucket::default()
+            .base(&Base { holds, ..base(50) })
+            .delta(51, 60)
+            .delta(61, 70)
+            .delta(71, 80);
+        let restored = bucket.restore(Target::Latest).unwrap();
+        assert_eq!(restored.rows(), all(holds.max(80)), "base holds {holds}");
+        assert_eq!(restored.rebuilt.base_revision, Revision(holds));
+    }
+}
+
+#[test]
+fn a_base_past_the_revision_asked_for_is_cut_back() {
+    let bucket = Bucket::default()
+        .base(&Base {
+            holds: 75,
+            ..base(50)
+        })
+        .delta(51, 80);
+    for wanted in [50, 51, 60, 74, 75, 76, 80] {
+        let restored = bucket.restore(Target::Revision(Revision(wanted))).unwrap();
+        assert_eq!(restored.rows(), all(wanted), "wanted {wanted}");
+        let facts = Facts::read(&Database::open(&restored.file).unwrap()).unwrap();
+        assert_eq!(facts.revision, Revision(wanted));
+    }
+}
+
+#[test]
+fn a_base_compacted_past_the_revision_asked_for_says_so() {
+    let bucket = Bucket::default()
+        .base(&Base {
+            holds: 75,
+            compact: Some(70),
+            ..base(50)
+        })
+        .delta(51, 80);
+    let error = bucket
+        .restore(Target::Revision(Revision(60)))
+        .err()
+        .unwrap();
+    assert!(
+        matches!(
+            &error,
+            RebuildError::Compacted {
+                compact: Revision(70),
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert_eq!(
+        bucket
+            .restore(Target::Revision(Revision(72)))
+            .unwrap()
+            .rebuilt
+            .revision
+            .0,
+        72
+    );
+}
+
+#[test]
+fn a_revision_missing_inside_a_delta_names_the_object_and_the_newest_restorable() {
+    let bucket = Bucket::default().base(&base(50)).delta_holding(
+        51,
+        60,
+        (51..=60).filter(|revision| *revision != 55),
+    );
+    let error = bucket.restore(Target::Latest).err().unwrap();
+    let RebuildError::Gap {
+        from,
+        to,
+        newest_restorable,
+        before,
+        ..
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((from.0, to.0, newest_restorable.0), (55, 55, 54));
+    assert!(before.starts_with("Incr-00000051-00000060"), "{before}");
+    assert_eq!(
+        bucket
+            .restore(Target::Revision(Revision(54)))
+            .unwrap()
+            .rows(),
+        all(54)
+    );
+}
+
+#[test]
+fn a_hole_behind_the_base_is_an_error_unless_the_base_fills_it() {
+    let holed = |holds| {
+        Bucket::default()
+            .base(&Base { holds, ..base(50) })
+            .delta(61, 70)
+    };
+    let error = holed(55).restore(Target::Latest).err().unwrap();
+    assert!(
+        matches!(
+            &error,
+            RebuildError::Gap {
+                from: Revision(56),
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert_eq!(holed(60).restore(Target::Latest).unwrap().rows(), all(70));
+}
+
+#[test]
+fn a_moment_inside_a_hole_is_not_answered_with_an_older_state() {
+    let bucket = Bucket::default().base(&base(50)).delta(61, 70);
+    let error = bucket.restore(time(60)).err().unwrap();
+    assert!(matches!(&error, RebuildError::Gap { .. }), "{error}");
+}
+
+#[test]
+fn a_moment_is_the_last_revision_not_later_than_it() {
+    let bucket = Bucket::default()
+        .base(&base(50))
+        .delta(51, 60)
+        .delta(61, 70);
+    for second in [51, 55, 60, 65] {
+        let restored = bucket.restore(time(second)).unwrap();
+        assert_eq!(restored.rows(), all(second), "second {second}");
+    }
+}
+
+#[test]
+fn objects_that_hold_less_than_their_names_promise_are_an_error() {
+    let short_delta = Bucket::default()
+        .base(&base(50))
+        .delta_holding(51, 60, 51..=58);
+    let error = short_delta.restore(Target::Latest).err().unwrap();
+    assert!(
+        matches!(
+            error,
+            RebuildError::Short {
+                reached: Revision(58),
+                wanted: Revision(60)
+            }
+        ),
+        "{error}"
+    );
+    let short_base = Bucket::default().base(&Base {
+        holds: 45,
+        ..base(50)
+    });
+    let error = short_base.restore(Target::Latest).err().unwrap();
+    assert!(
+        matches!(
+            error,
+            RebuildError::Short {
+                reached: Revision(45),
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_damaged_object_is_named_and_avoided_where_another_covers_it() {
+    let bucket = Bucket::default()
+        .base(&base(50))
+        .delta(51, 60)
+        .damage("Incr-00000051");
+    let error = bucket.restore(Target::Latest).err().unwrap();
+    assert!(
+        error.to_string().contains("Incr-00000051-00000060"),
+        "{error}"
+    );
+
+    let covered = Bucket::default()
+        .base(&base(40))
+        .delta(41, 50)
+        .base(&base(50))
+        .delta(51, 60)
+        .damage("Full-00000000-00000050");
+    let restored = covered.restore(Target::Latest).unwrap();
+    assert_eq!(restored.rows(), all(60));
+    assert_eq!(restored.avoided.len(), 1);
+    assert!(restored.avoided[0].starts_with("Full-00000000-00000050"));
+}
+
+#[test]
+fn events_before_the_name_of_their_object_are_refused() {
+    let bucket = Bucket::default()
+        .base(&base(50))
+        .delta(51, 60)
+        .delta_holding(61, 70, 60..=70);
+    let error = bucket.restore(Target::Latest).err().unwrap();
+    assert!(
+        matches!(
+            &error,
+            RebuildError::BeforeName {
+                found: Revision(60),
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_base_without_a_hash_needs_permission_and_may_be_longer_than_its_pages() {
+    let name = SnapshotName::full(Revision(50), 50, Compression::None);
+    let mut bucket = Bucket::default().delta(51, 300);
+    let mut bytes = database(&base(50));
+    bytes.resize(bytes.len() + (1 << 20), 0xEE); // as a live directory pads its file
+    bucket.0.insert(key(&name), bytes.clone());
+    let refused = bucket.restore(Target::Latest).err().unwrap();
+    assert!(
+        matches!(refused, RebuildError::BaseUnhashed { .. }),
+        "{refused}"
+    );
+    let restored = bucket
+        .restore_with(Target::Latest, HashCheck::Skipped)
+        .unwrap();
+    assert_eq!(restored.rows(), all(300));
+
+    bytes.truncate(2 * 4096 + 512);
+    bucket.0.insert(key(&name), bytes);
+    let cut = bucket
+        .restore_with(Target::Latest, HashCheck::Skipped)
+        .err()
+        .unwrap();
+    assert!(matches!(cut, RebuildError::BaseLength { .. }), "{cut}");
+}
+
+#[test]
+fn a_truncated_or_altered_base_is_never_restored() {
+    let name = SnapshotName::full(Revision(50), 50, Compression::None);
+    let whole = Bucket::default()
+        .base(&base(50))
+        .0
+        .remove(&key(&name))
+        .unwrap();
+    for len in [
+        0,
+        31,
+        32,
+        100,
+        512,
+        4096,
+        8192,
+        whole.len() - 512,
+        whole.len() - 1,
+    ] {
+        let mut bucket = Bucket::default().delta(51, 60);
+        bucket.0.insert(key(&name), whole[..len].to_vec());
+        assert!(bucket.restore(Target::Latest).is_err(), "{len} bytes");
+    }
+    for at in (0..whole.len()).step_by(997) {
+        let mut bucket = Bucket::default().delta(51, 60);
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        bucket.0.insert(key(&name), bytes);
+        assert!(bucket.restore(Target::Latest).is_err(), "byte {at}");
+    }
+}
+
+#[test]
+fn leases_of_deltas_are_made_again_with_the_life_an_object_tells() {
+    let bucket = Bucket::default().base(&base(8)).delta(9, 15);
+    let unknown = bucket.restore(Target::Latest).unwrap().rebuilt.new_leases;
+    assert_eq!(
+        (
+            unknown.len(),
+            unknown[0].ttl_seconds,
+            unknown[0].is_ttl_known
+        ),
+        (1, 60, false)
+    );
+    let bucket = Bucket::default().base(&base(8)).delta(9, 25);
+    let known = bucket.restore(Target::Latest).unwrap().rebuilt.new_leases;
+    assert_eq!(
+        (known.len(), known[0].ttl_seconds, known[0].is_ttl_known),
+        (1, 33, true)
+    );
+}

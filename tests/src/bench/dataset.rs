@@ -1,0 +1,256 @@
+//! The backup that is measured: made once by a real etcd, kept between runs.
+//!
+//! ```text
+//! <cache>/bench/<scale>-<hash of what it depends on>/
+//!     manifest.json               what etcd said about it; written last
+//!     bucket/etcd-main/v2/…       one full snapshot and its deltas
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use steward_ids::Revision;
+use steward_testkit::recorder::Compression;
+use steward_testkit::{Etcd, EtcdOptions, EtcdVersion, HashKv, Recorder};
+
+use super::load::{Shape, Writers};
+
+/// The etcd that makes the data and that everything is compared with.
+pub(super) const ETCD: EtcdVersion = EtcdVersion::V3_5New;
+/// The container of the backup: a directory below the dataset.
+pub(super) const BUCKET: &str = "bucket";
+/// The prefix of the backup.
+pub(super) const PREFIX: &str = "etcd-main";
+/// Changes whenever data made before must not be used any more.
+const GENERATION: u32 = 1;
+
+/// What the etcd that made the data said.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Manifest {
+    /// What was asked for.
+    pub(super) shape: Shape,
+    /// Version of the etcd.
+    pub(super) etcd: String,
+    /// The revision of the full snapshot.
+    pub(super) base_revision: i64,
+    /// The revision of the last delta.
+    pub(super) last_revision: i64,
+    /// `HashKV` at the last revision.
+    pub(super) hash: Hash,
+    /// `HashKV` at the last revision, after a physical compaction at it.
+    pub(super) compacted_hash: Hash,
+}
+
+/// A `HashKV` answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Hash {
+    /// The hash.
+    pub(super) hash: u32,
+    /// The compaction it was computed with.
+    pub(super) compact_revision: Option<i64>,
+}
+
+impl From<HashKv> for Hash {
+    fn from(answer: HashKv) -> Self {
+        let compact_revision = answer.compact_revision.map(|revision| revision.0);
+        Self {
+            hash: answer.hash,
+            compact_revision,
+        }
+    }
+}
+
+/// A backup on disk and what is known about it.
+#[derive(Clone, Debug)]
+pub(super) struct Dataset {
+    /// The directory, also the home directory of programs that read the bucket.
+    pub(super) home: PathBuf,
+    /// What etcd said.
+    pub(super) manifest: Manifest,
+    /// The full snapshot.
+    pub(super) base: PathBuf,
+    /// The deltas in their order.
+    pub(super) deltas: Vec<PathBuf>,
+}
+
+impl Dataset {
+    /// The backup of this size, made now if there is none.
+    pub(super) async fn provide(data: &Path, scale: u32) -> anyhow::Result<Self> {
+        let shape = Shape::of_scale(scale);
+        let etcd = etcd_version()?;
+        let hash = Sha256::digest(format!("{GENERATION} {etcd} {shape:?}"));
+        let home = data.join(format!("{scale}-{}", &hex::encode(hash)[..12]));
+        if !home.join("manifest.json").exists() {
+            eprintln!("bench: making the data of scale {scale}, kept for later runs");
+            let making = home.with_extension("making");
+            remove(&making)?;
+            fs::create_dir_all(&making).context("make a directory for the data")?;
+            make(&making, shape, etcd).await?;
+            remove(&home)?;
+            fs::rename(&making, &home).context("keep the data")?;
+        }
+        Self::open(home)
+    }
+
+    fn open(home: PathBuf) -> anyhow::Result<Self> {
+        let manifest = fs::read(home.join("manifest.json")).context("read the manifest")?;
+        let manifest: Manifest = serde_json::from_slice(&manifest).context("read the manifest")?;
+        let folder = home.join(BUCKET).join(PREFIX).join("v2");
+        let mut objects = Vec::new();
+        for entry in fs::read_dir(&folder).context("list the backup")? {
+            objects.push(entry.context("list the backup")?.path());
+        }
+        objects.sort(); // full before deltas, deltas by revision: the names are padded
+        let (base, deltas) = objects.split_first().context("the backup is empty")?;
+        ensure!(
+            deltas.len() == manifest.shape.deltas,
+            "{} deltas",
+            deltas.len()
+        );
+        Ok(Self {
+            base: base.clone(),
+            deltas: deltas.to_vec(),
+            home,
+            manifest,
+        })
+    }
+
+    /// All objects, the base first.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&self.base)
+            .chain(&self.deltas)
+            .map(PathBuf::as_path)
+    }
+
+    /// Bytes of all objects as they are stored.
+    pub(super) fn stored_bytes(&self) -> anyhow::Result<u64> {
+        self.objects().map(length).sum()
+    }
+
+    /// The same bucket in another home, without copying: for programs that add to it.
+    pub(super) fn link_into(&self, home: &Path) -> anyhow::Result<()> {
+        let folder = home.join(BUCKET).join(PREFIX).join("v2");
+        fs::create_dir_all(&folder).context("make a bucket")?;
+        for object in self.objects() {
+            let name = object.file_name().context("an object has a name")?;
+            fs::hard_link(object, folder.join(name)).context("link an object")?;
+        }
+        Ok(())
+    }
+
+    /// Fails unless this etcd has the history the data was made of.
+    pub(super) async fn expect(&self, etcd: &Etcd, expected: Hash) -> anyhow::Result<()> {
+        let last = Revision(self.manifest.last_revision);
+        let reached = etcd.revision().await;
+        ensure!(
+            reached == last,
+            "etcd is at revision {reached}, the source was at {last}"
+        );
+        let hash = Hash::from(etcd.hash_kv(last).await);
+        ensure!(
+            hash == expected,
+            "HashKV is {hash:?}, the source's was {expected:?}"
+        );
+        Ok(())
+    }
+}
+
+/// Length of a file.
+pub(super) fn length(path: &Path) -> anyhow::Result<u64> {
+    Ok(fs::metadata(path)
+        .with_context(|| format!("look at {}", path.display()))?
+        .len())
+}
+
+/// Removes a directory that may not be there.
+pub(super) fn remove(path: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed.with_context(|| format!("remove {}", path.display())),
+    }
+}
+
+/// What every etcd of the bench is started with.
+pub(super) fn options(data_dir: &Path) -> EtcdOptions {
+    EtcdOptions::new()
+        .data_dir(data_dir)
+        .quota_bytes(64 << 30)
+        .snapshot_count(10_000)
+}
+
+async fn make(home: &Path, shape: Shape, version: String) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let data_dir = home.join("source");
+    let mut etcd = Etcd::start(ETCD, options(&data_dir)).await;
+    let mut writers = Writers::connect(&etcd, shape).await;
+    writers.fill().await?;
+    let seconds = started.elapsed().as_secs_f64();
+    eprintln!(
+        "bench: {} keys are written after {seconds:.0} s",
+        shape.keys
+    );
+    let mut recorder = Recorder::start(&etcd, &home.join(BUCKET), PREFIX, Compression::Gzip).await;
+    let base_revision = recorder.last();
+    for delta in 0..shape.deltas {
+        let until = |delta: usize| shape.writes * delta / shape.deltas;
+        writers.write(until(delta + 1) - until(delta)).await?;
+        recorder
+            .cut(&etcd)
+            .await
+            .context("a delta holds something")?;
+    }
+    let last = recorder.last();
+    let written = i64::try_from(shape.writes)?;
+    ensure!(
+        last.0 - base_revision.0 == written,
+        "writes and revisions differ at {last}"
+    );
+    let hash = etcd.hash_kv(last).await.into();
+    etcd.compact(last).await;
+    // A running etcd remembers the hash it had when it compacted; a new process computes it.
+    drop((recorder, writers));
+    etcd.stop().await;
+    etcd.restart().await;
+    let compacted_hash = Hash::from(etcd.hash_kv(last).await);
+    ensure!(
+        compacted_hash.compact_revision == Some(last.0),
+        "etcd did not compact at {last}"
+    );
+    drop(etcd);
+    remove(&data_dir)?;
+    let manifest = Manifest {
+        shape,
+        etcd: version,
+        base_revision: base_revision.0,
+        last_revision: last.0,
+        hash,
+        compacted_hash,
+    };
+    let manifest = serde_json::to_vec_pretty(&manifest)?;
+    fs::write(home.join("manifest.json"), manifest).context("write the manifest")?;
+    eprintln!(
+        "bench: the data is there after {:.0} s",
+        started.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+fn etcd_version() -> anyhow::Result<String> {
+    let told = Command::new(ETCD.directory().join("etcd"))
+        .arg("--version")
+        .output();
+    let told = told.context("ask etcd for its version")?.stdout;
+    let told = String::from_utf8_lossy(&told).into_owned();
+    let version = told
+        .lines()
+        .find_map(|line| line.strip_prefix("etcd Version: "));
+    Ok(version
+        .context("etcd does not tell its version")?
+        .trim()
+        .to_owned())
+}

@@ -1,0 +1,135 @@
+//! The least any restore could take: inflate every object once, write the database, sync it.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use anyhow::Context;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use steward_archive::compression::{Compression, decoder};
+
+use super::args::PageCache;
+use super::dataset::{Dataset, length};
+use super::timed::{Cost, median, settle, timed_here};
+
+const PIECE: usize = 1 << 20;
+
+/// What the floor is made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Floor {
+    /// Inflating all objects on all cores.
+    pub(super) inflate: Cost,
+    /// Bytes that come out.
+    pub(super) inflated_bytes: u64,
+    /// Writing a file as large as the database, and syncing it.
+    pub(super) write: Cost,
+    /// Its size.
+    pub(super) written_bytes: u64,
+}
+
+impl Floor {
+    /// Both parts, one after the other.
+    pub(super) fn seconds(&self) -> f64 {
+        self.inflate.seconds + self.write.seconds
+    }
+
+    /// Measures the floor for a database of this size, once.
+    pub(super) fn measure(
+        dataset: &Dataset,
+        scratch: &Path,
+        database_bytes: u64,
+        page_cache: PageCache,
+    ) -> anyhow::Result<Self> {
+        settle(page_cache)?;
+        let (inflate, inflated_bytes) = timed_here(|| inflate_all(dataset))?;
+        let path = scratch.join("floor");
+        settle(page_cache)?;
+        let (write, ()) = timed_here(|| write_file(&path, database_bytes))?;
+        fs::remove_file(&path).context("remove the file written")?;
+        Ok(Self {
+            inflate,
+            inflated_bytes,
+            write,
+            written_bytes: database_bytes,
+        })
+    }
+
+    /// The medians of several.
+    pub(super) fn median(floors: &[Self]) -> Option<Self> {
+        let first = floors.first()?;
+        let of = |part: fn(&Self) -> Cost| median(&floors.iter().map(part).collect::<Vec<_>>());
+        Some(Self {
+            inflate: of(|floor| floor.inflate),
+            write: of(|floor| floor.write),
+            ..*first
+        })
+    }
+}
+
+/// Inflates every object, the largest first, one thread per core.
+fn inflate_all(dataset: &Dataset) -> anyhow::Result<u64> {
+    let sized = |path: &Path| Ok((length(path)?, path.to_path_buf()));
+    let mut objects = dataset
+        .objects()
+        .map(sized)
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    objects.sort_unstable_by(|one, other| other.cmp(one));
+    let next = AtomicUsize::new(0);
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    thread::scope(|scope| {
+        let work = || -> anyhow::Result<u64> {
+            let mut bytes = 0;
+            while let Some((_, object)) = objects.get(next.fetch_add(1, Ordering::Relaxed)) {
+                bytes += inflate(object, &mut std::io::sink())?;
+            }
+            Ok(bytes)
+        };
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        workers
+            .into_iter()
+            .map(|worker| worker.join().expect("no panic in a worker"))
+            .sum()
+    })
+}
+
+/// Inflates one object with the decoder of the product.
+pub(super) fn inflate(object: &Path, sink: &mut impl Write) -> anyhow::Result<u64> {
+    let mut stream = open(object)?;
+    let mut piece = vec![0u8; PIECE];
+    let mut bytes = 0;
+    loop {
+        let count = stream
+            .read(&mut piece)
+            .with_context(|| format!("read {}", object.display()))?;
+        if count == 0 {
+            return Ok(bytes);
+        }
+        sink.write_all(&piece[..count])
+            .context("write what was inflated")?;
+        bytes += count as u64;
+    }
+}
+
+/// The inflated stream of an object.
+pub(super) fn open(object: &Path) -> anyhow::Result<Box<dyn Read + Send>> {
+    let file = File::open(object).with_context(|| format!("open {}", object.display()))?;
+    Ok(decoder(&Compression::Gzip, file, NonZeroUsize::MIN)?)
+}
+
+/// Bytes no disk can make smaller, written from start to end, then synced.
+fn write_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
+    let mut piece = vec![0u8; PIECE];
+    StdRng::seed_from_u64(bytes).fill(piece.as_mut_slice());
+    let mut file = File::create(path).context("create the file to write")?;
+    let mut left = bytes;
+    while left > 0 {
+        let count = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        file.write_all(&piece[..count]).context("write a file")?;
+        left -= count as u64;
+    }
+    file.sync_data().context("sync a file")
+}

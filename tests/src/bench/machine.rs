@@ -1,0 +1,67 @@
+//! Facts about the machine, for the reader of a report.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::thread;
+
+/// What figures depend on.
+#[derive(Clone, Debug)]
+pub(super) struct Machine {
+    /// Processors this program may use.
+    pub(super) cores: usize,
+    /// What they call themselves.
+    pub(super) processor: String,
+    /// Bytes of memory.
+    pub(super) memory_bytes: u64,
+    /// The kernel.
+    pub(super) kernel: String,
+    /// Processes that wanted a processor in the minute before the bench.
+    pub(super) load: String,
+}
+
+impl Machine {
+    /// This one.
+    pub(super) fn observe() -> Self {
+        let cpu = read("/proc/cpuinfo");
+        let memory = read("/proc/meminfo");
+        let kibibytes = field(&memory, "MemTotal").and_then(|text| {
+            let (number, _) = text.split_once(' ')?;
+            number.parse::<u64>().ok()
+        });
+        Self {
+            cores: thread::available_parallelism().map_or(1, NonZeroUsize::get),
+            processor: field(&cpu, "model name").unwrap_or("unknown").to_owned(),
+            memory_bytes: kibibytes.unwrap_or(0) * 1024,
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            load: read("/proc/loadavg")
+                .split(' ')
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+        }
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let (found, value) = line.split_once(':')?;
+        (found.trim() == name).then(|| value.trim())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_whatever_surrounds_their_names() {
+        let text = "processor\t: 0\nmodel name\t: Some CPU\nMemTotal:       24 kB\n";
+        assert_eq!(field(text, "model name"), Some("Some CPU"));
+        assert_eq!(field(text, "MemTotal"), Some("24 kB"));
+        assert_eq!(field(text, "flags"), None);
+    }
+}

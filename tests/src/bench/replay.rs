@@ -1,0 +1,206 @@
+//! The baseline: the same backup, restored as the peer does it, through a running etcd.
+//!
+//! ```text
+//! base ─ inflate ─► file ─ etcdutl snapshot restore ─► directory ─► etcd ◄─ one transaction
+//!                                                                             per revision
+//! ```
+//!
+//! etcd does not sync, as in the peer, and the transactions are sent one after the other, each when
+//! the one before is answered. Deltas are inflated and parsed in between, as in the peer, by the
+//! product's own fast code. The peer's checks and its compactions on the way are left out: the
+//! baseline is, if anything, too fast.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use etcd_client::{KvClient, Txn, TxnOp};
+use steward_archive::delta::{DeltaReader, EventKind};
+use steward_ids::Revision;
+use steward_testkit::recorder::Compression;
+use steward_testkit::{Etcd, Recorder};
+
+use super::args::PageCache;
+use super::dataset::{Dataset, ETCD, options, remove};
+use super::floor;
+use super::timed::{Cost, Program, median, settle};
+
+/// What the baseline took, step by step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Replay {
+    /// Seconds to inflate the base into a file.
+    pub(super) expand_seconds: f64,
+    /// What `etcdutl snapshot restore` of that file cost.
+    pub(super) etcdutl: Cost,
+    /// Seconds until etcd served the result.
+    pub(super) boot_seconds: f64,
+    /// Revisions sent.
+    pub(super) revisions_sent: usize,
+    /// Seconds it took to send them.
+    pub(super) send_seconds: f64,
+    /// Revisions there are.
+    pub(super) revisions: usize,
+    /// Seconds to compact, defragment and save the result, when all revisions were sent.
+    pub(super) fold_seconds: Option<f64>,
+}
+
+impl Replay {
+    /// Whether the time of some revisions is a guess.
+    pub(super) fn is_extrapolated(&self) -> bool {
+        self.revisions_sent < self.revisions
+    }
+
+    /// Seconds for all revisions, in proportion to those sent.
+    #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+    pub(super) fn all_revisions_seconds(&self) -> f64 {
+        self.send_seconds * self.revisions as f64 / self.revisions_sent.max(1) as f64
+    }
+
+    /// Seconds of a restore.
+    pub(super) fn restore_seconds(&self) -> f64 {
+        let base = self.expand_seconds + self.etcdutl.seconds;
+        base + self.boot_seconds + self.all_revisions_seconds()
+    }
+
+    /// Seconds of a compaction; without the last steps when they were not measured.
+    pub(super) fn compact_seconds(&self) -> f64 {
+        self.restore_seconds() + self.fold_seconds.unwrap_or(0.0)
+    }
+}
+
+/// Measures the baseline with at most `most` revisions.
+pub(super) async fn measure(
+    dataset: &Dataset,
+    scratch: &Path,
+    most: usize,
+    (runs, page_cache): (usize, PageCache),
+) -> anyhow::Result<Replay> {
+    let snapshot = scratch.join("base.db");
+    let data_dir = scratch.join("replayed");
+    settle(page_cache)?;
+    let expand_seconds = expand(&dataset.base, &snapshot)?;
+    let etcdutl = restore_base(&snapshot, &data_dir, runs, page_cache)?;
+    fs::remove_file(&snapshot).context("remove the inflated base")?;
+    let started = Instant::now();
+    let etcd = Etcd::start(ETCD, options(&data_dir)).await;
+    let boot_seconds = started.elapsed().as_secs_f64();
+    let reached = etcd.revision().await;
+    let base = Revision(dataset.manifest.base_revision);
+    ensure!(
+        reached == base,
+        "the base restored is at {reached}, the source was at {base}"
+    );
+    let started = Instant::now();
+    let revisions_sent = send(&dataset.deltas, &etcd, most).await?;
+    let mut replay = Replay {
+        expand_seconds,
+        etcdutl,
+        boot_seconds,
+        revisions_sent,
+        send_seconds: started.elapsed().as_secs_f64(),
+        revisions: dataset.manifest.shape.writes,
+        fold_seconds: None,
+    };
+    if !replay.is_extrapolated() {
+        dataset
+            .expect(&etcd, dataset.manifest.hash)
+            .await
+            .context("the replayed etcd")?;
+        replay.fold_seconds = Some(fold(dataset, &etcd, scratch).await?);
+    }
+    drop(etcd);
+    remove(&data_dir)?;
+    Ok(replay)
+}
+
+fn expand(base: &Path, snapshot: &Path) -> anyhow::Result<f64> {
+    let started = Instant::now();
+    let mut file = File::create(snapshot).context("create a file for the base")?;
+    floor::inflate(base, &mut file)?;
+    Ok(started.elapsed().as_secs_f64())
+}
+
+fn restore_base(
+    snapshot: &Path,
+    data_dir: &Path,
+    runs: usize,
+    page_cache: PageCache,
+) -> anyhow::Result<Cost> {
+    let program = Program::new(&ETCD.directory().join("etcdutl"), data_dir)
+        .args(["snapshot", "restore"])
+        .args([snapshot, Path::new("--data-dir"), data_dir]);
+    let mut costs = Vec::with_capacity(runs);
+    for _ in 0..runs {
+        remove(data_dir)?;
+        costs.push(program.run(page_cache)?.0);
+    }
+    Ok(median(&costs))
+}
+
+/// One transaction per revision, in order; returns how many.
+async fn send(deltas: &[PathBuf], etcd: &Etcd, most: usize) -> anyhow::Result<usize> {
+    let mut kv = etcd.client().await.kv_client();
+    let mut sent = 0;
+    for delta in deltas {
+        let mut reader = DeltaReader::new(floor::open(delta)?);
+        let mut operations = Vec::new();
+        let mut at = Revision(0);
+        // Reading blocks this task: the peer does one thing after the other, too.
+        while let Some(event) = reader.next_event()? {
+            let is_next = event.mod_revision != at;
+            let revision = std::mem::replace(&mut at, event.mod_revision);
+            let operation = match event.kind {
+                EventKind::Put => TxnOp::put(event.key, event.value, None),
+                EventKind::Delete => TxnOp::delete(event.key, None),
+            };
+            if is_next && !operations.is_empty() {
+                commit(&mut kv, revision, std::mem::take(&mut operations)).await?;
+                sent += 1;
+                if sent == most {
+                    return Ok(sent);
+                }
+            }
+            operations.push(operation);
+        }
+        if !operations.is_empty() {
+            commit(&mut kv, at, operations).await?;
+            sent += 1;
+        }
+    }
+    Ok(sent)
+}
+
+async fn commit(
+    kv: &mut KvClient,
+    revision: Revision,
+    operations: Vec<TxnOp>,
+) -> anyhow::Result<()> {
+    let answer = kv.txn(Txn::new().and_then(operations)).await;
+    let answer = answer.with_context(|| format!("replay revision {revision}"))?;
+    let made = answer
+        .header()
+        .context("an answer without a header")?
+        .revision();
+    ensure!(
+        made == revision.0,
+        "replaying revision {revision} made revision {made}"
+    );
+    Ok(())
+}
+
+/// What the peer's compaction does after its restore.
+async fn fold(dataset: &Dataset, etcd: &Etcd, scratch: &Path) -> anyhow::Result<f64> {
+    let started = Instant::now();
+    etcd.compact(Revision(dataset.manifest.last_revision)).await;
+    etcd.client()
+        .await
+        .defragment()
+        .await
+        .context("defragment the replayed etcd")?;
+    let bucket = scratch.join("folded");
+    drop(Recorder::start(etcd, &bucket, "folded", Compression::Gzip).await);
+    let seconds = started.elapsed().as_secs_f64();
+    remove(&bucket)?;
+    Ok(seconds)
+}
