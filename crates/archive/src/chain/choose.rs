@@ -17,7 +17,8 @@ use crate::catalogue::{Catalogue, Object};
 /// mentions: objects that cannot be connected are an error, not left out.
 ///
 /// For [`Target::Time`] the base was created at or before that moment, and the chain ends with the first delta that
-/// was not: every event up to the moment is in it, and the caller stops at the first later one.
+/// was not: every event up to the moment is in it, and the caller stops at the first later one. A base of the very
+/// second is the last resort: its name does not tell on which side of the moment it was made.
 ///
 /// # Errors
 ///
@@ -27,11 +28,12 @@ pub fn choose(catalogue: &Catalogue, request: &Request) -> Result<Chain, ChooseE
     let bases = bases(catalogue, request)?;
     let starts = bases.iter().map(|base| base.name.order()).collect();
     let quest = Quest::new(catalogue, request, &deltas, starts);
-    let candidates: Vec<&Object> = bases
+    let mut candidates: Vec<&Object> = bases
         .iter()
         .copied()
         .filter(|b| quest.may_start(b))
         .collect();
+    candidates.sort_by_key(|b| quest.may_be_late(b)); // stable: else newest first
 
     let mut noted: Option<Chain> = None;
     for base in &candidates {
@@ -179,6 +181,14 @@ impl<'a> Quest<'a> {
             Target::Latest => true,
             Target::Revision(wanted) => base.name.last <= wanted,
             Target::Time(moment) => base.name.created_at() <= moment,
+        }
+    }
+
+    /// Whether the base may hold what happened after the moment asked for, in the same second.
+    fn may_be_late(&self, base: &Object) -> bool {
+        match self.request.target {
+            Target::Time(moment) => base.name.created >= moment.as_second(),
+            Target::Latest | Target::Revision(_) => false,
         }
     }
 

@@ -336,6 +336,18 @@ fn a_moment_takes_every_delta_that_may_hold_an_event_before_it() {
 }
 
 #[test]
+fn a_base_of_the_very_second_is_taken_only_when_no_earlier_one_leads_there() {
+    let half = Target::Time("1970-01-01T00:00:25.5Z".parse().unwrap());
+    for moment in [at(25), half] {
+        let two = "F100@10 D101-200@20 F200@25 D201-300@30";
+        assert_eq!(chosen(two, moment), "F100@10 D101-200@20 D201-300@30");
+    }
+    let alone = "F100@10 F200@25 D201-300@30";
+    assert_eq!(chosen(alone, at(25)), "F200@25");
+    assert_eq!(chosen(alone, half), "F200@25 D201-300@30");
+}
+
+#[test]
 fn a_late_writer_does_not_hide_an_event_before_the_moment() {
     // The slow writer stored 101 to 150 at 40; another had 151 to 200 stored by 20 already.
     let objects = "F100@10 D101-150@40 D151-200@20 D201-300@50";
