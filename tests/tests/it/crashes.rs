@@ -176,6 +176,7 @@ async fn a_killed_restore_leaves_the_old_or_the_new_directory() {
         scene.kill_after(moment).await;
         let whole = scene.whole(&context);
         assert_ne!(whole, Whole::Missing, "{context}");
+        scene.backup().verify_directory(&scene.target());
         seen.push(whole);
         scene.run_again(&context);
         scene.set_back(&context);

@@ -13,15 +13,21 @@ use crate::support::{Fixture, State, assert_same_keys, boot};
 /// them all confirm it.
 async fn comes_back(name: &str, writer: EtcdVersion) {
     let fixture = Fixture::open(name);
+    let backup = fixture.backup();
+    assert_eq!(backup.verify(), fixture.state.revision);
     for version in writer.newer_or_equal() {
         let directory = TempDir::new().unwrap();
         let data_dir = directory.path().join("data");
-        let report = fixture.backup().restore(&data_dir, &[]);
+        let report = backup.restore(&data_dir, &[]);
         assert_eq!(report["revision"], fixture.state.revision.0, "{report:#}");
+        assert_eq!(backup.verify_directory(&data_dir), fixture.state.revision);
         let mut etcd = boot(version, &data_dir).await;
         let context = format!("{name} on {version}");
         is_the_source(&etcd, &fixture, &context).await;
         Box::pin(goes_on(&mut etcd, &fixture, &context)).await;
+        let reached = etcd.revision().await;
+        etcd.stop().await;
+        assert_eq!(backup.verify_directory(&data_dir), reached, "{context}");
     }
 }
 

@@ -13,13 +13,15 @@ use crate::support::{Backup, State, boot};
 const PREFIX: &str = "etcd-main";
 const SAMPLES: usize = 6;
 
-/// Restores each state and has an etcd of the source's version confirm it.
-async fn all_come_back(source: &Etcd, home: &TempDir, states: &[State], seed: u64) {
+/// Restores each state and has an etcd of the source's version confirm it. At last the source dies, and
+/// its own directory must be found sound too.
+async fn all_come_back(mut source: Etcd, home: &TempDir, states: &[State], seed: u64) {
     let backup = Backup::local(home.path(), PREFIX);
     for state in states {
         let directory = TempDir::new().unwrap();
         let data_dir = directory.path().join("data");
         backup.restore_at(&data_dir, state.revision);
+        assert_eq!(backup.verify_directory(&data_dir), state.revision);
         let mut restored = boot(source.version(), &data_dir).await;
         if let Some((name, password)) = source.user() {
             restored.login(name, password);
@@ -27,6 +29,8 @@ async fn all_come_back(source: &Etcd, home: &TempDir, states: &[State], seed: u6
         let context = format!("seed {seed}, restored at revision {}", state.revision);
         state.assert_restored(&restored, &context).await;
     }
+    source.kill();
+    backup.verify_directory(source.data_dir());
 }
 
 async fn recorder(etcd: &Etcd, home: &TempDir) -> Recorder {
@@ -59,7 +63,7 @@ each_version! {
         for revision in sampled(seed, first, load.revision()) {
             states.push(State::at(&etcd, revision).await);
         }
-        all_come_back(&etcd, &home, &states, seed).await;
+        all_come_back(etcd, &home, &states, seed).await;
     }
 
     async fn a_history_that_etcd_compacts_comes_back(version) {
@@ -85,7 +89,7 @@ each_version! {
         recorder.cut(&etcd).await.unwrap();
         let compactions = states.iter().map(|state| state.hash.compact_revision);
         assert!(compactions.collect::<std::collections::BTreeSet<_>>().len() > 2);
-        all_come_back(&etcd, &home, &states, seed).await;
+        all_come_back(etcd, &home, &states, seed).await;
     }
 
     async fn the_largest_transactions_come_back(version) {
@@ -103,7 +107,7 @@ each_version! {
             recorder.set_compression(Compression::Gzip);
             states.push(State::of(&etcd).await);
         }
-        all_come_back(&etcd, &home, &states, seed).await;
+        all_come_back(etcd, &home, &states, seed).await;
     }
 
     async fn a_cluster_with_authentication_comes_back_with_it(version) {
@@ -117,7 +121,7 @@ each_version! {
         load.run(&etcd, 100).await;
         recorder.cut(&etcd).await.unwrap();
         let states = [State::of(&etcd).await];
-        all_come_back(&etcd, &home, &states, seed).await;
+        all_come_back(etcd, &home, &states, seed).await;
 
         let data_dir = home.path().join("restored");
         Backup::local(home.path(), PREFIX).restore(&data_dir, &[]);

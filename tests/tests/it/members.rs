@@ -45,7 +45,7 @@ async fn members(etcd: &Etcd) -> Vec<(String, String)> {
     let mut members: Vec<_> = listed
         .members()
         .iter()
-        .map(|member| (member.name().to_owned(), format!("{:016x}", member.id())))
+        .map(|member| (member.name().to_owned(), format!("{:x}", member.id())))
         .collect();
     members.sort();
     members
@@ -54,11 +54,12 @@ async fn members(etcd: &Etcd) -> Vec<(String, String)> {
 /// Name and id of every member, as the restorer reported them.
 fn reported(report: &Value) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let members = report["members"].as_array().unwrap();
-    members
-        .iter()
+    let listed = report["members"].as_array().unwrap().iter();
+    let mut members: Vec<_> = listed
         .map(|member| (text(&member["name"]), text(&member["id"])))
-        .collect()
+        .collect();
+    members.sort();
+    members
 }
 
 /// Every member has the restored state, and a write through one reaches all.
@@ -118,7 +119,7 @@ each_version! {
         let source = EtcdCluster::start(version, 3, &options).await;
         let etcd = &source.members[0];
         fill_up(etcd).await;
-        assert_eq!(alarms(etcd).await, [AlarmType::Nospace]);
+        assert!(alarms(etcd).await.contains(&AlarmType::Nospace));
         let home = TempDir::new().unwrap();
         let container = Backup::container(&home);
         Recorder::start(etcd, &container, PREFIX, Compression::Gzip).await;
@@ -135,10 +136,11 @@ each_version! {
     }
 
     async fn a_member_that_was_removed_can_be_restored_under_its_old_identity(version) {
-        let mut source = EtcdCluster::start(version, 2, &EtcdOptions::new()).await;
-        let removed = source.members.pop().unwrap();
+        // Else a member that has been up for a few seconds only is not let go.
+        let options = EtcdOptions::new().flag("strict-reconfig-check", "false");
+        let mut source = EtcdCluster::start(version, 3, &options).await;
+        let (removed, id) = take_follower(&mut source).await;
         let etcd = &source.members[0];
-        let id = removed.status().await.header().unwrap().member_id();
         etcd.client().await.member_remove(id).await.unwrap();
         etcd.client().await.put("k", "v", None).await.unwrap();
         let home = TempDir::new().unwrap();
@@ -190,13 +192,25 @@ async fn two_restores_are_two_clusters() {
         let report = fixture.backup().restore(&data_dir, &[]);
         let etcd = boot(EtcdVersion::V3_5New, &data_dir).await;
         let status = etcd.status().await;
-        let cluster = format!("{:016x}", status.header().unwrap().cluster_id());
+        let cluster = format!("{:x}", status.header().unwrap().cluster_id());
         assert_eq!(report["clusterId"], cluster.as_str(), "{report:#}");
         assert_eq!(members(&etcd).await, reported(&report));
         identities.push((cluster, reported(&report).remove(0).1));
     }
     let (one, other) = (&identities[0], &identities[1]);
     assert!(one.0 != other.0 && one.1 != other.1, "{identities:?}");
+}
+
+/// A member whose removal needs no election, and its id.
+async fn take_follower(cluster: &mut EtcdCluster) -> (Etcd, u64) {
+    for index in 0..cluster.members.len() {
+        let status = cluster.members[index].status().await;
+        let id = status.header().unwrap().member_id();
+        if status.leader() != id {
+            return (cluster.members.remove(index), id);
+        }
+    }
+    panic!("every member is the leader")
 }
 
 /// Writes until the server raises its alarm.

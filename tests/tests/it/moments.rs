@@ -175,3 +175,41 @@ async fn a_refusal_names_what_can_be_had() {
     let reason = story.refusal(&["--from", unknown]);
     assert!(reason.contains(unknown), "{reason}");
 }
+
+/// The name of a base tells its second, not more: what happened later in it may be inside.
+#[tokio::test]
+async fn a_base_made_later_in_the_same_second_is_not_the_state_before() {
+    let etcd = Etcd::start(VERSION, EtcdOptions::new()).await;
+    let home = TempDir::new().unwrap();
+    let container = Backup::container(&home);
+    let mut recorder = Recorder::start(&etcd, &container, PREFIX, Compression::Gzip).await;
+    let mut load = Load::new(20_260_616);
+    load.run(&etcd, 50).await;
+    moment().await;
+    let (wanted, moment) = (State::of(&etcd).await, next_second().await);
+    load.run(&etcd, 20).await;
+    recorder.cut(&etcd).await.unwrap();
+    let full = recorder.full(&etcd).await;
+    let second = moment.as_second().to_string();
+    assert!(
+        full.name().contains(&second),
+        "{} is not of the second {second}",
+        full.name()
+    );
+    next_second().await;
+    load.run(&etcd, 20).await;
+    recorder.cut(&etcd).await.unwrap();
+    let data_dir = home.path().join("data");
+    let arguments = ["--to-time", &moment.to_string()];
+    let report = Backup::local(home.path(), PREFIX).restore(&data_dir, &arguments);
+    assert_eq!(report["revision"], wanted.revision.0, "{report:#}");
+}
+
+/// Waits for a second to begin.
+async fn next_second() -> Timestamp {
+    let into = u64::try_from(Timestamp::now().subsec_nanosecond()).unwrap();
+    tokio::time::sleep(Duration::from_nanos(1_000_000_000 - into)).await;
+    let now = Timestamp::now();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    now
+}
