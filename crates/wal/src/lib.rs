@@ -13,7 +13,7 @@
 //! **Holds**: every length is checked against what remains of the file before a byte is allocated for it;
 //! memory is one read buffer plus the largest record; the checksum chain spans segments; damage is an error
 //! with file and offset, except the one kind a crash leaves behind, a torn tail, which is a [`Tail`].
-//! **Does not do**: write while reading (cutting a torn tail is [`repair`], a verb of its own), apply
+//! **Does not do**: write while reading (cutting a torn tail is [`repair()`], a verb of its own), apply
 //! entries, or look at the database.
 //!
 //! **After a crash** of whoever wrote the log, reading gives the longest prefix that is provably intact.
