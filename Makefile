@@ -12,7 +12,8 @@ STEWARD_CACHE ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/etcd-s
 export STEWARD_CACHE
 
 FUZZ_SECONDS ?= 10
-BENCH_FLAGS ?= --scale 1,4
+# The smaller size is replayed in full, the larger one in part.
+BENCH_FLAGS ?= --scale 1,4 --replay-sample 500000
 FUZZ_TARGETS ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 
 # The variables that name the real servers; without a set-up there are none.
@@ -63,6 +64,7 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (10)
 	$(ENV) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/env/fuzz.sh $(FUZZ_TARGETS)
 
 bench: ## measure restore, compact and verify against a real etcd
+	@$(MAKE) --no-print-directory setup
 	cargo build --release -p steward-restorer -p steward-tests --bins
 	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/bench" \
 	  --date "$$(date -u +%F)" --write docs/benchmarks.md $(BENCH_FLAGS)

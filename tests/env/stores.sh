@@ -28,7 +28,7 @@ fill_azurite() {
     --loglevel=error "azurite@$AZURITE_VERSION"
   cat >"$1/azurite" <<END
 #!/bin/sh
-exec "$1/bin/node" "$1/npm/node_modules/azurite/dist/src/azurite.js" "\$@"
+exec "$1/bin/node" "$1/npm/node_modules/azurite/dist/src/blob/main.js" "\$@"
 END
   chmod +x "$1/azurite"
 }
@@ -37,4 +37,4 @@ lock_cache
 [ -n "${STEWARD_WEED:-}" ] || fill_tree "$CACHE/stores/weed" "$SEAWEEDFS_VERSION" fill_weed
 [ -n "${STEWARD_GCS_EMULATOR:-}" ] || fill_tree "$CACHE/stores/gcs" "$GCS_EMULATOR_VERSION" fill_gcs
 [ -n "${STEWARD_AZURITE:-}" ] ||
-  fill_tree "$CACHE/stores/azurite" "$AZURITE_VERSION node $NODE_VERSION" fill_azurite
+  fill_tree "$CACHE/stores/azurite" "blob $AZURITE_VERSION node $NODE_VERSION" fill_azurite

@@ -157,7 +157,7 @@ async fn send(deltas: &[PathBuf], etcd: &Etcd, most: usize) -> anyhow::Result<us
             if is_next && !operations.is_empty() {
                 commit(&mut kv, revision, std::mem::take(&mut operations)).await?;
                 sent += 1;
-                if sent == most {
+                if sent >= most {
                     return Ok(sent);
                 }
             }
@@ -166,6 +166,9 @@ async fn send(deltas: &[PathBuf], etcd: &Etcd, most: usize) -> anyhow::Result<us
         if !operations.is_empty() {
             commit(&mut kv, at, operations).await?;
             sent += 1;
+        }
+        if sent >= most {
+            return Ok(sent);
         }
     }
     Ok(sent)

@@ -223,9 +223,9 @@ fn row(page: &mut String, what: &str, figure: impl Into<Figure>) -> anyhow::Resu
         cpu_seconds,
         peak_bytes,
     } = figure.into();
-    let cpu = cpu_seconds.map_or_else(String::new, |seconds| format!("{seconds:.2} s"));
-    let peak = peak_bytes.map_or_else(String::new, megabytes);
-    writeln!(page, "| {what} | {seconds:.2} s | {cpu} | {peak} |")?;
+    let cpu = cpu_seconds.map_or_else(String::new, |seconds| format!(" {seconds:.2} s"));
+    let peak = peak_bytes.map_or_else(String::new, |bytes| format!(" {}", megabytes(bytes)));
+    writeln!(page, "| {what} | {seconds:.2} s |{cpu} |{peak} |")?;
     Ok(())
 }
 
