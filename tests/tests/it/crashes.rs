@@ -138,10 +138,10 @@ enum Whole {
 async fn large_backup(home: &TempDir) -> State {
     let etcd = Etcd::start(VERSION, EtcdOptions::new().huge_transactions()).await;
     let mut load = Load::new(20_260_707);
-    load.huge_transaction(&etcd, 2_000, 24 << 20).await;
+    load.huge_transaction(&etcd, 2_000, 40 << 20).await;
     let container = Backup::container(home);
     let mut recorder = Recorder::start(&etcd, &container, PREFIX, Compression::None).await;
-    load.huge_transaction(&etcd, 2_000, 16 << 20).await;
+    load.huge_transaction(&etcd, 2_000, 24 << 20).await;
     load.run(&etcd, 200).await;
     recorder.cut(&etcd).await.unwrap();
     State::of(&etcd).await

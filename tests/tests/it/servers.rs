@@ -227,7 +227,7 @@ impl Azurite {
 
     pub(crate) async fn start() -> Self {
         let directory = TempDir::new().unwrap();
-        let [port, queue, table] = free_ports();
+        let [port] = free_ports();
         let mut command = Command::new(program("STEWARD_AZURITE"));
         command
             .env(
@@ -235,8 +235,6 @@ impl Azurite {
                 format!("{}:{}", Self::ACCOUNT, Self::KEY),
             )
             .args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string()])
-            .args(["--queuePort", &queue.to_string(), "--tablePort"])
-            .arg(table.to_string())
             .args(["--skipApiVersionCheck", "--disableTelemetry", "--location"])
             .arg(directory.path());
         let mut server = Server::start(command, directory);
