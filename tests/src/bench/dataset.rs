@@ -26,6 +26,8 @@ pub(super) const ETCD: EtcdVersion = EtcdVersion::V3_5New;
 pub(super) const BUCKET: &str = "bucket";
 /// The prefix of the backup.
 pub(super) const PREFIX: &str = "etcd-main";
+/// What the name of data ends with while it is made.
+pub(super) const UNFINISHED: &str = ".making";
 /// Changes whenever data made before must not be used any more.
 const GENERATION: u32 = 1;
 
@@ -84,10 +86,11 @@ impl Dataset {
         let shape = Shape::of_scale(scale);
         let etcd = etcd_version()?;
         let hash = Sha256::digest(format!("{GENERATION} {etcd} {shape:?}"));
-        let home = data.join(format!("{scale}-{}", &hex::encode(hash)[..12]));
+        let name = format!("{scale}-{}", &hex::encode(hash)[..12]);
+        let home = data.join(&name);
         if !home.join("manifest.json").exists() {
             eprintln!("bench: making the data of scale {scale}, kept for later runs");
-            let making = home.with_extension("making");
+            let making = data.join(format!("{name}{UNFINISHED}"));
             remove(&making)?;
             fs::create_dir_all(&making).context("make a directory for the data")?;
             make(&making, shape, etcd).await?;

@@ -25,7 +25,7 @@ mod replay;
 mod report;
 mod timed;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -40,6 +40,9 @@ use machine::Machine;
 use ours::{Bench, Restored, Verified};
 use replay::Replay;
 use timed::Cost;
+
+/// What the names of scratch directories start with.
+const WORK: &str = "work-";
 
 /// Everything measured on one dataset.
 #[derive(Clone, Debug)]
@@ -61,7 +64,7 @@ pub fn main(args: &Args) -> anyhow::Result<()> {
     let machine = Machine::observe();
     let data = args.data()?;
     let program = args.program()?;
-    fs::create_dir_all(&data).context("make the directory of the data")?;
+    let _lock = claim(&data)?;
     let runtime = Runtime::new().context("start a runtime")?;
     let mut results = Vec::new();
     for scale in &args.scale {
@@ -78,6 +81,24 @@ pub fn main(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Makes the directory of the data this bench's own: two at once would spoil each other's figures.
+/// What a bench that was killed left there goes.
+fn claim(data: &Path) -> anyhow::Result<File> {
+    fs::create_dir_all(data).context("make the directory of the data")?;
+    let lock = File::create(data.join(".lock")).context("create the lock")?;
+    lock.try_lock()
+        .with_context(|| format!("another bench works in {}", data.display()))?;
+    for entry in fs::read_dir(data).context("list the data")? {
+        let entry = entry.context("list the data")?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(WORK) || name.ends_with(dataset::UNFINISHED) {
+            dataset::remove(&entry.path())?;
+        }
+    }
+    Ok(lock)
+}
+
 fn measure(
     runtime: &Runtime,
     args: &Args,
@@ -86,7 +107,7 @@ fn measure(
 ) -> anyhow::Result<Results> {
     let dataset = runtime.block_on(Dataset::provide(data, scale))?;
     // Beside the data: on the same disk, and not in a memory file system.
-    let scratch = tempfile::Builder::new().prefix("work-").tempdir_in(data);
+    let scratch = tempfile::Builder::new().prefix(WORK).tempdir_in(data);
     let scratch = scratch.context("make a scratch directory")?;
     let (runs, page_cache) = (args.runs.max(1), args.page_cache);
     let bench = Bench {
@@ -159,5 +180,26 @@ fn restore(bench: &Bench<'_>) -> anyhow::Result<(Restored, Floor)> {
         let floor = Floor::median(&floors).context("no run")?;
         let cost = timed::median(&costs);
         return Ok((Restored { cost, ..restored }, floor));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_bench_is_refused_and_a_dead_ones_leftovers_go() {
+        let data = tempfile::tempdir().unwrap();
+        for name in ["work-x/db", "4-abc.making/bucket", "1-abc/bucket"] {
+            fs::create_dir_all(data.path().join(name)).unwrap();
+        }
+        let first = claim(data.path()).unwrap();
+        assert!(!data.path().join("work-x").exists());
+        assert!(!data.path().join("4-abc.making").exists());
+        assert!(data.path().join("1-abc/bucket").exists());
+        let refused = claim(data.path()).unwrap_err();
+        assert!(refused.to_string().contains("another bench"), "{refused}");
+        drop(first);
+        claim(data.path()).unwrap();
     }
 }
