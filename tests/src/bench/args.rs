@@ -31,9 +31,9 @@ pub struct Args {
     #[arg(long, value_name = "REVISIONS", default_value_t = 50_000)]
     pub replay_sample: usize,
 
-    /// Replay every revision, and fold the result into a snapshot as the peer does
-    #[arg(long)]
-    pub full_replay: bool,
+    /// Sizes of which every revision is replayed, and the result folded into a snapshot as the peer does
+    #[arg(long, value_name = "SCALE", value_delimiter = ',')]
+    pub full_replay: Vec<u32>,
 
     /// Whether files are in memory when a program starts; cold needs the right to drop caches
     #[arg(long, value_name = "STATE", default_value = "cold")]

@@ -137,7 +137,7 @@ fn measure(
         .then(|| runtime.block_on(bench.compact()))
         .transpose()?;
     say("replay through etcd");
-    let most = if args.full_replay {
+    let most = if args.full_replay.contains(&scale) {
         usize::MAX
     } else {
         args.replay_sample.max(1)
