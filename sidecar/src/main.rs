@@ -1,0 +1,7 @@
+//! See [`steward_sidecar::run`].
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    steward_sidecar::run::main()
+}
