@@ -1,0 +1,3 @@
+//! See [`steward_sidecar`].
+
+fn main() {}

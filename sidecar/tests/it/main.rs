@@ -1,0 +1,1 @@
+//! The sidecar against real parts.
