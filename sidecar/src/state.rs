@@ -118,3 +118,21 @@ pub type Board = watch::Sender<State>;
 
 /// Where it is read.
 pub type View = watch::Receiver<State>;
+
+/// Notes what keeps backups from being taken. The time stays that of the first trouble of its class.
+pub fn trouble(board: &Board, class: &'static str, text: &str) {
+    board.send_modify(|state| {
+        let known = state.trouble.as_ref().filter(|known| known.class == class);
+        let since = known.map_or_else(Timestamp::now, |known| known.since);
+        state.trouble = Some(Trouble {
+            class,
+            text: text.to_owned(),
+            since,
+        });
+    });
+}
+
+/// Backups are taken again.
+pub fn trouble_over(board: &Board) {
+    board.send_if_modified(|state| state.trouble.take().is_some());
+}

@@ -1,0 +1,36 @@
+//! How long to wait before trying again.
+
+use std::time::Duration;
+
+/// Waits that grow by a factor up to a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// By how much a wait grows.
+    pub factor: u32,
+    /// The longest wait.
+    pub longest: Duration,
+}
+
+impl Backoff {
+    /// The wait before attempt `attempts + 1`: one second, then longer and longer.
+    pub fn pause(self, attempts: u32) -> Duration {
+        let seconds = u64::from(self.factor.max(1)).saturating_pow(attempts.saturating_sub(1));
+        Duration::from_secs(seconds).min(self.longest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_and_stop_growing() {
+        let backoff = Backoff {
+            factor: 2,
+            longest: Duration::from_secs(60),
+        };
+        let seconds: Vec<u64> = (1..9).map(|n| backoff.pause(n).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(backoff.pause(u32::MAX).as_secs(), 60);
+    }
+}

@@ -1,0 +1,173 @@
+//! Clients that exist once, and again when the certificates change.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use steward_store::Secret;
+use tokio::sync::Mutex;
+use url::Url;
+
+use super::error::{EtcdError, Step};
+
+/// How often an idle connection is tested, and how long a test may take: a watch on a member that
+/// vanished without a word ends after this.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
+
+/// Files of a client certificate; read again when they change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Whom to trust.
+    pub ca: Option<PathBuf>,
+    /// The own certificate and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// How etcd is reached.
+#[derive(Clone, Debug)]
+pub struct EtcdConfig {
+    /// The own member first.
+    pub endpoints: Vec<Url>,
+    /// Any member, by a service; may be empty.
+    pub service_endpoints: Vec<Url>,
+    /// Who to log in as.
+    pub user: Option<(String, Secret)>,
+    /// Certificates, for `https` endpoints.
+    pub tls: TlsFiles,
+    /// How long connecting may take.
+    pub connection_timeout: Duration,
+    /// How long a full snapshot may take.
+    pub snapshot_timeout: Duration,
+    /// How long one question may take.
+    pub question_timeout: Duration,
+}
+
+/// The etcd beside this sidecar. Cheap to clone; clones share the connection.
+#[derive(Clone)]
+pub struct Etcd(Arc<Inner>);
+
+struct Inner {
+    config: EtcdConfig,
+    own: Mutex<Option<Connected>>,
+}
+
+struct Connected {
+    files: Fingerprint,
+    client: Client,
+}
+
+/// Modification times and sizes of the files a client was made from.
+type Fingerprint = Vec<(PathBuf, Option<(SystemTime, u64)>)>;
+
+impl Etcd {
+    /// Nothing is connected yet.
+    pub fn new(config: EtcdConfig) -> Self {
+        Self(Arc::new(Inner {
+            config,
+            own: Mutex::new(None),
+        }))
+    }
+
+    /// How etcd is reached.
+    pub fn config(&self) -> &EtcdConfig {
+        &self.0.config
+    }
+
+    /// A client of the own member, and of no other.
+    pub async fn own(&self) -> Result<Client, EtcdError> {
+        let files = self.0.config.tls.fingerprint().await;
+        let mut own = self.0.own.lock().await;
+        if let Some(connected) = own.as_ref().filter(|connected| connected.files == files) {
+            return Ok(connected.client.clone());
+        }
+        let endpoint = self.0.config.endpoints.iter().take(1);
+        let client = self.connect(endpoint).await?;
+        *own = Some(Connected {
+            files,
+            client: client.clone(),
+        });
+        Ok(client)
+    }
+
+    /// A client of the member at `url`.
+    pub async fn to(&self, url: &Url) -> Result<Client, EtcdError> {
+        self.connect([url]).await
+    }
+
+    /// A client of whichever member the service endpoints lead to; of the own one without them.
+    pub async fn cluster(&self) -> Result<Client, EtcdError> {
+        if self.0.config.service_endpoints.is_empty() {
+            return self.own().await;
+        }
+        self.connect(&self.0.config.service_endpoints).await
+    }
+
+    async fn connect(&self, urls: impl IntoIterator<Item = &Url>) -> Result<Client, EtcdError> {
+        let urls: Vec<&str> = urls
+            .into_iter()
+            .map(|url| url.as_str().trim_end_matches('/'))
+            .collect();
+        let config = &self.0.config;
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(config.connection_timeout)
+            .with_keep_alive(KEEP_ALIVE.0, KEEP_ALIVE.1)
+            .with_keep_alive_while_idle(true)
+            .with_auto_token_refresh(true);
+        if urls.iter().any(|url| url.starts_with("https:")) {
+            options = options.with_tls(config.tls.read().await?);
+        }
+        if let Some((name, password)) = &config.user {
+            options = options.with_user(name, password.expose());
+        }
+        let connecting = Client::connect(&urls, Some(options));
+        within(config.connection_timeout, Step::Connect, connecting).await
+    }
+}
+
+/// Waits for an answer, but not for ever.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    step: Step,
+    answer: impl Future<Output = Result<T, etcd_client::Error>>,
+) -> Result<T, EtcdError> {
+    match tokio::time::timeout(limit, answer).await {
+        Ok(answer) => answer.map_err(EtcdError::refused(step)),
+        Err(_) => Err(EtcdError::Silent { step, limit }),
+    }
+}
+
+impl TlsFiles {
+    async fn read(&self) -> Result<TlsOptions, EtcdError> {
+        let mut tls = TlsOptions::new();
+        if let Some(ca) = &self.ca {
+            tls = tls.ca_certificate(Certificate::from_pem(read(ca).await?));
+        }
+        if let Some((certificate, key)) = &self.identity {
+            let (certificate, key) = (read(certificate).await?, read(key).await?);
+            tls = tls.identity(Identity::from_pem(certificate, key));
+        }
+        Ok(tls)
+    }
+
+    async fn fingerprint(&self) -> Fingerprint {
+        let identity = self.identity.iter().flat_map(|(cert, key)| [cert, key]);
+        let mut found = Vec::with_capacity(3);
+        for path in self.ca.iter().chain(identity) {
+            let metadata = tokio::fs::metadata(path).await.ok();
+            let seen = metadata.and_then(|m| Some((m.modified().ok()?, m.len())));
+            found.push((path.clone(), seen));
+        }
+        found
+    }
+}
+
+async fn read(path: &Path) -> Result<Vec<u8>, EtcdError> {
+    tokio::fs::read(path)
+        .await
+        .map_err(|source| EtcdError::File {
+            path: path.to_owned(),
+            source,
+        })
+}

@@ -1,0 +1,77 @@
+//! The two questions the election rests on.
+
+use std::time::Duration;
+
+use etcd_client::GetOptions;
+use jiff::Timestamp;
+use steward_ids::{ClusterId, MemberId, Revision};
+
+use super::connect::{Etcd, within};
+use super::error::{EtcdError, Step};
+use crate::state::Sighting;
+
+/// A key that need not exist: only the header of the answer counts.
+const ANY_KEY: &str = "steward";
+
+impl Etcd {
+    /// What the own member says about itself. It answers alone, so a member cut off from the others
+    /// may still call itself leader for a moment: see [`Etcd::confirm`].
+    pub async fn sight(&self, limit: Duration) -> Result<Sighting, EtcdError> {
+        let asked = async {
+            let mut client = self.own().await?;
+            let status = client.status();
+            let status = within(limit, Step::Status, status).await?;
+            let header = status.header().ok_or(EtcdError::Answer {
+                step: Step::Status,
+                what: "header",
+            })?;
+            let leader = status.leader();
+            Ok(Sighting {
+                member: MemberId(header.member_id()),
+                cluster: ClusterId(header.cluster_id()),
+                leader: (leader != 0).then_some(MemberId(leader)),
+                term: status.raft_term(),
+                revision: Revision(header.revision()),
+                is_learner: status.is_learner(),
+                db_bytes: size(status.db_size()),
+                db_bytes_in_use: size(status.raft_used_db_size()),
+                version: status.version().to_owned(),
+                errors: status.errors().to_vec(),
+                at: Timestamp::now(),
+            })
+        };
+        bounded(limit, Step::Status, asked).await
+    }
+
+    /// The newest revision a quorum agrees on. Fails on a member that is cut off.
+    pub async fn confirm(&self, limit: Duration) -> Result<Revision, EtcdError> {
+        let asked = async {
+            let client = self.own().await?;
+            let mut kv = client.kv_client();
+            let options = GetOptions::new().with_count_only();
+            let answer = kv.get(ANY_KEY, Some(options));
+            let answer = within(limit, Step::Read, answer).await?;
+            let header = answer.header().ok_or(EtcdError::Answer {
+                step: Step::Read,
+                what: "header",
+            })?;
+            Ok(Revision(header.revision()))
+        };
+        bounded(limit, Step::Read, asked).await
+    }
+}
+
+/// Connecting counts, too.
+async fn bounded<T>(
+    limit: Duration,
+    step: Step,
+    asked: impl Future<Output = Result<T, EtcdError>>,
+) -> Result<T, EtcdError> {
+    tokio::time::timeout(limit, asked)
+        .await
+        .unwrap_or(Err(EtcdError::Silent { step, limit }))
+}
+
+fn size(bytes: i64) -> u64 {
+    u64::try_from(bytes).unwrap_or_default()
+}

@@ -1,0 +1,173 @@
+//! From pieces of a snapshot to compressed bytes, hash verified on the way. Blocking.
+
+use std::io::{self, Write};
+
+use sha2::{Digest, Sha256};
+use steward_archive::compression::{Compression, Encoder, EncoderOptions, OpenError};
+
+/// Length of the SHA-256 behind the database.
+const TRAILER: usize = 32;
+/// A database file is made of whole pages of at least this size.
+const BLOCK: u64 = 512;
+
+/// Why a stream is no snapshot.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PourError {
+    /// The stream broke off.
+    #[error("the snapshot stream broke off after {read} bytes")]
+    Broken {
+        /// Bytes that arrived.
+        read: u64,
+    },
+    /// The compression cannot be set up.
+    #[error("open the compression of a full snapshot")]
+    Open {
+        /// What it said.
+        source: OpenError,
+    },
+    /// The bytes cannot be passed on.
+    #[error("pass on the snapshot after {read} bytes")]
+    Write {
+        /// Bytes that arrived.
+        read: u64,
+        /// What the sink said.
+        source: io::Error,
+    },
+    /// Not a database with a hash behind it.
+    #[error("the snapshot has {read} bytes, which is no database with a hash behind it")]
+    Length {
+        /// Bytes that arrived.
+        read: u64,
+    },
+    /// The content is not what etcd sent.
+    #[error("the hash behind the {read} bytes of the snapshot differs from their content")]
+    Hash {
+        /// Bytes that arrived.
+        read: u64,
+    },
+}
+
+/// What was poured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Poured {
+    /// Bytes before compression, the hash included.
+    pub raw_bytes: u64,
+}
+
+/// Passes pieces on into `sink`, compressed. `next` gives `None` at the end, and an error when the stream broke off.
+pub fn pour<W: Write>(
+    mut next: impl FnMut() -> Option<Result<bytes::Bytes, ()>>,
+    compression: &Compression,
+    options: EncoderOptions,
+    sink: W,
+) -> Result<Poured, PourError> {
+    let mut encoder = Encoder::new(compression, sink, options)
+        .map_err(|source| PourError::Open { source })?;
+    let mut trailer = Trailing::default();
+    while let Some(piece) = next() {
+        let read = trailer.read;
+        let piece = piece.map_err(|()| PourError::Broken { read })?;
+        encoder
+            .write_all(&piece)
+            .map_err(|source| PourError::Write { read, source })?;
+        trailer.see(&piece);
+    }
+    let read = trailer.read;
+    trailer.verify()?;
+    encoder
+        .finish()
+        .map_err(|source| PourError::Write { read, source })?;
+    Ok(Poured { raw_bytes: read })
+}
+
+/// Hashes everything but the last 32 bytes, whichever those turn out to be.
+#[derive(Default)]
+struct Trailing {
+    hash: Sha256,
+    held: Vec<u8>,
+    read: u64,
+}
+
+impl Trailing {
+    fn see(&mut self, piece: &[u8]) {
+        self.read = self.read.saturating_add(piece.len() as u64);
+        let keep = piece.len().min(TRAILER);
+        let (body, tail) = piece.split_at(piece.len() - keep);
+        let surplus = (self.held.len() + keep).saturating_sub(TRAILER);
+        let surplus = surplus.min(self.held.len());
+        self.hash.update(&self.held[..surplus]);
+        self.held.drain(..surplus);
+        self.hash.update(body);
+        self.held.extend_from_slice(tail);
+    }
+
+    fn verify(self) -> Result<(), PourError> {
+        let read = self.read;
+        if read <= TRAILER as u64 || read % BLOCK != TRAILER as u64 {
+            return Err(PourError::Length { read });
+        }
+        if self.hash.finalize().as_slice() == self.held {
+            Ok(())
+        } else {
+            Err(PourError::Hash { read })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(blocks: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..blocks * 512).map(|i| u8::try_from(i % 251).unwrap()).collect();
+        let hash = Sha256::digest(&bytes);
+        bytes.extend_from_slice(&hash);
+        bytes
+    }
+
+    fn pour_in(bytes: &[u8], piece: usize) -> Result<Poured, PourError> {
+        let mut pieces = bytes.chunks(piece).map(|p| Ok(bytes::Bytes::copy_from_slice(p)));
+        let options = EncoderOptions::default();
+        pour(|| pieces.next(), &Compression::None, options, io::sink())
+    }
+
+    #[test]
+    fn a_sound_snapshot_passes_in_pieces_of_any_size() {
+        let bytes = snapshot(5);
+        for piece in [1, 7, 31, 32, 33, 512, 544, 1000, 10_000] {
+            let poured = pour_in(&bytes, piece).unwrap();
+            assert_eq!(poured.raw_bytes, bytes.len() as u64, "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn a_single_wrong_byte_is_found_wherever_it_is() {
+        let bytes = snapshot(2);
+        for at in [0, 500, 1023, 1024, bytes.len() - 1] {
+            let mut wrong = bytes.clone();
+            wrong[at] ^= 1;
+            let error = pour_in(&wrong, 100).unwrap_err();
+            assert!(matches!(error, PourError::Hash { .. }), "byte {at}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_ends_early_is_no_snapshot() {
+        let bytes = snapshot(2);
+        for length in [0, 1, 32, 512, 544, 1023, 1055] {
+            let error = pour_in(&bytes[..length], 100).unwrap_err();
+            let is_refused = matches!(error, PourError::Length { .. } | PourError::Hash { .. });
+            assert!(is_refused, "{length} bytes: {error}");
+        }
+    }
+
+    #[test]
+    fn a_broken_stream_is_not_taken_for_its_end() {
+        let bytes = snapshot(1);
+        let mut pieces = vec![Ok(bytes::Bytes::from(bytes)), Err(())].into_iter();
+        let options = EncoderOptions::default();
+        let error = pour(|| pieces.next(), &Compression::None, options, io::sink()).unwrap_err();
+        assert!(matches!(error, PourError::Broken { .. }), "{error}");
+    }
+}

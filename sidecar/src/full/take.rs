@@ -1,0 +1,271 @@
+//! One attempt at a full snapshot.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use steward_archive::compression::{Compression, Effort, EncoderOptions};
+use steward_archive::layout::object_key;
+use steward_archive::name::SnapshotName;
+use steward_ids::Revision;
+use steward_store::{Object, StoreError, UploadOptions, UploadWriter};
+use steward_telemetry::Chain;
+use tokio::sync::{Semaphore, mpsc};
+use tracing::info;
+
+use super::pour::{PourError, pour};
+use crate::ask::Finality;
+use crate::bucket::{Bucket, BucketError};
+use crate::election::{Fence, FenceError};
+use crate::etcd::{Etcd, EtcdError, Step, within};
+use crate::state::Stored;
+use crate::tail::Flusher;
+
+/// Pieces between the stream and the thread that compresses; etcd sends 32 KiB at a time.
+const PIECES_AHEAD: usize = 64;
+/// A stream that is silent for this long has broken: etcd reads its own disk and memory only.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// How full snapshots are made.
+#[derive(Clone, Debug)]
+pub struct FullConfig {
+    /// How objects are compressed.
+    pub compression: Compression,
+    /// Threads that compress.
+    pub threads: NonZeroUsize,
+    /// How long all of it may take.
+    pub timeout: Duration,
+}
+
+/// Why there is no full snapshot.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FullError {
+    /// etcd did not deliver.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    /// What etcd delivered is no snapshot, or cannot be passed on.
+    #[error("stream {name}")]
+    Pour {
+        /// The snapshot.
+        name: String,
+        /// Why not.
+        source: PourError,
+    },
+    /// This sidecar leads no more.
+    #[error("{name} is not completed")]
+    Fenced {
+        /// The snapshot.
+        name: String,
+        /// Why not.
+        source: FenceError,
+    },
+    /// The store did not take it.
+    #[error("store {name}")]
+    Store {
+        /// The snapshot.
+        name: String,
+        /// What the store said.
+        source: StoreError,
+    },
+    /// It took too long.
+    #[error("the full snapshot took longer than {} s: see --etcd-snapshot-timeout", limit.as_secs())]
+    Timeout {
+        /// The limit.
+        limit: Duration,
+    },
+    /// The process is stopping.
+    #[error("the full snapshot was given up, the process is stopping")]
+    Stopping,
+}
+
+impl FullError {
+    /// One word for metrics.
+    pub fn class(&self) -> &'static str {
+        match self {
+            Self::Etcd(_) => "etcd",
+            Self::Bucket(_) => "store-open",
+            Self::Pour { source, .. } => match source {
+                PourError::Write { .. } => "store-write",
+                _ => "snapshot-invalid",
+            },
+            Self::Fenced { .. } => "fenced",
+            Self::Store { source, .. } => source.class().name(),
+            Self::Timeout { .. } => "timeout",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+/// A full snapshot that is in the store.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// The object.
+    pub stored: Stored,
+    /// Bytes before compression.
+    pub raw_bytes: u64,
+}
+
+/// Takes full snapshots.
+#[derive(Clone)]
+pub struct FullTaker {
+    /// Where from.
+    pub etcd: Etcd,
+    /// Where to.
+    pub bucket: Bucket,
+    /// What is asked before an object is completed.
+    pub fence: Fence,
+    /// How.
+    pub config: FullConfig,
+    /// Held while a snapshot is taken; whoever defragments holds it, too.
+    pub quiet: Arc<Semaphore>,
+}
+
+impl FullTaker {
+    /// Takes a full snapshot, once. `flusher` is told which deltas to store beside it.
+    pub async fn take(
+        &self,
+        finality: Finality,
+        flusher: Option<Flusher>,
+    ) -> Result<Taken, FullError> {
+        let _quiet = self.quiet.acquire().await.map_err(|_| FullError::Stopping)?;
+        let limit = self.config.timeout;
+        tokio::time::timeout(limit, self.stream(finality, flusher))
+            .await
+            .unwrap_or(Err(FullError::Timeout { limit }))
+    }
+
+    async fn stream(
+        &self,
+        finality: Finality,
+        flusher: Option<Flusher>,
+    ) -> Result<Taken, FullError> {
+        let patience = self.fence.patience;
+        let revision = self.etcd.confirm(patience).await?;
+        let name = self.name(revision, finality);
+        let store = self.bucket.store().await?;
+        let key = object_key(store.prefix(), &name);
+        let upload = store.upload(&key, UploadOptions::create_only());
+        let upload = upload.map_err(|source| FullError::Store {
+            name: name.to_string(),
+            source,
+        })?;
+        info!(object_key = %key, revision = %revision, "taking a full snapshot");
+        let (send, receive) = mpsc::channel(PIECES_AHEAD);
+        let pouring = self.pour(receive, upload.into_writer());
+        let reading = self.read(send, flusher);
+        let (read, poured) = tokio::join!(reading, pouring);
+        let (writer, poured) = poured?;
+        // The stream's own error says more than that the pouring missed its end.
+        let raw_bytes = match (read, poured) {
+            (Ok(()), Ok(raw_bytes)) => raw_bytes,
+            (Err(error), _) => {
+                abort(writer).await;
+                return Err(error.into());
+            }
+            (Ok(()), Err(source)) => {
+                abort(writer).await;
+                let name = name.to_string();
+                return Err(FullError::Pour { name, source });
+            }
+        };
+        let object = self.complete(writer, &name).await?;
+        let stored = Stored {
+            name,
+            key,
+            size: object.size,
+        };
+        Ok(Taken { stored, raw_bytes })
+    }
+
+    fn name(&self, revision: Revision, finality: Finality) -> SnapshotName {
+        let now = Timestamp::now().as_second();
+        let mut name = SnapshotName::full(revision, now, self.config.compression.clone());
+        name.is_final = finality == Finality::Final;
+        name
+    }
+
+    /// Reads the stream into the queue. Its first piece means that etcd has fixed the content.
+    async fn read(
+        &self,
+        send: mpsc::Sender<Result<Bytes, ()>>,
+        flusher: Option<Flusher>,
+    ) -> Result<(), EtcdError> {
+        let outcome = self.read_on(&send, flusher).await;
+        if outcome.is_err() {
+            let _ = send.send(Err(())).await; // the pouring may have failed before
+        }
+        outcome
+    }
+
+    async fn read_on(
+        &self,
+        send: &mpsc::Sender<Result<Bytes, ()>>,
+        mut flusher: Option<Flusher>,
+    ) -> Result<(), EtcdError> {
+        let mut client = self.etcd.own().await?;
+        let patience = self.fence.patience;
+        let mut stream = within(patience, Step::Snapshot, client.snapshot()).await?;
+        loop {
+            let message = within(SILENCE, Step::Snapshot, stream.message()).await?;
+            let Some(message) = message else {
+                return Ok(());
+            };
+            if let Some(flusher) = flusher.take() {
+                let fixed = self.etcd.confirm(patience).await?;
+                flusher.request(fixed).await;
+            }
+            let piece = Bytes::from(message.0.blob);
+            if send.send(Ok(piece)).await.is_err() {
+                return Ok(()); // the pouring has failed and says why
+            }
+        }
+    }
+
+    /// Compresses on a thread of its own and gives the writer back, whatever happened.
+    async fn pour(
+        &self,
+        mut receive: mpsc::Receiver<Result<Bytes, ()>>,
+        mut writer: UploadWriter,
+    ) -> Result<(UploadWriter, Result<u64, PourError>), FullError> {
+        let compression = self.config.compression.clone();
+        let options = EncoderOptions {
+            threads: self.config.threads,
+            effort: Effort::Fast,
+        };
+        let work = tokio::task::spawn_blocking(move || {
+            let poured = pour(|| receive.blocking_recv(), &compression, options, &mut writer);
+            (writer, poured.map(|poured| poured.raw_bytes))
+        });
+        work.await.map_err(|_| FullError::Stopping)
+    }
+
+    async fn complete(
+        &self,
+        writer: UploadWriter,
+        name: &SnapshotName,
+    ) -> Result<Object, FullError> {
+        let name = name.to_string();
+        if let Err(source) = self.fence.check().await {
+            abort(writer).await;
+            return Err(FullError::Fenced { name, source });
+        }
+        let work = tokio::task::spawn_blocking(move || writer.finish());
+        let finished = work.await.map_err(|_| FullError::Stopping)?;
+        finished.map_err(|source| FullError::Store { name, source })
+    }
+}
+
+/// Nothing of an upload that is given up becomes visible; parts that cannot be removed stay until the bucket's
+/// lifecycle rule takes them.
+async fn abort(writer: UploadWriter) {
+    let work = tokio::task::spawn_blocking(move || writer.abort());
+    if let Ok(Err(error)) = work.await {
+        tracing::debug!(error = %Chain(&error), "an upload could not be aborted");
+    }
+}

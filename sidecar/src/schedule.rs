@@ -1,0 +1,112 @@
+//! When full snapshots are due: five fields of cron, in UTC.
+
+use std::fmt;
+use std::str::FromStr;
+
+use croner::Cron;
+use croner::parser::{CronParser, Seconds, Year};
+use jiff::Timestamp;
+
+/// A text that is no schedule.
+#[derive(Debug, thiserror::Error)]
+#[error("{text:?} is no schedule: {reason}; five fields are expected, minute hour day month weekday")]
+#[non_exhaustive]
+pub struct ScheduleError {
+    /// The text.
+    pub text: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// Moments that come again and again.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    text: String,
+    cron: Cron,
+}
+
+impl Schedule {
+    /// The first moment after `now`; `None` for a day that never comes, like 30 February.
+    pub fn next_after(&self, now: Timestamp) -> Option<Timestamp> {
+        let now = to_chrono(now)?;
+        let next = self.cron.find_next_occurrence(&now, false).ok()?;
+        Timestamp::from_second(next.timestamp()).ok()
+    }
+
+    /// The last moment at or before `now`.
+    pub fn last_before(&self, now: Timestamp) -> Option<Timestamp> {
+        let now = to_chrono(now)?;
+        let last = self.cron.find_previous_occurrence(&now, true).ok()?;
+        Timestamp::from_second(last.timestamp()).ok()
+    }
+}
+
+fn to_chrono(time: Timestamp) -> Option<chrono::DateTime<chrono::Utc>> {
+    chrono::DateTime::from_timestamp(time.as_second(), 0)
+}
+
+impl FromStr for Schedule {
+    type Err = ScheduleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parser = CronParser::builder()
+            .seconds(Seconds::Disallowed)
+            .year(Year::Disallowed)
+            .build();
+        match parser.parse(text) {
+            Ok(cron) => Ok(Self {
+                text: text.to_owned(),
+                cron,
+            }),
+            Err(error) => Err(ScheduleError {
+                text: text.to_owned(),
+                reason: error.to_string(),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn every_hour_is_every_hour() {
+        let schedule: Schedule = "0 */1 * * *".parse().unwrap();
+        let now = time("2026-11-16T06:30:15Z");
+        assert_eq!(schedule.next_after(now), Some(time("2026-11-16T07:00:00Z")));
+        assert_eq!(schedule.last_before(now), Some(time("2026-11-16T06:00:00Z")));
+    }
+
+    #[test]
+    fn the_moment_itself_is_the_last_and_not_the_next() {
+        let schedule: Schedule = "0 0 */3 * *".parse().unwrap();
+        let now = time("2026-11-16T00:00:00Z");
+        assert_eq!(schedule.last_before(now), Some(now));
+        assert_eq!(schedule.next_after(now), Some(time("2026-11-19T00:00:00Z")));
+    }
+
+    #[test]
+    fn a_day_that_never_comes_has_no_next_moment() {
+        let schedule: Schedule = "0 0 30 2 *".parse().unwrap();
+        assert_eq!(schedule.next_after(time("2026-11-16T00:00:00Z")), None);
+    }
+
+    #[test]
+    fn what_is_no_schedule_says_what_was_expected() {
+        for text in ["", "hourly", "0 * * *", "61 * * * *", "0 0 0 * * *"] {
+            let error = text.parse::<Schedule>().unwrap_err().to_string();
+            assert!(error.contains("five fields"), "{text}: {error}");
+        }
+    }
+}

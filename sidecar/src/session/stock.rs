@@ -1,0 +1,82 @@
+//! What is in the store, kept up to date without listing it again and again.
+
+use steward_archive::catalogue::{Catalogue, Listed, Object};
+use steward_archive::chain::restorable;
+use steward_archive::name::Kind;
+use steward_ids::Revision;
+
+use crate::metrics::Metrics;
+use crate::state::{Board, Stored};
+
+/// The newest objects, as listed at the beginning and as stored since.
+#[derive(Default)]
+pub(super) struct Stock {
+    catalogue: Catalogue,
+    prefix: String,
+}
+
+impl Stock {
+    pub(super) fn new(prefix: &str, catalogue: Catalogue) -> Self {
+        Self {
+            catalogue,
+            prefix: prefix.to_owned(),
+        }
+    }
+
+    /// Adds an object this session stored.
+    pub(super) fn add(&mut self, stored: &Stored) {
+        let listed = Listed {
+            key: stored.key.clone(),
+            size: stored.size,
+            modified: stored.name.created_at(),
+        };
+        let one = Catalogue::from_listing(&self.prefix, vec![listed]);
+        let Catalogue { fulls, deltas, .. } = one;
+        merge(&mut self.catalogue.fulls, fulls);
+        merge(&mut self.catalogue.deltas, deltas);
+        self.forget_old();
+    }
+
+    /// Only the newest chain matters here; memory does not grow with the age of the cluster.
+    fn forget_old(&mut self) {
+        let Some(newest) = self.catalogue.fulls.last().map(|full| full.name.last) else {
+            return;
+        };
+        let keep_from = self.catalogue.fulls.len().saturating_sub(2);
+        self.catalogue.fulls.drain(..keep_from);
+        let oldest = self.catalogue.fulls.first().map_or(newest, |f| f.name.last);
+        self.catalogue.deltas.retain(|delta| delta.name.last > oldest);
+    }
+
+    /// Tells everyone what there is.
+    pub(super) fn publish(&self, board: &Board, metrics: &Metrics) {
+        let (full, delta) = (self.catalogue.fulls.last(), self.catalogue.deltas.last());
+        let base = full.map_or(Revision(0), |full| full.name.last);
+        let since = self.catalogue.deltas.iter();
+        let since: Vec<&Object> = since.filter(|delta| delta.name.last > base).collect();
+        let revisions = since.iter().map(|d| d.name.last.0 - d.name.start.0 + 1).sum();
+        let ranges = restorable(&self.catalogue).0;
+        let oldest = ranges.first().map(|(from, _)| *from);
+        let newest = ranges.last().map(|(_, to)| *to);
+        metrics.restorable(oldest, newest, since.len(), revisions);
+        board.send_modify(|state| {
+            state.last_full = full.map(stored);
+            state.last_delta = delta.map(stored);
+        });
+    }
+}
+
+fn merge(into: &mut Vec<Object>, from: Vec<Object>) {
+    into.extend(from);
+    into.sort_by(|a, b| (a.name.last, a.name.created).cmp(&(b.name.last, b.name.created)));
+    into.dedup_by(|a, b| a.key == b.key);
+}
+
+fn stored(object: &Object) -> Stored {
+    debug_assert!(matches!(object.name.kind, Kind::Full | Kind::Delta));
+    Stored {
+        name: object.name.clone(),
+        key: object.key.clone(),
+        size: object.size,
+    }
+}

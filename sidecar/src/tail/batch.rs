@@ -1,0 +1,228 @@
+//! Events on their way into one delta object, compressed as they come.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use steward_archive::compression::{Compression, Effort, Encoder, EncoderOptions, OpenError};
+use steward_archive::delta::{DeltaWriteError, DeltaWriter, Event, EventFault, EventKind};
+use steward_archive::name::SnapshotName;
+use steward_ids::{LeaseId, Revision};
+
+use super::gapless::{Gap, Gapless, Seen};
+use super::leases::LeaseTtls;
+
+/// Why an event cannot be taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BatchError {
+    /// Revisions are missing before it.
+    #[error("{0}")]
+    Gap(Gap),
+    /// The compression cannot be set up.
+    #[error("open the compression of a delta")]
+    Open {
+        /// What it said.
+        source: OpenError,
+    },
+    /// The event is none a reader would take.
+    #[error("write revision {revision} into a delta")]
+    Write {
+        /// The revision.
+        revision: Revision,
+        /// What the writer said.
+        source: DeltaWriteError,
+    },
+    /// The end of the object cannot be written.
+    #[error("finish the delta up to revision {revision}")]
+    Finish {
+        /// The last revision in it.
+        revision: Revision,
+        /// What the compression said.
+        source: std::io::Error,
+    },
+}
+
+/// A delta that is complete and waits to be stored.
+#[derive(Clone, Debug)]
+pub struct Sealed {
+    /// Its name.
+    pub name: SnapshotName,
+    /// The object as it will be stored.
+    pub bytes: Bytes,
+    /// Events in it.
+    pub events: u64,
+    /// Bytes before compression.
+    pub raw_bytes: u64,
+}
+
+type Writer = DeltaWriter<Encoder<Vec<u8>>>;
+
+/// Events being gathered. Whole revisions are compressed; one that is still arriving waits beside.
+pub struct Batch {
+    compression: Compression,
+    history: Gapless,
+    /// The last revision of the delta before this one.
+    after: Revision,
+    writer: Option<Writer>,
+    arriving: Vec<(etcd_client::Event, Timestamp)>,
+    arriving_bytes: u64,
+}
+
+impl Batch {
+    /// Goes on after a revision.
+    pub fn after(revision: Revision, compression: Compression) -> Self {
+        Self {
+            compression,
+            history: Gapless::after(revision),
+            after: revision,
+            writer: None,
+            arriving: Vec::new(),
+            arriving_bytes: 0,
+        }
+    }
+
+    /// The last revision captured whole.
+    pub fn captured(&self) -> Revision {
+        self.history.captured()
+    }
+
+    /// Whether there is nothing to store.
+    pub fn is_empty(&self) -> bool {
+        self.captured() == self.after
+    }
+
+    /// Bytes that will be written, before compression.
+    pub fn length(&self) -> u64 {
+        let whole = self.writer.as_ref().map_or(0, DeltaWriter::length);
+        whole.saturating_add(self.arriving_bytes)
+    }
+
+    /// Takes one event. Events of one revision arrive together.
+    pub fn push(
+        &mut self,
+        event: etcd_client::Event,
+        received: Timestamp,
+        leases: &LeaseTtls,
+    ) -> Result<(), BatchError> {
+        let Some(revision) = event.kv().map(|kv| Revision(kv.mod_revision())) else {
+            return Ok(()); // an event without a key says nothing
+        };
+        let arriving = self.arriving.first().and_then(|(event, _)| event.kv());
+        if arriving.is_some_and(|kv| kv.mod_revision() != revision.0) {
+            self.close(leases)?;
+        }
+        match self.history.judge(revision) {
+            Seen::Known => Ok(()),
+            Seen::Beyond(gap) => Err(BatchError::Gap(gap)),
+            Seen::Next => {
+                self.arriving_bytes = self.arriving_bytes.saturating_add(text_bytes(&event));
+                self.arriving.push((event, received));
+                Ok(())
+            }
+        }
+    }
+
+    /// The arriving revision is whole.
+    pub fn close(&mut self, leases: &LeaseTtls) -> Result<(), BatchError> {
+        if self.arriving.is_empty() {
+            return Ok(());
+        }
+        let revision = self.captured().next();
+        let mut writer = match self.writer.take() {
+            Some(writer) => writer,
+            None => self.open()?,
+        };
+        let mut written = Ok(());
+        for (event, received) in self.arriving.drain(..) {
+            written = written.and_then(|()| write(&mut writer, &event, received, leases));
+        }
+        self.arriving_bytes = 0;
+        written.map_err(|source| BatchError::Write { revision, source })?;
+        self.writer = Some(writer);
+        self.history.advance();
+        Ok(())
+    }
+
+    /// The stream broke off: what was arriving arrives again.
+    pub fn forget_arriving(&mut self) {
+        self.arriving.clear();
+        self.arriving_bytes = 0;
+    }
+
+    /// Completes the delta; `None` when nothing was captured. The batch goes on behind it.
+    pub fn seal(&mut self, now: Timestamp) -> Result<Option<Sealed>, BatchError> {
+        let Some(writer) = self.writer.take() else {
+            return Ok(None);
+        };
+        let (start, last) = (self.after.next(), self.captured());
+        let (events, raw_bytes) = (writer.events(), writer.length());
+        let encoder = writer.finish().map_err(|source| BatchError::Write {
+            revision: last,
+            source,
+        })?;
+        let bytes = encoder.finish().map_err(|source| BatchError::Finish {
+            revision: last,
+            source,
+        })?;
+        self.after = last;
+        Ok(Some(Sealed {
+            name: SnapshotName::delta(start, last, now.as_second(), self.compression.clone()),
+            bytes: Bytes::from(bytes),
+            events,
+            raw_bytes,
+        }))
+    }
+
+    fn open(&self) -> Result<Writer, BatchError> {
+        let options = EncoderOptions {
+            effort: Effort::Fast,
+            ..EncoderOptions::default()
+        };
+        let encoder = Encoder::new(&self.compression, Vec::new(), options);
+        encoder
+            .map(DeltaWriter::new)
+            .map_err(|source| BatchError::Open { source })
+    }
+}
+
+fn write(
+    writer: &mut Writer,
+    event: &etcd_client::Event,
+    received: Timestamp,
+    leases: &LeaseTtls,
+) -> Result<(), DeltaWriteError> {
+    let Some(kv) = event.kv() else { return Ok(()) };
+    let lease = LeaseId::from_signed(kv.lease());
+    let time = received.to_string();
+    // The client's own accessor panics on a type it does not know.
+    let kind = match event.0.r#type {
+        0 => EventKind::Put,
+        1 => EventKind::Delete,
+        other => {
+            return Err(DeltaWriteError::Event {
+                event: writer.events(),
+                fault: EventFault::Kind(i64::from(other)),
+            });
+        }
+    };
+    writer.write_event(&Event {
+        kind,
+        key: kv.key(),
+        value: kv.value(),
+        create_revision: Revision(kv.create_revision()),
+        mod_revision: Revision(kv.mod_revision()),
+        version: kv.version(),
+        lease,
+        lease_ttl: leases.granted(lease),
+        time: &time,
+    })
+}
+
+/// About what the event takes as text.
+fn text_bytes(event: &etcd_client::Event) -> u64 {
+    let kv = event.kv();
+    let bytes = kv.map_or(0, |kv| kv.key().len().saturating_add(kv.value().len()));
+    (bytes as u64).saturating_mul(4) / 3 + 128
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+use std::io::Cursor;
+
+use steward_archive::compression::Decoder;
+use steward_archive::delta::DeltaReader;
+
+use super::*;
+
+/// An event as etcd sends it.
+fn put(key: &str, revision: i64, lease: i64) -> etcd_client::Event {
+    let mut event = etcd_client::Event(Default::default());
+    let mut kv = event.0.kv.take().unwrap_or_default();
+    kv.key = key.into();
+    kv.value = b"value".to_vec().into();
+    kv.create_revision = revision;
+    kv.mod_revision = revision;
+    kv.version = 1;
+    kv.lease = lease;
+    event.0.kv = Some(kv);
+    event
+}
+
+fn batch_after(revision: i64) -> Batch {
+    Batch::after(Revision(revision), Compression::Gzip)
+}
+
+fn push(batch: &mut Batch, event: etcd_client::Event) -> Result<(), BatchError> {
+    batch.push(event, Timestamp::UNIX_EPOCH, &LeaseTtls::default())
+}
+
+fn close(batch: &mut Batch) {
+    batch.close(&LeaseTtls::default()).unwrap();
+}
+
+/// Revisions and keys of a delta, read as a restore reads it.
+fn read(sealed: &Sealed) -> Vec<(i64, String, Option<i64>)> {
+    let plain = Decoder::new(&sealed.name.compression, Cursor::new(sealed.bytes.to_vec())).unwrap();
+    let mut reader = DeltaReader::new(plain);
+    let mut found = Vec::new();
+    while let Some(event) = reader.next_event().unwrap() {
+        let key = String::from_utf8_lossy(event.key).into_owned();
+        found.push((event.mod_revision.0, key, event.lease_ttl));
+    }
+    found
+}
+
+#[test]
+fn a_delta_begins_where_the_one_before_ended() {
+    let mut batch = batch_after(4);
+    push(&mut batch, put("a", 5, 0)).unwrap();
+    push(&mut batch, put("b", 6, 0)).unwrap();
+    close(&mut batch);
+    let first = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
+    assert_eq!((first.name.start, first.name.last), (Revision(5), Revision(6)));
+    push(&mut batch, put("c", 7, 0)).unwrap();
+    close(&mut batch);
+    let second = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
+    assert_eq!((second.name.start, second.name.last), (Revision(7), Revision(7)));
+    assert_eq!(read(&first).len() + read(&second).len(), 3);
+}
+
+#[test]
+fn a_revision_that_is_still_arriving_is_not_sealed() {
+    let mut batch = batch_after(4);
+    push(&mut batch, put("a", 5, 0)).unwrap();
+    push(&mut batch, put("b", 6, 0)).unwrap();
+    push(&mut batch, put("c", 6, 0)).unwrap();
+    let sealed = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
+    assert_eq!(sealed.name.last, Revision(5));
+    close(&mut batch);
+    let rest = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
+    let keys: Vec<_> = read(&rest).into_iter().map(|(_, key, _)| key).collect();
+    assert_eq!(keys, ["b", "c"]);
+}
+
+#[test]
+fn what_arrives_again_after_a_break_is_taken_once() {
+    let mut batch = batch_after(4);
+    push(&mut batch, put("a", 5, 0)).unwrap();
+    push(&mut batch, put("b", 6, 0)).unwrap();
+    batch.forget_arriving(); // 6 was not whole
+    push(&mut batch, put("a", 5, 0)).unwrap();
+    push(&mut batch, put("b", 6, 0)).unwrap();
+    push(&mut batch, put("c", 6, 0)).unwrap();
+    close(&mut batch);
+    let sealed = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
+    let found: Vec<_> = read(&sealed).into_iter().map(|(r, key, _)| (r, key)).collect();
+    assert_eq!(found, [(5, "a".into()), (6, "b".into()), (6, "c".into())]);
+}
+
+#[test]
+fn a_skipped_revision_is_a_gap_and_what_came_before_is_kept() {
+    let mut batch = batch_after(4);
+    push(&mut batch, put("a", 5, 0)).unwrap();
+    let error = push(&mut batch, put("b", 8, 0)).unwrap_err();
+    let BatchError::Gap(gap) = error else {
+        panic!("{error}")
+    };
+    assert_eq!((gap.from, gap.to), (Revision(6), Revision(7)));
+    let sealed = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
+    assert_eq!(sealed.name.last, Revision(5));
+}
+
+#[test]
+fn nothing_captured_makes_no_delta() {
+    let mut batch = batch_after(4);
+    push(&mut batch, put("a", 3, 0)).unwrap();
+    close(&mut batch);
+    assert!(batch.is_empty());
+    assert!(batch.seal(Timestamp::UNIX_EPOCH).unwrap().is_none());
+}
+
+#[test]
+fn the_life_of_a_lease_travels_with_the_event() {
+    let mut leases = LeaseTtls::default();
+    leases.remember(LeaseId(7), Some(30));
+    let mut batch = batch_after(1);
+    batch
+        .push(put("a", 2, 7), Timestamp::UNIX_EPOCH, &leases)
+        .unwrap();
+    batch.close(&leases).unwrap();
+    let sealed = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
+    assert_eq!(read(&sealed), [(2, "a".into(), Some(30))]);
+}
+
+#[test]
+fn the_length_counts_what_is_still_arriving() {
+    let mut batch = batch_after(1);
+    push(&mut batch, put("a", 2, 0)).unwrap();
+    let arriving = batch.length();
+    assert!(arriving > 0);
+    close(&mut batch);
+    assert!(batch.length() > 0);
+    batch.seal(Timestamp::UNIX_EPOCH).unwrap();
+    assert_eq!(batch.length(), 0);
+}

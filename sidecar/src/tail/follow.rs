@@ -1,0 +1,172 @@
+//! One watch on everything, opened again behind the last whole revision whenever it breaks.
+
+use std::time::Duration;
+
+use etcd_client::{Client, WatchOptions, WatchResponse, WatchStream};
+use steward_ids::Revision;
+use steward_telemetry::Chain;
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
+
+use crate::etcd::{Etcd, EtcdError, Step};
+
+/// Responses read ahead; with fragments each is about as large as etcd's request limit.
+const AHEAD: usize = 4;
+/// One event may be as large as etcd's request limit, which operators raise.
+const LARGEST_MESSAGE: usize = 512 << 20;
+/// Between two attempts to open the watch.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What the watch gives.
+#[derive(Debug)]
+pub enum Item {
+    /// Events; when `is_whole`, the last revision in it is complete.
+    Events {
+        /// The events.
+        events: Vec<etcd_client::Event>,
+        /// Whether more events of the last revision may follow.
+        is_whole: bool,
+        /// A client of the connection they came by.
+        client: Client,
+    },
+    /// The watch was opened again: revisions not whole yet arrive anew.
+    Reopened,
+    /// etcd has compacted what was to be watched.
+    Compacted {
+        /// The oldest revision etcd still has.
+        oldest: Revision,
+    },
+}
+
+/// A watch that is kept open by a task of its own. It ends when this is dropped.
+pub struct Follow {
+    items: mpsc::Receiver<Item>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Follow {
+    /// Watches everything after a revision.
+    pub fn start(etcd: Etcd, after: Revision) -> Self {
+        let (send, items) = mpsc::channel(AHEAD);
+        let reader = Reader {
+            etcd,
+            whole: after,
+            send,
+        };
+        let task = tokio::spawn(reader.run());
+        Self { items, task }
+    }
+
+    /// The next item; `None` after [`Item::Compacted`].
+    pub async fn next(&mut self) -> Option<Item> {
+        self.items.recv().await
+    }
+}
+
+impl Drop for Follow {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Reader {
+    etcd: Etcd,
+    /// The last revision handed on whole.
+    whole: Revision,
+    send: mpsc::Sender<Item>,
+}
+
+/// Why a watch ended.
+enum End {
+    /// Nobody listens.
+    Unwanted,
+    /// There is nothing to go on with.
+    Compacted,
+    /// Open it again.
+    Broken,
+}
+
+impl Reader {
+    async fn run(mut self) {
+        loop {
+            match self.open().await {
+                Ok((client, stream)) => match self.read(client, stream).await {
+                    End::Unwanted | End::Compacted => return,
+                    End::Broken => {}
+                },
+                Err(error) => {
+                    debug!(error = %Chain(&error), revision = %self.whole, "the watch cannot be opened");
+                }
+            }
+            if self.send.send(Item::Reopened).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn open(&self) -> Result<(Client, WatchStream), EtcdError> {
+        let client = self.etcd.own().await?;
+        let limit = self.etcd.config().question_timeout;
+        let mut watch = client
+            .watch_client()
+            .max_decoding_message_size(LARGEST_MESSAGE);
+        let options = WatchOptions::new()
+            .with_from_key()
+            .with_start_revision(self.whole.next().0)
+            .with_fragment();
+        let opening = watch.watch(vec![0u8], Some(options));
+        let stream = crate::etcd::within(limit, Step::Watch, opening).await?;
+        Ok((client, stream))
+    }
+
+    async fn read(&mut self, client: Client, mut stream: WatchStream) -> End {
+        loop {
+            let response = match stream.message().await {
+                Ok(Some(response)) => response,
+                Ok(None) => return End::Broken,
+                Err(error) => {
+                    debug!(error = %error, revision = %self.whole, "the watch broke off");
+                    return End::Broken;
+                }
+            };
+            if response.canceled() {
+                return self.canceled(&response).await;
+            }
+            if response.events().is_empty() {
+                continue;
+            }
+            if !self.hand_on(response, &client).await {
+                return End::Unwanted;
+            }
+        }
+    }
+
+    /// A watch ends because its start is compacted, or because the server wants it to.
+    async fn canceled(&self, response: &WatchResponse) -> End {
+        let oldest = Revision(response.compact_revision());
+        if oldest <= self.whole {
+            warn!(revision = %self.whole, reason = response.cancel_reason(), "etcd ended the watch");
+            return End::Broken;
+        }
+        let _ = self.send.send(Item::Compacted { oldest }).await; // nobody may listen any more
+        End::Compacted
+    }
+
+    async fn hand_on(&mut self, response: WatchResponse, client: &Client) -> bool {
+        let is_whole = !response.0.fragment;
+        let events: Vec<etcd_client::Event> =
+            response.0.events.into_iter().map(etcd_client::Event).collect();
+        let last = events.iter().rev().find_map(|event| event.kv());
+        if let Some(last) = last.map(|kv| Revision(kv.mod_revision())) {
+            let whole = if is_whole { last } else { last.previous() };
+            self.whole = self.whole.max(whole);
+        }
+        let item = Item::Events {
+            events,
+            is_whole,
+            client: client.clone(),
+        };
+        self.send.send(item).await.is_ok()
+    }
+}

@@ -1,0 +1,104 @@
+//! Revisions are dense: the one rule that makes a missing event visible. Pure.
+
+use std::fmt;
+
+use steward_ids::Revision;
+
+pub use crate::metrics::GapCause;
+
+/// Revisions that did not arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The first missing one.
+    pub from: Revision,
+    /// The last missing one, as far as is known.
+    pub to: Revision,
+    /// Why.
+    pub cause: GapCause,
+}
+
+impl fmt::Display for Gap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self.cause {
+            GapCause::Compacted => "etcd compacted them before they were captured",
+            GapCause::Lost => "the watch skipped them",
+            GapCause::StoreAhead => "the store holds a history etcd does not have",
+        };
+        write!(f, "revisions {} to {} are missing: {why}", self.from, self.to)
+    }
+}
+
+/// What an arriving revision is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// The next one.
+    Next,
+    /// One that is captured already.
+    Known,
+    /// One too far.
+    Beyond(Gap),
+}
+
+/// How far the history is captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gapless {
+    captured: Revision,
+}
+
+impl Gapless {
+    /// Goes on after a revision.
+    pub fn after(captured: Revision) -> Self {
+        Self { captured }
+    }
+
+    /// The last revision captured whole.
+    pub fn captured(self) -> Revision {
+        self.captured
+    }
+
+    /// Judges a revision that arrives.
+    pub fn judge(self, arriving: Revision) -> Seen {
+        let expected = self.captured.next();
+        if arriving <= self.captured {
+            Seen::Known
+        } else if arriving == expected {
+            Seen::Next
+        } else {
+            Seen::Beyond(Gap {
+                from: expected,
+                to: arriving.previous(),
+                cause: GapCause::Lost,
+            })
+        }
+    }
+
+    /// The next revision is captured whole.
+    pub fn advance(&mut self) -> Revision {
+        self.captured = self.captured.next();
+        self.captured
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_revision_is_the_only_one_taken() {
+        let mut history = Gapless::after(Revision(10));
+        assert_eq!(history.judge(Revision(10)), Seen::Known);
+        assert_eq!(history.judge(Revision(11)), Seen::Next);
+        assert_eq!(history.advance(), Revision(11));
+        assert_eq!(history.judge(Revision(11)), Seen::Known);
+        assert_eq!(history.judge(Revision(12)), Seen::Next);
+    }
+
+    #[test]
+    fn a_skipped_revision_is_named() {
+        let Seen::Beyond(gap) = Gapless::after(Revision(10)).judge(Revision(14)) else {
+            panic!("not seen")
+        };
+        assert_eq!((gap.from, gap.to), (Revision(11), Revision(13)));
+        assert!(gap.to_string().contains("revisions 11 to 13"), "{gap}");
+    }
+}

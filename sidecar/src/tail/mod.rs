@@ -1,0 +1,31 @@
+//! Follows etcd's history without a gap and turns it into deltas.
+//!
+//! ```text
+//! follow: watch, reopened behind the last whole revision ─► gapless: dense? ─► batch: text, hash, compression
+//!                                                              │ hole                 │ period, size, on demand
+//!                                                              ▼                      ▼
+//!                                                     a full snapshot          ship: fence ─► create ─► stored
+//! ```
+//!
+//! **Comes in**: the revision to go on after. **Goes out**: delta objects, each beginning where the one before
+//! ended, and a [`Notice`] for everything the session must know.
+//!
+//! **Holds**: every revision is there, whole, exactly once; a transaction is never split; one batch being
+//! filled and one being stored are all the memory used, however slow the store: then the watch is not read, etcd
+//! keeps the history, and when etcd compacts it away that is a gap, which is said aloud. **Does not do**: full
+//! snapshots, or deciding where to begin (see `session`).
+
+mod batch;
+mod follow;
+mod gapless;
+mod leases;
+mod ship;
+mod task;
+
+pub use batch::{Batch, BatchError, Sealed};
+pub use follow::{Follow, Item};
+pub use gapless::{Gap, GapCause, Gapless, Seen};
+pub use leases::LeaseTtls;
+pub(crate) use ship::newest;
+pub use ship::{ShipError, Shipper};
+pub use task::{Flusher, Notice, Parts, Tail, TailConfig};

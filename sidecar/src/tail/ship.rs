@@ -1,0 +1,127 @@
+//! One attempt to store a sealed delta.
+
+use steward_archive::catalogue::Catalogue;
+use steward_archive::layout::object_key;
+use steward_ids::Revision;
+use steward_store::{Class, SnapStore, StoreError, UploadOptions};
+
+use super::batch::Sealed;
+use crate::bucket::{Bucket, BucketError};
+use crate::election::{Fence, FenceError};
+use crate::state::Stored;
+
+/// Why a delta is not stored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShipError {
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    /// This sidecar leads no more.
+    #[error("{name} is not stored")]
+    Fenced {
+        /// The delta.
+        name: String,
+        /// Why not.
+        source: FenceError,
+    },
+    /// Another sidecar has stored these revisions already.
+    #[error("the store already reaches revision {reaches}, {name} would overlap")]
+    Overtaken {
+        /// The delta.
+        name: String,
+        /// How far the store reaches.
+        reaches: Revision,
+    },
+    /// The store did not take it.
+    #[error("store {name}")]
+    Store {
+        /// The delta.
+        name: String,
+        /// What the store said.
+        source: StoreError,
+    },
+}
+
+impl ShipError {
+    /// One word for metrics.
+    pub fn class(&self) -> &'static str {
+        match self {
+            Self::Bucket(_) => "store-open",
+            Self::Fenced { .. } => "fenced",
+            Self::Overtaken { .. } => "overtaken",
+            Self::Store { source, .. } => source.class().name(),
+        }
+    }
+}
+
+/// Stores deltas.
+#[derive(Clone)]
+pub struct Shipper {
+    /// Where to.
+    pub bucket: Bucket,
+    /// What is asked before an object is completed.
+    pub fence: Fence,
+}
+
+impl Shipper {
+    /// Stores a delta. `first` looks at the store before: a leader that has just gone may have stored more than
+    /// was there when this one began.
+    pub async fn attempt(&self, sealed: &Sealed, first: bool) -> Result<Stored, ShipError> {
+        let store = self.bucket.store().await?;
+        let name = sealed.name.to_string();
+        if first {
+            let reaches = newest(&self.bucket.list().await?);
+            if reaches >= sealed.name.start {
+                return Err(ShipError::Overtaken { name, reaches });
+            }
+        }
+        let failed = |source| ShipError::Store {
+            name: name.clone(),
+            source,
+        };
+        let key = object_key(store.prefix(), &sealed.name);
+        let mut upload = store
+            .upload(&key, UploadOptions::create_only())
+            .map_err(failed)?;
+        upload.write(sealed.bytes.clone()).await.map_err(failed)?;
+        if let Err(source) = self.fence.check().await {
+            let _ = upload.abort().await; // what was sent stays invisible either way
+            return Err(ShipError::Fenced { name, source });
+        }
+        let size = sealed.bytes.len() as u64;
+        match upload.finish().await {
+            Ok(_) => {}
+            // An attempt before this one may have succeeded without our hearing of it.
+            Err(error) if error.class() == Class::Exists => {
+                is_ours(&store, &key, sealed).await.map_err(failed)?;
+            }
+            Err(error) => return Err(failed(error)),
+        }
+        Ok(Stored {
+            name: sealed.name.clone(),
+            key,
+            size,
+        })
+    }
+}
+
+/// Compares an object that is in the way with the one that was to be stored.
+async fn is_ours(store: &SnapStore, key: &str, sealed: &Sealed) -> Result<(), StoreError> {
+    let found = store.get_bytes(key, sealed.bytes.len() as u64).await?;
+    if found == sealed.bytes {
+        return Ok(());
+    }
+    Err(StoreError::Exists {
+        place: store.place(key),
+    })
+}
+
+/// The newest revision any object promises.
+pub(crate) fn newest(catalogue: &Catalogue) -> Revision {
+    let objects = catalogue.fulls.iter().chain(&catalogue.deltas);
+    objects
+        .map(|object| object.name.last)
+        .max()
+        .unwrap_or_default()
+}

@@ -1,0 +1,462 @@
+//! The task that owns the batch: reads the watch, seals, stores, answers.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use steward_archive::compression::Compression;
+use steward_ids::Revision;
+use steward_telemetry::Chain;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use super::batch::{Batch, BatchError, Sealed};
+use super::follow::{Follow, Item};
+use super::gapless::{Gap, GapCause};
+use super::leases::LeaseTtls;
+use super::ship::{ShipError, Shipper};
+use crate::ask::AskError;
+use crate::backoff::Backoff;
+use crate::election::{Farewell, FarewellNote};
+use crate::etcd::Etcd;
+use crate::metrics::Metrics;
+use crate::state::{Board, Stored};
+
+/// What is asked of the tail may wait in line; there are only a few who ask.
+const LINE: usize = 16;
+/// How long storing the rest may take when leadership ends.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// How deltas are made.
+#[derive(Clone, Debug)]
+pub struct TailConfig {
+    /// Between two deltas; `None` writes them on demand and by size only.
+    pub period: Option<Duration>,
+    /// Bytes of text after which a delta is stored at once.
+    pub limit_bytes: u64,
+    /// How objects are compressed.
+    pub compression: Compression,
+    /// Between two attempts to store.
+    pub backoff: Backoff,
+}
+
+/// What the session must know.
+#[derive(Debug)]
+pub enum Notice {
+    /// A delta is in the store.
+    Stored(Stored),
+    /// Events are missing: a full snapshot is due. Nothing is captured any more.
+    Gap(Gap),
+    /// The store reaches further than it did: begin anew behind its end.
+    Overtaken,
+}
+
+/// A running tail.
+pub struct Tail {
+    line: mpsc::Sender<Asked>,
+    held: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+/// What a tail is made of.
+pub struct Parts {
+    /// The etcd to follow.
+    pub etcd: Etcd,
+    /// How deltas are made.
+    pub config: TailConfig,
+    /// Where they go.
+    pub shipper: Shipper,
+    /// Where the position is written.
+    pub board: Board,
+    /// What is measured.
+    pub metrics: Metrics,
+    /// Whom to tell.
+    pub notices: mpsc::Sender<Notice>,
+}
+
+impl Tail {
+    /// Follows etcd after a revision. While `held`, nothing is stored: a delta needs a full snapshot to stand on.
+    pub fn start(
+        parts: Parts,
+        after: Revision,
+        held: bool,
+        stop: CancellationToken,
+        farewell: FarewellNote,
+    ) -> Self {
+        let (line, asking) = mpsc::channel(LINE);
+        let (hold, held) = watch::channel(held);
+        let Parts {
+            etcd,
+            config,
+            shipper,
+            board,
+            metrics,
+            notices,
+        } = parts;
+        let worker = Worker {
+            follow: Some(Follow::start(etcd, after)),
+            batch: Batch::after(after, config.compression.clone()),
+            leases: LeaseTtls::default(),
+            config,
+            shipper,
+            board,
+            metrics,
+            notices,
+            line: asking,
+            held,
+            is_first: true,
+            is_due: false,
+            shipment: None,
+            asked: Vec::new(),
+            caught_up: Instant::now(),
+        };
+        let task = tokio::spawn(worker.run(stop, farewell));
+        Self {
+            line,
+            held: hold,
+            task,
+        }
+    }
+
+    /// A handle to ask by, for tasks beside the session.
+    pub fn flusher(&self) -> Flusher {
+        Flusher(self.line.clone())
+    }
+
+    /// There is a full snapshot now: deltas may be stored.
+    pub fn release(&self) {
+        self.held.send_replace(false);
+    }
+
+    /// Waits until the tail has ended; it must have been told to.
+    pub async fn ended(self) {
+        if let Err(error) = self.task.await {
+            warn!(error = %error, "the tail did not end in an orderly way");
+        }
+    }
+}
+
+/// Asks a tail to store what it has.
+pub struct Flusher(mpsc::Sender<Asked>);
+
+impl Flusher {
+    /// Stores everything up to a revision, once it has arrived. `None` when there was nothing to store.
+    pub async fn flush(self, through: Revision) -> Result<Option<Stored>, AskError> {
+        let (reply, answer) = oneshot::channel();
+        let asked = Asked { through, reply };
+        self.0.send(asked).await.map_err(|_| AskError::Ended)?;
+        answer.await.unwrap_or(Err(AskError::Ended))
+    }
+
+    /// Asks, and does not wait for the answer.
+    pub async fn request(self, through: Revision) {
+        let (reply, _) = oneshot::channel();
+        let _ = self.0.send(Asked { through, reply }).await; // a tail that ended stores nothing
+    }
+}
+
+struct Asked {
+    through: Revision,
+    reply: oneshot::Sender<Result<Option<Stored>, AskError>>,
+}
+
+/// A delta on its way into the store.
+struct Shipment {
+    sealed: Sealed,
+    attempts: u32,
+    attempt: JoinHandle<Result<Stored, ShipError>>,
+    started: Instant,
+}
+
+struct Worker {
+    /// `None` once there is nothing more to capture.
+    follow: Option<Follow>,
+    batch: Batch,
+    leases: LeaseTtls,
+    config: TailConfig,
+    shipper: Shipper,
+    board: Board,
+    metrics: Metrics,
+    notices: mpsc::Sender<Notice>,
+    line: mpsc::Receiver<Asked>,
+    held: watch::Receiver<bool>,
+    is_first: bool,
+    is_due: bool,
+    shipment: Option<Shipment>,
+    asked: Vec<Asked>,
+    caught_up: Instant,
+}
+
+impl Worker {
+    async fn run(mut self, stop: CancellationToken, farewell: FarewellNote) {
+        let mut ticks = self.ticks();
+        loop {
+            self.ship_if_due().await;
+            let has_room = self.batch.length() < self.config.limit_bytes;
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                shipped = shipped(&mut self.shipment) => self.on_shipped(shipped).await,
+                Some(asked) = self.line.recv() => self.asked.push(asked),
+                Ok(()) = self.held.changed() => {}
+                () = tick(&mut ticks) => self.on_tick(),
+                item = next(&mut self.follow), if has_room => self.on_item(item).await,
+            }
+        }
+        if farewell.get() == Some(&Farewell::Store) {
+            self.store_the_rest().await;
+        }
+        if let Some(shipment) = self.shipment.take() {
+            shipment.attempt.abort();
+        }
+    }
+
+    fn ticks(&self) -> Option<tokio::time::Interval> {
+        let period = self.config.period?;
+        let mut ticks = tokio::time::interval_at(Instant::now() + period, period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Some(ticks)
+    }
+
+    fn on_tick(&mut self) {
+        self.is_due = true;
+        let now = Timestamp::now();
+        self.board
+            .send_modify(|state| state.delta_checked_at = Some(now));
+    }
+
+    async fn on_item(&mut self, item: Option<Item>) {
+        let taken = match item {
+            None => {
+                self.follow = None;
+                return;
+            }
+            Some(Item::Reopened) => {
+                self.batch.forget_arriving();
+                return;
+            }
+            Some(Item::Compacted { oldest }) => Err(BatchError::Gap(Gap {
+                from: self.batch.captured().next(),
+                to: oldest,
+                cause: GapCause::Compacted,
+            })),
+            Some(Item::Events {
+                events,
+                is_whole,
+                client,
+            }) => {
+                self.leases.learn(&client, &events).await;
+                self.take(events, is_whole)
+            }
+        };
+        if let Err(error) = taken {
+            self.on_hole(error).await;
+        }
+        self.publish();
+    }
+
+    fn take(&mut self, events: Vec<etcd_client::Event>, is_whole: bool) -> Result<(), BatchError> {
+        let received = Timestamp::now();
+        for event in events {
+            self.batch.push(event, received, &self.leases)?;
+        }
+        if is_whole {
+            self.batch.close(&self.leases)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing can be captured behind a hole; what came before it is stored.
+    async fn on_hole(&mut self, error: BatchError) {
+        let gap = match error {
+            BatchError::Gap(gap) => gap,
+            other => {
+                error!(error = %Chain(&other), "an event cannot be written");
+                let from = self.batch.captured().next();
+                Gap {
+                    from,
+                    to: from,
+                    cause: GapCause::Lost,
+                }
+            }
+        };
+        self.follow = None;
+        self.is_due = true;
+        self.metrics.gap(gap.cause);
+        error!(revision = %gap.from, "{gap}; a full snapshot is taken");
+        let _ = self.notices.send(Notice::Gap(gap)).await; // the session may be ending
+    }
+
+    fn publish(&mut self) {
+        let captured = self.batch.captured();
+        self.metrics.buffer_bytes(self.batch.length());
+        let mut behind = 0;
+        self.board.send_modify(|state| {
+            state.captured = Some(captured);
+            state.captured_at = Some(Timestamp::now());
+            let newest = state.sighting.as_ref().map(|sighting| sighting.revision);
+            behind = newest.map_or(0, |newest| newest.0.saturating_sub(captured.0).max(0));
+        });
+        if behind == 0 {
+            self.caught_up = Instant::now();
+        }
+        self.metrics
+            .watch_lag(behind, self.caught_up.elapsed().as_secs_f64());
+    }
+
+    /// Seals and sends when it is time, one delta after the other.
+    async fn ship_if_due(&mut self) {
+        self.answer_who_waits_for_nothing();
+        let captured = self.batch.captured();
+        let is_full = self.batch.length() >= self.config.limit_bytes;
+        let is_asked = self.asked.iter().any(|asked| asked.through <= captured);
+        let is_held = *self.held.borrow();
+        if is_held || self.shipment.is_some() || !(self.is_due || is_full || is_asked) {
+            return;
+        }
+        self.is_due = false;
+        match self.batch.seal(Timestamp::now()) {
+            Ok(Some(sealed)) => self.send(sealed, 0, Duration::ZERO),
+            Ok(None) => {}
+            Err(error) => self.on_hole(error).await,
+        }
+    }
+
+    /// Everything up to what they asked for is stored already.
+    fn answer_who_waits_for_nothing(&mut self) {
+        if self.shipment.is_some() || !self.batch.is_empty() {
+            return;
+        }
+        let captured = self.batch.captured();
+        for asked in take_up_to(&mut self.asked, captured) {
+            let _ = asked.reply.send(Ok(None)); // whoever asked may have gone
+        }
+    }
+
+    fn send(&mut self, sealed: Sealed, attempts: u32, pause: Duration) {
+        let shipper = self.shipper.clone();
+        let (delta, is_first) = (sealed.clone(), self.is_first);
+        let attempt = tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            shipper.attempt(&delta, is_first).await
+        });
+        self.shipment = Some(Shipment {
+            sealed,
+            attempts,
+            attempt,
+            started: Instant::now(),
+        });
+    }
+
+    async fn on_shipped(&mut self, outcome: Result<Stored, ShipError>) {
+        let Some(shipment) = self.shipment.take() else {
+            return;
+        };
+        let seconds = shipment.started.elapsed().as_secs_f64();
+        let kind = steward_archive::name::Kind::Delta;
+        self.metrics
+            .snapshot_finished(kind, outcome.is_ok(), seconds);
+        match outcome {
+            Ok(stored) => self.on_stored(stored, &shipment.sealed).await,
+            Err(ShipError::Overtaken { reaches, .. }) => {
+                info!(revision = %reaches, "another sidecar stored these revisions, beginning behind them");
+                self.follow = None;
+                let _ = self.notices.send(Notice::Overtaken).await; // the session may be ending
+            }
+            Err(error) => self.on_refused(&error, shipment),
+        }
+    }
+
+    async fn on_stored(&mut self, stored: Stored, sealed: &Sealed) {
+        self.is_first = false;
+        debug!(object_key = %stored.key, bytes = stored.size, events = sealed.events, "delta stored");
+        self.metrics.snapshot_stored(&stored, sealed.raw_bytes);
+        for asked in take_up_to(&mut self.asked, stored.name.last) {
+            let _ = asked.reply.send(Ok(Some(stored.clone()))); // whoever asked may have gone
+        }
+        let _ = self.notices.send(Notice::Stored(stored)).await; // the session may be ending
+    }
+
+    /// Tries again, later and later; what was captured stays in memory meanwhile.
+    fn on_refused(&mut self, error: &ShipError, shipment: Shipment) {
+        let attempts = shipment.attempts.saturating_add(1);
+        let pause = self.config.backoff.pause(attempts);
+        warn!(error = %Chain(error), attempt = attempts, "a delta is not stored, trying again");
+        self.metrics.snapshotter_failed(error.class());
+        if let ShipError::Store { source, .. } = error {
+            self.metrics.store_failed(source.class());
+        }
+        let reason = Chain(error).to_string();
+        crate::state::trouble(&self.board, error.class(), &reason);
+        for asked in take_up_to(&mut self.asked, shipment.sealed.name.last) {
+            let reason = reason.clone();
+            let _ = asked.reply.send(Err(AskError::Failed { reason })); // as above
+        }
+        self.send(shipment.sealed, attempts, pause);
+    }
+
+    /// What was captured is stored before leadership is given up, if that is quick.
+    async fn store_the_rest(&mut self) {
+        let deadline = Instant::now() + FAREWELL;
+        self.follow = None;
+        self.is_due = true;
+        loop {
+            self.ship_if_due().await;
+            if self.shipment.is_none() {
+                return;
+            }
+            let wait = tokio::time::timeout_at(deadline, shipped(&mut self.shipment));
+            match wait.await {
+                Ok(outcome) => {
+                    let is_over = matches!(outcome, Err(ShipError::Fenced { .. }));
+                    self.on_shipped(outcome).await;
+                    if is_over {
+                        return;
+                    }
+                    self.is_due = true;
+                }
+                Err(_) => {
+                    warn!("what was captured could not be stored in time, the next leader captures it again");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn take_up_to(asked: &mut Vec<Asked>, revision: Revision) -> Vec<Asked> {
+    let (due, later) = std::mem::take(asked)
+        .into_iter()
+        .partition(|asked| asked.through <= revision);
+    *asked = later;
+    due
+}
+
+/// The outcome of the attempt under way; waits for ever when there is none.
+async fn shipped(shipment: &mut Option<Shipment>) -> Result<Stored, ShipError> {
+    let Some(shipment) = shipment else {
+        return std::future::pending().await;
+    };
+    match (&mut shipment.attempt).await {
+        Ok(outcome) => outcome,
+        Err(_) => std::future::pending().await, // aborted: nobody waits any more
+    }
+}
+
+async fn tick(ticks: &mut Option<tokio::time::Interval>) {
+    match ticks {
+        Some(ticks) => {
+            ticks.tick().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn next(follow: &mut Option<Follow>) -> Option<Item> {
+    match follow {
+        Some(follow) => follow.next().await,
+        None => std::future::pending().await,
+    }
+}
