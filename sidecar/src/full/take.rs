@@ -89,15 +89,16 @@ impl FullError {
     pub fn class(&self) -> &'static str {
         match self {
             Self::Etcd(_) => "etcd",
-            Self::Bucket(_) => "store-open",
-            Self::Pour { source, .. } => match source {
-                PourError::Write { .. } => "store-write",
-                _ => "snapshot-invalid",
-            },
+            Self::Pour {
+                source: PourError::Write { .. },
+                ..
+            }
+            | Self::Bucket(_)
+            | Self::Store { .. } => "store",
+            Self::Pour { .. } => "integrity",
             Self::Fenced { .. } => "fenced",
-            Self::Store { source, .. } => source.class().name(),
             Self::Timeout { .. } => "timeout",
-            Self::Stopping => "stopping",
+            Self::Stopping => "internal",
         }
     }
 }

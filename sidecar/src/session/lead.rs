@@ -170,7 +170,7 @@ impl Leader {
             if let Some(error) = error.store() {
                 self.metrics.store_failed(error.class());
             }
-            ("store-list", Chain(&error).to_string())
+            ("store", Chain(&error).to_string())
         })?;
         let etcd = self.etcd.confirm(self.fence.patience).await;
         let etcd = etcd.map_err(|error| ("etcd", Chain(&error).to_string()))?;

@@ -47,10 +47,8 @@ impl ShipError {
     /// One word for metrics.
     pub fn class(&self) -> &'static str {
         match self {
-            Self::Bucket(_) => "store-open",
             Self::Fenced { .. } => "fenced",
-            Self::Overtaken { .. } => "overtaken",
-            Self::Store { source, .. } => source.class().name(),
+            Self::Bucket(_) | Self::Overtaken { .. } | Self::Store { .. } => "store",
         }
     }
 }
