@@ -6,5 +6,6 @@
 )]
 
 mod etcd;
+mod faults;
 mod load;
 mod recorder;
