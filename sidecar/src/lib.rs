@@ -19,5 +19,14 @@
 //! **After a crash**: whatever is in the store is a chain; the next leader goes on behind its end.
 
 pub mod ask;
+pub mod backoff;
+pub mod bucket;
+pub mod election;
+pub mod etcd;
+pub mod farewell;
+pub mod full;
 pub mod metrics;
+pub mod schedule;
+pub mod session;
 pub mod state;
+pub mod tail;

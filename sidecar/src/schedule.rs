@@ -6,6 +6,7 @@ use std::str::FromStr;
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 /// A text that is no schedule.
 #[derive(Debug, thiserror::Error)]
@@ -28,21 +29,17 @@ pub struct Schedule {
 impl Schedule {
     /// The first moment after `now`; `None` for a day that never comes, like 30 February.
     pub fn next_after(&self, now: Timestamp) -> Option<Timestamp> {
-        let now = to_chrono(now)?;
+        let now = now.to_zoned(TimeZone::UTC);
         let next = self.cron.find_next_occurrence(&now, false).ok()?;
-        Timestamp::from_second(next.timestamp()).ok()
+        Some(next.timestamp())
     }
 
     /// The last moment at or before `now`.
     pub fn last_before(&self, now: Timestamp) -> Option<Timestamp> {
-        let now = to_chrono(now)?;
+        let now = now.to_zoned(TimeZone::UTC);
         let last = self.cron.find_previous_occurrence(&now, true).ok()?;
-        Timestamp::from_second(last.timestamp()).ok()
+        Some(last.timestamp())
     }
-}
-
-fn to_chrono(time: Timestamp) -> Option<chrono::DateTime<chrono::Utc>> {
-    chrono::DateTime::from_timestamp(time.as_second(), 0)
 }
 
 impl FromStr for Schedule {

@@ -131,6 +131,7 @@ impl<'a> Round<'a> {
     ) -> Over {
         let over = loop {
             self.start_full_if_due();
+            let wake = self.next_wake();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break Over::Stopped,
@@ -141,7 +142,7 @@ impl<'a> Round<'a> {
                     }
                 }
                 Some(ask) = asks.recv() => self.on_ask(ask),
-                () = self.clock() => self.on_clock(),
+                () = tokio::time::sleep_until(wake) => self.on_clock(),
             }
         };
         self.end(&over).await;
@@ -281,8 +282,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Wakes when the schedule or a repetition is due.
-    async fn clock(&self) {
+    /// When the schedule or a repetition is due.
+    fn next_wake(&self) -> Instant {
         let scheduled = self.next_full.map(|due| {
             let left = due.duration_since(Timestamp::now());
             let left = std::time::Duration::try_from(left).unwrap_or_default();
@@ -294,7 +295,7 @@ impl<'a> Round<'a> {
         };
         let due = scheduled.into_iter().chain(repeated).min();
         let latest = Instant::now() + LOOK_AT_THE_CLOCK;
-        tokio::time::sleep_until(due.map_or(latest, |due| due.min(latest))).await;
+        due.map_or(latest, |due| due.min(latest))
     }
 
     fn on_clock(&mut self) {
@@ -324,18 +325,19 @@ impl<'a> Round<'a> {
         };
         let _ = self.farewell.set(farewell); // nobody else sets it
         self.tail_stop.cancel();
-        let notices = &mut self.notices;
-        let drained = async {
-            while let Some(notice) = notices.recv().await {
-                if let Notice::Stored(stored) = notice {
-                    self.stock.add(&stored);
-                }
-            }
-        };
         if let Some(tail) = self.tail.take() {
-            tokio::join!(tail.ended(), drained);
+            tokio::join!(tail.ended(), drain(&mut self.notices, &mut self.stock));
         }
         self.stock.publish(&self.leader.board, &self.leader.metrics);
+    }
+}
+
+/// A tail that ends must not wait for someone to listen.
+async fn drain(notices: &mut mpsc::Receiver<Notice>, stock: &mut Stock) {
+    while let Some(notice) = notices.recv().await {
+        if let Notice::Stored(stored) = notice {
+            stock.add(&stored);
+        }
     }
 }
 

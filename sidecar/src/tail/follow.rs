@@ -18,7 +18,6 @@ const LARGEST_MESSAGE: usize = 512 << 20;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// What the watch gives.
-#[derive(Debug)]
 pub enum Item {
     /// Events; when `is_whole`, the last revision in it is complete.
     Events {

@@ -92,7 +92,9 @@ impl Shipper {
             Ok(_) => {}
             // An attempt before this one may have succeeded without our hearing of it.
             Err(error) if error.class() == Class::Exists => {
-                is_ours(&store, &key, sealed).await.map_err(failed)?;
+                if !is_ours(&store, &key, sealed).await.map_err(failed)? {
+                    return Err(failed(error));
+                }
             }
             Err(error) => return Err(failed(error)),
         }
@@ -105,14 +107,12 @@ impl Shipper {
 }
 
 /// Compares an object that is in the way with the one that was to be stored.
-async fn is_ours(store: &SnapStore, key: &str, sealed: &Sealed) -> Result<(), StoreError> {
-    let found = store.get_bytes(key, sealed.bytes.len() as u64).await?;
-    if found == sealed.bytes {
-        return Ok(());
+async fn is_ours(store: &SnapStore, key: &str, sealed: &Sealed) -> Result<bool, StoreError> {
+    match store.get_bytes(key, sealed.bytes.len() as u64).await {
+        Ok(found) => Ok(found == sealed.bytes),
+        Err(StoreError::TooLarge { .. }) => Ok(false),
+        Err(error) => Err(error),
     }
-    Err(StoreError::Exists {
-        place: store.place(key),
-    })
 }
 
 /// The newest revision any object promises.
