@@ -1,0 +1,209 @@
+//! Values that exist only at the moment of a scrape: ages, and what the kernel knows about this process.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::sync::Arc;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use prometheus::Result;
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
+
+use super::register::{Register, Title};
+
+/// What is computed: a value for each label value; one without a label.
+type Values = dyn Fn() -> Vec<(&'static str, f64)> + Send + Sync;
+
+/// One family of series, computed when it is asked for.
+#[derive(Clone)]
+pub(super) struct Scraped {
+    desc: Desc,
+    form: MetricType,
+    label: Option<&'static str>,
+    values: Arc<Values>,
+}
+
+impl fmt::Debug for Scraped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scraped")
+            .field("name", &self.desc.fq_name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Scraped {
+    /// A gauge for each value of one label.
+    pub(super) fn gauges(
+        (name, help): Title<'_>,
+        label: &'static str,
+        values: impl Fn() -> Vec<(&'static str, f64)> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let labels = vec![label.to_owned()];
+        Ok(Self {
+            desc: Desc::new(name.to_owned(), help.to_owned(), labels, HashMap::new())?,
+            form: MetricType::GAUGE,
+            label: Some(label),
+            values: Arc::new(values),
+        })
+    }
+
+    /// One value without labels.
+    fn single(
+        (name, help): Title<'_>,
+        form: MetricType,
+        value: fn() -> Option<f64>,
+    ) -> Result<Self> {
+        Ok(Self {
+            desc: Desc::new(name.to_owned(), help.to_owned(), Vec::new(), HashMap::new())?,
+            form,
+            label: None,
+            values: Arc::new(move || value().map(|value| ("", value)).into_iter().collect()),
+        })
+    }
+
+    fn metric(&self, word: &str, value: f64) -> Metric {
+        let pair = self.label.map(|name| {
+            let mut pair = LabelPair::default();
+            pair.set_name(name.to_owned());
+            pair.set_value(word.to_owned());
+            pair
+        });
+        let mut metric = Metric::from_label(pair.into_iter().collect());
+        if self.form == MetricType::COUNTER {
+            let mut counter = Counter::default();
+            counter.set_value(value);
+            metric.set_counter(counter);
+        } else {
+            let mut gauge = Gauge::default();
+            gauge.set_value(value);
+            metric.set_gauge(gauge);
+        }
+        metric
+    }
+}
+
+impl Collector for Scraped {
+    fn desc(&self) -> Vec<&Desc> {
+        vec![&self.desc]
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let values = (self.values)();
+        let metrics = values.into_iter().map(|(word, v)| self.metric(word, v));
+        let mut family = MetricFamily::default();
+        family.set_name(self.desc.fq_name.clone());
+        family.set_help(self.desc.help.clone());
+        family.set_field_type(self.form);
+        family.set_metric(metrics.collect());
+        vec![family]
+    }
+}
+
+const CPU: Title = (
+    "process_cpu_seconds_total",
+    "Processor time of this process, user and system.",
+);
+const RESIDENT: Title = (
+    "process_resident_memory_bytes",
+    "Memory of this process that is in RAM now.",
+);
+const PEAK: Title = (
+    "steward_peak_resident_memory_bytes",
+    "The most memory this process ever had in RAM.",
+);
+const RECEIVED: Title = (
+    "etcdbr_network_received_bytes",
+    "Bytes received by the network interfaces of the pod, without the loopback.",
+);
+const SENT: Title = (
+    "etcdbr_network_transmitted_bytes",
+    "Bytes sent by the network interfaces of the pod, without the loopback.",
+);
+
+/// Registers what the kernel knows. A value it does not give is left out, never made up.
+pub(super) fn register_process(register: &Register<'_>) -> Result<()> {
+    let (counter, gauge) = (MetricType::COUNTER, MetricType::GAUGE);
+    register.keep(Scraped::single(CPU, counter, cpu_seconds)?)?;
+    register.keep(Scraped::single(RESIDENT, gauge, || status_bytes("VmRSS:"))?)?;
+    register.keep(Scraped::single(PEAK, gauge, || status_bytes("VmHWM:"))?)?;
+    register.keep(Scraped::single(RECEIVED, counter, || network_bytes(0))?)?;
+    register.keep(Scraped::single(SENT, counter, || network_bytes(8))?)?;
+    Ok(())
+}
+
+fn cpu_seconds() -> Option<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
+    let seconds = |time: nix::sys::time::TimeVal| {
+        to_f64(time.tv_sec()) + to_f64(time.tv_usec()) / 1_000_000.0
+    };
+    Some(seconds(usage.user_time()) + seconds(usage.system_time()))
+}
+
+/// A line of `/proc/self/status`, which counts in kB.
+fn status_bytes(field: &str) -> Option<f64> {
+    kilobytes(&fs::read_to_string("/proc/self/status").ok()?, field).map(|kb| to_f64(kb) * 1024.0)
+}
+
+fn kilobytes(status: &str, field: &str) -> Option<i64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// A column of `/proc/self/net/dev`, summed: 0 is received, 8 is sent.
+fn network_bytes(column: usize) -> Option<f64> {
+    summed(&fs::read_to_string("/proc/self/net/dev").ok()?, column).map(to_f64)
+}
+
+fn summed(devices: &str, column: usize) -> Option<i64> {
+    let lines = devices.lines().filter_map(|line| line.split_once(':'));
+    let others = lines.filter(|(name, _)| name.trim() != "lo");
+    let bytes = others.map(|(_, columns)| {
+        let column = columns.split_whitespace().nth(column)?;
+        column.parse::<i64>().ok()
+    });
+    bytes.sum()
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a measurement of more than 2^53 bytes may lose its last one"
+)]
+fn to_f64(number: i64) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_from_the_line_that_has_it() {
+        let status = "Name:\tsteward\nVmHWM:\t   20480 kB\nVmRSS:\t   10240 kB\n";
+        assert_eq!(kilobytes(status, "VmRSS:"), Some(10_240));
+        assert_eq!(kilobytes(status, "VmHWM:"), Some(20_480));
+        assert_eq!(kilobytes(status, "VmSwap:"), None);
+    }
+
+    #[test]
+    fn traffic_of_all_interfaces_but_the_loopback_is_added() {
+        let devices = "Inter-|   Receive | Transmit\n face |bytes packets\n    \
+             lo: 900 1 0 0 0 0 0 0 900 1 0 0 0 0 0 0\n  \
+             eth0: 100 1 0 0 0 0 0 0 30 1 0 0 0 0 0 0\n  \
+             eth1:200 1 0 0 0 0 0 0 40 1 0 0 0 0 0 0\n";
+        assert_eq!(
+            (summed(devices, 0), summed(devices, 8)),
+            (Some(300), Some(70))
+        );
+        assert_eq!(summed("eth0: 100 1", 8), None);
+    }
+
+    #[test]
+    fn the_kernel_tells_about_this_process() {
+        let resident = status_bytes("VmRSS:").unwrap();
+        assert!(resident > 100_000.0, "{resident}");
+        assert!(status_bytes("VmHWM:").unwrap() >= resident);
+        assert!(cpu_seconds().unwrap() > 0.0);
+        assert!(network_bytes(0).is_some());
+    }
+}
