@@ -19,5 +19,6 @@
 //! **After a crash**: whatever is in the store is a chain; the next leader goes on behind its end.
 
 pub mod ask;
+pub mod http;
 pub mod metrics;
 pub mod state;
