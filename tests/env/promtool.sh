@@ -11,7 +11,7 @@ fill_promtool() {
   say "fetching promtool of Debian $SUITE"
   write_sources "$SUITE"
   quietly apt_of "$SUITE" update
-  (cd "$tree" && quietly apt_of "$SUITE" download prometheus)
+  (cd "$tree" && quietly apt_of "$SUITE" download promtool)
   dpkg -x "$tree"/*.deb "$tree/root"
   mv "$tree/root/usr/bin/promtool" "$tree/promtool"
   rm -rf "$tree/root" "$tree"/*.deb "$CACHE/apt/$SUITE"
