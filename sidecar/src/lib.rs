@@ -18,15 +18,20 @@
 //!
 //! **After a crash**: whatever is in the store is a chain; the next leader goes on behind its end.
 
+pub mod args;
 pub mod ask;
 pub mod backoff;
 pub mod bucket;
+pub mod config_file;
 pub mod election;
 pub mod etcd;
 pub mod farewell;
 pub mod full;
+pub mod http;
 pub mod metrics;
+pub mod run;
 pub mod schedule;
 pub mod session;
 pub mod state;
 pub mod tail;
+mod wiring;

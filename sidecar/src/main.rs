@@ -1,3 +1,7 @@
-//! See [`steward_sidecar`].
+//! See [`steward_sidecar::run`].
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    steward_sidecar::run::main()
+}

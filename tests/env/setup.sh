@@ -5,6 +5,7 @@
 #   STEWARD_CACHE                    where to keep it all
 #   STEWARD_ETCD_3_4, _3_5, _3_5_NEW directories of your own etcd binaries, used instead
 #   STEWARD_WEED, STEWARD_AZURITE, STEWARD_GCS_EMULATOR   the same for the stores
+#   STEWARD_PROMTOOL                 the same for promtool
 #   STEWARD_REFRESH=1                look for newer etcd packages
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -12,6 +13,7 @@ lock_cache
 "$ENV_DIR/packages.sh"
 "$ENV_DIR/etcd.sh"
 "$ENV_DIR/stores.sh"
+"$ENV_DIR/promtool.sh"
 "$ENV_DIR/tools.sh"
 
 # A variable the developer set wins, when this file is read as well as when it was written.
@@ -22,6 +24,7 @@ export STEWARD_ETCD_3_5_NEW="\${STEWARD_ETCD_3_5_NEW:-$CACHE/etcd/3.5-new}"
 export STEWARD_WEED="\${STEWARD_WEED:-$CACHE/stores/weed/bin/weed}"
 export STEWARD_AZURITE="\${STEWARD_AZURITE:-$CACHE/stores/azurite/azurite}"
 export STEWARD_GCS_EMULATOR="\${STEWARD_GCS_EMULATOR:-$CACHE/stores/gcs/bin/gcp-storage-emulator}"
+export STEWARD_PROMTOOL="\${STEWARD_PROMTOOL:-$CACHE/promtool/promtool}"
 case ":\$PATH:" in *":$CACHE/cargo/bin:"*) ;; *) export PATH="\$PATH:$CACHE/cargo/bin" ;; esac
 END
 mv "$CACHE/env.new" "$CACHE/env"
@@ -32,7 +35,7 @@ for directory in "$STEWARD_ETCD_3_4" "$STEWARD_ETCD_3_5" "$STEWARD_ETCD_3_5_NEW"
     [ -x "$directory/$program" ] || die "$directory holds no $program"
   done
 done
-for program in "$STEWARD_WEED" "$STEWARD_AZURITE" "$STEWARD_GCS_EMULATOR"; do
+for program in "$STEWARD_WEED" "$STEWARD_AZURITE" "$STEWARD_GCS_EMULATOR" "$STEWARD_PROMTOOL"; do
   [ -x "$program" ] || die "$program is not a program"
 done
 say "ready in $CACHE"

@@ -1,1 +1,3 @@
 //! The sidecar against real parts.
+
+mod http;

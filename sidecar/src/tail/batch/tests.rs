@@ -1,6 +1,6 @@
 use std::io::Cursor;
 
-use steward_archive::compression::Decoder;
+use steward_archive::compression::decoder;
 use steward_archive::delta::DeltaReader;
 
 use super::*;
@@ -33,7 +33,8 @@ fn close(batch: &mut Batch) {
 
 /// Revisions and keys of a delta, read as a restore reads it.
 fn read(sealed: &Sealed) -> Vec<(i64, String, Option<i64>)> {
-    let plain = Decoder::new(&sealed.name.compression, Cursor::new(sealed.bytes.to_vec())).unwrap();
+    let stored = Cursor::new(sealed.bytes.to_vec());
+    let plain = decoder(&sealed.name.compression, stored, std::num::NonZeroUsize::MIN).unwrap();
     let mut reader = DeltaReader::new(plain);
     let mut found = Vec::new();
     while let Some(event) = reader.next_event().unwrap() {

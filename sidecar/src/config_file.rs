@@ -1,0 +1,245 @@
+//! The peer's configuration file: each of its fields is a flag under another name.
+//!
+//! A file replaces the whole command line except for logging, as it does with the peer. Its fields become flags, which
+//! are then read like any others: one place knows defaults and checks.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use serde_norway::Value;
+
+/// Why a file cannot be taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigFileError {
+    /// It cannot be read.
+    #[error("read the configuration file {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It is no YAML.
+    #[error("the configuration file {} is no YAML", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What the parser said.
+        source: serde_norway::Error,
+    },
+    /// A field nobody knows.
+    #[error("the configuration file {} has the field {field}, which means nothing here", path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+    },
+    /// A field holds something no flag can hold.
+    #[error("the field {field} of the configuration file {} is neither text, number, truth value nor a list of them", path.display())]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+    },
+}
+
+/// Fields of the file and the flags they stand for. An empty flag: known, and without effect here.
+const FIELDS: &[(&str, &str)] = &[
+    ("etcdConnectionConfig.endpoints", "endpoints"),
+    ("etcdConnectionConfig.serviceEndpoints", "service-endpoints"),
+    ("etcdConnectionConfig.username", "etcd-username"),
+    ("etcdConnectionConfig.password", "etcd-password"),
+    ("etcdConnectionConfig.connectionTimeout", "etcd-connection-timeout"),
+    ("etcdConnectionConfig.snapshotTimeout", "etcd-snapshot-timeout"),
+    ("etcdConnectionConfig.defragTimeout", "etcd-defrag-timeout"),
+    ("etcdConnectionConfig.insecureTransport", "insecure-transport"),
+    ("etcdConnectionConfig.insecureSkipVerify", "insecure-skip-tls-verify"),
+    ("etcdConnectionConfig.certFile", "cert"),
+    ("etcdConnectionConfig.keyFile", "key"),
+    ("etcdConnectionConfig.caFile", "cacert"),
+    ("etcdConnectionConfig.maxCallSendMsgSize", ""),
+    ("serverConfig.port", "server-port"),
+    ("serverConfig.enableProfiling", ""),
+    ("serverConfig.server-cert", "server-cert"),
+    ("serverConfig.server-key", "server-key"),
+    ("snapshotterConfig.schedule", "schedule"),
+    ("snapshotterConfig.deltaSnapshotPeriod", "delta-snapshot-period"),
+    ("snapshotterConfig.deltaSnapshotMemoryLimit", "delta-snapshot-memory-limit"),
+    ("snapshotterConfig.garbageCollectionPeriod", "garbage-collection-period"),
+    ("snapshotterConfig.garbageCollectionPolicy", "garbage-collection-policy"),
+    ("snapshotterConfig.maxBackups", "max-backups"),
+    ("snapshotterConfig.deltaSnapshotRetentionPeriod", "delta-snapshot-retention-period"),
+    ("snapstoreConfig.provider", "storage-provider"),
+    ("snapstoreConfig.container", "store-container"),
+    ("snapstoreConfig.prefix", "store-prefix"),
+    ("snapstoreConfig.endpointOverride", "store-endpoint-override"),
+    ("snapstoreConfig.maxParallelChunkUploads", "max-parallel-chunk-uploads"),
+    ("snapstoreConfig.minChunkSize", "min-chunk-size"),
+    ("snapstoreConfig.tempDir", "snapstore-temp-directory"),
+    ("compressionConfig.enabled", "compress-snapshots"),
+    ("compressionConfig.policy", "compression-policy"),
+    ("restorationConfig.restoreDataDir", "data-dir"),
+    ("restorationConfig.dataDir", "data-dir"),
+    ("restorationConfig.initialCluster", ""),
+    ("restorationConfig.initialClusterToken", ""),
+    ("restorationConfig.initialAdvertisePeerURLs", ""),
+    ("restorationConfig.name", ""),
+    ("restorationConfig.skipHashCheck", ""),
+    ("restorationConfig.maxFetchers", ""),
+    ("restorationConfig.maxCallSendMsgSize", ""),
+    ("restorationConfig.maxRequestBytes", ""),
+    ("restorationConfig.maxTxnOps", ""),
+    ("restorationConfig.embeddedEtcdQuotaBytes", ""),
+    ("restorationConfig.autoCompactionMode", ""),
+    ("restorationConfig.autoCompactionRetention", ""),
+    ("restorationConfig.tempSnapshotsDir", ""),
+    ("healthConfig.snapshotLeaseRenewalEnabled", "enable-snapshot-lease-renewal"),
+    ("healthConfig.memberLeaseRenewalEnabled", "enable-member-lease-renewal"),
+    ("healthConfig.heartbeatDuration", "k8s-heartbeat-duration"),
+    ("healthConfig.fullSnapshotLeaseName", "full-snapshot-lease-name"),
+    ("healthConfig.deltaSnapshotLeaseName", "delta-snapshot-lease-name"),
+    ("leaderElectionConfig.reelectionPeriod", "reelection-period"),
+    ("leaderElectionConfig.etcdConnectionTimeout", "etcd-connection-timeout-leader-election"),
+    ("exponentialBackoffConfig.multiplier", "backoff-multiplier"),
+    ("exponentialBackoffConfig.attemptLimit", ""),
+    ("exponentialBackoffConfig.thresholdTime", "backoff-threshold-time"),
+    ("defragmentationSchedule", "defragmentation-schedule"),
+    ("useEtcdWrapper", ""),
+];
+
+/// The flags a file stands for.
+pub fn flags(path: &Path) -> Result<Vec<OsString>, ConfigFileError> {
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigFileError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    let file: Value =
+        serde_norway::from_str(&text).map_err(|source| ConfigFileError::Syntax {
+            path: path.to_owned(),
+            source,
+        })?;
+    let mut leaves = Vec::new();
+    collect(path, String::new(), &file, &mut leaves)?;
+    let mut flags = Vec::new();
+    for (field, value) in leaves {
+        let known = FIELDS.iter().find(|(name, _)| *name == field);
+        match known {
+            Some((_, "")) => {}
+            Some((_, flag)) => flags.push(format!("--{flag}={value}").into()),
+            None => {
+                return Err(ConfigFileError::Unknown {
+                    path: path.to_owned(),
+                    field,
+                });
+            }
+        }
+    }
+    Ok(flags)
+}
+
+/// Walks to the fields that hold a value. The depth of the file is that of its known fields.
+fn collect(
+    path: &Path,
+    field: String,
+    value: &Value,
+    leaves: &mut Vec<(String, String)>,
+) -> Result<(), ConfigFileError> {
+    let shape = |field: &str| ConfigFileError::Shape {
+        path: path.to_owned(),
+        field: field.to_owned(),
+    };
+    match value {
+        Value::Null => Ok(()),
+        Value::Mapping(fields) => {
+            for (name, value) in fields {
+                let name = name.as_str().ok_or_else(|| shape(&field))?;
+                let inner = if field.is_empty() {
+                    name.to_owned()
+                } else {
+                    format!("{field}.{name}")
+                };
+                if inner.matches('.').count() > 1 {
+                    return Err(shape(&inner));
+                }
+                collect(path, inner, value, leaves)?;
+            }
+            Ok(())
+        }
+        Value::Sequence(items) => {
+            let items: Option<Vec<String>> = items.iter().map(scalar).collect();
+            let items = items.ok_or_else(|| shape(&field))?;
+            leaves.push((field, items.join(",")));
+            Ok(())
+        }
+        other => {
+            let value = scalar(other).ok_or_else(|| shape(&field))?;
+            leaves.push((field, value));
+            Ok(())
+        }
+    }
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::Bool(value) => Some(value.to_string()),
+        Value::Number(value) => Some(value.to_string()),
+        Value::String(value) => Some(value.clone()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+    use crate::args::SidecarArgs;
+
+    fn read(text: &str) -> Result<Vec<String>, ConfigFileError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let flags = flags(file.path())?;
+        Ok(flags.into_iter().map(|f| f.into_string().unwrap()).collect())
+    }
+
+    #[test]
+    fn every_field_stands_for_a_flag_that_exists() {
+        let command = SidecarArgs::command();
+        let known: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        for (field, flag) in FIELDS {
+            assert!(flag.is_empty() || known.contains(flag), "{field} is --{flag}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_the_peer_becomes_flags() {
+        let flags = read(
+            "etcdConnectionConfig:\n  endpoints: [\"http://a:1\", \"http://b:2\"]\n  connectionTimeout: 10s\n\
+             serverConfig:\n  port: 9090\nsnapshotterConfig:\n  schedule: \"0 */2 * * *\"\n\
+             snapstoreConfig:\n  provider: Local\n  tempDir: /tmp\ndefragmentationSchedule: \"0 0 */3 * *\"\n",
+        )
+        .unwrap();
+        assert!(flags.contains(&"--endpoints=http://a:1,http://b:2".to_owned()), "{flags:?}");
+        assert!(flags.contains(&"--server-port=9090".to_owned()), "{flags:?}");
+        let line = std::iter::once("steward-sidecar".to_owned()).chain(flags);
+        let args = SidecarArgs::try_parse_from(line).unwrap();
+        assert_eq!(args.snapshots.schedule.to_string(), "0 */2 * * *");
+    }
+
+    #[test]
+    fn a_misspelt_field_is_named() {
+        let error = read("snapshotterConfig:\n  shedule: \"0 * * * *\"\n").unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("snapshotterConfig.shedule"), "{text}");
+    }
+
+    #[test]
+    fn what_is_no_yaml_and_what_is_too_deep_are_errors() {
+        assert!(matches!(read("a: [").unwrap_err(), ConfigFileError::Syntax { .. }));
+        let deep = read("a:\n  b:\n    c: 1\n").unwrap_err();
+        assert!(matches!(deep, ConfigFileError::Shape { .. }), "{deep}");
+    }
+}

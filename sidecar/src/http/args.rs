@@ -1,0 +1,205 @@
+//! Flags of the HTTP server. Those up to `--server-key` are the peer's.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+
+use super::{Delegation, HttpConfig, Limits, TlsFiles, Trigger};
+
+/// The port existing set-ups expect.
+pub(super) const DEFAULT_PORT: u16 = 8080;
+
+/// Why flags that parsed one by one do not make a server.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HttpArgsError {
+    /// A certificate without a key, or the other way round.
+    #[error("--server-cert and --server-key belong together: {missing} is missing")]
+    HalfPair {
+        /// The flag that is not set.
+        missing: &'static str,
+    },
+    /// Client certificates need TLS.
+    #[error("--server-client-ca needs --server-cert and --server-key")]
+    ClientCaWithoutTls,
+}
+
+/// The HTTP server.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(next_help_heading = "HTTP server")]
+pub struct HttpArgs {
+    /// Port of health, metrics, status and snapshots on demand
+    #[arg(long = "server-port", short = 'p', env = "STEWARD_SERVER_PORT",
+        value_name = "PORT", default_value_t = DEFAULT_PORT)]
+    pub server_port: u16,
+
+    /// Certificate chain of the server, a PEM file; with --server-key turns on TLS. Read again when it changes
+    #[arg(long = "server-cert", env = "STEWARD_SERVER_CERT",
+        value_name = "FILE", value_parser = path)]
+    pub server_cert: Option<PathBuf>,
+
+    /// Private key of the server, a PEM file. Read again when it changes
+    #[arg(long = "server-key", env = "STEWARD_SERVER_KEY",
+        value_name = "FILE", value_parser = path)]
+    pub server_key: Option<PathBuf>,
+
+    /// Accepted for compatibility and without effect: there is no profiler
+    #[arg(long = "enable-profiling", env = "STEWARD_ENABLE_PROFILING", hide = true,
+        value_name = "BOOL", action = ArgAction::Set, default_value_t = false,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub enable_profiling: bool,
+
+    /// Authorities of client certificates, a PEM file. With it /snapshot/* and /status answer only callers
+    /// with a certificate of one of them; /healthz, /readyz and /metrics answer everybody
+    #[arg(long = "server-client-ca", env = "STEWARD_SERVER_CLIENT_CA",
+        value_name = "FILE", value_parser = path)]
+    pub server_client_ca: Option<PathBuf>,
+
+    /// Address to listen on [default: all of the machine, v4 and v6]
+    #[arg(
+        long = "listen-address",
+        env = "STEWARD_LISTEN_ADDRESS",
+        value_name = "ADDRESS"
+    )]
+    pub listen_address: Option<IpAddr>,
+
+    /// Take snapshots on POST only and refuse GET, which the peer's clients use
+    #[arg(long = "require-post", env = "STEWARD_REQUIRE_POST",
+        value_name = "BOOL", action = ArgAction::Set, default_value_t = false,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub require_post: bool,
+}
+
+impl HttpArgs {
+    /// Checks the flags against each other. How the leader is spoken to is for the caller to fill in: it follows from the
+    /// flags of etcd.
+    pub fn into_config(self) -> Result<HttpConfig, HttpArgsError> {
+        let Self {
+            server_port,
+            server_cert,
+            server_key,
+            enable_profiling: _,
+            server_client_ca,
+            listen_address,
+            require_post,
+        } = self;
+        let client_ca = given(server_client_ca);
+        let tls = match (given(server_cert), given(server_key)) {
+            (Some(certificate), Some(key)) => Some(TlsFiles {
+                certificate,
+                key,
+                client_ca,
+            }),
+            (None, None) if client_ca.is_some() => return Err(HttpArgsError::ClientCaWithoutTls),
+            (None, None) => None,
+            (Some(_), None) => {
+                return Err(HttpArgsError::HalfPair {
+                    missing: "--server-key",
+                });
+            }
+            (None, Some(_)) => {
+                return Err(HttpArgsError::HalfPair {
+                    missing: "--server-cert",
+                });
+            }
+        };
+        let trigger = if require_post {
+            Trigger::PostOnly
+        } else {
+            Trigger::GetOrPost
+        };
+        Ok(HttpConfig {
+            listen: listen_address,
+            port: server_port,
+            tls,
+            trigger,
+            delegation: Delegation::default(),
+            limits: Limits::default(),
+        })
+    }
+}
+
+/// Charts pass `--server-cert=` when there is none.
+fn given(path: Option<PathBuf>) -> Option<PathBuf> {
+    path.filter(|path| !path.as_os_str().is_empty())
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the form clap asks for")]
+fn path(text: &str) -> Result<PathBuf, Infallible> {
+    Ok(PathBuf::from(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        http: HttpArgs,
+    }
+
+    fn config(flags: &[&str]) -> Result<HttpConfig, HttpArgsError> {
+        let flags = [&["sidecar"], flags].concat();
+        Program::try_parse_from(flags).unwrap().http.into_config()
+    }
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Program::command().debug_assert();
+    }
+
+    #[test]
+    fn without_flags_it_is_plain_http_on_the_peers_port() {
+        let config = config(&[]).unwrap();
+        assert_eq!((config.port, config.listen), (8080, None));
+        assert_eq!((config.tls, config.trigger), (None, Trigger::GetOrPost));
+    }
+
+    #[test]
+    fn the_peers_spellings_are_taken() {
+        let flags = [
+            "-p",
+            "2380",
+            "--enable-profiling=true",
+            "--server-cert=",
+            "--server-key=",
+        ];
+        let config = config(&flags).unwrap();
+        assert_eq!((config.port, config.tls), (2380, None));
+        assert!(Program::try_parse_from(["sidecar", "--enable-profiling"]).is_ok());
+    }
+
+    #[test]
+    fn half_a_pair_is_refused_by_name() {
+        let refused = |flags: &[&str]| config(flags).unwrap_err().to_string();
+        assert!(refused(&["--server-cert", "a"]).contains("--server-key is missing"));
+        assert!(refused(&["--server-key", "a"]).contains("--server-cert is missing"));
+        let error = config(&["--server-client-ca", "ca"]).unwrap_err();
+        assert_eq!(error, HttpArgsError::ClientCaWithoutTls);
+    }
+
+    #[test]
+    fn a_whole_pair_and_the_rest_arrive() {
+        let flags = [
+            "--server-cert=c",
+            "--server-key=k",
+            "--server-client-ca=a",
+            "--listen-address=::1",
+            "--require-post",
+        ];
+        let config = config(&flags).unwrap();
+        let files = TlsFiles {
+            certificate: "c".into(),
+            key: "k".into(),
+            client_ca: Some("a".into()),
+        };
+        assert_eq!(config.tls, Some(files));
+        assert_eq!(config.listen, Some("::1".parse().unwrap()));
+        assert_eq!(config.trigger, Trigger::PostOnly);
+    }
+}

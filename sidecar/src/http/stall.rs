@@ -1,0 +1,154 @@
+//! A connection whose peer must read: bytes that stay unsent too long end it.
+//!
+//! The clock starts when a write cannot go on and stops when all that was to be written is gone (a flush),
+//! so a client that takes a byte now and then gains nothing.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+/// The connection below and the patience with it.
+#[derive(Debug)]
+pub(super) struct Stall<S> {
+    inner: S,
+    patience: Duration,
+    clock: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Stall<S> {
+    pub(super) fn new(inner: S, patience: Duration) -> Self {
+        Self {
+            inner,
+            patience,
+            clock: None,
+        }
+    }
+
+    /// Passes a result on, unless it is "not yet" for too long.
+    fn guarded<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        result: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            return result;
+        }
+        let patience = self.patience;
+        let clock = self.clock.get_or_insert_with(|| Box::pin(sleep(patience)));
+        match clock.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Stall<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Stall<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.guarded(cx, result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.guarded(cx, result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.inner).poll_flush(cx);
+        if result.is_ready() {
+            self.clock = None;
+        }
+        self.guarded(cx, result)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.guarded(cx, result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_nobody_reads_ends_the_connection() {
+        let (near, _far) = duplex(4);
+        let started = Instant::now();
+        let error = Stall::new(near, PATIENCE).write_all(b"too long").await;
+        assert_eq!(error.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(started.elapsed().as_secs(), 30);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_byte_now_and_then_does_not_help() {
+        let (near, mut far) = duplex(4);
+        let sip = tokio::spawn(async move {
+            loop {
+                sleep(Duration::from_secs(20)).await;
+                if far.read_u8().await.is_err() {
+                    break;
+                }
+            }
+        });
+        let started = Instant::now();
+        let error = Stall::new(near, PATIENCE).write_all(&[0; 1000]).await;
+        assert_eq!(error.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(started.elapsed().as_secs(), 30);
+        timeout(Duration::from_secs(90), sip)
+            .await
+            .unwrap()
+            .unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_who_keeps_up_is_never_cut_off() {
+        let (near, mut far) = duplex(4);
+        let reader = tokio::spawn(async move {
+            let mut taken = 0;
+            while far.read_u8().await.is_ok() {
+                taken += 1;
+                sleep(Duration::from_secs(1)).await;
+            }
+            taken
+        });
+        let mut near = Stall::new(near, PATIENCE);
+        for _ in 0..20 {
+            near.write_all(&[0; 10]).await.unwrap();
+            near.flush().await.unwrap();
+        }
+        drop(near);
+        assert_eq!(reader.await.unwrap(), 200);
+    }
+}

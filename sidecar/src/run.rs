@@ -1,0 +1,204 @@
+//! The process: reads the command line, joins the parts, ends in order.
+//!
+//! ```text
+//! signal ─► election ends (the session stores what it captured) ─► everything else ends ─► note beside the data directory
+//! ```
+//!
+//! Every task is joined. One that ends unasked ends the process, since a sidecar that silently does half of its work is
+//! worse than one that is started again.
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use steward_store::Environment;
+use steward_telemetry::Chain;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::args::{SidecarArgs, StopArgs};
+use crate::bucket::Bucket;
+use crate::config_file::{self, ConfigFileError};
+use crate::election::{Cadence, Election, Fence};
+use crate::etcd::Etcd;
+use crate::farewell;
+use crate::http;
+use crate::metrics::Metrics;
+use crate::session::{Handle, Leader, Line};
+use crate::state::State;
+use crate::wiring::LeaderAt;
+
+/// Async work is waiting for etcd and the store; compression has threads of its own.
+const RUNTIME_THREADS: usize = 2;
+/// Threads that compress a full snapshot, at most: etcd needs processors, too.
+const MOST_COMPRESSORS: usize = 4;
+
+/// Runs the program on the process's arguments.
+pub fn main() -> ExitCode {
+    let (args, has_store) = match parse(std::env::args_os().collect()) {
+        Ok(parsed) => parsed,
+        Err(error) => error.exit(),
+    };
+    args.log.install();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(RUNTIME_THREADS)
+        .enable_all()
+        .build();
+    let outcome = runtime
+        .context("start a runtime")
+        .and_then(|runtime| runtime.block_on(run(args, has_store)));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error!(error = format!("{error:#}"), "the sidecar ends");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The command line, or the file it names; and whether a store is configured at all.
+fn parse(line: Vec<OsString>) -> Result<(SidecarArgs, bool), clap::Error> {
+    let matches = SidecarArgs::command().try_get_matches_from(&line)?;
+    let args = SidecarArgs::from_arg_matches(&matches)?;
+    let Some(file) = args.config_file else {
+        return Ok((args, names_a_provider(&matches)));
+    };
+    let refused = |error: ConfigFileError| {
+        let kind = clap::error::ErrorKind::Io;
+        SidecarArgs::command().error(kind, Chain(&error))
+    };
+    let flags = config_file::flags(&file).map_err(refused)?;
+    let program = line.into_iter().take(1);
+    let matches = SidecarArgs::command().try_get_matches_from(program.chain(flags))?;
+    let from_file = SidecarArgs::from_arg_matches(&matches)?;
+    let log = args.log;
+    Ok((SidecarArgs { log, ..from_file }, names_a_provider(&matches)))
+}
+
+/// An empty provider means `Local` to programs that cannot do without a store; here it means none.
+fn names_a_provider(matches: &ArgMatches) -> bool {
+    let mut given = matches.get_raw("storage-provider").into_iter().flatten();
+    given.any(|provider| !provider.is_empty())
+}
+
+async fn run(args: SidecarArgs, has_store: bool) -> anyhow::Result<()> {
+    let SidecarArgs {
+        verb: _,
+        config_file: _,
+        etcd,
+        store,
+        snapshots,
+        http,
+        stop,
+        peer: _,
+        log: _,
+    } = args;
+    let etcd = Etcd::new(etcd.into_config()?);
+    let bucket = has_store
+        .then(|| store.into_config())
+        .transpose()?
+        .map(|config| Bucket::new(config, Environment::ambient()));
+    let metrics = Metrics::new().context("set up the metrics")?;
+    let (board, view) = watch::channel(State {
+        has_store,
+        ..State::default()
+    });
+    let line = Line::default();
+    let cadence = Cadence::from_period(snapshots.reelection(), etcd.config().question_timeout);
+    let session = Leader {
+        config: snapshots.session(etcd.config().snapshot_timeout, compressors()),
+        etcd: etcd.clone(),
+        bucket: bucket.clone(),
+        fence: Fence {
+            etcd: etcd.clone(),
+            patience: cadence.patience,
+        },
+        board: board.clone(),
+        metrics: metrics.clone(),
+        line: line.clone(),
+        quiet: Arc::new(Semaphore::new(1)),
+        duties: Vec::new(),
+    };
+    let election = Election {
+        etcd: etcd.clone(),
+        cadence,
+        board,
+        session,
+        metrics: metrics.clone(),
+    };
+    let handle = Arc::new(Handle {
+        line,
+        bucket,
+        view: view.clone(),
+    });
+    let leader = Arc::new(LeaderAt {
+        etcd,
+        patience: cadence.patience,
+    });
+    let ends = Ends::default();
+    let mut tasks = JoinSet::new();
+    let (first, rest) = (ends.first.clone(), ends.rest.clone());
+    tasks.spawn(async move {
+        election.run(first).await;
+        Ok(())
+    });
+    let http = http.into_config()?;
+    tasks.spawn(async move {
+        http::serve(http, view, handle, leader, metrics, rest)
+            .await
+            .context("serve HTTP")
+    });
+    ends.wait(tasks, stop).await
+}
+
+/// What is told to end, in two steps: first who writes, then everybody else.
+#[derive(Default)]
+struct Ends {
+    first: CancellationToken,
+    rest: CancellationToken,
+}
+
+impl Ends {
+    async fn wait(self, mut tasks: JoinSet<anyhow::Result<()>>, stop: StopArgs) -> anyhow::Result<()> {
+        let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+        tokio::select! {
+            _ = terminate.recv() => info!("SIGTERM: stopping"),
+            _ = interrupt.recv() => info!("SIGINT: stopping"),
+            ended = tasks.join_next() => {
+                let outcome = ended.context("there is nothing to do")?;
+                outcome.context("a part of the sidecar panicked")??;
+                bail!("a part of the sidecar ended unasked");
+            }
+        }
+        let orderly = async {
+            self.first.cancel();
+            let first = tasks.join_next().await;
+            self.rest.cancel();
+            first.transpose().context("a part of the sidecar panicked")?.transpose()?;
+            while let Some(ended) = tasks.join_next().await {
+                ended.context("a part of the sidecar panicked")??;
+            }
+            let grace = Duration::try_from(stop.stop_grace).unwrap_or_default();
+            farewell::leave_note(stop.data_dir, grace).await;
+            anyhow::Ok(())
+        };
+        tokio::select! {
+            outcome = orderly => outcome,
+            _ = terminate.recv() => bail!("stopped by a second signal"),
+            _ = interrupt.recv() => bail!("stopped by a second signal"),
+        }
+    }
+}
+
+fn compressors() -> NonZeroUsize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    NonZeroUsize::new(cores.min(MOST_COMPRESSORS)).unwrap_or(NonZeroUsize::MIN)
+}
