@@ -17,15 +17,18 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(50);
 
 /// Quick, and quiet: no scheduled full snapshot, and nothing is collected while a test looks.
-const FLAGS: [(&str, &str); 8] = [
+const FLAGS: [(&str, &str); 6] = [
     ("delta-snapshot-period", "1s"),
     ("reelection-period", REELECTION),
     ("etcd-connection-timeout-leader-election", "1s"),
     ("schedule", "0 0 1 1 *"),
     ("backoff-threshold-time", "1s"),
     ("store-retry-timeout", "1s"),
-    ("garbage-collection-period", "24h"),
-    ("delta-snapshot-retention-period", "240h"),
+];
+
+const VARIABLES: [(&str, &str); 2] = [
+    ("STEWARD_GARBAGE_COLLECTION_PERIOD", "24h"),
+    ("STEWARD_DELTA_SNAPSHOT_RETENTION_PERIOD", "240h"),
 ];
 
 /// What a test of the sidecar happens on.
@@ -75,7 +78,10 @@ impl Stage {
 
     /// How a sidecar is started here.
     pub(crate) fn options(client_url: &str, place: &Place) -> SidecarOptions {
-        place.tell(SidecarOptions::beside(client_url).flags(&FLAGS))
+        let options = SidecarOptions::beside(client_url).flags(&FLAGS);
+        let with =
+            |options: SidecarOptions, (name, value): (&str, &str)| options.variable(name, value);
+        place.tell(VARIABLES.into_iter().fold(options, with))
     }
 
     pub(crate) fn backup(&self) -> &Backup {
