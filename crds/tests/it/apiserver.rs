@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_cel::{CompiledSchema, ErrorKind, Validator, compile_schema};
 use regex::Regex;
 use serde_json::Value;
@@ -168,6 +169,9 @@ fn typed(schema: &Value, value: &Value) -> bool {
     match schema["type"].as_str() {
         Some("object") => value.is_object(),
         Some("array") => value.is_array(),
+        Some("string") if schema["format"] == "date-time" => {
+            serde_json::from_value::<Time>(value.clone()).is_ok()
+        }
         Some("string") => value.is_string(),
         Some("boolean") => value.is_boolean(),
         Some("integer") if schema["format"] == "int32" => value

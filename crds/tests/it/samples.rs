@@ -27,7 +27,7 @@ fn samples() -> Vec<(String, Value)> {
 }
 
 /// What a controller would write if it wrote resources back.
-fn through_types(resource: &Value) -> Value {
+pub(crate) fn through_types(resource: &Value) -> Value {
     let resource = resource.clone();
     match resource["kind"].as_str() {
         Some("Etcd") => serde_json::to_value(serde_json::from_value::<Etcd>(resource).unwrap()),

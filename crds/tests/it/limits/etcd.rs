@@ -1,61 +1,9 @@
-//! What schemas refuse, and what they let pass although it looks odd.
+//! The limits of `Etcd`.
 
 use serde_json::{Value, json};
 
+use super::{accepts, changed, refuses, requires};
 use crate::apiserver::ApiServer;
-use crate::samples::sample;
-
-/// The sample with one value at a JSON pointer, made where it is missing; `None` removes it.
-fn changed(name: &str, pointer: &str, value: Option<Value>) -> Value {
-    let mut resource = sample(name);
-    let (parent, key) = pointer.rsplit_once('/').unwrap();
-    let parent = resource
-        .pointer_mut(parent)
-        .unwrap_or_else(|| panic!("{name} has no {parent}"));
-    match (parent, value) {
-        (Value::Array(items), Some(value)) => items[key.parse::<usize>().unwrap()] = value,
-        (Value::Object(fields), Some(value)) => drop(fields.insert(key.to_owned(), value)),
-        (Value::Object(fields), None) => drop(fields.remove(key).unwrap()),
-        (other, _) => panic!("{pointer} is inside {other}"),
-    }
-    resource
-}
-
-fn accepts(name: &str, pointer: &str, values: &[Value]) {
-    for value in values {
-        let resource = changed(name, pointer, Some(value.clone()));
-        let outcome = ApiServer::of(&resource).create(&resource);
-        assert!(outcome.is_ok(), "{pointer} = {value}: {outcome:?}");
-    }
-}
-
-fn refuses(name: &str, pointer: &str, values: &[Value]) {
-    for value in values {
-        let resource = changed(name, pointer, Some(value.clone()));
-        let wrong = ApiServer::of(&resource)
-            .create(&resource)
-            .expect_err(pointer);
-        let field = pointer
-            .rsplit('/')
-            .find(|part| part.parse::<usize>().is_err())
-            .unwrap();
-        assert!(
-            wrong.iter().any(|line| line.contains(field)),
-            "{pointer} = {value}: {wrong:?}"
-        );
-    }
-}
-
-fn requires(name: &str, pointer: &str) {
-    let resource = changed(name, pointer, None);
-    let wrong = ApiServer::of(&resource)
-        .create(&resource)
-        .expect_err(pointer);
-    assert!(
-        wrong.iter().any(|line| line.ends_with(": required")),
-        "{pointer}: {wrong:?}"
-    );
-}
 
 const ALL: &str = "etcd-everything.yaml";
 
@@ -87,25 +35,6 @@ fn an_etcd_needs_four_things() {
     ] {
         requires(ALL, &format!("/status/conditions/0/{field}"));
     }
-}
-
-#[test]
-fn tasks_need_what_they_act_on() {
-    requires("copy-backups.yaml", "/spec/sourceStore");
-    requires("copy-backups.yaml", "/spec/targetStore/prefix");
-    requires(
-        "copy-backups-everything.yaml",
-        "/spec/waitForFinalSnapshot/enabled",
-    );
-    requires("ops-snapshot.yaml", "/spec/config");
-    requires("ops-snapshot.yaml", "/spec/config/onDemandSnapshot/type");
-    requires("ops-snapshot.yaml", "/spec");
-}
-
-#[test]
-fn a_missing_spec_is_not_refused_where_etcd_druid_does_not() {
-    let empty = changed("copy-backups.yaml", "/spec", None);
-    assert!(ApiServer::copy().create(&empty).is_ok());
 }
 
 #[test]
@@ -453,97 +382,23 @@ fn lists_have_their_lengths() {
 }
 
 #[test]
-fn numbers_have_their_bounds() {
-    for pointer in ["/spec/maxBackupAge", "/spec/maxBackups"] {
-        accepts("copy-backups.yaml", pointer, &[json!(0), json!(i32::MAX)]);
-        refuses(
-            "copy-backups.yaml",
-            pointer,
-            &[json!(-1), json!(1_i64 << 31)],
-        );
-    }
+fn times_are_written_as_rfc_3339_has_them() {
+    let joined = "/status/bootstrapWithExistingCluster/joinedAt";
     accepts(
-        "ops-snapshot.yaml",
-        "/spec/ttlSecondsAfterFinished",
-        &[json!(1)],
+        ALL,
+        joined,
+        &[
+            json!("2026-01-02T03:04:05.678Z"),
+            json!("2026-01-02T03:04:05+01:00"),
+        ],
     );
     refuses(
-        "ops-snapshot.yaml",
-        "/spec/ttlSecondsAfterFinished",
-        &[json!(0), json!("1")],
-    );
-    let snapshot = "/spec/config/onDemandSnapshot";
-    accepts(
-        "ops-snapshot.yaml",
-        &format!("{snapshot}/timeoutSecondsDelta"),
-        &[json!(10)],
-    );
-    refuses(
-        "ops-snapshot.yaml",
-        &format!("{snapshot}/timeoutSecondsDelta"),
-        &[json!(9)],
-    );
-    accepts(
-        "ops-snapshot.yaml",
-        &format!("{snapshot}/timeoutSecondsFull"),
-        &[json!(120)],
-    );
-    refuses(
-        "ops-snapshot.yaml",
-        &format!("{snapshot}/timeoutSecondsFull"),
-        &[json!(119)],
-    );
-    refuses(
-        "ops-restore-revision.yaml",
-        "/spec/config/restore/toRevision",
-        &[json!(0), json!("7")],
-    );
-}
-
-#[test]
-fn a_task_asks_for_one_thing() {
-    refuses(
-        "ops-snapshot.yaml",
-        "/spec/config",
-        &[json!({}), json!({ "compact": {}, "moveLeader": {} })],
-    );
-    for kind in [
-        "restore",
-        "compact",
-        "defragment",
-        "verifyBackup",
-        "recoverQuorum",
-        "moveLeader",
-    ] {
-        accepts("ops-snapshot.yaml", "/spec/config", &[json!({ kind: {} })]);
-    }
-}
-
-#[test]
-fn a_task_keeps_ten_errors() {
-    let error = json!({ "code": "ERR", "description": "d", "observedAt": "2026-01-01T00:00:00Z" });
-    accepts(
-        "ops-move-leader.yaml",
-        "/status/lastErrors",
-        &[json!(vec![error.clone(); 10])],
-    );
-    refuses(
-        "ops-move-leader.yaml",
-        "/status/lastErrors",
-        &[json!(vec![error; 11])],
-    );
-}
-
-#[test]
-fn defaults_are_stored() {
-    let task = changed(
-        "ops-snapshot.yaml",
-        "/spec/config",
-        Some(json!({ "onDemandSnapshot": { "type": "delta" } })),
-    );
-    let stored = ApiServer::ops().create(&task).unwrap();
-    assert_eq!(
-        stored["spec"]["config"]["onDemandSnapshot"],
-        json!({ "type": "delta", "timeoutSecondsDelta": 60, "timeoutSecondsFull": 900 })
+        ALL,
+        joined,
+        &[
+            json!("yesterday"),
+            json!("2026-01-02"),
+            json!(1_767_225_600),
+        ],
     );
 }
