@@ -116,7 +116,7 @@ mod tests {
         let (near, mut far) = duplex(4);
         let sip = tokio::spawn(async move {
             loop {
-                tokio::time::sleep(Duration::from_secs(20)).await;
+                sleep(Duration::from_secs(20)).await;
                 if far.read_u8().await.is_err() {
                     break;
                 }
@@ -139,7 +139,7 @@ mod tests {
             let mut taken = 0;
             while far.read_u8().await.is_ok() {
                 taken += 1;
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                sleep(Duration::from_secs(1)).await;
             }
             taken
         });
