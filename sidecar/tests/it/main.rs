@@ -1,3 +1,9 @@
 //! The sidecar against real parts.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on should stop where it is"
+)]
+
 mod http;
