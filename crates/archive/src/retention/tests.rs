@@ -378,7 +378,7 @@ fn chunk_fates(catalogue: &Catalogue, guard: &Guard) -> Vec<Result<Reason, Keep>
     let plan = plan(catalogue, &limit(1), time(NOW), guard);
     assert!(!plan.deletes_snapshots());
     let gone = plan.deletions.iter().map(|d| Ok(d.reason));
-    let chunks = plan.kept.iter().filter(|kept| !kept.key.ends_with(".gz"));
+    let chunks = plan.kept.iter().filter(|kept| kept.key.contains(".gz/"));
     gone.chain(chunks.map(|kept| Err(kept.reason))).collect()
 }
 

@@ -55,7 +55,7 @@ fn with_parts(name: &SnapshotName, parts: u64, modified: i64) -> Vec<Listed> {
         size,
         modified,
     };
-    let whole = (parts % 2 == 0).then(|| entry(key.clone(), 20));
+    let whole = parts.is_multiple_of(2).then(|| entry(key.clone(), 20));
     let parts = (1..=parts).map(|part| entry(format!("{key}/{part:010}"), 10));
     whole.into_iter().chain(parts).collect()
 }
