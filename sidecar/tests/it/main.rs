@@ -7,3 +7,5 @@
 )]
 
 mod http;
+mod maintenance;
+mod retention;
