@@ -19,4 +19,5 @@
 //! **After a crash**: whatever is in the store is a chain; the next leader goes on behind its end.
 
 pub mod ask;
+pub mod kubernetes;
 pub mod state;
