@@ -28,6 +28,7 @@ pub mod etcd;
 pub mod farewell;
 pub mod full;
 pub mod http;
+pub mod kubernetes;
 pub mod maintenance;
 pub mod metrics;
 pub mod retention;

@@ -1,10 +1,12 @@
-//! Real etcd servers, the loads that fill them and the backups taken of them, for tests.
+//! Real etcd servers, the loads that fill them and the backups taken of them, and real Kubernetes API
+//! servers, for tests.
 //!
 //! ```text
 //! binaries (make setup) → Etcd | EtcdCluster ← Load (seeded)
 //!                              │
 //!                              ├→ questions: HashKV, keys at a revision, leases, snapshot
-//!                              └→ Recorder → <dir>/<prefix>/v2/{Full,Incr}-…
+//!                              ├→ Recorder → <dir>/<prefix>/v2/{Full,Incr}-…
+//!                              └→ ApiServer (kube-apiserver, controllers) → clients, namespaces
 //! ```
 //!
 //! **Comes in**: a version, options, a seed. **Goes out**: a live server, and what it answered,
@@ -24,9 +26,12 @@
 
 mod each_version;
 pub mod etcd;
+pub mod kube;
 pub mod load;
+mod place;
 pub mod recorder;
 
 pub use etcd::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, HashKv, Kv, Lease};
+pub use kube::ApiServer;
 pub use load::Load;
 pub use recorder::Recorder;

@@ -7,5 +7,6 @@
 )]
 
 mod http;
+mod kubernetes;
 mod maintenance;
 mod retention;

@@ -6,5 +6,6 @@
 )]
 
 mod etcd;
+mod kubernetes;
 mod load;
 mod recorder;
