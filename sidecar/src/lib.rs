@@ -22,6 +22,7 @@ pub mod args;
 pub mod ask;
 pub mod backoff;
 pub mod bucket;
+pub mod care;
 pub mod config_file;
 pub mod election;
 pub mod etcd;

@@ -1,17 +1,10 @@
 # shellcheck shell=bash
-<<<<<<< HEAD
-# Packages of a Debian suite other than the machine's, downloaded without installing them. Source it after lib.sh.
-
-# apt with a root of its own, which knows one suite and nothing of the machine's preferences. The
-# archive's signature is checked, its age is not: mirrors lag behind sid, whose lists are valid for a week.
-=======
 # apt with a root of its own for one suite: fetches packages of other suites than the machine's
 # without touching the machine. Source it after lib.sh; it does nothing by itself.
 
 # apt_of <suite> <apt-get arguments…>: knows the one suite and nothing of the machine's preferences.
 # The archive's signature is checked, its age is not: mirrors lag behind sid, whose lists are valid
 # for a week.
->>>>>>> kubernetes
 apt_of() {
   local suite=$1 root=$CACHE/apt/$1
   shift
@@ -21,13 +14,6 @@ apt_of() {
     -o Acquire::Check-Valid-Until=false -o Acquire::Languages=none -o Acquire::Retries=3 "$@"
 }
 
-<<<<<<< HEAD
-write_sources() {
-  local root=$CACHE/apt/$1 mirror
-  mirror=$("$ENV_DIR/mirror.sh")
-  mkdir -p "$root/lists/partial" "$root/cache/archives/partial"
-  printf 'Types: deb\n%s\nSuites: %s\nComponents: main\n' "$mirror" "$1" >"$root/debian.sources"
-=======
 # write_sources <suite> [types]: the suite's root, empty; `deb deb-src` asks for sources as well.
 write_sources() {
   local root=$CACHE/apt/$1 types=${2:-deb} mirror
@@ -35,5 +21,4 @@ write_sources() {
   mkdir -p "$root/lists/partial" "$root/cache/archives/partial"
   printf 'Types: %s\n%s\nSuites: %s\nComponents: main\n' "$types" "$mirror" "$1" \
     >"$root/debian.sources"
->>>>>>> kubernetes
 }

@@ -5,11 +5,8 @@
 #   STEWARD_CACHE                    where to keep it all
 #   STEWARD_ETCD_3_4, _3_5, _3_5_NEW directories of your own etcd binaries, used instead
 #   STEWARD_WEED, STEWARD_AZURITE, STEWARD_GCS_EMULATOR   the same for the stores
-<<<<<<< HEAD
 #   STEWARD_PROMTOOL                 the same for promtool
-=======
 #   STEWARD_KUBERNETES               a directory of your own kube-apiserver, kubelet, kubectl and so on
->>>>>>> kubernetes
 #   STEWARD_REFRESH=1                look for newer etcd packages
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -17,11 +14,8 @@ lock_cache
 "$ENV_DIR/packages.sh"
 "$ENV_DIR/etcd.sh"
 "$ENV_DIR/stores.sh"
-<<<<<<< HEAD
 "$ENV_DIR/promtool.sh"
-=======
 "$ENV_DIR/kubernetes.sh"
->>>>>>> kubernetes
 "$ENV_DIR/tools.sh"
 
 # A variable the developer set wins, when this file is read as well as when it was written.
@@ -44,14 +38,10 @@ for directory in "$STEWARD_ETCD_3_4" "$STEWARD_ETCD_3_5" "$STEWARD_ETCD_3_5_NEW"
     [ -x "$directory/$program" ] || die "$directory holds no $program"
   done
 done
-<<<<<<< HEAD
-for program in "$STEWARD_WEED" "$STEWARD_AZURITE" "$STEWARD_GCS_EMULATOR" "$STEWARD_PROMTOOL"; do
-=======
 for program in kube-apiserver kube-controller-manager kubectl; do
   [ -x "$STEWARD_KUBERNETES/$program" ] || die "$STEWARD_KUBERNETES holds no $program"
 done
-for program in "$STEWARD_WEED" "$STEWARD_AZURITE" "$STEWARD_GCS_EMULATOR"; do
->>>>>>> kubernetes
+for program in "$STEWARD_WEED" "$STEWARD_AZURITE" "$STEWARD_GCS_EMULATOR" "$STEWARD_PROMTOOL"; do
   [ -x "$program" ] || die "$program is not a program"
 done
 say "ready in $CACHE"

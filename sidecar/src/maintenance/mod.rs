@@ -13,7 +13,6 @@ pub mod alarms;
 pub mod defragment;
 pub mod learner;
 pub mod peer_url;
-pub mod schedule;
 
 use std::future::Future;
 use std::time::Duration;

@@ -6,8 +6,8 @@ use clap::Args;
 
 use super::DefragmentConfig;
 use super::decide::Threshold;
-use crate::maintenance::schedule::{Schedule, ScheduleError};
 use crate::retention::args::duration;
+use crate::schedule::{Schedule, ScheduleError};
 
 /// Flags of defragmentation.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]

@@ -33,8 +33,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::schedule::Schedule;
 use super::{CallError, Connect, MaintenanceMetrics, Outcome, since};
+use crate::schedule::Schedule;
 use crate::state::{Standing, View};
 use decide::{Refusal, Step, Threshold, Trigger};
 

@@ -63,9 +63,9 @@ impl Server {
         let ports = free_ports(8);
         let child = weed(directory.path(), &ports);
         let upstream = format!("127.0.0.1:{}", ports[6]);
-        await_answer(&format!("http://{upstream}/healthz"), reqwest::Method::GET).await;
+        await_answer(&format!("http://{upstream}/healthz"), Method::GET).await;
         let filer = format!("http://127.0.0.1:{}/buckets/{BUCKET}/", ports[4]);
-        await_answer(&filer, reqwest::Method::POST).await;
+        await_answer(&filer, Method::POST).await;
         let hop = Hop {
             upstream,
             client: reqwest::Client::new(),
@@ -250,7 +250,7 @@ fn free_ports(count: usize) -> Vec<u16> {
         .collect()
 }
 
-async fn await_answer(url: &str, method: reqwest::Method) {
+async fn await_answer(url: &str, method: Method) {
     let client = reqwest::Client::builder()
         .timeout(Duration::from_secs(5))
         .build()
