@@ -13,6 +13,9 @@ use crate::backoff::Backoff;
 use crate::etcd::EtcdArgs;
 use crate::full::FullConfig;
 use crate::http::HttpArgs;
+use crate::kubernetes::KubernetesArgs;
+use crate::maintenance::defragment::args::DefragmentArgs;
+use crate::retention::args::RetentionArgs;
 use crate::schedule::Schedule;
 use crate::session::SessionConfig;
 use crate::tail::TailConfig;
@@ -58,9 +61,25 @@ pub struct SidecarArgs {
     #[command(flatten)]
     pub snapshots: SnapshotArgs,
 
+    /// Retention.
+    #[command(flatten, next_help_heading = "Retention")]
+    pub retention: RetentionArgs,
+
+    /// Defragmentation.
+    #[command(flatten, next_help_heading = "Defragmentation")]
+    pub defragmentation: DefragmentArgs,
+
+    /// Kubernetes.
+    #[command(flatten, next_help_heading = "Kubernetes")]
+    pub kubernetes: KubernetesArgs,
+
     /// HTTP.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "HTTP")]
     pub http: HttpArgs,
+
+    /// The own member.
+    #[command(flatten)]
+    pub member: MemberArgs,
 
     /// The data directory, and how the process ends.
     #[command(flatten)]
@@ -175,6 +194,24 @@ pub struct SnapshotArgs {
         default_value = "128s"
     )]
     pub backoff_threshold_time: SignedDuration,
+}
+
+/// Flags about the own member.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Member")]
+pub struct MemberArgs {
+    /// Peer URLs the own member is to have in the member list; it is corrected where they differ
+    #[arg(
+        long,
+        env = "STEWARD_MEMBER_PEER_URLS",
+        value_name = "URL",
+        value_delimiter = ','
+    )]
+    pub member_peer_urls: Vec<String>,
+
+    /// What the name of the member has before the name of its pod
+    #[arg(long, env = "STEWARD_MEMBER_NAME_PREFIX", value_name = "PREFIX")]
+    pub member_name_prefix: Option<String>,
 }
 
 /// Flags about the end of the process.

@@ -19,21 +19,27 @@ use steward_store::Environment;
 use steward_telemetry::Chain;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::args::{SidecarArgs, StopArgs};
 use crate::bucket::Bucket;
+use crate::care::Care;
 use crate::config_file::{self, ConfigFileError};
 use crate::election::{Cadence, Election, Fence};
 use crate::etcd::Etcd;
 use crate::farewell;
-use crate::http;
+use crate::http::{self, HttpConfig};
+use crate::kubernetes::{Connection, Heartbeat, LeaseMetrics, PeerTls, PinReader, Settings};
+use crate::maintenance::Connect;
+use crate::maintenance::defragment::Defragmenter;
 use crate::metrics::Metrics;
-use crate::session::{Handle, Leader, Line};
-use crate::state::State;
-use crate::wiring::LeaderAt;
+use crate::retention::args::RetentionArgs;
+use crate::retention::{Pins, StaticPins};
+use crate::session::{Duty, Handle, Leader, Line};
+use crate::state::{State, View};
+use crate::wiring::{ConfigMapPins, LeaderAt, RetentionDuty, Ways};
 
 /// Async work is waiting for etcd and the store; compression has threads of its own.
 const RUNTIME_THREADS: usize = 2;
@@ -95,7 +101,11 @@ async fn run(args: SidecarArgs, has_store: bool) -> anyhow::Result<()> {
         etcd,
         store,
         snapshots,
+        retention,
+        defragmentation,
+        kubernetes,
         http,
+        member,
         stop,
         peer: _,
         log: _,
@@ -110,6 +120,13 @@ async fn run(args: SidecarArgs, has_store: bool) -> anyhow::Result<()> {
         has_store,
         ..State::default()
     });
+    let settings = kubernetes.settings(member.member_name_prefix.as_deref())?;
+    let connection = settings.as_ref().map(|settings| {
+        let connection = Connection::new(settings.access.clone());
+        Arc::new(connection)
+    });
+    let quiet = Arc::new(Semaphore::new(1));
+    let ways: Arc<dyn Connect> = Arc::new(Ways(etcd.clone()));
     let line = Line::default();
     let cadence = Cadence::from_period(snapshots.reelection(), etcd.config().question_timeout);
     let session = Leader {
@@ -123,8 +140,8 @@ async fn run(args: SidecarArgs, has_store: bool) -> anyhow::Result<()> {
         board: board.clone(),
         metrics: metrics.clone(),
         line: line.clone(),
-        quiet: Arc::new(Semaphore::new(1)),
-        duties: Vec::new(),
+        quiet: Arc::clone(&quiet),
+        duties: duties(&bucket, retention, settings.as_ref().zip(connection.as_ref()), &metrics),
     };
     let election = Election {
         etcd: etcd.clone(),
@@ -133,29 +150,146 @@ async fn run(args: SidecarArgs, has_store: bool) -> anyhow::Result<()> {
         session,
         metrics: metrics.clone(),
     };
-    let handle = Arc::new(Handle {
-        line,
-        bucket,
+    let (peer_tls, is_peer_tls) = watch::channel(None);
+    let care = Care {
+        etcd: etcd.clone(),
+        ways: Arc::clone(&ways),
+        peer_urls: member.member_peer_urls,
+        peer_tls,
         view: view.clone(),
+        metrics: metrics.clone(),
+    };
+    let defragmenter = Defragmenter::new(
+        ways,
+        quiet,
+        defragmentation.into_config(),
+        Arc::new(metrics.clone()),
+    );
+    let heartbeat = settings.zip(connection).map(|(settings, connection)| {
+        let counted: Arc<dyn LeaseMetrics> = Arc::new(metrics.clone());
+        Heartbeat::new(settings.leases, &settings.namespace, &connection, &counted)
     });
-    let leader = Arc::new(LeaderAt {
-        etcd,
-        patience: cadence.patience,
+    let server = Server {
+        config: http.into_config()?,
+        handle: Arc::new(Handle {
+            line,
+            bucket,
+            view: view.clone(),
+        }),
+        leader: Arc::new(LeaderAt {
+            etcd,
+            patience: cadence.patience,
+        }),
+        metrics,
+    };
+    let parts = Parts {
+        election,
+        server,
+        care,
+        defragmenter,
+        heartbeat,
+        view,
+        is_peer_tls,
+    };
+    parts.run(stop).await
+}
+
+/// What the leader does besides snapshots.
+fn duties(
+    bucket: &Option<Bucket>,
+    retention: RetentionArgs,
+    kubernetes: Option<(&Settings, &Arc<Connection>)>,
+    metrics: &Metrics,
+) -> Vec<Arc<dyn Duty>> {
+    let Some(bucket) = bucket else {
+        return Vec::new();
+    };
+    let coordination = kubernetes.and_then(|(settings, connection)| {
+        let name = settings.coordination.as_ref()?;
+        let reader = PinReader::new(Arc::clone(connection), &settings.namespace, name);
+        Some(ConfigMapPins {
+            reader,
+            bucket: bucket.clone(),
+            name: name.clone(),
+        })
     });
-    let ends = Ends::default();
-    let mut tasks = JoinSet::new();
-    let (first, rest) = (ends.first.clone(), ends.rest.clone());
-    tasks.spawn(async move {
-        election.run(first).await;
-        Ok(())
-    });
-    let http = http.into_config()?;
-    tasks.spawn(async move {
-        http::serve(http, view, handle, leader, metrics, rest)
-            .await
-            .context("serve HTTP")
-    });
-    ends.wait(tasks, stop).await
+    let pins: Arc<dyn Pins> = match coordination {
+        Some(pins) => Arc::new(pins),
+        None => Arc::new(StaticPins::default()),
+    };
+    vec![Arc::new(RetentionDuty {
+        bucket: bucket.clone(),
+        config: retention.into_config(),
+        pins,
+        metrics: metrics.clone(),
+    })]
+}
+
+/// The HTTP server and what it answers from.
+struct Server {
+    config: HttpConfig,
+    handle: Arc<Handle>,
+    leader: Arc<LeaderAt>,
+    metrics: Metrics,
+}
+
+/// Everything that runs.
+struct Parts {
+    election: Election<Leader>,
+    server: Server,
+    care: Care,
+    defragmenter: Defragmenter,
+    heartbeat: Option<Heartbeat>,
+    view: View,
+    is_peer_tls: PeerTls,
+}
+
+impl Parts {
+    async fn run(self, stop: StopArgs) -> anyhow::Result<()> {
+        let Self {
+            election,
+            server,
+            care,
+            defragmenter,
+            heartbeat,
+            view,
+            is_peer_tls,
+        } = self;
+        let ends = Ends::default();
+        let mut tasks = JoinSet::new();
+        let first = ends.first.clone();
+        let writer = tokio::spawn(async move { election.run(first).await });
+        let cancel = ends.rest.clone();
+        let seen = view.clone();
+        tasks.spawn(async move {
+            let Server {
+                config,
+                handle,
+                leader,
+                metrics,
+            } = server;
+            let served = http::serve(config, seen, handle, leader, metrics, cancel).await;
+            served.context("serve HTTP")
+        });
+        let cancel = ends.rest.clone();
+        tasks.spawn(async move {
+            care.run(cancel).await;
+            Ok(())
+        });
+        let (cancel, seen) = (ends.rest.clone(), view.clone());
+        tasks.spawn(async move {
+            defragmenter.run(seen, cancel).await;
+            Ok(())
+        });
+        if let Some(heartbeat) = heartbeat {
+            let cancel = ends.rest.clone();
+            tasks.spawn(async move {
+                heartbeat.run(view, is_peer_tls, cancel).await;
+                Ok(())
+            });
+        }
+        ends.wait(writer, tasks, stop).await
+    }
 }
 
 /// What is told to end, in two steps: first who writes, then everybody else.
@@ -166,12 +300,21 @@ struct Ends {
 }
 
 impl Ends {
-    async fn wait(self, mut tasks: JoinSet<anyhow::Result<()>>, stop: StopArgs) -> anyhow::Result<()> {
+    async fn wait(
+        self,
+        mut writer: JoinHandle<()>,
+        mut tasks: JoinSet<anyhow::Result<()>>,
+        stop: StopArgs,
+    ) -> anyhow::Result<()> {
         let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
         tokio::select! {
             _ = terminate.recv() => info!("SIGTERM: stopping"),
             _ = interrupt.recv() => info!("SIGINT: stopping"),
+            ended = &mut writer => {
+                ended.context("the election panicked")?;
+                bail!("the election ended unasked");
+            }
             ended = tasks.join_next() => {
                 let outcome = ended.context("there is nothing to do")?;
                 outcome.context("a part of the sidecar panicked")??;
@@ -180,9 +323,9 @@ impl Ends {
         }
         let orderly = async {
             self.first.cancel();
-            let first = tasks.join_next().await;
+            let written = writer.await;
             self.rest.cancel();
-            first.transpose().context("a part of the sidecar panicked")?.transpose()?;
+            written.context("the election panicked")?;
             while let Some(ended) = tasks.join_next().await {
                 ended.context("a part of the sidecar panicked")??;
             }

@@ -20,7 +20,7 @@ pub struct ScheduleError {
 }
 
 /// Moments that come again and again.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     text: String,
     cron: Cron,

@@ -1,8 +1,10 @@
 # shellcheck shell=bash
-# Packages of a Debian suite other than the machine's, downloaded without installing them. Source it after lib.sh.
+# apt with a root of its own for one suite: fetches packages of other suites than the machine's
+# without touching the machine. Source it after lib.sh; it does nothing by itself.
 
-# apt with a root of its own, which knows one suite and nothing of the machine's preferences. The
-# archive's signature is checked, its age is not: mirrors lag behind sid, whose lists are valid for a week.
+# apt_of <suite> <apt-get arguments…>: knows the one suite and nothing of the machine's preferences.
+# The archive's signature is checked, its age is not: mirrors lag behind sid, whose lists are valid
+# for a week.
 apt_of() {
   local suite=$1 root=$CACHE/apt/$1
   shift
@@ -12,9 +14,11 @@ apt_of() {
     -o Acquire::Check-Valid-Until=false -o Acquire::Languages=none -o Acquire::Retries=3 "$@"
 }
 
+# write_sources <suite> [types]: the suite's root, empty; `deb deb-src` asks for sources as well.
 write_sources() {
-  local root=$CACHE/apt/$1 mirror
+  local root=$CACHE/apt/$1 types=${2:-deb} mirror
   mirror=$("$ENV_DIR/mirror.sh")
   mkdir -p "$root/lists/partial" "$root/cache/archives/partial"
-  printf 'Types: deb\n%s\nSuites: %s\nComponents: main\n' "$mirror" "$1" >"$root/debian.sources"
+  printf 'Types: %s\n%s\nSuites: %s\nComponents: main\n' "$types" "$mirror" "$1" \
+    >"$root/debian.sources"
 }

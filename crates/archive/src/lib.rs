@@ -32,3 +32,4 @@ pub mod compression;
 pub mod delta;
 pub mod layout;
 pub mod name;
+pub mod retention;

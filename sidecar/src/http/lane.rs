@@ -52,7 +52,7 @@ impl Lane {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const PATIENCE: Duration = Duration::from_mins(1);
 
     #[tokio::test(start_paused = true)]
     async fn the_second_waits_and_the_third_is_turned_away() {

@@ -144,7 +144,7 @@ impl Default for Limits {
             handshake_time: Duration::from_secs(10),
             header_time: Duration::from_secs(10),
             stall_time: Duration::from_secs(30),
-            snapshot_time: Duration::from_mins(60),
+            snapshot_time: Duration::from_hours(1),
             list_time: Duration::from_mins(2),
             leader_time: Duration::from_secs(5),
             drain_time: Duration::from_secs(10),

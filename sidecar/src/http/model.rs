@@ -322,8 +322,8 @@ mod tests {
         };
         assert_eq!(Lag::new(&known, at(130)), None, "etcd said nothing yet");
         let seen = |revision| Sighting {
-            member: Default::default(),
-            cluster: Default::default(),
+            member: steward_ids::MemberId::default(),
+            cluster: steward_ids::ClusterId::default(),
             leader: None,
             term: 2,
             revision: Revision(revision),

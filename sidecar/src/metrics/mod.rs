@@ -163,6 +163,12 @@ impl Metrics {
         self.peer.latest_delta_revisions.set(delta_revisions);
     }
 
+    /// Objects that were read and found damaged.
+    pub fn damaged_objects(&self, objects: usize) {
+        let objects = i64::try_from(objects).unwrap_or(i64::MAX);
+        self.own.damaged.set(objects);
+    }
+
     /// Garbage collection removed an object, or failed to.
     pub fn collected(&self, what: impl Into<Collected>, succeeded: bool) {
         let labels = [what.into().word(), labels::outcome(succeeded)];

@@ -59,6 +59,10 @@ const BUFFER: Title = (
     "steward_delta_buffer_bytes",
     "Captured events that are not stored yet, as bytes in memory.",
 );
+const DAMAGED: Title = (
+    "steward_damaged_objects",
+    "Objects of the backup that were read by retention and found damaged.",
+);
 const ALARM: Title = (
     "steward_etcd_alarm",
     "1 while etcd has an alarm of this kind.",
@@ -92,6 +96,7 @@ pub(super) struct OwnSeries {
     pub(super) store_errors: IntCounterVec,
     pub(super) upload_parts: IntCounter,
     pub(super) buffer_bytes: IntGauge,
+    pub(super) damaged: IntGauge,
     pub(super) alarm: IntGaugeVec,
     pub(super) leases: IntCounterVec,
     pub(super) requests: IntCounterVec,
@@ -128,6 +133,7 @@ impl OwnSeries {
             )?,
             upload_parts: register.counter(UPLOAD_PARTS)?,
             buffer_bytes: register.gauge(BUFFER)?,
+            damaged: register.gauge(DAMAGED)?,
             alarm: register.gauges(ALARM, ["alarm"], &each(labels::ALARMS))?,
             leases: register.counters(LEASES, ["lease", "succeeded"], &leases)?,
             requests: register.counters(REQUESTS, ["route", "status"], &answers)?,

@@ -61,8 +61,12 @@ fn busy() -> Metrics {
             metrics.http_request(route, status);
         }
     }
-    FAILURES.map(|class| metrics.snapshotter_failed(class));
-    ALARMS.map(|kind| metrics.alarm(kind, true));
+    for class in FAILURES {
+        metrics.snapshotter_failed(class);
+    }
+    for kind in ALARMS {
+        metrics.alarm(kind, true);
+    }
     metrics.http_refused();
     metrics
 }

@@ -318,7 +318,10 @@ impl Worker {
         }
         self.is_due = false;
         match self.batch.seal(Timestamp::now()) {
-            Ok(Some(sealed)) => self.send(sealed, 0, Duration::ZERO),
+            Ok(Some(sealed)) => {
+                self.metrics.buffer_bytes(self.batch.length());
+                self.send(sealed, 0, Duration::ZERO);
+            }
             Ok(None) => {}
             Err(error) => self.on_hole(error).await,
         }

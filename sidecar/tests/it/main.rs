@@ -1,3 +1,12 @@
 //! The sidecar against real parts.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on should stop where it is"
+)]
+
 mod http;
+mod kubernetes;
+mod maintenance;
+mod retention;

@@ -9,3 +9,4 @@
 mod choosing;
 mod fixtures;
 mod props;
+mod retention;

@@ -7,5 +7,6 @@
 
 mod etcd;
 mod faults;
+mod kubernetes;
 mod load;
 mod recorder;

@@ -1,5 +1,6 @@
 //! Clients that are slow, many, greedy or rude; and a server that stops.
 
+use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -140,7 +141,7 @@ async fn too_much_header_is_refused() {
         let mut stream = connect(&server).await;
         let mut request = "GET /readyz HTTP/1.1\r\n".to_owned();
         for number in 0..count {
-            request.push_str(&format!("h{number}: {}\r\n", "x".repeat(length)));
+            write!(request, "h{number}: {}\r\n", "x".repeat(length)).unwrap();
         }
         request.push_str("\r\n");
         let _ = stream.write_all(request.as_bytes()).await;

@@ -1,0 +1,218 @@
+//! Retention over random buckets: whatever the rules, what must stay stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use steward_archive::catalogue::{Catalogue, Listed};
+use steward_archive::chain::{Request, Target, chains, choose, restorable};
+use steward_archive::compression::Compression;
+use steward_archive::layout::object_key;
+use steward_archive::name::SnapshotName;
+use steward_archive::retention::{Guard, Parts, Plan, Policy, Proof, Rules, plan};
+use steward_ids::Revision;
+
+const NEWEST: i64 = 60;
+/// 2026-11-16T10:30:00Z.
+const NOW: i64 = 1_794_825_000;
+/// Times reach back over every bucket and beyond, and a little ahead.
+const OLDEST: i64 = NOW - 45 * 24 * 3600;
+const AHEAD: i64 = NOW + 7200;
+
+#[derive(Clone, Debug)]
+struct World {
+    listed: Vec<Listed>,
+    rules: Rules,
+    guard: Guard,
+}
+
+fn moments() -> impl Strategy<Value = i64> {
+    prop_oneof![OLDEST..AHEAD, NOW - 2 * 24 * 3600..NOW, NOW - 3 * 3600..NOW,]
+}
+
+fn objects() -> impl Strategy<Value = Vec<Listed>> {
+    let full =
+        (1..NEWEST, moments(), 0..4_u64, moments()).prop_map(|(last, at, parts, part_at)| {
+            let name = SnapshotName::full(Revision(last), at, Compression::Gzip);
+            with_parts(&name, parts, part_at)
+        });
+    let delta = (1..NEWEST, 0..12_i64, moments()).prop_map(|(start, length, at)| {
+        let (start, last) = (Revision(start), Revision(start + length));
+        let name = SnapshotName::delta(start, last, at, Compression::None);
+        with_parts(&name, 0, at)
+    });
+    let fulls = prop::collection::vec(full, 0..10);
+    let deltas = prop::collection::vec(delta, 0..16);
+    (fulls, deltas).prop_map(|(fulls, deltas)| fulls.into_iter().chain(deltas).flatten().collect())
+}
+
+/// An object, and parts of it; with an odd number of parts the object itself is not there yet.
+fn with_parts(name: &SnapshotName, parts: u64, modified: i64) -> Vec<Listed> {
+    let key = object_key("p", name);
+    let modified = Timestamp::from_second(modified).unwrap();
+    let entry = |key: String, size| Listed {
+        key,
+        size,
+        modified,
+    };
+    let whole = parts.is_multiple_of(2).then(|| entry(key.clone(), 20));
+    let parts = (1..=parts).map(|part| entry(format!("{key}/{part:010}"), 10));
+    whole.into_iter().chain(parts).collect()
+}
+
+fn worlds() -> impl Strategy<Value = World> {
+    let policy = prop_oneof![
+        Just(Policy::Exponential),
+        (0..5_usize).prop_map(|most| Policy::LimitBased { most }),
+    ];
+    let retention = prop_oneof![Just(0), 0..8 * 24 * 3600_i64].prop_map(SignedDuration::from_secs);
+    let marks = prop::collection::vec(0..12_u8, 64);
+    (objects(), policy, retention, marks, any::<bool>()).prop_map(
+        |(listed, policy, delta_retention, marks, is_data)| {
+            let mut guard = Guard {
+                proof: Proof::Names,
+                parts: if is_data {
+                    Parts::Data
+                } else {
+                    Parts::Leftovers
+                },
+                ..Guard::default()
+            };
+            for (entry, mark) in listed.iter().zip(marks.iter().cycle()) {
+                let key = entry.key.clone();
+                let hour = 3600 * i64::from(*mark);
+                match mark {
+                    0 => drop(guard.pinned.insert(key)),
+                    1 | 2 => {
+                        let until = Timestamp::from_second(NOW - 5000 + hour).unwrap();
+                        guard.locked.insert(key, until);
+                    }
+                    3 => drop(guard.damaged.insert(key)),
+                    4 if key.contains("/Full-") => guard.proof = Proof::Base { key },
+                    _ => {}
+                }
+            }
+            World {
+                listed,
+                rules: Rules {
+                    policy,
+                    delta_retention,
+                },
+                guard,
+            }
+        },
+    )
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_second(NOW).unwrap()
+}
+
+impl World {
+    fn catalogue(&self) -> Catalogue {
+        Catalogue::from_listing("p", self.listed.clone())
+    }
+
+    fn plan(&self) -> Plan {
+        plan(&self.catalogue(), &self.rules, now(), &self.guard)
+    }
+
+    /// The world after the first `count` deletions.
+    fn after(&self, plan: &Plan, count: usize) -> Self {
+        let gone: BTreeSet<&str> = plan
+            .deletions
+            .iter()
+            .take(count)
+            .map(|d| d.object.key.as_str())
+            .collect();
+        let mut after = self.clone();
+        after
+            .listed
+            .retain(|entry| !gone.contains(entry.key.as_str()));
+        after
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn the_newest_state_restores_from_the_same_objects_after_any_part_of_a_plan(
+        world in worlds(),
+        stop in any::<prop::sample::Index>(),
+    ) {
+        let plan = world.plan();
+        let before = world.catalogue();
+        let count = stop.index(plan.deletions.len() + 1);
+        let after = world.after(&plan, count).catalogue();
+        let latest = Request::new(Target::Latest);
+        if let Ok(chain) = choose(&before, &latest) {
+            prop_assert_eq!(choose(&after, &latest).unwrap(), chain);
+        }
+        let furthest = |c: &Catalogue| restorable(c).0.last().map(|(_, to)| *to);
+        prop_assert_eq!(furthest(&after), furthest(&before));
+    }
+
+    #[test]
+    fn the_proven_chain_and_everything_newer_stays(world in worlds()) {
+        let Proof::Base { key } = &world.guard.proof else { return Ok(()) };
+        let before = world.catalogue();
+        let Some(base) = before.fulls.iter().find(|full| full.key == *key) else {
+            prop_assert!(!world.plan().deletes_snapshots());
+            return Ok(());
+        };
+        let floor = (base.name.last, base.name.created);
+        for deletion in world.plan().deletions {
+            let name = &deletion.object.name;
+            let is_chunk = before.chunks.iter().any(|c| c.object.key == deletion.object.key);
+            prop_assert!(is_chunk || (name.last, name.created) < floor, "{deletion:?}");
+        }
+    }
+
+    #[test]
+    fn pinned_and_locked_objects_stay(world in worlds()) {
+        for deletion in world.plan().deletions {
+            let key = &deletion.object.key;
+            prop_assert!(!world.guard.pinned.contains(key), "{key}");
+            prop_assert!(world.guard.locked.get(key).is_none_or(|until| *until <= now()), "{key}");
+        }
+    }
+
+    #[test]
+    fn planning_again_deletes_nothing_more(world in worlds()) {
+        let first = world.plan();
+        let after = world.after(&first, first.deletions.len());
+        prop_assert_eq!(after.plan().deletions, vec![]);
+    }
+
+    #[test]
+    fn every_object_has_one_fate(world in worlds()) {
+        let plan = world.plan();
+        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        let gone = plan.deletions.iter().map(|d| d.object.key.as_str());
+        for key in gone.chain(plan.kept.iter().map(|kept| kept.key.as_str())) {
+            *seen.entry(key).or_default() += 1;
+        }
+        let listed: BTreeSet<&str> = world.listed.iter().map(|entry| entry.key.as_str()).collect();
+        prop_assert_eq!(seen.len(), listed.len());
+        prop_assert!(seen.values().all(|times| *times == 1));
+    }
+
+    #[test]
+    fn a_delta_never_loses_its_base_or_the_deltas_before_it(
+        world in worlds(),
+        stop in any::<prop::sample::Index>(),
+    ) {
+        let plan = world.plan();
+        let count = stop.index(plan.deletions.len() + 1);
+        let left = world.after(&plan, count).listed;
+        let is_left = |key: &str| left.iter().any(|entry| entry.key == key);
+        for stream in chains(&world.catalogue()) {
+            let members = stream.base.iter().chain(&stream.deltas);
+            let fates: Vec<bool> = members.map(|object| is_left(&object.key)).collect();
+            let first_gone = fates.iter().position(|left| !left).unwrap_or(fates.len());
+            let is_prefix = fates[first_gone..].iter().all(|left| !left);
+            prop_assert!(is_prefix, "{fates:?} of {stream:?}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! A document in a ConfigMap, compared by its resourceVersion.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::{Backing, BackingError, DEADLINE, Edits, Page};
+
+/// A ConfigMap. Needs the verbs get, create and patch on it.
+#[derive(Clone)]
+pub struct ConfigMapBacking {
+    api: Api<ConfigMap>,
+    namespace: String,
+    metadata: ObjectMeta,
+}
+
+impl ConfigMapBacking {
+    /// The ConfigMap of this name, which need not exist yet.
+    pub fn new(client: Client, namespace: &str, name: &str) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                ..ObjectMeta::default()
+            },
+        }
+    }
+
+    /// Labels and owners it gets when it is created here.
+    #[must_use]
+    pub fn created_with(mut self, metadata: ObjectMeta) -> Self {
+        self.metadata = ObjectMeta {
+            name: self.metadata.name,
+            ..metadata
+        };
+        self
+    }
+
+    fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    async fn create(&self, edits: &Edits) -> Result<(), kube::Error> {
+        let data: BTreeMap<String, String> = edits
+            .iter()
+            .filter_map(|(name, text)| Some((name.clone(), text.clone()?)))
+            .collect();
+        let map = ConfigMap {
+            metadata: self.metadata.clone(),
+            data: Some(data),
+            ..ConfigMap::default()
+        };
+        self.api
+            .create(&PostParams::default(), &map)
+            .await
+            .map(drop)
+    }
+
+    /// A merge patch leaves what it does not name: labels, owners, entries of others.
+    async fn patch(&self, version: &str, edits: &Edits) -> Result<(), kube::Error> {
+        let patch = json!({ "metadata": { "resourceVersion": version }, "data": edits });
+        let params = PatchParams::default();
+        self.api
+            .patch(self.name(), &params, &Patch::Merge(&patch))
+            .await
+            .map(drop)
+    }
+}
+
+#[async_trait]
+impl Backing for ConfigMapBacking {
+    async fn read(&self) -> Result<Page, BackingError> {
+        let answer = timeout(DEADLINE, self.api.get_opt(self.name())).await;
+        let answer = answer.map_err(|_| BackingError::Late {
+            place: self.place(),
+        })?;
+        let found = answer.map_err(|source| BackingError::Read {
+            place: self.place(),
+            source: Box::new(source),
+        })?;
+        Ok(found.map_or_else(Page::default, |map| Page {
+            entries: map.data.unwrap_or_default(),
+            version: map.metadata.resource_version,
+        }))
+    }
+
+    async fn write(&self, page: &Page, edits: &Edits) -> Result<(), BackingError> {
+        let answer = timeout(DEADLINE, async {
+            match &page.version {
+                Some(version) => self.patch(version, edits).await,
+                None => self.create(edits).await,
+            }
+        });
+        match answer.await {
+            Err(_) => Err(BackingError::Late {
+                place: self.place(),
+            }),
+            Ok(Ok(())) => Ok(()),
+            // Not found: somebody removed it since it was read.
+            Ok(Err(kube::Error::Api(status)))
+                if status.code == 409 || (status.code == 404 && page.version.is_some()) =>
+            {
+                Err(BackingError::Conflict {
+                    place: self.place(),
+                })
+            }
+            Ok(Err(source)) => Err(BackingError::Write {
+                place: self.place(),
+                source: Box::new(source),
+            }),
+        }
+    }
+
+    fn place(&self) -> String {
+        format!("ConfigMap {}/{}", self.namespace, self.name())
+    }
+}

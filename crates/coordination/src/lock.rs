@@ -1,0 +1,244 @@
+//! The lock, and what may become of it: pure functions of what was found.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The entry that holds the lock.
+pub const ENTRY: &str = "lock";
+
+/// No lock is honoured longer without a sign of life, whatever it says of itself.
+pub const LONGEST_TTL: Duration = Duration::from_hours(1);
+
+/// The largest number every reader of JSON keeps exactly.
+const MAX_EPOCH: u64 = (1 << 53) - 1;
+
+/// Which tenure of the lock this is. Grows with every acquisition: the fencing token.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default,
+)]
+#[serde(try_from = "u64")]
+pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// The one after this. Never wraps: a document with an epoch near the end of the numbers is unreadable.
+    fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl TryFrom<u64> for Epoch {
+    type Error = String;
+
+    fn try_from(number: u64) -> Result<Self, String> {
+        if number < MAX_EPOCH {
+            Ok(Self(number))
+        } else {
+            Err(format!("{number} is no epoch"))
+        }
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a lock is held, or a backup read, for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum Purpose {
+    /// Data is brought back from a backup.
+    Restore,
+    /// A lost quorum is recovered.
+    RecoverQuorum,
+    /// Deltas are folded into a full snapshot.
+    Compact,
+    /// A backup is copied elsewhere.
+    Copy,
+    /// A backup is proved by restoring it into scratch.
+    Drill,
+    /// Members are restarted one by one, added or removed.
+    Roll,
+    /// Something a later version knows.
+    #[serde(untagged)]
+    Other(String),
+}
+
+/// The lock as it stands in the document. It stays there when it is released, because the next holder
+/// needs the epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Lock {
+    /// Who has it, or had it last. Unique to one run of one party.
+    pub holder: String,
+    /// What for.
+    pub purpose: Purpose,
+    /// Which tenure this is.
+    pub epoch: Epoch,
+    /// When it was taken, by the holder's clock.
+    pub acquired: Timestamp,
+    /// The holder's last sign of life, by the holder's clock. Only *that* it changes means anything.
+    pub renewed: Timestamp,
+    /// How long it may be seen unchanged before others may take it.
+    #[serde(with = "crate::span")]
+    pub ttl: Duration,
+    /// When it was given back; it is free then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released: Option<Timestamp>,
+    /// What later versions add.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, Value>,
+}
+
+impl Lock {
+    /// How long it may be seen unchanged: what it says, within reason.
+    pub fn lasts(&self) -> Duration {
+        self.ttl.min(LONGEST_TTL)
+    }
+}
+
+/// What somebody wants the lock for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// Who: unique to one run of one party, as a Job's name with its uid.
+    pub holder: String,
+    /// What for.
+    pub purpose: Purpose,
+    /// How long the lock lasts without a renewal; pinned to [`LONGEST_TTL`].
+    pub ttl: Duration,
+}
+
+/// One tenure of one holder. Can be handed to a Job, which fences its writes with it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Claim {
+    /// Who.
+    pub holder: String,
+    /// Which tenure.
+    pub epoch: Epoch,
+}
+
+/// Whether a lock may be taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision<'a> {
+    /// It may, and this is what it becomes.
+    Take(Lock),
+    /// Somebody has it.
+    Wait {
+        /// As it stands.
+        lock: &'a Lock,
+        /// It expires after this time, unless its holder shows a sign of life.
+        expires_in: Duration,
+    },
+}
+
+/// How a lock was lost.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Lost {
+    /// There is no lock in the document any more.
+    #[error("the lock was removed from the document")]
+    Removed,
+    /// It was given back.
+    #[error("the lock of epoch {epoch} was released")]
+    Released {
+        /// The tenure that ended.
+        epoch: Epoch,
+    },
+    /// It expired and somebody else took it.
+    #[error("the lock was taken by {holder} with epoch {epoch}")]
+    Taken {
+        /// Who has it now.
+        holder: String,
+        /// Its present tenure.
+        epoch: Epoch,
+    },
+    /// It was not renewed in time, so others may have taken it.
+    #[error("the lock was not renewed in time")]
+    Expired,
+}
+
+/// Whether `wish` may have the lock, which was seen without a change for `unchanged`.
+pub fn decide<'a>(
+    found: Option<&'a Lock>,
+    unchanged: Duration,
+    wish: &Wish,
+    now: Timestamp,
+) -> Decision<'a> {
+    let Some(lock) = found else {
+        return Decision::Take(taken(Epoch::default().next(), wish, now, BTreeMap::new()));
+    };
+    let expires_in = lock.lasts().saturating_sub(unchanged);
+    if lock.released.is_none() && !expires_in.is_zero() {
+        return Decision::Wait { lock, expires_in };
+    }
+    Decision::Take(taken(lock.epoch.next(), wish, now, lock.other.clone()))
+}
+
+fn taken(epoch: Epoch, wish: &Wish, now: Timestamp, other: BTreeMap<String, Value>) -> Lock {
+    Lock {
+        holder: wish.holder.clone(),
+        purpose: wish.purpose.clone(),
+        epoch,
+        acquired: now,
+        renewed: now,
+        ttl: wish.ttl.min(LONGEST_TTL),
+        released: None,
+        other,
+    }
+}
+
+/// The lock, if the claim still has it.
+pub fn confirm<'a>(found: Option<&'a Lock>, claim: &Claim) -> Result<&'a Lock, Lost> {
+    let lock = found.ok_or(Lost::Removed)?;
+    if lock.epoch != claim.epoch || lock.holder != claim.holder {
+        return Err(Lost::Taken {
+            holder: lock.holder.clone(),
+            epoch: lock.epoch,
+        });
+    }
+    if lock.released.is_some() {
+        return Err(Lost::Released { epoch: lock.epoch });
+    }
+    Ok(lock)
+}
+
+/// The lock after a sign of life of its holder.
+pub fn renewed(found: Option<&Lock>, claim: &Claim, now: Timestamp) -> Result<Lock, Lost> {
+    let lock = confirm(found, claim)?;
+    Ok(Lock {
+        renewed: after(lock.renewed, now),
+        ..lock.clone()
+    })
+}
+
+/// The lock after its holder gave it back.
+pub fn released(found: Option<&Lock>, claim: &Claim, now: Timestamp) -> Result<Lock, Lost> {
+    let lock = confirm(found, claim)?;
+    Ok(Lock {
+        released: Some(now),
+        ..lock.clone()
+    })
+}
+
+/// `now`, moved if need be: a sign of life that looks like the one before it is none.
+pub(crate) fn after(before: Timestamp, now: Timestamp) -> Timestamp {
+    if now != before {
+        return now;
+    }
+    let tick = SignedDuration::from_nanos(1);
+    before
+        .checked_add(tick)
+        .or_else(|_| before.checked_sub(tick))
+        .unwrap_or(before)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! What holds for every backing.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use steward_coordination::backing::Edits;
+use steward_coordination::{
+    Attempt, Backing, CoordinationError, Coordinator, Held, MemberState, Phase, PinWish, Purpose,
+    Wish,
+};
+use tokio::time::{Instant, sleep};
+
+pub(crate) fn wish(holder: &str, ttl: Duration) -> Wish {
+    Wish {
+        holder: holder.to_owned(),
+        purpose: Purpose::Compact,
+        ttl,
+    }
+}
+
+pub(crate) async fn acquire(coordinator: &Arc<Coordinator>, holder: &str, ttl: Duration) -> Held {
+    coordinator
+        .acquire(&wish(holder, ttl), Duration::from_mins(1))
+        .await
+        .unwrap()
+}
+
+fn pin_wish(name: &str, ttl: Duration) -> PinWish {
+    PinWish {
+        name: name.to_owned(),
+        holder: format!("job-{name}"),
+        purpose: Purpose::Copy,
+        keys: BTreeSet::from([format!("v2/{name}")]),
+        revisions: None,
+        ttl,
+    }
+}
+
+/// Writes an entry past all rules.
+pub(crate) async fn force(backing: &dyn Backing, entry: &str, text: Option<&str>) {
+    let page = backing.read().await.unwrap();
+    let edits = Edits::from([(entry.to_owned(), text.map(str::to_owned))]);
+    backing.write(&page, &edits).await.unwrap();
+}
+
+/// Pins of eight parties come, are renewed and go while others write; none disappears by another's write.
+pub(crate) async fn pins_are_never_lost(backings: impl Fn() -> Arc<dyn Backing>) {
+    force(&*backings(), "from-the-future", Some("{\"kept\":true}")).await;
+    let mut parties = tokio::task::JoinSet::new();
+    for number in 0..8 {
+        let coordinator = Coordinator::new(backings());
+        parties.spawn(async move {
+            for round in 0..4 {
+                let name = format!("pin-{number}-{round}");
+                let key = format!("v2/{name}");
+                let pin = coordinator
+                    .pin(&pin_wish(&name, Duration::from_mins(1)))
+                    .await
+                    .unwrap();
+                for _ in 0..3 {
+                    assert!(
+                        coordinator.pinned().await.unwrap().covers(&key),
+                        "{name} is lost"
+                    );
+                    // Locks change hands in the same document meanwhile.
+                    let holder = wish(&name, Duration::from_secs(30));
+                    if let Attempt::Held(held) = coordinator.try_acquire(&holder).await.unwrap() {
+                        held.release().await.unwrap();
+                    }
+                    pin.renew().await.unwrap();
+                }
+                pin.remove().await.unwrap();
+                assert!(
+                    !coordinator.pinned().await.unwrap().covers(&key),
+                    "{name} is still there"
+                );
+            }
+        });
+    }
+    while let Some(party) = parties.join_next().await {
+        party.unwrap();
+    }
+    let page = backings().read().await.unwrap();
+    assert_eq!(page.entries["from-the-future"], "{\"kept\":true}");
+    assert_eq!(
+        page.entries.len(),
+        2,
+        "the lock and the stranger's entry: {page:?}"
+    );
+}
+
+/// A reader that died stops protecting what it read, after its time and not before.
+pub(crate) async fn the_pin_of_a_dead_reader_expires(backings: impl Fn() -> Arc<dyn Backing>) {
+    let ttl = Duration::from_secs(1);
+    let retention = Coordinator::new(backings());
+    let reader = Coordinator::new(backings());
+    let alive = reader.pin(&pin_wish("alive", ttl)).await.unwrap();
+    drop(reader.pin(&pin_wish("dead", ttl)).await.unwrap());
+    let began = Instant::now();
+    assert!(retention.pinned().await.unwrap().covers("v2/dead"));
+    let watch = async {
+        while retention.pinned().await.unwrap().covers("v2/dead") {
+            assert!(
+                began.elapsed() < Duration::from_secs(30),
+                "the pin is stuck"
+            );
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    alive.keep(watch).await.unwrap();
+    assert!(began.elapsed() >= ttl);
+    assert_eq!(retention.sweep_pins().await.unwrap(), ["dead"]);
+    let left = Coordinator::new(backings()).pinned().await.unwrap();
+    assert_eq!(left.pins.keys().collect::<Vec<_>>(), ["alive"]);
+}
+
+/// Somebody else's name for a pin is refused; a renewal after the pin was swept says that it is too late.
+pub(crate) async fn a_pin_belongs_to_its_holder(backings: impl Fn() -> Arc<dyn Backing>) {
+    let (ttl, coordinator) = (Duration::from_mins(1), Coordinator::new(backings()));
+    let pin = coordinator.pin(&pin_wish("mine", ttl)).await.unwrap();
+    let other = PinWish {
+        holder: "another".to_owned(),
+        ..pin_wish("mine", ttl)
+    };
+    let refused = coordinator.pin(&other).await;
+    assert!(
+        matches!(refused, Err(CoordinationError::PinTaken { .. })),
+        "{refused:?}"
+    );
+    force(&*backings(), "pin.mine", None).await;
+    let late = pin.renew().await;
+    assert!(
+        matches!(late, Err(CoordinationError::PinLost { .. })),
+        "{late:?}"
+    );
+    let unnameable = coordinator.pin(&pin_wish("a/b", ttl)).await;
+    assert!(
+        matches!(unnameable, Err(CoordinationError::Name(_))),
+        "{unnameable:?}"
+    );
+}
+
+/// What cannot be read stops whoever needs it, and stays as it is; the rest goes on.
+pub(crate) async fn what_cannot_be_read_is_never_overwritten(
+    backings: impl Fn() -> Arc<dyn Backing>,
+) {
+    let coordinator = Coordinator::new(backings());
+    force(&*backings(), "lock", Some("\"not a lock\"")).await;
+    let refused = coordinator
+        .try_acquire(&wish("a", Duration::from_secs(1)))
+        .await;
+    let Err(error @ CoordinationError::Unreadable { .. }) = refused else {
+        panic!("{refused:?}")
+    };
+    assert!(
+        error
+            .to_string()
+            .contains("correct it, or remove the entry"),
+        "{error}"
+    );
+
+    let pin = coordinator
+        .pin(&pin_wish("reader", Duration::from_mins(1)))
+        .await
+        .unwrap();
+    force(&*backings(), "pin.broken", Some("[1]")).await;
+    let unknown = coordinator.pinned().await;
+    assert!(
+        matches!(unknown, Err(CoordinationError::Unreadable { .. })),
+        "{unknown:?}"
+    );
+    assert!(coordinator.sweep_pins().await.is_err());
+    pin.renew().await.unwrap();
+
+    let page = backings().read().await.unwrap();
+    assert_eq!(page.entries["lock"], "\"not a lock\"");
+    assert_eq!(page.entries["pin.broken"], "[1]");
+}
+
+/// A holder that restarts goes on with its epoch; a holder that gave the lock back cannot.
+pub(crate) async fn a_claim_outlives_its_process(backings: impl Fn() -> Arc<dyn Backing>) {
+    let ttl = Duration::from_mins(1);
+    let held = acquire(&Coordinator::new(backings()), "controller", ttl).await;
+    let claim = held.claim().clone();
+    let text = serde_json::to_string(&claim).unwrap();
+    drop(held);
+    let restarted = Coordinator::new(backings());
+    let resumed = restarted
+        .resume(&serde_json::from_str(&text).unwrap())
+        .await
+        .unwrap();
+    let fence = resumed.fence();
+    fence.check().await.unwrap();
+    let state = MemberState::new(Phase::Restored, Timestamp::now()).with_message("4711 keys");
+    fence.report("etcd-0", &state).await.unwrap();
+    assert_eq!(restarted.member("etcd-0").await.unwrap(), Some(state));
+    fence.forget("etcd-0").await.unwrap();
+    assert_eq!(restarted.member("etcd-0").await.unwrap(), None);
+    resumed.release().await.unwrap();
+    assert!(fence.check().await.is_err(), "a released fence passed");
+    let gone = restarted.resume(&claim).await;
+    assert!(
+        matches!(gone, Err(CoordinationError::Lost { .. })),
+        "{gone:?}"
+    );
+}
+
+/// Work under a lock is renewed for while it lasts, and dropped when somebody takes the lock away.
+pub(crate) async fn work_lasts_as_long_as_the_lock(backings: impl Fn() -> Arc<dyn Backing>) {
+    let ttl = Duration::from_millis(900);
+    let coordinator = Coordinator::new(backings());
+    let held = acquire(&coordinator, "worker", ttl).await;
+    let done = held.keep(async { sleep(ttl * 3).await }).await;
+    assert!(done.is_ok(), "{done:?}");
+    held.fence().check().await.unwrap();
+
+    let robbed = held.keep(async {
+        force(&*backings(), "lock", None).await;
+        sleep(Duration::from_mins(1)).await;
+    });
+    let lost = robbed.await;
+    assert!(
+        matches!(lost, Err(CoordinationError::Lost { .. })),
+        "{lost:?}"
+    );
+}

@@ -1,0 +1,271 @@
+//! What a schema alone cannot say: rules in CEL, attached to places of the schemas.
+//!
+//! **Comes in**: nothing. **Goes out**: a table per resource, read by [`definition`](crate::definition).
+//! **Holds**: an API server with CEL (1.25, on by default) refuses what etcd-druid's rules refuse, with
+//! the same messages, and nothing more; rules on fields of ours concern those fields only. An older API
+//! server ignores all of them, so the controller relies on none.
+//!
+//! A rule that mentions `oldSelf` is evaluated on updates only, and where the old object has the field.
+
+/// A rule and where it stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// Path from the root of the resource, dotted; `[]` stands for the items of a list.
+    pub at: &'static str,
+    /// What must hold, in CEL.
+    pub rule: &'static str,
+    /// What the user reads when it does not.
+    pub message: &'static str,
+}
+
+const fn rule(at: &'static str, rule: &'static str, message: &'static str) -> Rule {
+    Rule { at, rule, message }
+}
+
+const UNCHANGED: &str = "self == oldSelf";
+const HTTP_URL: &str = "isURL(self) && (self.startsWith('http://') || self.startsWith('https://'))";
+const PEER_URL_MESSAGE: &str =
+    "must be a valid http:// or https:// URL (e.g., https://10.0.0.1:2380)";
+
+/// The first part of every rule on addresses a member announces: it holds when there are none.
+macro_rules! extra {
+    ($rest:literal) => {
+        concat!("!has(self.additionalAdvertisePeerURLs) || ", $rest)
+    };
+}
+
+/// The same for the cluster to join.
+macro_rules! joining {
+    ($rest:literal) => {
+        concat!("!has(self.bootstrapWithExistingCluster) || ", $rest)
+    };
+}
+
+/// The names of this Etcd's own members start with this.
+macro_rules! own_names {
+    () => {
+        "(has(self.spec.memberNamePrefix) ? self.spec.memberNamePrefix + '-' : '') \
+         + self.metadata.name + '-'"
+    };
+}
+
+/// Holds unless an Etcd that joins another cluster has not finished joining.
+macro_rules! joined_or {
+    ($rest:literal) => {
+        concat!(
+            "!has(self.spec.etcd.bootstrapWithExistingCluster) \
+             || !has(oldSelf.spec.etcd.bootstrapWithExistingCluster) \
+             || !has(self.status) || !has(self.status.conditions) \
+             || self.status.conditions.all(c, \
+             c.type != 'BootstrappedWithExistingCluster' || c.status != 'False') || ",
+            $rest
+        )
+    };
+}
+
+/// The rules of `Etcd`.
+pub const ETCD: &[Rule] = &[
+    rule(
+        "",
+        concat!(
+            "!has(self.spec.etcd.additionalAdvertisePeerURLs) \
+             || self.spec.etcd.additionalAdvertisePeerURLs.all(m, m.memberName.startsWith(",
+            own_names!(),
+            "))"
+        ),
+        "additionalAdvertisePeerURLs member names must start with the Etcd resource name followed by a dash",
+    ),
+    rule(
+        "",
+        "!has(self.spec.etcd.additionalAdvertisePeerURLs) \
+         || self.spec.etcd.additionalAdvertisePeerURLs.all(m, \
+         int(m.memberName.substring(m.memberName.lastIndexOf('-') + 1)) < self.spec.replicas)",
+        "additionalAdvertisePeerURLs member name index must be less than replicas",
+    ),
+    rule(
+        "",
+        joined_or!(
+            "self.spec.etcd.bootstrapWithExistingCluster.members \
+             == oldSelf.spec.etcd.bootstrapWithExistingCluster.members"
+        ),
+        "etcd.spec.etcd.bootstrapWithExistingCluster.members cannot be modified while the bootstrap is in \
+         progress",
+    ),
+    rule(
+        "",
+        joined_or!(
+            "self.spec.etcd.bootstrapWithExistingCluster.clientEndpoints \
+             == oldSelf.spec.etcd.bootstrapWithExistingCluster.clientEndpoints"
+        ),
+        "etcd.spec.etcd.bootstrapWithExistingCluster.clientEndpoints cannot be modified while the bootstrap \
+         is in progress",
+    ),
+    rule(
+        "",
+        "!has(self.spec.etcd.bootstrapWithExistingCluster) \
+         || self.spec.etcd.bootstrapWithExistingCluster.members.all(m, \
+         self.spec.etcd.bootstrapWithExistingCluster.members.exists_one(n, n.name == m.name))",
+        "bootstrapWithExistingCluster.members[*].name must be unique",
+    ),
+    rule(
+        "",
+        concat!(
+            "!has(self.spec.etcd.bootstrapWithExistingCluster) \
+             || self.spec.etcd.bootstrapWithExistingCluster.members.all(m, !m.name.startsWith(",
+            own_names!(),
+            "))"
+        ),
+        "bootstrapWithExistingCluster.members[*].name must not collide with a target member (must not start \
+         with the target Etcd's member-name prefix)",
+    ),
+    rule(
+        "spec",
+        "has(self.storageClass) == has(oldSelf.storageClass)",
+        "etcd.spec.storageClass is an immutable field.",
+    ),
+    rule(
+        "spec",
+        "has(self.volumeClaimTemplate) == has(oldSelf.volumeClaimTemplate)",
+        "etcd.spec.volumeClaimTemplate is an immutable field.",
+    ),
+    rule(
+        "spec",
+        "has(self.memberNamePrefix) == has(oldSelf.memberNamePrefix)",
+        "etcd.spec.memberNamePrefix is an immutable field.",
+    ),
+    rule(
+        "spec.storageClass",
+        UNCHANGED,
+        "etcd.spec.storageClass is an immutable field",
+    ),
+    rule(
+        "spec.volumeClaimTemplate",
+        UNCHANGED,
+        "etcd.spec.VolumeClaimTemplate is an immutable field",
+    ),
+    rule(
+        "spec.memberNamePrefix",
+        UNCHANGED,
+        "etcd.spec.memberNamePrefix is an immutable field",
+    ),
+    rule(
+        "spec.replicas",
+        "self == 0 || self >= oldSelf",
+        "Replicas can either be increased or be downscaled to 0.",
+    ),
+    rule(
+        "spec.backup",
+        "!has(self.deltaSnapshotPeriod) || !has(self.garbageCollectionPeriod) \
+         || duration(self.garbageCollectionPeriod).getSeconds() \
+         > duration(self.deltaSnapshotPeriod).getSeconds()",
+        "etcd.spec.backup.garbageCollectionPeriod must be greater than etcd.spec.backup.deltaSnapshotPeriod",
+    ),
+    rule(
+        "spec.backup.store.endpointOverride",
+        "isURL(self)",
+        "endpoint override must be a valid URL.",
+    ),
+    rule(
+        "spec.etcd",
+        extra!(
+            "!has(self.peerUrlTls) \
+             || self.additionalAdvertisePeerURLs.all(m, m.urls.all(u, u.startsWith('https://')))"
+        ),
+        "when peerUrlTls is enabled, all additional advertise peer URLs must use https://",
+    ),
+    rule(
+        "spec.etcd",
+        extra!(
+            "has(self.peerUrlTls) \
+             || self.additionalAdvertisePeerURLs.all(m, m.urls.all(u, u.startsWith('http://')))"
+        ),
+        "when peerUrlTls is not enabled, all additional advertise peer URLs must use http://",
+    ),
+    rule(
+        "spec.etcd",
+        joining!(
+            "!has(self.peerUrlTls) || self.bootstrapWithExistingCluster.members.all(m, \
+             m.peerUrls.all(u, u.startsWith('https://')))"
+        ),
+        "when peerUrlTls is enabled, all bootstrapWithExistingCluster member peer URLs must use https://",
+    ),
+    rule(
+        "spec.etcd",
+        joining!(
+            "has(self.peerUrlTls) || self.bootstrapWithExistingCluster.members.all(m, \
+             m.peerUrls.all(u, u.startsWith('http://')))"
+        ),
+        "when peerUrlTls is not enabled, all bootstrapWithExistingCluster member peer URLs must use http://",
+    ),
+    rule(
+        "spec.etcd",
+        joining!(
+            "!has(self.clientUrlTls) || self.bootstrapWithExistingCluster.clientEndpoints.all(u, \
+             u.startsWith('https://'))"
+        ),
+        "when clientUrlTls is enabled, all bootstrapWithExistingCluster clientEndpoints must use https://",
+    ),
+    rule(
+        "spec.etcd",
+        joining!(
+            "has(self.clientUrlTls) || self.bootstrapWithExistingCluster.clientEndpoints.all(u, \
+             u.startsWith('http://'))"
+        ),
+        "when clientUrlTls is not enabled, all bootstrapWithExistingCluster clientEndpoints must use http://",
+    ),
+    rule(
+        "spec.etcd",
+        joining!("has(oldSelf.bootstrapWithExistingCluster)"),
+        "etcd.spec.etcd.bootstrapWithExistingCluster cannot be added after the Etcd resource has been created",
+    ),
+    rule(
+        "spec.etcd.additionalAdvertisePeerURLs[].urls[]",
+        HTTP_URL,
+        PEER_URL_MESSAGE,
+    ),
+    rule(
+        "spec.etcd.bootstrapWithExistingCluster.members[].peerUrls[]",
+        HTTP_URL,
+        PEER_URL_MESSAGE,
+    ),
+    rule(
+        "spec.etcd.bootstrapWithExistingCluster.clientEndpoints[]",
+        HTTP_URL,
+        "must be a valid http:// or https:// URL (e.g., https://etcd-source-client.source-ns.svc:2379)",
+    ),
+];
+
+/// The rules of `EtcdCopyBackupsTask`.
+pub const COPY: &[Rule] = &[
+    rule(
+        "spec.sourceStore.endpointOverride",
+        "isURL(self)",
+        "endpoint override must be a valid URL.",
+    ),
+    rule(
+        "spec.targetStore.endpointOverride",
+        "isURL(self)",
+        "endpoint override must be a valid URL.",
+    ),
+];
+
+/// The rules of `EtcdOpsTask`.
+pub const OPS: &[Rule] = &[
+    rule("spec.config", UNCHANGED, "config is immutable"),
+    rule(
+        "spec.ttlSecondsAfterFinished",
+        UNCHANGED,
+        "ttlSecondsAfterFinished is immutable",
+    ),
+    rule("spec.etcdName", UNCHANGED, "etcdName is immutable"),
+    rule(
+        "spec.config.onDemandSnapshot",
+        "self.type != 'delta' || !has(self.isFinal) || !self.isFinal",
+        "isFinal must be false (or omitted) when type is 'delta'",
+    ),
+    rule(
+        "spec.config.restore",
+        "[has(self.toRevision), has(self.toTime), has(self.fromFull)].filter(given, given).size() <= 1",
+        "at most one of toRevision, toTime and fromFull may be given",
+    ),
+];

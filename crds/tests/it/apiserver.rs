@@ -1,0 +1,242 @@
+//! The part of an API server that admits a resource: prune, default, validate, evaluate rules.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube_cel::{CompiledSchema, ErrorKind, Validator, compile_schema};
+use regex::Regex;
+use serde_json::Value;
+use steward_crds::definition::{self, Definition};
+
+/// An API server that knows one definition.
+pub(crate) struct ApiServer {
+    definition: Definition,
+    rules: CompiledSchema,
+}
+
+thread_local! {
+    static KNOWN: [Rc<ApiServer>; 3] = definition::all().map(|definition| {
+        Rc::new(ApiServer { rules: compile_schema(&definition.schema), definition })
+    });
+    static PATTERNS: RefCell<HashMap<String, Regex>> = RefCell::default();
+}
+
+impl ApiServer {
+    pub(crate) fn etcd() -> Rc<Self> {
+        Self::of_kind("Etcd")
+    }
+
+    pub(crate) fn copy() -> Rc<Self> {
+        Self::of_kind("EtcdCopyBackupsTask")
+    }
+
+    pub(crate) fn ops() -> Rc<Self> {
+        Self::of_kind("EtcdOpsTask")
+    }
+
+    /// The one for the kind of a resource.
+    pub(crate) fn of(resource: &Value) -> Rc<Self> {
+        Self::of_kind(resource["kind"].as_str().expect("a resource has a kind"))
+    }
+
+    fn of_kind(kind: &str) -> Rc<Self> {
+        KNOWN
+            .with(|known| {
+                known
+                    .iter()
+                    .find(|one| one.definition.kind() == kind)
+                    .cloned()
+            })
+            .expect("a known kind")
+    }
+
+    /// What is stored, or everything that is wrong.
+    pub(crate) fn create(&self, resource: &Value) -> Result<Value, Vec<String>> {
+        self.admit(resource, None)
+    }
+
+    /// The same when it replaces another.
+    pub(crate) fn update(&self, old: &Value, new: &Value) -> Result<Value, Vec<String>> {
+        let old = self.create(old).expect("the old resource is a valid one");
+        self.admit(new, Some(&old))
+    }
+
+    fn admit(&self, resource: &Value, old: Option<&Value>) -> Result<Value, Vec<String>> {
+        let schema = &self.definition.schema;
+        let mut stored = resource.clone();
+        let mut wrong = Vec::new();
+        prune(schema, &mut stored, "", &mut wrong);
+        validate(schema, &stored, "", &mut wrong);
+        // As the real one: rules are not evaluated on what the schema refuses already.
+        if wrong.is_empty()
+            && let Err(errors) = Validator::new().validate_compiled(&self.rules, &stored, old)
+        {
+            for error in &errors {
+                assert_eq!(error.kind, ErrorKind::ValidationFailure, "{error:?}");
+                wrong.push(format!("{}: {}", error.field_path, error.message));
+            }
+        }
+        if wrong.is_empty() {
+            Ok(stored)
+        } else {
+            Err(wrong)
+        }
+    }
+}
+
+/// Drops nulls and fills defaults in; reports fields no schema knows instead of dropping them.
+fn prune(schema: &Value, value: &mut Value, path: &str, wrong: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            let known = schema["properties"].as_object();
+            for (name, property) in known.into_iter().flatten() {
+                if let (false, Some(default)) = (fields.contains_key(name), property.get("default"))
+                {
+                    fields.insert(name.clone(), default.clone());
+                }
+            }
+            for (name, field) in fields {
+                let inner = known.and_then(|known| known.get(name));
+                let at = format!("{path}.{name}");
+                match inner.or_else(|| schema.get("additionalProperties")) {
+                    _ if path.is_empty() && name == "metadata" => {}
+                    Some(inner) => prune(inner, field, &at, wrong),
+                    None => wrong.push(format!("{at}: no such field")),
+                }
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                prune(&schema["items"], item, &format!("{path}[]"), wrong);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Checks a value against every keyword the generated schemas use.
+fn validate(schema: &Value, value: &Value, path: &str, wrong: &mut Vec<String>) {
+    let mut fault = |what: String| wrong.push(format!("{path}: {what}"));
+    if !typed(schema, value) {
+        fault(format!("is no {}", schema["type"]));
+        return;
+    }
+    if let Some(allowed) = schema["enum"].as_array()
+        && !allowed.contains(value)
+    {
+        fault(format!("{value} is not one of {allowed:?}"));
+    }
+    for complaint in bounds(schema, value) {
+        fault(complaint);
+    }
+    match value {
+        Value::Object(fields) => {
+            for name in schema["required"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+            {
+                if !fields.contains_key(name) {
+                    wrong.push(format!("{path}.{name}: required"));
+                }
+            }
+            for (name, field) in fields {
+                let inner = schema["properties"]
+                    .get(name)
+                    .or_else(|| schema.get("additionalProperties"));
+                if let Some(inner) = inner {
+                    validate(inner, field, &format!("{path}.{name}"), wrong);
+                }
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                validate(&schema["items"], item, &format!("{path}[]"), wrong);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn typed(schema: &Value, value: &Value) -> bool {
+    if schema["x-kubernetes-int-or-string"] == true {
+        return value.is_i64() || value.is_string();
+    }
+    match schema["type"].as_str() {
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") if schema["format"] == "date-time" => {
+            serde_json::from_value::<Time>(value.clone()).is_ok()
+        }
+        Some("string") => value.is_string(),
+        Some("boolean") => value.is_boolean(),
+        Some("integer") if schema["format"] == "int32" => value
+            .as_i64()
+            .is_some_and(|number| i32::try_from(number).is_ok()),
+        Some("integer") => value.is_i64(),
+        other => panic!("a node of type {other:?}: {schema}"),
+    }
+}
+
+fn bounds(schema: &Value, value: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    let size = match value {
+        Value::String(text) => Some((text.chars().count(), "Length")),
+        Value::Array(items) => Some((items.len(), "Items")),
+        Value::Object(fields) => Some((fields.len(), "Properties")),
+        _ => None,
+    };
+    if let Some((size, what)) = size {
+        let size = size as u64;
+        if schema[format!("min{what}")]
+            .as_u64()
+            .is_some_and(|least| size < least)
+        {
+            faults.push(format!("fewer than the least {what}"));
+        }
+        if schema[format!("max{what}")]
+            .as_u64()
+            .is_some_and(|most| size > most)
+        {
+            faults.push(format!("more than the most {what}"));
+        }
+    }
+    if let Some(number) = value.as_f64() {
+        if schema["minimum"]
+            .as_f64()
+            .is_some_and(|least| number < least)
+        {
+            faults.push(format!("{number} is too small"));
+        }
+        if schema["maximum"].as_f64().is_some_and(|most| number > most) {
+            faults.push(format!("{number} is too large"));
+        }
+    }
+    if let (Some(pattern), Some(text)) = (schema["pattern"].as_str(), value.as_str())
+        && !matches(pattern, text)
+    {
+        faults.push(format!("{text} does not match {pattern}"));
+    }
+    if let (true, Some(items)) = (schema["x-kubernetes-list-type"] == "set", value.as_array())
+        && items
+            .iter()
+            .enumerate()
+            .any(|(at, item)| items[..at].contains(item))
+    {
+        faults.push("has an item twice".to_owned());
+    }
+    faults
+}
+
+fn matches(pattern: &str, text: &str) -> bool {
+    PATTERNS.with_borrow_mut(|known| {
+        known
+            .entry(pattern.to_owned())
+            .or_insert_with(|| Regex::new(pattern).unwrap())
+            .is_match(text)
+    })
+}

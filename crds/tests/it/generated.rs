@@ -1,0 +1,53 @@
+//! Generated files are what would be generated now.
+
+use std::fs;
+use std::path::Path;
+
+use steward_crds::generated::files;
+
+#[test]
+fn definitions_and_reference_are_current() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let update = std::env::var_os("STEWARD_UPDATE_CRDS").is_some();
+    for file in files() {
+        let path = root.join(&file.path);
+        if update {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, &file.text).unwrap();
+        }
+        let found = fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            found == file.text,
+            "{} is stale; STEWARD_UPDATE_CRDS=1 writes it anew",
+            file.path.display()
+        );
+    }
+}
+
+#[test]
+fn no_stray_definition_lies_beside_the_generated_ones() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("yaml");
+    let mut found: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    let mut made: Vec<_> = files()
+        .iter()
+        .filter(|file| file.path.starts_with("crds/yaml"))
+        .map(|file| file.path.file_name().unwrap().to_owned())
+        .collect();
+    found.sort();
+    made.sort();
+    assert_eq!(found, made);
+}
+
+#[test]
+fn the_yaml_is_the_definition_a_client_would_apply() {
+    for (file, definition) in files().iter().zip(steward_crds::definition::all()) {
+        let read: k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition =
+            serde_norway::from_str(&file.text).unwrap();
+        assert_eq!(read, definition.crd);
+        // Client-side apply keeps a copy in an annotation, which has this limit.
+        assert!(definition.to_value().to_string().len() < 262_144);
+    }
+}

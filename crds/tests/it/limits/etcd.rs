@@ -1,0 +1,404 @@
+//! The limits of `Etcd`.
+
+use serde_json::{Value, json};
+
+use super::{accepts, changed, refuses, requires};
+use crate::apiserver::ApiServer;
+
+const ALL: &str = "etcd-everything.yaml";
+
+#[test]
+fn an_etcd_needs_four_things() {
+    for field in ["labels", "etcd", "backup", "replicas"] {
+        requires("etcd-minimal.yaml", &format!("/spec/{field}"));
+    }
+    requires(ALL, "/spec/backup/store/prefix");
+    for tls in ["etcd/clientUrlTls", "etcd/peerUrlTls", "backup/tls"] {
+        requires(ALL, &format!("/spec/{tls}/tlsCASecretRef"));
+        requires(ALL, &format!("/spec/{tls}/serverTLSSecretRef"));
+        let resource = changed(ALL, &format!("/spec/{tls}/clientTLSSecretRef"), None);
+        assert!(ApiServer::etcd().create(&resource).is_ok(), "{tls}");
+    }
+    for field in ["members", "clientEndpoints"] {
+        requires(
+            ALL,
+            &format!("/spec/etcd/bootstrapWithExistingCluster/{field}"),
+        );
+    }
+    for field in [
+        "type",
+        "status",
+        "reason",
+        "message",
+        "lastTransitionTime",
+        "lastUpdateTime",
+    ] {
+        requires(ALL, &format!("/status/conditions/0/{field}"));
+    }
+}
+
+#[test]
+fn odd_values_that_etcd_druid_accepts_are_accepted() {
+    accepts(
+        "etcd-minimal.yaml",
+        "/spec/replicas",
+        &[json!(0), json!(2), json!(-1), json!(100)],
+    );
+    accepts(
+        ALL,
+        "/spec/backup/store/provider",
+        &[json!("nobody"), json!("")],
+    );
+    accepts(
+        ALL,
+        "/spec/storageCapacity",
+        &[
+            json!(1),
+            json!("1"),
+            json!("-1Gi"),
+            json!("1.5e3"),
+            json!("+.5Ki"),
+        ],
+    );
+    accepts(
+        ALL,
+        "/spec/etcd/serverPort",
+        &[json!(0), json!(-1), json!(99_999)],
+    );
+    accepts(
+        ALL,
+        "/spec/sharedConfig/autoCompactionRetention",
+        &[json!("whatever")],
+    );
+    accepts(
+        ALL,
+        "/spec/backup/tls/serverTLSSecretRef",
+        &[json!({}), json!({ "name": "" })],
+    );
+    accepts(ALL, "/spec/etcd/additionalAdvertisePeerURLs", &[json!([])]);
+    accepts(
+        ALL,
+        "/spec/externallyManagedMemberAddresses",
+        &[json!(["10.0.0.1", "fd00::1"])],
+    );
+    accepts(ALL, "/status/lastOperation/state", &[json!("Dreaming")]);
+}
+
+#[test]
+fn names_and_containers_follow_their_patterns() {
+    refuses(
+        ALL,
+        "/spec/memberNamePrefix",
+        &[
+            json!("Blue"),
+            json!("-a"),
+            json!("a-"),
+            json!(""),
+            json!("a".repeat(64)),
+        ],
+    );
+    accepts(
+        "etcd-minimal.yaml",
+        "/spec/memberNamePrefix",
+        &[json!("a"), json!("a-b-9"), json!("a".repeat(63))],
+    );
+    let container = "/spec/backup/store/container";
+    accepts(
+        ALL,
+        container,
+        &[json!("abc"), json!("A._-9"), json!("a".repeat(63))],
+    );
+    refuses(
+        ALL,
+        container,
+        &[
+            json!("ab"),
+            json!(".abc"),
+            json!("abc-"),
+            json!("a/b"),
+            json!("a".repeat(64)),
+        ],
+    );
+    let member = "/spec/etcd/additionalAdvertisePeerURLs/0/memberName";
+    refuses(
+        ALL,
+        member,
+        &[
+            json!("main"),
+            json!("-0"),
+            json!("main-x"),
+            json!(format!("{}-0", "a".repeat(252))),
+        ],
+    );
+    let source = "/spec/etcd/bootstrapWithExistingCluster/members/0/name";
+    refuses(
+        ALL,
+        source,
+        &[json!(""), json!("a.b"), json!("a".repeat(254))],
+    );
+}
+
+#[test]
+fn enums_know_their_names() {
+    for (pointer, good, bad) in [
+        ("/spec/etcd/metrics", vec!["basic", "extensive"], "Basic"),
+        (
+            "/spec/etcd/backendBboltFreelistType",
+            vec!["array", "map"],
+            "hashmap",
+        ),
+        (
+            "/spec/etcd/clientService/trafficDistribution",
+            vec!["PreferSameZone", "PreferSameNode", "PreferClose"],
+            "Anywhere",
+        ),
+        (
+            "/spec/backup/garbageCollectionPolicy",
+            vec!["Exponential", "LimitBased"],
+            "None",
+        ),
+        (
+            "/spec/backup/compression/policy",
+            vec!["gzip", "lzw", "zlib"],
+            "zstd",
+        ),
+        (
+            "/spec/sharedConfig/autoCompactionMode",
+            vec!["periodic", "revision"],
+            "never",
+        ),
+    ] {
+        accepts(
+            ALL,
+            pointer,
+            &good.into_iter().map(Value::from).collect::<Vec<_>>(),
+        );
+        refuses(ALL, pointer, &[json!(bad)]);
+    }
+}
+
+#[test]
+fn enums_of_ours_know_their_names() {
+    let recovery = "/spec/steward/recovery/mode";
+    accepts(
+        "etcd-steward.yaml",
+        recovery,
+        &[json!("Automatic"), json!("Approve"), json!("Manual")],
+    );
+    refuses("etcd-steward.yaml", recovery, &[json!("automatic")]);
+    accepts(
+        "etcd-steward.yaml",
+        "/spec/steward/storage/growth",
+        &[json!("Expand"), json!("Keep")],
+    );
+    refuses(
+        "etcd-steward.yaml",
+        "/spec/steward/storage/growth",
+        &[json!("Shrink")],
+    );
+    refuses(
+        "ops-snapshot.yaml",
+        "/spec/config/onDemandSnapshot/type",
+        &[json!("incremental")],
+    );
+    refuses(
+        "ops-verify-backup.yaml",
+        "/spec/config/verifyBackup/chains",
+        &[json!("Some")],
+    );
+    refuses("ops-move-leader.yaml", "/status/state", &[json!("Done")]);
+}
+
+#[test]
+fn durations_have_units_and_no_sign() {
+    for pointer in [
+        "/spec/etcd/etcdDefragTimeout",
+        "/spec/etcd/heartbeatDuration",
+        "/spec/backup/deltaSnapshotRetentionPeriod",
+        "/spec/backup/etcdSnapshotTimeout",
+        "/spec/backup/leaderElection/reelectionPeriod",
+        "/spec/backup/leaderElection/etcdConnectionTimeout",
+    ] {
+        accepts(
+            ALL,
+            pointer,
+            &[
+                json!("1h30m"),
+                json!("1.5h"),
+                json!("300ms"),
+                json!("2µs"),
+                json!("0s"),
+            ],
+        );
+        refuses(
+            ALL,
+            pointer,
+            &[
+                json!("0"),
+                json!("5"),
+                json!("1d"),
+                json!("-1s"),
+                json!("1 s"),
+                json!(""),
+                json!(5),
+            ],
+        );
+    }
+    for pointer in [
+        "/spec/backup/garbageCollectionPeriod",
+        "/spec/backup/deltaSnapshotPeriod",
+    ] {
+        refuses(ALL, pointer, &[json!("0"), json!("1d")]);
+    }
+    let timeout = "/spec/waitForFinalSnapshot/timeout";
+    accepts(
+        "copy-backups-everything.yaml",
+        timeout,
+        &[json!("0"), json!("10m")],
+    );
+    refuses(
+        "copy-backups-everything.yaml",
+        timeout,
+        &[json!("00"), json!("10"), json!("")],
+    );
+}
+
+#[test]
+fn schedules_follow_their_grammars() {
+    for pointer in [
+        "/spec/etcd/defragmentationSchedule",
+        "/spec/backup/fullSnapshotSchedule",
+    ] {
+        accepts(ALL, pointer, &[json!("0 */24 * * *"), json!("15 2 * * 7")]);
+        refuses(
+            ALL,
+            pointer,
+            &[
+                json!("0 0 * * 0"),
+                json!("1,2 * * * *"),
+                json!("@daily"),
+                json!("* * * *"),
+            ],
+        );
+    }
+    for pointer in [
+        "/spec/steward/compaction/schedule",
+        "/spec/steward/restoreDrill/schedule",
+    ] {
+        accepts(
+            "etcd-steward.yaml",
+            pointer,
+            &[json!("0 0 * * 0"), json!("1,2 * * * MON")],
+        );
+        refuses(
+            "etcd-steward.yaml",
+            pointer,
+            &[json!("@daily"), json!("* * * *"), json!("x".repeat(101))],
+        );
+    }
+}
+
+#[test]
+fn quantities_are_numbers_with_suffixes() {
+    for pointer in [
+        "/spec/etcd/quota",
+        "/spec/storageCapacity",
+        "/spec/backup/deltaSnapshotMemoryLimit",
+    ] {
+        accepts(
+            ALL,
+            pointer,
+            &[
+                json!("8Gi"),
+                json!("500M"),
+                json!(8_589_934_592_i64),
+                json!("1e9"),
+            ],
+        );
+        refuses(
+            ALL,
+            pointer,
+            &[
+                json!("8GiB"),
+                json!("eight"),
+                json!(""),
+                json!(1.5),
+                json!(true),
+            ],
+        );
+    }
+    let bytes = "/spec/steward/compaction/bytesThreshold";
+    refuses("etcd-steward.yaml", bytes, &[json!("much")]);
+    let cpu = "/spec/etcd/resources/requests/cpu";
+    accepts(ALL, cpu, &[json!(2), json!("0.5"), json!("250m")]);
+    refuses(ALL, cpu, &[json!("a lot")]);
+}
+
+#[test]
+fn lists_have_their_lengths() {
+    let extra = "/spec/etcd/additionalAdvertisePeerURLs";
+    let entry = json!({ "memberName": "blue-etcd-main-0", "urls": ["https://a"] });
+    accepts(ALL, extra, &[json!(vec![entry.clone(); 10])]);
+    refuses(ALL, extra, &[json!(vec![entry; 11])]);
+    let distinct = |count: usize| {
+        json!(
+            (0..count)
+                .map(|n| format!("https://host-{n}"))
+                .collect::<Vec<_>>()
+        )
+    };
+    let doubled = json!(["https://a", "https://a"]);
+    let long = json!([format!("https://{}", "a".repeat(2048))]);
+    for (pointer, most) in [
+        ("/spec/etcd/additionalAdvertisePeerURLs/0/urls", 5),
+        (
+            "/spec/etcd/bootstrapWithExistingCluster/members/0/peerUrls",
+            5,
+        ),
+        (
+            "/spec/etcd/bootstrapWithExistingCluster/clientEndpoints",
+            10,
+        ),
+    ] {
+        accepts(ALL, pointer, &[distinct(1), distinct(most)]);
+        refuses(
+            ALL,
+            pointer,
+            &[
+                distinct(0),
+                distinct(most + 1),
+                doubled.clone(),
+                long.clone(),
+            ],
+        );
+    }
+    let members = "/spec/etcd/bootstrapWithExistingCluster/members";
+    let many = |count: usize| {
+        let member = |n| json!({ "name": format!("m{n}"), "peerUrls": ["https://a"] });
+        json!((0..count).map(member).collect::<Vec<_>>())
+    };
+    accepts(ALL, members, &[many(1), many(10)]);
+    refuses(ALL, members, &[many(0), many(11)]);
+}
+
+#[test]
+fn times_are_written_as_rfc_3339_has_them() {
+    let joined = "/status/bootstrapWithExistingCluster/joinedAt";
+    accepts(
+        ALL,
+        joined,
+        &[
+            json!("2026-01-02T03:04:05.678Z"),
+            json!("2026-01-02T03:04:05+01:00"),
+        ],
+    );
+    refuses(
+        ALL,
+        joined,
+        &[
+            json!("yesterday"),
+            json!("2026-01-02"),
+            json!(1_767_225_600),
+        ],
+    );
+}

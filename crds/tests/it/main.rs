@@ -1,0 +1,16 @@
+//! The definitions as an API server would use them: schemas, defaults, rules, generated files.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    reason = "a test that cannot go on fails; values written in place read better than references"
+)]
+
+mod apiserver;
+mod generated;
+mod limits;
+mod roundtrip;
+mod rules;
+mod samples;
+mod structure;

@@ -1,0 +1,107 @@
+//! Nothing a newer system wrote is lost by us.
+
+use serde_json::json;
+use steward_crds::etcd::{MemberRole, RecoveryMode, VolumeGrowth};
+use steward_crds::{ConditionStatus, ConditionType, Etcd, EtcdStatus, OperationState, status};
+
+use crate::samples::sample;
+
+fn everything() -> Etcd {
+    serde_json::from_value(sample("etcd-everything.yaml")).unwrap()
+}
+
+#[test]
+fn a_resource_with_fields_of_tomorrow_is_read() {
+    let mut newer = sample("etcd-everything.yaml");
+    newer["spec"]["tomorrow"] = json!({ "a": 1 });
+    newer["spec"]["etcd"]["tomorrow"] = json!([1, 2]);
+    newer["status"]["tomorrow"] = json!("yes");
+    let read: Etcd = serde_json::from_value(newer).unwrap();
+    assert_eq!(read, everything());
+}
+
+#[test]
+fn what_is_written_is_status_alone() {
+    let etcd = everything();
+    let body = status::apply(
+        &etcd,
+        &EtcdStatus {
+            ready: Some(false),
+            ..EtcdStatus::default()
+        },
+    );
+    assert_eq!(
+        body,
+        json!({
+            "apiVersion": "druid.gardener.cloud/v1alpha1",
+            "kind": "Etcd",
+            "metadata": { "name": "etcd-main", "namespace": "shoot--dev--test" },
+            "status": { "ready": false },
+        })
+    );
+}
+
+#[test]
+fn names_of_tomorrow_are_kept() {
+    let conditions = everything().status.unwrap().conditions.unwrap();
+    assert_eq!(conditions[0].type_, ConditionType::Ready);
+    assert_eq!(
+        conditions[1].type_,
+        ConditionType::Other("SomethingOfTomorrow".into())
+    );
+    assert_eq!(
+        conditions[1].status,
+        ConditionStatus::Other("Sideways".into())
+    );
+    assert_eq!(
+        serde_json::to_value(&conditions[1]).unwrap()["type"],
+        "SomethingOfTomorrow"
+    );
+}
+
+#[test]
+fn known_names_are_read_as_themselves() {
+    for known in ConditionType::KNOWN {
+        assert_eq!(&ConditionType::from(known.as_str()), known);
+    }
+    for known in OperationState::KNOWN {
+        assert_eq!(&OperationState::from(known.as_str()), known);
+    }
+    for known in MemberRole::KNOWN {
+        let json = serde_json::to_value(known).unwrap();
+        assert_eq!(&serde_json::from_value::<MemberRole>(json).unwrap(), known);
+    }
+}
+
+#[test]
+fn without_our_fields_the_safe_choice_is_taken() {
+    let spec = everything().spec;
+    assert!(spec.steward.is_none());
+    assert_eq!(spec.recovery_mode(), RecoveryMode::Approve);
+    assert_eq!(spec.volume_growth(), VolumeGrowth::Expand);
+    let ours: Etcd = serde_json::from_value(sample("etcd-steward.yaml")).unwrap();
+    assert_eq!(ours.spec.recovery_mode(), RecoveryMode::Automatic);
+}
+
+#[test]
+fn references_without_a_name_count_as_none() {
+    let spec = everything().spec;
+    let peer = spec.etcd.peer_url_tls.unwrap();
+    assert_eq!(peer.tls.client_secret(), None);
+    assert_eq!(peer.tls.ca.key(), "ca.crt");
+    let client = spec.etcd.client_url_tls.unwrap();
+    assert_eq!(client.client_secret(), Some("client"));
+    assert_eq!(client.ca.key(), "bundle.crt");
+}
+
+#[test]
+fn only_the_namespace_tells_which_resource_a_status_belongs_to() {
+    let mut cluster = Etcd::new("main", steward_crds::EtcdSpec::default());
+    cluster.metadata.resource_version = Some("42".into());
+    let body = status::apply(&cluster, &EtcdStatus::default());
+    assert_eq!(
+        body["metadata"],
+        json!({ "name": "main" }),
+        "no version: applying is not replacing"
+    );
+}

@@ -1,0 +1,354 @@
+//! The cases of the rules of `Etcd`.
+
+use serde_json::{Value, json};
+use steward_crds::rules::ETCD;
+
+use super::{Case, Change, case};
+
+/// A cluster of three called `main`, its spec merged with `patch`.
+fn etcd(patch: Value) -> Value {
+    let mut etcd = json!({
+        "apiVersion": "druid.gardener.cloud/v1alpha1",
+        "kind": "Etcd",
+        "metadata": { "name": "main", "namespace": "ns" },
+        "spec": { "labels": {}, "replicas": 3, "etcd": {}, "backup": {} },
+    });
+    merge(&mut etcd["spec"], patch);
+    etcd
+}
+
+fn merge(into: &mut Value, patch: Value) {
+    match (into, patch) {
+        (Value::Object(into), Value::Object(patch)) => {
+            for (key, value) in patch {
+                merge(into.entry(key).or_insert(json!({})), value);
+            }
+        }
+        (into, patch) => *into = patch,
+    }
+}
+
+fn create(patch: Value) -> Change {
+    Change::Create(etcd(patch))
+}
+
+fn update(old: Value, new: Value) -> Change {
+    Change::Update(etcd(old), etcd(new))
+}
+
+fn etcd_case(at: &str, words: &str, held_by: Vec<Change>, broken_by: Vec<Change>) -> Case {
+    case(ETCD, at, words, held_by, broken_by)
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = names();
+    cases.extend(bootstrap());
+    cases.extend(immutable());
+    cases.extend(schemes());
+    cases.extend(addresses());
+    cases.extend(scalars());
+    cases
+}
+
+/// Further addresses of one member.
+fn extra(member: &str, urls: Value) -> Value {
+    json!({ "etcd": { "additionalAdvertisePeerURLs": [{ "memberName": member, "urls": urls }] } })
+}
+
+fn extra_of(member: &str) -> Value {
+    extra(member, json!(["http://10.0.0.1:2380"]))
+}
+
+fn prefixed(mut patch: Value) -> Value {
+    patch["memberNamePrefix"] = "blue".into();
+    patch
+}
+
+/// A cluster to join, with members of these names.
+fn join(names: &[&str]) -> Value {
+    let members: Vec<_> = names
+        .iter()
+        .map(|name| json!({ "name": name, "peerUrls": ["http://10.0.0.9:2380"] }))
+        .collect();
+    json!({ "etcd": { "bootstrapWithExistingCluster": {
+        "members": members,
+        "clientEndpoints": ["http://source.ns.svc:2379"],
+    } } })
+}
+
+fn names() -> Vec<Case> {
+    vec![
+        etcd_case(
+            "",
+            "member names must start with",
+            vec![
+                create(json!({})),
+                create(extra_of("main-0")),
+                create(prefixed(extra_of("blue-main-0"))),
+            ],
+            vec![
+                create(extra_of("other-0")),
+                create(extra_of("maine-0")),
+                create(prefixed(extra_of("main-0"))),
+            ],
+        ),
+        etcd_case(
+            "",
+            "index must be less than replicas",
+            vec![create(extra_of("main-2")), create(extra_of("main-02"))],
+            vec![
+                create(extra_of("main-3")),
+                update(json!({}), extra_of("main-10")),
+            ],
+        ),
+        etcd_case(
+            "",
+            "name must be unique",
+            vec![create(join(&["green-0", "green-1"]))],
+            vec![create(join(&["green-0", "green-1", "green-0"]))],
+        ),
+        etcd_case(
+            "",
+            "must not collide",
+            vec![
+                create(join(&["green-0", "mainline"])),
+                create(prefixed(join(&["main-0"]))),
+            ],
+            vec![
+                create(join(&["main-7"])),
+                create(prefixed(join(&["blue-main-x"]))),
+            ],
+        ),
+    ]
+}
+
+/// The same cluster after the condition was reported.
+fn joined(mut etcd: Value, status: &str) -> Value {
+    etcd["status"] = json!({ "conditions": [{
+        "type": "BootstrappedWithExistingCluster", "status": status, "reason": "R", "message": "M",
+        "lastTransitionTime": "2026-01-01T00:00:00Z", "lastUpdateTime": "2026-01-01T00:00:00Z",
+    }] });
+    etcd
+}
+
+fn bootstrap() -> Vec<Case> {
+    let before = etcd(join(&["green-0"]));
+    let other_members = etcd(join(&["green-0", "green-1"]));
+    let mut other_endpoints = before.clone();
+    other_endpoints["spec"]["etcd"]["bootstrapWithExistingCluster"]["clientEndpoints"] =
+        json!(["http://elsewhere.ns.svc:2379"]);
+    let during = |etcd: &Value| joined(etcd.clone(), "False");
+    let after = |etcd: &Value| joined(etcd.clone(), "True");
+    let held = |changed: &Value| {
+        vec![
+            Change::Update(during(&before), during(&before)),
+            Change::Update(before.clone(), changed.clone()),
+            Change::Update(after(&before), after(changed)),
+            Change::Update(during(&before), during(&etcd(json!({})))),
+        ]
+    };
+    vec![
+        etcd_case(
+            "",
+            "bootstrapWithExistingCluster.members cannot be modified",
+            held(&other_members),
+            vec![Change::Update(during(&before), during(&other_members))],
+        ),
+        etcd_case(
+            "",
+            "bootstrapWithExistingCluster.clientEndpoints cannot be modified",
+            held(&other_endpoints),
+            vec![Change::Update(during(&before), during(&other_endpoints))],
+        ),
+        etcd_case(
+            "spec.etcd",
+            "cannot be added after",
+            vec![
+                create(join(&["green-0"])),
+                update(join(&["green-0"]), json!({})),
+                update(join(&["green-0"]), join(&["green-0"])),
+            ],
+            vec![update(json!({}), join(&["green-0"]))],
+        ),
+    ]
+}
+
+fn immutable() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (field, name) in [
+        ("storageClass", "storageClass"),
+        ("volumeClaimTemplate", "olumeClaimTemplate"),
+        ("memberNamePrefix", "memberNamePrefix"),
+    ] {
+        let with = |value: &str| json!({ field: value });
+        cases.push(etcd_case(
+            "spec",
+            name,
+            vec![
+                create(with("a")),
+                update(with("a"), with("a")),
+                update(json!({}), json!({})),
+            ],
+            vec![update(json!({}), with("a")), update(with("a"), json!({}))],
+        ));
+        cases.push(etcd_case(
+            &format!("spec.{field}"),
+            name,
+            vec![create(with("a")), update(with("a"), with("a"))],
+            vec![update(with("a"), with("b"))],
+        ));
+    }
+    let sized = |replicas: i32| json!({ "replicas": replicas });
+    cases.push(etcd_case(
+        "spec.replicas",
+        "increased or be downscaled to 0",
+        vec![
+            create(sized(-1)),
+            update(sized(1), sized(3)),
+            update(sized(3), sized(3)),
+            update(sized(3), sized(0)),
+            update(sized(0), sized(1)),
+        ],
+        vec![
+            update(sized(3), sized(1)),
+            update(sized(5), sized(4)),
+            update(sized(1), sized(-1)),
+        ],
+    ));
+    cases
+}
+
+fn with_tls(mut patch: Value, field: &str) -> Value {
+    let tls =
+        json!({ "tlsCASecretRef": { "name": "ca" }, "serverTLSSecretRef": { "name": "server" } });
+    merge(&mut patch, json!({ "etcd": { field: tls } }));
+    patch
+}
+
+/// A cluster to join that is reached at these addresses.
+fn join_at(peer: &str, client: &str) -> Value {
+    json!({ "etcd": { "bootstrapWithExistingCluster": {
+        "members": [{ "name": "green-0", "peerUrls": [peer] }],
+        "clientEndpoints": [client],
+    } } })
+}
+
+fn schemes() -> Vec<Case> {
+    let (plain, tls) = ("http://10.0.0.1:2380", "https://10.0.0.1:2380");
+    let extra = |urls: &[&str]| extra("main-0", json!(urls));
+    let peer = |patch| with_tls(patch, "peerUrlTls");
+    let client = |patch| with_tls(patch, "clientUrlTls");
+    vec![
+        etcd_case(
+            "spec.etcd",
+            "when peerUrlTls is enabled, all additional",
+            vec![create(peer(extra(&[tls]))), create(peer(json!({})))],
+            vec![create(peer(extra(&[tls, plain])))],
+        ),
+        etcd_case(
+            "spec.etcd",
+            "when peerUrlTls is not enabled, all additional",
+            vec![create(extra(&[plain])), create(client(extra(&[plain])))],
+            vec![create(extra(&[plain, tls]))],
+        ),
+        etcd_case(
+            "spec.etcd",
+            "when peerUrlTls is enabled, all bootstrap",
+            vec![create(peer(join_at(tls, plain)))],
+            vec![create(peer(join_at(plain, plain)))],
+        ),
+        etcd_case(
+            "spec.etcd",
+            "when peerUrlTls is not enabled, all bootstrap",
+            vec![create(join_at(plain, plain))],
+            vec![create(join_at(tls, plain))],
+        ),
+        etcd_case(
+            "spec.etcd",
+            "when clientUrlTls is enabled",
+            vec![create(client(join_at(plain, tls)))],
+            vec![create(client(join_at(plain, plain)))],
+        ),
+        etcd_case(
+            "spec.etcd",
+            "when clientUrlTls is not enabled",
+            vec![
+                create(join_at(plain, plain)),
+                create(peer(join_at(tls, plain))),
+            ],
+            vec![create(join_at(plain, tls))],
+        ),
+    ]
+}
+
+fn addresses() -> Vec<Case> {
+    let plain = "http://10.0.0.1:2380";
+    let extra = |urls: &[&str]| extra("main-0", json!(urls));
+    vec![
+        etcd_case(
+            "spec.etcd.additionalAdvertisePeerURLs[].urls[]",
+            "must be a valid http",
+            vec![create(extra(&[
+                "http://host",
+                "http://host:2380",
+                "http://[::1]:2380",
+            ]))],
+            vec![
+                create(extra(&["ftp://host"])),
+                create(extra(&["http://"])),
+                create(extra(&["host:1"])),
+            ],
+        ),
+        etcd_case(
+            "spec.etcd.bootstrapWithExistingCluster.members[].peerUrls[]",
+            "must be a valid http",
+            vec![create(join_at("http://host", plain))],
+            vec![
+                create(join_at("unix:///socket", plain)),
+                create(join_at("/path", plain)),
+            ],
+        ),
+        etcd_case(
+            "spec.etcd.bootstrapWithExistingCluster.clientEndpoints[]",
+            "must be a valid http",
+            vec![create(join_at(plain, "http://host.svc:2379"))],
+            vec![
+                create(join_at(plain, "host.svc:2379")),
+                create(join_at(plain, "http://a b")),
+            ],
+        ),
+    ]
+}
+
+fn scalars() -> Vec<Case> {
+    let periods = |delta: &str, collection: &str| json!({ "backup": { "deltaSnapshotPeriod": delta, "garbageCollectionPeriod": collection } });
+    let endpoint =
+        |url: &str| json!({ "backup": { "store": { "prefix": "p", "endpointOverride": url } } });
+    vec![
+        etcd_case(
+            "spec.backup",
+            "garbageCollectionPeriod must be greater",
+            vec![
+                create(json!({ "backup": { "deltaSnapshotPeriod": "300s" } })),
+                create(json!({ "backup": { "garbageCollectionPeriod": "1s" } })),
+                create(periods("300s", "43200s")),
+                create(periods("59m", "1h")),
+            ],
+            vec![
+                create(periods("300s", "300s")),
+                create(periods("1h", "59m59s")),
+                // Compared in whole seconds.
+                create(periods("1s", "1s500ms")),
+            ],
+        ),
+        etcd_case(
+            "spec.backup.store.endpointOverride",
+            "valid URL",
+            vec![
+                create(endpoint("https://s3.example")),
+                create(endpoint("http://azurite:10000/account/")),
+            ],
+            vec![create(endpoint("s3 example")), create(endpoint(""))],
+        ),
+    ]
+}

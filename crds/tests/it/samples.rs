@@ -1,0 +1,122 @@
+//! Every file of `crds/samples` is admitted, read, and written back unchanged.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use steward_crds::{Etcd, EtcdCopyBackupsTask, EtcdOpsTask};
+
+use crate::apiserver::ApiServer;
+
+pub(crate) fn sample(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("samples")
+        .join(name);
+    serde_norway::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn samples() -> Vec<(String, Value)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples");
+    let names = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    names
+        .map(|name| name.into_string().unwrap())
+        .map(|name| (name.clone(), sample(&name)))
+        .collect()
+}
+
+/// What a controller would write if it wrote resources back.
+pub(crate) fn through_types(resource: &Value) -> Value {
+    let resource = resource.clone();
+    match resource["kind"].as_str() {
+        Some("Etcd") => serde_json::to_value(serde_json::from_value::<Etcd>(resource).unwrap()),
+        Some("EtcdOpsTask") => {
+            serde_json::to_value(serde_json::from_value::<EtcdOpsTask>(resource).unwrap())
+        }
+        _ => serde_json::to_value(serde_json::from_value::<EtcdCopyBackupsTask>(resource).unwrap()),
+    }
+    .unwrap()
+}
+
+/// Quantities may be numbers; the types write them as text.
+fn with_numbers_as_text(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(k, v)| (k.clone(), with_numbers_as_text(v)))
+            .collect(),
+        Value::Array(items) => items.iter().map(with_numbers_as_text).collect(),
+        Value::Number(number) => Value::String(number.to_string()),
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn every_sample_is_admitted_read_and_kept() {
+    let samples = samples();
+    assert!(samples.len() >= 20, "samples are missing");
+    for (name, resource) in samples {
+        let stored = ApiServer::of(&resource)
+            .create(&resource)
+            .unwrap_or_else(|wrong| panic!("{name}: {wrong:#?}"));
+        let back = through_types(&stored);
+        assert_eq!(
+            with_numbers_as_text(&back),
+            with_numbers_as_text(&stored),
+            "{name}"
+        );
+        ApiServer::of(&back)
+            .create(&back)
+            .unwrap_or_else(|wrong| panic!("{name} rewritten: {wrong:#?}"));
+    }
+}
+
+/// Every property of a schema, as paths, as far as the types are ours.
+fn properties(schema: &Value, path: &str, into: &mut Vec<String>) {
+    const FOREIGN: [&str; 4] = [
+        ".affinity",
+        ".topologySpreadConstraints",
+        "elector",
+        ".resources",
+    ];
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let at = format!("{path}.{name}");
+        into.push(at.clone());
+        if !FOREIGN.iter().any(|foreign| at.ends_with(foreign)) {
+            properties(property, &at, into);
+            properties(&property["items"], &at, into);
+        }
+    }
+}
+
+fn present(value: &Value, path: &[&str]) -> bool {
+    match (path, value) {
+        ([], _) => true,
+        (_, Value::Array(items)) => items.iter().any(|item| present(item, path)),
+        ([first, rest @ ..], Value::Object(fields)) => {
+            fields.get(*first).is_some_and(|field| present(field, rest))
+        }
+        _ => false,
+    }
+}
+
+#[test]
+fn every_field_of_every_schema_is_shown_in_a_sample() {
+    let samples = samples();
+    for definition in steward_crds::definition::all() {
+        let mut paths = Vec::new();
+        properties(&definition.schema, "", &mut paths);
+        let of_kind = |resource: &Value| resource["kind"].as_str() == Some(definition.kind());
+        let unseen: Vec<_> = paths
+            .iter()
+            .filter(|path| {
+                let path: Vec<_> = path.trim_start_matches('.').split('.').collect();
+                !samples
+                    .iter()
+                    .any(|(_, sample)| of_kind(sample) && present(sample, &path))
+            })
+            .collect();
+        assert!(unseen.is_empty(), "{}: {unseen:#?}", definition.kind());
+    }
+}

@@ -1,0 +1,302 @@
+//! What an API server demands of a definition before it installs it.
+
+use serde_json::{Value, json};
+use steward_crds::definition::{self, Definition};
+
+/// Every node of a schema with the path to it.
+fn nodes<'a>(schema: &'a Value, path: &str, into: &mut Vec<(String, &'a Value)>) {
+    into.push((path.to_owned(), schema));
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        nodes(property, &format!("{path}.{name}"), into);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(child) = schema.get(key) {
+            nodes(child, &format!("{path}[]"), into);
+        }
+    }
+}
+
+fn each_node(mut check: impl FnMut(&Definition, &str, &Value)) {
+    for definition in definition::all() {
+        let mut all = Vec::new();
+        nodes(&definition.schema, "", &mut all);
+        for (path, node) in all {
+            check(&definition, &path, node);
+        }
+    }
+}
+
+#[test]
+fn schemas_are_structural() {
+    /// Everything else is refused by some API server, or means nothing to it.
+    const KEYWORDS: [&str; 24] = [
+        "additionalProperties",
+        "anyOf",
+        "default",
+        "description",
+        "enum",
+        "format",
+        "items",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "pattern",
+        "properties",
+        "required",
+        "type",
+        "x-kubernetes-int-or-string",
+        "x-kubernetes-list-map-keys",
+        "x-kubernetes-list-type",
+        "x-kubernetes-map-type",
+        "x-kubernetes-validations",
+    ];
+    each_node(|_, path, node| {
+        let fields = node
+            .as_object()
+            .unwrap_or_else(|| panic!("{path} is {node}"));
+        for keyword in fields.keys() {
+            assert!(KEYWORDS.contains(&keyword.as_str()), "{path} has {keyword}");
+        }
+        if node["x-kubernetes-int-or-string"] == true {
+            assert_eq!(
+                node["anyOf"],
+                json!([{ "type": "integer" }, { "type": "string" }]),
+                "{path}"
+            );
+            assert!(node.get("type").is_none(), "{path}");
+        } else {
+            assert!(node["type"].is_string(), "{path} has no type: {node}");
+            assert!(node.get("anyOf").is_none(), "{path}");
+        }
+        assert_eq!(
+            node["type"] == "array",
+            node.get("items").is_some(),
+            "{path}"
+        );
+        let both = node.get("properties").is_some() && node.get("additionalProperties").is_some();
+        assert!(!both, "{path} has named and other properties");
+    });
+}
+
+#[test]
+fn formats_are_those_kubernetes_knows() {
+    each_node(|_, path, node| {
+        if let Some(format) = node["format"].as_str() {
+            assert!(
+                ["int32", "int64", "date-time"].contains(&format),
+                "{path} has format {format}"
+            );
+        }
+        assert!(
+            node["type"] != "integer" || node.get("format").is_some(),
+            "{path} has no width"
+        );
+    });
+}
+
+#[test]
+fn only_ops_tasks_have_defaults() {
+    let mut found = Vec::new();
+    each_node(|definition, path, node| {
+        if let Some(default) = node.get("default") {
+            found.push((
+                definition.kind().to_owned(),
+                path.to_owned(),
+                default.clone(),
+            ));
+        }
+    });
+    let expected = [
+        (".spec.config.onDemandSnapshot.timeoutSecondsDelta", 60),
+        (".spec.config.onDemandSnapshot.timeoutSecondsFull", 900),
+        (".spec.ttlSecondsAfterFinished", 3600),
+    ];
+    let expected =
+        expected.map(|(path, value)| ("EtcdOpsTask".to_owned(), path.to_owned(), json!(value)));
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn every_field_of_ours_is_documented() {
+    each_node(|_, path, node| {
+        let foreign = [
+            "affinity",
+            "topologySpread",
+            "elector",
+            "resources",
+            "metadata",
+            "[]",
+        ];
+        if !path.is_empty() && !foreign.iter().any(|part| path.contains(part)) {
+            assert!(
+                node["description"]
+                    .as_str()
+                    .is_some_and(|text| text.len() > 10),
+                "{path}"
+            );
+        }
+    });
+}
+
+#[test]
+fn lists_that_are_sets_hold_strings() {
+    each_node(|_, path, node| {
+        if node["x-kubernetes-list-type"] == "set" {
+            assert_eq!(node["items"]["type"], "string", "{path}");
+        }
+    });
+}
+
+#[test]
+fn without_rules_only_the_rules_are_missing() {
+    for definition in definition::all() {
+        let bare = definition.without_rules();
+        assert!(
+            !bare
+                .to_value()
+                .to_string()
+                .contains("x-kubernetes-validations")
+        );
+        let mut rules = 0;
+        let mut restored = Vec::new();
+        nodes(&definition.schema, "", &mut restored);
+        let mut left = Vec::new();
+        nodes(&bare.schema, "", &mut left);
+        for ((path, whole), (_, bare)) in restored.into_iter().zip(left) {
+            rules += whole["x-kubernetes-validations"]
+                .as_array()
+                .map_or(0, Vec::len);
+            let keys = |node: &Value| node.as_object().unwrap().len();
+            let had = usize::from(whole.get("x-kubernetes-validations").is_some());
+            assert_eq!(keys(whole), keys(bare) + had, "{path}");
+        }
+        assert_eq!(
+            rules,
+            definition.rules.len(),
+            "every rule stands in the schema"
+        );
+    }
+}
+
+#[test]
+fn typed_and_written_schemas_agree() {
+    /// Numbers that JSON tells apart and Kubernetes does not.
+    fn even(value: &Value) -> Value {
+        match value {
+            Value::Number(number) => json!(number.as_f64()),
+            Value::Array(items) => items.iter().map(even).collect(),
+            Value::Object(fields) => fields.iter().map(|(k, v)| (k.clone(), even(v))).collect(),
+            other => other.clone(),
+        }
+    }
+    for definition in definition::all() {
+        assert_eq!(
+            even(&serde_json::to_value(&definition.crd).unwrap()),
+            even(&definition.to_value())
+        );
+    }
+}
+
+fn version(definition: &Definition) -> Value {
+    let spec = &definition.to_value()["spec"];
+    assert_eq!(spec["group"], steward_crds::GROUP);
+    assert_eq!(spec["scope"], "Namespaced");
+    let versions = spec["versions"].as_array().unwrap();
+    assert_eq!(versions.len(), 1);
+    assert_eq!(versions[0]["name"], steward_crds::VERSION);
+    assert_eq!(
+        [&versions[0]["served"], &versions[0]["storage"]],
+        [&json!(true), &json!(true)]
+    );
+    versions[0].clone()
+}
+
+/// Name, path and whether only `-o wide` shows it.
+fn columns(version: &Value) -> Vec<(String, String, bool)> {
+    let columns = version["additionalPrinterColumns"].as_array().unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    columns
+        .iter()
+        .map(|c| (text(&c["name"]), text(&c["jsonPath"]), c["priority"] == 1))
+        .collect()
+}
+
+#[test]
+fn an_etcd_scales_and_prints_as_etcd_druids_does() {
+    let etcd = definition::etcd();
+    let version = version(&etcd);
+    assert_eq!(
+        etcd.to_value()["metadata"]["name"],
+        "etcds.druid.gardener.cloud"
+    );
+    assert_eq!(
+        version["subresources"],
+        json!({
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".status.selector",
+            },
+        })
+    );
+    let condition = |name: &str| format!(r#".status.conditions[?(@.type=="{name}")].status"#);
+    let expected = [
+        ("Ready", ".status.ready".to_owned(), false),
+        ("Quorate", condition("Ready"), false),
+        ("All Members Ready", condition("AllMembersReady"), false),
+        ("Backup Ready", condition("BackupReady"), false),
+        ("Cluster ID Mismatch", condition("ClusterIDMismatch"), false),
+        ("Age", ".metadata.creationTimestamp".to_owned(), false),
+        ("Cluster Size", ".spec.replicas".to_owned(), true),
+        (
+            "Current Replicas",
+            ".status.currentReplicas".to_owned(),
+            true,
+        ),
+        ("Ready Replicas", ".status.readyReplicas".to_owned(), true),
+    ];
+    assert_eq!(
+        columns(&version),
+        expected.map(|(name, path, wide)| (name.to_owned(), path, wide))
+    );
+}
+
+#[test]
+fn tasks_have_status_names_and_columns() {
+    let ops = definition::ops_task();
+    let value = ops.to_value();
+    assert_eq!(
+        value["metadata"]["name"],
+        "etcdopstasks.druid.gardener.cloud"
+    );
+    assert_eq!(value["spec"]["names"]["shortNames"], json!(["eot"]));
+    assert_eq!(version(&ops)["subresources"], json!({ "status": {} }));
+    let names: Vec<_> = columns(&version(&ops))
+        .into_iter()
+        .map(|(name, _, wide)| (name, wide))
+        .collect();
+    let expected = [
+        ("State", false),
+        ("Etcd", false),
+        ("Age", false),
+        ("Phase", true),
+        ("TTL", true),
+    ];
+    assert_eq!(names, expected.map(|(name, wide)| (name.to_owned(), wide)));
+
+    let copy = definition::copy_backups_task();
+    let value = copy.to_value();
+    assert_eq!(
+        value["metadata"]["name"],
+        "etcdcopybackupstasks.druid.gardener.cloud"
+    );
+    assert!(value["spec"]["names"].get("shortNames").is_none());
+    assert_eq!(version(&copy)["subresources"], json!({ "status": {} }));
+    assert_eq!(columns(&version(&copy)).len(), 1);
+}

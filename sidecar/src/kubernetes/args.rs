@@ -1,0 +1,244 @@
+//! Flags about Kubernetes. Names and defaults up to `--delta-snapshot-lease-name` are those of the tool this
+//! one replaces; the rest is ours.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args};
+use jiff::SignedDuration;
+
+use super::connection::Access;
+use super::heartbeat::Leases;
+
+/// Leases and coordination.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct KubernetesArgs {
+    /// Renew the lease of this member, which tells the controller that it lives and what it is
+    #[arg(long, env = "STEWARD_ENABLE_MEMBER_LEASE_RENEWAL", value_name = "BOOL",
+        action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", default_value_t = false)]
+    pub enable_member_lease_renewal: bool,
+
+    /// Record the revisions of the newest snapshots in leases
+    #[arg(long, env = "STEWARD_ENABLE_SNAPSHOT_LEASE_RENEWAL", value_name = "BOOL",
+        action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", default_value_t = false)]
+    pub enable_snapshot_lease_renewal: bool,
+
+    /// Time between two renewals of the member's lease when nothing changes
+    #[arg(long, env = "STEWARD_K8S_HEARTBEAT_DURATION", value_name = "DURATION",
+        default_value = "30s", value_parser = heartbeat)]
+    pub k8s_heartbeat_duration: Duration,
+
+    /// Lease that holds the revision of the newest full snapshot
+    #[arg(
+        long,
+        env = "STEWARD_FULL_SNAPSHOT_LEASE_NAME",
+        value_name = "NAME",
+        default_value = "full-snapshot-revisions"
+    )]
+    pub full_snapshot_lease_name: String,
+
+    /// Lease that holds the revision of the newest delta snapshot
+    #[arg(
+        long,
+        env = "STEWARD_DELTA_SNAPSHOT_LEASE_NAME",
+        value_name = "NAME",
+        default_value = "delta-snapshot-revisions"
+    )]
+    pub delta_snapshot_lease_name: String,
+
+    /// ConfigMap through which this etcd's parties coordinate; retention leaves alone what is pinned in it
+    #[arg(long, env = "STEWARD_COORDINATION_NAME", value_name = "NAME")]
+    pub coordination_name: Option<String>,
+
+    /// Name of the pod this runs in; the member's lease is named after it
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pub pod_name: Option<String>,
+
+    /// Namespace of the pod, its leases and its ConfigMap
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
+    pub pod_namespace: Option<String>,
+
+    /// Reach Kubernetes with this kubeconfig instead of the pod's service account
+    #[arg(long, env = "STEWARD_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// Why flags that parsed one by one do not go together.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ArgsError {
+    /// A flag needs to know something about the pod.
+    #[error("{flag} needs {variable}: set it from the pod's metadata")]
+    Missing {
+        /// The flag that needs it.
+        flag: &'static str,
+        /// The variable that is not set.
+        variable: &'static str,
+    },
+}
+
+/// What is wanted of Kubernetes.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How it is reached.
+    pub access: Access,
+    /// Where everything is.
+    pub namespace: String,
+    /// The leases to renew.
+    pub leases: Leases,
+    /// The ConfigMap to coordinate through.
+    pub coordination: Option<String>,
+}
+
+impl KubernetesArgs {
+    /// What the flags ask for; `None` when they ask for nothing. A member's lease is named like the member: the pod's name,
+    /// behind the prefix of etcd's configuration file where there is one.
+    pub fn settings(self, member_prefix: Option<&str>) -> Result<Option<Settings>, ArgsError> {
+        let Self {
+            enable_member_lease_renewal,
+            enable_snapshot_lease_renewal,
+            k8s_heartbeat_duration,
+            full_snapshot_lease_name,
+            delta_snapshot_lease_name,
+            coordination_name,
+            pod_name,
+            pod_namespace,
+            kubeconfig,
+        } = self;
+        let coordination = coordination_name.filter(|name| !name.is_empty());
+        let flag = match (
+            enable_member_lease_renewal,
+            enable_snapshot_lease_renewal,
+            &coordination,
+        ) {
+            (true, _, _) => "--enable-member-lease-renewal",
+            (false, true, _) => "--enable-snapshot-lease-renewal",
+            (false, false, Some(_)) => "--coordination-name",
+            (false, false, None) => return Ok(None),
+        };
+        let namespace = given(pod_namespace, flag, "POD_NAMESPACE")?;
+        let member = match (enable_member_lease_renewal, member_prefix) {
+            (false, _) => None,
+            (true, None) => Some(given(pod_name, flag, "POD_NAME")?),
+            (true, Some(prefix)) => {
+                Some(format!("{prefix}-{}", given(pod_name, flag, "POD_NAME")?))
+            }
+        };
+        let leases = Leases {
+            member,
+            full: enable_snapshot_lease_renewal.then_some(full_snapshot_lease_name),
+            delta: enable_snapshot_lease_renewal.then_some(delta_snapshot_lease_name),
+            heartbeat: k8s_heartbeat_duration,
+        };
+        let access = kubeconfig.map_or(Access::InCluster, Access::Kubeconfig);
+        Ok(Some(Settings {
+            access,
+            namespace,
+            leases,
+            coordination,
+        }))
+    }
+}
+
+fn given(
+    value: Option<String>,
+    flag: &'static str,
+    variable: &'static str,
+) -> Result<String, ArgsError> {
+    value
+        .filter(|value| !value.is_empty())
+        .ok_or(ArgsError::Missing { flag, variable })
+}
+
+fn heartbeat(text: &str) -> Result<Duration, String> {
+    let span: SignedDuration = text
+        .parse()
+        .map_err(|error: jiff::Error| error.to_string())?;
+    match Duration::try_from(span) {
+        Ok(span) if span >= Duration::from_secs(1) => Ok(span),
+        _ => Err("must be at least 1s".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        kubernetes: KubernetesArgs,
+    }
+
+    fn parse(flags: &[&str]) -> KubernetesArgs {
+        let line = ["program"].iter().chain(flags);
+        Program::try_parse_from(line).unwrap().kubernetes
+    }
+
+    #[test]
+    fn nothing_asked_for_is_nothing_to_do() {
+        assert!(parse(&[]).settings(None).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_command_line_of_the_peer_is_understood() {
+        let args = parse(&[
+            "--enable-member-lease-renewal=true",
+            "--enable-snapshot-lease-renewal=true",
+            "--k8s-heartbeat-duration=1m0s",
+            "--full-snapshot-lease-name=etcd-main-full-snap",
+            "--delta-snapshot-lease-name=etcd-main-delta-snap",
+            "--pod-name=etcd-main-0",
+            "--pod-namespace=shoot",
+        ]);
+        let settings = args.settings(Some("eu")).unwrap().unwrap();
+        assert_eq!(settings.namespace, "shoot");
+        assert_eq!(settings.leases.member.as_deref(), Some("eu-etcd-main-0"));
+        assert_eq!(settings.leases.full.as_deref(), Some("etcd-main-full-snap"));
+        assert_eq!(
+            settings.leases.delta.as_deref(),
+            Some("etcd-main-delta-snap")
+        );
+        assert_eq!(settings.leases.heartbeat, Duration::from_mins(1));
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_peer() {
+        let args = parse(&["--enable-snapshot-lease-renewal", "--pod-namespace=shoot"]);
+        let settings = args.settings(None).unwrap().unwrap();
+        assert_eq!(settings.leases.member, None);
+        assert_eq!(
+            settings.leases.full.as_deref(),
+            Some("full-snapshot-revisions")
+        );
+        assert_eq!(
+            settings.leases.delta.as_deref(),
+            Some("delta-snapshot-revisions")
+        );
+        assert_eq!(settings.leases.heartbeat, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_lease_without_a_pod_names_what_is_missing() {
+        let args = parse(&[
+            "--enable-member-lease-renewal",
+            "--pod-namespace=shoot",
+            "--pod-name=",
+        ]);
+        let missing = ArgsError::Missing {
+            flag: "--enable-member-lease-renewal",
+            variable: "POD_NAME",
+        };
+        assert_eq!(args.settings(None).unwrap_err(), missing);
+    }
+
+    #[test]
+    fn a_heartbeat_below_a_second_is_refused() {
+        let line = ["program", "--k8s-heartbeat-duration=10ms"];
+        assert!(Program::try_parse_from(line).is_err());
+    }
+}

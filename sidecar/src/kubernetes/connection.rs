@@ -1,0 +1,146 @@
+//! The connection to the API server: made when first needed, tried again when that failed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+use rustls::crypto::{CryptoProvider, ring};
+use tokio::sync::Mutex;
+use tokio::task::{JoinError, spawn_blocking};
+
+/// How long a connection may take to come about, and an answer to come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How the API server is reached.
+#[derive(Clone)]
+pub enum Access {
+    /// With the service account of the pod.
+    InCluster,
+    /// With a file.
+    Kubeconfig(PathBuf),
+    /// With what the caller made.
+    Client(Client),
+}
+
+impl std::fmt::Debug for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::InCluster => f.write_str("InCluster"),
+            Self::Kubeconfig(path) => f.debug_tuple("Kubeconfig").field(path).finish(),
+            Self::Client(_) => f.write_str("Client"),
+        }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The pod has no service account, or it cannot be read yet.
+    #[error("read the pod's service account")]
+    InCluster {
+        /// What is missing.
+        source: InClusterError,
+    },
+    /// The kubeconfig is no good.
+    #[error("read the kubeconfig {}", path.display())]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<KubeconfigError>,
+    },
+    /// The configuration makes no client.
+    #[error("prepare a connection to the API server at {url}")]
+    Client {
+        /// Where it is.
+        url: String,
+        /// Why.
+        source: Box<kube::Error>,
+    },
+    /// The process is stopping.
+    #[error("reading the configuration was given up")]
+    Stopping {
+        /// How.
+        source: JoinError,
+    },
+}
+
+/// One connection for all that talks to Kubernetes.
+#[derive(Debug)]
+pub struct Connection {
+    access: Access,
+    client: Mutex<Option<Made>>,
+}
+
+/// A client that was made; it says nothing of itself.
+struct Made(Client);
+
+impl std::fmt::Debug for Made {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+impl Connection {
+    /// Nothing is read or opened yet.
+    pub fn new(access: Access) -> Self {
+        Self {
+            access,
+            client: Mutex::new(None),
+        }
+    }
+
+    /// The client. What it needs is read on the first call, and again after a call that failed.
+    pub async fn client(&self) -> Result<Client, ConnectError> {
+        let mut made = self.client.lock().await;
+        if let Some(Made(client)) = made.as_ref() {
+            return Ok(client.clone());
+        }
+        let client = match &self.access {
+            Access::Client(client) => client.clone(),
+            Access::InCluster => client_of(in_cluster().await?)?,
+            Access::Kubeconfig(path) => client_of(from_file(path.clone()).await?)?,
+        };
+        *made = Some(Made(client.clone()));
+        Ok(client)
+    }
+}
+
+async fn in_cluster() -> Result<Config, ConnectError> {
+    let config = spawn_blocking(Config::incluster).await;
+    let config = config.map_err(|source| ConnectError::Stopping { source })?;
+    config.map_err(|source| ConnectError::InCluster { source })
+}
+
+async fn from_file(path: PathBuf) -> Result<Config, ConnectError> {
+    let unfit = |path: &PathBuf, source| ConnectError::Kubeconfig {
+        path: path.clone(),
+        source: Box::new(source),
+    };
+    let of_blocking = path.clone();
+    let file = spawn_blocking(move || Kubeconfig::read_from(of_blocking)).await;
+    let file = file.map_err(|source| ConnectError::Stopping { source })?;
+    let file = file.map_err(|source| unfit(&path, source))?;
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+    config.map_err(|source| unfit(&path, source))
+}
+
+fn client_of(mut config: Config) -> Result<Client, ConnectError> {
+    config.connect_timeout = Some(PATIENCE);
+    config.read_timeout = Some(PATIENCE);
+    config.write_timeout = Some(PATIENCE);
+    // Whoever calls has a schedule of retries of its own.
+    config.default_retry = false;
+    // Several crates bring a provider, so none is the default by itself. Losing the race to install one is
+    // as good as winning it.
+    if CryptoProvider::get_default().is_none() {
+        ring::default_provider().install_default().ok();
+    }
+    let url = config.cluster_url.to_string();
+    Client::try_from(config).map_err(|source| ConnectError::Client {
+        url,
+        source: Box::new(source),
+    })
+}

@@ -1,0 +1,136 @@
+//! Flags of defragmentation: the peer's schedule and timeout, and a threshold.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::DefragmentConfig;
+use super::decide::Threshold;
+use crate::retention::args::duration;
+use crate::schedule::{Schedule, ScheduleError};
+
+/// Flags of defragmentation.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct DefragmentArgs {
+    /// When all members are defragmented, as a cron schedule of five fields in UTC; empty for never
+    #[arg(
+        long = "defragmentation-schedule",
+        env = "STEWARD_DEFRAGMENTATION_SCHEDULE"
+    )]
+    #[arg(value_name = "CRON", default_value = "0 0 */3 * *", value_parser = schedule)]
+    pub schedule: When,
+
+    /// Defragment a member between those times when so many percent of its database are free; 0 for never, and
+    /// never a member that is alone
+    #[arg(long = "defragmentation-threshold-percent")]
+    #[arg(env = "STEWARD_DEFRAGMENTATION_THRESHOLD_PERCENT")]
+    #[arg(value_name = "PERCENT", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub threshold_percent: u8,
+
+    /// Databases smaller than this many bytes are never over the threshold
+    #[arg(long = "defragmentation-threshold-minimum-size")]
+    #[arg(env = "STEWARD_DEFRAGMENTATION_THRESHOLD_MINIMUM_SIZE")]
+    #[arg(value_name = "BYTES", default_value_t = 100 << 20)]
+    pub threshold_minimum_bytes: u64,
+
+    /// How long the defragmentation of one member may take
+    #[arg(long = "etcd-defrag-timeout", env = "STEWARD_ETCD_DEFRAG_TIMEOUT")]
+    #[arg(value_name = "DURATION", default_value = "8m", value_parser = duration)]
+    pub timeout: Duration,
+}
+
+/// A schedule, or never.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct When(pub Option<Schedule>);
+
+impl DefragmentArgs {
+    /// What the flags mean.
+    pub fn into_config(self) -> DefragmentConfig {
+        let Self {
+            schedule: When(schedule),
+            threshold_percent,
+            threshold_minimum_bytes,
+            timeout,
+        } = self;
+        DefragmentConfig {
+            schedule,
+            threshold: (threshold_percent > 0).then_some(Threshold {
+                free_percent: threshold_percent.into(),
+                minimum_bytes: threshold_minimum_bytes,
+            }),
+            timeout,
+        }
+    }
+}
+
+fn schedule(text: &str) -> Result<When, ScheduleError> {
+    if text.trim().is_empty() {
+        return Ok(When(None));
+    }
+    text.parse().map(Some).map(When)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        defragment: DefragmentArgs,
+    }
+
+    fn config(flags: &[&str]) -> DefragmentConfig {
+        let flags = std::iter::once("program").chain(flags.iter().copied());
+        Program::try_parse_from(flags)
+            .unwrap()
+            .defragment
+            .into_config()
+    }
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Program::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_peer() {
+        let defaults = DefragmentConfig {
+            schedule: Some("0 0 */3 * *".parse().unwrap()),
+            threshold: None,
+            timeout: Duration::from_mins(8),
+        };
+        assert_eq!(config(&[]), defaults);
+    }
+
+    #[test]
+    fn a_threshold_comes_with_a_smallest_size() {
+        let found = config(&[
+            "--defragmentation-threshold-percent=45",
+            "--etcd-defrag-timeout=15m0s",
+        ]);
+        let threshold = Threshold {
+            free_percent: 45,
+            minimum_bytes: 104_857_600,
+        };
+        assert_eq!(found.threshold, Some(threshold));
+        assert_eq!(found.timeout, Duration::from_mins(15));
+    }
+
+    #[test]
+    fn an_empty_schedule_is_never_and_nonsense_is_refused() {
+        assert_eq!(config(&["--defragmentation-schedule="]).schedule, None);
+        for flag in [
+            "--defragmentation-schedule=daily",
+            "--defragmentation-threshold-percent=101",
+        ] {
+            assert!(
+                Program::try_parse_from(["program", flag]).is_err(),
+                "{flag}"
+            );
+        }
+    }
+}

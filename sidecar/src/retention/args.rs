@@ -1,0 +1,186 @@
+//! Flags of retention: the peer's, and a dry run.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use jiff::SignedDuration;
+use steward_archive::retention::{Policy, Rules};
+
+use super::{Action, RetentionConfig};
+
+/// A period up to this long switches garbage collection off.
+const OFF: Duration = Duration::from_secs(1);
+
+/// How full snapshots are chosen that stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PolicyName {
+    /// The last of each hour, day and week; see [`Policy::Exponential`]
+    #[value(name = "Exponential")]
+    Exponential,
+    /// As many as --max-backups says
+    #[value(name = "LimitBased")]
+    LimitBased,
+}
+
+/// Flags of retention.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct RetentionArgs {
+    /// How often old snapshots are looked for and deleted; 1s or less switches it off
+    #[arg(
+        long = "garbage-collection-period",
+        env = "STEWARD_GARBAGE_COLLECTION_PERIOD"
+    )]
+    #[arg(value_name = "DURATION", default_value = "1m", value_parser = duration)]
+    pub period: Duration,
+
+    /// Which full snapshots stay: the last of each hour of today, of each of the seven days and of each of the
+    /// four weeks before; or as many as --max-backups says
+    #[arg(
+        long = "garbage-collection-policy",
+        env = "STEWARD_GARBAGE_COLLECTION_POLICY"
+    )]
+    #[arg(value_name = "POLICY", default_value = "Exponential")]
+    pub policy: PolicyName,
+
+    /// How many full snapshots stay under the policy that limits their number
+    #[arg(short = 'm', long = "max-backups", env = "STEWARD_MAX_BACKUPS")]
+    #[arg(value_name = "COUNT", default_value_t = 7)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_backups: u32,
+
+    /// How long deltas stay that the newest chain does not need; 0 deletes them with the next full snapshot
+    #[arg(long = "delta-snapshot-retention-period")]
+    #[arg(env = "STEWARD_DELTA_SNAPSHOT_RETENTION_PERIOD")]
+    #[arg(value_name = "DURATION", default_value = "0", value_parser = duration)]
+    pub delta_retention: Duration,
+
+    /// Only log what garbage collection would delete
+    #[arg(
+        long = "garbage-collection-dry-run",
+        env = "STEWARD_GARBAGE_COLLECTION_DRY_RUN"
+    )]
+    pub dry_run: bool,
+}
+
+impl RetentionArgs {
+    /// What the flags mean.
+    pub fn into_config(self) -> RetentionConfig {
+        let Self {
+            period,
+            policy,
+            max_backups,
+            delta_retention,
+            dry_run,
+        } = self;
+        RetentionConfig {
+            period: (period > OFF).then_some(period),
+            rules: Rules {
+                policy: match policy {
+                    PolicyName::Exponential => Policy::Exponential,
+                    PolicyName::LimitBased => Policy::LimitBased {
+                        most: usize::try_from(max_backups).unwrap_or(usize::MAX),
+                    },
+                },
+                delta_retention: SignedDuration::try_from(delta_retention)
+                    .unwrap_or(SignedDuration::MAX),
+            },
+            action: if dry_run {
+                Action::DryRun
+            } else {
+                Action::Delete
+            },
+        }
+    }
+}
+
+/// Reads `90s`, `1h30m`, `12h0m0s`, `0`; negative spans are refused.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let span: SignedDuration = text
+        .parse()
+        .map_err(|error: jiff::Error| error.to_string())?;
+    Duration::try_from(span).map_err(|_| "must not be negative".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        retention: RetentionArgs,
+    }
+
+    fn config(flags: &[&str]) -> RetentionConfig {
+        let flags = std::iter::once("program").chain(flags.iter().copied());
+        Program::try_parse_from(flags)
+            .unwrap()
+            .retention
+            .into_config()
+    }
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Program::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_peer() {
+        let defaults = RetentionConfig {
+            period: Some(Duration::from_mins(1)),
+            rules: Rules {
+                policy: Policy::Exponential,
+                delta_retention: SignedDuration::ZERO,
+            },
+            action: Action::Delete,
+        };
+        assert_eq!(config(&[]), defaults);
+        let limited = config(&["--garbage-collection-policy=LimitBased"]);
+        assert_eq!(limited.rules.policy, Policy::LimitBased { most: 7 });
+    }
+
+    #[test]
+    fn flags_of_the_peer_are_understood() {
+        let found = config(&[
+            "--garbage-collection-period=12h0m0s",
+            "--garbage-collection-policy=LimitBased",
+            "-m",
+            "3",
+            "--delta-snapshot-retention-period=36h",
+            "--garbage-collection-dry-run",
+        ]);
+        assert_eq!(found.period, Some(Duration::from_hours(12)));
+        assert_eq!(found.rules.policy, Policy::LimitBased { most: 3 });
+        assert_eq!(found.rules.delta_retention, SignedDuration::from_hours(36));
+        assert_eq!(found.action, Action::DryRun);
+    }
+
+    #[test]
+    fn a_second_or_less_switches_it_off() {
+        for off in ["0", "0s", "500ms", "1s"] {
+            let flag = format!("--garbage-collection-period={off}");
+            assert_eq!(config(&[&flag]).period, None, "{off}");
+        }
+        let on = config(&["--garbage-collection-period=1001ms"]);
+        assert_eq!(on.period, Some(Duration::from_millis(1001)));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for flag in [
+            "--garbage-collection-period=-1s",
+            "--garbage-collection-policy=exponential",
+            "--max-backups=0",
+        ] {
+            assert!(
+                Program::try_parse_from(["program", flag]).is_err(),
+                "{flag}"
+            );
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Tells an object that must not go yet from a deletion that failed.
+
+use std::error::Error as StdError;
+
+use steward_store::{Class, StoreError};
+
+/// What stores say, in lower case. There is no common status for it: S3 and Google refuse, Azure and Alibaba
+/// speak of a conflict, and only the code or the sentence in the answer tells why.
+const WORDS: [&str; 8] = [
+    "objectlocked",             // S3 API of several makers
+    "object lock",              // Amazon, as a sentence
+    "worm protected",           // makers of S3 servers
+    "retentionpolicynotmet",    // Google, as a code
+    "retention policy",         // Google, as a sentence
+    "legal hold",               // Amazon, Google, Azure
+    "blobimmutableduetopolicy", // Azure
+    "fileimmutable",            // Alibaba
+];
+
+/// Whether the store refused because the object is under lock.
+pub(super) fn is_locked(error: &StoreError) -> bool {
+    match error.class() {
+        // Nothing else can be in conflict with a deletion.
+        Class::Exists => true,
+        Class::Denied | Class::Invalid => says_so(error),
+        _ => false,
+    }
+}
+
+/// Looks at the answer only: the error itself names the object, which may be called anything.
+fn says_so(error: &StoreError) -> bool {
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = cause.to_string().to_lowercase();
+        if WORDS.iter().any(|word| text.contains(word)) {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
+}

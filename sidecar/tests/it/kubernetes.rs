@@ -1,0 +1,4 @@
+//! Leases and pins on a real API server.
+
+mod live;
+mod world;

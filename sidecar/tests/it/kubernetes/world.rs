@@ -1,0 +1,234 @@
+//! A sidecar that only keeps leases, and a witness of everything that is written to them.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::Client;
+use kube::api::{Api, ListParams, ObjectMeta, PostParams, WatchEvent, WatchParams};
+use steward_archive::compression::Compression;
+use steward_archive::name::SnapshotName;
+use steward_ids::{ClusterId, MemberId, Revision};
+use steward_sidecar::kubernetes::{Access, Connection, Heartbeat, LeaseKind, LeaseMetrics, Leases};
+use steward_sidecar::state::{Board, Sighting, Standing, State, Stored};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const MEMBER: &str = "etcd-main-0";
+pub(crate) const FULL: &str = "etcd-main-full-snap";
+pub(crate) const DELTA: &str = "etcd-main-delta-snap";
+
+/// Counts failed updates.
+#[derive(Default)]
+pub(crate) struct Failures(pub(crate) AtomicUsize);
+
+impl LeaseMetrics for Failures {
+    fn lease_updated(&self, _lease: LeaseKind, succeeded: bool) {
+        if !succeeded {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Keeps leases until it is dropped or stopped.
+pub(crate) struct Sidecar {
+    pub(crate) board: Board,
+    pub(crate) peer_tls: watch::Sender<Option<bool>>,
+    pub(crate) failures: Arc<Failures>,
+    cancel: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Sidecar {
+    pub(crate) fn start(access: Access, namespace: &str, heartbeat: Duration) -> Self {
+        let leases = Leases {
+            member: Some(MEMBER.to_owned()),
+            full: Some(FULL.to_owned()),
+            delta: Some(DELTA.to_owned()),
+            heartbeat,
+        };
+        let (board, view) = watch::channel(State::default());
+        let (peer_tls, tls_view) = watch::channel(None);
+        let (failures, cancel) = (Arc::new(Failures::default()), CancellationToken::new());
+        let metrics: Arc<dyn LeaseMetrics> = failures.clone();
+        let connection = Arc::new(Connection::new(access));
+        let heartbeat = Heartbeat::new(leases, namespace, &connection, &metrics);
+        let task = tokio::spawn(heartbeat.run(view, tls_view, cancel.clone()));
+        Self {
+            board,
+            peer_tls,
+            failures,
+            cancel,
+            task,
+        }
+    }
+
+    pub(crate) fn with_client(client: &Client, namespace: &str, heartbeat: Duration) -> Self {
+        Self::start(Access::Client(client.clone()), namespace, heartbeat)
+    }
+
+    pub(crate) fn with_kubeconfig(path: PathBuf, namespace: &str, heartbeat: Duration) -> Self {
+        Self::start(Access::Kubeconfig(path), namespace, heartbeat)
+    }
+
+    /// Its member stands so from now on.
+    pub(crate) fn stands(&self, standing: Standing) {
+        self.board.send_modify(|state| {
+            state.standing = standing;
+            state.sighting = Some(sighting());
+        });
+    }
+
+    /// It stored a full snapshot of this revision.
+    pub(crate) fn stored_full(&self, revision: i64) {
+        let now = Timestamp::now().as_second();
+        let name = SnapshotName::full(Revision(revision), now, Compression::Gzip);
+        self.board
+            .send_modify(|state| state.last_full = Some(stored(name)));
+    }
+
+    /// It stored a delta up to this revision.
+    pub(crate) fn stored_delta(&self, revision: i64) {
+        let now = Timestamp::now();
+        let (start, last) = (Revision(1), Revision(revision));
+        let name = SnapshotName::delta(start, last, now.as_second(), Compression::Gzip);
+        self.board.send_modify(|state| {
+            state.last_delta = Some(stored(name));
+            state.delta_checked_at = Some(now);
+        });
+    }
+
+    /// Ends in order; a loop that ignores its cancellation fails the test.
+    pub(crate) async fn stop(self) {
+        self.cancel.cancel();
+        tokio::time::timeout(Duration::from_secs(5), self.task)
+            .await
+            .unwrap()
+            .unwrap();
+    }
+}
+
+fn stored(name: SnapshotName) -> Stored {
+    Stored {
+        key: format!("v2/{name}"),
+        name,
+        size: 1,
+    }
+}
+
+fn sighting() -> Sighting {
+    Sighting {
+        member: MemberId(0x1a),
+        cluster: ClusterId(0x2b),
+        leader: None,
+        term: 2,
+        revision: Revision(5),
+        is_learner: false,
+        db_bytes: 0,
+        db_bytes_in_use: 0,
+        version: "3.5.30".to_owned(),
+        errors: Vec::new(),
+        at: Timestamp::now(),
+    }
+}
+
+pub(crate) fn leases(client: &Client, namespace: &str) -> Api<Lease> {
+    Api::namespaced(client.clone(), namespace)
+}
+
+pub(crate) fn empty_lease(name: &str) -> Lease {
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        ..ObjectMeta::default()
+    };
+    Lease {
+        metadata,
+        spec: Some(LeaseSpec::default()),
+    }
+}
+
+/// Creates the leases as the controller does.
+pub(crate) async fn create_leases(api: &Api<Lease>) {
+    for name in [MEMBER, FULL, DELTA] {
+        api.create(&PostParams::default(), &empty_lease(name))
+            .await
+            .unwrap();
+    }
+}
+
+pub(crate) fn holder(lease: &Lease) -> Option<String> {
+    lease.spec.as_ref()?.holder_identity.clone()
+}
+
+pub(crate) fn renewed(lease: &Lease) -> Option<Timestamp> {
+    Some(lease.spec.as_ref()?.renew_time.as_ref()?.0)
+}
+
+/// Waits until a lease is as described, and tells how long that took.
+pub(crate) async fn eventually(
+    api: &Api<Lease>,
+    name: &str,
+    patience: Duration,
+    is_so: impl Fn(&Lease) -> bool,
+) -> Duration {
+    let began = Instant::now();
+    loop {
+        let found = api.get_opt(name).await;
+        match &found {
+            Ok(Some(lease)) if is_so(lease) => return began.elapsed(),
+            _ if began.elapsed() > patience => panic!("{name} after {patience:?}: {found:?}"),
+            _ => sleep(Duration::from_millis(25)).await,
+        }
+    }
+}
+
+/// Everything written to the leases of a namespace, in order: a watch from a known point misses nothing.
+pub(crate) struct Witness {
+    writes: Arc<Mutex<Vec<Lease>>>,
+    task: JoinHandle<()>,
+}
+
+impl Witness {
+    pub(crate) async fn of(api: &Api<Lease>) -> Self {
+        let list = api.list(&ListParams::default()).await.unwrap();
+        let since = list.metadata.resource_version.unwrap();
+        let writes = Arc::new(Mutex::new(Vec::new()));
+        let (api, noted) = (api.clone(), Arc::clone(&writes));
+        let task = tokio::spawn(async move {
+            let params = WatchParams::default().timeout(290);
+            let mut events = api.watch(&params, &since).await.unwrap().boxed();
+            while let Some(event) = events.next().await {
+                match event.unwrap() {
+                    WatchEvent::Added(lease) | WatchEvent::Modified(lease) => {
+                        noted.lock().unwrap().push(lease);
+                    }
+                    other => panic!("a watch that misses nothing: {other:?}"),
+                }
+            }
+        });
+        Self { writes, task }
+    }
+
+    /// What was written to one lease so far.
+    pub(crate) fn writes(&self, name: &str) -> Vec<Lease> {
+        assert!(!self.task.is_finished(), "the witness fell asleep");
+        let writes = self.writes.lock().unwrap();
+        writes
+            .iter()
+            .filter(|lease| lease.metadata.name.as_deref() == Some(name))
+            .cloned()
+            .collect()
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,400 @@
+//! Care of real clusters.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::{Client, ConnectOptions};
+use steward_sidecar::maintenance::{Connect, ConnectError, MaintenanceMetrics, Outcome};
+
+/// Ways to the members of a test.
+struct Links {
+    own: String,
+    cluster: Vec<String>,
+}
+
+impl Links {
+    async fn connect(urls: &[String]) -> Result<Client, ConnectError> {
+        let options = ConnectOptions::new().with_connect_timeout(Duration::from_secs(5));
+        Client::connect(urls, Some(options))
+            .await
+            .map_err(|source| ConnectError {
+                endpoint: urls.join(","),
+                source,
+            })
+    }
+}
+
+#[async_trait]
+impl Connect for Links {
+    async fn own(&self) -> Result<Client, ConnectError> {
+        self.to(&self.own).await
+    }
+
+    async fn to(&self, url: &str) -> Result<Client, ConnectError> {
+        Self::connect(&[url.to_owned()]).await
+    }
+
+    async fn cluster(&self) -> Result<Client, ConnectError> {
+        Self::connect(&self.cluster).await
+    }
+}
+
+/// Remembers what it was told.
+#[derive(Default)]
+struct Told {
+    defragmented: Mutex<Vec<(String, Outcome)>>,
+    promoted: Mutex<Vec<Outcome>>,
+}
+
+impl MaintenanceMetrics for Told {
+    fn defragmented(&self, endpoint: &str, outcome: Outcome, _: Duration) {
+        self.defragmented
+            .lock()
+            .unwrap()
+            .push((endpoint.to_owned(), outcome));
+    }
+
+    fn promoted(&self, outcome: Outcome, _: Duration) {
+        self.promoted.lock().unwrap().push(outcome);
+    }
+}
+
+mod live {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use etcd_client::{MemberAddOptions, Txn, TxnOp};
+    use steward_ids::{MemberId, Revision};
+    use steward_sidecar::maintenance::alarms::{Alarm, AlarmKind, alarms};
+    use steward_sidecar::maintenance::defragment::decide::{Refusal, Threshold, Trigger};
+    use steward_sidecar::maintenance::defragment::observe::{Observed, Role, Vitals, observe};
+    use steward_sidecar::maintenance::defragment::{
+        DefragmentConfig, DefragmentError, Defragmenter,
+    };
+    use steward_sidecar::maintenance::learner::{Promotion, promote, until_voter};
+    use steward_sidecar::maintenance::peer_url::{PeerUrls, reconcile};
+    use steward_sidecar::state::{Standing, State};
+    use steward_testkit::etcd::free_url;
+    use steward_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion};
+    use tokio::sync::{Semaphore, watch};
+    use tokio_util::sync::CancellationToken;
+    use tokio_util::task::AbortOnDropHandle;
+
+    use super::*;
+
+    const AIR: usize = 12 << 20;
+
+    fn links(members: &[Etcd], own: usize) -> Arc<Links> {
+        let cluster: Vec<String> = members.iter().map(|m| m.client_url().to_owned()).collect();
+        let own = cluster[own].clone();
+        Arc::new(Links { own, cluster })
+    }
+
+    /// Writes much, overwrites it, and forgets the history: the file stays large, and most of it is free.
+    async fn fill_with_air(etcd: &Etcd) {
+        let mut client = etcd.client().await;
+        let value = vec![7_u8; 64 << 10];
+        for round in 0..AIR / (16 * value.len()) {
+            let puts = (0..16).map(|key| TxnOp::put(format!("air/{key}"), value.clone(), None));
+            let txn = Txn::new().and_then(puts.collect::<Vec<_>>());
+            client
+                .txn(txn)
+                .await
+                .unwrap_or_else(|e| panic!("round {round}: {e}"));
+        }
+        etcd.compact(etcd.revision().await).await;
+    }
+
+    /// What the voters say once each of them has dropped the history.
+    async fn vitals(links: &Links) -> Vec<(MemberId, Vitals)> {
+        let seen: Observed = observe(links).await.unwrap();
+        let vitals = |role| match role {
+            Role::Voter(Ok(vitals)) => vitals,
+            other => panic!("{other:?}"),
+        };
+        let members = seen.members.into_iter();
+        members
+            .map(|member| (member.id, vitals(member.role)))
+            .collect()
+    }
+
+    async fn until_airy(links: &Links) -> Vec<(MemberId, Vitals)> {
+        for _ in 0..600 {
+            let found = vitals(links).await;
+            if found.iter().all(|(_, vitals)| vitals.free_percent() >= 60) {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("the history is still there: {:?}", vitals(links).await);
+    }
+
+    fn defragmenter(links: &Arc<Links>, told: &Arc<Told>, threshold: u64) -> Defragmenter {
+        let config = DefragmentConfig {
+            schedule: Some("* * * * *".parse().unwrap()),
+            threshold: Some(Threshold {
+                free_percent: threshold,
+                minimum_bytes: 1 << 20,
+            }),
+            timeout: Duration::from_mins(1),
+        };
+        let quiet = Arc::new(Semaphore::new(1));
+        Defragmenter::new(links.clone(), quiet, config, told.clone())
+    }
+
+    /// A client that goes on writing, and what it was told to be stored.
+    struct Writer {
+        stop: CancellationToken,
+        task: AbortOnDropHandle<(usize, Duration)>,
+    }
+
+    impl Writer {
+        async fn start(links: &Links) -> Self {
+            let mut client = links.cluster().await.unwrap();
+            let stop = CancellationToken::new();
+            let stopped = stop.clone();
+            let task = tokio::spawn(async move {
+                let (mut stored, mut longest) = (0, Duration::ZERO);
+                while !stopped.is_cancelled() {
+                    let start = Instant::now();
+                    while client
+                        .put(format!("write/{stored:08}"), "v", None)
+                        .await
+                        .is_err()
+                    {
+                        assert!(start.elapsed() < Duration::from_secs(30), "nobody answers");
+                    }
+                    longest = longest.max(start.elapsed());
+                    stored += 1;
+                }
+                (stored, longest)
+            });
+            let task = AbortOnDropHandle::new(task);
+            Self { stop, task }
+        }
+
+        /// How many writes were acknowledged, and how long the slowest took.
+        async fn stop(self) -> (usize, Duration) {
+            self.stop.cancel();
+            self.task.await.unwrap()
+        }
+    }
+
+    async fn every_member_is_defragmented_the_leader_last(version: EtcdVersion) {
+        let cluster = EtcdCluster::start(version, 3, &EtcdOptions::new()).await;
+        fill_with_air(&cluster.members[0]).await;
+        let links = links(&cluster.members, 0);
+        let before = until_airy(&links).await;
+        let leader = before[0].1.leader;
+        let writer = Writer::start(&links).await;
+
+        let told = Arc::new(Told::default());
+        let mut done = BTreeSet::new();
+        let pass = defragmenter(&links, &told, 50);
+        pass.pass(Trigger::Schedule, &mut done).await.unwrap();
+
+        let (stored, longest) = writer.stop().await;
+        let after = vitals(&links).await;
+        for ((member, before), (_, after)) in before.iter().zip(&after) {
+            assert!(
+                after.db_bytes < before.db_bytes / 2,
+                "{member}: {before:?} {after:?}"
+            );
+        }
+        assert_eq!(done.len(), 3);
+        assert_ne!(after[0].1.leader, leader, "leadership was moved away");
+        let (_, leader) = before.iter().find(|(id, _)| *id == leader).unwrap();
+        let turns = told.defragmented.lock().unwrap().clone();
+        assert_eq!(turns.len(), 3, "{turns:?}");
+        assert_eq!(turns[2], (leader.url.clone(), Outcome::Succeeded));
+
+        assert!(stored > 10, "{stored} writes");
+        assert!(
+            longest < Duration::from_secs(10),
+            "a write took {longest:?}"
+        );
+        for member in &cluster.members {
+            let keys = member.all_keys().await;
+            let found = keys
+                .iter()
+                .filter(|kv| kv.key.starts_with(b"write/"))
+                .count();
+            assert_eq!(found, stored);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_member_is_defragmented_the_leader_last_on_3_4() {
+        every_member_is_defragmented_the_leader_last(EtcdVersion::V3_4).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_member_is_defragmented_the_leader_last_on_3_5_new() {
+        every_member_is_defragmented_the_leader_last(EtcdVersion::V3_5New).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_threshold_defragments_who_is_above_it_and_then_nobody() {
+        let version = EtcdVersion::V3_5New;
+        let cluster = EtcdCluster::start(version, 3, &EtcdOptions::new()).await;
+        fill_with_air(&cluster.members[0]).await;
+        let links = links(&cluster.members, 0);
+        let before = until_airy(&links).await;
+        // One member has been taken care of already.
+        let leader = before[0].1.leader;
+        let (_, early) = before.iter().find(|(id, _)| *id != leader).unwrap();
+        links
+            .to(&early.url)
+            .await
+            .unwrap()
+            .defragment()
+            .await
+            .unwrap();
+
+        let told = Arc::new(Told::default());
+        let pass = defragmenter(&links, &told, 50);
+        pass.pass(Trigger::Threshold, &mut BTreeSet::new())
+            .await
+            .unwrap();
+        let turns = told.defragmented.lock().unwrap().clone();
+        assert_eq!(turns.len(), 2, "{turns:?}");
+        assert!(turns.iter().all(|(url, _)| *url != early.url), "{turns:?}");
+        pass.pass(Trigger::Threshold, &mut BTreeSet::new())
+            .await
+            .unwrap();
+        assert_eq!(told.defragmented.lock().unwrap().len(), 2);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn nobody_is_defragmented_while_a_member_is_away() {
+        let version = EtcdVersion::V3_5New;
+        let mut cluster = EtcdCluster::start(version, 3, &EtcdOptions::new()).await;
+        let links = links(&cluster.members, 0);
+        cluster.members[2].kill();
+        let told = Arc::new(Told::default());
+        let pass = defragmenter(&links, &told, 50);
+        let error = pass.pass(Trigger::Schedule, &mut BTreeSet::new()).await;
+        let error = error.unwrap_err();
+        let refused = matches!(error, DefragmentError::Refused(Refusal::Unhealthy { .. }));
+        assert!(refused, "{error:?}");
+        assert!(told.defragmented.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_schedule_waits_for_leadership_and_for_a_snapshot() {
+        let etcd = [Etcd::start(EtcdVersion::V3_4, EtcdOptions::new()).await];
+        let links = links(&etcd, 0);
+        let told = Arc::new(Told::default());
+        let quiet = Arc::new(Semaphore::new(1));
+        let snapshot = quiet.clone().acquire_owned().await.unwrap();
+        let config = DefragmentConfig {
+            schedule: Some("* * * * *".parse().unwrap()),
+            threshold: None,
+            timeout: Duration::from_mins(1),
+        };
+        let defragmenter = Defragmenter::new(links, quiet, config, told.clone());
+        let (board, view) = watch::channel(State::default());
+        let cancel = CancellationToken::new();
+        let task = tokio::spawn(defragmenter.run(view, cancel.clone()));
+
+        board.send_modify(|state| state.standing = Standing::Leader);
+        // A minute at most, and a moment for the snapshot to be in the way.
+        tokio::time::sleep(Duration::from_secs(62)).await;
+        assert!(told.defragmented.lock().unwrap().is_empty());
+        drop(snapshot);
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if !told.defragmented.lock().unwrap().is_empty() {
+                break;
+            }
+        }
+        assert_eq!(told.defragmented.lock().unwrap().len(), 1);
+        cancel.cancel();
+        task.await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_full_database_raises_an_alarm_and_may_be_defragmented() {
+        let options = EtcdOptions::new().quota_bytes(4 << 20);
+        let etcd = [Etcd::start(EtcdVersion::V3_5New, options).await];
+        let links = links(&etcd, 0);
+        assert_eq!(alarms(links.as_ref()).await.unwrap().0, []);
+        let mut client = etcd[0].client().await;
+        while client.put("k", vec![7_u8; 256 << 10], None).await.is_ok() {}
+        let found = alarms(links.as_ref()).await.unwrap();
+        let member = MemberId(etcd[0].status().await.header().unwrap().member_id());
+        let kind = AlarmKind::NoSpace;
+        assert_eq!(found.0, [Alarm { kind, member }]);
+        assert!(found.has(AlarmKind::NoSpace) && !found.has(AlarmKind::Corrupt));
+
+        let Revision(now) = etcd[0].revision().await;
+        etcd[0].compact(Revision(now)).await;
+        let before = vitals(&links).await[0].1.db_bytes;
+        let told = Arc::new(Told::default());
+        let pass = defragmenter(&links, &told, 1);
+        let alone = pass.pass(Trigger::Threshold, &mut BTreeSet::new()).await;
+        let refused = matches!(alone, Err(DefragmentError::Refused(Refusal::Alone)));
+        assert!(refused, "{alone:?}");
+        pass.pass(Trigger::Schedule, &mut BTreeSet::new())
+            .await
+            .unwrap();
+        let after = vitals(&links).await[0].1.db_bytes;
+        assert!(after < before / 2, "{before} {after}");
+    }
+
+    async fn a_learner_becomes_a_voter(version: EtcdVersion) {
+        let (first, second) = (free_url(), free_url());
+        let options = EtcdOptions::new().name("m0").peer_url(&first);
+        let founder = Etcd::start(version, options.initial_cluster(format!("m0={first}"))).await;
+        let mut client = founder.client().await;
+        let as_learner = Some(MemberAddOptions::new().with_is_learner());
+        client.member_add([&second], as_learner).await.unwrap();
+        let options = EtcdOptions::new().name("m1").peer_url(&second).joining();
+        let options = options.initial_cluster(format!("m0={first},m1={second}"));
+        let joined = Etcd::start(version, options).await;
+        let links = Links {
+            own: joined.client_url().to_owned(),
+            cluster: vec![founder.client_url().to_owned()],
+        };
+        let told = Told::default();
+        assert!(joined.status().await.is_learner());
+        let cancel = CancellationToken::new();
+        let wait = until_voter(&links, &told, &cancel);
+        assert!(
+            tokio::time::timeout(Duration::from_secs(60), wait)
+                .await
+                .unwrap()
+        );
+        assert!(!joined.status().await.is_learner());
+        assert_eq!(*told.promoted.lock().unwrap(), [Outcome::Succeeded]);
+        assert_eq!(promote(&links, &told).await.unwrap(), Promotion::Voter);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_learner_becomes_a_voter_on_3_4() {
+        a_learner_becomes_a_voter(EtcdVersion::V3_4).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_learner_becomes_a_voter_on_3_5_new() {
+        a_learner_becomes_a_voter(EtcdVersion::V3_5New).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn peer_urls_are_updated_where_they_differ() {
+        for version in [EtcdVersion::V3_4, EtcdVersion::V3_5New] {
+            let etcd = [Etcd::start(version, EtcdOptions::new()).await];
+            let links = links(&etcd, 0);
+            let before = vec![etcd[0].peer_url().to_owned()];
+            let check = async |configured: &[String]| reconcile(links.as_ref(), configured).await;
+            assert_eq!(check(&before).await.unwrap(), PeerUrls::Right);
+            assert_eq!(check(&[]).await.unwrap(), PeerUrls::Right);
+            let (one, other) = (free_url(), free_url());
+            let updated = check(&[one.clone(), other.clone()]).await.unwrap();
+            assert_eq!(updated, PeerUrls::Updated { before });
+            assert_eq!(check(&[other, one]).await.unwrap(), PeerUrls::Right);
+        }
+    }
+}

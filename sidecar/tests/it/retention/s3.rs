@@ -1,0 +1,336 @@
+//! `SeaweedFS`, a real S3 server, and a proxy before it that refuses deletions on demand.
+//!
+//! The program is found through the variable that `make test` sets; without it the test fails and says so.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{Method, Response, StatusCode, header};
+use steward_store::{Effort, Environment, Provider, StoreConfig};
+use tempfile::TempDir;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::bucket::Bucket;
+
+const BUCKET: &str = "backups";
+const KEY_ID: &str = "AKIDSTEWARDTEST";
+const SECRET: &str = "weed-secret-that-must-not-leak";
+
+/// What a refused deletion is told.
+#[derive(Clone, Copy)]
+enum Refusal {
+    /// An Amazon bucket with object lock.
+    Locked,
+    /// A role without the permission.
+    Denied,
+}
+
+impl Refusal {
+    fn body(self) -> &'static str {
+        match self {
+            Self::Locked => {
+                "<Error><Code>AccessDenied</Code><Message>Access Denied because object protected by \
+                 object lock.</Message></Error>"
+            }
+            Self::Denied => {
+                "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+            }
+        }
+    }
+}
+
+/// The server, the proxy, and what the proxy was told.
+struct Server {
+    child: Child,
+    directory: TempDir,
+    endpoint: String,
+    refusal: Arc<Mutex<Option<Refusal>>>,
+    refused: Arc<Mutex<usize>>,
+    ports: Vec<u16>,
+    _proxy: AbortOnDropHandle<()>,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let ports = free_ports(8);
+        let child = weed(directory.path(), &ports);
+        let upstream = format!("127.0.0.1:{}", ports[6]);
+        await_answer(&format!("http://{upstream}/healthz"), Method::GET).await;
+        let filer = format!("http://127.0.0.1:{}/buckets/{BUCKET}/", ports[4]);
+        await_answer(&filer, Method::POST).await;
+        let hop = Hop {
+            upstream,
+            client: reqwest::Client::new(),
+            refusal: Arc::default(),
+            refused: Arc::default(),
+        };
+        let (refusal, refused) = (Arc::clone(&hop.refusal), Arc::clone(&hop.refused));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let proxy = Router::new().fallback(pass).with_state(hop);
+        let proxy = tokio::spawn(async move { axum::serve(listener, proxy).await.unwrap() });
+        Self {
+            child,
+            directory,
+            endpoint,
+            refusal,
+            refused,
+            ports,
+            _proxy: AbortOnDropHandle::new(proxy),
+        }
+    }
+
+    fn bucket(&self) -> Bucket {
+        let credentials = self.directory.path().join("credentials");
+        fs::create_dir_all(&credentials).unwrap();
+        for (name, value) in [
+            ("region", "us-east-1"),
+            ("accessKeyID", KEY_ID),
+            ("secretAccessKey", SECRET),
+        ] {
+            fs::write(credentials.join(name), value).unwrap();
+        }
+        let config = StoreConfig {
+            endpoint: Some(self.endpoint.parse().unwrap()),
+            effort: Effort {
+                request_timeout: Duration::from_secs(20),
+                retry_timeout: Duration::from_secs(30),
+                ..Effort::default()
+            },
+            ..StoreConfig::new(Provider::S3, BUCKET)
+        };
+        let credentials = credentials.to_str().unwrap();
+        let env = Environment::from_iter([("AWS_APPLICATION_CREDENTIALS", credentials)]);
+        Bucket::remote(config, &env)
+    }
+
+    fn refuse(&self, refusal: Option<Refusal>) {
+        *self.refusal.lock().unwrap() = refusal;
+    }
+
+    /// Deletions refused since the last question.
+    fn refused(&self) -> usize {
+        std::mem::take(&mut self.refused.lock().unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Already gone is as good as killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for port in &self.ports {
+            for name in [
+                "master-grpc",
+                "volume-grpc",
+                "filer",
+                "filer-grpc",
+                "s3",
+                "s3-grpc",
+            ] {
+                // The server leaves these outside its directory when it is killed; not every one is made.
+                let _ = fs::remove_file(format!("/tmp/seaweedfs-{name}-{port}.sock"));
+            }
+        }
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.directory.path().join("weed.log"));
+            eprintln!("{}", log.unwrap_or_default());
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Hop {
+    upstream: String,
+    client: reqwest::Client,
+    refusal: Arc<Mutex<Option<Refusal>>>,
+    refused: Arc<Mutex<usize>>,
+}
+
+/// Passes a request on, headers and all, so that its signature stays valid.
+async fn pass(State(hop): State<Hop>, request: Request) -> Response<Body> {
+    let refusal = *hop.refusal.lock().unwrap();
+    if let Some(refusal) = refusal.filter(|_| request.method() == Method::DELETE) {
+        *hop.refused.lock().unwrap() += 1;
+        let mut response = Response::new(Body::from(refusal.body()));
+        *response.status_mut() = StatusCode::FORBIDDEN;
+        return response;
+    }
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    let path = parts.uri.path_and_query().unwrap();
+    let answer = hop
+        .client
+        .request(parts.method, format!("http://{}{path}", hop.upstream))
+        .headers(parts.headers)
+        .body(body)
+        .send()
+        .await
+        .unwrap();
+    let (status, headers) = (answer.status(), answer.headers().clone());
+    let mut response = Response::new(Body::from(answer.bytes().await.unwrap()));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response.headers_mut().remove(header::TRANSFER_ENCODING);
+    response
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is how make test tells where programs are"
+)]
+fn program() -> PathBuf {
+    match std::env::var("STEWARD_WEED") {
+        Ok(path) if Path::new(&path).is_file() => path.into(),
+        found => panic!("STEWARD_WEED is {found:?}; run `make test`, which installs the server"),
+    }
+}
+
+fn weed(directory: &Path, ports: &[u16]) -> Child {
+    let identities = serde_json::json!({ "identities": [{
+        "name": "steward",
+        "credentials": [{ "accessKey": KEY_ID, "secretKey": SECRET }],
+        "actions": ["Admin", "Read", "List", "Tagging", "Write"],
+    }]});
+    let config = directory.join("s3.json");
+    fs::write(&config, identities.to_string()).unwrap();
+    let log = File::create(directory.join("weed.log")).unwrap();
+    let names = [
+        "master.port",
+        "master.port.grpc",
+        "volume.port",
+        "volume.port.grpc",
+        "filer.port",
+        "filer.port.grpc",
+        "s3.port",
+        "s3.port.grpc",
+    ];
+    let ports = names
+        .iter()
+        .zip(ports)
+        .map(|(name, port)| format!("-{name}={port}"));
+    Command::new(program())
+        .args([
+            "server",
+            "-ip=127.0.0.1",
+            "-ip.bind=127.0.0.1",
+            "-filer",
+            "-s3",
+        ])
+        .args([
+            "-master.telemetry=false",
+            "-volume.max=50",
+            "-master.volumeSizeLimitMB=128",
+        ])
+        .args(["-s3.port.iceberg=0", "-s3.port.lance=0"])
+        .arg(format!("-dir={}", directory.display()))
+        .arg(format!("-s3.config={}", config.display()))
+        .args(ports)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn()
+        .expect("start weed")
+}
+
+fn free_ports(count: usize) -> Vec<u16> {
+    let bind = |_| TcpListener::bind("127.0.0.1:0").unwrap();
+    let listeners: Vec<TcpListener> = (0..count).map(bind).collect();
+    listeners
+        .iter()
+        .map(|l| l.local_addr().unwrap().port())
+        .collect()
+}
+
+async fn await_answer(url: &str, method: Method) {
+    let client = reqwest::Client::builder()
+        .timeout(Duration::from_secs(5))
+        .build()
+        .unwrap();
+    for _ in 0..900 {
+        let answer = client.request(method.clone(), url).send().await;
+        if answer.is_ok_and(|answer| answer.status().is_success()) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{url} does not answer");
+}
+
+mod live {
+    use jiff::SignedDuration;
+    use steward_sidecar::retention::RetentionError;
+
+    use super::super::{later, now, retention, strict, two_chains};
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_s3_server_keeps_the_newest_chain_and_no_more() {
+        let server = Server::start().await;
+        let bucket = server.bucket();
+        let keys = two_chains(&bucket).await;
+        let summary = retention(&bucket.store, strict()).run_once(now()).await;
+        let summary = summary.unwrap();
+        assert_eq!(summary.proven.as_ref(), Some(&keys[2]));
+        assert_eq!(bucket.keys().await, keys[2..]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_locked_object_is_left_alone_for_an_hour_and_is_no_failure() {
+        let server = Server::start().await;
+        let bucket = server.bucket();
+        let keys = two_chains(&bucket).await;
+        let retention = retention(&bucket.store, strict());
+        server.refuse(Some(Refusal::Locked));
+        let summary = retention.run_once(now()).await.unwrap();
+        assert_eq!((summary.deleted, summary.locked, summary.failed), (0, 1, 0));
+        // The delta is still there, so its base is not even tried.
+        assert_eq!(server.refused(), 1);
+        let summary = retention
+            .run_once(later(SignedDuration::from_mins(59)))
+            .await;
+        assert_eq!((summary.unwrap().locked, server.refused()), (0, 0));
+        let summary = retention
+            .run_once(later(SignedDuration::from_mins(60)))
+            .await;
+        assert_eq!((summary.unwrap().locked, server.refused()), (1, 1));
+        server.refuse(None);
+        let summary = retention
+            .run_once(later(SignedDuration::from_hours(2)))
+            .await;
+        assert_eq!(summary.unwrap().deleted, 2);
+        assert_eq!(bucket.keys().await, keys[2..]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn five_refused_deletions_end_the_round() {
+        let server = Server::start().await;
+        let bucket = server.bucket();
+        for number in 1..=9 {
+            bucket.full(number * 10, number).await;
+        }
+        let retention = retention(&bucket.store, strict());
+        server.refuse(Some(Refusal::Denied));
+        let error = retention.run_once(now()).await.unwrap_err();
+        let is_it = matches!(
+            error,
+            RetentionError::Delete {
+                deleted: 0,
+                failed: 5,
+                ..
+            }
+        );
+        assert!(is_it, "{error:?}");
+        assert_eq!(server.refused(), 5);
+        server.refuse(None);
+        assert_eq!(retention.run_once(now()).await.unwrap().deleted, 8);
+    }
+}
