@@ -37,7 +37,6 @@ pub(crate) struct Stage {
     pub(crate) sidecars: Vec<SidecarProcess>,
     pub(crate) place: Place,
     /// Where a Local place is; it goes with the stage.
-    #[expect(dead_code, reason = "held, not read")]
     home: Option<TempDir>,
 }
 

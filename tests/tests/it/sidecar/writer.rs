@@ -151,7 +151,7 @@ impl Hand {
         operations.push(TxnOp::put(self.hot_key(), self.value(), None));
         let answer = answered(client.txn(Txn::new().and_then(operations))).await;
         let Ok(answer) = answer else {
-            for key in gone {
+            if let Some(key) = gone {
                 self.acks.perhaps_deleted(key);
             }
             return Err(());
@@ -161,7 +161,7 @@ impl Hand {
             self.acks.put(revision, key.clone(), value);
             self.own.push(key);
         }
-        for key in gone {
+        if let Some(key) = gone {
             self.acks.deleted(revision, key);
         }
         Ok(())
