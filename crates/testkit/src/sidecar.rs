@@ -146,7 +146,7 @@ impl SidecarProcess {
             if let Some(status) = self.exit_status() {
                 let log = self.log();
                 assert!(
-                    log.contains("in use"),
+                    log.contains("ddress already in use"),
                     "the sidecar ended with {status}; its log:\n{log}"
                 );
                 return false;

@@ -102,7 +102,9 @@ async fn deltas_go_on_while_a_full_snapshot_takes_its_time() {
     let weed = Weed::start().await;
     let gate = Gate::before(&weed.endpoint);
     let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
-    let stage = Stage::on(cluster, Place::s3(&weed, gate.url()), &[]).await;
+    // Slow is not silent, but close to it for a part of several megabytes.
+    let flags = [("store-retry-timeout", "1m")];
+    let stage = Stage::on(cluster, Place::s3(&weed, gate.url()), &flags).await;
     stage.settled().await;
     fill(&stage.cluster.members[0], 12).await;
     stage.stored().await;
