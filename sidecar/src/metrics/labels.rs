@@ -118,7 +118,15 @@ const STORE_CLASSES: [Class; 6] = [
 
 /// What can keep the snapshotter from its work, as [`crate::state::Trouble`] classifies it. A word that is not
 /// here is counted too; it only has no zero before its first time.
-pub const FAILURES: [&str; 6] = ["etcd", "gap", "integrity", "internal", "store", "timeout"];
+pub const FAILURES: [&str; 7] = [
+    "etcd",
+    "fenced",
+    "integrity",
+    "internal",
+    "store",
+    "store-ahead",
+    "timeout",
+];
 
 /// What etcd can be alarmed about.
 pub const ALARMS: [&str; 2] = ["CORRUPT", "NOSPACE"];
