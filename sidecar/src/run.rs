@@ -141,7 +141,12 @@ async fn run(args: SidecarArgs, has_store: bool) -> anyhow::Result<()> {
         metrics: metrics.clone(),
         line: line.clone(),
         quiet: Arc::clone(&quiet),
-        duties: duties(&bucket, retention, settings.as_ref().zip(connection.as_ref()), &metrics),
+        duties: duties(
+            &bucket,
+            retention,
+            settings.as_ref().zip(connection.as_ref()),
+            &metrics,
+        ),
     };
     let election = Election {
         etcd: etcd.clone(),

@@ -421,7 +421,9 @@ impl Worker {
                     self.is_due = true;
                 }
                 Err(_) => {
-                    warn!("what was captured could not be stored in time, the next leader captures it again");
+                    warn!(
+                        "what was captured could not be stored in time, the next leader captures it again"
+                    );
                     return;
                 }
             }
