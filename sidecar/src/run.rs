@@ -30,7 +30,7 @@ use crate::config_file::{self, ConfigFileError};
 use crate::election::{Cadence, Election, Fence};
 use crate::etcd::Etcd;
 use crate::farewell;
-use crate::http::{self, HttpConfig};
+use crate::http::{self, Delegation, HttpConfig};
 use crate::kubernetes::{Connection, Heartbeat, LeaseMetrics, PeerTls, PinReader, Settings};
 use crate::maintenance::Connect;
 use crate::maintenance::defragment::Defragmenter;
@@ -174,8 +174,16 @@ async fn run(args: SidecarArgs, has_store: bool) -> anyhow::Result<()> {
         let counted: Arc<dyn LeaseMetrics> = Arc::new(metrics.clone());
         Heartbeat::new(settings.leases, &settings.namespace, &connection, &counted)
     });
+    let tls = &etcd.config().tls;
+    let delegation = Delegation {
+        ca: tls.ca.clone(),
+        identity: tls.identity.clone(),
+    };
     let server = Server {
-        config: http.into_config()?,
+        config: HttpConfig {
+            delegation,
+            ..http.into_config()?
+        },
         handle: Arc::new(Handle {
             line,
             bucket,

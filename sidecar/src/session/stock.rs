@@ -64,9 +64,14 @@ impl Stock {
         let oldest = ranges.first().map(|(from, _)| *from);
         let newest = ranges.last().map(|(_, to)| *to);
         metrics.restorable(oldest, newest, since.len(), revisions);
+        let (full, delta) = (full.map(stored), delta.map(stored));
+        for stored in full.iter().chain(&delta) {
+            metrics.latest(stored);
+            metrics.succeeded_at(stored.name.kind, stored.name.created_at());
+        }
         board.send_modify(|state| {
-            state.last_full = full.map(stored);
-            state.last_delta = delta.map(stored);
+            state.last_full = full;
+            state.last_delta = delta;
         });
     }
 }
