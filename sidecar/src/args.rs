@@ -298,7 +298,11 @@ impl SnapshotArgs {
     }
 
     /// How a leader works.
-    pub fn session(self, snapshot_timeout: Duration, threads: std::num::NonZeroUsize) -> SessionConfig {
+    pub fn session(
+        self,
+        snapshot_timeout: Duration,
+        threads: std::num::NonZeroUsize,
+    ) -> SessionConfig {
         let compression = self.compression();
         let backoff = Backoff {
             factor: self.backoff_multiplier,

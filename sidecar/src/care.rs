@@ -76,7 +76,10 @@ impl Care {
     async fn reconcile(&self) -> bool {
         match peer_url::reconcile(&*self.ways, &self.peer_urls).await {
             Ok(PeerUrls::Updated { before }) => {
-                info!(before = before.join(","), "the member's peer URLs were corrected");
+                info!(
+                    before = before.join(","),
+                    "the member's peer URLs were corrected"
+                );
                 true
             }
             Ok(PeerUrls::Right) => true,
@@ -107,7 +110,9 @@ impl Care {
     }
 
     async fn becomes_learner(&mut self) {
-        let learner = self.view.wait_for(|state| state.standing == Standing::Learner);
+        let learner = self
+            .view
+            .wait_for(|state| state.standing == Standing::Learner);
         if learner.await.is_err() {
             std::future::pending::<()>().await; // the process is stopping
         }

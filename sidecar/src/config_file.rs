@@ -52,11 +52,23 @@ const FIELDS: &[(&str, &str)] = &[
     ("etcdConnectionConfig.serviceEndpoints", "service-endpoints"),
     ("etcdConnectionConfig.username", "etcd-username"),
     ("etcdConnectionConfig.password", "etcd-password"),
-    ("etcdConnectionConfig.connectionTimeout", "etcd-connection-timeout"),
-    ("etcdConnectionConfig.snapshotTimeout", "etcd-snapshot-timeout"),
+    (
+        "etcdConnectionConfig.connectionTimeout",
+        "etcd-connection-timeout",
+    ),
+    (
+        "etcdConnectionConfig.snapshotTimeout",
+        "etcd-snapshot-timeout",
+    ),
     ("etcdConnectionConfig.defragTimeout", "etcd-defrag-timeout"),
-    ("etcdConnectionConfig.insecureTransport", "insecure-transport"),
-    ("etcdConnectionConfig.insecureSkipVerify", "insecure-skip-tls-verify"),
+    (
+        "etcdConnectionConfig.insecureTransport",
+        "insecure-transport",
+    ),
+    (
+        "etcdConnectionConfig.insecureSkipVerify",
+        "insecure-skip-tls-verify",
+    ),
     ("etcdConnectionConfig.certFile", "cert"),
     ("etcdConnectionConfig.keyFile", "key"),
     ("etcdConnectionConfig.caFile", "cacert"),
@@ -66,17 +78,38 @@ const FIELDS: &[(&str, &str)] = &[
     ("serverConfig.server-cert", "server-cert"),
     ("serverConfig.server-key", "server-key"),
     ("snapshotterConfig.schedule", "schedule"),
-    ("snapshotterConfig.deltaSnapshotPeriod", "delta-snapshot-period"),
-    ("snapshotterConfig.deltaSnapshotMemoryLimit", "delta-snapshot-memory-limit"),
-    ("snapshotterConfig.garbageCollectionPeriod", "garbage-collection-period"),
-    ("snapshotterConfig.garbageCollectionPolicy", "garbage-collection-policy"),
+    (
+        "snapshotterConfig.deltaSnapshotPeriod",
+        "delta-snapshot-period",
+    ),
+    (
+        "snapshotterConfig.deltaSnapshotMemoryLimit",
+        "delta-snapshot-memory-limit",
+    ),
+    (
+        "snapshotterConfig.garbageCollectionPeriod",
+        "garbage-collection-period",
+    ),
+    (
+        "snapshotterConfig.garbageCollectionPolicy",
+        "garbage-collection-policy",
+    ),
     ("snapshotterConfig.maxBackups", "max-backups"),
-    ("snapshotterConfig.deltaSnapshotRetentionPeriod", "delta-snapshot-retention-period"),
+    (
+        "snapshotterConfig.deltaSnapshotRetentionPeriod",
+        "delta-snapshot-retention-period",
+    ),
     ("snapstoreConfig.provider", "storage-provider"),
     ("snapstoreConfig.container", "store-container"),
     ("snapstoreConfig.prefix", "store-prefix"),
-    ("snapstoreConfig.endpointOverride", "store-endpoint-override"),
-    ("snapstoreConfig.maxParallelChunkUploads", "max-parallel-chunk-uploads"),
+    (
+        "snapstoreConfig.endpointOverride",
+        "store-endpoint-override",
+    ),
+    (
+        "snapstoreConfig.maxParallelChunkUploads",
+        "max-parallel-chunk-uploads",
+    ),
     ("snapstoreConfig.minChunkSize", "min-chunk-size"),
     ("snapstoreConfig.tempDir", "snapstore-temp-directory"),
     ("compressionConfig.enabled", "compress-snapshots"),
@@ -96,16 +129,34 @@ const FIELDS: &[(&str, &str)] = &[
     ("restorationConfig.autoCompactionMode", ""),
     ("restorationConfig.autoCompactionRetention", ""),
     ("restorationConfig.tempSnapshotsDir", ""),
-    ("healthConfig.snapshotLeaseRenewalEnabled", "enable-snapshot-lease-renewal"),
-    ("healthConfig.memberLeaseRenewalEnabled", "enable-member-lease-renewal"),
+    (
+        "healthConfig.snapshotLeaseRenewalEnabled",
+        "enable-snapshot-lease-renewal",
+    ),
+    (
+        "healthConfig.memberLeaseRenewalEnabled",
+        "enable-member-lease-renewal",
+    ),
     ("healthConfig.heartbeatDuration", "k8s-heartbeat-duration"),
-    ("healthConfig.fullSnapshotLeaseName", "full-snapshot-lease-name"),
-    ("healthConfig.deltaSnapshotLeaseName", "delta-snapshot-lease-name"),
+    (
+        "healthConfig.fullSnapshotLeaseName",
+        "full-snapshot-lease-name",
+    ),
+    (
+        "healthConfig.deltaSnapshotLeaseName",
+        "delta-snapshot-lease-name",
+    ),
     ("leaderElectionConfig.reelectionPeriod", "reelection-period"),
-    ("leaderElectionConfig.etcdConnectionTimeout", "etcd-connection-timeout-leader-election"),
+    (
+        "leaderElectionConfig.etcdConnectionTimeout",
+        "etcd-connection-timeout-leader-election",
+    ),
     ("exponentialBackoffConfig.multiplier", "backoff-multiplier"),
     ("exponentialBackoffConfig.attemptLimit", ""),
-    ("exponentialBackoffConfig.thresholdTime", "backoff-threshold-time"),
+    (
+        "exponentialBackoffConfig.thresholdTime",
+        "backoff-threshold-time",
+    ),
     ("defragmentationSchedule", "defragmentation-schedule"),
     ("useEtcdWrapper", ""),
 ];
@@ -116,11 +167,10 @@ pub fn flags(path: &Path) -> Result<Vec<OsString>, ConfigFileError> {
         path: path.to_owned(),
         source,
     })?;
-    let file: Value =
-        serde_norway::from_str(&text).map_err(|source| ConfigFileError::Syntax {
-            path: path.to_owned(),
-            source,
-        })?;
+    let file: Value = serde_norway::from_str(&text).map_err(|source| ConfigFileError::Syntax {
+        path: path.to_owned(),
+        source,
+    })?;
     let mut leaves = Vec::new();
     collect(path, String::new(), &file, &mut leaves)?;
     let mut flags = Vec::new();
@@ -202,15 +252,24 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         let flags = flags(file.path())?;
-        Ok(flags.into_iter().map(|f| f.into_string().unwrap()).collect())
+        Ok(flags
+            .into_iter()
+            .map(|f| f.into_string().unwrap())
+            .collect())
     }
 
     #[test]
     fn every_field_stands_for_a_flag_that_exists() {
         let command = SidecarArgs::command();
-        let known: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        let known: Vec<&str> = command
+            .get_arguments()
+            .filter_map(clap::Arg::get_long)
+            .collect();
         for (field, flag) in FIELDS {
-            assert!(flag.is_empty() || known.contains(flag), "{field} is --{flag}");
+            assert!(
+                flag.is_empty() || known.contains(flag),
+                "{field} is --{flag}"
+            );
         }
     }
 
@@ -222,8 +281,14 @@ mod tests {
              snapstoreConfig:\n  provider: Local\n  tempDir: /tmp\ndefragmentationSchedule: \"0 0 */3 * *\"\n",
         )
         .unwrap();
-        assert!(flags.contains(&"--endpoints=http://a:1,http://b:2".to_owned()), "{flags:?}");
-        assert!(flags.contains(&"--server-port=9090".to_owned()), "{flags:?}");
+        assert!(
+            flags.contains(&"--endpoints=http://a:1,http://b:2".to_owned()),
+            "{flags:?}"
+        );
+        assert!(
+            flags.contains(&"--server-port=9090".to_owned()),
+            "{flags:?}"
+        );
         let line = std::iter::once("steward-sidecar".to_owned()).chain(flags);
         let args = SidecarArgs::try_parse_from(line).unwrap();
         assert_eq!(args.snapshots.schedule.to_string(), "0 */2 * * *");
@@ -238,7 +303,10 @@ mod tests {
 
     #[test]
     fn what_is_no_yaml_and_what_is_too_deep_are_errors() {
-        assert!(matches!(read("a: [").unwrap_err(), ConfigFileError::Syntax { .. }));
+        assert!(matches!(
+            read("a: [").unwrap_err(),
+            ConfigFileError::Syntax { .. }
+        ));
         let deep = read("a:\n  b:\n    c: 1\n").unwrap_err();
         assert!(matches!(deep, ConfigFileError::Shape { .. }), "{deep}");
     }

@@ -32,7 +32,10 @@ pub async fn leave_note(data_dir: PathBuf, grace: Duration) {
 
 async fn observe(data_dir: PathBuf) -> Result<(), CleanStopError> {
     let work = tokio::task::spawn_blocking(move || {
-        let note = CleanStop::observe(&data_dir, concat!("steward-sidecar ", env!("CARGO_PKG_VERSION")))?;
+        let note = CleanStop::observe(
+            &data_dir,
+            concat!("steward-sidecar ", env!("CARGO_PKG_VERSION")),
+        )?;
         note.write(&data_dir)
     });
     work.await.unwrap_or(Ok(()))

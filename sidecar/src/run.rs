@@ -30,7 +30,7 @@ use crate::config_file::{self, ConfigFileError};
 use crate::election::{Cadence, Election, Fence};
 use crate::etcd::Etcd;
 use crate::farewell;
-use crate::http::{self, HttpConfig};
+use crate::http::{self, Delegation, HttpConfig};
 use crate::kubernetes::{Connection, Heartbeat, LeaseMetrics, PeerTls, PinReader, Settings};
 use crate::maintenance::Connect;
 use crate::maintenance::defragment::Defragmenter;
@@ -141,7 +141,12 @@ async fn run(args: SidecarArgs, has_store: bool) -> anyhow::Result<()> {
         metrics: metrics.clone(),
         line: line.clone(),
         quiet: Arc::clone(&quiet),
-        duties: duties(&bucket, retention, settings.as_ref().zip(connection.as_ref()), &metrics),
+        duties: duties(
+            &bucket,
+            retention,
+            settings.as_ref().zip(connection.as_ref()),
+            &metrics,
+        ),
     };
     let election = Election {
         etcd: etcd.clone(),
@@ -169,8 +174,16 @@ async fn run(args: SidecarArgs, has_store: bool) -> anyhow::Result<()> {
         let counted: Arc<dyn LeaseMetrics> = Arc::new(metrics.clone());
         Heartbeat::new(settings.leases, &settings.namespace, &connection, &counted)
     });
+    let tls = &etcd.config().tls;
+    let delegation = Delegation {
+        ca: tls.ca.clone(),
+        identity: tls.identity.clone(),
+    };
     let server = Server {
-        config: http.into_config()?,
+        config: HttpConfig {
+            delegation,
+            ..http.into_config()?
+        },
         handle: Arc::new(Handle {
             line,
             bucket,

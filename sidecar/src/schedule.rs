@@ -10,7 +10,9 @@ use jiff::tz::TimeZone;
 
 /// A text that is no schedule.
 #[derive(Debug, thiserror::Error)]
-#[error("{text:?} is no schedule: {reason}; five fields are expected, minute hour day month weekday")]
+#[error(
+    "{text:?} is no schedule: {reason}; five fields are expected, minute hour day month weekday"
+)]
 #[non_exhaustive]
 pub struct ScheduleError {
     /// The text.
@@ -82,7 +84,10 @@ mod tests {
         let schedule: Schedule = "0 */1 * * *".parse().unwrap();
         let now = time("2026-11-16T06:30:15Z");
         assert_eq!(schedule.next_after(now), Some(time("2026-11-16T07:00:00Z")));
-        assert_eq!(schedule.last_before(now), Some(time("2026-11-16T06:00:00Z")));
+        assert_eq!(
+            schedule.last_before(now),
+            Some(time("2026-11-16T06:00:00Z"))
+        );
     }
 
     #[test]

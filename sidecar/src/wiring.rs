@@ -47,10 +47,7 @@ impl FindLeader for LeaderAt {
         let mut client = self.etcd.own().await.map_err(ask)?;
         let listed = within(self.patience, Step::Members, client.member_list());
         let listed = listed.await.map_err(ask)?;
-        let member = listed
-            .members()
-            .iter()
-            .find(|m| MemberId(m.id()) == leader);
+        let member = listed.members().iter().find(|m| MemberId(m.id()) == leader);
         let mut urls = member.into_iter().flat_map(|m| m.client_urls());
         let url = urls.find_map(|url| Url::parse(url).ok());
         url.ok_or(LeaderError::NoClientUrl { leader })

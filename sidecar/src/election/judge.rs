@@ -115,7 +115,11 @@ mod tests {
                 let ended = matches!(change, Change::HandedOver | Change::Lost);
                 assert_eq!(ended, led && !leads, "{before:?} {now:?}");
                 let works = now == Standing::Follower;
-                assert_eq!(change == Change::HandedOver, led && works, "{before:?} {now:?}");
+                assert_eq!(
+                    change == Change::HandedOver,
+                    led && works,
+                    "{before:?} {now:?}"
+                );
             }
         }
     }

@@ -141,7 +141,10 @@ impl<S: Session> Election<S> {
 
     /// A session never ends by itself; one that did took a defect with it, and backups go on.
     fn revive(&self, running: &mut Option<Running>) {
-        if running.as_ref().is_some_and(|session| session.task.is_finished()) {
+        if running
+            .as_ref()
+            .is_some_and(|session| session.task.is_finished())
+        {
             error!("the session ended unasked, a new one begins");
             *running = Some(self.begin());
         }

@@ -249,10 +249,7 @@ mod tests {
     #[test]
     fn an_encrypted_endpoint_needs_someone_to_trust() {
         let refused = config(&["--endpoints", "https://etcd:2379"]).unwrap_err();
-        assert!(
-            matches!(refused, EtcdArgsError::NoCa { .. }),
-            "{refused}"
-        );
+        assert!(matches!(refused, EtcdArgsError::NoCa { .. }), "{refused}");
         config(&["--endpoints", "https://etcd:2379", "--cacert", "ca.crt"]).unwrap();
     }
 
@@ -265,7 +262,11 @@ mod tests {
             "{refused}"
         );
         // As the peer is configured without encryption.
-        config(&["--insecure-transport=true", "--insecure-skip-tls-verify=true"]).unwrap();
+        config(&[
+            "--insecure-transport=true",
+            "--insecure-skip-tls-verify=true",
+        ])
+        .unwrap();
     }
 
     #[test]

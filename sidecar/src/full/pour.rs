@@ -62,8 +62,8 @@ pub fn pour<W: Write>(
     options: EncoderOptions,
     sink: W,
 ) -> Result<Poured, PourError> {
-    let mut encoder = Encoder::new(compression, sink, options)
-        .map_err(|source| PourError::Open { source })?;
+    let mut encoder =
+        Encoder::new(compression, sink, options).map_err(|source| PourError::Open { source })?;
     let mut trailer = Trailing::default();
     while let Some(piece) = next() {
         let read = trailer.read;
@@ -120,14 +120,18 @@ mod tests {
     use super::*;
 
     fn snapshot(blocks: usize) -> Vec<u8> {
-        let mut bytes: Vec<u8> = (0..blocks * 512).map(|i| u8::try_from(i % 251).unwrap()).collect();
+        let mut bytes: Vec<u8> = (0..blocks * 512)
+            .map(|i| u8::try_from(i % 251).unwrap())
+            .collect();
         let hash = Sha256::digest(&bytes);
         bytes.extend_from_slice(&hash);
         bytes
     }
 
     fn pour_in(bytes: &[u8], piece: usize) -> Result<Poured, PourError> {
-        let mut pieces = bytes.chunks(piece).map(|p| Ok(bytes::Bytes::copy_from_slice(p)));
+        let mut pieces = bytes
+            .chunks(piece)
+            .map(|p| Ok(bytes::Bytes::copy_from_slice(p)));
         let options = EncoderOptions::default();
         pour(|| pieces.next(), &Compression::None, options, io::sink())
     }
@@ -148,7 +152,10 @@ mod tests {
             let mut wrong = bytes.clone();
             wrong[at] ^= 1;
             let error = pour_in(&wrong, 100).unwrap_err();
-            assert!(matches!(error, PourError::Hash { .. }), "byte {at}: {error}");
+            assert!(
+                matches!(error, PourError::Hash { .. }),
+                "byte {at}: {error}"
+            );
         }
     }
 

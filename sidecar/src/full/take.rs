@@ -134,7 +134,11 @@ impl FullTaker {
         finality: Finality,
         flusher: Option<Flusher>,
     ) -> Result<Taken, FullError> {
-        let _quiet = self.quiet.acquire().await.map_err(|_| FullError::Stopping)?;
+        let _quiet = self
+            .quiet
+            .acquire()
+            .await
+            .map_err(|_| FullError::Stopping)?;
         let limit = self.config.timeout;
         tokio::time::timeout(limit, self.stream(finality, flusher))
             .await
@@ -240,7 +244,12 @@ impl FullTaker {
             effort: Effort::Fast,
         };
         let work = tokio::task::spawn_blocking(move || {
-            let poured = pour(|| receive.blocking_recv(), &compression, options, &mut writer);
+            let poured = pour(
+                || receive.blocking_recv(),
+                &compression,
+                options,
+                &mut writer,
+            );
             (writer, poured.map(|poured| poured.raw_bytes))
         });
         work.await.map_err(|_| FullError::Stopping)

@@ -192,6 +192,7 @@ impl Retention {
         self.memory.forget_all_but(&catalogue);
         let mut guard = Guard {
             locked: self.memory.refused(now),
+            damaged: self.memory.damaged().into_iter().collect(),
             proof: Proof::Names,
             parts: match store.provider() {
                 Provider::Swift => Parts::Data,

@@ -68,12 +68,7 @@ pub enum Begin {
 }
 
 /// Decides how to begin.
-pub fn begin(
-    catalogue: &Catalogue,
-    etcd: Revision,
-    schedule: &Schedule,
-    now: Timestamp,
-) -> Begin {
+pub fn begin(catalogue: &Catalogue, etcd: Revision, schedule: &Schedule, now: Timestamp) -> Begin {
     let store = newest(catalogue);
     if store > etcd {
         return Begin::StoreAhead { store, etcd };
@@ -221,7 +216,10 @@ mod tests {
     fn a_hole_in_the_store_is_answered_with_a_full_snapshot() {
         let full = format!("Full-00000000-00000005-{}", at(0));
         let delta = format!("Incr-00000008-00000009-{}", at(1));
-        assert_eq!(decide(&[&full, &delta], 9), Begin::FullFirst(Because::Broken));
+        assert_eq!(
+            decide(&[&full, &delta], 9),
+            Begin::FullFirst(Because::Broken)
+        );
     }
 
     #[test]

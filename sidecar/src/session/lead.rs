@@ -161,10 +161,7 @@ impl Leader {
         None
     }
 
-    async fn look(
-        &self,
-        bucket: &Bucket,
-    ) -> Result<(Catalogue, Revision), (&'static str, String)> {
+    async fn look(&self, bucket: &Bucket) -> Result<(Catalogue, Revision), (&'static str, String)> {
         // etcd after the store: it only grows, so a store that looks ahead is ahead.
         let catalogue = bucket.list().await.map_err(|error| {
             if let Some(error) = error.store() {
@@ -178,7 +175,10 @@ impl Leader {
     }
 
     fn decide(&self, catalogue: &Catalogue, etcd: Revision, forced: Option<Because>) -> Begin {
-        match (begin(catalogue, etcd, &self.config.schedule, Timestamp::now()), forced) {
+        match (
+            begin(catalogue, etcd, &self.config.schedule, Timestamp::now()),
+            forced,
+        ) {
             (ahead @ Begin::StoreAhead { .. }, _) => ahead,
             (_, Some(because)) => Begin::FullFirst(because),
             (plan, None) => plan,

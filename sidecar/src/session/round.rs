@@ -306,7 +306,10 @@ impl<'a> Round<'a> {
         let now = Timestamp::now();
         if self.next_full.is_some_and(|due| due <= now) {
             self.next_full = self.leader.config.schedule.next_after(now);
-            let has_one = self.wanted.iter().any(|wanted| wanted.because != Because::Asked);
+            let has_one = self
+                .wanted
+                .iter()
+                .any(|wanted| wanted.because != Because::Asked);
             if !has_one {
                 self.want(Because::Scheduled, Finality::Ordinary, None);
             }
@@ -324,7 +327,11 @@ impl<'a> Round<'a> {
             let _ = reply.send(Err(AskError::Ended)); // whoever asked may have gone
         }
         let farewell = match over {
-            Over::Stopped => self.session_farewell.get().copied().unwrap_or(Farewell::Drop),
+            Over::Stopped => self
+                .session_farewell
+                .get()
+                .copied()
+                .unwrap_or(Farewell::Drop),
             Over::BeginAnew(_) => Farewell::Store,
         };
         let _ = self.farewell.set(farewell); // nobody else sets it

@@ -45,7 +45,9 @@ impl Stock {
         let keep_from = self.catalogue.fulls.len().saturating_sub(2);
         self.catalogue.fulls.drain(..keep_from);
         let oldest = self.catalogue.fulls.first().map_or(newest, |f| f.name.last);
-        self.catalogue.deltas.retain(|delta| delta.name.last > oldest);
+        self.catalogue
+            .deltas
+            .retain(|delta| delta.name.last > oldest);
     }
 
     /// Tells everyone what there is.
@@ -54,14 +56,22 @@ impl Stock {
         let base = full.map_or(Revision(0), |full| full.name.last);
         let since = self.catalogue.deltas.iter();
         let since: Vec<&Object> = since.filter(|delta| delta.name.last > base).collect();
-        let revisions = since.iter().map(|d| d.name.last.0 - d.name.start.0 + 1).sum();
+        let revisions = since
+            .iter()
+            .map(|d| d.name.last.0 - d.name.start.0 + 1)
+            .sum();
         let ranges = restorable(&self.catalogue).0;
         let oldest = ranges.first().map(|(from, _)| *from);
         let newest = ranges.last().map(|(_, to)| *to);
         metrics.restorable(oldest, newest, since.len(), revisions);
+        let (full, delta) = (full.map(stored), delta.map(stored));
+        for stored in full.iter().chain(&delta) {
+            metrics.latest(stored);
+            metrics.succeeded_at(stored.name.kind, stored.name.created_at());
+        }
         board.send_modify(|state| {
-            state.last_full = full.map(stored);
-            state.last_delta = delta.map(stored);
+            state.last_full = full;
+            state.last_delta = delta;
         });
     }
 }

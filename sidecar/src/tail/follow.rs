@@ -154,8 +154,12 @@ impl Reader {
 
     async fn hand_on(&mut self, response: WatchResponse, client: &Client) -> bool {
         let is_whole = !response.0.fragment;
-        let events: Vec<etcd_client::Event> =
-            response.0.events.into_iter().map(etcd_client::Event).collect();
+        let events: Vec<etcd_client::Event> = response
+            .0
+            .events
+            .into_iter()
+            .map(etcd_client::Event)
+            .collect();
         let last = events.iter().rev().find_map(|event| event.kv());
         if let Some(last) = last.map(|kv| Revision(kv.mod_revision())) {
             let whole = if is_whole { last } else { last.previous() };

@@ -24,7 +24,11 @@ impl fmt::Display for Gap {
             GapCause::Lost => "the watch skipped them",
             GapCause::StoreAhead => "the store holds a history etcd does not have",
         };
-        write!(f, "revisions {} to {} are missing: {why}", self.from, self.to)
+        write!(
+            f,
+            "revisions {} to {} are missing: {why}",
+            self.from, self.to
+        )
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use steward_archive::compression::Compression;
+use steward_archive::name::Kind;
 use steward_ids::Revision;
 use steward_telemetry::Chain;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -223,6 +224,9 @@ impl Worker {
     fn on_tick(&mut self) {
         self.is_due = true;
         let now = Timestamp::now();
+        if self.batch.is_empty() && self.shipment.is_none() {
+            self.metrics.succeeded_at(Kind::Delta, now); // everything is stored already
+        }
         self.board
             .send_modify(|state| state.delta_checked_at = Some(now));
     }
@@ -358,9 +362,8 @@ impl Worker {
             return;
         };
         let seconds = shipment.started.elapsed().as_secs_f64();
-        let kind = steward_archive::name::Kind::Delta;
         self.metrics
-            .snapshot_finished(kind, outcome.is_ok(), seconds);
+            .snapshot_finished(Kind::Delta, outcome.is_ok(), seconds);
         match outcome {
             Ok(stored) => self.on_stored(stored, &shipment.sealed).await,
             Err(ShipError::Overtaken { reaches, .. }) => {
@@ -421,7 +424,9 @@ impl Worker {
                     self.is_due = true;
                 }
                 Err(_) => {
-                    warn!("what was captured could not be stored in time, the next leader captures it again");
+                    warn!(
+                        "what was captured could not be stored in time, the next leader captures it again"
+                    );
                     return;
                 }
             }

@@ -282,37 +282,68 @@ mod live {
         assert!(told.defragmented.lock().unwrap().is_empty());
     }
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn the_schedule_waits_for_leadership_and_for_a_snapshot() {
-        let etcd = [Etcd::start(EtcdVersion::V3_4, EtcdOptions::new()).await];
-        let links = links(&etcd, 0);
+    /// A sidecar in this standing that defragments every minute, unless somebody holds the permit.
+    fn every_minute(links: &Arc<Links>, standing: Standing, quiet: &Arc<Semaphore>) -> Sidecar {
         let told = Arc::new(Told::default());
-        let quiet = Arc::new(Semaphore::new(1));
-        let snapshot = quiet.clone().acquire_owned().await.unwrap();
         let config = DefragmentConfig {
             schedule: Some("* * * * *".parse().unwrap()),
             threshold: None,
             timeout: Duration::from_mins(1),
         };
-        let defragmenter = Defragmenter::new(links, quiet, config, told.clone());
-        let (board, view) = watch::channel(State::default());
+        let defragmenter = Defragmenter::new(links.clone(), quiet.clone(), config, told.clone());
+        let state = State {
+            standing,
+            ..State::default()
+        };
+        let (board, view) = watch::channel(state);
         let cancel = CancellationToken::new();
         let task = tokio::spawn(defragmenter.run(view, cancel.clone()));
+        Sidecar {
+            told,
+            cancel,
+            task,
+            _board: board,
+        }
+    }
 
-        board.send_modify(|state| state.standing = Standing::Leader);
+    struct Sidecar {
+        told: Arc<Told>,
+        cancel: CancellationToken,
+        task: tokio::task::JoinHandle<()>,
+        _board: watch::Sender<State>,
+    }
+
+    impl Sidecar {
+        fn turns(&self) -> usize {
+            self.told.defragmented.lock().unwrap().len()
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn on_schedule_the_leader_begins_and_waits_for_a_snapshot_under_way() {
+        let etcd = [Etcd::start(EtcdVersion::V3_4, EtcdOptions::new()).await];
+        let links = links(&etcd, 0);
+        let quiet = Arc::new(Semaphore::new(1));
+        let snapshot = quiet.clone().acquire_owned().await.unwrap();
+        let leader = every_minute(&links, Standing::Leader, &quiet);
+        let free = Arc::new(Semaphore::new(1));
+        let follower = every_minute(&links, Standing::Follower, &free);
+
         // A minute at most, and a moment for the snapshot to be in the way.
         tokio::time::sleep(Duration::from_secs(62)).await;
-        assert!(told.defragmented.lock().unwrap().is_empty());
+        assert_eq!((leader.turns(), follower.turns()), (0, 0));
         drop(snapshot);
         for _ in 0..100 {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            if !told.defragmented.lock().unwrap().is_empty() {
+            if leader.turns() > 0 {
                 break;
             }
         }
-        assert_eq!(told.defragmented.lock().unwrap().len(), 1);
-        cancel.cancel();
-        task.await.unwrap();
+        assert_eq!((leader.turns(), follower.turns()), (1, 0));
+        for sidecar in [leader, follower] {
+            sidecar.cancel.cancel();
+            sidecar.task.await.unwrap();
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]

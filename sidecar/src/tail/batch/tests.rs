@@ -34,7 +34,12 @@ fn close(batch: &mut Batch) {
 /// Revisions and keys of a delta, read as a restore reads it.
 fn read(sealed: &Sealed) -> Vec<(i64, String, Option<i64>)> {
     let stored = Cursor::new(sealed.bytes.to_vec());
-    let plain = decoder(&sealed.name.compression, stored, std::num::NonZeroUsize::MIN).unwrap();
+    let plain = decoder(
+        &sealed.name.compression,
+        stored,
+        std::num::NonZeroUsize::MIN,
+    )
+    .unwrap();
     let mut reader = DeltaReader::new(plain);
     let mut found = Vec::new();
     while let Some(event) = reader.next_event().unwrap() {
@@ -51,11 +56,17 @@ fn a_delta_begins_where_the_one_before_ended() {
     push(&mut batch, put("b", 6, 0)).unwrap();
     close(&mut batch);
     let first = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
-    assert_eq!((first.name.start, first.name.last), (Revision(5), Revision(6)));
+    assert_eq!(
+        (first.name.start, first.name.last),
+        (Revision(5), Revision(6))
+    );
     push(&mut batch, put("c", 7, 0)).unwrap();
     close(&mut batch);
     let second = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
-    assert_eq!((second.name.start, second.name.last), (Revision(7), Revision(7)));
+    assert_eq!(
+        (second.name.start, second.name.last),
+        (Revision(7), Revision(7))
+    );
     assert_eq!(read(&first).len() + read(&second).len(), 3);
 }
 
@@ -84,7 +95,10 @@ fn what_arrives_again_after_a_break_is_taken_once() {
     push(&mut batch, put("c", 6, 0)).unwrap();
     close(&mut batch);
     let sealed = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
-    let found: Vec<_> = read(&sealed).into_iter().map(|(r, key, _)| (r, key)).collect();
+    let found: Vec<_> = read(&sealed)
+        .into_iter()
+        .map(|(r, key, _)| (r, key))
+        .collect();
     assert_eq!(found, [(5, "a".into()), (6, "b".into()), (6, "c".into())]);
 }
 
