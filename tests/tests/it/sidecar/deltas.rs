@@ -171,7 +171,9 @@ async fn a_history_that_arrives_in_fragments_is_captured_whole() {
     stage.settled().await;
     stage.stored().await;
     stage.sidecars[0].kill();
-    let mut load = Load::new(34).with_values_up_to(200_000).with_transactions_up_to(30);
+    let mut load = Load::new(34)
+        .with_values_up_to(200_000)
+        .with_transactions_up_to(30);
     load.run(member(&stage), 900).await;
     stage.sidecars[0].restart().await;
     stage.stored().await;
