@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use steward_testkit::{EtcdVersion, each_version};
+use steward_testkit::{EtcdVersion, SidecarProcess, each_version};
 use tokio::time::sleep;
 
 use super::{Stage, Writer};
@@ -106,6 +106,34 @@ async fn a_leader_that_changes_every_second_leaves_a_whole_chain() {
         leader = stage.cluster.leader().await;
     }
     goes_well(&stage, writer, leader, "leadership changed every second").await;
+}
+
+/// Two sidecars beside one member both lead, for longer than any change of leadership lasts.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_that_lead_at_once_leave_a_whole_chain() {
+    let mut stage = Stage::local(EtcdVersion::V3_5New, 1).await;
+    let other = Stage::options(stage.cluster.members[0].client_url(), &stage.place);
+    stage.sidecars.push(SidecarProcess::start(other).await);
+    let writer = Writer::start(&stage.client_urls(), 2, Duration::from_millis(2), 18);
+    for round in 0..10 {
+        writer.goes_on(150).await;
+        // Each comes back to a store that grows while it looks.
+        let sidecar = &mut stage.sidecars[round % 2];
+        if round % 3 == 0 {
+            sidecar.stop().await;
+        } else {
+            sidecar.kill();
+        }
+        sidecar.restart().await;
+        if round % 4 == 0 {
+            stage.sidecars[1 - round % 2].ask("/snapshot/full").await;
+        }
+    }
+    for sidecar in &stage.sidecars {
+        assert!(sidecar.leads().await, "both lead");
+    }
+    let acks = writer.stop().await;
+    stage.comes_back_with(&acks, "two leaders").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

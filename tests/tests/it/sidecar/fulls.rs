@@ -75,8 +75,8 @@ async fn a_full_snapshot_is_taken_at_the_start_on_demand_and_as_the_last_one() {
     assert!(!found.last().unwrap().contains(".final"), "{found:?}");
 }
 
-/// A full snapshot may be stored before the deltas of the revisions up to it, and the process may end in between.
-/// Those revisions can be restored nevertheless.
+/// After a final snapshot an ordinary one is due at once, and is stored before the first delta. The revisions up to it
+/// can be restored nevertheless.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_snapshot_ahead_of_the_deltas_leaves_no_hole() {
     let flags = [("delta-snapshot-period", "1h")];
@@ -85,7 +85,7 @@ async fn a_full_snapshot_ahead_of_the_deltas_leaves_no_hole() {
     let writer = Writer::start(&stage.client_urls(), 2, Duration::from_millis(2), 55);
     for round in 0..6 {
         writer.goes_on(60).await;
-        let (code, answer) = stage.sidecars[0].ask("/snapshot/full").await;
+        let (code, answer) = stage.sidecars[0].ask("/snapshot/full?final=true").await;
         assert_eq!(code, 200, "{answer:#}");
         if round % 2 == 0 {
             stage.sidecars[0].kill();
