@@ -13,9 +13,9 @@ use crate::failure::Failure;
 use crate::rebuild::{Meter, MeteredRead, Sources};
 
 /// Bytes of a full snapshot on their way at once.
-const BASE_BUDGET_BYTES: u64 = 16 << 20;
+const BASE_BUDGET_BYTES: u64 = 8 << 20;
 /// Bytes of a delta on their way at once; several are read ahead.
-const DELTA_BUDGET_BYTES: u64 = 8 << 20;
+const DELTA_BUDGET_BYTES: u64 = 4 << 20;
 
 /// A store with the snapshots found under its prefix.
 #[derive(Clone)]

@@ -4,24 +4,7 @@
 #
 # What the links point at moves when the suites do and STEWARD_REFRESH=1 asks to look again.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-
-# apt with a root of its own, which knows one suite and nothing of the machine's preferences. The
-# archive's signature is checked, its age is not: mirrors lag behind sid, whose lists are valid for a week.
-apt_of() {
-  local suite=$1 root=$CACHE/apt/$1
-  shift
-  apt-get -qq -o Dir::Etc::sourcelist="$root/debian.sources" -o Dir::Etc::sourceparts=- \
-    -o Dir::Etc::preferences=- -o Dir::Etc::preferencesparts=- -o APT::Default-Release="$suite" \
-    -o Dir::State::lists="$root/lists" -o Dir::Cache="$root/cache" -o APT::Sandbox::User="$(id -un)" \
-    -o Acquire::Check-Valid-Until=false -o Acquire::Languages=none -o Acquire::Retries=3 "$@"
-}
-
-write_sources() {
-  local root=$CACHE/apt/$1 mirror
-  mirror=$("$ENV_DIR/mirror.sh")
-  mkdir -p "$root/lists/partial" "$root/cache/archives/partial"
-  printf 'Types: deb\n%s\nSuites: %s\nComponents: main\n' "$mirror" "$1" >"$root/debian.sources"
-}
+. "$ENV_DIR/apt.sh"
 
 # Leaves the unpacked binaries under their version, whatever part of it was there before.
 unpack() {

@@ -3,8 +3,9 @@
 # when an installation fails without that.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# protobuf-compiler: etcd's gRPC messages; g++: libFuzzer; python3-venv: the store emulators.
-PACKAGES=(ca-certificates g++ gcc libc6-dev make protobuf-compiler python3-venv)
+# protobuf-compiler: etcd's gRPC messages; g++: libFuzzer; python3-venv: the store emulators;
+# dpkg-dev, jq and rsync: unpacking and building Kubernetes.
+PACKAGES=(ca-certificates dpkg-dev g++ gcc jq libc6-dev make protobuf-compiler python3-venv rsync)
 
 missing=()
 for package in "${PACKAGES[@]}"; do

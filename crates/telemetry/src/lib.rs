@@ -9,7 +9,7 @@
 //!
 //! Field names of log lines are a closed list, one meaning each: `cluster`, `namespace`, `member`
 //! (hex), `revision`, `term`, `raft_index`, `segment`, `offset`, `page`, `backup`, `object_key`,
-//! `attempt`, `bytes`, `elapsed_ms`, `error`.
+//! `lease`, `attempt`, `bytes`, `elapsed_ms`, `error`.
 
 mod chain;
 mod logs;

@@ -1,10 +1,14 @@
-//! Real etcd servers, the loads that fill them and the backups taken of them, for tests.
+//! Real etcd servers, the loads that fill them and the backups taken of them, and real Kubernetes API
+//! servers, for tests.
 //!
 //! ```text
 //! binaries (make setup) → Etcd | EtcdCluster ← Load (seeded)
 //!                              │
 //!                              ├→ questions: HashKV, keys at a revision, leases, snapshot
-//!                              └→ Recorder → <dir>/<prefix>/v2/{Full,Incr}-…
+//!                              ├→ Recorder → <dir>/<prefix>/v2/{Full,Incr}-…
+//!                              ├→ SidecarProcess → the same, by the program under test
+//!                              └→ ApiServer (kube-apiserver, controllers) → clients, namespaces
+//! Gate: before any server, closed or slow on demand; wires between members, to be cut
 //! ```
 //!
 //! **Comes in**: a version, options, a seed. **Goes out**: a live server, and what it answered,
@@ -22,11 +26,19 @@
     reason = "a fixture that cannot be made fails the test that asked for it"
 )]
 
+mod carrier;
 mod each_version;
 pub mod etcd;
+pub mod gate;
+pub mod kube;
 pub mod load;
+mod place;
 pub mod recorder;
+pub mod sidecar;
 
 pub use etcd::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, HashKv, Kv, Lease};
+pub use gate::{Gate, Gating};
+pub use kube::ApiServer;
 pub use load::Load;
 pub use recorder::Recorder;
+pub use sidecar::{SidecarOptions, SidecarProcess};

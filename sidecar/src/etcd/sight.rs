@@ -61,6 +61,23 @@ impl Etcd {
     }
 }
 
+impl Etcd {
+    /// Whether the own member can still tell what happened after a revision: it has not been compacted. No answer is
+    /// no.
+    pub async fn has_history_after(&self, revision: Revision, limit: Duration) -> bool {
+        let asked = async {
+            let client = self.own().await?;
+            let mut kv = client.kv_client();
+            let options = GetOptions::new()
+                .with_count_only()
+                .with_serializable()
+                .with_revision(revision.0);
+            within(limit, Step::Read, kv.get(ANY_KEY, Some(options))).await
+        };
+        bounded(limit, Step::Read, asked).await.is_ok()
+    }
+}
+
 /// Connecting counts, too.
 async fn bounded<T>(
     limit: Duration,

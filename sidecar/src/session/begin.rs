@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use steward_archive::catalogue::Catalogue;
-use steward_archive::chain::{ChooseError, Request, Target, choose};
+use steward_archive::chain::{Chain, ChooseError, Request, Target, choose, restorable};
 use steward_ids::Revision;
 
 use crate::schedule::Schedule;
@@ -49,6 +49,9 @@ pub enum Begin {
     Continue {
         /// The end.
         after: Revision,
+        /// Where the deltas end, when the newest full snapshot is ahead of them: as long as etcd has the history behind
+        /// it, deltas go on there, so that the revisions up to the snapshot can be restored as well.
+        deltas_end: Option<Revision>,
         /// Whether a full snapshot is due besides.
         full: Option<Because>,
     },
@@ -92,8 +95,20 @@ pub fn begin(catalogue: &Catalogue, etcd: Revision, schedule: &Schedule, now: Ti
     };
     Begin::Continue {
         after: chain.reaches,
+        deltas_end: deltas_end(catalogue, &chain),
         full,
     }
+}
+
+/// The end of the deltas before a base that has none of its own.
+fn deltas_end(catalogue: &Catalogue, chain: &Chain) -> Option<Revision> {
+    if !chain.deltas.is_empty() {
+        return None;
+    }
+    let ranges = restorable(catalogue).0.into_iter();
+    let before = ranges.map(|(_, end)| end).filter(|end| *end < chain.base.name.last);
+    let is_of_a_delta = |end: &Revision| catalogue.deltas.iter().any(|d| d.name.last == *end);
+    before.max().filter(is_of_a_delta)
 }
 
 #[cfg(test)]
@@ -141,6 +156,7 @@ mod tests {
         let delta = format!("Incr-00000006-00000009-{}", at(1));
         let expected = Begin::Continue {
             after: Revision(9),
+            deltas_end: None,
             full: None,
         };
         assert_eq!(decide(&[&full, &delta], 9), expected);
@@ -153,6 +169,7 @@ mod tests {
         let begin = decide(&[&full], 9);
         let expected = Begin::Continue {
             after: Revision(5),
+            deltas_end: None,
             full: Some(Because::Missed),
         };
         assert_eq!(begin, expected);
@@ -164,9 +181,35 @@ mod tests {
         let begin = decide(&[&full], 9);
         let expected = Begin::Continue {
             after: Revision(5),
+            deltas_end: None,
             full: Some(Because::Final),
         };
         assert_eq!(begin, expected);
+    }
+
+    #[test]
+    fn deltas_go_on_where_they_ended_although_a_full_snapshot_is_ahead_of_them() {
+        let full = format!("Full-00000000-00000005-{}", at(0));
+        let delta = format!("Incr-00000006-00000009-{}", at(1));
+        let ahead = format!("Full-00000000-00000020-{}", at(2));
+        let begin = decide(&[&full, &delta, &ahead], 30);
+        let expected = Begin::Continue {
+            after: Revision(20),
+            deltas_end: Some(Revision(9)),
+            full: None,
+        };
+        assert_eq!(begin, expected);
+    }
+
+    #[test]
+    fn the_revisions_between_two_full_snapshots_without_deltas_are_not_made_up_for() {
+        let fulls = [5, 20].map(|last| format!("Full-00000000-{last:08}-{}", at(last)));
+        let expected = Begin::Continue {
+            after: Revision(20),
+            deltas_end: None,
+            full: None,
+        };
+        assert_eq!(decide(&[&fulls[0], &fulls[1]], 30), expected);
     }
 
     #[test]

@@ -234,6 +234,18 @@ impl Leader {
         }
     }
 
+    /// Where deltas go on: where they ended, if etcd still has what comes behind, else after the newest snapshot.
+    pub(super) async fn furthest_back(
+        &self,
+        after: Revision,
+        deltas_end: Option<Revision>,
+    ) -> Revision {
+        match deltas_end {
+            Some(end) if self.etcd.has_history_after(end, self.fence.patience).await => end,
+            _ => after,
+        }
+    }
+
     pub(super) fn taker(&self, bucket: &Bucket) -> FullTaker {
         FullTaker {
             etcd: self.etcd.clone(),

@@ -75,7 +75,11 @@ impl<'a> Round<'a> {
         session_farewell: &'a FarewellNote,
     ) -> Result<Self, EtcdError> {
         let (after, held, full) = match plan {
-            Begin::Continue { after, full } => (after, false, full),
+            Begin::Continue {
+                after,
+                deltas_end,
+                full,
+            } => (leader.furthest_back(after, deltas_end).await, false, full),
             // Captured from before the snapshot on, so that nothing falls between.
             Begin::FullFirst(because) => {
                 let now = leader.etcd.confirm(leader.fence.patience).await?;

@@ -1,6 +1,6 @@
 //! One attempt to store a sealed delta.
 
-use steward_archive::catalogue::Catalogue;
+use steward_archive::catalogue::{Catalogue, Object};
 use steward_archive::layout::object_key;
 use steward_ids::Revision;
 use steward_store::{Class, SnapStore, StoreError, UploadOptions};
@@ -63,13 +63,14 @@ pub struct Shipper {
 }
 
 impl Shipper {
-    /// Stores a delta. `first` looks at the store before: a leader that has just gone may have stored more than
-    /// was there when this one began.
+    /// Stores a delta. `first` looks at the store before: a leader that has just gone may have stored more deltas than
+    /// were there when this one began. A full snapshot that reaches further makes no delta needless: without it the
+    /// revisions in between could not be restored.
     pub async fn attempt(&self, sealed: &Sealed, first: bool) -> Result<Stored, ShipError> {
         let store = self.bucket.store().await?;
         let name = sealed.name.to_string();
         if first {
-            let reaches = newest(&self.bucket.list().await?);
+            let reaches = newest_of(&self.bucket.list().await?.deltas);
             if reaches >= sealed.name.start {
                 return Err(ShipError::Overtaken { name, reaches });
             }
@@ -93,7 +94,8 @@ impl Shipper {
             // An attempt before this one may have succeeded without our hearing of it.
             Err(error) if error.class() == Class::Exists => {
                 if !is_ours(&store, &key, sealed).await.map_err(failed)? {
-                    return Err(failed(error));
+                    let reaches = sealed.name.last;
+                    return Err(ShipError::Overtaken { name, reaches });
                 }
             }
             Err(error) => return Err(failed(error)),
@@ -117,9 +119,10 @@ async fn is_ours(store: &SnapStore, key: &str, sealed: &Sealed) -> Result<bool, 
 
 /// The newest revision any object promises.
 pub(crate) fn newest(catalogue: &Catalogue) -> Revision {
-    let objects = catalogue.fulls.iter().chain(&catalogue.deltas);
-    objects
-        .map(|object| object.name.last)
-        .max()
-        .unwrap_or_default()
+    newest_of(&catalogue.fulls).max(newest_of(&catalogue.deltas))
+}
+
+fn newest_of(objects: &[Object]) -> Revision {
+    let ends = objects.iter().map(|object| object.name.last);
+    ends.max().unwrap_or_default()
 }

@@ -108,6 +108,7 @@ impl Tail {
             line: asking,
             held,
             is_first: true,
+            is_overtaken: false,
             is_due: false,
             shipment: None,
             asked: Vec::new(),
@@ -184,6 +185,8 @@ struct Worker {
     line: mpsc::Receiver<Asked>,
     held: watch::Receiver<bool>,
     is_first: bool,
+    /// What is captured does not begin where the store ends: nothing more is stored.
+    is_overtaken: bool,
     is_due: bool,
     shipment: Option<Shipment>,
     asked: Vec<Asked>,
@@ -312,6 +315,9 @@ impl Worker {
 
     /// Seals and sends when it is time, one delta after the other.
     async fn ship_if_due(&mut self) {
+        if self.is_overtaken {
+            return;
+        }
         self.answer_who_waits_for_nothing();
         let captured = self.batch.captured();
         let is_full = self.batch.length() >= self.config.limit_bytes;
@@ -369,6 +375,7 @@ impl Worker {
             Err(ShipError::Overtaken { reaches, .. }) => {
                 info!(revision = %reaches, "another sidecar stored these revisions, beginning behind them");
                 self.follow = None;
+                self.is_overtaken = true;
                 let _ = self.notices.send(Notice::Overtaken).await; // the session may be ending
             }
             Err(error) => self.on_refused(&error, shipment),

@@ -1,4 +1,4 @@
-//! The restorer as people run it: the real program on real backups, judged by real etcd servers.
+//! The programs as people run them, on real backups, judged by real etcd servers.
 //!
 //! ```text
 //! fixtures/ | Load + Recorder ─► bucket ─► steward-restorer (a child process) ─► directory ─► etcd
@@ -21,5 +21,6 @@ mod loads;
 mod members;
 mod moments;
 mod servers;
+mod sidecar;
 mod stores;
 mod support;

@@ -97,8 +97,10 @@ pub(crate) struct Weed {
 
 impl Weed {
     pub(crate) const BUCKET: &str = "backups";
-    const KEY_ID: &str = "AKIDSTEWARDTEST";
-    const SECRET: &str = "weed-secret";
+    pub(crate) const KEY_ID: &str = "AKIDSTEWARDTEST";
+    pub(crate) const SECRET: &str = "weed-secret";
+    pub(crate) const OTHER_KEY_ID: &str = "AKIDSTEWARDOTHER";
+    pub(crate) const OTHER_SECRET: &str = "another-weed-secret";
 
     /// A server for those who sign their requests.
     pub(crate) async fn start() -> Self {
@@ -113,7 +115,10 @@ impl Weed {
     async fn start_for(others: &[&str]) -> Self {
         let directory = TempDir::new().unwrap();
         let actions = ["Admin", "Read", "List", "Tagging", "Write"];
-        let keys = json!([{ "accessKey": Self::KEY_ID, "secretKey": Self::SECRET }]);
+        let keys = json!([
+            { "accessKey": Self::KEY_ID, "secretKey": Self::SECRET },
+            { "accessKey": Self::OTHER_KEY_ID, "secretKey": Self::OTHER_SECRET },
+        ]);
         let mut identities =
             vec![json!({ "name": "steward", "credentials": keys, "actions": actions })];
         identities.extend(

@@ -5,7 +5,7 @@ use std::path::Path;
 use etcd_client::{
     CompactionOptions, GetOptions, KeyValue, KvClient, LeaseTimeToLiveOptions, StatusResponse,
 };
-use steward_ids::{LeaseId, Revision};
+use steward_ids::{LeaseId, MemberId, Revision};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
@@ -149,6 +149,19 @@ impl Etcd {
             .status()
             .await
             .expect("the status of etcd")
+    }
+
+    /// The identity the cluster knows this member by.
+    pub async fn member_id(&self) -> MemberId {
+        let status = self.status().await;
+        MemberId(status.header().expect("a response header").member_id())
+    }
+
+    /// Hands leadership over to another member. This one must lead.
+    pub async fn move_leader_to(&self, member: &Self) {
+        let id = member.member_id().await;
+        let answer = self.client().await.move_leader(id.0).await;
+        answer.unwrap_or_else(|error| panic!("move the leader to {id}: {error}"));
     }
 
     /// Compacts the history up to a revision and waits until this member dropped it.

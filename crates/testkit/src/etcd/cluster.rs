@@ -1,13 +1,26 @@
 //! Several members of one cluster on this machine.
 
+use std::time::{Duration, Instant};
+
+use steward_ids::MemberId;
+use tokio::time::{sleep, timeout};
+
 use super::process::free_url;
+use super::wires::Wires;
 use super::{Etcd, EtcdOptions, EtcdVersion};
+
+/// How long an election may take on a loaded machine.
+const ELECTION_DEADLINE: Duration = Duration::from_mins(1);
+/// A member that does not answer within this is paused, cut off or gone.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(50);
 
 /// Members that founded a cluster together, `m0`, `m1`, and so on.
 #[derive(Debug)]
 pub struct EtcdCluster {
     /// The members, in the order of their names.
     pub members: Vec<Etcd>,
+    wires: Option<Wires>,
 }
 
 impl EtcdCluster {
@@ -22,6 +35,26 @@ impl EtcdCluster {
             .map(|(name, url)| (version, options.clone().name(name).peer_url(url)))
             .collect();
         Self::start_members(members).await
+    }
+
+    /// As [`start`](Self::start), with wires between the members that can be cut.
+    ///
+    /// # Panics
+    /// With a member's log when it does not come up.
+    pub async fn start_wired(version: EtcdVersion, size: usize, options: &EtcdOptions) -> Self {
+        let listening: Vec<String> = (0..size).map(|_| free_url()).collect();
+        let wires = Wires::lay(&listening);
+        let ends = wires.urls().iter().zip(&listening).enumerate();
+        let members = ends.map(|(i, (told, listens))| {
+            let options = options.clone().name(format!("m{i}"));
+            (version, options.peer_url(told).peer_listen_url(listens))
+        });
+        let mut cluster = Self::start_members(members.collect()).await;
+        for (index, member) in cluster.members.iter().enumerate() {
+            wires.belongs(member.member_id().await, index);
+        }
+        cluster.wires = Some(wires);
+        cluster
     }
 
     /// Starts members with options of their own, for directories a restore laid out. Each option
@@ -52,6 +85,90 @@ impl EtcdCluster {
                 .await
                 .unwrap_or_else(|error| panic!("{error}"));
         }
-        Self { members }
+        Self::of(members)
     }
+
+    /// Members that were started one by one.
+    pub fn of(members: Vec<Etcd>) -> Self {
+        Self {
+            members,
+            wires: None,
+        }
+    }
+
+    /// Cuts every connection between this member and the others, both ways. Its clients still
+    /// reach it. Needs [`start_wired`](Self::start_wired).
+    pub fn isolate(&self, member: usize) {
+        self.wires.as_ref().expect("wires").isolate(member);
+    }
+
+    /// Members reach each other again.
+    pub fn heal(&self) {
+        self.wires.as_ref().expect("wires").heal();
+    }
+
+    /// The member that a majority follows.
+    ///
+    /// # Panics
+    /// When there is none after a minute.
+    pub async fn leader(&self) -> usize {
+        self.leader_other_than(None).await
+    }
+
+    /// The member that a majority follows, once that is not the one that led before.
+    ///
+    /// # Panics
+    /// When there is none after a minute.
+    pub async fn leader_after(&self, before: usize) -> usize {
+        self.leader_other_than(Some(before)).await
+    }
+
+    async fn leader_other_than(&self, before: Option<usize>) -> usize {
+        let deadline = Instant::now() + ELECTION_DEADLINE;
+        loop {
+            let leader = self.find_leader().await;
+            if let Some(leader) = leader.filter(|leader| Some(*leader) != before) {
+                return leader;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "no member leads after {ELECTION_DEADLINE:?}"
+            );
+            sleep(POLL).await;
+        }
+    }
+
+    /// The member that a majority follows now. Members that do not answer have no voice.
+    pub async fn find_leader(&self) -> Option<usize> {
+        let mut views = Vec::new();
+        for (index, member) in self.members.iter().enumerate() {
+            if let Some((own, followed)) = view(member).await {
+                views.push((index, own, followed));
+            }
+        }
+        let majority = self.members.len() / 2 + 1;
+        let (leader, ..) = views.iter().find(|(_, own, _)| {
+            let followers = views.iter().filter(|(.., followed)| followed == own);
+            followers.count() >= majority
+        })?;
+        Some(*leader)
+    }
+
+    /// The member behind another one in the order of names; the first is behind the last.
+    pub fn next_to(&self, member: usize) -> usize {
+        (member + 1) % self.members.len()
+    }
+}
+
+/// Who a member is and whom it follows; `None` when it does not say.
+async fn view(member: &Etcd) -> Option<(MemberId, MemberId)> {
+    if !member.is_running() {
+        return None;
+    }
+    let asked = async {
+        let status = member.try_client().await.ok()?.status().await.ok()?;
+        let own = status.header()?.member_id();
+        Some((MemberId(own), MemberId(status.leader())))
+    };
+    timeout(ANSWER_DEADLINE, asked).await.ok().flatten()
 }

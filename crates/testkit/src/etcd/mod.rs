@@ -2,7 +2,8 @@
 //!
 //! [`EtcdVersion`] finds the binaries, [`EtcdOptions`] states what differs from the default, [`Etcd`]
 //! owns one process and its directory, [`EtcdCluster`] several that know each other. The questions a
-//! test asks a server are in `ask`, the programs that come with it in `tools`.
+//! test asks a server are in `ask`, the programs that come with it in `tools`. `wires` runs between
+//! members whose connections a test wants to cut.
 
 mod ask;
 mod cluster;
@@ -10,9 +11,11 @@ mod options;
 mod process;
 mod tools;
 mod version;
+mod wires;
 
 pub use ask::{HashKv, Kv, Lease};
 pub use cluster::EtcdCluster;
 pub use options::EtcdOptions;
+pub(crate) use process::signal_process;
 pub use process::{Etcd, StartError, free_url};
 pub use version::EtcdVersion;

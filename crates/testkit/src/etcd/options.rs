@@ -8,6 +8,7 @@ pub struct EtcdOptions {
     pub(crate) name: Option<String>,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) peer_url: Option<String>,
+    pub(crate) peer_listen_url: Option<String>,
     pub(crate) initial_cluster: Option<String>,
     pub(crate) flags: Vec<String>,
 }
@@ -36,6 +37,14 @@ impl EtcdOptions {
     #[must_use]
     pub fn peer_url(mut self, url: impl Into<String>) -> Self {
         self.peer_url = Some(url.into());
+        self
+    }
+
+    /// Listens for peers here, while they are told the [`peer_url`](Self::peer_url): something between
+    /// the two passes connections on.
+    #[must_use]
+    pub fn peer_listen_url(mut self, url: impl Into<String>) -> Self {
+        self.peer_listen_url = Some(url.into());
         self
     }
 

@@ -118,6 +118,15 @@ impl Etcd {
             .unwrap_or_else(|error| panic!("{error}"));
     }
 
+    /// Starts a stopped or killed server again without waiting, for members that have no quorum yet.
+    ///
+    /// # Panics
+    /// When it already runs.
+    pub fn relaunch(&mut self) {
+        assert!(self.child.is_none(), "etcd {} runs already", self.version);
+        self.launch();
+    }
+
     fn launch(&mut self) {
         let log = File::options()
             .create(true)
@@ -129,13 +138,15 @@ impl Etcd {
             Some(members) => members.clone(),
             None => format!("{name}={}", self.peer_url),
         };
+        let listen_peers = self.options.peer_listen_url.as_ref();
+        let listen_peers = listen_peers.unwrap_or(&self.peer_url);
         let child = Command::new(self.version.program("etcd"))
             .env_clear()
             .arg(format!("--name={name}"))
             .arg(format!("--data-dir={}", self.data_dir.display()))
             .arg(format!("--listen-client-urls={}", self.client_url))
             .arg(format!("--advertise-client-urls={}", self.client_url))
-            .arg(format!("--listen-peer-urls={}", self.peer_url))
+            .arg(format!("--listen-peer-urls={listen_peers}"))
             .arg(format!("--initial-advertise-peer-urls={}", self.peer_url))
             .arg(format!("--initial-cluster={founders}"))
             .arg("--unsafe-no-fsync")
@@ -147,7 +158,8 @@ impl Etcd {
         self.child = Some(child.unwrap_or_else(|error| panic!("start etcd: {error}")));
     }
 
-    pub(crate) async fn wait_until_healthy(&mut self) -> Result<(), StartError> {
+    /// Waits for a server that was launched without waiting.
+    pub async fn wait_until_healthy(&mut self) -> Result<(), StartError> {
         let version = self.version;
         let deadline = Instant::now() + START_DEADLINE;
         loop {
@@ -200,12 +212,7 @@ impl Etcd {
     /// # Panics
     /// When the server does not run, or does not leave.
     pub async fn stop(&mut self) {
-        let id = self.child.as_ref().expect("a running etcd").id();
-        let pid = i32::try_from(id)
-            .ok()
-            .and_then(Pid::from_raw)
-            .expect("a process id");
-        kill_process(pid, Signal::TERM).expect("signal etcd");
+        self.signal(Signal::TERM);
         let deadline = Instant::now() + STOP_DEADLINE;
         while self.exit_status().is_none() {
             assert!(
@@ -227,6 +234,33 @@ impl Etcd {
         }
     }
 
+    /// Stops the process without ending it (SIGSTOP), as a machine that is starved or suspended would.
+    /// Connections stay open, and nothing is answered.
+    ///
+    /// # Panics
+    /// When the server does not run.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a paused process go on (SIGCONT).
+    ///
+    /// # Panics
+    /// When the server does not run.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Whether there is a process, paused or not.
+    pub fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = self.child.as_ref().expect("a running etcd").id();
+        signal_process(id, signal);
+    }
+
     fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child
             .as_mut()
@@ -245,13 +279,18 @@ impl Etcd {
 
     /// A client of this very member.
     pub async fn client(&self) -> Client {
+        self.try_client()
+            .await
+            .unwrap_or_else(|error| panic!("connect to {}: {error}", self.client_url))
+    }
+
+    /// A client of this very member, which may be down.
+    pub async fn try_client(&self) -> Result<Client, etcd_client::Error> {
         let mut options = ConnectOptions::new().with_connect_timeout(Duration::from_secs(10));
         if let Some((name, password)) = &self.user {
             options = options.with_user(name, password);
         }
-        Client::connect([&self.client_url], Some(options))
-            .await
-            .unwrap_or_else(|error| panic!("connect to {}: {error}", self.client_url))
+        Client::connect([&self.client_url], Some(options)).await
     }
 
     /// Which etcd this is.
@@ -290,6 +329,11 @@ impl Drop for Etcd {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+pub(crate) fn signal_process(id: u32, signal: Signal) {
+    let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
+    kill_process(pid.expect("a process id"), signal).expect("signal a process");
 }
 
 /// A loopback address nobody listens on now.

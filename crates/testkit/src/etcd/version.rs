@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::place::{cache, setting};
+
 /// An etcd release line for which `make setup` provides binaries, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EtcdVersion {
@@ -61,21 +63,6 @@ impl fmt::Display for EtcdVersion {
             Self::V3_5New => "3.5-new",
         })
     }
-}
-
-/// The cache of `tests/env/setup.sh`, found by its rule.
-fn cache() -> Option<PathBuf> {
-    setting("STEWARD_CACHE").or_else(|| {
-        let caches = setting("XDG_CACHE_HOME")
-            .or_else(|| setting("HOME").map(|home| home.join(".cache")))?;
-        Some(caches.join("etcd-steward"))
-    })
-}
-
-fn setting(variable: &str) -> Option<PathBuf> {
-    std::env::var_os(variable)
-        .filter(|value| !value.is_empty())
-        .map(PathBuf::from)
 }
 
 #[cfg(test)]

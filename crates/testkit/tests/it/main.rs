@@ -6,5 +6,7 @@
 )]
 
 mod etcd;
+mod faults;
+mod kubernetes;
 mod load;
 mod recorder;

@@ -14,6 +14,7 @@ use crate::schedule::{Schedule, ScheduleError};
 pub struct DefragmentArgs {
     /// When all members are defragmented, as a cron schedule of five fields in UTC; empty for never
     #[arg(
+        id = "defragmentation-schedule",
         long = "defragmentation-schedule",
         env = "STEWARD_DEFRAGMENTATION_SCHEDULE"
     )]

@@ -8,9 +8,6 @@ use serde_json::Value;
 use steward_ids::Revision;
 use tempfile::TempDir;
 
-/// The container of every local backup, below the home directory of the run.
-const CONTAINER: &str = "bucket";
-
 /// A backup as the program is told of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Backup {
@@ -31,11 +28,17 @@ pub(crate) struct Run {
 }
 
 impl Backup {
+    /// The container of every local backup, below the home directory of the run.
+    pub(crate) const CONTAINER: &str = "bucket";
+
     /// A bucket in `<home>/bucket`, below a prefix.
     pub(crate) fn local(home: &Path, prefix: &str) -> Self {
         Self {
             home: home.to_owned(),
-            flags: flags(&[("store-container", CONTAINER), ("store-prefix", prefix)]),
+            flags: flags(&[
+                ("store-container", Self::CONTAINER),
+                ("store-prefix", prefix),
+            ]),
             variables: Vec::new(),
         }
     }
@@ -68,7 +71,7 @@ impl Backup {
 
     /// Where the recorder puts the objects of a local backup.
     pub(crate) fn container(home: &TempDir) -> PathBuf {
-        home.path().join(CONTAINER)
+        home.path().join(Self::CONTAINER)
     }
 
     /// The command line of a verb. Nothing of this process's environment reaches the program.
@@ -122,6 +125,31 @@ impl Backup {
     pub(crate) fn verify(&self) -> Revision {
         let report = self.run("verify", &["--all"]).succeeded("restorable");
         Revision(report["revision"].as_i64().unwrap())
+    }
+
+    /// The ranges of revisions that can be restored, each to its end, by the names of the objects.
+    pub(crate) fn restorable(&self) -> Vec<(Revision, Revision)> {
+        let report = self.run("list", &[]).report;
+        let ranges = report["restorable"].as_array().unwrap();
+        let end = |range: &Value, end: &str| Revision(range[end].as_i64().unwrap());
+        ranges
+            .iter()
+            .map(|range| (end(range, "from"), end(range, "to")))
+            .collect()
+    }
+
+    /// The names of all snapshots, oldest chain first.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let report = self.run("list", &[]).report;
+        let chains = report["chains"].as_array().unwrap();
+        let objects = chains.iter().flat_map(|chain| {
+            let deltas = chain["deltas"].as_array().unwrap().iter();
+            std::iter::once(&chain["base"]).chain(deltas)
+        });
+        objects
+            .filter_map(|object| object["name"].as_str())
+            .map(str::to_owned)
+            .collect()
     }
 }
 

@@ -1,0 +1,307 @@
+//! The sidecar as people run it: the program, beside a member, asked over HTTP.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use crate::etcd::{free_url, signal_process};
+
+/// How long the program may take to answer on a loaded machine.
+const START_DEADLINE: Duration = Duration::from_mins(1);
+/// It stores what it has before it ends, and waits for etcd.
+const STOP_DEADLINE: Duration = Duration::from_mins(1);
+/// Snapshots on demand are answered when they are stored.
+const ANSWER_DEADLINE: Duration = Duration::from_mins(2);
+const POLL: Duration = Duration::from_millis(50);
+/// Lines of the log shown when a test fails.
+const SHOWN_LINES: usize = 150;
+
+/// How a sidecar is started.
+#[derive(Clone, Debug, Default)]
+pub struct SidecarOptions {
+    flags: Vec<String>,
+    variables: Vec<(String, String)>,
+}
+
+impl SidecarOptions {
+    /// Beside the member at this client URL, and nothing else.
+    pub fn beside(client_url: &str) -> Self {
+        Self::default().flag("endpoints", client_url)
+    }
+
+    /// A flag, without its dashes. The last of the same name counts.
+    #[must_use]
+    pub fn flag(mut self, flag: &str, value: &str) -> Self {
+        let prefix = format!("--{flag}=");
+        self.flags.retain(|known| !known.starts_with(&prefix));
+        self.flags.push(format!("{prefix}{value}"));
+        self
+    }
+
+    /// Several flags.
+    #[must_use]
+    pub fn flags(self, flags: &[(&str, &str)]) -> Self {
+        let add = |options: Self, (flag, value): &(&str, &str)| options.flag(flag, value);
+        flags.iter().fold(self, add)
+    }
+
+    /// A variable of its environment.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// A running sidecar. Dropping it kills the process; if the test fails, the end of its log is shown.
+#[derive(Debug)]
+pub struct SidecarProcess {
+    options: SidecarOptions,
+    home: TempDir,
+    url: String,
+    child: Option<Child>,
+    http: reqwest::Client,
+}
+
+impl SidecarProcess {
+    /// Starts a sidecar and waits until it answers.
+    ///
+    /// # Panics
+    /// With its log when it does not come up.
+    pub async fn start(options: SidecarOptions) -> Self {
+        let http = reqwest::Client::builder().timeout(ANSWER_DEADLINE).build();
+        let mut sidecar = Self {
+            options,
+            home: TempDir::with_prefix("sidecar-").expect("a temporary directory"),
+            url: String::new(),
+            child: None,
+            http: http.expect("an HTTP client"),
+        };
+        sidecar.restart().await;
+        sidecar
+    }
+
+    /// Starts one that was stopped or killed again.
+    ///
+    /// # Panics
+    /// With its log when it does not come up, and when it already runs.
+    pub async fn restart(&mut self) {
+        assert!(self.child.is_none(), "the sidecar runs already");
+        for _ in 0..5 {
+            self.launch();
+            if self.wait_until_it_answers().await {
+                return;
+            }
+            // Between choosing a port and using it somebody else was faster: choose again.
+            self.kill();
+        }
+        panic!("the sidecar does not come up; its log:\n{}", self.log());
+    }
+
+    fn launch(&mut self) {
+        self.url = free_url();
+        let port = self.url.rsplit(':').next().expect("a port");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_path());
+        let log = log.expect("open the log of the sidecar");
+        let child = Command::new(program())
+            .env_clear()
+            .env("HOME", self.home.path())
+            .envs(
+                self.options
+                    .variables
+                    .iter()
+                    .map(|(name, value)| (name, value)),
+            )
+            .arg(format!("--server-port={port}"))
+            .arg(format!(
+                "--data-dir={}",
+                self.home.path().join("none").display()
+            ))
+            .args([
+                "--log-level=debug,h2=info,hyper=info,tower=info",
+                "--log-format=text",
+            ])
+            .args(&self.options.flags)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("share the log of the sidecar"))
+            .stderr(log)
+            .spawn();
+        self.child = Some(child.unwrap_or_else(|error| panic!("start the sidecar: {error}")));
+    }
+
+    /// `false` when it has ended because of its port.
+    async fn wait_until_it_answers(&mut self) -> bool {
+        let deadline = Instant::now() + START_DEADLINE;
+        loop {
+            if let Some(status) = self.exit_status() {
+                let log = self.log();
+                assert!(
+                    log.contains("ddress already in use"),
+                    "the sidecar ended with {status}; its log:\n{log}"
+                );
+                return false;
+            }
+            if self.try_status().await.is_some() {
+                return true;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "the sidecar does not answer; its log:\n{}",
+                self.log()
+            );
+            sleep(POLL).await;
+        }
+    }
+
+    /// What it says of itself.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub async fn status(&self) -> Value {
+        let status = self.try_status().await;
+        status.unwrap_or_else(|| panic!("the sidecar at {} does not answer", self.url))
+    }
+
+    /// What it says of itself; `None` when it does not answer.
+    pub async fn try_status(&self) -> Option<Value> {
+        let answer = self.http.get(format!("{}/status", self.url));
+        let answer = answer.timeout(Duration::from_secs(5)).send().await.ok()?;
+        answer.json().await.ok()
+    }
+
+    /// Whether it says that it leads.
+    pub async fn leads(&self) -> bool {
+        let status = self.try_status().await;
+        status.is_some_and(|status| status["standing"] == "leader")
+    }
+
+    /// Asks for something that takes a snapshot; status and body of the answer.
+    pub async fn ask(&self, path: &str) -> (u16, Value) {
+        let answer = self.http.get(format!("{}{path}", self.url)).send().await;
+        let answer = answer.unwrap_or_else(|error| panic!("ask the sidecar for {path}: {error}"));
+        let status = answer.status().as_u16();
+        (status, answer.json().await.unwrap_or_default())
+    }
+
+    /// One series of its metrics that counts, labels and all; zero when there is none.
+    pub async fn metric(&self, series: &str) -> u64 {
+        let answer = self.http.get(format!("{}/metrics", self.url)).send().await;
+        let text = answer.expect("the metrics of the sidecar").text().await;
+        let text = text.expect("the metrics of the sidecar");
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.map_or(0, |value| value.parse().expect("a whole number"))
+    }
+
+    /// Ends it in order (SIGTERM) and waits for it.
+    ///
+    /// # Panics
+    /// When it does not run, or does not leave.
+    pub async fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        let deadline = Instant::now() + STOP_DEADLINE;
+        loop {
+            if let Some(status) = self.exit_status() {
+                self.child = None;
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the sidecar ignores SIGTERM");
+            sleep(POLL).await;
+        }
+    }
+
+    /// Ends it at once (SIGKILL).
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Fails only when the process is gone already, which is what was wanted.
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+
+    /// Stops the process without ending it (SIGSTOP).
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a paused process go on (SIGCONT).
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Whether the process runs; one that ended by itself does not.
+    pub fn is_running(&mut self) -> bool {
+        self.child.is_some() && self.exit_status().is_none()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = self.child.as_ref().expect("a running sidecar").id();
+        signal_process(id, signal);
+    }
+
+    fn exit_status(&mut self) -> Option<ExitStatus> {
+        let child = self.child.as_mut()?;
+        child.try_wait().expect("ask for the state of the sidecar")
+    }
+
+    /// Where it answers.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// All it wrote, over all its starts.
+    pub fn log(&self) -> String {
+        fs::read(self.log_path())
+            .map(|text| String::from_utf8_lossy(&text).into_owned())
+            .unwrap_or_default()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.home.path().join("sidecar.log")
+    }
+}
+
+impl Drop for SidecarProcess {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
+            eprintln!("--- sidecar at {}\n{}", self.url, shown.join("\n"));
+        }
+    }
+}
+
+/// The program: the one `STEWARD_SIDECAR` names, or the one built beside the test.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let named = std::env::var_os("STEWARD_SIDECAR").filter(|path| !path.is_empty());
+        let path = named.map_or_else(beside_this_test, PathBuf::from);
+        assert!(
+            path.is_file(),
+            "{} is not there: run `make test-live`, or `cargo build -p steward-sidecar` first",
+            path.display()
+        );
+        path
+    })
+}
+
+/// Tests are built into `deps`, programs one level above it.
+fn beside_this_test() -> PathBuf {
+    let test = std::env::current_exe().expect("the path of this test");
+    let programs = test.ancestors().nth(2).expect("a directory of programs");
+    programs.join("steward-sidecar")
+}

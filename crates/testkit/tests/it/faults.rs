@@ -1,0 +1,104 @@
+//! What a test breaks is broken, and whole again afterwards.
+
+use std::time::{Duration, Instant};
+
+use etcd_client::GetOptions;
+use steward_ids::Revision;
+use steward_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating, each_version};
+use tokio::time::{sleep, timeout};
+
+/// Longer than etcd takes to find out that it has no quorum.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Whether a quorum answers through this member.
+async fn is_confirmed(member: &Etcd) -> bool {
+    let mut client = member.client().await;
+    let read = timeout(PATIENCE, client.get("k", None)).await;
+    read.is_ok_and(|answer| answer.is_ok())
+}
+
+async fn follows_again(cluster: &EtcdCluster, member: usize) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !is_confirmed(&cluster.members[member]).await {
+        assert!(Instant::now() < deadline, "m{member} does not come back");
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+each_version! {
+    async fn a_member_that_is_cut_off_has_no_quorum_but_answers_alone(version) {
+        let cluster = EtcdCluster::start_wired(version, 3, &EtcdOptions::new()).await;
+        let before = cluster.leader().await;
+        cluster.members[before].client().await.put("k", "1", None).await.unwrap();
+        cluster.isolate(before);
+        let after = cluster.leader_after(before).await;
+        cluster.members[after].client().await.put("k", "2", None).await.unwrap();
+        let cut_off = &cluster.members[before];
+        assert!(!is_confirmed(cut_off).await);
+        let alone = GetOptions::new().with_serializable();
+        let answer = cut_off.client().await.get("k", Some(alone)).await.unwrap();
+        assert_eq!(answer.kvs()[0].value(), b"1", "it has heard of nothing");
+        cluster.heal();
+        follows_again(&cluster, before).await;
+        assert_eq!(cluster.members[before].revision().await, Revision(3));
+    }
+}
+
+#[tokio::test]
+async fn a_paused_leader_is_replaced_and_follows_when_it_goes_on() {
+    let cluster = EtcdCluster::start(EtcdVersion::V3_5New, 3, &EtcdOptions::new()).await;
+    let before = cluster.leader().await;
+    cluster.members[before].pause();
+    let after = cluster.leader_after(before).await;
+    cluster.members[before].resume();
+    follows_again(&cluster, before).await;
+    assert_eq!(cluster.leader().await, after);
+}
+
+#[tokio::test]
+async fn leadership_goes_where_it_is_moved() {
+    let cluster = EtcdCluster::start(EtcdVersion::V3_5, 3, &EtcdOptions::new()).await;
+    let before = cluster.leader().await;
+    let to = cluster.next_to(before);
+    let members = &cluster.members;
+    members[before].move_leader_to(&members[to]).await;
+    assert_eq!(cluster.leader_after(before).await, to);
+}
+
+#[tokio::test]
+async fn a_gate_closes_answers_is_silent_and_opens_again() {
+    let etcd = Etcd::start(EtcdVersion::V3_5New, EtcdOptions::new()).await;
+    let gate = Gate::before(etcd.client_url());
+    let http = reqwest::Client::new();
+    let health = || {
+        http.get(format!("{}/health", gate.url()))
+            .timeout(PATIENCE)
+            .send()
+    };
+    assert_eq!(health().await.unwrap().status(), 200);
+    gate.set(Gating::Closed);
+    assert!(!health().await.unwrap_err().is_timeout());
+    gate.set(Gating::Answering(503));
+    assert_eq!(health().await.unwrap().status(), 503);
+    gate.set(Gating::Silent);
+    assert!(health().await.unwrap_err().is_timeout());
+    assert!(gate.spoiled() >= 3, "{gate:?}");
+    gate.set(Gating::Slow(20_000));
+    assert_eq!(health().await.unwrap().status(), 200);
+    gate.set(Gating::Open);
+    assert_eq!(health().await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_gate_cuts_one_long_answer_and_no_short_one() {
+    let etcd = Etcd::start(EtcdVersion::V3_5New, EtcdOptions::new()).await;
+    let gate = Gate::before(etcd.client_url());
+    let http = reqwest::Client::new();
+    let fetch = |path: &str| http.get(format!("{}{path}", gate.url())).send();
+    gate.set(Gating::CutAfter(4096));
+    assert_eq!(fetch("/health").await.unwrap().status(), 200);
+    let long = async { fetch("/metrics").await?.text().await };
+    assert!(long.await.is_err(), "metrics are longer than the cut");
+    assert_eq!(gate.spoiled(), 1);
+    assert!(fetch("/metrics").await.unwrap().text().await.is_ok());
+}

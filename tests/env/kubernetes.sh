@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Kubernetes: <cache>/kubernetes/current/bin holds the programs of PROGRAMS.
+#
+# The machine's own, from KUBEBUILDER_ASSETS or PATH, when it has them all. Otherwise those of Debian
+# bookworm: kubectl from its package, the rest built from the source package, which carries every
+# dependency, with the Go of the same suite. No registry has the servers ready-made. Building takes about a
+# quarter of an hour on two cores and happens once per machine.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$ENV_DIR/apt.sh"
+
+SUITE=bookworm
+GO=golang-1.19
+CONTROL_PLANE=(kube-apiserver kube-controller-manager)
+NODE=(kube-scheduler kubelet kube-proxy)
+PROGRAMS=("${CONTROL_PLANE[@]}" "${NODE[@]}" kubectl)
+HOME_OF_ALL=$CACHE/kubernetes
+
+is_complete() {
+  local program
+  for program in "${PROGRAMS[@]}"; do [ -x "$1/$program" ] || return 1; done
+}
+
+# use <name>: makes a directory beside the link the current one.
+use() {
+  ln -sfn "$1" "$HOME_OF_ALL/current.new"
+  mv -T "$HOME_OF_ALL/current.new" "$HOME_OF_ALL/current"
+}
+
+# Links to the machine's own programs, when none is missing.
+take_found() {
+  local program path links=$HOME_OF_ALL/found
+  rm -rf "$links"
+  mkdir -p "$links/bin"
+  for program in "${PROGRAMS[@]}"; do
+    path=${KUBEBUILDER_ASSETS:-}/$program
+    [ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$path" ] || path=$(command -v "$program") || return 1
+    ln -s "$(realpath "$path")" "$links/bin/$program"
+  done
+  use found
+}
+
+fetch() {
+  local work=$1 package
+  say "fetching Kubernetes and Go of Debian $SUITE"
+  write_sources "$SUITE" "deb deb-src"
+  quietly apt_of "$SUITE" update
+  (cd "$work" && quietly apt_of "$SUITE" download "$GO-go" "$GO-src" kubernetes-client)
+  (cd "$work" && quietly apt_of "$SUITE" source --download-only kubernetes)
+  for package in "$work"/*.deb; do dpkg -x "$package" "$work/root"; done
+  quietly dpkg-source --extract "$work"/kubernetes_*.dsc "$work/source"
+  rm -rf "$CACHE/apt/$SUITE"
+}
+
+# The upstream version of a source package: 1.20.2, also when Debian calls it 1.20.5+really1.20.2-1.1.
+version_of() {
+  sed -n 's/^Version: //p' "$1" | head -n 1 | sed -E 's/^.*\+really//; s/^([0-9.]+).*/\1/'
+}
+
+# The sources carry no git history to take the version from, and a server without one calls itself 0.0.0.
+write_version() {
+  local version=$1 file=$2 major minor
+  IFS=. read -r major minor _ <<<"$version"
+  printf "%s='%s'\n" KUBE_GIT_VERSION "v$version" KUBE_GIT_MAJOR "$major" KUBE_GIT_MINOR "$minor" \
+    KUBE_GIT_TREE_STATE clean KUBE_GIT_COMMIT "debian-$version" >"$file"
+}
+
+# build <work> <program…>: leaves them in <work>/source/_output/bin. The caller's make, if any, must
+# not lend its flags to this one.
+build() {
+  local work=$1 go=$1/root/usr/lib/${GO/golang/go}
+  shift
+  say "building ${*}"
+  quietly env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u GOPATH -u GOFLAGS \
+    GOROOT="$go" PATH="$go/bin:$PATH" GOCACHE="$work/go-cache" HOME="$work" \
+    KUBE_GIT_VERSION_FILE="$work/version" GOLDFLAGS="-s -w" \
+    make --no-print-directory -C "$work/source" WHAT="${*/#/cmd/}"
+}
+
+# Says every other minute that the long silence is work. Ends with the script.
+tell_that_it_lasts() {
+  while sleep 120; do say "still building Kubernetes, $((SECONDS / 60)) minutes so far"; done &
+  trap 'kill '"$!"' 2>/dev/null || true' EXIT
+}
+
+provide() {
+  local work version
+  work=$(mktemp -d "$HOME_OF_ALL/.build.XXXXXX")
+  fetch "$work"
+  version=$(version_of "$work"/kubernetes_*.dsc)
+  [ -n "$version" ] || die "the source package of Kubernetes does not tell its version"
+  write_version "$version" "$work/version"
+  tell_that_it_lasts
+  build "$work" "${CONTROL_PLANE[@]}"
+  build "$work" "${NODE[@]}"
+  mkdir -p "$work/result/bin"
+  mv "$work"/source/_output/bin/kube* "$work/root/usr/bin/kubectl" "$work/result/bin/"
+  is_complete "$work/result/bin" || die "the build of Kubernetes $version left a program out"
+  rm -rf "${HOME_OF_ALL:?}/$version"
+  mv "$work/result" "$HOME_OF_ALL/$version"
+  use "$version"
+  rm -rf "$work"
+  say "Kubernetes is $version"
+}
+
+lock_cache
+mkdir -p "$HOME_OF_ALL"
+rm -rf "$HOME_OF_ALL"/.build.*
+[ -n "${STEWARD_KUBERNETES:-}" ] || is_complete "$HOME_OF_ALL/current/bin" || take_found || provide

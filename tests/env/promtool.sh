@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# promtool, which knows what Prometheus expects of metrics, unpacked from Debian's package:
+# <cache>/promtool/promtool.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$ENV_DIR/apt.sh"
+
+SUITE=trixie
+
+fill_promtool() {
+  local tree=$1
+  say "fetching promtool of Debian $SUITE"
+  write_sources "$SUITE"
+  quietly apt_of "$SUITE" update
+  (cd "$tree" && quietly apt_of "$SUITE" download promtool)
+  dpkg -x "$tree"/*.deb "$tree/root"
+  mv "$tree/root/usr/bin/promtool" "$tree/promtool"
+  rm -rf "$tree/root" "$tree"/*.deb "$CACHE/apt/$SUITE"
+  quietly "$tree/promtool" --version
+}
+
+lock_cache
+[ -n "${STEWARD_PROMTOOL:-}" ] || fill_tree "$CACHE/promtool" "$SUITE" fill_promtool

@@ -1,0 +1,148 @@
+//! What can break, and how it is mended.
+
+use std::time::Duration;
+
+use etcd_client::CompactionOptions;
+use rand::Rng;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use steward_testkit::{EtcdCluster, Gate, Gating};
+use tokio::time::timeout;
+
+use super::super::Stage;
+
+const PATIENCE: Duration = Duration::from_secs(3);
+/// What the store may do, besides working.
+const GATINGS: [Gating; 5] = [
+    Gating::Closed,
+    Gating::Answering(500),
+    Gating::Answering(503),
+    Gating::Silent,
+    Gating::Slow(50_000),
+];
+
+/// Something that goes wrong, or an operator does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    MemberKilled(usize),
+    MemberPaused(usize),
+    MemberCutOff(usize),
+    LeaderMoved,
+    SidecarKilled(usize),
+    SidecarStopped(usize),
+    Store(Gating),
+    /// Keeps so many revisions.
+    Compaction(i64),
+    Defragmentation(usize),
+    FullAsked,
+}
+
+impl Fault {
+    pub(super) fn draw(random: &mut StdRng) -> Self {
+        let member = random.random_range(0..3);
+        match random.random_range(0..20) {
+            0..3 => Self::MemberKilled(member),
+            3..5 => Self::MemberPaused(member),
+            5..7 => Self::MemberCutOff(member),
+            7..9 => Self::LeaderMoved,
+            9..11 => Self::SidecarKilled(member),
+            11 => Self::SidecarStopped(member),
+            12..15 => Self::Store(*GATINGS.choose(random).unwrap()),
+            15..18 => Self::Compaction(random.random_range(0..1_000)),
+            18 => Self::Defragmentation(member),
+            _ => Self::FullAsked,
+        }
+    }
+
+    /// A process that is gone cannot be paused, nor ended twice.
+    pub(super) fn collides_with(&self, other: &Self) -> bool {
+        match (self.process(), other.process()) {
+            (Some(one), Some(another)) => one == another,
+            _ => matches!((self, other), (Self::Store(_), Self::Store(_))),
+        }
+    }
+
+    /// Members first, then sidecars.
+    fn process(&self) -> Option<usize> {
+        match self {
+            Self::MemberKilled(member)
+            | Self::MemberPaused(member)
+            | Self::Defragmentation(member) => Some(*member),
+            Self::SidecarKilled(sidecar) | Self::SidecarStopped(sidecar) => Some(3 + sidecar),
+            _ => None,
+        }
+    }
+
+    pub(super) async fn begin(&self, stage: &mut Stage, gate: &Gate) {
+        match *self {
+            Self::MemberKilled(member) => stage.cluster.members[member].kill(),
+            Self::MemberPaused(member) => stage.cluster.members[member].pause(),
+            Self::MemberCutOff(member) => stage.cluster.isolate(member),
+            Self::SidecarKilled(sidecar) => stage.sidecars[sidecar].kill(),
+            Self::SidecarStopped(sidecar) => drop(stage.sidecars[sidecar].stop().await),
+            Self::Store(gating) => gate.set(gating),
+            Self::LeaderMoved => move_leader(&stage.cluster).await,
+            Self::Compaction(kept) => compact(&stage.cluster, kept).await,
+            Self::Defragmentation(member) => defragment(&stage.cluster, member).await,
+            Self::FullAsked => ask_for_a_full(stage).await,
+        }
+    }
+
+    pub(super) async fn end(&self, stage: &mut Stage, gate: &Gate) {
+        match *self {
+            Self::MemberKilled(member) => stage.cluster.members[member].relaunch(),
+            Self::MemberPaused(member) => stage.cluster.members[member].resume(),
+            Self::MemberCutOff(_) => stage.cluster.heal(),
+            Self::SidecarKilled(sidecar) | Self::SidecarStopped(sidecar) => {
+                stage.sidecars[sidecar].restart().await;
+            }
+            Self::Store(_) => gate.set(Gating::Open),
+            _ => {}
+        }
+    }
+}
+
+/// Whether it works does not matter: another fault may stand in its way.
+async fn move_leader(cluster: &EtcdCluster) {
+    let moved = async {
+        let leader = cluster.find_leader().await?;
+        let to = &cluster.members[cluster.next_to(leader)];
+        let to = to.try_client().await.ok()?.status().await.ok()?;
+        let mut client = cluster.members[leader].try_client().await.ok()?;
+        client.move_leader(to.header()?.member_id()).await.ok()
+    };
+    timeout(PATIENCE, moved).await.ok();
+}
+
+/// As above.
+async fn compact(cluster: &EtcdCluster, kept: i64) {
+    let compacted = async {
+        let leader = cluster.find_leader().await?;
+        let mut client = cluster.members[leader].try_client().await.ok()?;
+        let now = client.get("k", None).await.ok()?.header()?.revision();
+        let options = CompactionOptions::new().with_physical();
+        client
+            .compact((now - kept).max(1), Some(options))
+            .await
+            .ok()
+    };
+    timeout(PATIENCE, compacted).await.ok();
+}
+
+/// As above.
+async fn defragment(cluster: &EtcdCluster, member: usize) {
+    let defragmented = async {
+        let mut client = cluster.members[member].try_client().await.ok()?;
+        client.defragment().await.ok()
+    };
+    timeout(PATIENCE, defragmented).await.ok();
+}
+
+/// As above.
+async fn ask_for_a_full(stage: &Stage) {
+    for sidecar in &stage.sidecars {
+        if sidecar.leads().await {
+            timeout(PATIENCE, sidecar.ask("/snapshot/full")).await.ok();
+        }
+    }
+}

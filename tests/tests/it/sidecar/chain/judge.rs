@@ -1,0 +1,112 @@
+//! What the bucket gives back, against what etcd had.
+
+use steward_ids::Revision;
+use steward_testkit::Etcd;
+use tempfile::TempDir;
+
+use super::super::{Acks, Stage};
+use super::samples::{Sample, Samples};
+use crate::support::boot;
+
+/// Restores that are tried; each starts a server.
+const RESTORES: usize = 8;
+
+/// All claims.
+pub(super) async fn everything(stage: &Stage, acks: &Acks, samples: &Samples, seed: u64) {
+    let context = format!("seed {seed}");
+    let stored = stage.stored().await;
+    let reached = stage.comes_back(&context).await;
+    assert!(
+        reached >= stored,
+        "{context}: {stored} was stored, {reached} comes back"
+    );
+    assert!(
+        reached >= acks.newest(),
+        "{context}: everything acknowledged is stored"
+    );
+    acks_come_back(stage, acks, reached, &context).await;
+
+    let ranges = stage.backup().restorable();
+    eprintln!("{context}: restorable {ranges:?}");
+    every_hole_is_named(stage, &ranges, &context);
+    let mut compared = 0;
+    let tried = samples.within(&ranges, RESTORES);
+    for sample in &tried {
+        compared += usize::from(is_as_it_was(stage, sample, &context).await);
+    }
+    assert!(
+        compared * 2 >= tried.len().max(2),
+        "{context}: {compared} of {tried:?} compared"
+    );
+}
+
+async fn restored(stage: &Stage, revision: Revision, directory: &TempDir) -> Etcd {
+    let data_dir = directory.path().join("data");
+    stage.backup().restore_at(&data_dir, revision);
+    boot(stage.cluster.members[0].version(), &data_dir).await
+}
+
+async fn acks_come_back(stage: &Stage, acks: &Acks, reached: Revision, context: &str) {
+    let directory = TempDir::new().unwrap();
+    let etcd = restored(stage, reached, &directory).await;
+    acks.assert_in(&etcd.all_keys().await, reached, context);
+}
+
+/// Compares hashes. `false` when the restored history begins behind the compaction the sample was taken with: then
+/// the two hashes are about different things.
+async fn is_as_it_was(stage: &Stage, sample: &Sample, context: &str) -> bool {
+    let directory = TempDir::new().unwrap();
+    let etcd = restored(stage, sample.revision, &directory).await;
+    let mut found = etcd.hash_kv(sample.revision).await;
+    if found.compact_revision > sample.hash.compact_revision {
+        return false;
+    }
+    if let Some(at) = sample.hash.compact_revision
+        && found.compact_revision != Some(at)
+    {
+        etcd.compact(at).await;
+        found = etcd.hash_kv(sample.revision).await;
+    }
+    assert_eq!(
+        found, sample.hash,
+        "{context}: at revision {}",
+        sample.revision
+    );
+    true
+}
+
+/// A hole between two ranges is one a sidecar has told of.
+fn every_hole_is_named(stage: &Stage, ranges: &[(Revision, Revision)], context: &str) {
+    let told: Vec<(Revision, Revision)> = stage
+        .sidecars
+        .iter()
+        .flat_map(|sidecar| gaps(&sidecar.log()))
+        .collect();
+    for pair in ranges.windows(2) {
+        let hole = (pair[0].1.next(), pair[1].0.previous());
+        let is_told = told.iter().any(|gap| gap.0 <= hole.1 && hole.0 <= gap.1);
+        assert!(
+            is_told,
+            "{context}: nobody told of {hole:?}, only of {told:?}"
+        );
+    }
+}
+
+/// What a log tells of: `revisions 5 to 9 are missing`.
+fn gaps(log: &str) -> Vec<(Revision, Revision)> {
+    let lines = log.lines().filter(|line| line.contains(" are missing: "));
+    let gap = |line: &str| {
+        let (_, rest) = line.split_once("revisions ")?;
+        let (from, rest) = rest.split_once(" to ")?;
+        let (to, _) = rest.split_once(" are missing")?;
+        Some((Revision(from.parse().ok()?), Revision(to.parse().ok()?)))
+    };
+    lines.filter_map(gap).collect()
+}
+
+#[test]
+fn gaps_are_found_in_a_log() {
+    let log = "INFO backups begin revision=4\n\
+               ERROR revisions 5 to 9 are missing: the watch skipped them; a full snapshot is taken revision=5\n";
+    assert_eq!(gaps(log), [(Revision(5), Revision(9))]);
+}

@@ -1,0 +1,55 @@
+//! What the live cluster said of itself along the way.
+
+use std::time::Duration;
+
+use steward_ids::Revision;
+use steward_testkit::{EtcdCluster, HashKv};
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Hashes of the whole history at revisions, taken before they were compacted.
+#[derive(Debug, Default)]
+pub(super) struct Samples(Vec<Sample>);
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) revision: Revision,
+    pub(super) hash: HashKv,
+}
+
+impl Samples {
+    /// Asks a member that a quorum agrees with; takes nothing when none answers.
+    pub(super) async fn take(&mut self, cluster: &EtcdCluster) {
+        let asked = async {
+            let leader = cluster.find_leader().await?;
+            let mut client = cluster.members[leader].try_client().await.ok()?;
+            let revision = client.get("k", None).await.ok()?.header()?.revision();
+            let answer = client.hash_kv(revision).await.ok()?;
+            let compacted = answer.compact_version();
+            Some(Sample {
+                revision: Revision(revision),
+                hash: HashKv {
+                    hash: answer.hash(),
+                    compact_revision: (compacted >= 0).then_some(Revision(compacted)),
+                },
+            })
+        };
+        self.0.extend(timeout(PATIENCE, asked).await.ok().flatten());
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Those inside these ranges, evenly over time, at most so many.
+    pub(super) fn within(&self, ranges: &[(Revision, Revision)], most: usize) -> Vec<Sample> {
+        let is_inside = |sample: &&Sample| {
+            let mut ranges = ranges.iter();
+            ranges.any(|(from, to)| (*from..=*to).contains(&sample.revision))
+        };
+        let inside: Vec<Sample> = self.0.iter().filter(is_inside).copied().collect();
+        let step = inside.len().div_ceil(most).max(1);
+        inside.into_iter().step_by(step).collect()
+    }
+}

@@ -1,0 +1,182 @@
+//! Deltas: whole transactions, leases with their lives, no event twice and none missing.
+
+use std::time::Duration;
+
+use etcd_client::PutOptions;
+use steward_ids::{LeaseId, Revision};
+use steward_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, each_version};
+use tempfile::TempDir;
+
+use super::{Stage, Writer};
+use crate::support::boot;
+
+const VERSION: EtcdVersion = EtcdVersion::V3_5New;
+
+fn member(stage: &Stage) -> &Etcd {
+    &stage.cluster.members[0]
+}
+
+/// Deltas in the bucket, as ranges of revisions.
+fn deltas(stage: &Stage) -> Vec<(Revision, Revision)> {
+    let names = stage.backup().names().into_iter();
+    let deltas = names.filter(|name| name.starts_with("Incr-"));
+    deltas
+        .map(|name| {
+            let mut fields = name.split('-').skip(1).map(|text| text.parse().unwrap());
+            (
+                Revision(fields.next().unwrap()),
+                Revision(fields.next().unwrap()),
+            )
+        })
+        .collect()
+}
+
+each_version! {
+    async fn the_largest_transactions_stay_whole(version) {
+        let options = EtcdOptions::new().huge_transactions();
+        let stage = Stage::local_with(version, 1, &options, &[]).await;
+        stage.settled().await;
+        let mut load = Load::new(31);
+        load.run(member(&stage), 20).await;
+        stage.stored().await;
+        load.huge_transaction(member(&stage), 10_000, 1 << 20).await;
+        load.run(member(&stage), 20).await;
+        load.huge_transaction(member(&stage), 10_000, 64 << 20).await;
+        load.run(member(&stage), 20).await;
+        stage.stored().await;
+        let reached = stage.comes_back("huge transactions").await;
+        assert_eq!(reached, load.revision());
+        assert_eq!(stage.backup().restorable().len(), 1);
+        assert_eq!(stage.metric("steward_gaps_total{cause=\"lost\"}").await, 0);
+    }
+
+    async fn leases_come_back_with_the_life_they_were_granted(version) {
+        let stage = Stage::local(version, 1).await;
+        stage.settled().await;
+        let mut client = member(&stage).client().await;
+        // Behind the full snapshot: only the deltas know of these.
+        client.put("first", "", None).await.unwrap();
+        stage.stored().await;
+        let mut granted = Vec::new();
+        for seconds in [4_000, 50_000, 600_000] {
+            let id = client.lease_grant(seconds, None).await.unwrap().id();
+            let options = PutOptions::new().with_lease(id);
+            client.put(format!("on-{seconds}"), "v", Some(options)).await.unwrap();
+            granted.push((LeaseId::from_signed(id), seconds));
+        }
+        stage.stored().await;
+        let directory = TempDir::new().unwrap();
+        let data_dir = directory.path().join("data");
+        stage.backup().restore(&data_dir, &[]);
+        let restored = boot(version, &data_dir).await;
+        let mut found: Vec<_> = restored.leases().await.iter().map(|l| (l.id, l.granted_ttl)).collect();
+        found.sort_unstable();
+        granted.sort_unstable();
+        assert_eq!(found, granted);
+    }
+
+    async fn nothing_is_doubled_or_lost_when_etcd_restarts_under_the_watch(version) {
+        let mut stage = Stage::local(version, 1).await;
+        stage.settled().await;
+        let writer = Writer::start(&stage.client_urls(), 2, Duration::from_millis(5), 32);
+        for round in 0..4 {
+            writer.goes_on(60).await;
+            if round % 2 == 0 {
+                stage.cluster.members[0].kill();
+            } else {
+                stage.cluster.members[0].stop().await;
+            }
+            stage.cluster.members[0].restart().await;
+        }
+        writer.goes_on(60).await;
+        let acks = writer.stop().await;
+        stage.comes_back_with(&acks, "etcd restarted").await;
+        let deltas = deltas(&stage);
+        assert!(deltas.is_sorted_by(|one, next| one.1 < next.0), "an overlap: {deltas:?}");
+        assert_eq!(stage.metric("steward_gaps_total{cause=\"lost\"}").await, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delta_is_stored_as_soon_as_it_is_large_enough() {
+    let flags = [
+        ("delta-snapshot-period", "1h"),
+        ("delta-snapshot-memory-limit", "262144"),
+    ];
+    let stage = Stage::local_with(VERSION, 1, &EtcdOptions::new(), &flags).await;
+    stage.settled().await;
+    let mut client = member(&stage).client().await;
+    let value = vec![b'x'; 10_000];
+    let mut last = Revision(0);
+    for i in 0..200 {
+        let put = client
+            .put(format!("{i:03}"), value.clone(), None)
+            .await
+            .unwrap();
+        last = Revision(put.header().unwrap().revision());
+    }
+    // 200 values of 10 kB are 13 kB each as text: seven or more deltas, and a rest in memory.
+    let stored = tokio::time::timeout(Duration::from_secs(30), async {
+        while deltas(&stage).len() < 7 {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    });
+    stored
+        .await
+        .unwrap_or_else(|_| panic!("{:?}", deltas(&stage)));
+    let found = deltas(&stage);
+    assert!(found.len() < 20, "{found:?}");
+    assert!(
+        found.iter().all(|(first, end)| end.0 - first.0 < 30),
+        "{found:?}"
+    );
+    let (code, answer) = stage.sidecars[0].ask("/snapshot/delta").await;
+    assert_eq!(code, 200, "{answer:#}");
+    assert_eq!(stage.comes_back("by size").await, last);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_before_sigterm_is_stored() {
+    let flags = [("delta-snapshot-period", "1h")];
+    let mut stage = Stage::local_with(VERSION, 1, &EtcdOptions::new(), &flags).await;
+    stage.settled().await;
+    for round in 0..3 {
+        let writer = Writer::start(
+            &stage.client_urls(),
+            2,
+            Duration::from_millis(2),
+            33 + round,
+        );
+        writer.goes_on(100).await;
+        let acks = writer.stop().await;
+        let newest = acks.newest();
+        let status = stage.sidecars[0].stop().await;
+        assert!(status.success(), "{status}");
+        let reached = stage.backup().verify();
+        assert!(
+            reached >= newest,
+            "{newest} was acknowledged, {reached} comes back"
+        );
+        stage.sidecars[0].restart().await;
+        stage.settled().await;
+    }
+    stage.comes_back("after three orderly stops").await;
+    assert_eq!(stage.backup().restorable().len(), 1);
+}
+
+/// Hundreds of large events in one answer of the watch come in fragments.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_that_arrives_in_fragments_is_captured_whole() {
+    let mut stage = Stage::local(VERSION, 1).await;
+    stage.settled().await;
+    stage.stored().await;
+    stage.sidecars[0].kill();
+    let mut load = Load::new(34)
+        .with_values_up_to(200_000)
+        .with_transactions_up_to(30);
+    load.run(member(&stage), 900).await;
+    stage.sidecars[0].restart().await;
+    stage.stored().await;
+    assert_eq!(stage.comes_back("in fragments").await, load.revision());
+    assert_eq!(stage.backup().restorable().len(), 1);
+}

@@ -1,0 +1,169 @@
+//! Whoever leads etcd backs it up, and nobody else, whatever happens to the leader.
+
+use std::time::{Duration, Instant};
+
+use steward_testkit::{EtcdVersion, SidecarProcess, each_version};
+use tokio::time::sleep;
+
+use super::{Stage, Writer};
+
+/// The re-election period of these sidecars is a second, and two more are promised. What a loaded machine adds is
+/// printed, and only bounded.
+const GENEROUS: Duration = Duration::from_secs(20);
+const PACE: Duration = Duration::from_millis(10);
+
+/// Three members under load, with backups going on.
+async fn under_load(version: EtcdVersion, seed: u64) -> (Stage, Writer, usize) {
+    let stage = Stage::local(version, 3).await;
+    let writer = Writer::start(&stage.client_urls(), 2, PACE, seed);
+    let leader = stage.settled().await;
+    writer.goes_on(50).await;
+    stage.stored().await;
+    (stage, writer, leader)
+}
+
+/// The rest of every story: the new leader's sidecar takes over, and nothing is missing.
+async fn goes_well(stage: &Stage, writer: Writer, leader: usize, context: &str) {
+    let took = stage.taken_over_by(leader).await;
+    assert!(took < GENEROUS, "{context}: {took:?}");
+    writer.goes_on(50).await;
+    let acks = writer.stop().await;
+    stage.comes_back_with(&acks, context).await;
+    assert_eq!(stage.metric("steward_gaps_total{cause=\"lost\"}").await, 0);
+}
+
+each_version! {
+    async fn a_killed_leader_is_followed_by_another(version) {
+        let (mut stage, writer, before) = under_load(version, 11).await;
+        stage.cluster.members[before].kill();
+        let after = stage.cluster.leader_after(before).await;
+        let took = stage.taken_over_by(after).await;
+        assert!(took < GENEROUS, "{took:?}");
+        stage.cluster.members[before].restart().await;
+        goes_well(&stage, writer, after, "a leader was killed").await;
+    }
+
+    async fn a_sidecar_that_dies_and_comes_back_goes_on_without_a_hole(version) {
+        let (mut stage, writer, leader) = under_load(version, 12).await;
+        for _ in 0..3 {
+            stage.sidecars[leader].kill();
+            writer.goes_on(30).await;
+            stage.sidecars[leader].restart().await;
+            stage.stored().await;
+        }
+        let leader = stage.settled().await;
+        goes_well(&stage, writer, leader, "a sidecar was killed").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_leader_hands_over_and_follows_when_it_goes_on() {
+    let (stage, writer, before) = under_load(EtcdVersion::V3_4, 13).await;
+    stage.cluster.members[before].pause();
+    let after = stage.cluster.leader_after(before).await;
+    stage.taken_over_by(after).await;
+    writer.goes_on(50).await;
+    stage.cluster.members[before].resume();
+    // It leads for itself until it hears otherwise; nothing it captured meanwhile may be stored twice.
+    sleep(Duration::from_secs(2)).await;
+    let leader = stage.settled().await;
+    goes_well(&stage, writer, leader, "a leader was paused").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_sidecar_that_wakes_up_as_a_follower_writes_nothing() {
+    let (stage, writer, before) = under_load(EtcdVersion::V3_5New, 14).await;
+    stage.sidecars[before].pause();
+    let after = stage.cluster.next_to(before);
+    let members = &stage.cluster.members;
+    members[before].move_leader_to(&members[after]).await;
+    stage.cluster.leader_after(before).await;
+    writer.goes_on(50).await;
+    sleep(Duration::from_secs(3)).await;
+    stage.sidecars[before].resume();
+    goes_well(&stage, writer, after, "a sidecar was paused").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backups_follow_a_leader_that_is_moved() {
+    let (stage, writer, before) = under_load(EtcdVersion::V3_5, 15).await;
+    let after = stage.cluster.next_to(before);
+    let members = &stage.cluster.members;
+    members[before].move_leader_to(&members[after]).await;
+    stage.cluster.leader_after(before).await;
+    goes_well(&stage, writer, after, "leadership was moved").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_changes_every_second_leaves_a_whole_chain() {
+    let (stage, writer, mut leader) = under_load(EtcdVersion::V3_5New, 16).await;
+    let until = Instant::now() + Duration::from_secs(15);
+    while Instant::now() < until {
+        let to = stage.cluster.next_to(leader);
+        let members = &stage.cluster.members;
+        members[leader].move_leader_to(&members[to]).await;
+        sleep(Duration::from_secs(1)).await;
+        leader = stage.cluster.leader().await;
+    }
+    goes_well(&stage, writer, leader, "leadership changed every second").await;
+}
+
+/// Two sidecars beside one member both lead, for longer than any change of leadership lasts.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_that_lead_at_once_leave_a_whole_chain() {
+    let mut stage = Stage::local(EtcdVersion::V3_5New, 1).await;
+    let other = Stage::options(stage.cluster.members[0].client_url(), &stage.place);
+    stage.sidecars.push(SidecarProcess::start(other).await);
+    let writer = Writer::start(&stage.client_urls(), 2, Duration::from_millis(2), 18);
+    for round in 0..10 {
+        writer.goes_on(150).await;
+        // Each comes back to a store that grows while it looks.
+        let sidecar = &mut stage.sidecars[round % 2];
+        if round % 3 == 0 {
+            sidecar.stop().await;
+        } else {
+            sidecar.kill();
+        }
+        sidecar.restart().await;
+        if round % 4 == 0 {
+            stage.sidecars[1 - round % 2].ask("/snapshot/full").await;
+        }
+    }
+    for sidecar in &stage.sidecars {
+        assert!(sidecar.leads().await, "both lead");
+    }
+    let acks = writer.stop().await;
+    stage.comes_back_with(&acks, "two leaders").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_quorum_nobody_leads_and_with_it_backups_go_on() {
+    let (mut stage, writer, leader) = under_load(EtcdVersion::V3_5, 17).await;
+    let others = [stage.cluster.next_to(leader), (leader + 2) % 3];
+    for other in others {
+        stage.cluster.members[other].kill();
+    }
+    let deadline = Instant::now() + GENEROUS;
+    while stage.sidecars[leader].leads().await {
+        assert!(Instant::now() < deadline, "it leads without a quorum");
+        sleep(Duration::from_millis(100)).await;
+    }
+    let before = stage.backup().names();
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(
+        stage.backup().names(),
+        before,
+        "nothing is written without a quorum"
+    );
+    for other in others {
+        stage.cluster.members[other].relaunch();
+    }
+    for other in others {
+        stage.cluster.members[other]
+            .wait_until_healthy()
+            .await
+            .unwrap();
+    }
+    let leader = stage.cluster.leader().await;
+    goes_well(&stage, writer, leader, "a quorum was lost").await;
+}

@@ -1,0 +1,205 @@
+//! Full snapshots: when they are taken, and what happens meanwhile.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
+use steward_ids::Revision;
+use steward_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating, SidecarProcess};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use super::{Place, Stage, Writer};
+use crate::servers::Weed;
+
+const VERSION: EtcdVersion = EtcdVersion::V3_5New;
+const PACE: Duration = Duration::from_millis(10);
+
+fn fulls(stage: &Stage) -> Vec<String> {
+    let names = stage.backup().names().into_iter();
+    names.filter(|name| name.starts_with("Full-")).collect()
+}
+
+/// Data that does not compress.
+async fn fill(etcd: &Etcd, megabytes: usize) {
+    let mut random = StdRng::seed_from_u64(51);
+    let mut client = etcd.client().await;
+    let mut value = vec![0; 1 << 20];
+    for i in 0..megabytes {
+        random.fill_bytes(&mut value);
+        client
+            .put(format!("/big/{i:03}"), value.clone(), None)
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_snapshot_is_taken_at_the_start_on_demand_and_as_the_last_one() {
+    let mut stage = Stage::local(VERSION, 1).await;
+    stage.settled().await;
+    let writer = Writer::start(&stage.client_urls(), 2, PACE, 52);
+    writer.goes_on(50).await;
+    stage.stored().await;
+    assert_eq!(fulls(&stage).len(), 1, "at the start");
+
+    let before = stage.cluster.members[0].revision().await;
+    let (code, answer) = stage.sidecars[0].ask("/snapshot/full").await;
+    assert_eq!(code, 200, "{answer:#}");
+    assert!(
+        answer["lastRevision"].as_i64().unwrap() >= before.0,
+        "{answer:#}"
+    );
+    assert_eq!(answer["isFinal"], false, "{answer:#}");
+    assert_eq!(
+        fulls(&stage).last().map(String::as_str),
+        answer["snapName"].as_str()
+    );
+
+    writer.goes_on(50).await;
+    let (code, answer) = stage.sidecars[0].ask("/snapshot/full?final=true").await;
+    assert_eq!(code, 200, "{answer:#}");
+    assert_eq!(answer["isFinal"], true, "{answer:#}");
+    let name = answer["snapName"].as_str().unwrap();
+    assert!(name.ends_with(".gz.final"), "{name}");
+
+    // Whoever comes after a final snapshot begins with an ordinary one.
+    stage.sidecars[0].stop().await;
+    stage.sidecars[0].restart().await;
+    writer.goes_on(50).await;
+    let acks = writer.stop().await;
+    stage.comes_back_with(&acks, "on demand and final").await;
+    let found = fulls(&stage);
+    assert_eq!(found.len(), 4, "{found:?}");
+    assert!(!found.last().unwrap().contains(".final"), "{found:?}");
+}
+
+/// After a final snapshot an ordinary one is due at once, and is stored before the first delta. The revisions up to it
+/// can be restored nevertheless.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_snapshot_ahead_of_the_deltas_leaves_no_hole() {
+    let flags = [("delta-snapshot-period", "1h")];
+    let mut stage = Stage::local_with(VERSION, 1, &EtcdOptions::new(), &flags).await;
+    stage.settled().await;
+    let writer = Writer::start(&stage.client_urls(), 2, Duration::from_millis(2), 55);
+    for round in 0..6 {
+        writer.goes_on(60).await;
+        let (code, answer) = stage.sidecars[0].ask("/snapshot/full?final=true").await;
+        assert_eq!(code, 200, "{answer:#}");
+        if round % 2 == 0 {
+            stage.sidecars[0].kill();
+        } else {
+            stage.sidecars[0].stop().await;
+        }
+        stage.sidecars[0].restart().await;
+        stage.settled().await;
+    }
+    let acks = writer.stop().await;
+    let (code, answer) = stage.sidecars[0].ask("/snapshot/delta").await;
+    assert_eq!(code, 200, "{answer:#}");
+    stage.comes_back_with(&acks, "full snapshots ahead").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_snapshot_is_taken_when_the_schedule_says_so() {
+    let flags = [("schedule", "* * * * *")];
+    let stage = Stage::local_with(VERSION, 1, &EtcdOptions::new(), &flags).await;
+    stage.settled().await;
+    let writer = Writer::start(&stage.client_urls(), 1, PACE, 53);
+    let deadline = Instant::now() + Duration::from_secs(100);
+    while fulls(&stage).len() < 2 {
+        assert!(Instant::now() < deadline, "{:?}", stage.backup().names());
+        sleep(Duration::from_millis(500)).await;
+    }
+    let acks = writer.stop().await;
+    stage.comes_back_with(&acks, "by schedule").await;
+    let due = fulls(&stage)[1]
+        .split(['-', '.'])
+        .nth(3)
+        .unwrap()
+        .parse::<i64>()
+        .unwrap();
+    assert!(due % 60 < 15, "on the minute, not {} s behind it", due % 60);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deltas_go_on_while_a_full_snapshot_takes_its_time() {
+    let weed = Weed::start().await;
+    let gate = Gate::before(&weed.endpoint);
+    let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
+    // Slow is not silent, but close to it for a part of several megabytes.
+    let flags = [("store-retry-timeout", "1m")];
+    let stage = Stage::on(cluster, Place::s3(&weed, gate.url()), &flags).await;
+    stage.settled().await;
+    fill(&stage.cluster.members[0], 12).await;
+    stage.stored().await;
+    let writer = Writer::start(&stage.client_urls(), 1, PACE, 54);
+
+    gate.set(Gating::Slow(300_000));
+    let asked = stage.sidecars[0].ask("/snapshot/full");
+    let watched = async {
+        let mut meanwhile = Vec::new();
+        sleep(Duration::from_secs(2)).await;
+        for _ in 0..6 {
+            let status = stage.sidecars[0].status().await;
+            if status["fullUnderWay"] == true {
+                meanwhile.push(status["captured"].as_i64().unwrap());
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+        gate.set(Gating::Open);
+        meanwhile
+    };
+    let ((code, answer), captured) = tokio::join!(asked, watched);
+    assert_eq!(code, 200, "{answer:#}");
+    assert!(
+        captured.len() > 2,
+        "the full snapshot was too quick: {captured:?}"
+    );
+    assert!(
+        captured.is_sorted_by(|one, next| one < next),
+        "{captured:?}"
+    );
+    let named = Revision(answer["lastRevision"].as_i64().unwrap());
+    assert!(
+        captured.last() > Some(&named.0),
+        "{captured:?} behind {named}"
+    );
+
+    writer.goes_on(30).await;
+    let acks = writer.stop().await;
+    stage.comes_back_with(&acks, "a slow full snapshot").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_cut_in_the_middle_leaves_nothing_and_is_taken_again() {
+    let home = TempDir::new().unwrap();
+    let place = Place::local(home.path());
+    let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
+    fill(&cluster.members[0], 20).await;
+    let gate = Gate::before(cluster.members[0].client_url());
+    gate.set(Gating::CutAfter(8 << 20));
+    let sidecar = SidecarProcess::start(Stage::options(gate.url(), &place)).await;
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while sidecar.status().await["lastFull"].is_null() {
+        assert!(Instant::now() < deadline, "no full snapshot");
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(gate.spoiled(), 1, "the cut was made, once");
+    assert!(
+        sidecar
+            .metric("etcdbr_snapshotter_failure{error=\"etcd\"}")
+            .await
+            >= 1
+    );
+    let reached = place.backup.verify();
+    assert_eq!(reached, cluster.members[0].revision().await);
+    // Neither a second object nor a part of one is left.
+    let folder = home.path().join("bucket/etcd-main/v2");
+    let files: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|file| file.unwrap().file_name())
+        .collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+}

@@ -1,0 +1,158 @@
+//! What the sidecar writes is what the peer would have written, and it continues what the peer wrote.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use steward_testkit::recorder::Compression;
+use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Load, Recorder, each_version};
+use tempfile::TempDir;
+
+use super::place::PREFIX;
+use super::{Place, Stage};
+use crate::support::{Backup, Fixture};
+
+/// Objects below a bucket, in the order of their names.
+fn objects(bucket: &Path, kind: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(bucket.join(PREFIX).join("v2")).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| {
+        path.file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .starts_with(kind)
+    });
+    paths.sort();
+    paths
+}
+
+/// The content of an object, without the hash that must be behind it.
+fn content(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut decoder = GzDecoder::new(fs::File::open(path).unwrap());
+    decoder.read_to_end(&mut bytes).unwrap();
+    let hash = bytes.split_off(bytes.len() - 32);
+    assert_eq!(
+        Sha256::digest(&bytes).as_slice(),
+        hash,
+        "{}",
+        path.display()
+    );
+    bytes
+}
+
+/// All events of some deltas, without what differs between two observers.
+fn events(paths: &[PathBuf]) -> Vec<Value> {
+    let deltas = paths.iter().map(|path| {
+        let text = content(path);
+        assert!(text.starts_with(b"[{\"etcdEvent\":{"), "{}", path.display());
+        serde_json::from_slice::<Vec<Value>>(&text).unwrap()
+    });
+    let mut events: Vec<Value> = deltas.flatten().collect();
+    for event in &mut events {
+        let event = event.as_object_mut().unwrap();
+        let time = event.remove("time").unwrap();
+        time.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+        event.retain(|field, _| field == "etcdEvent");
+    }
+    events
+}
+
+each_version! {
+    async fn objects_are_those_the_peer_would_have_written(version) {
+        let cluster = EtcdCluster::start(version, 1, &EtcdOptions::new()).await;
+        let etcd = &cluster.members[0];
+        let mut load = Load::new(61);
+        load.run(etcd, 100).await;
+        let theirs = TempDir::new().unwrap();
+        let bucket = Backup::container(&theirs);
+        let mut recorder = Recorder::start(etcd, &bucket, PREFIX, Compression::Gzip).await;
+        let ours = TempDir::new().unwrap();
+        let stage = Stage::on(cluster, Place::local(ours.path()), &[]).await;
+        stage.settled().await;
+        stage.stored().await;
+        for _ in 0..3 {
+            load.run(&stage.cluster.members[0], 150).await;
+            recorder.cut(&stage.cluster.members[0]).await.unwrap();
+            stage.stored().await;
+        }
+        let container = Backup::container(&ours);
+        for kind in ["Full", "Incr"] {
+            for path in objects(&container, kind) {
+                well_named(path.file_name().unwrap().to_str().unwrap());
+            }
+        }
+        let found = events(&objects(&container, "Incr"));
+        let wanted = events(&objects(&bucket, "Incr"));
+        let first = found.first().unwrap();
+        let start = wanted.iter().position(|event| event == first).unwrap();
+        assert_eq!(found, wanted[start..]);
+        let database = content(&objects(&container, "Full")[0]);
+        assert_eq!(database.len() % 4096, 0, "a full snapshot is a database file");
+    }
+}
+
+/// `Full-00000000-<last>-<unix>.gz`, `Incr-<first>-<last>-<unix>.gz`, revisions with eight digits or more.
+fn well_named(name: &str) {
+    let fields: Vec<&str> = name.strip_suffix(".gz").unwrap().split('-').collect();
+    let [kind, first, last, unix] = fields[..] else {
+        panic!("{name}");
+    };
+    let revisions = [first, last].map(|text| (text.len(), text.parse::<i64>().unwrap()));
+    assert!(revisions.iter().all(|(digits, _)| *digits == 8), "{name}");
+    let is_full = kind == "Full";
+    assert_eq!(is_full, revisions[0].1 == 0, "{name}");
+    assert!(is_full || revisions[0].1 <= revisions[1].1, "{name}");
+    assert_eq!(unix.len(), 10, "{name}");
+}
+
+/// The peer's bucket is restored, served, and continued by the sidecar.
+async fn continued(fixture: &str, version: EtcdVersion) {
+    let fixture = Fixture::open(fixture);
+    let home = TempDir::new().unwrap();
+    let container = Backup::container(&home);
+    for (key, content) in fixture.objects() {
+        let path = container.join(key);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    let place = Place::local(home.path());
+    let peers = place.backup.names();
+    let data_dir = home.path().join("restored");
+    place.backup.restore(&data_dir, &[]);
+    let options = EtcdOptions::new().data_dir(&data_dir);
+    let etcd = steward_testkit::Etcd::start(version, options).await;
+    let stage = Stage::on(EtcdCluster::of(vec![etcd]), place, &[]).await;
+    stage.settled().await;
+    let mut load = Load::new(62);
+    load.run(&stage.cluster.members[0], 200).await;
+    stage.stored().await;
+    assert_eq!(stage.comes_back("continued").await, load.revision());
+    let names = stage.backup().names();
+    assert!(peers.iter().all(|name| names.contains(name)), "{names:?}");
+    let after = format!("Incr-{:08}-", fixture.state.revision.next().0);
+    assert!(
+        names.iter().any(|name| name.starts_with(&after)),
+        "{after}: {names:?}"
+    );
+    assert_eq!(stage.backup().restorable().len(), 1, "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_of_the_peer_is_continued() {
+    continued("gzip-3.5.30", EtcdVersion::V3_5New).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_bucket_of_the_peer_is_continued_with_another_compression() {
+    continued("none-3.4.23", EtcdVersion::V3_4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_two_peers_wrote_at_once_is_continued() {
+    continued("overlap-3.5.30", EtcdVersion::V3_5New).await;
+}

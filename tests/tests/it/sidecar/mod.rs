@@ -1,0 +1,28 @@
+//! The sidecar as people run it: the real program beside real members, judged by what its bucket gives back.
+//!
+//! ```text
+//! Writer ─► etcd, 3 members ◄── faults: kill, pause, move, cut off, compact
+//!              │ one sidecar each
+//!              ▼
+//!           bucket (Local, or S3 behind a gate) ─► steward-restorer ─► etcd ── equal at that revision?
+//! ```
+//!
+//! What is claimed of every fault: one sidecar takes over soon, every object in the bucket is sound, the newest
+//! stored state has the hash of the live cluster, and no write that was acknowledged before it is missing.
+
+mod acks;
+mod chain;
+mod deltas;
+mod election;
+mod fulls;
+mod interop;
+mod outages;
+mod partition;
+mod place;
+mod stage;
+mod writer;
+
+pub(crate) use acks::Acks;
+pub(crate) use place::Place;
+pub(crate) use stage::Stage;
+pub(crate) use writer::Writer;

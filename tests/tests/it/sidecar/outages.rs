@@ -1,0 +1,221 @@
+//! A store that is gone, refuses, or changes its keys.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use steward_ids::Revision;
+use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating, SidecarProcess};
+use tokio::time::sleep;
+
+use super::{Place, Stage, Writer};
+use crate::servers::Weed;
+
+const VERSION: EtcdVersion = EtcdVersion::V3_5New;
+const PACE: Duration = Duration::from_millis(10);
+const COMPACTED: &str = "steward_gaps_total{cause=\"compacted\"}";
+const LOST: &str = "steward_gaps_total{cause=\"lost\"}";
+
+/// One member, whose sidecar reaches a real S3 server through a gate.
+async fn behind_a_gate(flags: &[(&str, &str)]) -> (Weed, Gate, Stage) {
+    let weed = Weed::start().await;
+    let gate = Gate::before(&weed.endpoint);
+    let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
+    let stage = Stage::on(cluster, Place::s3(&weed, gate.url()), flags).await;
+    stage.settled().await;
+    (weed, gate, stage)
+}
+
+/// Waits for `/status` to tell of trouble.
+async fn trouble(sidecar: &SidecarProcess) -> serde_json::Value {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let status = sidecar.status().await;
+        if !status["trouble"].is_null() {
+            return status["trouble"].clone();
+        }
+        assert!(
+            Instant::now() < deadline,
+            "no trouble is told of:\n{status:#}"
+        );
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_gone_or_refuses_for_a_while_costs_nothing() {
+    let (_weed, gate, stage) = behind_a_gate(&[]).await;
+    let writer = Writer::start(&stage.client_urls(), 2, PACE, 41);
+    writer.goes_on(50).await;
+    stage.stored().await;
+    for gating in [
+        Gating::Closed,
+        Gating::Answering(503),
+        Gating::Silent,
+        Gating::Answering(500),
+    ] {
+        let spoiled = gate.spoiled();
+        gate.set(gating);
+        writer.goes_on(50).await;
+        let trouble = trouble(&stage.sidecars[0]).await;
+        assert_eq!(trouble["class"], "store", "{gating:?}: {trouble:#}");
+        assert!(gate.spoiled() > spoiled, "{gating:?} struck nothing");
+        gate.set(Gating::Open);
+        stage.stored().await;
+        let status = stage.sidecars[0].status().await;
+        assert!(status["trouble"].is_null(), "{gating:?}: {status:#}");
+    }
+    let acks = writer.stop().await;
+    stage.comes_back_with(&acks, "a store that was gone").await;
+    assert_eq!(stage.metric(COMPACTED).await + stage.metric(LOST).await, 0);
+}
+
+/// Memory is bounded, so a store that stays away long enough makes a hole when etcd compacts: one that is counted,
+/// logged and bridged.
+#[tokio::test(flavor = "multi_thread")]
+async fn history_compacted_during_an_outage_is_counted_and_bridged() {
+    let flags = [("delta-snapshot-memory-limit", "262144")];
+    let (_weed, gate, stage) = behind_a_gate(&flags).await;
+    let writer = Writer::start(&stage.client_urls(), 1, PACE, 42);
+    writer.goes_on(50).await;
+    let acks = writer.stop().await;
+    stage.stored().await;
+
+    gate.set(Gating::Closed);
+    let etcd = &stage.cluster.members[0];
+    let mut client = etcd.client().await;
+    for i in 0..3_000 {
+        client
+            .put(format!("/filler/{i:04}"), vec![b'x'; 8_000], None)
+            .await
+            .unwrap();
+    }
+    let buffered = stage.metric("steward_delta_buffer_bytes").await;
+    assert!(buffered < 3 << 20, "{buffered} bytes are held in memory");
+    etcd.compact(etcd.revision().await).await;
+    // At the revision of a compaction etcd tells the hash of before; behind it, the one of now.
+    client.put("compacted", "", None).await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    gate.set(Gating::Open);
+
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while stage.metric(COMPACTED).await == 0 {
+        assert!(Instant::now() < deadline, "no gap is counted");
+        sleep(Duration::from_millis(200)).await;
+    }
+    let stored = stage.stored().await;
+    let reached = stage.comes_back("behind a gap").await;
+    assert!(reached >= stored);
+    let ranges = stage.backup().restorable();
+    assert_eq!(ranges.len(), 2, "before the gap and behind it: {ranges:?}");
+    assert!(
+        ranges[0].1 >= acks.newest(),
+        "what was stored before is still there: {ranges:?}"
+    );
+    assert!(
+        stage.sidecars[0]
+            .log()
+            .contains("are missing: etcd compacted them")
+    );
+    let fulls = stage
+        .backup()
+        .names()
+        .into_iter()
+        .filter(|name| name.starts_with("Full-"));
+    assert_eq!(fulls.count(), 2);
+
+    client.put("after", "", None).await.unwrap();
+    stage.stored().await;
+    stage
+        .comes_back("deltas go on behind the new full snapshot")
+        .await;
+    assert_eq!(stage.metric(COMPACTED).await, 1);
+}
+
+fn write_credentials(directory: &Path, (id, secret): (&str, &str)) {
+    let fields = [
+        ("region", "us-east-1"),
+        ("accessKeyID", id),
+        ("secretAccessKey", secret),
+    ];
+    for (name, value) in fields {
+        fs::write(directory.join(name), value).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_replaced_on_disk_are_used_from_then_on() {
+    let weed = Weed::start().await;
+    let place = Place::s3(&weed, &weed.endpoint);
+    let directory = weed.credentials();
+    let directory = Path::new(&directory);
+    write_credentials(directory, (Weed::KEY_ID, "not the secret"));
+    let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
+    let stage = Stage::on(cluster, place, &[]).await;
+    stage.settled().await;
+    let refused = trouble(&stage.sidecars[0]).await;
+    assert_eq!(refused["class"], "store", "{refused:#}");
+
+    let mut last = Revision(0);
+    for keys in [
+        (Weed::KEY_ID, Weed::SECRET),
+        (Weed::OTHER_KEY_ID, Weed::OTHER_SECRET),
+    ] {
+        write_credentials(directory, keys);
+        let put = stage.cluster.members[0]
+            .client()
+            .await
+            .put("k", keys.0, None)
+            .await
+            .unwrap();
+        last = Revision(put.header().unwrap().revision());
+        assert_eq!(stage.stored().await, last);
+    }
+    let log = stage.sidecars[0].log();
+    assert_eq!(log.matches("were read again").count(), 2, "{log}");
+    assert_eq!(stage.comes_back("with new keys").await, last);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_ahead_of_etcd_is_not_written_into() {
+    let mut stage = Stage::local(VERSION, 1).await;
+    stage.settled().await;
+    let writer = Writer::start(&stage.client_urls(), 1, PACE, 43);
+    writer.goes_on(50).await;
+    writer.stop().await;
+    stage.stored().await;
+    stage.sidecars[0].stop().await;
+    let before = stage.backup().names();
+
+    // Another etcd with the same prefix: a cluster that lost its data and was started empty.
+    let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
+    let empty = Stage::on(cluster, stage.place.clone(), &[]).await;
+    empty.settled().await;
+    empty.cluster.members[0]
+        .client()
+        .await
+        .put("k", "v", None)
+        .await
+        .unwrap();
+    let told = trouble(&empty.sidecars[0]).await;
+    assert_eq!(told["class"], "store-ahead", "{told:#}");
+    assert!(
+        told["text"]
+            .as_str()
+            .unwrap()
+            .contains("does not continue this backup"),
+        "{told:#}"
+    );
+    for path in ["/snapshot/full", "/snapshot/delta"] {
+        let (code, answer) = empty.sidecars[0].ask(path).await;
+        assert_eq!(code, 500, "{path}: {answer:#}");
+    }
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(empty.backup().names(), before);
+    assert_eq!(
+        empty
+            .metric("steward_gaps_total{cause=\"store-ahead\"}")
+            .await,
+        1
+    );
+}

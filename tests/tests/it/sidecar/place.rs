@@ -1,0 +1,62 @@
+//! Where backups go, as the sidecar and the restorer are told.
+
+use std::path::Path;
+
+use steward_testkit::SidecarOptions;
+
+use crate::servers::Weed;
+use crate::support::Backup;
+
+pub(crate) const PREFIX: &str = "etcd-main";
+
+/// A store for the sidecars, and the backup in it for the restorer.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    flags: Vec<(&'static str, String)>,
+    variables: Vec<(&'static str, String)>,
+    pub(crate) backup: Backup,
+}
+
+impl Place {
+    /// A directory, shared by all.
+    pub(crate) fn local(home: &Path) -> Self {
+        Self {
+            flags: vec![
+                ("storage-provider", "Local".into()),
+                ("store-container", Backup::CONTAINER.into()),
+            ],
+            variables: vec![("HOME", home.to_str().unwrap().to_owned())],
+            backup: Backup::local(home, PREFIX),
+        }
+    }
+
+    /// A bucket of an S3 server. The sidecars reach it by another way than the restorer, so that their way can be
+    /// closed.
+    pub(crate) fn s3(weed: &Weed, way: &str) -> Self {
+        let credentials = ("AWS_APPLICATION_CREDENTIALS", weed.credentials());
+        let home = std::env::temp_dir();
+        let bucket = (Weed::BUCKET, PREFIX);
+        let backup = Backup::remote(&home, "S3", bucket, &weed.endpoint);
+        Self {
+            flags: vec![
+                ("storage-provider", "S3".into()),
+                ("store-container", Weed::BUCKET.into()),
+                ("store-endpoint-override", way.to_owned()),
+            ],
+            backup: backup.with_variable(credentials.0, &credentials.1),
+            variables: vec![credentials],
+        }
+    }
+
+    /// Tells a sidecar.
+    pub(crate) fn tell(&self, options: SidecarOptions) -> SidecarOptions {
+        let mut options = options.flag("store-prefix", PREFIX);
+        for (flag, value) in &self.flags {
+            options = options.flag(flag, value);
+        }
+        for (name, value) in &self.variables {
+            options = options.variable(name, value);
+        }
+        options
+    }
+}

@@ -1,0 +1,209 @@
+//! A cluster, a sidecar beside each member, and a place for their backups.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use steward_ids::Revision;
+use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, SidecarOptions, SidecarProcess};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use super::{Acks, Place};
+use crate::support::{Backup, State, boot};
+
+/// What is promised, and what a machine under load may take.
+pub(crate) const REELECTION: &str = "1s";
+const PATIENCE: Duration = Duration::from_mins(1);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Quick, and quiet: no scheduled full snapshot, and nothing is collected while a test looks.
+const FLAGS: [(&str, &str); 6] = [
+    ("delta-snapshot-period", "1s"),
+    ("reelection-period", REELECTION),
+    ("etcd-connection-timeout-leader-election", "1s"),
+    ("schedule", "0 0 1 1 *"),
+    ("backoff-threshold-time", "1s"),
+    ("store-retry-timeout", "1s"),
+];
+
+const VARIABLES: [(&str, &str); 2] = [
+    ("STEWARD_GARBAGE_COLLECTION_PERIOD", "24h"),
+    ("STEWARD_DELTA_SNAPSHOT_RETENTION_PERIOD", "240h"),
+];
+
+/// What a test of the sidecar happens on.
+pub(crate) struct Stage {
+    pub(crate) cluster: EtcdCluster,
+    pub(crate) sidecars: Vec<SidecarProcess>,
+    pub(crate) place: Place,
+    /// Where a Local place is; it goes with the stage.
+    home: Option<TempDir>,
+}
+
+impl Stage {
+    /// Members that can be cut off from each other, and a directory for the backups.
+    pub(crate) async fn local(version: EtcdVersion, size: usize) -> Self {
+        Self::local_with(version, size, &EtcdOptions::new(), &[]).await
+    }
+
+    /// The same with options of etcd and flags of the sidecars.
+    pub(crate) async fn local_with(
+        version: EtcdVersion,
+        size: usize,
+        options: &EtcdOptions,
+        flags: &[(&str, &str)],
+    ) -> Self {
+        let home = TempDir::new().unwrap();
+        let cluster = EtcdCluster::start_wired(version, size, options).await;
+        let mut stage = Self::on(cluster, Place::local(home.path()), flags).await;
+        stage.home = Some(home);
+        stage
+    }
+
+    /// Sidecars beside the members of a cluster.
+    pub(crate) async fn on(cluster: EtcdCluster, place: Place, flags: &[(&str, &str)]) -> Self {
+        let mut sidecars = Vec::new();
+        for member in &cluster.members {
+            let options = Self::options(member.client_url(), &place).flags(flags);
+            sidecars.push(SidecarProcess::start(options).await);
+        }
+        Self {
+            cluster,
+            sidecars,
+            place,
+            home: None,
+        }
+    }
+
+    /// How a sidecar is started here.
+    pub(crate) fn options(client_url: &str, place: &Place) -> SidecarOptions {
+        let options = SidecarOptions::beside(client_url).flags(&FLAGS);
+        let with =
+            |options: SidecarOptions, (name, value): (&str, &str)| options.variable(name, value);
+        place.tell(VARIABLES.into_iter().fold(options, with))
+    }
+
+    pub(crate) fn backup(&self) -> &Backup {
+        &self.place.backup
+    }
+
+    pub(crate) fn client_urls(&self) -> Vec<String> {
+        let members = self.cluster.members.iter();
+        members
+            .map(|member| member.client_url().to_owned())
+            .collect()
+    }
+
+    /// Waits until the sidecar of this member leads and no other claims to; how long that took.
+    pub(crate) async fn taken_over_by(&self, leader: usize) -> Duration {
+        let since = Instant::now();
+        loop {
+            let mut leading = Vec::new();
+            for (index, sidecar) in self.sidecars.iter().enumerate() {
+                if sidecar.leads().await {
+                    leading.push(index);
+                }
+            }
+            if leading == [leader] {
+                let took = since.elapsed();
+                eprintln!("m{leader}'s sidecar took over within {took:?}");
+                return took;
+            }
+            assert!(
+                since.elapsed() < PATIENCE,
+                "m{leader} leads, but the sidecars of {leading:?} do"
+            );
+            sleep(POLL).await;
+        }
+    }
+
+    /// The member that leads now, once its sidecar leads as well. Leadership may move meanwhile.
+    pub(crate) async fn settled(&self) -> usize {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let leader = self.cluster.leader().await;
+            if self.sidecars[leader].leads().await {
+                return leader;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "m{leader}'s sidecar does not take over"
+            );
+            sleep(POLL).await;
+        }
+    }
+
+    /// Waits until everything etcd has now is stored; the revision.
+    pub(crate) async fn stored(&self) -> Revision {
+        let leader = self.settled().await;
+        let now = self.cluster.members[leader].revision().await;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let leader = self.settled().await;
+            let status = self.sidecars[leader].try_status().await.unwrap_or_default();
+            if stored_up_to(&status) >= now {
+                return now;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "revision {now} is not stored:\n{status:#}"
+            );
+            sleep(POLL).await;
+        }
+    }
+
+    /// The whole bucket is sound, and its newest state is one of the live cluster. Returns its revision.
+    pub(crate) async fn comes_back(&self, context: &str) -> Revision {
+        let reached = self.backup().verify();
+        self.comes_back_at(reached, None, context).await;
+        reached
+    }
+
+    /// As [`comes_back`](Self::comes_back), with every write that was acknowledged, and without a hole from the
+    /// first full snapshot on.
+    pub(crate) async fn comes_back_with(&self, acks: &Acks, context: &str) -> Revision {
+        let stored = self.stored().await;
+        let reached = self.backup().verify();
+        assert!(
+            reached >= stored,
+            "{context}: {stored} was stored, {reached} comes back"
+        );
+        self.comes_back_at(reached, Some(acks), context).await;
+        assert_eq!(self.backup().restorable().len(), 1, "{context}: a hole");
+        reached
+    }
+
+    async fn comes_back_at(&self, revision: Revision, acks: Option<&Acks>, context: &str) {
+        let source = &self.cluster.members[self.cluster.leader().await];
+        let state = State::at(source, revision).await;
+        let directory = TempDir::new().unwrap();
+        let data_dir = directory.path().join("data");
+        self.backup().restore_at(&data_dir, revision);
+        let restored = boot(source.version(), &data_dir).await;
+        state.assert_restored(&restored, context).await;
+        if let Some(acks) = acks {
+            acks.assert_in(&state.keys, revision, context);
+        }
+    }
+
+    /// The sum of a series over all sidecars that run.
+    pub(crate) async fn metric(&self, series: &str) -> u64 {
+        let mut sum = 0;
+        for sidecar in &self.sidecars {
+            if sidecar.try_status().await.is_some() {
+                sum += sidecar.metric(series).await;
+            }
+        }
+        sum
+    }
+}
+
+/// The newest revision a sidecar knows to be in the store.
+fn stored_up_to(status: &Value) -> Revision {
+    let revision = |snapshot: &str| {
+        status[snapshot]["lastRevision"]
+            .as_i64()
+            .unwrap_or_default()
+    };
+    Revision(revision("lastFull").max(revision("lastDelta")))
+}

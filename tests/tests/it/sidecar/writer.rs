@@ -1,0 +1,248 @@
+//! Clients that go on writing whatever breaks, and note what was acknowledged.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use etcd_client::{
+    Client, ConnectOptions, DeleteOptions, Error, LeaseGrantOptions, PutOptions, Txn, TxnOp,
+};
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+use steward_ids::Revision;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::Acks;
+
+/// A member that does not answer within this is left for the next one.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Before another member is tried.
+const PAUSE: Duration = Duration::from_millis(50);
+/// No lease may expire while a test runs.
+const LEASE_SECONDS: i64 = 3600;
+/// Leases a client has at a time.
+const LEASES: usize = 8;
+
+/// Clients that write until they are stopped.
+pub(crate) struct Writer {
+    stop: Arc<AtomicBool>,
+    clients: Vec<JoinHandle<()>>,
+    pub(crate) acks: Acks,
+}
+
+impl Writer {
+    /// So many clients, each pausing between its writes.
+    pub(crate) fn start(urls: &[String], clients: usize, pace: Duration, seed: u64) -> Self {
+        let (stop, acks) = (Arc::new(AtomicBool::new(false)), Acks::default());
+        let clients = (0..clients).map(|number| {
+            let hand = Hand {
+                number,
+                urls: urls.to_vec(),
+                turn: number,
+                random: StdRng::seed_from_u64(seed + number as u64),
+                written: 0,
+                own: Vec::new(),
+                leases: Vec::new(),
+                acks: acks.clone(),
+            };
+            tokio::spawn(hand.write(pace, Arc::clone(&stop)))
+        });
+        let clients = clients.collect();
+        Self {
+            stop,
+            clients,
+            acks,
+        }
+    }
+
+    /// Waits until so many more writes are acknowledged: the cluster works.
+    pub(crate) async fn goes_on(&self, writes: usize) {
+        let wanted = self.acks.count() + writes;
+        let acked = async {
+            while self.acks.count() < wanted {
+                sleep(PAUSE).await;
+            }
+        };
+        timeout(Duration::from_mins(1), acked)
+            .await
+            .unwrap_or_else(|_| panic!("{} of {wanted} writes after a minute", self.acks.count()));
+    }
+
+    /// Ends the clients; what they were told.
+    pub(crate) async fn stop(self) -> Acks {
+        self.stop.store(true, Ordering::SeqCst);
+        for client in self.clients {
+            client.await.unwrap();
+        }
+        self.acks
+    }
+}
+
+/// One client.
+struct Hand {
+    number: usize,
+    urls: Vec<String>,
+    turn: usize,
+    random: StdRng,
+    written: u64,
+    /// Acknowledged keys of its own, to be deleted some day.
+    own: Vec<Vec<u8>>,
+    leases: Vec<i64>,
+    acks: Acks,
+}
+
+impl Hand {
+    async fn write(mut self, pace: Duration, stop: Arc<AtomicBool>) {
+        let mut client = None;
+        while !stop.load(Ordering::SeqCst) {
+            if client.is_none() {
+                client = self.connect().await;
+            }
+            let Some(connected) = &mut client else {
+                sleep(PAUSE).await;
+                continue;
+            };
+            if self.step(connected).await.is_err() {
+                client = None;
+            }
+            sleep(pace).await;
+        }
+    }
+
+    async fn connect(&mut self) -> Option<Client> {
+        self.turn += 1;
+        let url = &self.urls[self.turn % self.urls.len()];
+        let options = ConnectOptions::new().with_connect_timeout(PATIENCE);
+        let connecting = Client::connect([url], Some(options));
+        timeout(PATIENCE, connecting).await.ok()?.ok()
+    }
+
+    /// One write; an error when nobody knows whether it happened.
+    async fn step(&mut self, client: &mut Client) -> Result<(), ()> {
+        match self.random.random_range(0..100) {
+            0..45 => self.put(client).await,
+            45..65 => self.transaction(client).await,
+            65..75 => self.delete(client).await,
+            75..88 => self.leased_put(client).await,
+            88..94 => self.change_leases(client).await,
+            _ => self.delete_range(client).await,
+        }
+    }
+
+    async fn put(&mut self, client: &mut Client) -> Result<(), ()> {
+        let (key, value) = (self.key(), self.value());
+        let answer = answered(client.put(key.clone(), value.clone(), None)).await?;
+        let revision = Revision(answer.header().unwrap().revision());
+        self.acks.put(revision, key.clone(), value);
+        self.own.push(key);
+        Ok(())
+    }
+
+    async fn transaction(&mut self, client: &mut Client) -> Result<(), ()> {
+        let count = self.random.random_range(1..20);
+        let puts: Vec<_> = (0..count).map(|_| (self.key(), self.value())).collect();
+        let gone = self.take_own();
+        let mut operations: Vec<TxnOp> = puts
+            .iter()
+            .map(|(key, value)| TxnOp::put(key.clone(), value.clone(), None))
+            .collect();
+        operations.extend(gone.iter().map(|key| TxnOp::delete(key.clone(), None)));
+        operations.push(TxnOp::put(self.hot_key(), self.value(), None));
+        let answer = answered(client.txn(Txn::new().and_then(operations))).await;
+        let Ok(answer) = answer else {
+            if let Some(key) = gone {
+                self.acks.perhaps_deleted(key);
+            }
+            return Err(());
+        };
+        let revision = Revision(answer.header().unwrap().revision());
+        for (key, value) in puts {
+            self.acks.put(revision, key.clone(), value);
+            self.own.push(key);
+        }
+        if let Some(key) = gone {
+            self.acks.deleted(revision, key);
+        }
+        Ok(())
+    }
+
+    async fn delete(&mut self, client: &mut Client) -> Result<(), ()> {
+        let Some(key) = self.take_own() else {
+            return Ok(());
+        };
+        let Ok(answer) = answered(client.delete(key.clone(), None)).await else {
+            self.acks.perhaps_deleted(key);
+            return Err(());
+        };
+        let revision = Revision(answer.header().unwrap().revision());
+        self.acks.deleted(revision, key);
+        Ok(())
+    }
+
+    async fn leased_put(&mut self, client: &mut Client) -> Result<(), ()> {
+        let Some(lease) = self.leases.last() else {
+            return self.change_leases(client).await;
+        };
+        let options = PutOptions::new().with_lease(*lease);
+        let (key, value) = (self.hot_key(), self.value());
+        answered(client.put(key, value, Some(options))).await?;
+        Ok(())
+    }
+
+    async fn change_leases(&mut self, client: &mut Client) -> Result<(), ()> {
+        if self.leases.len() >= LEASES {
+            let lease = self.leases.remove(0);
+            answered(client.lease_revoke(lease)).await?;
+        }
+        let id = self.random.random_range(1..i64::MAX);
+        let options = LeaseGrantOptions::new().with_id(id);
+        answered(client.lease_grant(LEASE_SECONDS, Some(options))).await?;
+        self.leases.push(id);
+        Ok(())
+    }
+
+    async fn delete_range(&mut self, client: &mut Client) -> Result<(), ()> {
+        let prefix = format!("/hot/{}/{}", self.number, self.random.random_range(0..4));
+        let options = DeleteOptions::new().with_prefix();
+        answered(client.delete(prefix, Some(options))).await?;
+        Ok(())
+    }
+
+    /// Never used before.
+    fn key(&mut self) -> Vec<u8> {
+        self.written += 1;
+        format!("/acked/{}/{:08}", self.number, self.written).into_bytes()
+    }
+
+    /// Used again and again.
+    fn hot_key(&mut self) -> Vec<u8> {
+        format!(
+            "/hot/{}/{:02}",
+            self.number,
+            self.random.random_range(0..40)
+        )
+        .into_bytes()
+    }
+
+    fn take_own(&mut self) -> Option<Vec<u8>> {
+        let count = self.own.len();
+        (count > 10).then(|| self.own.swap_remove(self.random.random_range(0..count)))
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let size = match self.random.random_range(0..50) {
+            0 => 0,
+            1 => self.random.random_range(2_000..20_000),
+            _ => self.random.random_range(10..300),
+        };
+        let mut bytes = vec![0; size];
+        self.random.fill_bytes(&mut bytes);
+        bytes
+    }
+}
+
+/// The answer, unless it does not come.
+async fn answered<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, ()> {
+    timeout(PATIENCE, asked).await.map_err(drop)?.map_err(drop)
+}
