@@ -1,0 +1,8 @@
+//! Claims about decisions, concern by concern; then about all of them at once.
+
+mod change;
+mod fixture;
+mod heal;
+mod model;
+mod props;
+mod rolling;

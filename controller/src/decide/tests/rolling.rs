@@ -1,0 +1,243 @@
+//! Replacing pods, and what comes before a new etcd.
+
+use super::fixture::*;
+use crate::decide::{Blocker, Change, Refusal, Restart, Step, UpgradeRule};
+use crate::observe::{Membership, Ordinal, SnapshotRequest};
+
+fn deletes(ordinal: u32, because: Restart) -> Option<Step> {
+    let uid = format!("pod-{ordinal}-{OLD}");
+    Some(Step::DeletePod {
+        ordinal: Ordinal(ordinal),
+        uid,
+        because,
+    })
+}
+
+#[test]
+fn a_whole_cluster_is_left_alone() {
+    for replicas in [1, 2, 3, 5] {
+        let plan = Scene::whole(replicas).plan();
+        assert!(plan.is_settled(), "{plan:?}");
+    }
+}
+
+#[test]
+fn followers_go_first_the_highest_ordinal_before_the_others() {
+    assert_eq!(
+        Scene::whole(3).outdated().step(),
+        deletes(2, Restart::Outdated)
+    );
+    assert_eq!(
+        Scene::whole(3).outdated().leader(2).step(),
+        deletes(1, Restart::Outdated)
+    );
+}
+
+#[test]
+fn the_leader_hands_over_before_it_goes() {
+    let scene = Scene::whole(3).outdated().updated(1).updated(2);
+    assert_eq!(
+        scene.step(),
+        Some(Step::MoveLeader {
+            from: id(0),
+            to: id(1)
+        })
+    );
+    assert_eq!(scene.leader(1).step(), deletes(0, Restart::Outdated));
+}
+
+#[test]
+fn a_single_member_is_restarted_where_it_leads() {
+    assert_eq!(
+        Scene::whole(1).outdated().step(),
+        deletes(0, Restart::Outdated)
+    );
+}
+
+#[test]
+fn who_takes_no_part_goes_first() {
+    let scene = Scene::whole(3).outdated().down(1);
+    assert_eq!(scene.step(), deletes(1, Restart::OutdatedAndUnwell));
+}
+
+#[test]
+fn a_pod_that_is_not_ready_but_answers_is_not_taken_for_dead() {
+    let mut scene = Scene::whole(3).outdated();
+    scene.pod_mut(1).is_ready = false;
+    assert_eq!(
+        scene.waits(),
+        Some(Blocker::MemberUnwell {
+            ordinal: Ordinal(1)
+        })
+    );
+}
+
+#[test]
+fn a_bad_template_stops_at_the_first_pod() {
+    let scene = Scene::whole(3).outdated().updated(2).down(2);
+    assert_eq!(
+        scene.waits(),
+        Some(Blocker::UpdatedUnwell {
+            ordinal: Ordinal(2)
+        })
+    );
+}
+
+#[test]
+fn a_pod_that_was_deleted_is_waited_for() {
+    let mut scene = Scene::whole(3).outdated();
+    scene.seen.pods.remove(&Ordinal(2));
+    assert_eq!(
+        scene.waits(),
+        Some(Blocker::PodReturns {
+            ordinal: Ordinal(2)
+        })
+    );
+    let mut scene = Scene::whole(3).outdated();
+    scene.pod_mut(2).is_deleting = true;
+    assert_eq!(
+        scene.waits(),
+        Some(Blocker::PodReturns {
+            ordinal: Ordinal(2)
+        })
+    );
+}
+
+#[test]
+fn a_template_the_controller_of_sets_has_not_seen_tells_nothing() {
+    let mut scene = Scene::whole(3);
+    scene.set_mut().is_observed = false;
+    assert_eq!(scene.waits(), Some(Blocker::SetUnobserved));
+}
+
+#[test]
+fn pods_that_never_worked_are_all_replaced_although_none_gets_well() {
+    let mut scene = Scene::whole(3).outdated().silent();
+    for ordinal in 0..3 {
+        scene.pod_mut(ordinal).is_ready = false;
+    }
+    assert_eq!(scene.step(), deletes(0, Restart::OutdatedAndUnwell));
+    let mut scene = scene.updated(0);
+    scene.pod_mut(0).is_ready = false;
+    assert_eq!(scene.step(), deletes(1, Restart::OutdatedAndUnwell));
+}
+
+#[test]
+fn ready_pods_are_not_touched_while_nobody_answers() {
+    let scene = Scene::whole(3).outdated().silent();
+    assert_eq!(scene.waits(), Some(Blocker::NoQuorum));
+}
+
+#[test]
+fn who_answers_without_a_quorum_is_not_taken_for_dead() {
+    let mut scene = Scene::whole(3).outdated();
+    scene.pod_mut(2).is_ready = false;
+    scene.seen.membership = Membership::Silent {
+        why: "no leader".to_owned(),
+        alive: vec![Ordinal(2)],
+    };
+    assert_eq!(scene.waits(), Some(Blocker::NoQuorum));
+}
+
+#[test]
+fn a_rollout_that_began_goes_on_although_the_spec_has_changed_since() {
+    let mut scene = Scene::whole(3).outdated();
+    scene.wanted.generation = 2;
+    let plan = scene.plan();
+    assert_eq!(plan.shape, None);
+    assert_eq!(plan.refusals, [Refusal::NotRequested { generation: 2 }]);
+    assert_eq!(plan.step, deletes(2, Restart::Outdated));
+}
+
+fn new_image(image: &str) -> Scene {
+    let mut scene = Scene::whole(3);
+    scene.wanted.etcd_image = image.to_owned();
+    scene
+}
+
+#[test]
+fn another_etcd_waits_for_a_fresh_snapshot_and_the_image_stays() {
+    let scene = new_image("etcd:v3.6.0").backed_up(3_600);
+    let plan = scene.plan();
+    assert_eq!(
+        plan.step,
+        Some(Step::Snapshot {
+            before: Change::Upgrade
+        })
+    );
+    assert_eq!(plan.shape.unwrap().holds.etcd_image.as_deref(), Some(IMAGE));
+    let fresh = scene.backed_up(60).plan();
+    assert_eq!(
+        (fresh.step, fresh.shape.unwrap().holds.etcd_image),
+        (None, None)
+    );
+}
+
+#[test]
+fn a_snapshot_that_fails_stops_the_upgrade_and_says_why() {
+    let mut scene = new_image("etcd:v3.6.0").backed_up(3_600);
+    let retry_at = ago(-30);
+    scene.seen.snapshot = SnapshotRequest::Failed {
+        why: "403".to_owned(),
+        retry_at,
+    };
+    let before = Change::Upgrade;
+    let blocker = Blocker::SnapshotFailed {
+        before,
+        why: "403".to_owned(),
+        retry_at,
+    };
+    assert_eq!(scene.waits(), Some(blocker));
+    scene.seen.snapshot = SnapshotRequest::Failed {
+        why: "403".to_owned(),
+        retry_at: ago(1),
+    };
+    assert_eq!(scene.step(), Some(Step::Snapshot { before }));
+}
+
+#[test]
+fn what_runs_decides_which_etcd_may_follow_not_what_the_spec_said() {
+    let mut scene = new_image("etcd:v3.6.0");
+    for member in scene.members_mut() {
+        member.answer.as_mut().unwrap().version = "3.5.21".to_owned();
+    }
+    let plan = scene.plan();
+    let refusal = Refusal::Upgrade {
+        from: "3.5.21".to_owned(),
+        to: "3.6.0".to_owned(),
+        rule: UpgradeRule::LatePatchFirst,
+    };
+    assert_eq!(plan.refusals, [refusal]);
+    assert_eq!(plan.shape.unwrap().holds.etcd_image.as_deref(), Some(IMAGE));
+}
+
+#[test]
+fn an_image_nobody_can_judge_is_let_through() {
+    assert!(new_image("etcd:latest").plan().is_settled());
+}
+
+#[test]
+fn a_cluster_that_is_down_takes_any_image_that_may_follow() {
+    let mut scene = new_image("etcd:v3.6.0").backed_up(86_400).silent();
+    assert_eq!(scene.plan().shape.unwrap().holds.etcd_image, None);
+    scene.known.version = crate::decide::upgrade::Version::parse("3.4.34");
+    assert_eq!(
+        scene.plan().shape.unwrap().holds.etcd_image.as_deref(),
+        Some(IMAGE)
+    );
+}
+
+#[test]
+fn a_member_that_listens_elsewhere_is_announced_before_the_next_pod_goes() {
+    let mut scene = Scene::whole(3).outdated().updated(2);
+    scene.wanted.peers.tls = true;
+    assert_eq!(
+        scene.step(),
+        Some(Step::UpdatePeerUrls {
+            member: id(2),
+            ordinal: Ordinal(2)
+        })
+    );
+    scene.member_mut(2).peer_urls = scene.wanted.peer_urls(Ordinal(2));
+    assert_eq!(scene.step(), deletes(1, Restart::Outdated));
+}
