@@ -11,7 +11,7 @@ use steward_crds::Etcd;
 use steward_crds::etcd::VolumeGrowth;
 use steward_crds::scalar::Span;
 
-use crate::observe::Ordinal;
+use crate::observe::{Ordinal, PeerStage};
 use crate::quantity::bytes;
 
 /// Asks for one reconciliation of the spec; removed when that is done.
@@ -242,9 +242,9 @@ impl Wanted {
         )
     }
 
-    /// Where the peers of a member find it.
-    pub fn peer_urls(&self, ordinal: Ordinal) -> Vec<String> {
-        let scheme = if self.peers.tls { "https" } else { "http" };
+    /// Where the peers of a member find it, once its pod is what the template says.
+    pub fn peer_urls(&self, ordinal: Ordinal, stage: PeerStage) -> Vec<String> {
+        let scheme = if stage == PeerStage::On { "https" } else { "http" };
         let own = format!("{scheme}://{}:{}", self.host(ordinal), self.peers.port);
         let more = self.peers.additional.get(&self.member(ordinal));
         std::iter::once(own)
@@ -317,10 +317,10 @@ mod tests {
         let wanted = wanted(&etcd);
         let own = "http://main-1.main-peer.shoot.svc:2380".to_owned();
         assert_eq!(
-            wanted.peer_urls(Ordinal(1)),
+            wanted.peer_urls(Ordinal(1), PeerStage::Off),
             [own, "http://10.0.0.1:2380".to_owned()]
         );
-        assert_eq!(wanted.peer_urls(Ordinal(0)).len(), 1);
+        assert_eq!(wanted.peer_urls(Ordinal(0), PeerStage::Off).len(), 1);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod rollout;
 mod scale;
 mod shape;
 mod snapshot;
+mod tls;
 pub mod upgrade;
 mod volume;
 mod world;
@@ -188,12 +189,13 @@ pub fn is_moving(world: &World<'_>) -> bool {
     let size_differs = set.replicas != world.wanted.replicas;
     let image_differs = set.etcd_image.as_ref() != Some(&world.wanted.etcd_image);
     let is_unspoken = set.replicas > 0 && set.noted_size.is_none();
-    let tls_differs = world.seen.leases.iter().any(|(ordinal, lease)| {
-        ordinal.0 < set.replicas
-            && lease
-                .peer_tls
-                .is_some_and(|tls| tls != world.wanted.peers.tls)
-    });
+    let tls_differs = set.peer_stage != tls::goal(world)
+        || world.seen.leases.iter().any(|(ordinal, lease)| {
+            ordinal.0 < set.replicas
+                && lease
+                    .peer_tls
+                    .is_some_and(|tls| tls != world.wanted.peers.tls)
+        });
     set.replicas > 0
         && (size_differs
             || image_differs

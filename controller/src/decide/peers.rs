@@ -29,6 +29,6 @@ fn is_right(world: &World<'_>, ordinal: Ordinal) -> Option<bool> {
         .iter()
         .map(String::as_str)
         .collect();
-    let want = world.wanted.peer_urls(ordinal);
+    let want = world.wanted.peer_urls(ordinal, world.set()?.peer_stage);
     Some(have == want.iter().map(String::as_str).collect())
 }

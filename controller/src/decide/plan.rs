@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use steward_ids::MemberId;
 
-use crate::observe::Ordinal;
+use crate::observe::{Ordinal, PeerStage};
 
 /// What one pass does.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +36,8 @@ pub struct Shape {
     pub size: u32,
     /// Whether members found a cluster or find one.
     pub phase: Phase,
+    /// How far encryption between members is.
+    pub peer_stage: PeerStage,
     /// Whether there is anything but the configuration.
     pub runtime: Runtime,
     /// What is rendered as it is instead of as the spec says.

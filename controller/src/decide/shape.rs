@@ -1,6 +1,6 @@
 //! What the objects look like at this moment.
 
-use super::{Holds, Phase, Refusal, Runtime, Shape, Step, World, upgrade, volume};
+use super::{Holds, Phase, Refusal, Runtime, Shape, Step, World, tls, upgrade, volume};
 use crate::observe::Ordinal;
 
 /// The shape that goes with a step: a resize is done by applying it.
@@ -17,6 +17,7 @@ pub(super) fn of(world: &World<'_>, step: Option<&Step>, refusals: &mut Vec<Refu
         replicas,
         size: if replicas > 0 { replicas } else { noted },
         phase: phase(world),
+        peer_stage: tls::stage(world),
         runtime: Runtime::On,
         holds: Holds {
             etcd_image: upgrade::hold(world, refusals),
@@ -31,6 +32,7 @@ pub(super) fn without_runtime(world: &World<'_>) -> Shape {
         replicas: 0,
         size: world.wanted.replicas,
         phase: phase(world),
+        peer_stage: tls::goal(world),
         runtime: Runtime::Off,
         holds: Holds {
             etcd_image: None,

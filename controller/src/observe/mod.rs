@@ -72,10 +72,42 @@ pub struct SeenSet {
     pub etcd_image: Option<String>,
     /// Bytes its claim template asks for.
     pub storage_bytes: Option<u64>,
+    /// How far encryption between members is in its template.
+    pub peer_stage: PeerStage,
     /// How many members the cluster had when it last ran, as this controller noted it.
     pub noted_size: Option<u32>,
     /// Pods its controller counts.
     pub counts: SetCounts,
+}
+
+/// How far encryption between members is. A running cluster goes through all three, in both directions, so that
+/// every member can dial every other at every moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PeerStage {
+    /// Members talk plain and have no certificates.
+    #[default]
+    Off,
+    /// Members talk plain and have certificates, so that they can dial those that do not.
+    Prepared,
+    /// Members listen encrypted.
+    On,
+}
+
+impl PeerStage {
+    /// One word, as it is noted on a StatefulSet.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Prepared => "prepared",
+            Self::On => "on",
+        }
+    }
+
+    /// Reads that word.
+    pub fn parse(word: &str) -> Option<Self> {
+        let all = [Self::Off, Self::Prepared, Self::On];
+        all.into_iter().find(|stage| stage.word() == word)
+    }
 }
 
 /// Pods a StatefulSet's controller counts.

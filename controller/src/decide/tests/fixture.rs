@@ -6,7 +6,7 @@ use steward_ids::{ClusterId, MemberId};
 
 use crate::decide::{Blocker, Known, Plan, Policy, Step, World, decide};
 use crate::observe::{
-    Answer, Finding, Held, Members, Membership, Observation, Ordinal, SeenClaim, SeenLease,
+    Answer, Finding, Held, Members, Membership, Observation, Ordinal, PeerStage, SeenClaim, SeenLease,
     SeenMember, SeenPod, SeenSet, SetCounts, SnapshotLease, Strategy, Talks,
 };
 use crate::validate::{DEFAULT_STORAGE_BYTES, Peers, Requests, Wanted, WantedBackup};
@@ -110,7 +110,7 @@ pub(super) fn member(wanted: &Wanted, ordinal: u32) -> SeenMember {
         id: id(ordinal),
         name: wanted.member(Ordinal(ordinal)),
         ordinal: Some(Ordinal(ordinal)),
-        peer_urls: wanted.peer_urls(Ordinal(ordinal)),
+        peer_urls: wanted.peer_urls(Ordinal(ordinal), PeerStage::Off),
         is_learner: false,
         answer: Some(answer(0)),
     }
@@ -127,6 +127,7 @@ pub(super) fn set(replicas: u32) -> SeenSet {
         update_revision: Some(OLD.to_owned()),
         etcd_image: Some(IMAGE.to_owned()),
         storage_bytes: Some(DEFAULT_STORAGE_BYTES),
+        peer_stage: PeerStage::Off,
         noted_size: Some(replicas),
         counts: SetCounts::default(),
     }

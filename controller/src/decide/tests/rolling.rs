@@ -2,7 +2,7 @@
 
 use super::fixture::*;
 use crate::decide::{Blocker, Change, Refusal, Restart, Step, UpgradeRule};
-use crate::observe::{Membership, Ordinal, SnapshotRequest};
+use crate::observe::{Membership, Ordinal, PeerStage, SnapshotRequest};
 
 fn deletes(ordinal: u32, because: Restart) -> Option<Step> {
     let uid = format!("pod-{ordinal}-{OLD}");
@@ -231,13 +231,46 @@ fn a_cluster_that_is_down_takes_any_image_that_may_follow() {
 fn a_member_that_listens_elsewhere_is_announced_before_the_next_pod_goes() {
     let mut scene = Scene::whole(3).outdated().updated(2);
     scene.wanted.peers.tls = true;
-    assert_eq!(
-        scene.step(),
-        Some(Step::UpdatePeerUrls {
-            member: id(2),
-            ordinal: Ordinal(2)
-        })
-    );
-    scene.member_mut(2).peer_urls = scene.wanted.peer_urls(Ordinal(2));
+    scene.set_mut().peer_stage = PeerStage::On;
+    let member = id(2);
+    let announced = Step::UpdatePeerUrls {
+        member,
+        ordinal: Ordinal(2),
+    };
+    assert_eq!(scene.step(), Some(announced));
+    scene.member_mut(2).peer_urls = scene.wanted.peer_urls(Ordinal(2), PeerStage::On);
     assert_eq!(scene.step(), deletes(1, Restart::Outdated));
+}
+
+fn stage(scene: &Scene) -> PeerStage {
+    scene.plan().shape.unwrap().peer_stage
+}
+
+#[test]
+fn members_get_certificates_before_anybody_listens_encrypted() {
+    let mut scene = Scene::whole(3);
+    scene.wanted.peers.tls = true;
+    assert_eq!(stage(&scene), PeerStage::Prepared);
+    scene.set_mut().peer_stage = PeerStage::Prepared;
+    assert_eq!(stage(&scene.clone().outdated()), PeerStage::Prepared, "not rolled out");
+    assert_eq!(stage(&scene.clone().down(1)), PeerStage::Prepared, "one is not well");
+    assert_eq!(stage(&scene), PeerStage::On);
+}
+
+#[test]
+fn certificates_are_taken_away_after_everybody_listens_plain() {
+    let mut scene = Scene::whole(3);
+    scene.set_mut().peer_stage = PeerStage::On;
+    assert_eq!(stage(&scene), PeerStage::Prepared);
+    scene.set_mut().peer_stage = PeerStage::Prepared;
+    assert_eq!(stage(&scene), PeerStage::Off);
+    scene.member_mut(0).peer_urls = scene.wanted.peer_urls(Ordinal(0), PeerStage::On);
+    assert_eq!(stage(&scene), PeerStage::Prepared, "one is still found encrypted");
+}
+
+#[test]
+fn a_single_member_has_nobody_to_lose() {
+    let mut scene = Scene::whole(1);
+    scene.wanted.peers.tls = true;
+    assert_eq!(stage(&scene), PeerStage::On);
 }
