@@ -75,11 +75,10 @@ pub fn begin(catalogue: &Catalogue, etcd: Revision, schedule: &Schedule, now: Ti
     }
     let chain = match choose(catalogue, &Request::new(Target::Latest)) {
         Ok(chain) if chain.hole_after_base.is_none() => chain,
-        Ok(_) => return Begin::FullFirst(Because::Broken),
         Err(ChooseError::Empty | ChooseError::NoBase { .. }) => {
             return Begin::FullFirst(Because::NoFull);
         }
-        Err(_) => return Begin::FullFirst(Because::Broken),
+        Ok(_) | Err(_) => return Begin::FullFirst(Because::Broken),
     };
     if chain.reaches < store {
         return Begin::FullFirst(Because::Broken);
@@ -106,7 +105,9 @@ fn deltas_end(catalogue: &Catalogue, chain: &Chain) -> Option<Revision> {
         return None;
     }
     let ranges = restorable(catalogue).0.into_iter();
-    let before = ranges.map(|(_, end)| end).filter(|end| *end < chain.base.name.last);
+    let before = ranges
+        .map(|(_, end)| end)
+        .filter(|end| *end < chain.base.name.last);
     let is_of_a_delta = |end: &Revision| catalogue.deltas.iter().any(|d| d.name.last == *end);
     before.max().filter(is_of_a_delta)
 }

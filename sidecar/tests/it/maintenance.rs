@@ -394,7 +394,7 @@ mod live {
         let cancel = CancellationToken::new();
         let wait = until_voter(&links, &told, &cancel);
         assert!(
-            tokio::time::timeout(Duration::from_secs(60), wait)
+            tokio::time::timeout(Duration::from_mins(1), wait)
                 .await
                 .unwrap()
         );
@@ -405,12 +405,12 @@ mod live {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_learner_becomes_a_voter_on_3_4() {
-        a_learner_becomes_a_voter(EtcdVersion::V3_4).await;
+        Box::pin(a_learner_becomes_a_voter(EtcdVersion::V3_4)).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_learner_becomes_a_voter_on_3_5_new() {
-        a_learner_becomes_a_voter(EtcdVersion::V3_5New).await;
+        Box::pin(a_learner_becomes_a_voter(EtcdVersion::V3_5New)).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
