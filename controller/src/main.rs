@@ -1,1 +1,7 @@
-fn main() {}
+//! See [`steward_controller::run`].
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    steward_controller::run::main()
+}

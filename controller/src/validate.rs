@@ -12,7 +12,7 @@ use steward_crds::etcd::VolumeGrowth;
 use steward_crds::scalar::Span;
 
 use crate::observe::{Ordinal, PeerStage};
-use crate::quantity::bytes;
+use steward_manifests::quantity::bytes;
 
 /// Asks for one reconciliation of the spec; removed when that is done.
 pub const OPERATION: &str = "druid.gardener.cloud/operation";
@@ -188,7 +188,7 @@ fn storage(etcd: &Etcd) -> Result<u64, Problem> {
     let Some(quantity) = &etcd.spec.storage_capacity else {
         return Ok(DEFAULT_STORAGE_BYTES);
     };
-    bytes(quantity).ok_or_else(|| Problem::StorageCapacity {
+    bytes(quantity).map_err(|_| Problem::StorageCapacity {
         text: quantity.0.clone(),
     })
 }
@@ -244,7 +244,11 @@ impl Wanted {
 
     /// Where the peers of a member find it, once its pod is what the template says.
     pub fn peer_urls(&self, ordinal: Ordinal, stage: PeerStage) -> Vec<String> {
-        let scheme = if stage == PeerStage::On { "https" } else { "http" };
+        let scheme = if stage == PeerStage::On {
+            "https"
+        } else {
+            "http"
+        };
         let own = format!("{scheme}://{}:{}", self.host(ordinal), self.peers.port);
         let more = self.peers.additional.get(&self.member(ordinal));
         std::iter::once(own)

@@ -28,7 +28,7 @@ mod volume;
 mod world;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::time::Duration;
 

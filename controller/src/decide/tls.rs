@@ -26,14 +26,22 @@ pub(super) fn stage(world: &World<'_>) -> PeerStage {
     }
     match (set.peer_stage, goal) {
         (have, want) if have == want => have,
+        // Certificates more than before harm nobody.
+        (PeerStage::Off, _) => PeerStage::Prepared,
+        // From here on members listen elsewhere, and only a cluster that runs can be told where. One that sleeps would
+        // wake to members that look for each other where nobody listens.
+        (PeerStage::On, _) if world.has_quorum() => PeerStage::Prepared,
         (PeerStage::Prepared, want) if is_rolled_out(world) => want,
-        _ => PeerStage::Prepared,
+        (have, _) => have,
     }
 }
 
 /// Whether every pod is what the template says, is well, and is found where it listens.
 fn is_rolled_out(world: &World<'_>) -> bool {
-    let Some(set) = world.set().filter(|set| set.is_observed && set.replicas > 0) else {
+    let Some(set) = world
+        .set()
+        .filter(|set| set.is_observed && set.replicas > 0)
+    else {
         return false;
     };
     world.ordinals().all(|ordinal| {

@@ -8,7 +8,12 @@
 //!
 //! **Holds**: a member that does not answer is data here, not an error. Nothing in this module chooses.
 
+pub(crate) mod dial;
 mod leases;
+mod local_store;
+mod members;
+pub(crate) mod objects;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +21,11 @@ use std::fmt;
 use jiff::Timestamp;
 use steward_ids::{ClusterId, MemberId};
 
+pub use dial::{DialError, Dialer, Reach};
 pub use leases::Held;
+pub use local_store::local_store_root;
+pub use members::{Target, members, targets};
+pub use objects::{Objects, objects};
 
 /// Which pod of the StatefulSet: the number behind its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -168,7 +177,7 @@ pub enum Finding {
     Good,
     /// There is no data, and the member waits to be added as a learner.
     Waits,
-    /// There is no data and no cluster that runs, but there is a backup.
+    /// There is no usable data, and no cluster that runs to take it from.
     NeedsRestore,
     /// The data is damaged; the verdict proves it.
     Corrupt,

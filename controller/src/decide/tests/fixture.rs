@@ -6,33 +6,33 @@ use steward_ids::{ClusterId, MemberId};
 
 use crate::decide::{Blocker, Known, Plan, Policy, Step, World, decide};
 use crate::observe::{
-    Answer, Finding, Held, Members, Membership, Observation, Ordinal, PeerStage, SeenClaim, SeenLease,
-    SeenMember, SeenPod, SeenSet, SetCounts, SnapshotLease, Strategy, Talks,
+    Answer, Finding, Held, Members, Membership, Observation, Ordinal, PeerStage, SeenClaim,
+    SeenLease, SeenMember, SeenPod, SeenSet, SetCounts, SnapshotLease, Strategy, Talks,
 };
 use crate::validate::{DEFAULT_STORAGE_BYTES, Peers, Requests, Wanted, WantedBackup};
 
-pub(super) const OLD: &str = "old";
-pub(super) const NEW: &str = "new";
-pub(super) const IMAGE: &str = "etcd:v3.5.26";
+pub(crate) const OLD: &str = "old";
+pub(crate) const NEW: &str = "new";
+pub(crate) const IMAGE: &str = "etcd:v3.5.26";
 
-pub(super) fn noon() -> Timestamp {
+pub(crate) fn noon() -> Timestamp {
     "2026-11-16T12:00:00Z".parse().unwrap()
 }
 
-pub(super) fn ago(seconds: i64) -> Timestamp {
+pub(crate) fn ago(seconds: i64) -> Timestamp {
     noon() - SignedDuration::from_secs(seconds)
 }
 
 /// A situation under test; it begins whole.
 #[derive(Clone, Debug)]
-pub(super) struct Scene {
-    pub(super) wanted: Wanted,
-    pub(super) seen: Observation,
-    pub(super) policy: Policy,
-    pub(super) known: Known,
+pub(crate) struct Scene {
+    pub(crate) wanted: Wanted,
+    pub(crate) seen: Observation,
+    pub(crate) policy: Policy,
+    pub(crate) known: Known,
 }
 
-pub(super) fn wanted(replicas: u32) -> Wanted {
+pub(crate) fn wanted(replicas: u32) -> Wanted {
     Wanted {
         name: "main".to_owned(),
         namespace: "shoot".to_owned(),
@@ -55,11 +55,11 @@ pub(super) fn wanted(replicas: u32) -> Wanted {
     }
 }
 
-pub(super) fn id(ordinal: u32) -> MemberId {
+pub(crate) fn id(ordinal: u32) -> MemberId {
     MemberId(u64::from(ordinal) + 100)
 }
 
-pub(super) fn pod(ordinal: u32, revision: &str) -> SeenPod {
+pub(crate) fn pod(ordinal: u32, revision: &str) -> SeenPod {
     SeenPod {
         uid: format!("pod-{ordinal}-{revision}"),
         revision: Some(revision.to_owned()),
@@ -73,7 +73,7 @@ pub(super) fn pod(ordinal: u32, revision: &str) -> SeenPod {
     }
 }
 
-pub(super) fn claim(ordinal: u32) -> SeenClaim {
+pub(crate) fn claim(ordinal: u32) -> SeenClaim {
     SeenClaim {
         uid: format!("claim-{ordinal}"),
         is_bound: true,
@@ -83,7 +83,7 @@ pub(super) fn claim(ordinal: u32) -> SeenClaim {
     }
 }
 
-pub(super) fn lease(ordinal: u32, is_leader: bool) -> SeenLease {
+pub(crate) fn lease(ordinal: u32, is_leader: bool) -> SeenLease {
     SeenLease {
         held: Some(Held {
             member: id(ordinal),
@@ -95,7 +95,7 @@ pub(super) fn lease(ordinal: u32, is_leader: bool) -> SeenLease {
     }
 }
 
-pub(super) fn answer(leader: u32) -> Answer {
+pub(crate) fn answer(leader: u32) -> Answer {
     Answer {
         leader: Some(id(leader)),
         cluster: ClusterId(7),
@@ -105,7 +105,7 @@ pub(super) fn answer(leader: u32) -> Answer {
     }
 }
 
-pub(super) fn member(wanted: &Wanted, ordinal: u32) -> SeenMember {
+pub(crate) fn member(wanted: &Wanted, ordinal: u32) -> SeenMember {
     SeenMember {
         id: id(ordinal),
         name: wanted.member(Ordinal(ordinal)),
@@ -116,7 +116,7 @@ pub(super) fn member(wanted: &Wanted, ordinal: u32) -> SeenMember {
     }
 }
 
-pub(super) fn set(replicas: u32) -> SeenSet {
+pub(crate) fn set(replicas: u32) -> SeenSet {
     SeenSet {
         uid: "set".to_owned(),
         resource_version: "1".to_owned(),
@@ -135,7 +135,7 @@ pub(super) fn set(replicas: u32) -> SeenSet {
 
 impl Scene {
     /// `replicas` members, all well, the first one leading.
-    pub(super) fn whole(replicas: u32) -> Self {
+    pub(crate) fn whole(replicas: u32) -> Self {
         let wanted = wanted(replicas);
         let each = || 0..replicas;
         let seen = Observation {
@@ -161,7 +161,7 @@ impl Scene {
         }
     }
 
-    pub(super) fn world(&self) -> World<'_> {
+    pub(crate) fn world(&self) -> World<'_> {
         World {
             wanted: &self.wanted,
             seen: &self.seen,
@@ -171,28 +171,28 @@ impl Scene {
         }
     }
 
-    pub(super) fn plan(&self) -> Plan {
+    pub(crate) fn plan(&self) -> Plan {
         decide(&self.world())
     }
 
-    pub(super) fn step(&self) -> Option<Step> {
+    pub(crate) fn step(&self) -> Option<Step> {
         self.plan().step
     }
 
     /// What is waited for, when nothing is done.
-    pub(super) fn waits(&self) -> Option<Blocker> {
+    pub(crate) fn waits(&self) -> Option<Blocker> {
         match self.step() {
             Some(Step::Wait { on }) => Some(on),
             _ => None,
         }
     }
 
-    pub(super) fn replicas(mut self, replicas: u32) -> Self {
+    pub(crate) fn replicas(mut self, replicas: u32) -> Self {
         self.wanted.replicas = replicas;
         self
     }
 
-    pub(super) fn backed_up(mut self, age_seconds: i64) -> Self {
+    pub(crate) fn backed_up(mut self, age_seconds: i64) -> Self {
         self.wanted.backup = Some(WantedBackup {
             schedule: None,
             delta_seconds: Some(20),
@@ -206,27 +206,27 @@ impl Scene {
     }
 
     /// The template has a revision no pod has.
-    pub(super) fn outdated(mut self) -> Self {
+    pub(crate) fn outdated(mut self) -> Self {
         self.set_mut().update_revision = Some(NEW.to_owned());
         self
     }
 
-    pub(super) fn set_mut(&mut self) -> &mut SeenSet {
+    pub(crate) fn set_mut(&mut self) -> &mut SeenSet {
         self.seen.set.as_mut().unwrap()
     }
 
-    pub(super) fn pod_mut(&mut self, ordinal: u32) -> &mut SeenPod {
+    pub(crate) fn pod_mut(&mut self, ordinal: u32) -> &mut SeenPod {
         self.seen.pods.get_mut(&Ordinal(ordinal)).unwrap()
     }
 
-    pub(super) fn members_mut(&mut self) -> &mut Vec<SeenMember> {
+    pub(crate) fn members_mut(&mut self) -> &mut Vec<SeenMember> {
         match &mut self.seen.membership {
             Membership::Known(members) => &mut members.list,
             other => panic!("no members: {other:?}"),
         }
     }
 
-    pub(super) fn member_mut(&mut self, ordinal: u32) -> &mut SeenMember {
+    pub(crate) fn member_mut(&mut self, ordinal: u32) -> &mut SeenMember {
         let found = self
             .members_mut()
             .iter_mut()
@@ -235,25 +235,25 @@ impl Scene {
     }
 
     /// The pod is not ready and etcd in it does not answer.
-    pub(super) fn down(mut self, ordinal: u32) -> Self {
+    pub(crate) fn down(mut self, ordinal: u32) -> Self {
         let pod = self.pod_mut(ordinal);
         (pod.is_ready, pod.has_ready_containers) = (false, false);
         self.member_mut(ordinal).answer = None;
         self
     }
 
-    pub(super) fn finding(mut self, ordinal: u32, finding: Finding) -> Self {
+    pub(crate) fn finding(mut self, ordinal: u32, finding: Finding) -> Self {
         self.pod_mut(ordinal).finding = Some(finding);
         self
     }
 
     /// The pod has the newest template.
-    pub(super) fn updated(mut self, ordinal: u32) -> Self {
+    pub(crate) fn updated(mut self, ordinal: u32) -> Self {
         self.seen.pods.insert(Ordinal(ordinal), pod(ordinal, NEW));
         self
     }
 
-    pub(super) fn leader(mut self, ordinal: u32) -> Self {
+    pub(crate) fn leader(mut self, ordinal: u32) -> Self {
         for member in self.members_mut() {
             if let Some(answer) = &mut member.answer {
                 answer.leader = Some(id(ordinal));
@@ -263,7 +263,7 @@ impl Scene {
     }
 
     /// Nobody answers with a quorum.
-    pub(super) fn silent(mut self) -> Self {
+    pub(crate) fn silent(mut self) -> Self {
         self.seen.membership = Membership::Silent {
             why: "no leader".to_owned(),
             alive: Vec::new(),
@@ -271,14 +271,14 @@ impl Scene {
         self
     }
 
-    pub(super) fn without_member(mut self, ordinal: u32) -> Self {
+    pub(crate) fn without_member(mut self, ordinal: u32) -> Self {
         self.members_mut()
             .retain(|member| member.ordinal != Some(Ordinal(ordinal)));
         self
     }
 
     /// A pod beyond the members, as a grown StatefulSet makes it.
-    pub(super) fn waiting_pod(mut self, ordinal: u32) -> Self {
+    pub(crate) fn waiting_pod(mut self, ordinal: u32) -> Self {
         let set = self.set_mut();
         set.replicas = set.replicas.max(ordinal + 1);
         set.noted_size = Some(set.replicas);

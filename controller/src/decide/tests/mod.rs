@@ -1,7 +1,7 @@
 //! Claims about decisions, concern by concern; then about all of them at once.
 
 mod change;
-mod fixture;
+pub(crate) mod fixture;
 mod heal;
 mod model;
 mod props;

@@ -252,8 +252,16 @@ fn members_get_certificates_before_anybody_listens_encrypted() {
     scene.wanted.peers.tls = true;
     assert_eq!(stage(&scene), PeerStage::Prepared);
     scene.set_mut().peer_stage = PeerStage::Prepared;
-    assert_eq!(stage(&scene.clone().outdated()), PeerStage::Prepared, "not rolled out");
-    assert_eq!(stage(&scene.clone().down(1)), PeerStage::Prepared, "one is not well");
+    assert_eq!(
+        stage(&scene.clone().outdated()),
+        PeerStage::Prepared,
+        "not rolled out"
+    );
+    assert_eq!(
+        stage(&scene.clone().down(1)),
+        PeerStage::Prepared,
+        "one is not well"
+    );
     assert_eq!(stage(&scene), PeerStage::On);
 }
 
@@ -265,7 +273,24 @@ fn certificates_are_taken_away_after_everybody_listens_plain() {
     scene.set_mut().peer_stage = PeerStage::Prepared;
     assert_eq!(stage(&scene), PeerStage::Off);
     scene.member_mut(0).peer_urls = scene.wanted.peer_urls(Ordinal(0), PeerStage::On);
-    assert_eq!(stage(&scene), PeerStage::Prepared, "one is still found encrypted");
+    assert_eq!(
+        stage(&scene),
+        PeerStage::Prepared,
+        "one is still found encrypted"
+    );
+}
+
+#[test]
+fn a_cluster_that_sleeps_or_has_no_quorum_goes_on_listening_where_it_is_looked_for() {
+    let mut scene = Scene::whole(3).replicas(0);
+    (scene.set_mut().peer_stage, scene.set_mut().replicas) = (PeerStage::On, 0);
+    scene.seen.pods.clear();
+    let asleep = scene.silent();
+    assert_eq!(stage(&asleep), PeerStage::On, "asleep");
+    assert_eq!(stage(&asleep.replicas(3)), PeerStage::On, "waking");
+    let mut scene = Scene::whole(3);
+    scene.set_mut().peer_stage = PeerStage::On;
+    assert_eq!(stage(&scene.silent()), PeerStage::On, "no quorum");
 }
 
 #[test]
