@@ -1,7 +1,7 @@
 //! The probes, asked of real etcd servers.
 
 use steward_manifests::{Shape, render};
-use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, each_version, free_url};
+use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, each_version};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Duration, sleep, timeout};
@@ -9,6 +9,12 @@ use tokio::time::{Duration, sleep, timeout};
 use k8s_openapi::api::core::v1::Probe;
 
 use crate::support::{container, plain, pod, settings};
+
+/// A loopback address nobody listens on now.
+fn free_url() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
+}
 
 /// What the kubelet would conclude.
 async fn passes(probe: &Probe, url: &str) -> bool {

@@ -1,6 +1,10 @@
 //! The objects as consumers, kubelets and our own programs see them.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod chart;
 mod flags;

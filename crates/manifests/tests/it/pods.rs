@@ -102,10 +102,7 @@ fn pods_are_admitted_where_security_is_restricted() {
             .as_ref()
             .map(|profile| profile.type_.as_str());
         assert_eq!(profile, Some("RuntimeDefault"), "{name}");
-        assert_eq!(
-            security.run_as_non_root,
-            (!is_root && !asks_for_root(&name)).then_some(true)
-        );
+        assert_eq!(security.run_as_non_root, (!is_root).then_some(true));
         for container in containers(&pod) {
             let is_helper = container.name == "change-backup-bucket-permissions";
             assert!(
@@ -116,11 +113,6 @@ fn pods_are_admitted_where_security_is_restricted() {
         assert!(pod.host_network.is_none() && pod.host_pid.is_none() && pod.host_ipc.is_none());
         assert!(pod.share_process_namespace.is_none(), "{name}");
     }
-}
-
-/// The sample that sets every field asks for root, too.
-fn asks_for_root(name: &str) -> bool {
-    name.starts_with("etcd-everything")
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{Client, ConnectOptions};
 use serde_json::Value;
-use steward_testkit::{EtcdVersion, free_url};
+use steward_testkit::EtcdVersion;
 use steward_verdict::{InitReport, Message};
 use tokio::time::sleep;
 
@@ -68,6 +68,12 @@ impl Said {
         let word = |key: &str| self.json["init"][key].as_str().unwrap_or("");
         (self.code, word("decision"), word("cause"))
     }
+}
+
+/// A loopback address nobody listens on now.
+fn free_url() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
 }
 
 impl Stage {
