@@ -88,7 +88,7 @@ proptest! {
         labels in any_labels(), other in "[a-z]{1,8}",
     ) {
         let mut etcd = plain();
-        etcd.spec.labels = labels.clone();
+        etcd.spec.labels = labels;
         let manifests = rendered(&etcd);
         let mut neighbour = etcd.clone();
         neighbour.metadata.name = Some(format!("etcd-main-{other}"));

@@ -1,7 +1,7 @@
 use std::fs;
 use std::time::Duration;
 
-use etcd_client::{Client, MemberAddOptions};
+use etcd_client::{Client, Member, MemberAddOptions};
 use steward_datadir::CleanStop;
 use steward_testkit::{EtcdVersion, each_version};
 use steward_verdict::{Backup, Cluster, DataState, Thoroughness};
@@ -58,7 +58,7 @@ each_version! {
         let stage = Stage::of(version, 3);
         let (members, mut client) = three_running(&stage).await;
         let listed = client.member_list().await.unwrap();
-        let mut names: Vec<&str> = listed.members().iter().map(|m| m.name()).collect();
+        let mut names: Vec<&str> = listed.members().iter().map(Member::name).collect();
         names.sort_unstable();
         assert_eq!(names, ["etcd-0", "etcd-1", "etcd-2"]);
         drop(members);
