@@ -9,4 +9,5 @@
 mod http;
 mod kubernetes;
 mod maintenance;
+mod manual;
 mod retention;
