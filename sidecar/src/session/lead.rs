@@ -234,6 +234,12 @@ impl Leader {
         }
     }
 
+    /// No answer is no.
+    async fn has_history_after(&self, revision: Revision) -> bool {
+        let asked = self.etcd.has_history_after(revision, self.fence.patience);
+        asked.await.unwrap_or(false)
+    }
+
     /// Where deltas go on: where they ended, if etcd still has what comes behind, else after the newest snapshot.
     pub(super) async fn furthest_back(
         &self,
@@ -241,7 +247,7 @@ impl Leader {
         deltas_end: Option<Revision>,
     ) -> Revision {
         match deltas_end {
-            Some(end) if self.etcd.has_history_after(end, self.fence.patience).await => end,
+            Some(end) if self.has_history_after(end).await => end,
             _ => after,
         }
     }

@@ -212,7 +212,12 @@ impl<'a> Round<'a> {
     }
 
     fn on_full(&mut self, taken: Taken, wanted: Wanted, seconds: f64) {
-        let Taken { stored, raw_bytes } = taken;
+        let Taken {
+            stored,
+            raw_bytes,
+            parts,
+        } = taken;
+        self.leader.metrics.upload_parts(parts);
         info!(object_key = %stored.key, bytes = stored.size, raw_bytes, seconds, "full snapshot stored");
         self.leader.metrics.snapshot_stored(&stored, raw_bytes);
         if self.wanted.is_empty() {

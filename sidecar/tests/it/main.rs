@@ -6,6 +6,7 @@
     reason = "a test that cannot go on should stop where it is"
 )]
 
+mod follow;
 mod http;
 mod kubernetes;
 mod maintenance;

@@ -16,6 +16,7 @@ mod deltas;
 mod election;
 mod fulls;
 mod interop;
+mod login;
 mod outages;
 mod partition;
 mod place;
