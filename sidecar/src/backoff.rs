@@ -27,7 +27,7 @@ mod tests {
     fn waits_grow_and_stop_growing() {
         let backoff = Backoff {
             factor: 2,
-            longest: Duration::from_secs(60),
+            longest: Duration::from_mins(1),
         };
         let seconds: Vec<u64> = (1..9).map(|n| backoff.pause(n).as_secs()).collect();
         assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);

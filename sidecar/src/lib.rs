@@ -20,6 +20,7 @@
 
 pub mod args;
 pub mod ask;
+mod assemble;
 pub mod backoff;
 pub mod bucket;
 pub mod care;

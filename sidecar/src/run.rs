@@ -8,43 +8,25 @@
 //! worse than one that is started again.
 
 use std::ffi::OsString;
-use std::num::NonZeroUsize;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
-use steward_store::Environment;
 use steward_telemetry::Chain;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::args::{SidecarArgs, StopArgs};
-use crate::bucket::Bucket;
-use crate::care::Care;
+use crate::assemble::{Parts, Server};
 use crate::config_file::{self, ConfigFileError};
-use crate::election::{Cadence, Election, Fence};
-use crate::etcd::Etcd;
 use crate::farewell;
-use crate::http::{self, Delegation, HttpConfig};
-use crate::kubernetes::{Connection, Heartbeat, LeaseMetrics, PeerTls, PinReader, Settings};
-use crate::maintenance::Connect;
-use crate::maintenance::defragment::Defragmenter;
-use crate::metrics::Metrics;
-use crate::retention::args::RetentionArgs;
-use crate::retention::{Pins, StaticPins};
-use crate::session::{Duty, Handle, Leader, Line};
-use crate::state::{State, View};
-use crate::wiring::{ConfigMapPins, LeaderAt, RetentionDuty, Ways};
+use crate::http;
 
 /// Async work is waiting for etcd and the store; compression has threads of its own.
 const RUNTIME_THREADS: usize = 2;
-/// Threads that compress a full snapshot, at most: etcd needs processors, too.
-const MOST_COMPRESSORS: usize = 4;
 
 /// Runs the program on the process's arguments.
 pub fn main() -> ExitCode {
@@ -95,166 +77,8 @@ fn names_a_provider(matches: &ArgMatches) -> bool {
 }
 
 async fn run(args: SidecarArgs, has_store: bool) -> anyhow::Result<()> {
-    let SidecarArgs {
-        verb: _,
-        config_file: _,
-        etcd,
-        store,
-        snapshots,
-        retention,
-        defragmentation,
-        kubernetes,
-        http,
-        member,
-        stop,
-        peer: _,
-        log: _,
-    } = args;
-    let etcd = Etcd::new(etcd.into_config()?);
-    let bucket = has_store
-        .then(|| store.into_config())
-        .transpose()?
-        .map(|config| Bucket::new(config, Environment::ambient()));
-    let metrics = Metrics::new().context("set up the metrics")?;
-    let (board, view) = watch::channel(State {
-        has_store,
-        ..State::default()
-    });
-    let settings = kubernetes.settings(member.member_name_prefix.as_deref())?;
-    let connection = settings.as_ref().map(|settings| {
-        let connection = Connection::new(settings.access.clone());
-        Arc::new(connection)
-    });
-    let quiet = Arc::new(Semaphore::new(1));
-    let ways: Arc<dyn Connect> = Arc::new(Ways(etcd.clone()));
-    let line = Line::default();
-    let cadence = Cadence::from_period(snapshots.reelection(), etcd.config().question_timeout);
-    let session = Leader {
-        config: snapshots.session(etcd.config().snapshot_timeout, compressors()),
-        etcd: etcd.clone(),
-        bucket: bucket.clone(),
-        fence: Fence {
-            etcd: etcd.clone(),
-            patience: cadence.patience,
-        },
-        board: board.clone(),
-        metrics: metrics.clone(),
-        line: line.clone(),
-        quiet: Arc::clone(&quiet),
-        duties: duties(
-            &bucket,
-            retention,
-            settings.as_ref().zip(connection.as_ref()),
-            &metrics,
-        ),
-    };
-    let election = Election {
-        etcd: etcd.clone(),
-        cadence,
-        board,
-        session,
-        metrics: metrics.clone(),
-    };
-    let (peer_tls, is_peer_tls) = watch::channel(None);
-    let care = Care {
-        etcd: etcd.clone(),
-        ways: Arc::clone(&ways),
-        peer_urls: member.member_peer_urls,
-        peer_tls,
-        view: view.clone(),
-        metrics: metrics.clone(),
-    };
-    let defragmenter = Defragmenter::new(
-        ways,
-        quiet,
-        defragmentation.into_config(),
-        Arc::new(metrics.clone()),
-    );
-    let heartbeat = settings.zip(connection).map(|(settings, connection)| {
-        let counted: Arc<dyn LeaseMetrics> = Arc::new(metrics.clone());
-        Heartbeat::new(settings.leases, &settings.namespace, &connection, &counted)
-    });
-    let tls = &etcd.config().tls;
-    let delegation = Delegation {
-        ca: tls.ca.clone(),
-        identity: tls.identity.clone(),
-    };
-    let server = Server {
-        config: HttpConfig {
-            delegation,
-            ..http.into_config()?
-        },
-        handle: Arc::new(Handle {
-            line,
-            bucket,
-            view: view.clone(),
-        }),
-        leader: Arc::new(LeaderAt {
-            etcd,
-            patience: cadence.patience,
-        }),
-        metrics,
-    };
-    let parts = Parts {
-        election,
-        server,
-        care,
-        defragmenter,
-        heartbeat,
-        view,
-        is_peer_tls,
-    };
-    parts.run(stop).await
-}
-
-/// What the leader does besides snapshots.
-fn duties(
-    bucket: &Option<Bucket>,
-    retention: RetentionArgs,
-    kubernetes: Option<(&Settings, &Arc<Connection>)>,
-    metrics: &Metrics,
-) -> Vec<Arc<dyn Duty>> {
-    let Some(bucket) = bucket else {
-        return Vec::new();
-    };
-    let coordination = kubernetes.and_then(|(settings, connection)| {
-        let name = settings.coordination.as_ref()?;
-        let reader = PinReader::new(Arc::clone(connection), &settings.namespace, name);
-        Some(ConfigMapPins {
-            reader,
-            bucket: bucket.clone(),
-            name: name.clone(),
-        })
-    });
-    let pins: Arc<dyn Pins> = match coordination {
-        Some(pins) => Arc::new(pins),
-        None => Arc::new(StaticPins::default()),
-    };
-    vec![Arc::new(RetentionDuty {
-        bucket: bucket.clone(),
-        config: retention.into_config(),
-        pins,
-        metrics: metrics.clone(),
-    })]
-}
-
-/// The HTTP server and what it answers from.
-struct Server {
-    config: HttpConfig,
-    handle: Arc<Handle>,
-    leader: Arc<LeaderAt>,
-    metrics: Metrics,
-}
-
-/// Everything that runs.
-struct Parts {
-    election: Election<Leader>,
-    server: Server,
-    care: Care,
-    defragmenter: Defragmenter,
-    heartbeat: Option<Heartbeat>,
-    view: View,
-    is_peer_tls: PeerTls,
+    let stop = args.stop.clone();
+    Parts::from_args(args, has_store)?.run(stop).await
 }
 
 impl Parts {
@@ -352,9 +176,4 @@ impl Ends {
             _ = interrupt.recv() => bail!("stopped by a second signal"),
         }
     }
-}
-
-fn compressors() -> NonZeroUsize {
-    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    NonZeroUsize::new(cores.min(MOST_COMPRESSORS)).unwrap_or(NonZeroUsize::MIN)
 }

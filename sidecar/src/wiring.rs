@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::Client;
+use etcd_client::{Client, Member};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use steward_archive::retention::Garbage;
@@ -48,7 +48,7 @@ impl FindLeader for LeaderAt {
         let listed = within(self.patience, Step::Members, client.member_list());
         let listed = listed.await.map_err(ask)?;
         let member = listed.members().iter().find(|m| MemberId(m.id()) == leader);
-        let mut urls = member.into_iter().flat_map(|m| m.client_urls());
+        let mut urls = member.into_iter().flat_map(Member::client_urls);
         let url = urls.find_map(|url| Url::parse(url).ok());
         url.ok_or(LeaderError::NoClientUrl { leader })
     }

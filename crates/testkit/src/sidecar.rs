@@ -195,13 +195,28 @@ impl SidecarProcess {
 
     /// One series of its metrics that counts, labels and all; zero when there is none.
     pub async fn metric(&self, series: &str) -> u64 {
-        let answer = self.http.get(format!("{}/metrics", self.url)).send().await;
-        let text = answer.expect("the metrics of the sidecar").text().await;
-        let text = text.expect("the metrics of the sidecar");
+        let text = self.metrics().await;
         let line = text
             .lines()
             .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         line.map_or(0, |value| value.parse().expect("a whole number"))
+    }
+
+    /// A counter of its metrics over all its labels.
+    pub async fn metric_total(&self, name: &str) -> u64 {
+        let text = self.metrics().await;
+        let of_name = |line: &str| {
+            let labelled = line.strip_prefix(name)?;
+            let value = labelled.starts_with(['{', ' ']).then_some(labelled)?;
+            value.rsplit_once(' ')?.1.parse::<u64>().ok()
+        };
+        text.lines().filter_map(of_name).sum()
+    }
+
+    async fn metrics(&self) -> String {
+        let answer = self.http.get(format!("{}/metrics", self.url)).send().await;
+        let text = answer.expect("the metrics of the sidecar").text().await;
+        text.expect("the metrics of the sidecar")
     }
 
     /// Ends it in order (SIGTERM) and waits for it.
@@ -245,9 +260,16 @@ impl SidecarProcess {
         self.child.is_some() && self.exit_status().is_none()
     }
 
+    /// The process.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().expect("a running sidecar").id()
+    }
+
     fn signal(&self, signal: Signal) {
-        let id = self.child.as_ref().expect("a running sidecar").id();
-        signal_process(id, signal);
+        signal_process(self.id(), signal);
     }
 
     fn exit_status(&mut self) -> Option<ExitStatus> {

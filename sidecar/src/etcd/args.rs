@@ -243,7 +243,7 @@ mod tests {
     fn without_flags_the_member_on_this_machine_is_asked() {
         let config = config(&[]).unwrap();
         assert_eq!(config.endpoints[0].as_str(), "http://127.0.0.1:2379/");
-        assert_eq!(config.snapshot_timeout, Duration::from_secs(900));
+        assert_eq!(config.snapshot_timeout, Duration::from_mins(15));
     }
 
     #[test]

@@ -126,15 +126,19 @@ impl Etcd {
     }
 }
 
-/// Waits for an answer, but not for ever.
-pub(crate) async fn within<T>(
+/// Waits for an answer, but not for ever. What waits is boxed: calls of etcd are large, and every caller up the
+/// stack would carry their size.
+pub(crate) fn within<T>(
     limit: Duration,
     step: Step,
     answer: impl Future<Output = Result<T, etcd_client::Error>>,
-) -> Result<T, EtcdError> {
-    match tokio::time::timeout(limit, answer).await {
-        Ok(answer) => answer.map_err(EtcdError::refused(step)),
-        Err(_) => Err(EtcdError::Silent { step, limit }),
+) -> impl Future<Output = Result<T, EtcdError>> {
+    let answer = Box::pin(answer);
+    async move {
+        match tokio::time::timeout(limit, answer).await {
+            Ok(answer) => answer.map_err(EtcdError::refused(step)),
+            Err(_) => Err(EtcdError::Silent { step, limit }),
+        }
     }
 }
 

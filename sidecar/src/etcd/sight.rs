@@ -78,15 +78,18 @@ impl Etcd {
     }
 }
 
-/// Connecting counts, too.
-async fn bounded<T>(
+/// Connecting counts, too. Boxed for the reason [`within`] gives.
+fn bounded<T>(
     limit: Duration,
     step: Step,
     asked: impl Future<Output = Result<T, EtcdError>>,
-) -> Result<T, EtcdError> {
-    tokio::time::timeout(limit, asked)
-        .await
-        .unwrap_or(Err(EtcdError::Silent { step, limit }))
+) -> impl Future<Output = Result<T, EtcdError>> {
+    let asked = Box::pin(asked);
+    async move {
+        tokio::time::timeout(limit, asked)
+            .await
+            .unwrap_or(Err(EtcdError::Silent { step, limit }))
+    }
 }
 
 fn size(bytes: i64) -> u64 {

@@ -26,7 +26,7 @@ use crate::tail::Flusher;
 /// Pieces between the stream and the thread that compresses; etcd sends 32 KiB at a time.
 const PIECES_AHEAD: usize = 64;
 /// A stream that is silent for this long has broken: etcd reads its own disk and memory only.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_mins(1);
 
 /// How full snapshots are made.
 #[derive(Clone, Debug)]

@@ -49,8 +49,8 @@ pub enum Begin {
     Continue {
         /// The end.
         after: Revision,
-        /// Where the deltas end, when the newest full snapshot is ahead of them: as long as etcd has the history behind
-        /// it, deltas go on there, so that the revisions up to the snapshot can be restored as well.
+        /// Where what can be restored ends before the newest full snapshot, when there is a hole between: as long as etcd
+        /// has the history behind it, deltas go on there, so that the revisions up to the snapshot can be restored as well.
         deltas_end: Option<Revision>,
         /// Whether a full snapshot is due besides.
         full: Option<Because>,
@@ -75,11 +75,10 @@ pub fn begin(catalogue: &Catalogue, etcd: Revision, schedule: &Schedule, now: Ti
     }
     let chain = match choose(catalogue, &Request::new(Target::Latest)) {
         Ok(chain) if chain.hole_after_base.is_none() => chain,
-        Ok(_) => return Begin::FullFirst(Because::Broken),
         Err(ChooseError::Empty | ChooseError::NoBase { .. }) => {
             return Begin::FullFirst(Because::NoFull);
         }
-        Err(_) => return Begin::FullFirst(Because::Broken),
+        Ok(_) | Err(_) => return Begin::FullFirst(Because::Broken),
     };
     if chain.reaches < store {
         return Begin::FullFirst(Because::Broken);
@@ -100,15 +99,16 @@ pub fn begin(catalogue: &Catalogue, etcd: Revision, schedule: &Schedule, now: Ti
     }
 }
 
-/// The end of the deltas before a base that has none of its own.
+/// The end of what can be restored before a base that has no deltas of its own.
 fn deltas_end(catalogue: &Catalogue, chain: &Chain) -> Option<Revision> {
     if !chain.deltas.is_empty() {
         return None;
     }
     let ranges = restorable(catalogue).0.into_iter();
-    let before = ranges.map(|(_, end)| end).filter(|end| *end < chain.base.name.last);
-    let is_of_a_delta = |end: &Revision| catalogue.deltas.iter().any(|d| d.name.last == *end);
-    before.max().filter(is_of_a_delta)
+    ranges
+        .map(|(_, end)| end)
+        .filter(|end| *end < chain.base.name.last)
+        .max()
 }
 
 #[cfg(test)]
@@ -202,11 +202,11 @@ mod tests {
     }
 
     #[test]
-    fn the_revisions_between_two_full_snapshots_without_deltas_are_not_made_up_for() {
+    fn the_revisions_between_two_full_snapshots_without_deltas_are_made_up_for() {
         let fulls = [5, 20].map(|last| format!("Full-00000000-{last:08}-{}", at(last)));
         let expected = Begin::Continue {
             after: Revision(20),
-            deltas_end: None,
+            deltas_end: Some(Revision(5)),
             full: None,
         };
         assert_eq!(decide(&[&fulls[0], &fulls[1]], 30), expected);

@@ -274,13 +274,13 @@ impl<'a> Round<'a> {
                 let (etcd, patience) = (self.leader.etcd.clone(), self.leader.fence.patience);
                 let flusher = tail.flusher();
                 tokio::spawn(async move {
-                    let flushed = match etcd.confirm(patience).await {
+                    let stored = match etcd.confirm(patience).await {
                         Ok(now) => flusher.flush(now).await,
                         Err(error) => Err(AskError::Failed {
                             reason: Chain(&error).to_string(),
                         }),
                     };
-                    let _ = reply.send(flushed); // whoever asked may have gone
+                    let _ = reply.send(stored); // whoever asked may have gone
                 });
             }
         }

@@ -78,7 +78,7 @@ impl Stock {
 
 fn merge(into: &mut Vec<Object>, from: Vec<Object>) {
     into.extend(from);
-    into.sort_by(|a, b| (a.name.last, a.name.created).cmp(&(b.name.last, b.name.created)));
+    into.sort_by_key(|object| (object.name.last, object.name.created));
     into.dedup_by(|a, b| a.key == b.key);
 }
 

@@ -1,5 +1,6 @@
 //! One watch on everything, opened again behind the last whole revision whenever it breaks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, WatchOptions, WatchResponse, WatchStream};
@@ -26,7 +27,7 @@ pub enum Item {
         /// Whether more events of the last revision may follow.
         is_whole: bool,
         /// A client of the connection they came by.
-        client: Client,
+        client: Arc<Client>,
     },
     /// The watch was opened again: revisions not whole yet arrive anew.
     Reopened,
@@ -89,7 +90,7 @@ impl Reader {
     async fn run(mut self) {
         loop {
             match self.open().await {
-                Ok((client, stream)) => match self.read(client, stream).await {
+                Ok((client, stream)) => match self.read(Arc::new(client), stream).await {
                     End::Unwanted | End::Compacted => return,
                     End::Broken => {}
                 },
@@ -119,7 +120,7 @@ impl Reader {
         Ok((client, stream))
     }
 
-    async fn read(&mut self, client: Client, mut stream: WatchStream) -> End {
+    async fn read(&mut self, client: Arc<Client>, mut stream: WatchStream) -> End {
         loop {
             let response = match stream.message().await {
                 Ok(Some(response)) => response,
@@ -152,7 +153,7 @@ impl Reader {
         End::Compacted
     }
 
-    async fn hand_on(&mut self, response: WatchResponse, client: &Client) -> bool {
+    async fn hand_on(&mut self, response: WatchResponse, client: &Arc<Client>) -> bool {
         let is_whole = !response.0.fragment;
         let events: Vec<etcd_client::Event> = response
             .0
@@ -168,7 +169,7 @@ impl Reader {
         let item = Item::Events {
             events,
             is_whole,
-            client: client.clone(),
+            client: Arc::clone(client),
         };
         self.send.send(item).await.is_ok()
     }

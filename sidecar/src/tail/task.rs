@@ -78,16 +78,16 @@ pub struct Parts {
 }
 
 impl Tail {
-    /// Follows etcd after a revision. While `held`, nothing is stored: a delta needs a full snapshot to stand on.
+    /// Follows etcd after a revision. While `is_held`, nothing is stored: a delta needs a full snapshot to stand on.
     pub fn start(
         parts: Parts,
         after: Revision,
-        held: bool,
+        is_held: bool,
         stop: CancellationToken,
         farewell: FarewellNote,
     ) -> Self {
         let (line, asking) = mpsc::channel(LINE);
-        let (hold, held) = watch::channel(held);
+        let (grip, held) = watch::channel(is_held);
         let Parts {
             etcd,
             config,
@@ -117,7 +117,7 @@ impl Tail {
         let task = tokio::spawn(worker.run(stop, farewell));
         Self {
             line,
-            held: hold,
+            held: grip,
             task,
         }
     }
@@ -421,22 +421,18 @@ impl Worker {
                 return;
             }
             let wait = tokio::time::timeout_at(deadline, shipped(&mut self.shipment));
-            match wait.await {
-                Ok(outcome) => {
-                    let is_over = matches!(outcome, Err(ShipError::Fenced { .. }));
-                    self.on_shipped(outcome).await;
-                    if is_over {
-                        return;
-                    }
-                    self.is_due = true;
-                }
-                Err(_) => {
-                    warn!(
-                        "what was captured could not be stored in time, the next leader captures it again"
-                    );
-                    return;
-                }
+            let Ok(outcome) = wait.await else {
+                warn!(
+                    "what was captured could not be stored in time, the next leader captures it again"
+                );
+                return;
+            };
+            let is_over = matches!(outcome, Err(ShipError::Fenced { .. }));
+            self.on_shipped(outcome).await;
+            if is_over {
+                return;
             }
+            self.is_due = true;
         }
     }
 }

@@ -75,7 +75,7 @@ async fn a_damaged_newest_full_keeps_the_chain_before_it_whole() {
     let retention = retention(&bucket.store, strict());
     let summary = retention.run_once(now()).await.unwrap();
     assert_eq!(summary.proven.as_ref(), Some(&base));
-    assert_eq!(summary.damaged, [damaged.clone()]);
+    assert_eq!(summary.damaged, std::slice::from_ref(&damaged));
     assert_eq!(
         bucket.keys().await,
         [base, damaged, delta],
@@ -99,7 +99,7 @@ async fn a_damaged_delta_ends_the_chain_before_it() {
     let summary = retention(&bucket.store, strict()).run_once(now()).await;
     let summary = summary.unwrap();
     assert_eq!(summary.proven.as_ref(), Some(&base));
-    assert_eq!(summary.damaged, [damaged.clone()]);
+    assert_eq!(summary.damaged, std::slice::from_ref(&damaged));
     let keys = bucket.keys().await;
     assert_eq!(keys, [base, sound, damaged, behind], "{old} goes");
 }

@@ -6,13 +6,15 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
 
+use super::sidecar::SidecarArgs;
+
 /// Measures restore, compact and verify against a real etcd, on data a real etcd made.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "bench", args_conflicts_with_subcommands = true)]
 pub struct Args {
-    /// A mode the bench starts itself in.
+    /// Another bench, or a mode the bench starts itself in.
     #[command(subcommand)]
-    pub helper: Option<Helper>,
+    pub mode: Option<Mode>,
 
     /// How many times 400 000 keys and 500 000 writes; several sizes are measured one after the
     /// other
@@ -43,9 +45,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", env = "STEWARD_RESTORER")]
     pub restorer: Option<PathBuf>,
 
-    /// Where the data is kept between runs, below `bench` [default: ~/.cache/etcd-steward]
-    #[arg(long, value_name = "DIR", env = "STEWARD_CACHE")]
-    pub cache: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) cache: Cache,
 
     /// Write the report to this file, too
     #[arg(long, value_name = "FILE")]
@@ -56,9 +57,19 @@ pub struct Args {
     pub date: String,
 }
 
-/// Modes the bench starts itself in.
+/// Where data is kept.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Cache {
+    /// Where the data is kept between runs, below `bench` [default: ~/.cache/etcd-steward]
+    #[arg(long, value_name = "DIR", env = "STEWARD_CACHE")]
+    cache: Option<PathBuf>,
+}
+
+/// Other benches, and modes the bench starts itself in.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Helper {
+pub enum Mode {
+    /// Measures the sidecar beside a real etcd
+    Sidecar(SidecarArgs),
     /// Runs one command and writes what it cost, as JSON
     #[command(hide = true)]
     Timed {
@@ -91,9 +102,9 @@ pub enum PageCache {
     Warm,
 }
 
-impl Args {
+impl Cache {
     /// The directory data is kept in.
-    pub fn data(&self) -> anyhow::Result<PathBuf> {
+    pub(super) fn data(&self) -> anyhow::Result<PathBuf> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let default = || {
             let caches = set("XDG_CACHE_HOME").map(PathBuf::from);
@@ -105,7 +116,9 @@ impl Args {
             .context("neither STEWARD_CACHE nor HOME is set")?
             .join("bench"))
     }
+}
 
+impl Args {
     /// The program to measure.
     pub fn program(&self) -> anyhow::Result<PathBuf> {
         if let Some(program) = &self.restorer {

@@ -6,7 +6,8 @@ use super::timed::Cost;
 /// A target and what was measured.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Claim {
-    pub(super) scale: u32,
+    /// What was measured: a size, a rate.
+    pub(super) data: String,
     pub(super) what: String,
     pub(super) target: String,
     pub(super) measured: String,
@@ -15,7 +16,7 @@ pub(super) struct Claim {
 
 /// Which side of a ratio is good.
 #[derive(Clone, Copy, Debug)]
-enum Limit {
+pub(super) enum Limit {
     AtLeast(f64),
     AtMost(f64),
 }
@@ -28,14 +29,19 @@ pub(super) fn check(results: &[Results]) -> Vec<Claim> {
         let Some(large) = large else { continue };
         let ratio = large.restored.cost.seconds / small.restored.cost.seconds;
         let what = format!("restore, time against {}× the data", small.scale);
-        claims.push(times(large.scale, &what, ratio, Limit::AtMost(4.5)));
+        claims.push(times(&size(large), &what, ratio, Limit::AtMost(4.5)));
     }
     claims
 }
 
+fn size(results: &Results) -> String {
+    format!("{}×", results.scale)
+}
+
 fn of_one(results: &Results) -> Vec<Claim> {
+    let data = size(results);
     let Results {
-        scale,
+        scale: _,
         restored,
         floor,
         replay,
@@ -46,19 +52,19 @@ fn of_one(results: &Results) -> Vec<Claim> {
     let ours = restored.cost;
     let mut claims = vec![
         times(
-            *scale,
+            &data,
             "restore, faster than replay through etcd (a)",
             replay.restore_seconds() / ours.seconds,
             Limit::AtLeast(30.0),
         ),
         times(
-            *scale,
+            &data,
             "restore, time against the floor (c)",
             ours.seconds / floor.seconds(),
             Limit::AtMost(1.5),
         ),
     ];
-    claims.extend(memory(*scale, "restore, peak memory", ours, 128_000_000));
+    claims.extend(memory(&data, "restore, peak memory", ours, 128_000_000));
     if let Some(cost) = compact {
         let ratio = replay.compact_seconds() / cost.seconds;
         let what = if replay.fold_seconds.is_some() {
@@ -66,24 +72,25 @@ fn of_one(results: &Results) -> Vec<Claim> {
         } else {
             "compact, faster than replay through etcd (a) alone"
         };
-        claims.push(times(*scale, what, ratio, Limit::AtLeast(25.0)));
-        claims.extend(memory(*scale, "compact, peak memory", *cost, 256_000_000));
+        claims.push(times(&data, what, ratio, Limit::AtLeast(25.0)));
+        claims.extend(memory(&data, "compact, peak memory", *cost, 256_000_000));
     }
     if let Some(verified) = verified {
         let ratio = verified.ours.seconds / verified.etcdutl.seconds;
         let what = "verify, time against `etcdutl snapshot status`";
-        claims.push(times(*scale, what, ratio, Limit::AtMost(1.0)));
+        claims.push(times(&data, what, ratio, Limit::AtMost(1.0)));
     }
     claims
 }
 
-fn times(scale: u32, what: &str, ratio: f64, limit: Limit) -> Claim {
+/// A ratio against its limit.
+pub(super) fn times(data: &str, what: &str, ratio: f64, limit: Limit) -> Claim {
     let (target, is_met) = match limit {
         Limit::AtLeast(least) => (format!("≥ {least} ×"), ratio >= least),
         Limit::AtMost(most) => (format!("≤ {most} ×"), ratio <= most),
     };
     Claim {
-        scale,
+        data: data.to_owned(),
         what: what.to_owned(),
         target,
         measured: format!("{ratio:.2} ×"),
@@ -91,13 +98,14 @@ fn times(scale: u32, what: &str, ratio: f64, limit: Limit) -> Claim {
     }
 }
 
-fn memory(scale: u32, what: &str, cost: Cost, most: u64) -> Option<Claim> {
-    Some(bytes(scale, what, cost.peak_bytes?, most))
+fn memory(data: &str, what: &str, cost: Cost, most: u64) -> Option<Claim> {
+    Some(bytes(data, what, cost.peak_bytes?, most))
 }
 
-fn bytes(scale: u32, what: &str, measured: u64, most: u64) -> Claim {
+/// Memory against its limit.
+pub(super) fn bytes(data: &str, what: &str, measured: u64, most: u64) -> Claim {
     Claim {
-        scale,
+        data: data.to_owned(),
         what: what.to_owned(),
         target: format!("≤ {}", megabytes(most)),
         measured: megabytes(measured),
@@ -116,16 +124,16 @@ mod tests {
 
     #[test]
     fn a_ratio_that_misses_its_limit_is_told_apart_from_one_that_meets_it() {
-        assert!(times(1, "faster", 30.0, Limit::AtLeast(30.0)).is_met);
-        assert!(!times(1, "faster", 29.99, Limit::AtLeast(30.0)).is_met);
-        assert!(times(1, "slower", 1.5, Limit::AtMost(1.5)).is_met);
-        assert!(!times(1, "slower", 1.51, Limit::AtMost(1.5)).is_met);
-        assert!(!times(1, "nothing measured", f64::NAN, Limit::AtMost(1.5)).is_met);
+        assert!(times("1×", "faster", 30.0, Limit::AtLeast(30.0)).is_met);
+        assert!(!times("1×", "faster", 29.99, Limit::AtLeast(30.0)).is_met);
+        assert!(times("1×", "slower", 1.5, Limit::AtMost(1.5)).is_met);
+        assert!(!times("1×", "slower", 1.51, Limit::AtMost(1.5)).is_met);
+        assert!(!times("1×", "nothing measured", f64::NAN, Limit::AtMost(1.5)).is_met);
     }
 
     #[test]
     fn memory_just_above_the_limit_does_not_look_like_the_limit() {
-        let claim = bytes(1, "memory", 128_000_001, 128_000_000);
+        let claim = bytes("1×", "memory", 128_000_001, 128_000_000);
         assert_eq!((claim.measured.as_str(), claim.is_met), ("129 MB", false));
     }
 }

@@ -243,7 +243,8 @@ async fn make(home: &Path, shape: Shape, version: String) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn etcd_version() -> anyhow::Result<String> {
+/// The version of the etcd everything is compared with.
+pub(super) fn etcd_version() -> anyhow::Result<String> {
     let told = Command::new(ETCD.directory().join("etcd"))
         .arg("--version")
         .output();

@@ -158,6 +158,11 @@ impl Writer {
     }
 }
 
+/// A value of its own for each number.
+pub(super) fn value_of(number: usize, bytes: usize) -> Vec<u8> {
+    value(number, bytes, &mut StdRng::seed_from_u64(number as u64))
+}
+
 /// Text like that of a Kubernetes object: names that repeat from value to value around hex digits
 /// that do not.
 fn value(number: usize, bytes: usize, rng: &mut StdRng) -> Vec<u8> {

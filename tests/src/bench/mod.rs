@@ -23,6 +23,7 @@ mod machine;
 mod ours;
 mod replay;
 mod report;
+mod sidecar;
 mod timed;
 
 use std::fs::{self, File};
@@ -32,7 +33,8 @@ use std::path::Path;
 use anyhow::Context;
 use tokio::runtime::Runtime;
 
-pub use args::{Args, Helper, PageCache, Part};
+pub use args::{Args, Mode, PageCache, Part};
+pub use sidecar::SidecarArgs;
 
 use dataset::Dataset;
 use floor::Floor;
@@ -58,11 +60,13 @@ struct Results {
 
 /// Runs the bench.
 pub fn main(args: &Args) -> anyhow::Result<()> {
-    if let Some(Helper::Timed { report, command }) = &args.helper {
-        return timed::run_timed(report, command);
+    match &args.mode {
+        Some(Mode::Timed { report, command }) => return timed::run_timed(report, command),
+        Some(Mode::Sidecar(args)) => return sidecar::main(args),
+        None => {}
     }
     let machine = Machine::observe();
-    let data = args.data()?;
+    let data = args.cache.data()?;
     let program = args.program()?;
     let _lock = claim(&data)?;
     let runtime = Runtime::new().context("start a runtime")?;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::args::{Args, PageCache};
-use super::claims::{self, megabytes};
+use super::claims::{self, Claim, megabytes};
 use super::dataset::length;
 use super::machine::Machine;
 use super::timed::Cost;
@@ -42,7 +42,8 @@ pub(super) fn render(
         String::from("# Benchmarks\n\nWritten by `make bench`; ratios are of one run.\n\n");
     facts(&mut page, args, machine, results)?;
     page.push_str("\n## Targets\n\n");
-    targets(&mut page, results)?;
+    targets(&mut page, &claims::check(results))?;
+    guesses(&mut page, results)?;
     for one in results {
         writeln!(page, "\n## Figures, {}× the data\n", one.scale)?;
         figures(&mut page, one)?;
@@ -64,14 +65,7 @@ fn facts(
     };
     writeln!(page, "| | |\n| --- | --- |")?;
     writeln!(page, "| date | {} |", args.date)?;
-    writeln!(
-        page,
-        "| machine | {} cores, {} |",
-        machine.cores, machine.processor
-    )?;
-    writeln!(page, "| memory | {} |", megabytes(machine.memory_bytes))?;
-    writeln!(page, "| kernel | Linux {} |", machine.kernel)?;
-    writeln!(page, "| load before the bench | {} |", machine.load)?;
+    self::machine(page, machine)?;
     for one in results {
         let written_bytes = one.floor.written_bytes;
         let speed = rate(written_bytes, one.floor.write.seconds);
@@ -93,15 +87,29 @@ fn facts(
     Ok(())
 }
 
-fn targets(page: &mut String, results: &[Results]) -> anyhow::Result<()> {
+/// What figures depend on.
+pub(super) fn machine(page: &mut String, machine: &Machine) -> anyhow::Result<()> {
+    writeln!(
+        page,
+        "| machine | {} cores, {} |",
+        machine.cores, machine.processor
+    )?;
+    writeln!(page, "| memory | {} |", megabytes(machine.memory_bytes))?;
+    writeln!(page, "| kernel | Linux {} |", machine.kernel)?;
+    writeln!(page, "| load before the bench | {} |", machine.load)?;
+    Ok(())
+}
+
+/// Every target beside what was measured.
+pub(super) fn targets(page: &mut String, claims: &[Claim]) -> anyhow::Result<()> {
     writeln!(
         page,
         "| data | | to reach | measured | |\n| --- | --- | --- | --- | --- |"
     )?;
-    for claim in claims::check(results) {
+    for claim in claims {
         let verdict = if claim.is_met { "PASS" } else { "miss" };
-        let claims::Claim {
-            scale,
+        let Claim {
+            data,
             what,
             target,
             measured,
@@ -109,9 +117,13 @@ fn targets(page: &mut String, results: &[Results]) -> anyhow::Result<()> {
         } = claim;
         writeln!(
             page,
-            "| {scale}× | {what} | {target} | {measured} | {verdict} |"
+            "| {data} | {what} | {target} | {measured} | {verdict} |"
         )?;
     }
+    Ok(())
+}
+
+fn guesses(page: &mut String, results: &[Results]) -> anyhow::Result<()> {
     let guessed = results.iter().filter(|one| one.replay.is_extrapolated());
     for one in guessed {
         let Replay {
@@ -144,10 +156,7 @@ fn figures(page: &mut String, one: &Results) -> anyhow::Result<()> {
         megabytes(one.floor.inflated_bytes),
         megabytes(one.restored.database_bytes)
     )?;
-    writeln!(
-        page,
-        "| | time | processor time | peak memory |\n| --- | --- | --- | --- |"
-    )?;
+    head(page)?;
     row(page, "**restore**", one.restored.cost)?;
     if let Some(cost) = one.compact {
         row(page, "**compact**", cost)?;
@@ -158,6 +167,15 @@ fn figures(page: &mut String, one: &Results) -> anyhow::Result<()> {
         row(page, what, verified.etcdutl)?;
     }
     baselines(page, one)
+}
+
+/// What measured programs are told in.
+pub(super) fn head(page: &mut String) -> anyhow::Result<()> {
+    writeln!(
+        page,
+        "| | time | processor time | peak memory |\n| --- | --- | --- | --- |"
+    )?;
+    Ok(())
 }
 
 fn baselines(page: &mut String, one: &Results) -> anyhow::Result<()> {
@@ -191,7 +209,7 @@ fn baselines(page: &mut String, one: &Results) -> anyhow::Result<()> {
 }
 
 /// What is known about a figure: its time at least.
-struct Figure {
+pub(super) struct Figure {
     seconds: f64,
     cpu_seconds: Option<f64>,
     peak_bytes: Option<u64>,
@@ -217,7 +235,8 @@ impl From<Cost> for Figure {
     }
 }
 
-fn row(page: &mut String, what: &str, figure: impl Into<Figure>) -> anyhow::Result<()> {
+/// One measured program.
+pub(super) fn row(page: &mut String, what: &str, figure: impl Into<Figure>) -> anyhow::Result<()> {
     let Figure {
         seconds,
         cpu_seconds,

@@ -256,9 +256,16 @@ impl Etcd {
         self.child.is_some()
     }
 
+    /// The process.
+    ///
+    /// # Panics
+    /// When the server does not run.
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().expect("a running etcd").id()
+    }
+
     fn signal(&self, signal: Signal) {
-        let id = self.child.as_ref().expect("a running etcd").id();
-        signal_process(id, signal);
+        signal_process(self.id(), signal);
     }
 
     fn exit_status(&mut self) -> Option<ExitStatus> {

@@ -1,5 +1,6 @@
 use std::io::Cursor;
 
+use etcd_client::proto::PbEvent;
 use steward_archive::compression::decoder;
 use steward_archive::delta::DeltaReader;
 
@@ -7,10 +8,10 @@ use super::*;
 
 /// An event as etcd sends it.
 fn put(key: &str, revision: i64, lease: i64) -> etcd_client::Event {
-    let mut event = etcd_client::Event(Default::default());
+    let mut event = etcd_client::Event(PbEvent::default());
     let mut kv = event.0.kv.take().unwrap_or_default();
     kv.key = key.into();
-    kv.value = b"value".to_vec().into();
+    kv.value = b"value".to_vec();
     kv.create_revision = revision;
     kv.mod_revision = revision;
     kv.version = 1;

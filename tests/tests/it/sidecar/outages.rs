@@ -117,12 +117,15 @@ async fn history_compacted_during_an_outage_is_counted_and_bridged() {
             .log()
             .contains("are missing: etcd compacted them")
     );
-    let fulls = stage
-        .backup()
-        .names()
-        .into_iter()
-        .filter(|name| name.starts_with("Full-"));
-    assert_eq!(fulls.count(), 2);
+    // The one that bridges the gap; a loaded store may have stored one of which it did not say so in time.
+    let behind = format!("Full-00000000-{:08}", acks.newest().0 + 1_000);
+    let names = stage.backup().names();
+    assert!(
+        names
+            .iter()
+            .any(|name| **name > *behind && name.starts_with("Full-")),
+        "{names:?}"
+    );
 
     client.put("after", "", None).await.unwrap();
     stage.stored().await;

@@ -169,7 +169,9 @@ impl Stage {
             "{context}: {stored} was stored, {reached} comes back"
         );
         self.comes_back_at(reached, Some(acks), context).await;
-        assert_eq!(self.backup().restorable().len(), 1, "{context}: a hole");
+        let ranges = self.backup().restorable();
+        let names = self.backup().names();
+        assert_eq!(ranges.len(), 1, "{context}: a hole: {ranges:?} {names:#?}");
         reached
     }
 

@@ -1,0 +1,137 @@
+//! The report of the sidecar's bench.
+
+use std::fmt::Write;
+
+use super::super::claims::{Claim, Limit, bytes, megabytes, times};
+use super::super::machine::Machine;
+use super::super::report;
+use super::SidecarArgs;
+use super::flow::Flow;
+use super::full::Fulls;
+
+/// What deltas in memory may take by default, as the peer's flag says.
+const DELTA_LIMIT: u64 = 10 << 20;
+
+const METHOD: &str = "\
+## What is measured
+
+`steward-sidecar` as a user runs it beside one etcd, with a store of provider `Local` on the same disk.
+
+* **Full snapshots** are asked for over HTTP, each after a new write, and answered when they are stored and synced. etcd's own
+  `etcdctl snapshot save` and `gzip -1` of the file it saved are run in turns with them, on the same etcd.
+* **Following** is a stream of single puts of 1 000 B at a steady rate. Every write is noted when etcd has answered it; every
+  50 ms the sidecar is asked what it has captured, and is as far behind as the oldest answered write that it has not.
+  Processor time is that of the two processes while the writes go on.
+
+Memory is the largest resident set the kernel saw in the life of the process, deltas in memory included: their limit is 10 MiB by
+default, and counts what will be stored. 1 MB is 1 000 000 bytes.
+";
+
+/// The whole page.
+pub(super) fn render(
+    args: &SidecarArgs,
+    machine: &Machine,
+    fulls: &[Fulls],
+    flow: &Flow,
+) -> anyhow::Result<String> {
+    let mut page = String::from(
+        "# Benchmarks of the sidecar\n\nWritten by `make bench`; ratios are of one run.\n\n",
+    );
+    writeln!(page, "| | |\n| --- | --- |\n| date | {} |", args.date)?;
+    report::machine(&mut page, machine)?;
+    writeln!(
+        page,
+        "| runs | {}, the median counts; of memory the most |",
+        args.runs
+    )?;
+    page.push_str("\n## Targets\n\n");
+    report::targets(&mut page, &claims(fulls, flow))?;
+    for one in fulls {
+        figures(&mut page, one)?;
+    }
+    following(&mut page, flow)?;
+    page.push('\n');
+    page.push_str(METHOD);
+    Ok(page)
+}
+
+fn claims(fulls: &[Fulls], flow: &Flow) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for one in fulls {
+        let data = megabytes(one.database_bytes);
+        let (gzip, zstd) = (one.gzip.cost, one.zstd.cost);
+        let work = one.save.seconds + one.squeeze.seconds;
+        let what = "full, gzip: time against `snapshot save` and `gzip -1`";
+        claims.push(times(&data, what, gzip.seconds / work, Limit::AtMost(1.2)));
+        let what = "full, zstd: time against `snapshot save` alone";
+        let ratio = zstd.seconds / one.save.seconds;
+        claims.push(times(&data, what, ratio, Limit::AtMost(1.1)));
+        let most = 64_000_000 + DELTA_LIMIT;
+        for (what, cost) in [("gzip", gzip), ("zstd", zstd)] {
+            let what = format!("full, {what}: peak memory");
+            claims.extend(cost.peak_bytes.map(|peak| bytes(&data, &what, peak, most)));
+        }
+    }
+    let stream = format!("{:.0}/s", rate(flow));
+    let [_, most, _] = flow.behind;
+    claims.push(Claim {
+        data: stream.clone(),
+        what: "following: behind, 99 of 100 samples".to_owned(),
+        target: "< 1 s".to_owned(),
+        measured: format!("{most:.3} s"),
+        is_met: most < 1.0,
+    });
+    let ratio = flow.sidecar_cpu_seconds / flow.etcd_cpu_seconds;
+    let what = "following: processor time against etcd's";
+    claims.push(times(&stream, what, ratio, Limit::AtMost(0.25)));
+    claims
+}
+
+fn figures(page: &mut String, one: &Fulls) -> anyhow::Result<()> {
+    let data = megabytes(one.database_bytes);
+    writeln!(page, "\n## Full snapshots of {data}, {} keys\n", one.keys)?;
+    writeln!(
+        page,
+        "gzip stores {}, zstd {}.\n",
+        megabytes(one.gzip.stored_bytes),
+        megabytes(one.zstd.stored_bytes)
+    )?;
+    report::head(page)?;
+    report::row(page, "**full snapshot, gzip**", one.gzip.cost)?;
+    report::row(page, "**full snapshot, zstd**", one.zstd.cost)?;
+    report::row(page, "`etcdctl snapshot save`", one.save)?;
+    report::row(page, "`gzip -1` of what it saved", one.squeeze)
+}
+
+fn following(page: &mut String, flow: &Flow) -> anyhow::Result<()> {
+    let [middle, most, worst] = flow.behind;
+    writeln!(page, "\n## Following {:.0} writes a second\n", rate(flow))?;
+    writeln!(page, "| | |\n| --- | --- |")?;
+    writeln!(
+        page,
+        "| writes | {} in {:.1} s |",
+        flow.writes, flow.seconds
+    )?;
+    writeln!(
+        page,
+        "| behind: in the middle, 99 of 100, at worst | {middle:.3} s, {most:.3} s, {worst:.3} s |"
+    )?;
+    writeln!(page, "| samples | {} |", flow.samples)?;
+    writeln!(
+        page,
+        "| processor time of the sidecar, of etcd | {:.2} s, {:.2} s |",
+        flow.sidecar_cpu_seconds, flow.etcd_cpu_seconds
+    )?;
+    writeln!(
+        page,
+        "| peak memory of the sidecar | {} |",
+        megabytes(flow.peak_bytes)
+    )?;
+    writeln!(page, "| gaps | {} |", flow.gaps)?;
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate needs three digits")]
+fn rate(flow: &Flow) -> f64 {
+    flow.writes as f64 / flow.seconds
+}
