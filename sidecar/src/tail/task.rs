@@ -477,7 +477,8 @@ impl Worker {
                 );
                 return;
             };
-            let is_over = matches!(outcome, Err(ShipError::Fenced { .. }));
+            // One that did not lead any more had not heard of the farewell: it is tried again.
+            let is_over = matches!(&outcome, Err(ShipError::Fenced { source, .. }) if !source.is_not_leading());
             self.on_shipped(outcome).await;
             if is_over {
                 return;

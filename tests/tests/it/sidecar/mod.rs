@@ -14,6 +14,7 @@ mod acks;
 mod chain;
 mod deltas;
 mod election;
+mod foreign;
 mod fulls;
 mod interop;
 mod login;
