@@ -155,7 +155,7 @@ impl Leader {
         let revision = witness.revision;
         match judge(&witness, &testimony) {
             Kinship::Own => Ok(Met::Own),
-            Kinship::Uncourse => {
+            Kinship::Unknown => {
                 info!(revision = %revision, "etcd has compacted the end of the deltas, so that nothing proves or disproves that it continues them");
                 Ok(Met::Own)
             }

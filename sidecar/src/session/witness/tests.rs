@@ -72,6 +72,7 @@ fn a_delta_that_does_not_read_to_its_end_is_damaged() {
 async fn a_delta_the_store_does_not_send_is_not_damaged() {
     let directory = tempfile::tempdir().unwrap();
     let container = directory.path().join("bucket");
+    std::fs::create_dir(&container).unwrap();
     let config = StoreConfig::new(Provider::Local, container.to_str().unwrap());
     let store = SnapStore::open(&config, &Environment::ambient()).unwrap();
     let object = delta().0;

@@ -1,7 +1,7 @@
 //! What the bucket gives back, against what etcd had.
 
 use steward_ids::Revision;
-use steward_testkit::Etcd;
+use steward_testkit::{Etcd, SidecarProcess};
 use tempfile::TempDir;
 
 use super::super::{Acks, Stage};
@@ -77,7 +77,7 @@ async fn is_as_it_was(stage: &Stage, sample: &Sample, context: &str) -> bool {
 
 /// Every revision of a hole between two ranges is one a sidecar has told of.
 fn every_hole_is_named(stage: &Stage, ranges: &[(Revision, Revision)], context: &str) {
-    let logs = stage.sidecars.iter().map(|sidecar| sidecar.log());
+    let logs = stage.sidecars.iter().map(SidecarProcess::log);
     let told: Vec<(Revision, Revision)> = logs.flat_map(|log| gaps(&log)).collect();
     for pair in ranges.windows(2) {
         let hole = (pair[0].1.next(), pair[1].0.previous());
