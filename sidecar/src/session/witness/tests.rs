@@ -71,10 +71,9 @@ fn a_delta_that_does_not_read_to_its_end_is_damaged() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delta_the_store_does_not_send_is_not_damaged() {
     let directory = tempfile::tempdir().unwrap();
-    let container = directory.path().join("bucket");
-    std::fs::create_dir(&container).unwrap();
-    let config = StoreConfig::new(Provider::Local, container.to_str().unwrap());
-    let store = SnapStore::open(&config, &Environment::ambient()).unwrap();
+    let home = [("HOME", directory.path().to_str().unwrap())];
+    let config = StoreConfig::new(Provider::Local, "bucket");
+    let store = SnapStore::open(&config, &Environment::from_iter(home)).unwrap();
     let object = delta().0;
     let error = last_event(&store, &object).await.unwrap_err();
     let WitnessError::Store { source, .. } = error else {
