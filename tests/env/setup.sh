@@ -9,6 +9,7 @@
 #   STEWARD_HELM, STEWARD_HELM_3     the same for Helm 4 and Helm 3
 #   STEWARD_KUBERNETES_VALIDATE      the same for kubernetes-validate
 #   STEWARD_KUBERNETES               a directory of your own kube-apiserver, kubelet, kubectl and so on
+#   STEWARD_NODE                     a directory with bin/ (containerd, ctr, runc, the shim) and cni/ (plugins)
 #   STEWARD_REFRESH=1                look for newer etcd packages
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -20,6 +21,7 @@ lock_cache
 "$ENV_DIR/helm.sh"
 "$ENV_DIR/validate.sh"
 "$ENV_DIR/kubernetes.sh"
+"$ENV_DIR/node.sh"
 "$ENV_DIR/tools.sh"
 
 # A variable the developer set wins, when this file is read as well as when it was written.
@@ -28,6 +30,7 @@ export STEWARD_ETCD_3_4="\${STEWARD_ETCD_3_4:-$CACHE/etcd/3.4}"
 export STEWARD_ETCD_3_5="\${STEWARD_ETCD_3_5:-$CACHE/etcd/3.5}"
 export STEWARD_ETCD_3_5_NEW="\${STEWARD_ETCD_3_5_NEW:-$CACHE/etcd/3.5-new}"
 export STEWARD_KUBERNETES="\${STEWARD_KUBERNETES:-$CACHE/kubernetes/current/bin}"
+export STEWARD_NODE="\${STEWARD_NODE:-$CACHE/node}"
 export STEWARD_WEED="\${STEWARD_WEED:-$CACHE/stores/weed/bin/weed}"
 export STEWARD_AZURITE="\${STEWARD_AZURITE:-$CACHE/stores/azurite/azurite}"
 export STEWARD_GCS_EMULATOR="\${STEWARD_GCS_EMULATOR:-$CACHE/stores/gcs/bin/gcp-storage-emulator}"
@@ -48,8 +51,15 @@ done
 for program in kube-apiserver kube-controller-manager kubectl; do
   [ -x "$STEWARD_KUBERNETES/$program" ] || die "$STEWARD_KUBERNETES holds no $program"
 done
+<<<<<<< HEAD
 for program in "$STEWARD_WEED" "$STEWARD_AZURITE" "$STEWARD_GCS_EMULATOR" "$STEWARD_PROMTOOL" \
   "$STEWARD_HELM" "$STEWARD_HELM_3" "$STEWARD_KUBERNETES_VALIDATE"; do
+=======
+for program in containerd ctr runc; do
+  [ -x "$STEWARD_NODE/bin/$program" ] || die "$STEWARD_NODE/bin holds no $program"
+done
+for program in "$STEWARD_WEED" "$STEWARD_AZURITE" "$STEWARD_GCS_EMULATOR" "$STEWARD_PROMTOOL"; do
+>>>>>>> main
   [ -x "$program" ] || die "$program is not a program"
 done
 say "ready in $CACHE"
