@@ -51,15 +51,11 @@ done
 for program in kube-apiserver kube-controller-manager kubectl; do
   [ -x "$STEWARD_KUBERNETES/$program" ] || die "$STEWARD_KUBERNETES holds no $program"
 done
-<<<<<<< HEAD
-for program in "$STEWARD_WEED" "$STEWARD_AZURITE" "$STEWARD_GCS_EMULATOR" "$STEWARD_PROMTOOL" \
-  "$STEWARD_HELM" "$STEWARD_HELM_3" "$STEWARD_KUBERNETES_VALIDATE"; do
-=======
 for program in containerd ctr runc; do
   [ -x "$STEWARD_NODE/bin/$program" ] || die "$STEWARD_NODE/bin holds no $program"
 done
-for program in "$STEWARD_WEED" "$STEWARD_AZURITE" "$STEWARD_GCS_EMULATOR" "$STEWARD_PROMTOOL"; do
->>>>>>> main
+for program in "$STEWARD_WEED" "$STEWARD_AZURITE" "$STEWARD_GCS_EMULATOR" "$STEWARD_PROMTOOL" \
+  "$STEWARD_HELM" "$STEWARD_HELM_3" "$STEWARD_KUBERNETES_VALIDATE"; do
   [ -x "$program" ] || die "$program is not a program"
 done
 say "ready in $CACHE"
