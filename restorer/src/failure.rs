@@ -26,7 +26,7 @@ pub enum Verdict {
     Shown,
     /// There was nothing to do.
     Unchanged,
-    /// etcd may start.
+    /// What was to be prepared is ready: etcd may start.
     Ready,
     /// Something unforeseen.
     Failed,

@@ -57,7 +57,7 @@ impl<'a> Draft<'a> {
             }
         }
         let spec = &etcd.spec;
-        let place = Place::of_etcd(etcd, settings, shape);
+        let place = Place::of_etcd(settings, shape);
         let store = spec.backup.store.as_ref();
         Ok(Self {
             names,

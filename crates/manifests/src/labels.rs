@@ -29,6 +29,9 @@ pub const COMPONENT: &str = "app.kubernetes.io/component";
 /// The Etcd the pod of a Job works for. It stands in for [`PART_OF`], which only members have.
 pub const JOB_FOR: &str = "steward.druid.gardener.cloud/etcd";
 
+/// How long the value of a label may be.
+const LONGEST_VALUE: usize = 63;
+
 /// What an object is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is the kind it is named after")]
@@ -85,10 +88,18 @@ pub fn of_etcd(etcd: &str) -> Labels {
     labels([(MANAGED_BY, MANAGER), (PART_OF, etcd)])
 }
 
-/// The labels of an object of an Etcd, or of a task. A name that cannot be a label's value has `-` for `:`.
+/// A name as the value of a label: `-` for `:`, and not longer than a value may be.
+fn value(name: &str) -> String {
+    let name: String = name.chars().take(LONGEST_VALUE).collect();
+    let name = name.replace(':', "-");
+    name.trim_end_matches(|c: char| !c.is_ascii_alphanumeric())
+        .to_owned()
+}
+
+/// The labels of an object of an Etcd, or of a task.
 pub fn of_object(owner: &str, name: &str, component: Component) -> Labels {
     let mut all = of_etcd(owner);
-    all.insert(NAME.into(), name.replace(':', "-"));
+    all.insert(NAME.into(), value(name));
     all.insert(COMPONENT.into(), component.name().into());
     all
 }
@@ -97,7 +108,7 @@ pub fn of_object(owner: &str, name: &str, component: Component) -> Labels {
 pub fn of_job_pod(owner: &str, name: &str, component: Component) -> Labels {
     labels([
         (MANAGED_BY, MANAGER),
-        (NAME, name),
+        (NAME, &value(name)),
         (COMPONENT, component.name()),
         (JOB_FOR, owner),
     ])
@@ -125,4 +136,20 @@ pub fn member_selector_text(names: &Names<'_>) -> String {
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
     pairs.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_an_object_becomes_a_value_a_label_may_have() {
+        assert_eq!(
+            value("druid.gardener.cloud:etcd:a"),
+            "druid.gardener.cloud-etcd-a"
+        );
+        let long = format!("{}-{}", "a".repeat(62), "b".repeat(20));
+        assert_eq!(value(&long), "a".repeat(62));
+        assert_eq!(value(&"x".repeat(63)).len(), 63);
+    }
 }

@@ -15,8 +15,8 @@ pub struct Shape {
     /// How many pods there are to be now: fewer than `spec.replicas` while members join one at a time, none
     /// while a restore needs the volumes.
     pub replicas: u32,
-    /// The members a cluster that begins now consists of. Members that join later read the list from the
-    /// cluster.
+    /// The members the cluster has; one that begins now begins with these. Members that join later read the list
+    /// from the cluster. A member that is alone here and has lost its data may be restored from the backup.
     pub initial_members: Vec<Ordinal>,
     /// Whether there is a cluster already.
     pub cluster_state: ClusterState,

@@ -12,7 +12,6 @@
 use k8s_openapi::api::core::v1::{
     EnvVar, EnvVarSource, HostPathVolumeSource, SecretKeySelector, Volume, VolumeMount,
 };
-use steward_crds::Etcd;
 use steward_crds::store::StoreSpec;
 
 use crate::error::RenderError;
@@ -120,28 +119,22 @@ pub struct Place {
     pub side: Side,
     /// The field of the resource that describes the store, for errors.
     pub field: &'static str,
-    /// The home directory of the container, below which `Local` stores are.
-    pub home: &'static str,
     /// Directory of the node that holds `Local` stores.
     pub local_store_root: String,
 }
 
-/// The home directory of containers.
-pub(crate) const HOME: &str = "/home/nonroot";
-/// The home directory of containers that run as root.
-pub(crate) const ROOT_HOME: &str = "/root";
+/// The home directory of containers with a `Local` store, which is below it.
+const HOME: &str = "/var/steward";
 /// The container of a `Local` store that names none.
 const LOCAL_CONTAINER: &str = "default.bkp";
 
 impl Place {
     /// The backup store of an Etcd.
-    pub(crate) fn of_etcd(etcd: &Etcd, settings: &Settings, shape: &Shape) -> Self {
+    pub(crate) fn of_etcd(settings: &Settings, shape: &Shape) -> Self {
         let root = shape.local_store_root.as_ref();
-        let is_root = etcd.spec.run_as_root.unwrap_or(false);
         Self {
             side: Side::Primary,
             field: "spec.backup.store",
-            home: if is_root { ROOT_HOME } else { HOME },
             local_store_root: root.unwrap_or(&settings.local_store_root).clone(),
         }
     }
@@ -203,8 +196,8 @@ impl Wiring {
             Side::Primary => "local-backup",
             Side::Source => "source-local-backup",
         };
-        let dir = format!("{}/{container}", place.home);
-        self.env.push(plain("HOME", place.home));
+        let dir = format!("{HOME}/{container}");
+        self.env.push(plain("HOME", HOME));
         self.volumes.push(Volume {
             name: name.into(),
             host_path: Some(HostPathVolumeSource {

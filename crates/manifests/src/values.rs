@@ -36,12 +36,16 @@ pub(crate) fn bytes(
     })
 }
 
-/// A length of time, as every flag takes it.
-pub(crate) fn span(field: &'static str, given: &Span) -> Result<String, RenderError> {
+/// A length of time, as every flag takes it. One that is shorter than makes sense counts as the shortest that does.
+pub(crate) fn span(
+    field: &'static str,
+    given: &Span,
+    shortest: Duration,
+) -> Result<String, RenderError> {
     let duration = given
         .to_duration()
         .map_err(|source| RenderError::Span { field, source })?;
-    Ok(flag_duration(duration))
+    Ok(flag_duration(duration.max(shortest)))
 }
 
 /// The largest unit that needs no fraction.
@@ -82,9 +86,12 @@ mod tests {
             ("10us", "10000ns"),
             ("0s", "0s"),
         ] {
-            assert_eq!(span("f", &Span(text.into())).unwrap(), expected);
+            let shortest = Duration::ZERO;
+            assert_eq!(span("f", &Span(text.into()), shortest).unwrap(), expected);
         }
-        let overlong = span("spec.x", &Span("99999999999h".into())).unwrap_err();
+        let second = Duration::from_secs(1);
+        assert_eq!(span("f", &Span("5ms".into()), second).unwrap(), "1s");
+        let overlong = span("spec.x", &Span("99999999999h".into()), second).unwrap_err();
         assert_eq!(overlong.to_string(), "spec.x");
     }
 

@@ -32,6 +32,7 @@ pub mod etcd;
 pub mod gate;
 pub mod kube;
 pub mod load;
+pub mod manual;
 mod place;
 pub mod recorder;
 pub mod sidecar;

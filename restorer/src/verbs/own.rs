@@ -19,7 +19,7 @@ const MOST_LEVELS: usize = 32;
     long_about = "Gives a directory, and everything in it, to a user and a group. Runs as root, before a \
         container that is not root uses a directory of the node as the store `Local`. What has the right \
         owner is not touched, and links are not followed.",
-    after_help = "Example:\n  steward-restorer own --owner 65532:65532 /home/nonroot/backups"
+    after_help = "Example:\n  steward-restorer own --owner 65532:65532 /var/steward/backups"
 )]
 pub struct OwnArgs {
     /// User and group, as numbers
@@ -99,7 +99,11 @@ pub async fn run(args: OwnArgs) -> Result<Outcome, Failure> {
         owner.user, owner.group
     );
     let details = serde_json::json!({ "changed": changed });
-    Ok(Outcome::new(Verdict::Unchanged, text, &details))
+    let verdict = match changed {
+        0 => Verdict::Unchanged,
+        _ => Verdict::Ready,
+    };
+    Ok(Outcome::new(verdict, text, &details))
 }
 
 /// How many entries changed their owner. Directories come last: one that has the right owner was finished.

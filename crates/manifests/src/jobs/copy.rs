@@ -13,7 +13,7 @@ use crate::labels::{self, Component};
 use crate::meta;
 use crate::names;
 use crate::settings::Settings;
-use crate::store::{HOME, Place, Side, Wiring};
+use crate::store::{Place, Side, Wiring};
 use crate::values;
 
 /// A copy.
@@ -43,7 +43,6 @@ pub fn copy_job(
         let place = Place {
             side,
             field,
-            home: HOME,
             local_store_root: root.clone(),
         };
         Wiring::of(store, &place)?.ok_or_else(|| RenderError::Provider {

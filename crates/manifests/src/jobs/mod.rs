@@ -31,10 +31,13 @@ pub use copy::{CopyJob, copy_job};
 pub use drill::{DrillJob, drill_job};
 pub use restore::{Bump, RestoreJob, Target, restore_job};
 
+use crate::draft::Draft;
 use crate::labels::{self, Component};
+use crate::meta;
 use crate::pod::init::{RESTORER, TERMINATION_LOG, own_container};
-use crate::pod::security;
+use crate::pod::{job_annotations, security};
 use crate::store::Wiring;
+use crate::values;
 
 /// What lets the pods of Jobs reach a store where networks are closed by default.
 const NETWORK_LABELS: [&str; 3] = [
@@ -71,7 +74,46 @@ struct Frame<'a> {
     owner: &'a str,
 }
 
-impl Frame<'_> {
+impl<'a> Frame<'a> {
+    /// A Job of an Etcd, on nothing yet.
+    fn of_etcd(draft: &'a Draft<'_>, component: Component, name: &str) -> Self {
+        Self {
+            metadata: meta::of(draft.etcd, name, component),
+            component,
+            container: "",
+            image: &draft.settings.images.restorer,
+            pull_policy: draft.pull_policy(),
+            args: Vec::new(),
+            stores: draft.store.iter().cloned().collect(),
+            volumes: Vec::new(),
+            mounts: Vec::new(),
+            resources: None,
+            deadline: None,
+            as_root: draft.runs_as_root(),
+            annotations: job_annotations(draft.etcd.spec.annotations.as_ref()),
+            pod_labels: BTreeMap::new(),
+            service_account: Some(draft.names.service_account()),
+            owner: draft.names.etcd,
+        }
+    }
+
+    /// The same in a scratch volume, with the resources the Etcd has for such work.
+    fn in_scratch(
+        draft: &'a Draft<'_>,
+        component: Component,
+        name: &str,
+        size: Option<&Quantity>,
+    ) -> Self {
+        let wanted = draft.etcd.spec.backup.snapshot_compaction.as_ref();
+        let resources = wanted.and_then(|wanted| wanted.resources.as_ref());
+        Self {
+            volumes: vec![scratch(size)],
+            mounts: vec![work_mount(SCRATCH)],
+            resources: Some(values::resources(resources, "600m", "3Gi")),
+            ..Self::of_etcd(draft, component, name)
+        }
+    }
+
     fn job(self) -> Job {
         let name = self.metadata.name.clone().unwrap_or_default();
         let mut pod_labels = self.pod_labels.clone();

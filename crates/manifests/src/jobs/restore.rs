@@ -1,6 +1,5 @@
 //! The Job that restores a member's data on the member's own volume, while no member runs.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
@@ -12,9 +11,8 @@ use crate::config;
 use crate::draft::Draft;
 use crate::error::RenderError;
 use crate::labels::Component;
-use crate::meta;
 use crate::names::Ordinal;
-use crate::pod::{identity, job_annotations};
+use crate::pod::identity;
 use crate::settings::Settings;
 use crate::shape::Shape;
 use crate::store::literal;
@@ -85,13 +83,8 @@ pub fn restore_job(
     let claim = draft.names.claim_template();
     let name = draft.names.restore_job(restore.ordinal);
     let mut job = Frame {
-        metadata: meta::of(etcd, &name, Component::RestoreJob),
-        component: Component::RestoreJob,
         container: "restore",
-        image: &settings.images.restorer,
-        pull_policy: draft.pull_policy(),
         args: args(&draft, restore),
-        stores: draft.store.iter().cloned().collect(),
         volumes: vec![Volume {
             name: claim.into(),
             persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
@@ -108,11 +101,7 @@ pub fn restore_job(
             "128Mi",
         )),
         deadline: restore.deadline,
-        as_root: draft.runs_as_root(),
-        annotations: job_annotations(etcd.spec.annotations.as_ref()),
-        pod_labels: BTreeMap::new(),
-        service_account: Some(draft.names.service_account()),
-        owner: draft.names.etcd,
+        ..Frame::of_etcd(&draft, Component::RestoreJob, &name)
     }
     .job();
     place_as_members(&mut job, etcd);

@@ -83,23 +83,7 @@ fn args(draft: &Draft<'_>) -> Result<Vec<String>, RenderError> {
     args.extend(tls(draft));
     args.extend(member(draft)?);
     args.extend(maintenance(draft)?);
-    let election = spec.backup.leader_election.as_ref();
-    if let Some(election) = election {
-        let mut add = |name: &str, field, given: &Option<Span>| {
-            args.extend(optional(name, field, given.as_ref())?);
-            Ok::<(), RenderError>(())
-        };
-        add(
-            "reelection-period",
-            "spec.backup.leaderElection.reelectionPeriod",
-            &election.reelection_period,
-        )?;
-        add(
-            "etcd-connection-timeout-leader-election",
-            "spec.backup.leaderElection.etcdConnectionTimeout",
-            &election.etcd_connection_timeout,
-        )?;
-    }
+    args.extend(election(&spec.backup)?);
     if let Some(store) = &draft.store {
         args.extend(store.flags.clone());
         args.extend(snapshots(&spec.backup)?);
@@ -162,6 +146,26 @@ fn member(draft: &Draft<'_>) -> Result<Vec<String>, RenderError> {
         )?);
     }
     Ok(args)
+}
+
+fn election(backup: &BackupSpec) -> Result<Vec<String>, RenderError> {
+    let election = backup.leader_election.clone().unwrap_or_default();
+    let period = "spec.backup.leaderElection.reelectionPeriod";
+    let timeout = "spec.backup.leaderElection.etcdConnectionTimeout";
+    let period = optional(
+        "reelection-period",
+        period,
+        election.reelection_period.as_ref(),
+    )?;
+    let timeout = election.etcd_connection_timeout.as_ref().map(|given| {
+        required(
+            "etcd-connection-timeout-leader-election",
+            timeout,
+            Some(given),
+            SLOW,
+        )
+    });
+    Ok(period.into_iter().chain(timeout.transpose()?).collect())
 }
 
 fn maintenance(draft: &Draft<'_>) -> Result<Vec<String>, RenderError> {
@@ -251,16 +255,20 @@ fn optional(
     field: &'static str,
     given: Option<&Span>,
 ) -> Result<Option<String>, RenderError> {
-    let value = given.map(|span| values::span(field, span)).transpose()?;
-    Ok(value.map(|value| format!("--{flag}={value}")))
+    let value = given.map(|span| values::span(field, span, Duration::ZERO));
+    Ok(value.transpose()?.map(|value| format!("--{flag}={value}")))
 }
 
+/// A flag that is always there, for at least a second: what takes no time never succeeds.
 fn required(
     flag: &str,
     field: &'static str,
     given: Option<&Span>,
     default: Duration,
 ) -> Result<String, RenderError> {
-    let flag_given = optional(flag, field, given)?;
-    Ok(flag_given.unwrap_or_else(|| format!("--{flag}={}", values::flag_duration(default))))
+    let value = match given {
+        Some(span) => values::span(field, span, Duration::from_secs(1))?,
+        None => values::flag_duration(default),
+    };
+    Ok(format!("--{flag}={value}"))
 }

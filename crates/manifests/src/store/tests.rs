@@ -19,7 +19,6 @@ fn place(side: Side) -> Place {
     Place {
         side,
         field: "spec.backup.store",
-        home: HOME,
         local_store_root: "/buckets/".into(),
     }
 }
@@ -133,8 +132,8 @@ fn a_local_store_is_a_directory_of_the_node_below_the_home_directory() {
     let wiring = wire(&store("Local"), Side::Primary);
     let path = &wiring.volumes[0].host_path.as_ref().unwrap().path;
     assert_eq!(path, "/buckets/bucket");
-    assert_eq!(wiring.mounts[0].mount_path, "/home/nonroot/bucket");
-    assert_eq!(wiring.env, [plain("HOME", "/home/nonroot")]);
+    assert_eq!(wiring.mounts[0].mount_path, "/var/steward/bucket");
+    assert_eq!(wiring.env, [plain("HOME", "/var/steward")]);
     let unnamed = StoreSpec {
         container: None,
         ..store("Local")
@@ -142,7 +141,7 @@ fn a_local_store_is_a_directory_of_the_node_below_the_home_directory() {
     let wiring = wire(&unnamed, Side::Primary);
     assert_eq!(
         wiring.local_dir.as_deref(),
-        Some("/home/nonroot/default.bkp")
+        Some("/var/steward/default.bkp")
     );
     let cloud = StoreSpec {
         container: None,

@@ -8,6 +8,7 @@ use ::kube::api::{Api, ObjectMeta, PostParams};
 use ::kube::config::{KubeConfigOptions, Kubeconfig};
 use ::kube::{Client, Config};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use rustls::crypto::{CryptoProvider, ring};
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
@@ -217,6 +218,24 @@ impl ApiServer {
         name
     }
 
+    /// Teaches the server custom resources and waits until it serves them.
+    ///
+    /// # Panics
+    /// When it refuses one.
+    pub async fn define(&self, definitions: impl IntoIterator<Item = CustomResourceDefinition>) {
+        let known = Api::<CustomResourceDefinition>::all(self.client().await);
+        for definition in definitions {
+            let name = definition.metadata.name.clone().unwrap_or_default();
+            let created = known.create(&PostParams::default(), &definition).await;
+            created.unwrap_or_else(|error| panic!("define {name}: {error}"));
+            let deadline = Instant::now() + START_DEADLINE;
+            while !known.get(&name).await.as_ref().is_ok_and(is_established) {
+                assert!(Instant::now() < deadline, "{name} is not served");
+                sleep(POLL).await;
+            }
+        }
+    }
+
     /// All the server wrote, over all its starts; empty while it is stopped.
     pub fn log(&self) -> String {
         self.server.as_ref().map(Process::log).unwrap_or_default()
@@ -239,6 +258,13 @@ async fn is_ready(client: &Client) -> bool {
             .get("default")
             .await
             .is_ok()
+}
+
+fn is_established(definition: &CustomResourceDefinition) -> bool {
+    let status = definition.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref());
+    let mut conditions = conditions.unwrap_or_default().iter();
+    conditions.any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 
 async fn client(kubeconfig: &Path) -> Client {

@@ -10,3 +10,4 @@ mod faults;
 mod kubernetes;
 mod load;
 mod recorder;
+mod resources;

@@ -37,15 +37,31 @@ impl SeenData {
     }
 }
 
+/// Whether the note of an orderly stop may be used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// It is taken: etcd starts next.
+    Take,
+    /// It stays, unused: nothing is to change.
+    Leave,
+}
+
 /// Looks at the directory: quickly when etcd has ended in order and nothing has changed since, thoroughly otherwise.
-pub async fn observe(data_dir: &Path, namespace: Option<&str>) -> Result<SeenData, Failure> {
+pub async fn observe(
+    data_dir: &Path,
+    namespace: Option<&str>,
+    note: Note,
+) -> Result<SeenData, Failure> {
     if let Some(namespace) = namespace
         && let Guard::Mismatch { found } = check_guard(data_dir, namespace)?
     {
         let words = format!("the volume belongs to namespace {found:?}, not to {namespace:?}");
         return Ok(SeenData::of(DataState::Foreign, Some(words)));
     }
-    let mode = choose_mode(data_dir).await?;
+    let mode = match note {
+        Note::Take => choose_mode(data_dir).await?,
+        Note::Leave => ValidationMode::Full,
+    };
     info!(?mode, "the data directory is verified");
     let report = health::examine(data_dir.to_owned(), mode).await?;
     Ok(seen(data_dir, &report, mode))

@@ -31,7 +31,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use self::cluster::{Answer, ClusterArgs, Myself, weightiest};
-use self::data::SeenData;
+use self::data::{Note, SeenData};
 use self::decide::{ClusterState, Configured, decide, is_worth_waiting, needs_backup};
 use self::template::{Roster, Template, TemplateError};
 use super::initialize::newest_revision;
@@ -147,7 +147,8 @@ pub async fn run(args: InitArgs, context: &Context) -> Result<Outcome, Failure> 
     } = args;
     let positive = |given: SignedDuration| Duration::try_from(given).unwrap_or_default();
     let data_dir = Template::read(&config_template)?.data_dir()?;
-    let seen = data::observe(&data_dir, namespace.as_deref()).await?;
+    let note = if dry_run { Note::Leave } else { Note::Take };
+    let seen = data::observe(&data_dir, namespace.as_deref(), note).await?;
     let watch = Watch {
         context,
         template: config_template,

@@ -1,0 +1,110 @@
+//! The API server takes the resources of etcd-steward in every way they are written.
+
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::fmt::Debug;
+use steward_crds::{Etcd, EtcdOpsTask, definition};
+use steward_testkit::ApiServer;
+
+/// A server that knows the resources, a namespace of it, and who asks.
+async fn server() -> (ApiServer, Client, String) {
+    let server = ApiServer::start().await;
+    let definitions = definition::all();
+    server
+        .define(definitions.map(|known| known.without_rules().crd))
+        .await;
+    let (client, namespace) = (server.client().await, server.namespace().await);
+    (server, client, namespace)
+}
+
+fn etcd() -> Value {
+    json!({
+        "apiVersion": "druid.gardener.cloud/v1alpha1",
+        "kind": "Etcd",
+        "metadata": {"name": "main", "labels": {"made": "by-create"}},
+        "spec": {
+            "selector": {"matchLabels": {"app": "etcd"}},
+            "labels": {"app": "etcd"},
+            "replicas": 3,
+            "storageCapacity": "10Gi",
+            "etcd": {"quota": "8Gi", "clientPort": 2379},
+            "backup": {},
+            "sharedConfig": {},
+        },
+    })
+}
+
+fn task() -> Value {
+    json!({
+        "apiVersion": "druid.gardener.cloud/v1alpha1",
+        "kind": "EtcdOpsTask",
+        "metadata": {"name": "snapshot", "labels": {"made": "by-create"}},
+        "spec": {"etcdName": "main", "config": {"onDemandSnapshot": {"type": "full"}}},
+    })
+}
+
+/// Creates, replaces, patches and applies one resource, then applies its status.
+async fn write_in_every_way<K>(resources: Api<K>, resource: Value, status: Value)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+{
+    let label = |resource: &K| resource.meta().labels.clone().unwrap()["made"].clone();
+    let name = resource["metadata"]["name"].as_str().unwrap().to_owned();
+
+    let typed: K = serde_json::from_value(resource.clone()).unwrap();
+    let post = PostParams::default();
+    let mut made = resources.create(&post, &typed).await.unwrap();
+    assert_eq!(label(&made), "by-create");
+
+    let labels = made.meta_mut().labels.as_mut().unwrap();
+    labels.insert("made".to_owned(), "by-update".to_owned());
+    let made = resources.replace(&name, &post, &made).await.unwrap();
+    assert_eq!(label(&made), "by-update");
+
+    let change = Patch::Merge(json!({"metadata": {"labels": {"made": "by-patch"}}}));
+    let params = PatchParams::default();
+    let made = resources.patch(&name, &params, &change).await.unwrap();
+    assert_eq!(label(&made), "by-patch");
+
+    let mut wanted = resource;
+    wanted["metadata"]["labels"]["made"] = json!("by-apply");
+    let params = PatchParams::apply("tests").force();
+    let applied = Patch::Apply(&wanted);
+    let made = resources.patch(&name, &params, &applied).await.unwrap();
+    assert_eq!(label(&made), "by-apply");
+
+    let identity = json!({"name": name});
+    let wanted = json!({
+        "apiVersion": wanted["apiVersion"], "kind": wanted["kind"], "metadata": identity, "status": status,
+    });
+    let applied = Patch::Apply(&wanted);
+    let made = resources.patch_status(&name, &params, &applied).await;
+    let stored = serde_json::to_value(made.unwrap()).unwrap();
+    for (field, value) in status.as_object().unwrap() {
+        assert_eq!(stored["status"][field], *value);
+    }
+    assert_eq!(stored["metadata"]["labels"]["made"], "by-apply");
+}
+
+#[tokio::test]
+async fn an_etcd_is_created_updated_patched_applied_and_given_a_status() {
+    let (_server, client, namespace) = server().await;
+    let status = json!({"replicas": 3, "readyReplicas": 2, "ready": false});
+    let api = Api::<Etcd>::namespaced(client, &namespace);
+    Box::pin(write_in_every_way(api, etcd(), status)).await;
+}
+
+#[tokio::test]
+async fn an_ops_task_is_created_updated_patched_applied_and_given_a_status() {
+    let (_server, client, namespace) = server().await;
+    let status = json!({"state": "InProgress", "startedAt": "2026-01-02T03:04:05Z"});
+    write_in_every_way(
+        Api::<EtcdOpsTask>::namespaced(client, &namespace),
+        task(),
+        status,
+    )
+    .await;
+}
