@@ -2,7 +2,7 @@
 
 use steward_crds::{LastError, LastOperation, OperationState, OperationType};
 
-use super::{Facts, clock, describe_refusal, describe_step};
+use super::{Facts, Failure, clock, describe_refusal, describe_step};
 use crate::decide::{Blocker, Step};
 
 /// The operation and its errors; the ones told before, when they say the same.
@@ -57,8 +57,26 @@ fn now(facts: &Facts<'_>) -> (OperationState, String) {
     }
 }
 
+/// What stopped the pass, or the change that does not happen.
+fn failure(facts: &Facts<'_>) -> Option<Failure> {
+    let code = match &facts.plan.step {
+        Some(Step::Wait {
+            on: Blocker::SnapshotFailed { .. },
+        }) => "ERR_CREATE_SNAPSHOT",
+        Some(Step::Wait {
+            on: Blocker::RecoveryNeeded,
+        }) => "ERR_DATA_LOST",
+        _ => return facts.failure.cloned(),
+    };
+    let (_, description) = now(facts);
+    Some(facts.failure.cloned().unwrap_or_else(|| Failure {
+        code: code.to_owned(),
+        description,
+    }))
+}
+
 fn errors(facts: &Facts<'_>) -> Option<Vec<LastError>> {
-    let failure = facts.failure?;
+    let failure = &failure(facts)?;
     let before = facts
         .before()
         .and_then(|status| status.last_errors.as_ref());

@@ -24,6 +24,8 @@ pub(super) struct Orders {
     pub(super) holders: BTreeMap<String, String>,
     /// What init containers say that do not let etcd start.
     pub(super) verdicts: BTreeMap<String, Value>,
+    /// When there are any, only pods of these uids become ready: the others wait until their server runs.
+    pub(super) started: Option<BTreeSet<String>>,
 }
 
 pub(super) struct Kubelet {
@@ -76,6 +78,13 @@ impl Scene {
         };
         for pod in list {
             let name = pod.name_any();
+            let has_started = |uid: &String| {
+                let started = orders.started.as_ref();
+                started.is_none_or(|started| started.contains(uid))
+            };
+            if !pod.metadata.uid.as_ref().is_some_and(has_started) {
+                continue;
+            }
             let status = match orders.verdicts.get(&name) {
                 Some(verdict) => refused(verdict),
                 None if orders.idle.contains(&name) => continue,

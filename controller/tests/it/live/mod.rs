@@ -10,3 +10,6 @@ mod lifecycle;
 mod rest;
 mod rolling;
 mod stage;
+mod tls;
+mod volumes;
+mod wire;
