@@ -1,5 +1,6 @@
 //! Everything that is rendered, by the controller and by the chart, is what several Kubernetes versions understand.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -23,6 +24,9 @@ fn validator() -> PathBuf {
 
 /// Checks documents against the schemas of each version, where a field nobody knows is an error.
 fn validate(documents: &[String], versions: &[&str]) {
+    // Many are the same: a Lease is a Lease, whatever the store.
+    let different: BTreeSet<&str> = documents.iter().map(String::as_str).collect();
+    let documents: Vec<&str> = different.into_iter().collect();
     let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
     file.write_all(documents.join("\n---\n").as_bytes())
         .unwrap();
@@ -98,10 +102,16 @@ fn what_the_chart_installs_is_understood() {
         r#"tolerations=[{"operator": "Exists"}]"#,
         r#"priorityClassName="system-cluster-critical""#,
         r#"imagePullSecrets=[{"name": "a"}]"#,
+        r#"dashboards={"enabled": true}"#,
+        r#"rbac={"secretNamespaces": ["a", "b"], "releaseSecrets": true}"#,
     ];
     for values in [&everything[..], &[r#"watchNamespace="shoot""#]] {
         let objects = chart::template(&chart::helms()[0], values).unwrap();
-        let documents: Vec<String> = objects.iter().map(document).collect();
+        // The definitions have tests of their own, with a real API server.
+        let own = objects
+            .iter()
+            .filter(|object| object["kind"] != "CustomResourceDefinition");
+        let documents: Vec<String> = own.map(document).collect();
         validate(&documents, &VERSIONS);
     }
 }
