@@ -20,7 +20,8 @@ use super::super::args::PageCache;
 use super::super::dataset::{ETCD, options};
 use super::super::load::value_of;
 use super::super::timed::settle;
-use super::{beside, usage};
+use super::super::usage;
+use super::beside;
 
 /// Writers at work at the same time. More than 128 make etcd lose sight of its watchers: see the page.
 const WRITERS: usize = 100;
