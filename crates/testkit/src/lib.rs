@@ -32,7 +32,7 @@ pub mod etcd;
 pub mod gate;
 pub mod kube;
 pub mod load;
-mod place;
+pub mod place;
 pub mod recorder;
 pub mod sidecar;
 

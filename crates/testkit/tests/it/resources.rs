@@ -93,7 +93,8 @@ where
 async fn an_etcd_is_created_updated_patched_applied_and_given_a_status() {
     let (_server, client, namespace) = server().await;
     let status = json!({"replicas": 3, "readyReplicas": 2, "ready": false});
-    write_in_every_way(Api::<Etcd>::namespaced(client, &namespace), etcd(), status).await;
+    let etcds = Api::<Etcd>::namespaced(client, &namespace);
+    Box::pin(write_in_every_way(etcds, etcd(), status)).await;
 }
 
 #[tokio::test]

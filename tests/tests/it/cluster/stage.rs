@@ -1,0 +1,157 @@
+//! A namespace for one test, and waiting for things to happen in it.
+
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Event, Namespace, PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Resource};
+use rand::Rng as _;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use steward_tests::cluster::{Cluster, Node};
+use tokio::time::{Instant, sleep};
+
+/// Longer than a healthy cluster needs for anything on a loaded machine.
+const DEADLINE: Duration = Duration::from_mins(3);
+const POLL: Duration = Duration::from_millis(250);
+
+/// Where one test plays.
+pub(crate) struct Stage {
+    pub(crate) cluster: Cluster,
+    pub(crate) namespace: String,
+}
+
+/// Runs a test in a namespace of its own, and removes the namespace however the test ends. What was to be
+/// seen there is shown when it fails.
+pub(crate) async fn on_stage(name: &str, test: impl AsyncFnOnce(&Stage)) {
+    let cluster = Cluster::find().await;
+    let cluster = cluster.unwrap_or_else(|error| panic!("{error}"));
+    let namespace = format!("{name}-{:05x}", rand::rng().random_range(0..0x10_0000));
+    let stage = Stage { cluster, namespace };
+    let namespaces = Api::<Namespace>::all(stage.cluster.client());
+    let wanted =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": stage.namespace}});
+    apply(&namespaces, &wanted).await;
+    let ended = AssertUnwindSafe(test(&stage)).catch_unwind().await;
+    if ended.is_err() {
+        stage.show().await;
+    }
+    let params = DeleteParams::default();
+    namespaces.delete(&stage.namespace, &params).await.unwrap();
+    if let Err(panic) = ended {
+        resume_unwind(panic);
+    }
+}
+
+async fn apply<K>(api: &Api<K>, wanted: &Value) -> K
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    let name = wanted["metadata"]["name"].as_str().unwrap();
+    let params = PatchParams::apply("steward-tests").force();
+    let applied = api.patch(name, &params, &Patch::Apply(wanted)).await;
+    applied.unwrap_or_else(|error| panic!("apply {name}: {error}"))
+}
+
+impl Stage {
+    /// Resources of the namespace.
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.cluster.client(), &self.namespace)
+    }
+
+    /// Makes a resource what it should be.
+    pub(crate) async fn apply<K>(&self, wanted: &Value) -> K
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        apply(&self.api::<K>(), wanted).await
+    }
+
+    /// The hand on the node.
+    pub(crate) fn node(&self) -> &Node {
+        let node = self.cluster.node();
+        node.expect("a cluster of this machine: unset KUBECONFIG")
+    }
+
+    /// Runs a Job with the toolbox, one claim mounted at `/data` if one is named, and waits for its end.
+    pub(crate) async fn job(&self, name: &str, script: &str, claim: Option<&str>) {
+        let volumes = claim
+            .map(|claim| json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]));
+        let mounts = claim.map(|_| json!([{"name": "data", "mountPath": "/data"}]));
+        let job = json!({
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name},
+            "spec": {"backoffLimit": 0, "template": {"spec": {
+                "restartPolicy": "Never",
+                "volumes": volumes.unwrap_or_default(),
+                "containers": [{
+                    "name": "job",
+                    "image": "toolbox:1",
+                    "command": ["/bin/sh", "-euc", script],
+                    "volumeMounts": mounts.unwrap_or_default(),
+                }],
+            }}},
+        });
+        self.apply::<Job>(&job).await;
+        let jobs = self.api::<Job>();
+        let what = format!("the end of job {name}");
+        let status = eventually(&what, async || {
+            let status = jobs.get(name).await.ok()?.status?;
+            let has_ended = status.succeeded.is_some() || status.failed.is_some();
+            has_ended.then_some(status)
+        })
+        .await;
+        assert_eq!(status.succeeded, Some(1), "job {name} failed: {status:?}");
+    }
+
+    /// The volume a claim is bound to.
+    pub(crate) async fn volume_of(&self, claim: &str) -> PersistentVolume {
+        let claims = self.api::<PersistentVolumeClaim>();
+        let bound = async || claims.get(claim).await.ok()?.spec?.volume_name;
+        let volume = eventually(&format!("a volume for claim {claim}"), bound).await;
+        let volumes = Api::<PersistentVolume>::all(self.cluster.client());
+        volumes.get(&volume).await.unwrap()
+    }
+
+    /// Pods and events, for whoever has to find out why.
+    async fn show(&self) {
+        let all = ListParams::default();
+        for pod in self.api::<Pod>().list(&all).await.into_iter().flatten() {
+            let status = pod.status.unwrap_or_default();
+            let states = status.container_statuses.unwrap_or_default();
+            let states: Vec<_> = states
+                .into_iter()
+                .map(|state| (state.name, state.state))
+                .collect();
+            eprintln!("pod {:?}: {:?} {states:?}", pod.metadata.name, status.phase);
+        }
+        for event in self.api::<Event>().list(&all).await.into_iter().flatten() {
+            let about = event.involved_object.name.unwrap_or_default();
+            eprintln!("event {about}: {:?} {:?}", event.reason, event.message);
+        }
+    }
+}
+
+/// Asks until there is an answer.
+pub(crate) async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {DEADLINE:?}");
+        sleep(POLL).await;
+    }
+}
