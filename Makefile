@@ -2,7 +2,7 @@
 #
 # Honoured: CARGO_TARGET_DIR (where cargo builds), STEWARD_CACHE (where servers and tools are kept,
 # see tests/env/setup.sh), FUZZ_SECONDS (time per fuzz target), FUZZ_TARGETS (which), BENCH_FLAGS
-# (see bench --help).
+# (see bench --help), BENCH_SIDECAR_FLAGS (see bench sidecar --help).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -14,6 +14,7 @@ export STEWARD_CACHE
 FUZZ_SECONDS ?= 10
 # The smaller size is replayed in full, the larger one in part.
 BENCH_FLAGS ?= --scale 1,4 --replay-sample 500000
+BENCH_SIDECAR_FLAGS ?=
 FUZZ_TARGETS ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 
 # The variables that name the real servers; without a set-up there are none.
@@ -67,6 +68,7 @@ doc: ## documentation builds without a warning, its examples run
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet
 	cargo test --workspace --doc --quiet
 
+<<<<<<< HEAD
 # The programs under test, which become images, and the program that makes clusters.
 PROGRAMS := cargo build --quiet --workspace --bins
 CLUSTER_PROGRAM := "$${CARGO_TARGET_DIR:-target}/debug/cluster"
@@ -82,14 +84,25 @@ cluster-down: ## end it; nothing is left behind
 	@$(CLUSTER_PROGRAM) down
 
 .PHONY: fuzz bench demo
+=======
+.PHONY: fuzz bench bench-sidecar demo
+>>>>>>> main
 fuzz: ## every fuzz target for FUZZ_SECONDS (10)
 	$(ENV) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/env/fuzz.sh $(FUZZ_TARGETS)
 
-bench: ## measure restore, compact and verify against a real etcd
+bench: ## measure restore, compact, verify and the sidecar against a real etcd
 	@$(MAKE) --no-print-directory setup
-	cargo build --release -p steward-restorer -p steward-tests --bins
+	cargo build --release --workspace --bins
 	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/bench" \
 	  --date "$$(date -u +%F)" --write docs/benchmarks.md $(BENCH_FLAGS)
+	@$(MAKE) --no-print-directory bench-sidecar
+
+bench-sidecar: ## measure the sidecar alone
+	@$(MAKE) --no-print-directory setup
+	cargo build --release --workspace --bins
+	$(ENV) STEWARD_SIDECAR="$${CARGO_TARGET_DIR:-target}/release/steward-sidecar" \
+	  "$${CARGO_TARGET_DIR:-target}/release/bench" sidecar \
+	  --date "$$(date -u +%F)" --write docs/benchmarks-sidecar.md $(BENCH_SIDECAR_FLAGS)
 
 demo: ## the story of a backup, told with real etcd servers
 	@$(MAKE) --no-print-directory setup
@@ -98,7 +111,7 @@ demo: ## the story of a backup, told with real etcd servers
 
 .PHONY: manual
 manual: ## write the manual pages of docs/man anew
-	STEWARD_UPDATE_MANUAL=1 cargo nextest run -p steward-restorer -E 'test(manual_pages)'
+	STEWARD_UPDATE_MANUAL=1 cargo nextest run --workspace -E 'test(/manual_pages?_(is|are)_up_to_date/)'
 
 .PHONY: deny clean-cache
 deny: ## licences, sources and banned crates (needs cargo-deny)

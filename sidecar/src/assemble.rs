@@ -111,7 +111,8 @@ impl Parts {
                 Arc::clone(&shared.quiet),
                 args.defragmentation.into_config(),
                 Arc::new(shared.metrics.clone()),
-            ),
+            )
+            .flushing(Arc::new(shared.handle())),
             heartbeat: home.map(|home| shared.heartbeat(home)),
             view: shared.view,
             is_peer_tls,
@@ -126,10 +127,7 @@ impl Shared {
             config,
             etcd: self.etcd.clone(),
             bucket: self.bucket.clone(),
-            fence: Fence {
-                etcd: self.etcd.clone(),
-                patience: self.cadence.patience,
-            },
+            fence: Fence::new(self.etcd.clone(), self.cadence.patience),
             board: self.board.clone(),
             metrics: self.metrics.clone(),
             line: self.line.clone(),
@@ -174,6 +172,15 @@ impl Shared {
         })]
     }
 
+    /// Where the session is asked for snapshots.
+    fn handle(&self) -> Handle {
+        Handle {
+            line: self.line.clone(),
+            bucket: self.bucket.clone(),
+            view: self.view.clone(),
+        }
+    }
+
     fn server(&self, http: HttpArgs) -> anyhow::Result<Server> {
         let tls = &self.etcd.config().tls;
         let delegation = Delegation {
@@ -185,11 +192,7 @@ impl Shared {
                 delegation,
                 ..http.into_config()?
             },
-            handle: Arc::new(Handle {
-                line: self.line.clone(),
-                bucket: self.bucket.clone(),
-                view: self.view.clone(),
-            }),
+            handle: Arc::new(self.handle()),
             leader: Arc::new(LeaderAt {
                 etcd: self.etcd.clone(),
                 patience: self.cadence.patience,

@@ -29,6 +29,7 @@ pub mod election;
 pub mod etcd;
 pub mod farewell;
 pub mod full;
+pub mod heaps;
 pub mod http;
 pub mod kubernetes;
 pub mod maintenance;

@@ -39,9 +39,12 @@ pub fn main() -> ExitCode {
         .worker_threads(RUNTIME_THREADS)
         .enable_all()
         .build();
-    let outcome = runtime
-        .context("start a runtime")
-        .and_then(|runtime| runtime.block_on(run(args, has_store)));
+    let outcome = runtime.context("start a runtime").and_then(|runtime| {
+        let outcome = runtime.block_on(run(args, has_store));
+        // A thread that works for a store that does not answer is not waited for.
+        runtime.shutdown_background();
+        outcome
+    });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -71,6 +71,37 @@ impl fmt::Display for Schedule {
     }
 }
 
+/// The next moment of a schedule, by a clock that may be set.
+#[derive(Clone, Debug)]
+pub struct Upcoming {
+    schedule: Schedule,
+    at: Option<Timestamp>,
+}
+
+impl Upcoming {
+    /// The first moment after `now`.
+    pub fn new(schedule: Schedule, now: Timestamp) -> Self {
+        let at = schedule.next_after(now);
+        Self { schedule, at }
+    }
+
+    /// The moment.
+    pub fn at(&self) -> Option<Timestamp> {
+        self.at
+    }
+
+    /// Whether it has come; then the one after it is awaited. When the clock was set back an earlier one is.
+    pub fn has_come(&mut self, now: Timestamp) -> bool {
+        let has_come = self.at.is_some_and(|at| at <= now);
+        let next = self.schedule.next_after(now);
+        self.at = match self.at {
+            Some(at) if !has_come => next.map(|next| next.min(at)),
+            _ => next,
+        };
+        has_come
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +127,26 @@ mod tests {
         let now = time("2026-11-16T00:00:00Z");
         assert_eq!(schedule.last_before(now), Some(now));
         assert_eq!(schedule.next_after(now), Some(time("2026-11-19T00:00:00Z")));
+    }
+
+    #[test]
+    fn a_moment_comes_once() {
+        let mut upcoming =
+            Upcoming::new("0 * * * *".parse().unwrap(), time("2026-11-16T06:30:00Z"));
+        assert!(!upcoming.has_come(time("2026-11-16T06:59:59Z")));
+        assert!(upcoming.has_come(time("2026-11-16T07:00:00Z")));
+        assert!(!upcoming.has_come(time("2026-11-16T07:00:00Z")));
+        assert_eq!(upcoming.at(), Some(time("2026-11-16T08:00:00Z")));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_does_not_put_the_schedule_off() {
+        let mut upcoming =
+            Upcoming::new("0 * * * *".parse().unwrap(), time("2027-11-16T06:30:00Z"));
+        // It was a year ahead.
+        assert!(!upcoming.has_come(time("2026-11-16T06:31:00Z")));
+        assert_eq!(upcoming.at(), Some(time("2026-11-16T07:00:00Z")));
+        assert!(upcoming.has_come(time("2026-11-16T07:00:01Z")));
     }
 
     #[test]

@@ -48,9 +48,10 @@ directions() {
   for crate in steward-ids steward-bbolt steward-wal steward-mvcc steward-archive; do
     forbid "$crate" tokio kube object_store tracing steward-testkit
   done
-  for crate in steward-restorer steward-store steward-datadir steward-telemetry; do
+  for crate in steward-restorer steward-sidecar steward-store steward-datadir steward-telemetry steward-crds steward-coordination; do
     forbid "$crate" steward-testkit steward-controller
   done
+  forbid steward-crds tokio steward-store
   forbid steward-controller steward-bbolt steward-wal steward-mvcc steward-testkit
   everything=$(reach --workspace --all-features --edges normal,build,dev)
   for name in openssl-sys native-tls; do

@@ -78,7 +78,7 @@ write_version() {
 mend() {
   local work=$1 copy=$1/source/vendor/github.com/modern-go/reflect2
   rm -f "$copy"/*.go "$copy"/*.s
-  cp "$work"/root/usr/share/gocode/src/github.com/modern-go/reflect2/*.{go,s} "$copy/"
+  cp "$work/root/usr/share/gocode/src/github.com/modern-go/reflect2/"*.{go,s} "$copy/"
 }
 
 # build <work>: leaves the programs in <work>/source/_output/bin. All of them in one go and all with cgo, as

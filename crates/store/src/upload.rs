@@ -29,7 +29,7 @@ use object_store::multipart::PartId;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use self::part::PartTask;
+use self::part::{PartTask, SentPart};
 pub use self::writer::UploadWriter;
 use crate::backend::{Mode, Session, Slot};
 use crate::error::{Class, Step, StoreError};
@@ -79,7 +79,10 @@ pub struct Upload {
     sent: u64,
     next_index: usize,
     session: Option<Arc<Session>>,
-    tasks: JoinSet<Result<(usize, PartId), StoreError>>,
+    tasks: JoinSet<Result<SentPart, StoreError>>,
+    /// Buffers of parts that were sent, to be filled again: allocating megabytes over and over, on whichever thread,
+    /// leaves a heap of holes.
+    spare: Vec<Vec<u8>>,
     done: Vec<(usize, PartId)>,
     state: State,
     runtime: Handle,
@@ -96,6 +99,7 @@ impl Upload {
             next_index: 0,
             session: None,
             tasks: JoinSet::new(),
+            spare: Vec::new(),
             done: Vec::new(),
             state: State::Open,
             runtime: Handle::current(),
@@ -105,6 +109,11 @@ impl Upload {
     /// The key being written.
     pub fn key(&self) -> &str {
         &self.key
+    }
+
+    /// Parts of a multipart upload that were sent so far; none for an object that fits into one request.
+    pub fn parts(&self) -> usize {
+        self.next_index
     }
 
     /// Takes the next bytes. Returns when they are buffered; waits while too many parts are under way.
@@ -151,6 +160,9 @@ impl Upload {
     fn fill(&mut self, bytes: &[u8]) -> usize {
         let room = self.part_bytes().saturating_sub(self.buffer.len());
         let taken = &bytes[..room.min(bytes.len())];
+        if self.buffer.capacity() == 0 {
+            self.buffer = self.spare.pop().unwrap_or_default();
+        }
         let needed = self.buffer.len() + taken.len();
         if needed > self.buffer.capacity() {
             // Doubles like a vector does, but never beyond the part: that is the memory promised.
@@ -201,7 +213,13 @@ impl Upload {
         match self.tasks.join_next().await {
             None => Ok(false),
             Some(Ok(outcome)) => {
-                self.done.push(outcome?);
+                let sent = outcome?;
+                self.done.push((sent.index, sent.id));
+                if sent.bytes.is_unique() {
+                    let mut buffer = Vec::from(sent.bytes);
+                    buffer.clear();
+                    self.spare.push(buffer);
+                }
                 Ok(true)
             }
             Some(Err(source)) => Err(StoreError::Task {

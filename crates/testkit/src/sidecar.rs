@@ -33,7 +33,10 @@ pub struct SidecarOptions {
 impl SidecarOptions {
     /// Beside the member at this client URL, and nothing else.
     pub fn beside(client_url: &str) -> Self {
-        Self::default().flag("endpoints", client_url)
+        Self::default()
+            .flag("endpoints", client_url)
+            .flag("log-level", "debug,h2=info,hyper=info,tower=info")
+            .flag("log-format", "text")
     }
 
     /// A flag, without its dashes. The last of the same name counts.
@@ -127,10 +130,6 @@ impl SidecarProcess {
                 "--data-dir={}",
                 self.home.path().join("none").display()
             ))
-            .args([
-                "--log-level=debug,h2=info,hyper=info,tower=info",
-                "--log-format=text",
-            ])
             .args(&self.options.flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("share the log of the sidecar"))

@@ -53,13 +53,13 @@ pub fn standing_after(before: Standing, now: Standing) -> Change {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use jiff::Timestamp;
     use steward_ids::{ClusterId, MemberId};
 
     use super::*;
 
-    fn sighting(leader: Option<u64>) -> Sighting {
+    pub(in super::super) fn sighting(leader: Option<u64>) -> Sighting {
         Sighting {
             member: MemberId(1),
             cluster: ClusterId(9),

@@ -114,7 +114,7 @@ impl<S: Session> Election<S> {
         match self.etcd.confirm(self.cadence.patience).await {
             Ok(revision) => Evidence::Confirmed(sighting, revision),
             Err(error) => {
-                warn!(error = %Chain(&error), "the own member leads, but no quorum confirms it");
+                warn!(error = %Chain(&error), "the own member says it leads, and that cannot be confirmed");
                 Evidence::Unconfirmed(sighting)
             }
         }

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use steward_store::Secret;
 use url::Url;
 
-use super::{EtcdConfig, TlsFiles};
+use super::{EtcdConfig, Password, TlsFiles};
 
 /// Flags about etcd.
 #[derive(Clone, Debug, Args)]
@@ -154,7 +154,7 @@ pub enum EtcdArgsError {
 }
 
 impl EtcdArgs {
-    /// Checks the flags against each other; reads the password file.
+    /// Checks the flags against each other, and that the password file can be read.
     pub fn into_config(self) -> Result<EtcdConfig, EtcdArgsError> {
         let first = self.endpoints.first().ok_or(EtcdArgsError::NoEndpoint)?;
         for url in self.endpoints.iter().chain(&self.service_endpoints) {
@@ -193,18 +193,20 @@ impl EtcdArgs {
         }
     }
 
-    fn password(&self, name: &str) -> Result<Secret, EtcdArgsError> {
+    fn password(&self, name: &str) -> Result<Password, EtcdArgsError> {
         if let Some(path) = &self.etcd_password_file {
-            let text =
-                std::fs::read_to_string(path).map_err(|source| EtcdArgsError::PasswordFile {
+            let password = Password::File(path.clone());
+            password
+                .read()
+                .map_err(|source| EtcdArgsError::PasswordFile {
                     path: path.clone(),
                     source,
                 })?;
-            return Ok(Secret::new(text.trim_end_matches(['\r', '\n'])));
+            return Ok(password);
         }
         let password = self.etcd_password.as_deref();
         password
-            .map(Secret::new)
+            .map(|text| Password::Text(Secret::new(text)))
             .ok_or_else(|| EtcdArgsError::NoPassword {
                 name: name.to_owned(),
             })
@@ -276,6 +278,7 @@ mod tests {
         let path = file.path().to_str().unwrap();
         let config = config(&["--etcd-username=root", "--etcd-password-file", path]).unwrap();
         let (name, password) = config.user.unwrap();
-        assert_eq!((name.as_str(), password.expose()), ("root", "s3cret"));
+        let read = password.read().unwrap();
+        assert_eq!((name.as_str(), read.expose()), ("root", "s3cret"));
     }
 }

@@ -33,7 +33,7 @@ pub struct EtcdConfig {
     /// Any member, by a service; may be empty.
     pub service_endpoints: Vec<Url>,
     /// Who to log in as.
-    pub user: Option<(String, Secret)>,
+    pub user: Option<(String, Password)>,
     /// Certificates, for `https` endpoints.
     pub tls: TlsFiles,
     /// How long connecting may take.
@@ -42,6 +42,36 @@ pub struct EtcdConfig {
     pub snapshot_timeout: Duration,
     /// How long one question may take.
     pub question_timeout: Duration,
+}
+
+/// What a user proves to be the user with.
+#[derive(Clone, Debug)]
+pub enum Password {
+    /// As it was given.
+    Text(Secret),
+    /// The content of a file, without the line end; read at every login, so that it may change.
+    File(PathBuf),
+}
+
+impl Password {
+    /// Where it is read from, to tell people.
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::Text(_) => PathBuf::new(),
+            Self::File(path) => path.clone(),
+        }
+    }
+
+    /// The password as it is now.
+    pub fn read(&self) -> std::io::Result<Secret> {
+        match self {
+            Self::Text(secret) => Ok(secret.clone()),
+            Self::File(path) => {
+                let text = std::fs::read_to_string(path)?;
+                Ok(Secret::new(text.trim_end_matches(['\r', '\n'])))
+            }
+        }
+    }
 }
 
 /// The etcd beside this sidecar. Cheap to clone; clones share the connection.
@@ -77,7 +107,7 @@ impl Etcd {
 
     /// A client of the own member, and of no other.
     pub async fn own(&self) -> Result<Client, EtcdError> {
-        let files = self.0.config.tls.fingerprint().await;
+        let files = self.0.config.fingerprint().await;
         let mut own = self.0.own.lock().await;
         if let Some(connected) = own.as_ref().filter(|connected| connected.files == files) {
             return Ok(connected.client.clone());
@@ -96,12 +126,22 @@ impl Etcd {
         self.connect([url]).await
     }
 
-    /// A client of whichever member the service endpoints lead to; of the own one without them.
+    /// A client of whichever member the service endpoints lead to, or the endpoints behind the own one; of the own
+    /// one without them.
     pub async fn cluster(&self) -> Result<Client, EtcdError> {
-        if self.0.config.service_endpoints.is_empty() {
-            return self.own().await;
+        let config = &self.0.config;
+        let others = config.endpoints.get(1..).unwrap_or_default();
+        match (config.service_endpoints.as_slice(), others) {
+            ([], []) => self.own().await,
+            ([], others) => self.connect(others).await,
+            (service, _) => self.connect(service).await,
         }
-        self.connect(&self.0.config.service_endpoints).await
+    }
+
+    /// Connects, and logs in, anew for the next question: one that was refused may have come with a login that has
+    /// ended.
+    pub(super) async fn forget(&self) {
+        *self.0.own.lock().await = None;
     }
 
     async fn connect(&self, urls: impl IntoIterator<Item = &Url>) -> Result<Client, EtcdError> {
@@ -119,7 +159,11 @@ impl Etcd {
             options = options.with_tls(config.tls.read().await?);
         }
         if let Some((name, password)) = &config.user {
-            options = options.with_user(name, password.expose());
+            let secret = password.read().map_err(|source| EtcdError::File {
+                path: password.path(),
+                source,
+            })?;
+            options = options.with_user(name, secret.expose());
         }
         let connecting = Client::connect(&urls, Some(options));
         within(config.connection_timeout, Step::Connect, connecting).await
@@ -154,11 +198,18 @@ impl TlsFiles {
         }
         Ok(tls)
     }
+}
 
+impl EtcdConfig {
     async fn fingerprint(&self) -> Fingerprint {
-        let identity = self.identity.iter().flat_map(|(cert, key)| [cert, key]);
-        let mut found = Vec::with_capacity(3);
-        for path in self.ca.iter().chain(identity) {
+        let TlsFiles { ca, identity } = &self.tls;
+        let identity = identity.iter().flat_map(|(cert, key)| [cert, key]);
+        let password = self.user.iter().filter_map(|(_, password)| match password {
+            Password::File(path) => Some(path),
+            Password::Text(_) => None,
+        });
+        let mut found = Vec::with_capacity(4);
+        for path in ca.iter().chain(identity).chain(password) {
             let metadata = tokio::fs::metadata(path).await.ok();
             let seen = metadata.and_then(|m| Some((m.modified().ok()?, m.len())));
             found.push((path.clone(), seen));

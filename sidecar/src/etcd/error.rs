@@ -38,6 +38,9 @@ impl fmt::Display for Step {
     }
 }
 
+/// What etcd says about a revision that is gone.
+const COMPACTED: &str = "required revision has been compacted";
+
 /// Why etcd gave no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -77,6 +80,19 @@ pub enum EtcdError {
 }
 
 impl EtcdError {
+    /// Whether etcd, or the way to it, said no.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused { .. })
+    }
+
+    /// Whether etcd no longer has what was asked for.
+    pub fn is_compacted(&self) -> bool {
+        let Self::Refused { source, .. } = self else {
+            return false;
+        };
+        matches!(&**source, etcd_client::Error::GRpcStatus(status) if status.message().contains(COMPACTED))
+    }
+
     /// Wraps what the client says about a question.
     pub fn refused(step: Step) -> impl FnOnce(etcd_client::Error) -> Self {
         move |source| Self::Refused {

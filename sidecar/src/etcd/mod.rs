@@ -16,5 +16,5 @@ mod sight;
 
 pub use args::{EtcdArgs, EtcdArgsError};
 pub(crate) use connect::within;
-pub use connect::{Etcd, EtcdConfig, TlsFiles};
+pub use connect::{Etcd, EtcdConfig, Password, TlsFiles};
 pub use error::{EtcdError, Step};

@@ -40,7 +40,7 @@ impl Etcd {
                 at: Timestamp::now(),
             })
         };
-        bounded(limit, Step::Status, asked).await
+        self.bounded(limit, Step::Status, asked).await
     }
 
     /// The newest revision a quorum agrees on. Fails on a member that is cut off.
@@ -57,14 +57,15 @@ impl Etcd {
             })?;
             Ok(Revision(header.revision()))
         };
-        bounded(limit, Step::Read, asked).await
+        self.bounded(limit, Step::Read, asked).await
     }
-}
 
-impl Etcd {
-    /// Whether the own member can still tell what happened after a revision: it has not been compacted. No answer is
-    /// no.
-    pub async fn has_history_after(&self, revision: Revision, limit: Duration) -> bool {
+    /// Whether the own member can still tell all that happened after a revision: it has not been compacted.
+    pub async fn has_history_after(
+        &self,
+        revision: Revision,
+        limit: Duration,
+    ) -> Result<bool, EtcdError> {
         let asked = async {
             let client = self.own().await?;
             let mut kv = client.kv_client();
@@ -74,21 +75,30 @@ impl Etcd {
                 .with_revision(revision.0);
             within(limit, Step::Read, kv.get(ANY_KEY, Some(options))).await
         };
-        bounded(limit, Step::Read, asked).await.is_ok()
+        match self.bounded(limit, Step::Read, asked).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_compacted() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
-}
 
-/// Connecting counts, too. Boxed for the reason [`within`] gives.
-fn bounded<T>(
-    limit: Duration,
-    step: Step,
-    asked: impl Future<Output = Result<T, EtcdError>>,
-) -> impl Future<Output = Result<T, EtcdError>> {
-    let asked = Box::pin(asked);
-    async move {
-        tokio::time::timeout(limit, asked)
-            .await
-            .unwrap_or(Err(EtcdError::Silent { step, limit }))
+    /// Connecting counts, too. Boxed for the reason [`within`] gives.
+    fn bounded<T>(
+        &self,
+        limit: Duration,
+        step: Step,
+        asked: impl Future<Output = Result<T, EtcdError>>,
+    ) -> impl Future<Output = Result<T, EtcdError>> {
+        let asked = Box::pin(asked);
+        async move {
+            let answer = tokio::time::timeout(limit, asked)
+                .await
+                .unwrap_or(Err(EtcdError::Silent { step, limit }));
+            if answer.as_ref().is_err_and(EtcdError::is_refusal) {
+                self.forget().await;
+            }
+            answer
+        }
     }
 }
 

@@ -110,6 +110,8 @@ pub struct Taken {
     pub stored: Stored,
     /// Bytes before compression.
     pub raw_bytes: u64,
+    /// Parts it was sent in.
+    pub parts: usize,
 }
 
 /// Takes full snapshots.
@@ -179,13 +181,17 @@ impl FullTaker {
                 return Err(FullError::Pour { name, source });
             }
         };
-        let object = self.complete(writer, &name).await?;
+        let (object, parts) = self.complete(writer, &name).await?;
         let stored = Stored {
             name,
             key,
             size: object.size,
         };
-        Ok(Taken { stored, raw_bytes })
+        Ok(Taken {
+            stored,
+            raw_bytes,
+            parts,
+        })
     }
 
     fn name(&self, revision: Revision, finality: Finality) -> SnapshotName {
@@ -259,23 +265,25 @@ impl FullTaker {
         &self,
         writer: UploadWriter,
         name: &SnapshotName,
-    ) -> Result<Object, FullError> {
+    ) -> Result<(Object, usize), FullError> {
         let name = name.to_string();
         if let Err(source) = self.fence.check().await {
             abort(writer).await;
             return Err(FullError::Fenced { name, source });
         }
-        let work = tokio::task::spawn_blocking(move || writer.finish());
-        let finished = work.await.map_err(|_| FullError::Stopping)?;
-        finished.map_err(|source| FullError::Store { name, source })
+        // In this task: whoever ends it, because leadership is lost, ends the completion as well.
+        let upload = writer.into_upload();
+        let parts = upload.parts();
+        let finished = upload.finish().await;
+        let object = finished.map_err(|source| FullError::Store { name, source })?;
+        Ok((object, parts))
     }
 }
 
 /// Nothing of an upload that is given up becomes visible; parts that cannot be removed stay until the bucket's
 /// lifecycle rule takes them.
 async fn abort(writer: UploadWriter) {
-    let work = tokio::task::spawn_blocking(move || writer.abort());
-    if let Ok(Err(error)) = work.await {
+    if let Err(error) = writer.into_upload().abort().await {
         tracing::debug!(error = %Chain(&error), "an upload could not be aborted");
     }
 }

@@ -22,6 +22,10 @@ const NOT_A_LEARNER: &str = "etcdserver: can only promote a learner member";
 const NOT_READY: &str =
     "etcdserver: can only promote a learner member which is in sync with leader";
 
+/// etcd's words of a learner that is asked for what only voters answer.
+const NOT_FOR_LEARNERS: &str = "etcdserver: rpc not supported for learner";
+const HINT: &str = "a learner cannot promote itself: name voters with --service-endpoints, or behind the own member in --endpoints";
+
 /// What the own member is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promotion {
@@ -93,7 +97,11 @@ pub async fn until_voter(
                 RECHECK
             }
             Err(error) => {
-                warn!(error = %Chain(&error), "could not promote the learner");
+                let hint = error
+                    .refusal()
+                    .filter(|said| *said == NOT_FOR_LEARNERS)
+                    .map(|_| HINT);
+                warn!(error = %Chain(&error), hint, "could not promote the learner");
                 (pause * 2).min(LONGEST_PAUSE)
             }
         };

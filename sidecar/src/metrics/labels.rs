@@ -31,11 +31,18 @@ pub enum GapCause {
     Lost,
     /// The store holds newer revisions than etcd has: etcd lost data, or the backup is another cluster's.
     StoreAhead,
+    /// The store holds other events than etcd, although it is not ahead of it.
+    ForeignHistory,
 }
 
 impl GapCause {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Compacted, Self::Lost, Self::StoreAhead];
+    pub const ALL: [Self; 4] = [
+        Self::Compacted,
+        Self::Lost,
+        Self::StoreAhead,
+        Self::ForeignHistory,
+    ];
 
     /// One word, the label.
     pub fn word(self) -> &'static str {
@@ -43,6 +50,7 @@ impl GapCause {
             Self::Compacted => "compacted",
             Self::Lost => "lost",
             Self::StoreAhead => "store-ahead",
+            Self::ForeignHistory => "foreign-history",
         }
     }
 }
@@ -118,9 +126,10 @@ const STORE_CLASSES: [Class; 6] = [
 
 /// What can keep the snapshotter from its work, as [`crate::state::Trouble`] classifies it. A word that is not
 /// here is counted too; it only has no zero before its first time.
-pub const FAILURES: [&str; 7] = [
+pub const FAILURES: [&str; 8] = [
     "etcd",
     "fenced",
+    "foreign-history",
     "integrity",
     "internal",
     "store",

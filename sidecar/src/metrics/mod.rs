@@ -144,8 +144,8 @@ impl Metrics {
     }
 
     /// Parts of a multipart upload were sent.
-    pub fn upload_parts(&self, parts: u64) {
-        self.own.upload_parts.inc_by(parts);
+    pub fn upload_parts(&self, parts: usize) {
+        self.own.upload_parts.inc_by(parts as u64);
     }
 
     /// What the backup can restore, and what lies behind its newest full snapshot.

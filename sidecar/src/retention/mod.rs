@@ -262,7 +262,7 @@ impl Retention {
         now: Timestamp,
         summary: &mut Summary,
     ) -> Result<(), RetentionError> {
-        // Bases of deltas that are still there.
+        // Bases of deltas that are still there: neither they nor the deltas before go.
         let mut held: BTreeSet<String> = BTreeSet::new();
         for Deletion {
             object,
@@ -271,7 +271,8 @@ impl Retention {
             base,
         } in &summary.plan.deletions
         {
-            if held.contains(&object.key) {
+            let stays = |key: &String| held.contains(key);
+            if stays(&object.key) || base.as_ref().is_some_and(stays) {
                 continue;
             }
             let error = match store.delete(&object.key).await {

@@ -1,12 +1,29 @@
 //! Where a new leader begins: a pure choice from what the store holds and where etcd is.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
-use steward_archive::catalogue::Catalogue;
+use steward_archive::catalogue::{Catalogue, Object};
 use steward_archive::chain::{Chain, ChooseError, Request, Target, choose, restorable};
 use steward_ids::Revision;
 
 use crate::schedule::Schedule;
 use crate::tail::newest;
+
+/// A full snapshot takes its time, and so does a process that is started again: within these minutes the first delta
+/// behind one may still have been missing.
+const STILL_YOUNG: Duration = Duration::from_mins(5);
+
+/// What the schedule and the flags say about a beginning.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// When full snapshots are due.
+    pub schedule: &'a Schedule,
+    /// Between two deltas.
+    pub delta_period: Duration,
+    /// What time it is.
+    pub now: Timestamp,
+}
 
 /// Why a full snapshot comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +34,8 @@ pub enum Because {
     Final,
     /// Revisions are missing in the store.
     Broken,
+    /// The store ends in another history, whose end etcd has compacted: they cannot be mixed up, only apart.
+    Parted,
     /// A scheduled one was missed.
     Missed,
     /// Events were lost.
@@ -34,6 +53,7 @@ impl Because {
             Self::NoFull => "the store holds no full snapshot",
             Self::Final => "the newest full snapshot is a final one",
             Self::Broken => "revisions are missing in the store",
+            Self::Parted => "the store ends in another history than etcd's",
             Self::Missed => "a scheduled full snapshot was missed",
             Self::Gap => "events were lost",
             Self::Scheduled => "it is scheduled",
@@ -68,7 +88,7 @@ pub enum Begin {
 }
 
 /// Decides how to begin.
-pub fn begin(catalogue: &Catalogue, etcd: Revision, schedule: &Schedule, now: Timestamp) -> Begin {
+pub fn begin(catalogue: &Catalogue, etcd: Revision, terms: &Terms<'_>) -> Begin {
     let store = newest(catalogue);
     if store > etcd {
         return Begin::StoreAhead { store, etcd };
@@ -84,8 +104,9 @@ pub fn begin(catalogue: &Catalogue, etcd: Revision, schedule: &Schedule, now: Ti
         return Begin::FullFirst(Because::Broken);
     }
     let base = &chain.base.name;
-    let missed = schedule
-        .last_before(now)
+    let missed = terms
+        .schedule
+        .last_before(terms.now)
         .is_some_and(|due| base.created_at() < due);
     let full = match (base.is_final, missed) {
         (true, _) => Some(Because::Final),
@@ -94,141 +115,42 @@ pub fn begin(catalogue: &Catalogue, etcd: Revision, schedule: &Schedule, now: Ti
     };
     Begin::Continue {
         after: chain.reaches,
-        deltas_end: deltas_end(catalogue, &chain),
+        deltas_end: deltas_end(catalogue, &chain, terms.delta_period),
         full,
     }
 }
 
-/// The end of what can be restored before a base that has no deltas of its own.
-fn deltas_end(catalogue: &Catalogue, chain: &Chain) -> Option<Revision> {
+/// The end of what can be restored before a base that has no deltas of its own: where deltas go on, so that no
+/// revision between the two is lost.
+///
+/// * Behind the end of a delta, always: retention goes by age, so none behind it was ever stored.
+/// * Behind a full snapshot without deltas, only when the base is so young a follower that its first delta may not
+///   have been stored in between. Otherwise there were deltas, retention has removed them, and would again.
+/// * Never when a delta lies behind: it would be met on the way, and nothing can be stored across it.
+fn deltas_end(catalogue: &Catalogue, chain: &Chain, delta_period: Duration) -> Option<Revision> {
     if !chain.deltas.is_empty() {
         return None;
     }
+    let base = &chain.base.name;
     let ranges = restorable(catalogue).0.into_iter();
-    ranges
+    let end = ranges
         .map(|(_, end)| end)
-        .filter(|end| *end < chain.base.name.last)
-        .max()
+        .filter(|end| *end < base.last)
+        .max()?;
+    let ends_there = |object: &&Object| object.name.last == end;
+    let newest_delta = catalogue.deltas.iter().map(|delta| delta.name.last).max();
+    match newest_delta {
+        Some(newest) if newest > end => None,
+        Some(newest) if newest == end => Some(end),
+        _ => {
+            let full = catalogue.fulls.iter().rfind(ends_there)?;
+            let apart = base.created_at().duration_since(full.name.created_at());
+            let young = STILL_YOUNG.max(delta_period.saturating_mul(2));
+            let is_young = Duration::try_from(apart).is_ok_and(|apart| apart <= young);
+            is_young.then_some(end)
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use steward_archive::catalogue::Listed;
-
-    use super::*;
-
-    const NOON: &str = "2026-11-16T12:00:00Z";
-
-    fn catalogue(names: &[&str]) -> Catalogue {
-        let listed = names.iter().map(|name| Listed {
-            key: format!("p/v2/{name}"),
-            size: 1,
-            modified: Timestamp::UNIX_EPOCH,
-        });
-        Catalogue::from_listing("p", listed.collect())
-    }
-
-    fn decide(names: &[&str], etcd: i64) -> Begin {
-        let now: Timestamp = NOON.parse().unwrap();
-        let schedule = "0 */1 * * *".parse().unwrap();
-        begin(&catalogue(names), Revision(etcd), &schedule, now)
-    }
-
-    /// Seconds after noon on that day.
-    fn at(seconds: i64) -> i64 {
-        NOON.parse::<Timestamp>().unwrap().as_second() + seconds
-    }
-
-    #[test]
-    fn an_empty_store_needs_a_full_snapshot() {
-        assert_eq!(decide(&[], 1), Begin::FullFirst(Because::NoFull));
-    }
-
-    #[test]
-    fn deltas_alone_need_a_full_snapshot() {
-        let begin = decide(&[&format!("Incr-00000002-00000009-{}", at(0))], 9);
-        assert_eq!(begin, Begin::FullFirst(Because::NoFull));
-    }
-
-    #[test]
-    fn a_chain_is_continued_after_its_end() {
-        let full = format!("Full-00000000-00000005-{}", at(0));
-        let delta = format!("Incr-00000006-00000009-{}", at(1));
-        let expected = Begin::Continue {
-            after: Revision(9),
-            deltas_end: None,
-            full: None,
-        };
-        assert_eq!(decide(&[&full, &delta], 9), expected);
-        assert_eq!(decide(&[&full, &delta], 500), expected);
-    }
-
-    #[test]
-    fn a_missed_schedule_is_made_up_for_while_deltas_go_on() {
-        let full = format!("Full-00000000-00000005-{}", at(-1));
-        let begin = decide(&[&full], 9);
-        let expected = Begin::Continue {
-            after: Revision(5),
-            deltas_end: None,
-            full: Some(Because::Missed),
-        };
-        assert_eq!(begin, expected);
-    }
-
-    #[test]
-    fn a_final_snapshot_is_followed_by_an_ordinary_one() {
-        let full = format!("Full-00000000-00000005-{}.final", at(5));
-        let begin = decide(&[&full], 9);
-        let expected = Begin::Continue {
-            after: Revision(5),
-            deltas_end: None,
-            full: Some(Because::Final),
-        };
-        assert_eq!(begin, expected);
-    }
-
-    #[test]
-    fn deltas_go_on_where_they_ended_although_a_full_snapshot_is_ahead_of_them() {
-        let full = format!("Full-00000000-00000005-{}", at(0));
-        let delta = format!("Incr-00000006-00000009-{}", at(1));
-        let ahead = format!("Full-00000000-00000020-{}", at(2));
-        let begin = decide(&[&full, &delta, &ahead], 30);
-        let expected = Begin::Continue {
-            after: Revision(20),
-            deltas_end: Some(Revision(9)),
-            full: None,
-        };
-        assert_eq!(begin, expected);
-    }
-
-    #[test]
-    fn the_revisions_between_two_full_snapshots_without_deltas_are_made_up_for() {
-        let fulls = [5, 20].map(|last| format!("Full-00000000-{last:08}-{}", at(last)));
-        let expected = Begin::Continue {
-            after: Revision(20),
-            deltas_end: Some(Revision(5)),
-            full: None,
-        };
-        assert_eq!(decide(&[&fulls[0], &fulls[1]], 30), expected);
-    }
-
-    #[test]
-    fn a_hole_in_the_store_is_answered_with_a_full_snapshot() {
-        let full = format!("Full-00000000-00000005-{}", at(0));
-        let delta = format!("Incr-00000008-00000009-{}", at(1));
-        assert_eq!(
-            decide(&[&full, &delta], 9),
-            Begin::FullFirst(Because::Broken)
-        );
-    }
-
-    #[test]
-    fn a_store_from_another_history_is_not_written_into() {
-        let full = format!("Full-00000000-00000500-{}", at(0));
-        let expected = Begin::StoreAhead {
-            store: Revision(500),
-            etcd: Revision(9),
-        };
-        assert_eq!(decide(&[&full], 9), expected);
-    }
-}
+mod tests;

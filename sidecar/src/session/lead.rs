@@ -4,33 +4,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use jiff::Timestamp;
-use steward_archive::catalogue::Catalogue;
-use steward_archive::name::Kind;
 use steward_ids::Revision;
 use steward_telemetry::Chain;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::warn;
 
-use super::begin::{Because, Begin, begin};
+use super::fulls::Fulls;
 use super::handle::{Ask, Line};
+use super::plan::Course;
 use super::round::{Over, Round};
-use super::stock::Stock;
 use crate::ask::AskError;
 use crate::backoff::Backoff;
 use crate::bucket::Bucket;
 use crate::election::{FarewellNote, Fence, Session};
 use crate::etcd::Etcd;
 use crate::full::{FullConfig, FullTaker};
-use crate::metrics::{GapCause, Metrics};
+use crate::metrics::Metrics;
 use crate::schedule::Schedule;
-use crate::state::{self, Board};
+use crate::state::Board;
 use crate::tail::{Shipper, TailConfig};
 
-/// How long to wait before looking again at a store that is ahead of etcd.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// How long to wait before looking again at a store that is not etcd's.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// What a leader does besides snapshots. It ends when told to.
 pub trait Duty: Send + Sync + 'static {
@@ -105,115 +102,36 @@ impl Leader {
 
     async fn back_up(&self, bucket: &Bucket, stop: &CancellationToken, farewell: &FarewellNote) {
         let mut asks = self.line.open();
-        let mut forced = None;
-        while !stop.is_cancelled() {
-            let Some((plan, stock)) = self.plan(bucket, forced, stop, &mut asks).await else {
-                break;
-            };
-            let round = Round::start(self, bucket, plan, stock, farewell);
-            let over = match round.await {
-                Ok(round) => round.run(stop, &mut asks).await,
-                Err(error) => {
+        let (mut course, mut fulls) = (Course::default(), Fulls::default());
+        while let Some(plan) = self.plan(bucket, &mut course, stop, &mut asks).await {
+            let start = Round::start(self, bucket, plan, &mut fulls, farewell);
+            let over = match stop.run_until_cancelled(start).await {
+                Some(Ok(round)) => round.run(stop, &mut asks).await,
+                Some(Err(error)) => {
                     self.failed("etcd", &Chain(&error).to_string());
                     self.pause(self.config.backoff.pause(1), stop, &mut asks)
                         .await;
-                    Over::BeginAnew(forced)
+                    Over::BeginAnew(course.forced)
                 }
+                None => Over::Stopped,
             };
             match over {
                 Over::Stopped => break,
-                Over::BeginAnew(because) => forced = because,
+                Over::BeginAnew(because) => course.forced = because,
+                Over::TailDied => {
+                    course.forced = None;
+                    self.failed("internal", "the capture of deltas ended unasked");
+                    self.pause(self.config.backoff.pause(1), stop, &mut asks)
+                        .await;
+                }
             }
         }
+        fulls.give_up().await;
         self.line.close();
     }
 
-    /// Lists the store until that works, and decides how to begin. `None` when told to stop.
-    async fn plan(
-        &self,
-        bucket: &Bucket,
-        forced: Option<Because>,
-        stop: &CancellationToken,
-        asks: &mut mpsc::Receiver<Ask>,
-    ) -> Option<(Begin, Stock)> {
-        let mut attempts = 0u32;
-        while !stop.is_cancelled() {
-            let pause = match self.look(bucket).await {
-                Ok((catalogue, etcd)) => match self.decide(&catalogue, etcd, forced) {
-                    Begin::StoreAhead { store, etcd } => {
-                        self.refuse(store, etcd);
-                        LOOK_AGAIN
-                    }
-                    plan => {
-                        let stock = Stock::new(&bucket.config().prefix, catalogue);
-                        stock.publish(&self.board, &self.metrics);
-                        return Some((plan, stock));
-                    }
-                },
-                Err((class, reason)) => {
-                    self.failed(class, &reason);
-                    attempts = attempts.saturating_add(1);
-                    self.config.backoff.pause(attempts)
-                }
-            };
-            self.pause(pause, stop, asks).await;
-        }
-        None
-    }
-
-    async fn look(&self, bucket: &Bucket) -> Result<(Catalogue, Revision), (&'static str, String)> {
-        // etcd after the store: it only grows, so a store that looks ahead is ahead.
-        let catalogue = bucket.list().await.map_err(|error| {
-            if let Some(error) = error.store() {
-                self.metrics.store_failed(error.class());
-            }
-            ("store", Chain(&error).to_string())
-        })?;
-        let etcd = self.etcd.confirm(self.fence.patience).await;
-        let etcd = etcd.map_err(|error| ("etcd", Chain(&error).to_string()))?;
-        Ok((catalogue, etcd))
-    }
-
-    fn decide(&self, catalogue: &Catalogue, etcd: Revision, forced: Option<Because>) -> Begin {
-        match (
-            begin(catalogue, etcd, &self.config.schedule, Timestamp::now()),
-            forced,
-        ) {
-            (ahead @ Begin::StoreAhead { .. }, _) => ahead,
-            (_, Some(because)) => Begin::FullFirst(because),
-            (plan, None) => plan,
-        }
-    }
-
-    /// The store is not ours to write.
-    fn refuse(&self, store: Revision, etcd: Revision) {
-        let text = format!(
-            "the store reaches revision {store}, etcd only {etcd}: this etcd does not continue this backup. \
-             Restore it from the backup, or give it another --store-prefix"
-        );
-        error!(revision = %etcd, "{text}");
-        let is_new = self
-            .board
-            .borrow()
-            .trouble
-            .as_ref()
-            .is_none_or(|trouble| trouble.class != "store-ahead");
-        if is_new {
-            self.metrics.gap(GapCause::StoreAhead);
-        }
-        self.metrics.snapshotter_failed("store-ahead");
-        self.metrics.snapshot_required(Kind::Full, true);
-        state::trouble(&self.board, "store-ahead", &text);
-    }
-
-    fn failed(&self, class: &'static str, reason: &str) {
-        warn!(error = reason, "backups cannot begin, trying again");
-        self.metrics.snapshotter_failed(class);
-        state::trouble(&self.board, class, reason);
-    }
-
     /// Waits, and tells those who ask meanwhile why there is no snapshot.
-    async fn pause(
+    pub(super) async fn pause(
         &self,
         pause: Duration,
         stop: &CancellationToken,
@@ -234,6 +152,12 @@ impl Leader {
         }
     }
 
+    /// No answer is no.
+    async fn has_history_after(&self, revision: Revision) -> bool {
+        let asked = self.etcd.has_history_after(revision, self.fence.patience);
+        asked.await.unwrap_or(false)
+    }
+
     /// Where deltas go on: where they ended, if etcd still has what comes behind, else after the newest snapshot.
     pub(super) async fn furthest_back(
         &self,
@@ -241,7 +165,7 @@ impl Leader {
         deltas_end: Option<Revision>,
     ) -> Revision {
         match deltas_end {
-            Some(end) if self.etcd.has_history_after(end, self.fence.patience).await => end,
+            Some(end) if self.has_history_after(end).await => end,
             _ => after,
         }
     }
@@ -256,10 +180,11 @@ impl Leader {
         }
     }
 
-    pub(super) fn shipper(&self, bucket: &Bucket) -> Shipper {
+    /// Its deltas may be stored until the farewell is over.
+    pub(super) fn shipper(&self, bucket: &Bucket, farewell: &FarewellNote) -> Shipper {
         Shipper {
             bucket: bucket.clone(),
-            fence: self.fence.clone(),
+            fence: self.fence.until(farewell.clone()),
         }
     }
 }
@@ -270,9 +195,4 @@ pub(super) fn refuse_ask(ask: Ask, error: AskError) {
         Ask::Full(_, reply) => drop(reply.send(Err(error))),
         Ask::Delta(reply) => drop(reply.send(Err(error))),
     }
-}
-
-/// Said when a full snapshot is wanted.
-pub(super) fn announce(because: Because) {
-    info!(because = because.text(), "a full snapshot is due");
 }

@@ -1,33 +1,34 @@
 //! One stretch of a session: a tail, full snapshots when they are due, and whoever asks.
 
-use std::collections::VecDeque;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use steward_archive::name::Kind;
 use steward_ids::Revision;
 use steward_telemetry::Chain;
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::begin::{Because, Begin};
+use super::fulls::{Ended, Fulls, Wanted};
 use super::handle::Ask;
-use super::lead::{Leader, announce, refuse_ask};
+use super::lead::{Leader, refuse_ask};
 use super::stock::Stock;
 use crate::ask::{AskError, Finality};
 use crate::bucket::Bucket;
 use crate::election::{Farewell, FarewellNote};
 use crate::etcd::EtcdError;
 use crate::full::{FullError, Taken};
+use crate::schedule::Upcoming;
 use crate::state::{self, Stored};
 use crate::tail::{Notice, Parts, Tail};
 
 /// What the tail has to say between two looks; it says something once per delta.
 const NOTICES: usize = 64;
 /// The clock may be set meanwhile, so no wait for the schedule is longer.
-const LOOK_AT_THE_CLOCK: std::time::Duration = std::time::Duration::from_secs(30);
+const LOOK_AT_THE_CLOCK: Duration = Duration::from_secs(30);
 
 /// How a round ended.
 pub(super) enum Over {
@@ -35,20 +36,8 @@ pub(super) enum Over {
     Stopped,
     /// To be followed by another, which begins with a full snapshot when there is a reason.
     BeginAnew(Option<Because>),
-}
-
-struct Wanted {
-    because: Because,
-    finality: Finality,
-    replies: Vec<oneshot::Sender<Result<Stored, AskError>>>,
-    attempts: u32,
-    not_before: Instant,
-}
-
-struct Running {
-    wanted: Wanted,
-    task: JoinHandle<Result<Taken, FullError>>,
-    started: Instant,
+    /// The tail ended unasked, and without a word.
+    TailDied,
 }
 
 /// See the module.
@@ -60,18 +49,19 @@ pub(super) struct Round<'a> {
     farewell: FarewellNote,
     session_farewell: &'a FarewellNote,
     notices: mpsc::Receiver<Notice>,
-    wanted: VecDeque<Wanted>,
-    running: Option<Running>,
-    next_full: Option<Timestamp>,
+    fulls: &'a mut Fulls,
+    schedule: Upcoming,
     stock: Stock,
+    /// The next full snapshot bridges a hole.
+    is_bridging: bool,
 }
 
 impl<'a> Round<'a> {
     pub(super) async fn start(
         leader: &'a Leader,
         bucket: &'a Bucket,
-        plan: Begin,
-        stock: Stock,
+        (plan, stock): (Begin, Stock),
+        fulls: &'a mut Fulls,
         session_farewell: &'a FarewellNote,
     ) -> Result<Self, EtcdError> {
         let (after, held, full) = match plan {
@@ -82,6 +72,7 @@ impl<'a> Round<'a> {
             } => (leader.furthest_back(after, deltas_end).await, false, full),
             // Captured from before the snapshot on, so that nothing falls between.
             Begin::FullFirst(because) => {
+                fulls.start_over().await;
                 let now = leader.etcd.confirm(leader.fence.patience).await?;
                 (now, true, Some(because))
             }
@@ -93,7 +84,7 @@ impl<'a> Round<'a> {
             let parts = Parts {
                 etcd: leader.etcd.clone(),
                 config,
-                shipper: leader.shipper(bucket),
+                shipper: leader.shipper(bucket, &farewell),
                 board: leader.board.clone(),
                 metrics: leader.metrics.clone(),
                 notices: send,
@@ -108,10 +99,10 @@ impl<'a> Round<'a> {
             farewell,
             session_farewell,
             notices,
-            wanted: VecDeque::new(),
-            running: None,
-            next_full: None,
+            fulls,
+            schedule: Upcoming::new(leader.config.schedule.clone(), Timestamp::now()),
             stock,
+            is_bridging: held,
         };
         round.begun(after, full);
         Ok(round)
@@ -122,10 +113,11 @@ impl<'a> Round<'a> {
         self.leader.board.send_modify(|state| {
             state.captured = Some(after);
         });
-        if let Some(because) = full {
-            self.want(because, Finality::Ordinary, None);
+        if let Some(because) = full
+            && !self.fulls.is_coming()
+        {
+            self.want(because);
         }
-        self.next_full = self.leader.config.schedule.next_after(Timestamp::now());
     }
 
     pub(super) async fn run(
@@ -134,96 +126,85 @@ impl<'a> Round<'a> {
         asks: &mut mpsc::Receiver<Ask>,
     ) -> Over {
         let over = loop {
+            self.look_at_the_clock();
             self.start_full_if_due();
             let wake = self.next_wake();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break Over::Stopped,
-                taken = taken(&mut self.running) => self.on_taken(taken),
-                Some(notice) = self.notices.recv() => {
+                ended = self.fulls.ended() => self.on_ended(ended),
+                notice = self.notices.recv(), if self.tail.is_some() => {
                     if let Some(over) = self.on_notice(notice) {
                         break over;
                     }
                 }
                 Some(ask) = asks.recv() => self.on_ask(ask),
-                () = tokio::time::sleep_until(wake) => self.on_clock(),
+                () = tokio::time::sleep_until(wake) => {}
             }
         };
         self.end(&over).await;
         over
     }
 
-    fn want(
-        &mut self,
-        because: Because,
-        finality: Finality,
-        reply: Option<oneshot::Sender<Result<Stored, AskError>>>,
-    ) {
-        announce(because);
+    /// A full snapshot the chain needs.
+    fn want(&mut self, because: Because) {
         self.leader.metrics.snapshot_required(Kind::Full, true);
-        self.wanted.push_back(Wanted {
-            because,
-            finality,
-            replies: reply.into_iter().collect(),
-            attempts: 0,
-            not_before: Instant::now(),
-        });
+        self.fulls.want(because, Finality::Ordinary, None);
     }
 
     fn start_full_if_due(&mut self) {
-        let is_due = self
-            .wanted
-            .front()
-            .is_some_and(|wanted| wanted.not_before <= Instant::now());
-        if self.running.is_some() || !is_due {
-            return;
-        }
-        let Some(wanted) = self.wanted.pop_front() else {
-            return;
-        };
         let taker = self.leader.taker(self.bucket);
         let flusher = self.tail.as_ref().map(Tail::flusher);
-        let finality = wanted.finality;
-        let task = tokio::spawn(async move { taker.take(finality, flusher).await });
-        self.leader
-            .board
-            .send_modify(|state| state.full_under_way = true);
-        self.running = Some(Running {
-            wanted,
-            task,
-            started: Instant::now(),
-        });
+        let start = |finality| tokio::spawn(async move { taker.take(finality, flusher).await });
+        if self.fulls.start_if_due(start) {
+            self.leader
+                .board
+                .send_modify(|state| state.full_under_way = true);
+        }
     }
 
-    fn on_taken(&mut self, taken: Result<Taken, FullError>) {
-        let Some(running) = self.running.take() else {
-            return;
-        };
-        let seconds = running.started.elapsed().as_secs_f64();
+    fn on_ended(&mut self, ended: Ended) {
+        let seconds = ended.took.as_secs_f64();
         let metrics = &self.leader.metrics;
-        metrics.snapshot_finished(Kind::Full, taken.is_ok(), seconds);
+        metrics.snapshot_finished(Kind::Full, ended.outcome.is_ok(), seconds);
         self.leader
             .board
             .send_modify(|state| state.full_under_way = false);
-        match taken {
-            Ok(taken) => self.on_full(taken, running.wanted, seconds),
-            Err(error) => self.on_failed(&error, running.wanted),
+        match ended.outcome {
+            Ok(taken) => self.on_full(taken, ended.wanted, seconds),
+            Err(error) => self.on_failed(&error, ended.wanted),
         }
     }
 
     fn on_full(&mut self, taken: Taken, wanted: Wanted, seconds: f64) {
-        let Taken { stored, raw_bytes } = taken;
+        let Taken {
+            stored,
+            raw_bytes,
+            parts,
+        } = taken;
+        self.leader.metrics.upload_parts(parts);
         info!(object_key = %stored.key, bytes = stored.size, raw_bytes, seconds, "full snapshot stored");
         self.leader.metrics.snapshot_stored(&stored, raw_bytes);
-        if self.wanted.is_empty() {
+        if self.fulls.is_idle() {
             self.leader.metrics.snapshot_required(Kind::Full, false);
         }
         self.added(&stored);
+        self.tell_of_a_hole(&stored);
         if let Some(tail) = &self.tail {
             tail.release();
         }
         for reply in wanted.replies {
             let _ = reply.send(Ok(stored.clone())); // whoever asked may have gone
+        }
+    }
+
+    /// What the store lacks for good, told as soon as that is known.
+    fn tell_of_a_hole(&mut self, stored: &Stored) {
+        let is_bridging = std::mem::take(&mut self.is_bridging);
+        if let Some((from, to)) = self.stock.hole_before(stored.name.last)
+            && is_bridging
+        {
+            error!(object_key = %stored.key, "revisions {from} to {to} are missing: the full snapshot comes behind them");
         }
     }
 
@@ -245,18 +226,18 @@ impl<'a> Round<'a> {
         }
         wanted.attempts = wanted.attempts.saturating_add(1);
         let pause = self.leader.config.backoff.pause(wanted.attempts);
-        wanted.not_before = Instant::now() + pause;
-        self.wanted.push_front(wanted);
+        self.fulls.again(wanted, pause);
     }
 
-    fn on_notice(&mut self, notice: Notice) -> Option<Over> {
+    fn on_notice(&mut self, notice: Option<Notice>) -> Option<Over> {
         match notice {
-            Notice::Stored(stored) => {
+            Some(Notice::Stored(stored)) => {
                 self.added(&stored);
                 None
             }
-            Notice::Gap(_) => Some(Over::BeginAnew(Some(Because::Gap))),
-            Notice::Overtaken => Some(Over::BeginAnew(None)),
+            Some(Notice::Gap(_)) => Some(Over::BeginAnew(Some(Because::Gap))),
+            Some(Notice::Overtaken) => Some(Over::BeginAnew(None)),
+            None => Some(Over::TailDied),
         }
     }
 
@@ -268,7 +249,10 @@ impl<'a> Round<'a> {
 
     fn on_ask(&mut self, ask: Ask) {
         match (ask, &self.tail) {
-            (Ask::Full(finality, reply), _) => self.want(Because::Asked, finality, Some(reply)),
+            (Ask::Full(finality, reply), _) => {
+                self.leader.metrics.snapshot_required(Kind::Full, true);
+                self.fulls.want(Because::Asked, finality, Some(reply));
+            }
             (ask @ Ask::Delta(_), None) => refuse_ask(ask, AskError::DeltasDisabled),
             (Ask::Delta(reply), Some(tail)) => {
                 let (etcd, patience) = (self.leader.etcd.clone(), self.leader.fence.patience);
@@ -286,45 +270,30 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// When the schedule or a repetition is due.
+    /// When the schedule or a repetition is due, or the clock is to be looked at.
     fn next_wake(&self) -> Instant {
-        let scheduled = self.next_full.map(|due| {
+        let scheduled = self.schedule.at().map(|due| {
             let left = due.duration_since(Timestamp::now());
-            let left = std::time::Duration::try_from(left).unwrap_or_default();
-            Instant::now() + left
+            Instant::now() + Duration::try_from(left).unwrap_or_default()
         });
-        let repeated = match self.running {
-            None => self.wanted.front().map(|wanted| wanted.not_before),
-            Some(_) => None,
-        };
-        let due = scheduled.into_iter().chain(repeated).min();
+        let due = scheduled.into_iter().chain(self.fulls.next_start()).min();
         let latest = Instant::now() + LOOK_AT_THE_CLOCK;
         due.map_or(latest, |due| due.min(latest))
     }
 
-    fn on_clock(&mut self) {
-        let now = Timestamp::now();
-        if self.next_full.is_some_and(|due| due <= now) {
-            self.next_full = self.leader.config.schedule.next_after(now);
-            let has_one = self
-                .wanted
-                .iter()
-                .any(|wanted| wanted.because != Because::Asked);
-            if !has_one {
-                self.want(Because::Scheduled, Finality::Ordinary, None);
-            }
+    fn look_at_the_clock(&mut self) {
+        if self.schedule.has_come(Timestamp::now()) && !self.fulls.is_needed() {
+            self.want(Because::Scheduled);
         }
     }
 
-    /// The tail stores what it may, a full snapshot under way is given up, those who wait are told.
+    /// The tail stores what it may. A full snapshot under way goes on, unless there is a reason to take another.
     async fn end(mut self, over: &Over) {
-        if let Some(running) = self.running.take() {
-            running.task.abort();
-            let _ = running.task.await; // it was aborted; its upload goes with it
-            self.wanted.push_back(running.wanted);
-        }
-        for reply in self.wanted.drain(..).flat_map(|wanted| wanted.replies) {
-            let _ = reply.send(Err(AskError::Ended)); // whoever asked may have gone
+        if matches!(over, Over::Stopped | Over::BeginAnew(Some(_))) {
+            self.fulls.give_up().await;
+            self.leader
+                .board
+                .send_modify(|state| state.full_under_way = false);
         }
         let farewell = match over {
             Over::Stopped => self
@@ -332,7 +301,7 @@ impl<'a> Round<'a> {
                 .get()
                 .copied()
                 .unwrap_or(Farewell::Drop),
-            Over::BeginAnew(_) => Farewell::Store,
+            Over::BeginAnew(_) | Over::TailDied => Farewell::Store,
         };
         let _ = self.farewell.set(farewell); // nobody else sets it
         self.tail_stop.cancel();
@@ -352,13 +321,5 @@ async fn drain(notices: &mut mpsc::Receiver<Notice>, stock: &mut Stock) {
     }
 }
 
-/// The outcome of the full snapshot under way; waits for ever when there is none.
-async fn taken(running: &mut Option<Running>) -> Result<Taken, FullError> {
-    let Some(running) = running else {
-        return std::future::pending().await;
-    };
-    match (&mut running.task).await {
-        Ok(outcome) => outcome,
-        Err(_) => Err(FullError::Stopping),
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -50,6 +50,14 @@ impl Stock {
             .retain(|delta| delta.name.last > oldest);
     }
 
+    /// The revisions before a full snapshot that nothing leads to, although something leads to those before them.
+    pub(super) fn hole_before(&self, full: Revision) -> Option<(Revision, Revision)> {
+        let ranges = restorable(&self.catalogue).0;
+        let around = ranges.iter().position(|(from, _)| *from == full)?;
+        let (_, end) = ranges.get(around.checked_sub(1)?)?;
+        Some((end.next(), full.previous()))
+    }
+
     /// Tells everyone what there is.
     pub(super) fn publish(&self, board: &Board, metrics: &Metrics) {
         let (full, delta) = (self.catalogue.fulls.last(), self.catalogue.deltas.last());
@@ -88,5 +96,39 @@ fn stored(object: &Object) -> Stored {
         name: object.name.clone(),
         key: object.key.clone(),
         size: object.size,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stock(names: &[&str]) -> Stock {
+        let mut stock = Stock::new("p", Catalogue::default());
+        for name in names {
+            stock.add(&Stored {
+                name: name.parse().unwrap(),
+                key: format!("p/v2/{name}"),
+                size: 1,
+            });
+        }
+        stock
+    }
+
+    #[test]
+    fn a_hole_reaches_from_the_last_delta_to_the_full_snapshot_behind_it() {
+        let stock = stock(&["Full-0-5-1", "Incr-6-9-2", "Full-0-20-3", "Incr-18-25-4"]);
+        let hole = (Revision(10), Revision(19));
+        assert_eq!(stock.hole_before(Revision(20)), Some(hole));
+    }
+
+    #[test]
+    fn revisions_that_deltas_lead_to_are_no_hole() {
+        let bridged = stock(&["Full-0-5-1", "Incr-6-20-2", "Full-0-20-3"]);
+        assert_eq!(bridged.hole_before(Revision(20)), None);
+        let next = stock(&["Full-0-5-1", "Full-0-6-3"]);
+        assert_eq!(next.hole_before(Revision(6)), None);
+        let first = stock(&["Full-0-20-3"]);
+        assert_eq!(first.hole_before(Revision(20)), None);
     }
 }

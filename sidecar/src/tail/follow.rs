@@ -29,8 +29,11 @@ pub enum Item {
         /// A client of the connection they came by.
         client: Arc<Client>,
     },
-    /// The watch was opened again: revisions not whole yet arrive anew.
-    Reopened,
+    /// The watch broke off and is opened again: revisions not whole yet arrive anew.
+    Reopened {
+        /// Why it could not be opened, if it could not.
+        trouble: Option<EtcdError>,
+    },
     /// etcd has compacted what was to be watched.
     Compacted {
         /// The oldest revision etcd still has.
@@ -89,16 +92,14 @@ enum End {
 impl Reader {
     async fn run(mut self) {
         loop {
-            match self.open().await {
+            let trouble = match self.open().await {
                 Ok((client, stream)) => match self.read(Arc::new(client), stream).await {
                     End::Unwanted | End::Compacted => return,
-                    End::Broken => {}
+                    End::Broken => None,
                 },
-                Err(error) => {
-                    debug!(error = %Chain(&error), revision = %self.whole, "the watch cannot be opened");
-                }
-            }
-            if self.send.send(Item::Reopened).await.is_err() {
+                Err(error) => Some(error),
+            };
+            if self.send.send(Item::Reopened { trouble }).await.is_err() {
                 return;
             }
             tokio::time::sleep(PAUSE).await;
@@ -121,6 +122,7 @@ impl Reader {
     }
 
     async fn read(&mut self, client: Arc<Client>, mut stream: WatchStream) -> End {
+        let mut is_fresh = true;
         loop {
             let response = match stream.message().await {
                 Ok(Some(response)) => response,
@@ -136,8 +138,31 @@ impl Reader {
             if response.events().is_empty() {
                 continue;
             }
+            if std::mem::take(&mut is_fresh)
+                && let Some(end) = self.begins_too_late().await
+            {
+                return end;
+            }
             if !self.hand_on(response, &client).await {
                 return End::Unwanted;
+            }
+        }
+    }
+
+    /// Some versions of etcd let a watch begin at the very revision that was compacted, and have dropped the deletes of
+    /// that revision: what arrives looks whole and is not. Such a watch is one whose start is compacted.
+    async fn begins_too_late(&self) -> Option<End> {
+        let limit = self.etcd.config().question_timeout;
+        match self.etcd.has_history_after(self.whole, limit).await {
+            Ok(true) => None,
+            Ok(false) => {
+                let oldest = self.whole.next();
+                let _ = self.send.send(Item::Compacted { oldest }).await; // nobody may listen any more
+                Some(End::Compacted)
+            }
+            Err(error) => {
+                debug!(error = %Chain(&error), revision = %self.whole, "whether history is missing is not known");
+                Some(End::Broken)
             }
         }
     }

@@ -22,7 +22,9 @@ impl fmt::Display for Gap {
         let why = match self.cause {
             GapCause::Compacted => "etcd compacted them before they were captured",
             GapCause::Lost => "the watch skipped them",
-            GapCause::StoreAhead => "the store holds a history etcd does not have",
+            GapCause::StoreAhead | GapCause::ForeignHistory => {
+                "the store holds a history etcd does not have"
+            }
         };
         write!(
             f,

@@ -36,7 +36,7 @@ impl LeaseTtls {
     }
 
     /// Asks etcd about the leases of these events that are not known yet. A lease that is gone by now has no
-    /// life to tell; neither has one etcd does not answer about in time.
+    /// life to tell; neither has one etcd does not answer about in time. What was learnt stays when the future is dropped.
     pub async fn learn(&mut self, client: &Client, events: &[etcd_client::Event]) {
         let mut unknown: Vec<LeaseId> = events
             .iter()
@@ -49,11 +49,10 @@ impl LeaseTtls {
         }
         unknown.sort_unstable();
         unknown.dedup();
-        let answers = futures::stream::iter(unknown)
+        let mut answers = futures::stream::iter(unknown)
             .map(|lease| async move { (lease, ask(client.clone(), lease).await) })
-            .buffer_unordered(AT_ONCE)
-            .collect::<Vec<_>>();
-        for (lease, answer) in answers.await {
+            .buffer_unordered(AT_ONCE);
+        while let Some((lease, answer)) = answers.next().await {
             if let Some(seconds) = answer {
                 self.remember(lease, seconds);
             }

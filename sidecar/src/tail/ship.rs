@@ -33,6 +33,12 @@ pub enum ShipError {
         /// How far the store reaches.
         reaches: Revision,
     },
+    /// The attempt ended in the middle.
+    #[error("the attempt to store a delta broke off")]
+    BrokeOff {
+        /// Why.
+        source: tokio::task::JoinError,
+    },
     /// The store did not take it.
     #[error("store {name}")]
     Store {
@@ -48,9 +54,19 @@ impl ShipError {
     pub fn class(&self) -> &'static str {
         match self {
             Self::Fenced { .. } => "fenced",
+            Self::BrokeOff { .. } => "internal",
             Self::Bucket(_) | Self::Overtaken { .. } | Self::Store { .. } => "store",
         }
     }
+}
+
+/// A delta in the store.
+#[derive(Debug)]
+pub struct Shipped {
+    /// The object.
+    pub stored: Stored,
+    /// Parts it was sent in.
+    pub parts: usize,
 }
 
 /// Stores deltas.
@@ -66,7 +82,7 @@ impl Shipper {
     /// Stores a delta. `first` looks at the store before: a leader that has just gone may have stored more deltas than
     /// were there when this one began. A full snapshot that reaches further makes no delta needless: without it the
     /// revisions in between could not be restored.
-    pub async fn attempt(&self, sealed: &Sealed, first: bool) -> Result<Stored, ShipError> {
+    pub async fn attempt(&self, sealed: &Sealed, first: bool) -> Result<Shipped, ShipError> {
         let store = self.bucket.store().await?;
         let name = sealed.name.to_string();
         if first {
@@ -88,7 +104,7 @@ impl Shipper {
             let _ = upload.abort().await; // what was sent stays invisible either way
             return Err(ShipError::Fenced { name, source });
         }
-        let size = sealed.bytes.len() as u64;
+        let (size, parts) = (sealed.bytes.len() as u64, upload.parts());
         match upload.finish().await {
             Ok(_) => {}
             // An attempt before this one may have succeeded without our hearing of it.
@@ -100,11 +116,12 @@ impl Shipper {
             }
             Err(error) => return Err(failed(error)),
         }
-        Ok(Stored {
+        let stored = Stored {
             name: sealed.name.clone(),
             key,
             size,
-        })
+        };
+        Ok(Shipped { stored, parts })
     }
 }
 

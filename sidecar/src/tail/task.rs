@@ -17,16 +17,24 @@ use super::batch::{Batch, BatchError, Sealed};
 use super::follow::{Follow, Item};
 use super::gapless::{Gap, GapCause};
 use super::leases::LeaseTtls;
-use super::ship::{ShipError, Shipper};
+use super::ship::{ShipError, Shipped, Shipper};
 use crate::ask::AskError;
 use crate::backoff::Backoff;
 use crate::election::{Farewell, FarewellNote};
-use crate::etcd::Etcd;
+use crate::etcd::{Etcd, EtcdError};
 use crate::metrics::Metrics;
 use crate::state::{Board, Stored};
 
 /// What is asked of the tail may wait in line; there are only a few who ask.
 const LINE: usize = 16;
+/// How often it is looked at how far behind the capture is.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long an event waits for the lives of the leases that came with it.
+const LEASES: Duration = Duration::from_secs(1);
+/// The class of trouble with the watch.
+const WATCH: &str = "watch";
+/// The watch is opened twice a second: a warning every half minute is enough.
+const FAILURES_PER_WARNING: u32 = 60;
 /// How long storing the rest may take when leadership ends.
 const FAREWELL: Duration = Duration::from_secs(10);
 
@@ -113,6 +121,7 @@ impl Tail {
             shipment: None,
             asked: Vec::new(),
             caught_up: Instant::now(),
+            watch_failures: 0,
         };
         let task = tokio::spawn(worker.run(stop, farewell));
         Self {
@@ -168,7 +177,7 @@ struct Asked {
 struct Shipment {
     sealed: Sealed,
     attempts: u32,
-    attempt: JoinHandle<Result<Stored, ShipError>>,
+    attempt: JoinHandle<Result<Shipped, ShipError>>,
     started: Instant,
 }
 
@@ -191,11 +200,15 @@ struct Worker {
     shipment: Option<Shipment>,
     asked: Vec<Asked>,
     caught_up: Instant,
+    /// How often in a row the watch could not be opened.
+    watch_failures: u32,
 }
 
 impl Worker {
     async fn run(mut self, stop: CancellationToken, farewell: FarewellNote) {
         let mut ticks = self.ticks();
+        let mut looks = tokio::time::interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.ship_if_due().await;
             let has_room = self.batch.length() < self.config.limit_bytes;
@@ -206,7 +219,8 @@ impl Worker {
                 Some(asked) = self.line.recv() => self.asked.push(asked),
                 Ok(()) = self.held.changed() => {}
                 () = tick(&mut ticks) => self.on_tick(),
-                item = next(&mut self.follow), if has_room => self.on_item(item).await,
+                _ = looks.tick() => self.look_behind(),
+                item = next(&mut self.follow), if has_room => self.on_item(item, &stop).await,
             }
         }
         if farewell.get() == Some(&Farewell::Store) {
@@ -226,22 +240,28 @@ impl Worker {
 
     fn on_tick(&mut self) {
         self.is_due = true;
-        let now = Timestamp::now();
-        if self.batch.is_empty() && self.shipment.is_none() {
-            self.metrics.succeeded_at(Kind::Delta, now); // everything is stored already
+        let is_all_stored = self.batch.is_empty() && self.shipment.is_none();
+        if is_all_stored && self.follow.is_some() && self.revisions_behind() == 0 {
+            let now = Timestamp::now();
+            self.metrics.succeeded_at(Kind::Delta, now); // there was nothing to store
+            self.board.send_modify(|state| {
+                state.delta_checked_at = Some(now);
+                state.trouble.take_if(|trouble| trouble.class == WATCH);
+            });
         }
-        self.board
-            .send_modify(|state| state.delta_checked_at = Some(now));
     }
 
-    async fn on_item(&mut self, item: Option<Item>) {
+    async fn on_item(&mut self, item: Option<Item>, stop: &CancellationToken) {
         let taken = match item {
-            None => {
-                self.follow = None;
-                return;
-            }
-            Some(Item::Reopened) => {
+            // Whoever read the watch is gone, and with it what it held.
+            None => Err(BatchError::Gap(Gap {
+                from: self.batch.captured().next(),
+                to: self.batch.captured().next(),
+                cause: GapCause::Lost,
+            })),
+            Some(Item::Reopened { trouble }) => {
                 self.batch.forget_arriving();
+                self.on_watch_trouble(trouble);
                 return;
             }
             Some(Item::Compacted { oldest }) => Err(BatchError::Gap(Gap {
@@ -254,7 +274,12 @@ impl Worker {
                 is_whole,
                 client,
             }) => {
-                self.leases.learn(&client, &events).await;
+                let learning = self.leases.learn(&client, &events);
+                tokio::select! {
+                    _ = tokio::time::timeout(LEASES, learning) => {} // what is not known is done without
+                    () = stop.cancelled() => {}
+                }
+                self.watch_failures = 0;
                 self.take(events, is_whole)
             }
         };
@@ -296,16 +321,38 @@ impl Worker {
         let _ = self.notices.send(Notice::Gap(gap)).await; // the session may be ending
     }
 
+    /// A watch that cannot be opened is told at once, and then now and again.
+    fn on_watch_trouble(&mut self, trouble: Option<EtcdError>) {
+        let Some(error) = trouble else { return };
+        if self.watch_failures.is_multiple_of(FAILURES_PER_WARNING) {
+            warn!(error = %Chain(&error), revision = %self.batch.captured(), "the watch cannot be opened");
+        }
+        self.watch_failures = self.watch_failures.saturating_add(1);
+        crate::state::trouble(&self.board, WATCH, &Chain(&error).to_string());
+    }
+
     fn publish(&mut self) {
         let captured = self.batch.captured();
         self.metrics.buffer_bytes(self.batch.length());
-        let mut behind = 0;
         self.board.send_modify(|state| {
             state.captured = Some(captured);
             state.captured_at = Some(Timestamp::now());
-            let newest = state.sighting.as_ref().map(|sighting| sighting.revision);
-            behind = newest.map_or(0, |newest| newest.0.saturating_sub(captured.0).max(0));
         });
+        self.look_behind();
+    }
+
+    /// Revisions etcd was seen to have and the capture has not.
+    fn revisions_behind(&self) -> i64 {
+        let state = self.board.borrow();
+        let newest = state.sighting.as_ref().map(|sighting| sighting.revision);
+        newest.map_or(0, |newest| {
+            newest.0.saturating_sub(self.batch.captured().0).max(0)
+        })
+    }
+
+    /// Also while nothing arrives: then most of all.
+    fn look_behind(&mut self) {
+        let behind = self.revisions_behind();
         if behind == 0 {
             self.caught_up = Instant::now();
         }
@@ -363,7 +410,7 @@ impl Worker {
         });
     }
 
-    async fn on_shipped(&mut self, outcome: Result<Stored, ShipError>) {
+    async fn on_shipped(&mut self, outcome: Result<Shipped, ShipError>) {
         let Some(shipment) = self.shipment.take() else {
             return;
         };
@@ -371,7 +418,10 @@ impl Worker {
         self.metrics
             .snapshot_finished(Kind::Delta, outcome.is_ok(), seconds);
         match outcome {
-            Ok(stored) => self.on_stored(stored, &shipment.sealed).await,
+            Ok(Shipped { stored, parts }) => {
+                self.metrics.upload_parts(parts);
+                self.on_stored(stored, &shipment.sealed).await;
+            }
             Err(ShipError::Overtaken { reaches, .. }) => {
                 info!(revision = %reaches, "another sidecar stored these revisions, beginning behind them");
                 self.follow = None;
@@ -427,7 +477,8 @@ impl Worker {
                 );
                 return;
             };
-            let is_over = matches!(outcome, Err(ShipError::Fenced { .. }));
+            // One that did not lead any more had not heard of the farewell: it is tried again.
+            let is_over = matches!(&outcome, Err(ShipError::Fenced { source, .. }) if !source.is_not_leading());
             self.on_shipped(outcome).await;
             if is_over {
                 return;
@@ -446,14 +497,12 @@ fn take_up_to(asked: &mut Vec<Asked>, revision: Revision) -> Vec<Asked> {
 }
 
 /// The outcome of the attempt under way; waits for ever when there is none.
-async fn shipped(shipment: &mut Option<Shipment>) -> Result<Stored, ShipError> {
+async fn shipped(shipment: &mut Option<Shipment>) -> Result<Shipped, ShipError> {
     let Some(shipment) = shipment else {
         return std::future::pending().await;
     };
-    match (&mut shipment.attempt).await {
-        Ok(outcome) => outcome,
-        Err(_) => std::future::pending().await, // aborted: nobody waits any more
-    }
+    let outcome = (&mut shipment.attempt).await;
+    outcome.unwrap_or_else(|source| Err(ShipError::BrokeOff { source }))
 }
 
 async fn tick(ticks: &mut Option<tokio::time::Interval>) {

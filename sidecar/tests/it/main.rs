@@ -6,7 +6,9 @@
     reason = "a test that cannot go on should stop where it is"
 )]
 
+mod follow;
 mod http;
 mod kubernetes;
 mod maintenance;
+mod manual;
 mod retention;

@@ -1,11 +1,15 @@
 //! Care of real clusters.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{Client, ConnectOptions};
+use steward_archive::catalogue::Catalogue;
+use steward_ids::MemberId;
+use steward_sidecar::ask::{AskError, Finality, Snapshots};
 use steward_sidecar::maintenance::{Connect, ConnectError, MaintenanceMetrics, Outcome};
+use steward_sidecar::state::Stored;
 
 /// Ways to the members of a test.
 struct Links {
@@ -60,13 +64,36 @@ impl MaintenanceMetrics for Told {
     }
 }
 
+/// Notes who led when a delta was asked for.
+struct Asked {
+    links: Arc<Links>,
+    leaders: Mutex<Vec<MemberId>>,
+}
+
+#[async_trait]
+impl Snapshots for Asked {
+    async fn full(&self, _: Finality) -> Result<Stored, AskError> {
+        Err(AskError::NoStore)
+    }
+
+    async fn delta(&self) -> Result<Option<Stored>, AskError> {
+        let status = self.links.own().await.unwrap().status().await.unwrap();
+        let leader = MemberId(status.leader());
+        self.leaders.lock().unwrap().push(leader);
+        Ok(None)
+    }
+
+    async fn list(&self) -> Result<Catalogue, AskError> {
+        Err(AskError::NoStore)
+    }
+}
+
 mod live {
     use std::collections::BTreeSet;
-    use std::sync::Arc;
     use std::time::Instant;
 
     use etcd_client::{MemberAddOptions, Txn, TxnOp};
-    use steward_ids::{MemberId, Revision};
+    use steward_ids::Revision;
     use steward_sidecar::maintenance::alarms::{Alarm, AlarmKind, alarms};
     use steward_sidecar::maintenance::defragment::decide::{Refusal, Threshold, Trigger};
     use steward_sidecar::maintenance::defragment::observe::{Observed, Role, Vitals, observe};
@@ -195,7 +222,11 @@ mod live {
 
         let told = Arc::new(Told::default());
         let mut done = BTreeSet::new();
-        let pass = defragmenter(&links, &told, 50);
+        let asked = Arc::new(Asked {
+            links: links.clone(),
+            leaders: Mutex::default(),
+        });
+        let pass = defragmenter(&links, &told, 50).flushing(asked.clone());
         pass.pass(Trigger::Schedule, &mut done).await.unwrap();
 
         let (stored, longest) = writer.stop().await;
@@ -208,6 +239,8 @@ mod live {
         }
         assert_eq!(done.len(), 3);
         assert_ne!(after[0].1.leader, leader, "leadership was moved away");
+        let asked = asked.leaders.lock().unwrap().clone();
+        assert_eq!(asked, [leader], "a delta is stored before it is moved");
         let (_, leader) = before.iter().find(|(id, _)| *id == leader).unwrap();
         let turns = told.defragmented.lock().unwrap().clone();
         assert_eq!(turns.len(), 3, "{turns:?}");

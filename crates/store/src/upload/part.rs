@@ -11,6 +11,14 @@ use crate::error::{Fault, Step, StoreError};
 use crate::retry::Attempts;
 use crate::store::Inner;
 
+/// A part the store has.
+pub(super) struct SentPart {
+    pub(super) index: usize,
+    pub(super) id: PartId,
+    /// What was sent, for whoever wants the buffer back.
+    pub(super) bytes: Bytes,
+}
+
 /// Sends one part until the store has it.
 pub(super) struct PartTask {
     store: Arc<Inner>,
@@ -41,7 +49,7 @@ impl PartTask {
         }
     }
 
-    pub(super) async fn run(self) -> Result<(usize, PartId), StoreError> {
+    pub(super) async fn run(self) -> Result<SentPart, StoreError> {
         let Self {
             store,
             key,
@@ -54,7 +62,10 @@ impl PartTask {
         let mut outcome = attempts.within(first).await;
         loop {
             let fault = match outcome {
-                Ok(part) => return Ok((slot.index, part)),
+                Ok(id) => {
+                    let index = slot.index;
+                    return Ok(SentPart { index, id, bytes });
+                }
                 Err(fault) => fault,
             };
             let place = || store.place(&key);

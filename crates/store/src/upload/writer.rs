@@ -21,6 +21,11 @@ impl UploadWriter {
         Self { upload }
     }
 
+    /// The upload itself, to be finished or aborted by a task that can be ended.
+    pub fn into_upload(self) -> Upload {
+        self.upload
+    }
+
     /// See [`Upload::finish`].
     pub fn finish(self) -> Result<Object, StoreError> {
         let runtime = self.upload.runtime.clone();

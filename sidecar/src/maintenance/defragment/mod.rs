@@ -34,7 +34,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{CallError, Connect, MaintenanceMetrics, Outcome, since};
-use crate::schedule::Schedule;
+use crate::ask::Snapshots;
+use crate::schedule::{Schedule, Upcoming};
 use crate::state::{Standing, View};
 use decide::{Refusal, Step, Threshold, Trigger};
 
@@ -46,6 +47,8 @@ const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 const RETRY_AFTER: Duration = Duration::from_mins(1);
 /// How often a scheduled pass is tried before it waits for the next time.
 const ATTEMPTS: usize = 10;
+/// How long a delta may take before leadership is moved without it.
+const FLUSH: Duration = Duration::from_secs(10);
 /// Leadership that keeps coming back is not chased.
 const MOST_MOVES: usize = 3;
 
@@ -115,6 +118,7 @@ pub struct Defragmenter {
     quiet: Arc<Semaphore>,
     config: DefragmentConfig,
     metrics: Arc<dyn MaintenanceMetrics>,
+    snapshots: Option<Arc<dyn Snapshots>>,
 }
 
 impl Defragmenter {
@@ -130,29 +134,31 @@ impl Defragmenter {
             quiet,
             config,
             metrics,
+            snapshots: None,
         }
+    }
+
+    /// Has what was captured stored before leadership is moved away.
+    #[must_use]
+    pub fn flushing(mut self, snapshots: Arc<dyn Snapshots>) -> Self {
+        self.snapshots = Some(snapshots);
+        self
     }
 
     /// Begins a pass whenever it is time and this sidecar leads, until cancelled.
     ///
     /// Belongs to the process, not to a term of leadership: a pass moves leadership away and goes on.
     pub async fn run(self, view: View, cancel: CancellationToken) {
-        let after = |time| {
-            self.config
-                .schedule
-                .as_ref()
-                .and_then(|s| s.next_after(time))
-        };
-        let mut next_time = after(Timestamp::now());
+        let schedule = self.config.schedule.clone();
+        let mut schedule = schedule.map(|s| Upcoming::new(s, Timestamp::now()));
         let mut looked = Timestamp::now();
         loop {
             tokio::select! {
                 () = cancel.cancelled() => return,
-                () = tokio::time::sleep(nap(next_time)) => {}
+                () = tokio::time::sleep(nap(schedule.as_ref().and_then(Upcoming::at))) => {}
             }
             let now = Timestamp::now();
-            let trigger = if next_time.is_some_and(|time| time <= now) {
-                next_time = after(now);
+            let trigger = if schedule.as_mut().is_some_and(|s| s.has_come(now)) {
                 Trigger::Schedule
             } else if self.config.threshold.is_some() && since(looked) >= LOOK_EVERY {
                 Trigger::Threshold
@@ -226,6 +232,7 @@ impl Defragmenter {
                 Step::MoveLeader { leader, url, to } => {
                     handed_over += 1;
                     info!(member = %leader, "leadership is moved away before defragmentation");
+                    self.flush().await;
                     let moved = act::move_leader(connect, leader, &url, to).await;
                     moved.map_err(|source| DefragmentError::MoveLeader { leader, to, source })?;
                 }
@@ -234,6 +241,18 @@ impl Defragmenter {
                     done.insert(member);
                 }
             }
+        }
+    }
+
+    /// A delta now is one the next leader need not capture again. Without it nothing is lost.
+    async fn flush(&self) {
+        let Some(snapshots) = &self.snapshots else {
+            return;
+        };
+        match tokio::time::timeout(FLUSH, snapshots.delta()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => debug!(error = %Chain(&error), "no delta before leadership moves"),
+            Err(_) => debug!("no delta in time before leadership moves"),
         }
     }
 

@@ -51,7 +51,7 @@ struct Server {
     child: Child,
     directory: TempDir,
     endpoint: String,
-    refusal: Arc<Mutex<Option<Refusal>>>,
+    refusal: Arc<Mutex<Option<(Refusal, &'static str)>>>,
     refused: Arc<Mutex<usize>>,
     ports: Vec<u16>,
     _proxy: AbortOnDropHandle<()>,
@@ -113,7 +113,12 @@ impl Server {
     }
 
     fn refuse(&self, refusal: Option<Refusal>) {
-        *self.refusal.lock().unwrap() = refusal;
+        *self.refusal.lock().unwrap() = refusal.map(|refusal| (refusal, ""));
+    }
+
+    /// Refuses to delete objects whose key contains this, and no others.
+    fn refuse_only(&self, refusal: Refusal, part: &'static str) {
+        *self.refusal.lock().unwrap() = Some((refusal, part));
     }
 
     /// Deletions refused since the last question.
@@ -151,14 +156,17 @@ impl Drop for Server {
 struct Hop {
     upstream: String,
     client: reqwest::Client,
-    refusal: Arc<Mutex<Option<Refusal>>>,
+    refusal: Arc<Mutex<Option<(Refusal, &'static str)>>>,
     refused: Arc<Mutex<usize>>,
 }
 
 /// Passes a request on, headers and all, so that its signature stays valid.
 async fn pass(State(hop): State<Hop>, request: Request) -> Response<Body> {
     let refusal = *hop.refusal.lock().unwrap();
-    if let Some(refusal) = refusal.filter(|_| request.method() == Method::DELETE) {
+    let is_deletion = request.method() == Method::DELETE;
+    let path = request.uri().path().to_owned();
+    let refusal = refusal.filter(|(_, part)| is_deletion && path.contains(part));
+    if let Some((refusal, _)) = refusal {
         *hop.refused.lock().unwrap() += 1;
         let mut response = Response::new(Body::from(refusal.body()));
         *response.status_mut() = StatusCode::FORBIDDEN;
@@ -308,6 +316,22 @@ mod live {
             .await;
         assert_eq!(summary.unwrap().deleted, 2);
         assert_eq!(bucket.keys().await, keys[2..]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_locked_delta_keeps_all_it_stands_on() {
+        let server = Server::start().await;
+        let bucket = server.bucket();
+        bucket.full(10, 0).await;
+        bucket.delta(11, 15, 1).await;
+        bucket.delta(16, 20, 2).await;
+        bucket.full(20, 3).await;
+        let before = bucket.keys().await;
+        server.refuse_only(Refusal::Locked, "Incr-00000016-00000020");
+        let summary = retention(&bucket.store, strict()).run_once(now()).await;
+        let summary = summary.unwrap();
+        assert_eq!((summary.deleted, summary.locked, summary.failed), (0, 1, 0));
+        assert_eq!(bucket.keys().await, before, "nothing of that chain goes");
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -15,8 +15,10 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::super::WORK;
+use super::super::args::PageCache;
 use super::super::dataset::{ETCD, options};
 use super::super::load::value_of;
+use super::super::timed::settle;
 use super::{beside, usage};
 
 /// Writers at work at the same time.
@@ -93,6 +95,8 @@ pub(super) async fn measure(data: &Path, rate: usize, seconds: u64) -> anyhow::R
     let mut etcd = Etcd::start(ETCD, options(&scratch.path().join("etcd"))).await;
     let home = scratch.path().to_str().context("a path that is text")?;
     let sidecar = SidecarProcess::start(beside(etcd.client_url(), home)).await;
+    // What earlier work wrote must not compete for the disk.
+    settle(PageCache::Warm)?;
     let captures = async || sidecar.status().await["captured"].as_i64();
     let deadline = Instant::now() + PATIENCE;
     while captures().await.is_none() {

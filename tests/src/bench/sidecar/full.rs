@@ -12,7 +12,7 @@ use super::super::args::PageCache;
 use super::super::claims::megabytes;
 use super::super::dataset::{ETCD, etcd_version, length, options, remove};
 use super::super::load::{Shape, Writers};
-use super::super::timed::{Cost, Program, median};
+use super::super::timed::{Cost, Program, median, settle};
 use super::super::{WORK, dataset::UNFINISHED};
 use super::{beside, usage};
 
@@ -101,6 +101,7 @@ impl Taker {
             .await
             .context("write a key")?;
         let before = self.newest();
+        settle(PageCache::Warm)?;
         let used = usage::cpu_seconds(self.sidecar.id())?;
         let started = Instant::now();
         let (status, answer) = self.sidecar.ask("/snapshot/full").await;

@@ -167,6 +167,9 @@ async fn deltas_go_on_while_a_full_snapshot_takes_its_time() {
         "{captured:?} behind {named}"
     );
 
+    let parts = stage.sidecars[0].metric("steward_upload_parts_total").await;
+    assert!(parts >= 3, "12 MB in {parts} parts");
+
     writer.goes_on(30).await;
     let acks = writer.stop().await;
     stage.comes_back_with(&acks, "a slow full snapshot").await;

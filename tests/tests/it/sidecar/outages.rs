@@ -27,7 +27,7 @@ async fn behind_a_gate(flags: &[(&str, &str)]) -> (Weed, Gate, Stage) {
 }
 
 /// Waits for `/status` to tell of trouble.
-async fn trouble(sidecar: &SidecarProcess) -> serde_json::Value {
+pub(super) async fn trouble(sidecar: &SidecarProcess) -> serde_json::Value {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let status = sidecar.status().await;
@@ -179,46 +179,66 @@ async fn credentials_replaced_on_disk_are_used_from_then_on() {
     assert_eq!(stage.comes_back("with new keys").await, last);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_store_ahead_of_etcd_is_not_written_into() {
-    let mut stage = Stage::local(VERSION, 1).await;
-    stage.settled().await;
-    let writer = Writer::start(&stage.client_urls(), 1, PACE, 43);
-    writer.goes_on(50).await;
-    writer.stop().await;
-    stage.stored().await;
-    stage.sidecars[0].stop().await;
-    let before = stage.backup().names();
+/// How long a store is tried before anyone hears of it, if nobody says otherwise.
+const BY_DEFAULT: [(&str, &str); 1] = [("store-retry-timeout", "10m")];
+/// A farewell takes ten seconds at most.
+const SOON: Duration = Duration::from_secs(20);
 
-    // Another etcd with the same prefix: a cluster that lost its data and was started empty.
+/// One member, whose sidecar leads and asks a store that never answers.
+async fn before_a_closed_gate() -> (Weed, Gate, Stage) {
+    let weed = Weed::start().await;
+    let gate = Gate::before(&weed.endpoint);
+    gate.set(Gating::Closed);
     let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
-    let empty = Stage::on(cluster, stage.place.clone(), &[]).await;
-    empty.settled().await;
-    empty.cluster.members[0]
-        .client()
-        .await
-        .put("k", "v", None)
-        .await
-        .unwrap();
-    let told = trouble(&empty.sidecars[0]).await;
-    assert_eq!(told["class"], "store-ahead", "{told:#}");
-    assert!(
-        told["text"]
-            .as_str()
-            .unwrap()
-            .contains("does not continue this backup"),
-        "{told:#}"
-    );
-    for path in ["/snapshot/full", "/snapshot/delta"] {
-        let (code, answer) = empty.sidecars[0].ask(path).await;
-        assert_eq!(code, 500, "{path}: {answer:#}");
+    let stage = Stage::on(cluster, Place::s3(&weed, gate.url()), &BY_DEFAULT).await;
+    stage.settled().await;
+    let deadline = Instant::now() + SOON;
+    while gate.spoiled() == 0 {
+        assert!(Instant::now() < deadline, "the store is not asked");
+        sleep(Duration::from_millis(50)).await;
     }
-    sleep(Duration::from_secs(3)).await;
-    assert_eq!(empty.backup().names(), before);
-    assert_eq!(
-        empty
-            .metric("steward_gaps_total{cause=\"store-ahead\"}")
-            .await,
-        1
-    );
+    (weed, gate, stage)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_does_not_answer_keeps_nobody_from_stopping() {
+    let (_weed, gate, mut stage) = before_a_closed_gate().await;
+    let since = Instant::now();
+    let status = stage.sidecars[0].stop().await;
+    assert!(status.success() && since.elapsed() < SOON, "{status}");
+
+    // The same in the middle of a full snapshot.
+    gate.set(Gating::Open);
+    stage.sidecars[0].restart().await;
+    stage.stored().await;
+    gate.set(Gating::Silent);
+    let full = reqwest::get(format!("{}/snapshot/full", stage.sidecars[0].url()));
+    let asking = tokio::spawn(full);
+    let deadline = Instant::now() + SOON;
+    while !stage.sidecars[0].log().contains("it was asked for") {
+        assert!(Instant::now() < deadline, "no full snapshot is taken");
+        sleep(Duration::from_millis(50)).await;
+    }
+    sleep(Duration::from_secs(1)).await;
+    let since = Instant::now();
+    let status = stage.sidecars[0].stop().await;
+    assert!(status.success() && since.elapsed() < SOON, "{status}");
+    asking.await.unwrap().ok(); // whatever it was answered
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leadership_comes_and_goes_while_a_store_does_not_answer() {
+    let (_weed, _gate, mut stage) = before_a_closed_gate().await;
+    for _ in 0..2 {
+        stage.cluster.members[0].kill();
+        let since = Instant::now();
+        while stage.sidecars[0].leads().await {
+            assert!(since.elapsed() < SOON, "it leads without an etcd");
+            sleep(Duration::from_millis(50)).await;
+        }
+        stage.cluster.members[0].restart().await;
+        let since = Instant::now();
+        stage.settled().await;
+        assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
+    }
 }

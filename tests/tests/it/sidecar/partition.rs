@@ -1,5 +1,6 @@
 //! A leader that is cut off from its peers, while its sidecar reaches the store as before.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use steward_testkit::each_version;
@@ -9,17 +10,27 @@ use super::{Stage, Writer};
 
 const PACE: Duration = Duration::from_millis(10);
 const GENEROUS: Duration = Duration::from_secs(20);
+/// Until a log tells of what a listing shows.
+const A_LINE: Duration = Duration::from_secs(1);
 /// Several periods of deltas.
 const LONG: Duration = Duration::from_secs(5);
 
-/// Objects a sidecar has stored so far.
-async fn stored_by(stage: &Stage, sidecar: usize) -> (u64, u64) {
-    let sidecar = &stage.sidecars[sidecar];
-    let series = |kind: &str| format!("steward_snapshot_stored_bytes_total{{kind=\"{kind}\"}}");
-    (
-        sidecar.metric(&series("Full")).await,
-        sidecar.metric(&series("Incr")).await,
-    )
+/// Which sidecars tell of having stored each object that came since.
+async fn writers_since(stage: &Stage, before: &[String]) -> BTreeMap<String, Vec<usize>> {
+    let names = stage.backup().names().into_iter();
+    let new: Vec<String> = names.filter(|name| !before.contains(name)).collect();
+    sleep(A_LINE).await;
+    let stored: Vec<_> = (0..stage.sidecars.len())
+        .map(|i| stage.stored_by(i))
+        .collect();
+    let writers = |name: &String| {
+        (0..stored.len())
+            .filter(|i| stored[*i].contains(name))
+            .collect()
+    };
+    new.into_iter()
+        .map(|name| (name.clone(), writers(&name)))
+        .collect()
 }
 
 each_version! {
@@ -32,19 +43,23 @@ each_version! {
 
         stage.cluster.isolate(before);
         // From here on it can prove nothing, so its fence holds even before it notices by itself.
-        let at_the_cut = stored_by(&stage, before).await;
+        let at_the_cut = stage.backup().names();
         let cut = Instant::now();
         while stage.sidecars[before].leads().await {
             assert!(cut.elapsed() < GENEROUS, "it leads although it is cut off");
             sleep(Duration::from_millis(50)).await;
         }
-        let after = stage.cluster.leader_after(before).await;
-        stage.taken_over_by(after).await;
+        let after = stage.handed_over(before).await;
         sleep(LONG).await;
-        assert_eq!(stored_by(&stage, before).await, at_the_cut, "it stored something");
+        let writers = writers_since(&stage, &at_the_cut).await;
+        for (name, writers) in &writers {
+            assert!(!writers.is_empty(), "nobody tells of having stored {name}");
+            assert!(!writers.contains(&before), "the one that is cut off stored {name}");
+        }
+        let by_the_next = writers.values().filter(|writers| writers.contains(&after));
+        assert!(by_the_next.count() > 1, "its successor stores deltas: {writers:?}");
         let status = stage.sidecars[before].status().await;
         assert_eq!(status["standing"], "unknown", "{status:#}");
-        assert!(stored_by(&stage, after).await.1 > 0, "its successor stores deltas");
         let (code, answer) = stage.sidecars[before].ask("/snapshot/full").await;
         assert_ne!(code, 200, "a snapshot of a member that is cut off: {answer:#}");
 

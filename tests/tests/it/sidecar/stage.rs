@@ -1,5 +1,6 @@
 //! A cluster, a sidecar beside each member, and a place for their backups.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -11,10 +12,15 @@ use tokio::time::sleep;
 use super::{Acks, Place};
 use crate::support::{Backup, State, boot};
 
-/// What is promised, and what a machine under load may take.
-pub(crate) const REELECTION: &str = "1s";
+/// Within this and two seconds more a hand-over is promised, from the moment etcd has a new leader.
+const REELECTION: &str = "1s";
+const PROMISED: Duration = Duration::from_secs(1 + 2);
+/// What a machine may add that runs all tests at once. How long it took is printed.
+const LOADED: Duration = Duration::from_secs(12);
 const PATIENCE: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(50);
+/// Where moments are measured.
+const CLOSE: Duration = Duration::from_millis(10);
 
 /// Quick, and quiet: no scheduled full snapshot, and nothing is collected while a test looks.
 const FLAGS: [(&str, &str); 6] = [
@@ -94,8 +100,61 @@ impl Stage {
             .collect()
     }
 
-    /// Waits until the sidecar of this member leads and no other claims to; how long that took.
-    pub(crate) async fn taken_over_by(&self, leader: usize) -> Duration {
+    /// Waits until another member than before leads and its sidecar has taken over, in time; which one.
+    pub(crate) async fn handed_over(&self, before: usize) -> usize {
+        let (after, since) = self.elected_after(before).await;
+        while !self.sidecars[after].leads().await {
+            let took = since.elapsed();
+            assert!(took < PATIENCE, "m{after} leads, but not its sidecar");
+            sleep(CLOSE).await;
+        }
+        let took = since.elapsed();
+        eprintln!("m{after}'s sidecar took over {took:?} after m{after} was elected");
+        assert!(
+            took < PROMISED + LOADED,
+            "{took:?}, promised are {PROMISED:?}"
+        );
+        after
+    }
+
+    /// The first member besides this one that says it leads, and a moment before it said so.
+    async fn elected_after(&self, before: usize) -> (usize, Instant) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let others = self.cluster.members.iter().enumerate();
+            for (index, member) in others.filter(|(index, _)| *index != before) {
+                let asked = Instant::now();
+                let says = async {
+                    let status = member.try_client().await.ok()?.status().await.ok()?;
+                    Some(status.leader() == status.header()?.member_id())
+                };
+                if let Ok(Some(true)) = tokio::time::timeout(POLL * 4, says).await {
+                    return (index, asked);
+                }
+            }
+            assert!(Instant::now() < deadline, "nobody leads after m{before}");
+            sleep(CLOSE).await;
+        }
+    }
+
+    /// The names of the objects a sidecar has stored, by its log.
+    pub(crate) fn stored_by(&self, sidecar: usize) -> BTreeSet<String> {
+        let log = self.sidecars[sidecar].log();
+        let told = log.lines().filter(|line| {
+            ["delta stored", "full snapshot stored"]
+                .iter()
+                .any(|said| line.contains(said))
+        });
+        let name = |line: &str| {
+            let (_, key) = line.split_once("object_key=")?;
+            let key = key.split_whitespace().next()?;
+            Some(key.rsplit('/').next()?.to_owned())
+        };
+        told.filter_map(name).collect()
+    }
+
+    /// Waits until the sidecar of this member leads and no other claims to.
+    pub(crate) async fn taken_over_by(&self, leader: usize) {
         let since = Instant::now();
         loop {
             let mut leading = Vec::new();
@@ -105,9 +164,7 @@ impl Stage {
                 }
             }
             if leading == [leader] {
-                let took = since.elapsed();
-                eprintln!("m{leader}'s sidecar took over within {took:?}");
-                return took;
+                return;
             }
             assert!(
                 since.elapsed() < PATIENCE,

@@ -1,7 +1,7 @@
 //! What the bucket gives back, against what etcd had.
 
 use steward_ids::Revision;
-use steward_testkit::Etcd;
+use steward_testkit::{Etcd, SidecarProcess};
 use tempfile::TempDir;
 
 use super::super::{Acks, Stage};
@@ -75,21 +75,31 @@ async fn is_as_it_was(stage: &Stage, sample: &Sample, context: &str) -> bool {
     true
 }
 
-/// A hole between two ranges is one a sidecar has told of.
+/// Every revision of a hole between two ranges is one a sidecar has told of.
 fn every_hole_is_named(stage: &Stage, ranges: &[(Revision, Revision)], context: &str) {
-    let told: Vec<(Revision, Revision)> = stage
-        .sidecars
-        .iter()
-        .flat_map(|sidecar| gaps(&sidecar.log()))
-        .collect();
+    let logs = stage.sidecars.iter().map(SidecarProcess::log);
+    let told: Vec<(Revision, Revision)> = logs.flat_map(|log| gaps(&log)).collect();
     for pair in ranges.windows(2) {
         let hole = (pair[0].1.next(), pair[1].0.previous());
-        let is_told = told.iter().any(|gap| gap.0 <= hole.1 && hole.0 <= gap.1);
-        assert!(
-            is_told,
-            "{context}: nobody told of {hole:?}, only of {told:?}"
+        let untold = first_outside(hole, &told);
+        assert_eq!(
+            untold, None,
+            "{context}: in {hole:?}, told is only of {told:?}"
         );
     }
+}
+
+/// The first revision of a hole that is in no gap.
+fn first_outside(hole: (Revision, Revision), gaps: &[(Revision, Revision)]) -> Option<Revision> {
+    let mut revision = hole.0;
+    while revision <= hole.1 {
+        let around = gaps.iter().find(|gap| (gap.0..=gap.1).contains(&revision));
+        let Some((_, end)) = around else {
+            return Some(revision);
+        };
+        revision = end.next();
+    }
+    None
 }
 
 /// What a log tells of: `revisions 5 to 9 are missing`.
@@ -109,4 +119,14 @@ fn gaps_are_found_in_a_log() {
     let log = "INFO backups begin revision=4\n\
                ERROR revisions 5 to 9 are missing: the watch skipped them; a full snapshot is taken revision=5\n";
     assert_eq!(gaps(log), [(Revision(5), Revision(9))]);
+}
+
+#[test]
+fn a_hole_is_told_of_only_when_all_of_it_is() {
+    let gap = |from, to| (Revision(from), Revision(to));
+    let hole = gap(5, 20);
+    assert_eq!(first_outside(hole, &[gap(3, 9), gap(10, 25)]), None);
+    assert_eq!(first_outside(hole, &[gap(5, 9)]), Some(Revision(10)));
+    assert_eq!(first_outside(hole, &[gap(9, 25)]), Some(Revision(5)));
+    assert_eq!(first_outside(hole, &[]), Some(Revision(5)));
 }

@@ -1,0 +1,115 @@
+use clap::Parser;
+use steward_archive::catalogue::Catalogue;
+use steward_archive::name::SnapshotName;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::*;
+use crate::args::SidecarArgs;
+use crate::assemble;
+use crate::tail::{Gap, GapCause};
+
+const SOON: Duration = Duration::from_secs(5);
+
+/// As the program makes it; its etcd does not answer, and its store is never asked.
+fn leader() -> Leader {
+    let args = SidecarArgs::parse_from([
+        "steward-sidecar",
+        "--endpoints=http://127.0.0.1:1",
+        "--storage-provider=Local",
+        "--store-container=none",
+    ]);
+    let parts = assemble::Parts::from_args(args, true).unwrap();
+    parts.election.session
+}
+
+/// A round in the middle of a chain, that hears these notices and then nothing more.
+async fn over_after(leader: &Leader, fulls: &mut Fulls, notices: Vec<Notice>) -> Over {
+    let plan = Begin::Continue {
+        after: Revision(9),
+        deltas_end: None,
+        full: None,
+    };
+    let bucket = leader.bucket.clone().unwrap();
+    let stock = Stock::new("p", Catalogue::default());
+    let note = FarewellNote::default();
+    let round = Round::start(leader, &bucket, (plan, stock), fulls, &note);
+    let mut round = round.await.unwrap();
+    let (send, receive) = mpsc::channel(NOTICES);
+    for notice in notices {
+        send.send(notice).await.unwrap();
+    }
+    drop(send);
+    round.notices = receive;
+    let (_asking, mut asks) = mpsc::channel(1);
+    let stop = CancellationToken::new();
+    let run = timeout(SOON, round.run(&stop, &mut asks));
+    run.await.expect("the round goes on without a tail")
+}
+
+fn stored() -> Stored {
+    let name: SnapshotName = "Full-00000000-00000009-1".parse().unwrap();
+    Stored {
+        key: format!("p/v2/{name}"),
+        name,
+        size: 1,
+    }
+}
+
+/// A full snapshot that was asked for and is under way; whoever holds the first end says when it ends.
+fn under_way(
+    fulls: &mut Fulls,
+) -> (
+    oneshot::Sender<()>,
+    oneshot::Receiver<Result<Stored, AskError>>,
+) {
+    let (finish, finished) = oneshot::channel::<()>();
+    let (reply, answer) = oneshot::channel();
+    fulls.want(Because::Asked, Finality::Ordinary, Some(reply));
+    let has_started = fulls.start_if_due(|_| {
+        tokio::spawn(async move {
+            finished.await.map_err(|_| FullError::Stopping)?;
+            Ok(Taken {
+                stored: stored(),
+                raw_bytes: 1,
+                parts: 1,
+            })
+        })
+    });
+    assert!(has_started);
+    (finish, answer)
+}
+
+#[tokio::test]
+async fn a_tail_that_dies_without_a_word_ends_the_round() {
+    let over = over_after(&leader(), &mut Fulls::default(), Vec::new()).await;
+    assert!(matches!(over, Over::TailDied));
+}
+
+#[tokio::test]
+async fn a_full_snapshot_goes_on_when_deltas_begin_anew() {
+    let mut fulls = Fulls::default();
+    let (finish, _answer) = under_way(&mut fulls);
+    let over = over_after(&leader(), &mut fulls, vec![Notice::Overtaken]).await;
+    assert!(matches!(over, Over::BeginAnew(None)));
+    finish.send(()).expect("the full snapshot is under way");
+    let ended = timeout(SOON, fulls.ended()).await.unwrap();
+    assert_eq!(ended.outcome.unwrap().stored, stored());
+    assert_eq!(ended.wanted.replies.len(), 1, "whoever asked still waits");
+}
+
+#[tokio::test]
+async fn behind_a_gap_a_full_snapshot_under_way_is_worth_nothing() {
+    let mut fulls = Fulls::default();
+    let (finish, answer) = under_way(&mut fulls);
+    let gap = Gap {
+        from: Revision(10),
+        to: Revision(12),
+        cause: GapCause::Compacted,
+    };
+    let over = over_after(&leader(), &mut fulls, vec![Notice::Gap(gap)]).await;
+    assert!(matches!(over, Over::BeginAnew(Some(Because::Gap))));
+    assert_eq!(answer.await.unwrap(), Err(AskError::Ended));
+    assert!(finish.send(()).is_err(), "it goes on");
+    assert!(!fulls.is_coming());
+}

@@ -1,0 +1,97 @@
+use std::io::Cursor;
+
+use jiff::Timestamp;
+use steward_archive::catalogue::{Catalogue, Listed};
+use steward_archive::compression::Compression;
+use steward_archive::delta::{DeltaWriter, Event, EventKind};
+use steward_ids::{LeaseId, Revision};
+use steward_store::{Environment, Provider, StoreConfig};
+
+use super::*;
+
+fn event(kind: EventKind, key: &'static [u8], revision: i64) -> Event<'static> {
+    let is_put = kind == EventKind::Put;
+    Event {
+        kind,
+        key,
+        value: if is_put { b"v" } else { b"" },
+        create_revision: Revision(if is_put { revision } else { 0 }),
+        mod_revision: Revision(revision),
+        version: i64::from(is_put),
+        lease: LeaseId::NONE,
+        lease_ttl: None,
+        time: "2026-11-16T02:14:06Z",
+    }
+}
+
+/// Revision 6 put one key; revision 7, a transaction, put another and deleted the first.
+fn delta() -> (Object, Vec<u8>) {
+    let mut writer = DeltaWriter::new(Vec::new());
+    for event in [
+        event(EventKind::Put, b"a", 6),
+        event(EventKind::Put, b"b", 7),
+        event(EventKind::Delete, b"a", 7),
+    ] {
+        writer.write_event(&event).unwrap();
+    }
+    let bytes = writer.finish().unwrap();
+    let listed = Listed {
+        key: "v2/Incr-00000006-00000007-1".into(),
+        size: bytes.len() as u64,
+        modified: Timestamp::UNIX_EPOCH,
+    };
+    let mut catalogue = Catalogue::from_listing("", vec![listed]);
+    let object = catalogue.deltas.remove(0);
+    assert_eq!(object.name.compression, Compression::None);
+    (object, bytes)
+}
+
+#[test]
+fn the_witness_is_the_very_last_event() {
+    let (object, bytes) = delta();
+    let witness = read(&object, Cursor::new(bytes)).unwrap().unwrap();
+    assert_eq!((witness.key.as_slice(), witness.revision.0), (&b"a"[..], 7));
+    assert_eq!(witness.put, None, "it was deleted");
+}
+
+#[test]
+fn a_delta_that_does_not_read_to_its_end_is_damaged() {
+    let (object, mut bytes) = delta();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    assert!(
+        read(&object, Cursor::new(bytes.clone()))
+            .unwrap_err()
+            .is_damage()
+    );
+    bytes.truncate(60);
+    assert!(read(&object, Cursor::new(bytes)).unwrap_err().is_damage());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delta_the_store_does_not_send_is_not_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let home = [("HOME", directory.path().to_str().unwrap())];
+    let config = StoreConfig::new(Provider::Local, "bucket");
+    let store = SnapStore::open(&config, &Environment::from_iter(home)).unwrap();
+    let object = delta().0;
+    let error = last_event(&store, &object).await.unwrap_err();
+    let WitnessError::Store { source, .. } = error else {
+        panic!("{error:?}")
+    };
+    // Nor is one that breaks off on its way.
+    let broken = read(&object, Broken(Some(source))).unwrap_err();
+    assert!(!broken.is_damage(), "{broken:?}");
+}
+
+/// A download that ends with what the store said.
+struct Broken(Option<StoreError>);
+
+impl Read for Broken {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(self
+            .0
+            .take()
+            .map_or_else(|| io::ErrorKind::BrokenPipe.into(), io::Error::other))
+    }
+}
