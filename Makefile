@@ -68,7 +68,6 @@ doc: ## documentation builds without a warning, its examples run
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet
 	cargo test --workspace --doc --quiet
 
-<<<<<<< HEAD
 # The programs under test, which become images, and the program that makes clusters.
 PROGRAMS := cargo build --quiet --workspace --bins
 CLUSTER_PROGRAM := "$${CARGO_TARGET_DIR:-target}/debug/cluster"
@@ -83,10 +82,7 @@ cluster-down: ## end it; nothing is left behind
 	@cargo build --quiet -p steward-tests --bin cluster
 	@$(CLUSTER_PROGRAM) down
 
-.PHONY: fuzz bench demo
-=======
 .PHONY: fuzz bench bench-sidecar demo
->>>>>>> main
 fuzz: ## every fuzz target for FUZZ_SECONDS (10)
 	$(ENV) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/env/fuzz.sh $(FUZZ_TARGETS)
 

@@ -32,12 +32,8 @@ pub mod etcd;
 pub mod gate;
 pub mod kube;
 pub mod load;
-<<<<<<< HEAD
-pub mod place;
-=======
 pub mod manual;
-mod place;
->>>>>>> main
+pub mod place;
 pub mod recorder;
 pub mod sidecar;
 

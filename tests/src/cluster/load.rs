@@ -67,12 +67,11 @@ where
             Some(client) => put(client, &key, number).await,
             None => None,
         };
-        match revision {
-            Some(revision) => seen.add(key, number, revision, Instant::now()),
-            None => {
-                client = None;
-                sleep(PAUSE).await;
-            }
+        if let Some(revision) = revision {
+            seen.add(key, number, revision, Instant::now());
+        } else {
+            client = None;
+            sleep(PAUSE).await;
         }
     }
     seen

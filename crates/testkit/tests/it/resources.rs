@@ -93,13 +93,8 @@ where
 async fn an_etcd_is_created_updated_patched_applied_and_given_a_status() {
     let (_server, client, namespace) = server().await;
     let status = json!({"replicas": 3, "readyReplicas": 2, "ready": false});
-<<<<<<< HEAD
-    let etcds = Api::<Etcd>::namespaced(client, &namespace);
-    Box::pin(write_in_every_way(etcds, etcd(), status)).await;
-=======
     let api = Api::<Etcd>::namespaced(client, &namespace);
     Box::pin(write_in_every_way(api, etcd(), status)).await;
->>>>>>> main
 }
 
 #[tokio::test]

@@ -287,7 +287,7 @@ mod tests {
         let archive = entries(&written().await);
         let layer = archive
             .iter()
-            .find(|(name, _)| name.ends_with(".tar"))
+            .find(|(name, _)| name.contains(".tar"))
             .unwrap()
             .1;
         let libraries = libraries(Path::new("/bin/sleep")).await.unwrap();
