@@ -21,14 +21,10 @@ async fn three_members_find_each_other_by_name_and_agree_on_what_was_written() {
     on_stage("peers", async |stage| {
         let members = members::start(stage, 3).await;
         let load = load(&members);
-        let peers: Vec<String> = (0..3)
-            .map(|number| format!("{NAME}-{number}.{NAME}"))
+        let questions: Vec<String> = (0..3)
+            .map(|number| format!("getent hosts {NAME}-{number}.{NAME}"))
             .collect();
-        let ask = peers
-            .iter()
-            .map(|peer| format!("getent hosts {peer}\n"))
-            .collect::<String>();
-        stage.job("names", &ask, None).await;
+        stage.job("names", &questions.join("\n"), None).await;
         stage
             .job("no-such-name", "! getent hosts etcd-9.etcd", None)
             .await;

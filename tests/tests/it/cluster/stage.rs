@@ -130,12 +130,14 @@ impl Stage {
         let all = ListParams::default();
         for pod in self.api::<Pod>().list(&all).await.into_iter().flatten() {
             let status = pod.status.unwrap_or_default();
-            let states = status.container_statuses.unwrap_or_default();
-            let states: Vec<_> = states
+            let containers: Vec<_> = [status.init_container_statuses, status.container_statuses]
                 .into_iter()
-                .map(|state| (state.name, state.state))
+                .flatten()
+                .flatten()
+                .map(|container| (container.name, container.state))
                 .collect();
-            eprintln!("pod {:?}: {:?} {states:?}", pod.metadata.name, status.phase);
+            let name = pod.metadata.name.unwrap_or_default();
+            eprintln!("pod {name}: {:?} {containers:?}", status.phase);
         }
         for event in self.api::<Event>().list(&all).await.into_iter().flatten() {
             let about = event.involved_object.name.unwrap_or_default();
