@@ -33,7 +33,7 @@ test: ## everything: set-up, lint, unit, live servers, a cluster, documentation,
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test-unit
 	@$(MAKE) --no-print-directory test-live
-	@$(MAKE) --no-print-directory test-cluster
+	@$(MAKE) --no-print-directory e2e
 	@$(MAKE) --no-print-directory doc
 	@$(MAKE) --no-print-directory fuzz
 
@@ -44,7 +44,7 @@ setup: ## get real etcd servers, object stores and tools into the cache
 build: ## the programs, as they are released
 	cargo build --release --workspace --bins
 
-.PHONY: lint test-unit test-live test-cluster doc
+.PHONY: lint test-unit test-live e2e doc
 lint: ## formatting, clippy, rules of the tree
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
@@ -59,9 +59,9 @@ test-live: ## tests against real etcd servers and object stores
 	$(ENV) cargo nextest run --workspace -E '$(LIVE)'
 
 # A cluster is brought up for the tests and taken down after them, however they end.
-test-cluster: ## tests on a real Kubernetes cluster: KUBECONFIG's, or one of this machine's own
+e2e: ## tests on a real Kubernetes cluster: KUBECONFIG's, or one of this machine's own
 	$(PROGRAMS)
-	$(ENV) trap '$(CLUSTER_PROGRAM) down' EXIT; $(CLUSTER_PROGRAM) up; \
+	$(ENV) trap '$(CLUSTER_PROGRAM) down' EXIT; $(CLUSTER_PROGRAM) up; $(CLUSTER_PROGRAM) install; \
 	  cargo nextest run -p steward-tests -E '$(CLUSTER)'
 
 doc: ## documentation builds without a warning, its examples run
@@ -82,7 +82,7 @@ cluster-down: ## end it; nothing is left behind
 	@cargo build --quiet -p steward-tests --bin cluster
 	@$(CLUSTER_PROGRAM) down
 
-.PHONY: fuzz bench bench-sidecar demo
+.PHONY: fuzz bench bench-sidecar demo demo-local
 fuzz: ## every fuzz target for FUZZ_SECONDS (10)
 	$(ENV) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/env/fuzz.sh $(FUZZ_TARGETS)
 
@@ -100,10 +100,15 @@ bench-sidecar: ## measure the sidecar alone
 	  "$${CARGO_TARGET_DIR:-target}/release/bench" sidecar \
 	  --date "$$(date -u +%F)" --write docs/benchmarks-sidecar.md $(BENCH_SIDECAR_FLAGS)
 
-demo: ## the story of a backup, told with real etcd servers
+demo: ## a cluster, the controller, an etcd, a disaster: told with the real programs (needs root; KEEP=1 keeps it)
+	@$(MAKE) --no-print-directory setup
+	$(PROGRAMS)
+	@$(ENV) "$${CARGO_TARGET_DIR:-target}/debug/demo"
+
+demo-local: ## the story of a backup, told with real etcd servers and without Kubernetes
 	@$(MAKE) --no-print-directory setup
 	cargo build --release --quiet -p steward-restorer -p steward-tests --bins
-	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/demo"
+	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/demo-local"
 
 .PHONY: manual
 manual: ## write the manual pages of docs/man anew

@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand};
 use steward_testkit::place::setting;
 use steward_tests::cluster::attend::attend;
 use steward_tests::cluster::world::init;
-use steward_tests::cluster::{Home, Programs, down, image, import, timeline, up};
+use steward_tests::cluster::{Home, Programs, down, image, import, install, timeline, up};
 
 /// A real Kubernetes cluster on this machine.
 #[derive(Parser)]
@@ -39,6 +39,8 @@ enum Verb {
         #[arg(long)]
         programs: Option<PathBuf>,
     },
+    /// Installs the controller into the cluster with its chart.
+    Install,
     /// Prints the page of all recoveries the tests of this machine have seen.
     Report,
     /// What `up` starts as the first process of the cluster.
@@ -70,6 +72,7 @@ async fn main() -> anyhow::Result<()> {
             import(&home, &Programs::find()?, &images).await?;
             Ok(())
         }
+        Verb::Install => put_in(&home).await,
         Verb::Report => {
             let page = timeline::report(&timeline::directory()?)?;
             io::stdout()
@@ -100,6 +103,14 @@ async fn bring_up(home: &Home, programs: Option<PathBuf>) -> anyhow::Result<()> 
         start,
         &format!("ready: export KUBECONFIG={}", home.kubeconfig().display()),
     );
+    Ok(())
+}
+
+async fn put_in(home: &Home) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let kubeconfig = setting("KUBECONFIG").unwrap_or_else(|| home.kubeconfig());
+    install(&kubeconfig, &Programs::find()?).await?;
+    say(start, "the controller is installed");
     Ok(())
 }
 

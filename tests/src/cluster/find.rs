@@ -69,8 +69,12 @@ impl Cluster {
                 node: None,
             });
         }
-        let home = Home::of_this_machine()?;
-        let node = Node::of(&home);
+        Self::of(&Home::of_this_machine()?).await
+    }
+
+    /// The machine's own in a directory, whatever `KUBECONFIG` says.
+    pub async fn of(home: &Home) -> Result<Self, FindError> {
+        let node = Node::of(home);
         let node = node.ok_or_else(|| FindError::None {
             home: home.path().to_owned(),
         })?;

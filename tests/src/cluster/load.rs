@@ -13,6 +13,8 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::wait::{NotYet, eventually};
+
 /// Longer than any healthy cluster takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// After a failure, before the next try.
@@ -22,6 +24,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Load {
     stop: watch::Sender<bool>,
+    count: watch::Receiver<u64>,
     task: JoinHandle<Acknowledged>,
 }
 
@@ -32,9 +35,17 @@ impl Load {
         F: Future<Output = Result<Client, Error>> + Send,
     {
         let (stop, stopped) = watch::channel(false);
+        let (counted, count) = watch::channel(0);
         let prefix = prefix.to_owned();
-        let task = tokio::spawn(async move { write(&prefix, connect, &stopped).await });
-        Self { stop, task }
+        let task = tokio::spawn(async move { write(&prefix, connect, &stopped, &counted).await });
+        Self { stop, count, task }
+    }
+
+    /// Waits until so many writes were acknowledged from now on.
+    pub async fn has_written(&self, more: u64) -> Result<(), NotYet> {
+        let goal = *self.count.borrow() + more;
+        let written = async || (*self.count.borrow() >= goal).then_some(());
+        eventually(&format!("{more} acknowledged writes"), written).await
     }
 
     /// Ends it after the write in progress.
@@ -49,6 +60,7 @@ async fn write<F>(
     prefix: &str,
     connect: impl Fn() -> F,
     stopped: &watch::Receiver<bool>,
+    counted: &watch::Sender<u64>,
 ) -> Acknowledged
 where
     F: Future<Output = Result<Client, Error>>,
@@ -69,6 +81,7 @@ where
         };
         if let Some(revision) = revision {
             seen.add(key, number, revision, Instant::now());
+            counted.send_modify(|count| *count += 1);
         } else {
             client = None;
             sleep(PAUSE).await;

@@ -128,7 +128,7 @@ impl Programs {
     }
 
     /// A program of Kubernetes.
-    pub(crate) fn kubernetes(&self, name: &str) -> PathBuf {
+    pub fn kubernetes(&self, name: &str) -> PathBuf {
         self.kubernetes.join(name)
     }
 

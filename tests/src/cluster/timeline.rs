@@ -71,7 +71,8 @@ impl Timeline {
         self.mark_after(self.fault.elapsed(), what);
     }
 
-    fn mark_after(&mut self, after: Duration, what: &str) {
+    /// Something took so long.
+    pub fn mark_after(&mut self, after: Duration, what: &str) {
         self.told.marks.push(Mark {
             seconds: after.as_secs_f64(),
             what: what.to_owned(),

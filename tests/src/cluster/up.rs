@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Node as KubernetesNode;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use reqwest::StatusCode;
 use rustix::process::geteuid;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
@@ -312,10 +313,11 @@ async fn store(home: &Home, say: &dyn Fn(&str)) -> Result<(), UpError> {
     until(home, ("the S3 server", Component::Store), || async {
         let made = http.post(&bucket).send().await;
         let answer = http.get(&health).send().await;
-        let is_good = |answer: Result<reqwest::Response, _>| {
-            answer.is_ok_and(|answer: reqwest::Response| answer.status().is_success())
-        };
-        is_good(made) && is_good(answer)
+        // The second time it is there already.
+        let is_made = made.is_ok_and(|made| {
+            made.status().is_success() || made.status() == StatusCode::CONFLICT
+        });
+        is_made && answer.is_ok_and(|answer| answer.status().is_success())
     })
     .await?;
     say("the S3 server answers");

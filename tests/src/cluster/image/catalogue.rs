@@ -14,6 +14,9 @@ pub const TOOLBOX: &str = "toolbox:1";
 /// Real etcds, tagged with their versions.
 pub const ETCD: &str = "etcd";
 
+/// The tag of our own programs.
+pub const DEV: &str = "dev";
+
 /// What a toolbox holds, beside `/bin/sh`.
 const TOOLS: [&str; 8] = ["cat", "dd", "df", "id", "ls", "sleep", "sync", "getent"];
 /// The machine's certificate authorities.
@@ -104,7 +107,7 @@ pub async fn programs(directory: &Path) -> Result<Vec<Image>, CatalogueError> {
         let program = directory.join(name);
         if program.is_file() {
             let place = format!("/bin/{name}");
-            let image = Image::new(&format!("{name}:dev"))
+            let image = Image::new(&format!("{name}:{DEV}"))
                 .scratch("/tmp")
                 .text(AUTHORITIES, authorities.clone());
             images.push(image.program(&program, &place).await?.entrypoint(&[&place]));

@@ -14,5 +14,5 @@ mod linked;
 
 pub use archive::{Image, ImageError};
 pub(super) use catalogue::base;
-pub use catalogue::{CatalogueError, ETCD, PAUSE, TOOLBOX, etcd_versions, programs};
+pub use catalogue::{CatalogueError, DEV, ETCD, PAUSE, TOOLBOX, etcd_versions, programs};
 pub use linked::LinkedError;

@@ -4,10 +4,11 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use steward_store::{Environment, Provider, SnapStore, StoreConfig, UploadOptions};
 use steward_tests::cluster::addresses::s3_url;
-use steward_tests::cluster::{BUCKET, Component, S3_KEY_ID, S3_SECRET};
+use steward_tests::cluster::member::content;
+use steward_tests::cluster::{BUCKET, Component, S3_KEY_ID, S3_SECRET, eventually};
 
-use super::members::{self, assert_agreed, load};
-use super::stage::{eventually, on_stage};
+use super::members::{self, load};
+use super::stage::{assert_kept, on_stage};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_goes_and_comes_back_and_pods_do_not_notice() {
@@ -20,11 +21,9 @@ async fn the_api_server_goes_and_comes_back_and_pods_do_not_notice() {
         assert!(maps.list(&ListParams::default()).await.is_err());
         node.start(Component::ApiServer).await.unwrap();
         let back = async || maps.list(&ListParams::default()).await.ok();
-        eventually("the API server", back).await;
+        eventually("the API server", back).await.unwrap();
         let written = load.stop().await.unwrap();
-        let keys = assert_agreed(&members).await;
-        let missing = written.missing_from(&keys, written.newest().unwrap());
-        assert!(missing.is_empty(), "{missing:?}");
+        assert_kept(&written, &content(&members).await.unwrap());
     })
     .await;
 }
@@ -56,7 +55,8 @@ async fn the_s3_server_has_its_objects_when_it_comes_back() {
         let node = stage.node();
         node.stop(Component::Store).await.unwrap();
         node.start(Component::Store).await.unwrap();
-        let object = eventually("the object", async || store.head(&key).await.ok()).await;
+        let object = eventually("the object", async || store.head(&key).await.ok());
+        let object = object.await.unwrap();
         assert_eq!(object.size, 4);
     })
     .await;

@@ -4,6 +4,8 @@
 //! wires, runs on the machine's own cluster only.
 
 mod alone;
+mod lifecycle;
+mod losses;
 mod members;
 mod plain;
 mod stage;

@@ -10,9 +10,11 @@ use kube::api::{ListParams, Patch, PatchParams};
 use rustix::fs::statvfs;
 use serde_json::json;
 use steward_tests::cluster::attend::volumes::MEMORY;
+use steward_tests::cluster::eventually;
+use steward_tests::cluster::member::content;
 
-use super::members::{self, NAME, assert_agreed, load};
-use super::stage::{Stage, eventually, on_stage};
+use super::members::{self, NAME, SELECTOR, load};
+use super::stage::{Stage, assert_kept, on_stage};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -29,10 +31,7 @@ async fn three_members_find_each_other_by_name_and_agree_on_what_was_written() {
             .job("no-such-name", "! getent hosts etcd-9.etcd", None)
             .await;
         let written = load.stop().await.unwrap();
-        let keys = assert_agreed(&members).await;
-        assert!(written.count() > 0);
-        let missing = written.missing_from(&keys, written.newest().unwrap());
-        assert!(missing.is_empty(), "{missing:?}");
+        assert_kept(&written, &content(&members).await.unwrap());
     })
     .await;
 }
@@ -41,10 +40,11 @@ async fn three_members_find_each_other_by_name_and_agree_on_what_was_written() {
 async fn a_leader_that_is_cut_off_is_replaced_and_follows_once_it_is_back() {
     on_stage("cut", async |stage| {
         let members = members::start(stage, 3).await;
-        let old = eventually("a leader", async || members[0].leader().await).await;
+        let old = eventually("a leader", async || members[0].leader().await);
+        let old = old.await.unwrap();
         let mut ids = Vec::new();
         for member in &members {
-            ids.push(member.id().await);
+            ids.push(member.id().await.unwrap());
         }
         let at = ids.iter().position(|&id| id == old).unwrap();
         let (alone, rest): (Vec<Ipv4Addr>, Vec<Ipv4Addr>) = {
@@ -60,16 +60,15 @@ async fn a_leader_that_is_cut_off_is_replaced_and_follows_once_it_is_back() {
         let new = eventually("another leader", async || {
             other.leader().await.filter(|&leader| leader != old)
         });
-        let new = new.await;
+        let new = new.await.unwrap();
         cut.heal().await.unwrap();
         eventually("the old leader follows", async || {
             (members[at].leader().await == Some(new)).then_some(())
         })
-        .await;
+        .await
+        .unwrap();
         let written = load.stop().await.unwrap();
-        let keys = assert_agreed(&members).await;
-        let missing = written.missing_from(&keys, written.newest().unwrap());
-        assert!(missing.is_empty(), "acknowledged and lost: {missing:?}");
+        assert_kept(&written, &content(&members).await.unwrap());
     })
     .await;
 }
@@ -84,11 +83,12 @@ async fn a_job_works_on_the_volume_of_a_member_that_is_away() {
             .await
             .unwrap();
         let pods = stage.api::<Pod>();
-        let away = ListParams::default().labels(&format!("app={NAME}"));
+        let away = ListParams::default().labels(SELECTOR);
         eventually("the member is away", async || {
             pods.list(&away).await.ok()?.items.is_empty().then_some(())
         })
-        .await;
+        .await
+        .unwrap();
         let claim = format!("data-{NAME}-0");
         stage
             .job(
@@ -144,7 +144,8 @@ async fn a_volume_can_be_full_and_grows_with_its_claim() {
             let capacity = claims.get("data").await.ok()?.status?.capacity?;
             (capacity["storage"].0 == "32Mi").then_some(())
         })
-        .await;
+        .await
+        .unwrap();
         let size = statvfs(&directory).unwrap();
         assert_eq!(size.f_blocks * size.f_frsize, 32 * MIB);
         fs::write(&file, vec![1; 20 << 20]).unwrap();

@@ -2,7 +2,6 @@
 
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::time::Duration;
 
 use futures::FutureExt as _;
 use k8s_openapi::NamespaceResourceScope;
@@ -13,12 +12,12 @@ use kube::{Api, Resource};
 use rand::Rng as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use steward_tests::cluster::{Cluster, Node};
-use tokio::time::{Instant, sleep};
+use steward_tests::cluster::managed::{self, Managed};
+use steward_tests::cluster::member::Content;
+use steward_tests::cluster::{Acknowledged, Cluster, Node, eventually};
 
-/// Longer than a healthy cluster needs for anything on a loaded machine.
-const DEADLINE: Duration = Duration::from_mins(3);
-const POLL: Duration = Duration::from_millis(250);
+/// The Etcd of a test.
+pub(crate) const ETCD: &str = "main";
 
 /// Where one test plays.
 pub(crate) struct Stage {
@@ -78,6 +77,18 @@ impl Stage {
         apply(&self.api::<K>(), wanted).await
     }
 
+    /// Creates an Etcd.
+    pub(crate) async fn etcd(&self, spec: &Value) -> Managed {
+        let client = self.cluster.client();
+        let created = Managed::create(client, &self.namespace, ETCD, spec).await;
+        created.unwrap_or_else(|error| panic!("{error}: {error:?}"))
+    }
+
+    /// What an Etcd of so many members is asked to be.
+    pub(crate) fn spec(&self, replicas: i32) -> Value {
+        managed::spec(&self.namespace, ETCD, replicas)
+    }
+
     /// The hand on the node.
     pub(crate) fn node(&self) -> &Node {
         let node = self.cluster.node();
@@ -107,12 +118,12 @@ impl Stage {
         self.apply::<Job>(&job).await;
         let jobs = self.api::<Job>();
         let what = format!("the end of job {name}");
-        let status = eventually(&what, async || {
+        let ended = async || {
             let status = jobs.get(name).await.ok()?.status?;
             let has_ended = status.succeeded.is_some() || status.failed.is_some();
             has_ended.then_some(status)
-        })
-        .await;
+        };
+        let status = eventually(&what, ended).await.unwrap();
         assert_eq!(status.succeeded, Some(1), "job {name} failed: {status:?}");
     }
 
@@ -120,7 +131,8 @@ impl Stage {
     pub(crate) async fn volume_of(&self, claim: &str) -> PersistentVolume {
         let claims = self.api::<PersistentVolumeClaim>();
         let bound = async || claims.get(claim).await.ok()?.spec?.volume_name;
-        let volume = eventually(&format!("a volume for claim {claim}"), bound).await;
+        let what = format!("a volume for claim {claim}");
+        let volume = eventually(&what, bound).await.unwrap();
         let volumes = Api::<PersistentVolume>::all(self.cluster.client());
         volumes.get(&volume).await.unwrap()
     }
@@ -146,14 +158,9 @@ impl Stage {
     }
 }
 
-/// Asks until there is an answer.
-pub(crate) async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
-    let deadline = Instant::now() + DEADLINE;
-    loop {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        assert!(Instant::now() < deadline, "{what}: not within {DEADLINE:?}");
-        sleep(POLL).await;
-    }
+/// Something was written, and all that was acknowledged is there.
+pub(crate) fn assert_kept(written: &Acknowledged, content: &Content) {
+    let newest = written.newest().expect("an acknowledged write");
+    let missing = written.missing_from(&content.keys, newest);
+    assert!(missing.is_empty(), "acknowledged and lost: {missing:?}");
 }
