@@ -92,7 +92,9 @@ pub(super) async fn measure(data: &Path, rate: usize, seconds: u64) -> anyhow::R
     eprintln!("bench: {rate} writes a second for {seconds} s");
     let scratch = tempfile::Builder::new().prefix(WORK).tempdir_in(data);
     let scratch = scratch.context("make a scratch directory")?;
-    let mut etcd = Etcd::start(ETCD, options(&scratch.path().join("etcd"))).await;
+    // As in production: one that never syncs leaves the kernel hundreds of megabytes to write at once.
+    let options = options(&scratch.path().join("etcd")).synced();
+    let mut etcd = Etcd::start(ETCD, options).await;
     let home = scratch.path().to_str().context("a path that is text")?;
     let sidecar = SidecarProcess::start(beside(etcd.client_url(), home)).await;
     // What earlier work wrote must not compete for the disk.
