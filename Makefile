@@ -2,7 +2,8 @@
 #
 # Honoured: CARGO_TARGET_DIR (where cargo builds), STEWARD_CACHE (where servers and tools are kept,
 # see tests/env/setup.sh), FUZZ_SECONDS (time per fuzz target), FUZZ_TARGETS (which), BENCH_FLAGS
-# (see bench --help), BENCH_SIDECAR_FLAGS (see bench sidecar --help).
+# (see bench --help), BENCH_SIDECAR_FLAGS (see bench sidecar --help),
+# BENCH_CONTROLLER_FLAGS (see bench controller --help).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -62,7 +63,7 @@ test-live: ## tests against real etcd servers and object stores
 e2e: ## tests on a real Kubernetes cluster: KUBECONFIG's, or one of this machine's own
 	$(PROGRAMS)
 	$(ENV) trap '$(CLUSTER_PROGRAM) down' EXIT; $(CLUSTER_PROGRAM) up; $(CLUSTER_PROGRAM) install; \
-	  cargo nextest run -p steward-tests -E '$(CLUSTER)'
+	  cargo nextest run --workspace -E '$(CLUSTER)'
 
 doc: ## documentation builds without a warning, its examples run
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet
@@ -79,10 +80,10 @@ cluster-up: ## a real Kubernetes cluster on this machine (needs root)
 	@$(ENV) $(CLUSTER_PROGRAM) up
 
 cluster-down: ## end it; nothing is left behind
-	@cargo build --quiet -p steward-tests --bin cluster
+	@$(PROGRAMS)
 	@$(CLUSTER_PROGRAM) down
 
-.PHONY: fuzz bench bench-sidecar demo demo-local
+.PHONY: fuzz bench bench-sidecar bench-controller demo demo-local
 fuzz: ## every fuzz target for FUZZ_SECONDS (10)
 	$(ENV) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/env/fuzz.sh $(FUZZ_TARGETS)
 
@@ -92,6 +93,7 @@ bench: ## measure restore, compact, verify and the sidecar against a real etcd
 	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/bench" \
 	  --date "$$(date -u +%F)" --write docs/benchmarks.md $(BENCH_FLAGS)
 	@$(MAKE) --no-print-directory bench-sidecar
+	@$(MAKE) --no-print-directory bench-controller
 
 bench-sidecar: ## measure the sidecar alone
 	@$(MAKE) --no-print-directory setup
@@ -99,6 +101,12 @@ bench-sidecar: ## measure the sidecar alone
 	$(ENV) STEWARD_SIDECAR="$${CARGO_TARGET_DIR:-target}/release/steward-sidecar" \
 	  "$${CARGO_TARGET_DIR:-target}/release/bench" sidecar \
 	  --date "$$(date -u +%F)" --write docs/benchmarks-sidecar.md $(BENCH_SIDECAR_FLAGS)
+
+bench-controller: ## measure the controller alone
+	@$(MAKE) --no-print-directory setup
+	cargo build --release --workspace --bins
+	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/bench" controller \
+	  --date "$$(date -u +%F)" --write docs/benchmarks-controller.md $(BENCH_CONTROLLER_FLAGS)
 
 demo: ## a cluster, the controller, an etcd, a disaster: told with the real programs (needs root; KEEP=1 keeps it)
 	@$(MAKE) --no-print-directory setup

@@ -26,6 +26,8 @@ pub enum Verdict {
     Shown,
     /// There was nothing to do.
     Unchanged,
+    /// What was to be prepared is ready: etcd may start.
+    Ready,
     /// Something unforeseen.
     Failed,
     /// The command line is wrong.
@@ -50,11 +52,17 @@ pub enum Verdict {
     StoreUnavailable,
     /// The disk is full or broken.
     Disk,
+    /// The data has to be restored before etcd may start.
+    RestoreRequired,
+    /// Somebody else has to act before etcd may start.
+    Waiting,
+    /// etcd must not start on this volume.
+    Refused,
 }
 
 impl Verdict {
     /// Every verdict, in the order of the documentation.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 23] = [
         Self::Valid,
         Self::Restorable,
         Self::Restored,
@@ -62,6 +70,7 @@ impl Verdict {
         Self::Copied,
         Self::Shown,
         Self::Unchanged,
+        Self::Ready,
         Self::Failed,
         Self::Usage,
         Self::Missing,
@@ -74,6 +83,9 @@ impl Verdict {
         Self::DamagedBackup,
         Self::StoreUnavailable,
         Self::Disk,
+        Self::RestoreRequired,
+        Self::Waiting,
+        Self::Refused,
     ];
 
     /// As machines read it.
@@ -86,6 +98,7 @@ impl Verdict {
             Self::Copied => "copied",
             Self::Shown => "shown",
             Self::Unchanged => "unchanged",
+            Self::Ready => "ready",
             Self::Failed => "failed",
             Self::Usage => "usage",
             Self::Missing => "missing",
@@ -98,6 +111,9 @@ impl Verdict {
             Self::DamagedBackup => "damaged-backup",
             Self::StoreUnavailable => "store-unavailable",
             Self::Disk => "disk",
+            Self::RestoreRequired => "restore-required",
+            Self::Waiting => "waiting",
+            Self::Refused => "refused",
         }
     }
 
@@ -110,7 +126,8 @@ impl Verdict {
             | Self::Compacted
             | Self::Copied
             | Self::Shown
-            | Self::Unchanged => 0,
+            | Self::Unchanged
+            | Self::Ready => 0,
             Self::Failed => 1,
             Self::Usage => 2,
             Self::Missing => 10,
@@ -123,6 +140,9 @@ impl Verdict {
             Self::DamagedBackup => 22,
             Self::StoreUnavailable => 23,
             Self::Disk => 30,
+            Self::RestoreRequired => 40,
+            Self::Waiting => 41,
+            Self::Refused => 42,
         }
     }
 

@@ -48,6 +48,9 @@ directions() {
   for crate in steward-ids steward-bbolt steward-wal steward-mvcc steward-archive; do
     forbid "$crate" tokio kube object_store tracing steward-testkit
   done
+  for crate in steward-manifests steward-verdict; do
+    forbid "$crate" tokio kube object_store tracing steward-testkit
+  done
   for crate in steward-restorer steward-sidecar steward-store steward-datadir steward-telemetry steward-crds steward-coordination; do
     forbid "$crate" steward-testkit steward-controller
   done

@@ -6,6 +6,8 @@
 #   STEWARD_ETCD_3_4, _3_5, _3_5_NEW directories of your own etcd binaries, used instead
 #   STEWARD_WEED, STEWARD_AZURITE, STEWARD_GCS_EMULATOR   the same for the stores
 #   STEWARD_PROMTOOL                 the same for promtool
+#   STEWARD_HELM, STEWARD_HELM_3     the same for Helm 4 and Helm 3
+#   STEWARD_KUBERNETES_VALIDATE      the same for kubernetes-validate
 #   STEWARD_KUBERNETES               a directory of your own kube-apiserver, kubelet, kubectl and so on
 #   STEWARD_NODE                     a directory with bin/ (containerd, ctr, runc, the shim) and cni/ (plugins)
 #   STEWARD_REFRESH=1                look for newer etcd packages
@@ -16,6 +18,8 @@ lock_cache
 "$ENV_DIR/etcd.sh"
 "$ENV_DIR/stores.sh"
 "$ENV_DIR/promtool.sh"
+"$ENV_DIR/helm.sh"
+"$ENV_DIR/validate.sh"
 "$ENV_DIR/kubernetes.sh"
 "$ENV_DIR/node.sh"
 "$ENV_DIR/tools.sh"
@@ -31,6 +35,9 @@ export STEWARD_WEED="\${STEWARD_WEED:-$CACHE/stores/weed/bin/weed}"
 export STEWARD_AZURITE="\${STEWARD_AZURITE:-$CACHE/stores/azurite/azurite}"
 export STEWARD_GCS_EMULATOR="\${STEWARD_GCS_EMULATOR:-$CACHE/stores/gcs/bin/gcp-storage-emulator}"
 export STEWARD_PROMTOOL="\${STEWARD_PROMTOOL:-$CACHE/promtool/promtool}"
+export STEWARD_HELM="\${STEWARD_HELM:-$CACHE/helm/4/helm}"
+export STEWARD_KUBERNETES_VALIDATE="\${STEWARD_KUBERNETES_VALIDATE:-$CACHE/kubernetes-validate/bin/kubernetes-validate}"
+export STEWARD_HELM_3="\${STEWARD_HELM_3:-$CACHE/helm/3/helm}"
 case ":\$PATH:" in *":$CACHE/cargo/bin:"*) ;; *) export PATH="\$PATH:$CACHE/cargo/bin" ;; esac
 END
 mv "$CACHE/env.new" "$CACHE/env"
@@ -47,7 +54,8 @@ done
 for program in containerd ctr runc; do
   [ -x "$STEWARD_NODE/bin/$program" ] || die "$STEWARD_NODE/bin holds no $program"
 done
-for program in "$STEWARD_WEED" "$STEWARD_AZURITE" "$STEWARD_GCS_EMULATOR" "$STEWARD_PROMTOOL"; do
+for program in "$STEWARD_WEED" "$STEWARD_AZURITE" "$STEWARD_GCS_EMULATOR" "$STEWARD_PROMTOOL" \
+  "$STEWARD_HELM" "$STEWARD_HELM_3" "$STEWARD_KUBERNETES_VALIDATE"; do
   [ -x "$program" ] || die "$program is not a program"
 done
 say "ready in $CACHE"

@@ -99,7 +99,7 @@ pub fn decide(report: &Report, newest_backup: Option<i64>, members: usize) -> De
 }
 
 /// The newest revision the names of a backup promise.
-fn newest_revision(catalogue: &Catalogue) -> Option<i64> {
+pub(super) fn newest_revision(catalogue: &Catalogue) -> Option<i64> {
     let objects = catalogue.fulls.iter().chain(&catalogue.deltas);
     objects.map(|object| object.name.last.0).max()
 }

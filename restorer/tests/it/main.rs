@@ -8,6 +8,7 @@
 
 mod copy;
 mod home;
+mod init;
 mod inspect;
 mod list;
 mod manual;

@@ -1,0 +1,84 @@
+{{/* The name of everything of this installation. */}}
+{{- define "etcd-steward.name" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "etcd-steward.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: controller
+{{- end -}}
+
+{{- define "etcd-steward.labels" -}}
+{{ include "etcd-steward.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* repository:tag, the tag being that of the chart unless another is given. */}}
+{{- define "etcd-steward.image" -}}
+{{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+
+{{- define "etcd-steward.port" -}}
+{{- dig "server" "metrics" "port" 8080 .Values.operatorConfig | int -}}
+{{- end -}}
+
+{{- define "etcd-steward.electionLease" -}}
+{{- dig "leaderElection" "resourceName" "druid-leader-election" .Values.operatorConfig -}}
+{{- end -}}
+
+{{/* What the controller may do where it looks after resources. */}}
+{{- define "etcd-steward.rules" -}}
+# What it looks after. The specs are its authors'.
+- apiGroups: [druid.gardener.cloud]
+  resources: [etcds, etcdcopybackupstasks]
+  verbs: [get, list, watch, patch, update]
+- apiGroups: [druid.gardener.cloud]
+  resources: [etcdopstasks]
+  verbs: [get, list, watch, create, patch, update, delete]
+- apiGroups: [druid.gardener.cloud]
+  resources: [etcds/status, etcdcopybackupstasks/status, etcdopstasks/status]
+  verbs: [get, patch, update]
+- apiGroups: [druid.gardener.cloud]
+  resources: [etcds/finalizers, etcdcopybackupstasks/finalizers, etcdopstasks/finalizers]
+  verbs: [update]
+# What it makes for a cluster.
+- apiGroups: [""]
+  resources: [serviceaccounts, services, configmaps]
+  verbs: [get, list, watch, create, patch, update, delete]
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get, list, watch, create, patch, update, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, update, delete]
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch, create, patch, update, delete]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, list, watch, create, patch, update, delete]
+# It can give no right that it does not have itself.
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles, rolebindings]
+  verbs: [get, list, watch, create, patch, update, delete]
+# Members are replaced by deleting their pods, volumes grow by their claims.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, delete]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, list, watch, patch, delete]
+# Certificates a resource names, to talk to its etcd. Secrets can neither be listed nor watched.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get]
+- apiGroups: ["", events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}

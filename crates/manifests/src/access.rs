@@ -1,0 +1,59 @@
+//! Who the pods are, and what they may do: their own Leases and the coordination `ConfigMap`, by name.
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
+
+use crate::draft::Draft;
+use crate::labels::Component;
+use crate::meta;
+
+pub(crate) fn service_account(draft: &Draft<'_>) -> ServiceAccount {
+    let name = draft.names.service_account();
+    ServiceAccount {
+        metadata: meta::of(draft.etcd, &name, Component::ServiceAccount),
+        automount_service_account_token: Some(draft.settings.automount_service_account_token),
+        ..ServiceAccount::default()
+    }
+}
+
+/// Nothing that belongs to another Etcd of the namespace can be read or written.
+pub(crate) fn role(draft: &Draft<'_>, leases: Vec<String>) -> Role {
+    let rule = |group: &str, resource: &str, names: Vec<String>, verbs: &[&str]| PolicyRule {
+        api_groups: Some(vec![group.into()]),
+        resources: Some(vec![resource.into()]),
+        resource_names: Some(names),
+        verbs: verbs.iter().map(ToString::to_string).collect(),
+        ..PolicyRule::default()
+    };
+    let coordination = vec![draft.names.coordination()];
+    Role {
+        metadata: meta::of(draft.etcd, &draft.names.role(), Component::Role),
+        rules: Some(vec![
+            rule(
+                "coordination.k8s.io",
+                "leases",
+                leases,
+                &["get", "patch", "update"],
+            ),
+            rule("", "configmaps", coordination, &["get", "patch"]),
+        ]),
+    }
+}
+
+pub(crate) fn role_binding(draft: &Draft<'_>) -> RoleBinding {
+    let name = draft.names.role();
+    RoleBinding {
+        metadata: meta::of(draft.etcd, &name, Component::RoleBinding),
+        role_ref: RoleRef {
+            api_group: Some("rbac.authorization.k8s.io".into()),
+            kind: "Role".into(),
+            name,
+        },
+        subjects: Some(vec![Subject {
+            kind: "ServiceAccount".into(),
+            name: draft.names.service_account(),
+            namespace: Some(draft.names.namespace.into()),
+            ..Subject::default()
+        }]),
+    }
+}

@@ -1,0 +1,198 @@
+//! The `ConfigMap`: one configuration of etcd for all members, from which each takes its own.
+//!
+//! It has etcd's own keys, with two exceptions that are the peer's: the advertised addresses are a map from
+//! member to addresses, and the name is a placeholder. `steward-restorer init` makes a member's file of it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+use steward_crds::etcd::{CompactionMode, FreelistType, MetricsLevel};
+
+use crate::draft::Draft;
+use crate::error::RenderError;
+use crate::labels::Component;
+use crate::meta;
+use crate::names::Ordinal;
+use crate::shape::Scheme;
+use crate::tls::PemFiles;
+
+/// The one key.
+pub const KEY: &str = "etcd.conf.yaml";
+/// Where the volume of each member has its data.
+pub const DATA_DIR: &str = "/var/etcd/data/new.etcd";
+
+/// etcd's configuration as the `ConfigMap` has it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct File {
+    name: &'static str,
+    data_dir: &'static str,
+    metrics: &'static str,
+    snapshot_count: i64,
+    #[serde(rename = "enable-grpc-gateway")]
+    enable_grpc_gateway: bool,
+    quota_backend_bytes: u64,
+    initial_cluster_token: &'static str,
+    auto_compaction_mode: &'static str,
+    auto_compaction_retention: String,
+    listen_peer_urls: String,
+    listen_client_urls: String,
+    listen_metrics_urls: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_transport_security: Option<Security>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer_transport_security: Option<Security>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    member_name_prefix: Option<String>,
+    next_cluster_version_compatible: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backend_bbolt_freelist_type: Option<&'static str>,
+    #[serde(flatten)]
+    membership: Membership,
+}
+
+/// What changes while members come and go. A member that runs has no use for it, so it is no reason to restart one.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Membership {
+    initial_cluster_state: &'static str,
+    initial_cluster: String,
+    initial_advertise_peer_urls: BTreeMap<String, Vec<String>>,
+    advertise_client_urls: BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Security {
+    cert_file: String,
+    key_file: String,
+    client_cert_auth: bool,
+    trusted_ca_file: String,
+    auto_tls: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skip_client_san_verification: Option<bool>,
+}
+
+impl Security {
+    fn with(files: PemFiles, skip_client_san_verification: Option<bool>) -> Self {
+        let PemFiles {
+            ca,
+            certificate,
+            key,
+        } = files;
+        Self {
+            cert_file: certificate,
+            key_file: key,
+            client_cert_auth: true,
+            trusted_ca_file: ca,
+            auto_tls: false,
+            skip_client_san_verification,
+        }
+    }
+}
+
+/// The `ConfigMap`, and the checksum of what a running member would have to be restarted for.
+pub(crate) fn config_map(draft: &Draft<'_>) -> Result<(ConfigMap, String), RenderError> {
+    let encode = |file: &File| {
+        serde_norway::to_string(file).map_err(|source| RenderError::Config { source })
+    };
+    let mut file = file(draft);
+    let text = encode(&file)?;
+    file.membership = Membership::default();
+    let lasting = encode(&file)?;
+    let name = draft.names.config_map();
+    let map = ConfigMap {
+        metadata: meta::of(draft.etcd, &name, Component::ConfigMap),
+        data: Some(BTreeMap::from([(KEY.to_owned(), text)])),
+        ..ConfigMap::default()
+    };
+    Ok((map, hex::encode(Sha256::digest(lasting))))
+}
+
+fn file(draft: &Draft<'_>) -> File {
+    let spec = &draft.etcd.spec;
+    let shared = spec.shared_config.as_ref();
+    let (client, peer) = (draft.client_scheme(), draft.shape.peer_tls.scheme());
+    let listen = |scheme: Scheme, port: u16| format!("{scheme}://0.0.0.0:{port}");
+    File {
+        name: "etcd-config",
+        data_dir: DATA_DIR,
+        metrics: match spec.etcd.metrics {
+            Some(MetricsLevel::Extensive) => "extensive",
+            Some(MetricsLevel::Basic) | None => "basic",
+        },
+        snapshot_count: spec.etcd.snapshot_count.unwrap_or(10_000),
+        enable_grpc_gateway: spec.etcd.enable_grpc_gateway.unwrap_or(false),
+        quota_backend_bytes: draft.quota_bytes,
+        initial_cluster_token: "etcd-cluster",
+        auto_compaction_mode: match shared.and_then(|shared| shared.auto_compaction_mode) {
+            Some(CompactionMode::Revision) => "revision",
+            Some(CompactionMode::Periodic) | None => "periodic",
+        },
+        auto_compaction_retention: shared
+            .and_then(|shared| shared.auto_compaction_retention.clone())
+            .unwrap_or_else(|| "30m".into()),
+        listen_peer_urls: listen(peer, draft.ports.peer),
+        listen_client_urls: listen(client, draft.ports.client),
+        listen_metrics_urls: listen(Scheme::Http, draft.ports.metrics),
+        client_transport_security: draft
+            .certificates
+            .client_listener()
+            .map(|files| Security::with(files, None)),
+        peer_transport_security: draft.certificates.peer_listener().map(|files| {
+            let skip = draft.certificates.skip_client_san_verification();
+            Security::with(files, skip)
+        }),
+        member_name_prefix: draft.names.member_prefix().map(str::to_owned),
+        next_cluster_version_compatible: true,
+        backend_bbolt_freelist_type: spec
+            .etcd
+            .backend_bbolt_freelist_type
+            .map(|kind| match kind {
+                FreelistType::Array => "array",
+                FreelistType::Map => "map",
+            }),
+        membership: membership(draft),
+    }
+}
+
+fn membership(draft: &Draft<'_>) -> Membership {
+    let wanted = u32::try_from(draft.etcd.spec.replicas).unwrap_or_default();
+    // A member on its way out is still one.
+    let ordinals = 0..wanted.max(draft.shape.replicas);
+    let by_name = |ordinal: Ordinal, urls: Vec<String>| (draft.names.member(ordinal), urls);
+    Membership {
+        initial_cluster_state: draft.shape.cluster_state.name(),
+        initial_cluster: initial_cluster(draft),
+        initial_advertise_peer_urls: ordinals
+            .clone()
+            .map(|ordinal| by_name(ordinal, draft.peer_urls(ordinal)))
+            .collect(),
+        advertise_client_urls: ordinals
+            .map(|ordinal| by_name(ordinal, vec![draft.client_url(ordinal)]))
+            .collect(),
+    }
+}
+
+fn initial_cluster(draft: &Draft<'_>) -> String {
+    let own = draft.shape.initial_members.iter().flat_map(|ordinal| {
+        let name = draft.names.member(*ordinal);
+        let urls = draft.peer_urls(*ordinal);
+        urls.into_iter().map(move |url| format!("{name}={url}"))
+    });
+    let existing = draft
+        .etcd
+        .spec
+        .etcd
+        .bootstrap_with_existing_cluster
+        .as_ref();
+    let others = existing.into_iter().flat_map(|cluster| {
+        cluster.members.iter().flat_map(|member| {
+            let urls = member.peer_urls.iter();
+            urls.map(|url| format!("{}={url}", member.name))
+        })
+    });
+    own.chain(others).collect::<Vec<_>>().join(",")
+}

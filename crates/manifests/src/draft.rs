@@ -1,0 +1,158 @@
+//! What every object is made from: the resource, the moment, and what follows from both once.
+
+use steward_crds::Etcd;
+
+use crate::error::RenderError;
+use crate::names::{Names, Ordinal};
+use crate::settings::Settings;
+use crate::shape::{RuntimeComponents, Scheme, Shape};
+use crate::store::{Place, Wiring};
+use crate::tls::Certificates;
+use crate::values;
+
+/// What every object is made from.
+pub(crate) struct Draft<'a> {
+    pub(crate) etcd: &'a Etcd,
+    pub(crate) settings: &'a Settings,
+    pub(crate) shape: &'a Shape,
+    pub(crate) names: Names<'a>,
+    pub(crate) ports: Ports,
+    pub(crate) certificates: Certificates<'a>,
+    pub(crate) quota_bytes: u64,
+    /// How the store is reached; `None` when there is none, or none of a known kind.
+    pub(crate) store: Option<Wiring>,
+}
+
+/// The ports of a member's pod.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ports {
+    pub(crate) client: u16,
+    pub(crate) peer: u16,
+    pub(crate) metrics: u16,
+    pub(crate) backup: u16,
+}
+
+impl Ports {
+    fn of(etcd: &Etcd) -> Result<Self, RenderError> {
+        let (server, backup) = (&etcd.spec.etcd, &etcd.spec.backup);
+        Ok(Self {
+            client: values::port("spec.etcd.clientPort", server.client_port, 2379)?,
+            peer: values::port("spec.etcd.serverPort", server.server_port, 2380)?,
+            metrics: values::port("spec.etcd.wrapperPort", server.wrapper_port, 9095)?,
+            backup: values::port("spec.backup.port", backup.port, 8080)?,
+        })
+    }
+}
+
+impl<'a> Draft<'a> {
+    pub(crate) fn new(
+        etcd: &'a Etcd,
+        settings: &'a Settings,
+        shape: &'a Shape,
+    ) -> Result<Self, RenderError> {
+        let names = Names::of(etcd);
+        for (field, value) in [("name", names.etcd), ("namespace", names.namespace)] {
+            if value.is_empty() {
+                return Err(RenderError::Unnamed { field });
+            }
+        }
+        let spec = &etcd.spec;
+        let place = Place::of_etcd(settings, shape);
+        let store = spec.backup.store.as_ref();
+        Ok(Self {
+            names,
+            ports: Ports::of(etcd)?,
+            certificates: Certificates::of(
+                spec.etcd.client_url_tls.as_ref(),
+                shape.peer_tls.certificates(),
+                spec.backup.tls.as_ref(),
+            )?,
+            quota_bytes: values::bytes("spec.etcd.quota", spec.etcd.quota.as_ref(), 8 << 30)?,
+            store: match store {
+                Some(store) => Wiring::of(store, &place)?,
+                None => None,
+            },
+            etcd,
+            settings,
+            shape,
+        })
+    }
+
+    pub(crate) fn client_scheme(&self) -> Scheme {
+        Scheme::by(self.etcd.spec.etcd.client_url_tls.as_ref())
+    }
+
+    /// Where members reach this one: its own address, then those the spec adds.
+    pub(crate) fn peer_urls(&self, ordinal: Ordinal) -> Vec<String> {
+        let own = self.peer_url_of(&self.names.pod(ordinal));
+        let member = self.names.member(ordinal);
+        let listed = self.etcd.spec.etcd.additional_advertise_peer_urls.iter();
+        let more = listed
+            .flatten()
+            .filter(|entry| entry.member_name == member)
+            .flat_map(|entry| entry.urls.iter().map(ToString::to_string));
+        let mut urls = vec![own];
+        for url in more {
+            if !urls.contains(&url) {
+                urls.push(url);
+            }
+        }
+        urls
+    }
+
+    /// The address of a pod for members; `pod` may be a variable the kubelet replaces.
+    pub(crate) fn peer_url_of(&self, pod: &str) -> String {
+        let scheme = self.shape.peer_tls.scheme();
+        format!(
+            "{scheme}://{}:{}",
+            self.names.pod_host(pod),
+            self.ports.peer
+        )
+    }
+
+    /// Where clients reach a member.
+    pub(crate) fn client_url(&self, ordinal: Ordinal) -> String {
+        let host = self.names.pod_host(&self.names.pod(ordinal));
+        format!("{}://{host}:{}", self.client_scheme(), self.ports.client)
+    }
+
+    /// Where clients reach any member, and those of a cluster that is joined.
+    pub(crate) fn service_endpoints(&self) -> Vec<String> {
+        let own = format!(
+            "{}://{}:{}",
+            self.client_scheme(),
+            self.names.client_service(),
+            self.ports.client
+        );
+        let existing = self.etcd.spec.etcd.bootstrap_with_existing_cluster.as_ref();
+        let others = existing
+            .into_iter()
+            .flat_map(|cluster| &cluster.client_endpoints);
+        let own = self.has_runtime_components().then_some(own);
+        own.into_iter()
+            .chain(others.map(ToString::to_string))
+            .collect()
+    }
+
+    pub(crate) fn has_runtime_components(&self) -> bool {
+        self.shape.runtime_components == RuntimeComponents::Enabled
+    }
+
+    pub(crate) fn runs_as_root(&self) -> bool {
+        self.etcd.spec.run_as_root.unwrap_or(false)
+    }
+
+    /// The image of etcd now.
+    pub(crate) fn etcd_image(&self) -> &str {
+        let held = self.shape.etcd_image.as_deref();
+        held.or(self.etcd.spec.etcd.image.as_deref())
+            .filter(|image| !image.is_empty())
+            .unwrap_or(&self.settings.images.etcd)
+    }
+
+    pub(crate) fn pull_policy(&self) -> Option<String> {
+        self.settings
+            .image_pull_policy
+            .map(|policy| policy.name().to_owned())
+    }
+}

@@ -1,0 +1,152 @@
+//! The Job that restores a member's data on the member's own volume, while no member runs.
+
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Volume};
+use steward_crds::Etcd;
+
+use super::{Frame, work_mount};
+use crate::config;
+use crate::draft::Draft;
+use crate::error::RenderError;
+use crate::labels::Component;
+use crate::names::Ordinal;
+use crate::pod::identity;
+use crate::settings::Settings;
+use crate::shape::Shape;
+use crate::store::literal;
+use crate::values;
+
+/// A restore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoreJob {
+    /// The member whose volume is restored.
+    pub ordinal: Ordinal,
+    /// The members of the restored cluster; the others join later when this is the member alone.
+    pub members: Vec<Ordinal>,
+    /// What the identities of the restored cluster are made of. A fresh one keeps old members out.
+    pub token: String,
+    /// Which state.
+    pub target: Target,
+    /// How much revisions are raised, when something may have been lost.
+    pub bump: Option<Bump>,
+    /// After how long the Job is given up.
+    pub deadline: Option<Duration>,
+}
+
+/// Which state of a backup.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Target {
+    /// The newest.
+    #[default]
+    Newest,
+    /// Up to and with a revision.
+    Revision(i64),
+    /// What was current at a moment, RFC 3339.
+    Time(String),
+    /// A full snapshot alone, by the name of its object, up to the revision it ends with.
+    Full {
+        /// The name of the object.
+        name: String,
+        /// Its last revision.
+        revision: i64,
+    },
+}
+
+/// Revisions are raised and everything before is called compacted, so that watchers notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bump(pub u64);
+
+impl Target {
+    pub(super) fn flags(&self) -> Vec<String> {
+        match self {
+            Self::Newest => Vec::new(),
+            Self::Revision(revision) => vec![format!("--to-revision={revision}")],
+            Self::Time(time) => vec![format!("--to-time={}", literal(time))],
+            Self::Full { name, revision } => vec![
+                format!("--from={}", literal(name)),
+                format!("--to-revision={revision}"),
+            ],
+        }
+    }
+}
+
+/// Renders the Job. The volume has to be free: no pod may use it.
+pub fn restore_job(
+    etcd: &Etcd,
+    settings: &Settings,
+    shape: &Shape,
+    restore: &RestoreJob,
+) -> Result<Job, RenderError> {
+    let draft = Draft::new(etcd, settings, shape)?;
+    let claim = draft.names.claim_template();
+    let name = draft.names.restore_job(restore.ordinal);
+    let mut job = Frame {
+        container: "restore",
+        args: args(&draft, restore),
+        volumes: vec![Volume {
+            name: claim.into(),
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name: draft.names.volume_claim(restore.ordinal),
+                read_only: None,
+            }),
+            ..Volume::default()
+        }],
+        mounts: vec![work_mount(claim)],
+        // What etcd would use, which does not run meanwhile.
+        resources: Some(values::resources(
+            etcd.spec.etcd.resources.as_ref(),
+            "50m",
+            "128Mi",
+        )),
+        deadline: restore.deadline,
+        ..Frame::of_etcd(&draft, Component::RestoreJob, &name)
+    }
+    .job();
+    place_as_members(&mut job, etcd);
+    Ok(job)
+}
+
+/// A volume can be mounted only where a member may run.
+fn place_as_members(job: &mut Job, etcd: &Etcd) {
+    let Some(pod) = job
+        .spec
+        .as_mut()
+        .and_then(|spec| spec.template.spec.as_mut())
+    else {
+        return;
+    };
+    let placing = etcd.spec.scheduling_constraints.as_ref();
+    pod.affinity = placing.and_then(|placing| placing.affinity.clone());
+    pod.priority_class_name
+        .clone_from(&etcd.spec.priority_class_name);
+    if let Some(container) = pod.containers.first_mut() {
+        container.env.get_or_insert_default().extend(identity());
+    }
+}
+
+fn args(draft: &Draft<'_>, restore: &RestoreJob) -> Vec<String> {
+    let listed = restore.members.iter().flat_map(|ordinal| {
+        let name = draft.names.member(*ordinal);
+        let urls = draft.peer_urls(*ordinal).into_iter();
+        urls.map(move |url| format!("{name}={url}"))
+    });
+    let mut args = vec![
+        "restore".to_owned(),
+        format!("--data-dir={}", config::DATA_DIR),
+        format!("--name={}", draft.names.member(restore.ordinal)),
+        format!("--initial-cluster={}", listed.collect::<Vec<_>>().join(",")),
+        format!("--initial-cluster-token={}", literal(&restore.token)),
+        format!(
+            "--initial-advertise-peer-urls={}",
+            draft.peer_urls(restore.ordinal).join(",")
+        ),
+    ];
+    args.extend(restore.target.flags());
+    if let Some(Bump(by)) = restore.bump {
+        args.push(format!("--bump-revision={by}"));
+        args.push("--mark-compacted".to_owned());
+    }
+    args
+}

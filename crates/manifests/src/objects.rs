@@ -1,0 +1,67 @@
+//! The objects as server-side apply takes them: untyped, each with its resource.
+
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube_core::{ApiResource, DynamicObject, Resource, TypeMeta};
+use serde::Serialize;
+
+use crate::error::RenderError;
+
+/// An object to apply, and where.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// Its kind.
+    pub resource: ApiResource,
+    /// The object; nothing in it but what is to be set.
+    pub object: DynamicObject,
+}
+
+impl Object {
+    /// Any typed object.
+    pub fn of<K>(typed: &K) -> Result<Self, RenderError>
+    where
+        K: Resource<DynamicType = ()> + Serialize,
+    {
+        let encode = |source| RenderError::Encode {
+            kind: resource_kind::<K>(),
+            name: typed.meta().name.clone().unwrap_or_default(),
+            source,
+        };
+        let value = serde_json::to_value(typed).map_err(encode)?;
+        Ok(Self {
+            resource: ApiResource::erase::<K>(&()),
+            object: serde_json::from_value(value).map_err(encode)?,
+        })
+    }
+
+    /// A disruption budget for an API server that serves no `policy/v1`, which lacks one of its fields.
+    pub fn of_v1beta1(budget: &PodDisruptionBudget) -> Result<Self, RenderError> {
+        let mut budget = budget.clone();
+        if let Some(spec) = &mut budget.spec {
+            spec.unhealthy_pod_eviction_policy = None;
+        }
+        let Self {
+            mut resource,
+            mut object,
+        } = Self::of(&budget)?;
+        "v1beta1".clone_into(&mut resource.version);
+        "policy/v1beta1".clone_into(&mut resource.api_version);
+        object.types = Some(TypeMeta {
+            api_version: resource.api_version.clone(),
+            kind: resource.kind.clone(),
+        });
+        Ok(Self { resource, object })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.object.metadata.name.as_deref().unwrap_or_default()
+    }
+}
+
+fn resource_kind<K: Resource<DynamicType = ()>>() -> &'static str {
+    // Types made at compile time borrow their kind.
+    match K::kind(&()) {
+        std::borrow::Cow::Borrowed(kind) => kind,
+        std::borrow::Cow::Owned(_) => "object",
+    }
+}

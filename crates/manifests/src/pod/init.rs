@@ -1,0 +1,102 @@
+//! The init containers: `steward-restorer init`, and for `Local` stores one that makes the directory writable.
+
+use k8s_openapi::api::core::v1::Container;
+
+use super::{
+    CONFIG_MOUNT, CONFIG_VOLUME, INIT_CONTAINER, RUN_MOUNT, RUN_VOLUME, client_flags, data_mount,
+    identity, mount, read_only, security,
+};
+use crate::config;
+use crate::draft::Draft;
+use crate::store::Wiring;
+use crate::values;
+
+/// The program of init containers and Jobs.
+pub(crate) const RESTORER: &str = "steward-restorer";
+/// Where the kubelet looks for a container's last words.
+pub(crate) const TERMINATION_LOG: &str = "/dev/termination-log";
+
+pub(super) fn containers(draft: &Draft<'_>) -> Vec<Container> {
+    let local = draft.store.as_ref().filter(|_| !draft.runs_as_root());
+    let image = &draft.settings.images.restorer;
+    let own = local.and_then(|store| own_container(image, draft.pull_policy(), store));
+    own.into_iter().chain([container(draft)]).collect()
+}
+
+fn container(draft: &Draft<'_>) -> Container {
+    let mut mounts = vec![
+        data_mount(draft),
+        read_only(mount(CONFIG_VOLUME, CONFIG_MOUNT)),
+        mount(RUN_VOLUME, RUN_MOUNT),
+    ];
+    mounts.extend(draft.certificates.client_mounts());
+    let mut env = identity();
+    if let Some(store) = &draft.store {
+        mounts.extend(store.mounts.clone());
+        env.extend(store.env.clone());
+    }
+    Container {
+        name: INIT_CONTAINER.into(),
+        image: Some(draft.settings.images.restorer.clone()),
+        image_pull_policy: draft.pull_policy(),
+        command: Some(vec![RESTORER.into()]),
+        args: Some(args(draft)),
+        env: Some(env),
+        // It verifies what etcd will open, so it may use what etcd may use.
+        resources: Some(values::resources(
+            draft.etcd.spec.etcd.resources.as_ref(),
+            "50m",
+            "128Mi",
+        )),
+        security_context: Some(security::container()),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
+        volume_mounts: Some(mounts),
+        ..Container::default()
+    }
+}
+
+fn args(draft: &Draft<'_>) -> Vec<String> {
+    let mut args = vec![
+        "init".to_owned(),
+        format!("--termination-message-path={TERMINATION_LOG}"),
+        format!("--config-template={CONFIG_MOUNT}/{}", config::KEY),
+        format!("--config-output={RUN_MOUNT}/{}", config::KEY),
+    ];
+    let endpoints = draft.service_endpoints();
+    if !endpoints.is_empty() {
+        args.push(format!("--service-endpoints={}", endpoints.join(",")));
+    }
+    args.extend(client_flags(draft));
+    args.extend(draft.store.iter().flat_map(|store| store.flags.clone()));
+    args
+}
+
+/// Gives the directory of a `Local` store to the user of the other containers: the node has made it for root.
+pub(crate) fn own_container(
+    image: &str,
+    pull_policy: Option<String>,
+    store: &Wiring,
+) -> Option<Container> {
+    let dir = store.local_dir.as_ref()?;
+    Some(Container {
+        name: "change-backup-bucket-permissions".into(),
+        image: Some(image.to_owned()),
+        image_pull_policy: pull_policy,
+        command: Some(vec![RESTORER.into()]),
+        args: Some(vec![
+            "own".into(),
+            format!("--owner={0}:{0}", security::USER),
+            dir.clone(),
+        ]),
+        security_context: Some(security::owner()),
+        volume_mounts: Some(
+            store
+                .mounts
+                .iter()
+                .filter(|m| m.mount_path == *dir)
+                .cloned()
+                .collect(),
+        ),
+        ..Container::default()
+    })
+}

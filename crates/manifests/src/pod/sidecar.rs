@@ -1,0 +1,274 @@
+//! The container of the sidecar and its flags.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, Probe};
+use steward_crds::etcd::{BackupSpec, CompressionPolicy, GarbageCollectionPolicy};
+use steward_crds::scalar::Span;
+
+use super::etcd::port;
+use super::{SIDECAR_CONTAINER, client_flags, data_mount, identity, probes, security};
+use crate::config;
+use crate::draft::Draft;
+use crate::error::RenderError;
+use crate::shape::Scheme;
+use crate::store::literal;
+use crate::values;
+
+/// How long one full snapshot, and one defragmentation, may take.
+const SLOW: Duration = Duration::from_mins(15);
+/// How often a member renews its Lease.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+
+pub(super) fn container(draft: &Draft<'_>) -> Result<Container, RenderError> {
+    let backup = &draft.etcd.spec.backup;
+    let mut mounts = vec![data_mount(draft)];
+    mounts.extend(draft.certificates.client_mounts());
+    mounts.extend(draft.certificates.backup_mounts());
+    let mut env = identity();
+    if let Some(store) = &draft.store {
+        mounts.extend(store.mounts.clone());
+        env.extend(store.env.clone());
+    }
+    let image = backup.image.as_ref().filter(|image| !image.is_empty());
+    Ok(Container {
+        name: SIDECAR_CONTAINER.into(),
+        image: Some(image.unwrap_or(&draft.settings.images.sidecar).clone()),
+        image_pull_policy: draft.pull_policy(),
+        command: Some(vec!["steward-sidecar".into()]),
+        args: Some(args(draft)?),
+        env: Some(env),
+        ports: Some(vec![port("server", draft.ports.backup)]),
+        resources: Some(values::resources(backup.resources.as_ref(), "50m", "128Mi")),
+        liveness_probe: Some(liveness(draft)),
+        security_context: Some(security::container()),
+        volume_mounts: Some(mounts),
+        ..Container::default()
+    })
+}
+
+/// Whether the process answers. There is no readiness: a backup that fails must not take etcd from its clients.
+fn liveness(draft: &Draft<'_>) -> Probe {
+    let scheme = match Scheme::by(draft.etcd.spec.backup.tls.as_ref()) {
+        Scheme::Http => "HTTP",
+        Scheme::Https => "HTTPS",
+    };
+    Probe {
+        http_get: Some(probes::get("/readyz", draft.ports.backup, scheme)),
+        initial_delay_seconds: Some(30),
+        period_seconds: Some(20),
+        timeout_seconds: Some(10),
+        failure_threshold: Some(6),
+        ..Probe::default()
+    }
+}
+
+fn args(draft: &Draft<'_>) -> Result<Vec<String>, RenderError> {
+    let spec = &draft.etcd.spec;
+    let mut args = vec![
+        "server".to_owned(),
+        format!("--server-port={}", draft.ports.backup),
+        format!("--data-dir={}", config::DATA_DIR),
+        format!(
+            "--endpoints={}://{}:{}",
+            draft.client_scheme(),
+            draft.names.local_host(),
+            draft.ports.client
+        ),
+    ];
+    let endpoints = draft.service_endpoints();
+    if !endpoints.is_empty() {
+        args.push(format!("--service-endpoints={}", endpoints.join(",")));
+    }
+    args.extend(tls(draft));
+    args.extend(member(draft)?);
+    args.extend(maintenance(draft)?);
+    args.extend(election(&spec.backup)?);
+    if let Some(store) = &draft.store {
+        args.extend(store.flags.clone());
+        args.extend(snapshots(&spec.backup)?);
+        args.extend(retention(&spec.backup)?);
+        if draft.has_runtime_components() {
+            args.extend([
+                "--enable-snapshot-lease-renewal=true".to_owned(),
+                format!(
+                    "--full-snapshot-lease-name={}",
+                    draft.names.full_snapshot_lease()
+                ),
+                format!(
+                    "--delta-snapshot-lease-name={}",
+                    draft.names.delta_snapshot_lease()
+                ),
+                format!("--coordination-name={}", draft.names.coordination()),
+            ]);
+        }
+    }
+    Ok(args)
+}
+
+/// Certificates towards etcd, and of the own listener. Sidecars ask each other with the authority of etcd; where etcd
+/// has none, with that of the sidecars.
+fn tls(draft: &Draft<'_>) -> Vec<String> {
+    let mut args = client_flags(draft);
+    if let Some(files) = draft.certificates.backup_listener() {
+        if args.is_empty() {
+            args.push(format!("--cacert={}", files.ca));
+        }
+        args.push(format!("--server-cert={}", files.certificate));
+        args.push(format!("--server-key={}", files.key));
+    }
+    args
+}
+
+fn member(draft: &Draft<'_>) -> Result<Vec<String>, RenderError> {
+    let spec = &draft.etcd.spec;
+    let mut args = Vec::new();
+    // Addresses that differ from pod to pod cannot be in a template; the controller sees to those.
+    let more = spec.etcd.additional_advertise_peer_urls.as_ref();
+    if more.is_none_or(Vec::is_empty) && draft.has_runtime_components() {
+        args.push(format!(
+            "--member-peer-urls={}",
+            draft.peer_url_of("$(POD_NAME)")
+        ));
+    }
+    if let Some(prefix) = draft.names.member_prefix() {
+        args.push(format!("--member-name-prefix={prefix}"));
+    }
+    if draft.has_runtime_components() {
+        let heartbeat = spec.etcd.heartbeat_duration.as_ref();
+        let field = "spec.etcd.heartbeatDuration";
+        args.push("--enable-member-lease-renewal=true".into());
+        args.push(required(
+            "k8s-heartbeat-duration",
+            field,
+            heartbeat,
+            HEARTBEAT,
+        )?);
+    }
+    Ok(args)
+}
+
+fn election(backup: &BackupSpec) -> Result<Vec<String>, RenderError> {
+    let election = backup.leader_election.clone().unwrap_or_default();
+    let period = "spec.backup.leaderElection.reelectionPeriod";
+    let timeout = "spec.backup.leaderElection.etcdConnectionTimeout";
+    let period = optional(
+        "reelection-period",
+        period,
+        election.reelection_period.as_ref(),
+    )?;
+    let timeout = election.etcd_connection_timeout.as_ref().map(|given| {
+        required(
+            "etcd-connection-timeout-leader-election",
+            timeout,
+            Some(given),
+            SLOW,
+        )
+    });
+    Ok(period.into_iter().chain(timeout.transpose()?).collect())
+}
+
+fn maintenance(draft: &Draft<'_>) -> Result<Vec<String>, RenderError> {
+    let etcd = &draft.etcd.spec.etcd;
+    // An empty schedule is none; without the flag the sidecar would have one of its own.
+    let schedule = etcd.defragmentation_schedule.as_ref();
+    let schedule = schedule.map_or("", |schedule| schedule.as_str());
+    let timeout = etcd.etcd_defrag_timeout.as_ref();
+    Ok(vec![
+        format!("--defragmentation-schedule={}", literal(schedule)),
+        required(
+            "etcd-defrag-timeout",
+            "spec.etcd.etcdDefragTimeout",
+            timeout,
+            SLOW,
+        )?,
+    ])
+}
+
+fn snapshots(backup: &BackupSpec) -> Result<Vec<String>, RenderError> {
+    let mut args = Vec::new();
+    if let Some(schedule) = &backup.full_snapshot_schedule {
+        args.push(format!("--schedule={}", literal(schedule.as_str())));
+    }
+    args.extend(optional(
+        "delta-snapshot-period",
+        "spec.backup.deltaSnapshotPeriod",
+        backup.delta_snapshot_period.as_ref(),
+    )?);
+    let limit = values::bytes(
+        "spec.backup.deltaSnapshotMemoryLimit",
+        backup.delta_snapshot_memory_limit.as_ref(),
+        100 << 20,
+    )?;
+    let compression = backup.compression.clone().unwrap_or_default();
+    let policy = match compression.policy {
+        Some(CompressionPolicy::Gzip) | None => "gzip",
+        Some(CompressionPolicy::Lzw) => "lzw",
+        Some(CompressionPolicy::Zlib) => "zlib",
+    };
+    args.extend([
+        format!("--delta-snapshot-memory-limit={limit}"),
+        format!(
+            "--compress-snapshots={}",
+            compression.enabled.unwrap_or(true)
+        ),
+        format!("--compression-policy={policy}"),
+        required(
+            "etcd-snapshot-timeout",
+            "spec.backup.etcdSnapshotTimeout",
+            backup.etcd_snapshot_timeout.as_ref(),
+            SLOW,
+        )?,
+    ]);
+    Ok(args)
+}
+
+fn retention(backup: &BackupSpec) -> Result<Vec<String>, RenderError> {
+    let mut args = match backup.garbage_collection_policy {
+        Some(GarbageCollectionPolicy::Exponential) => {
+            vec!["--garbage-collection-policy=Exponential".to_owned()]
+        }
+        Some(GarbageCollectionPolicy::LimitBased) | None => vec![
+            "--garbage-collection-policy=LimitBased".to_owned(),
+            // Fewer than one would be no backup.
+            format!(
+                "--max-backups={}",
+                backup.max_backups_limit_based_gc.unwrap_or(7).max(1)
+            ),
+        ],
+    };
+    args.extend(optional(
+        "garbage-collection-period",
+        "spec.backup.garbageCollectionPeriod",
+        backup.garbage_collection_period.as_ref(),
+    )?);
+    args.extend(optional(
+        "delta-snapshot-retention-period",
+        "spec.backup.deltaSnapshotRetentionPeriod",
+        backup.delta_snapshot_retention_period.as_ref(),
+    )?);
+    Ok(args)
+}
+
+fn optional(
+    flag: &str,
+    field: &'static str,
+    given: Option<&Span>,
+) -> Result<Option<String>, RenderError> {
+    let value = given.map(|span| values::span(field, span, Duration::ZERO));
+    Ok(value.transpose()?.map(|value| format!("--{flag}={value}")))
+}
+
+/// A flag that is always there, for at least a second: what takes no time never succeeds.
+fn required(
+    flag: &str,
+    field: &'static str,
+    given: Option<&Span>,
+    default: Duration,
+) -> Result<String, RenderError> {
+    let value = match given {
+        Some(span) => values::span(field, span, Duration::from_secs(1))?,
+        None => values::flag_duration(default),
+    };
+    Ok(format!("--{flag}={value}"))
+}

@@ -1,0 +1,81 @@
+//! The version of etcd an image has, as far as its tag tells.
+
+use std::fmt;
+
+/// A version of etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EtcdVersion {
+    /// 3, so far.
+    pub major: u64,
+    /// Changes what is stored.
+    pub minor: u64,
+    /// Changes nothing but errors.
+    pub patch: u64,
+}
+
+impl EtcdVersion {
+    /// A version.
+    pub const fn new(major: u64, minor: u64, patch: u64) -> Self {
+        Self {
+            major,
+            minor,
+            patch,
+        }
+    }
+
+    /// The version in the tag of an image: `…/etcd:v3.5.21`, `etcd:3.4.34-0@sha256:…`. `None` when the tag is no
+    /// version.
+    pub fn of_image(image: &str) -> Option<Self> {
+        let (name, _digest) = image.split_once('@').unwrap_or((image, ""));
+        let (_, last) = name.rsplit_once('/').unwrap_or(("", name));
+        let (_, tag) = last.split_once(':')?;
+        Self::parse(tag)
+    }
+
+    /// Reads `3.5.21`, `v3.5.21`, and those with something behind a `-` or `+`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let (numbers, _) = text.split_once(['-', '+']).unwrap_or((text, ""));
+        let mut parts = numbers.split('.').map(|part| part.parse().ok());
+        let version = Self::new(parts.next()??, parts.next()??, parts.next()??);
+        parts.next().is_none().then_some(version)
+    }
+}
+
+impl fmt::Display for EtcdVersion {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tag_of_an_image_tells_the_version() {
+        for (image, expected) in [
+            ("registry:5000/etcd-development/etcd:v3.5.21", (3, 5, 21)),
+            ("etcd:3.4.34-0", (3, 4, 34)),
+            ("etcd:3.6.0+build@sha256:0123", (3, 6, 0)),
+        ] {
+            let (major, minor, patch) = expected;
+            let version = EtcdVersion::new(major, minor, patch);
+            assert_eq!(EtcdVersion::of_image(image), Some(version), "{image}");
+        }
+    }
+
+    #[test]
+    fn other_tags_tell_nothing() {
+        for image in [
+            "etcd",
+            "registry:5000/etcd",
+            "etcd:latest",
+            "etcd:3.5",
+            "etcd:3.5.1.2",
+            "etcd@sha256:0123",
+        ] {
+            assert_eq!(EtcdVersion::of_image(image), None, "{image}");
+        }
+    }
+}

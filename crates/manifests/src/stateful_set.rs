@@ -1,0 +1,78 @@
+//! The `StatefulSet`: it creates pods and volumes, and the controller alone decides when one is replaced.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::draft::Draft;
+use crate::error::RenderError;
+use crate::labels::{self, Component};
+use crate::meta;
+use crate::pod;
+
+/// The size of a volume where the Etcd names none.
+pub const DEFAULT_CLAIM_SIZE: &str = "16Gi";
+
+/// Selector, service name, pod management and claim template cannot be changed on one that exists, so they are
+/// what they always were.
+pub(crate) fn stateful_set(
+    draft: &Draft<'_>,
+    config_checksum: String,
+) -> Result<StatefulSet, RenderError> {
+    let has_runtime = draft.has_runtime_components();
+    let replicas = if has_runtime { draft.shape.replicas } else { 0 };
+    Ok(StatefulSet {
+        metadata: meta::of(
+            draft.etcd,
+            &draft.names.stateful_set(),
+            Component::StatefulSet,
+        ),
+        spec: Some(StatefulSetSpec {
+            replicas: Some(i32::try_from(replicas).unwrap_or(i32::MAX)),
+            selector: labels::stateful_set_selector(&draft.names),
+            service_name: has_runtime.then(|| draft.names.peer_service()),
+            pod_management_policy: Some("Parallel".into()),
+            update_strategy: Some(StatefulSetUpdateStrategy {
+                type_: Some("OnDelete".into()),
+                rolling_update: None,
+            }),
+            template: pod::template(draft, config_checksum)?,
+            volume_claim_templates: Some(vec![claim(draft)]),
+            ..StatefulSetSpec::default()
+        }),
+        status: None,
+    })
+}
+
+fn claim(draft: &Draft<'_>) -> PersistentVolumeClaim {
+    let spec = &draft.etcd.spec;
+    let size = draft
+        .shape
+        .claim_size
+        .as_ref()
+        .or(spec.storage_capacity.as_ref());
+    let size = size
+        .cloned()
+        .unwrap_or_else(|| Quantity(DEFAULT_CLAIM_SIZE.into()));
+    PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            name: Some(draft.names.claim_template().to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PersistentVolumeClaimSpec {
+            access_modes: Some(vec!["ReadWriteOnce".into()]),
+            storage_class_name: spec.storage_class.clone().filter(|class| !class.is_empty()),
+            resources: Some(VolumeResourceRequirements {
+                requests: Some(BTreeMap::from([("storage".to_owned(), size)])),
+                limits: None,
+            }),
+            ..PersistentVolumeClaimSpec::default()
+        }),
+        status: None,
+    }
+}

@@ -1,0 +1,166 @@
+use steward_crds::tls::SecretReference;
+
+use super::*;
+
+fn store(provider: &str) -> StoreSpec {
+    StoreSpec {
+        container: Some("bucket".into()),
+        prefix: "shoot/etcd".into(),
+        provider: Some(provider.into()),
+        secret_ref: Some(SecretReference {
+            name: Some("credentials".into()),
+            namespace: Some("ignored".into()),
+        }),
+        ..StoreSpec::default()
+    }
+}
+
+fn place(side: Side) -> Place {
+    Place {
+        side,
+        field: "spec.backup.store",
+        local_store_root: "/buckets/".into(),
+    }
+}
+
+fn wire(store: &StoreSpec, side: Side) -> Wiring {
+    Wiring::of(store, &place(side)).unwrap().unwrap()
+}
+
+#[test]
+fn every_alias_means_a_provider_the_programs_know() {
+    for (alias, provider) in ALIASES {
+        let wiring = wire(&store(alias), Side::Primary);
+        let expected = format!("--storage-provider={}", provider.name());
+        assert_eq!(wiring.flags.first(), Some(&expected), "{alias}");
+    }
+}
+
+#[test]
+fn a_provider_nobody_knows_is_an_error_and_none_is_no_store() {
+    let error = Wiring::of(&store("ftp"), &place(Side::Primary)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "spec.backup.store: \"ftp\" is no kind of store"
+    );
+    let absent = StoreSpec {
+        provider: None,
+        ..store("")
+    };
+    assert_eq!(Wiring::of(&absent, &place(Side::Primary)).unwrap(), None);
+    assert_eq!(Wiring::of(&store(""), &place(Side::Primary)).unwrap(), None);
+}
+
+#[test]
+fn credentials_are_files_of_the_secret_and_a_variable_that_points_at_them() {
+    for (alias, variable, dir) in [
+        ("aws", "AWS_APPLICATION_CREDENTIALS", "/var/etcd-backup"),
+        ("azure", "AZURE_APPLICATION_CREDENTIALS", "/var/etcd-backup"),
+        (
+            "openstack",
+            "OPENSTACK_APPLICATION_CREDENTIALS",
+            "/var/etcd-backup",
+        ),
+        (
+            "alicloud",
+            "ALICLOUD_APPLICATION_CREDENTIALS",
+            "/var/etcd-backup",
+        ),
+        (
+            "openshift",
+            "OPENSHIFT_APPLICATION_CREDENTIALS",
+            "/var/etcd-backup",
+        ),
+        ("gcp", "GOOGLE_APPLICATION_CREDENTIALS", "/var/.gcp"),
+    ] {
+        let wiring = wire(&store(alias), Side::Primary);
+        let value = wiring.env[0].value.as_deref().unwrap();
+        assert_eq!(
+            (wiring.env.len(), wiring.env[0].name.as_str()),
+            (1, variable)
+        );
+        assert!(value.starts_with(dir), "{alias}: {value}");
+        assert_eq!(wiring.mounts[0].mount_path, dir);
+        let secret = wiring.volumes[0].secret.as_ref().unwrap();
+        assert_eq!(secret.secret_name.as_deref(), Some("credentials"));
+        assert_eq!(secret.default_mode, Some(0o640));
+        let source = wire(&store(alias), Side::Source);
+        assert_eq!(source.env[0].name, format!("SOURCE_{variable}"));
+        assert_ne!(source.mounts[0].mount_path, dir);
+        assert_ne!(source.volumes[0].name, wiring.volumes[0].name);
+    }
+}
+
+#[test]
+fn ecs_takes_its_credentials_from_keys_of_the_secret() {
+    let wiring = wire(&store("dell"), Side::Primary);
+    let keys: Vec<&str> = wiring
+        .env
+        .iter()
+        .map(|env| {
+            env.value_from
+                .as_ref()
+                .unwrap()
+                .secret_key_ref
+                .as_ref()
+                .unwrap()
+        })
+        .map(|selector| selector.key.as_str())
+        .collect();
+    assert_eq!(keys, ["endpoint", "accessKeyID", "secretAccessKey"]);
+    assert!(wiring.volumes.is_empty() && wiring.mounts.is_empty());
+}
+
+#[test]
+fn without_a_secret_the_pod_has_its_own_identity() {
+    for provider in ["aws", "gcp", "azure", "dell"] {
+        let ambient = StoreSpec {
+            secret_ref: None,
+            ..store(provider)
+        };
+        let wiring = wire(&ambient, Side::Primary);
+        assert!(
+            wiring.env.is_empty() && wiring.volumes.is_empty(),
+            "{provider}"
+        );
+        assert_eq!(wiring.flags.len(), 3);
+    }
+}
+
+#[test]
+fn a_local_store_is_a_directory_of_the_node_below_the_home_directory() {
+    let wiring = wire(&store("Local"), Side::Primary);
+    let path = &wiring.volumes[0].host_path.as_ref().unwrap().path;
+    assert_eq!(path, "/buckets/bucket");
+    assert_eq!(wiring.mounts[0].mount_path, "/var/steward/bucket");
+    assert_eq!(wiring.env, [plain("HOME", "/var/steward")]);
+    let unnamed = StoreSpec {
+        container: None,
+        ..store("Local")
+    };
+    let wiring = wire(&unnamed, Side::Primary);
+    assert_eq!(
+        wiring.local_dir.as_deref(),
+        Some("/var/steward/default.bkp")
+    );
+    let cloud = StoreSpec {
+        container: None,
+        ..store("aws")
+    };
+    let error = Wiring::of(&cloud, &place(Side::Primary)).unwrap_err();
+    assert!(error.to_string().contains("needs a container"), "{error}");
+}
+
+#[test]
+fn what_looks_like_a_variable_in_a_prefix_is_not_replaced() {
+    let odd = StoreSpec {
+        prefix: "a/$(POD_NAME)/$".into(),
+        ..store("aws")
+    };
+    let wiring = wire(&odd, Side::Primary);
+    assert!(
+        wiring
+            .flags
+            .contains(&"--store-prefix=a/$$(POD_NAME)/$$".to_owned())
+    );
+}

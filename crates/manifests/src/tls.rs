@@ -1,0 +1,289 @@
+//! Certificates: which secret is mounted where, and what the files are called.
+//!
+//! Clients, members and the sidecar are encrypted independently of each other. Secrets are mounted, never read:
+//! what is renewed in a secret arrives in the files by itself.
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, SecretVolumeSource, Volume, VolumeMount};
+use serde::Deserialize;
+use steward_crds::tls::{CaSecretReference, PeerTlsConfig, SecretReference, TlsConfig};
+
+use crate::config;
+use crate::error::RenderError;
+
+/// Readable for the group of the pod, which its security context names.
+pub(crate) const SECRET_MODE: i32 = 0o640;
+
+const CLIENT_CA: Place = Place("etcd-ca", "/var/etcd/ssl/ca");
+const CLIENT_SERVER: Place = Place("etcd-server-tls", "/var/etcd/ssl/server");
+const CLIENT_CLIENT: Place = Place("etcd-client-tls", "/var/etcd/ssl/client");
+const PEER_CA: Place = Place("etcd-peer-ca", "/var/etcd/ssl/peer/ca");
+const PEER_SERVER: Place = Place("etcd-peer-server-tls", "/var/etcd/ssl/peer/server");
+const BACKUP_CA: Place = Place("backup-restore-ca", "/var/etcdbr/ssl/ca");
+const BACKUP_SERVER: Place = Place("backup-restore-server-tls", "/var/etcdbr/ssl/server");
+
+/// The volume of a secret and where it is mounted.
+#[derive(Clone, Copy)]
+struct Place(&'static str, &'static str);
+
+impl Place {
+    fn volume(self, secret: &str) -> Volume {
+        secret_volume(self.0, secret)
+    }
+
+    fn mount(self) -> VolumeMount {
+        VolumeMount {
+            name: self.0.into(),
+            mount_path: self.1.into(),
+            read_only: Some(true),
+            ..VolumeMount::default()
+        }
+    }
+
+    fn file(self, name: &str) -> String {
+        format!("{}/{name}", self.1)
+    }
+}
+
+/// A volume with the files of a secret.
+pub(crate) fn secret_volume(name: &str, secret: &str) -> Volume {
+    Volume {
+        name: name.into(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(secret.into()),
+            default_mode: Some(SECRET_MODE),
+            ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
+    }
+}
+
+/// The files of one end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PemFiles {
+    /// Whom to trust.
+    pub ca: String,
+    /// The certificate to show.
+    pub certificate: String,
+    /// Its key.
+    pub key: String,
+}
+
+/// The certificates of one Etcd at this moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Certificates<'a> {
+    client: Option<Client<'a>>,
+    peer: Option<Listener<'a>>,
+    backup: Option<Listener<'a>>,
+    skip_client_san_verification: Option<bool>,
+}
+
+/// The secrets of a listener.
+#[derive(Clone, Copy, Debug)]
+struct Listener<'a> {
+    ca: &'a str,
+    ca_key: &'a str,
+    server: &'a str,
+}
+
+/// The secrets for clients of etcd. Without one for the client, the server's certificate is shown: the listener
+/// asks for one.
+#[derive(Clone, Copy, Debug)]
+struct Client<'a> {
+    listener: Listener<'a>,
+    client: Option<&'a str>,
+}
+
+impl<'a> Certificates<'a> {
+    /// Those of clients and sidecar as the spec has them, those of members as the cluster has them now.
+    pub fn of(
+        client: Option<&'a TlsConfig>,
+        peer: Option<&'a PeerTlsConfig>,
+        backup: Option<&'a TlsConfig>,
+    ) -> Result<Self, RenderError> {
+        let client = client.map(|tls| {
+            Ok(Client {
+                listener: listener(tls, &CLIENT_FIELDS)?,
+                client: tls.client_secret(),
+            })
+        });
+        Ok(Self {
+            client: client.transpose()?,
+            peer: peer
+                .map(|peer| listener(&peer.tls, &PEER_FIELDS))
+                .transpose()?,
+            backup: backup
+                .map(|tls| listener(tls, &BACKUP_FIELDS))
+                .transpose()?,
+            skip_client_san_verification: peer.and_then(|peer| peer.skip_client_san_verification),
+        })
+    }
+
+    /// The volumes of a member's pod.
+    pub fn volumes(&self) -> Vec<Volume> {
+        let mut volumes = Vec::new();
+        if let Some(tls) = self.client {
+            volumes.push(CLIENT_CA.volume(tls.listener.ca));
+            volumes.push(CLIENT_SERVER.volume(tls.listener.server));
+            volumes.extend(tls.client.map(|secret| CLIENT_CLIENT.volume(secret)));
+        }
+        if let Some(tls) = self.peer {
+            volumes.extend([PEER_CA.volume(tls.ca), PEER_SERVER.volume(tls.server)]);
+        }
+        if let Some(tls) = self.backup {
+            volumes.extend([BACKUP_CA.volume(tls.ca), BACKUP_SERVER.volume(tls.server)]);
+        }
+        volumes
+    }
+
+    /// What the container of etcd mounts.
+    pub fn etcd_mounts(&self) -> Vec<VolumeMount> {
+        let mut mounts = Vec::new();
+        if self.client.is_some() {
+            mounts.extend([CLIENT_CA.mount(), CLIENT_SERVER.mount()]);
+        }
+        if self.peer.is_some() {
+            mounts.extend([PEER_CA.mount(), PEER_SERVER.mount()]);
+        }
+        mounts
+    }
+
+    /// What a client of etcd inside the pod mounts.
+    pub fn client_mounts(&self) -> Vec<VolumeMount> {
+        self.client.map_or_else(Vec::new, |tls| {
+            vec![CLIENT_CA.mount(), client_place(tls).mount()]
+        })
+    }
+
+    /// What the sidecar mounts for its own listener.
+    pub fn backup_mounts(&self) -> Vec<VolumeMount> {
+        self.backup
+            .map_or_else(Vec::new, |_| vec![BACKUP_CA.mount(), BACKUP_SERVER.mount()])
+    }
+
+    /// The files of etcd's listener for clients.
+    pub fn client_listener(&self) -> Option<PemFiles> {
+        self.client.map(|tls| PemFiles {
+            ca: CLIENT_CA.file(tls.listener.ca_key),
+            certificate: CLIENT_SERVER.file("tls.crt"),
+            key: CLIENT_SERVER.file("tls.key"),
+        })
+    }
+
+    /// The files of etcd's listener for members.
+    pub fn peer_listener(&self) -> Option<PemFiles> {
+        self.peer.map(|tls| PemFiles {
+            ca: PEER_CA.file(tls.ca_key),
+            certificate: PEER_SERVER.file("tls.crt"),
+            key: PEER_SERVER.file("tls.key"),
+        })
+    }
+
+    /// Whether members accept certificates with any name.
+    pub fn skip_client_san_verification(&self) -> Option<bool> {
+        self.skip_client_san_verification
+    }
+
+    /// The files a client of etcd inside the pod uses.
+    pub fn client(&self) -> Option<PemFiles> {
+        self.client.map(|tls| PemFiles {
+            ca: CLIENT_CA.file(tls.listener.ca_key),
+            certificate: client_place(tls).file("tls.crt"),
+            key: client_place(tls).file("tls.key"),
+        })
+    }
+
+    /// The files of the sidecar's listener.
+    pub fn backup_listener(&self) -> Option<PemFiles> {
+        self.backup.map(|tls| PemFiles {
+            ca: BACKUP_CA.file(tls.ca_key),
+            certificate: BACKUP_SERVER.file("tls.crt"),
+            key: BACKUP_SERVER.file("tls.key"),
+        })
+    }
+}
+
+fn client_place(tls: Client<'_>) -> Place {
+    match tls.client {
+        Some(_) => CLIENT_CLIENT,
+        None => CLIENT_SERVER,
+    }
+}
+
+const CLIENT_FIELDS: [&str; 2] = [
+    "spec.etcd.clientUrlTls.tlsCASecretRef",
+    "spec.etcd.clientUrlTls.serverTLSSecretRef",
+];
+const PEER_FIELDS: [&str; 2] = [
+    "spec.etcd.peerUrlTls.tlsCASecretRef",
+    "spec.etcd.peerUrlTls.serverTLSSecretRef",
+];
+const BACKUP_FIELDS: [&str; 2] = [
+    "spec.backup.tls.tlsCASecretRef",
+    "spec.backup.tls.serverTLSSecretRef",
+];
+
+fn listener<'a>(
+    tls: &'a TlsConfig,
+    [ca, server]: &[&'static str; 2],
+) -> Result<Listener<'a>, RenderError> {
+    Ok(Listener {
+        ca: tls.ca.named().ok_or(RenderError::Secret { field: ca })?,
+        ca_key: tls.ca.key(),
+        server: tls
+            .server
+            .named()
+            .ok_or(RenderError::Secret { field: server })?,
+    })
+}
+
+/// The certificates members of a running cluster have, by its objects; also when another operator made them.
+/// `None` when they have none.
+pub fn peer_tls_of(stateful_set: &StatefulSet, config_map: &ConfigMap) -> Option<PeerTlsConfig> {
+    let pod = stateful_set.spec.as_ref()?.template.spec.as_ref()?;
+    let secret = |place: Place| {
+        let volume = pod.volumes.iter().flatten().find(|v| v.name == place.0)?;
+        volume.secret.as_ref()?.secret_name.clone()
+    };
+    let (ca, server) = (secret(PEER_CA)?, secret(PEER_SERVER)?);
+    let security = config_map
+        .data
+        .as_ref()
+        .and_then(|data| data.get(config::KEY))
+        .and_then(|text| serde_norway::from_str::<Written>(text).ok())
+        .and_then(|written| written.peer_transport_security)
+        .unwrap_or_default();
+    let key = security.trusted_ca_file.and_then(|file| {
+        let (_, key) = file.rsplit_once('/')?;
+        Some(key.to_owned())
+    });
+    Some(PeerTlsConfig {
+        tls: TlsConfig {
+            ca: CaSecretReference {
+                name: Some(ca),
+                data_key: key,
+                ..CaSecretReference::default()
+            },
+            server: SecretReference {
+                name: Some(server),
+                ..SecretReference::default()
+            },
+            client: None,
+        },
+        skip_client_san_verification: security.skip_client_san_verification,
+    })
+}
+
+/// What of a written configuration says how members are encrypted.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Written {
+    peer_transport_security: Option<WrittenSecurity>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct WrittenSecurity {
+    trusted_ca_file: Option<String>,
+    skip_client_san_verification: Option<bool>,
+}

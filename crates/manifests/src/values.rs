@@ -1,0 +1,110 @@
+//! Single values of a spec: the default where there is none, an error with the field's name where it makes no sense.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use steward_crds::scalar::Span;
+
+use crate::error::RenderError;
+use crate::quantity;
+
+/// A port.
+pub(crate) fn port(
+    field: &'static str,
+    given: Option<i32>,
+    default: u16,
+) -> Result<u16, RenderError> {
+    match given {
+        None => Ok(default),
+        Some(port) => match u16::try_from(port) {
+            Ok(port) if port > 0 => Ok(port),
+            _ => Err(RenderError::Port { field, port }),
+        },
+    }
+}
+
+/// A number of bytes.
+pub(crate) fn bytes(
+    field: &'static str,
+    given: Option<&Quantity>,
+    default: u64,
+) -> Result<u64, RenderError> {
+    given.map_or(Ok(default), |quantity| {
+        quantity::bytes(quantity).map_err(|source| RenderError::Quantity { field, source })
+    })
+}
+
+/// A length of time, as every flag takes it. One that is shorter than makes sense counts as the shortest that does.
+pub(crate) fn span(
+    field: &'static str,
+    given: &Span,
+    shortest: Duration,
+) -> Result<String, RenderError> {
+    let duration = given
+        .to_duration()
+        .map_err(|source| RenderError::Span { field, source })?;
+    Ok(flag_duration(duration.max(shortest)))
+}
+
+/// The largest unit that needs no fraction.
+pub(crate) fn flag_duration(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    match nanos {
+        _ if nanos.is_multiple_of(1_000_000_000) => format!("{}s", nanos / 1_000_000_000),
+        _ if nanos.is_multiple_of(1_000_000) => format!("{}ms", nanos / 1_000_000),
+        _ => format!("{nanos}ns"),
+    }
+}
+
+/// The resources given, or requests alone.
+pub(crate) fn resources(
+    given: Option<&ResourceRequirements>,
+    cpu: &str,
+    memory: &str,
+) -> ResourceRequirements {
+    given.cloned().unwrap_or_else(|| ResourceRequirements {
+        requests: Some(BTreeMap::from([
+            ("cpu".to_owned(), Quantity(cpu.to_owned())),
+            ("memory".to_owned(), Quantity(memory.to_owned())),
+        ])),
+        ..ResourceRequirements::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_keep_their_length_in_a_spelling_every_flag_takes() {
+        for (text, expected) in [
+            ("1h30m", "5400s"),
+            ("1.5h", "5400s"),
+            ("1.5s", "1500ms"),
+            ("10us", "10000ns"),
+            ("0s", "0s"),
+        ] {
+            let shortest = Duration::ZERO;
+            assert_eq!(span("f", &Span(text.into()), shortest).unwrap(), expected);
+        }
+        let second = Duration::from_secs(1);
+        assert_eq!(span("f", &Span("5ms".into()), second).unwrap(), "1s");
+        let overlong = span("spec.x", &Span("99999999999h".into()), second).unwrap_err();
+        assert_eq!(overlong.to_string(), "spec.x");
+    }
+
+    #[test]
+    fn a_port_that_is_none_is_named() {
+        assert_eq!(port("p", None, 2379).unwrap(), 2379);
+        assert_eq!(port("p", Some(1), 2379).unwrap(), 1);
+        for wrong in [0, -1, 65_536] {
+            let error = port("spec.etcd.clientPort", Some(wrong), 1).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("spec.etcd.clientPort: {wrong} is no port")
+            );
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! The chart: what it installs, what values it takes, and that its rights suffice for what the controller makes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::support::{folder, jobs, plain, rendered, store};
+use steward_manifests::Shape;
+
+const VERSIONS: [&str; 4] = ["1.20.2", "1.28.0", "1.31.0", "1.34.0"];
+
+/// Both Helms there are.
+pub(crate) fn helms() -> [PathBuf; 2] {
+    ["STEWARD_HELM", "STEWARD_HELM_3"].map(|variable| {
+        let path = std::env::var_os(variable).map(PathBuf::from);
+        let found = path.filter(|path| path.is_file());
+        found.unwrap_or_else(|| panic!("{variable} names no program; run `make setup`"))
+    })
+}
+
+fn chart() -> PathBuf {
+    folder("../../charts/etcd-steward")
+}
+
+/// Runs Helm on the chart; its output, or what it complained about.
+fn helm(helm: &Path, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(helm)
+        .args(arguments)
+        .env_clear()
+        .env("HOME", "/nowhere")
+        .output();
+    let output = output.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(text(&output.stdout) + &text(&output.stderr))
+    }
+}
+
+pub(crate) fn template(program: &Path, values: &[&str]) -> Result<Vec<Value>, String> {
+    let chart = chart();
+    let mut arguments = vec![
+        "template",
+        "steward",
+        chart.to_str().unwrap(),
+        "--namespace=garden",
+    ];
+    for value in values {
+        arguments.push(if value.starts_with("--") {
+            value
+        } else {
+            "--set-json"
+        });
+        if !value.starts_with("--") {
+            arguments.push(value);
+        }
+    }
+    let text = helm(program, &arguments)?;
+    let documents = serde_norway::Deserializer::from_str(&text);
+    let documents = documents.map(|document| Value::deserialize(document).unwrap());
+    Ok(documents.filter(|document| !document.is_null()).collect())
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    objects
+        .iter()
+        .filter(|object| object["kind"] == kind)
+        .collect()
+}
+
+#[test]
+fn both_helms_find_nothing_to_complain_about() {
+    for program in helms() {
+        let chart = chart();
+        let text = helm(&program, &["lint", "--strict", chart.to_str().unwrap()]).unwrap();
+        assert!(text.contains("0 chart(s) failed"), "{text}");
+    }
+}
+
+#[test]
+fn both_helms_render_the_same_for_every_kubernetes() {
+    let [four, three] = helms();
+    for version in VERSIONS {
+        let flag = format!("--kube-version={version}");
+        let all = [
+            flag.as_str(),
+            r#"serviceMonitor={"enabled": true, "labels": {"a": "b"}}"#,
+            r#"podMonitor={"enabled": true}"#,
+            r#"networkPolicy={"enabled": true, "from": [{"podSelector": {}}]}"#,
+            r#"podLabels={"mine": "yes", "app.kubernetes.io/name": "stolen"}"#,
+            r#"extraEnv=[{"name": "A", "value": "b"}]"#,
+            r#"tolerations=[{"operator": "Exists"}]"#,
+        ];
+        let objects = template(&four, &all).unwrap();
+        assert_eq!(objects, template(&three, &all).unwrap(), "{version}");
+        for kind in [
+            "ServiceMonitor",
+            "PodMonitor",
+            "NetworkPolicy",
+            "PodDisruptionBudget",
+        ] {
+            assert_eq!(of_kind(&objects, kind).len(), 1, "{kind} on {version}");
+        }
+        let budget = of_kind(&objects, "PodDisruptionBudget")[0];
+        let expected = if version < "1.21" {
+            "policy/v1beta1"
+        } else {
+            "policy/v1"
+        };
+        assert_eq!(budget["apiVersion"], expected, "{version}");
+        let deployment = of_kind(&objects, "Deployment")[0];
+        let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+        assert_eq!(
+            labels["app.kubernetes.io/name"], "etcd-steward",
+            "a selector must match"
+        );
+        assert_eq!(labels["mine"], "yes");
+    }
+}
+
+#[test]
+fn the_definitions_are_those_of_the_crate_and_stay() {
+    let read = |folder: PathBuf| {
+        let files = fs::read_dir(folder)
+            .unwrap()
+            .map(|file| file.unwrap().path());
+        let mut files: Vec<(String, String)> = files
+            .map(|path| {
+                let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+                (name, fs::read_to_string(path).unwrap())
+            })
+            .collect();
+        files.sort();
+        files
+    };
+    let source = read(folder("../../crds/yaml"));
+    let copied = read(chart().join("files/crds"));
+    assert!(
+        source == copied,
+        "copy crds/yaml to charts/etcd-steward/files/crds"
+    );
+    let objects = template(&helms()[0], &[]).unwrap();
+    let rendered = of_kind(&objects, "CustomResourceDefinition");
+    assert_eq!(rendered.len(), source.len());
+    for definition in rendered {
+        let annotations = &definition["metadata"]["annotations"];
+        assert_eq!(annotations["helm.sh/resource-policy"], "keep");
+        let name = definition["metadata"]["name"].as_str().unwrap();
+        let same = source.iter().find_map(|(_, text)| {
+            let own: Value = serde_norway::from_str(text).unwrap();
+            (own["metadata"]["name"] == name).then_some(own)
+        });
+        assert_eq!(definition["spec"], same.unwrap()["spec"], "{name}");
+    }
+    let without = template(&helms()[0], &[r#"crds={"enabled": false}"#]).unwrap();
+    assert!(of_kind(&without, "CustomResourceDefinition").is_empty());
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused() {
+    for wrong in [
+        "replicas=-1",
+        r#"replicas="two""#,
+        r#"image={"repository": ""}"#,
+        r#"image={"repository": "a", "imagePullPolicy": "Sometimes"}"#,
+        "replica=3",
+        r#"serviceAccount={"name": ""}"#,
+        r#"watchNamespace="Not A Name""#,
+        r#"operatorConfig={"leaderElection": {"leaseDuration": "long"}}"#,
+        r#"operatorConfig={"server": {"metrics": {"port": 0}}}"#,
+        r#"operatorConfig={"logging": {"logLevel": "loud"}}"#,
+        r#"podMonitor={"enabled": "yes"}"#,
+    ] {
+        for program in helms() {
+            let refused = template(&program, &[wrong]);
+            let words = refused.expect_err(wrong);
+            assert!(words.contains("schema"), "{wrong}: {words}");
+        }
+    }
+}
+
+#[test]
+fn values_of_the_peers_chart_are_taken() {
+    let objects = template(
+        &helms()[0],
+        &[
+            r#"image={"repository": "r", "tag": "v9", "imagePullPolicy": "Always"}"#,
+            "replicas=1",
+            r#"operatorConfig={"clientConnection": {"qps": 100, "burst": 150}, "webhooks": {"etcdComponentProtection": {"enabled": false}}}"#,
+            r#"nodeSelector={"a": "b"}"#,
+        ],
+    )
+    .unwrap();
+    let deployment = of_kind(&objects, "Deployment")[0];
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_eq!(pod["containers"][0]["image"], "r:v9");
+    let config = of_kind(&objects, "ConfigMap")[0]["data"]["config.yaml"]
+        .as_str()
+        .unwrap();
+    let config: Value = serde_norway::from_str(config).unwrap();
+    assert_eq!(config["kind"], "OperatorConfiguration");
+    assert_eq!(config["clientConnection"]["qps"], 100);
+    // Alone, it needs no budget, which would only stop drains.
+    assert!(of_kind(&objects, "PodDisruptionBudget").is_empty());
+}
+
+#[test]
+fn the_controller_runs_where_security_is_restricted() {
+    let objects = template(&helms()[0], &[]).unwrap();
+    let deployment = of_kind(&objects, "Deployment")[0].clone();
+    let deployment: Deployment = serde_json::from_value(deployment).unwrap();
+    let spec = deployment.spec.unwrap();
+    assert_eq!(spec.replicas, Some(2));
+    let pod = spec.template.spec.unwrap();
+    assert_eq!(pod.security_context.unwrap().run_as_non_root, Some(true));
+    let security = pod.containers[0].security_context.as_ref().unwrap();
+    assert_eq!(security.allow_privilege_escalation, Some(false));
+    assert_eq!(security.read_only_root_filesystem, Some(true));
+    assert!(
+        pod.containers[0].liveness_probe.is_some() && pod.containers[0].readiness_probe.is_some()
+    );
+}
+
+/// The rules of the role of this kind, as the chart has them with these values.
+fn rules(kind: &str, values: &[&str]) -> Vec<PolicyRule> {
+    let objects = template(&helms()[0], values).unwrap();
+    let roles = of_kind(&objects, kind);
+    let role = roles
+        .iter()
+        .find(|role| role["metadata"]["name"] == "steward-etcd-steward");
+    serde_json::from_value(role.unwrap()["rules"].clone()).unwrap()
+}
+
+fn allows(rules: &[PolicyRule], group: &str, resource: &str, verb: &str) -> bool {
+    let has =
+        |list: &Option<Vec<String>>, what: &str| list.iter().flatten().any(|item| item == what);
+    rules.iter().any(|rule| {
+        rule.resource_names.is_none()
+            && has(&rule.api_groups, group)
+            && has(&rule.resources, resource)
+            && rule.verbs.iter().any(|item| item == verb)
+    })
+}
+
+#[test]
+fn the_controller_may_make_and_remove_everything_it_renders() {
+    let rules = rules("ClusterRole", &[]);
+    let mut etcd = plain();
+    etcd.spec.backup.store = Some(store("aws"));
+    let mut resources: Vec<(String, String)> = rendered(&etcd)
+        .objects()
+        .unwrap()
+        .into_iter()
+        .map(|object| (object.resource.group, object.resource.plural))
+        .collect();
+    assert_eq!(jobs(&etcd, &Shape::of(&etcd)).len(), 3);
+    resources.push(("batch".into(), "jobs".into()));
+    for (group, resource) in resources {
+        for verb in ["get", "list", "watch", "create", "patch", "delete"] {
+            assert!(
+                allows(&rules, &group, &resource, verb),
+                "{verb} {resource} of {group:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_controller_gives_pods_no_right_it_lacks() {
+    let held = rules("ClusterRole", &[]);
+    let mut etcd = plain();
+    etcd.spec.backup.store = Some(store("aws"));
+    for rule in rendered(&etcd).role.unwrap().rules.unwrap() {
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                for verb in &rule.verbs {
+                    assert!(allows(&held, group, resource, verb), "{verb} {resource}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn secrets_are_read_by_name_only_and_nothing_is_allowed_wholesale() {
+    for rule in rules("ClusterRole", &[]) {
+        let is_star = |item: &String| item == "*";
+        let resources = rule.resources.clone().unwrap();
+        assert!(
+            !rule.verbs.iter().any(is_star) && !resources.iter().any(is_star),
+            "{rule:?}"
+        );
+        if resources.iter().any(|resource| resource == "secrets") {
+            assert_eq!(rule.verbs, ["get"]);
+        }
+    }
+}
+
+#[test]
+fn an_installation_for_one_namespace_has_no_right_elsewhere() {
+    let values = [r#"watchNamespace="shoot""#];
+    let objects = template(&helms()[0], &values).unwrap();
+    for kind in ["ClusterRole", "ClusterRoleBinding"] {
+        assert!(of_kind(&objects, kind).is_empty(), "{kind}");
+    }
+    assert_eq!(rules("Role", &values), rules("ClusterRole", &[]));
+    let deployment = of_kind(&objects, "Deployment")[0];
+    let env = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
+    let named = env
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|env| env["name"] == "STEWARD_NAMESPACE");
+    assert_eq!(named.unwrap()["value"], "shoot");
+}

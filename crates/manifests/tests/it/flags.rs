@@ -1,0 +1,175 @@
+//! Every command line is one its program takes: read by the programs' own parsers.
+
+use clap::Parser as _;
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+use steward_crds::etcd::LeaderElectionSpec;
+use steward_crds::scalar::{Schedule, Span};
+use steward_manifests::{Shape, render};
+use steward_restorer::args::Args;
+use steward_restorer::verbs::Verb;
+use steward_sidecar::args::SidecarArgs;
+
+use crate::support::{
+    containers, copies, job_template, jobs, plain, pod, rendered, settings, store, variety,
+};
+
+/// A command line as the kubelet passes it on: variables replaced, `$$` for `$`.
+fn line(container: &Container) -> Vec<String> {
+    let command = container.command.iter().flatten();
+    let args = container.args.iter().flatten();
+    command
+        .chain(args)
+        .map(|arg| {
+            let replaced = arg.replace("$(POD_NAME)", "etcd-main-0");
+            assert!(!replaced.contains("$("), "{replaced}");
+            replaced.replace("$$", "$")
+        })
+        .collect()
+}
+
+/// What the kubelet gives as variables, which clap would read from the environment.
+fn identity(line: &mut Vec<String>) {
+    line.extend([
+        "--pod-name=etcd-main-0".into(),
+        "--pod-namespace=shoot".into(),
+    ]);
+}
+
+fn check_sidecar(name: &str, container: &Container) {
+    let mut line = line(container);
+    identity(&mut line);
+    let args = SidecarArgs::try_parse_from(&line).unwrap_or_else(|e| panic!("{name}: {e}"));
+    args.etcd
+        .into_config()
+        .unwrap_or_else(|e| panic!("{name}: {e}"));
+    args.http
+        .into_config()
+        .unwrap_or_else(|e| panic!("{name}: {e}"));
+    let prefix = args.member.member_name_prefix.as_deref();
+    args.kubernetes
+        .settings(prefix)
+        .unwrap_or_else(|e| panic!("{name}: {e}"));
+    if line
+        .iter()
+        .any(|flag| flag.starts_with("--storage-provider"))
+    {
+        args.store
+            .into_config()
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+}
+
+fn check_restorer(name: &str, container: &Container) {
+    let mut line = line(container);
+    if line[1] == "init" {
+        line.push("--pod-name=etcd-main-0".into());
+    }
+    let args = Args::try_parse_from(&line).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let is_right = match (&args.verb, container.name.as_str()) {
+        (Verb::Init(_), "init") | (Verb::Own(_), "change-backup-bucket-permissions") => true,
+        (Verb::Restore(args), "restore" | "restore-drill") => args.store.prefix.len() > 3,
+        (Verb::Compact(args), "compact-backup") => args.store.prefix.len() > 3,
+        (Verb::Copy(args), "copy-backups") => args.source.prefix == args.store.prefix,
+        _ => false,
+    };
+    assert!(is_right, "{name}: {:?} in {}", args.verb, container.name);
+}
+
+fn check(name: &str, pod: &PodSpec) {
+    for container in containers(pod) {
+        match container.command.as_ref().unwrap()[0].as_str() {
+            "steward-sidecar" => check_sidecar(name, container),
+            "steward-restorer" => check_restorer(name, container),
+            "etcd" => {}
+            other => panic!("{name}: {other} is none of our programs"),
+        }
+    }
+}
+
+#[test]
+fn members_are_started_with_flags_their_programs_take() {
+    for (name, etcd, shape) in variety() {
+        let manifests = render(&etcd, &settings(), &shape).unwrap();
+        check(&name, pod(&manifests));
+    }
+}
+
+#[test]
+fn jobs_are_started_with_flags_their_program_takes() {
+    for (name, etcd, shape) in variety() {
+        if etcd
+            .spec
+            .backup
+            .store
+            .as_ref()
+            .is_none_or(|store| store.provider.is_none())
+        {
+            continue; // nothing to restore from
+        }
+        for job in jobs(&etcd, &shape) {
+            check(&name, job_template(&job).spec.as_ref().unwrap());
+        }
+    }
+    for job in copies() {
+        check("copy", job_template(&job).spec.as_ref().unwrap());
+    }
+}
+
+#[test]
+fn whatever_the_definition_admits_is_taken() {
+    let schedules = [
+        "0 */24 * * *",
+        "1/60 * * * *",
+        "* 1-23 * * 7",
+        "*/60 */24 */31 */12 */7",
+        "59 23 31 12 1-7",
+        "5/5 2/3 1/2 3/4 2/5",
+    ];
+    let spans = [
+        "0s", "1ns", "1.5h", "1h30m10s", "0.5s", "300s", "20ms", "72h",
+    ];
+    for text in schedules {
+        let mut etcd = plain();
+        etcd.spec.backup.store = Some(store("aws"));
+        etcd.spec.backup.full_snapshot_schedule = Some(Schedule(text.into()));
+        etcd.spec.etcd.defragmentation_schedule = Some(Schedule(text.into()));
+        check(text, pod(&rendered(&etcd)));
+    }
+    for text in spans {
+        let mut etcd = plain();
+        etcd.spec.backup.store = Some(store("aws"));
+        let span = Some(Span(text.into()));
+        etcd.spec.backup.delta_snapshot_period.clone_from(&span);
+        etcd.spec.backup.garbage_collection_period.clone_from(&span);
+        etcd.spec
+            .backup
+            .delta_snapshot_retention_period
+            .clone_from(&span);
+        etcd.spec.backup.etcd_snapshot_timeout.clone_from(&span);
+        etcd.spec.etcd.etcd_defrag_timeout.clone_from(&span);
+        etcd.spec.etcd.heartbeat_duration.clone_from(&span);
+        etcd.spec.backup.leader_election = Some(LeaderElectionSpec {
+            reelection_period: span.clone(),
+            etcd_connection_timeout: span,
+        });
+        check(text, pod(&rendered(&etcd)));
+    }
+    for count in [i32::MIN, -1, 0, 1, i32::MAX] {
+        let mut etcd = plain();
+        etcd.spec.backup.store = Some(store("aws"));
+        etcd.spec.backup.max_backups_limit_based_gc = Some(count);
+        check(&format!("{count} backups"), pod(&rendered(&etcd)));
+    }
+}
+
+#[test]
+fn without_a_store_nothing_is_said_about_one() {
+    let etcd = plain();
+    let manifests = render(&etcd, &settings(), &Shape::of(&etcd)).unwrap();
+    for container in containers(pod(&manifests)) {
+        let flags = container.args.iter().flatten();
+        let about: Vec<&String> = flags.filter(|flag| flag.contains("stor")).collect();
+        assert_eq!(about, Vec::<&String>::new(), "{}", container.name);
+    }
+    assert!(manifests.snapshot_leases.is_empty());
+}

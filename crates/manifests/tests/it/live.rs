@@ -1,0 +1,105 @@
+//! The probes, asked of real etcd servers.
+
+use steward_manifests::{Shape, render};
+use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, each_version};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{Duration, sleep, timeout};
+
+use k8s_openapi::api::core::v1::Probe;
+
+use crate::support::{container, plain, pod, settings};
+
+/// A loopback address nobody listens on now.
+fn free_url() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
+}
+
+/// What the kubelet would conclude.
+async fn passes(probe: &Probe, url: &str) -> bool {
+    let seconds = probe.timeout_seconds.unwrap();
+    let limit = Duration::from_secs(u64::try_from(seconds).unwrap());
+    timeout(limit, ask(probe, url)).await.unwrap_or(false)
+}
+
+async fn ask(probe: &Probe, url: &str) -> bool {
+    let Ok(mut stream) = TcpStream::connect(url.trim_start_matches("http://")).await else {
+        return false;
+    };
+    let Some(get) = &probe.http_get else {
+        return true;
+    };
+    let path = get.path.as_ref().unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer.starts_with("HTTP/1.1 200")
+}
+
+/// The probes of a member with this etcd: readiness, liveness.
+fn probes(version: EtcdVersion) -> (Probe, Probe) {
+    let mut etcd = plain();
+    let image = match version {
+        EtcdVersion::V3_4 => "etcd:v3.4.23",
+        EtcdVersion::V3_5 => "etcd:v3.5.16",
+        EtcdVersion::V3_5New => "etcd:v3.5.30",
+    };
+    etcd.spec.etcd.image = Some(image.into());
+    let manifests = render(&etcd, &settings(), &Shape::of(&etcd)).unwrap();
+    let etcd = container(pod(&manifests), "etcd").clone();
+    (etcd.readiness_probe.unwrap(), etcd.liveness_probe.unwrap())
+}
+
+/// Waits until a probe says what is expected.
+async fn becomes(expected: bool, probe: &Probe, url: &str) -> bool {
+    for _ in 0..150 {
+        if passes(probe, url).await == expected {
+            return true;
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+    false
+}
+
+each_version! {
+    async fn a_member_without_quorum_is_alive_and_not_ready(version) {
+        let (readiness, liveness) = probes(version);
+        let mut listeners = Vec::new();
+        let members = (0..3).map(|member| {
+            let url = free_url();
+            listeners.push(url.clone());
+            let options = EtcdOptions::new().name(format!("m{member}")).peer_url(free_url());
+            (version, options.flag("listen-metrics-urls", &url))
+        });
+        let mut cluster = EtcdCluster::start_members(members.collect()).await;
+        for url in &listeners {
+            assert!(becomes(true, &readiness, url).await, "ready with a quorum");
+            assert!(passes(&liveness, url).await);
+        }
+        cluster.members[1].kill();
+        cluster.members[2].kill();
+        assert!(becomes(false, &readiness, &listeners[0]).await, "not ready without a quorum");
+        for _ in 0..10 {
+            assert!(passes(&liveness, &listeners[0]).await, "alive without a quorum");
+            sleep(Duration::from_millis(300)).await;
+        }
+    }
+
+    async fn a_member_whose_space_is_full_stays_alive_and_ready(version) {
+        let (readiness, liveness) = probes(version);
+        let url = free_url();
+        let options = EtcdOptions::new().flag("listen-metrics-urls", &url);
+        let etcd = steward_testkit::Etcd::start(version, options.quota_bytes(16 << 20)).await;
+        let mut client = etcd.client().await;
+        let value = vec![0u8; 1 << 20];
+        let mut is_full = false;
+        for i in 0..64 {
+            is_full |= client.put(format!("k{i}"), value.clone(), None).await.is_err();
+        }
+        assert!(is_full, "the space was meant to be used up");
+        assert!(passes(&readiness, &url).await, "deletes have to get through");
+        assert!(passes(&liveness, &url).await);
+    }
+}

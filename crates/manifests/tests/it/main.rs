@@ -1,0 +1,17 @@
+//! The objects as consumers, kubelets and our own programs see them.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
+
+mod chart;
+mod flags;
+mod golden;
+mod live;
+mod pods;
+mod rollout;
+mod schemas;
+mod selectors;
+mod support;

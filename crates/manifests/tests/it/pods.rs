@@ -1,0 +1,277 @@
+//! Pods that a kubelet can start and a namespace with restricted pod security admits.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+use steward_manifests::{PeerTls, Shape, render};
+
+use crate::support::{
+    args, container, containers, copies, job_template, jobs, plain, pod, rendered, settings, store,
+    tls, variety,
+};
+
+/// Every pod there is, with the volumes that come from elsewhere.
+fn every_pod() -> Vec<(String, PodSpec, Vec<String>)> {
+    let mut pods = Vec::new();
+    for (name, etcd, shape) in variety() {
+        let manifests = render(&etcd, &settings(), &shape).unwrap();
+        let claims = manifests
+            .stateful_set
+            .spec
+            .as_ref()
+            .unwrap()
+            .volume_claim_templates
+            .iter();
+        let claims = claims
+            .flatten()
+            .map(|claim| claim.metadata.name.clone().unwrap());
+        pods.push((name.clone(), pod(&manifests).clone(), claims.collect()));
+        for job in jobs(&etcd, &shape) {
+            let name = format!("{name}: {}", job.metadata.name.as_deref().unwrap());
+            pods.push((name, job_template(&job).spec.clone().unwrap(), Vec::new()));
+        }
+    }
+    for job in copies() {
+        pods.push((
+            "copy".into(),
+            job_template(&job).spec.clone().unwrap(),
+            Vec::new(),
+        ));
+    }
+    pods
+}
+
+#[test]
+fn every_mount_has_a_volume_and_a_place_of_its_own_and_every_volume_is_mounted() {
+    for (name, pod, claims) in every_pod() {
+        let declared: Vec<&String> = pod.volumes.iter().flatten().map(|v| &v.name).collect();
+        let volumes: BTreeSet<&String> = declared.iter().copied().chain(&claims).collect();
+        assert_eq!(
+            volumes.len(),
+            declared.len() + claims.len(),
+            "{name}: {declared:?}"
+        );
+        let mut used = BTreeSet::new();
+        for container in containers(&pod) {
+            let mut places = BTreeSet::new();
+            for mount in container.volume_mounts.iter().flatten() {
+                assert!(volumes.contains(&mount.name), "{name}: {mount:?}");
+                assert!(places.insert(&mount.mount_path), "{name}: {mount:?}");
+                used.insert(&mount.name);
+            }
+        }
+        assert_eq!(used, volumes, "{name}");
+    }
+}
+
+#[test]
+fn no_variable_is_given_twice() {
+    for (name, pod, _) in every_pod() {
+        for container in containers(&pod) {
+            let variables: Vec<&String> = container.env.iter().flatten().map(|e| &e.name).collect();
+            let distinct: BTreeSet<&&String> = variables.iter().collect();
+            assert_eq!(distinct.len(), variables.len(), "{name}: {variables:?}");
+        }
+    }
+}
+
+fn is_restricted(container: &Container) -> bool {
+    let Some(security) = &container.security_context else {
+        return false;
+    };
+    let capabilities = security.capabilities.as_ref();
+    security.allow_privilege_escalation == Some(false)
+        && security.read_only_root_filesystem == Some(true)
+        && security.privileged.is_none()
+        && security.run_as_user.is_none()
+        && capabilities.is_some_and(|c| c.add.is_none() && c.drop == Some(vec!["ALL".into()]))
+}
+
+#[test]
+fn pods_are_admitted_where_security_is_restricted() {
+    for (name, pod, _) in every_pod() {
+        let is_local = pod
+            .volumes
+            .iter()
+            .flatten()
+            .any(|volume| volume.host_path.is_some());
+        let is_root = name.contains("root true");
+        let security = pod.security_context.as_ref().unwrap();
+        let profile = security
+            .seccomp_profile
+            .as_ref()
+            .map(|profile| profile.type_.as_str());
+        assert_eq!(profile, Some("RuntimeDefault"), "{name}");
+        assert_eq!(security.run_as_non_root, (!is_root).then_some(true));
+        for container in containers(&pod) {
+            let is_helper = container.name == "change-backup-bucket-permissions";
+            assert!(
+                is_restricted(container) || (is_helper && is_local),
+                "{name}: {container:?}"
+            );
+        }
+        assert!(pod.host_network.is_none() && pod.host_pid.is_none() && pod.host_ipc.is_none());
+        assert!(pod.share_process_namespace.is_none(), "{name}");
+    }
+}
+
+#[test]
+fn a_lost_quorum_makes_no_member_restart_whatever_its_version() {
+    for (image, serializable) in [
+        ("etcd:v3.4.34", false),
+        ("etcd:3.5.30", true),
+        ("etcd:v3.6.0", true),
+        ("etcd@sha256:0123", false),
+    ] {
+        let mut etcd = plain();
+        etcd.spec.etcd.image = Some(image.into());
+        let manifests = rendered(&etcd);
+        let etcd = container(pod(&manifests), "etcd");
+        let probe = etcd.liveness_probe.as_ref().unwrap();
+        let path = probe.http_get.as_ref().map(|get| get.path.clone().unwrap());
+        match path {
+            Some(path) => assert!(
+                serializable && path.contains("serializable=true"),
+                "{image}"
+            ),
+            None => assert!(!serializable && probe.tcp_socket.is_some(), "{image}"),
+        }
+        let ready = etcd
+            .readiness_probe
+            .as_ref()
+            .unwrap()
+            .http_get
+            .as_ref()
+            .unwrap();
+        assert!(
+            !ready.path.as_ref().unwrap().contains("serializable"),
+            "{image}"
+        );
+    }
+}
+
+#[test]
+fn probes_of_etcd_need_no_certificate_in_any_combination() {
+    for (name, etcd) in crate::support::tls_combinations() {
+        let manifests = rendered(&etcd);
+        let etcd_container = container(pod(&manifests), "etcd");
+        let ready = etcd_container.readiness_probe.as_ref().unwrap();
+        let get = ready.http_get.as_ref().unwrap();
+        assert_eq!(get.scheme.as_deref(), Some("HTTP"), "{name}");
+        let sidecar = container(pod(&manifests), "backup-restore");
+        let alive = sidecar
+            .liveness_probe
+            .as_ref()
+            .unwrap()
+            .http_get
+            .as_ref()
+            .unwrap();
+        let expected = if etcd.spec.backup.tls.is_some() {
+            "HTTPS"
+        } else {
+            "HTTP"
+        };
+        assert_eq!(alive.scheme.as_deref(), Some(expected), "{name}");
+        assert!(
+            sidecar.readiness_probe.is_none(),
+            "a failing backup must not cut off etcd"
+        );
+    }
+}
+
+#[test]
+fn without_a_client_certificate_the_servers_is_shown() {
+    let mut etcd = plain();
+    let mut config = tls("client");
+    config.client = Some(crate::support::secret(""));
+    etcd.spec.etcd.client_url_tls = Some(config);
+    let manifests = rendered(&etcd);
+    let flags = args(container(pod(&manifests), "backup-restore"));
+    assert!(
+        flags.contains(&"--cert=/var/etcd/ssl/server/tls.crt".to_owned()),
+        "{flags:?}"
+    );
+}
+
+#[test]
+fn a_listener_without_secrets_is_an_error_that_names_the_field() {
+    let mut etcd = plain();
+    let mut config = tls("client");
+    config.server.name = None;
+    etcd.spec.backup.tls = Some(config);
+    let error = render(&etcd, &settings(), &Shape::of(&etcd)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "spec.backup.tls.serverTLSSecretRef names no secret"
+    );
+}
+
+#[test]
+fn what_the_controller_holds_back_is_what_runs() {
+    let mut etcd = plain();
+    etcd.spec.etcd.image = Some("etcd:v3.6.1".into());
+    etcd.spec.storage_capacity = Some(k8s("64Gi"));
+    let shape = Shape {
+        replicas: 1,
+        etcd_image: Some("etcd:v3.5.30".into()),
+        claim_size: Some(k8s("16Gi")),
+        ..Shape::of(&etcd)
+    };
+    let manifests = render(&etcd, &settings(), &shape).unwrap();
+    let set = manifests.stateful_set.spec.as_ref().unwrap();
+    assert_eq!(set.replicas, Some(1));
+    let image = container(pod(&manifests), "etcd").image.as_deref();
+    assert_eq!(image, Some("etcd:v3.5.30"));
+    let claim = set.volume_claim_templates.as_ref().unwrap()[0]
+        .spec
+        .as_ref()
+        .unwrap();
+    let size = &claim.resources.as_ref().unwrap().requests.as_ref().unwrap()["storage"];
+    assert_eq!(size.0, "16Gi");
+    // Leases and addresses are there for members that are yet to come.
+    assert_eq!(manifests.member_leases.len(), 3);
+}
+
+fn k8s(text: &str) -> k8s_openapi::apimachinery::pkg::api::resource::Quantity {
+    k8s_openapi::apimachinery::pkg::api::resource::Quantity(text.into())
+}
+
+#[test]
+fn the_certificates_of_members_are_found_again_in_the_objects() {
+    let mut etcd = plain();
+    let mut config = crate::support::peer_tls("peer");
+    config.skip_client_san_verification = Some(true);
+    config.tls.client = None;
+    etcd.spec.etcd.peer_url_tls = Some(config.clone());
+    let found = |peer_tls: PeerTls| {
+        let shape = Shape {
+            peer_tls,
+            ..Shape::of(&etcd)
+        };
+        let manifests = render(&etcd, &settings(), &shape).unwrap();
+        steward_manifests::tls::peer_tls_of(&manifests.stateful_set, &manifests.config_map)
+    };
+    assert_eq!(found(PeerTls::On(config.clone())), Some(config.clone()));
+    assert_eq!(found(PeerTls::Prepared(config.clone())), Some(config));
+    assert_eq!(found(PeerTls::Off), None);
+}
+
+#[test]
+fn pods_may_touch_only_what_is_theirs() {
+    let mut etcd = plain();
+    etcd.spec.backup.store = Some(store("aws"));
+    let role = rendered(&etcd).role.unwrap();
+    for rule in role.rules.unwrap() {
+        let names = rule.resource_names.unwrap();
+        assert!(
+            names.iter().all(|name| name.starts_with("etcd-main-")),
+            "{names:?}"
+        );
+        assert!(
+            !rule
+                .verbs
+                .iter()
+                .any(|verb| verb == "*" || verb == "list" || verb == "create")
+        );
+    }
+}

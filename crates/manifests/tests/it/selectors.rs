@@ -1,0 +1,187 @@
+//! Who is selected by what: members by everything that is theirs, the pods of Jobs by nothing of it.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use steward_crds::Etcd;
+use steward_manifests::labels::{member_selector_text, stateful_set_selector};
+use steward_manifests::{Manifests, Names, Shape};
+
+use crate::support::{copies, job_template, jobs, plain, rendered, template};
+
+type Labels = BTreeMap<String, String>;
+
+/// Every selector among the objects, by what has it.
+fn selectors(manifests: &Manifests) -> Vec<(&'static str, Labels)> {
+    let service = |service: &Option<k8s_openapi::api::core::v1::Service>| {
+        let spec = service.as_ref().unwrap().spec.as_ref().unwrap();
+        spec.selector.clone().unwrap()
+    };
+    let budget = manifests.pod_disruption_budget.as_ref().unwrap();
+    let budget = budget.spec.as_ref().unwrap().selector.clone().unwrap();
+    let set = manifests.stateful_set.spec.as_ref().unwrap();
+    vec![
+        ("client service", service(&manifests.client_service)),
+        ("peer service", service(&manifests.peer_service)),
+        ("disruption budget", budget.match_labels.unwrap()),
+        ("stateful set", set.selector.match_labels.clone().unwrap()),
+    ]
+}
+
+fn selects(selector: &Labels, labels: &Labels) -> bool {
+    selector
+        .iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
+}
+
+fn pod_labels(manifests: &Manifests) -> Labels {
+    let metadata = template(manifests).metadata.as_ref().unwrap();
+    metadata.labels.clone().unwrap()
+}
+
+fn job_labels(etcd: &Etcd) -> Vec<Labels> {
+    let shape = Shape::of(etcd);
+    let jobs = jobs(etcd, &shape)
+        .into_iter()
+        .chain(copies().into_iter().take(1));
+    let labels = jobs.map(|job| {
+        let metadata = job_template(&job).metadata.clone().unwrap();
+        metadata.labels.unwrap()
+    });
+    labels.collect()
+}
+
+/// Labels a person may come up with, those of the operator included.
+fn any_labels() -> impl Strategy<Value = Labels> {
+    let key = prop_oneof![
+        Just("app.kubernetes.io/part-of".to_owned()),
+        Just("app.kubernetes.io/component".to_owned()),
+        Just("app.kubernetes.io/managed-by".to_owned()),
+        "[a-z]{1,3}",
+    ];
+    proptest::collection::btree_map(key, "[a-z0-9]{1,3}", 0..6)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn members_are_selected_whatever_labels_they_are_given(
+        labels in any_labels(), name in "[a-z]([-a-z0-9]{0,10}[a-z0-9])?",
+    ) {
+        let mut etcd = plain();
+        etcd.metadata.name = Some(name);
+        etcd.spec.labels.clone_from(&labels);
+        let manifests = rendered(&etcd);
+        let pods = pod_labels(&manifests);
+        for (whose, selector) in selectors(&manifests) {
+            prop_assert!(selects(&selector, &pods), "{whose}: {selector:?} {pods:?}");
+        }
+        for (key, value) in &labels {
+            let is_ours = key.starts_with("app.kubernetes.io/");
+            prop_assert!(is_ours || pods.get(key) == Some(value));
+        }
+    }
+
+    #[test]
+    fn pods_of_jobs_and_of_other_etcds_are_never_selected(
+        labels in any_labels(), other in "[a-z]{1,8}",
+    ) {
+        let mut etcd = plain();
+        etcd.spec.labels = labels;
+        let manifests = rendered(&etcd);
+        let mut neighbour = etcd.clone();
+        neighbour.metadata.name = Some(format!("etcd-main-{other}"));
+        let mut strangers = job_labels(&etcd);
+        strangers.push(pod_labels(&rendered(&neighbour)));
+        for (whose, selector) in selectors(&manifests) {
+            for stranger in &strangers {
+                prop_assert!(!selects(&selector, stranger), "{whose} selects {stranger:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_selector_of_the_stateful_set_is_the_one_it_has_always_had() {
+    let etcd = plain();
+    let selector = stateful_set_selector(&Names::of(&etcd))
+        .match_labels
+        .unwrap();
+    let expected = [
+        ("app.kubernetes.io/managed-by", "etcd-druid"),
+        ("app.kubernetes.io/part-of", "etcd-main"),
+    ];
+    let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(selector, Labels::from(expected));
+    let text = member_selector_text(&Names::of(&etcd));
+    assert_eq!(text.matches('=').count(), 3, "{text}");
+}
+
+#[test]
+fn everything_is_owned_by_the_etcd_and_named_and_labelled() {
+    let etcd = plain();
+    for object in rendered(&etcd).objects().unwrap() {
+        let metadata = &object.object.metadata;
+        let owner = &metadata.owner_references.as_ref().unwrap()[0];
+        assert_eq!(
+            (owner.kind.as_str(), owner.name.as_str()),
+            ("Etcd", "etcd-main")
+        );
+        assert_eq!(owner.api_version, "druid.gardener.cloud/v1alpha1");
+        assert_eq!(
+            (owner.controller, owner.block_owner_deletion),
+            (Some(true), Some(true))
+        );
+        let labels = metadata.labels.as_ref().unwrap();
+        let named = labels["app.kubernetes.io/name"].as_str();
+        assert_eq!(named, object.name().replace(':', "-"));
+        assert_eq!(labels["app.kubernetes.io/part-of"], "etcd-main");
+        assert_eq!(metadata.namespace.as_deref(), Some("shoot"));
+    }
+}
+
+#[test]
+fn objects_come_in_the_order_in_which_they_need_each_other() {
+    let kinds: Vec<String> = rendered(&plain())
+        .objects()
+        .unwrap()
+        .into_iter()
+        .map(|object| object.resource.kind)
+        .collect();
+    let expected = [
+        "ServiceAccount",
+        "Role",
+        "RoleBinding",
+        "Lease",
+        "Lease",
+        "Lease",
+        "PodDisruptionBudget",
+        "Service",
+        "Service",
+        "ConfigMap",
+        "StatefulSet",
+    ];
+    assert_eq!(kinds, expected);
+}
+
+#[test]
+fn an_older_api_server_gets_a_budget_it_understands() {
+    let mut etcd = plain();
+    let annotation = steward_manifests::ALLOW_UNHEALTHY_POD_EVICTION;
+    etcd.metadata.annotations = Some([(annotation.into(), String::new())].into());
+    let budget = rendered(&etcd).pod_disruption_budget.unwrap();
+    let policy = budget
+        .spec
+        .as_ref()
+        .unwrap()
+        .unhealthy_pod_eviction_policy
+        .as_deref();
+    assert_eq!(policy, Some("AlwaysAllow"));
+    let old = steward_manifests::Object::of_v1beta1(&budget).unwrap();
+    assert_eq!(old.resource.api_version, "policy/v1beta1");
+    assert_eq!(old.object.types.unwrap().api_version, "policy/v1beta1");
+    let spec = &old.object.data["spec"];
+    assert_eq!(spec["minAvailable"], 2);
+    assert!(spec.get("unhealthyPodEvictionPolicy").is_none(), "{spec}");
+}

@@ -1,0 +1,22 @@
+//! The last words of `steward-restorer`, which the kubelet keeps as the termination message of a container.
+//!
+//! ```text
+//! steward-restorer ── JSON, at most 4 KiB ──► /dev/termination-log ──► pod status ──► controller
+//!   init:  {"verdict": "restore-required", "reason": "…", "init": {"version": 1, "decision": …}}
+//! ```
+//!
+//! **Comes in**: what a program found and decided. **Goes out**: the same, typed, on the other side.
+//!
+//! **Holds**: a message of a newer version is an error that says so, never a wrong reading; fields a reader does not
+//! know are ignored; a message always fits into what the kubelet keeps.
+
+#![forbid(unsafe_code)]
+
+mod init;
+mod message;
+
+pub use init::{
+    Backup, Cluster, Data, DataState, Decision, InitReport, Mine, RefuseCause, RestoreCause,
+    Thoroughness, WaitCause,
+};
+pub use message::{Message, ReadError};

@@ -1,0 +1,4 @@
+//! `init` before real etcd servers: every decision, and that etcd does what was decided.
+
+mod live;
+mod stage;

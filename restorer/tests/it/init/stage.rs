@@ -1,0 +1,262 @@
+//! Members as pods would run them: `init`, then etcd with the file it wrote.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, ConnectOptions};
+use serde_json::Value;
+use steward_testkit::EtcdVersion;
+use steward_verdict::{InitReport, Message};
+use tokio::time::sleep;
+
+use crate::home::Home;
+
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Places of members `etcd-0`, `etcd-1`, …, and a home directory with buckets.
+pub(super) struct Stage {
+    pub(super) home: Home,
+    version: EtcdVersion,
+    places: Vec<Place>,
+}
+
+struct Place {
+    client: String,
+    peer: String,
+    metrics: String,
+}
+
+/// A running etcd; killed when dropped.
+pub(super) struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.kill().ok(); // fails when it has ended already
+        self.0.wait().ok();
+    }
+}
+
+impl Running {
+    /// Ends it in order.
+    pub(super) fn stop(mut self) {
+        let id = self.0.id().to_string();
+        let told = Command::new("kill").args(["-TERM", &id]).status();
+        assert!(told.unwrap().success());
+        self.0.wait().unwrap();
+    }
+}
+
+/// What `init` said: its exit code and its report.
+pub(super) struct Said {
+    pub(super) code: i32,
+    pub(super) json: Value,
+}
+
+impl Said {
+    /// The report, read as the controller reads it.
+    pub(super) fn report(&self) -> InitReport {
+        let message = Message::read(&self.json.to_string()).unwrap();
+        message
+            .init()
+            .unwrap_or_else(|error| panic!("{error}: {}", self.json))
+    }
+
+    /// Exit code, decision and cause, for a comparison at a glance.
+    pub(super) fn brief(&self) -> (i32, &str, &str) {
+        let word = |key: &str| self.json["init"][key].as_str().unwrap_or("");
+        (self.code, word("decision"), word("cause"))
+    }
+}
+
+/// A loopback address nobody listens on now.
+fn free_url() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
+}
+
+impl Stage {
+    pub(super) fn of(version: EtcdVersion, members: usize) -> Self {
+        let place = |_| Place {
+            client: free_url(),
+            peer: free_url(),
+            metrics: free_url(),
+        };
+        Self {
+            home: Home::new(),
+            version,
+            places: (0..members).map(place).collect(),
+        }
+    }
+
+    /// The same with the bucket of a fixture in its home.
+    pub(super) fn with_fixture(version: EtcdVersion, members: usize, fixture: &str) -> Self {
+        Self {
+            home: Home::of_fixture(fixture),
+            ..Self::of(version, members)
+        }
+    }
+
+    /// Another cluster at the same addresses, with volumes of its own.
+    pub(super) fn twin(&self) -> Self {
+        let place = |place: &Place| Place {
+            client: place.client.clone(),
+            peer: place.peer.clone(),
+            metrics: place.metrics.clone(),
+        };
+        Self {
+            home: Home::new(),
+            version: self.version,
+            places: self.places.iter().map(place).collect(),
+        }
+    }
+
+    pub(super) fn peer_url(&self, member: usize) -> &str {
+        &self.places[member].peer
+    }
+
+    pub(super) fn data_dir(&self, member: usize) -> PathBuf {
+        self.volume(member).join("new.etcd")
+    }
+
+    pub(super) fn volume(&self, member: usize) -> PathBuf {
+        let volume = self.home.path(&format!("volume-{member}"));
+        fs::create_dir_all(&volume).unwrap();
+        volume
+    }
+
+    fn output(&self, member: usize) -> PathBuf {
+        self.home.path(&format!("etcd-{member}.conf.yaml"))
+    }
+
+    /// What `etcd --config-file` would read, if `init` has written it.
+    pub(super) fn written(&self, member: usize) -> Option<String> {
+        fs::read_to_string(self.output(member)).ok()
+    }
+
+    /// The configuration of all members, as `state`, of a cluster of the members `initial`.
+    pub(super) fn configure(&self, state: &str, initial: &[usize]) {
+        let by_member = |url: fn(&Place) -> &String| {
+            let lines = self.places.iter().enumerate();
+            let lines = lines.map(|(i, place)| format!("  etcd-{i}: [\"{}\"]\n", url(place)));
+            lines.collect::<String>()
+        };
+        let pairs = initial
+            .iter()
+            .map(|i| format!("etcd-{i}={}", self.places[*i].peer));
+        let pairs = pairs.collect::<Vec<_>>().join(",");
+        for (member, place) in self.places.iter().enumerate() {
+            let text = format!(
+                "name: etcd-config\ndata-dir: {}\nmetrics: basic\nunsafe-no-fsync: true\n\
+                 initial-cluster-token: etcd-cluster\ninitial-cluster-state: {state}\n\
+                 initial-cluster: \"{pairs}\"\nnext-cluster-version-compatible: true\n\
+                 listen-peer-urls: {}\nlisten-client-urls: {}\nlisten-metrics-urls: {}\n\
+                 initial-advertise-peer-urls:\n{}advertise-client-urls:\n{}",
+                self.data_dir(member).display(),
+                place.peer,
+                place.client,
+                place.metrics,
+                by_member(|place| &place.peer),
+                by_member(|place| &place.client),
+            );
+            fs::write(self.template(member), text).unwrap();
+        }
+    }
+
+    fn template(&self, member: usize) -> PathBuf {
+        self.home.path(&format!("template-{member}.yaml"))
+    }
+
+    fn command(&self, member: usize, flags: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_steward-restorer"));
+        command
+            .args(["init", "-o", "json", "--namespace", "shoot"])
+            .arg(format!("--pod-name=etcd-{member}"))
+            .arg(format!(
+                "--config-template={}",
+                self.template(member).display()
+            ))
+            .arg(format!("--config-output={}", self.output(member).display()))
+            .args(flags)
+            .env_clear()
+            .env("HOME", self.home.root())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        command
+    }
+
+    /// Runs `init` without waiting for others.
+    pub(super) fn init(&self, member: usize, flags: &[&str]) -> Said {
+        let mut command = self.command(member, &["--wait-timeout=0s"]);
+        said(command.args(flags).spawn().unwrap())
+    }
+
+    /// Runs `init`, which waits for others, while something happens.
+    pub(super) async fn init_during<F: Future>(
+        &self,
+        member: usize,
+        wait: &str,
+        happens: F,
+    ) -> Said {
+        let child = self
+            .command(member, &["--wait-timeout", wait])
+            .spawn()
+            .unwrap();
+        happens.await;
+        said(child)
+    }
+
+    /// Starts etcd on what `init` wrote.
+    pub(super) fn launch(&self, member: usize) -> Running {
+        let log = fs::File::create(self.home.path(&format!("etcd-{member}.log"))).unwrap();
+        let child = Command::new(self.version.directory().join("etcd"))
+            .arg(format!("--config-file={}", self.output(member).display()))
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn();
+        Running(child.unwrap())
+    }
+
+    /// Runs `init`, which has to let etcd start, and starts it.
+    pub(super) fn start(&self, member: usize) -> Running {
+        let said = self.init(member, &[]);
+        assert_eq!(said.code, 0, "{}", said.json);
+        self.launch(member)
+    }
+
+    /// Waits until a member answers.
+    pub(super) async fn client(&self, member: usize) -> Client {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let options = ConnectOptions::new().with_connect_timeout(Duration::from_secs(2));
+            let connected = Client::connect([&self.places[member].client], Some(options)).await;
+            if let Ok(mut client) = connected
+                && client
+                    .status()
+                    .await
+                    .is_ok_and(|status| status.leader() != 0)
+            {
+                return client;
+            }
+            let log = fs::read_to_string(self.home.path(&format!("etcd-{member}.log")));
+            assert!(
+                Instant::now() < until,
+                "etcd-{member} does not serve:\n{}",
+                log.unwrap()
+            );
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+fn said(child: Child) -> Said {
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    Said {
+        code: output.status.code().unwrap(),
+        json: serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")),
+    }
+}
