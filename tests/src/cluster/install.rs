@@ -45,6 +45,9 @@ pub async fn install(kubeconfig: &Path, programs: &Programs) -> Result<(), Insta
         "--create-namespace".to_owned(),
         "--wait".to_owned(),
         "--timeout=3m".to_owned(),
+        // Kubernetes before 1.25 drops rules of definitions it does not know; Helm would refuse to send them.
+        "--server-side=false".to_owned(),
+        "--disable-openapi-validation".to_owned(),
     ];
     words.extend(values.map(|value| format!("--set={value}")));
     words.extend(["etcd-steward".to_owned(), chart().display().to_string()]);
