@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use futures::future::try_join_all;
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};

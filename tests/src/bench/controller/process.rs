@@ -6,8 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 use steward_testkit::etcd::free_url;
 use steward_testkit::kube::ApiServer;
 use tempfile::TempDir;
@@ -99,8 +98,8 @@ impl Controller {
     /// Ends it in order.
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
         self.expect_running()?;
-        let id = i32::try_from(self.child.id()).context("a process id")?;
-        kill(Pid::from_raw(id), Signal::SIGTERM).context("end the controller")?;
+        let id = Pid::from_child(&self.child);
+        kill_process(id, Signal::TERM).context("end the controller")?;
         let status = self.child.wait().context("wait for the controller")?;
         ensure!(status.success(), "the controller ended with {status}");
         Ok(())

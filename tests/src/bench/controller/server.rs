@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{TryStreamExt, stream};
 use kube::api::{Api, ListParams, PostParams};
-use kube::{Client, ResourceExt};
+use kube::Client;
 use serde_json::json;
 use steward_crds::{Etcd, OperationState};
 use steward_testkit::kube::ApiServer;
@@ -155,7 +155,7 @@ impl Server {
             let status = etcd.status.as_ref();
             let last = status.and_then(|status| status.last_operation.as_ref());
             last.is_some_and(|last| last.state == OperationState::Succeeded)
-                && status.and_then(|status| status.observed_generation) == etcd.meta().generation
+                && status.and_then(|status| status.observed_generation) == etcd.metadata.generation
         };
         Ok(list.items.iter().filter(is_settled).count())
     }

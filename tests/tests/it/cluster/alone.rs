@@ -1,0 +1,63 @@
+//! Something all tests share is taken away: these run when no other test of the cluster does.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
+use steward_store::{Environment, Provider, SnapStore, StoreConfig, UploadOptions};
+use steward_tests::cluster::addresses::s3_url;
+use steward_tests::cluster::member::content;
+use steward_tests::cluster::{BUCKET, Component, S3_KEY_ID, S3_SECRET, eventually};
+
+use super::members::{self, load};
+use super::stage::{assert_kept, on_stage};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_goes_and_comes_back_and_pods_do_not_notice() {
+    on_stage("away", async |stage| {
+        let members = members::start(stage, 1).await;
+        let load = load(&members);
+        let node = stage.node();
+        node.stop(Component::ApiServer).await.unwrap();
+        let maps = stage.api::<ConfigMap>();
+        assert!(maps.list(&ListParams::default()).await.is_err());
+        node.start(Component::ApiServer).await.unwrap();
+        let back = async || maps.list(&ListParams::default()).await.ok();
+        eventually("the API server", back).await.unwrap();
+        let written = load.stop().await.unwrap();
+        assert_kept(&written, &content(&members).await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_s3_server_has_its_objects_when_it_comes_back() {
+    on_stage("store", async |stage| {
+        let fields = [
+            ("region", "us-east-1"),
+            ("accessKeyID", S3_KEY_ID),
+            ("secretAccessKey", S3_SECRET),
+        ];
+        let directory = tempfile::tempdir().unwrap();
+        for (name, value) in fields {
+            std::fs::write(directory.path().join(name), value).unwrap();
+        }
+        let credentials = directory.path().to_str().unwrap();
+        let environment = Environment::from_iter([("AWS_APPLICATION_CREDENTIALS", credentials)]);
+        let config = StoreConfig {
+            endpoint: Some(s3_url().parse().unwrap()),
+            ..StoreConfig::new(Provider::S3, BUCKET)
+        };
+        let store = SnapStore::open(&config, &environment).unwrap();
+        let key = format!("{}/object", stage.namespace);
+        let mut upload = store.upload(&key, UploadOptions::create_only()).unwrap();
+        upload.write("kept".into()).await.unwrap();
+        upload.finish().await.unwrap();
+
+        let node = stage.node();
+        node.stop(Component::Store).await.unwrap();
+        node.start(Component::Store).await.unwrap();
+        let object = eventually("the object", async || store.head(&key).await.ok());
+        let object = object.await.unwrap();
+        assert_eq!(object.size, 4);
+    })
+    .await;
+}
