@@ -127,6 +127,11 @@ impl Etcd {
         self.launch();
     }
 
+    /// From the next start on, the server has these options; its directory and addresses stay.
+    pub fn change(&mut self, options: EtcdOptions) {
+        self.options = options;
+    }
+
     fn launch(&mut self) {
         let log = File::options()
             .create(true)
@@ -149,7 +154,7 @@ impl Etcd {
             .arg(format!("--listen-peer-urls={listen_peers}"))
             .arg(format!("--initial-advertise-peer-urls={}", self.peer_url))
             .arg(format!("--initial-cluster={founders}"))
-            .arg("--unsafe-no-fsync")
+            .args((!self.options.is_synced).then_some("--unsafe-no-fsync"))
             .args(&self.options.flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("share the log of etcd"))

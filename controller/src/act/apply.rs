@@ -1,0 +1,158 @@
+//! Objects, applied when they do not say already what they should.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use steward_manifests::Object;
+
+use super::marks::{APPLIED, FIELD_MANAGER};
+use super::subset::is_in;
+use super::takeover::taken_over;
+use super::{ActError, live};
+use crate::context::{Context, Key};
+
+/// Applies an object of a cluster unless it is as it should be. Returns whether it was written.
+pub(super) async fn apply(ctx: &Context, of: &Key, object: Object) -> Result<bool, ActError> {
+    let Object {
+        resource,
+        mut object,
+    } = object;
+    let fingerprint = fingerprint(&object, &resource)?;
+    object
+        .annotations_mut()
+        .insert(APPLIED.to_owned(), fingerprint.clone());
+    let wanted = value(&object, &resource)?;
+    let live = live::find(&ctx.stores, &resource, &object)?;
+    if let Some(live) = &live {
+        let says = live["metadata"]["annotations"][APPLIED].as_str();
+        let version = live["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or_default();
+        let settled = format!("{fingerprint}@{version}");
+        let key = settled_key(&resource, &object);
+        if says == Some(&fingerprint)
+            && (is_in(&wanted, live) || ctx.memory.is_settled(of, &key, &settled))
+        {
+            return Ok(false);
+        }
+        if says.is_none() {
+            take_over(ctx, &resource, &object).await?;
+        }
+    }
+    ctx.leadership
+        .check()
+        .map_err(|source| ActError::Fenced { source })?;
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let api = api(ctx, &resource, &object.metadata);
+    let applied = api
+        .patch(&object.name_any(), &params, &Patch::Apply(&wanted))
+        .await;
+    let applied = applied.map_err(|source| ActError::Apply {
+        kind: resource.kind.clone(),
+        name: object.name_any(),
+        source: Box::new(source),
+    })?;
+    ctx.metrics.wrote(&resource.kind);
+    let version = applied.resource_version().unwrap_or_default();
+    ctx.memory.settle(
+        of,
+        settled_key(&resource, &object),
+        format!("{fingerprint}@{version}"),
+    );
+    Ok(true)
+}
+
+fn settled_key(resource: &ApiResource, object: &DynamicObject) -> String {
+    format!("{}/{}", resource.kind, object.name_any())
+}
+
+fn value(object: &DynamicObject, resource: &ApiResource) -> Result<Value, ActError> {
+    serde_json::to_value(object).map_err(|source| ActError::Encode {
+        kind: resource.kind.clone(),
+        name: object.name_any(),
+        source,
+    })
+}
+
+fn fingerprint(object: &DynamicObject, resource: &ApiResource) -> Result<String, ActError> {
+    let mut value = value(object, resource)?;
+    if let Some(metadata) = value["metadata"].as_object_mut() {
+        metadata.remove("resourceVersion"); // what the write is based on, not what it says
+    }
+    Ok(crate::fingerprint::of(value.to_string().as_bytes()))
+}
+
+/// Makes a predecessor's record of fields ours, so that the apply removes what it does not mention.
+async fn take_over(
+    ctx: &Context,
+    resource: &ApiResource,
+    object: &DynamicObject,
+) -> Result<(), ActError> {
+    let failed = |source| ActError::TakeOver {
+        kind: resource.kind.clone(),
+        name: object.name_any(),
+        source: Box::new(source),
+    };
+    let api = api(ctx, resource, &object.metadata);
+    let Some(live) = api.get_opt(&object.name_any()).await.map_err(failed)? else {
+        return Ok(());
+    };
+    let Some(record) = live.metadata.managed_fields.as_deref().and_then(taken_over) else {
+        return Ok(());
+    };
+    ctx.leadership
+        .check()
+        .map_err(|source| ActError::Fenced { source })?;
+    let patch = json!({ "metadata": {
+        "resourceVersion": live.metadata.resource_version,
+        "managedFields": record,
+    }});
+    let params = PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    api.patch(&object.name_any(), &params, &Patch::Merge(&patch))
+        .await
+        .map_err(failed)?;
+    ctx.metrics.wrote(&resource.kind);
+    Ok(())
+}
+
+pub(super) fn api(ctx: &Context, resource: &ApiResource, meta: &ObjectMeta) -> Api<DynamicObject> {
+    let namespace = meta.namespace.as_deref().unwrap_or_default();
+    Api::namespaced_with(ctx.client.clone(), namespace, resource)
+}
+
+/// Deletes exactly this object, if it is still there.
+pub(super) async fn delete(
+    ctx: &Context,
+    resource: &ApiResource,
+    meta: &ObjectMeta,
+    params: DeleteParams,
+) -> Result<(), ActError> {
+    ctx.leadership
+        .check()
+        .map_err(|source| ActError::Fenced { source })?;
+    let name = meta.name.clone().unwrap_or_default();
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: meta.uid.clone(),
+            resource_version: None,
+        }),
+        ..params
+    };
+    match api(ctx, resource, meta).delete(&name, &params).await {
+        Ok(_) => {
+            ctx.metrics.wrote(&resource.kind);
+            Ok(())
+        }
+        // Gone already, or another one has its name by now.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        Err(source) => Err(ActError::Delete {
+            kind: resource.kind.clone(),
+            name,
+            source: Box::new(source),
+        }),
+    }
+}

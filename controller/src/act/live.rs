@@ -1,0 +1,88 @@
+//! The object a store holds, whatever its kind.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::ActError;
+use crate::caches::Stores;
+use crate::observe::objects::get;
+
+/// The object as it is, by kind and name.
+pub(super) fn find(
+    stores: &Stores,
+    resource: &ApiResource,
+    object: &DynamicObject,
+) -> Result<Option<Value>, ActError> {
+    let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
+    let at = (name.as_str(), namespace.as_str());
+    match resource.kind.as_str() {
+        "ServiceAccount" => typed(&stores.service_accounts, at),
+        "Role" => typed(&stores.roles, at),
+        "RoleBinding" => typed(&stores.role_bindings, at),
+        "Lease" => typed(&stores.leases, at),
+        "Service" => typed(&stores.services, at),
+        "ConfigMap" => typed(&stores.config_maps, at),
+        "StatefulSet" => typed(&stores.stateful_sets, at),
+        "PodDisruptionBudget" => budget(stores, at),
+        _ => Ok(None),
+    }
+}
+
+/// Identity of the object, by kind and name.
+pub(super) fn meta(stores: &Stores, kind: &str, name: &str, namespace: &str) -> Option<ObjectMeta> {
+    match kind {
+        "ServiceAccount" => identity(&stores.service_accounts, name, namespace),
+        "Role" => identity(&stores.roles, name, namespace),
+        "RoleBinding" => identity(&stores.role_bindings, name, namespace),
+        "Lease" => identity(&stores.leases, name, namespace),
+        "Service" => identity(&stores.services, name, namespace),
+        "ConfigMap" => identity(&stores.config_maps, name, namespace),
+        "StatefulSet" => identity(&stores.stateful_sets, name, namespace),
+        "Job" => identity(&stores.jobs, name, namespace),
+        "PodDisruptionBudget" => {
+            let key = ObjectRef::new_with(name, stores.budget_resource.clone()).within(namespace);
+            stores
+                .budgets
+                .get(&key)
+                .map(|budget| budget.metadata.clone())
+        }
+        _ => None,
+    }
+}
+
+fn identity<K>(store: &Store<K>, name: &str, namespace: &str) -> Option<ObjectMeta>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    get(store, name, namespace).map(|object| object.meta().clone())
+}
+
+fn typed<K>(store: &Store<K>, (name, namespace): (&str, &str)) -> Result<Option<Value>, ActError>
+where
+    K: Resource<DynamicType = ()> + Clone + Serialize + 'static,
+{
+    let found = get(store, name, namespace);
+    found
+        .map(|object| encode(&*object, &K::kind(&()), name))
+        .transpose()
+}
+
+fn budget(stores: &Stores, (name, namespace): (&str, &str)) -> Result<Option<Value>, ActError> {
+    let key = ObjectRef::new_with(name, stores.budget_resource.clone()).within(namespace);
+    let found = stores.budgets.get(&key);
+    found
+        .map(|object| encode(&*object, &stores.budget_resource.kind, name))
+        .transpose()
+}
+
+fn encode(object: &impl Serialize, kind: &str, name: &str) -> Result<Value, ActError> {
+    serde_json::to_value(object).map_err(|source| ActError::Encode {
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        source,
+    })
+}

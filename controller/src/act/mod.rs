@@ -1,0 +1,202 @@
+//! Carries out a plan: objects first, then the one step.
+//!
+//! **Holds**: every write is made by the elected leader, is based on what was seen, and may be repeated: deletions name the
+//! uid, the StatefulSet names the version it was read at, etcd refuses what is done already. An object that says already
+//! what it should is not written. **After a crash** between any two writes the next pass sees what is done and goes on.
+
+mod apply;
+mod live;
+pub mod marks;
+mod members;
+mod objects;
+mod secrets;
+mod snapshots;
+mod steps;
+mod subset;
+mod takeover;
+mod teardown;
+
+use steward_crds::Etcd;
+use steward_manifests::RenderError;
+
+use crate::context::Context;
+use crate::decide::Plan;
+use crate::leader::LeadershipLost;
+use crate::observe::{DialError, Objects};
+use crate::validate::Wanted;
+
+pub use secrets::let_secrets_go;
+pub use snapshots::SnapshotError;
+pub use teardown::{Teardown, tear_down};
+
+/// What is being worked on.
+#[derive(Clone, Copy, Debug)]
+pub struct Work<'a> {
+    /// The resource.
+    pub etcd: &'a Etcd,
+    /// What it asks for.
+    pub wanted: &'a Wanted,
+    /// What there is.
+    pub objects: &'a Objects,
+}
+
+/// Why a plan was not carried out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ActError {
+    /// Somebody else leads.
+    #[error("nothing is written any more")]
+    Fenced {
+        /// How leadership was lost.
+        source: LeadershipLost,
+    },
+    /// The resource asks for something no object can say.
+    #[error("render the objects")]
+    Render {
+        /// What.
+        source: RenderError,
+    },
+    /// An object does not fit into JSON.
+    #[error("write {kind} {name} as JSON")]
+    Encode {
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// What the writer said.
+        source: serde_json::Error,
+    },
+    /// An object was not applied.
+    #[error("apply {kind} {name}")]
+    Apply {
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// What the API server said.
+        source: Box<kube::Error>,
+    },
+    /// An object was not taken over.
+    #[error("take over {kind} {name}")]
+    TakeOver {
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// What the API server said.
+        source: Box<kube::Error>,
+    },
+    /// An object was not deleted.
+    #[error("delete {kind} {name}")]
+    Delete {
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// What the API server said.
+        source: Box<kube::Error>,
+    },
+    /// An object was not changed.
+    #[error("change {kind} {name}")]
+    Patch {
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// What the API server said.
+        source: Box<kube::Error>,
+    },
+    /// etcd did not do it.
+    #[error("{step}")]
+    Etcd {
+        /// What it was asked to do.
+        step: &'static str,
+        /// What it said.
+        source: DialError,
+    },
+    /// There is no member to ask.
+    #[error("{step}: no member leads")]
+    NoLeader {
+        /// What it was to be asked.
+        step: &'static str,
+    },
+}
+
+impl ActError {
+    /// The step as the status tells it: `ERR_SYNC_STATEFULSET` and the like.
+    pub fn code(&self) -> String {
+        let of = |verb: &str, kind: &str| format!("ERR_{verb}_{}", component(kind));
+        match self {
+            Self::Fenced { .. } => "ERR_LEADERSHIP_LOST".to_owned(),
+            Self::Render { .. } => "ERR_RENDER".to_owned(),
+            Self::Encode { kind, .. }
+            | Self::Apply { kind, .. }
+            | Self::TakeOver { kind, .. }
+            | Self::Patch { kind, .. } => of("SYNC", kind),
+            Self::Delete { kind, .. } => of("DELETE", kind),
+            Self::Etcd { .. } | Self::NoLeader { .. } => "ERR_ETCD".to_owned(),
+        }
+    }
+
+    /// Whether the object had changed since it was read: nothing is wrong, the next pass sees it.
+    pub fn is_conflict(&self) -> bool {
+        match self {
+            Self::Apply { source, .. }
+            | Self::TakeOver { source, .. }
+            | Self::Patch { source, .. } => {
+                matches!(&**source, kube::Error::Api(status) if status.code == 409)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// `PodDisruptionBudget` as `POD_DISRUPTION_BUDGET`, and two spellings consumers know.
+fn component(kind: &str) -> String {
+    match kind {
+        "ConfigMap" => return "CONFIGMAP".to_owned(),
+        "StatefulSet" => return "STATEFULSET".to_owned(),
+        _ => {}
+    }
+    let mut out = String::new();
+    for (at, letter) in kind.char_indices() {
+        if at > 0 && letter.is_ascii_uppercase() {
+            out.push('_');
+        }
+        out.push(letter.to_ascii_uppercase());
+    }
+    out
+}
+
+/// Carries out a plan.
+pub async fn carry_out(ctx: &Context, work: Work<'_>, plan: &Plan) -> Result<(), ActError> {
+    if let Some(step) = plan.step.as_ref().filter(|step| steps::is_first(step)) {
+        // What has to be stopped is stopped before the template changes.
+        steps::take(ctx, work, step).await?;
+    }
+    if let Some(shape) = &plan.shape {
+        objects::apply(ctx, work, shape).await?;
+    }
+    if let Some(step) = plan.step.as_ref().filter(|step| !steps::is_first(step)) {
+        steps::take(ctx, work, step).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_those_consumers_know() {
+        for (kind, code) in [
+            ("StatefulSet", "STATEFULSET"),
+            ("ConfigMap", "CONFIGMAP"),
+            ("ServiceAccount", "SERVICE_ACCOUNT"),
+            ("PodDisruptionBudget", "POD_DISRUPTION_BUDGET"),
+            ("RoleBinding", "ROLE_BINDING"),
+        ] {
+            assert_eq!(component(kind), code);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Secrets that etcd-druid kept from being deleted are let go with the last Etcd that names them.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use steward_crds::Etcd;
+use steward_telemetry::Chain;
+use tracing::warn;
+
+use crate::context::Context;
+use crate::validate::FINALIZER;
+
+/// Lets the secrets of an Etcd go that no other one names. A courtesy: what fails is told and stops nothing.
+pub async fn let_secrets_go(ctx: &Context, etcd: &Etcd) {
+    let mut own = named(etcd);
+    if own.is_empty() || ctx.leadership.check().is_err() {
+        return;
+    }
+    let namespace = etcd.metadata.namespace.as_deref().unwrap_or_default();
+    match others(&ctx.client, namespace, etcd).await {
+        Ok(others) => own.retain(|name| !others.contains(name)),
+        Err(error) => {
+            warn!(error = %Chain(&error), "nobody knows who else names these secrets, so they stay");
+            return;
+        }
+    }
+    let secrets = Api::<Secret>::namespaced(ctx.client.clone(), namespace);
+    for name in own {
+        match release(&secrets, &name).await {
+            Ok(true) => ctx.metrics.wrote("Secret"),
+            Ok(false) => {}
+            Err(error) => {
+                warn!(secret = name, error = %Chain(&error), "a secret could not be let go");
+            }
+        }
+    }
+}
+
+async fn release(secrets: &Api<Secret>, name: &str) -> Result<bool, kube::Error> {
+    let Some(secret) = secrets.get_metadata_opt(name).await? else {
+        return Ok(false);
+    };
+    let left: Vec<&String> = secret
+        .finalizers()
+        .iter()
+        .filter(|finalizer| *finalizer != FINALIZER)
+        .collect();
+    if left.len() == secret.finalizers().len() {
+        return Ok(false);
+    }
+    let patch = json!({ "metadata": { "resourceVersion": secret.metadata.resource_version, "finalizers": left } });
+    secrets
+        .patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await?;
+    Ok(true)
+}
+
+async fn others(
+    client: &Client,
+    namespace: &str,
+    but: &Etcd,
+) -> Result<BTreeSet<String>, kube::Error> {
+    let etcds = Api::<Etcd>::namespaced(client.clone(), namespace)
+        .list(&ListParams::default())
+        .await?;
+    let others = etcds
+        .iter()
+        .filter(|etcd| etcd.metadata.uid != but.metadata.uid);
+    Ok(others.flat_map(named).collect())
+}
+
+/// All secrets an Etcd names.
+fn named(etcd: &Etcd) -> BTreeSet<String> {
+    let (server, backup) = (&etcd.spec.etcd, &etcd.spec.backup);
+    let listeners = [
+        server.client_url_tls.as_ref(),
+        server.peer_url_tls.as_ref().map(|peer| &peer.tls),
+        backup.tls.as_ref(),
+    ];
+    let certificates = listeners.into_iter().flatten().flat_map(|tls| {
+        let client = tls.client.as_ref().and_then(|client| client.named());
+        [tls.ca.named(), tls.server.named(), client]
+    });
+    let store = backup
+        .store
+        .as_ref()
+        .and_then(|store| store.secret_ref.as_ref()?.named());
+    certificates
+        .chain([store])
+        .flatten()
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use steward_crds::EtcdSpec;
+    use steward_crds::store::StoreSpec;
+    use steward_crds::tls::{CaSecretReference, SecretReference, TlsConfig};
+
+    use super::*;
+
+    #[test]
+    fn every_secret_of_a_spec_is_named_once() {
+        let secret = |name: &str| SecretReference {
+            name: Some(name.to_owned()),
+            namespace: None,
+        };
+        let tls = |server: &str| TlsConfig {
+            ca: CaSecretReference {
+                name: Some("ca".to_owned()),
+                ..CaSecretReference::default()
+            },
+            server: secret(server),
+            client: Some(secret("client")),
+        };
+        let mut etcd = Etcd::new("main", EtcdSpec::default());
+        etcd.spec.etcd.client_url_tls = Some(tls("server"));
+        etcd.spec.backup.tls = Some(tls("backup"));
+        etcd.spec.backup.store = Some(StoreSpec {
+            secret_ref: Some(secret("store")),
+            ..StoreSpec::default()
+        });
+        let expected = ["backup", "ca", "client", "server", "store"].map(str::to_owned);
+        assert_eq!(named(&etcd), BTreeSet::from(expected));
+    }
+}

@@ -1,0 +1,152 @@
+//! Asks a sidecar for a full snapshot and does not wait: a task does, and what became of it is seen in the next pass.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use reqwest::{Certificate, StatusCode};
+use steward_crds::Etcd;
+use steward_manifests::Names;
+use steward_telemetry::Chain;
+use tracing::{info, warn};
+
+use super::Work;
+use crate::cadence;
+use crate::context::Context;
+use crate::observe::dial::authority;
+use crate::observe::{DialError, Observation, Ordinal, SnapshotRequest};
+
+/// When the resource does not say.
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(15);
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How much of a refusal is told.
+const MOST_WORDS: usize = 300;
+
+/// Why there is no snapshot.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// No pod has an address.
+    #[error("no sidecar can be reached")]
+    Nobody,
+    /// The certificates cannot be had.
+    #[error("prepare the connection to the sidecar")]
+    Certificates {
+        /// Which and why.
+        source: DialError,
+    },
+    /// The connection cannot be made as configured.
+    #[error("prepare the request for a snapshot")]
+    Prepare {
+        /// Why.
+        source: reqwest::Error,
+    },
+    /// The sidecar did not answer.
+    #[error("ask {url} for a snapshot")]
+    Send {
+        /// Whom.
+        url: String,
+        /// What went wrong.
+        source: reqwest::Error,
+    },
+    /// The sidecar refused.
+    #[error("the sidecar answered {status}: {words}")]
+    Refused {
+        /// With this code.
+        status: StatusCode,
+        /// And these words.
+        words: String,
+    },
+}
+
+/// Starts the request in a task of its own.
+pub(super) fn request(ctx: &Context, work: Work<'_>) {
+    let key = work.wanted.key();
+    ctx.memory.snapshot(&key, SnapshotRequest::Running);
+    let (memory, client, poke) = (ctx.memory.clone(), ctx.client.clone(), ctx.poke.clone());
+    let (etcd, seen) = (work.etcd.clone(), work.objects.observation.clone());
+    ctx.tasks.spawn(async move {
+        let outcome = take(&client, &etcd, &seen).await;
+        let state = match outcome {
+            Ok(()) => {
+                info!(cluster = %key, "a full snapshot was taken before a change");
+                SnapshotRequest::None
+            }
+            Err(error) => {
+                let why = Chain(&error).to_string();
+                warn!(cluster = %key, error = %why, "no snapshot was taken");
+                let pause = SignedDuration::try_from(cadence::SNAPSHOT_RETRY).unwrap_or_default();
+                let retry_at = Timestamp::now()
+                    .checked_add(pause)
+                    .unwrap_or(Timestamp::MAX);
+                SnapshotRequest::Failed { why, retry_at }
+            }
+        };
+        memory.snapshot(&key, state);
+        poke.etcd(&key);
+    });
+}
+
+async fn take(client: &Client, etcd: &Etcd, seen: &Observation) -> Result<(), SnapshotError> {
+    let names = Names::of(etcd);
+    let (ordinal, address) = whom(seen).ok_or(SnapshotError::Nobody)?;
+    let port = u16::try_from(etcd.spec.backup.port.unwrap_or(8080)).unwrap_or(8080);
+    let host = names.client_host();
+    let is_tls = seen
+        .pods
+        .get(&ordinal)
+        .is_some_and(|pod| pod.talks.backup_tls);
+    let scheme = if is_tls { "https" } else { "http" };
+    let limit = etcd.spec.backup.etcd_snapshot_timeout.as_ref();
+    let limit = limit
+        .and_then(|span| span.to_duration().ok())
+        .unwrap_or(DEFAULT_TIMEOUT);
+    let mut builder = reqwest::Client::builder()
+        .connect_timeout(CONNECT)
+        .timeout(limit)
+        .no_proxy()
+        .resolve(&host, (address, port).into());
+    if let Some(tls) = etcd.spec.backup.tls.as_ref().filter(|_| is_tls) {
+        let secrets = Api::<Secret>::namespaced(client.clone(), names.namespace);
+        let ca = authority(&secrets, tls)
+            .await
+            .map_err(|source| SnapshotError::Certificates { source })?;
+        let bundle = Certificate::from_pem_bundle(&ca)
+            .map_err(|source| SnapshotError::Prepare { source })?;
+        builder = builder.tls_certs_only(bundle);
+    }
+    let http = builder
+        .build()
+        .map_err(|source| SnapshotError::Prepare { source })?;
+    let url = format!("{scheme}://{host}:{port}/snapshot/full");
+    let answer = http.post(&url).send().await;
+    let answer = answer.map_err(|source| SnapshotError::Send {
+        url: url.clone(),
+        source,
+    })?;
+    let status = answer.status();
+    if status.is_success() {
+        return Ok(());
+    }
+    let words = answer.text().await.unwrap_or_default();
+    let words = words.chars().take(MOST_WORDS).collect();
+    Err(SnapshotError::Refused { status, words })
+}
+
+/// The leader's sidecar, else any: it passes the request on.
+fn whom(seen: &Observation) -> Option<(Ordinal, std::net::IpAddr)> {
+    let leads = |ordinal: &Ordinal| {
+        let lease = seen
+            .leases
+            .get(ordinal)
+            .and_then(|lease| lease.held.as_ref());
+        lease.is_some_and(|held| held.is_leader)
+    };
+    let reachable = seen.pods.iter().filter_map(|(ordinal, pod)| {
+        let address = pod.address.as_ref()?.parse().ok()?;
+        (pod.is_ready && !pod.is_deleting).then_some((*ordinal, address))
+    });
+    reachable.max_by_key(|(ordinal, _)| leads(ordinal))
+}

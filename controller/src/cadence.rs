@@ -1,0 +1,23 @@
+//! Every interval of the controller, with its reason.
+
+use std::time::Duration;
+
+/// A cluster at rest is looked at again although nothing happened: clocks move, and a missed event must not be for ever.
+pub const AT_REST: Duration = Duration::from_mins(10);
+/// Something is waited for that events announce; this is for what they do not, such as a learner that has caught up.
+pub const WAITING: Duration = Duration::from_secs(5);
+/// The effect of a step is usually announced by an event within a moment.
+pub const AFTER_A_STEP: Duration = Duration::from_secs(2);
+/// A pass that takes longer is abandoned, which is always safe: a server that is silent must not keep a worker for ever. The
+/// longest question to etcd takes a quarter of it.
+pub const LONGEST_PASS: Duration = Duration::from_mins(1);
+/// The first pause after an error, and the longest.
+pub const ERROR_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(2));
+/// After a member was not ready, its Lease is looked at this often: renewals are not announced.
+pub const UNWELL: Duration = Duration::from_secs(10);
+/// The pause between two attempts at a snapshot before a change.
+pub const SNAPSHOT_RETRY: Duration = Duration::from_mins(1);
+/// How old versions and sizes of members may be in a status at rest.
+pub const MEMBER_FACTS: Duration = Duration::from_mins(10);
+/// At rest, how far passes over many clusters are spread: a part of the interval.
+pub const JITTER_PERCENT: u64 = 20;

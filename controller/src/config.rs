@@ -1,0 +1,322 @@
+//! The operator's configuration: etcd-druid's `OperatorConfiguration` file, with what has a meaning here.
+//!
+//! **Holds**: a file etcd-druid reads is read, whatever else it says; keys its chart has spelt differently are read in both
+//! spellings. Every value has a default.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use steward_crds::scalar::Span;
+
+/// The file.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OperatorConfiguration {
+    /// How the API server is spoken to.
+    pub client_connection: ClientConnection,
+    /// Which of several replicas acts.
+    pub leader_election: LeaderElection,
+    /// Where this process listens.
+    pub server: Server,
+    /// What it does.
+    pub controllers: Controllers,
+    /// Switches of etcd-druid; none has a meaning here.
+    pub feature_gates: BTreeMap<String, bool>,
+    /// What is logged.
+    #[serde(alias = "logConfiguration")]
+    pub logging: Logging,
+}
+
+/// How the API server is spoken to. Accepted: this process does not limit itself, it is bounded by its workers.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClientConnection {
+    /// Requests a second.
+    pub qps: Option<f32>,
+    /// Requests at once.
+    pub burst: Option<i32>,
+}
+
+/// Which of several replicas acts.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LeaderElection {
+    /// Whether there may be several.
+    pub enabled: bool,
+    /// How long others wait for a leader that gives no sign of life.
+    #[serde(deserialize_with = "span")]
+    pub lease_duration: Duration,
+    /// How long a leader acts without having renewed.
+    #[serde(deserialize_with = "span")]
+    pub renew_deadline: Duration,
+    /// The pause between two attempts.
+    #[serde(deserialize_with = "span")]
+    pub retry_period: Duration,
+    /// Name of the Lease.
+    pub resource_name: String,
+}
+
+impl Default for LeaderElection {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+            resource_name: "druid-leader-election".to_owned(),
+        }
+    }
+}
+
+/// Where this process listens.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Server {
+    /// For metrics and health.
+    pub metrics: Listener,
+}
+
+/// One address.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Listener {
+    /// The address; all when it is empty.
+    pub bind_address: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl Default for Listener {
+    fn default() -> Self {
+        Self {
+            bind_address: String::new(),
+            port: 8080,
+        }
+    }
+}
+
+/// What this process does.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Controllers {
+    /// To clusters.
+    pub etcd: EtcdController,
+    /// To backups.
+    pub compaction: Compaction,
+}
+
+/// What is done to clusters.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EtcdController {
+    /// How many are worked on at the same time.
+    pub concurrent_syncs: u16,
+    /// Whether a changed spec is acted on without being asked to.
+    pub enable_etcd_spec_auto_reconcile: bool,
+    /// Whether pods get no token of their service account.
+    pub disable_etcd_service_account_automount: bool,
+    /// When silence of a member means something.
+    pub etcd_member: EtcdMember,
+}
+
+impl Default for EtcdController {
+    fn default() -> Self {
+        Self {
+            concurrent_syncs: DEFAULT_WORKERS,
+            enable_etcd_spec_auto_reconcile: false,
+            disable_etcd_service_account_automount: false,
+            etcd_member: EtcdMember::default(),
+        }
+    }
+}
+
+/// A pass over a cluster at rest takes a millisecond; one that asks etcd may wait for seconds.
+const DEFAULT_WORKERS: u16 = 16;
+
+/// When silence of a member means something.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EtcdMember {
+    /// It is not ready this long after nobody knew.
+    #[serde(deserialize_with = "span")]
+    pub not_ready_threshold: Duration,
+    /// Nobody knows after this long.
+    #[serde(deserialize_with = "span")]
+    pub unknown_threshold: Duration,
+}
+
+impl Default for EtcdMember {
+    fn default() -> Self {
+        Self {
+            not_ready_threshold: Duration::from_mins(5),
+            unknown_threshold: Duration::from_mins(1),
+        }
+    }
+}
+
+/// When deltas are folded into a full snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Compaction {
+    /// Whether they are.
+    pub enabled: bool,
+    /// After so many changes.
+    pub events_threshold: i64,
+    /// At so many, etcd itself is asked for a full snapshot.
+    pub trigger_full_snapshot_threshold: i64,
+    /// How long it may take.
+    #[serde(deserialize_with = "span")]
+    pub active_deadline_duration: Duration,
+    /// How long a finished Job stays to be measured.
+    #[serde(deserialize_with = "span")]
+    pub metrics_scrape_wait_duration: Duration,
+}
+
+impl Default for Compaction {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            events_threshold: 1_000_000,
+            trigger_full_snapshot_threshold: 3_000_000,
+            active_deadline_duration: Duration::from_hours(3),
+            metrics_scrape_wait_duration: Duration::ZERO,
+        }
+    }
+}
+
+/// What is logged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Logging {
+    /// `info`, `debug` or `error`.
+    pub log_level: Option<String>,
+    /// `json` or `text`.
+    pub log_format: Option<String>,
+}
+
+fn span<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(from)?;
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    Span(text).to_duration().map_err(D::Error::custom)
+}
+
+/// Why a configuration cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A number that has to be above zero is not.
+    #[error("{field} must be above zero")]
+    Zero {
+        /// Which.
+        field: &'static str,
+    },
+    /// A leader would act longer than others wait.
+    #[error("leaderElection.renewDeadline must be shorter than leaderElection.leaseDuration")]
+    Deadline,
+}
+
+impl OperatorConfiguration {
+    /// Checks what the types do not.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let LeaderElection {
+            lease_duration,
+            renew_deadline,
+            retry_period,
+            ..
+        } = self.leader_election;
+        let spans = [
+            ("leaderElection.leaseDuration", lease_duration),
+            ("leaderElection.renewDeadline", renew_deadline),
+            ("leaderElection.retryPeriod", retry_period),
+            (
+                "controllers.etcd.etcdMember.unknownThreshold",
+                self.controllers.etcd.etcd_member.unknown_threshold,
+            ),
+            (
+                "controllers.etcd.etcdMember.notReadyThreshold",
+                self.controllers.etcd.etcd_member.not_ready_threshold,
+            ),
+        ];
+        if let Some((field, _)) = spans.iter().find(|(_, span)| span.is_zero()) {
+            return Err(ConfigError::Zero { field });
+        }
+        if self.controllers.etcd.concurrent_syncs == 0 {
+            return Err(ConfigError::Zero {
+                field: "controllers.etcd.concurrentSyncs",
+            });
+        }
+        if renew_deadline >= lease_duration {
+            return Err(ConfigError::Deadline);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_etcd_druid_is_read_in_both_spellings() {
+        let text = "
+            apiVersion: config.druid.gardener.cloud/v1alpha1
+            kind: OperatorConfiguration
+            clientConnection: {qps: 100, burst: 150, acceptContentType: ''}
+            leaderElection: {enabled: true, leaseDuration: 20s, resourceLock: leases, resourceName: other}
+            server: {webhooks: {port: 9443}, metrics: {bindAddress: '', port: 9090}}
+            controllers:
+              disableLeaseCache: false
+              etcd: {concurrentSyncs: 5, enableEtcdSpecAutoReconcile: true, etcdStatusSyncPeriod: 15s,
+                     etcdMember: {notReadyThreshold: 2m, unknownThreshold: 30s}}
+              compaction: {enabled: false, metricsScrapeWaitDuration: 0s}
+              secret: {concurrentSyncs: 10}
+            webhooks: {etcdComponentProtection: {enabled: false}}
+            featureGates: {UpgradeEtcdVersion: true}
+            logConfiguration: {logLevel: debug}
+        ";
+        let config: OperatorConfiguration = serde_norway::from_str(text).unwrap();
+        config.check().unwrap();
+        assert_eq!(
+            config.leader_election.lease_duration,
+            Duration::from_secs(20)
+        );
+        assert_eq!(
+            config.leader_election.renew_deadline,
+            Duration::from_secs(10)
+        );
+        assert_eq!(
+            (
+                config.server.metrics.port,
+                config.controllers.etcd.concurrent_syncs
+            ),
+            (9090, 5)
+        );
+        assert_eq!(
+            config.controllers.etcd.etcd_member.unknown_threshold,
+            Duration::from_secs(30)
+        );
+        assert!(
+            config.controllers.etcd.enable_etcd_spec_auto_reconcile
+                && !config.controllers.compaction.enabled
+        );
+        assert_eq!(config.logging.log_level.as_deref(), Some("debug"));
+    }
+
+    #[test]
+    fn an_empty_file_has_every_default() {
+        let config: OperatorConfiguration = serde_norway::from_str("{}").unwrap();
+        assert_eq!(config, OperatorConfiguration::default());
+        config.check().unwrap();
+    }
+
+    #[test]
+    fn a_leader_that_would_outlive_its_lease_is_refused() {
+        let mut config = OperatorConfiguration::default();
+        config.leader_election.renew_deadline = Duration::from_secs(15);
+        assert_eq!(config.check(), Err(ConfigError::Deadline));
+    }
+}

@@ -1,0 +1,266 @@
+//! What every pass shares: connections, stores, settings, and the little that is remembered between passes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::channel::mpsc;
+use jiff::Timestamp;
+use kube::Client;
+use kube::runtime::events::Recorder;
+use kube::runtime::reflector::ObjectRef;
+use steward_manifests::Settings;
+use tokio_util::task::TaskTracker;
+
+use crate::caches::{Guarded, Stores};
+use crate::decide::Policy;
+use crate::leader::Leadership;
+use crate::metrics::Metrics;
+use crate::observe::{Observation, SnapshotRequest};
+use crate::status::Thresholds;
+use crate::validate::Wanted;
+
+/// What every pass shares.
+pub struct Context {
+    /// The API server.
+    pub client: Client,
+    /// What is watched.
+    pub stores: Stores,
+    /// How objects are rendered.
+    pub settings: Settings,
+    /// The operator's numbers.
+    pub policy: Policy,
+    /// When silence of a member means something.
+    pub thresholds: Thresholds,
+    /// Whether this process may write.
+    pub leadership: Leadership,
+    /// Tells people.
+    pub recorder: Recorder,
+    /// What is measured.
+    pub metrics: Metrics,
+    /// What is remembered.
+    pub memory: Memory,
+    /// Requests that take longer than a pass.
+    pub tasks: TaskTracker,
+    /// Asks for another pass.
+    pub poke: Poke,
+    /// Passes so far.
+    pub runs: AtomicU64,
+}
+
+impl Context {
+    /// A name for a pass that no other has, in this process or another.
+    pub fn next_run_id(&self) -> String {
+        let run = self.runs.fetch_add(1, Ordering::Relaxed);
+        format!("{:x}-{run:x}", std::process::id())
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Which cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Wanted {
+    /// Which cluster this is about.
+    pub fn key(&self) -> Key {
+        Key {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
+    }
+}
+
+/// Asks for another pass over one cluster.
+#[derive(Clone, Debug)]
+pub struct Poke(pub mpsc::UnboundedSender<ObjectRef<Guarded>>);
+
+impl Poke {
+    /// Of this cluster. Nobody listens when the process is stopping.
+    pub fn etcd(&self, key: &Key) {
+        self.0
+            .unbounded_send(ObjectRef::new(&key.name).within(&key.namespace))
+            .ok();
+    }
+}
+
+/// What is remembered between passes. Losing it costs a question or an idle write, never a mistake.
+#[derive(Clone, Debug, Default)]
+pub struct Memory(Arc<Mutex<Remembered>>);
+
+#[derive(Debug, Default)]
+struct Remembered {
+    clusters: HashMap<Key, Cluster>,
+}
+
+/// What is remembered of one cluster.
+#[derive(Clone, Debug, Default)]
+struct Cluster {
+    failures: u32,
+    settled: HashMap<String, String>,
+    deleted: BTreeSet<String>,
+    snapshot: SnapshotRequest,
+    expansion_refused: Option<(u64, String)>,
+    asked: Option<Timestamp>,
+}
+
+impl Memory {
+    fn lock(&self) -> MutexGuard<'_, Remembered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<T>(&self, key: &Key, change: impl FnOnce(&mut Cluster) -> T) -> T {
+        let mut remembered = self.lock();
+        change(remembered.clusters.entry(key.clone()).or_default())
+    }
+
+    /// A pass failed: how often now, in a row.
+    pub fn failed(&self, key: &Key) -> u32 {
+        self.with(key, |cluster| {
+            cluster.failures = cluster.failures.saturating_add(1);
+            cluster.failures
+        })
+    }
+
+    /// A pass went well.
+    pub fn succeeded(&self, key: &Key) {
+        self.with(key, |cluster| cluster.failures = 0);
+    }
+
+    /// What became of the snapshot that was asked for.
+    pub fn snapshot(&self, key: &Key, state: SnapshotRequest) {
+        self.with(key, |cluster| cluster.snapshot = state);
+    }
+
+    /// What is known of it.
+    pub fn snapshot_state(&self, key: &Key) -> SnapshotRequest {
+        self.with(key, |cluster| cluster.snapshot.clone())
+    }
+
+    /// Volumes of this size cannot be had.
+    pub fn refuse_expansion(&self, key: &Key, bytes: u64, why: String) {
+        self.with(key, |cluster| {
+            cluster.expansion_refused = Some((bytes, why));
+        });
+    }
+
+    /// Why volumes of this size cannot be had, if that was tried.
+    pub fn expansion_refused(&self, key: &Key, bytes: u64) -> Option<String> {
+        self.with(key, |cluster| {
+            let refused = cluster.expansion_refused.as_ref();
+            refused
+                .filter(|(size, _)| *size == bytes)
+                .map(|(_, why)| why.clone())
+        })
+    }
+
+    /// etcd was asked.
+    pub fn asked(&self, key: &Key, at: Timestamp) {
+        self.with(key, |cluster| cluster.asked = Some(at));
+    }
+
+    /// When etcd was last asked.
+    pub fn last_asked(&self, key: &Key) -> Option<Timestamp> {
+        self.with(key, |cluster| cluster.asked)
+    }
+
+    /// Applying this to an object at that version changes nothing.
+    pub fn settle(&self, key: &Key, object: String, state: String) {
+        self.with(key, |cluster| cluster.settled.insert(object, state));
+    }
+
+    /// Whether that is known.
+    pub fn is_settled(&self, key: &Key, object: &str, state: &str) -> bool {
+        self.with(key, |cluster| {
+            let known = cluster.settled.get(object);
+            known.is_some_and(|known| known == state)
+        })
+    }
+
+    /// A pod or a claim of this uid was deleted, whatever the stores say yet.
+    pub fn deleted(&self, key: &Key, uid: &str) {
+        self.with(key, |cluster| cluster.deleted.insert(uid.to_owned()));
+    }
+
+    /// Corrects what was seen by what was done: a watch may be behind, and a pod that goes must not be taken for one that
+    /// stays. What is not seen any more is forgotten.
+    pub fn correct(&self, key: &Key, seen: &mut Observation) {
+        self.with(key, |cluster| {
+            let pods = seen.pods.values_mut();
+            let pods = pods.map(|pod| (pod.uid.as_str(), &mut pod.is_deleting));
+            let claims = seen.claims.values_mut();
+            let claims = claims.map(|claim| (claim.uid.as_str(), &mut claim.is_deleting));
+            let mut still = BTreeSet::new();
+            for (uid, is_deleting) in pods.chain(claims) {
+                if let Some(uid) = cluster.deleted.take(uid) {
+                    *is_deleting = true;
+                    still.insert(uid);
+                }
+            }
+            cluster.deleted = still;
+        });
+    }
+
+    /// A cluster is gone.
+    pub fn forget(&self, key: &Key) {
+        self.lock().clusters.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::tests::fixture::{Scene, claim};
+    use crate::observe::Ordinal;
+
+    #[test]
+    fn what_was_deleted_goes_even_if_the_watch_does_not_know_yet() {
+        let (memory, key) = (Memory::default(), Scene::whole(3).wanted.key());
+        memory.deleted(&key, "pod-2-old");
+        memory.deleted(&key, "claim-2");
+        let mut seen = Scene::whole(3).seen;
+        memory.correct(&key, &mut seen);
+        let going = seen.pods.iter().filter(|(_, pod)| pod.is_deleting);
+        let going: Vec<u32> = going.map(|(ordinal, _)| ordinal.0).collect();
+        assert_eq!(going, [2]);
+        assert!(seen.claims[&Ordinal(2)].is_deleting);
+
+        let mut replaced = Scene::whole(3).updated(2).seen;
+        let mut fresh = claim(2);
+        fresh.uid = "another".to_owned();
+        replaced.claims.insert(Ordinal(2), fresh);
+        let before = replaced.clone();
+        memory.correct(&key, &mut replaced);
+        assert_eq!(replaced, before, "what came in its place stays");
+        memory.correct(&key, &mut seen);
+        assert!(memory.lock().clusters[&key].deleted.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_cluster_that_is_gone() {
+        let (memory, key) = (Memory::default(), Scene::whole(3).wanted.key());
+        memory.settle(&key, "Role/x".to_owned(), "1".to_owned());
+        memory.failed(&key);
+        memory.forget(&key);
+        assert!(memory.lock().clusters.is_empty());
+    }
+}

@@ -1,0 +1,380 @@
+//! What is to be done: values, no deeds.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use steward_ids::MemberId;
+
+use crate::observe::{Ordinal, PeerStage};
+
+/// What one pass does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// What the objects should look like now; `None` when they are not to be touched.
+    pub shape: Option<Shape>,
+    /// The one thing that is more than applying objects.
+    pub step: Option<Step>,
+    /// What the user asked for and does not get, with the reason.
+    pub refusals: Vec<Refusal>,
+    /// When to look again although nothing happened.
+    pub wake_after: Duration,
+}
+
+impl Plan {
+    /// Whether the world is as it should be: nothing to do, nothing waited for, nothing refused.
+    pub fn is_settled(&self) -> bool {
+        self.step.is_none() && self.refusals.is_empty()
+    }
+}
+
+/// What the objects look like at this moment, between what is and what the spec asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// How many pods the StatefulSet asks for.
+    pub replicas: u32,
+    /// How many members the cluster has, or will have when it is woken.
+    pub size: u32,
+    /// Whether members found a cluster or find one.
+    pub phase: Phase,
+    /// How far encryption between members is.
+    pub peer_stage: PeerStage,
+    /// Whether there is anything but the configuration.
+    pub runtime: Runtime,
+    /// What is rendered as it is instead of as the spec says.
+    pub holds: Holds,
+}
+
+/// Whether members found a cluster or find one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Nobody has ever been a member: all of them found it together.
+    Founding,
+    /// There is a cluster; whoever comes joins it.
+    Formed,
+}
+
+/// Whether there is anything but the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runtime {
+    /// Everything is there.
+    On,
+    /// Somebody else runs etcd; only configuration and a StatefulSet without pods are made.
+    Off,
+}
+
+/// What is rendered as it is instead of as the spec says, because the way there is not open yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holds {
+    /// The image of etcd.
+    pub etcd_image: Option<String>,
+    /// Bytes of the claim template.
+    pub storage_bytes: Option<u64>,
+}
+
+/// Something more than applying objects. Of all steps in a pass there is one at most.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Keeps a StatefulSet made by etcd-druid from replacing pods by itself.
+    StopRolling,
+    /// Asks the leader's sidecar for a full snapshot, without waiting for it here.
+    Snapshot {
+        /// What it is taken before.
+        before: Change,
+    },
+    /// Changes the number of pods. Applying the shape does it.
+    Resize {
+        /// From this many.
+        from: u32,
+        /// To this many.
+        to: u32,
+    },
+    /// Deletes a pod, so that it comes back as the template has it.
+    DeletePod {
+        /// Which.
+        ordinal: Ordinal,
+        /// This very one.
+        uid: String,
+        /// Why.
+        because: Restart,
+    },
+    /// Deletes a claim that is proven useless, and the pod that uses it.
+    DiscardClaim {
+        /// Whose.
+        ordinal: Ordinal,
+        /// This very one.
+        uid: String,
+        /// The pod that holds it, if there is one.
+        pod_uid: Option<String>,
+        /// Why it is useless.
+        because: Useless,
+    },
+    /// Adds a member without a vote.
+    AddLearner {
+        /// Whose pod waits for it.
+        ordinal: Ordinal,
+    },
+    /// Gives a learner its vote.
+    Promote {
+        /// Its identity.
+        member: MemberId,
+        /// Which pod it is.
+        ordinal: Ordinal,
+    },
+    /// Takes a member out of the cluster.
+    RemoveMember {
+        /// Its identity.
+        member: MemberId,
+        /// Which pod it was.
+        ordinal: Ordinal,
+        /// Why.
+        because: Removal,
+    },
+    /// Makes another member lead.
+    MoveLeader {
+        /// Who leads.
+        from: MemberId,
+        /// Who is to.
+        to: MemberId,
+    },
+    /// Tells the cluster where a member is found.
+    UpdatePeerUrls {
+        /// Its identity.
+        member: MemberId,
+        /// Which pod it is.
+        ordinal: Ordinal,
+    },
+    /// Asks for larger volumes.
+    ExpandClaims {
+        /// Whose.
+        ordinals: Vec<Ordinal>,
+        /// How large.
+        bytes: u64,
+    },
+    /// Deletes the StatefulSet and leaves its pods, so that it is made again with what cannot be changed.
+    RecreateSet {
+        /// This very one.
+        uid: String,
+    },
+    /// Brings lost data back. What exactly is decided and done by the recovery.
+    Recover(super::recovery::Recovery),
+    /// Nothing yet.
+    Wait {
+        /// For what.
+        on: Blocker,
+    },
+}
+
+impl Step {
+    /// One word of a closed list, for metrics and events.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::StopRolling => "StopRolling",
+            Self::Snapshot { .. } => "Snapshot",
+            Self::Resize { .. } => "Resize",
+            Self::DeletePod { .. } => "DeletePod",
+            Self::DiscardClaim { .. } => "DiscardClaim",
+            Self::AddLearner { .. } => "AddLearner",
+            Self::Promote { .. } => "Promote",
+            Self::RemoveMember { .. } => "RemoveMember",
+            Self::MoveLeader { .. } => "MoveLeader",
+            Self::UpdatePeerUrls { .. } => "UpdatePeerUrls",
+            Self::ExpandClaims { .. } => "ExpandClaims",
+            Self::RecreateSet { .. } => "RecreateSet",
+            Self::Recover(_) => "Recover",
+            Self::Wait { .. } => "Wait",
+        }
+    }
+
+    /// All words.
+    pub const WORDS: [&'static str; 14] = [
+        "StopRolling",
+        "Snapshot",
+        "Resize",
+        "DeletePod",
+        "DiscardClaim",
+        "AddLearner",
+        "Promote",
+        "RemoveMember",
+        "MoveLeader",
+        "UpdatePeerUrls",
+        "ExpandClaims",
+        "RecreateSet",
+        "Recover",
+        "Wait",
+    ];
+
+    /// Whether something is done, rather than waited for.
+    pub fn is_deed(&self) -> bool {
+        !matches!(self, Self::Wait { .. })
+    }
+}
+
+/// What a snapshot is taken before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// All pods go.
+    Hibernation,
+    /// Another etcd comes.
+    Upgrade,
+}
+
+/// Why a pod is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// It takes no part and is not what the template says: first to go.
+    OutdatedAndUnwell,
+    /// It is not what the template says.
+    Outdated,
+    /// Its volume is gone, and only a new pod gets a new one.
+    VolumeGone,
+    /// Its member was removed while it ran, and only a new pod checks its data again.
+    Removed,
+}
+
+/// Why a claim is useless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Useless {
+    /// The check of the data directory proved that the data is damaged.
+    Corrupt,
+    /// The data is of a member that was removed, or of another cluster.
+    Foreign,
+    /// The volume behind it is gone.
+    VolumeGone,
+    /// Left by a member that was scaled in; its place is needed.
+    LeftBehind,
+}
+
+/// Why a member is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// Fewer are wanted.
+    ScaleIn,
+    /// Its data is lost; it comes back as a learner.
+    Lost,
+}
+
+/// What is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blocker {
+    /// The controller of every StatefulSet has not seen the newest form.
+    SetUnobserved,
+    /// A pod is gone or going and has to come back.
+    PodReturns {
+        /// Which.
+        ordinal: Ordinal,
+    },
+    /// A pod with the newest template is not well: the template may be bad.
+    UpdatedUnwell {
+        /// Which.
+        ordinal: Ordinal,
+    },
+    /// A member is not well, and touching another one would be one too many.
+    MemberUnwell {
+        /// Which.
+        ordinal: Ordinal,
+    },
+    /// A member that belongs to none of our pods is not well.
+    StrangerUnwell {
+        /// Its identity.
+        member: MemberId,
+    },
+    /// A learner catches up.
+    LearnerBehind {
+        /// Which.
+        ordinal: Ordinal,
+    },
+    /// Somebody else's learner takes the only place.
+    StrangeLearner {
+        /// Its identity.
+        member: MemberId,
+    },
+    /// The cluster does not answer with a quorum.
+    NoQuorum,
+    /// The step would cost the quorum.
+    QuorumAtRisk {
+        /// Which member it is about.
+        ordinal: Ordinal,
+        /// Voters that would be well.
+        well: usize,
+        /// Voters there would be.
+        voters: usize,
+    },
+    /// A snapshot is on its way.
+    SnapshotRuns {
+        /// What it is taken before.
+        before: Change,
+    },
+    /// The snapshot failed, so the change does not happen.
+    SnapshotFailed {
+        /// What it is taken before.
+        before: Change,
+        /// Why, in words.
+        why: String,
+        /// When it is tried again.
+        retry_at: Timestamp,
+    },
+    /// A claim is being deleted.
+    ClaimGoes {
+        /// Whose.
+        ordinal: Ordinal,
+    },
+    /// The StatefulSet is being deleted.
+    SetGoes,
+    /// The cluster comes up for the first time.
+    Founding,
+    /// Data is lost and nobody said what to do about it.
+    RecoveryNeeded,
+}
+
+/// Something the user asked for and does not get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The number of members makes no sense.
+    ImpossibleReplicas {
+        /// What was asked for.
+        replicas: i32,
+    },
+    /// A volume cannot shrink.
+    SmallerVolume {
+        /// Bytes there are.
+        have: u64,
+        /// Bytes asked for.
+        want: u64,
+    },
+    /// The volumes cannot be expanded.
+    VolumeExpansion {
+        /// What the API server said.
+        why: String,
+    },
+    /// This etcd cannot follow that one.
+    Upgrade {
+        /// What runs.
+        from: String,
+        /// What was asked for.
+        to: String,
+        /// Which rule says so.
+        rule: UpgradeRule,
+    },
+    /// The members are run by somebody else.
+    ExternalMembers,
+    /// The spec changed, and nobody asked to reconcile it.
+    NotRequested {
+        /// The generation that waits.
+        generation: i64,
+    },
+    /// Reconciliation is suspended.
+    Suspended,
+}
+
+/// Rules of etcd about versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpgradeRule {
+    /// One minor version at a time.
+    OneMinor,
+    /// 3.6 only from 3.5.26 on.
+    LatePatchFirst,
+    /// Never back to an older minor version.
+    NoDowngrade,
+    /// Never to another major version.
+    SameMajor,
+}

@@ -1,0 +1,162 @@
+//! Answers over HTTP: whether the process lives, whether it is of use, what it measures.
+//!
+//! Liveness does not depend on the API server: a process that cannot reach it is not mended by a restart.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use steward_telemetry::Chain;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::metrics::{CONTENT_TYPE as METRICS_TYPE, Metrics};
+
+/// Whether the process is of use: the resources are known and, for the leader, everything was listed once.
+#[derive(Clone, Debug, Default)]
+pub struct Readiness(Arc<AtomicBool>);
+
+impl Readiness {
+    /// It is, or is not.
+    pub fn set(&self, is_ready: bool) {
+        self.0.store(is_ready, Ordering::Release);
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Why nothing is served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The address cannot be had.
+    #[error("listen on {address}")]
+    Bind {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// Answering stopped.
+    #[error("answer requests")]
+    Serve {
+        /// Why.
+        source: io::Error,
+    },
+}
+
+#[derive(Clone)]
+struct App {
+    metrics: Metrics,
+    readiness: Readiness,
+}
+
+/// Listens and answers until `cancel`.
+pub async fn serve(
+    address: SocketAddr,
+    metrics: Metrics,
+    readiness: Readiness,
+    cancel: CancellationToken,
+) -> Result<(), ServeError> {
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| ServeError::Bind { address, source })?;
+    serve_on(listener, metrics, readiness, cancel).await
+}
+
+/// The same on a socket that listens already.
+pub async fn serve_on(
+    listener: TcpListener,
+    metrics: Metrics,
+    readiness: Readiness,
+    cancel: CancellationToken,
+) -> Result<(), ServeError> {
+    let app = Router::new()
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/livez", get(|| async { "ok" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(measured))
+        .with_state(App { metrics, readiness });
+    axum::serve(listener, app)
+        .with_graceful_shutdown(async move { cancel.cancelled().await })
+        .await
+        .map_err(|source| ServeError::Serve { source })
+}
+
+async fn ready(State(app): State<App>) -> Response {
+    if app.readiness.get() {
+        (StatusCode::OK, "ok").into_response()
+    } else {
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the resources were not all listed yet",
+        )
+            .into_response()
+    }
+}
+
+async fn measured(State(app): State<App>) -> Response {
+    match app.metrics.render() {
+        Ok(text) => ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
+        Err(error) => {
+            warn!(error = %Chain(&error), "the metrics cannot be rendered");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_process_lives_before_it_is_ready() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (readiness, cancel) = (Readiness::default(), CancellationToken::new());
+        let served = tokio::spawn(serve_on(
+            listener,
+            Metrics::new().unwrap(),
+            readiness.clone(),
+            cancel.clone(),
+        ));
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let code = async |path: &str| {
+            http.get(format!("{url}{path}"))
+                .send()
+                .await
+                .unwrap()
+                .status()
+                .as_u16()
+        };
+        assert_eq!((code("/healthz").await, code("/readyz").await), (200, 503));
+        readiness.set(true);
+        assert_eq!(
+            (
+                code("/readyz").await,
+                code("/metrics").await,
+                code("/other").await
+            ),
+            (200, 200, 404)
+        );
+        cancel.cancel();
+        drop(http);
+        tokio::time::timeout(Duration::from_secs(10), served)
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
+    }
+}

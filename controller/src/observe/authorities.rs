@@ -1,0 +1,54 @@
+//! Authorities that etcd reads once, when it starts. Those that change under the same name would never be noticed by it.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use steward_crds::Etcd;
+use steward_telemetry::Chain;
+use tracing::debug;
+
+use super::DialError;
+use super::dial::authority;
+use crate::fingerprint;
+
+/// What members would start with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Authorities {
+    /// Nobody talks TLS.
+    #[default]
+    None,
+    /// These, as a fingerprint.
+    Fingerprint(String),
+    /// A secret cannot be read now. That says nothing about what it holds.
+    Unreadable,
+}
+
+/// The authorities of etcd's own listeners.
+pub async fn authorities(client: &Client, etcd: &Etcd) -> Authorities {
+    let server = &etcd.spec.etcd;
+    if server.client_url_tls.is_none() && server.peer_url_tls.is_none() {
+        return Authorities::None;
+    }
+    match sum(client, etcd).await {
+        Ok(fingerprint) => Authorities::Fingerprint(fingerprint),
+        Err(error) => {
+            debug!(error = %Chain(&error), "the authorities cannot be read");
+            Authorities::Unreadable
+        }
+    }
+}
+
+async fn sum(client: &Client, etcd: &Etcd) -> Result<String, DialError> {
+    let namespace = etcd.metadata.namespace.as_deref().unwrap_or_default();
+    let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+    let server = &etcd.spec.etcd;
+    let peers = server.peer_url_tls.as_ref().map(|peer| &peer.tls);
+    let mut all = Vec::new();
+    for (listener, tls) in [("client", server.client_url_tls.as_ref()), ("peer", peers)] {
+        if let Some(tls) = tls {
+            let authority = authority(&secrets, tls).await?;
+            all.extend_from_slice(listener.as_bytes());
+            all.extend_from_slice(fingerprint::of(&authority).as_bytes());
+        }
+    }
+    Ok(fingerprint::of(&all))
+}

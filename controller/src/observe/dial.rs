@@ -1,0 +1,215 @@
+//! How members are reached: by the address of their pod, under the name their certificate carries.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use etcd_client::{Certificate, Client as EtcdClient, ConnectOptions, Identity, TlsOptions};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use steward_crds::Etcd;
+use steward_crds::tls::TlsConfig;
+
+/// How long connecting may take, and any one question.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where one member is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Its client URL, by address.
+    pub url: String,
+    /// The name its certificate carries; that in the URL when there is none.
+    pub server_name: Option<String>,
+}
+
+/// Why a member cannot be asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DialError {
+    /// A secret cannot be had.
+    #[error("read the secret {name}")]
+    Secret {
+        /// Which.
+        name: String,
+        /// What the API server said.
+        source: Box<kube::Error>,
+    },
+    /// A secret lacks a key.
+    #[error("the secret {name} has no {key}")]
+    Key {
+        /// Which.
+        name: String,
+        /// What it lacks.
+        key: String,
+    },
+    /// There is no connection.
+    #[error("connect to {url}")]
+    Connect {
+        /// Where.
+        url: String,
+        /// Why.
+        source: etcd_client::Error,
+    },
+    /// The question was refused.
+    #[error("{question} at {url}")]
+    Ask {
+        /// What was asked.
+        question: &'static str,
+        /// Whom.
+        url: String,
+        /// What it said.
+        source: etcd_client::Error,
+    },
+    /// There was no answer in time.
+    #[error("no answer of {url} to {question} within {PATIENCE:?}")]
+    Silent {
+        /// What was asked.
+        question: &'static str,
+        /// Whom.
+        url: String,
+    },
+}
+
+/// Connects to the members of one cluster.
+#[derive(Clone, Default)]
+pub struct Dialer {
+    tls: Option<Material>,
+}
+
+/// Certificates as they stand in secrets.
+#[derive(Clone)]
+struct Material {
+    ca: Vec<u8>,
+    identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl std::fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dialer")
+            .field("tls", &self.tls.is_some())
+            .finish()
+    }
+}
+
+impl Dialer {
+    /// For one cluster. Its secrets are read by name, and only when its clients need certificates.
+    pub async fn new(client: &Client, etcd: &Etcd) -> Result<Self, DialError> {
+        let Some(tls) = &etcd.spec.etcd.client_url_tls else {
+            return Ok(Self::default());
+        };
+        let namespace = etcd.metadata.namespace.as_deref().unwrap_or_default();
+        let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+        let ca = authority(&secrets, tls).await?;
+        // The listener asks for a certificate; without one for clients the server's own is shown.
+        let name = tls.client_secret().or(tls.server.named());
+        let identity = match name {
+            Some(name) => Some(pair(&secrets, name).await?),
+            None => None,
+        };
+        Ok(Self {
+            tls: Some(Material { ca, identity }),
+        })
+    }
+
+    /// A client of one member, and of no other.
+    pub async fn connect(&self, reach: &Reach) -> Result<EtcdClient, DialError> {
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(PATIENCE)
+            .with_timeout(PATIENCE);
+        if let Some(material) = self
+            .tls
+            .as_ref()
+            .filter(|_| reach.url.starts_with("https:"))
+        {
+            let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(&material.ca));
+            if let Some(name) = &reach.server_name {
+                tls = tls.domain_name(name);
+            }
+            if let Some((certificate, key)) = &material.identity {
+                tls = tls.identity(Identity::from_pem(certificate, key));
+            }
+            options = options.with_tls(tls);
+        }
+        let connecting = EtcdClient::connect([&reach.url], Some(options));
+        match tokio::time::timeout(PATIENCE, connecting).await {
+            Ok(connected) => connected.map_err(|source| DialError::Connect {
+                url: reach.url.clone(),
+                source,
+            }),
+            Err(_) => Err(DialError::Silent {
+                question: "connect",
+                url: reach.url.clone(),
+            }),
+        }
+    }
+}
+
+/// Asks one question with a deadline.
+pub(crate) async fn ask<T>(
+    question: &'static str,
+    reach: &Reach,
+    limit: Duration,
+    answer: impl Future<Output = Result<T, etcd_client::Error>>,
+) -> Result<T, DialError> {
+    match tokio::time::timeout(limit, answer).await {
+        Ok(answer) => answer.map_err(|source| DialError::Ask {
+            question,
+            url: reach.url.clone(),
+            source,
+        }),
+        Err(_) => Err(DialError::Silent {
+            question,
+            url: reach.url.clone(),
+        }),
+    }
+}
+
+/// A question with the usual deadline.
+pub(crate) async fn quickly<T>(
+    question: &'static str,
+    reach: &Reach,
+    answer: impl Future<Output = Result<T, etcd_client::Error>>,
+) -> Result<T, DialError> {
+    ask(question, reach, PATIENCE, answer).await
+}
+
+/// The authorities of a listener.
+pub(crate) async fn authority(
+    secrets: &Api<Secret>,
+    tls: &TlsConfig,
+) -> Result<Vec<u8>, DialError> {
+    let name = tls.ca.named().unwrap_or_default();
+    let data = secret(secrets, name).await?;
+    entry(&data, name, tls.ca.key())
+}
+
+async fn pair(secrets: &Api<Secret>, name: &str) -> Result<(Vec<u8>, Vec<u8>), DialError> {
+    let data = secret(secrets, name).await?;
+    Ok((
+        entry(&data, name, "tls.crt")?,
+        entry(&data, name, "tls.key")?,
+    ))
+}
+
+type Data = BTreeMap<String, ByteString>;
+
+async fn secret(secrets: &Api<Secret>, name: &str) -> Result<Data, DialError> {
+    let secret = secrets
+        .get(name)
+        .await
+        .map_err(|source| DialError::Secret {
+            name: name.to_owned(),
+            source: Box::new(source),
+        })?;
+    Ok(secret.data.unwrap_or_default())
+}
+
+fn entry(data: &Data, name: &str, key: &str) -> Result<Vec<u8>, DialError> {
+    data.get(key)
+        .map(|bytes| bytes.0.clone())
+        .ok_or_else(|| DialError::Key {
+            name: name.to_owned(),
+            key: key.to_owned(),
+        })
+}

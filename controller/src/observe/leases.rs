@@ -1,0 +1,73 @@
+//! What a member says of itself in its Lease.
+
+use steward_ids::{ClusterId, MemberId};
+
+/// The holder of a member's Lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// The member.
+    pub member: MemberId,
+    /// Its cluster; older sidecars do not say.
+    pub cluster: Option<ClusterId>,
+    /// Whether it led when it last said something.
+    pub is_leader: bool,
+}
+
+impl Held {
+    /// Reads `member:role` and `member:cluster:role`; `None` for anything else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(':');
+        let (first, second, third, more) =
+            (parts.next()?, parts.next()?, parts.next(), parts.next());
+        let member = MemberId::from_hex(first)?;
+        let (cluster, role) = match (third, more) {
+            (None, _) => (None, second),
+            (Some(role), None) => (Some(ClusterId::from_hex(second)?), role),
+            (Some(_), Some(_)) => return None,
+        };
+        let is_leader = match role {
+            "Leader" => true,
+            "Member" | "Learner" => false,
+            _ => return None,
+        };
+        Some(Self {
+            member,
+            cluster,
+            is_leader,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_spellings_of_sidecars_are_read() {
+        let old = Held::parse("8e9e05c52164694d:Leader").unwrap();
+        assert_eq!(
+            (old.member.0, old.cluster, old.is_leader),
+            (0x8e9e_05c5_2164_694d, None, true)
+        );
+        let new = Held::parse("8e9e05c52164694d:cdf818194e3a8c32:Member").unwrap();
+        assert_eq!(
+            (new.cluster, new.is_leader),
+            (Some(ClusterId(0xcdf8_1819_4e3a_8c32)), false)
+        );
+    }
+
+    #[test]
+    fn what_is_no_identity_is_none() {
+        for text in [
+            "",
+            "Leader",
+            "xyz:Leader",
+            "1:2:3:Leader",
+            "1:2:Boss",
+            "1:Boss",
+            "12",
+        ] {
+            assert_eq!(Held::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Where a `Local` store is on the nodes: its secret may say so.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use steward_crds::Etcd;
+
+use super::DialError;
+
+/// The directory, for stores of the provider `Local` whose secret names one. A secret that cannot be read is an error, and
+/// not a secret that names none: guessing would move the backups.
+pub async fn local_store_root(client: &Client, etcd: &Etcd) -> Result<Option<String>, DialError> {
+    let (Some(name), Some(namespace)) = (secret(etcd), etcd.metadata.namespace.as_deref()) else {
+        return Ok(None);
+    };
+    let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+    let secret = secrets
+        .get(name)
+        .await
+        .map_err(|source| DialError::Secret {
+            name: name.to_owned(),
+            source: Box::new(source),
+        })?;
+    let path = secret.data.and_then(|mut data| data.remove("hostPath"));
+    let path = path.and_then(|path| String::from_utf8(path.0).ok());
+    Ok(path.filter(|path| !path.is_empty()))
+}
+
+fn secret(etcd: &Etcd) -> Option<&str> {
+    let store = etcd.spec.backup.store.as_ref()?;
+    let provider = store.provider.as_deref()?;
+    let reference = store.secret_ref.as_ref()?;
+    provider
+        .eq_ignore_ascii_case("local")
+        .then(|| reference.named())
+        .flatten()
+}

@@ -1,0 +1,338 @@
+//! What is there: one plain picture of one cluster, without an opinion.
+//!
+//! ```text
+//! stores of the watches ─► objects ─┐
+//! member Leases ───────────────────┼─► Observation ─► decide, status
+//! etcd itself, when something moves ─► members ─┘
+//! ```
+//!
+//! **Holds**: a member that does not answer is data here, not an error. Nothing in this module chooses.
+
+mod authorities;
+pub(crate) mod dial;
+mod leases;
+mod local_store;
+mod members;
+pub(crate) mod objects;
+mod verdict;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use steward_ids::{ClusterId, MemberId};
+
+pub use authorities::{Authorities, authorities};
+pub use dial::{DialError, Dialer, Reach};
+pub use leases::Held;
+pub use local_store::local_store_root;
+pub use members::{Target, members, targets};
+pub use objects::{Objects, confirm_missing_claims, objects};
+
+/// Which pod of the StatefulSet: the number behind its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ordinal(pub u32);
+
+impl fmt::Display for Ordinal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Everything seen of one cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observation {
+    /// The StatefulSet.
+    pub set: Option<SeenSet>,
+    /// Its pods.
+    pub pods: BTreeMap<Ordinal, SeenPod>,
+    /// The claims of its volumes, also of pods that are gone.
+    pub claims: BTreeMap<Ordinal, SeenClaim>,
+    /// The Leases of the members.
+    pub leases: BTreeMap<Ordinal, SeenLease>,
+    /// The Lease of the newest full snapshot.
+    pub full_snapshot: Option<SnapshotLease>,
+    /// The Lease of the newest delta snapshot.
+    pub delta_snapshot: Option<SnapshotLease>,
+    /// What etcd says about itself.
+    pub membership: Membership,
+    /// The snapshot this process asked for last.
+    pub snapshot: SnapshotRequest,
+    /// Why volumes cannot be expanded, once that was tried.
+    pub expansion_refused: Option<String>,
+}
+
+/// A StatefulSet.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SeenSet {
+    /// Identity of the object.
+    pub uid: String,
+    /// Version of the object: what a write is based on.
+    pub resource_version: String,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+    /// Whether its controller has seen its newest form.
+    pub is_observed: bool,
+    /// How many pods it asks for.
+    pub replicas: u32,
+    /// How pods are replaced.
+    pub strategy: Strategy,
+    /// The revision new pods get.
+    pub update_revision: Option<String>,
+    /// Image of etcd in its template.
+    pub etcd_image: Option<String>,
+    /// Bytes its claim template asks for.
+    pub storage_bytes: Option<u64>,
+    /// How far encryption between members is in its template.
+    pub peer_stage: PeerStage,
+    /// How many members the cluster had when it last ran, as this controller noted it.
+    pub noted_size: Option<u32>,
+    /// Pods its controller counts.
+    pub counts: SetCounts,
+}
+
+/// How far encryption between members is. A running cluster goes through all three, in both directions, so that
+/// every member can dial every other at every moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PeerStage {
+    /// Members talk plain and have no certificates.
+    #[default]
+    Off,
+    /// Members talk plain and have certificates, so that they can dial those that do not.
+    Prepared,
+    /// Members listen encrypted.
+    On,
+}
+
+impl PeerStage {
+    /// One word, as it is noted on a StatefulSet.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Prepared => "prepared",
+            Self::On => "on",
+        }
+    }
+
+    /// Reads that word.
+    pub fn parse(word: &str) -> Option<Self> {
+        let all = [Self::Off, Self::Prepared, Self::On];
+        all.into_iter().find(|stage| stage.word() == word)
+    }
+}
+
+/// Pods a StatefulSet's controller counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetCounts {
+    /// That exist.
+    pub current: i32,
+    /// Of these, ready.
+    pub ready: i32,
+}
+
+/// How a StatefulSet replaces pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// When somebody deletes them: ours.
+    #[default]
+    OnDelete,
+    /// By itself, blind to quorum: etcd-druid's.
+    Rolling,
+}
+
+/// A pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SeenPod {
+    /// Identity of the object.
+    pub uid: String,
+    /// Revision of the template it was made from.
+    pub revision: Option<String>,
+    /// Whether it is ready.
+    pub is_ready: bool,
+    /// Whether all its containers are ready.
+    pub has_ready_containers: bool,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+    /// Since when it exists.
+    pub created: Option<Timestamp>,
+    /// Its address.
+    pub address: Option<String>,
+    /// Image of etcd in it.
+    pub etcd_image: Option<String>,
+    /// What its init container concluded about the data directory.
+    pub finding: Option<Finding>,
+    /// How it is spoken to: pods of one cluster differ while TLS is switched.
+    pub talks: Talks,
+}
+
+/// Which listeners of a pod have TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Talks {
+    /// etcd, to clients.
+    pub client_tls: bool,
+    /// The sidecar.
+    pub backup_tls: bool,
+}
+
+/// What an init container concluded, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Finding {
+    /// The data is good, or the member founds the cluster: etcd may start.
+    Good,
+    /// There is no data, and the member waits to be added as a learner.
+    Waits,
+    /// There is no usable data, and no cluster that runs to take it from.
+    NeedsRestore,
+    /// The data is damaged; the verdict proves it.
+    Corrupt,
+    /// The data is of a member that was removed, or of another cluster.
+    Foreign,
+    /// Something else keeps it; the words are in the verdict.
+    Refused,
+}
+
+impl Finding {
+    /// Whether the volume is proven to be of no more use to this cluster.
+    pub fn is_useless(self) -> bool {
+        matches!(self, Self::Corrupt | Self::Foreign)
+    }
+
+    /// Whether the member has lost its data.
+    pub fn is_loss(self) -> bool {
+        matches!(
+            self,
+            Self::Waits | Self::NeedsRestore | Self::Corrupt | Self::Foreign
+        )
+    }
+}
+
+/// A claim of a volume.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SeenClaim {
+    /// Identity of the object.
+    pub uid: String,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+    /// Whether it has a volume.
+    pub is_bound: bool,
+    /// Whether its volume is gone for good.
+    pub is_lost: bool,
+    /// Bytes it asks for.
+    pub requested_bytes: Option<u64>,
+    /// Bytes it has.
+    pub capacity_bytes: Option<u64>,
+    /// What its controller complains about.
+    pub complaint: Option<String>,
+}
+
+/// A member's Lease.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SeenLease {
+    /// Who the member says it is; `None` while it never said, or says something unreadable.
+    pub held: Option<Held>,
+    /// Its last sign of life.
+    pub renewed: Option<Timestamp>,
+    /// Whether its peers talk TLS to it, as far as it says.
+    pub peer_tls: Option<bool>,
+}
+
+/// A Lease that tells how far snapshots are.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SnapshotLease {
+    /// When it was made.
+    pub created: Option<Timestamp>,
+    /// When a snapshot was last taken.
+    pub renewed: Option<Timestamp>,
+    /// The revision that snapshot holds.
+    pub revision: Option<i64>,
+}
+
+/// What etcd says about itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Membership {
+    /// It was not asked: nothing moves.
+    #[default]
+    Unasked,
+    /// Nobody answered with a quorum behind it.
+    Silent {
+        /// Why, in words.
+        why: String,
+        /// Members that answer by themselves nevertheless.
+        alive: Vec<Ordinal>,
+    },
+    /// A quorum agrees on this.
+    Known(Members),
+}
+
+/// The members a quorum agrees on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Members {
+    /// Identity of the cluster.
+    pub cluster: ClusterId,
+    /// All of them.
+    pub list: Vec<SeenMember>,
+}
+
+/// One member.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SeenMember {
+    /// Its identity.
+    pub id: MemberId,
+    /// Its name; empty until it has started once.
+    pub name: String,
+    /// Which of our pods it is; `None` for members of a cluster that was joined.
+    pub ordinal: Option<Ordinal>,
+    /// Where its peers find it.
+    pub peer_urls: Vec<String>,
+    /// Whether it has no vote yet.
+    pub is_learner: bool,
+    /// What it said of itself; `None` when it does not answer.
+    pub answer: Option<Answer>,
+}
+
+impl SeenMember {
+    /// Whether it answers and follows a leader.
+    pub fn is_healthy(&self) -> bool {
+        self.answer
+            .as_ref()
+            .is_some_and(|answer| answer.leader.is_some())
+    }
+
+    /// Whether it leads.
+    pub fn is_leader(&self) -> bool {
+        let led_by = self.answer.as_ref().and_then(|answer| answer.leader);
+        led_by == Some(self.id)
+    }
+}
+
+/// What a member says of itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// Whom it follows.
+    pub leader: Option<MemberId>,
+    /// The cluster it believes to be in.
+    pub cluster: ClusterId,
+    /// Its version.
+    pub version: String,
+    /// Bytes of its database file.
+    pub db_bytes: i64,
+    /// Bytes of it in use.
+    pub db_bytes_in_use: i64,
+}
+
+/// A snapshot this process asked a sidecar for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum SnapshotRequest {
+    /// None, or one that is long done.
+    #[default]
+    None,
+    /// It is on its way.
+    Running,
+    /// It failed; another is due at the given time.
+    Failed {
+        /// Why, in words.
+        why: String,
+        /// When the next one may be asked for.
+        retry_at: Timestamp,
+    },
+}

@@ -1,0 +1,64 @@
+//! The verdict of `steward-restorer init`, as it stands in the termination message of the init container.
+
+use steward_verdict::{Decision, Message, RefuseCause, WaitCause};
+
+use super::Finding;
+
+/// What the words mean; `None` for words that are no verdict, such as the last lines of a log.
+pub(super) fn finding(words: &str) -> Option<Finding> {
+    let message = Message::read(words).ok()?;
+    let report = message.init().ok()?;
+    Some(of(report.decision))
+}
+
+fn of(decision: Decision) -> Finding {
+    match decision {
+        Decision::Bootstrap | Decision::Start | Decision::Join => Finding::Good,
+        Decision::RestoreRequired(_) => Finding::NeedsRestore,
+        Decision::Wait(cause) => match cause {
+            WaitCause::NotAdded | WaitCause::DataLost => Finding::Waits,
+            WaitCause::ClusterUnreachable => Finding::NeedsRestore,
+            WaitCause::NotListed | WaitCause::StoreUnreachable => Finding::Refused,
+        },
+        Decision::Refuse(cause) => match cause {
+            RefuseCause::DataCorrupt => Finding::Corrupt,
+            RefuseCause::Removed | RefuseCause::OtherCluster => Finding::Foreign,
+            RefuseCause::NothingToRestore => Finding::NeedsRestore,
+            // Not ours to judge, let alone to give up.
+            RefuseCause::DataInUse | RefuseCause::WrongVolume => Finding::Refused,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_damage_and_removal_make_a_volume_useless() {
+        let useless = [
+            Decision::Refuse(RefuseCause::DataCorrupt),
+            Decision::Refuse(RefuseCause::Removed),
+            Decision::Refuse(RefuseCause::OtherCluster),
+        ];
+        for decision in useless {
+            assert!(of(decision).is_useless(), "{decision:?}");
+        }
+        let kept = [
+            Decision::Start,
+            Decision::Wait(WaitCause::DataLost),
+            Decision::Wait(WaitCause::StoreUnreachable),
+            Decision::Refuse(RefuseCause::WrongVolume),
+            Decision::Refuse(RefuseCause::DataInUse),
+        ];
+        for decision in kept {
+            assert!(!of(decision).is_useless(), "{decision:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_log_is_no_verdict() {
+        assert_eq!(finding("panic: out of memory"), None);
+        assert_eq!(finding(""), None);
+    }
+}

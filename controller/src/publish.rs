@@ -1,0 +1,312 @@
+//! What is written on the Etcd itself: its status, its finalizer, and the removal of a request that is done. And Events.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::events::{Event, EventType};
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+use steward_crds::{Etcd, EtcdStatus, LastError, LastOperation, OperationState, OperationType};
+use steward_telemetry::Chain;
+use tracing::warn;
+
+use crate::act::marks::FIELD_MANAGER;
+use crate::context::{Context, Key};
+use crate::leader::LeadershipLost;
+use crate::status::{Notice, NoticeKind, notices};
+use crate::validate::{FINALIZER, LEGACY_OPERATION, OPERATION, Problem, RECONCILE};
+
+/// The longest note an Event may have.
+const NOTE_BYTES: usize = 1000;
+
+/// Why something was not told.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// Somebody else leads.
+    #[error("nothing is written any more")]
+    Fenced {
+        /// How leadership was lost.
+        source: LeadershipLost,
+    },
+    /// The status was not written.
+    #[error("write the status")]
+    Status {
+        /// What the API server said.
+        source: Box<kube::Error>,
+    },
+    /// The finalizer was not changed.
+    #[error("change the finalizers")]
+    Finalizer {
+        /// What the API server said.
+        source: Box<kube::Error>,
+    },
+    /// The annotation was not removed.
+    #[error("remove the request for reconciliation")]
+    Annotation {
+        /// What the API server said.
+        source: Box<kube::Error>,
+    },
+}
+
+fn api(ctx: &Context, etcd: &Etcd) -> Api<Etcd> {
+    Api::namespaced(
+        ctx.client.clone(),
+        etcd.metadata.namespace.as_deref().unwrap_or_default(),
+    )
+}
+
+fn may(ctx: &Context) -> Result<(), PublishError> {
+    ctx.leadership
+        .check()
+        .map_err(|source| PublishError::Fenced { source })
+}
+
+/// Writes the status when it says something new, and an Event for each transition.
+pub(crate) async fn status(
+    ctx: &Context,
+    etcd: &Etcd,
+    status: &EtcdStatus,
+) -> Result<(), PublishError> {
+    let key = Key {
+        namespace: etcd.namespace().unwrap_or_default(),
+        name: etcd.name_any(),
+    };
+    ctx.metrics
+        .told(&key, etcd.metadata.generation.unwrap_or_default(), status);
+    if etcd.status.as_ref() == Some(status) {
+        return Ok(());
+    }
+    may(ctx)?;
+    let failed = |source| PublishError::Status {
+        source: Box::new(source),
+    };
+    let body = steward_crds::status::apply(etcd, status);
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let api = api(ctx, etcd);
+    let written = api
+        .patch_status(&etcd.name_any(), &params, &Patch::Apply(&body))
+        .await
+        .map_err(failed)?;
+    ctx.metrics.wrote("Etcd");
+    if let Some(leftovers) = leftovers(status, written.status.as_ref()) {
+        // Told by a predecessor, and not true any more.
+        may(ctx)?;
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        api.patch_status(&etcd.name_any(), &params, &Patch::Merge(&leftovers))
+            .await
+            .map_err(failed)?;
+        ctx.metrics.wrote("Etcd");
+    }
+    for notice in notices(etcd.status.as_ref(), status) {
+        tell(ctx, etcd, notice).await;
+    }
+    Ok(())
+}
+
+/// The patch that removes what is in a status and should not be.
+fn leftovers(wanted: &EtcdStatus, written: Option<&EtcdStatus>) -> Option<Value> {
+    let wanted = serde_json::to_value(wanted).ok()?;
+    let written = serde_json::to_value(written?).ok()?;
+    let gone: serde_json::Map<String, Value> = written
+        .as_object()?
+        .keys()
+        .filter(|key| wanted.get(key.as_str()).is_none())
+        .map(|key| (key.clone(), Value::Null))
+        .collect();
+    (!gone.is_empty()).then(|| json!({ "status": gone }))
+}
+
+/// An Event is a courtesy: one that cannot be written stops nothing.
+async fn tell(ctx: &Context, etcd: &Etcd, notice: Notice) {
+    let Notice {
+        kind,
+        reason,
+        mut note,
+    } = notice;
+    let end = note.floor_char_boundary(NOTE_BYTES);
+    note.truncate(end);
+    let event = Event {
+        type_: match kind {
+            NoticeKind::Normal => EventType::Normal,
+            NoticeKind::Warning => EventType::Warning,
+        },
+        reason,
+        note: Some(note),
+        action: "Reconcile".to_owned(),
+        secondary: None,
+    };
+    match ctx.recorder.publish(&event, &etcd.object_ref(&())).await {
+        Ok(()) => ctx.metrics.wrote("Event"),
+        Err(error) => warn!(error = %Chain(&error), "an event was not written"),
+    }
+}
+
+/// Tells that a spec cannot be worked with.
+pub(crate) async fn problem(
+    ctx: &Context,
+    etcd: &Etcd,
+    problem: &Problem,
+) -> Result<(), PublishError> {
+    let error = LastError {
+        code: "ERR_VALIDATE".to_owned(),
+        description: problem.to_string(),
+        observed_at: now(),
+    };
+    let told = (
+        OperationType::Reconcile,
+        OperationState::Error,
+        problem.to_string(),
+    );
+    operation(ctx, etcd, told, Some(vec![error])).await
+}
+
+/// Tells how far the end is.
+pub(crate) async fn going(ctx: &Context, etcd: &Etcd, left: usize) -> Result<(), PublishError> {
+    let description = format!("{left} objects are still to go");
+    operation(
+        ctx,
+        etcd,
+        (
+            OperationType::Delete,
+            OperationState::Processing,
+            description,
+        ),
+        None,
+    )
+    .await
+}
+
+/// Tells what goes on, and leaves the rest of the status as it is.
+async fn operation(
+    ctx: &Context,
+    etcd: &Etcd,
+    (type_, state, description): (OperationType, OperationState, String),
+    last_errors: Option<Vec<LastError>>,
+) -> Result<(), PublishError> {
+    let before = etcd.status.clone().unwrap_or_default();
+    let is_told = before.last_operation.as_ref().is_some_and(|last| {
+        last.type_ == type_ && last.state == state && last.description == description
+    });
+    if is_told {
+        return Ok(());
+    }
+    let last_operation = Some(LastOperation {
+        type_,
+        state,
+        description,
+        run_id: ctx.next_run_id(),
+        last_update_time: now(),
+    });
+    status(
+        ctx,
+        etcd,
+        &EtcdStatus {
+            last_operation,
+            last_errors,
+            ..before
+        },
+    )
+    .await
+}
+
+fn now() -> Time {
+    let now = Timestamp::now();
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+}
+
+/// Keeps the Etcd until its objects are gone.
+pub(crate) async fn hold(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
+    if etcd
+        .finalizers()
+        .iter()
+        .any(|finalizer| finalizer == FINALIZER)
+    {
+        return Ok(());
+    }
+    let mut finalizers = etcd.finalizers().to_vec();
+    finalizers.push(FINALIZER.to_owned());
+    finalize(ctx, etcd, &finalizers).await
+}
+
+/// Lets the Etcd go.
+pub(crate) async fn release(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
+    let left: Vec<String> = etcd
+        .finalizers()
+        .iter()
+        .filter(|name| *name != FINALIZER)
+        .cloned()
+        .collect();
+    if left.len() == etcd.finalizers().len() {
+        return Ok(());
+    }
+    finalize(ctx, etcd, &left).await
+}
+
+async fn finalize(ctx: &Context, etcd: &Etcd, finalizers: &[String]) -> Result<(), PublishError> {
+    may(ctx)?;
+    // The list is written as a whole, so it names what it was made from.
+    let patch = json!({ "metadata": {
+        "resourceVersion": etcd.metadata.resource_version,
+        "finalizers": finalizers,
+    }});
+    match api(ctx, etcd)
+        .patch(
+            &etcd.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(&patch),
+        )
+        .await
+    {
+        Ok(_) => {
+            ctx.metrics.wrote("Etcd");
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(source) => Err(PublishError::Finalizer {
+            source: Box::new(source),
+        }),
+    }
+}
+
+/// Removes the request for one reconciliation, unless the spec is another by now: then it is a request for that one.
+pub(crate) async fn requested_is_done(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
+    may(ctx)?;
+    let failed = |source| PublishError::Annotation {
+        source: Box::new(source),
+    };
+    let asked = [OPERATION, LEGACY_OPERATION].into_iter().filter(|key| {
+        let value = etcd.annotations().get(*key);
+        value.is_some_and(|value| value == RECONCILE)
+    });
+    let same =
+        json!({ "op": "test", "path": "/metadata/generation", "value": etcd.metadata.generation });
+    let each = asked.flat_map(|key| {
+        let path = format!("/metadata/annotations/{}", key.replace('/', "~1"));
+        [
+            json!({ "op": "test", "path": path, "value": RECONCILE }),
+            json!({ "op": "remove", "path": path }),
+        ]
+    });
+    let patch = serde_json::from_value(std::iter::once(same).chain(each).collect())
+        .map_err(|source| failed(kube::Error::SerdeError(source)))?;
+    let patched = api(ctx, etcd)
+        .patch(
+            &etcd.name_any(),
+            &PatchParams::default(),
+            &Patch::<()>::Json(patch),
+        )
+        .await;
+    match patched {
+        Ok(_) => {
+            ctx.metrics.wrote("Etcd");
+            Ok(())
+        }
+        // Changed or removed meanwhile: whoever did that is answered by the next pass.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
+        Err(source) => Err(failed(source)),
+    }
+}

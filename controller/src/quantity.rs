@@ -1,0 +1,37 @@
+//! Sizes as Kubernetes writes them.
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+/// A size in the largest binary unit that leaves nothing behind the point.
+pub fn quantity(bytes: u64) -> Quantity {
+    let binary = [
+        ("Ei", 60),
+        ("Pi", 50),
+        ("Ti", 40),
+        ("Gi", 30),
+        ("Mi", 20),
+        ("Ki", 10),
+    ];
+    let whole = binary
+        .iter()
+        .find(|(_, shift)| bytes > 0 && bytes.trailing_zeros() >= *shift);
+    Quantity(match whole {
+        Some((unit, shift)) => format!("{}{unit}", bytes >> shift),
+        None => bytes.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use steward_manifests::quantity::bytes;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for size in [0, 1, 1_000, 1 << 10, 16 << 30, (16 << 30) + 1, u64::MAX] {
+            assert_eq!(bytes(&quantity(size)), Ok(size));
+        }
+        assert_eq!(quantity(16 << 30).0, "16Gi");
+    }
+}

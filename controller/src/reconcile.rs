@@ -1,0 +1,337 @@
+//! One pass over one Etcd: validate → observe → decide → act → tell.
+//!
+//! Safe to repeat, safe to abandon at any await. Whatever stops a pass, what was seen until then is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::runtime::controller::Action;
+use kube::{Resource, ResourceExt};
+use steward_crds::Etcd;
+use steward_telemetry::Chain;
+use tokio::time::Instant;
+use tracing::{Instrument, info_span, warn};
+
+use crate::act::{self, ActError, Teardown, Work};
+use crate::caches::{Guarded, number};
+use crate::cadence;
+use crate::context::{Context, Key};
+use crate::decide::upgrade::Version;
+use crate::decide::{self, Known, Plan, World, is_accepted};
+use crate::metrics::Outcome;
+use crate::observe::{self, DialError, Dialer, Membership, Objects};
+use crate::publish::{self, PublishError};
+use crate::status::{self, Facts, Failure};
+use crate::validate::{self, Problem, Wanted};
+
+/// Why a pass failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReconcileError {
+    /// The resource cannot be read; another version may have written it.
+    #[error("read the resource: {reason}")]
+    Unreadable {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// It took too long; something does not answer.
+    #[error("the pass took longer than {:?}", cadence::LONGEST_PASS)]
+    Abandoned,
+    /// The spec cannot be worked with.
+    #[error("understand the spec")]
+    Validate {
+        /// What is wrong with it.
+        source: Problem,
+    },
+    /// What there is cannot be seen.
+    #[error("observe")]
+    Observe {
+        /// What failed.
+        source: DialError,
+    },
+    /// The plan was not carried out.
+    #[error("act")]
+    Act {
+        /// What failed.
+        source: ActError,
+    },
+    /// What is known was not told.
+    #[error("tell")]
+    Publish {
+        /// What failed.
+        source: PublishError,
+    },
+}
+
+/// One pass.
+pub async fn reconcile(guard: Arc<Guarded>, ctx: Arc<Context>) -> Result<Action, ReconcileError> {
+    let key = Key {
+        namespace: guard.meta().namespace.clone().unwrap_or_default(),
+        name: guard.name_any(),
+    };
+    let span = info_span!("reconcile", cluster = %key);
+    let started = Instant::now();
+    let outcome = async {
+        let etcd = guard
+            .0
+            .as_ref()
+            .map_err(|invalid| ReconcileError::Unreadable {
+                reason: invalid.to_string(),
+            })?;
+        let pass = pass(etcd, &ctx, &key);
+        let in_time = tokio::time::timeout(cadence::LONGEST_PASS, pass).await;
+        in_time.unwrap_or(Err(ReconcileError::Abandoned))
+    }
+    .instrument(span)
+    .await;
+    let word = match &outcome {
+        Ok(Passed {
+            is_settled: true, ..
+        }) => Outcome::Settled,
+        Ok(_) => Outcome::Moving,
+        Err(_) => Outcome::Failed,
+    };
+    ctx.metrics.passed(word, started.elapsed());
+    outcome.map(|passed| {
+        if passed.is_last {
+            ctx.memory.forget(&key);
+            ctx.metrics.forget(&key);
+        } else {
+            ctx.memory.succeeded(&key);
+        }
+        passed.action
+    })
+}
+
+/// When to try again after a pass failed.
+#[expect(clippy::needless_pass_by_value, reason = "the signature is kube's")]
+pub fn error_policy(guard: Arc<Guarded>, error: &ReconcileError, ctx: Arc<Context>) -> Action {
+    let key = Key {
+        namespace: guard.meta().namespace.clone().unwrap_or_default(),
+        name: guard.name_any(),
+    };
+    warn!(cluster = %key, error = %Chain(error), "a pass failed");
+    if let ReconcileError::Unreadable { .. } | ReconcileError::Validate { .. } = error {
+        return Action::await_change();
+    }
+    let (first, longest) = cadence::ERROR_BACKOFF;
+    let doublings = ctx.memory.failed(&key).saturating_sub(1).min(16);
+    let pause = first.saturating_mul(1 << doublings).min(longest);
+    Action::requeue(jittered(pause, &key))
+}
+
+/// How a pass ended.
+struct Passed {
+    action: Action,
+    is_settled: bool,
+    /// The resource is let go.
+    is_last: bool,
+}
+
+impl Passed {
+    /// The resource stays.
+    fn on(action: Action, is_settled: bool) -> Self {
+        Self {
+            action,
+            is_settled,
+            is_last: false,
+        }
+    }
+}
+
+async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, ReconcileError> {
+    let now = Timestamp::now();
+    let wanted = match validate::etcd(etcd, &ctx.settings.images.etcd) {
+        Ok(wanted) => wanted,
+        Err(source) => return Err(unreadable_spec(etcd, ctx, source).await),
+    };
+    if wanted.deleted.is_some() {
+        return tear_down(etcd, ctx).await;
+    }
+    publish::hold(ctx, etcd)
+        .await
+        .map_err(|source| ReconcileError::Publish { source })?;
+    let known = known(etcd);
+    let objects = look(etcd, ctx, &wanted, &known, now).await?;
+    let world = World {
+        wanted: &wanted,
+        seen: &objects.observation,
+        policy: &ctx.policy,
+        known: &known,
+        now,
+    };
+    let plan = decide::decide(&world);
+    let work = Work {
+        etcd,
+        wanted: &wanted,
+        objects: &objects,
+    };
+    let acted = act::carry_out(ctx, work, &plan).await;
+    if acted.as_ref().is_err_and(ActError::is_conflict) {
+        // Somebody was faster; what they wrote is on its way to the stores.
+        return Ok(Passed::on(Action::requeue(cadence::AFTER_A_STEP), false));
+    }
+    let failure = acted.as_ref().err().map(failure);
+    let run_id = ctx.next_run_id();
+    let facts = Facts {
+        etcd,
+        wanted: &wanted,
+        seen: &objects.observation,
+        plan: &plan,
+        policy: &ctx.policy,
+        known: &known,
+        failure: failure.as_ref(),
+        thresholds: ctx.thresholds,
+        run_id: &run_id,
+        now,
+    };
+    let told = publish::status(ctx, etcd, &status::compute(&facts)).await;
+    acted.map_err(|source| ReconcileError::Act { source })?;
+    told.map_err(|source| ReconcileError::Publish { source })?;
+    if wanted.requests.reconcile && is_accepted(&world) && plan.shape.is_some() {
+        publish::requested_is_done(ctx, etcd)
+            .await
+            .map_err(|source| ReconcileError::Publish { source })?;
+    }
+    Ok(Passed::on(
+        Action::requeue(wake(&plan, &facts, key)),
+        plan.is_settled(),
+    ))
+}
+
+/// A spec nobody can work with is told as an error; everything stays as it is.
+async fn unreadable_spec(etcd: &Etcd, ctx: &Context, source: Problem) -> ReconcileError {
+    let told = publish::problem(ctx, etcd, &source).await;
+    match told {
+        Ok(()) => ReconcileError::Validate { source },
+        Err(source) => ReconcileError::Publish { source },
+    }
+}
+
+fn failure(error: &ActError) -> Failure {
+    Failure {
+        code: error.code(),
+        description: Chain(error).to_string(),
+    }
+}
+
+/// What earlier passes told.
+fn known(etcd: &Etcd) -> Known {
+    let status = etcd.status.as_ref();
+    let members = status.and_then(|status| status.members.as_ref());
+    let versions = members
+        .into_iter()
+        .flatten()
+        .filter_map(|member| member.version.as_deref());
+    Known {
+        observed_generation: status.and_then(|status| status.observed_generation),
+        version: versions.filter_map(Version::parse).min(),
+    }
+}
+
+/// What there is. etcd itself is asked when something moves, and now and then for its facts.
+async fn look(
+    etcd: &Etcd,
+    ctx: &Context,
+    wanted: &Wanted,
+    known: &Known,
+    now: Timestamp,
+) -> Result<Objects, ReconcileError> {
+    let key = wanted.key();
+    let mut objects = observe::objects(&ctx.stores, etcd);
+    objects.local_store_root = observe::local_store_root(&ctx.client, etcd)
+        .await
+        .map_err(|source| ReconcileError::Observe { source })?;
+    objects.authorities = observe::authorities(&ctx.client, etcd).await;
+    ctx.memory.correct(&key, &mut objects.observation);
+    observe::confirm_missing_claims(&ctx.client, etcd, &mut objects.observation).await;
+    objects.observation.snapshot = ctx.memory.snapshot_state(&key);
+    objects.observation.expansion_refused =
+        ctx.memory.expansion_refused(&key, wanted.storage_bytes);
+    let world = World {
+        wanted,
+        seen: &objects.observation,
+        policy: &ctx.policy,
+        known,
+        now,
+    };
+    if decide::is_moving(&world) || are_facts_due(etcd, ctx, &key, now) {
+        let membership = match Dialer::new(&ctx.client, etcd).await {
+            Ok(dialer) => observe::members(&dialer, etcd, &objects.observation).await,
+            Err(error) => Membership::Silent {
+                why: Chain(&error).to_string(),
+                alive: Vec::new(),
+            },
+        };
+        ctx.memory.asked(&key, now);
+        objects.observation.membership = membership;
+    }
+    Ok(objects)
+}
+
+/// Versions and sizes grow old slowly. After a restart of the controller they are not all asked for at once.
+fn are_facts_due(etcd: &Etcd, ctx: &Context, key: &Key, now: Timestamp) -> bool {
+    let members = etcd
+        .status
+        .as_ref()
+        .and_then(|status| status.members.as_ref());
+    let Some(members) = members.filter(|members| !members.is_empty()) else {
+        return false;
+    };
+    let Some(asked) = ctx.memory.last_asked(key) else {
+        if members.iter().any(|member| member.version.is_none()) {
+            return true;
+        }
+        let span = cadence::MEMBER_FACTS.as_secs();
+        let earlier =
+            jiff::SignedDuration::from_secs(i64::try_from(number(key) % span).unwrap_or_default());
+        ctx.memory
+            .asked(key, now.checked_sub(earlier).unwrap_or(now));
+        return false;
+    };
+    now.duration_since(asked).unsigned_abs() >= cadence::MEMBER_FACTS
+}
+
+/// When to look again although nothing happens.
+fn wake(plan: &Plan, facts: &Facts<'_>, key: &Key) -> Duration {
+    let planned = if plan.step.is_none() {
+        jittered(plan.wake_after, key)
+    } else {
+        plan.wake_after
+    };
+    status::wake_after(facts).map_or(planned, |told| told.min(planned))
+}
+
+/// Spreads many clusters over time; the same cluster always gets the same share.
+fn jittered(pause: Duration, key: &Key) -> Duration {
+    let percent = number(key) % cadence::JITTER_PERCENT;
+    let share = u32::try_from(100 - percent).unwrap_or(100);
+    pause * share / 100
+}
+
+async fn tear_down(etcd: &Etcd, ctx: &Context) -> Result<Passed, ReconcileError> {
+    let left = act::tear_down(ctx, etcd)
+        .await
+        .map_err(|source| ReconcileError::Act { source })?;
+    let action = match left {
+        Teardown::Going(left) => {
+            publish::going(ctx, etcd, left)
+                .await
+                .map_err(|source| ReconcileError::Publish { source })?;
+            Action::requeue(cadence::WAITING)
+        }
+        Teardown::Done => {
+            act::let_secrets_go(ctx, etcd).await;
+            publish::release(ctx, etcd)
+                .await
+                .map_err(|source| ReconcileError::Publish { source })?;
+            Action::await_change()
+        }
+    };
+    Ok(Passed {
+        action,
+        is_settled: false,
+        is_last: left == Teardown::Done,
+    })
+}

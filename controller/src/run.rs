@@ -1,0 +1,347 @@
+//! The process: reads the command line, waits for its turn, runs the controller, ends in order.
+//!
+//! ```text
+//! HTTP ─────────────────────────────────────────────────────────────► until the end
+//! client ─► CRDs are there? ─► leads? ─► watches ─► all listed ─► controller ─┬─ signal ─► passes finish, lease given back
+//!                                                                              └─ leadership lost ─► all stops at once
+//! ```
+//!
+//! Every task is joined. One that ends unasked ends the process.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use futures::{StreamExt, channel::mpsc};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::ApiResource;
+use kube::api::ListParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::controller::Config as ControllerConfig;
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::{Controller, watcher};
+use kube::{Client, Config};
+use steward_telemetry::Chain;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, error, info, warn};
+
+use crate::act::marks::FIELD_MANAGER;
+use crate::args::Args;
+use crate::caches::{Guarded, Scope, Watching};
+use crate::config::OperatorConfiguration;
+use crate::context::{Context, Memory, Poke};
+use crate::decide::Policy;
+use crate::http::{self, Readiness};
+use crate::leader::{Election, Leadership};
+use crate::metrics::Metrics;
+use crate::reconcile::{error_policy, reconcile};
+use crate::status::Thresholds;
+
+/// How long connecting to the API server may take.
+const CONNECT: Duration = Duration::from_secs(30);
+/// How long the API server may say nothing: longer than a watch lasts, which it ends by itself.
+const SILENCE: Duration = Duration::from_secs(295);
+/// How long answers that are being given may take when the process ends.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+/// The pause between two looks whether the resources are known.
+const RETRY: Duration = Duration::from_secs(2);
+/// Events of one cluster within this are one pass.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+/// How long passes may go on when the process is told to stop.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// Runs the program on the process's arguments.
+pub fn main() -> ExitCode {
+    let (args, unknown) = match Args::read(std::env::args_os()) {
+        Ok(read) => read,
+        Err(error) => error.exit(),
+    };
+    args.log.install();
+    for flag in unknown {
+        warn!(flag, "this flag has no meaning here and is ignored");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    let outcome = runtime
+        .context("start a runtime")
+        .and_then(|runtime| runtime.block_on(run(args)));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error!(error = format!("{error:#}"), "the controller ends");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: Args) -> anyhow::Result<()> {
+    let config = args.configuration()?;
+    let client = connect(&args).await?;
+    let cancel = CancellationToken::new();
+    let signals = stop_on_signal(cancel.clone())?;
+    let metrics = Metrics::new().context("set up the metrics")?;
+    let readiness = Readiness::default();
+    let listener = &config.server.metrics;
+    let address = match listener.bind_address.as_str() {
+        "" => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        address => address.parse().context("read the address for metrics")?,
+    };
+    let address = SocketAddr::from((address, listener.port));
+    let quiet = CancellationToken::new(); // answers go on until everything else has ended
+    let mut served = tokio::spawn(http::serve(
+        address,
+        metrics.clone(),
+        readiness.clone(),
+        quiet.clone(),
+    ));
+    let parts = Parts {
+        args,
+        config,
+        client,
+        metrics,
+        readiness,
+        cancel,
+    };
+    let outcome = tokio::select! {
+        outcome = parts.run() => outcome,
+        served = &mut served => match served.context("the HTTP server panicked")? {
+            Ok(()) => bail!("the HTTP server ended unasked"),
+            Err(error) => return Err(error).context("serve HTTP"),
+        },
+    };
+    quiet.cancel();
+    tokio::time::timeout(LAST_ANSWERS, served).await.ok();
+    signals.abort();
+    outcome
+}
+
+fn stop_on_signal(cancel: CancellationToken) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    Ok(tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => info!("SIGTERM: stopping"),
+            _ = interrupt.recv() => info!("SIGINT: stopping"),
+        }
+        cancel.cancel();
+    }))
+}
+
+async fn connect(args: &Args) -> anyhow::Result<Client> {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Two are linked, so one has to be chosen; somebody else may have, which is as good.
+        rustls::crypto::ring::default_provider()
+            .install_default()
+            .ok();
+    }
+    let mut config = match &args.kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path).context("read the kubeconfig")?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .context("use the kubeconfig")?
+        }
+        None => Config::incluster().context("read the pod's service account")?,
+    };
+    config.connect_timeout = Some(CONNECT);
+    config.read_timeout = Some(SILENCE);
+    Client::try_from(config).context("prepare the connection to the API server")
+}
+
+/// Everything the process consists of besides HTTP.
+pub struct Parts {
+    /// The command line.
+    pub args: Args,
+    /// The operator's configuration.
+    pub config: OperatorConfiguration,
+    /// The API server.
+    pub client: Client,
+    /// What is measured.
+    pub metrics: Metrics,
+    /// Whether it is of use.
+    pub readiness: Readiness,
+    /// Tells it to stop.
+    pub cancel: CancellationToken,
+}
+
+impl Parts {
+    /// Runs until told to stop, or until leadership is lost, which is an error.
+    pub async fn run(self) -> anyhow::Result<()> {
+        let scope = self.args.scope();
+        let cancel = self.cancel.clone();
+        tokio::select! {
+            () = cancel.cancelled() => return Ok(()),
+            () = resources_are_known(&self.client, &scope) => {}
+        }
+        let election = self.election();
+        let (leadership, keeper) = match election {
+            None => (Leadership::unopposed(), None),
+            Some(election) => {
+                self.readiness.set(true); // a replica that waits for its turn is of use
+                let stop = CancellationToken::new();
+                let lead = election.lead(&self.client, stop.clone());
+                tokio::select! {
+                    () = cancel.cancelled() => return Ok(()),
+                    (leadership, keeper) = lead => (leadership, Some((keeper, stop))),
+                }
+            }
+        };
+        let lost = leadership.clone();
+        let outcome = tokio::select! {
+            outcome = self.control(leadership, &scope) => outcome,
+            () = lost.lost() => {
+                bail!("leadership was lost: everything stops at once, another replica goes on")
+            }
+        };
+        if let Some((keeper, stop)) = keeper {
+            stop.cancel();
+            keeper.await.context("the keeper of the lease panicked")?;
+        }
+        outcome
+    }
+
+    fn election(&self) -> Option<Election> {
+        let of = &self.config.leader_election;
+        let identity = || {
+            let pod = self
+                .args
+                .pod_name
+                .clone()
+                .unwrap_or_else(|| "steward-controller".to_owned());
+            // A container that is started again in the same pod is another process.
+            format!("{pod}_{}", jiff::Timestamp::now().as_nanosecond())
+        };
+        of.enabled.then(|| Election {
+            lease: of.resource_name.clone(),
+            namespace: self.args.pod_namespace.clone(),
+            identity: identity(),
+            duration: of.lease_duration,
+            renew_deadline: of.renew_deadline,
+            retry: of.retry_period,
+        })
+    }
+
+    async fn control(self, leadership: Leadership, scope: &Scope) -> anyhow::Result<()> {
+        let budgets = budgets(&self.client).await?;
+        let mut watching = Watching::start(&self.client, scope, budgets);
+        tokio::select! {
+            () = self.cancel.cancelled() => return Ok(()),
+            ready = watching.ready() => ready?,
+        }
+        let (poke, poked) = mpsc::unbounded();
+        let context = Arc::new(self.context(leadership, &watching, poke));
+        let tasks = context.tasks.clone();
+        let workers = self.config.controllers.etcd.concurrent_syncs;
+        let cancel = self.cancel.clone();
+        let etcds = scope.api::<Guarded>(&self.client);
+        let controller = Controller::new(etcds, watcher::Config::default())
+            .with_config(
+                ControllerConfig::default()
+                    .concurrency(workers)
+                    .debounce(DEBOUNCE),
+            )
+            .reconcile_on(watching.triggers)
+            .reconcile_on(poked)
+            .graceful_shutdown_on(cancel.clone().cancelled_owned());
+        self.readiness.set(true);
+        info!(workers, "everything is listed, the controller runs");
+        let passes = controller
+            .run(reconcile, error_policy, Arc::clone(&context))
+            .for_each(|passed| async move {
+                if let Err(error) = passed {
+                    debug!(error = %Chain(&error), "a pass did not end well");
+                }
+            });
+        tokio::select! {
+            () = passes => {}
+            () = async { cancel.cancelled().await; tokio::time::sleep(GRACE).await } => {
+                warn!("passes did not end in time and are abandoned");
+            }
+            ended = watching.tasks.join_next() => bail!("a watch ended unasked: {ended:?}"),
+        }
+        tasks.close();
+        if self.cancel.is_cancelled() {
+            Ok(())
+        } else {
+            bail!("the controller ended unasked")
+        }
+    }
+
+    fn context(
+        &self,
+        leadership: Leadership,
+        watching: &Watching,
+        poke: mpsc::UnboundedSender<kube::runtime::reflector::ObjectRef<Guarded>>,
+    ) -> Context {
+        let etcd = &self.config.controllers.etcd;
+        let reporter = Reporter {
+            controller: FIELD_MANAGER.to_owned(),
+            instance: self.args.pod_name.clone(),
+        };
+        Context {
+            client: self.client.clone(),
+            stores: watching.stores.clone(),
+            settings: self.args.settings(&self.config),
+            policy: Policy {
+                auto_reconcile: etcd.enable_etcd_spec_auto_reconcile,
+                ..Policy::default()
+            },
+            thresholds: Thresholds {
+                unknown: etcd.etcd_member.unknown_threshold,
+                not_ready: etcd.etcd_member.not_ready_threshold,
+            },
+            leadership,
+            recorder: Recorder::new(self.client.clone(), reporter),
+            metrics: self.metrics.clone(),
+            memory: Memory::default(),
+            tasks: TaskTracker::new(),
+            poke: Poke(poke),
+            runs: AtomicU64::new(0),
+        }
+    }
+}
+
+/// Waits until the API server knows the resource.
+async fn resources_are_known(client: &Client, scope: &Scope) {
+    loop {
+        match scope
+            .api::<Guarded>(client)
+            .list(&ListParams::default().limit(1))
+            .await
+        {
+            Ok(_) => return,
+            Err(error) => warn!(error = %Chain(&error), "the resource Etcd cannot be listed yet"),
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// The version of disruption budgets the API server serves: older ones have only `v1beta1`.
+async fn budgets(client: &Client) -> anyhow::Result<ApiResource> {
+    let current = ApiResource::erase::<PodDisruptionBudget>(&());
+    let groups = client
+        .list_api_groups()
+        .await
+        .context("list the API groups")?;
+    let policy = groups.groups.iter().find(|group| group.name == "policy");
+    let has_v1 = policy.is_none_or(|policy| {
+        policy
+            .versions
+            .iter()
+            .any(|version| version.version == "v1")
+    });
+    if has_v1 {
+        return Ok(current);
+    }
+    Ok(ApiResource {
+        version: "v1beta1".to_owned(),
+        api_version: "policy/v1beta1".to_owned(),
+        ..current
+    })
+}

@@ -1,0 +1,93 @@
+//! What goes on, in one sentence, and what stopped it.
+
+use steward_crds::{LastError, LastOperation, OperationState, OperationType};
+
+use super::{Facts, Failure, clock, describe_refusal, describe_step};
+use crate::decide::{Blocker, Step};
+
+/// The operation and its errors; the ones told before, when they say the same.
+pub(super) fn of(facts: &Facts<'_>) -> (Option<LastOperation>, Option<Vec<LastError>>) {
+    let (state, description) = now(facts);
+    let before = facts
+        .before()
+        .and_then(|status| status.last_operation.as_ref());
+    let type_ = if facts.wanted.deleted.is_some() {
+        OperationType::Delete
+    } else {
+        OperationType::Reconcile
+    };
+    let same = before.filter(|before| {
+        before.type_ == type_ && before.state == state && before.description == description
+    });
+    let operation = same.cloned().unwrap_or_else(|| LastOperation {
+        type_,
+        state,
+        description,
+        run_id: facts.run_id.to_owned(),
+        last_update_time: clock::time(facts.now),
+    });
+    (Some(operation), errors(facts))
+}
+
+fn now(facts: &Facts<'_>) -> (OperationState, String) {
+    if let Some(failure) = facts.failure {
+        return (OperationState::Error, failure.description.clone());
+    }
+    match (&facts.plan.step, facts.plan.refusals.first()) {
+        (
+            Some(
+                step @ Step::Wait {
+                    on: Blocker::SnapshotFailed { .. } | Blocker::RecoveryNeeded,
+                },
+            ),
+            _,
+        ) => (OperationState::Error, describe_step(step, facts.wanted)),
+        (Some(step @ Step::Wait { .. }), _) => {
+            (OperationState::Requeue, describe_step(step, facts.wanted))
+        }
+        (Some(step), _) => (
+            OperationState::Processing,
+            describe_step(step, facts.wanted),
+        ),
+        (None, Some(refusal)) => (OperationState::Requeue, describe_refusal(refusal)),
+        (None, None) => (
+            OperationState::Succeeded,
+            "the cluster is what the spec asks for".to_owned(),
+        ),
+    }
+}
+
+/// What stopped the pass, or the change that does not happen.
+fn failure(facts: &Facts<'_>) -> Option<Failure> {
+    let code = match &facts.plan.step {
+        Some(Step::Wait {
+            on: Blocker::SnapshotFailed { .. },
+        }) => "ERR_CREATE_SNAPSHOT",
+        Some(Step::Wait {
+            on: Blocker::RecoveryNeeded,
+        }) => "ERR_DATA_LOST",
+        _ => return facts.failure.cloned(),
+    };
+    let (_, description) = now(facts);
+    Some(facts.failure.cloned().unwrap_or_else(|| Failure {
+        code: code.to_owned(),
+        description,
+    }))
+}
+
+fn errors(facts: &Facts<'_>) -> Option<Vec<LastError>> {
+    let failure = &failure(facts)?;
+    let before = facts
+        .before()
+        .and_then(|status| status.last_errors.as_ref());
+    let same = before
+        .into_iter()
+        .flatten()
+        .find(|error| error.code == failure.code && error.description == failure.description);
+    let error = same.cloned().unwrap_or_else(|| LastError {
+        code: failure.code.clone(),
+        description: failure.description.clone(),
+        observed_at: clock::time(facts.now),
+    });
+    Some(vec![error])
+}

@@ -1,0 +1,141 @@
+//! What is kept of objects, and which changes of them matter.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerStatus, PersistentVolumeClaim, Pod, PodSpec, PodStatus, Volume,
+};
+
+use crate::caches::number;
+
+/// A pod without what nobody here looks at: of its spec only the names of volumes and the images of containers.
+pub(crate) fn pod(pod: &mut Pod) {
+    pod.metadata.owner_references = None;
+    let slim_container = |container: &Container| Container {
+        name: container.name.clone(),
+        image: container.image.clone(),
+        ..Container::default()
+    };
+    let slim_volume = |volume: &Volume| Volume {
+        name: volume.name.clone(),
+        ..Volume::default()
+    };
+    if let Some(spec) = &mut pod.spec {
+        *spec = PodSpec {
+            containers: spec.containers.iter().map(slim_container).collect(),
+            volumes: spec
+                .volumes
+                .as_ref()
+                .map(|all| all.iter().map(slim_volume).collect()),
+            ..PodSpec::default()
+        };
+    }
+    if let Some(status) = &mut pod.status {
+        let slim_status = |container: ContainerStatus| ContainerStatus {
+            name: container.name,
+            state: container.state,
+            last_state: container.last_state,
+            ready: container.ready,
+            ..ContainerStatus::default()
+        };
+        let init = status.init_container_statuses.take();
+        *status = PodStatus {
+            conditions: status.conditions.take(),
+            phase: status.phase.take(),
+            pod_ip: status.pod_ip.take(),
+            init_container_statuses: init.map(|all| all.into_iter().map(slim_status).collect()),
+            ..PodStatus::default()
+        };
+    }
+}
+
+/// Readiness, identity, address, and what the init container said.
+pub(crate) fn pod_mark(pod: &Pod) -> u64 {
+    let status = pod.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_ref());
+    let conditions: Vec<(&str, &str)> = conditions
+        .into_iter()
+        .flatten()
+        .map(|c| (c.type_.as_str(), c.status.as_str()))
+        .collect();
+    let said: Vec<(bool, Option<&str>)> = status
+        .and_then(|status| status.init_container_statuses.as_ref())
+        .into_iter()
+        .flatten()
+        .map(|container| {
+            let last = container.last_state.as_ref().or(container.state.as_ref());
+            let message = last.and_then(|state| state.terminated.as_ref()?.message.as_deref());
+            (container.ready, message)
+        })
+        .collect();
+    let meta = &pod.metadata;
+    let address = status.and_then(|status| status.pod_ip.as_ref());
+    number(&(
+        &meta.uid,
+        &meta.labels,
+        meta.deletion_timestamp.is_some(),
+        conditions,
+        said,
+        address,
+    ))
+}
+
+/// A claim without its annotations.
+pub(crate) fn claim(claim: &mut PersistentVolumeClaim) {
+    claim.metadata.annotations = None;
+}
+
+/// Leases are small.
+pub(crate) fn lease(_: &mut Lease) {}
+
+/// Who holds it and what it says besides; not when it was renewed.
+pub(crate) fn lease_mark(lease: &Lease) -> u64 {
+    let holder = lease
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.holder_identity.as_ref());
+    let is_silent = lease
+        .spec
+        .as_ref()
+        .is_none_or(|spec| spec.renew_time.is_none());
+    let meta = &lease.metadata;
+    number(&(
+        &meta.uid,
+        &meta.annotations,
+        &meta.labels,
+        holder,
+        is_silent,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+    use super::*;
+
+    #[test]
+    fn a_renewal_wakes_nobody_and_another_holder_does() {
+        let lease = |second: i64, holder: &str| Lease {
+            spec: Some(LeaseSpec {
+                holder_identity: Some(holder.to_owned()),
+                renew_time: Some(MicroTime(Timestamp::from_second(second).unwrap())),
+                ..LeaseSpec::default()
+            }),
+            ..Lease::default()
+        };
+        assert_eq!(
+            lease_mark(&lease(1, "a:Leader")),
+            lease_mark(&lease(2, "a:Leader"))
+        );
+        assert_ne!(
+            lease_mark(&lease(1, "a:Leader")),
+            lease_mark(&lease(1, "a:Member"))
+        );
+        assert_ne!(
+            lease_mark(&lease(1, "a:Leader")),
+            lease_mark(&Lease::default())
+        );
+    }
+}

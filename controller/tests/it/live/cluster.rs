@@ -1,0 +1,130 @@
+//! Real etcd servers behind the addresses of pods: each pod has an address of the loopback network, on which a wire leads to
+//! its server.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+use steward_testkit::etcd::{EtcdCluster, EtcdOptions, EtcdVersion, free_url};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::kubelet::Kubelet;
+
+const VERSION: EtcdVersion = EtcdVersion::V3_5New;
+
+pub(super) struct Behind {
+    pub(super) name: String,
+    pub(super) cluster: EtcdCluster,
+    /// Where each member's peers find it, also of members that do not run yet.
+    pub(super) peers: Vec<String>,
+    port: u16,
+    wires: JoinSet<()>,
+}
+
+impl Behind {
+    /// `size` members of `<name>`, with room for `room`.
+    pub(super) async fn start(name: &str, size: usize, room: usize) -> Self {
+        let peers: Vec<String> = (0..room).map(|_| free_url()).collect();
+        let members = peers.iter().take(size).enumerate();
+        let members = members.map(|(n, url)| {
+            (
+                VERSION,
+                EtcdOptions::new().name(format!("{name}-{n}")).peer_url(url),
+            )
+        });
+        let cluster = EtcdCluster::start_members(members.collect()).await;
+        let free = free_url();
+        let port = free
+            .rsplit(':')
+            .next()
+            .and_then(|port| port.parse().ok())
+            .expect("a port");
+        let mut behind = Self {
+            name: name.to_owned(),
+            cluster,
+            peers,
+            port,
+            wires: JoinSet::new(),
+        };
+        for ordinal in 0..size {
+            behind.wire(ordinal).await;
+        }
+        behind
+    }
+
+    /// What the spec has to say so that members are found.
+    pub(super) fn spec(&self, replicas: usize) -> Value {
+        let urls = self.peers.iter().enumerate();
+        let more = urls
+            .map(|(n, url)| json!({ "memberName": format!("{}-{n}", self.name), "urls": [url] }));
+        json!({
+            "replicas": replicas,
+            "etcd": { "clientPort": self.port, "additionalAdvertisePeerURLs": more.collect::<Vec<_>>() },
+        })
+    }
+
+    /// Pods have the addresses their servers are behind, and Leases are held by them.
+    pub(super) async fn settle_in(&self, kubelet: &Kubelet) {
+        let leader = self.cluster.leader().await;
+        for (ordinal, member) in self.cluster.members.iter().enumerate() {
+            if !member.is_running() {
+                continue;
+            }
+            let role = if ordinal == leader {
+                "Leader"
+            } else {
+                "Member"
+            };
+            let holder = format!("{}:c1:{role}", member.member_id().await);
+            let pod = format!("{}-{ordinal}", self.name);
+            let address = address(ordinal);
+            kubelet.order(|orders| {
+                orders.addresses.insert(pod.clone(), address);
+                orders.holders.insert(pod, holder);
+            });
+        }
+    }
+
+    async fn wire(&mut self, ordinal: usize) {
+        let member = &self.cluster.members[ordinal];
+        let to: SocketAddr = member
+            .client_url()
+            .trim_start_matches("http://")
+            .parse()
+            .expect("an address");
+        let listener = TcpListener::bind((address(ordinal), self.port))
+            .await
+            .expect("an address of a pod");
+        self.wires.spawn(async move {
+            while let Ok((mut from, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    if let Ok(mut to) = TcpStream::connect(to).await {
+                        tokio::io::copy_bidirectional(&mut from, &mut to).await.ok();
+                    }
+                });
+            }
+        });
+    }
+
+    /// Names of the members, those that vote first.
+    pub(super) async fn names(&self) -> (Vec<String>, Vec<String>) {
+        let leader = self.cluster.leader().await;
+        let mut client = self.cluster.members[leader].client().await;
+        let list = client.member_list().await.expect("a list");
+        let name = |member: &etcd_client::Member| member.name().to_owned();
+        let (learners, voters): (Vec<_>, Vec<_>) = list
+            .members()
+            .iter()
+            .partition(|member| member.is_learner());
+        let sorted = |members: Vec<&etcd_client::Member>| {
+            let mut names: Vec<String> = members.into_iter().map(name).collect();
+            names.sort();
+            names
+        };
+        (sorted(voters), sorted(learners))
+    }
+}
+
+pub(super) fn address(ordinal: usize) -> String {
+    format!("127.0.0.{}", 11 + ordinal)
+}

@@ -1,0 +1,216 @@
+//! The kubelet, the volume provisioner and the sidecars, played by the test: pods become ready, claims bound, Leases held.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+/// What the kubelet does with pods.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Orders {
+    /// Pods that stay as they are.
+    pub(super) idle: BTreeSet<String>,
+    /// Addresses of pods; others get one where nobody listens.
+    pub(super) addresses: BTreeMap<String, String>,
+    /// Who holds which Lease; others are held by somebody made up.
+    pub(super) holders: BTreeMap<String, String>,
+    /// What init containers say that do not let etcd start.
+    pub(super) verdicts: BTreeMap<String, Value>,
+    /// When there are any, only pods of these uids become ready: the others wait until their server runs.
+    pub(super) started: Option<BTreeSet<String>>,
+}
+
+pub(super) struct Kubelet {
+    orders: Arc<Mutex<Orders>>,
+    task: JoinHandle<()>,
+}
+
+impl Kubelet {
+    /// Plays for one namespace until dropped.
+    pub(super) fn play(client: &Client, namespace: &str) -> Self {
+        let orders = Arc::new(Mutex::new(Orders::default()));
+        let stage = Scene {
+            client: client.clone(),
+            namespace: namespace.to_owned(),
+        };
+        let shared = Arc::clone(&orders);
+        let task = tokio::spawn(async move {
+            loop {
+                let now = shared.lock().unwrap().clone();
+                stage.pods(&now).await;
+                stage.claims().await;
+                stage.leases(&now).await;
+                tokio::time::sleep(Duration::from_millis(150)).await;
+            }
+        });
+        Self { orders, task }
+    }
+
+    pub(super) fn order(&self, change: impl FnOnce(&mut Orders)) {
+        change(&mut self.orders.lock().unwrap());
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Scene {
+    client: Client,
+    namespace: String,
+}
+
+impl Scene {
+    async fn pods(&self, orders: &Orders) {
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace);
+        let Ok(list) = pods.list(&ListParams::default()).await else {
+            return;
+        };
+        for pod in list {
+            let name = pod.name_any();
+            let has_started = |uid: &String| {
+                let started = orders.started.as_ref();
+                started.is_none_or(|started| started.contains(uid))
+            };
+            if !pod.metadata.uid.as_ref().is_some_and(has_started) {
+                continue;
+            }
+            let status = match orders.verdicts.get(&name) {
+                Some(verdict) => refused(verdict),
+                None if orders.idle.contains(&name) => continue,
+                None => ready(
+                    orders
+                        .addresses
+                        .get(&name)
+                        .map_or("127.0.0.1", String::as_str),
+                ),
+            };
+            let conditions = |status: &Value| status["conditions"][1]["status"].clone();
+            let has = pod
+                .status
+                .as_ref()
+                .and_then(|status| status.conditions.as_ref());
+            let is_ready = has
+                .into_iter()
+                .flatten()
+                .any(|one| one.type_ == "Ready" && one.status == "True");
+            let address = pod
+                .status
+                .as_ref()
+                .and_then(|status| status.pod_ip.as_deref());
+            if is_ready == (conditions(&status) == "True")
+                && address == status["podIP"].as_str()
+                && has.is_some()
+            {
+                continue;
+            }
+            let patch = json!({ "status": status });
+            pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))
+                .await
+                .ok();
+        }
+    }
+
+    async fn claims(&self) {
+        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
+        let Ok(list) = claims.list(&ListParams::default()).await else {
+            return;
+        };
+        for claim in list {
+            let requested = claim
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.resources.as_ref()?.requests.clone());
+            let is_bound = claim
+                .status
+                .as_ref()
+                .is_some_and(|status| status.capacity == requested);
+            if !is_bound {
+                let patch = json!({ "status": { "phase": "Bound", "capacity": requested } });
+                claims
+                    .patch_status(
+                        &claim.name_any(),
+                        &PatchParams::default(),
+                        &Patch::Merge(&patch),
+                    )
+                    .await
+                    .ok();
+            }
+        }
+    }
+
+    async fn leases(&self, orders: &Orders) {
+        let leases = Api::<Lease>::namespaced(self.client.clone(), &self.namespace);
+        let members = ListParams::default().labels("app.kubernetes.io/component=etcd-member-lease");
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace);
+        let (Ok(list), Ok(pods)) = (
+            leases.list(&members).await,
+            pods.list(&ListParams::default()).await,
+        ) else {
+            return;
+        };
+        for lease in list {
+            let name = lease.name_any();
+            let lives = pods.items.iter().any(|pod| pod.name_any() == name);
+            let holder = lease
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.holder_identity.clone());
+            let wanted = orders
+                .holders
+                .get(&name)
+                .cloned()
+                .unwrap_or_else(|| made_up(&name));
+            if !lives || orders.idle.contains(&name) || holder.as_deref() == Some(&wanted) {
+                continue;
+            }
+            let patch = json!({ "spec": { "holderIdentity": wanted, "renewTime": MicroTime(Timestamp::now()) } });
+            leases
+                .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
+                .await
+                .ok();
+        }
+    }
+}
+
+/// `main-2` as member 3 of some cluster.
+fn made_up(name: &str) -> String {
+    let ordinal: u32 = name
+        .rsplit('-')
+        .next()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default();
+    let role = if ordinal == 0 { "Leader" } else { "Member" };
+    format!("{:x}:c1:{role}", ordinal + 1)
+}
+
+fn ready(address: &str) -> Value {
+    let conditions = ["Initialized", "Ready", "ContainersReady"]
+        .map(|type_| json!({ "type": type_, "status": "True" }));
+    json!({ "phase": "Running", "podIP": address, "conditions": conditions, "initContainerStatuses": null })
+}
+
+fn refused(verdict: &Value) -> Value {
+    let conditions = ["Initialized", "Ready", "ContainersReady"]
+        .map(|type_| json!({ "type": type_, "status": "False" }));
+    let ended = json!({ "terminated": { "exitCode": 1, "message": verdict.to_string() } });
+    json!({
+        "phase": "Pending",
+        "podIP": "127.0.0.1",
+        "conditions": conditions,
+        "initContainerStatuses": [{
+            "name": "init", "image": "", "imageID": "", "ready": false, "restartCount": 1,
+            "state": ended,
+        }],
+    })
+}

@@ -1,0 +1,15 @@
+//! A controller that runs, an API server with its own controllers, and a kubelet played by the test: pods get the status a
+//! test gives them, and behind their addresses are real etcd servers where a test needs members.
+
+mod adopt;
+mod cluster;
+mod faults;
+mod kubelet;
+mod lead;
+mod lifecycle;
+mod rest;
+mod rolling;
+mod stage;
+mod tls;
+mod volumes;
+mod wire;

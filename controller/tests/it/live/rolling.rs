@@ -1,0 +1,198 @@
+//! Members that matter: a real quorum behind the pods.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use serde_json::json;
+use steward_crds::Etcd;
+use steward_crds::etcd::{EtcdMemberStatus, MemberRole};
+
+use super::cluster::Behind;
+use super::kubelet::Kubelet;
+use super::stage::Stage;
+
+async fn uids(stage: &Stage, size: usize) -> BTreeMap<usize, String> {
+    let mut uids = BTreeMap::new();
+    for ordinal in 0..size {
+        if let Some(pod) = stage
+            .api::<Pod>()
+            .get_opt(&format!("main-{ordinal}"))
+            .await
+            .unwrap()
+        {
+            uids.insert(ordinal, pod.uid().unwrap());
+        }
+    }
+    uids
+}
+
+fn has_versions(etcd: &Etcd) -> bool {
+    let status = etcd.status.as_ref();
+    let members = status.and_then(|status| status.members.as_ref());
+    let is_told = |one: &EtcdMemberStatus| one.version.is_some() && one.db_size_bytes.is_some();
+    members.is_some_and(|all| all.len() == 3 && all.iter().all(is_told))
+}
+
+#[tokio::test]
+async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let mut behind = Behind::start("main", 3, 3).await;
+    behind.settle_in(&kubelet).await;
+    let controller = stage.control().await;
+    stage.create("main", behind.spec(3)).await;
+    stage
+        .until("main", "told of with versions and sizes", has_versions)
+        .await;
+    let etcd = stage.settled("main").await;
+    let leaders = etcd.status.unwrap().members.unwrap();
+    assert_eq!(
+        leaders
+            .iter()
+            .filter(|one| one.role == Some(MemberRole::Leader))
+            .count(),
+        1
+    );
+
+    let led = behind.cluster.leader().await;
+    let mut known = uids(&stage, 3).await;
+    stage
+        .change(
+            "main",
+            json!({ "spec": { "annotations": { "rolled": "once" } } }),
+        )
+        .await;
+    let mut order = Vec::new();
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(2);
+    while order.len() < 3 {
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "only {order:?} were replaced"
+        );
+        let now = uids(&stage, 3).await;
+        let changed: Vec<usize> = (0..3).filter(|n| now.get(n) != known.get(n)).collect();
+        assert!(changed.len() <= 1, "{changed:?} were replaced at once");
+        if let Some(ordinal) = changed.first().copied().filter(|n| now.contains_key(n)) {
+            let leads = behind.cluster.find_leader().await;
+            assert_ne!(leads, Some(ordinal), "it was replaced while it led");
+            // The container is another process.
+            behind.cluster.members[ordinal].kill();
+            behind.cluster.members[ordinal].restart().await;
+            known.insert(ordinal, now[&ordinal].clone());
+            order.push(ordinal);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(order[2], led, "{order:?}: the leader goes last");
+    stage.settled("main").await;
+    drop(kubelet);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn members_leave_the_cluster_before_their_pods_go() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let behind = Behind::start("main", 3, 3).await;
+    behind.settle_in(&kubelet).await;
+    let controller = stage.control().await;
+    stage.create("main", behind.spec(3)).await;
+    stage.settled("main").await;
+    let led = behind.cluster.leader().await;
+    behind.cluster.members[led]
+        .move_leader_to(&behind.cluster.members[2])
+        .await;
+
+    stage.change("main", json!({ "spec": { "replicas": 1, "etcd": { "additionalAdvertisePeerURLs": behind.spec(1)["etcd"]["additionalAdvertisePeerURLs"] } } })).await;
+    let mut smallest = 3;
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(2);
+    while smallest > 1 {
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{smallest} pods are left"
+        );
+        let set = stage.api::<StatefulSet>().get("main").await.unwrap();
+        let replicas = set.spec.unwrap().replicas.unwrap();
+        let (voters, _) = behind.names().await;
+        assert!(
+            voters.len() <= usize::try_from(replicas).unwrap(),
+            "{replicas} pods for {voters:?}"
+        );
+        smallest = replicas.min(smallest);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(behind.names().await.0, ["main-0"]);
+    stage.settled("main").await;
+    drop(kubelet);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_member_without_data_is_removed_and_added_again_as_a_learner() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let mut behind = Behind::start("main", 3, 3).await;
+    behind.settle_in(&kubelet).await;
+    let controller = stage.control().await;
+    stage.create("main", behind.spec(3)).await;
+    stage.settled("main").await;
+
+    let lost = (behind.cluster.leader().await + 1) % 3;
+    behind.cluster.members[lost].kill();
+    let verdict = json!({ "verdict": "wait", "init": {
+        "version": 1, "member": format!("main-{lost}"), "decision": "wait", "cause": "dataLost",
+        "data": { "state": "missing" }, "cluster": { "state": "unreachable" }, "backup": { "state": "unconfigured" },
+    } });
+    kubelet.order(|orders| {
+        orders.verdicts.insert(format!("main-{lost}"), verdict);
+    });
+    stage
+        .eventually("it is a learner nobody has heard of", async || {
+            let (voters, learners) = behind.names().await;
+            voters.len() == 2 && learners == [""]
+        })
+        .await;
+    assert!(!behind.names().await.0.contains(&format!("main-{lost}")));
+    drop(kubelet);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_cluster_grows_by_a_pod_that_is_added_as_a_learner() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let behind = Behind::start("main", 1, 3).await;
+    behind.settle_in(&kubelet).await;
+    let controller = stage.control().await;
+    stage.create("main", behind.spec(1)).await;
+    stage.settled("main").await;
+    kubelet.order(|orders| {
+        orders
+            .idle
+            .extend(["main-1".to_owned(), "main-2".to_owned()]);
+    });
+
+    stage
+        .change("main", json!({ "spec": { "replicas": 3 } }))
+        .await;
+    stage
+        .eventually("a learner was added", async || {
+            behind.names().await == (vec!["main-0".to_owned()], vec![String::new()])
+        })
+        .await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    stage.set_of("main", 2).await;
+    let waits = |etcd: &Etcd| {
+        let last = etcd
+            .status
+            .as_ref()
+            .and_then(|status| status.last_operation.as_ref());
+        last.is_some_and(|last| last.description == "waits for main-1 to catch up")
+    };
+    stage.until("main", "waiting for the learner", waits).await;
+    drop(kubelet);
+    controller.stop().await;
+}

@@ -1,0 +1,281 @@
+//! What every test needs: an API server that knows the resources, a controller, and ways to look.
+
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use steward_controller::args::Args;
+use steward_controller::config::OperatorConfiguration;
+use steward_controller::http::Readiness;
+use steward_controller::metrics::Metrics;
+use steward_controller::run::Parts;
+use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd};
+use steward_testkit::kube::ApiServer;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+/// On a loaded machine the controllers of Kubernetes take their time.
+const PATIENCE: Duration = Duration::from_mins(3);
+const POLL: Duration = Duration::from_millis(100);
+
+pub(super) struct Stage {
+    pub(super) server: ApiServer,
+    pub(super) client: Client,
+    pub(super) namespace: String,
+}
+
+/// A controller that runs in this process.
+pub(super) struct Running {
+    pub(super) metrics: Metrics,
+    cancel: CancellationToken,
+    task: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Running {
+    /// Ends it in order.
+    pub(super) async fn stop(self) {
+        self.cancel.cancel();
+        self.task.await.expect("no panic").expect("an orderly end");
+    }
+
+    /// Ends it between any two instructions, as `kill -9` would.
+    pub(super) fn kill(self) {
+        self.task.abort();
+    }
+
+    pub(super) async fn ended(self) -> anyhow::Result<()> {
+        self.task.await.expect("no panic")
+    }
+}
+
+impl Stage {
+    pub(super) async fn set() -> Self {
+        let server = ApiServer::start().await.with_controllers().await;
+        let client = server.client().await;
+        define(&client).await;
+        let namespace = server.namespace().await;
+        Self {
+            server,
+            client,
+            namespace,
+        }
+    }
+
+    pub(super) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Starts a controller with the defaults.
+    pub(super) async fn control(&self) -> Running {
+        self.control_with(|_| {}).await
+    }
+
+    pub(super) async fn control_with(
+        &self,
+        change: impl FnOnce(&mut OperatorConfiguration),
+    ) -> Running {
+        let client = self.server.client().await;
+        self.control_through(client, change)
+    }
+
+    /// Starts a controller with a connection of its own.
+    pub(super) fn control_through(
+        &self,
+        client: Client,
+        change: impl FnOnce(&mut OperatorConfiguration),
+    ) -> Running {
+        let flags = [
+            "steward-controller",
+            "--namespace",
+            &self.namespace,
+            "--pod-namespace",
+            &self.namespace,
+        ];
+        let (args, unknown) = Args::read(flags.map(OsString::from)).expect("a command line");
+        assert!(unknown.is_empty());
+        let mut config = args.configuration().expect("a configuration");
+        config.controllers.etcd.enable_etcd_spec_auto_reconcile = true;
+        change(&mut config);
+        let (metrics, cancel) = (Metrics::new().expect("metrics"), CancellationToken::new());
+        let parts = Parts {
+            args,
+            config,
+            client,
+            metrics: metrics.clone(),
+            readiness: Readiness::default(),
+            cancel: cancel.clone(),
+        };
+        let task = tokio::spawn(parts.run());
+        Running {
+            metrics,
+            cancel,
+            task,
+        }
+    }
+
+    /// Creates an Etcd with this spec on top of what every spec needs.
+    pub(super) async fn create(&self, name: &str, spec: Value) -> Etcd {
+        let mut whole = json!({ "labels": {}, "etcd": {}, "backup": {}, "replicas": 3 });
+        merge(&mut whole, spec);
+        let etcd = json!({
+            "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "Etcd",
+            "metadata": { "name": name }, "spec": whole,
+        });
+        let etcd: Etcd = serde_json::from_value(etcd).expect("an Etcd");
+        self.api()
+            .create(&PostParams::default(), &etcd)
+            .await
+            .expect("create an Etcd")
+    }
+
+    /// Changes an Etcd by a merge patch.
+    pub(super) async fn change(&self, name: &str, patch: Value) {
+        let etcds = self.api::<Etcd>();
+        etcds
+            .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .expect("change an Etcd");
+    }
+
+    pub(super) async fn etcd(&self, name: &str) -> Etcd {
+        self.api().get(name).await.expect("an Etcd")
+    }
+
+    /// Waits until an object is there and is as expected.
+    pub(super) async fn until<K>(&self, name: &str, what: &str, mut is: impl FnMut(&K) -> bool) -> K
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let found = self
+                .api::<K>()
+                .get_opt(name)
+                .await
+                .expect("ask for an object");
+            if let Some(found) = found.as_ref().filter(|found| is(found)) {
+                return found.clone();
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{name} was never {what}: {found:#?}"
+            );
+            sleep(POLL).await;
+        }
+    }
+
+    /// Waits until something holds.
+    pub(super) async fn eventually(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is().await {
+            assert!(Instant::now() < deadline, "never: {what}");
+            sleep(POLL).await;
+        }
+    }
+
+    /// Waits for a StatefulSet of so many pods.
+    pub(super) async fn set_of(&self, name: &str, replicas: i32) -> StatefulSet {
+        let has = |set: &StatefulSet| {
+            set.spec
+                .as_ref()
+                .is_some_and(|spec| spec.replicas == Some(replicas))
+        };
+        self.until(name, "of that size", has).await
+    }
+
+    /// Waits for a condition.
+    pub(super) async fn condition(
+        &self,
+        name: &str,
+        type_: ConditionType,
+        status: ConditionStatus,
+    ) -> Condition {
+        let find = |etcd: &Etcd| {
+            let conditions = etcd.status.as_ref()?.conditions.as_ref()?;
+            conditions
+                .iter()
+                .find(|one| one.type_ == type_ && one.status == status)
+                .cloned()
+        };
+        let what = format!("{type_}={status}");
+        find(&self.until(name, &what, |etcd| find(etcd).is_some()).await).expect("just seen")
+    }
+
+    /// Waits until nothing is to do for an Etcd.
+    pub(super) async fn settled(&self, name: &str) -> Etcd {
+        self.until(name, "settled", |etcd: &Etcd| {
+            let status = etcd.status.as_ref();
+            let last = status.and_then(|status| status.last_operation.as_ref());
+            let is_done =
+                last.is_some_and(|last| last.state == steward_crds::OperationState::Succeeded);
+            is_done
+                && status.and_then(|status| status.observed_generation) == etcd.metadata.generation
+        })
+        .await
+    }
+
+    /// How many objects of a kind there are.
+    pub(super) async fn count<K>(&self) -> usize
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        self.api::<K>()
+            .list(&ListParams::default())
+            .await
+            .expect("list")
+            .items
+            .len()
+    }
+}
+
+/// Teaches the API server the resources, and waits until it has learnt.
+async fn define(client: &Client) {
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let definitions = Api::<DynamicObject>::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds/yaml");
+    for file in std::fs::read_dir(folder).expect("the definitions") {
+        let text = std::fs::read_to_string(file.expect("a file").path()).expect("a definition");
+        let definition: DynamicObject = serde_norway::from_str(&text).expect("a definition");
+        definitions
+            .create(&PostParams::default(), &definition)
+            .await
+            .expect("install a definition");
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while Api::<Etcd>::all(client.clone())
+        .list(&ListParams::default())
+        .await
+        .is_err()
+    {
+        assert!(Instant::now() < deadline, "the resource Etcd is not served");
+        sleep(POLL).await;
+    }
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
