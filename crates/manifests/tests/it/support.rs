@@ -148,13 +148,12 @@ pub(crate) fn variety() -> Vec<(String, Etcd, Shape)> {
     }
     for (name, etcd) in tls_combinations() {
         let mut bare = etcd.clone();
-        for tls in [
+        let both = [
             &mut bare.spec.etcd.client_url_tls,
             &mut bare.spec.backup.tls,
-        ] {
-            if let Some(tls) = tls {
-                tls.client = None;
-            }
+        ];
+        for tls in both.into_iter().flatten() {
+            tls.client = None;
         }
         add(format!("tls {name}, no client certificates"), bare);
         add(format!("tls {name}"), etcd);
