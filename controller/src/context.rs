@@ -116,6 +116,7 @@ struct Remembered {
 #[derive(Clone, Debug, Default)]
 struct Cluster {
     failures: u32,
+    got_further: bool,
     settled: HashMap<String, String>,
     deleted: BTreeSet<String>,
     snapshot: SnapshotRequest,
@@ -133,10 +134,12 @@ impl Memory {
         change(remembered.clusters.entry(key.clone()).or_default())
     }
 
-    /// A pass failed: how often now, in a row.
+    /// A pass failed: how often now, in a row. One that got further than the one before begins a new row.
     pub fn failed(&self, key: &Key) -> u32 {
         self.with(key, |cluster| {
-            cluster.failures = cluster.failures.saturating_add(1);
+            let got_further = std::mem::take(&mut cluster.got_further);
+            let before = if got_further { 0 } else { cluster.failures };
+            cluster.failures = before.saturating_add(1);
             cluster.failures
         })
     }
@@ -185,7 +188,10 @@ impl Memory {
 
     /// Applying this to an object at that version changes nothing.
     pub fn settle(&self, key: &Key, object: String, state: String) {
-        self.with(key, |cluster| cluster.settled.insert(object, state));
+        self.with(key, |cluster| {
+            cluster.got_further = true;
+            cluster.settled.insert(object, state);
+        });
     }
 
     /// Whether that is known.
@@ -253,6 +259,15 @@ mod tests {
         assert_eq!(replaced, before, "what came in its place stays");
         memory.correct(&key, &mut seen);
         assert!(memory.lock().clusters[&key].deleted.is_empty());
+    }
+
+    #[test]
+    fn passes_that_get_further_each_time_are_not_slowed_down() {
+        let (memory, key) = (Memory::default(), Scene::whole(3).wanted.key());
+        let failed = || memory.failed(&key);
+        assert_eq!([failed(), failed()], [1, 2]);
+        memory.settle(&key, "Role/x".to_owned(), "1".to_owned());
+        assert_eq!([failed(), failed()], [1, 2]);
     }
 
     #[test]

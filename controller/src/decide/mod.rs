@@ -1,7 +1,7 @@
 //! What to do next: a pure function of what is wanted, what is seen, and the time.
 //!
 //! ```text
-//! World ─► recovery ─► adopt ─► hibernate ─► replace ─► join ─► scale in ─► volume ─► upgrade ─► peers ─► roll ─► scale out
+//! World ─► recovery ─► adopt ─► hibernate ─► replace ─► join ─► scale in ─► volume ─► upgrade ─► peers ─► roll ─► scale out ─► founding
 //!              first answer wins: one step, or what is waited for
 //! ```
 //!
@@ -68,7 +68,7 @@ type Consider = fn(&World<'_>) -> Option<Step>;
 /// In the order in which they are asked. Data before everything; then what heals, since a member that goes may be the
 /// one the others need to come back; then what changes, from the smallest cluster that does it: members that go are not
 /// rolled first, members that come start as they will stay.
-const CONCERNS: [(Consider, Needs); 11] = [
+const CONCERNS: [(Consider, Needs); 12] = [
     (recovery::consider, Needs::Nothing),
     (adopt::consider, Needs::Acceptance),
     (hibernate::consider, Needs::Acceptance),
@@ -80,6 +80,7 @@ const CONCERNS: [(Consider, Needs); 11] = [
     (peers::consider, Needs::Acceptance),
     (rollout::consider, Needs::Nothing),
     (scale::outward, Needs::Acceptance),
+    (founding, Needs::Nothing),
 ];
 
 /// Whether a concern may act on a spec nobody asked to reconcile.
@@ -140,6 +141,12 @@ fn first_step(world: &World<'_>, is_accepted: bool) -> Option<Step> {
         .iter()
         .filter(|(_, needs)| may(*needs))
         .find_map(|(consider, _)| consider(world))
+}
+
+/// Nobody has heard of a member yet.
+fn founding(world: &World<'_>) -> Option<Step> {
+    let on = Blocker::Founding;
+    (world.size() > 0 && !world.is_formed()).then_some(Step::Wait { on })
 }
 
 /// A spec is acted on when that is the rule, when it was asked for, when it is new, and when it was acted on before.
