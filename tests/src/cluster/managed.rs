@@ -8,11 +8,13 @@
 use std::net::Ipv4Addr;
 
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd, OperationState};
+use steward_ids::Revision;
 
 use super::addresses::s3_url;
 use super::attend::volumes::MEMORY;
@@ -220,6 +222,20 @@ impl Managed {
         };
         let address = eventually("the Service of clients", address).await?;
         Ok(Load::start("/load/", move || connect(address)))
+    }
+
+    /// Waits until the backup holds a revision, as the Leases of its snapshots tell.
+    pub async fn is_backed_up(&self, revision: Revision) -> Result<(), NotYet> {
+        let leases = self.api::<Lease>();
+        let newest = async |kind: &str| -> Option<i64> {
+            let lease = leases.get(&format!("{}-{kind}-snap", self.name)).await.ok()?;
+            lease.spec?.holder_identity?.parse().ok()
+        };
+        let is_there = async || {
+            let newest = newest("full").await.max(newest("delta").await)?;
+            (newest >= revision.0).then_some(())
+        };
+        eventually(&format!("a backup of revision {revision}"), is_there).await
     }
 
     fn api<K>(&self) -> Api<K>
