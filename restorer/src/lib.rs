@@ -17,6 +17,7 @@ pub mod directory;
 pub mod examine;
 pub mod failure;
 pub mod health;
+mod last_words;
 pub mod members;
 pub mod outcome;
 pub mod peer;

@@ -27,7 +27,7 @@ pub use dial::{DialError, Dialer, Reach};
 pub use leases::Held;
 pub use local_store::local_store_root;
 pub use members::{Target, members, targets};
-pub use objects::{Objects, objects};
+pub use objects::{Objects, confirm_missing_claims, objects};
 
 /// Which pod of the StatefulSet: the number behind its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -314,9 +314,8 @@ async fn store(home: &Home, say: &dyn Fn(&str)) -> Result<(), UpError> {
         let made = http.post(&bucket).send().await;
         let answer = http.get(&health).send().await;
         // The second time it is there already.
-        let is_made = made.is_ok_and(|made| {
-            made.status().is_success() || made.status() == StatusCode::CONFLICT
-        });
+        let is_made = made
+            .is_ok_and(|made| made.status().is_success() || made.status() == StatusCode::CONFLICT);
         is_made && answer.is_ok_and(|answer| answer.status().is_success())
     })
     .await?;

@@ -1,0 +1,4 @@
+//! What is rendered, before real servers.
+
+mod probes;
+mod rights;
