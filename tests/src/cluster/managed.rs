@@ -137,6 +137,18 @@ impl Managed {
         Ok(())
     }
 
+    /// Deletes it and waits until it is gone, and its pods with it.
+    pub async fn delete(&self) -> Result<(), ManagedError> {
+        let etcds = self.api::<Etcd>();
+        let deleted = etcds.delete(&self.name, &DeleteParams::default()).await;
+        deleted.map_err(self.refused("delete"))?;
+        let is_gone = async || {
+            let is_left = etcds.get_opt(&self.name).await.ok()?.is_some();
+            (!is_left && self.pods().await.ok()?.is_empty()).then_some(())
+        };
+        Ok(eventually("no Etcd and no pods", is_gone).await?)
+    }
+
     /// As it is now.
     pub async fn get(&self) -> Result<Etcd, ManagedError> {
         let etcd = self.api::<Etcd>().get(&self.name).await;
