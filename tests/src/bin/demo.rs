@@ -20,7 +20,7 @@ use tokio::time::sleep;
 const PROJECT: &str = "demo";
 const NAME: &str = "main";
 /// How often the status is looked at.
-const POLL: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(100);
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -129,7 +129,7 @@ async fn create(story: &mut Story, demo: &Demo) -> anyhow::Result<Managed> {
     say(&yaml(&spec)?)?;
     demo.kubectl(&["create", "namespace", PROJECT])?;
     let etcd = Managed::create(demo.cluster.client(), PROJECT, NAME, &spec).await?;
-    follow(&etcd).await?;
+    follow(&etcd, async { Ok(etcd.settled().await?) }).await?;
 
     story.tell(
         "Somebody uses it",
@@ -172,8 +172,12 @@ async fn lose_a_volume(story: &mut Story, demo: &Demo, etcd: &Managed) -> anyhow
     };
     let start = Instant::now();
     etcd.lose_volume(lost).await?;
-    let members = etcd.members_that(3, |member| member != lost).await?;
-    follow(etcd).await?;
+    let whole = async {
+        let members = etcd.members_that(3, |member| member != lost).await?;
+        etcd.settled().await?;
+        Ok(members)
+    };
+    let members = follow(etcd, whole).await?;
     let took = start.elapsed();
     let written = load.stop().await?;
 
@@ -191,7 +195,7 @@ async fn lose_a_volume(story: &mut Story, demo: &Demo, etcd: &Managed) -> anyhow
     let missing = written.missing_from(&after.keys, newest);
     ensure!(missing.is_empty(), "acknowledged and lost: {missing:?}");
     say(&format!(
-        "Three members again after {:.0} s. {} writes were acknowledged meanwhile, none is missing; \
+        "Three members again after {:.0} s. {} writes were acknowledged meanwhile and none is missing; \
          the longest pause between two was {:.1} s.",
         took.as_secs_f64(),
         written.count(),
@@ -200,8 +204,11 @@ async fn lose_a_volume(story: &mut Story, demo: &Demo, etcd: &Managed) -> anyhow
     demo.kubectl(&["get", "etcd", "--output", "wide"])
 }
 
-/// Tells what the controller says it does, until it is done.
-async fn follow(etcd: &Managed) -> anyhow::Result<()> {
+/// Tells what the controller says it does, until something else is done.
+async fn follow<T>(
+    etcd: &Managed,
+    done: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
     let start = Instant::now();
     let words = async {
         let mut last = String::new();
@@ -217,7 +224,7 @@ async fn follow(etcd: &Managed) -> anyhow::Result<()> {
         }
     };
     tokio::select! {
-        settled = etcd.settled() => settled.map(|_| ()).context("wait for the controller"),
+        done = done => done,
         failed = words => failed,
     }
 }

@@ -8,11 +8,13 @@
 use std::net::Ipv4Addr;
 
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd, OperationState};
+use steward_ids::Revision;
 
 use super::addresses::s3_url;
 use super::attend::volumes::MEMORY;
@@ -135,6 +137,18 @@ impl Managed {
         Ok(())
     }
 
+    /// Deletes it and waits until it is gone, and its pods with it.
+    pub async fn delete(&self) -> Result<(), ManagedError> {
+        let etcds = self.api::<Etcd>();
+        let deleted = etcds.delete(&self.name, &DeleteParams::default()).await;
+        deleted.map_err(self.refused("delete"))?;
+        let is_gone = async || {
+            let is_left = etcds.get_opt(&self.name).await.ok()?.is_some();
+            (!is_left && self.pods().await.ok()?.is_empty()).then_some(())
+        };
+        Ok(eventually("no Etcd and no pods", is_gone).await?)
+    }
+
     /// As it is now.
     pub async fn get(&self) -> Result<Etcd, ManagedError> {
         let etcd = self.api::<Etcd>().get(&self.name).await;
@@ -220,6 +234,20 @@ impl Managed {
         };
         let address = eventually("the Service of clients", address).await?;
         Ok(Load::start("/load/", move || connect(address)))
+    }
+
+    /// Waits until the backup holds a revision, as the Leases of its snapshots tell.
+    pub async fn is_backed_up(&self, revision: Revision) -> Result<(), NotYet> {
+        let leases = self.api::<Lease>();
+        let newest = async |kind: &str| -> Option<i64> {
+            let lease = leases.get(&format!("{}-{kind}-snap", self.name)).await.ok()?;
+            lease.spec?.holder_identity?.parse().ok()
+        };
+        let is_there = async || {
+            let newest = newest("full").await.max(newest("delta").await)?;
+            (newest >= revision.0).then_some(())
+        };
+        eventually(&format!("a backup of revision {revision}"), is_there).await
     }
 
     fn api<K>(&self) -> Api<K>

@@ -1,11 +1,13 @@
 //! Something all tests share is taken away: these run when no other test of the cluster does.
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::ListParams;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams};
+use serde_json::json;
 use steward_store::{Environment, Provider, SnapStore, StoreConfig, UploadOptions};
 use steward_tests::cluster::addresses::s3_url;
 use steward_tests::cluster::member::content;
-use steward_tests::cluster::{BUCKET, Component, S3_KEY_ID, S3_SECRET, eventually};
+use steward_tests::cluster::{BUCKET, Component, NAMESPACE, S3_KEY_ID, S3_SECRET, eventually};
 
 use super::members::{self, load};
 use super::stage::{assert_kept, on_stage};
@@ -58,6 +60,30 @@ async fn the_s3_server_has_its_objects_when_it_comes_back() {
         let object = eventually("the object", async || store.head(&key).await.ok());
         let object = object.await.unwrap();
         assert_eq!(object.size, 4);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers_that_are_killed_again_and_again_still_make_three_members_of_one() {
+    on_stage("killed", async |stage| {
+        let etcd = stage.etcd(&stage.spec(1)).await;
+        etcd.members(1).await.unwrap();
+        etcd.settled().await.unwrap();
+        let load = etcd.load().await.unwrap();
+        etcd.change(json!({"replicas": 3})).await.unwrap();
+        let client = stage.cluster.client();
+        let controllers = Api::<Pod>::namespaced(client, NAMESPACE);
+        let (at_once, all) = (DeleteParams::default().grace_period(0), ListParams::default());
+        for pods in 2..=3 {
+            let more = async || (etcd.pods().await.ok()?.len() >= pods).then_some(());
+            eventually("one more pod", more).await.unwrap();
+            controllers.delete_collection(&at_once, &all).await.unwrap();
+        }
+        let members = etcd.members(3).await.unwrap();
+        etcd.settled().await.unwrap();
+        let written = load.stop().await.unwrap();
+        assert_kept(&written, &content(&members).await.unwrap());
     })
     .await;
 }

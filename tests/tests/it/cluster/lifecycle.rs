@@ -1,7 +1,9 @@
 //! An Etcd from its first member to its last, under load, with the controller, init container and sidecar as they are
 //! installed.
 
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service};
 use kube::api::ListParams;
 use serde_json::json;
 use steward_crds::etcd::MemberRole;
@@ -98,6 +100,31 @@ async fn a_cluster_that_slept_wakes_with_what_it_had() {
         etcd.settled().await.unwrap();
         let after = content_at(&members, before.revision).await.unwrap();
         assert_eq!(after, before);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_etcd_leaves_its_volumes_and_nothing_else() {
+    on_stage("delete", async |stage| {
+        let etcd = stage.etcd(&stage.spec(1)).await;
+        etcd.members(1).await.unwrap();
+        etcd.settled().await.unwrap();
+        etcd.delete().await.unwrap();
+        let ours = ListParams::default().labels("app.kubernetes.io/managed-by=etcd-druid");
+        eventually("no object is left", async || {
+            let sets = stage.api::<StatefulSet>().list(&ours).await.ok()?.items;
+            let services = stage.api::<Service>().list(&ours).await.ok()?.items;
+            let maps = stage.api::<ConfigMap>().list(&ours).await.ok()?.items;
+            let leases = stage.api::<Lease>().list(&ours).await.ok()?.items;
+            let left = sets.len() + services.len() + maps.len() + leases.len();
+            (left == 0).then_some(())
+        })
+        .await
+        .unwrap();
+        let claims = stage.api::<PersistentVolumeClaim>();
+        let claims = claims.list(&ListParams::default()).await.unwrap().items;
+        assert_eq!(claims.len(), 1, "volumes stay");
     })
     .await;
 }

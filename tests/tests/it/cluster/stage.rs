@@ -36,7 +36,9 @@ pub(crate) async fn on_stage(name: &str, test: impl AsyncFnOnce(&Stage)) {
     let wanted =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": stage.namespace}});
     apply(&namespaces, &wanted).await;
-    let ended = AssertUnwindSafe(test(&stage)).catch_unwind().await;
+    // Boxed, since what a test waits for takes a lot of room.
+    let played = Box::pin(test(&stage));
+    let ended = AssertUnwindSafe(played).catch_unwind().await;
     if ended.is_err() {
         stage.show().await;
     }
