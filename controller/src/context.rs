@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
+use steward_coordination::Coordinator;
 use steward_manifests::Settings;
 use tokio_util::task::TaskTracker;
 
@@ -120,6 +121,7 @@ struct Cluster {
     snapshot: SnapshotRequest,
     expansion_refused: Option<(u64, String)>,
     asked: Option<Timestamp>,
+    coordinator: Option<Arc<Coordinator>>,
 }
 
 impl Memory {
@@ -193,6 +195,17 @@ impl Memory {
             .settled
             .get(object)
             .is_some_and(|known| known == state)
+    }
+
+    /// Access to the coordination document of a cluster. It remembers how long it has seen a lock unchanged.
+    pub fn coordinator(
+        &self,
+        key: &Key,
+        make: impl FnOnce() -> Arc<Coordinator>,
+    ) -> Arc<Coordinator> {
+        self.with(key, |cluster| {
+            Arc::clone(cluster.coordinator.get_or_insert_with(make))
+        })
     }
 
     /// A cluster is gone.

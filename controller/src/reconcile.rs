@@ -208,6 +208,7 @@ fn known(etcd: &Etcd) -> Known {
     Known {
         observed_generation: status.and_then(|status| status.observed_generation),
         version: versions.filter_map(Version::parse).min(),
+        loss_since: status.and_then(crate::status::loss_since),
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use steward_crds::Etcd;
-use steward_crds::etcd::VolumeGrowth;
+use steward_crds::etcd::{APPROVE_RECOVERY, RecoveryMode, VolumeGrowth};
 use steward_crds::scalar::Span;
 
 use crate::observe::{Ordinal, PeerStage};
@@ -57,6 +57,8 @@ pub struct Wanted {
     pub growth: VolumeGrowth,
     /// How backups are taken; `None` without a store.
     pub backup: Option<WantedBackup>,
+    /// What may be done about lost data.
+    pub recovery: WantedRecovery,
     /// Where each member's peers find it.
     pub peers: Peers,
     /// Whether the cluster joins one that runs.
@@ -67,6 +69,15 @@ pub struct Wanted {
     pub requests: Requests,
     /// Since when the resource is to go.
     pub deleted: Option<Timestamp>,
+}
+
+/// What may be done about lost data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WantedRecovery {
+    /// Who decides.
+    pub mode: RecoveryMode,
+    /// The recovery somebody has approved, by its name.
+    pub approved: Option<String>,
 }
 
 /// Where members find each other.
@@ -169,6 +180,10 @@ pub fn etcd(etcd: &Etcd, default_image: &str) -> Result<Wanted, Problem> {
         storage_bytes: storage(etcd)?,
         growth: spec.volume_growth(),
         backup: backup(etcd)?,
+        recovery: WantedRecovery {
+            mode: spec.recovery_mode(),
+            approved: annotations.get(APPROVE_RECOVERY).cloned(),
+        },
         peers: Peers::of(etcd),
         joins_existing: spec.etcd.bootstrap_with_existing_cluster.is_some() && !bootstrapped,
         is_external: spec

@@ -23,11 +23,16 @@ pub(super) fn is_first(step: &Step) -> bool {
     matches!(step, Step::StopRolling)
 }
 
-pub(super) async fn take(ctx: &Context, work: Work<'_>, step: &Step) -> Result<(), ActError> {
+/// Says what is about to be done.
+pub(super) fn announce(ctx: &Context, work: Work<'_>, step: &Step) {
     if step.is_deed() {
         info!(step = step.word(), "{}", describe_step(step, work.wanted));
         ctx.metrics.stepped(step.word());
     }
+}
+
+pub(super) async fn take(ctx: &Context, work: Work<'_>, step: &Step) -> Result<(), ActError> {
+    announce(ctx, work, step);
     match step {
         Step::StopRolling => stop_rolling(ctx, work).await,
         Step::Snapshot { .. } => {
@@ -63,7 +68,8 @@ pub(super) async fn take(ctx: &Context, work: Work<'_>, step: &Step) -> Result<(
             };
             apply::delete(ctx, &resource::<StatefulSet>(), &meta, params).await
         }
-        Step::Recover(recovery) => match *recovery {},
+        Step::Recover(_) => Ok(()), // it carries out its plan itself
+
     }
 }
 

@@ -50,6 +50,8 @@ pub struct Policy {
     pub fresh_snapshot: Duration,
     /// How long a pod may look for its volume before that counts as gone.
     pub volume_patience: Duration,
+    /// How long a quorum has to be lost before that counts as for good.
+    pub loss_patience: Duration,
 }
 
 impl Default for Policy {
@@ -58,6 +60,7 @@ impl Default for Policy {
             auto_reconcile: false,
             fresh_snapshot: Duration::from_mins(10),
             volume_patience: Duration::from_mins(1),
+            loss_patience: Duration::from_secs(30),
         }
     }
 }
@@ -198,6 +201,7 @@ pub fn is_moving(world: &World<'_>) -> bool {
         });
     set.replicas > 0
         && (size_differs
+            || recovery::wants_an_answer(world)
             || image_differs
             || is_unspoken
             || tls_differs

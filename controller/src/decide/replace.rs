@@ -58,6 +58,7 @@ fn renew(
             Finding::Corrupt => Some(discard(claim, Useless::Corrupt)),
             Finding::Foreign => Some(discard(claim, Useless::Foreign)),
             Finding::Good | Finding::Waits | Finding::NeedsRestore | Finding::Refused => None,
+            Finding::Unborn | Finding::Hopeless => None,
         },
         _ => None,
     }

@@ -9,10 +9,12 @@
 //! **Holds**: a member that does not answer is data here, not an error. Nothing in this module chooses.
 
 pub(crate) mod dial;
+pub(crate) mod jobs;
 mod leases;
 mod local_store;
 mod members;
 pub(crate) mod objects;
+pub(crate) mod recovery;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -22,10 +24,12 @@ use jiff::Timestamp;
 use steward_ids::{ClusterId, MemberId};
 
 pub use dial::{DialError, Dialer, Reach};
+pub use jobs::{FailureClass, JobFailure, JobState, SeenJob};
 pub use leases::Held;
 pub use local_store::local_store_root;
 pub use members::{Target, members, targets};
 pub use objects::{Objects, objects};
+pub use recovery::{SeenLock, SeenRecovery};
 
 /// Which pod of the StatefulSet: the number behind its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,6 +62,8 @@ pub struct Observation {
     pub snapshot: SnapshotRequest,
     /// Why volumes cannot be expanded, once that was tried.
     pub expansion_refused: Option<String>,
+    /// What is written down about lost data.
+    pub recovery: SeenRecovery,
 }
 
 /// A StatefulSet.
@@ -179,6 +185,10 @@ pub enum Finding {
     Waits,
     /// There is no usable data, and no cluster that runs to take it from.
     NeedsRestore,
+    /// There is no cluster yet, and a former one of its name has left a backup.
+    Unborn,
+    /// There is no data, no cluster to take it from, and no backup.
+    Hopeless,
     /// The data is damaged; the verdict proves it.
     Corrupt,
     /// The data is of a member that was removed, or of another cluster.
@@ -253,7 +263,7 @@ pub enum Membership {
     Silent {
         /// Why, in words.
         why: String,
-        /// Members that answer by themselves nevertheless.
+        /// Members that answer by themselves nevertheless, the newest data first.
         alive: Vec<Ordinal>,
     },
     /// A quorum agrees on this.
@@ -310,6 +320,8 @@ pub struct Answer {
     pub cluster: ClusterId,
     /// Its version.
     pub version: String,
+    /// The newest revision it has.
+    pub revision: i64,
     /// Bytes of its database file.
     pub db_bytes: i64,
     /// Bytes of it in use.

@@ -6,8 +6,8 @@ use steward_crds::etcd::{EtcdMemberStatus, MemberState};
 use steward_crds::{Condition, ConditionStatus, ConditionType};
 use steward_ids::ClusterId;
 
-use super::{Facts, backup, clock};
-use crate::decide::{Blocker, Refusal, Step, quorum};
+use super::{Facts, backup, clock, recovery};
+use crate::decide::{Refusal, quorum};
 use crate::observe::{Membership, Ordinal};
 
 /// What a condition says now.
@@ -44,7 +44,7 @@ pub(super) fn all(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Vec<Condit
             Type::BootstrappedWithExistingCluster,
             bootstrapped(facts, members),
         ),
-        (Type::RecoveryRequired, recovery(facts)),
+        (Type::RecoveryRequired, recovery::required(facts)),
     ];
     let is_ours = |type_: &Type| computed.iter().any(|(ours, _)| ours == type_);
     let before = facts.before().and_then(|status| status.conditions.as_ref());
@@ -340,26 +340,3 @@ fn bootstrapped(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Option<Says>
     })
 }
 
-/// Absent until it was needed once.
-fn recovery(facts: &Facts<'_>) -> Option<Says> {
-    let waits = matches!(
-        &facts.plan.step,
-        Some(Step::Wait {
-            on: Blocker::RecoveryNeeded
-        })
-    );
-    let recovers = matches!(&facts.plan.step, Some(Step::Recover(_)));
-    if waits || recovers {
-        return Some(says(
-            ConditionStatus::True,
-            "DataLost",
-            "the data of a quorum of members is lost",
-        ));
-    }
-    facts.condition(&ConditionType::RecoveryRequired)?;
-    Some(says(
-        ConditionStatus::False,
-        "NoDataLost",
-        "no data is lost",
-    ))
-}

@@ -14,6 +14,7 @@ mod conditions;
 mod events;
 mod members;
 mod operation;
+mod recovery;
 mod words;
 
 #[cfg(test)]
@@ -32,6 +33,7 @@ use crate::observe::{Observation, PeerStage};
 use crate::validate::Wanted;
 
 pub use events::{Notice, NoticeKind, notices};
+pub use recovery::loss_since;
 pub use words::{describe_blocker, describe_refusal, describe_step};
 
 /// When silence of a member means something.
@@ -147,7 +149,7 @@ pub fn compute(facts: &Facts<'_>) -> EtcdStatus {
             .or(before.bootstrap_with_existing_cluster),
         conditions: Some(conditions),
         label_selector: before.label_selector,
-        steward: before.steward,
+        steward: recovery::steward(facts, before.steward),
     }
 }
 

@@ -3,7 +3,7 @@
 use steward_crds::{LastError, LastOperation, OperationState, OperationType};
 
 use super::{Facts, clock, describe_refusal, describe_step};
-use crate::decide::{Blocker, Step};
+use crate::decide::Blocker;
 
 /// The operation and its errors; the ones told before, when they say the same.
 pub(super) fn of(facts: &Facts<'_>) -> (Option<LastOperation>, Option<Vec<LastError>>) {
@@ -34,26 +34,28 @@ fn now(facts: &Facts<'_>) -> (OperationState, String) {
         return (OperationState::Error, failure.description.clone());
     }
     match (&facts.plan.step, facts.plan.refusals.first()) {
-        (
-            Some(
-                step @ Step::Wait {
-                    on: Blocker::SnapshotFailed { .. } | Blocker::RecoveryNeeded,
-                },
-            ),
-            _,
-        ) => (OperationState::Error, describe_step(step, facts.wanted)),
-        (Some(step @ Step::Wait { .. }), _) => {
-            (OperationState::Requeue, describe_step(step, facts.wanted))
+        (Some(step), _) => {
+            let state = match step.blocker() {
+                Some(on) if is_trouble(on) => OperationState::Error,
+                Some(_) => OperationState::Requeue,
+                None => OperationState::Processing,
+            };
+            (state, describe_step(step, facts.wanted))
         }
-        (Some(step), _) => (
-            OperationState::Processing,
-            describe_step(step, facts.wanted),
-        ),
         (None, Some(refusal)) => (OperationState::Requeue, describe_refusal(refusal)),
         (None, None) => (
             OperationState::Succeeded,
             "the cluster is what the spec asks for".to_owned(),
         ),
+    }
+}
+
+/// Whether somebody should look.
+fn is_trouble(on: &Blocker) -> bool {
+    match on {
+        Blocker::SnapshotFailed { .. } => true,
+        Blocker::RecoveryNeeded(hold) => hold.is_trouble(),
+        _ => false,
     }
 }
 

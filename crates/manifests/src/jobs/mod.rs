@@ -2,7 +2,7 @@
 //!
 //! | Job | on | name |
 //! | --- | --- | --- |
-//! | restore | the volume of a member | `<etcd>-restore-<ordinal>` |
+//! | restore, set aside | the volume of a member | `<etcd>-restore-<ordinal>` |
 //! | compaction | a scratch volume | `<etcd>-compactor` |
 //! | drill | a scratch volume | `<etcd>-restore-drill` |
 //! | copy | nothing | `<task>-worker` |
@@ -29,7 +29,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub use compaction::{CompactionJob, compaction_job};
 pub use copy::{CopyJob, copy_job};
 pub use drill::{DrillJob, drill_job};
-pub use restore::{Bump, RestoreJob, Target, restore_job};
+pub use restore::{Bump, RestoreJob, Target, restore_job, set_aside_job};
 
 use crate::draft::Draft;
 use crate::labels::{self, Component};
