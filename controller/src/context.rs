@@ -18,7 +18,7 @@ use crate::caches::{Guarded, Stores};
 use crate::decide::Policy;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::observe::SnapshotRequest;
+use crate::observe::{FallBack, SnapshotRequest};
 use crate::status::Thresholds;
 use crate::validate::Wanted;
 
@@ -122,6 +122,7 @@ struct Cluster {
     expansion_refused: Option<(u64, String)>,
     asked: Option<Timestamp>,
     coordinator: Option<Arc<Coordinator>>,
+    fall_back: FallBack,
 }
 
 impl Memory {
@@ -195,6 +196,19 @@ impl Memory {
             .settled
             .get(object)
             .is_some_and(|known| known == state)
+    }
+
+    /// What became of the full snapshot that was asked for in place of a compaction.
+    pub fn fall_back(&self, key: &Key, state: FallBack) {
+        self.with(key, |cluster| cluster.fall_back = state);
+    }
+
+    /// What is known of it; the outcome is told once.
+    pub fn fall_back_state(&self, key: &Key) -> FallBack {
+        self.with(key, |cluster| match cluster.fall_back {
+            FallBack::Running => FallBack::Running,
+            _ => std::mem::take(&mut cluster.fall_back),
+        })
     }
 
     /// Access to the coordination document of a cluster. It remembers how long it has seen a lock unchanged.

@@ -219,7 +219,10 @@ impl Metrics {
             .db_bytes
             .with_label_values(&labels)
             .set(sizes.max().unwrap_or_default());
-        let recovery = status.steward.as_ref().and_then(|ours| ours.recovery.as_ref());
+        let recovery = status
+            .steward
+            .as_ref()
+            .and_then(|ours| ours.recovery.as_ref());
         let goes_on = recovery.is_some_and(|recovery| recovery.finished_at.is_none());
         self.0.protection.recovering(key, goes_on);
         let lag = generation - status.observed_generation.unwrap_or_default();

@@ -144,7 +144,11 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
         wanted: &wanted,
         objects: &objects,
     };
-    let acted = act::carry_out(ctx, work, &plan).await;
+    let acted = async {
+        act::carry_out(ctx, work, &plan).await?;
+        act::chores(ctx, work, &decide::upkeep::chores(&world)).await
+    };
+    let acted = acted.await;
     if acted.as_ref().is_err_and(ActError::is_conflict) {
         // Somebody was faster; what they wrote is on its way to the stores.
         return Ok(Passed {
@@ -209,6 +213,7 @@ fn known(etcd: &Etcd) -> Known {
         observed_generation: status.and_then(|status| status.observed_generation),
         version: versions.filter_map(Version::parse).min(),
         loss_since: status.and_then(crate::status::loss_since),
+        upkeep: status.map(crate::status::told_upkeep).unwrap_or_default(),
     }
 }
 
@@ -226,6 +231,7 @@ async fn look(
         .await
         .map_err(|source| ReconcileError::Observe { source })?;
     objects.observation.snapshot = ctx.memory.snapshot_state(&key);
+    objects.observation.upkeep.fall_back = ctx.memory.fall_back_state(&key);
     objects.observation.expansion_refused =
         ctx.memory.expansion_refused(&key, wanted.storage_bytes);
     let world = World {

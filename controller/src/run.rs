@@ -36,6 +36,7 @@ use crate::caches::{Guarded, Scope, Watching};
 use crate::config::OperatorConfiguration;
 use crate::context::{Context, Memory, Poke};
 use crate::decide::Policy;
+use crate::decide::upkeep::UpkeepPolicy;
 use crate::http::{self, Readiness};
 use crate::leader::{Election, Leadership};
 use crate::metrics::Metrics;
@@ -283,6 +284,7 @@ impl Parts {
             settings: self.args.settings(&self.config),
             policy: Policy {
                 auto_reconcile: etcd.enable_etcd_spec_auto_reconcile,
+                upkeep: UpkeepPolicy::of(&self.config.controllers.compaction),
                 ..Policy::default()
             },
             thresholds: Thresholds {

@@ -11,6 +11,7 @@ use steward_crds::Etcd;
 use steward_crds::etcd::{APPROVE_RECOVERY, RecoveryMode, VolumeGrowth};
 use steward_crds::scalar::Span;
 
+use crate::decide::upkeep::WantedUpkeep;
 use crate::observe::{Ordinal, PeerStage};
 use steward_manifests::quantity::bytes;
 
@@ -59,6 +60,8 @@ pub struct Wanted {
     pub backup: Option<WantedBackup>,
     /// What may be done about lost data.
     pub recovery: WantedRecovery,
+    /// How the backup is looked after.
+    pub upkeep: WantedUpkeep,
     /// Where each member's peers find it.
     pub peers: Peers,
     /// Whether the cluster joins one that runs.
@@ -145,6 +148,12 @@ pub enum Problem {
         /// What it says.
         text: String,
     },
+    /// A size cannot be read.
+    #[error("spec.steward.compaction.bytesThreshold is no size: \"{text}\"")]
+    CompactionBytes {
+        /// What it says.
+        text: String,
+    },
     /// A period cannot be read.
     #[error("spec.backup.deltaSnapshotPeriod is no length of time: \"{text}\"")]
     DeltaPeriod {
@@ -184,6 +193,7 @@ pub fn etcd(etcd: &Etcd, default_image: &str) -> Result<Wanted, Problem> {
             mode: spec.recovery_mode(),
             approved: annotations.get(APPROVE_RECOVERY).cloned(),
         },
+        upkeep: upkeep(etcd)?,
         peers: Peers::of(etcd),
         joins_existing: spec.etcd.bootstrap_with_existing_cluster.is_some() && !bootstrapped,
         is_external: spec
@@ -205,6 +215,27 @@ fn storage(etcd: &Etcd) -> Result<u64, Problem> {
     };
     bytes(quantity).map_err(|_| Problem::StorageCapacity {
         text: quantity.0.clone(),
+    })
+}
+
+fn upkeep(etcd: &Etcd) -> Result<WantedUpkeep, Problem> {
+    let compaction = etcd.spec.backup.snapshot_compaction.as_ref();
+    let ours = etcd.spec.steward.as_ref();
+    let triggers = ours.and_then(|ours| ours.compaction.as_ref());
+    let drill = ours.and_then(|ours| ours.restore_drill.as_ref());
+    let limit = triggers.and_then(|triggers| triggers.bytes_threshold.as_ref());
+    let limit = limit.map(|limit| {
+        bytes(limit).map_err(|_| Problem::CompactionBytes {
+            text: limit.0.clone(),
+        })
+    });
+    Ok(WantedUpkeep {
+        events: compaction.and_then(|compaction| compaction.events_threshold),
+        full_events: compaction.and_then(|compaction| compaction.trigger_full_snapshot_threshold),
+        bytes: limit.transpose()?,
+        compaction: triggers.and_then(|triggers| Some(triggers.schedule.as_ref()?.to_string())),
+        drill: drill.and_then(|drill| Some(drill.schedule.as_ref()?.to_string())),
+        since: etcd.creation_timestamp().map(|time| time.0),
     })
 }
 

@@ -11,11 +11,12 @@ mod members;
 mod objects;
 pub(crate) mod recovery;
 mod secrets;
-mod snapshots;
+pub(crate) mod snapshots;
 mod steps;
 mod subset;
 mod takeover;
 mod teardown;
+mod upkeep;
 
 use steward_crds::Etcd;
 use steward_manifests::RenderError;
@@ -29,6 +30,7 @@ use crate::validate::Wanted;
 pub use secrets::let_secrets_go;
 pub use snapshots::SnapshotError;
 pub use teardown::{Teardown, tear_down};
+pub use upkeep::chores;
 
 /// What is being worked on.
 #[derive(Clone, Copy, Debug)]

@@ -69,7 +69,6 @@ pub(super) async fn take(ctx: &Context, work: Work<'_>, step: &Step) -> Result<(
             apply::delete(ctx, &resource::<StatefulSet>(), &meta, params).await
         }
         Step::Recover(_) => Ok(()), // it carries out its plan itself
-
     }
 }
 

@@ -24,6 +24,7 @@ mod shape;
 mod snapshot;
 mod tls;
 pub mod upgrade;
+pub mod upkeep;
 mod volume;
 mod world;
 
@@ -52,6 +53,8 @@ pub struct Policy {
     pub volume_patience: Duration,
     /// How long a quorum has to be lost before that counts as for good.
     pub loss_patience: Duration,
+    /// How backups are looked after.
+    pub upkeep: upkeep::UpkeepPolicy,
 }
 
 impl Default for Policy {
@@ -61,6 +64,7 @@ impl Default for Policy {
             fresh_snapshot: Duration::from_mins(10),
             volume_patience: Duration::from_mins(1),
             loss_patience: Duration::from_secs(30),
+            upkeep: upkeep::UpkeepPolicy::default(),
         }
     }
 }

@@ -1,8 +1,6 @@
 //! What the objects look like at this moment.
 
-use super::{
-    Holds, Phase, Refusal, Runtime, Shape, Step, World, recovery, tls, upgrade, volume,
-};
+use super::{Holds, Phase, Refusal, Runtime, Shape, Step, World, recovery, tls, upgrade, volume};
 use crate::observe::Ordinal;
 
 /// The shape that goes with a step: a resize is done by applying it.

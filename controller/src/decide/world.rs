@@ -31,6 +31,8 @@ pub struct Known {
     pub version: Option<super::upgrade::Version>,
     /// Since when data is known to be lost.
     pub loss_since: Option<Timestamp>,
+    /// What was told about the upkeep of the backup.
+    pub upkeep: super::upkeep::KnownUpkeep,
 }
 
 /// The smallest number of voters that decide.

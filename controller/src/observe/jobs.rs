@@ -147,8 +147,7 @@ fn pod_of(job: &Job, pods: &Store<Pod>) -> Option<std::sync::Arc<Pod>> {
     let uid = job.metadata.uid.as_ref()?;
     let namespace = job.metadata.namespace.as_ref();
     pods.find(|pod| {
-        pod.metadata.namespace.as_ref() == namespace
-            && pod.labels().get(JOB_UID_LABEL) == Some(uid)
+        pod.metadata.namespace.as_ref() == namespace && pod.labels().get(JOB_UID_LABEL) == Some(uid)
     })
 }
 

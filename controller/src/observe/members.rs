@@ -134,7 +134,9 @@ fn answer(status: &StatusResponse, cluster: ClusterId) -> Answer {
         leader: Some(MemberId(status.leader())).filter(|leader| leader.0 != 0),
         cluster,
         version: status.version().to_owned(),
-        revision: status.header().map_or(0, etcd_client::ResponseHeader::revision),
+        revision: status
+            .header()
+            .map_or(0, etcd_client::ResponseHeader::revision),
         db_bytes: status.db_size(),
         db_bytes_in_use: status.raft_used_db_size(),
     }

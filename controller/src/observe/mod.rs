@@ -15,6 +15,7 @@ mod local_store;
 mod members;
 pub(crate) mod objects;
 pub(crate) mod recovery;
+pub(crate) mod upkeep;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ pub use local_store::local_store_root;
 pub use members::{Target, members, targets};
 pub use objects::{Objects, objects};
 pub use recovery::{SeenLock, SeenRecovery};
+pub use upkeep::{FallBack, SeenUpkeep};
 
 /// Which pod of the StatefulSet: the number behind its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +66,8 @@ pub struct Observation {
     pub expansion_refused: Option<String>,
     /// What is written down about lost data.
     pub recovery: SeenRecovery,
+    /// What is known about the upkeep of the backup.
+    pub upkeep: SeenUpkeep,
 }
 
 /// A StatefulSet.

@@ -86,6 +86,7 @@ pub fn objects(stores: &Stores, etcd: &Etcd) -> Objects {
         full_snapshot: lease(&names.full_snapshot_lease()).map(|lease| snapshot_lease(&lease)),
         delta_snapshot: lease(&names.delta_snapshot_lease()).map(|lease| snapshot_lease(&lease)),
         recovery: super::recovery::seen(stores, etcd, limit),
+        upkeep: super::upkeep::seen(stores, etcd),
         ..Observation::default()
     };
     let peer_tls = set.as_ref().and_then(|set| {

@@ -10,9 +10,9 @@ use steward_coordination::{Epoch, Lock, Purpose, lock};
 use steward_crds::Etcd;
 use steward_manifests::Names;
 
+use super::Ordinal;
 use super::jobs::{self, SeenJob};
 use super::objects::get;
-use super::Ordinal;
 use crate::act::marks::HOLDER;
 use crate::caches::Stores;
 
@@ -77,9 +77,7 @@ impl SeenLock {
 impl SeenRecovery {
     /// The recovery that goes on.
     pub fn open(&self) -> Option<&Incident> {
-        self.incident
-            .as_ref()
-            .filter(|incident| incident.is_open())
+        self.incident.as_ref().filter(|incident| incident.is_open())
     }
 
     /// The last recovery, when it is over.
@@ -107,7 +105,10 @@ pub(crate) fn seen(stores: &Stores, etcd: &Etcd, ordinals: u32) -> SeenRecovery 
 /// What a document says.
 fn read(map: &ConfigMap) -> SeenRecovery {
     let read = || {
-        Ok::<_, serde_json::Error>((entry::<Lock>(map, lock::ENTRY)?, entry(map, incident::ENTRY)?))
+        Ok::<_, serde_json::Error>((
+            entry::<Lock>(map, lock::ENTRY)?,
+            entry(map, incident::ENTRY)?,
+        ))
     };
     match read() {
         Ok((lock, incident)) => SeenRecovery {
@@ -169,12 +170,24 @@ mod tests {
     fn a_lock_is_ours_whichever_process_took_it() {
         let seen = read(&map(&lock(HOLDER)));
         assert_eq!(seen.unreadable, None);
-        assert!(matches!(seen.lock, SeenLock::Ours { epoch: Epoch(3), .. }), "{seen:?}");
+        assert!(
+            matches!(
+                seen.lock,
+                SeenLock::Ours {
+                    epoch: Epoch(3),
+                    ..
+                }
+            ),
+            "{seen:?}"
+        );
         let others = read(&map(&lock("somebody"))).lock;
         assert!(matches!(&others, SeenLock::Others { holder, .. } if holder == "somebody"));
         let mut released = lock(HOLDER);
         released["released"] = "2026-11-16T12:01:00Z".into();
-        assert_eq!(read(&map(&released)).lock, SeenLock::Free { epoch: Epoch(3) });
+        assert_eq!(
+            read(&map(&released)).lock,
+            SeenLock::Free { epoch: Epoch(3) }
+        );
     }
 
     #[test]

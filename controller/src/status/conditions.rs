@@ -6,7 +6,7 @@ use steward_crds::etcd::{EtcdMemberStatus, MemberState};
 use steward_crds::{Condition, ConditionStatus, ConditionType};
 use steward_ids::ClusterId;
 
-use super::{Facts, backup, clock, recovery};
+use super::{Facts, backup, clock, recovery, upkeep};
 use crate::decide::{Refusal, quorum};
 use crate::observe::{Membership, Ordinal};
 
@@ -33,7 +33,7 @@ pub(super) fn says(
 /// All of them, by name; those of other parts as they were.
 pub(super) fn all(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Vec<Condition> {
     use ConditionType as Type;
-    let computed = [
+    let mut computed = vec![
         (Type::Ready, Some(ready(facts, members))),
         (Type::AllMembersReady, Some(all_ready(facts, members))),
         (Type::AllMembersUpdated, Some(all_updated(facts))),
@@ -46,6 +46,15 @@ pub(super) fn all(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Vec<Condit
         ),
         (Type::RecoveryRequired, recovery::required(facts)),
     ];
+    // Those of the upkeep stay as they are until there is something new to tell.
+    let upkeep = [
+        (
+            Type::LastSnapshotCompactionSucceeded,
+            upkeep::compaction(facts),
+        ),
+        (Type::LastRestoreDrillSucceeded, upkeep::drill(facts)),
+    ];
+    computed.extend(upkeep.into_iter().filter(|(_, says)| says.is_some()));
     let is_ours = |type_: &Type| computed.iter().any(|(ours, _)| ours == type_);
     let before = facts.before().and_then(|status| status.conditions.as_ref());
     let others = before
@@ -54,7 +63,11 @@ pub(super) fn all(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Vec<Condit
         .filter(|condition| !is_ours(&condition.type_));
     let mut conditions: Vec<Condition> = others.cloned().collect();
     for (type_, says) in computed {
-        let says = if facts.wanted.replicas == 0 {
+        let is_of_upkeep = matches!(
+            type_,
+            Type::LastSnapshotCompactionSucceeded | Type::LastRestoreDrillSucceeded
+        );
+        let says = if facts.wanted.replicas == 0 && !is_of_upkeep {
             says.map(|_| not_checked(facts, &type_))
         } else {
             says
@@ -339,4 +352,3 @@ fn bootstrapped(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Option<Says>
         )
     })
 }
-

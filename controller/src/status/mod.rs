@@ -15,6 +15,7 @@ mod events;
 mod members;
 mod operation;
 mod recovery;
+mod upkeep;
 mod words;
 
 #[cfg(test)]
@@ -34,6 +35,7 @@ use crate::validate::Wanted;
 
 pub use events::{Notice, NoticeKind, notices};
 pub use recovery::loss_since;
+pub use upkeep::told as told_upkeep;
 pub use words::{describe_blocker, describe_refusal, describe_step};
 
 /// When silence of a member means something.
@@ -149,7 +151,7 @@ pub fn compute(facts: &Facts<'_>) -> EtcdStatus {
             .or(before.bootstrap_with_existing_cluster),
         conditions: Some(conditions),
         label_selector: before.label_selector,
-        steward: recovery::steward(facts, before.steward),
+        steward: upkeep::steward(facts, recovery::steward(facts, before.steward)),
     }
 }
 
@@ -217,5 +219,6 @@ pub fn wake_after(facts: &Facts<'_>) -> Option<Duration> {
     members::next_change(facts)
         .into_iter()
         .chain(backup::next_change(facts))
+        .chain(crate::decide::upkeep::next_change(&facts.world()))
         .min()
 }

@@ -69,7 +69,10 @@ pub(super) fn describe_hold(hold: &Hold, wanted: &Wanted) -> String {
         ),
         Hold::PodsStop => "the recovery waits for pods to stop".to_owned(),
         Hold::JobRuns { ordinal } => {
-            format!("the recovery waits for the Job on the volume of {}", pod(ordinal))
+            format!(
+                "the recovery waits for the Job on the volume of {}",
+                pod(ordinal)
+            )
         }
         Hold::JobFailed {
             ordinal,
@@ -159,10 +162,7 @@ fn reason(hold: &Hold) -> &'static str {
 }
 
 /// What is told beyond etcd-druid's status.
-pub(super) fn steward(
-    facts: &Facts<'_>,
-    before: Option<StewardStatus>,
-) -> Option<StewardStatus> {
+pub(super) fn steward(facts: &Facts<'_>, before: Option<StewardStatus>) -> Option<StewardStatus> {
     let told = told(facts);
     if told.is_none() && before.is_none() {
         return None;

@@ -79,7 +79,9 @@ fn never_begun(world: &World<'_>) -> Option<Loss> {
         return None;
     }
     let all: Vec<Holds> = world.ordinals().map(|n| holds(world, n)).collect();
-    let nobody_has_data = !all.iter().any(|one| matches!(one, Holds::Alive | Holds::Sound));
+    let nobody_has_data = !all
+        .iter()
+        .any(|one| matches!(one, Holds::Alive | Holds::Sound));
     let is_unborn = all.contains(&Holds::Unborn) && nobody_has_data;
     is_unborn.then(|| Loss {
         cause: Cause::FormerBackup,

@@ -178,7 +178,10 @@ fn restored(world: &World<'_>, incident: &Incident) -> Step {
     if let Some(finding) = pod.and_then(|pod| pod.finding)
         && matches!(finding, Finding::NeedsRestore | Finding::Corrupt)
     {
-        let why = format!("{} did not start on the restored data", world.wanted.pod(base));
+        let why = format!(
+            "{} did not start on the restored data",
+            world.wanted.pod(base)
+        );
         return again(world, incident, why);
     }
     if !is_confirmed(world, incident) {

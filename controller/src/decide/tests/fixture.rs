@@ -47,6 +47,7 @@ pub(crate) fn wanted(replicas: u32) -> Wanted {
         growth: VolumeGrowth::Expand,
         backup: None,
         recovery: WantedRecovery::default(),
+        upkeep: crate::decide::upkeep::WantedUpkeep::default(),
         peers: Peers {
             port: 2380,
             ..Peers::default()
@@ -157,6 +158,7 @@ impl Scene {
             observed_generation: Some(1),
             version: None,
             loss_since: None,
+            upkeep: crate::decide::upkeep::KnownUpkeep::default(),
         };
         Self {
             wanted,

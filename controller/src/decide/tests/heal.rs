@@ -84,10 +84,7 @@ fn a_single_member_is_not_replaced_from_nothing() {
     let scene = Scene::whole(1).down(0).finding(0, Finding::Corrupt);
     assert_eq!(scene.step(), None);
     let hold = Hold::NothingToRestore;
-    assert_eq!(
-        scene.silent().waits(),
-        Some(Blocker::RecoveryNeeded(hold))
-    );
+    assert_eq!(scene.silent().waits(), Some(Blocker::RecoveryNeeded(hold)));
 }
 
 #[test]

@@ -83,7 +83,13 @@ pub fn restore_job(
 ) -> Result<Job, RenderError> {
     let draft = Draft::new(etcd, settings, shape)?;
     let args = args(&draft, restore);
-    Ok(on_volume(&draft, restore.ordinal, "restore", args, restore.deadline))
+    Ok(on_volume(
+        &draft,
+        restore.ordinal,
+        "restore",
+        args,
+        restore.deadline,
+    ))
 }
 
 /// Renders the Job that puts the data of a member aside, so that it joins its cluster anew. The volume has to be free.

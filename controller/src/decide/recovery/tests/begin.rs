@@ -14,7 +14,10 @@ use crate::observe::{Finding, Ordinal, SeenLock};
 fn a_single_member_that_lost_its_data_is_restored_from_the_backup() {
     for finding in [Finding::NeedsRestore, Finding::Corrupt] {
         let incident = lost(1, &[(0, finding)]).opened();
-        assert_eq!((incident.cause, incident.source), (Cause::MemberLost, Source::Backup));
+        assert_eq!(
+            (incident.cause, incident.source),
+            (Cause::MemberLost, Source::Backup)
+        );
         assert_eq!((incident.base, incident.size), (0, 1));
     }
 }
@@ -34,19 +37,29 @@ fn without_a_backup_there_is_nothing_to_restore() {
     let mut scene = lost(1, &[(0, Finding::Corrupt)]);
     scene.wanted.backup = None;
     assert_eq!(scene.hold(), Hold::NothingToRestore);
-    assert_eq!(lost(1, &[(0, Finding::Hopeless)]).hold(), Hold::NothingToRestore);
+    assert_eq!(
+        lost(1, &[(0, Finding::Hopeless)]).hold(),
+        Hold::NothingToRestore
+    );
 }
 
 #[test]
 fn a_cluster_that_never_was_begins_with_the_backup_of_a_former_one() {
     let mut scene = lost(
         3,
-        &[(0, Finding::Unborn), (1, Finding::Unborn), (2, Finding::Unborn)],
+        &[
+            (0, Finding::Unborn),
+            (1, Finding::Unborn),
+            (2, Finding::Unborn),
+        ],
     );
     scene.seen.leases.clear();
     scene.set_mut().noted_size = None;
     let incident = scene.opened();
-    assert_eq!((incident.cause, incident.base, incident.size), (Cause::FormerBackup, 0, 3));
+    assert_eq!(
+        (incident.cause, incident.base, incident.size),
+        (Cause::FormerBackup, 0, 3)
+    );
 }
 
 #[test]
@@ -60,9 +73,17 @@ fn members_that_found_a_cluster_are_not_stopped_by_one_that_looks_too_late() {
 #[test]
 fn a_lost_minority_is_no_matter_for_the_backup() {
     let scene = lost(3, &[(2, Finding::NeedsRestore)]);
-    assert!(!matches!(scene.step(), Some(Step::Recover(_))), "{:?}", scene.step());
+    assert!(
+        !matches!(scene.step(), Some(Step::Recover(_))),
+        "{:?}",
+        scene.step()
+    );
     let scene = lost(5, &[(2, Finding::Waits), (3, Finding::Corrupt)]);
-    assert!(!matches!(scene.step(), Some(Step::Recover(_))), "{:?}", scene.step());
+    assert!(
+        !matches!(scene.step(), Some(Step::Recover(_))),
+        "{:?}",
+        scene.step()
+    );
 }
 
 #[test]
@@ -78,7 +99,11 @@ fn a_lost_quorum_waits_for_approval_of_this_very_loss() {
     // More is lost: that is another matter.
     let mut worse = lost(
         3,
-        &[(0, Finding::Waits), (1, Finding::Corrupt), (2, Finding::Corrupt)],
+        &[
+            (0, Finding::Waits),
+            (1, Finding::Corrupt),
+            (2, Finding::Corrupt),
+        ],
     );
     worse.wanted.recovery.approved = Some(id.clone());
     assert!(matches!(worse.hold(), Hold::Approval { .. }));
@@ -111,7 +136,10 @@ fn a_quorum_that_is_away_for_a_moment_is_not_lost() {
 
 #[test]
 fn silence_of_a_survivor_proves_nothing() {
-    let mut scene = lost(3, &[(0, Finding::Waits), (1, Finding::Waits), (2, Finding::Good)]);
+    let mut scene = lost(
+        3,
+        &[(0, Finding::Waits), (1, Finding::Waits), (2, Finding::Good)],
+    );
     scene.wanted.recovery.mode = RecoveryMode::Automatic;
     let ordinal = Ordinal(2);
     assert_eq!(scene.hold(), Hold::Verdict { ordinal });
@@ -125,7 +153,11 @@ fn silence_of_a_survivor_proves_nothing() {
 fn the_newest_survivor_is_the_base_and_is_compared_with_the_backup() {
     let mut scene = lost(
         5,
-        &[(0, Finding::Waits), (1, Finding::Waits), (2, Finding::Waits)],
+        &[
+            (0, Finding::Waits),
+            (1, Finding::Waits),
+            (2, Finding::Waits),
+        ],
     );
     scene.wanted.recovery.mode = RecoveryMode::Automatic;
     let crate::observe::Membership::Silent { alive, .. } = &mut scene.seen.membership else {
@@ -143,7 +175,11 @@ fn the_newest_survivor_is_the_base_and_is_compared_with_the_backup() {
 fn without_a_survivor_the_first_volume_there_is_gets_the_backup() {
     let mut scene = lost(
         3,
-        &[(0, Finding::Waits), (1, Finding::Corrupt), (2, Finding::Waits)],
+        &[
+            (0, Finding::Waits),
+            (1, Finding::Corrupt),
+            (2, Finding::Waits),
+        ],
     );
     scene.wanted.recovery.mode = RecoveryMode::Automatic;
     scene.seen.claims.get_mut(&Ordinal(0)).unwrap().is_lost = true;
@@ -157,10 +193,7 @@ fn a_pod_that_was_never_a_member_is_not_counted_as_one() {
     let mut scene = lost(2, &[(1, Finding::NeedsRestore)]);
     scene.seen.leases.remove(&Ordinal(1));
     scene.wanted.recovery.mode = RecoveryMode::Automatic;
-    assert!(!matches!(
-        scene.waits(),
-        Some(Blocker::RecoveryNeeded(_))
-    ));
+    assert!(!matches!(scene.waits(), Some(Blocker::RecoveryNeeded(_))));
     assert!(!matches!(scene.step(), Some(Step::Recover(_))));
 }
 

@@ -150,7 +150,11 @@ impl Model {
             (Ordinal(*ordinal), seen)
         });
         let leases = (0..self.wanted.replicas).map(|ordinal| {
-            let renewed = if self.is_up(ordinal) { self.now } else { ago(10_000) };
+            let renewed = if self.is_up(ordinal) {
+                self.now
+            } else {
+                ago(10_000)
+            };
             let lease = SeenLease {
                 renewed: Some(renewed),
                 ..lease(ordinal, false)
@@ -162,7 +166,11 @@ impl Model {
         Observation {
             set: Some(set),
             pods: pods.collect(),
-            claims: self.volumes.keys().map(|n| (Ordinal(*n), claim(*n))).collect(),
+            claims: self
+                .volumes
+                .keys()
+                .map(|n| (Ordinal(*n), claim(*n)))
+                .collect(),
             leases: leases.collect(),
             membership: self.membership(),
             recovery: SeenRecovery {
@@ -188,10 +196,13 @@ impl Model {
     }
 
     fn plan(&self) -> Plan {
-        let (seen, policy) = (self.seen(), Policy {
-            auto_reconcile: true,
-            ..Policy::default()
-        });
+        let (seen, policy) = (
+            self.seen(),
+            Policy {
+                auto_reconcile: true,
+                ..Policy::default()
+            },
+        );
         let known = Known {
             loss_since: self.loss_since,
             ..Known::default()

@@ -85,7 +85,9 @@ fn a_volume_that_cannot_be_emptied_does_not_stop_the_recovery() {
 #[test]
 fn a_failed_restore_is_tried_again_after_a_pause_that_grows() {
     let scene = under_way(1, 0).with_job(0, failed("store-unavailable", 5));
-    assert!(matches!(scene.hold(), Hold::JobFailed { why, .. } if why == "no answer from the store"));
+    assert!(
+        matches!(scene.hold(), Hold::JobFailed { why, .. } if why == "no answer from the store")
+    );
     let next = under_way(1, 0)
         .with_job(0, failed("store-unavailable", 21))
         .recorded();
@@ -96,7 +98,13 @@ fn a_failed_restore_is_tried_again_after_a_pause_that_grows() {
         matches!(second.recovery(), Recovery::RemoveJob { .. }),
         "the Job of the first attempt goes"
     );
-    second.seen.recovery.jobs.get_mut(&Ordinal(0)).unwrap().attempt = 2;
+    second
+        .seen
+        .recovery
+        .jobs
+        .get_mut(&Ordinal(0))
+        .unwrap()
+        .attempt = 2;
     assert!(matches!(second.hold(), Hold::JobFailed { .. }), "40 s now");
     second.seen.recovery.jobs.clear();
     assert_eq!(launched(&second), (0, Task::Restore));
@@ -109,7 +117,10 @@ fn a_lost_cluster_is_never_given_up_and_a_request_is() {
         scene.incident_mut().cause = cause;
         scene
     };
-    assert!(matches!(scene(Cause::MemberLost).hold(), Hold::JobFailed { .. }));
+    assert!(matches!(
+        scene(Cause::MemberLost).hold(),
+        Hold::JobFailed { .. }
+    ));
     let given_up = scene(Cause::Requested).recorded();
     assert_eq!(given_up.stage, Stage::Abandoned);
     let mut scene = scene(Cause::Requested);
@@ -143,7 +154,10 @@ fn pods_start_with_the_configuration_of_a_cluster_that_exists() {
     (scene.set_mut().replicas, scene.set_mut().noted_size) = (0, None);
     assert_eq!(scene.recovery(), Recovery::Scale { from: 0, to: 3 });
     let shape = scene.plan().shape.unwrap();
-    assert_eq!((shape.replicas, shape.phase), (3, crate::decide::Phase::Formed));
+    assert_eq!(
+        (shape.replicas, shape.phase),
+        (3, crate::decide::Phase::Formed)
+    );
 }
 
 #[test]
@@ -162,7 +176,11 @@ fn it_is_over_when_the_restored_cluster_answers_with_what_was_restored() {
     };
     assert_eq!(answering(7, 1_000).recorded().stage, Stage::Closed);
     assert_eq!(answering(7, 999).hold(), Hold::Confirmation, "too old");
-    assert_eq!(answering(8, 2_000).hold(), Hold::Confirmation, "another one");
+    assert_eq!(
+        answering(8, 2_000).hold(),
+        Hold::Confirmation,
+        "another one"
+    );
 }
 
 #[test]
@@ -195,7 +213,10 @@ fn nothing_else_moves_while_a_recovery_goes_on() {
         let step = scene.step().unwrap();
         let is_of_recovery = matches!(
             &step,
-            Step::Recover(_) | Step::Wait { on: Blocker::RecoveryNeeded(_) }
+            Step::Recover(_)
+                | Step::Wait {
+                    on: Blocker::RecoveryNeeded(_)
+                }
         );
         assert!(is_of_recovery, "{step:?}");
     }
