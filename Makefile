@@ -2,7 +2,8 @@
 #
 # Honoured: CARGO_TARGET_DIR (where cargo builds), STEWARD_CACHE (where servers and tools are kept,
 # see tests/env/setup.sh), FUZZ_SECONDS (time per fuzz target), FUZZ_TARGETS (which), BENCH_FLAGS
-# (see bench --help), BENCH_SIDECAR_FLAGS (see bench sidecar --help).
+# (see bench --help), BENCH_SIDECAR_FLAGS (see bench sidecar --help),
+# BENCH_CONTROLLER_FLAGS (see bench controller --help).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -60,7 +61,7 @@ doc: ## documentation builds without a warning, its examples run
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet
 	cargo test --workspace --doc --quiet
 
-.PHONY: fuzz bench bench-sidecar demo
+.PHONY: fuzz bench bench-sidecar bench-controller demo
 fuzz: ## every fuzz target for FUZZ_SECONDS (10)
 	$(ENV) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/env/fuzz.sh $(FUZZ_TARGETS)
 
@@ -70,6 +71,7 @@ bench: ## measure restore, compact, verify and the sidecar against a real etcd
 	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/bench" \
 	  --date "$$(date -u +%F)" --write docs/benchmarks.md $(BENCH_FLAGS)
 	@$(MAKE) --no-print-directory bench-sidecar
+	@$(MAKE) --no-print-directory bench-controller
 
 bench-sidecar: ## measure the sidecar alone
 	@$(MAKE) --no-print-directory setup
@@ -77,6 +79,12 @@ bench-sidecar: ## measure the sidecar alone
 	$(ENV) STEWARD_SIDECAR="$${CARGO_TARGET_DIR:-target}/release/steward-sidecar" \
 	  "$${CARGO_TARGET_DIR:-target}/release/bench" sidecar \
 	  --date "$$(date -u +%F)" --write docs/benchmarks-sidecar.md $(BENCH_SIDECAR_FLAGS)
+
+bench-controller: ## measure the controller alone
+	@$(MAKE) --no-print-directory setup
+	cargo build --release --workspace --bins
+	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/bench" controller \
+	  --date "$$(date -u +%F)" --write docs/benchmarks-controller.md $(BENCH_CONTROLLER_FLAGS)
 
 demo: ## the story of a backup, told with real etcd servers
 	@$(MAKE) --no-print-directory setup

@@ -13,12 +13,20 @@ use steward_telemetry::LogArgs;
 use crate::caches::Scope;
 use crate::config::{ConfigError, OperatorConfiguration};
 
+const EXAMPLES: &str = "\
+Examples:
+  # in a pod, one of several replicas, settings from a file
+  steward-controller --config=/etc/steward/config.yaml
+
+  # from a laptop, for one namespace, acting on every change of a spec
+  steward-controller --kubeconfig=$HOME/.kube/config --namespace=shoot --enable-etcd-spec-auto-reconcile";
+
 /// Turns Etcd resources into healthy etcd clusters, and keeps them so.
 ///
 /// Run one or more replicas in a cluster; with `--enable-leader-election` one of them acts. Settings come from the
 /// file --config names (kind OperatorConfiguration, as etcd-druid has it) or from flags.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "steward-controller", version)]
+#[command(name = "steward-controller", version, after_help = EXAMPLES)]
 pub struct Args {
     /// File with the operator's configuration; the flags of the group "without a file" are ignored then
     #[arg(long, env = "STEWARD_CONFIG", value_name = "FILE")]

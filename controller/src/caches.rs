@@ -7,7 +7,7 @@
 //! **Holds**: secrets are not watched. Of pods and StatefulSets only what is looked at is kept. A renewed Lease is stored
 //! and wakes nobody: a thousand quiet clusters renew hundreds a second.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -203,7 +203,7 @@ impl Start {
 
     fn budgets(&mut self, resource: &ApiResource) -> Store<DynamicObject> {
         let api = self.scope.dynamic(&self.client, resource);
-        let writer = kube::runtime::reflector::store::Writer::new(resource.clone());
+        let writer = store::Writer::new(resource.clone());
         let reader = writer.as_reader();
         self.run(api, writer, |_| {}, whole);
         reader
@@ -212,7 +212,7 @@ impl Start {
     fn run<K>(
         &mut self,
         api: Api<K>,
-        writer: kube::runtime::reflector::store::Writer<K>,
+        writer: store::Writer<K>,
         slim: fn(&mut K),
         mark: fn(&K) -> u64,
     ) where
@@ -230,17 +230,19 @@ impl Start {
             .default_backoff()
             .reflect(writer);
         self.tasks.spawn(async move {
-            let mut marks = Marks { mark, seen: HashMap::new() };
+            let mut marks = Marks::new(mark);
             pin_mut!(stream);
             loop {
                 match stream.try_next().await {
                     Ok(Some(event)) => {
                         let changed = marks.changed(event);
-                        let told = changed.filter(|_| is_started.load(Ordering::Acquire));
-                        if let Some(etcd) = told
-                            && send.send(etcd).await.is_err()
-                        {
-                            return; // nobody listens any more: the process is stopping
+                        if !is_started.load(Ordering::Acquire) {
+                            continue;
+                        }
+                        for etcd in changed {
+                            if send.send(etcd).await.is_err() {
+                                return; // nobody listens any more: the process is stopping
+                            }
                         }
                     }
                     Ok(None) => return,
@@ -253,39 +255,97 @@ impl Start {
     }
 }
 
-/// What was last seen of each object, as a number.
+/// Namespace and name of an object.
+type Place = (String, String);
+
+/// What was last seen of an object.
+#[derive(Clone, Debug)]
+struct Seen {
+    /// As a number.
+    mark: u64,
+    /// Name of the Etcd it belongs to.
+    owner: Option<String>,
+}
+
+/// What was last seen of each object.
 struct Marks<K> {
     mark: fn(&K) -> u64,
-    seen: HashMap<(Option<String>, String), u64>,
+    seen: HashMap<Place, Seen>,
+    /// What is being listed again, after the watch was interrupted.
+    listed: HashMap<Place, Seen>,
 }
 
 impl<K: Resource> Marks<K> {
-    /// The Etcd whose part changed in a way that matters.
-    fn changed(&mut self, event: Event<K>) -> Option<ObjectRef<Guarded>> {
+    fn new(mark: fn(&K) -> u64) -> Self {
+        Self {
+            mark,
+            seen: HashMap::new(),
+            listed: HashMap::new(),
+        }
+    }
+
+    /// The Etcds whose parts changed in a way that matters. A list is told when it is complete, since only then it is in the
+    /// store; what it lacks was deleted while nobody watched.
+    fn changed(&mut self, event: Event<K>) -> Vec<ObjectRef<Guarded>> {
         match event {
-            Event::Apply(object) | Event::InitApply(object) => {
-                let mark = (self.mark)(&object);
-                let before = self.seen.insert(key(&object), mark);
-                (before != Some(mark)).then(|| owner(&object)).flatten()
+            Event::Apply(object) => {
+                let (place, now) = self.look(&object);
+                let owner = etcd(&place, &now);
+                let before = self.seen.insert(place, now.clone());
+                let is_new = before.is_none_or(|before| before.mark != now.mark);
+                owner.filter(|_| is_new).into_iter().collect()
             }
             Event::Delete(object) => {
-                self.seen.remove(&key(&object));
-                owner(&object)
+                let (place, now) = self.look(&object);
+                self.seen.remove(&place);
+                etcd(&place, &now).into_iter().collect()
             }
-            Event::Init | Event::InitDone => None,
+            Event::Init => {
+                self.listed.clear();
+                Vec::new()
+            }
+            Event::InitApply(object) => {
+                let (place, now) = self.look(&object);
+                self.listed.insert(place, now);
+                Vec::new()
+            }
+            Event::InitDone => self.listed_again(),
         }
+    }
+
+    fn listed_again(&mut self) -> Vec<ObjectRef<Guarded>> {
+        let before = std::mem::replace(&mut self.seen, std::mem::take(&mut self.listed));
+        let marks =
+            |seen: &HashMap<Place, Seen>, place: &Place| seen.get(place).map(|one| one.mark);
+        let gone = before
+            .iter()
+            .filter(|(place, _)| !self.seen.contains_key(*place));
+        let changed = self
+            .seen
+            .iter()
+            .filter(|(place, now)| marks(&before, place) != Some(now.mark));
+        let told: HashSet<_> = gone
+            .chain(changed)
+            .filter_map(|(place, seen)| etcd(place, seen))
+            .collect();
+        told.into_iter().collect()
+    }
+
+    fn look(&self, object: &K) -> (Place, Seen) {
+        let labels = object.labels();
+        let owner = labels.get(PART_OF).or_else(|| labels.get(JOB_FOR));
+        let namespace = object.meta().namespace.clone().unwrap_or_default();
+        let seen = Seen {
+            mark: (self.mark)(object),
+            owner: owner.cloned(),
+        };
+        ((namespace, object.name_any()), seen)
     }
 }
 
-fn key<K: Resource>(object: &K) -> (Option<String>, String) {
-    (object.meta().namespace.clone(), object.name_any())
-}
-
-/// The Etcd an object belongs to, by its labels.
-fn owner<K: Resource>(object: &K) -> Option<ObjectRef<Guarded>> {
-    let labels = object.labels();
-    let name = labels.get(PART_OF).or_else(|| labels.get(JOB_FOR))?;
-    Some(ObjectRef::new(name).within(object.meta().namespace.as_deref()?))
+/// The Etcd an object belongs to.
+fn etcd((namespace, _): &Place, seen: &Seen) -> Option<ObjectRef<Guarded>> {
+    Some(ObjectRef::new(seen.owner.as_deref()?).within(namespace))
 }
 
 /// Any change matters.
@@ -298,4 +358,46 @@ pub(crate) fn number(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn service(name: &str, version: u32) -> Service {
+        let mut service = Service::default();
+        service.metadata.name = Some(format!("{name}-client"));
+        service.metadata.namespace = Some("shoot".to_owned());
+        service.metadata.resource_version = Some(version.to_string());
+        service.metadata.labels = Some(BTreeMap::from([(PART_OF.to_owned(), name.to_owned())]));
+        service
+    }
+
+    fn names(changed: Vec<ObjectRef<Guarded>>) -> Vec<String> {
+        let mut names: Vec<String> = changed.into_iter().map(|etcd| etcd.name).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_changed_or_went_while_nobody_watched_is_told_once_it_is_in_the_store() {
+        let mut marks = Marks::<Service>::new(whole);
+        for name in ["kept", "changed", "gone"] {
+            let told = marks.changed(Event::Apply(service(name, 1)));
+            assert_eq!(names(told), [name]);
+        }
+        let again = marks.changed(Event::Apply(service("kept", 1)));
+        assert!(again.is_empty(), "nothing changed");
+
+        let listed = [("kept", 1), ("changed", 2), ("made", 3)];
+        let mut told = marks.changed(Event::Init);
+        for (name, version) in listed {
+            told.extend(marks.changed(Event::InitApply(service(name, version))));
+        }
+        assert!(told.is_empty(), "{told:?}");
+        let told = marks.changed(Event::InitDone);
+        assert_eq!(names(told), ["changed", "gone", "made"]);
+    }
 }

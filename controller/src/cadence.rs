@@ -8,6 +8,9 @@ pub const AT_REST: Duration = Duration::from_mins(10);
 pub const WAITING: Duration = Duration::from_secs(5);
 /// The effect of a step is usually announced by an event within a moment.
 pub const AFTER_A_STEP: Duration = Duration::from_secs(2);
+/// A pass that takes longer is abandoned, which is always safe: a server that is silent must not keep a worker for ever. The
+/// longest question to etcd takes a quarter of it.
+pub const LONGEST_PASS: Duration = Duration::from_mins(1);
 /// The first pause after an error, and the longest.
 pub const ERROR_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(2));
 /// After a member was not ready, its Lease is looked at this often: renewals are not announced.

@@ -1,6 +1,6 @@
 //! What every pass shares: connections, stores, settings, and the little that is remembered between passes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use crate::caches::{Guarded, Stores};
 use crate::decide::Policy;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::observe::{FallBack, SnapshotRequest};
+use crate::observe::{FallBack, Observation, SnapshotRequest};
 use crate::status::Thresholds;
 use crate::validate::Wanted;
 
@@ -111,13 +111,14 @@ pub struct Memory(Arc<Mutex<Remembered>>);
 #[derive(Debug, Default)]
 struct Remembered {
     clusters: HashMap<Key, Cluster>,
-    settled: HashMap<String, String>,
 }
 
 /// What is remembered of one cluster.
 #[derive(Clone, Debug, Default)]
 struct Cluster {
     failures: u32,
+    settled: HashMap<String, String>,
+    deleted: BTreeSet<String>,
     snapshot: SnapshotRequest,
     expansion_refused: Option<(u64, String)>,
     asked: Option<Timestamp>,
@@ -186,16 +187,40 @@ impl Memory {
     }
 
     /// Applying this to an object at that version changes nothing.
-    pub fn settle(&self, object: String, state: String) {
-        self.lock().settled.insert(object, state);
+    pub fn settle(&self, key: &Key, object: String, state: String) {
+        self.with(key, |cluster| cluster.settled.insert(object, state));
     }
 
     /// Whether that is known.
-    pub fn is_settled(&self, object: &str, state: &str) -> bool {
-        self.lock()
-            .settled
-            .get(object)
-            .is_some_and(|known| known == state)
+    pub fn is_settled(&self, key: &Key, object: &str, state: &str) -> bool {
+        self.with(key, |cluster| {
+            let known = cluster.settled.get(object);
+            known.is_some_and(|known| known == state)
+        })
+    }
+
+    /// A pod or a claim of this uid was deleted, whatever the stores say yet.
+    pub fn deleted(&self, key: &Key, uid: &str) {
+        self.with(key, |cluster| cluster.deleted.insert(uid.to_owned()));
+    }
+
+    /// Corrects what was seen by what was done: a watch may be behind, and a pod that goes must not be taken for one that
+    /// stays. What is not seen any more is forgotten.
+    pub fn correct(&self, key: &Key, seen: &mut Observation) {
+        self.with(key, |cluster| {
+            let pods = seen.pods.values_mut();
+            let pods = pods.map(|pod| (pod.uid.as_str(), &mut pod.is_deleting));
+            let claims = seen.claims.values_mut();
+            let claims = claims.map(|claim| (claim.uid.as_str(), &mut claim.is_deleting));
+            let mut still = BTreeSet::new();
+            for (uid, is_deleting) in pods.chain(claims) {
+                if let Some(uid) = cluster.deleted.take(uid) {
+                    *is_deleting = true;
+                    still.insert(uid);
+                }
+            }
+            cluster.deleted = still;
+        });
     }
 
     /// What became of the full snapshot that was asked for in place of a compaction.
@@ -224,11 +249,45 @@ impl Memory {
 
     /// A cluster is gone.
     pub fn forget(&self, key: &Key) {
-        let mut remembered = self.lock();
-        remembered.clusters.remove(key);
-        let part = format!("/{}/{}", key.namespace, key.name);
-        remembered
-            .settled
-            .retain(|object, _| !object.contains(&part));
+        self.lock().clusters.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::tests::fixture::{Scene, claim};
+    use crate::observe::Ordinal;
+
+    #[test]
+    fn what_was_deleted_goes_even_if_the_watch_does_not_know_yet() {
+        let (memory, key) = (Memory::default(), Scene::whole(3).wanted.key());
+        memory.deleted(&key, "pod-2-old");
+        memory.deleted(&key, "claim-2");
+        let mut seen = Scene::whole(3).seen;
+        memory.correct(&key, &mut seen);
+        let going = seen.pods.iter().filter(|(_, pod)| pod.is_deleting);
+        let going: Vec<u32> = going.map(|(ordinal, _)| ordinal.0).collect();
+        assert_eq!(going, [2]);
+        assert!(seen.claims[&Ordinal(2)].is_deleting);
+
+        let mut replaced = Scene::whole(3).updated(2).seen;
+        let mut fresh = claim(2);
+        fresh.uid = "another".to_owned();
+        replaced.claims.insert(Ordinal(2), fresh);
+        let before = replaced.clone();
+        memory.correct(&key, &mut replaced);
+        assert_eq!(replaced, before, "what came in its place stays");
+        memory.correct(&key, &mut seen);
+        assert!(memory.lock().clusters[&key].deleted.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_cluster_that_is_gone() {
+        let (memory, key) = (Memory::default(), Scene::whole(3).wanted.key());
+        memory.settle(&key, "Role/x".to_owned(), "1".to_owned());
+        memory.failed(&key);
+        memory.forget(&key);
+        assert!(memory.lock().clusters.is_empty());
     }
 }

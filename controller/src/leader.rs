@@ -1,20 +1,29 @@
 //! Which of several controllers acts: the one that holds a Lease, and only as long as it certainly does.
 //!
 //! ```text
-//! asked ── held ── asked again after a pause, still held ──► leads until (moment of asking + renew deadline)
+//! held ── still held after a whole renew deadline ──► leads until (moment of asking + renew deadline) ── asked again ─┐
+//!                                                       ▲                                                            │
+//!                                                       └──────────────────────── still held ◄─────────────────────┘
 //! ```
 //!
-//! **Holds**: two processes may believe for a moment to have taken an expired Lease, since taking it is no
-//! compare-and-swap. So nobody acts before it was seen to hold the Lease twice, a retry period apart. The time counts from before
-//! the question, on a clock that only measures spans, and ends before others may take the Lease. When it ends, every
-//! write is refused at once, and the process ends.
+//! **Holds**: of two processes at most one acts, whatever their clocks say and however late their requests arrive. Taking an
+//! expired Lease is no compare-and-swap, so two may believe to have it, and one may take it from a holder that lives. But
+//! whoever holds it acts for no longer than the renew deadline after the question that was last answered with its own
+//! name, and that answer was given before another took the Lease; and the other acts only after it has held the Lease
+//! for a renew deadline without a gap. Both measure spans, not times of day. When the time ends, or somebody else is seen
+//! to hold the Lease, every write is refused at once, and the process ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
 use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
+use serde_json::json;
 use steward_telemetry::Chain;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -109,14 +118,28 @@ impl Leadership {
     }
 }
 
+/// What became of one attempt.
+enum Attempt {
+    /// This process holds the Lease, as of this moment at least.
+    Held {
+        /// Before the question was sent.
+        asked: Instant,
+    },
+    /// Somebody else does.
+    Elsewhere,
+    /// Nobody knows.
+    Unclear,
+}
+
 impl Election {
-    fn lock(&self, client: &Client) -> LeaseLock {
+    fn lock(&self, client: &Client) -> (LeaseLock, Api<Lease>) {
         let params = LeaseLockParams {
             lease_name: self.lease.clone(),
             holder_id: self.identity.clone(),
             lease_ttl: self.duration,
         };
-        LeaseLock::new(client.clone(), &self.namespace, params)
+        let lock = LeaseLock::new(client.clone(), &self.namespace, params);
+        (lock, Api::namespaced(client.clone(), &self.namespace))
     }
 
     /// Waits until this process leads; from then on a task keeps it so until `cancel`, then gives the Lease back.
@@ -125,58 +148,118 @@ impl Election {
         client: &Client,
         cancel: CancellationToken,
     ) -> (Leadership, tokio::task::JoinHandle<()>) {
-        let lock = self.lock(client);
+        let (lock, leases) = self.lock(client);
         let leadership = Leadership::none();
-        let mut in_a_row = 0_u32;
+        let mut held_since = None;
         let until = loop {
-            match self.attempt(&lock).await {
-                Some(until) => {
-                    in_a_row += 1;
-                    if in_a_row > 1 {
-                        break until;
+            match self.attempt(&lock, &leases).await {
+                Attempt::Held { asked } => {
+                    let since = *held_since.get_or_insert_with(Instant::now);
+                    if asked >= since + self.renew_deadline {
+                        break asked + self.renew_deadline;
                     }
                 }
-                None => in_a_row = 0,
+                Attempt::Elsewhere | Attempt::Unclear => held_since = None,
             }
-            sleep(self.retry).await;
+            let due = held_since.map(|since| since + self.renew_deadline);
+            let pause = Instant::now() + self.retry;
+            sleep_until(due.map_or(pause, |due| due.min(pause))).await;
         };
         info!("this process leads");
         leadership.0.until.send_replace(Some(until));
         let kept = leadership.clone();
-        let keeper = tokio::spawn(async move { self.keep(&lock, &kept, cancel).await });
+        let keeper = tokio::spawn(async move { self.keep(&lock, &leases, &kept, cancel).await });
         (leadership, keeper)
     }
 
-    /// Until when this process leads, if it holds the Lease.
-    async fn attempt(&self, lock: &LeaseLock) -> Option<Instant> {
+    /// Takes the Lease if it is to be had, renews it if it is held.
+    async fn attempt(&self, lock: &LeaseLock, leases: &Api<Lease>) -> Attempt {
         let asked = Instant::now();
         let answer = timeout(self.renew_deadline, lock.try_acquire_or_renew()).await;
         match answer {
             Ok(Ok(LeaseLockResult::Acquired(lease))) => {
                 let holder = lease.spec.and_then(|spec| spec.holder_identity);
-                (holder.as_deref() == Some(&self.identity)).then_some(asked + self.renew_deadline)
+                if holder.as_deref() == Some(&self.identity) {
+                    Attempt::Held { asked }
+                } else {
+                    Attempt::Elsewhere
+                }
             }
-            Ok(Ok(LeaseLockResult::NotAcquired(_))) => None,
+            Ok(Ok(LeaseLockResult::NotAcquired(_))) => Attempt::Elsewhere,
+            Ok(Err(kube_leader_election::Error::TraverseLease { key })) => {
+                warn!(key, "the lease of the leader lacks a field");
+                self.mend(leases).await;
+                Attempt::Unclear
+            }
             Ok(Err(error)) => {
                 warn!(error = %Chain(&error), "the lease of the leader cannot be renewed");
-                None
+                Attempt::Unclear
             }
             Err(_) => {
                 warn!("the lease of the leader was not renewed in time");
-                None
+                Attempt::Unclear
             }
         }
     }
 
-    async fn keep(&self, lock: &LeaseLock, leadership: &Leadership, cancel: CancellationToken) {
+    /// A Lease that was given back may name no holder at all, which the lock takes for broken. What is missing is filled in
+    /// such a way that the Lease is free in a moment, unless somebody wrote it meanwhile.
+    async fn mend(&self, leases: &Api<Lease>) {
+        let mended = async {
+            let Some(lease) = leases.get_opt(&self.lease).await? else {
+                return Ok(());
+            };
+            let spec = lease.spec.unwrap_or_default();
+            let renewed = spec.renew_time.unwrap_or(MicroTime(Timestamp::now()));
+            let patch = json!({
+                "metadata": { "resourceVersion": lease.metadata.resource_version },
+                "spec": {
+                    "holderIdentity": spec.holder_identity.unwrap_or_default(),
+                    "renewTime": renewed,
+                    "leaseDurationSeconds": spec.lease_duration_seconds.unwrap_or(1),
+                    "leaseTransitions": spec.lease_transitions.unwrap_or_default(),
+                },
+            });
+            let params = PatchParams::default();
+            leases
+                .patch(&self.lease, &params, &Patch::Merge(&patch))
+                .await
+                .map(drop)
+        };
+        let outcome: Result<Result<(), kube::Error>, _> =
+            timeout(self.renew_deadline, mended).await;
+        match outcome {
+            Ok(Ok(())) => info!("the lease of the leader was completed"),
+            Ok(Err(error)) => {
+                warn!(error = %Chain(&error), "the lease of the leader could not be completed");
+            }
+            Err(_) => warn!("the lease of the leader could not be completed in time"),
+        }
+    }
+
+    async fn keep(
+        &self,
+        lock: &LeaseLock,
+        leases: &Api<Lease>,
+        leadership: &Leadership,
+        cancel: CancellationToken,
+    ) {
         loop {
             tokio::select! {
                 () = cancel.cancelled() => break,
                 () = leadership.lost() => return,
                 () = sleep(self.retry) => {}
             }
-            if let Some(until) = self.attempt(lock).await {
-                leadership.0.until.send_replace(Some(until));
+            match self.attempt(lock, leases).await {
+                Attempt::Held { asked } => {
+                    let until = asked + self.renew_deadline;
+                    leadership.0.until.send_replace(Some(until));
+                }
+                Attempt::Elsewhere => {
+                    leadership.0.until.send_replace(None);
+                    return;
+                }
+                Attempt::Unclear => {}
             }
         }
         leadership.0.until.send_replace(None);

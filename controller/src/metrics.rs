@@ -293,6 +293,12 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+    use std::fs;
+    use std::path::Path;
+
+    use prometheus::proto::MetricType;
+
     use super::*;
 
     #[test]
@@ -318,6 +324,55 @@ mod tests {
         );
         metrics.forget(&key);
         assert_eq!(metrics.render().unwrap(), before);
+    }
+
+    const BEGIN: &str = "<!-- begin: from the registry -->\n";
+    const END: &str = "<!-- end: from the registry -->";
+
+    /// The table of the page, as the registry has it once one cluster was told of.
+    fn table(metrics: &Metrics) -> String {
+        let mut table =
+            "| name | type | labels | meaning |\n| --- | --- | --- | --- |\n".to_owned();
+        for family in metrics.0.registry.gather() {
+            let form = match family.get_field_type() {
+                MetricType::COUNTER => "counter",
+                MetricType::GAUGE => "gauge",
+                MetricType::HISTOGRAM => "histogram",
+                other => panic!("{} is a {other:?}", family.name()),
+            };
+            let labels = family.get_metric()[0].get_label().iter();
+            let labels: Vec<_> = labels.map(|pair| format!("`{}`", pair.name())).collect();
+            let (name, labels, help) = (family.name(), labels.join(", "), family.help());
+            writeln!(table, "| `{name}` | {form} | {labels} | {help} |").unwrap();
+        }
+        table
+    }
+
+    #[test]
+    fn the_table_of_metrics_is_what_the_registry_has() {
+        let metrics = Metrics::new().unwrap();
+        let key = Key {
+            namespace: "shoot".to_owned(),
+            name: "main".to_owned(),
+        };
+        let status = serde_json::json!({ "conditions": [{
+            "type": "Ready", "status": "True", "reason": "Quorate", "message": "",
+            "lastUpdateTime": "2026-11-16T12:00:00Z", "lastTransitionTime": "2026-11-16T12:00:00Z",
+        }] });
+        metrics.told(&key, 1, &serde_json::from_value(status).unwrap());
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/controller.md");
+        let text = fs::read_to_string(&page).unwrap();
+        let (before, rest) = text.split_once(BEGIN).unwrap();
+        let (_, after) = rest.split_once(END).unwrap();
+        let wanted = format!("{before}{BEGIN}\n{}\n{END}{after}", table(&metrics));
+        if std::env::var_os("STEWARD_UPDATE_DOCS").is_some() {
+            fs::write(&page, &wanted).unwrap();
+        } else {
+            assert!(
+                text == wanted,
+                "docs/controller.md is stale: STEWARD_UPDATE_DOCS=1 cargo nextest run -p steward-controller metrics"
+            );
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::act::marks::FIELD_MANAGER;
 use crate::context::{Context, Key};
 use crate::leader::LeadershipLost;
 use crate::status::{Notice, NoticeKind, notices};
-use crate::validate::{FINALIZER, LEGACY_OPERATION, OPERATION, Problem};
+use crate::validate::{FINALIZER, LEGACY_OPERATION, OPERATION, Problem, RECONCILE};
 
 /// The longest note an Event may have.
 const NOTE_BYTES: usize = 1000;
@@ -272,21 +272,41 @@ async fn finalize(ctx: &Context, etcd: &Etcd, finalizers: &[String]) -> Result<(
     }
 }
 
-/// Removes the request for one reconciliation.
+/// Removes the request for one reconciliation, unless the spec is another by now: then it is a request for that one.
 pub(crate) async fn requested_is_done(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
     may(ctx)?;
-    let patch =
-        json!({ "metadata": { "annotations": { OPERATION: null, LEGACY_OPERATION: null } } });
+    let failed = |source| PublishError::Annotation {
+        source: Box::new(source),
+    };
+    let asked = [OPERATION, LEGACY_OPERATION].into_iter().filter(|key| {
+        let value = etcd.annotations().get(*key);
+        value.is_some_and(|value| value == RECONCILE)
+    });
+    let same =
+        json!({ "op": "test", "path": "/metadata/generation", "value": etcd.metadata.generation });
+    let each = asked.flat_map(|key| {
+        let path = format!("/metadata/annotations/{}", key.replace('/', "~1"));
+        [
+            json!({ "op": "test", "path": path, "value": RECONCILE }),
+            json!({ "op": "remove", "path": path }),
+        ]
+    });
+    let patch = serde_json::from_value(std::iter::once(same).chain(each).collect())
+        .map_err(|source| failed(kube::Error::SerdeError(source)))?;
     let patched = api(ctx, etcd)
         .patch(
             &etcd.name_any(),
             &PatchParams::default(),
-            &Patch::Merge(&patch),
+            &Patch::<()>::Json(patch),
         )
         .await;
-    patched.map_err(|source| PublishError::Annotation {
-        source: Box::new(source),
-    })?;
-    ctx.metrics.wrote("Etcd");
-    Ok(())
+    match patched {
+        Ok(_) => {
+            ctx.metrics.wrote("Etcd");
+            Ok(())
+        }
+        // Changed or removed meanwhile: whoever did that is answered by the next pass.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
+        Err(source) => Err(failed(source)),
+    }
 }

@@ -35,6 +35,9 @@ pub enum ReconcileError {
         /// What is wrong with it.
         reason: String,
     },
+    /// It took too long; something does not answer.
+    #[error("the pass took longer than {:?}", cadence::LONGEST_PASS)]
+    Abandoned,
     /// The spec cannot be worked with.
     #[error("understand the spec")]
     Validate {
@@ -76,7 +79,9 @@ pub async fn reconcile(guard: Arc<Guarded>, ctx: Arc<Context>) -> Result<Action,
             .map_err(|invalid| ReconcileError::Unreadable {
                 reason: invalid.to_string(),
             })?;
-        pass(etcd, &ctx, &key).await
+        let pass = pass(etcd, &ctx, &key);
+        let in_time = tokio::time::timeout(cadence::LONGEST_PASS, pass).await;
+        in_time.unwrap_or(Err(ReconcileError::Abandoned))
     }
     .instrument(span)
     .await;
@@ -89,7 +94,12 @@ pub async fn reconcile(guard: Arc<Guarded>, ctx: Arc<Context>) -> Result<Action,
     };
     ctx.metrics.passed(word, started.elapsed());
     outcome.map(|passed| {
-        ctx.memory.succeeded(&key);
+        if passed.is_last {
+            ctx.memory.forget(&key);
+            ctx.metrics.forget(&key);
+        } else {
+            ctx.memory.succeeded(&key);
+        }
         passed.action
     })
 }
@@ -115,6 +125,8 @@ pub fn error_policy(guard: Arc<Guarded>, error: &ReconcileError, ctx: Arc<Contex
 struct Passed {
     action: Action,
     is_settled: bool,
+    /// The resource is let go.
+    is_last: bool,
 }
 
 async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, ReconcileError> {
@@ -124,7 +136,7 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
         Err(source) => return Err(unreadable_spec(etcd, ctx, source).await),
     };
     if wanted.deleted.is_some() {
-        return tear_down(etcd, ctx, key).await;
+        return tear_down(etcd, ctx).await;
     }
     publish::hold(ctx, etcd)
         .await
@@ -154,6 +166,7 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
         return Ok(Passed {
             action: Action::requeue(cadence::AFTER_A_STEP),
             is_settled: false,
+            is_last: false,
         });
     }
     let failure = acted.as_ref().err().map(failure);
@@ -182,6 +195,7 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
     Ok(Passed {
         action,
         is_settled: plan.is_settled(),
+        is_last: false,
     })
 }
 
@@ -230,6 +244,8 @@ async fn look(
     objects.local_store_root = observe::local_store_root(&ctx.client, etcd)
         .await
         .map_err(|source| ReconcileError::Observe { source })?;
+    objects.authorities = observe::authorities(&ctx.client, etcd).await;
+    ctx.memory.correct(&key, &mut objects.observation);
     objects.observation.snapshot = ctx.memory.snapshot_state(&key);
     objects.observation.upkeep.fall_back = ctx.memory.fall_back_state(&key);
     objects.observation.expansion_refused =
@@ -295,7 +311,7 @@ fn jittered(pause: Duration, key: &Key) -> Duration {
     pause * share / 100
 }
 
-async fn tear_down(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, ReconcileError> {
+async fn tear_down(etcd: &Etcd, ctx: &Context) -> Result<Passed, ReconcileError> {
     let left = act::tear_down(ctx, etcd)
         .await
         .map_err(|source| ReconcileError::Act { source })?;
@@ -311,13 +327,12 @@ async fn tear_down(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reco
             publish::release(ctx, etcd)
                 .await
                 .map_err(|source| ReconcileError::Publish { source })?;
-            ctx.memory.forget(key);
-            ctx.metrics.forget(key);
             Action::await_change()
         }
     };
     Ok(Passed {
         action,
         is_settled: false,
+        is_last: left == Teardown::Done,
     })
 }

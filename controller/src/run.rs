@@ -43,8 +43,12 @@ use crate::metrics::Metrics;
 use crate::reconcile::{error_policy, reconcile};
 use crate::status::Thresholds;
 
-/// How long an answer of the API server may take; watches end by themselves before.
-const ANSWER: Duration = Duration::from_secs(30);
+/// How long connecting to the API server may take.
+const CONNECT: Duration = Duration::from_secs(30);
+/// How long the API server may say nothing: longer than a watch lasts, which it ends by itself.
+const SILENCE: Duration = Duration::from_secs(295);
+/// How long answers that are being given may take when the process ends.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// The pause between two looks whether the resources are known.
 const RETRY: Duration = Duration::from_secs(2);
 /// Events of one cluster within this are one pass.
@@ -90,11 +94,12 @@ async fn run(args: Args) -> anyhow::Result<()> {
         address => address.parse().context("read the address for metrics")?,
     };
     let address = SocketAddr::from((address, listener.port));
-    let served = tokio::spawn(http::serve(
+    let quiet = CancellationToken::new(); // answers go on until everything else has ended
+    let mut served = tokio::spawn(http::serve(
         address,
         metrics.clone(),
         readiness.clone(),
-        cancel.clone(),
+        quiet.clone(),
     ));
     let parts = Parts {
         args,
@@ -102,16 +107,17 @@ async fn run(args: Args) -> anyhow::Result<()> {
         client,
         metrics,
         readiness,
-        cancel: cancel.clone(),
+        cancel,
     };
     let outcome = tokio::select! {
         outcome = parts.run() => outcome,
-        served = served => match served.context("the HTTP server panicked")? {
-            Ok(()) => Ok(()),
-            Err(error) => Err(error).context("serve HTTP"),
+        served = &mut served => match served.context("the HTTP server panicked")? {
+            Ok(()) => bail!("the HTTP server ended unasked"),
+            Err(error) => return Err(error).context("serve HTTP"),
         },
     };
-    cancel.cancel();
+    quiet.cancel();
+    tokio::time::timeout(LAST_ANSWERS, served).await.ok();
     signals.abort();
     outcome
 }
@@ -144,7 +150,8 @@ async fn connect(args: &Args) -> anyhow::Result<Client> {
         }
         None => Config::incluster().context("read the pod's service account")?,
     };
-    config.connect_timeout = Some(ANSWER);
+    config.connect_timeout = Some(CONNECT);
+    config.read_timeout = Some(SILENCE);
     Client::try_from(config).context("prepare the connection to the API server")
 }
 

@@ -25,6 +25,8 @@ pub const RECONCILE: &str = "reconcile";
 pub const SUSPEND: &str = "druid.gardener.cloud/suspend-etcd-spec-reconcile";
 /// Makes nothing but configuration while it is there.
 pub const RUNTIME_DISABLED: &str = "druid.gardener.cloud/disable-etcd-runtime-component-creation";
+/// Goes on without the snapshot before a change, for the generation that is its value.
+pub const WITHOUT_SNAPSHOT: &str = "steward.druid.gardener.cloud/without-snapshot";
 /// Keeps an Etcd until its objects are gone.
 pub const FINALIZER: &str = "druid.gardener.cloud/etcd-druid";
 
@@ -133,6 +135,8 @@ pub struct Requests {
     pub suspend: bool,
     /// To make nothing but configuration.
     pub no_runtime: bool,
+    /// To change this generation without a snapshot before.
+    pub without_snapshot: Option<i64>,
 }
 
 /// Why a spec cannot be worked with.
@@ -204,6 +208,9 @@ pub fn etcd(etcd: &Etcd, default_image: &str) -> Result<Wanted, Problem> {
             reconcile: asks(OPERATION) || asks(LEGACY_OPERATION),
             suspend: annotations.contains_key(SUSPEND),
             no_runtime: annotations.contains_key(RUNTIME_DISABLED),
+            without_snapshot: annotations
+                .get(WITHOUT_SNAPSHOT)
+                .and_then(|generation| generation.parse().ok()),
         },
         deleted: etcd.metadata.deletion_timestamp.as_ref().map(|time| time.0),
     })

@@ -11,13 +11,13 @@ use super::marks::{APPLIED, FIELD_MANAGER};
 use super::subset::is_in;
 use super::takeover::taken_over;
 use super::{ActError, live};
-use crate::context::Context;
+use crate::context::{Context, Key};
 
 /// How long a fingerprint is: collisions would have to be made on purpose, by whoever may write the object anyway.
 const FINGERPRINT_BYTES: usize = 12;
 
-/// Applies an object unless it is as it should be. Returns whether it was written.
-pub(super) async fn apply(ctx: &Context, object: Object) -> Result<bool, ActError> {
+/// Applies an object of a cluster unless it is as it should be. Returns whether it was written.
+pub(super) async fn apply(ctx: &Context, of: &Key, object: Object) -> Result<bool, ActError> {
     let Object {
         resource,
         mut object,
@@ -36,7 +36,7 @@ pub(super) async fn apply(ctx: &Context, object: Object) -> Result<bool, ActErro
         let settled = format!("{fingerprint}@{version}");
         let key = settled_key(&resource, &object);
         if says == Some(&fingerprint)
-            && (is_in(&wanted, live) || ctx.memory.is_settled(&key, &settled))
+            && (is_in(&wanted, live) || ctx.memory.is_settled(of, &key, &settled))
         {
             return Ok(false);
         }
@@ -60,6 +60,7 @@ pub(super) async fn apply(ctx: &Context, object: Object) -> Result<bool, ActErro
     ctx.metrics.wrote(&resource.kind);
     let version = applied.resource_version().unwrap_or_default();
     ctx.memory.settle(
+        of,
         settled_key(&resource, &object),
         format!("{fingerprint}@{version}"),
     );
@@ -67,12 +68,7 @@ pub(super) async fn apply(ctx: &Context, object: Object) -> Result<bool, ActErro
 }
 
 fn settled_key(resource: &ApiResource, object: &DynamicObject) -> String {
-    format!(
-        "{}/{}/{}",
-        resource.kind,
-        object.namespace().unwrap_or_default(),
-        object.name_any()
-    )
+    format!("{}/{}", resource.kind, object.name_any())
 }
 
 fn value(object: &DynamicObject, resource: &ApiResource) -> Result<Value, ActError> {

@@ -14,11 +14,11 @@ use steward_manifests::{
     Shape as Rendered, render,
 };
 
-use super::marks::{NOTED_SIZE, PEER_STAGE};
+use super::marks::{AUTHORITIES, NOTED_SIZE, PEER_STAGE};
 use super::{ActError, Work, apply, live};
 use crate::context::Context;
 use crate::decide::{Phase, Runtime, Shape};
-use crate::observe::PeerStage;
+use crate::observe::{Authorities, PeerStage};
 use crate::quantity::quantity;
 
 /// How far beyond the members, Leases of removed ones are looked for.
@@ -34,8 +34,9 @@ pub(super) async fn apply(ctx: &Context, work: Work<'_>, shape: &Shape) -> Resul
         .iter()
         .map(|object| (object.resource.kind.clone(), object.name().to_owned()))
         .collect();
+    let key = work.wanted.key();
     for object in objects {
-        apply::apply(ctx, object).await?;
+        apply::apply(ctx, &key, object).await?;
     }
     prune(ctx, work, shape, &wanted).await
 }
@@ -86,7 +87,15 @@ fn dress(set: &mut StatefulSet, work: Work<'_>, shape: &Shape) {
             .into_iter()
             .map(|(key, value)| (key.to_owned(), value)),
     );
-    let Some(live) = &work.objects.stateful_set else {
+    let live = work.objects.stateful_set.as_deref();
+    if let Some(authorities) = authorities(&work.objects.authorities, live)
+        && let Some(spec) = &mut set.spec
+    {
+        let pod = spec.template.metadata.get_or_insert_default();
+        let annotations = pod.annotations.get_or_insert_default();
+        annotations.insert(AUTHORITIES.to_owned(), authorities);
+    }
+    let Some(live) = live else {
         return;
     };
     set.metadata
@@ -97,6 +106,18 @@ fn dress(set: &mut StatefulSet, work: Work<'_>, shape: &Shape) {
         spec.service_name.clone_from(&live.service_name);
         spec.pod_management_policy
             .clone_from(&live.pod_management_policy);
+    }
+}
+
+/// The fingerprint pods carry, so that they are replaced when it changes. What cannot be read now is as it was.
+fn authorities(seen: &Authorities, live: Option<&StatefulSet>) -> Option<String> {
+    match seen {
+        Authorities::None => None,
+        Authorities::Fingerprint(fingerprint) => Some(fingerprint.clone()),
+        Authorities::Unreadable => {
+            let pod = live?.spec.as_ref()?.template.metadata.as_ref()?;
+            pod.annotations.as_ref()?.get(AUTHORITIES).cloned()
+        }
     }
 }
 

@@ -88,7 +88,9 @@ async fn delete_pod(
     uid: &str,
 ) -> Result<(), ActError> {
     let meta = meta(work, work.wanted.pod(ordinal), uid);
-    apply::delete(ctx, &resource::<Pod>(), &meta, DeleteParams::default()).await
+    apply::delete(ctx, &resource::<Pod>(), &meta, DeleteParams::default()).await?;
+    ctx.memory.deleted(&work.wanted.key(), uid);
+    Ok(())
 }
 
 async fn discard(
@@ -104,7 +106,9 @@ async fn discard(
         &meta,
         DeleteParams::default(),
     )
-    .await
+    .await?;
+    ctx.memory.deleted(&work.wanted.key(), uid);
+    Ok(())
 }
 
 async fn stop_rolling(ctx: &Context, work: Work<'_>) -> Result<(), ActError> {

@@ -8,8 +8,9 @@ use serde_json::{Map, Value};
 
 use super::marks::FIELD_MANAGER;
 
-/// Names under which etcd-druid writes.
-const PREDECESSORS: [&str; 3] = ["etcd-druid", "druid", "manager"];
+/// Names under which etcd-druid writes: that of its program, which was never another. Many other controllers write as
+/// `manager`; what they set is theirs.
+const PREDECESSORS: [&str; 1] = ["etcd-druid"];
 
 /// The record after the takeover; `None` when nothing of a predecessor is in it.
 pub(super) fn taken_over(record: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
@@ -82,7 +83,7 @@ mod tests {
                 "Update",
                 json!({"f:spec": {"f:replicas": {}}}),
             ),
-            entry("kubectl", "Update", json!({"f:metadata": {"f:labels": {}}})),
+            entry("manager", "Update", json!({"f:metadata": {"f:labels": {}}})),
             entry(
                 FIELD_MANAGER,
                 "Apply",
@@ -94,7 +95,7 @@ mod tests {
             .iter()
             .map(|entry| entry.manager.as_deref().unwrap())
             .collect();
-        assert_eq!(managers, ["kubectl", FIELD_MANAGER]);
+        assert_eq!(managers, ["manager", FIELD_MANAGER]);
         let ours = after[1].fields_v1.as_ref().unwrap();
         assert_eq!(
             ours.0,

@@ -5,14 +5,14 @@ use crate::observe::{Finding, Ordinal, SeenMember};
 
 pub(super) fn consider(world: &World<'_>) -> Option<Step> {
     world.members()?;
-    if let Some(learner) = world.learner() {
-        return raise(world, learner);
-    }
     let limit = if is_accepted(world) {
         world.wanted.replicas
     } else {
         u32::MAX
     };
+    if let Some(learner) = world.learner() {
+        return raise(world, learner, limit.min(world.size()));
+    }
     let waits = |ordinal: &Ordinal| {
         ordinal.0 < limit
             && world.member(*ordinal).is_none()
@@ -30,14 +30,14 @@ pub(super) fn consider(world: &World<'_>) -> Option<Step> {
     })
 }
 
-/// The learner there is.
-fn raise(world: &World<'_>, learner: &SeenMember) -> Option<Step> {
+/// The learner there is, if it stays.
+fn raise(world: &World<'_>, learner: &SeenMember, limit: u32) -> Option<Step> {
     let Some(ordinal) = learner.ordinal else {
         return Some(Step::Wait {
             on: Blocker::StrangeLearner { member: learner.id },
         });
     };
-    if ordinal.0 >= world.size() {
+    if ordinal.0 >= limit {
         return None; // it goes: see scaling in
     }
     let is_up = learner.is_healthy() && world.pod(ordinal).is_some_and(|pod| !pod.is_deleting);

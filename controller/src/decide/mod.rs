@@ -1,7 +1,7 @@
 //! What to do next: a pure function of what is wanted, what is seen, and the time.
 //!
 //! ```text
-//! World ─► recovery ─► adopt ─► hibernate ─► replace ─► join ─► volume ─► upgrade ─► scale in ─► peers ─► roll ─► scale out
+//! World ─► recovery ─► adopt ─► hibernate ─► replace ─► join ─► scale in ─► volume ─► upgrade ─► peers ─► roll ─► scale out
 //!              first answer wins: one step, or what is waited for
 //! ```
 //!
@@ -72,15 +72,16 @@ impl Default for Policy {
 /// One concern: its step, or what it waits for; `None` when it has nothing to say.
 type Consider = fn(&World<'_>) -> Option<Step>;
 
-/// In the order in which they are asked. Data before everything; then what heals; then what changes, from
-/// the smallest cluster that does it: members that go are not rolled first, members that come start as they will stay.
+/// In the order in which they are asked. Data before everything; then what heals, since a member that goes may be the
+/// one the others need to come back; then what changes, from the smallest cluster that does it: members that go are not
+/// rolled first, members that come start as they will stay.
 const CONCERNS: [(Consider, Needs); 11] = [
     (recovery::consider, Needs::Nothing),
     (adopt::consider, Needs::Acceptance),
     (hibernate::consider, Needs::Acceptance),
     (replace::consider, Needs::Nothing),
-    (scale::inward, Needs::Acceptance),
     (join::consider, Needs::Nothing),
+    (scale::inward, Needs::Acceptance),
     (volume::consider, Needs::Acceptance),
     (upgrade::consider, Needs::Acceptance),
     (peers::consider, Needs::Acceptance),

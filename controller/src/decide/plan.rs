@@ -236,6 +236,8 @@ pub enum Restart {
     Outdated,
     /// Its volume is gone, and only a new pod gets a new one.
     VolumeGone,
+    /// Its member was removed while it ran, and only a new pod checks its data again.
+    Removed,
 }
 
 /// Why a claim is useless.

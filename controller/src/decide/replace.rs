@@ -1,16 +1,14 @@
 //! A member whose data is lost, in a cluster that has its quorum: it is taken out, and comes back empty as a learner.
 //!
 //! **Holds**: loss is proven, by the verdict of the member's own check or by the absence of its volume; silence proves
-//! nothing. A volume is given up only after its member is out of the cluster.
+//! nothing. A volume is given up only after its member is out of the cluster. A pod whose member was taken out while it
+//! ran is started again, so that its check sees that; etcd alone would fail for ever.
 
-use super::{Blocker, Removal, Restart, Step, Useless, World, quorum};
+use super::{Blocker, Removal, Restart, Step, Useless, World, is_accepted, quorum};
 use crate::observe::{Finding, Ordinal, SeenClaim, SeenMember, SeenPod};
 
 pub(super) fn consider(world: &World<'_>) -> Option<Step> {
     world.members()?;
-    if world.voters().count() < 2 && world.learner().is_none() {
-        return None; // the only copy is the backup: see the recovery
-    }
     world.ordinals().find_map(|ordinal| one(world, ordinal))
 }
 
@@ -23,17 +21,40 @@ fn one(world: &World<'_>, ordinal: Ordinal) -> Option<Step> {
     let is_volume_gone = claim.is_none_or(|claim| claim.is_lost || claim.is_deleting)
         && is_patience_over(world, pod);
     let is_lost = pod.finding.is_some_and(Finding::is_loss) || is_volume_gone;
+    // What goes anyway is not mended: see scaling in.
+    let stays = !is_accepted(world) || ordinal.0 < world.wanted.replicas;
+    let is_useless = pod.finding.is_some_and(Finding::is_useless);
     match world.member(ordinal) {
-        // Not started yet: this one was just added.
-        Some(member) if member.name.is_empty() => None,
-        Some(member) if is_lost => Some(remove(world, ordinal, member)),
+        // Just added and not started yet: only what an earlier member left is in its way.
+        Some(member) if member.name.is_empty() => (is_useless && stays)
+            .then(|| renew(world, ordinal, pod, claim, is_volume_gone))
+            .flatten(),
+        Some(member) if is_lost && has_others(world, member) => {
+            Some(remove(world, ordinal, member))
+        }
         Some(_) => None,
-        None => renew(ordinal, pod, claim, is_volume_gone),
+        None if stays => renew(world, ordinal, pod, claim, is_volume_gone),
+        None => None,
     }
+}
+
+/// Of the only voter's data the only other copy is the backup: see the recovery.
+fn has_others(world: &World<'_>, member: &SeenMember) -> bool {
+    member.is_learner || world.voters().count() > 1
+}
+
+/// Whether the member this pod last was is none any more.
+fn is_removed(world: &World<'_>, ordinal: Ordinal) -> bool {
+    let lease = world.seen.leases.get(&ordinal);
+    let held = lease.and_then(|lease| lease.held.as_ref());
+    let list = world.members().map(|members| &members.list);
+    held.zip(list)
+        .is_some_and(|(held, list)| list.iter().all(|member| member.id != held.member))
 }
 
 /// The pod and its claim, as long as it needs new ones.
 fn renew(
+    world: &World<'_>,
     ordinal: Ordinal,
     pod: &SeenPod,
     claim: Option<&SeenClaim>,
@@ -45,18 +66,20 @@ fn renew(
         pod_uid: Some(pod.uid.clone()),
         because,
     };
+    let restart = |because| Step::DeletePod {
+        ordinal,
+        uid: pod.uid.clone(),
+        because,
+    };
     match claim {
         Some(claim) if claim.is_lost && !claim.is_deleting => {
             Some(discard(claim, Useless::VolumeGone))
         }
-        _ if is_volume_gone => Some(Step::DeletePod {
-            ordinal,
-            uid: pod.uid.clone(),
-            because: Restart::VolumeGone,
-        }),
+        _ if is_volume_gone => Some(restart(Restart::VolumeGone)),
         Some(claim) if !claim.is_deleting => match pod.finding? {
             Finding::Corrupt => Some(discard(claim, Useless::Corrupt)),
             Finding::Foreign => Some(discard(claim, Useless::Foreign)),
+            Finding::Good if is_removed(world, ordinal) => Some(restart(Restart::Removed)),
             Finding::Good | Finding::Waits | Finding::NeedsRestore | Finding::Refused => None,
             Finding::Unborn | Finding::Hopeless => None,
         },

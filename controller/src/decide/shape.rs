@@ -53,11 +53,22 @@ fn phase(world: &World<'_>) -> Phase {
     }
 }
 
-/// How many pods a StatefulSet begins with: as many as there are, when it was lost around them; as many as there were
-/// members; as many as are wanted.
+/// How many pods a StatefulSet begins with: as many as there are or were, when it was lost around them; as many as there
+/// were members; as many as are wanted.
 fn size_to_begin(world: &World<'_>) -> u32 {
     let pods = behind(world.seen.pods.keys().last());
-    if pods > 0 { pods } else { size_to_wake(world) }
+    if pods > 0 {
+        pods.max(size_held(world))
+    } else {
+        size_to_wake(world)
+    }
+}
+
+/// How many members were ever heard of.
+fn size_held(world: &World<'_>) -> u32 {
+    let leases = world.seen.leases.iter();
+    let mut held = leases.filter(|(_, lease)| lease.held.is_some());
+    behind(held.next_back().map(|(ordinal, _)| ordinal))
 }
 
 /// How many members a cluster wakes with: all it had, since fewer may have no quorum.
@@ -70,12 +81,7 @@ pub(super) fn size_to_wake(world: &World<'_>) -> u32 {
         .set()
         .and_then(|set| set.noted_size)
         .filter(|size| *size > 0);
-    let held = world
-        .seen
-        .leases
-        .iter()
-        .filter(|(_, lease)| lease.held.is_some());
-    let held = Some(behind(held.map(|(ordinal, _)| ordinal).next_back())).filter(|size| *size > 0);
+    let held = Some(size_held(world)).filter(|size| *size > 0);
     let fresh = if world.wanted.joins_existing {
         1
     } else {

@@ -1,4 +1,5 @@
-//! A full snapshot before a change that cannot be taken back.
+//! A full snapshot before a change that cannot be taken back. Where none can be had, a person may say that it goes without;
+//! for one generation of the spec, so that it is not forgotten and does not stay.
 
 use jiff::SignedDuration;
 
@@ -8,7 +9,8 @@ use crate::observe::SnapshotRequest;
 /// What stands before the change; `None` when a fresh snapshot is there, or none can be: without a store, and
 /// without a cluster that ever was.
 pub(super) fn before(world: &World<'_>, change: Change) -> Option<Step> {
-    if world.wanted.backup.is_none() || !world.is_formed() || is_fresh(world) {
+    let is_waived = world.wanted.requests.without_snapshot == Some(world.wanted.generation);
+    if world.wanted.backup.is_none() || !world.is_formed() || is_fresh(world) || is_waived {
         return None;
     }
     Some(match &world.seen.snapshot {

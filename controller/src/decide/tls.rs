@@ -17,14 +17,15 @@ pub(super) fn goal(world: &World<'_>) -> PeerStage {
 /// Where the template is now, or goes next.
 pub(super) fn stage(world: &World<'_>) -> PeerStage {
     let goal = goal(world);
-    let Some(set) = world.set() else {
-        return goal;
+    let pods = match world.set() {
+        Some(set) => set.replicas as usize,
+        None => world.seen.pods.len(),
     };
-    let is_alone = set.replicas == 1 && world.voters().count() <= 1;
+    let is_alone = pods == 1 && world.voters().count() <= 1;
     if !world.is_formed() || is_alone {
         return goal;
     }
-    match (set.peer_stage, goal) {
+    match (present(world), goal) {
         (have, want) if have == want => have,
         // Certificates more than before harm nobody.
         (PeerStage::Off, _) => PeerStage::Prepared,
@@ -33,6 +34,20 @@ pub(super) fn stage(world: &World<'_>) -> PeerStage {
         (PeerStage::On, _) if world.has_quorum() => PeerStage::Prepared,
         (PeerStage::Prepared, want) if is_rolled_out(world) => want,
         (have, _) => have,
+    }
+}
+
+/// Where the members are: by the note on the StatefulSet, or when that was lost by what they say themselves. Those that
+/// listen plain may or may not have certificates, so they count as not having them.
+fn present(world: &World<'_>) -> PeerStage {
+    let says_tls = || {
+        let mut leases = world.seen.leases.values();
+        leases.any(|lease| lease.peer_tls == Some(true))
+    };
+    match world.set() {
+        Some(set) => set.peer_stage,
+        None if says_tls() => PeerStage::On,
+        None => PeerStage::Off,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Another etcd: allowed or not by what *runs*, and preceded by a full snapshot.
 //!
 //! **Holds**: until both are settled the image stays as it is, so that a pod that is lost meanwhile does not come back with the
-//! new one. An image whose tag names no version cannot be judged and is let through, as is any image when no member
-//! was ever seen with a version: it may be the cure.
+//! new one; also while the cluster sleeps, and when its StatefulSet is made again. An image whose tag names no version
+//! cannot be judged and is let through, as is any image when no member was ever seen with a version: it may be the cure.
 
 use std::fmt;
 
@@ -41,11 +41,11 @@ impl Version {
         })
     }
 
-    /// The version the tag of an image names.
+    /// The version the tag of an image names. What is below 3 is the version of something around etcd.
     pub fn of_image(image: &str) -> Option<Self> {
         let without_digest = image.split('@').next()?;
         let (_, tag) = without_digest.rsplit_once(':')?;
-        Self::parse(tag)
+        Self::parse(tag).filter(|version| version.major >= 3)
     }
 }
 
@@ -78,14 +78,20 @@ pub fn judge(from: Version, to: Version) -> Result<(), UpgradeRule> {
     Ok(())
 }
 
-/// The image that runs, when another is wanted.
+/// The image there is, when another is wanted: that of the template, or that of pods whose StatefulSet was lost. Where one
+/// of those has the wanted one already, that was decided before.
 fn change<'a>(world: &World<'a>) -> Option<&'a str> {
-    let set = world.set().filter(|set| set.replicas > 0)?;
-    let image = set.etcd_image.as_deref()?;
-    (image != world.wanted.etcd_image).then_some(image)
+    let wanted = world.wanted.etcd_image.as_str();
+    if let Some(set) = world.set() {
+        return set.etcd_image.as_deref().filter(|image| *image != wanted);
+    }
+    let pods = world.seen.pods.values();
+    let mut images = pods.filter_map(|pod| pod.etcd_image.as_deref());
+    let first = images.next().filter(|image| *image != wanted)?;
+    images.all(|image| image != wanted).then_some(first)
 }
 
-/// The oldest version that runs; what was last seen when nobody answers.
+/// The oldest version that runs; what was last seen when nobody answers; what the template of a cluster that sleeps names.
 fn running(world: &World<'_>) -> Option<Version> {
     let version = |member: &SeenMember| {
         let Answer { version, .. } = member.answer.as_ref()?;
@@ -96,6 +102,10 @@ fn running(world: &World<'_>) -> Option<Version> {
         .filter_map(version)
         .min()
         .or(world.known.version)
+        .or_else(|| {
+            let ours = world.set().filter(|set| set.noted_size.is_some())?;
+            Version::of_image(ours.etcd_image.as_deref()?)
+        })
 }
 
 fn refusal(world: &World<'_>) -> Option<Refusal> {
@@ -152,6 +162,7 @@ mod tests {
             ("host:5000/etcd", None),
             ("etcd:latest", None),
             ("etcd", None),
+            ("etcd-wrapper:v0.6.2", None),
         ] {
             assert_eq!(
                 Version::of_image(image).map(|v| v.to_string()).as_deref(),

@@ -1,10 +1,10 @@
 //! Larger volumes: the claims are expanded where they are, then the StatefulSet is made again around its pods, because its
-//! claim template cannot be changed.
+//! claim template cannot be changed. Pods, and so members, notice nothing.
 
 use steward_crds::etcd::VolumeGrowth;
 
-use super::{Refusal, Step, World};
-use crate::observe::{Ordinal, SeenClaim};
+use super::{Refusal, Step, World, tls};
+use crate::observe::{Ordinal, SeenClaim, SeenSet};
 
 pub(super) fn consider(world: &World<'_>) -> Option<Step> {
     let set = world.set()?;
@@ -25,9 +25,19 @@ pub(super) fn consider(world: &World<'_>) -> Option<Step> {
     if world.seen.expansion_refused.is_some() && world.wanted.growth == VolumeGrowth::Expand {
         return None; // told as a refusal; the template stays as it is
     }
-    Some(Step::RecreateSet {
+    // The old template is the only note of how far other changes are, so they are finished first.
+    is_at_rest(world, set).then(|| Step::RecreateSet {
         uid: set.uid.clone(),
     })
+}
+
+fn is_at_rest(world: &World<'_>, set: &SeenSet) -> bool {
+    let is_updated = |ordinal: Ordinal| {
+        world
+            .pod(ordinal)
+            .is_some_and(|pod| !pod.is_deleting && pod.revision == set.update_revision)
+    };
+    set.peer_stage == tls::goal(world) && set.is_observed && world.ordinals().all(is_updated)
 }
 
 /// The size the template keeps while it is not the wanted one, and what is refused.

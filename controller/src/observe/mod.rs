@@ -8,6 +8,7 @@
 //!
 //! **Holds**: a member that does not answer is data here, not an error. Nothing in this module chooses.
 
+mod authorities;
 pub(crate) mod dial;
 pub(crate) mod jobs;
 mod leases;
@@ -24,6 +25,7 @@ use std::fmt;
 use jiff::Timestamp;
 use steward_ids::{ClusterId, MemberId};
 
+pub use authorities::{Authorities, authorities};
 pub use dial::{DialError, Dialer, Reach};
 pub use jobs::{FailureClass, JobFailure, JobState, SeenJob};
 pub use leases::Held;
@@ -165,6 +167,8 @@ pub struct SeenPod {
     pub created: Option<Timestamp>,
     /// Its address.
     pub address: Option<String>,
+    /// Image of etcd in it.
+    pub etcd_image: Option<String>,
     /// What its init container concluded about the data directory.
     pub finding: Option<Finding>,
     /// How it is spoken to: pods of one cluster differ while TLS is switched.

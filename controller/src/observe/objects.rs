@@ -14,8 +14,8 @@ use steward_manifests::tls::peer_tls_of;
 use steward_manifests::{ETCD_CONTAINER, INIT_CONTAINER, Names, quantity};
 
 use super::{
-    Finding, Held, Observation, Ordinal, PeerStage, SeenClaim, SeenLease, SeenPod, SeenSet,
-    SetCounts, SnapshotLease, Strategy, Talks,
+    Authorities, Finding, Held, Observation, Ordinal, PeerStage, SeenClaim, SeenLease, SeenPod,
+    SeenSet, SetCounts, SnapshotLease, Strategy, Talks,
 };
 use crate::act::marks::{NOTED_SIZE, PEER_STAGE};
 use crate::caches::Stores;
@@ -38,6 +38,8 @@ pub struct Objects {
     pub peer_tls: Option<PeerTlsConfig>,
     /// The directory of the node the secret of a `Local` store names.
     pub local_store_root: Option<String>,
+    /// The authorities members would start with.
+    pub authorities: Authorities,
 }
 
 /// Looks into the stores.
@@ -98,6 +100,7 @@ pub fn objects(stores: &Stores, etcd: &Etcd) -> Objects {
         stateful_set: set,
         peer_tls,
         local_store_root: None,
+        authorities: Authorities::None,
     }
 }
 
@@ -179,6 +182,8 @@ fn seen_pod(pod: &Pod) -> SeenPod {
             .flatten()
             .any(|volume| volume.name == name)
     };
+    let spec = pod.spec.as_ref();
+    let etcd = spec.and_then(|spec| spec.containers.iter().find(|c| c.name == ETCD_CONTAINER));
     SeenPod {
         uid: pod.metadata.uid.clone().unwrap_or_default(),
         revision: pod.labels().get(REVISION_LABEL).cloned(),
@@ -189,6 +194,7 @@ fn seen_pod(pod: &Pod) -> SeenPod {
         address: status
             .and_then(|status| status.pod_ip.clone())
             .filter(|address| !address.is_empty()),
+        etcd_image: etcd.and_then(|container| container.image.clone()),
         finding: if holds("Initialized") {
             Some(Finding::Good)
         } else {

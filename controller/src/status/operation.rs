@@ -2,8 +2,8 @@
 
 use steward_crds::{LastError, LastOperation, OperationState, OperationType};
 
-use super::{Facts, clock, describe_refusal, describe_step};
-use crate::decide::Blocker;
+use super::{Facts, Failure, clock, describe_refusal, describe_step};
+use crate::decide::{Blocker, Step};
 
 /// The operation and its errors; the ones told before, when they say the same.
 pub(super) fn of(facts: &Facts<'_>) -> (Option<LastOperation>, Option<Vec<LastError>>) {
@@ -59,8 +59,22 @@ fn is_trouble(on: &Blocker) -> bool {
     }
 }
 
+/// What stopped the pass, or the change that does not happen.
+fn failure(facts: &Facts<'_>) -> Option<Failure> {
+    let code = match facts.plan.step.as_ref().and_then(Step::blocker) {
+        Some(Blocker::SnapshotFailed { .. }) => "ERR_CREATE_SNAPSHOT",
+        Some(on @ Blocker::RecoveryNeeded(_)) if is_trouble(on) => "ERR_DATA_LOST",
+        _ => return facts.failure.cloned(),
+    };
+    let (_, description) = now(facts);
+    Some(facts.failure.cloned().unwrap_or_else(|| Failure {
+        code: code.to_owned(),
+        description,
+    }))
+}
+
 fn errors(facts: &Facts<'_>) -> Option<Vec<LastError>> {
-    let failure = facts.failure?;
+    let failure = &failure(facts)?;
     let before = facts
         .before()
         .and_then(|status| status.last_errors.as_ref());

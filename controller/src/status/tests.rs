@@ -20,7 +20,7 @@ fn told(scene: &Scene) -> EtcdStatus {
 fn told_after(
     scene: &Scene,
     before: Option<EtcdStatus>,
-    now: jiff::Timestamp,
+    now: Timestamp,
     failure: Option<&Failure>,
 ) -> EtcdStatus {
     let mut etcd = resource(scene);
@@ -46,7 +46,7 @@ fn facts<'a>(
     scene: &'a Scene,
     etcd: &'a Etcd,
     plan: &'a Plan,
-    now: jiff::Timestamp,
+    now: Timestamp,
     failure: Option<&'a Failure>,
 ) -> Facts<'a> {
     Facts {

@@ -3,7 +3,7 @@
 use crate::decide::{Blocker, Change, Refusal, Removal, Restart, Step, UpgradeRule, Useless};
 use crate::observe::Ordinal;
 use crate::quantity::quantity;
-use crate::validate::Wanted;
+use crate::validate::{WITHOUT_SNAPSHOT, Wanted};
 
 /// What a step does, or what it waits for.
 pub fn describe_step(step: &Step, wanted: &Wanted) -> String {
@@ -86,8 +86,9 @@ pub fn describe_blocker(on: &Blocker, wanted: &Wanted) -> String {
         }
         Blocker::SnapshotFailed { before, why, .. } => {
             format!(
-                "there is no {} without a snapshot, which failed: {why}",
-                change(*before)
+                "there is no {} without a snapshot, which failed: {why} (the annotation {WITHOUT_SNAPSHOT}={} goes on without it)",
+                change(*before),
+                wanted.generation
             )
         }
         Blocker::ClaimGoes { ordinal } => {
@@ -141,6 +142,7 @@ fn restart(because: Restart) -> &'static str {
         Restart::OutdatedAndUnwell => "it is out of date and takes no part",
         Restart::Outdated => "it is out of date",
         Restart::VolumeGone => "its volume is gone",
+        Restart::Removed => "its member was removed from the cluster",
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
 
+use super::controller::ControllerArgs;
 use super::sidecar::SidecarArgs;
 
 /// Measures restore, compact and verify against a real etcd, on data a real etcd made.
@@ -70,6 +71,8 @@ pub(super) struct Cache {
 pub enum Mode {
     /// Measures the sidecar beside a real etcd
     Sidecar(SidecarArgs),
+    /// Measures the controller with many clusters on a real API server
+    Controller(ControllerArgs),
     /// Runs one command and writes what it cost, as JSON
     #[command(hide = true)]
     Timed {

@@ -16,6 +16,7 @@
 
 mod args;
 mod claims;
+mod controller;
 mod dataset;
 mod floor;
 mod load;
@@ -25,6 +26,7 @@ mod replay;
 mod report;
 mod sidecar;
 mod timed;
+mod usage;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -34,6 +36,7 @@ use anyhow::Context;
 use tokio::runtime::Runtime;
 
 pub use args::{Args, Mode, PageCache, Part};
+pub use controller::ControllerArgs;
 pub use sidecar::SidecarArgs;
 
 use dataset::Dataset;
@@ -63,6 +66,7 @@ pub fn main(args: &Args) -> anyhow::Result<()> {
     match &args.mode {
         Some(Mode::Timed { report, command }) => return timed::run_timed(report, command),
         Some(Mode::Sidecar(args)) => return sidecar::main(args),
+        Some(Mode::Controller(args)) => return controller::main(args),
         None => {}
     }
     let machine = Machine::observe();

@@ -72,6 +72,7 @@ pub(crate) fn pod(ordinal: u32, revision: &str) -> SeenPod {
         is_deleting: false,
         created: Some(ago(3_600)),
         address: Some(format!("10.0.0.{ordinal}")),
+        etcd_image: Some(IMAGE.to_owned()),
         finding: Some(Finding::Good),
         talks: Talks::default(),
     }

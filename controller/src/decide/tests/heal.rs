@@ -140,3 +140,47 @@ fn healing_does_not_wait_for_a_spec_to_be_accepted() {
         })
     );
 }
+
+/// The pod ran and is as its check left it, but its member is out.
+fn removed_while_it_ran(replicas: u32) -> Scene {
+    Scene::whole(replicas)
+        .down(replicas - 1)
+        .without_member(replicas - 1)
+}
+
+#[test]
+fn a_pod_whose_member_was_removed_while_it_ran_is_started_again() {
+    for replicas in [2, 3] {
+        let last = replicas - 1;
+        let delete = Step::DeletePod {
+            ordinal: Ordinal(last),
+            uid: format!("pod-{last}-old"),
+            because: Restart::Removed,
+        };
+        assert_eq!(removed_while_it_ran(replicas).step(), Some(delete));
+    }
+}
+
+#[test]
+fn a_pod_that_goes_anyway_is_not_mended_first() {
+    let scene = removed_while_it_ran(3).replicas(2);
+    assert_eq!(scene.step(), Some(Step::Resize { from: 3, to: 2 }));
+}
+
+#[test]
+fn a_pod_is_not_started_again_for_a_member_nobody_can_tell() {
+    let mut scene = removed_while_it_ran(3);
+    scene.seen.leases.remove(&Ordinal(2));
+    let waits = Step::AddLearner {
+        ordinal: Ordinal(2),
+    };
+    assert_eq!(scene.step(), Some(waits));
+}
+
+#[test]
+fn what_a_removed_member_left_does_not_keep_its_successor_from_starting() {
+    let mut scene = Scene::whole(3).down(2).finding(2, Finding::Foreign);
+    let member = scene.member_mut(2);
+    (member.name, member.is_learner) = (String::new(), true);
+    assert_eq!(scene.step(), discard(Useless::Foreign));
+}

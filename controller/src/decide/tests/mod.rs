@@ -1,5 +1,6 @@
 //! Claims about decisions, concern by concern; then about all of them at once.
 
+mod again;
 mod change;
 pub(crate) mod fixture;
 mod heal;

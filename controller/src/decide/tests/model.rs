@@ -27,6 +27,8 @@ enum Act {
     LoseVolume(u32),
     /// A volume is damaged.
     Damage(u32),
+    /// Somebody deletes the StatefulSet and leaves its pods.
+    LoseSet,
     Time(u8),
 }
 
@@ -63,6 +65,8 @@ struct Model {
     members: Vec<ModelMember>,
     leader: Option<u64>,
     snapshot: Option<Timestamp>,
+    /// The member each place last was, as its Lease tells.
+    heard: BTreeMap<u32, u64>,
     serial: u32,
 }
 
@@ -82,6 +86,7 @@ impl Model {
             members: Vec::new(),
             leader: None,
             snapshot: None,
+            heard: BTreeMap::new(),
             serial: 0,
         }
     }
@@ -126,12 +131,19 @@ impl Model {
                 is_ready: ready(*ordinal),
                 has_ready_containers: ready(*ordinal),
                 finding: model.finding,
+                etcd_image: model.revision.split('/').next().map(str::to_owned),
                 created: Some(self.now - SignedDuration::from_mins(2)),
                 ..pod(*ordinal, &model.revision)
             };
             (Ordinal(*ordinal), seen)
         });
-        let held = self.members.iter().filter(|member| member.has_started);
+        let held = self.heard.iter().map(|(ordinal, member)| {
+            let mut lease = lease(*ordinal, false);
+            lease.held.as_mut().unwrap().member = steward_ids::MemberId(*member);
+            let pod = self.pods.get(ordinal);
+            lease.peer_tls = pod.map(|pod| pod.revision.ends_with("/On"));
+            (Ordinal(*ordinal), lease)
+        });
         Observation {
             set: self
                 .set
@@ -145,9 +157,7 @@ impl Model {
                 }),
             pods: pods.collect(),
             claims: self.data.keys().map(|n| (Ordinal(*n), claim(*n))).collect(),
-            leases: held
-                .map(|m| (Ordinal(m.ordinal), lease(m.ordinal, false)))
-                .collect(),
+            leases: held.collect(),
             full_snapshot: self.wanted.backup.as_ref().map(|_| SnapshotLease {
                 created: Some(noon()),
                 renewed: self.snapshot,
@@ -222,6 +232,11 @@ impl Model {
         }
         if let Some(step) = &plan.step {
             self.take(step);
+        }
+        let most = self.set.as_ref().map_or(0, |set| set.0);
+        if self.wanted.replicas > 0 {
+            let most = most.max(self.wanted.replicas);
+            self.heard.retain(|ordinal, _| *ordinal < most);
         }
         let sleeps = self.set.as_ref().is_some_and(|set| set.0 == 0);
         if had_quorum && voters_before > 2 && !sleeps {
@@ -332,7 +347,7 @@ impl Model {
         }
     }
 
-    /// What init decides and etcd then does.
+    /// What init decides and etcd then does. Init runs until it lets etcd start, and not again in the same pod.
     fn start(&mut self, ordinal: u32) {
         let member = self
             .members
@@ -357,8 +372,14 @@ impl Model {
             }
             (None, _) => (Finding::Waits, false),
         };
+        if is_up && let Some(at) = member {
+            self.heard.insert(ordinal, self.members[at].id);
+        }
         let pod = self.pods.get_mut(&ordinal).expect("a pod");
-        (pod.finding, pod.is_up) = (Some(finding), is_up);
+        pod.is_up = is_up;
+        if pod.finding != Some(Finding::Good) {
+            pod.finding = Some(finding);
+        }
     }
 
     /// Something from outside. What would take a quorum's data is not this test's matter.
@@ -385,6 +406,7 @@ impl Model {
                 }
             }
             Act::LoseVolume(_) | Act::Damage(_) => {}
+            Act::LoseSet => self.set = None,
             Act::Time(_) => {}
         }
     }
@@ -420,6 +442,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         2 => (0..5_u32).prop_map(Act::Crash),
         1 => (0..5_u32).prop_map(Act::LoseVolume),
         1 => (0..5_u32).prop_map(Act::Damage),
+        1 => Just(Act::LoseSet),
         4 => (1..20_u8).prop_map(Act::Time),
     ];
     prop::collection::vec(act, 1..12)

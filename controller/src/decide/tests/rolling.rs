@@ -196,6 +196,19 @@ fn a_snapshot_that_fails_stops_the_upgrade_and_says_why() {
 }
 
 #[test]
+fn a_person_may_go_without_the_snapshot_for_one_generation() {
+    let mut scene = new_image("etcd:v3.6.0").backed_up(3_600);
+    scene.wanted.requests.without_snapshot = Some(1);
+    let plan = scene.plan();
+    assert_eq!(plan.step, None);
+    assert_eq!(plan.shape.unwrap().holds.etcd_image, None);
+    scene.policy.auto_reconcile = true;
+    scene.wanted.generation = 2;
+    let before = Change::Upgrade;
+    assert_eq!(scene.step(), Some(Step::Snapshot { before }));
+}
+
+#[test]
 fn what_runs_decides_which_etcd_may_follow_not_what_the_spec_said() {
     let mut scene = new_image("etcd:v3.6.0");
     for member in scene.members_mut() {

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use steward_testkit::etcd::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, free_url};
+use steward_testkit::etcd::{EtcdCluster, EtcdOptions, EtcdVersion, free_url};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -14,17 +14,16 @@ const VERSION: EtcdVersion = EtcdVersion::V3_5New;
 
 pub(super) struct Behind {
     pub(super) name: String,
-    pub(super) namespace: String,
     pub(super) cluster: EtcdCluster,
     /// Where each member's peers find it, also of members that do not run yet.
-    peers: Vec<String>,
+    pub(super) peers: Vec<String>,
     port: u16,
     wires: JoinSet<()>,
 }
 
 impl Behind {
     /// `size` members of `<name>`, with room for `room`.
-    pub(super) async fn start(name: &str, namespace: &str, size: usize, room: usize) -> Self {
+    pub(super) async fn start(name: &str, size: usize, room: usize) -> Self {
         let peers: Vec<String> = (0..room).map(|_| free_url()).collect();
         let members = peers.iter().take(size).enumerate();
         let members = members.map(|(n, url)| {
@@ -40,10 +39,8 @@ impl Behind {
             .next()
             .and_then(|port| port.parse().ok())
             .expect("a port");
-        let (name, namespace) = (name.to_owned(), namespace.to_owned());
         let mut behind = Self {
-            name,
-            namespace,
+            name: name.to_owned(),
             cluster,
             peers,
             port,

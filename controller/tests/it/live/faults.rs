@@ -1,103 +1,60 @@
 //! A controller that is killed, contradicted and answered with errors still gets there, and never twice.
 
-use std::pin::Pin;
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::FutureExt;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use serde_json::json;
-use steward_crds::Etcd;
-use tower::{BoxError, Layer, Service};
+use steward_crds::{Etcd, OperationState};
+use tokio::sync::Notify;
 
 use super::kubelet::Kubelet;
 use super::stage::Stage;
+use super::wire::{self, Fate, is_write};
 
-/// Loses every third write on its way there, and the answer to every fifth on its way back.
-#[derive(Clone, Default)]
-struct Lossy {
-    writes: Arc<AtomicU32>,
-    lost: Arc<AtomicU32>,
+/// How many objects of each kind a cluster is made of.
+async fn parts(stage: &Stage) -> [usize; 7] {
+    [
+        stage.count::<StatefulSet>().await,
+        stage.count::<Service>().await,
+        stage.count::<ConfigMap>().await,
+        stage.count::<Lease>().await,
+        stage.count::<Role>().await,
+        stage.count::<RoleBinding>().await,
+        stage.count::<ServiceAccount>().await,
+    ]
 }
 
-impl<S> Layer<S> for Lossy {
-    type Service = LossyService<S>;
-
-    fn layer(&self, inner: S) -> LossyService<S> {
-        LossyService {
-            inner,
-            faults: self.clone(),
-        }
-    }
-}
-
-struct LossyService<S> {
-    inner: S,
-    faults: Lossy,
-}
-
-impl<S> Service<http::Request<Body>> for LossyService<S>
-where
-    S: Service<http::Request<Body>, Error = BoxError>,
-    S::Future: Send + 'static,
-    S::Response: Send,
-{
-    type Response = S::Response;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        if request.method() == http::Method::GET {
-            return self.inner.call(request).boxed();
-        }
-        let number = self.faults.writes.fetch_add(1, Ordering::Relaxed);
-        let lost = Arc::clone(&self.faults.lost);
-        if number % 3 == 2 {
-            lost.fetch_add(1, Ordering::Relaxed);
-            return async { Err("lost on the way there".into()) }.boxed();
-        }
-        let answer = self.inner.call(request);
-        async move {
-            let answer = answer.await;
-            if number % 5 == 4 {
-                lost.fetch_add(1, Ordering::Relaxed);
-                return Err("lost on the way back".into());
-            }
-            answer
-        }
-        .boxed()
-    }
-}
-
-async fn lossy(stage: &Stage) -> (Client, Lossy) {
-    let file = Kubeconfig::read_from(stage.server.kubeconfig()).unwrap();
-    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-        .await
-        .unwrap();
-    let faults = Lossy::default();
-    let client = ClientBuilder::try_from(config)
-        .unwrap()
-        .with_layer(&faults)
-        .build();
-    (client, faults)
+async fn is_gone(stage: &Stage) -> bool {
+    stage.api::<Etcd>().get_opt("main").await.unwrap().is_none()
 }
 
 #[tokio::test]
 async fn writes_and_answers_that_are_lost_change_nothing_about_the_outcome() {
     let stage = Stage::set().await;
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let (client, faults) = lossy(&stage).await;
+    let (writes, lost) = (AtomicU32::new(0), Arc::new(AtomicU32::new(0)));
+    let counted = Arc::clone(&lost);
+    let client = wire::client(&stage, move |request| {
+        let number = match is_write(request) {
+            true => writes.fetch_add(1, Ordering::Relaxed),
+            false => return Fate::Answered,
+        };
+        let fate = match (number % 3, number % 5) {
+            (2, _) => Fate::Lost,
+            (_, 4) => Fate::Unanswered,
+            _ => return Fate::Answered,
+        };
+        counted.fetch_add(1, Ordering::Relaxed);
+        fate
+    })
+    .await;
     let controller = stage.control_through(client, |_| {}).await;
     stage.create("main", json!({ "replicas": 3 })).await;
     stage.settled("main").await;
@@ -107,23 +64,151 @@ async fn writes_and_answers_that_are_lost_change_nothing_about_the_outcome() {
     stage.set_of("main", 0).await;
     stage.settled("main").await;
     assert!(
-        faults.lost.load(Ordering::Relaxed) > 5,
+        lost.load(Ordering::Relaxed) > 5,
         "nothing was lost: the test proves nothing"
     );
     assert_eq!(stage.count::<Lease>().await, 3);
-    stage
-        .api::<Etcd>()
+    let etcds = stage.api::<Etcd>();
+    etcds
         .delete("main", &DeleteParams::default())
         .await
         .unwrap();
     stage
-        .eventually("the Etcd is gone", async || {
-            stage.api::<Etcd>().get_opt("main").await.unwrap().is_none()
-        })
+        .eventually("the Etcd is gone", async || is_gone(&stage).await)
         .await;
     assert_eq!(stage.count::<Lease>().await, 0);
     drop(kubelet);
     controller.stop().await;
+}
+
+/// Lets controllers live for one write each until something holds. Returns how many it took.
+async fn one_write_at_a_time(stage: &Stage, what: &str, is: impl AsyncFn() -> bool) -> u32 {
+    const MOST: u32 = 200;
+    for lives in 0..MOST {
+        let (writes, second) = (AtomicU32::new(0), Arc::new(Notify::new()));
+        let told = Arc::clone(&second);
+        let client = wire::client(stage, move |request| {
+            if !is_write(request) || writes.fetch_add(1, Ordering::Relaxed) == 0 {
+                return Fate::Answered;
+            }
+            told.notify_one();
+            Fate::Silent
+        })
+        .await;
+        let controller = stage.control_through(client, |_| {}).await;
+        let is_there = stage.eventually(what, async || is().await);
+        let is_there = tokio::select! {
+            () = second.notified() => false,
+            () = is_there => true,
+        };
+        controller.kill();
+        if is_there {
+            return lives;
+        }
+    }
+    panic!("{MOST} controllers did not get there: {what}");
+}
+
+#[tokio::test]
+async fn controllers_that_are_killed_between_any_two_writes_get_there_together() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    stage.create("main", json!({ "replicas": 3 })).await;
+    let rests = async |replicas: i32| {
+        let etcd = stage.etcd("main").await;
+        let generation = etcd.metadata.generation;
+        let status = etcd.status.unwrap_or_default();
+        let is_done = |state: OperationState| state == OperationState::Succeeded;
+        let set = stage.api::<StatefulSet>().get_opt("main").await.unwrap();
+        status
+            .last_operation
+            .is_some_and(|last| is_done(last.state))
+            && status.observed_generation == generation
+            && set.is_some_and(|set| set.spec.unwrap().replicas == Some(replicas))
+    };
+    let lives = one_write_at_a_time(&stage, "it is made", async || rests(3).await).await;
+    assert!(lives > 10, "{lives} lives are too few to prove anything");
+    let whole = parts(&stage).await;
+    assert_eq!(whole[0], 1);
+    assert_eq!(whole[3], 3);
+
+    stage
+        .change("main", json!({ "spec": { "replicas": 0 } }))
+        .await;
+    one_write_at_a_time(&stage, "it sleeps", async || rests(0).await).await;
+    stage
+        .change("main", json!({ "spec": { "replicas": 3 } }))
+        .await;
+    one_write_at_a_time(&stage, "it is awake", async || rests(3).await).await;
+    assert_eq!(
+        parts(&stage).await,
+        whole,
+        "something is there twice, or gone"
+    );
+
+    let etcds = stage.api::<Etcd>();
+    etcds
+        .delete("main", &DeleteParams::default())
+        .await
+        .unwrap();
+    one_write_at_a_time(&stage, "it is gone", async || is_gone(&stage).await).await;
+    assert_eq!(parts(&stage).await, [0; 7]);
+    assert_eq!(stage.count::<PersistentVolumeClaim>().await, 3);
+    drop(kubelet);
+}
+
+#[tokio::test]
+async fn an_error_at_any_one_write_delays_and_breaks_nothing() {
+    const CLUSTERS: u32 = 24;
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let writes = Mutex::new(HashMap::<String, u32>::new());
+    let failed = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&failed);
+    // The n-th write for the n-th cluster goes wrong, each in its way.
+    let client = wire::client(&stage, move |request| {
+        let path = request.uri().path();
+        let cluster = (0..CLUSTERS).find(|n| path.contains(&name(*n)));
+        let Some(cluster) = cluster.filter(|_| is_write(request)) else {
+            return Fate::Answered;
+        };
+        let mut writes = writes.lock().unwrap();
+        let count = writes.entry(name(cluster)).or_default();
+        *count += 1;
+        if *count != cluster + 1 {
+            return Fate::Answered;
+        }
+        counted.fetch_add(1, Ordering::Relaxed);
+        match cluster % 5 {
+            0 => Fate::Refused(500),
+            1 => Fate::Refused(409),
+            2 => Fate::Refused(429),
+            3 => Fate::Unanswered,
+            _ => Fate::Lost,
+        }
+    })
+    .await;
+    let controller = stage.control_through(client, |_| {}).await;
+    for n in 0..CLUSTERS {
+        stage.create(&name(n), json!({ "replicas": 1 })).await;
+    }
+    for n in 0..CLUSTERS {
+        stage.settled(&name(n)).await;
+    }
+    let failed = failed.load(Ordering::Relaxed);
+    assert!(failed >= 15, "only {failed} writes went wrong");
+    let each = CLUSTERS as usize;
+    let services = 2 * each;
+    assert_eq!(
+        parts(&stage).await,
+        [each, services, each, each, each, each, each]
+    );
+    drop(kubelet);
+    controller.stop().await;
+}
+
+fn name(n: u32) -> String {
+    format!("c{n:02}x")
 }
 
 #[tokio::test]

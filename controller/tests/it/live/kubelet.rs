@@ -24,6 +24,8 @@ pub(super) struct Orders {
     pub(super) holders: BTreeMap<String, String>,
     /// What init containers say that do not let etcd start.
     pub(super) verdicts: BTreeMap<String, Value>,
+    /// When there are any, only pods of these uids become ready: the others wait until their server runs.
+    pub(super) started: Option<BTreeSet<String>>,
     /// How Jobs end, by name; the pods of others stay as they are.
     pub(super) jobs: BTreeMap<String, Ends>,
 }
@@ -87,6 +89,13 @@ impl Scene {
             let name = pod.name_any();
             if let Some(job) = pod.labels().get("job-name") {
                 self.job_pod(&pods, &pod, orders.jobs.get(job)).await;
+                continue;
+            }
+            let has_started = |uid: &String| {
+                let started = orders.started.as_ref();
+                started.is_none_or(|started| started.contains(uid))
+            };
+            if !pod.metadata.uid.as_ref().is_some_and(has_started) {
                 continue;
             }
             let status = match orders.verdicts.get(&name) {

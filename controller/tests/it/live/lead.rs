@@ -1,13 +1,18 @@
 //! Two controllers, one of which acts.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
 use steward_controller::config::OperatorConfiguration;
+use steward_crds::Etcd;
 
-use super::stage::Stage;
+use super::stage::{Running, Stage};
+use super::wire::{self, Fate, is_write};
+
+const LEASE: &str = "druid-leader-election";
 
 fn elected(config: &mut OperatorConfiguration) {
     let election = &mut config.leader_election;
@@ -43,11 +48,7 @@ async fn a_controller_whose_lease_was_taken_ends_by_itself() {
     let thief = json!({ "spec": { "holderIdentity": "somebody", "leaseDurationSeconds": 3600 } });
     let leases = stage.api::<Lease>();
     leases
-        .patch(
-            "druid-leader-election",
-            &PatchParams::default(),
-            &Patch::Merge(&thief),
-        )
+        .patch(LEASE, &PatchParams::default(), &Patch::Merge(&thief))
         .await
         .unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(30), controller.ended())
@@ -58,4 +59,122 @@ async fn a_controller_whose_lease_was_taken_ends_by_itself() {
         error.to_string().contains("leadership was lost"),
         "{error:#}"
     );
+}
+
+async fn set_lease(leases: &Api<Lease>, spec: Value) {
+    let patch = json!({ "spec": spec });
+    leases
+        .patch(LEASE, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_lease_that_was_given_back_without_naming_a_holder_is_taken() {
+    let stage = Stage::set().await;
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": LEASE },
+        "spec": { "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z" },
+    });
+    let lease: Lease = serde_json::from_value(lease).unwrap();
+    let leases = stage.api::<Lease>();
+    leases.create(&PostParams::default(), &lease).await.unwrap();
+    let controller = stage.control_with(elected).await;
+    stage.create("one", json!({ "replicas": 1 })).await;
+    stage.set_of("one", 1).await;
+    controller.stop().await;
+    let given_back = leases.get(LEASE).await.unwrap().spec.unwrap();
+    assert_eq!(given_back.holder_identity.as_deref(), Some(""));
+}
+
+/// Who wrote, in the order in which it was sent. Every start of a controller is somebody else.
+#[derive(Clone, Default)]
+struct Writers(Arc<Mutex<Vec<usize>>>);
+
+impl Writers {
+    /// Starts a controller whose attempts at the Lease arrive late, now more, now less.
+    async fn start(&self, stage: &Stage, number: usize) -> Running {
+        let (writers, attempts) = (self.clone(), Mutex::new(number));
+        let client = wire::client(stage, move |request| {
+            if !is_write(request) {
+                return Fate::Answered;
+            }
+            if request.uri().path().ends_with(LEASE) {
+                let mut attempts = attempts.lock().unwrap();
+                *attempts += 1;
+                let late = u64::try_from(*attempts * 7 % 5).unwrap();
+                return Fate::Late(Duration::from_millis(late * 250));
+            }
+            writers.0.lock().unwrap().push(number);
+            Fate::Answered
+        })
+        .await;
+        stage.control_through(client, elected).await
+    }
+
+    fn last(&self) -> Option<usize> {
+        self.0.lock().unwrap().last().copied()
+    }
+}
+
+#[tokio::test]
+async fn never_do_two_act_whoever_believes_to_have_the_lease() {
+    let stage = Stage::set().await;
+    stage.create("main", json!({ "replicas": 1 })).await;
+    let etcds = stage.api::<Etcd>();
+    let changes = tokio::spawn(async move {
+        // Whoever acts has something to write at every moment.
+        for number in 0_u64.. {
+            let patch = json!({ "spec": { "annotations": { "change": number.to_string() } } });
+            etcds
+                .patch("main", &PatchParams::default(), &Patch::Merge(&patch))
+                .await
+                .ok();
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+    });
+    let writers = Writers::default();
+    let mut running: Vec<(usize, Running)> = Vec::new();
+    let (mut started, mut led) = (0, Vec::new());
+    while led.len() < 4 {
+        while running.len() < 3 {
+            running.push((started, writers.start(&stage, started).await));
+            started += 1;
+        }
+        let before = led.last().copied();
+        stage
+            .eventually("somebody else acts", async || writers.last() != before)
+            .await;
+        let acts = writers.last().unwrap();
+        led.push(acts);
+        // The Lease is free for all while its holder lives.
+        let free = json!({ "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z" });
+        set_lease(&stage.api(), free).await;
+        stage
+            .eventually("one has lost the Lease, or kept it", async || {
+                let lease = stage.api::<Lease>().get(LEASE).await.unwrap();
+                lease
+                    .spec
+                    .unwrap()
+                    .holder_identity
+                    .is_some_and(|holder| !holder.is_empty())
+            })
+            .await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let position = running.iter().position(|(number, _)| *number == acts);
+        if let Some((_, gone)) = position.map(|at| running.remove(at)) {
+            gone.kill();
+        }
+    }
+    changes.abort();
+    for (_, controller) in running {
+        controller.kill();
+    }
+    let order = writers.0.lock().unwrap().clone();
+    let mut turns = order.clone();
+    turns.dedup();
+    let mut once = turns.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(turns.len(), once.len(), "they took turns: {turns:?}");
 }

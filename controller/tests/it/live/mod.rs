@@ -11,3 +11,6 @@ mod recovery;
 mod rest;
 mod rolling;
 mod stage;
+mod tls;
+mod volumes;
+mod wire;

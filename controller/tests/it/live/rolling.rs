@@ -33,7 +33,7 @@ async fn uids(stage: &Stage, size: usize) -> BTreeMap<usize, String> {
 async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
     let stage = Stage::set().await;
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let mut behind = Behind::start("main", &stage.namespace, 3, 3).await;
+    let mut behind = Behind::start("main", 3, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;
     stage.create("main", behind.spec(3)).await;
@@ -101,7 +101,7 @@ async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
 async fn members_leave_the_cluster_before_their_pods_go() {
     let stage = Stage::set().await;
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let behind = Behind::start("main", &stage.namespace, 3, 3).await;
+    let behind = Behind::start("main", 3, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;
     stage.create("main", behind.spec(3)).await;
@@ -139,7 +139,7 @@ async fn members_leave_the_cluster_before_their_pods_go() {
 async fn a_member_without_data_is_removed_and_added_again_as_a_learner() {
     let stage = Stage::set().await;
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let mut behind = Behind::start("main", &stage.namespace, 3, 3).await;
+    let mut behind = Behind::start("main", 3, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;
     stage.create("main", behind.spec(3)).await;
@@ -169,7 +169,7 @@ async fn a_member_without_data_is_removed_and_added_again_as_a_learner() {
 async fn a_cluster_grows_by_a_pod_that_is_added_as_a_learner() {
     let stage = Stage::set().await;
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let behind = Behind::start("main", &stage.namespace, 1, 3).await;
+    let behind = Behind::start("main", 1, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;
     stage.create("main", behind.spec(1)).await;

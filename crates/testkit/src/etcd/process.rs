@@ -127,6 +127,11 @@ impl Etcd {
         self.launch();
     }
 
+    /// From the next start on, the server has these options; its directory and addresses stay.
+    pub fn change(&mut self, options: EtcdOptions) {
+        self.options = options;
+    }
+
     fn launch(&mut self) {
         let log = File::options()
             .create(true)

@@ -73,7 +73,8 @@ impl ApiServer {
         panic!("five times in a row somebody took the port chosen for the API server")
     }
 
-    /// Starts the controllers as well: namespaces, garbage collection, workloads, Jobs and so on.
+    /// Starts the controllers as well: namespaces, garbage collection, workloads, Jobs and so on, but none that binds
+    /// claims to volumes.
     ///
     /// # Panics
     /// With their log when they do not come up.
@@ -90,6 +91,8 @@ impl ApiServer {
             format!("--secure-port={port}"),
             "--bind-address=127.0.0.1".to_owned(),
             "--leader-elect=false".to_owned(),
+            // There are no volumes: claims, like pods, are as a test leaves them.
+            "--controllers=*,-persistentvolume-binder,-persistentvolume-expander".to_owned(),
         ];
         if minor_version("kube-controller-manager") < 24 {
             flags.push("--port=0".to_owned()); // the insecure one, always the same

@@ -19,7 +19,8 @@ use super::super::args::PageCache;
 use super::super::dataset::{ETCD, options};
 use super::super::load::value_of;
 use super::super::timed::settle;
-use super::{beside, usage};
+use super::super::usage;
+use super::beside;
 
 /// Writers at work at the same time.
 const WRITERS: usize = 100;

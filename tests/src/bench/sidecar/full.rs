@@ -13,8 +13,9 @@ use super::super::claims::megabytes;
 use super::super::dataset::{ETCD, etcd_version, length, options, remove};
 use super::super::load::{Shape, Writers};
 use super::super::timed::{Cost, Program, median, settle};
+use super::super::usage;
 use super::super::{WORK, dataset::UNFINISHED};
-use super::{beside, usage};
+use super::beside;
 
 /// Longer than any first snapshot takes.
 const PATIENCE: Duration = Duration::from_mins(10);

@@ -11,7 +11,6 @@
 mod flow;
 mod full;
 mod page;
-mod usage;
 
 use std::fs;
 use std::io::{self, Write};

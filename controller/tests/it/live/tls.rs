@@ -1,0 +1,309 @@
+//! Encryption between members, switched on and off under a running cluster: each pod that is replaced starts its server anew as
+//! the template says, and somebody writes all the time.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams, PostParams};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use serde_json::{Value, json};
+use steward_testkit::etcd::{EtcdOptions, free_url};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::cluster::Behind;
+use super::kubelet::Kubelet;
+use super::stage::Stage;
+
+const STAGE: &str = "steward.druid.gardener.cloud/peer-tls";
+/// Generous: twelve restarts of etcd on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(200);
+
+/// An authority and one certificate for everybody, as files and as secrets.
+struct Certificates {
+    files: TempDir,
+}
+
+impl Certificates {
+    fn make() -> Self {
+        let mut authority = CertificateParams::default();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let authority = CertifiedIssuer::self_signed(authority, key).unwrap();
+        let member = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = member.signed_by(&key, &authority).unwrap();
+        let files = TempDir::with_prefix("certificates-").unwrap();
+        let write = |name: &str, text: &str| std::fs::write(files.path().join(name), text).unwrap();
+        write("ca.crt", &authority.pem());
+        write("tls.crt", &certificate.pem());
+        write("tls.key", &key.serialize_pem());
+        Self { files }
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.files.path().join(name)).unwrap()
+    }
+
+    async fn store(&self, stage: &Stage) {
+        let authority = json!({ "bundle.crt": self.read("ca.crt") });
+        let server = json!({ "tls.crt": self.read("tls.crt"), "tls.key": self.read("tls.key") });
+        for (name, data) in [("peer-ca", authority), ("peer-server", server)] {
+            let secret = json!({ "metadata": { "name": name }, "stringData": data });
+            let secret: Secret = serde_json::from_value(secret).unwrap();
+            let secrets = stage.api::<Secret>();
+            secrets
+                .create(&PostParams::default(), &secret)
+                .await
+                .unwrap();
+        }
+    }
+}
+
+fn spec() -> Value {
+    json!({ "tlsCASecretRef": { "name": "peer-ca" }, "serverTLSSecretRef": { "name": "peer-server" } })
+}
+
+/// The servers behind the pods, each with an address for plain and one for encrypted connections.
+struct Servers {
+    behind: Behind,
+    encrypted: Vec<String>,
+    certificates: Certificates,
+    known: BTreeMap<usize, String>,
+    started_as: Vec<(usize, String)>,
+}
+
+impl Servers {
+    fn options(&self, ordinal: usize, stage: &str) -> EtcdOptions {
+        let founders = self.behind.peers.iter().enumerate();
+        let founders: Vec<String> = founders.map(|(n, url)| format!("main-{n}={url}")).collect();
+        let options = EtcdOptions::new()
+            .name(format!("main-{ordinal}"))
+            .peer_url(&self.behind.peers[ordinal])
+            .initial_cluster(founders.join(","));
+        let file = |name: &str| {
+            let path: &Path = self.certificates.files.path();
+            path.join(name).display().to_string()
+        };
+        let with_certificates = |options: EtcdOptions| {
+            options
+                .flag("peer-cert-file", &file("tls.crt"))
+                .flag("peer-key-file", &file("tls.key"))
+                .flag("peer-trusted-ca-file", &file("ca.crt"))
+                .flag("peer-client-cert-auth", "true")
+        };
+        match stage {
+            "off" => options,
+            "prepared" => with_certificates(options),
+            "on" => with_certificates(options.peer_listen_url(&self.encrypted[ordinal])),
+            other => panic!("{other} is no stage"),
+        }
+    }
+
+    /// Starts the server of every pod that is new, as its template says.
+    async fn follow(&mut self, stage: &Stage, kubelet: &Kubelet) {
+        let mut new = Vec::new();
+        for ordinal in 0..3 {
+            let pod = stage.api::<Pod>().get_opt(&format!("main-{ordinal}")).await;
+            let uid = pod.unwrap().and_then(|pod| pod.uid());
+            new.extend(
+                uid.filter(|uid| self.known.get(&ordinal) != Some(uid))
+                    .map(|uid| (ordinal, uid)),
+            );
+        }
+        assert!(new.len() <= 1, "{new:?} were replaced at once");
+        let Some((ordinal, uid)) = new.pop() else {
+            return;
+        };
+        let set = stage.api::<StatefulSet>().get("main").await.unwrap();
+        let word = set.annotations()[STAGE].clone();
+        let options = self.options(ordinal, &word);
+        let member = &mut self.behind.cluster.members[ordinal];
+        member.kill();
+        member.change(options);
+        member.restart().await;
+        self.started_as.push((ordinal, word));
+        self.known.insert(ordinal, uid.clone());
+        kubelet.order(|orders| {
+            orders.started.get_or_insert_default().insert(uid);
+        });
+    }
+
+    /// Follows until the cluster is settled in a stage. Returns the stages each member went through.
+    async fn settle(&mut self, stage: &Stage, kubelet: &Kubelet, goal: &str) -> Vec<Vec<String>> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.follow(stage, kubelet).await;
+            let etcd = stage.etcd("main").await;
+            let set = stage.api::<StatefulSet>().get("main").await.unwrap();
+            let status = etcd.status.unwrap_or_default();
+            let last = status.last_operation.as_ref();
+            let is_done = last
+                .is_some_and(|last| last.state == steward_crds::OperationState::Succeeded)
+                && status.observed_generation == etcd.metadata.generation
+                && set.annotations()[STAGE] == goal;
+            if is_done {
+                break;
+            }
+            assert!(Instant::now() < deadline, "never {goal}: {last:?}");
+            sleep(Duration::from_millis(100)).await;
+        }
+        let started = std::mem::take(&mut self.started_as);
+        let of = |ordinal: usize| {
+            let own = started.iter().filter(|(n, _)| *n == ordinal);
+            own.map(|(_, word)| word.clone()).collect()
+        };
+        (0..3).map(of).collect()
+    }
+}
+
+/// Writes through whoever answers, one write after the other, until told to stop. Returns how many there were.
+async fn write_all_the_time(urls: Vec<String>, stop: Arc<AtomicBool>) -> u32 {
+    let written = AtomicU32::new(0);
+    while !stop.load(Ordering::Acquire) {
+        let one = async {
+            for url in urls.iter().cycle() {
+                let put = async {
+                    let mut client = etcd_client::Client::connect([url], None).await.ok()?;
+                    client.put("key", "value", None).await.ok()
+                };
+                if let Ok(Some(_)) = timeout(Duration::from_secs(2), put).await {
+                    return;
+                }
+            }
+        };
+        let in_time = timeout(Duration::from_secs(30), one).await;
+        assert!(in_time.is_ok(), "nobody took a write: the quorum was lost");
+        written.fetch_add(1, Ordering::Relaxed);
+        sleep(Duration::from_millis(20)).await;
+    }
+    written.into_inner()
+}
+
+#[tokio::test]
+async fn members_learn_to_talk_encrypted_and_back_without_a_moment_without_a_quorum() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let certificates = Certificates::make();
+    certificates.store(&stage).await;
+    let behind = Behind::start("main", 3, 3).await;
+    behind.settle_in(&kubelet).await;
+    let encrypted: Vec<String> = (0..3)
+        .map(|_| free_url().replace("http:", "https:"))
+        .collect();
+    let controller = stage.control().await;
+    let mut whole = behind.spec(3);
+    for (ordinal, url) in encrypted.iter().enumerate() {
+        let urls = &mut whole["etcd"]["additionalAdvertisePeerURLs"][ordinal]["urls"];
+        urls.as_array_mut().unwrap().push(json!(url));
+    }
+    stage.create("main", whole).await;
+    stage.settled("main").await;
+    let mut servers = Servers {
+        behind,
+        encrypted,
+        certificates,
+        known: BTreeMap::new(),
+        started_as: Vec::new(),
+    };
+    for ordinal in 0..3 {
+        let pod = stage.api::<Pod>().get(&format!("main-{ordinal}")).await;
+        servers.known.insert(ordinal, pod.unwrap().uid().unwrap());
+    }
+    let known = servers.known.values().cloned().collect();
+    kubelet.order(|orders| orders.started = Some(known));
+    let stop = Arc::new(AtomicBool::new(false));
+    let members = servers.behind.cluster.members.iter();
+    let urls = members
+        .map(|member| member.client_url().to_owned())
+        .collect();
+    let writer = tokio::spawn(write_all_the_time(urls, Arc::clone(&stop)));
+
+    let on = json!({ "spec": { "etcd": { "peerUrlTls": spec() } } });
+    stage.change("main", on).await;
+    let went = servers.settle(&stage, &kubelet, "on").await;
+    assert_eq!(went, vec![["prepared", "on"]; 3]);
+    let told = stage.etcd("main").await.status.unwrap();
+    assert_eq!(told.peer_url_tls_enabled, Some(true));
+
+    let off = json!({ "spec": { "etcd": { "peerUrlTls": null } } });
+    stage.change("main", off).await;
+    let went = servers.settle(&stage, &kubelet, "off").await;
+    assert_eq!(went, vec![["prepared", "off"]; 3]);
+    stop.store(true, Ordering::Release);
+    assert!(writer.await.unwrap() > 0);
+    drop(kubelet);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    Certificates::make().store(&stage).await;
+    let controller = stage.control().await;
+    let tls = json!({ "replicas": 1, "etcd": { "peerUrlTls": spec() } });
+    stage.create("main", tls).await;
+    let before = stage.settled("main").await;
+    let note = |set: &StatefulSet| {
+        let pod = set
+            .spec
+            .as_ref()
+            .unwrap()
+            .template
+            .metadata
+            .as_ref()
+            .unwrap();
+        pod.annotations.as_ref().unwrap()["steward.druid.gardener.cloud/authorities"].clone()
+    };
+    let old = note(&stage.set_of("main", 1).await);
+
+    let renewed = json!({ "stringData": { "bundle.crt": "another" } });
+    let secrets = stage.api::<Secret>();
+    secrets
+        .patch("peer-ca", &PatchParams::default(), &Patch::Merge(&renewed))
+        .await
+        .unwrap();
+    // Somebody who cannot wait for the next look.
+    let ask =
+        json!({ "metadata": { "annotations": { "druid.gardener.cloud/operation": "reconcile" } } });
+    stage.change("main", ask).await;
+    let set = stage
+        .until("main", "told of the new one", |set: &StatefulSet| {
+            note(set) != old
+        })
+        .await;
+    assert_eq!(
+        before.metadata.generation,
+        stage.etcd("main").await.metadata.generation
+    );
+
+    secrets
+        .delete("peer-ca", &Default::default())
+        .await
+        .unwrap();
+    let ask =
+        json!({ "metadata": { "annotations": { "druid.gardener.cloud/operation": "reconcile" } } });
+    stage.change("main", ask).await;
+    stage
+        .until("main", "looked at", |etcd: &steward_crds::Etcd| {
+            !etcd
+                .annotations()
+                .contains_key("druid.gardener.cloud/operation")
+        })
+        .await;
+    let now = stage.api::<StatefulSet>().get("main").await.unwrap();
+    assert_eq!(
+        note(&now),
+        note(&set),
+        "a secret that is missing restarts nobody"
+    );
+    drop(kubelet);
+    controller.stop().await;
+}

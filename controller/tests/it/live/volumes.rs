@@ -1,0 +1,103 @@
+//! Volumes that grow under running pods.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::ResourceExt;
+use kube::api::{Api, PostParams};
+use serde_json::json;
+use steward_crds::{ConditionStatus, ConditionType};
+
+use super::kubelet::Kubelet;
+use super::stage::Stage;
+
+async fn storage_class(stage: &Stage, name: &str, can_grow: bool) {
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": name },
+        "provisioner": "example.com/none", "allowVolumeExpansion": can_grow,
+    });
+    let class: StorageClass = serde_json::from_value(class).unwrap();
+    let classes = Api::<StorageClass>::all(stage.client.clone());
+    classes
+        .create(&PostParams::default(), &class)
+        .await
+        .unwrap();
+}
+
+async fn requests(stage: &Stage) -> Vec<String> {
+    let claims = stage.api::<PersistentVolumeClaim>();
+    let claims = claims.list(&Default::default()).await.unwrap();
+    let size = |claim: PersistentVolumeClaim| {
+        let requests = claim.spec?.resources?.requests?;
+        Some(requests.get("storage")?.0.clone())
+    };
+    claims.into_iter().filter_map(size).collect()
+}
+
+async fn uids(stage: &Stage) -> BTreeMap<String, String> {
+    let pods = stage.api::<Pod>().list(&Default::default()).await.unwrap();
+    pods.into_iter()
+        .map(|pod| (pod.name_any(), pod.uid().unwrap()))
+        .collect()
+}
+
+fn template(set: &StatefulSet) -> Option<&str> {
+    let claims = set.spec.as_ref()?.volume_claim_templates.as_ref()?;
+    let resources = claims.first()?.spec.as_ref()?.resources.as_ref()?;
+    Some(&resources.requests.as_ref()?.get("storage")?.0)
+}
+
+#[tokio::test]
+async fn claims_grow_and_the_set_is_made_again_around_pods_that_notice_nothing() {
+    let stage = Stage::set().await;
+    storage_class(&stage, "elastic", true).await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let controller = stage.control().await;
+    let spec = json!({ "replicas": 3, "storageClass": "elastic", "storageCapacity": "10Gi" });
+    stage.create("main", spec).await;
+    stage.settled("main").await;
+    let (pods, set) = (uids(&stage).await, stage.set_of("main", 3).await);
+    assert_eq!(pods.len(), 3);
+
+    let larger = json!({ "spec": { "storageCapacity": "20Gi" } });
+    stage.change("main", larger).await;
+    let grown = |set: &StatefulSet| template(set) == Some("20Gi");
+    let again = stage.until("main", "made again", grown).await;
+    assert_ne!(again.uid(), set.uid());
+    stage.settled("main").await;
+    assert_eq!(requests(&stage).await, ["20Gi"; 3]);
+    assert_eq!(uids(&stage).await, pods, "pods were replaced");
+    let volumes = ConditionType::DataVolumesReady;
+    stage
+        .condition("main", volumes, ConditionStatus::True)
+        .await;
+    drop(kubelet);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_class_that_cannot_grow_is_told_and_nothing_is_lost() {
+    let stage = Stage::set().await;
+    storage_class(&stage, "rigid", false).await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let controller = stage.control().await;
+    let spec = json!({ "replicas": 1, "storageClass": "rigid", "storageCapacity": "10Gi" });
+    stage.create("main", spec).await;
+    stage.settled("main").await;
+    let set = stage.set_of("main", 1).await;
+
+    let larger = json!({ "spec": { "storageCapacity": "20Gi" } });
+    stage.change("main", larger).await;
+    let volumes = ConditionType::DataVolumesReady;
+    let told = stage
+        .condition("main", volumes, ConditionStatus::False)
+        .await;
+    assert!(told.message.contains("cannot be expanded"), "{told:?}");
+    assert_eq!(requests(&stage).await, ["10Gi"]);
+    let now = stage.api::<StatefulSet>().get("main").await.unwrap();
+    assert_eq!(now.uid(), set.uid(), "the set was made again for nothing");
+    drop(kubelet);
+    controller.stop().await;
+}

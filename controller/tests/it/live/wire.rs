@@ -1,0 +1,128 @@
+//! What lies between a controller and the API server, and what may happen there to each request.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body as AnyBody, Bytes, HttpBody};
+use futures::FutureExt;
+use http::{Method, Request, Response};
+use kube::client::{Body, ClientBuilder};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::json;
+use tower::{BoxError, Layer, Service};
+
+use super::stage::Stage;
+
+/// What happens to a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fate {
+    /// It is answered.
+    Answered,
+    /// It never arrives.
+    Lost,
+    /// It arrives, and its answer is lost.
+    Unanswered,
+    /// It arrives late.
+    Late(Duration),
+    /// It is refused with this code by somebody on the way.
+    Refused(u16),
+    /// Nothing ever happens.
+    Silent,
+}
+
+/// Decides what happens to each request.
+type Decide = Arc<dyn Fn(&Request<Body>) -> Fate + Send + Sync>;
+
+/// Whether a request writes.
+pub(super) fn is_write(request: &Request<Body>) -> bool {
+    request.method() != Method::GET
+}
+
+/// A connection on which `decide` rules.
+pub(super) async fn client(
+    stage: &Stage,
+    decide: impl Fn(&Request<Body>) -> Fate + Send + Sync + 'static,
+) -> Client {
+    let file = Kubeconfig::read_from(stage.server.kubeconfig()).expect("a kubeconfig");
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+        .await
+        .expect("a configuration");
+    let builder = ClientBuilder::try_from(config).expect("a connection");
+    let decide: Decide = Arc::new(decide);
+    builder.with_layer(&Wire(decide)).build()
+}
+
+#[derive(Clone)]
+struct Wire(Decide);
+
+impl<S> Layer<S> for Wire {
+    type Service = Wired<S>;
+
+    fn layer(&self, inner: S) -> Wired<S> {
+        Wired {
+            inner,
+            decide: Arc::clone(&self.0),
+        }
+    }
+}
+
+struct Wired<S> {
+    inner: S,
+    decide: Decide,
+}
+
+type Answer = Result<Response<AnyBody>, BoxError>;
+
+impl<S, B> Service<Request<Body>> for Wired<S>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
+    S::Future: Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<AnyBody>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let fate = (self.decide)(&request);
+        match fate {
+            Fate::Lost => async { Err("lost on the way there".into()) }.boxed(),
+            Fate::Refused(code) => async move { Ok(refusal(code)) }.boxed(),
+            Fate::Silent => futures::future::pending().boxed(),
+            Fate::Answered | Fate::Unanswered | Fate::Late(_) => {
+                // Nothing is sent before this is polled.
+                let answer = self.inner.call(request);
+                async move {
+                    if let Fate::Late(by) = fate {
+                        tokio::time::sleep(by).await;
+                    }
+                    let answer = answer.await?;
+                    if matches!(fate, Fate::Unanswered) {
+                        return Err("lost on the way back".into());
+                    }
+                    Ok(answer.map(AnyBody::new))
+                }
+                .boxed()
+            }
+        }
+    }
+}
+
+fn refusal(code: u16) -> Response<AnyBody> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "made up by the test", "reason": "MadeUp", "code": code,
+    });
+    Response::builder()
+        .status(code)
+        .body(AnyBody::from(status.to_string()))
+        .expect("an answer")
+}

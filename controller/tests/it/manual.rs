@@ -1,0 +1,20 @@
+//! The manual page in docs/man is that of the program. `make manual` writes it anew.
+
+use std::path::Path;
+
+use clap::CommandFactory;
+use steward_controller::args::Args;
+use steward_testkit::manual::expect_pages;
+
+#[test]
+fn the_manual_page_is_up_to_date() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/man");
+    expect_pages(&folder, Args::command());
+}
+
+#[test]
+fn the_help_teaches_with_an_example() {
+    let help = Args::command();
+    let help = help.get_after_help().map(ToString::to_string);
+    assert!(help.is_some_and(|help| help.contains("Example")));
+}

@@ -1,0 +1,96 @@
+//! How soon the controller acts on a changed spec, when many change at once.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::Context;
+use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use steward_crds::Etcd;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use super::server::Place;
+
+/// What is changed: an annotation of the clients' Service, since that restarts nobody.
+const NOTE: &str = "bench.example.com/change";
+/// How long a change may take before the bench gives up.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Changes so many resources at once, again and again. Returns how long each took, sorted.
+pub(super) async fn measure(
+    client: &Client,
+    places: &[Place],
+    at_once: usize,
+    rounds: usize,
+) -> anyhow::Result<Vec<Duration>> {
+    let (send, mut seen) = mpsc::unbounded_channel();
+    let services = Api::<Service>::all(client.clone());
+    let labels = "app.kubernetes.io/managed-by=etcd-druid";
+    let watching = tokio::spawn(async move {
+        let config = watcher::Config::default().labels(labels);
+        let mut changes = pin!(
+            watcher(services, config)
+                .default_backoff()
+                .applied_objects()
+        );
+        while let Ok(Some(service)) = changes.try_next().await {
+            let Some(value) = service.annotations().get(NOTE) else {
+                continue;
+            };
+            let place = (service.namespace().unwrap_or_default(), service.name_any());
+            if send.send((place, value.clone(), Instant::now())).is_err() {
+                return;
+            }
+        }
+    });
+    let mut took = Vec::new();
+    for round in 0..rounds {
+        let value = round.to_string();
+        let from = round * at_once;
+        let chosen = places
+            .iter()
+            .cycle()
+            .skip(from)
+            .take(at_once.min(places.len()));
+        let sent = try_join_all(chosen.map(|place| change(client, place, &value))).await?;
+        let mut waiting: HashMap<Place, Instant> = sent.into_iter().collect();
+        while !waiting.is_empty() {
+            let next = timeout(PATIENCE, seen.recv()).await;
+            let (place, found, at) = next
+                .with_context(|| format!("{} changes had no effect", waiting.len()))?
+                .context("the watch ended")?;
+            if found == value
+                && let Some(sent) = waiting.remove(&place)
+            {
+                took.push(at.duration_since(sent));
+            }
+        }
+    }
+    watching.abort();
+    took.sort_unstable();
+    Ok(took)
+}
+
+/// Changes one resource. Returns the Service it is seen in, and when it was sent.
+async fn change(
+    client: &Client,
+    (namespace, name): &Place,
+    value: &str,
+) -> anyhow::Result<(Place, Instant)> {
+    let patch =
+        json!({ "spec": { "etcd": { "clientService": { "annotations": { NOTE: value } } } } });
+    let etcds = Api::<Etcd>::namespaced(client.clone(), namespace);
+    let sent = Instant::now();
+    etcds
+        .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .context("change an Etcd")?;
+    Ok(((namespace.clone(), format!("{name}-client")), sent))
+}

@@ -1,0 +1,115 @@
+//! The controller as people run it.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use steward_testkit::etcd::free_url;
+use steward_testkit::kube::ApiServer;
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+/// How long everything may take.
+const PATIENCE: Duration = Duration::from_mins(30);
+const POLL: Duration = Duration::from_millis(100);
+
+/// A running controller. Dropping it kills the process.
+pub(super) struct Controller {
+    child: Child,
+    home: TempDir,
+    url: String,
+    http: reqwest::Client,
+    pub(super) started: Instant,
+}
+
+impl Controller {
+    pub(super) fn start(program: &Path, server: &ApiServer) -> anyhow::Result<Self> {
+        let home = TempDir::with_prefix("controller-").context("make a directory")?;
+        let url = free_url();
+        let port = url.rsplit(':').next().unwrap_or_default();
+        let log = File::create(home.path().join("log")).context("create the log")?;
+        let child = Command::new(program)
+            .env_clear()
+            .arg(format!("--kubeconfig={}", server.kubeconfig().display()))
+            .arg("--metrics-bind-address=127.0.0.1")
+            .arg(format!("--metrics-port={port}"))
+            .arg("--enable-etcd-spec-auto-reconcile")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().context("share the log")?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("start {}", program.display()))?;
+        Ok(Self {
+            child,
+            home,
+            url,
+            http: reqwest::Client::new(),
+            started: Instant::now(),
+        })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Fails with the end of its log when it does not run any more.
+    pub(super) fn expect_running(&mut self) -> anyhow::Result<()> {
+        if let Some(status) = self.child.try_wait().context("ask for the controller")? {
+            let log = std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default();
+            let end: Vec<&str> = log.lines().rev().take(20).collect();
+            bail!("the controller ended with {status}; its last words: {end:#?}");
+        }
+        Ok(())
+    }
+
+    /// Waits until so many passes had nothing to do. Returns how long that took from the start.
+    pub(super) async fn until_passed(&mut self, passes: usize) -> anyhow::Result<Duration> {
+        loop {
+            self.expect_running()?;
+            if self
+                .settled()
+                .await
+                .is_some_and(|settled| settled >= passes)
+            {
+                return Ok(self.started.elapsed());
+            }
+            ensure!(
+                self.started.elapsed() < PATIENCE,
+                "the controller does not come to rest"
+            );
+            sleep(POLL).await;
+        }
+    }
+
+    /// Passes that had nothing to do; `None` while it does not answer.
+    async fn settled(&self) -> Option<usize> {
+        let answer = self.http.get(format!("{}/metrics", self.url)).send().await;
+        let text = answer.ok()?.text().await.ok()?;
+        let name = r#"steward_controller_reconciles_total{outcome="settled"} "#;
+        text.lines()
+            .find_map(|line| line.strip_prefix(name))?
+            .parse()
+            .ok()
+    }
+
+    /// Ends it in order.
+    pub(super) fn stop(mut self) -> anyhow::Result<()> {
+        self.expect_running()?;
+        let id = i32::try_from(self.child.id()).context("a process id")?;
+        kill(Pid::from_raw(id), Signal::SIGTERM).context("end the controller")?;
+        let status = self.child.wait().context("wait for the controller")?;
+        ensure!(status.success(), "the controller ended with {status}");
+        Ok(())
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}

@@ -1,0 +1,260 @@
+//! The API server: what is asked of it, and what it counted.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use kube::api::{Api, ListParams, PostParams};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use steward_crds::{Etcd, OperationState};
+use steward_testkit::kube::ApiServer;
+use tokio::time::sleep;
+
+use super::process::Controller;
+use super::world::World;
+
+/// Namespaces the resources are spread over.
+const NAMESPACES: usize = 10;
+/// Requests of the bench at the same time.
+const AT_ONCE: usize = 8;
+/// How long making the clusters may take.
+const PATIENCE: Duration = Duration::from_mins(40);
+/// Without a write for this long, everything is at rest.
+const QUIET: Duration = Duration::from_secs(15);
+/// Resources a controller writes.
+const WRITTEN: [&str; 14] = [
+    "configmaps",
+    "etcds",
+    "events",
+    "jobs",
+    "leases",
+    "persistentvolumeclaims",
+    "poddisruptionbudgets",
+    "pods",
+    "rolebindings",
+    "roles",
+    "secrets",
+    "serviceaccounts",
+    "services",
+    "statefulsets",
+];
+
+/// A resource by namespace and name.
+pub(super) type Place = (String, String);
+
+pub(super) struct Server {
+    pub(super) client: Client,
+}
+
+/// Writes so far, as the API server counted them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Writes {
+    by_resource: BTreeMap<String, u64>,
+    /// Those of the bench: renewals of Leases.
+    pub(super) renewals: u64,
+}
+
+impl Writes {
+    /// Those of the controller between two moments at which the world stood still but for renewals.
+    pub(super) fn since(&self, before: &Self) -> Self {
+        let mut by_resource = self.by_resource.clone();
+        for (resource, count) in &mut by_resource {
+            *count -= before
+                .by_resource
+                .get(resource)
+                .copied()
+                .unwrap_or_default();
+        }
+        let renewals = self.renewals - before.renewals;
+        if let Some(leases) = by_resource.get_mut("leases") {
+            *leases = leases.saturating_sub(renewals);
+        }
+        by_resource.retain(|_, count| *count > 0);
+        Self {
+            by_resource,
+            renewals: 0,
+        }
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.by_resource.values().sum()
+    }
+
+    pub(super) fn by_resource(self) -> Vec<(String, u64)> {
+        self.by_resource.into_iter().collect()
+    }
+}
+
+impl Server {
+    pub(super) async fn of(server: &ApiServer) -> Self {
+        Self {
+            client: server.client().await,
+        }
+    }
+
+    /// Creates so many resources of three members.
+    pub(super) async fn create(
+        &self,
+        server: &ApiServer,
+        count: usize,
+    ) -> anyhow::Result<Vec<Place>> {
+        let mut namespaces = Vec::new();
+        for _ in 0..NAMESPACES {
+            namespaces.push(server.namespace().await);
+        }
+        let places = (0..count).map(|n| (namespaces[n % NAMESPACES].clone(), format!("etcd-{n}")));
+        let places: Vec<Place> = places.collect();
+        stream::iter(places.iter().map(Ok::<_, anyhow::Error>))
+            .try_for_each_concurrent(AT_ONCE, |(namespace, name)| async move {
+                let etcd = json!({
+                    "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "Etcd",
+                    "metadata": { "name": name, "namespace": namespace },
+                    "spec": {
+                        "replicas": 3, "labels": { "app": "etcd" }, "backup": {},
+                        "etcd": { "resources": { "requests": { "cpu": "200m", "memory": "500Mi" } } },
+                    },
+                });
+                let etcd: Etcd = serde_json::from_value(etcd).context("an Etcd")?;
+                let etcds = Api::namespaced(self.client.clone(), namespace);
+                let created = etcds.create(&PostParams::default(), &etcd).await;
+                created.context("create an Etcd").map(drop)
+            })
+            .await?;
+        Ok(places)
+    }
+
+    /// Waits until every resource is what it asks for. Returns how long that took from the start of the controller.
+    pub(super) async fn until_settled(
+        &self,
+        places: &[Place],
+        controller: &mut Controller,
+    ) -> anyhow::Result<Duration> {
+        loop {
+            controller.expect_running()?;
+            let settled = self.settled().await?;
+            if settled >= places.len() {
+                return Ok(controller.started.elapsed());
+            }
+            super::say(&format!("{settled} of {} are made", places.len()));
+            ensure!(
+                controller.started.elapsed() < PATIENCE,
+                "{settled} of {} clusters were made",
+                places.len()
+            );
+            sleep(Duration::from_secs(5)).await;
+        }
+    }
+
+    async fn settled(&self) -> anyhow::Result<usize> {
+        let etcds = Api::<Etcd>::all(self.client.clone());
+        let list = etcds.list(&ListParams::default()).await;
+        let list = list.context("list the Etcds")?;
+        let is_settled = |etcd: &&Etcd| {
+            let status = etcd.status.as_ref();
+            let last = status.and_then(|status| status.last_operation.as_ref());
+            last.is_some_and(|last| last.state == OperationState::Succeeded)
+                && status.and_then(|status| status.observed_generation) == etcd.meta().generation
+        };
+        Ok(list.items.iter().filter(is_settled).count())
+    }
+
+    /// Waits until nobody but the world has written for a while.
+    pub(super) async fn until_quiet(
+        &self,
+        world: &World,
+        controller: &mut Controller,
+    ) -> anyhow::Result<()> {
+        let started = Instant::now();
+        loop {
+            controller.expect_running()?;
+            let before = self.writes(world).await?;
+            sleep(QUIET).await;
+            let written = self.writes(world).await?.since(&before);
+            if written.total() == 0 {
+                return Ok(());
+            }
+            ensure!(
+                started.elapsed() < PATIENCE,
+                "it never becomes quiet: {written:?}"
+            );
+        }
+    }
+
+    /// What was written so far, while no renewal is on its way.
+    pub(super) async fn writes(&self, world: &World) -> anyhow::Result<Writes> {
+        let renewals = world.stand_still().await;
+        let request = http::Request::get("/metrics").body(Vec::new());
+        let text = self
+            .client
+            .request_text(request.context("a request")?)
+            .await;
+        let text = text.context("ask the API server what it counted")?;
+        let mut by_resource: BTreeMap<String, u64> = BTreeMap::new();
+        for (resource, count) in text.lines().filter_map(write) {
+            *by_resource.entry(resource).or_default() += count;
+        }
+        Ok(Writes {
+            by_resource,
+            renewals: *renewals,
+        })
+    }
+}
+
+/// A line that counts writes of a resource.
+fn write(line: &str) -> Option<(String, u64)> {
+    let (labels, count) = line
+        .strip_prefix("apiserver_request_total{")?
+        .rsplit_once("} ")?;
+    let value = |label: &str| {
+        let (_, rest) = labels.split_once(&format!("{label}=\""))?;
+        rest.split('"').next()
+    };
+    let is_write = matches!(
+        value("verb")?,
+        "POST" | "PUT" | "PATCH" | "APPLY" | "DELETE" | "DELETECOLLECTION"
+    );
+    let resource = WRITTEN
+        .into_iter()
+        .find(|known| Some(*known) == value("resource"))?;
+    let count = count.parse::<f64>().ok()?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a count, written as a number with a point"
+    )]
+    is_write.then_some((resource.to_owned(), count as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_are_told_apart_from_reads_and_from_those_of_others() {
+        let line = |verb: &str, resource: &str| {
+            format!(
+                r#"apiserver_request_total{{code="200",component="apiserver",contentType="application/json",dry_run="",group="",resource="{resource}",scope="resource",subresource="status",verb="{verb}",version="v1"}} 12"#
+            )
+        };
+        assert_eq!(write(&line("PATCH", "pods")), Some(("pods".to_owned(), 12)));
+        assert_eq!(write(&line("WATCH", "pods")), None);
+        assert_eq!(write(&line("PUT", "flowschemas")), None);
+    }
+
+    #[test]
+    fn renewals_are_the_benchs_own() {
+        let writes = |leases: u64, etcds: u64, renewals: u64| Writes {
+            by_resource: BTreeMap::from([
+                ("leases".to_owned(), leases),
+                ("etcds".to_owned(), etcds),
+            ]),
+            renewals,
+        };
+        let quiet = writes(110, 5, 60).since(&writes(100, 5, 50));
+        assert_eq!(quiet.total(), 0);
+        let busy = writes(111, 7, 60).since(&writes(100, 5, 50));
+        assert_eq!(busy.total(), 3);
+    }
+}

@@ -1,0 +1,223 @@
+//! What Kubernetes and the sidecars would do: StatefulSets get pods and claims, all of them ready and bound; the Leases of members
+//! are held and renewed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::server::Place;
+
+const MADE_BY: &str = "app.kubernetes.io/managed-by=etcd-druid";
+const MEMBERS: &str =
+    "app.kubernetes.io/managed-by=etcd-druid,app.kubernetes.io/component=etcd-member-lease";
+/// The template never changes what pods are here.
+const REVISION: &str = "revision-1";
+/// Sets that are worked on at the same time.
+const AT_ONCE: usize = 8;
+
+pub(super) struct World {
+    /// Renewals so far; whoever holds it keeps them from going on.
+    renewals: Arc<Mutex<u64>>,
+    tasks: JoinSet<()>,
+}
+
+type Members = Arc<std::sync::Mutex<BTreeSet<Place>>>;
+
+impl World {
+    pub(super) fn play(client: &Client, every: Duration) -> Self {
+        let renewals = Arc::new(Mutex::new(0));
+        let members = Members::default();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(sets(client.clone()));
+        tasks.spawn(leases(client.clone(), Arc::clone(&members)));
+        tasks.spawn(renew(client.clone(), members, Arc::clone(&renewals), every));
+        Self { renewals, tasks }
+    }
+
+    /// Renewals so far; no more of them until the answer is dropped.
+    pub(super) async fn stand_still(&self) -> OwnedMutexGuard<u64> {
+        Arc::clone(&self.renewals).lock_owned().await
+    }
+
+    pub(super) fn stop(mut self) {
+        self.tasks.abort_all();
+    }
+}
+
+fn merge() -> PatchParams {
+    PatchParams::default()
+}
+
+async fn sets(client: Client) {
+    let api = Api::<StatefulSet>::all(client.clone());
+    watcher(api, watcher::Config::default().labels(MADE_BY))
+        .default_backoff()
+        .applied_objects()
+        .for_each_concurrent(AT_ONCE, |set| {
+            let client = client.clone();
+            async move {
+                if let Ok(set) = set {
+                    give_pods(&client, &set).await;
+                }
+            }
+        })
+        .await;
+}
+
+/// One set gets what it asks for, once per generation.
+async fn give_pods(client: &Client, set: &StatefulSet) {
+    let namespace = set.namespace().unwrap_or_default();
+    let replicas = set
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.replicas)
+        .unwrap_or(1);
+    let generation = set.metadata.generation;
+    let status = set.status.as_ref();
+    if status.and_then(|status| status.observed_generation) == generation {
+        return;
+    }
+    for ordinal in 0..replicas {
+        give_pod(client, set, ordinal).await;
+    }
+    let status = json!({ "status": {
+        "observedGeneration": generation, "replicas": replicas, "readyReplicas": replicas,
+        "currentReplicas": replicas, "updatedReplicas": replicas,
+        "currentRevision": REVISION, "updateRevision": REVISION,
+    } });
+    let sets = Api::<StatefulSet>::namespaced(client.clone(), &namespace);
+    sets.patch_status(&set.name_any(), &merge(), &Patch::Merge(&status))
+        .await
+        .ok();
+}
+
+async fn give_pod(client: &Client, set: &StatefulSet, ordinal: i32) {
+    let namespace = set.namespace().unwrap_or_default();
+    let Some(spec) = &set.spec else { return };
+    let name = format!("{}-{ordinal}", set.name_any());
+    let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), &namespace);
+    let mut volumes = Vec::new();
+    for template in spec.volume_claim_templates.iter().flatten() {
+        let mut claim = template.clone();
+        let claim_name = format!("{}-{name}", template.name_any());
+        claim.metadata.name = Some(claim_name.clone());
+        claim
+            .metadata
+            .labels
+            .clone_from(&spec.selector.match_labels);
+        claim.status = None;
+        let requested = claim
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.resources.as_ref()?.requests.clone());
+        if claims.create(&PostParams::default(), &claim).await.is_ok() {
+            let bound = json!({ "status": { "phase": "Bound", "capacity": requested } });
+            claims
+                .patch_status(&claim_name, &merge(), &Patch::Merge(&bound))
+                .await
+                .ok();
+        }
+        volumes.push(json!({
+            "name": template.name_any(),
+            "persistentVolumeClaim": { "claimName": claim_name },
+        }));
+    }
+    let Ok(mut pod) = serde_json::to_value(&spec.template) else {
+        return;
+    };
+    pod["metadata"]["name"] = json!(name);
+    pod["metadata"]["labels"]["controller-revision-hash"] = json!(REVISION);
+    if let Some(own) = pod["spec"]["volumes"].as_array_mut() {
+        own.extend(volumes);
+    }
+    let Ok(pod) = serde_json::from_value::<Pod>(pod) else {
+        return;
+    };
+    let pods = Api::<Pod>::namespaced(client.clone(), &namespace);
+    if pods.create(&PostParams::default(), &pod).await.is_ok() {
+        pods.patch_status(&name, &merge(), &Patch::Merge(&ready()))
+            .await
+            .ok();
+    }
+}
+
+fn ready() -> Value {
+    let conditions = ["Initialized", "Ready", "ContainersReady", "PodScheduled"]
+        .map(|type_| json!({ "type": type_, "status": "True" }));
+    json!({ "status": { "phase": "Running", "podIP": "127.0.0.1", "conditions": conditions } })
+}
+
+/// Leases nobody holds are held, as the sidecar of a member would.
+async fn leases(client: Client, members: Members) {
+    let api = Api::<Lease>::all(client.clone());
+    watcher(api, watcher::Config::default().labels(MEMBERS))
+        .default_backoff()
+        .applied_objects()
+        .for_each_concurrent(AT_ONCE, |lease| {
+            let (client, members) = (client.clone(), Arc::clone(&members));
+            async move {
+                let Ok(lease) = lease else { return };
+                let spec = lease.spec.as_ref();
+                if spec.is_some_and(|spec| spec.holder_identity.is_some()) {
+                    return;
+                }
+                let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name_any());
+                let ordinal = name.rsplit('-').next().unwrap_or_default();
+                let role = if ordinal == "0" { "Leader" } else { "Member" };
+                let holder = format!("a{ordinal}:c1:{role}");
+                hold(&client, (&namespace, &name), Some(&holder)).await;
+                if let Ok(mut members) = members.lock() {
+                    members.insert((namespace, name));
+                }
+            }
+        })
+        .await;
+}
+
+async fn hold(client: &Client, (namespace, name): (&str, &str), holder: Option<&str>) {
+    let mut spec = json!({ "renewTime": MicroTime(Timestamp::now()) });
+    if let Some(holder) = holder {
+        spec["holderIdentity"] = json!(holder);
+    }
+    let patch = json!({ "spec": spec });
+    Api::<Lease>::namespaced(client.clone(), namespace)
+        .patch(name, &merge(), &Patch::Merge(&patch))
+        .await
+        .ok();
+}
+
+/// Every Lease once in a while, one after the other.
+async fn renew(client: Client, members: Members, renewals: Arc<Mutex<u64>>, every: Duration) {
+    loop {
+        let all: Vec<Place> = match members.lock() {
+            Ok(members) => members.iter().cloned().collect(),
+            Err(_) => return,
+        };
+        let started = Instant::now();
+        let count = u32::try_from(all.len().max(1)).unwrap_or(u32::MAX);
+        for (number, (namespace, name)) in (1..).zip(&all) {
+            let mut renewed = renewals.lock().await;
+            hold(&client, (namespace, name), None).await;
+            *renewed += 1;
+            drop(renewed);
+            sleep_until(started + every * number / count).await;
+        }
+        if all.is_empty() {
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
