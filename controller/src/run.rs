@@ -252,6 +252,14 @@ impl Parts {
             .graceful_shutdown_on(cancel.clone().cancelled_owned());
         self.readiness.set(true);
         info!(workers, "everything is listed, the controller runs");
+        let unasked = CancellationToken::new();
+        let tasks_of_users = crate::tasks::run(
+            self.client.clone(),
+            scope.clone(),
+            Arc::clone(&context),
+            cancel.clone(),
+        );
+        let tasks_of_users = ending(tasks_of_users, &cancel, &unasked);
         let passes = controller
             .run(reconcile, error_policy, Arc::clone(&context))
             .for_each(|passed| async move {
@@ -259,8 +267,10 @@ impl Parts {
                     debug!(error = %Chain(&error), "a pass did not end well");
                 }
             });
+        let passes = ending(passes, &cancel, &unasked);
         tokio::select! {
-            () = passes => {}
+            ((), ()) = async { tokio::join!(passes, tasks_of_users) } => {}
+            () = unasked.cancelled() => {}
             () = async { cancel.cancelled().await; tokio::time::sleep(GRACE).await } => {
                 warn!("passes did not end in time and are abandoned");
             }
@@ -306,6 +316,14 @@ impl Parts {
             poke: Poke(poke),
             runs: AtomicU64::new(0),
         }
+    }
+}
+
+/// Runs something that should not end before it is told to.
+async fn ending(work: impl Future<Output = ()>, cancel: &CancellationToken, unasked: &CancellationToken) {
+    work.await;
+    if !cancel.is_cancelled() {
+        unasked.cancel();
     }
 }
 

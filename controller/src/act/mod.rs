@@ -30,7 +30,7 @@ use crate::validate::Wanted;
 pub use secrets::let_secrets_go;
 pub use snapshots::SnapshotError;
 pub use teardown::{Teardown, tear_down};
-pub use upkeep::chores;
+pub use upkeep::{chores, compact};
 
 /// What is being worked on.
 #[derive(Clone, Copy, Debug)]

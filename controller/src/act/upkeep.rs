@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
+use kube::{Api, ResourceExt};
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams};
 use serde_json::json;
 use steward_coordination::lock::LONGEST_TTL;
 use steward_coordination::{PinWish, Purpose, RevisionRange};
 use steward_ids::Revision;
 use steward_manifests::Names;
+use steward_manifests::labels::{COMPONENT, Component};
 use steward_manifests::jobs::{self, CompactionJob, DrillJob, Target};
 use steward_telemetry::Chain;
 use tracing::{info, warn};
@@ -22,8 +23,9 @@ use super::recovery::{coordinator, create, shape};
 use super::snapshots::{self, Ask};
 use super::{ActError, Work, apply};
 use crate::context::Context;
-use crate::decide::upkeep::Chore;
-use crate::observe::{FallBack, SeenJob};
+use crate::decide::upkeep::{Chore, piled_up};
+use crate::observe::jobs::state;
+use crate::observe::{FallBack, JobState, SeenJob};
 use crate::quantity::quantity;
 
 /// The name of the pin of a compaction.
@@ -37,6 +39,7 @@ const SCRATCH_LEAST: u64 = 1 << 30;
 
 /// Does all of it.
 pub async fn chores(ctx: &Context, work: Work<'_>, chores: &[Chore]) -> Result<(), ActError> {
+    measure(ctx, work);
     for chore in chores {
         info!(?chore, "for the backup");
         match chore {
@@ -52,7 +55,27 @@ pub async fn chores(ctx: &Context, work: Work<'_>, chores: &[Chore]) -> Result<(
     Ok(())
 }
 
-async fn compact(ctx: &Context, work: Work<'_>, from: i64) -> Result<(), ActError> {
+/// How much has piled up, and how many Jobs fold deltas, by namespace as etcd-druid has it.
+fn measure(ctx: &Context, work: Work<'_>) {
+    let (seen, namespace) = (&work.objects.observation, &work.wanted.namespace);
+    if work.wanted.backup.is_none() {
+        return;
+    }
+    if let Some(events) = piled_up(seen) {
+        ctx.metrics.delta_events(namespace, events);
+    }
+    let is_running = |job: &Job| {
+        job.labels().get(COMPONENT).map(String::as_str) == Some(Component::CompactionJob.name())
+            && job.namespace().as_ref() == Some(namespace)
+            && state(job, || None) == JobState::Running
+    };
+    let jobs = ctx.stores.jobs.state();
+    let running = jobs.iter().filter(|job| is_running(job)).count();
+    ctx.metrics.compacting(namespace, running);
+}
+
+/// Starts the Job that folds deltas, unless one is there.
+pub async fn compact(ctx: &Context, work: Work<'_>, from: i64) -> Result<(), ActError> {
     pin(ctx, work, (COMPACTION_PIN, Purpose::Compact), from).await?;
     let compaction = CompactionJob {
         deadline: Some(ctx.policy.upkeep.deadline),
@@ -155,7 +178,7 @@ async fn retire_compaction(
 async fn retire_drill(ctx: &Context, work: Work<'_>, uid: &str) -> Result<(), ActError> {
     remove(ctx, work, Names::of(work.etcd).drill_job(), uid).await?;
     if let Some(job) = &work.objects.observation.upkeep.drill {
-        let succeeded = matches!(job.state, crate::observe::JobState::Succeeded { .. });
+        let succeeded = matches!(job.state, JobState::Succeeded { .. });
         ctx.metrics.drilled(&work.wanted.key(), succeeded);
     }
     unpin(ctx, work, (DRILL_PIN, Purpose::Drill)).await;

@@ -18,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use steward_crds::ConditionStatus;
 
 use super::World;
-use crate::observe::{FailureClass, FallBack, JobState, SeenJob};
+use crate::observe::{FailureClass, FallBack, JobState, Observation, SeenJob};
 
 /// Numbers of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,9 +147,9 @@ pub fn chores(world: &World<'_>) -> Vec<Chore> {
 }
 
 /// Changes since the last full snapshot.
-pub fn piled_up(world: &World<'_>) -> Option<i64> {
-    let full = world.seen.full_snapshot.as_ref()?.revision?;
-    let delta = world.seen.delta_snapshot.as_ref()?.revision?;
+pub fn piled_up(seen: &Observation) -> Option<i64> {
+    let full = seen.full_snapshot.as_ref()?.revision?;
+    let delta = seen.delta_snapshot.as_ref()?.revision?;
     Some((delta - full).max(0))
 }
 
@@ -166,7 +166,7 @@ fn compaction(world: &World<'_>) -> Option<Chore> {
     if !world.policy.upkeep.compacts || world.seen.upkeep.fall_back == FallBack::Running {
         return None;
     }
-    let events = piled_up(world)?;
+    let events = piled_up(world.seen)?;
     let from = world.seen.full_snapshot.as_ref()?.revision?;
     let failed = told.filter(|told| told.status == ConditionStatus::False);
     if failed.is_some_and(|told| is_resting(world, told.at)) {
@@ -276,3 +276,6 @@ fn has_sidecar(world: &World<'_>) -> bool {
         .values()
         .any(|pod| pod.is_ready && !pod.is_deleting)
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,7 +34,7 @@ use crate::observe::{Observation, PeerStage};
 use crate::validate::Wanted;
 
 pub use events::{Notice, NoticeKind, notices};
-pub use recovery::loss_since;
+pub use recovery::{describe_hold, loss_since, plan as plan_of};
 pub use upkeep::told as told_upkeep;
 pub use words::{describe_blocker, describe_refusal, describe_step};
 

@@ -39,7 +39,7 @@ pub(super) fn describe(step: &Recovery, wanted: &Wanted) -> String {
 }
 
 /// What a recovery waits for.
-pub(super) fn describe_hold(hold: &Hold, wanted: &Wanted) -> String {
+pub fn describe_hold(hold: &Hold, wanted: &Wanted) -> String {
     let pod = |ordinal: &Ordinal| wanted.pod(*ordinal);
     match hold {
         Hold::Unconfirmed => {
@@ -94,7 +94,7 @@ fn whole(time: Timestamp) -> Timestamp {
 }
 
 /// What an incident does and what may be missing afterwards.
-fn plan(incident: &Incident, wanted: &Wanted) -> String {
+pub fn plan(incident: &Incident, wanted: &Wanted) -> String {
     let base = wanted.pod(Ordinal(incident.base));
     let why = match incident.cause {
         Cause::MemberLost => "the only member has lost its data",

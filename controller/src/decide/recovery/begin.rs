@@ -1,7 +1,9 @@
 //! Whether a recovery begins.
 
+use std::collections::BTreeMap;
+
 use sha2::{Digest, Sha256};
-use steward_coordination::incident::{Cause, Incident, Stage, Target};
+use steward_coordination::incident::{Cause, Incident, Source, Stage, Target};
 use steward_crds::etcd::RecoveryMode;
 
 use super::loss::{self, Loss};
@@ -28,7 +30,12 @@ pub(super) fn next(world: &World<'_>) -> Option<Step> {
     if let Some(Step::Wait { on }) = without_lock(world) {
         return Some(Step::Wait { on });
     }
-    Some(Step::Recover(Recovery::Open(Box::new(Incident {
+    let incident = incident(world, &loss, id, base);
+    Some(Step::Recover(Recovery::Open(Box::new(incident))))
+}
+
+fn incident(world: &World<'_>, loss: &Loss, id: String, base: Ordinal) -> Incident {
+    Incident {
         token: format!("restored-{id}"),
         id,
         cause: loss.cause,
@@ -43,8 +50,35 @@ pub(super) fn next(world: &World<'_>) -> Option<Step> {
         revision: None,
         cluster: None,
         message: String::new(),
-        other: std::collections::BTreeMap::new(),
-    }))))
+        other: BTreeMap::new(),
+    }
+}
+
+/// The recovery of a lost quorum that a person asks for, whatever the mode says. A member the person names is the base
+/// even if nobody knows what it holds: whether that is good is looked at before it is used. Without a proven loss there is
+/// none.
+pub fn on_request(
+    world: &World<'_>,
+    id: &str,
+    base: Option<Ordinal>,
+) -> Result<Incident, Option<Hold>> {
+    let loss = loss::assess(world).ok_or(None)?;
+    match (&loss.hold, base) {
+        (None | Some(Hold::Verdict { .. }), Some(base)) if loss::is_writable(world, base) => {
+            let loss = Loss {
+                source: Source::BestCopy,
+                ..loss
+            };
+            Ok(incident(world, &loss, id.to_owned(), base))
+        }
+        (_, Some(ordinal)) => Err(Some(Hold::Claim { ordinal })),
+        (Some(hold), None) => Err(Some(hold.clone())),
+        (None, None) => {
+            let ordinal = loss.lost.first().copied().unwrap_or(Ordinal(0));
+            let base = loss.base.ok_or(Some(Hold::Claim { ordinal }))?;
+            Ok(incident(world, &loss, id.to_owned(), base))
+        }
+    }
 }
 
 /// What has to happen first.

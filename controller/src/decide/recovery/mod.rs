@@ -18,7 +18,9 @@ mod begin;
 mod loss;
 mod progress;
 #[cfg(test)]
-mod tests;
+pub(in crate::decide) mod tests;
+
+pub use begin::on_request;
 
 use jiff::Timestamp;
 use steward_coordination::incident::{Incident, Stage};

@@ -169,6 +169,11 @@ fn check(scene: &Scene) -> Result<(), TestCaseError> {
                 prop_assert!(world.learner().is_none());
             }
         }
+        // There is nothing behind it.
+        Step::DiscardClaim { ordinal, .. } if world.members().is_none() => {
+            prop_assert!(world.seen.claims[ordinal].is_lost);
+            prop_assert!(!world.takes_part(*ordinal));
+        }
         Step::DiscardClaim { ordinal, .. } => {
             prop_assert!(
                 world.members().is_some() && world.member(*ordinal).is_none(),

@@ -22,7 +22,7 @@ use super::kubelet::{Ends, Kubelet};
 use super::stage::Stage;
 
 /// Where the restored member is.
-const ADDRESS: &str = "127.0.0.50";
+pub(super) const ADDRESS: &str = "127.0.0.50";
 
 /// What init says about a member.
 fn verdict(member: &str, decision: &str, cause: &str) -> Value {
@@ -34,19 +34,19 @@ fn verdict(member: &str, decision: &str, cause: &str) -> Value {
     json!({ "verdict": "restore-required", "reason": "there is no data", "init": report })
 }
 
-fn store() -> Value {
+pub(super) fn store() -> Value {
     json!({ "provider": "aws", "container": "backups", "prefix": "shoot/main", "secretRef": { "name": "store" } })
 }
 
 /// A restored member: a real etcd of one, behind the address of its pod.
-struct Restored {
+pub(super) struct Restored {
     server: Server,
-    port: u16,
+    pub(super) port: u16,
     wire: JoinHandle<()>,
 }
 
 impl Restored {
-    async fn start(name: &str) -> Self {
+    pub(super) async fn start(name: &str) -> Self {
         let server = Server::start(
             EtcdVersion::V3_5New,
             EtcdOptions::new().name(name).peer_url(free_url()),
@@ -72,7 +72,7 @@ impl Restored {
     }
 
     /// What the restorer says that made it.
-    async fn words(&self) -> Value {
+    pub(super) async fn words(&self) -> Value {
         let mut client = self.server.client().await;
         let status = client.status().await.expect("a status");
         let header = status.header().expect("a header");
@@ -110,10 +110,10 @@ async fn wire(server: &Server, port: u16) -> JoinHandle<()> {
 }
 
 /// Kills the controller again and again until dropped.
-struct Reaper(JoinHandle<()>);
+pub(super) struct Reaper(JoinHandle<()>);
 
 impl Reaper {
-    fn start(stage: &Arc<Stage>) -> Self {
+    pub(super) fn start(stage: &Arc<Stage>) -> Self {
         let stage = Arc::clone(stage);
         Self(tokio::spawn(async move {
             for round in 1_u64.. {
@@ -144,13 +144,13 @@ fn condition(etcd: &Etcd) -> Option<Condition> {
     found.cloned()
 }
 
-fn args(job: &Job) -> Vec<String> {
+pub(super) fn args(job: &Job) -> Vec<String> {
     let pod = job.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
     pod.containers[0].args.clone().unwrap()
 }
 
 /// Waits until a recovery is over and nothing of it is left.
-async fn over(stage: &Stage) {
+pub(super) async fn over(stage: &Stage) {
     stage
         .until("main", "recovered", |etcd: &Etcd| {
             phase(etcd) == Some(RecoveryPhase::Succeeded)
@@ -313,7 +313,7 @@ fn passes(metrics: &Metrics) -> u64 {
 }
 
 /// Whether a pod of a member is there.
-async fn members_run(stage: &Stage) -> bool {
+pub(super) async fn members_run(stage: &Stage) -> bool {
     let members = ListParams::default().labels("app.kubernetes.io/component=etcd-statefulset");
     let pods = stage.api::<Pod>().list(&members).await.expect("a list");
     !pods.items.is_empty()

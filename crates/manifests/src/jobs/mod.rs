@@ -5,6 +5,7 @@
 //! | restore, set aside | the volume of a member | `<etcd>-restore-<ordinal>` |
 //! | compaction | a scratch volume | `<etcd>-compactor` |
 //! | drill | a scratch volume | `<etcd>-restore-drill` |
+//! | verification | nothing | `<etcd>-verify` |
 //! | copy | nothing | `<task>-worker` |
 //!
 //! **Holds**: a Job runs once and is never retried by Kubernetes, since whoever launched it has to look at the verdict
@@ -14,6 +15,7 @@ mod compaction;
 mod copy;
 mod drill;
 mod restore;
+mod verify;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,6 +32,7 @@ pub use compaction::{CompactionJob, compaction_job};
 pub use copy::{CopyJob, copy_job};
 pub use drill::{DrillJob, drill_job};
 pub use restore::{Bump, RestoreJob, Target, restore_job, set_aside_job};
+pub use verify::{VerifyJob, verify_job};
 
 use crate::draft::Draft;
 use crate::labels::{self, Component};

@@ -4,7 +4,9 @@ use clap::Parser as _;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use steward_crds::etcd::LeaderElectionSpec;
 use steward_crds::scalar::{Schedule, Span};
-use steward_manifests::jobs::{RestoreJob, Target, restore_job, set_aside_job};
+use steward_manifests::jobs::{
+    RestoreJob, Target, VerifyJob, restore_job, set_aside_job, verify_job,
+};
 use steward_manifests::{Shape, render};
 use steward_restorer::args::Args;
 use steward_restorer::verbs::Verb;
@@ -69,6 +71,7 @@ fn check_restorer(name: &str, container: &Container) {
     let is_right = match (&args.verb, container.name.as_str()) {
         (Verb::Init(_), "init") | (Verb::Own(_), "change-backup-bucket-permissions") => true,
         (Verb::Restore(args), "restore" | "restore-drill") => args.store.prefix.len() > 3,
+        (Verb::Verify(args), "verify-backup") => args.data_dir.is_none(),
         (Verb::SetAside(args), "set-aside") => args.data_dir.is_absolute(),
         (Verb::Compact(args), "compact-backup") => args.store.prefix.len() > 3,
         (Verb::Copy(args), "copy-backups") => args.source.prefix == args.store.prefix,
@@ -97,7 +100,7 @@ fn members_are_started_with_flags_their_programs_take() {
 }
 
 /// The Jobs of a recovery from the best copy there is.
-fn on_volumes() -> [k8s_openapi::api::batch::v1::Job; 2] {
+fn on_volumes() -> [k8s_openapi::api::batch::v1::Job; 3] {
     let mut etcd = plain();
     etcd.spec.backup.store = Some(store("aws"));
     let shape = Shape::of(&etcd);
@@ -113,6 +116,7 @@ fn on_volumes() -> [k8s_openapi::api::batch::v1::Job; 2] {
     [
         restore_job(&etcd, &settings(), &shape, &restore).unwrap(),
         set_aside_job(&etcd, &settings(), &shape, 2, None).unwrap(),
+        verify_job(&etcd, &settings(), &shape, &VerifyJob::default()).unwrap(),
     ]
 }
 

@@ -3,4 +3,4 @@
 mod begin;
 mod model;
 mod progress;
-mod scene;
+pub(in crate::decide) mod scene;

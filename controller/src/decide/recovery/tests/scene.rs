@@ -49,7 +49,7 @@ pub(super) fn under_way(size: u32, base: u32) -> Scene {
     scene
 }
 
-pub(super) fn incident(size: u32, base: u32) -> Incident {
+pub(in crate::decide) fn incident(size: u32, base: u32) -> Incident {
     Incident {
         id: "5f3a".to_owned(),
         cause: if size == 1 {
