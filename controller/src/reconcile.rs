@@ -226,8 +226,8 @@ fn known(etcd: &Etcd) -> Known {
     Known {
         observed_generation: status.and_then(|status| status.observed_generation),
         version: versions.filter_map(Version::parse).min(),
-        loss_since: status.and_then(crate::status::loss_since),
-        upkeep: status.map(crate::status::told_upkeep).unwrap_or_default(),
+        loss_since: status.and_then(status::loss_since),
+        upkeep: status.map(status::told_upkeep).unwrap_or_default(),
     }
 }
 

@@ -320,7 +320,11 @@ impl Parts {
 }
 
 /// Runs something that should not end before it is told to.
-async fn ending(work: impl Future<Output = ()>, cancel: &CancellationToken, unasked: &CancellationToken) {
+async fn ending(
+    work: impl Future<Output = ()>,
+    cancel: &CancellationToken,
+    unasked: &CancellationToken,
+) {
     work.await;
     if !cancel.is_cancelled() {
         unasked.cancel();

@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, ResourceExt};
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 use steward_coordination::lock::LONGEST_TTL;
 use steward_coordination::{PinWish, Purpose, RevisionRange};
 use steward_ids::Revision;
 use steward_manifests::Names;
-use steward_manifests::labels::{COMPONENT, Component};
 use steward_manifests::jobs::{self, CompactionJob, DrillJob, Target};
+use steward_manifests::labels::{COMPONENT, Component};
 use steward_telemetry::Chain;
 use tracing::{info, warn};
 

@@ -9,7 +9,7 @@ use prometheus::{
 use steward_coordination::incident::{Cause, Incident, Stage};
 
 use crate::context::Key;
-use crate::observe::{FailureClass, JobState};
+use crate::observe::JobState;
 
 /// Everything measured about data protection.
 #[derive(Debug)]
@@ -202,6 +202,7 @@ impl Protection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::FailureClass;
 
     #[test]
     fn every_failure_has_one_of_the_labels_dashboards_know() {

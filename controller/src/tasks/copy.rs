@@ -25,8 +25,8 @@ use super::{LOOK_AGAIN, TaskError};
 use crate::act::marks::{ATTEMPT, FIELD_MANAGER};
 use crate::act::recovery::create;
 use crate::context::Context;
-use crate::observe::jobs::state;
 use crate::observe::JobState;
+use crate::observe::jobs::state;
 use crate::validate::FINALIZER;
 
 /// How often a copy is tried.
@@ -112,9 +112,9 @@ pub fn next(seen: &Seen) -> Next {
             let (first, longest) = BACKOFF;
             let pause = first.saturating_mul(1 << seen.attempt.saturating_sub(1).min(16));
             let pause = SignedDuration::try_from(pause.min(longest)).unwrap_or_default();
-            let left = at.saturating_add(pause).map_or(SignedDuration::ZERO, |due| {
-                due.duration_since(seen.now)
-            });
+            let left = at
+                .saturating_add(pause)
+                .map_or(SignedDuration::ZERO, |due| due.duration_since(seen.now));
             if left.is_positive() {
                 Next::Wait(left.unsigned_abs())
             } else {
@@ -129,12 +129,9 @@ pub async fn reconcile(
     guard: Arc<DeserializeGuard<EtcdCopyBackupsTask>>,
     ctx: Arc<Context>,
 ) -> Result<Action, TaskError> {
-    let task = guard
-        .0
-        .as_ref()
-        .map_err(|invalid| TaskError::Unreadable {
-            reason: invalid.to_string(),
-        })?;
+    let task = guard.0.as_ref().map_err(|invalid| TaskError::Unreadable {
+        reason: invalid.to_string(),
+    })?;
     let pass = Pass::new(task, &ctx);
     let (seen, job) = pass.look().await?;
     Ok(match next(&seen) {
@@ -205,7 +202,11 @@ impl<'a> Pass<'a> {
         };
         let attempt = self.task.annotations().get(ATTEMPT);
         let attempt = attempt.and_then(|text| text.parse().ok()).unwrap_or(1);
-        let conditions = self.task.status.as_ref().and_then(|s| s.conditions.as_ref());
+        let conditions = self
+            .task
+            .status
+            .as_ref()
+            .and_then(|s| s.conditions.as_ref());
         let is_over = conditions.is_some_and(|conditions| {
             let is_told = |one: &Condition| one.status == ConditionStatus::True;
             conditions.iter().any(is_told)
@@ -216,10 +217,12 @@ impl<'a> Pass<'a> {
             is_over,
             attempt,
             // One that is going is as good as there until it is gone.
-            job: job.as_ref().map(|job| match job.metadata.deletion_timestamp {
-                Some(_) => JobState::Running,
-                None => state(job, || pod),
-            }),
+            job: job
+                .as_ref()
+                .map(|job| match job.metadata.deletion_timestamp {
+                    Some(_) => JobState::Running,
+                    None => state(job, || pod),
+                }),
             now: Timestamp::now(),
         };
         Ok((seen, job))
@@ -256,19 +259,23 @@ impl<'a> Pass<'a> {
         self.may()?;
         let patch = json!({ "metadata": { "annotations": { ATTEMPT: attempt.to_string() } } });
         let name = self.task.name_any();
+        let params = PatchParams::default();
         let counted = self
             .tasks
-            .patch(&name, &PatchParams::default(), &Patch::Merge(&patch));
-        counted
-            .await
-            .map_err(TaskError::api("count the attempt"))?;
+            .patch(&name, &params, &Patch::Merge(&patch))
+            .await;
+        counted.map_err(TaskError::api("count the attempt"))?;
         Ok(())
     }
 
     async fn remove(&self, job: Option<&Job>) -> Result<(), TaskError> {
         let Some(job) = job else { return Ok(()) };
         self.may()?;
-        match self.jobs.delete(&job.name_any(), &DeleteParams::foreground()).await {
+        match self
+            .jobs
+            .delete(&job.name_any(), &DeleteParams::foreground())
+            .await
+        {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(TaskError::api("delete the Job")(error)),
@@ -287,7 +294,11 @@ impl<'a> Pass<'a> {
         }});
         let name = self.task.name_any();
         let params = PatchParams::default();
-        match self.tasks.patch(&name, &params, &Patch::Merge(&patch)).await {
+        match self
+            .tasks
+            .patch(&name, &params, &Patch::Merge(&patch))
+            .await
+        {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(TaskError::api("change the finalizers")(error)),
@@ -306,7 +317,12 @@ impl<'a> Pass<'a> {
             },
             last_transition_time: now.clone(),
             last_update_time: now.clone(),
-            reason: if succeeded { "JobComplete" } else { "JobFailed" }.to_owned(),
+            reason: if succeeded {
+                "JobComplete"
+            } else {
+                "JobFailed"
+            }
+            .to_owned(),
             message: words.to_owned(),
         };
         let status = EtcdCopyBackupsTaskStatus {
@@ -393,14 +409,20 @@ mod tests {
         fresh.is_held = false;
         assert_eq!(next(&fresh), Next::Hold);
         assert_eq!(next(&seen(1, None)), Next::Launch);
-        assert!(matches!(next(&seen(1, Some(JobState::Running))), Next::Wait(_)));
+        assert!(matches!(
+            next(&seen(1, Some(JobState::Running))),
+            Next::Wait(_)
+        ));
         let done = JobState::Succeeded {
             at: noon(),
             done: Done::default(),
         };
         assert!(matches!(
             next(&seen(1, Some(done))),
-            Next::Tell { succeeded: true, .. }
+            Next::Tell {
+                succeeded: true,
+                ..
+            }
         ));
     }
 
@@ -413,7 +435,14 @@ mod tests {
         for (attempt, verdict) in [(5, "store-unavailable"), (1, "usage"), (1, "no-backup")] {
             let words = "so it is".to_owned();
             let told = next(&seen(attempt, Some(failed(verdict, 1_000))));
-            assert_eq!(told, Next::Tell { succeeded: false, words }, "{verdict}");
+            assert_eq!(
+                told,
+                Next::Tell {
+                    succeeded: false,
+                    words
+                },
+                "{verdict}"
+            );
         }
     }
 

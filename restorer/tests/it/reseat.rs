@@ -77,7 +77,11 @@ mod live {
         let (revision, _) = stopped(EtcdVersion::V3_5New, &data_dir).await;
         let bucket = ["--store-container=bucket", "--store-prefix=etcd-main"];
         let (code, said) = restore(&home, &data_dir, &free_url(), &bucket);
-        assert_eq!((code, said["verdict"].as_str()), (0, Some("restored")), "{said}");
+        assert_eq!(
+            (code, said["verdict"].as_str()),
+            (0, Some("restored")),
+            "{said}"
+        );
         assert!(said["fromDataDir"].is_null(), "{said}");
         assert!(said["revision"].as_i64() > Some(revision), "{said}");
     }
@@ -94,8 +98,18 @@ mod live {
             "--store-prefix=etcd-main",
         ];
         let (code, said) = restore(&home, &data_dir, &free_url(), &more);
-        assert_eq!((code, said["verdict"].as_str()), (13, Some("wrong-volume")), "{said}");
-        assert_eq!(home.names("data").iter().filter(|name| name.contains("before")).count(), 0);
+        assert_eq!(
+            (code, said["verdict"].as_str()),
+            (13, Some("wrong-volume")),
+            "{said}"
+        );
+        assert_eq!(
+            home.names("data")
+                .iter()
+                .filter(|name| name.contains("before"))
+                .count(),
+            0
+        );
     }
 
     #[test]

@@ -121,10 +121,7 @@ fn after_a_failure_there_is_a_pause_and_then_another_way_if_it_was_too_slow() {
 
 #[test]
 fn a_job_is_removed_after_its_outcome_was_told_and_not_before() {
-    for (state, wrote) in [
-        (folded(), Some(150)),
-        (failed(FailureClass::Process), None),
-    ] {
+    for (state, wrote) in [(folded(), Some(150)), (failed(FailureClass::Process), None)] {
         let mut scene = behind(2_000_000);
         scene.seen.upkeep.compaction = job(state);
         assert_eq!(what(&scene), []);
@@ -158,8 +155,14 @@ fn a_rehearsal_is_on_its_schedule_and_now_and_then_of_an_older_state() {
         chores(&world)
     };
     let tried: Vec<Vec<Chore>> = (0..4).map(older).collect();
-    assert!(tried.contains(&vec![Chore::Drill { to: Some(100) }]), "{tried:?}");
-    assert!(tried.contains(&vec![Chore::Drill { to: None }]), "{tried:?}");
+    assert!(
+        tried.contains(&vec![Chore::Drill { to: Some(100) }]),
+        "{tried:?}"
+    );
+    assert!(
+        tried.contains(&vec![Chore::Drill { to: None }]),
+        "{tried:?}"
+    );
 }
 
 #[test]
@@ -168,7 +171,10 @@ fn a_schedule_wakes_the_controller() {
     assert_eq!(next_change(&scene.world()), None);
     scene.wanted.upkeep.drill = Some("30 12 * * *".to_owned());
     scene.known.upkeep.drill = told(ConditionStatus::True, "DrillSucceeded", ago(3_600));
-    assert_eq!(next_change(&scene.world()), Some(Duration::from_secs(1_801)));
+    assert_eq!(
+        next_change(&scene.world()),
+        Some(Duration::from_secs(1_801))
+    );
 }
 
 proptest! {

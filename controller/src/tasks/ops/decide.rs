@@ -244,12 +244,12 @@ pub fn of_incident(incident: &Incident) -> Option<Telling> {
 pub fn of_compaction(told: Option<&Told>, started: Timestamp) -> Option<Telling> {
     let told = told.filter(|told| told.at >= started)?;
     Some(match told.status {
-        ConditionStatus::True => Telling::well(TaskState::Succeeded, told.message.clone()).with(
-            OpsTaskResult {
+        ConditionStatus::True => {
+            Telling::well(TaskState::Succeeded, told.message.clone()).with(OpsTaskResult {
                 summary: told.message.clone(),
                 ..OpsTaskResult::default()
-            },
-        ),
+            })
+        }
         _ => Telling::ill(TaskState::Failed, "ERR_COMPACT", told.message.clone()),
     })
 }

@@ -36,7 +36,9 @@ async fn members(pass: &Pass<'_>, etcd: &Etcd, sight: &Sight) -> Result<Asked, S
 
 fn reach(etcd: &Etcd, sight: &Sight, member: &SeenMember) -> Option<Reach> {
     let all = targets(etcd, &sight.objects.observation);
-    let found = all.into_iter().find(|target| target.ordinal == member.ordinal);
+    let found = all
+        .into_iter()
+        .find(|target| target.ordinal == member.ordinal);
     found.map(|target| target.reach)
 }
 
@@ -108,9 +110,8 @@ pub(super) async fn move_leader(
     let Some(leader) = members.list.iter().find(|member| member.is_leader()) else {
         return Ok(wait());
     };
-    let is_heir = |member: &&SeenMember| {
-        member.id != leader.id && !member.is_learner && member.is_healthy()
-    };
+    let is_heir =
+        |member: &&SeenMember| member.id != leader.id && !member.is_learner && member.is_healthy();
     let heir = match &how.to {
         Some(name) if *name == leader.name => {
             return Ok(Outcome::Told(done(format!("{name} leads already"))));
@@ -123,12 +124,21 @@ pub(super) async fn move_leader(
         None => members.list.iter().find(is_heir),
     };
     let (Some(heir), Some(reach)) = (heir, reach(etcd, sight, leader)) else {
-        return Ok(failed("ERR_INVALID_TASK", "there is no healthy member of that name to lead"));
+        return Ok(failed(
+            "ERR_INVALID_TASK",
+            "there is no healthy member of that name to lead",
+        ));
     };
     pass.may()?;
     let moved = async {
         let mut client = dialer.connect(&reach).await?;
-        ask("move leadership", &reach, MOVE, client.move_leader(heir.id.0)).await
+        ask(
+            "move leadership",
+            &reach,
+            MOVE,
+            client.move_leader(heir.id.0),
+        )
+        .await
     };
     match moved.await {
         Ok(_) => Ok(Outcome::Told(done(format!("{} leads", heir.name)))),

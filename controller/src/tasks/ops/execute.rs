@@ -92,7 +92,10 @@ pub(super) async fn execute(pass: &Pass<'_>, etcd: &Etcd) -> Result<Outcome, Tas
         Operation::RecoverQuorum(how) => recover::quorum(pass, etcd, &sight, how).await,
         Operation::Defragment(how) => members::defragment(pass, etcd, &sight, how).await,
         Operation::MoveLeader(to) => members::move_leader(pass, etcd, &sight, to).await,
-        _ => Ok(failed("ERR_UNSUPPORTED_TASK", "this version does not know how")),
+        _ => Ok(failed(
+            "ERR_UNSUPPORTED_TASK",
+            "this version does not know how",
+        )),
     }
 }
 
@@ -138,7 +141,9 @@ async fn take(
         // Nobody could be asked, or nobody answered in time: not for ever.
         Err(error) => {
             tracing::warn!(error = %Chain(&error), "the sidecar could not be asked");
-            let waited = Timestamp::now().duration_since(pass.started()).unsigned_abs();
+            let waited = Timestamp::now()
+                .duration_since(pass.started())
+                .unsigned_abs();
             Ok(if waited > limit {
                 failed("ERR_EXECUTE_HTTP_REQUEST", Chain(&error).to_string())
             } else {
@@ -261,6 +266,9 @@ mod tests {
         assert_eq!(skipped.state, TaskState::Succeeded);
         let taken = taken(&json!({ "snapName": "Full-1", "lastRevision": 7 }));
         let result = taken.result.unwrap();
-        assert_eq!((result.revision, result.snapshot.as_deref()), (Some(7), Some("Full-1")));
+        assert_eq!(
+            (result.revision, result.snapshot.as_deref()),
+            (Some(7), Some("Full-1"))
+        );
     }
 }

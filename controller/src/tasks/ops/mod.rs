@@ -38,12 +38,9 @@ pub async fn reconcile(
     guard: Arc<DeserializeGuard<EtcdOpsTask>>,
     ctx: Arc<Context>,
 ) -> Result<Action, TaskError> {
-    let task = guard
-        .0
-        .as_ref()
-        .map_err(|invalid| TaskError::Unreadable {
-            reason: invalid.to_string(),
-        })?;
+    let task = guard.0.as_ref().map_err(|invalid| TaskError::Unreadable {
+        reason: invalid.to_string(),
+    })?;
     let pass = Pass::new(task, &ctx);
     let (etcd, rival) = pass.look().await?;
     let next = decide::next(&Seen {
@@ -146,7 +143,11 @@ impl<'a> Pass<'a> {
         }});
         let name = self.task.name_any();
         let params = PatchParams::default();
-        match self.tasks.patch(&name, &params, &Patch::Merge(&patch)).await {
+        match self
+            .tasks
+            .patch(&name, &params, &Patch::Merge(&patch))
+            .await
+        {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(TaskError::api("change the finalizers")(error)),
@@ -177,7 +178,11 @@ impl<'a> Pass<'a> {
             ..PatchParams::default()
         };
         let name = self.task.name_any();
-        match self.tasks.patch_status(&name, &params, &Patch::Merge(&patch)).await {
+        match self
+            .tasks
+            .patch_status(&name, &params, &Patch::Merge(&patch))
+            .await
+        {
             Ok(_) => {}
             // Somebody was faster; the next pass sees it.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(()),
@@ -212,7 +217,12 @@ fn is_before(other: &EtcdOpsTask, than: &EtcdOpsTask) -> bool {
         return false;
     }
     let state = other.status.as_ref().and_then(|status| status.state);
-    let key = |task: &EtcdOpsTask| (task.creation_timestamp().map(|time| time.0), task.name_any());
+    let key = |task: &EtcdOpsTask| {
+        (
+            task.creation_timestamp().map(|time| time.0),
+            task.name_any(),
+        )
+    };
     match state {
         Some(state) if state.is_final() => false,
         Some(TaskState::InProgress) => true,

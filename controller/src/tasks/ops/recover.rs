@@ -148,7 +148,10 @@ pub(super) async fn quorum(
     let incident = match on_request(&world, &pass.id(), base) {
         Ok(incident) => incident,
         Err(Some(hold)) => {
-            return Ok(failed("ERR_RECOVER_QUORUM", describe_hold(&hold, &sight.wanted)));
+            return Ok(failed(
+                "ERR_RECOVER_QUORUM",
+                describe_hold(&hold, &sight.wanted),
+            ));
         }
         Err(None) => {
             let words = "that the data of a quorum is lost is not proven";

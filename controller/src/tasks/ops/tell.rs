@@ -113,7 +113,10 @@ mod tests {
             (result.summary.as_str(), result.safety_snapshot.as_deref()),
             ("restored", Some("Full-1"))
         );
-        assert_eq!(status.started_at.unwrap().0.to_string(), "2026-11-16T12:00:00Z");
+        assert_eq!(
+            status.started_at.unwrap().0.to_string(),
+            "2026-11-16T12:00:00Z"
+        );
     }
 
     #[test]
@@ -122,7 +125,12 @@ mod tests {
         let before = json!({ "state": "InProgress", "lastErrors": [error(1), error(2), error(3)] });
         let telling = Telling::ill(TaskState::Failed, "E4", "so it is");
         let status = status(&task(before), &telling, "run");
-        let codes: Vec<String> = status.last_errors.unwrap().into_iter().map(|e| e.code).collect();
+        let codes: Vec<String> = status
+            .last_errors
+            .unwrap()
+            .into_iter()
+            .map(|e| e.code)
+            .collect();
         assert_eq!(codes, ["E2", "E3", "E4"]);
     }
 }

@@ -55,8 +55,14 @@ async fn ended(stage: &Stage, name: &str, state: TaskState) -> EtcdOpsTask {
 }
 
 fn code(task: &EtcdOpsTask) -> String {
-    let errors = task.status.as_ref().and_then(|status| status.last_errors.as_ref());
-    errors.and_then(|errors| errors.last()).map(|error| error.code.clone()).unwrap_or_default()
+    let errors = task
+        .status
+        .as_ref()
+        .and_then(|status| status.last_errors.as_ref());
+    errors
+        .and_then(|errors| errors.last())
+        .map(|error| error.code.clone())
+        .unwrap_or_default()
 }
 
 async fn hold(stage: &Stage, lease: &str, revision: i64) {
@@ -76,7 +82,9 @@ async fn deltas_that_pile_up_are_folded_once_and_the_new_snapshot_is_told() {
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
     let reaper = Reaper::start(&stage);
     let backup = json!({ "store": store(), "snapshotCompaction": { "eventsThreshold": 10 } });
-    stage.create("main", json!({ "replicas": 1, "backup": backup })).await;
+    stage
+        .create("main", json!({ "replicas": 1, "backup": backup }))
+        .await;
     hold(&stage, "main-full-snap", 100).await;
     hold(&stage, "main-delta-snap", 120).await;
     let job = stage.until("main-compactor", "there", |_: &Job| true).await;
@@ -85,13 +93,20 @@ async fn deltas_that_pile_up_are_folded_once_and_the_new_snapshot_is_told() {
         .await;
     let pin = &document.data.expect("entries")["pin.compaction"];
     assert!(pin.contains("\"first\":100"), "{pin}");
-    let words = json!({ "verdict": "compacted", "revision": 120, "snapshot": "Full-00000000-00000120-1" });
+    let words =
+        json!({ "verdict": "compacted", "revision": 120, "snapshot": "Full-00000000-00000120-1" });
     kubelet.order(|orders| {
-        orders.jobs.insert("main-compactor".to_owned(), Ends::Well(words));
+        orders
+            .jobs
+            .insert("main-compactor".to_owned(), Ends::Well(words));
     });
     let type_ = ConditionType::LastSnapshotCompactionSucceeded;
     let told = stage.condition("main", type_, ConditionStatus::True).await;
-    assert!(told.message.contains("Full-00000000-00000120-1"), "{}", told.message);
+    assert!(
+        told.message.contains("Full-00000000-00000120-1"),
+        "{}",
+        told.message
+    );
     stage
         .until("main-full-snap", "told", |lease: &Lease| {
             let spec = lease.spec.as_ref().expect("a spec");
@@ -114,16 +129,24 @@ async fn a_compaction_that_fails_says_whose_fault_it_was() {
     let controller = stage.control().await;
     let words = json!({ "verdict": "damaged-backup", "reason": "Incr-1 is damaged" });
     kubelet.order(|orders| {
-        orders.jobs.insert("main-compactor".to_owned(), Ends::Badly(words));
+        orders
+            .jobs
+            .insert("main-compactor".to_owned(), Ends::Badly(words));
     });
     let backup = json!({ "store": store(), "snapshotCompaction": { "eventsThreshold": 10 } });
-    stage.create("main", json!({ "replicas": 1, "backup": backup })).await;
+    stage
+        .create("main", json!({ "replicas": 1, "backup": backup }))
+        .await;
     hold(&stage, "main-full-snap", 100).await;
     hold(&stage, "main-delta-snap", 120).await;
     let type_ = ConditionType::LastSnapshotCompactionSucceeded;
     let told = stage.condition("main", type_, ConditionStatus::False).await;
     assert_eq!(told.reason, "ProcessFailure");
-    assert!(told.message.contains("Incr-1 is damaged"), "{}", told.message);
+    assert!(
+        told.message.contains("Incr-1 is damaged"),
+        "{}",
+        told.message
+    );
     let series = controller.metrics.render().expect("metrics");
     stage
         .eventually("it is counted", async || {
@@ -142,7 +165,9 @@ async fn a_restore_is_rehearsed_on_its_schedule_and_the_outcome_is_told() {
     let controller = stage.control().await;
     let words = json!({ "verdict": "restored", "revision": 100 });
     kubelet.order(|orders| {
-        orders.jobs.insert("main-restore-drill".to_owned(), Ends::Well(words));
+        orders
+            .jobs
+            .insert("main-restore-drill".to_owned(), Ends::Well(words));
     });
     let spec = json!({
         "replicas": 1, "backup": { "store": store() },
@@ -153,7 +178,11 @@ async fn a_restore_is_rehearsed_on_its_schedule_and_the_outcome_is_told() {
     let type_ = ConditionType::LastRestoreDrillSucceeded;
     stage.condition("main", type_, ConditionStatus::True).await;
     let status = stage.etcd("main").await.status.expect("a status");
-    let drill = status.steward.expect("ours").restore_drill.expect("a rehearsal");
+    let drill = status
+        .steward
+        .expect("ours")
+        .restore_drill
+        .expect("a rehearsal");
     assert_eq!((drill.succeeded, drill.revision), (true, Some(100)));
     controller.stop().await;
 }
@@ -169,21 +198,32 @@ async fn backups_are_copied_by_one_job_whose_outcome_is_told_and_which_goes_with
     });
     let task: EtcdCopyBackupsTask = serde_json::from_value(task).expect("a task");
     let tasks = stage.api::<EtcdCopyBackupsTask>();
-    tasks.create(&PostParams::default(), &task).await.expect("create a task");
+    tasks
+        .create(&PostParams::default(), &task)
+        .await
+        .expect("create a task");
     stage.until("move-worker", "there", |_: &Job| true).await;
     kubelet.order(|orders| {
         let words = json!({ "verdict": "copied" });
-        orders.jobs.insert("move-worker".to_owned(), Ends::Well(words));
+        orders
+            .jobs
+            .insert("move-worker".to_owned(), Ends::Well(words));
     });
     stage
         .until("move", "told", |task: &EtcdCopyBackupsTask| {
-            let conditions = task.status.as_ref().and_then(|status| status.conditions.as_ref());
+            let conditions = task
+                .status
+                .as_ref()
+                .and_then(|status| status.conditions.as_ref());
             conditions.into_iter().flatten().any(|one| {
                 one.type_ == ConditionType::Succeeded && one.status == ConditionStatus::True
             })
         })
         .await;
-    tasks.delete("move", &kube::api::DeleteParams::default()).await.expect("delete a task");
+    tasks
+        .delete("move", &kube::api::DeleteParams::default())
+        .await
+        .expect("delete a task");
     stage
         .eventually("task and Job are gone", async || {
             let task = tasks.get_opt("move").await.expect("ask for a task");
@@ -200,7 +240,10 @@ async fn tasks_that_cannot_be_done_are_rejected_with_the_reasons_consumers_know(
     let controller = stage.control().await;
     let snapshot = || json!({ "onDemandSnapshot": { "type": "full" } });
     ops(&stage, "orphan", snapshot(), 3600).await;
-    assert_eq!(code(&ended(&stage, "orphan", TaskState::Rejected).await), "ERR_GET_ETCD");
+    assert_eq!(
+        code(&ended(&stage, "orphan", TaskState::Rejected).await),
+        "ERR_GET_ETCD"
+    );
     stage.create("main", json!({ "replicas": 1 })).await;
     stage.settled("main").await;
     ops(&stage, "storeless", snapshot(), 3600).await;
@@ -221,8 +264,19 @@ async fn a_backup_is_verified_by_a_job_and_a_second_task_has_to_wait_its_turn() 
     let stage = Arc::new(Stage::set().await);
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
     let reaper = Reaper::start(&stage);
-    stage.create("main", json!({ "replicas": 1, "backup": { "store": store() } })).await;
-    ops(&stage, "first", json!({ "verifyBackup": { "chains": "All" } }), 3600).await;
+    stage
+        .create(
+            "main",
+            json!({ "replicas": 1, "backup": { "store": store() } }),
+        )
+        .await;
+    ops(
+        &stage,
+        "first",
+        json!({ "verifyBackup": { "chains": "All" } }),
+        3600,
+    )
+    .await;
     let job = stage.until("main-verify", "there", |_: &Job| true).await;
     assert!(args(&job).iter().any(|flag| flag == "--all"));
     ops(&stage, "second", json!({ "verifyBackup": {} }), 3600).await;
@@ -230,7 +284,9 @@ async fn a_backup_is_verified_by_a_job_and_a_second_task_has_to_wait_its_turn() 
     assert_eq!(code(&second), "ERR_DUPLICATE_TASK");
     kubelet.order(|orders| {
         let words = json!({ "verdict": "restorable", "revision": 99 });
-        orders.jobs.insert("main-verify".to_owned(), Ends::Well(words));
+        orders
+            .jobs
+            .insert("main-verify".to_owned(), Ends::Well(words));
     });
     let first = ended(&stage, "first", TaskState::Succeeded).await;
     let result = first.status.unwrap().steward.unwrap();
@@ -245,7 +301,9 @@ async fn a_restore_to_a_revision_saves_the_present_state_first() {
     let restored = Restored::start("main-0").await;
     let (port, serving) = sidecar().await;
     kubelet.order(|orders| {
-        orders.addresses.insert("main-0".to_owned(), ADDRESS.to_owned());
+        orders
+            .addresses
+            .insert("main-0".to_owned(), ADDRESS.to_owned());
     });
     let reaper = Reaper::start(&stage);
     let spec = json!({
@@ -254,13 +312,25 @@ async fn a_restore_to_a_revision_saves_the_present_state_first() {
     });
     stage.create("main", spec).await;
     stage.settled("main").await;
-    ops(&stage, "back", json!({ "restore": { "toRevision": 42 } }), 3600).await;
+    ops(
+        &stage,
+        "back",
+        json!({ "restore": { "toRevision": 42 } }),
+        3600,
+    )
+    .await;
     let job = stage.until("main-restore-0", "there", |_: &Job| true).await;
-    assert!(args(&job).iter().any(|flag| flag == "--to-revision=42"), "{:?}", args(&job));
+    assert!(
+        args(&job).iter().any(|flag| flag == "--to-revision=42"),
+        "{:?}",
+        args(&job)
+    );
     assert!(!members_run(&stage).await, "a pod may use the volume");
     let words = restored.words().await;
     kubelet.order(|orders| {
-        orders.jobs.insert("main-restore-0".to_owned(), Ends::Well(words));
+        orders
+            .jobs
+            .insert("main-restore-0".to_owned(), Ends::Well(words));
     });
     let task = ended(&stage, "back", TaskState::Succeeded).await;
     let result = task.status.unwrap().steward.unwrap();

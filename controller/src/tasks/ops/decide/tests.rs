@@ -56,7 +56,11 @@ fn every_kind_has_its_conditions() {
             Some("ERR_INVALID_TASK"),
         ),
         (json!({ "restore": {} }), &ill, None),
-        (json!({ "restore": {} }), &bare, Some("ERR_BACKUP_NOT_ENABLED")),
+        (
+            json!({ "restore": {} }),
+            &bare,
+            Some("ERR_BACKUP_NOT_ENABLED"),
+        ),
         (
             json!({ "restore": { "fromFull": "Incr-1-2-3" } }),
             &well,
@@ -69,17 +73,31 @@ fn every_kind_has_its_conditions() {
         ),
         (json!({ "compact": {} }), &ill, None),
         (json!({ "verifyBackup": {} }), &ill, None),
-        (json!({ "defragment": {} }), &ill, Some("ERR_ETCD_NOT_READY")),
+        (
+            json!({ "defragment": {} }),
+            &ill,
+            Some("ERR_ETCD_NOT_READY"),
+        ),
         (json!({ "moveLeader": {} }), &well, None),
-        (json!({ "recoverQuorum": {} }), &well, Some("ERR_QUORUM_PRESENT")),
+        (
+            json!({ "recoverQuorum": {} }),
+            &well,
+            Some("ERR_QUORUM_PRESENT"),
+        ),
         (json!({ "recoverQuorum": {} }), &ill, None),
     ];
     for (config, etcd, expected) in table {
         assert_eq!(code(config.clone(), Some(etcd), None), expected, "{config}");
     }
     assert_eq!(code(snapshot(), None, None), Some("ERR_GET_ETCD"));
-    assert_eq!(code(snapshot(), Some(&well), Some("other")), Some("ERR_DUPLICATE_TASK"));
-    assert_eq!(code(json!({}), Some(&well), None), Some("ERR_UNSUPPORTED_TASK"));
+    assert_eq!(
+        code(snapshot(), Some(&well), Some("other")),
+        Some("ERR_DUPLICATE_TASK")
+    );
+    assert_eq!(
+        code(json!({}), Some(&well), None),
+        Some("ERR_UNSUPPORTED_TASK")
+    );
 }
 
 fn step(task: &EtcdOpsTask) -> Next {
@@ -103,17 +121,22 @@ fn a_task_goes_through_its_states_and_never_back() {
         other => panic!("{other:?}"),
     };
     assert_eq!(told(step(&task(config(), None))), TaskState::Pending);
-    assert_eq!(told(step(&task(config(), Some("Pending")))), TaskState::InProgress);
-    assert_eq!(told(step(&task(json!({}), Some("Pending")))), TaskState::Rejected);
+    assert_eq!(
+        told(step(&task(config(), Some("Pending")))),
+        TaskState::InProgress
+    );
+    assert_eq!(
+        told(step(&task(json!({}), Some("Pending")))),
+        TaskState::Rejected
+    );
     assert_eq!(step(&task(config(), Some("InProgress"))), Next::Execute);
     for state in ["Succeeded", "Failed", "Rejected"] {
         let mut over = task(config(), Some(state));
         assert_eq!(step(&over), Next::Wait(Duration::from_mins(30)), "{state}");
         over.spec.ttl_seconds_after_finished = 1_800;
         assert_eq!(step(&over), Next::Delete, "{state}");
-        over.metadata.deletion_timestamp = Some(
-            k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(noon()),
-        );
+        over.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(noon()));
         assert_eq!(step(&over), Next::Release, "{state}");
     }
 }
@@ -148,7 +171,10 @@ fn only_what_was_told_since_the_task_began_is_about_it() {
         at: at.parse().unwrap(),
     };
     assert_eq!(of_compaction(None, noon()), None);
-    assert_eq!(of_compaction(Some(&told("2026-11-16T11:59:59Z")), noon()), None);
+    assert_eq!(
+        of_compaction(Some(&told("2026-11-16T11:59:59Z")), noon()),
+        None
+    );
     let telling = of_compaction(Some(&told("2026-11-16T12:00:00Z")), noon()).unwrap();
     assert_eq!(telling.state, TaskState::Succeeded);
 }
