@@ -24,7 +24,7 @@ Examples:
 /// Turns Etcd resources into healthy etcd clusters, and keeps them so.
 ///
 /// Run one or more replicas in a cluster; with `--enable-leader-election` one of them acts. Settings come from the
-/// file --config names (kind OperatorConfiguration, as etcd-druid has it) or from flags.
+/// file --config names (kind `OperatorConfiguration`, as etcd-druid has it) or from flags.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "steward-controller", version, after_help = EXAMPLES)]
 pub struct Args {
@@ -85,6 +85,10 @@ pub struct Args {
 
 /// Flags of etcd-druid that the file replaces.
 #[derive(Clone, Debug, clap::Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of etcd-druid"
+)]
 pub struct LegacyArgs {
     /// Act only while holding a lease, so that there may be several replicas
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,

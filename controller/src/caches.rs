@@ -4,7 +4,7 @@
 //! API server ─ watch, label-scoped ─► slim ─► store ─► what changed that matters? ─► Etcd to look at
 //! ```
 //!
-//! **Holds**: secrets are not watched. Of pods and StatefulSets only what is looked at is kept. A renewed Lease is stored
+//! **Holds**: secrets are not watched. Of pods only what is looked at is kept. A renewed Lease is stored
 //! and wakes nobody: a thousand quiet clusters renew hundreds a second.
 
 use std::collections::{HashMap, HashSet};

@@ -162,7 +162,7 @@ impl Memory {
     /// Volumes of this size cannot be had.
     pub fn refuse_expansion(&self, key: &Key, bytes: u64, why: String) {
         self.with(key, |cluster| {
-            cluster.expansion_refused = Some((bytes, why))
+            cluster.expansion_refused = Some((bytes, why));
         });
     }
 

@@ -266,7 +266,7 @@ impl Election {
         match timeout(self.retry, lock.step_down()).await {
             Ok(Ok(())) => info!("the lease of the leader was given back"),
             Ok(Err(error)) => {
-                warn!(error = %Chain(&error), "the lease of the leader could not be given back")
+                warn!(error = %Chain(&error), "the lease of the leader could not be given back");
             }
             Err(_) => warn!("the lease of the leader could not be given back in time"),
         }

@@ -22,6 +22,7 @@ pub mod cadence;
 pub mod config;
 pub mod context;
 pub mod decide;
+mod fingerprint;
 pub mod http;
 pub mod leader;
 pub mod metrics;

@@ -80,6 +80,21 @@ struct Series {
     protection: Protection,
 }
 
+impl Series {
+    /// What is of closed lists exists before anything happened.
+    fn begin(&self) {
+        for outcome in Outcome::ALL {
+            self.passes.with_label_values(&[outcome.word()]);
+        }
+        for kind in KINDS {
+            self.writes.with_label_values(&[kind]);
+        }
+        for step in Step::WORDS {
+            self.steps.with_label_values(&[step]);
+        }
+    }
+}
+
 impl Metrics {
     /// All series, at zero.
     pub fn new() -> Result<Self, prometheus::Error> {
@@ -140,15 +155,7 @@ impl Metrics {
             registry,
             seconds,
         };
-        for outcome in Outcome::ALL {
-            series.passes.with_label_values(&[outcome.word()]);
-        }
-        for kind in KINDS {
-            series.writes.with_label_values(&[kind]);
-        }
-        for step in Step::WORDS {
-            series.steps.with_label_values(&[step]);
-        }
+        series.begin();
         Ok(Self(Arc::new(series)))
     }
 

@@ -129,6 +129,17 @@ struct Passed {
     is_last: bool,
 }
 
+impl Passed {
+    /// The resource stays.
+    fn on(action: Action, is_settled: bool) -> Self {
+        Self {
+            action,
+            is_settled,
+            is_last: false,
+        }
+    }
+}
+
 async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, ReconcileError> {
     let now = Timestamp::now();
     let wanted = match validate::etcd(etcd, &ctx.settings.images.etcd) {
@@ -163,11 +174,7 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
     let acted = acted.await;
     if acted.as_ref().is_err_and(ActError::is_conflict) {
         // Somebody was faster; what they wrote is on its way to the stores.
-        return Ok(Passed {
-            action: Action::requeue(cadence::AFTER_A_STEP),
-            is_settled: false,
-            is_last: false,
-        });
+        return Ok(Passed::on(Action::requeue(cadence::AFTER_A_STEP), false));
     }
     let failure = acted.as_ref().err().map(failure);
     let run_id = ctx.next_run_id();
@@ -191,12 +198,10 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
             .await
             .map_err(|source| ReconcileError::Publish { source })?;
     }
-    let action = Action::requeue(wake(&plan, &facts, key));
-    Ok(Passed {
-        action,
-        is_settled: plan.is_settled(),
-        is_last: false,
-    })
+    Ok(Passed::on(
+        Action::requeue(wake(&plan, &facts, key)),
+        plan.is_settled(),
+    ))
 }
 
 /// A spec nobody can work with is told as an error; everything stays as it is.
@@ -246,6 +251,7 @@ async fn look(
         .map_err(|source| ReconcileError::Observe { source })?;
     objects.authorities = observe::authorities(&ctx.client, etcd).await;
     ctx.memory.correct(&key, &mut objects.observation);
+    observe::confirm_missing_claims(&ctx.client, etcd, &mut objects.observation).await;
     objects.observation.snapshot = ctx.memory.snapshot_state(&key);
     objects.observation.upkeep.fall_back = ctx.memory.fall_back_state(&key);
     objects.observation.expansion_refused =

@@ -30,6 +30,8 @@ pub const WITHOUT_SNAPSHOT: &str = "steward.druid.gardener.cloud/without-snapsho
 /// Keeps an Etcd until its objects are gone.
 pub const FINALIZER: &str = "druid.gardener.cloud/etcd-druid";
 
+/// More members than any etcd has; a larger number is a slip of the hand.
+pub const MOST_MEMBERS: u32 = 99;
 /// What a volume has when the spec does not say: 16Gi.
 pub const DEFAULT_STORAGE_BYTES: u64 = 16 << 30;
 /// What the sidecar does when the spec does not say.
@@ -46,10 +48,10 @@ pub struct Wanted {
     pub namespace: String,
     /// Its generation.
     pub generation: i64,
-    /// How many members; negative numbers are refused, see [`Wanted::negative_replicas`].
+    /// How many members; less than none and more than [`MOST_MEMBERS`] are refused, see [`Wanted::impossible_replicas`].
     pub replicas: u32,
     /// The number of members, if that makes no sense.
-    pub negative_replicas: Option<i32>,
+    pub impossible_replicas: Option<i32>,
     /// What member names begin with.
     pub member_prefix: Option<String>,
     /// Image of etcd, defaults applied.
@@ -175,12 +177,13 @@ pub fn etcd(etcd: &Etcd, default_image: &str) -> Result<Wanted, Problem> {
         .status
         .as_ref()
         .is_some_and(|status| status.bootstrap_with_existing_cluster.is_some());
+    let wanted = i32::try_from(members(etcd)).unwrap_or_default();
     Ok(Wanted {
         name: etcd.name_any(),
         namespace: etcd.namespace().ok_or(Problem::Namespace)?,
         generation: etcd.metadata.generation.unwrap_or_default(),
-        replicas: u32::try_from(spec.replicas).unwrap_or(0),
-        negative_replicas: Some(spec.replicas).filter(|replicas| *replicas < 0),
+        replicas: members(etcd),
+        impossible_replicas: Some(spec.replicas).filter(|replicas| *replicas != wanted),
         member_prefix: spec
             .member_name_prefix
             .clone()
@@ -214,6 +217,12 @@ pub fn etcd(etcd: &Etcd, default_image: &str) -> Result<Wanted, Problem> {
         },
         deleted: etcd.metadata.deletion_timestamp.as_ref().map(|time| time.0),
     })
+}
+
+/// How many members are asked for; none when the number makes no sense.
+pub fn members(etcd: &Etcd) -> u32 {
+    let members = u32::try_from(etcd.spec.replicas).unwrap_or_default();
+    if members > MOST_MEMBERS { 0 } else { members }
 }
 
 fn storage(etcd: &Etcd) -> Result<u64, Problem> {
@@ -406,7 +415,18 @@ mod tests {
         let mut etcd = resource();
         etcd.spec.replicas = -1;
         let wanted = wanted(&etcd);
-        assert_eq!((wanted.replicas, wanted.negative_replicas), (0, Some(-1)));
+        assert_eq!((wanted.replicas, wanted.impossible_replicas), (0, Some(-1)));
+    }
+
+    #[test]
+    fn a_slip_of_the_hand_is_no_number_of_members() {
+        let mut etcd = resource();
+        etcd.spec.replicas = 1_000_000_000;
+        let wanted = wanted(&etcd);
+        assert_eq!(
+            (wanted.replicas, wanted.impossible_replicas),
+            (0, Some(1_000_000_000))
+        );
     }
 
     #[test]

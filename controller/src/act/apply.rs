@@ -4,7 +4,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use steward_manifests::Object;
 
 use super::marks::{APPLIED, FIELD_MANAGER};
@@ -12,9 +11,6 @@ use super::subset::is_in;
 use super::takeover::taken_over;
 use super::{ActError, live};
 use crate::context::{Context, Key};
-
-/// How long a fingerprint is: collisions would have to be made on purpose, by whoever may write the object anyway.
-const FINGERPRINT_BYTES: usize = 12;
 
 /// Applies an object of a cluster unless it is as it should be. Returns whether it was written.
 pub(super) async fn apply(ctx: &Context, of: &Key, object: Object) -> Result<bool, ActError> {
@@ -84,9 +80,7 @@ fn fingerprint(object: &DynamicObject, resource: &ApiResource) -> Result<String,
     if let Some(metadata) = value["metadata"].as_object_mut() {
         metadata.remove("resourceVersion"); // what the write is based on, not what it says
     }
-    let digest = Sha256::digest(value.to_string());
-    let short = digest.iter().take(FINGERPRINT_BYTES);
-    Ok(short.map(|byte| format!("{byte:02x}")).collect())
+    Ok(crate::fingerprint::of(value.to_string().as_bytes()))
 }
 
 /// Makes a predecessor's record of fields ours, so that the apply removes what it does not mention.

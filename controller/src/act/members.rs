@@ -23,9 +23,9 @@ const HARMLESS: [&str; 5] = [
 ];
 
 pub(super) async fn change(ctx: &Context, work: Work<'_>, step: &Step) -> Result<(), ActError> {
-    let word = step.word();
-    let failed = |source| ActError::Etcd { step: word, source };
-    let reach = leader(work).ok_or(ActError::NoLeader { step: word })?;
+    let name = step.word();
+    let failed = |source| ActError::Etcd { step: name, source };
+    let reach = leader(work).ok_or(ActError::NoLeader { step: name })?;
     let dialer = Dialer::new(&ctx.client, work.etcd).await.map_err(failed)?;
     let mut client = dialer.connect(&reach).await.map_err(failed)?;
     ctx.leadership
@@ -44,7 +44,7 @@ async fn call(
     work: Work<'_>,
     step: &Step,
 ) -> Result<(), DialError> {
-    let word = step.word();
+    let name = step.word();
     let stage = work
         .objects
         .observation
@@ -57,22 +57,22 @@ async fn call(
             let urls = work.wanted.peer_urls(*ordinal, stage);
             let options = MemberAddOptions::new().with_is_learner();
             let add = client.member_add(urls, Some(options));
-            ask(word, reach, PATIENCE, add).await.map(drop)
+            ask(name, reach, PATIENCE, add).await.map(drop)
         }
-        Step::Promote { member, .. } => ask(word, reach, PATIENCE, client.member_promote(member.0))
+        Step::Promote { member, .. } => ask(name, reach, PATIENCE, client.member_promote(member.0))
             .await
             .map(drop),
         Step::RemoveMember { member, .. } => {
-            ask(word, reach, PATIENCE, client.member_remove(member.0))
+            ask(name, reach, PATIENCE, client.member_remove(member.0))
                 .await
                 .map(drop)
         }
-        Step::MoveLeader { to, .. } => ask(word, reach, PATIENCE, client.move_leader(to.0))
+        Step::MoveLeader { to, .. } => ask(name, reach, PATIENCE, client.move_leader(to.0))
             .await
             .map(drop),
         Step::UpdatePeerUrls { member, ordinal } => {
             let urls = work.wanted.peer_urls(*ordinal, stage);
-            ask(word, reach, PATIENCE, client.member_update(member.0, urls))
+            ask(name, reach, PATIENCE, client.member_update(member.0, urls))
                 .await
                 .map(drop)
         }

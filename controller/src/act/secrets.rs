@@ -33,7 +33,7 @@ pub async fn let_secrets_go(ctx: &Context, etcd: &Etcd) {
             Ok(true) => ctx.metrics.wrote("Secret"),
             Ok(false) => {}
             Err(error) => {
-                warn!(secret = name, error = %Chain(&error), "a secret could not be let go")
+                warn!(secret = name, error = %Chain(&error), "a secret could not be let go");
             }
         }
     }

@@ -12,6 +12,7 @@ use steward_manifests::Names;
 use super::objects::resource;
 use super::{ActError, apply, live};
 use crate::context::Context;
+use crate::validate::members;
 
 /// How many members are looked for beyond those of the spec.
 const BEYOND: u32 = 16;
@@ -51,9 +52,7 @@ pub async fn tear_down(ctx: &Context, etcd: &Etcd) -> Result<Teardown, ActError>
 
 fn everything(ctx: &Context, etcd: &Etcd) -> Vec<(ApiResource, String)> {
     let names = Names::of(etcd);
-    let members = u32::try_from(etcd.spec.replicas)
-        .unwrap_or_default()
-        .saturating_add(BEYOND);
+    let members = members(etcd).saturating_add(BEYOND);
     let mut all = vec![
         (resource::<StatefulSet>(), names.stateful_set()),
         (resource::<Job>(), names.compaction_job()),

@@ -107,8 +107,8 @@ pub fn decide(world: &World<'_>) -> Plan {
     if world.wanted.requests.suspend {
         return idle(vec![Refusal::Suspended]);
     }
-    if let Some(replicas) = world.wanted.negative_replicas {
-        return idle(vec![Refusal::NegativeReplicas { replicas }]);
+    if let Some(replicas) = world.wanted.impossible_replicas {
+        return idle(vec![Refusal::ImpossibleReplicas { replicas }]);
     }
     if world.seen.set.as_ref().is_some_and(|set| set.is_deleting) {
         return waiting(Blocker::SetGoes);

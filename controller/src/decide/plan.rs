@@ -265,7 +265,7 @@ pub enum Removal {
 /// What is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocker {
-    /// The controller of StatefulSets has not seen the newest form.
+    /// The controller of every StatefulSet has not seen the newest form.
     SetUnobserved,
     /// A pod is gone or going and has to come back.
     PodReturns {
@@ -338,8 +338,8 @@ pub enum Blocker {
 /// Something the user asked for and does not get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The number of members is negative.
-    NegativeReplicas {
+    /// The number of members makes no sense.
+    ImpossibleReplicas {
         /// What was asked for.
         replicas: i32,
     },

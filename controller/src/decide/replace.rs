@@ -32,9 +32,8 @@ fn one(world: &World<'_>, ordinal: Ordinal) -> Option<Step> {
         Some(member) if is_lost && has_others(world, member) => {
             Some(remove(world, ordinal, member))
         }
-        Some(_) => None,
         None if stays => renew(world, ordinal, pod, claim, is_volume_gone),
-        None => None,
+        Some(_) | None => None,
     }
 }
 

@@ -6,7 +6,7 @@
 //! a pause; there it is as short as a restart.
 
 use super::{Blocker, Restart, Step, World};
-use crate::observe::{Ordinal, SeenPod};
+use crate::observe::{Ordinal, SeenMember, SeenPod};
 
 pub(super) fn consider(world: &World<'_>) -> Option<Step> {
     let set = world.set()?;
@@ -46,11 +46,7 @@ pub(super) fn consider(world: &World<'_>) -> Option<Step> {
 
 /// All are well: a follower, the highest first; or the leader.
 fn next(world: &World<'_>, outdated: &[Ordinal]) -> Option<Step> {
-    let leads = |ordinal: &Ordinal| {
-        world
-            .member(*ordinal)
-            .is_some_and(|member| member.is_leader())
-    };
+    let leads = |ordinal: &Ordinal| world.member(*ordinal).is_some_and(SeenMember::is_leader);
     if let Some(follower) = outdated.iter().rev().find(|ordinal| !leads(ordinal)) {
         return delete(world, *follower, Restart::Outdated);
     }

@@ -2,16 +2,13 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use sha2::{Digest, Sha256};
 use steward_crds::Etcd;
 use steward_telemetry::Chain;
 use tracing::debug;
 
 use super::DialError;
 use super::dial::authority;
-
-/// How long a fingerprint is: whoever could make a collision may write the secret anyway.
-const FINGERPRINT_BYTES: usize = 12;
+use crate::fingerprint;
 
 /// What members would start with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +28,7 @@ pub async fn authorities(client: &Client, etcd: &Etcd) -> Authorities {
     if server.client_url_tls.is_none() && server.peer_url_tls.is_none() {
         return Authorities::None;
     }
-    match fingerprint(client, etcd).await {
+    match sum(client, etcd).await {
         Ok(fingerprint) => Authorities::Fingerprint(fingerprint),
         Err(error) => {
             debug!(error = %Chain(&error), "the authorities cannot be read");
@@ -40,20 +37,18 @@ pub async fn authorities(client: &Client, etcd: &Etcd) -> Authorities {
     }
 }
 
-async fn fingerprint(client: &Client, etcd: &Etcd) -> Result<String, DialError> {
+async fn sum(client: &Client, etcd: &Etcd) -> Result<String, DialError> {
     let namespace = etcd.metadata.namespace.as_deref().unwrap_or_default();
     let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
     let server = &etcd.spec.etcd;
     let peers = server.peer_url_tls.as_ref().map(|peer| &peer.tls);
-    let mut sum = Sha256::new();
+    let mut all = Vec::new();
     for (listener, tls) in [("client", server.client_url_tls.as_ref()), ("peer", peers)] {
         if let Some(tls) = tls {
             let authority = authority(&secrets, tls).await?;
-            sum.update(listener);
-            sum.update(Sha256::digest(authority));
+            all.extend_from_slice(listener.as_bytes());
+            all.extend_from_slice(fingerprint::of(&authority).as_bytes());
         }
     }
-    let digest = sum.finalize();
-    let short = digest.iter().take(FINGERPRINT_BYTES);
-    Ok(short.map(|byte| format!("{byte:02x}")).collect())
+    Ok(fingerprint::of(&all))
 }

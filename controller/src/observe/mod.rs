@@ -31,7 +31,7 @@ pub use jobs::{FailureClass, JobFailure, JobState, SeenJob};
 pub use leases::Held;
 pub use local_store::local_store_root;
 pub use members::{Target, members, targets};
-pub use objects::{Objects, objects};
+pub use objects::{Objects, confirm_missing_claims, objects};
 pub use recovery::{SeenLock, SeenRecovery};
 pub use upkeep::{FallBack, SeenUpkeep};
 

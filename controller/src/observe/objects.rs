@@ -6,12 +6,14 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, PersistentVolumeClaim, Pod};
-use kube::ResourceExt;
 use kube::runtime::reflector::{Lookup, ObjectRef, Store};
+use kube::{Api, Client, ResourceExt};
 use steward_crds::Etcd;
 use steward_crds::tls::PeerTlsConfig;
 use steward_manifests::tls::peer_tls_of;
 use steward_manifests::{ETCD_CONTAINER, INIT_CONTAINER, Names, quantity};
+use steward_telemetry::Chain;
+use tracing::debug;
 
 use super::{
     Authorities, Finding, Held, Observation, Ordinal, PeerStage, SeenClaim, SeenLease, SeenPod,
@@ -19,6 +21,7 @@ use super::{
 };
 use crate::act::marks::{NOTED_SIZE, PEER_STAGE};
 use crate::caches::Stores;
+use crate::validate::{MOST_MEMBERS, members};
 
 /// Where a member says whether its peers talk to it over TLS.
 const PEER_TLS_ANNOTATION: &str = "member.etcd.gardener.cloud/tls-enabled";
@@ -26,6 +29,8 @@ const PEER_TLS_ANNOTATION: &str = "member.etcd.gardener.cloud/tls-enabled";
 const REVISION_LABEL: &str = "controller-revision-hash";
 /// How far beyond the members somebody expects, others are looked for.
 const BEYOND: u32 = 8;
+/// Somebody may scale a StatefulSet to any number; what is beyond this is taken back like what is just below.
+const MOST_SEEN: u32 = MOST_MEMBERS + 1;
 
 /// What the stores hold of one cluster.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +56,7 @@ pub fn objects(stores: &Stores, etcd: &Etcd) -> Objects {
         names.namespace,
     );
     let config = get(&stores.config_maps, &names.config_map(), names.namespace);
-    let wanted = u32::try_from(etcd.spec.replicas).unwrap_or_default();
+    let wanted = members(etcd);
     let present = set.as_ref().map_or(0, |set| replicas(set));
     let noted = set
         .as_ref()
@@ -104,6 +109,28 @@ pub fn objects(stores: &Stores, etcd: &Etcd) -> Objects {
     }
 }
 
+/// A claim may be missing from the store because it is gone, or because somebody took the label off by which it is watched.
+/// Where that matters, the API server is asked. What it does not answer is not taken for gone.
+pub async fn confirm_missing_claims(client: &Client, etcd: &Etcd, seen: &mut Observation) {
+    let names = Names::of(etcd);
+    let matters = seen.pods.iter().filter(|(_, pod)| !pod.is_ready);
+    let missing = matters.filter(|(ordinal, _)| !seen.claims.contains_key(ordinal));
+    let missing: Vec<Ordinal> = missing.map(|(ordinal, _)| *ordinal).collect();
+    let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), names.namespace);
+    for ordinal in missing {
+        match claims.get_opt(&names.volume_claim(ordinal.0)).await {
+            Ok(None) => {}
+            Ok(Some(claim)) => {
+                seen.claims.insert(ordinal, seen_claim(&claim));
+            }
+            Err(error) => {
+                debug!(error = %Chain(&error), "nobody knows whether a volume claim is there");
+                seen.claims.insert(ordinal, SeenClaim::default());
+            }
+        }
+    }
+}
+
 /// One object of a store.
 pub(crate) fn get<K>(store: &Store<K>, name: &str, namespace: &str) -> Option<Arc<K>>
 where
@@ -117,10 +144,12 @@ fn replicas(set: &StatefulSet) -> u32 {
     replicas
         .and_then(|replicas| u32::try_from(replicas).ok())
         .unwrap_or_default()
+        .min(MOST_SEEN)
 }
 
 fn noted_size(set: &StatefulSet) -> Option<u32> {
-    set.annotations().get(NOTED_SIZE)?.parse().ok()
+    let noted: u32 = set.annotations().get(NOTED_SIZE)?.parse().ok()?;
+    Some(noted.min(MOST_SEEN))
 }
 
 fn seen_set(set: &StatefulSet) -> SeenSet {

@@ -95,9 +95,10 @@ fn state(facts: &Facts<'_>, ordinal: Ordinal, renewed: Timestamp) -> (MemberStat
     }
     if age > unknown {
         let pod = facts.world().pod(ordinal);
-        return match pod.is_some_and(|pod| pod.has_ready_containers) {
-            true => (MemberState::Unknown, "LeaseExpired"),
-            false => (MemberState::NotReady, "ContainersNotReady"),
+        return if pod.is_some_and(|pod| pod.has_ready_containers) {
+            (MemberState::Unknown, "LeaseExpired")
+        } else {
+            (MemberState::NotReady, "ContainersNotReady")
         };
     }
     (MemberState::Ready, "LeaseSucceeded")

@@ -63,15 +63,15 @@ fn facts<'a>(
     }
 }
 
-fn condition(status: &EtcdStatus, type_: ConditionType) -> Condition {
+fn condition(status: &EtcdStatus, type_: &ConditionType) -> Condition {
     let mut conditions = status.conditions.iter().flatten();
     conditions
-        .find(|one| one.type_ == type_)
+        .find(|one| one.type_ == *type_)
         .cloned()
         .unwrap_or_else(|| panic!("no {type_}: {status:?}"))
 }
 
-fn says(status: &EtcdStatus, type_: ConditionType) -> (ConditionStatus, String) {
+fn says(status: &EtcdStatus, type_: &ConditionType) -> (ConditionStatus, String) {
     let Condition { status, reason, .. } = condition(status, type_);
     (status, reason)
 }
@@ -101,13 +101,13 @@ fn a_whole_cluster_is_ready_in_every_way() {
         ConditionType::DataVolumesReady,
     ] {
         assert_eq!(
-            condition(&status, type_.clone()).status,
+            condition(&status, &type_).status,
             ConditionStatus::True,
             "{type_}"
         );
     }
     assert_eq!(
-        condition(&status, ConditionType::ClusterIDMismatch).status,
+        condition(&status, &ConditionType::ClusterIDMismatch).status,
         ConditionStatus::False
     );
     assert_eq!(
@@ -165,12 +165,12 @@ fn quorum_is_counted_over_the_members_there_should_be() {
     let mut scene = unasked(Scene::whole(3));
     scene.seen.leases.retain(|ordinal, _| ordinal.0 == 0);
     assert_eq!(
-        says(&told(&scene), ConditionType::Ready),
+        says(&told(&scene), &ConditionType::Ready),
         (ConditionStatus::False, "QuorumLost".to_owned())
     );
     scene.seen.leases.clear();
     assert_eq!(
-        says(&told(&scene), ConditionType::Ready).1,
+        says(&told(&scene), &ConditionType::Ready).1,
         "NoMembersInStatus"
     );
 }
@@ -179,11 +179,11 @@ fn quorum_is_counted_over_the_members_there_should_be() {
 fn a_cluster_that_grows_keeps_its_quorum() {
     let scene = Scene::whole(1).replicas(3).waiting_pod(1);
     assert_eq!(
-        says(&told(&scene), ConditionType::Ready),
+        says(&told(&scene), &ConditionType::Ready),
         (ConditionStatus::True, "Quorate".to_owned())
     );
     assert_eq!(
-        says(&told(&scene), ConditionType::AllMembersUpdated).0,
+        says(&told(&scene), &ConditionType::AllMembersUpdated).0,
         ConditionStatus::False
     );
 }
@@ -219,11 +219,11 @@ fn silence_is_unknown_before_it_is_not_ready() {
 fn members_nobody_can_say_anything_of_make_readiness_unknown_not_false() {
     let scene = renewed(renewed(unasked(Scene::whole(3)), 1, 70), 2, 70);
     assert_eq!(
-        says(&told(&scene), ConditionType::Ready).0,
+        says(&told(&scene), &ConditionType::Ready).0,
         ConditionStatus::Unknown
     );
     assert_eq!(
-        says(&told(&scene), ConditionType::AllMembersReady).0,
+        says(&told(&scene), &ConditionType::AllMembersReady).0,
         ConditionStatus::False
     );
 }
@@ -233,10 +233,10 @@ fn times_move_only_with_what_they_are_about() {
     let before = told(&Scene::whole(3));
     let later = noon() + SignedDuration::from_secs(400);
     let after = told_after(&unasked(Scene::whole(3)), Some(before.clone()), later, None);
-    let ready = |status: &EtcdStatus| condition(status, ConditionType::Ready);
+    let ready = |status: &EtcdStatus| condition(status, &ConditionType::Ready);
     assert_ne!(ready(&after).status, ready(&before).status);
     assert_eq!(ready(&after).last_transition_time.0, later);
-    let volumes = |status: &EtcdStatus| condition(status, ConditionType::DataVolumesReady);
+    let volumes = |status: &EtcdStatus| condition(status, &ConditionType::DataVolumesReady);
     assert_eq!(volumes(&after), volumes(&before));
 }
 
@@ -252,7 +252,7 @@ fn members_in_different_clusters_are_told() {
         .as_mut()
         .unwrap()
         .cluster = Some(ClusterId(8));
-    let mismatch = condition(&told(&scene), ConditionType::ClusterIDMismatch);
+    let mismatch = condition(&told(&scene), &ConditionType::ClusterIDMismatch);
     assert_eq!(mismatch.status, ConditionStatus::True);
     assert_eq!(mismatch.message, "members are in different clusters: 7, 8");
 }
@@ -274,7 +274,7 @@ fn backup(
     };
     scene.seen.full_snapshot = Some(lease(full));
     scene.seen.delta_snapshot = Some(lease(delta));
-    says(&told(&scene), ConditionType::BackupReady)
+    says(&told(&scene), &ConditionType::BackupReady)
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn a_cluster_that_sleeps_keeps_what_was_true() {
     asleep.seen.pods.clear();
     let status = told_after(&asleep, Some(before), noon(), None);
     assert_eq!(
-        says(&status, ConditionType::Ready),
+        says(&status, &ConditionType::Ready),
         (ConditionStatus::True, "NotChecked".to_owned())
     );
     assert_eq!(
@@ -346,12 +346,12 @@ fn a_cluster_that_sleeps_keeps_what_was_true() {
 #[test]
 fn conditions_of_others_stay() {
     let mut before = told(&Scene::whole(3));
-    let mut foreign = condition(&before, ConditionType::Ready);
+    let mut foreign = condition(&before, &ConditionType::Ready);
     foreign.type_ = ConditionType::LastSnapshotCompactionSucceeded;
     before.conditions.as_mut().unwrap().push(foreign.clone());
     let after = told_after(&Scene::whole(3), Some(before), noon(), None);
     assert_eq!(
-        condition(&after, ConditionType::LastSnapshotCompactionSucceeded),
+        condition(&after, &ConditionType::LastSnapshotCompactionSucceeded),
         foreign
     );
 }
@@ -378,12 +378,12 @@ fn lost_data_is_told_and_so_is_its_end() {
         .silent();
     let status = told(&lost);
     assert_eq!(
-        says(&status, ConditionType::RecoveryRequired).0,
+        says(&status, &ConditionType::RecoveryRequired).0,
         ConditionStatus::True
     );
     let after = told_after(&Scene::whole(1), Some(status), noon(), None);
     assert_eq!(
-        says(&after, ConditionType::RecoveryRequired).0,
+        says(&after, &ConditionType::RecoveryRequired).0,
         ConditionStatus::False
     );
 }
@@ -403,7 +403,7 @@ fn who_joins_another_cluster_is_done_when_all_vote() {
     let plan = scene.plan();
     let status = compute(&facts(&scene, &etcd, &plan, noon(), None));
     assert_eq!(
-        says(&status, ConditionType::BootstrappedWithExistingCluster).0,
+        says(&status, &ConditionType::BootstrappedWithExistingCluster).0,
         ConditionStatus::True
     );
     assert_eq!(
@@ -415,7 +415,7 @@ fn who_joins_another_cluster_is_done_when_all_vote() {
     let plan = early.plan();
     let status = compute(&facts(&early, &etcd, &plan, noon(), None));
     assert_eq!(
-        says(&status, ConditionType::BootstrappedWithExistingCluster).1,
+        says(&status, &ConditionType::BootstrappedWithExistingCluster).1,
         "BootstrapInProgress"
     );
 }

@@ -3,7 +3,7 @@
 use crate::decide::{Blocker, Change, Refusal, Removal, Restart, Step, UpgradeRule, Useless};
 use crate::observe::Ordinal;
 use crate::quantity::quantity;
-use crate::validate::{WITHOUT_SNAPSHOT, Wanted};
+use crate::validate::{MOST_MEMBERS, WITHOUT_SNAPSHOT, Wanted};
 
 /// What a step does, or what it waits for.
 pub fn describe_step(step: &Step, wanted: &Wanted) -> String {
@@ -103,7 +103,7 @@ pub fn describe_blocker(on: &Blocker, wanted: &Wanted) -> String {
 /// What was asked for and is not given.
 pub fn describe_refusal(refusal: &Refusal) -> String {
     match refusal {
-        Refusal::NegativeReplicas { replicas } => format!("spec.replicas is {replicas}: a cluster has no members or some"),
+        Refusal::ImpossibleReplicas { replicas } => format!("spec.replicas is {replicas}: a cluster has no members or some, and at most {MOST_MEMBERS}"),
         Refusal::SmallerVolume { have, want } => format!(
             "spec.storageCapacity is {}, and volumes of {} do not shrink",
             quantity(*want).0,

@@ -40,7 +40,7 @@ pub(crate) fn wanted(replicas: u32) -> Wanted {
         namespace: "shoot".to_owned(),
         generation: 1,
         replicas,
-        negative_replicas: None,
+        impossible_replicas: None,
         member_prefix: None,
         etcd_image: IMAGE.to_owned(),
         storage_bytes: DEFAULT_STORAGE_BYTES,

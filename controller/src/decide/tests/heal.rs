@@ -5,21 +5,21 @@ use crate::decide::recovery::Hold;
 use crate::decide::{Blocker, Removal, Restart, Step, Useless};
 use crate::observe::{Finding, Ordinal};
 
-fn lost(ordinal: u32) -> Option<Step> {
-    Some(Step::RemoveMember {
+fn lost(ordinal: u32) -> Step {
+    Step::RemoveMember {
         member: id(ordinal),
         ordinal: Ordinal(ordinal),
         because: Removal::Lost,
-    })
+    }
 }
 
-fn discard(because: Useless) -> Option<Step> {
-    Some(Step::DiscardClaim {
+fn discard(because: Useless) -> Step {
+    Step::DiscardClaim {
         ordinal: Ordinal(2),
         uid: "claim-2".to_owned(),
         pod_uid: Some("pod-2-old".to_owned()),
         because,
-    })
+    }
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn silence_proves_nothing() {
 #[test]
 fn a_member_without_data_is_removed_and_comes_back_as_a_learner() {
     let scene = Scene::whole(3).down(2).finding(2, Finding::Waits);
-    assert_eq!(scene.step(), lost(2));
+    assert_eq!(scene.step(), Some(lost(2)));
     let scene = scene.without_member(2);
     assert_eq!(
         scene.step(),
@@ -50,8 +50,8 @@ fn damaged_data_is_given_up_only_after_its_member_is_out() {
         (Finding::Foreign, Useless::Foreign),
     ] {
         let scene = Scene::whole(3).down(2).finding(2, finding);
-        assert_eq!(scene.step(), lost(2), "{finding:?}");
-        assert_eq!(scene.without_member(2).step(), discard(because));
+        assert_eq!(scene.step(), Some(lost(2)), "{finding:?}");
+        assert_eq!(scene.without_member(2).step(), Some(discard(because)));
     }
 }
 
@@ -102,7 +102,7 @@ fn a_lost_quorum_waits_for_the_recovery_and_nothing_else_moves() {
 fn a_pod_whose_claim_is_gone_is_made_again_with_a_new_one() {
     let mut scene = Scene::whole(3).down(2);
     scene.seen.claims.remove(&Ordinal(2));
-    assert_eq!(scene.step(), lost(2));
+    assert_eq!(scene.step(), Some(lost(2)));
     let because = Restart::VolumeGone;
     let scene = scene.without_member(2);
     let delete = Step::DeletePod {
@@ -125,14 +125,14 @@ fn a_claim_not_seen_yet_is_not_gone() {
 fn a_claim_whose_volume_is_gone_is_given_up() {
     let mut scene = Scene::whole(3).down(2).without_member(2);
     scene.seen.claims.get_mut(&Ordinal(2)).unwrap().is_lost = true;
-    assert_eq!(scene.step(), discard(Useless::VolumeGone));
+    assert_eq!(scene.step(), Some(discard(Useless::VolumeGone)));
 }
 
 #[test]
 fn healing_does_not_wait_for_a_spec_to_be_accepted() {
     let mut scene = Scene::whole(3).down(2).finding(2, Finding::Waits);
     scene.wanted.generation = 2;
-    assert_eq!(scene.step(), lost(2));
+    assert_eq!(scene.step(), Some(lost(2)));
     assert_eq!(
         scene.without_member(2).step(),
         Some(Step::AddLearner {
@@ -182,5 +182,5 @@ fn what_a_removed_member_left_does_not_keep_its_successor_from_starting() {
     let mut scene = Scene::whole(3).down(2).finding(2, Finding::Foreign);
     let member = scene.member_mut(2);
     (member.name, member.is_learner) = (String::new(), true);
-    assert_eq!(scene.step(), discard(Useless::Foreign));
+    assert_eq!(scene.step(), Some(discard(Useless::Foreign)));
 }

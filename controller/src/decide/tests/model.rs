@@ -73,7 +73,7 @@ struct Model {
 impl Model {
     fn new(replicas: u32, is_backed_up: bool) -> Self {
         let mut wanted = wanted(replicas);
-        wanted.backup = is_backed_up.then(|| WantedBackup {
+        wanted.backup = is_backed_up.then_some(WantedBackup {
             schedule: None,
             delta_seconds: Some(20),
         });
@@ -285,7 +285,7 @@ impl Model {
         }
     }
 
-    /// The controller of StatefulSets, the kubelet and etcd do their part.
+    /// The controller of every StatefulSet, the kubelet and etcd do their part.
     fn react(&mut self) {
         self.now += SignedDuration::from_secs(10);
         let Some((replicas, revision, stage, ..)) = self.set.clone() else {
@@ -405,9 +405,8 @@ impl Model {
                     data.is_good = false;
                 }
             }
-            Act::LoseVolume(_) | Act::Damage(_) => {}
             Act::LoseSet => self.set = None,
-            Act::Time(_) => {}
+            Act::LoseVolume(_) | Act::Damage(_) | Act::Time(_) => {}
         }
     }
 

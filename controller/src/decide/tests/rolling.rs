@@ -4,13 +4,13 @@ use super::fixture::*;
 use crate::decide::{Blocker, Change, Refusal, Restart, Step, UpgradeRule};
 use crate::observe::{Membership, Ordinal, PeerStage, SnapshotRequest};
 
-fn deletes(ordinal: u32, because: Restart) -> Option<Step> {
+fn deletes(ordinal: u32, because: Restart) -> Step {
     let uid = format!("pod-{ordinal}-{OLD}");
-    Some(Step::DeletePod {
+    Step::DeletePod {
         ordinal: Ordinal(ordinal),
         uid,
         because,
-    })
+    }
 }
 
 #[test]
@@ -25,11 +25,11 @@ fn a_whole_cluster_is_left_alone() {
 fn followers_go_first_the_highest_ordinal_before_the_others() {
     assert_eq!(
         Scene::whole(3).outdated().step(),
-        deletes(2, Restart::Outdated)
+        Some(deletes(2, Restart::Outdated))
     );
     assert_eq!(
         Scene::whole(3).outdated().leader(2).step(),
-        deletes(1, Restart::Outdated)
+        Some(deletes(1, Restart::Outdated))
     );
 }
 
@@ -43,21 +43,21 @@ fn the_leader_hands_over_before_it_goes() {
             to: id(1)
         })
     );
-    assert_eq!(scene.leader(1).step(), deletes(0, Restart::Outdated));
+    assert_eq!(scene.leader(1).step(), Some(deletes(0, Restart::Outdated)));
 }
 
 #[test]
 fn a_single_member_is_restarted_where_it_leads() {
     assert_eq!(
         Scene::whole(1).outdated().step(),
-        deletes(0, Restart::Outdated)
+        Some(deletes(0, Restart::Outdated))
     );
 }
 
 #[test]
 fn who_takes_no_part_goes_first() {
     let scene = Scene::whole(3).outdated().down(1);
-    assert_eq!(scene.step(), deletes(1, Restart::OutdatedAndUnwell));
+    assert_eq!(scene.step(), Some(deletes(1, Restart::OutdatedAndUnwell)));
 }
 
 #[test]
@@ -116,10 +116,10 @@ fn pods_that_never_worked_are_all_replaced_although_none_gets_well() {
     for ordinal in 0..3 {
         scene.pod_mut(ordinal).is_ready = false;
     }
-    assert_eq!(scene.step(), deletes(0, Restart::OutdatedAndUnwell));
+    assert_eq!(scene.step(), Some(deletes(0, Restart::OutdatedAndUnwell)));
     let mut scene = scene.updated(0);
     scene.pod_mut(0).is_ready = false;
-    assert_eq!(scene.step(), deletes(1, Restart::OutdatedAndUnwell));
+    assert_eq!(scene.step(), Some(deletes(1, Restart::OutdatedAndUnwell)));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_rollout_that_began_goes_on_although_the_spec_has_changed_since() {
     let plan = scene.plan();
     assert_eq!(plan.shape, None);
     assert_eq!(plan.refusals, [Refusal::NotRequested { generation: 2 }]);
-    assert_eq!(plan.step, deletes(2, Restart::Outdated));
+    assert_eq!(plan.step, Some(deletes(2, Restart::Outdated)));
 }
 
 fn new_image(image: &str) -> Scene {
@@ -252,7 +252,7 @@ fn a_member_that_listens_elsewhere_is_announced_before_the_next_pod_goes() {
     };
     assert_eq!(scene.step(), Some(announced));
     scene.member_mut(2).peer_urls = scene.wanted.peer_urls(Ordinal(2), PeerStage::On);
-    assert_eq!(scene.step(), deletes(1, Restart::Outdated));
+    assert_eq!(scene.step(), Some(deletes(1, Restart::Outdated)));
 }
 
 fn stage(scene: &Scene) -> PeerStage {

@@ -4,20 +4,18 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
+use steward_crds::Etcd;
 
 use super::kubelet::Kubelet;
 use super::stage::Stage;
 
-#[tokio::test]
-async fn a_set_of_etcd_druid_is_adopted_and_what_only_it_said_is_gone() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let etcd = stage.create("main", json!({ "replicas": 1 })).await;
+/// A StatefulSet as etcd-druid makes it.
+fn theirs(etcd: &Etcd) -> Value {
     let labels = json!({ "app.kubernetes.io/managed-by": "etcd-druid", "app.kubernetes.io/part-of": "main" });
     let mut pod_labels = labels.clone();
     pod_labels["app.kubernetes.io/component"] = json!("etcd-statefulset");
-    let theirs = json!({
+    json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet",
         "metadata": { "name": "main", "labels": pod_labels, "ownerReferences": [{
             "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "Etcd", "name": "main",
@@ -39,7 +37,15 @@ async fn a_set_of_etcd_druid_is_adopted_and_what_only_it_said_is_gone() {
                 "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "16Gi" } } },
             }],
         },
-    });
+    })
+}
+
+#[tokio::test]
+async fn a_set_of_etcd_druid_is_adopted_and_what_only_it_said_is_gone() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let etcd = stage.create("main", json!({ "replicas": 1 })).await;
+    let theirs = theirs(&etcd);
     let theirs: StatefulSet = serde_json::from_value(theirs).unwrap();
     let params = PostParams {
         field_manager: Some("etcd-druid".to_owned()),
@@ -73,7 +79,7 @@ async fn a_set_of_etcd_druid_is_adopted_and_what_only_it_said_is_gone() {
         "{etcd:?}"
     );
     assert_ne!(etcd.args, Some(vec!["start-etcd".to_owned()]));
-    assert_eq!(pod.share_process_namespace.unwrap_or(false), false);
+    assert!(!pod.share_process_namespace.unwrap_or(false));
     assert_eq!(
         set.metadata.uid,
         stage

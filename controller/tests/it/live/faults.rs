@@ -42,10 +42,10 @@ async fn writes_and_answers_that_are_lost_change_nothing_about_the_outcome() {
     let (writes, lost) = (AtomicU32::new(0), Arc::new(AtomicU32::new(0)));
     let counted = Arc::clone(&lost);
     let client = wire::client(&stage, move |request| {
-        let number = match is_write(request) {
-            true => writes.fetch_add(1, Ordering::Relaxed),
-            false => return Fate::Answered,
-        };
+        if !is_write(request) {
+            return Fate::Answered;
+        }
+        let number = writes.fetch_add(1, Ordering::Relaxed);
         let fate = match (number % 3, number % 5) {
             (2, _) => Fate::Lost,
             (_, 4) => Fate::Unanswered,
@@ -55,7 +55,7 @@ async fn writes_and_answers_that_are_lost_change_nothing_about_the_outcome() {
         fate
     })
     .await;
-    let controller = stage.control_through(client, |_| {}).await;
+    let controller = stage.control_through(client, |_| {});
     stage.create("main", json!({ "replicas": 3 })).await;
     stage.settled("main").await;
     stage
@@ -95,7 +95,7 @@ async fn one_write_at_a_time(stage: &Stage, what: &str, is: impl AsyncFn() -> bo
             Fate::Silent
         })
         .await;
-        let controller = stage.control_through(client, |_| {}).await;
+        let controller = stage.control_through(client, |_| {});
         let is_there = stage.eventually(what, async || is().await);
         let is_there = tokio::select! {
             () = second.notified() => false,
@@ -188,7 +188,7 @@ async fn an_error_at_any_one_write_delays_and_breaks_nothing() {
         }
     })
     .await;
-    let controller = stage.control_through(client, |_| {}).await;
+    let controller = stage.control_through(client, |_| {});
     for n in 0..CLUSTERS {
         stage.create(&name(n), json!({ "replicas": 1 })).await;
     }

@@ -17,9 +17,9 @@ const LEASE: &str = "druid-leader-election";
 fn elected(config: &mut OperatorConfiguration) {
     let election = &mut config.leader_election;
     election.enabled = true;
-    election.lease_duration = Duration::from_secs(4);
-    election.renew_deadline = Duration::from_secs(3);
-    election.retry_period = Duration::from_millis(500);
+    election.lease_duration = Duration::from_secs(15);
+    election.renew_deadline = Duration::from_secs(10);
+    election.retry_period = Duration::from_secs(1);
 }
 
 #[tokio::test]
@@ -29,12 +29,13 @@ async fn one_acts_and_the_other_takes_over_when_it_is_killed() {
     stage.create("one", json!({ "replicas": 1 })).await;
     stage.set_of("one", 1).await;
     let second = stage.control_with(elected).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    stage.create("two", json!({ "replicas": 1 })).await;
+    stage.set_of("two", 1).await;
     assert_eq!(second.metrics.writes(), 0, "the second one acted too");
 
     first.kill();
-    stage.create("two", json!({ "replicas": 1 })).await;
-    stage.set_of("two", 1).await;
+    stage.create("three", json!({ "replicas": 1 })).await;
+    stage.set_of("three", 1).await;
     assert!(second.metrics.writes() > 0);
     second.stop().await;
 }
@@ -51,7 +52,7 @@ async fn a_controller_whose_lease_was_taken_ends_by_itself() {
         .patch(LEASE, &PatchParams::default(), &Patch::Merge(&thief))
         .await
         .unwrap();
-    let ended = tokio::time::timeout(Duration::from_secs(30), controller.ended())
+    let ended = tokio::time::timeout(Duration::from_mins(1), controller.ended())
         .await
         .expect("it ends in time");
     let error = ended.expect_err("an end that is an error");
@@ -103,13 +104,13 @@ impl Writers {
                 let mut attempts = attempts.lock().unwrap();
                 *attempts += 1;
                 let late = u64::try_from(*attempts * 7 % 5).unwrap();
-                return Fate::Late(Duration::from_millis(late * 250));
+                return Fate::Late(Duration::from_millis(late * 600));
             }
             writers.0.lock().unwrap().push(number);
             Fate::Answered
         })
         .await;
-        stage.control_through(client, elected).await
+        stage.control_through(client, elected)
     }
 
     fn last(&self) -> Option<usize> {

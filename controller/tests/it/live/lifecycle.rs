@@ -12,16 +12,8 @@ use steward_crds::{ConditionStatus, ConditionType, Etcd};
 use super::kubelet::Kubelet;
 use super::stage::Stage;
 
-#[tokio::test]
-async fn a_resource_becomes_a_cluster_is_repaired_sleeps_wakes_and_goes() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let controller = stage.control().await;
-    stage.create("main", json!({ "replicas": 3 })).await;
-
-    // It is made.
-    let etcd = stage.settled("main").await;
-    assert_eq!(etcd.finalizers(), ["druid.gardener.cloud/etcd-druid"]);
+/// Every part of a cluster of three is there and told of.
+async fn expect_whole(stage: &Stage) {
     assert!(stage.api::<ServiceAccount>().get("main").await.is_ok());
     assert!(
         stage
@@ -64,8 +56,10 @@ async fn a_resource_becomes_a_cluster_is_repaired_sleeps_wakes_and_goes() {
             ConditionStatus::True,
         )
         .await;
+}
 
-    // What somebody changes or deletes comes back.
+/// What somebody changes or deletes comes back.
+async fn vandalise(stage: &Stage) {
     let vandal = json!({ "data": { "etcd.conf.yaml": "name: nobody" } });
     stage
         .api::<ConfigMap>()
@@ -91,6 +85,20 @@ async fn a_resource_becomes_a_cluster_is_repaired_sleeps_wakes_and_goes() {
                 .is_some_and(|data| data["etcd.conf.yaml"].contains("etcd-cluster"))
         })
         .await;
+}
+
+#[tokio::test]
+async fn a_resource_becomes_a_cluster_is_repaired_sleeps_wakes_and_goes() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let controller = stage.control().await;
+    stage.create("main", json!({ "replicas": 3 })).await;
+
+    // It is made.
+    let etcd = stage.settled("main").await;
+    assert_eq!(etcd.finalizers(), ["druid.gardener.cloud/etcd-druid"]);
+    expect_whole(&stage).await;
+    vandalise(&stage).await;
 
     // It sleeps; volumes and Leases stay.
     stage

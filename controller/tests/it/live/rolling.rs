@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::json;
 use steward_crds::Etcd;
-use steward_crds::etcd::MemberRole;
+use steward_crds::etcd::{EtcdMemberStatus, MemberRole};
 
 use super::cluster::Behind;
 use super::kubelet::Kubelet;
@@ -29,6 +29,13 @@ async fn uids(stage: &Stage, size: usize) -> BTreeMap<usize, String> {
     uids
 }
 
+fn has_versions(etcd: &Etcd) -> bool {
+    let status = etcd.status.as_ref();
+    let members = status.and_then(|status| status.members.as_ref());
+    let is_told = |one: &EtcdMemberStatus| one.version.is_some() && one.db_size_bytes.is_some();
+    members.is_some_and(|all| all.len() == 3 && all.iter().all(is_told))
+}
+
 #[tokio::test]
 async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
     let stage = Stage::set().await;
@@ -37,18 +44,6 @@ async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;
     stage.create("main", behind.spec(3)).await;
-    let has_versions = |etcd: &Etcd| {
-        let members = etcd
-            .status
-            .as_ref()
-            .and_then(|status| status.members.as_ref());
-        members.is_some_and(|all| {
-            all.len() == 3
-                && all
-                    .iter()
-                    .all(|one| one.version.is_some() && one.db_size_bytes.is_some())
-        })
-    };
     stage
         .until("main", "told of with versions and sizes", has_versions)
         .await;
@@ -71,7 +66,7 @@ async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
         )
         .await;
     let mut order = Vec::new();
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(2);
     while order.len() < 3 {
         assert!(
             tokio::time::Instant::now() < deadline,
@@ -113,7 +108,7 @@ async fn members_leave_the_cluster_before_their_pods_go() {
 
     stage.change("main", json!({ "spec": { "replicas": 1, "etcd": { "additionalAdvertisePeerURLs": behind.spec(1)["etcd"]["additionalAdvertisePeerURLs"] } } })).await;
     let mut smallest = 3;
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(2);
     while smallest > 1 {
         assert!(
             tokio::time::Instant::now() < deadline,
@@ -177,7 +172,7 @@ async fn a_cluster_grows_by_a_pod_that_is_added_as_a_learner() {
     kubelet.order(|orders| {
         orders
             .idle
-            .extend(["main-1".to_owned(), "main-2".to_owned()])
+            .extend(["main-1".to_owned(), "main-2".to_owned()]);
     });
 
     stage

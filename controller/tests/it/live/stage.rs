@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 /// On a loaded machine the controllers of Kubernetes take their time.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_mins(3);
 const POLL: Duration = Duration::from_millis(100);
 
 pub(super) struct Stage {
@@ -86,11 +86,11 @@ impl Stage {
         change: impl FnOnce(&mut OperatorConfiguration),
     ) -> Running {
         let client = self.server.client().await;
-        self.control_through(client, change).await
+        self.control_through(client, change)
     }
 
     /// Starts a controller with a connection of its own.
-    pub(super) async fn control_through(
+    pub(super) fn control_through(
         &self,
         client: Client,
         change: impl FnOnce(&mut OperatorConfiguration),

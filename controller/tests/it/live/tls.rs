@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::{Value, json};
 use steward_testkit::etcd::{EtcdOptions, free_url};
@@ -285,7 +285,7 @@ async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
     );
 
     secrets
-        .delete("peer-ca", &Default::default())
+        .delete("peer-ca", &DeleteParams::default())
         .await
         .unwrap();
     let ask =

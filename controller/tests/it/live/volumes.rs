@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, ListParams, PostParams};
 use serde_json::json;
 use steward_crds::{ConditionStatus, ConditionType};
 
@@ -28,7 +28,7 @@ async fn storage_class(stage: &Stage, name: &str, can_grow: bool) {
 
 async fn requests(stage: &Stage) -> Vec<String> {
     let claims = stage.api::<PersistentVolumeClaim>();
-    let claims = claims.list(&Default::default()).await.unwrap();
+    let claims = claims.list(&ListParams::default()).await.unwrap();
     let size = |claim: PersistentVolumeClaim| {
         let requests = claim.spec?.resources?.requests?;
         Some(requests.get("storage")?.0.clone())
@@ -37,7 +37,11 @@ async fn requests(stage: &Stage) -> Vec<String> {
 }
 
 async fn uids(stage: &Stage) -> BTreeMap<String, String> {
-    let pods = stage.api::<Pod>().list(&Default::default()).await.unwrap();
+    let pods = stage
+        .api::<Pod>()
+        .list(&ListParams::default())
+        .await
+        .unwrap();
     pods.into_iter()
         .map(|pod| (pod.name_any(), pod.uid().unwrap()))
         .collect()
