@@ -62,9 +62,13 @@ fn restoring(world: &World<'_>, incident: &Incident) -> Step {
         return wait(Hold::PodsStop);
     }
     let base = Ordinal(incident.base);
-    if !is_writable(world, base) {
+    let claim = world.seen.claims.get(&base);
+    if claim.is_none_or(|claim| claim.is_lost || claim.is_deleting) {
         let why = format!("the volume of {} is gone", world.wanted.pod(base));
         return abandon(world, incident, why);
+    }
+    if !is_writable(world, base) {
+        return wait(Hold::Claim { ordinal: base }); // it will be bound, or nobody knows at the moment
     }
     match job(world, incident, base, Task::Restore) {
         Err(step) => step,
