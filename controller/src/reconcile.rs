@@ -167,11 +167,7 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
         wanted: &wanted,
         objects: &objects,
     };
-    let acted = async {
-        act::carry_out(ctx, work, &plan).await?;
-        act::chores(ctx, work, &decide::upkeep::chores(&world)).await
-    };
-    let acted = acted.await;
+    let acted = carry_out(ctx, work, &plan, &world).await;
     if acted.as_ref().is_err_and(ActError::is_conflict) {
         // Somebody was faster; what they wrote is on its way to the stores.
         return Ok(Passed::on(Action::requeue(cadence::AFTER_A_STEP), false));
@@ -202,6 +198,17 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
         Action::requeue(wake(&plan, &facts, key)),
         plan.is_settled(),
     ))
+}
+
+/// The plan first, then what is to be done for the backup.
+async fn carry_out(
+    ctx: &Context,
+    work: Work<'_>,
+    plan: &Plan,
+    world: &World<'_>,
+) -> Result<(), ActError> {
+    act::carry_out(ctx, work, plan).await?;
+    act::chores(ctx, work, &decide::upkeep::chores(world)).await
 }
 
 /// A spec nobody can work with is told as an error; everything stays as it is.

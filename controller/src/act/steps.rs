@@ -39,8 +39,8 @@ pub(super) async fn take(ctx: &Context, work: Work<'_>, step: &Step) -> Result<(
             snapshots::request(ctx, work);
             Ok(())
         }
-        // Done by applying the shape, or by nobody.
-        Step::Resize { .. } | Step::Wait { .. } => Ok(()),
+        // Done by applying the shape, by the recovery itself, or by nobody.
+        Step::Resize { .. } | Step::Wait { .. } | Step::Recover(_) => Ok(()),
         Step::DeletePod { ordinal, uid, .. } => delete_pod(ctx, work, *ordinal, uid).await,
         Step::DiscardClaim {
             ordinal,
@@ -68,7 +68,6 @@ pub(super) async fn take(ctx: &Context, work: Work<'_>, step: &Step) -> Result<(
             };
             apply::delete(ctx, &resource::<StatefulSet>(), &meta, params).await
         }
-        Step::Recover(_) => Ok(()), // it carries out its plan itself
     }
 }
 

@@ -50,6 +50,13 @@ fn registered<C: Collector + Clone + 'static>(
     Ok(series)
 }
 
+fn compaction_seconds() -> Result<HistogramVec, prometheus::Error> {
+    let help = "Seconds Jobs took that folded deltas, by how they ended.";
+    let opts = HistogramOpts::new("etcddruid_compaction_job_duration_seconds", help)
+        .buckets(exponential_buckets(15.0, 2.0, 11)?);
+    HistogramVec::new(opts, &["succeeded", "etcd_namespace"])
+}
+
 impl Protection {
     /// All series, at zero where their labels are known.
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
@@ -59,9 +66,6 @@ impl Protection {
         let gauges = |name: &str, help: &str, labels: &[&str]| {
             registered(registry, IntGaugeVec::new(Opts::new(name, help), labels))
         };
-        let help = "Seconds Jobs took that folded deltas, by how they ended.";
-        let seconds = HistogramOpts::new("etcddruid_compaction_job_duration_seconds", help)
-            .buckets(exponential_buckets(15.0, 2.0, 11)?);
         let new = Self {
             recoveries: counters(
                 "steward_recoveries_total",
@@ -88,10 +92,7 @@ impl Protection {
                 "Jobs that fold deltas now.",
                 &["etcd_namespace"],
             )?,
-            compaction_seconds: registered(
-                registry,
-                HistogramVec::new(seconds, &["succeeded", "etcd_namespace"]),
-            )?,
+            compaction_seconds: registered(registry, compaction_seconds())?,
             delta_events: gauges(
                 "etcddruid_compaction_num_delta_events",
                 "Changes since the last full snapshot, of the Etcd of a namespace that has most.",

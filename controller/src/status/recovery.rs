@@ -132,17 +132,15 @@ pub(super) fn required(facts: &Facts<'_>) -> Option<Says> {
         _ if facts.seen.recovery.open().is_some() => Some("RecoveryInProgress"),
         _ => None,
     };
-    match (reason, step) {
-        (Some(reason), Some(step)) => Some(says(ConditionStatus::True, reason, message(step))),
-        _ => {
-            facts.condition(&ConditionType::RecoveryRequired)?;
-            Some(says(
-                ConditionStatus::False,
-                "NoDataLost",
-                "no data is lost",
-            ))
-        }
+    if let (Some(reason), Some(step)) = (reason, step) {
+        return Some(says(ConditionStatus::True, reason, message(step)));
     }
+    facts.condition(&ConditionType::RecoveryRequired)?;
+    Some(says(
+        ConditionStatus::False,
+        "NoDataLost",
+        "no data is lost",
+    ))
 }
 
 fn reason(hold: &Hold) -> &'static str {

@@ -1,6 +1,7 @@
 //! Whether a recovery begins.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 use steward_coordination::incident::{Cause, Incident, Source, Stage, Target};
@@ -139,8 +140,11 @@ fn identity(world: &World<'_>, loss: &Loss) -> String {
         hash.update(format!(";{ordinal}={uid}"));
     }
     let digest = hash.finalize();
-    let short = digest.iter().take(ID_BYTES);
-    short.map(|byte| format!("{byte:02x}")).collect()
+    let mut id = String::new();
+    for byte in digest.iter().take(ID_BYTES) {
+        write!(id, "{byte:02x}").expect("a String takes everything");
+    }
+    id
 }
 
 /// Tenures before the one this incident has or will have.
