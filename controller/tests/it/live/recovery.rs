@@ -228,7 +228,7 @@ async fn a_single_member_is_restored_while_the_controller_is_killed_again_and_ag
 async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
     let stage = Arc::new(Stage::set().await);
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let mut behind = Behind::start("main", &stage.namespace, 3, 3).await;
+    let mut behind = Behind::start("main", 3, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;
     let mut spec = behind.spec(3);
@@ -342,6 +342,8 @@ async fn a_store_that_cannot_be_reached_and_a_wrong_volume_restore_nothing() {
         let before = passes(&controller.metrics);
         stage
             .eventually("it is looked at again and again", async || {
+                let look = json!({ "metadata": { "annotations": { "look": passes(&controller.metrics).to_string() } } });
+                stage.change("main", look).await;
                 passes(&controller.metrics) > before + 3
             })
             .await;
