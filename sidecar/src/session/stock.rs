@@ -52,6 +52,7 @@ impl Stock {
 
     /// The revisions before a full snapshot that nothing leads to, although something leads to those before them.
     pub(super) fn hole_before(&self, full: Revision) -> Option<(Revision, Revision)> {
+        let bytes = since.iter().map(|delta| delta.size).sum();
         let ranges = restorable(&self.catalogue).0;
         let around = ranges.iter().position(|(from, _)| *from == full)?;
         let (_, end) = ranges.get(around.checked_sub(1)?)?;
@@ -80,6 +81,7 @@ impl Stock {
         board.send_modify(|state| {
             state.last_full = full;
             state.last_delta = delta;
+            state.delta_bytes = Some(bytes);
         });
     }
 }

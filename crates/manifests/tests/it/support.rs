@@ -221,6 +221,7 @@ pub(crate) fn jobs(etcd: &Etcd, shape: &Shape) -> Vec<Job> {
         members: vec![1],
         token: "restored-$1".into(),
         target: Target::Time("2026-01-31T11:59:00Z".into()),
+        prefers_volume: false,
         bump: Some(Bump(1_000_000)),
         deadline: Some(std::time::Duration::from_hours(1)),
     };
