@@ -52,7 +52,6 @@ impl Stock {
 
     /// The revisions before a full snapshot that nothing leads to, although something leads to those before them.
     pub(super) fn hole_before(&self, full: Revision) -> Option<(Revision, Revision)> {
-        let bytes = since.iter().map(|delta| delta.size).sum();
         let ranges = restorable(&self.catalogue).0;
         let around = ranges.iter().position(|(from, _)| *from == full)?;
         let (_, end) = ranges.get(around.checked_sub(1)?)?;
@@ -69,6 +68,7 @@ impl Stock {
             .iter()
             .map(|d| d.name.last.0 - d.name.start.0 + 1)
             .sum();
+        let bytes = since.iter().map(|delta| delta.size).sum();
         let ranges = restorable(&self.catalogue).0;
         let oldest = ranges.first().map(|(from, _)| *from);
         let newest = ranges.last().map(|(_, to)| *to);

@@ -41,15 +41,15 @@ async fn ops(stage: &Stage, name: &str, config: Value, ttl: i32) {
     created.expect("create a task");
 }
 
-async fn ended(stage: &Stage, name: &str, state: TaskState) -> EtcdOpsTask {
+async fn ended(stage: &Stage, name: &str, wanted: TaskState) -> EtcdOpsTask {
     stage
         .until(name, "over", |task: &EtcdOpsTask| {
             let now = task.status.as_ref().and_then(|status| status.state);
             assert!(
-                now.is_none_or(|now| !now.is_final() || now == state),
+                now.is_none_or(|now| !now.is_final() || now == wanted),
                 "{task:#?}"
             );
-            now == Some(state)
+            now == Some(wanted)
         })
         .await
 }
