@@ -21,18 +21,20 @@ FUZZ_TARGETS ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 # The variables that name the real servers; without a set-up there are none.
 ENV := if [ -f "$(STEWARD_CACHE)/env" ]; then . "$(STEWARD_CACHE)/env"; fi;
 
-# Tests that start servers, by the convention of .config/nextest.toml.
-LIVE := (package(steward-testkit) + package(steward-tests)) & kind(test) + test(/(^|::)live::/)
+# Tests that need a Kubernetes cluster, and tests that start servers, by the convention of .config/nextest.toml.
+CLUSTER := package(steward-tests) & kind(test) & test(/^cluster::/)
+LIVE := (package(steward-testkit) + package(steward-tests)) & kind(test) - ($(CLUSTER)) + test(/(^|::)live::/)
 
 .PHONY: help test
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## everything: set-up, lint, unit, live servers, documentation, brief fuzzing
+test: ## everything: set-up, lint, unit, live servers, a cluster, documentation, brief fuzzing
 	@$(MAKE) --no-print-directory setup
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test-unit
 	@$(MAKE) --no-print-directory test-live
+	@$(MAKE) --no-print-directory e2e
 	@$(MAKE) --no-print-directory doc
 	@$(MAKE) --no-print-directory fuzz
 
@@ -43,7 +45,7 @@ setup: ## get real etcd servers, object stores and tools into the cache
 build: ## the programs, as they are released
 	cargo build --release --workspace --bins
 
-.PHONY: lint test-unit test-live doc
+.PHONY: lint test-unit test-live e2e doc
 lint: ## formatting, clippy, rules of the tree
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
@@ -52,16 +54,36 @@ lint: ## formatting, clippy, rules of the tree
 	tests/env/check-tree.sh
 
 test-unit: ## the fast tier: no server, no network
-	$(ENV) cargo nextest run --workspace -E 'not ($(LIVE))'
+	$(ENV) cargo nextest run --workspace -E 'not ($(LIVE)) - ($(CLUSTER))'
 
 test-live: ## tests against real etcd servers and object stores
 	$(ENV) cargo nextest run --workspace -E '$(LIVE)'
+
+# A cluster is brought up for the tests and taken down after them, however they end.
+e2e: ## tests on a real Kubernetes cluster: KUBECONFIG's, or one of this machine's own
+	$(PROGRAMS)
+	$(ENV) trap '$(CLUSTER_PROGRAM) down' EXIT; $(CLUSTER_PROGRAM) up; $(CLUSTER_PROGRAM) install; \
+	  cargo nextest run --workspace -E '$(CLUSTER)'
 
 doc: ## documentation builds without a warning, its examples run
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet
 	cargo test --workspace --doc --quiet
 
-.PHONY: fuzz bench bench-sidecar bench-controller demo
+# The programs under test, which become images, and the program that makes clusters.
+PROGRAMS := cargo build --quiet --workspace --bins
+CLUSTER_PROGRAM := "$${CARGO_TARGET_DIR:-target}/debug/cluster"
+
+.PHONY: cluster-up cluster-down
+cluster-up: ## a real Kubernetes cluster on this machine (needs root)
+	@$(MAKE) --no-print-directory setup
+	$(PROGRAMS)
+	@$(ENV) $(CLUSTER_PROGRAM) up
+
+cluster-down: ## end it; nothing is left behind
+	@$(PROGRAMS)
+	@$(CLUSTER_PROGRAM) down
+
+.PHONY: fuzz bench bench-sidecar bench-controller demo demo-local
 fuzz: ## every fuzz target for FUZZ_SECONDS (10)
 	$(ENV) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/env/fuzz.sh $(FUZZ_TARGETS)
 
@@ -86,10 +108,15 @@ bench-controller: ## measure the controller alone
 	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/bench" controller \
 	  --date "$$(date -u +%F)" --write docs/benchmarks-controller.md $(BENCH_CONTROLLER_FLAGS)
 
-demo: ## the story of a backup, told with real etcd servers
+demo: ## a cluster, the controller, an etcd, a disaster: told with the real programs (needs root; KEEP=1 keeps it)
+	@$(MAKE) --no-print-directory setup
+	$(PROGRAMS)
+	@$(ENV) "$${CARGO_TARGET_DIR:-target}/debug/demo"
+
+demo-local: ## the story of a backup, told with real etcd servers and without Kubernetes
 	@$(MAKE) --no-print-directory setup
 	cargo build --release --quiet -p steward-restorer -p steward-tests --bins
-	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/demo"
+	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/demo-local"
 
 .PHONY: manual
 manual: ## write the manual pages of docs/man anew

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
+use steward_coordination::Coordinator;
 use steward_manifests::Settings;
 use tokio_util::task::TaskTracker;
 
@@ -17,7 +18,7 @@ use crate::caches::{Guarded, Stores};
 use crate::decide::Policy;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::observe::{Observation, SnapshotRequest};
+use crate::observe::{FallBack, Observation, SnapshotRequest};
 use crate::status::Thresholds;
 use crate::validate::Wanted;
 
@@ -122,6 +123,8 @@ struct Cluster {
     snapshot: SnapshotRequest,
     expansion_refused: Option<(u64, String)>,
     asked: Option<Timestamp>,
+    coordinator: Option<Arc<Coordinator>>,
+    fall_back: FallBack,
 }
 
 impl Memory {
@@ -224,6 +227,30 @@ impl Memory {
             }
             cluster.deleted = still;
         });
+    }
+
+    /// What became of the full snapshot that was asked for in place of a compaction.
+    pub fn fall_back(&self, key: &Key, state: FallBack) {
+        self.with(key, |cluster| cluster.fall_back = state);
+    }
+
+    /// What is known of it; the outcome is told once.
+    pub fn fall_back_state(&self, key: &Key) -> FallBack {
+        self.with(key, |cluster| match cluster.fall_back {
+            FallBack::Running => FallBack::Running,
+            _ => std::mem::take(&mut cluster.fall_back),
+        })
+    }
+
+    /// Access to the coordination document of a cluster. It remembers how long it has seen a lock unchanged.
+    pub fn coordinator(
+        &self,
+        key: &Key,
+        make: impl FnOnce() -> Arc<Coordinator>,
+    ) -> Arc<Coordinator> {
+        self.with(key, |cluster| {
+            Arc::clone(cluster.coordinator.get_or_insert_with(make))
+        })
     }
 
     /// A cluster is gone.

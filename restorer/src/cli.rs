@@ -12,6 +12,7 @@ use steward_store::Environment;
 
 use crate::args::{Args, Format};
 use crate::failure::{Failure, Verdict};
+use crate::last_words;
 use crate::outcome::Outcome;
 
 /// Async work is waiting for stores; the heavy work has threads of its own.
@@ -75,7 +76,7 @@ fn leave_message(path: &Path, result: &Result<Outcome, Failure>) {
         Ok(outcome) => outcome.to_json(),
         Err(failure) => failure.to_json(),
     };
-    if let Err(error) = fs::write(path, message.to_string()) {
+    if let Err(error) = fs::write(path, last_words::fit(&message)) {
         tracing::warn!(error = %error, path = %path.display(), "termination message not written");
     }
 }

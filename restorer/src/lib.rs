@@ -17,10 +17,12 @@ pub mod directory;
 pub mod examine;
 pub mod failure;
 pub mod health;
+mod last_words;
 pub mod members;
 pub mod outcome;
 pub mod peer;
 pub mod rebuild;
+pub mod reseat;
 pub mod target;
 pub mod verbs;
 

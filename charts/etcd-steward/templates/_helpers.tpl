@@ -32,41 +32,42 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- dig "leaderElection" "resourceName" "druid-leader-election" .Values.operatorConfig -}}
 {{- end -}}
 
-{{/* What the controller may do where it looks after resources. */}}
+{{/* What the controller may do where it looks after resources. It applies objects, which is creating and patching. */}}
 {{- define "etcd-steward.rules" -}}
 # What it looks after. The specs are its authors'.
 - apiGroups: [druid.gardener.cloud]
   resources: [etcds, etcdcopybackupstasks]
-  verbs: [get, list, watch, patch, update]
+  verbs: [get, list, watch, patch]
 - apiGroups: [druid.gardener.cloud]
   resources: [etcdopstasks]
-  verbs: [get, list, watch, create, patch, update, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [druid.gardener.cloud]
   resources: [etcds/status, etcdcopybackupstasks/status, etcdopstasks/status]
-  verbs: [get, patch, update]
+  verbs: [get, patch]
+# Needed to be named as the owner where owners are checked.
 - apiGroups: [druid.gardener.cloud]
   resources: [etcds/finalizers, etcdcopybackupstasks/finalizers, etcdopstasks/finalizers]
   verbs: [update]
 # What it makes for a cluster.
 - apiGroups: [""]
   resources: [serviceaccounts, services, configmaps]
-  verbs: [get, list, watch, create, patch, update, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [apps]
   resources: [statefulsets]
-  verbs: [get, list, watch, create, patch, update, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, list, watch, create, patch, update, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [batch]
   resources: [jobs]
-  verbs: [get, list, watch, create, patch, update, delete]
+  verbs: [get, list, watch, create, patch, delete]
+# Updating is for members, which get no right it does not have itself.
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [get, list, watch, create, patch, update, delete]
-# It can give no right that it does not have itself.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
-  verbs: [get, list, watch, create, patch, update, delete]
+  verbs: [get, list, watch, create, patch, delete]
 # Members are replaced by deleting their pods, volumes grow by their claims.
 - apiGroups: [""]
   resources: [pods]
@@ -74,11 +75,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, list, watch, patch, delete]
-# Certificates a resource names, to talk to its etcd. Secrets can neither be listed nor watched.
-- apiGroups: [""]
-  resources: [secrets]
-  verbs: [get]
-- apiGroups: ["", events.k8s.io]
+- apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+{{- end -}}
+
+{{/* Certificates and credentials a resource names. Secrets can neither be listed nor watched. */}}
+{{- define "etcd-steward.secretRules" -}}
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get{{ if .Values.rbac.releaseSecrets }}, patch{{ end }}]
 {{- end -}}

@@ -18,7 +18,7 @@ fn differs(wanted: &Value, live: &Value, path: &mut Vec<String>) -> bool {
             path.push(key.clone());
             let differs = match live.get(key) {
                 Some(found) => differs(value, found, path),
-                None => !is_nothing(value) && (!is_zero(value) || is_map(path)),
+                None => !(is_nothing(value) || is_zero(value) && !is_map(path)),
             };
             if !differs {
                 path.pop();

@@ -24,6 +24,7 @@ mod shape;
 mod snapshot;
 mod tls;
 pub mod upgrade;
+pub mod upkeep;
 mod volume;
 mod world;
 
@@ -50,6 +51,10 @@ pub struct Policy {
     pub fresh_snapshot: Duration,
     /// How long a pod may look for its volume before that counts as gone.
     pub volume_patience: Duration,
+    /// How long a quorum has to be lost before that counts as for good.
+    pub loss_patience: Duration,
+    /// How backups are looked after.
+    pub upkeep: upkeep::UpkeepPolicy,
 }
 
 impl Default for Policy {
@@ -58,6 +63,8 @@ impl Default for Policy {
             auto_reconcile: false,
             fresh_snapshot: Duration::from_mins(10),
             volume_patience: Duration::from_mins(1),
+            loss_patience: Duration::from_secs(30),
+            upkeep: upkeep::UpkeepPolicy::default(),
         }
     }
 }
@@ -206,6 +213,7 @@ pub fn is_moving(world: &World<'_>) -> bool {
         });
     set.replicas > 0
         && (size_differs
+            || recovery::wants_an_answer(world)
             || image_differs
             || is_unspoken
             || tls_differs

@@ -33,6 +33,7 @@ pub mod names;
 mod objects;
 pub mod pod;
 pub mod quantity;
+mod schedule;
 mod services;
 mod settings;
 mod shape;

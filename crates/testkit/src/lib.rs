@@ -33,7 +33,7 @@ pub mod gate;
 pub mod kube;
 pub mod load;
 pub mod manual;
-mod place;
+pub mod place;
 pub mod recorder;
 pub mod sidecar;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// The cache all servers are kept in.
-pub(crate) fn cache() -> Option<PathBuf> {
+pub fn cache() -> Option<PathBuf> {
     setting("STEWARD_CACHE").or_else(|| {
         let caches = setting("XDG_CACHE_HOME")
             .or_else(|| setting("HOME").map(|home| home.join(".cache")))?;
@@ -12,7 +12,7 @@ pub(crate) fn cache() -> Option<PathBuf> {
 }
 
 /// A path a variable names; an empty one names none.
-pub(crate) fn setting(variable: &str) -> Option<PathBuf> {
+pub fn setting(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable)
         .filter(|value| !value.is_empty())
         .map(PathBuf::from)

@@ -82,7 +82,7 @@ pub enum RefuseCause {
     DataCorrupt,
     /// Another process uses the data.
     DataInUse,
-    /// The volume belongs to another namespace.
+    /// The volume belongs to another namespace, or its data to another member.
     WrongVolume,
     /// The cluster has removed this member; its data is of no use any more.
     Removed,
@@ -144,7 +144,7 @@ pub enum DataState {
     Corrupt,
     /// A process uses it.
     InUse,
-    /// The volume belongs to somebody else; it was not looked at.
+    /// It belongs to somebody else: to another namespace, and was not looked at, or to another member.
     Foreign,
 }
 

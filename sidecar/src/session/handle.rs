@@ -34,9 +34,29 @@ impl Line {
         receive
     }
 
+    /// A question one stretch of a session did not come to is left to the next.
+    pub(super) async fn ask_again(&self, ask: Ask) {
+        let line = self.0.borrow().clone();
+        let Some(line) = line else {
+            return refuse(ask, AskError::Ended);
+        };
+        if let Err(mpsc::error::SendError(ask)) = line.send(ask).await {
+            refuse(ask, AskError::Ended);
+        }
+    }
+
     /// No session takes questions.
     pub fn close(&self) {
         self.0.send_replace(None);
+    }
+}
+
+/// Answers a question with a reason.
+pub(super) fn refuse(ask: Ask, error: AskError) {
+    // Whoever asked may have gone.
+    match ask {
+        Ask::Full(_, reply) => drop(reply.send(Err(error))),
+        Ask::Delta(reply) => drop(reply.send(Err(error))),
     }
 }
 

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::fulls::Fulls;
-use super::handle::{Ask, Line};
+use super::handle::{Ask, Line, refuse};
 use super::plan::Course;
 use super::round::{Over, Round};
 use crate::ask::AskError;
@@ -146,7 +146,7 @@ impl Leader {
                 Some(ask) = asks.recv() => {
                     let trouble = self.board.borrow().trouble.clone();
                     let reason = trouble.map_or_else(String::new, |trouble| trouble.text);
-                    refuse_ask(ask, AskError::Failed { reason });
+                    refuse(ask, AskError::Failed { reason });
                 }
             }
         }
@@ -186,13 +186,5 @@ impl Leader {
             bucket: bucket.clone(),
             fence: self.fence.until(farewell.clone()),
         }
-    }
-}
-
-pub(super) fn refuse_ask(ask: Ask, error: AskError) {
-    // Whoever asked may have gone.
-    match ask {
-        Ask::Full(_, reply) => drop(reply.send(Err(error))),
-        Ask::Delta(reply) => drop(reply.send(Err(error))),
     }
 }

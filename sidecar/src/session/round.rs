@@ -13,8 +13,8 @@ use tracing::{error, info, warn};
 
 use super::begin::{Because, Begin};
 use super::fulls::{Ended, Fulls, Wanted};
-use super::handle::Ask;
-use super::lead::{Leader, refuse_ask};
+use super::handle::{Ask, refuse};
+use super::lead::Leader;
 use super::stock::Stock;
 use crate::ask::{AskError, Finality};
 use crate::bucket::Bucket;
@@ -253,10 +253,10 @@ impl<'a> Round<'a> {
                 self.leader.metrics.snapshot_required(Kind::Full, true);
                 self.fulls.want(Because::Asked, finality, Some(reply));
             }
-            (ask @ Ask::Delta(_), None) => refuse_ask(ask, AskError::DeltasDisabled),
+            (ask @ Ask::Delta(_), None) => refuse(ask, AskError::DeltasDisabled),
             (Ask::Delta(reply), Some(tail)) => {
                 let (etcd, patience) = (self.leader.etcd.clone(), self.leader.fence.patience);
-                let flusher = tail.flusher();
+                let (flusher, line) = (tail.flusher(), self.leader.line.clone());
                 tokio::spawn(async move {
                     let stored = match etcd.confirm(patience).await {
                         Ok(now) => flusher.flush(now).await,
@@ -264,7 +264,11 @@ impl<'a> Round<'a> {
                             reason: Chain(&error).to_string(),
                         }),
                     };
-                    let _ = reply.send(stored); // whoever asked may have gone
+                    match stored {
+                        // The round is over; the one that follows, if any does, captures it again.
+                        Err(AskError::Ended) => line.ask_again(Ask::Delta(reply)).await,
+                        told => drop(reply.send(told)), // whoever asked may have gone
+                    }
                 });
             }
         }

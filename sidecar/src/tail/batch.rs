@@ -54,6 +54,9 @@ pub struct Sealed {
     pub raw_bytes: u64,
 }
 
+/// How many times its limit the text of a delta may grow to while the store is slow.
+const STRETCH: u64 = 8;
+
 type Writer = DeltaWriter<Encoder<Vec<u8>>>;
 
 /// Events being gathered. Whole revisions are compressed; one that is still arriving waits beside.
@@ -94,6 +97,21 @@ impl Batch {
     pub fn length(&self) -> u64 {
         let whole = self.writer.as_ref().map_or(0, DeltaWriter::length);
         whole.saturating_add(self.arriving_bytes)
+    }
+
+    /// Bytes kept in memory: what is compressed, and what is still arriving.
+    pub fn held(&self) -> u64 {
+        let compressed = self
+            .writer
+            .as_ref()
+            .map_or(0, |writer| writer.sink().get_ref().len());
+        (compressed as u64).saturating_add(self.arriving_bytes)
+    }
+
+    /// Whether more events may be taken. A batch that is due waits while the one before it is stored, and grows
+    /// meanwhile, as long as it stays small in memory and no reader would choke on its text.
+    pub fn has_room(&self, limit: u64) -> bool {
+        self.held() < limit && self.length() < limit.saturating_mul(STRETCH)
     }
 
     /// Takes one event. Events of one revision arrive together.

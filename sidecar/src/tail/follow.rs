@@ -1,5 +1,8 @@
 //! One watch on everything, opened again behind the last whole revision whenever it breaks.
 
+mod leap;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +12,7 @@ use steward_telemetry::Chain;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
+use self::leap::{Leap, Rest, behind};
 use crate::etcd::{Etcd, EtcdError, Step};
 
 /// Responses read ahead; with fragments each is about as large as etcd's request limit.
@@ -29,7 +33,7 @@ pub enum Item {
         /// A client of the connection they came by.
         client: Arc<Client>,
     },
-    /// The watch broke off and is opened again: revisions not whole yet arrive anew.
+    /// The watch broke off and is opened again, or another one takes its place: revisions not whole yet arrive anew.
     Reopened {
         /// Why it could not be opened, if it could not.
         trouble: Option<EtcdError>,
@@ -108,29 +112,43 @@ impl Reader {
 
     async fn open(&self) -> Result<(Client, WatchStream), EtcdError> {
         let client = self.etcd.own().await?;
+        let stream = self.watch(&client, Some(self.whole.next())).await?;
+        Ok((client, stream))
+    }
+
+    /// Watches everything from a revision on, or from the present.
+    async fn watch(
+        &self,
+        client: &Client,
+        from: Option<Revision>,
+    ) -> Result<WatchStream, EtcdError> {
         let limit = self.etcd.config().question_timeout;
         let mut watch = client
             .watch_client()
             .max_decoding_message_size(LARGEST_MESSAGE);
         let options = WatchOptions::new()
             .with_from_key()
-            .with_start_revision(self.whole.next().0)
+            .with_start_revision(from.map_or(0, |from| from.0))
             .with_fragment();
         let opening = watch.watch(vec![0u8], Some(options));
-        let stream = crate::etcd::within(limit, Step::Watch, opening).await?;
-        Ok((client, stream))
+        crate::etcd::within(limit, Step::Watch, opening).await
     }
 
     async fn read(&mut self, client: Arc<Client>, mut stream: WatchStream) -> End {
-        let mut is_fresh = true;
+        let (mut is_fresh, mut leap, mut rest) = (true, None, Rest::default());
+        // What a watch that was ahead has given already.
+        let mut kept = VecDeque::new();
         loop {
-            let response = match stream.message().await {
-                Ok(Some(response)) => response,
-                Ok(None) => return End::Broken,
-                Err(error) => {
-                    debug!(error = %error, revision = %self.whole, "the watch broke off");
-                    return End::Broken;
-                }
+            let response = match kept.pop_front() {
+                Some(response) => response,
+                None => match next(&mut stream, &mut leap, &mut rest).await {
+                    Ok(Some(response)) => response,
+                    Ok(None) => return End::Broken,
+                    Err(error) => {
+                        debug!(error = %error, revision = %self.whole, "the watch broke off");
+                        return End::Broken;
+                    }
+                },
             };
             if response.canceled() {
                 return self.canceled(&response).await;
@@ -143,8 +161,21 @@ impl Reader {
             {
                 return end;
             }
+            if leap.is_none() && kept.is_empty() && rest.allows(behind(&response)) {
+                rest.begin();
+                let ahead = self.watch(&client, None).await;
+                leap = ahead.ok().map(Leap::new); // without one the first goes on
+            }
             if !self.hand_on(response, &client).await {
                 return End::Unwanted;
+            }
+            if let Some(reached) = leap.take_if(|leap| leap.is_reached(self.whole)) {
+                debug!(revision = %self.whole, "the watch has caught up with the one ahead of it");
+                (stream, kept) = reached.land();
+                let reopened = Item::Reopened { trouble: None };
+                if self.send.send(reopened).await.is_err() {
+                    return End::Unwanted;
+                }
             }
         }
     }
@@ -197,5 +228,27 @@ impl Reader {
             client: Arc::clone(client),
         };
         self.send.send(item).await.is_ok()
+    }
+}
+
+/// The next response of a watch, while one ahead of it is listened to as well.
+async fn next(
+    stream: &mut WatchStream,
+    leap: &mut Option<Leap>,
+    rest: &mut Rest,
+) -> Result<Option<WatchResponse>, etcd_client::Error> {
+    loop {
+        let Some(ahead) = leap else {
+            return stream.message().await;
+        };
+        tokio::select! {
+            response = stream.message() => return response,
+            is_useful = ahead.keep() => {
+                if !is_useful {
+                    *leap = None;
+                    rest.begin();
+                }
+            }
+        }
     }
 }

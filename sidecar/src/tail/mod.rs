@@ -11,13 +11,15 @@
 //! ended, and a [`Notice`] for everything the session must know.
 //!
 //! **Holds**: every revision is there, whole, exactly once; a transaction is never split; one batch being
-//! filled and one being stored are all the memory used, however slow the store: then the watch is not read, etcd
-//! keeps the history, and when etcd compacts it away that is a gap, which is said aloud. **Does not do**: full
+//! filled and one being stored are all the memory used, each of the limit once compressed, however slow the store:
+//! then the watch is not read, etcd keeps the history, and when etcd compacts it away that is a gap, which is said
+//! aloud. **Does not do**: full
 //! snapshots, or deciding where to begin (see `session`).
 
 mod batch;
 mod follow;
 mod gapless;
+mod handle;
 mod leases;
 mod ship;
 mod task;
@@ -25,7 +27,7 @@ mod task;
 pub use batch::{Batch, BatchError, Sealed};
 pub use follow::{Follow, Item};
 pub use gapless::{Gap, GapCause, Gapless, Seen};
+pub use handle::{Flusher, Notice, Parts, Tail, TailConfig};
 pub use leases::LeaseTtls;
 pub(crate) use ship::newest;
 pub use ship::{ShipError, Shipper};
-pub use task::{Flusher, Notice, Parts, Tail, TailConfig};

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use steward_archive::compression::Compression;
 use steward_archive::name::Kind;
 use steward_ids::Revision;
 use steward_telemetry::Chain;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -16,17 +15,15 @@ use tracing::{debug, error, info, warn};
 use super::batch::{Batch, BatchError, Sealed};
 use super::follow::{Follow, Item};
 use super::gapless::{Gap, GapCause};
+use super::handle::{Asked, Notice, Parts, TailConfig};
 use super::leases::LeaseTtls;
 use super::ship::{ShipError, Shipped, Shipper};
 use crate::ask::AskError;
-use crate::backoff::Backoff;
 use crate::election::{Farewell, FarewellNote};
-use crate::etcd::{Etcd, EtcdError};
+use crate::etcd::EtcdError;
 use crate::metrics::Metrics;
 use crate::state::{Board, Stored};
 
-/// What is asked of the tail may wait in line; there are only a few who ask.
-const LINE: usize = 16;
 /// How often it is looked at how far behind the capture is.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long an event waits for the lives of the leases that came with it.
@@ -38,141 +35,6 @@ const FAILURES_PER_WARNING: u32 = 60;
 /// How long storing the rest may take when leadership ends.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// How deltas are made.
-#[derive(Clone, Debug)]
-pub struct TailConfig {
-    /// Between two deltas; `None` writes them on demand and by size only.
-    pub period: Option<Duration>,
-    /// Bytes of text after which a delta is stored at once.
-    pub limit_bytes: u64,
-    /// How objects are compressed.
-    pub compression: Compression,
-    /// Between two attempts to store.
-    pub backoff: Backoff,
-}
-
-/// What the session must know.
-#[derive(Debug)]
-pub enum Notice {
-    /// A delta is in the store.
-    Stored(Stored),
-    /// Events are missing: a full snapshot is due. Nothing is captured any more.
-    Gap(Gap),
-    /// The store reaches further than it did: begin anew behind its end.
-    Overtaken,
-}
-
-/// A running tail.
-pub struct Tail {
-    line: mpsc::Sender<Asked>,
-    held: watch::Sender<bool>,
-    task: JoinHandle<()>,
-}
-
-/// What a tail is made of.
-pub struct Parts {
-    /// The etcd to follow.
-    pub etcd: Etcd,
-    /// How deltas are made.
-    pub config: TailConfig,
-    /// Where they go.
-    pub shipper: Shipper,
-    /// Where the position is written.
-    pub board: Board,
-    /// What is measured.
-    pub metrics: Metrics,
-    /// Whom to tell.
-    pub notices: mpsc::Sender<Notice>,
-}
-
-impl Tail {
-    /// Follows etcd after a revision. While `is_held`, nothing is stored: a delta needs a full snapshot to stand on.
-    pub fn start(
-        parts: Parts,
-        after: Revision,
-        is_held: bool,
-        stop: CancellationToken,
-        farewell: FarewellNote,
-    ) -> Self {
-        let (line, asking) = mpsc::channel(LINE);
-        let (grip, held) = watch::channel(is_held);
-        let Parts {
-            etcd,
-            config,
-            shipper,
-            board,
-            metrics,
-            notices,
-        } = parts;
-        let worker = Worker {
-            follow: Some(Follow::start(etcd, after)),
-            batch: Batch::after(after, config.compression.clone()),
-            leases: LeaseTtls::default(),
-            config,
-            shipper,
-            board,
-            metrics,
-            notices,
-            line: asking,
-            held,
-            is_first: true,
-            is_overtaken: false,
-            is_due: false,
-            shipment: None,
-            asked: Vec::new(),
-            caught_up: Instant::now(),
-            watch_failures: 0,
-        };
-        let task = tokio::spawn(worker.run(stop, farewell));
-        Self {
-            line,
-            held: grip,
-            task,
-        }
-    }
-
-    /// A handle to ask by, for tasks beside the session.
-    pub fn flusher(&self) -> Flusher {
-        Flusher(self.line.clone())
-    }
-
-    /// There is a full snapshot now: deltas may be stored.
-    pub fn release(&self) {
-        self.held.send_replace(false);
-    }
-
-    /// Waits until the tail has ended; it must have been told to.
-    pub async fn ended(self) {
-        if let Err(error) = self.task.await {
-            warn!(error = %error, "the tail did not end in an orderly way");
-        }
-    }
-}
-
-/// Asks a tail to store what it has.
-pub struct Flusher(mpsc::Sender<Asked>);
-
-impl Flusher {
-    /// Stores everything up to a revision, once it has arrived. `None` when there was nothing to store.
-    pub async fn flush(self, through: Revision) -> Result<Option<Stored>, AskError> {
-        let (reply, answer) = oneshot::channel();
-        let asked = Asked { through, reply };
-        self.0.send(asked).await.map_err(|_| AskError::Ended)?;
-        answer.await.unwrap_or(Err(AskError::Ended))
-    }
-
-    /// Asks, and does not wait for the answer.
-    pub async fn request(self, through: Revision) {
-        let (reply, _) = oneshot::channel();
-        let _ = self.0.send(Asked { through, reply }).await; // a tail that ended stores nothing
-    }
-}
-
-struct Asked {
-    through: Revision,
-    reply: oneshot::Sender<Result<Option<Stored>, AskError>>,
-}
-
 /// A delta on its way into the store.
 struct Shipment {
     sealed: Sealed,
@@ -181,7 +43,8 @@ struct Shipment {
     started: Instant,
 }
 
-struct Worker {
+/// Owns the batch.
+pub(super) struct Worker {
     /// `None` once there is nothing more to capture.
     follow: Option<Follow>,
     batch: Batch,
@@ -205,13 +68,50 @@ struct Worker {
 }
 
 impl Worker {
-    async fn run(mut self, stop: CancellationToken, farewell: FarewellNote) {
+    /// Captures after a revision.
+    pub(super) fn new(
+        parts: Parts,
+        after: Revision,
+        line: mpsc::Receiver<Asked>,
+        held: watch::Receiver<bool>,
+    ) -> Self {
+        let Parts {
+            etcd,
+            config,
+            shipper,
+            board,
+            metrics,
+            notices,
+        } = parts;
+        Self {
+            follow: Some(Follow::start(etcd, after)),
+            batch: Batch::after(after, config.compression.clone()),
+            leases: LeaseTtls::default(),
+            config,
+            shipper,
+            board,
+            metrics,
+            notices,
+            line,
+            held,
+            is_first: true,
+            is_overtaken: false,
+            is_due: false,
+            shipment: None,
+            asked: Vec::new(),
+            caught_up: Instant::now(),
+            watch_failures: 0,
+        }
+    }
+
+    /// Until told to stop.
+    pub(super) async fn run(mut self, stop: CancellationToken, farewell: FarewellNote) {
         let mut ticks = self.ticks();
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.ship_if_due().await;
-            let has_room = self.batch.length() < self.config.limit_bytes;
+            let has_room = self.batch.has_room(self.config.limit_bytes);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,

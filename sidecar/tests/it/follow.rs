@@ -5,10 +5,12 @@ mod live {
 
     use clap::Parser;
     use etcd_client::{Txn, TxnOp};
+    use jiff::Timestamp;
+    use steward_archive::compression::Compression;
     use steward_ids::Revision;
     use steward_sidecar::args::SidecarArgs;
     use steward_sidecar::etcd::Etcd;
-    use steward_sidecar::tail::{Follow, Item};
+    use steward_sidecar::tail::{Batch, Follow, Item, LeaseTtls};
     use steward_testkit::{EtcdOptions, each_version};
 
     fn beside(member: &steward_testkit::Etcd) -> Etcd {
@@ -50,6 +52,65 @@ mod live {
                 panic!("no events");
             };
             assert_eq!((events.len(), is_whole), (1, true));
+        }
+
+        // etcd feeds a watch that fell behind so slowly that under load it never comes back.
+        async fn a_watch_that_fell_behind_is_overtaken_by_one_at_the_present(version) {
+            let options = EtcdOptions::new().quota_bytes(8 << 30);
+            let member = steward_testkit::Etcd::start(version, options).await;
+            let after = member.revision().await;
+            let mut follow = Follow::start(beside(&member), after);
+            // Nobody reads what it gives, until it is thousands of revisions behind.
+            write(&member, 8_000, 4_000).await;
+            let newest = member.revision().await;
+            let writing = write(&member, 2_000, 10);
+            tokio::pin!(writing);
+            let (mut batch, mut is_written, mut overtakings) = (Batch::after(after, Compression::Zstd), false, 0);
+            while !is_written || batch.captured().0 < newest.0 + 2_000 {
+                tokio::select! {
+                    () = &mut writing, if !is_written => is_written = true,
+                    item = next(&mut follow) => match item {
+                        Item::Events { events, is_whole, .. } => take(&mut batch, events, is_whole),
+                        Item::Reopened { trouble: None } => {
+                            batch.forget_arriving();
+                            overtakings += 1;
+                        }
+                        _ => panic!("the watch ended"),
+                    },
+                }
+            }
+            assert!(overtakings > 0, "it came back by itself");
+            let sealed = batch.seal(Timestamp::now()).unwrap().unwrap();
+            assert_eq!(sealed.events, 10_000, "each once");
+        }
+    }
+
+    /// So many puts of so many bytes; large ones fill what lies between etcd and who watches.
+    async fn write(member: &steward_testkit::Etcd, puts: usize, bytes: usize) {
+        let kv = member.client().await.kv_client();
+        let value = "x".repeat(bytes);
+        let writers = (0..50).map(|writer| {
+            let (mut kv, value) = (kv.clone(), value.clone());
+            async move {
+                for _ in 0..puts / 50 {
+                    kv.put(format!("k{writer}"), value.clone(), None)
+                        .await
+                        .unwrap();
+                }
+            }
+        });
+        futures::future::join_all(writers).await;
+    }
+
+    fn take(batch: &mut Batch, events: Vec<etcd_client::Event>, is_whole: bool) {
+        let leases = LeaseTtls::default();
+        for event in events {
+            batch
+                .push(event, Timestamp::now(), &leases)
+                .expect("no revision is missing");
+        }
+        if is_whole {
+            batch.close(&leases).unwrap();
         }
     }
 }

@@ -1,271 +1,253 @@
-//! `make demo`: the story of a backup, two disasters and two restores, with a real etcd.
+//! `make demo`: etcd-steward on a real Kubernetes cluster of this machine, from nothing to a disaster and back.
 //!
-//! Each step says what it does and why, runs the real program, and proves the result with the hash
-//! a live etcd computes over its whole history.
+//! Each step says what it does and why, and the end is proven with the hash every live etcd computes over its
+//! whole history. `KEEP=1` leaves the cluster running.
 
-use std::fmt::Write as _;
-use std::io::{self, Write as _};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
-use etcd_client::{DeleteOptions, PutOptions};
-use steward_ids::Revision;
-use steward_testkit::etcd::{Etcd, EtcdOptions, EtcdVersion};
-use steward_testkit::recorder::{Compression, Recorder};
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+use steward_crds::{ConditionStatus, ConditionType};
+use steward_testkit::place::setting;
+use steward_tests::cluster::managed::{self, Managed, condition};
+use steward_tests::cluster::member::{content, content_at};
+use steward_tests::cluster::{Cluster, Home, NAMESPACE, Programs, down, eventually, install};
+use steward_tests::story::{Story, say};
+use tokio::time::sleep;
 
-const CONTAINER: &str = "bucket";
-const PREFIX: &str = "demo/etcd-main";
+const PROJECT: &str = "demo";
+const NAME: &str = "main";
+/// How often the status is looked at.
+const POLL: Duration = Duration::from_millis(100);
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let home = tempfile::tempdir().context("make a directory for the demo")?;
-    let mut story = Story {
-        home: home.path().to_owned(),
-        chapter: 0,
-    };
-    story.tell(
-        "An etcd that somebody relies on",
-        "We start a real etcd and write 3 000 keys, some of them on leases.",
-    )?;
-    let data_dir = story.home.join("default.etcd");
-    let mut etcd = start(&data_dir).await;
-    write_keys(&etcd, 0..3_000).await?;
-
-    story.tell(
-        "A backup",
-        "One full snapshot, then three deltas: only what changed, as the sidecar writes them.",
-    )?;
-    let mut recorder = Recorder::start(
-        &etcd,
-        &story.home.join(CONTAINER),
-        PREFIX,
-        Compression::Gzip,
-    )
-    .await;
-    for part in 0..3 {
-        write_keys(&etcd, part * 500..part * 500 + 1_500).await?;
-        recorder.cut(&etcd).await;
+    let home = Home::of_this_machine()?;
+    let told = tell(&home).await;
+    if told.is_ok() && setting("KEEP").is_some() {
+        let kubeconfig = home.kubeconfig();
+        return say(&format!(
+            "\nThe cluster stays:\n  export KUBECONFIG={}\n  kubectl --namespace {PROJECT} get etcd,pods\n  make cluster-down",
+            kubeconfig.display()
+        ));
     }
-    story.run(&["list"], 0)?;
-    let before = proof(&etcd).await;
-    say(&format!("The live etcd answers: {before}"))?;
+    down(&home).await.context("take the cluster down")?;
+    told?;
+    say("\nThe cluster is gone, nothing is left behind. KEEP=1 make demo leaves it running.")
+}
 
-    disk_rots(&mut story, &mut etcd, &data_dir, &before).await?;
-    let mut etcd = start(&data_dir).await;
-    somebody_deletes(&mut story, &mut etcd, &data_dir).await?;
-
+async fn tell(home: &Home) -> anyhow::Result<()> {
+    let mut story = Story::default();
+    let programs = Programs::find()?;
+    let demo = prepare(&mut story, home, &programs).await?;
+    let etcd = create(&mut story, &demo).await?;
+    lose_a_volume(&mut story, &demo, &etcd).await?;
     story.tell(
         "What to try next",
-        "steward-restorer --help          every verb, with examples\n\
-         steward-restorer restore --help  point in time, members of a new cluster, other stores\n\
-         make bench                       how fast it is, beside etcd's own tools\n\
-         docs/                            formats, exit codes, benchmarks",
+        "KEEP=1 make demo        the same, and the cluster stays for you to look around\n\
+         make demo-local         what the restorer can do, without Kubernetes, in a minute\n\
+         docs/chart.md           installing it on a cluster of yours\n\
+         docs/                   operations, objects, formats, benchmarks",
     )
 }
 
-/// First disaster: bytes of the database change under a dead etcd.
-async fn disk_rots(
-    story: &mut Story,
-    etcd: &mut Etcd,
-    data_dir: &Path,
-    before: &Proof,
-) -> anyhow::Result<()> {
-    story.tell(
-        "Disaster: the disk rots",
-        "etcd is killed and a few pages in the middle of its database are overwritten.",
-    )?;
-    etcd.kill();
-    let db = data_dir.join("member/snap/db");
-    let file = std::fs::File::options()
-        .write(true)
-        .open(&db)
-        .context("open the database")?;
-    for page in 20..40u64 {
-        file.write_all_at(&[0xA5; 4096], page * 4096)
-            .context("damage the database")?;
-    }
-    let directory = data_dir.display().to_string();
-    story.run(&["verify", "--data-dir", &directory], 11)?;
-
-    story.tell(
-        "Recovery",
-        "The restorer builds a new directory beside the damaged one and swaps them; the damaged one is kept.",
-    )?;
-    let peer = etcd.peer_url().to_owned();
-    story.run(
-        &[
-            "restore",
-            "--data-dir",
-            &directory,
-            "--initial-advertise-peer-urls",
-            &peer,
-        ],
-        0,
-    )?;
-    story.run(&["verify", "--data-dir", &directory], 0)?;
-
-    story.tell("Proof", "A real etcd starts on the restored directory.")?;
-    etcd.restart().await;
-    let after = proof(etcd).await;
-    say(&format!("before: {before}\nafter:  {after}"))?;
-    ensure!(
-        after == *before,
-        "the restored etcd is not the one that was backed up"
-    );
-    say("Same revision, same keys, same hash over every version of every key.")?;
-    etcd.stop().await;
-    Ok(())
+/// Where the story plays.
+struct Demo {
+    cluster: Cluster,
+    kubectl: PathBuf,
 }
 
-/// Second disaster: nothing is broken, but data is gone.
-async fn somebody_deletes(
-    story: &mut Story,
-    etcd: &mut Etcd,
-    data_dir: &Path,
-) -> anyhow::Result<()> {
-    story.tell(
-        "Disaster: somebody deletes the wrong prefix",
-        "Everything works, the backup goes on, and it faithfully records the mistake.",
-    )?;
-    let mut recorder =
-        Recorder::start(etcd, &story.home.join(CONTAINER), PREFIX, Compression::Gzip).await;
-    write_keys(etcd, 0..200).await?;
-    let good = proof(etcd).await;
-    let options = DeleteOptions::new().with_prefix();
-    etcd.client()
-        .await
-        .delete("/registry/", Some(options))
-        .await
-        .context("delete")?;
-    recorder.cut(etcd).await;
-    let bad = proof(etcd).await;
-    say(&format!(
-        "before the delete: {good}\nafter it:          {bad}"
-    ))?;
-    etcd.stop().await;
-
-    story.tell(
-        "Recovery to a point in time",
-        "We restore the revision before the delete.",
-    )?;
-    let (directory, revision) = (data_dir.display().to_string(), good.revision.to_string());
-    let peer = etcd.peer_url().to_owned();
-    story.run(
-        &[
-            "restore",
-            "--data-dir",
-            &directory,
-            "--to-revision",
-            &revision,
-            "--initial-advertise-peer-urls",
-            &peer,
-        ],
-        0,
-    )?;
-    etcd.restart().await;
-    let after = proof(etcd).await;
-    say(&format!("restored:          {after}"))?;
-    ensure!(
-        after == good,
-        "the restored etcd is not the one before the delete"
-    );
-    Ok(())
-}
-
-async fn start(data_dir: &Path) -> Etcd {
-    Etcd::start(EtcdVersion::V3_5New, EtcdOptions::new().data_dir(data_dir)).await
-}
-
-async fn write_keys(etcd: &Etcd, numbers: std::ops::Range<u32>) -> anyhow::Result<()> {
-    let mut client = etcd.client().await;
-    let lease = client
-        .lease_grant(3_600, None)
-        .await
-        .context("grant a lease")?
-        .id();
-    for number in numbers {
-        let key = format!("/registry/pods/default/pod-{number}");
-        let value = format!("{{\"kind\":\"Pod\",\"number\":{number}}}");
-        let options = number
-            .is_multiple_of(50)
-            .then(|| PutOptions::new().with_lease(lease));
-        client.put(key, value, options).await.context("put a key")?;
-    }
-    Ok(())
-}
-
-/// What the story compares: all of a key space in three numbers.
-#[derive(Debug, PartialEq, Eq)]
-struct Proof {
-    revision: Revision,
-    keys: usize,
-    hash: u32,
-}
-
-impl std::fmt::Display for Proof {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "revision {}, {} keys, HashKV {}",
-            self.revision, self.keys, self.hash
-        )
-    }
-}
-
-async fn proof(etcd: &Etcd) -> Proof {
-    let revision = etcd.revision().await;
-    let keys = etcd.all_keys().await.len();
-    let hash = etcd.hash_kv(revision).await.hash;
-    Proof {
-        revision,
-        keys,
-        hash,
-    }
-}
-
-struct Story {
-    home: PathBuf,
-    chapter: u32,
-}
-
-impl Story {
-    fn tell(&mut self, title: &str, text: &str) -> anyhow::Result<()> {
-        self.chapter += 1;
-        say(&format!("\n{}. {title}\n{text}", self.chapter))
-    }
-
-    /// Runs the restorer on the demo's bucket and shows what it prints.
-    fn run(&self, arguments: &[&str], expected: i32) -> anyhow::Result<()> {
-        let output = self.restorer(arguments)?;
-        let mut shown = format!("\n  $ steward-restorer {}\n", arguments.join(" "));
-        let printed = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
-        for line in String::from_utf8_lossy(&printed).lines() {
-            let _ = writeln!(shown, "  {line}");
-        }
-        let code = output.status.code();
-        let _ = write!(shown, "  exit code {}", code.unwrap_or(-1));
-        say(&shown)?;
-        ensure!(code == Some(expected), "expected exit code {expected}");
-        Ok(())
-    }
-
-    fn restorer(&self, arguments: &[&str]) -> anyhow::Result<Output> {
-        let program = std::env::current_exe()
-            .context("find this program")?
-            .with_file_name("steward-restorer");
-        Command::new(&program)
-            .args(arguments)
-            .env("HOME", &self.home)
-            .env("STORAGE_CONTAINER", CONTAINER)
-            .env("STEWARD_STORE_PREFIX", PREFIX)
-            .env("STEWARD_LOG_LEVEL", "warn")
+impl Demo {
+    /// Shows what kubectl says.
+    fn kubectl(&self, words: &[&str]) -> anyhow::Result<()> {
+        let output = Command::new(&self.kubectl)
+            .arg("--kubeconfig")
+            .arg(self.cluster.kubeconfig())
+            .arg(format!("--namespace={PROJECT}"))
+            .args(words)
             .output()
-            .with_context(|| format!("run {}: build it with `make build`", program.display()))
+            .context("run kubectl")?;
+        ensure!(
+            output.status.success(),
+            "kubectl {}: {}",
+            words.join(" "),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let text = String::from_utf8_lossy(&output.stdout);
+        let shown: Vec<String> = text.lines().map(|line| format!("  {line}")).collect();
+        say(&format!(
+            "\n  $ kubectl {}\n{}",
+            words.join(" "),
+            shown.join("\n")
+        ))
     }
 }
 
-fn say(text: &str) -> anyhow::Result<()> {
-    writeln!(io::stdout().lock(), "{text}").context("write to the terminal")
+/// A cluster with the controller in it.
+async fn prepare(story: &mut Story, home: &Home, programs: &Programs) -> anyhow::Result<Demo> {
+    story.tell(
+        "A Kubernetes cluster",
+        "API server, controllers, kubelet, containerd, an S3 server: the real programs, in a world of their own\n\
+         on this machine. Images of etcd and of our three programs are put into it without a registry.",
+    )?;
+    let this = std::env::current_exe().context("find this program")?;
+    let brought = Command::new(this.with_file_name("cluster"))
+        .arg("up")
+        .env_remove("KUBECONFIG")
+        .status();
+    ensure!(
+        brought.context("run `cluster`")?.success(),
+        "the cluster did not come up"
+    );
+
+    story.tell(
+        "The controller",
+        "Installed with its chart, as on any cluster; two replicas, one of which acts.",
+    )?;
+    say(&format!(
+        "  $ helm install etcd-steward charts/etcd-steward --namespace {NAMESPACE}"
+    ))?;
+    install(&home.kubeconfig(), programs).await?;
+    let cluster = Cluster::of(home).await?;
+    let demo = Demo {
+        cluster,
+        kubectl: programs.kubernetes("kubectl"),
+    };
+    demo.kubectl(&["get", "pods", "--namespace", NAMESPACE])?;
+    Ok(demo)
+}
+
+/// An Etcd of three members that is written to and backed up.
+async fn create(story: &mut Story, demo: &Demo) -> anyhow::Result<Managed> {
+    let spec = managed::spec(PROJECT, NAME, 3);
+    story.tell(
+        "An etcd that somebody relies on",
+        "Three members, a snapshot of what changed every five seconds into the S3 server:",
+    )?;
+    say(&yaml(&spec)?)?;
+    demo.kubectl(&["create", "namespace", PROJECT])?;
+    let etcd = Managed::create(demo.cluster.client(), PROJECT, NAME, &spec).await?;
+    follow(&etcd, async { Ok(etcd.settled().await?) }).await?;
+
+    story.tell(
+        "Somebody uses it",
+        "A thousand writes through its Service; every acknowledged one is remembered.",
+    )?;
+    let load = etcd.load().await?;
+    load.has_written(1_000).await?;
+    let written = load.stop().await?;
+    let held = content(&etcd.members(3).await?).await?;
+    let newest = written.newest().context("something was written")?;
+    ensure!(
+        written.missing_from(&held.keys, newest).is_empty(),
+        "a write is missing"
+    );
+    say(&format!(
+        "{} writes acknowledged. All three members answer: {held}",
+        written.count()
+    ))?;
+    until_backed_up(&etcd).await?;
+    demo.kubectl(&["get", "etcd", "--output", "wide"])?;
+    demo.kubectl(&["get", "pods,persistentvolumeclaims,leases"])?;
+    Ok(etcd)
+}
+
+/// The disaster: a member's volume is deleted under it, while somebody writes.
+async fn lose_a_volume(story: &mut Story, demo: &Demo, etcd: &Managed) -> anyhow::Result<()> {
+    story.tell(
+        "Disaster: a volume is gone",
+        "One pod of three is killed and its volume deleted, while somebody writes. The init container of the new pod\n\
+         proves that the data is lost and refuses to start etcd under the old identity; the controller replaces the\n\
+         member.",
+    )?;
+    let members = etcd.members(3).await?;
+    let before = content(&members).await?;
+    say(&format!("before: {before}"))?;
+    let load = etcd.load().await?;
+    load.has_written(100).await?;
+    let [_, lost, _] = &members[..] else {
+        anyhow::bail!("there are three members");
+    };
+    let start = Instant::now();
+    etcd.lose_volume(lost).await?;
+    let whole = async {
+        let members = etcd.members_that(3, |member| member != lost).await?;
+        etcd.settled().await?;
+        Ok(members)
+    };
+    let members = follow(etcd, whole).await?;
+    let took = start.elapsed();
+    let written = load.stop().await?;
+
+    story.tell(
+        "Proof",
+        "The old history is the same on every member, and every acknowledged write is there.",
+    )?;
+    let same = content_at(&members, before.revision).await?;
+    let after = content(&members).await?;
+    say(&format!(
+        "before: {before}\nagain:  {same}\nnow:    {after}"
+    ))?;
+    ensure!(same == before, "the history has changed");
+    let newest = written.newest().context("something was written")?;
+    let missing = written.missing_from(&after.keys, newest);
+    ensure!(missing.is_empty(), "acknowledged and lost: {missing:?}");
+    say(&format!(
+        "Three members again after {:.0} s. {} writes were acknowledged meanwhile and none is missing; \
+         the longest pause between two was {:.1} s.",
+        took.as_secs_f64(),
+        written.count(),
+        written.longest_silence().as_secs_f64()
+    ))?;
+    demo.kubectl(&["get", "etcd", "--output", "wide"])
+}
+
+/// Tells what the controller says it does, until something else is done.
+async fn follow<T>(
+    etcd: &Managed,
+    done: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    let start = Instant::now();
+    let words = async {
+        let mut last = String::new();
+        loop {
+            let status = etcd.get().await.ok().and_then(|etcd| etcd.status);
+            let now = status.and_then(|status| status.last_operation);
+            let now = now.map(|operation| operation.description);
+            if let Some(now) = now.filter(|now| *now != last) {
+                say(&format!("  {:>3} s  {now}", start.elapsed().as_secs()))?;
+                last = now;
+            }
+            sleep(POLL).await;
+        }
+    };
+    tokio::select! {
+        done = done => done,
+        failed = words => failed,
+    }
+}
+
+/// Waits until the status says that backups are as recent as they should be.
+async fn until_backed_up(etcd: &Managed) -> anyhow::Result<()> {
+    let is_backed_up = async || {
+        let etcd = etcd.get().await.ok()?;
+        let ready = condition(&etcd, &ConditionType::BackupReady)?;
+        (ready.status == ConditionStatus::True).then_some(())
+    };
+    eventually("a backup", is_backed_up).await?;
+    Ok(())
+}
+
+fn yaml(spec: &Value) -> anyhow::Result<String> {
+    let etcd = json!({
+        "apiVersion": "druid.gardener.cloud/v1alpha1",
+        "kind": "Etcd",
+        "metadata": {"name": NAME, "namespace": PROJECT},
+        "spec": spec,
+    });
+    let text = serde_norway::to_string(&etcd).context("write the Etcd as YAML")?;
+    let lines: Vec<String> = text.lines().map(|line| format!("  {line}")).collect();
+    Ok(lines.join("\n"))
 }

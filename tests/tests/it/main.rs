@@ -14,6 +14,7 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
+mod cluster;
 mod compact;
 mod crashes;
 mod fixtures;

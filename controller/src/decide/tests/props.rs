@@ -132,6 +132,11 @@ fn check(scene: &Scene) -> Result<(), TestCaseError> {
             }
         }
         Some(Step::Resize { from, to }) => check_resize(&world, *from, *to)?,
+        // There is nothing behind it.
+        Some(Step::DiscardClaim { ordinal, .. }) if world.members().is_none() => {
+            prop_assert!(world.seen.claims[ordinal].is_lost);
+            prop_assert!(!world.takes_part(*ordinal));
+        }
         Some(Step::DiscardClaim { ordinal, .. }) => {
             let member = world.member(*ordinal);
             let is_nobodys = member.is_none_or(|member| member.name.is_empty());

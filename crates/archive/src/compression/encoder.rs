@@ -88,6 +88,17 @@ impl<W: Write> Encoder<W> {
         Ok(Self(inner))
     }
 
+    /// Where the compressed bytes go; some are still being gathered.
+    pub fn get_ref(&self) -> &W {
+        match &self.0 {
+            Inner::Plain(sink) => sink,
+            Inner::Gzip(gzip) => &gzip.sink,
+            Inner::Zlib(zlib) => zlib.get_ref(),
+            Inner::Lzw(lzw) => lzw.get_ref(),
+            Inner::Zstd(zstd) => zstd.get_ref(),
+        }
+    }
+
     /// Completes the stream and gives the sink back. The sink is not flushed.
     pub fn finish(self) -> io::Result<W> {
         match self.0 {

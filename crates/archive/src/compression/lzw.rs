@@ -91,6 +91,10 @@ impl<W: Write> LzwWriter<W> {
         }
     }
 
+    pub(super) fn get_ref(&self) -> &W {
+        &self.sink
+    }
+
     /// Writes what is pending and the end code.
     pub(super) fn finish(mut self) -> io::Result<W> {
         self.encoder.finish();

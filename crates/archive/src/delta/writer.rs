@@ -99,6 +99,11 @@ impl<W: Write> DeltaWriter<W> {
         self.written.saturating_add(self.pending.len() as u64)
     }
 
+    /// Where the text goes.
+    pub fn sink(&self) -> &W {
+        &self.sink
+    }
+
     /// Closes the text, appends its hash and gives the sink back. The sink is not flushed.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use super::{SIDECAR_CONTAINER, client_flags, data_mount, identity, probes, secur
 use crate::config;
 use crate::draft::Draft;
 use crate::error::RenderError;
+use crate::schedule;
 use crate::shape::Scheme;
 use crate::store::literal;
 use crate::values;
@@ -172,10 +173,10 @@ fn maintenance(draft: &Draft<'_>) -> Result<Vec<String>, RenderError> {
     let etcd = &draft.etcd.spec.etcd;
     // An empty schedule is none; without the flag the sidecar would have one of its own.
     let schedule = etcd.defragmentation_schedule.as_ref();
-    let schedule = schedule.map_or("", |schedule| schedule.as_str());
+    let schedule = schedule.map(schedule::common).unwrap_or_default();
     let timeout = etcd.etcd_defrag_timeout.as_ref();
     Ok(vec![
-        format!("--defragmentation-schedule={}", literal(schedule)),
+        format!("--defragmentation-schedule={}", literal(&schedule)),
         required(
             "etcd-defrag-timeout",
             "spec.etcd.etcdDefragTimeout",
@@ -188,7 +189,10 @@ fn maintenance(draft: &Draft<'_>) -> Result<Vec<String>, RenderError> {
 fn snapshots(backup: &BackupSpec) -> Result<Vec<String>, RenderError> {
     let mut args = Vec::new();
     if let Some(schedule) = &backup.full_snapshot_schedule {
-        args.push(format!("--schedule={}", literal(schedule.as_str())));
+        args.push(format!(
+            "--schedule={}",
+            literal(&schedule::common(schedule))
+        ));
     }
     args.extend(optional(
         "delta-snapshot-period",

@@ -1,16 +1,14 @@
-//! The chart: what it installs, what values it takes, and that its rights suffice for what the controller makes.
+//! The chart: what it installs, and what values it takes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::support::{folder, jobs, plain, rendered, store};
-use steward_manifests::Shape;
+use crate::support::folder;
 
 const VERSIONS: [&str; 4] = ["1.20.2", "1.28.0", "1.31.0", "1.34.0"];
 
@@ -67,7 +65,7 @@ pub(crate) fn template(program: &Path, values: &[&str]) -> Result<Vec<Value>, St
     Ok(documents.filter(|document| !document.is_null()).collect())
 }
 
-fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+pub(crate) fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
     objects
         .iter()
         .filter(|object| object["kind"] == kind)
@@ -176,6 +174,11 @@ fn values_that_make_no_sense_are_refused() {
         r#"operatorConfig={"server": {"metrics": {"port": 0}}}"#,
         r#"operatorConfig={"logging": {"logLevel": "loud"}}"#,
         r#"podMonitor={"enabled": "yes"}"#,
+        r#"memberMonitor={"scheme": "ftp"}"#,
+        r#"prometheusRule={"runbookBase": "here#there"}"#,
+        r#"dashboards={"labels": {"a": 1}}"#,
+        r#"rbac={"secretNamespaces": ["Not A Name"]}"#,
+        r#"rbac={"secretNamespaces": ["a", "a"]}"#,
     ] {
         for program in helms() {
             let refused = template(&program, &[wrong]);
@@ -225,97 +228,4 @@ fn the_controller_runs_where_security_is_restricted() {
     assert!(
         pod.containers[0].liveness_probe.is_some() && pod.containers[0].readiness_probe.is_some()
     );
-}
-
-/// The rules of the role of this kind, as the chart has them with these values.
-fn rules(kind: &str, values: &[&str]) -> Vec<PolicyRule> {
-    let objects = template(&helms()[0], values).unwrap();
-    let roles = of_kind(&objects, kind);
-    let role = roles
-        .iter()
-        .find(|role| role["metadata"]["name"] == "steward-etcd-steward");
-    serde_json::from_value(role.unwrap()["rules"].clone()).unwrap()
-}
-
-fn allows(rules: &[PolicyRule], group: &str, resource: &str, verb: &str) -> bool {
-    let has =
-        |list: &Option<Vec<String>>, what: &str| list.iter().flatten().any(|item| item == what);
-    rules.iter().any(|rule| {
-        rule.resource_names.is_none()
-            && has(&rule.api_groups, group)
-            && has(&rule.resources, resource)
-            && rule.verbs.iter().any(|item| item == verb)
-    })
-}
-
-#[test]
-fn the_controller_may_make_and_remove_everything_it_renders() {
-    let rules = rules("ClusterRole", &[]);
-    let mut etcd = plain();
-    etcd.spec.backup.store = Some(store("aws"));
-    let mut resources: Vec<(String, String)> = rendered(&etcd)
-        .objects()
-        .unwrap()
-        .into_iter()
-        .map(|object| (object.resource.group, object.resource.plural))
-        .collect();
-    assert_eq!(jobs(&etcd, &Shape::of(&etcd)).len(), 3);
-    resources.push(("batch".into(), "jobs".into()));
-    for (group, resource) in resources {
-        for verb in ["get", "list", "watch", "create", "patch", "delete"] {
-            assert!(
-                allows(&rules, &group, &resource, verb),
-                "{verb} {resource} of {group:?}"
-            );
-        }
-    }
-}
-
-#[test]
-fn the_controller_gives_pods_no_right_it_lacks() {
-    let held = rules("ClusterRole", &[]);
-    let mut etcd = plain();
-    etcd.spec.backup.store = Some(store("aws"));
-    for rule in rendered(&etcd).role.unwrap().rules.unwrap() {
-        for group in rule.api_groups.iter().flatten() {
-            for resource in rule.resources.iter().flatten() {
-                for verb in &rule.verbs {
-                    assert!(allows(&held, group, resource, verb), "{verb} {resource}");
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn secrets_are_read_by_name_only_and_nothing_is_allowed_wholesale() {
-    for rule in rules("ClusterRole", &[]) {
-        let is_star = |item: &String| item == "*";
-        let resources = rule.resources.clone().unwrap();
-        assert!(
-            !rule.verbs.iter().any(is_star) && !resources.iter().any(is_star),
-            "{rule:?}"
-        );
-        if resources.iter().any(|resource| resource == "secrets") {
-            assert_eq!(rule.verbs, ["get"]);
-        }
-    }
-}
-
-#[test]
-fn an_installation_for_one_namespace_has_no_right_elsewhere() {
-    let values = [r#"watchNamespace="shoot""#];
-    let objects = template(&helms()[0], &values).unwrap();
-    for kind in ["ClusterRole", "ClusterRoleBinding"] {
-        assert!(of_kind(&objects, kind).is_empty(), "{kind}");
-    }
-    assert_eq!(rules("Role", &values), rules("ClusterRole", &[]));
-    let deployment = of_kind(&objects, "Deployment")[0];
-    let env = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
-    let named = env
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|env| env["name"] == "STEWARD_NAMESPACE");
-    assert_eq!(named.unwrap()["value"], "shoot");
 }

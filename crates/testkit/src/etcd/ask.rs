@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use etcd_client::{
-    CompactionOptions, GetOptions, KeyValue, KvClient, LeaseTimeToLiveOptions, StatusResponse,
+    Client, CompactionOptions, GetOptions, KeyValue, KvClient, LeaseTimeToLiveOptions,
+    StatusResponse,
 };
 use steward_ids::{LeaseId, MemberId, Revision};
 use tokio::fs::File;
@@ -70,25 +71,12 @@ pub struct Lease {
 impl Etcd {
     /// The hash of the history up to a revision.
     pub async fn hash_kv(&self, revision: Revision) -> HashKv {
-        let answer = self.client().await.hash_kv(revision.0).await;
-        let answer = answer.unwrap_or_else(|error| panic!("HashKV at {revision}: {error}"));
-        let compacted = answer.compact_version();
-        HashKv {
-            hash: answer.hash(),
-            compact_revision: (compacted >= 0).then_some(Revision(compacted)),
-        }
+        hash_kv(&mut self.client().await, revision).await
     }
 
     /// The revision of the store, read through the quorum.
     pub async fn revision(&self) -> Revision {
-        let options = GetOptions::new().with_count_only();
-        let answer = self
-            .kv()
-            .await
-            .get("\0", Some(options))
-            .await
-            .expect("read the revision");
-        Revision(answer.header().expect("a response header").revision())
+        newest_revision(&mut self.kv().await).await
     }
 
     /// Every key as it is now, ascending.
@@ -98,23 +86,7 @@ impl Etcd {
 
     /// Every key as it was at a revision, ascending.
     pub async fn all_keys_at(&self, revision: Revision) -> Vec<Kv> {
-        let mut kv = self.kv().await;
-        let mut keys: Vec<Kv> = Vec::new();
-        loop {
-            let options = GetOptions::new()
-                .with_from_key()
-                .with_limit(PAGE)
-                .with_revision(revision.0);
-            let start = keys
-                .last()
-                .map_or_else(|| vec![0], |last| successor(&last.key));
-            let page = kv.get(start, Some(options)).await;
-            let page = page.unwrap_or_else(|error| panic!("keys at {revision}: {error}"));
-            keys.extend(page.kvs().iter().map(Kv::from));
-            if !page.more() {
-                return keys;
-            }
-        }
+        keys_at(&mut self.kv().await, revision).await
     }
 
     /// Every live lease, ascending by identity.
@@ -197,6 +169,54 @@ impl Etcd {
             .await
             .kv_client()
             .max_decoding_message_size(usize::MAX)
+    }
+}
+
+/// The hash a member has of its history up to a revision.
+///
+/// # Panics
+/// When the member does not answer.
+pub async fn hash_kv(client: &mut Client, revision: Revision) -> HashKv {
+    let answer = client.hash_kv(revision.0).await;
+    let answer = answer.unwrap_or_else(|error| panic!("HashKV at {revision}: {error}"));
+    let compacted = answer.compact_version();
+    HashKv {
+        hash: answer.hash(),
+        compact_revision: (compacted >= 0).then_some(Revision(compacted)),
+    }
+}
+
+/// The revision of a store, read through the quorum.
+///
+/// # Panics
+/// When there is none.
+pub async fn newest_revision(kv: &mut KvClient) -> Revision {
+    let options = GetOptions::new().with_count_only();
+    let answer = kv.get("\0", Some(options)).await;
+    let answer = answer.expect("read the revision");
+    Revision(answer.header().expect("a response header").revision())
+}
+
+/// Every key of a store as it was at a revision, ascending.
+///
+/// # Panics
+/// When the store does not answer, or has forgotten that revision.
+pub async fn keys_at(kv: &mut KvClient, revision: Revision) -> Vec<Kv> {
+    let mut keys: Vec<Kv> = Vec::new();
+    loop {
+        let options = GetOptions::new()
+            .with_from_key()
+            .with_limit(PAGE)
+            .with_revision(revision.0);
+        let start = keys
+            .last()
+            .map_or_else(|| vec![0], |last| successor(&last.key));
+        let page = kv.get(start, Some(options)).await;
+        let page = page.unwrap_or_else(|error| panic!("keys at {revision}: {error}"));
+        keys.extend(page.kvs().iter().map(Kv::from));
+        if !page.more() {
+            return keys;
+        }
     }
 }
 

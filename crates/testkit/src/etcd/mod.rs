@@ -13,7 +13,7 @@ mod tools;
 mod version;
 mod wires;
 
-pub use ask::{HashKv, Kv, Lease};
+pub use ask::{HashKv, Kv, Lease, hash_kv, keys_at, newest_revision};
 pub use cluster::EtcdCluster;
 pub use options::EtcdOptions;
 pub(crate) use process::signal_process;

@@ -10,6 +10,7 @@ pub struct EtcdOptions {
     pub(crate) peer_url: Option<String>,
     pub(crate) peer_listen_url: Option<String>,
     pub(crate) initial_cluster: Option<String>,
+    pub(crate) is_synced: bool,
     pub(crate) flags: Vec<String>,
 }
 
@@ -98,6 +99,13 @@ impl EtcdOptions {
         self.max_txn_ops(10_000)
             .max_request_bytes(72 << 20)
             .quota_bytes(8 << 30)
+    }
+
+    /// Syncs what it writes, as in production. Tests that pull no plug do without.
+    #[must_use]
+    pub fn synced(mut self) -> Self {
+        self.is_synced = true;
+        self
     }
 
     /// Any other flag, without its dashes.

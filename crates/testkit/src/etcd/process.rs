@@ -154,7 +154,7 @@ impl Etcd {
             .arg(format!("--listen-peer-urls={listen_peers}"))
             .arg(format!("--initial-advertise-peer-urls={}", self.peer_url))
             .arg(format!("--initial-cluster={founders}"))
-            .arg("--unsafe-no-fsync")
+            .args((!self.options.is_synced).then_some("--unsafe-no-fsync"))
             .args(&self.options.flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("share the log of etcd"))

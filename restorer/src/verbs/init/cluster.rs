@@ -245,7 +245,7 @@ impl Answer {
 }
 
 /// An address without its scheme: encryption may have been switched meanwhile.
-fn place(url: &str) -> &str {
+pub(super) fn place(url: &str) -> &str {
     let (_, place) = url.split_once("://").unwrap_or(("", url));
     place.trim_end_matches('/')
 }

@@ -31,7 +31,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use self::cluster::{Answer, ClusterArgs, Myself, weightiest};
-use self::data::{Note, SeenData};
+use self::data::{Note, Owner, SeenData};
 use self::decide::{ClusterState, Configured, decide, is_worth_waiting, needs_backup};
 use self::template::{Roster, Template, TemplateError};
 use super::initialize::newest_revision;
@@ -146,9 +146,16 @@ pub async fn run(args: InitArgs, context: &Context) -> Result<Outcome, Failure> 
         store,
     } = args;
     let positive = |given: SignedDuration| Duration::try_from(given).unwrap_or_default();
-    let data_dir = Template::read(&config_template)?.data_dir()?;
+    let template = Template::read(&config_template)?;
+    let data_dir = template.data_dir()?;
+    let member = template.member(&pod_name);
+    let owner = Owner {
+        namespace: namespace.as_deref(),
+        member: &member,
+        peer_urls: &template.peer_urls(&member).unwrap_or_default(),
+    };
     let note = if dry_run { Note::Leave } else { Note::Take };
-    let seen = data::observe(&data_dir, namespace.as_deref(), note).await?;
+    let seen = data::observe(&data_dir, owner, note).await?;
     let watch = Watch {
         context,
         template: config_template,
@@ -209,7 +216,7 @@ fn roster(
 }
 
 /// The store, where one is named. All its flags have defaults, so that a place in it decides.
-fn configured_store(store: StoreArgs) -> Result<Option<StoreConfig>, Failure> {
+pub(super) fn configured_store(store: StoreArgs) -> Result<Option<StoreConfig>, Failure> {
     let is_named = store.provider != Provider::Local
         || store
             .container

@@ -1,12 +1,17 @@
 //! Members as pods would run them: `init`, then etcd with the file it wrote.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, ConnectOptions};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use steward_testkit::EtcdVersion;
 use steward_verdict::{InitReport, Message};
 use tokio::time::sleep;
@@ -18,6 +23,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// Places of members `etcd-0`, `etcd-1`, …, and a home directory with buckets.
 pub(super) struct Stage {
     pub(super) home: Home,
+    /// What the members are called, before their number.
+    called: &'static str,
     version: EtcdVersion,
     places: Vec<Place>,
 }
@@ -70,10 +77,13 @@ impl Said {
     }
 }
 
-/// A loopback address nobody listens on now.
+/// An address of this process alone: no outgoing connection of anybody begins there, so that it stays free until it
+/// is listened on.
 fn free_url() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
+    static NEXT: AtomicU16 = AtomicU16::new(2300);
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    let port = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("http://127.{}.{middle}.{low}:{port}", 64 + high % 64)
 }
 
 impl Stage {
@@ -85,6 +95,7 @@ impl Stage {
         };
         Self {
             home: Home::new(),
+            called: "etcd",
             version,
             places: (0..members).map(place).collect(),
         }
@@ -98,6 +109,11 @@ impl Stage {
         }
     }
 
+    /// The same with another name for the members.
+    pub(super) fn called(self, called: &'static str) -> Self {
+        Self { called, ..self }
+    }
+
     /// Another cluster at the same addresses, with volumes of its own.
     pub(super) fn twin(&self) -> Self {
         let place = |place: &Place| Place {
@@ -107,6 +123,7 @@ impl Stage {
         };
         Self {
             home: Home::new(),
+            called: self.called,
             version: self.version,
             places: self.places.iter().map(place).collect(),
         }
@@ -126,7 +143,18 @@ impl Stage {
         volume
     }
 
-    fn output(&self, member: usize) -> PathBuf {
+    /// Everything on the volume of a member: kind and rights, time of the last change, content.
+    pub(super) fn content(&self, member: usize) -> Content {
+        let mut content = Content::new();
+        collect(&self.volume(member), &mut content);
+        content
+    }
+
+    fn last_words(&self, member: usize) -> PathBuf {
+        self.home.path(&format!("last-words-{member}"))
+    }
+
+    pub(super) fn output(&self, member: usize) -> PathBuf {
         self.home.path(&format!("etcd-{member}.conf.yaml"))
     }
 
@@ -139,12 +167,13 @@ impl Stage {
     pub(super) fn configure(&self, state: &str, initial: &[usize]) {
         let by_member = |url: fn(&Place) -> &String| {
             let lines = self.places.iter().enumerate();
-            let lines = lines.map(|(i, place)| format!("  etcd-{i}: [\"{}\"]\n", url(place)));
+            let lines =
+                lines.map(|(i, place)| format!("  {}-{i}: [\"{}\"]\n", self.called, url(place)));
             lines.collect::<String>()
         };
         let pairs = initial
             .iter()
-            .map(|i| format!("etcd-{i}={}", self.places[*i].peer));
+            .map(|i| format!("{}-{i}={}", self.called, self.places[*i].peer));
         let pairs = pairs.collect::<Vec<_>>().join(",");
         for (member, place) in self.places.iter().enumerate() {
             let text = format!(
@@ -164,32 +193,48 @@ impl Stage {
         }
     }
 
-    fn template(&self, member: usize) -> PathBuf {
+    pub(super) fn template(&self, member: usize) -> PathBuf {
         self.home.path(&format!("template-{member}.yaml"))
     }
 
     fn command(&self, member: usize, flags: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_steward-restorer"));
+        self.command_of(
+            env!("CARGO_BIN_EXE_steward-restorer").as_ref(),
+            member,
+            flags,
+        )
+    }
+
+    fn command_of(&self, program: &Path, member: usize, flags: &[&str]) -> Command {
+        let log = fs::File::create(self.init_log(member)).unwrap();
+        let mut command = Command::new(program);
         command
             .args(["init", "-o", "json", "--namespace", "shoot"])
-            .arg(format!("--pod-name=etcd-{member}"))
+            .arg(format!("--pod-name={}-{member}", self.called))
             .arg(format!(
                 "--config-template={}",
                 self.template(member).display()
             ))
             .arg(format!("--config-output={}", self.output(member).display()))
+            .arg(format!(
+                "--termination-message-path={}",
+                self.last_words(member).display()
+            ))
             .args(flags)
             .env_clear()
             .env("HOME", self.home.root())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+            .stderr(log);
         command
     }
 
     /// Runs `init` without waiting for others.
     pub(super) fn init(&self, member: usize, flags: &[&str]) -> Said {
         let mut command = self.command(member, &["--wait-timeout=0s"]);
-        said(command.args(flags).spawn().unwrap())
+        said(
+            command.args(flags).spawn().unwrap(),
+            &self.last_words(member),
+        )
     }
 
     /// Runs `init`, which waits for others, while something happens.
@@ -204,7 +249,43 @@ impl Stage {
             .spawn()
             .unwrap();
         happens.await;
-        said(child)
+        said(child, &self.last_words(member))
+    }
+
+    /// Runs `init` as somebody whom rights concern, also where the test itself is not.
+    pub(super) fn init_without_privileges(&self, member: usize) -> Said {
+        const NOBODY: u32 = 65534;
+        let program = self.home.path("steward-restorer");
+        if !program.exists() {
+            // Where it was built, nobody else may go.
+            fs::copy(env!("CARGO_BIN_EXE_steward-restorer"), &program).unwrap();
+        }
+        let mut command = self.command_of(&program, member, &["--wait-timeout=0s"]);
+        if fs::metadata(self.home.root()).unwrap().uid() == 0 {
+            let owner = format!("{NOBODY}:{NOBODY}");
+            let mut chown = Command::new("chown");
+            let given = chown.args(["-R", &owner]).arg(self.home.root()).status();
+            assert!(given.unwrap().success());
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        said(command.spawn().unwrap(), &self.last_words(member))
+    }
+
+    fn init_log(&self, member: usize) -> PathBuf {
+        self.home.path(&format!("init-{member}.log"))
+    }
+
+    /// Waits until `init` says that it waits.
+    pub(super) async fn waits(&self, member: usize) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let log = fs::read_to_string(self.init_log(member)).unwrap();
+            if log.contains("waiting") {
+                return;
+            }
+            assert!(Instant::now() < until, "init does not wait:\n{log}");
+            sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// Starts etcd on what `init` wrote.
@@ -252,11 +333,36 @@ impl Stage {
     }
 }
 
-fn said(child: Child) -> Said {
+/// Reads what was said; the termination message and the output say the same.
+fn said(child: Child, last_words: &Path) -> Said {
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
+    let json: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let left = fs::read(last_words).unwrap();
+    assert!(left.len() <= 4096, "a kubelet would cut the message");
+    let left: Value = serde_json::from_slice(&left).unwrap();
+    assert_eq!(left, json, "the termination message says something else");
     Said {
         code: output.status.code().unwrap(),
-        json: serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")),
+        json,
     }
+}
+
+/// Path → rights and kind, nanoseconds of the last change, content.
+pub(super) type Content = BTreeMap<PathBuf, (u32, (i64, i64), String)>;
+
+fn collect(path: &Path, content: &mut Content) {
+    let found = fs::symlink_metadata(path).unwrap();
+    let changed = (found.mtime(), found.mtime_nsec());
+    let text = if found.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            collect(&entry.unwrap().path(), content);
+        }
+        String::new()
+    } else if found.is_symlink() {
+        fs::read_link(path).unwrap().display().to_string()
+    } else {
+        hex::encode(Sha256::digest(fs::read(path).unwrap()))
+    };
+    content.insert(path.to_owned(), (found.mode(), changed, text));
 }

@@ -1,12 +1,15 @@
 use clap::Parser;
 use steward_archive::catalogue::Catalogue;
 use steward_archive::name::SnapshotName;
+use steward_ids::{ClusterId, MemberId};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::*;
 use crate::args::SidecarArgs;
 use crate::assemble;
+use crate::session::handle::Line;
+use crate::state::Sighting;
 use crate::tail::{Gap, GapCause};
 
 const SOON: Duration = Duration::from_secs(5);
@@ -112,4 +115,83 @@ async fn behind_a_gap_a_full_snapshot_under_way_is_worth_nothing() {
     assert_eq!(answer.await.unwrap(), Err(AskError::Ended));
     assert!(finish.send(()).is_err(), "it goes on");
     assert!(!fulls.is_coming());
+}
+
+/// etcd answered once and had written further than is captured.
+fn seen_at(revision: i64) -> Sighting {
+    Sighting {
+        member: MemberId(1),
+        cluster: ClusterId(2),
+        leader: Some(MemberId(1)),
+        term: 3,
+        revision: Revision(revision),
+        is_learner: false,
+        db_bytes: 0,
+        db_bytes_in_use: 0,
+        version: "3.5.30".to_owned(),
+        errors: Vec::new(),
+        at: Timestamp::now(),
+    }
+}
+
+#[tokio::test]
+async fn a_watch_that_cannot_be_opened_is_told_and_falls_behind_meanwhile() {
+    let leader = leader();
+    let mut view = leader.board.subscribe();
+    leader
+        .board
+        .send_modify(|state| state.sighting = Some(seen_at(50)));
+    let plan = Begin::Continue {
+        after: Revision(9),
+        deltas_end: None,
+        full: None,
+    };
+    let bucket = leader.bucket.clone().unwrap();
+    let (stock, note) = (
+        Stock::new("p", Catalogue::default()),
+        FarewellNote::default(),
+    );
+    let mut fulls = Fulls::default();
+    let round = Round::start(&leader, &bucket, (plan, stock), &mut fulls, &note);
+    let _round = round.await.unwrap();
+    let is_told = |state: &state::State| {
+        let trouble = state.trouble.as_ref();
+        trouble.is_some_and(|trouble| trouble.class == "watch")
+    };
+    timeout(Duration::from_mins(1), view.wait_for(is_told))
+        .await
+        .expect("nothing is told")
+        .unwrap();
+    let shows_lag = |text: &str| {
+        let seconds = text
+            .lines()
+            .find_map(|line| line.strip_prefix("steward_watch_lag_seconds "));
+        text.contains("\nsteward_watch_lag_revisions 41\n")
+            && seconds.is_some_and(|seconds| seconds.parse::<f64>().unwrap() > 0.0)
+    };
+    timeout(Duration::from_mins(1), async {
+        while !shows_lag(&leader.metrics.render().unwrap()) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+    .expect("the lag does not grow while nothing arrives");
+}
+
+#[tokio::test]
+async fn what_one_round_did_not_come_to_is_asked_of_the_next() {
+    let line = Line::default();
+    let mut asks = line.open();
+    let (reply, answer) = oneshot::channel();
+    line.ask_again(Ask::Delta(reply)).await;
+    let Some(Ask::Delta(reply)) = asks.recv().await else {
+        panic!("the question is lost");
+    };
+    reply.send(Ok(Some(stored()))).unwrap();
+    assert_eq!(answer.await.unwrap(), Ok(Some(stored())));
+
+    let (reply, answer) = oneshot::channel();
+    line.close();
+    line.ask_again(Ask::Delta(reply)).await;
+    assert_eq!(answer.await.unwrap(), Err(AskError::Ended));
 }

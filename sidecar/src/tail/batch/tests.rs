@@ -149,3 +149,21 @@ fn the_length_counts_what_is_still_arriving() {
     batch.seal(Timestamp::UNIX_EPOCH).unwrap();
     assert_eq!(batch.length(), 0);
 }
+
+#[test]
+fn a_batch_that_is_due_grows_while_it_is_small_in_memory() {
+    let mut batch = batch_after(0);
+    let limit = 2 << 20;
+    let mut revision = 0;
+    while batch.length() < 2 * limit {
+        revision += 1;
+        push(&mut batch, put("the-same-again-and-again", revision, 0)).unwrap();
+        close(&mut batch);
+    }
+    assert!(batch.held() < limit / 4, "{} bytes are held", batch.held());
+    assert!(batch.has_room(limit));
+    assert!(!batch.has_room(batch.held()), "memory is the limit");
+    assert!(!batch.has_room(limit / STRETCH), "and so is the text");
+    let sealed = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
+    assert_eq!(i64::try_from(read(&sealed).len()), Ok(revision));
+}

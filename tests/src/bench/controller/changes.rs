@@ -59,8 +59,8 @@ pub(super) async fn measure(
             .cycle()
             .skip(from)
             .take(at_once.min(places.len()));
-        let sent = try_join_all(chosen.map(|place| change(client, place, &value))).await?;
-        let mut waiting: HashMap<Place, Instant> = sent.into_iter().collect();
+        let begun = try_join_all(chosen.map(|place| change(client, place, &value))).await?;
+        let mut waiting: HashMap<Place, Instant> = begun.into_iter().collect();
         while !waiting.is_empty() {
             let next = timeout(PATIENCE, seen.recv()).await;
             let (place, found, at) = next

@@ -98,7 +98,8 @@ impl Controller {
     /// Ends it in order.
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
         self.expect_running()?;
-        kill_process(Pid::from_child(&self.child), Signal::TERM).context("end the controller")?;
+        let id = Pid::from_child(&self.child);
+        kill_process(id, Signal::TERM).context("end the controller")?;
         let status = self.child.wait().context("wait for the controller")?;
         ensure!(status.success(), "the controller ended with {status}");
         Ok(())

@@ -149,15 +149,15 @@ impl Server {
 
     async fn settled(&self) -> anyhow::Result<usize> {
         let etcds = Api::<Etcd>::all(self.client.clone());
-        let all = etcds.list(&ListParams::default()).await;
-        let all = all.context("list the Etcds")?;
+        let found = etcds.list(&ListParams::default()).await;
+        let found = found.context("list the Etcds")?;
         let is_settled = |etcd: &&Etcd| {
             let status = etcd.status.as_ref();
             let last = status.and_then(|status| status.last_operation.as_ref());
             last.is_some_and(|last| last.state == OperationState::Succeeded)
                 && status.and_then(|status| status.observed_generation) == etcd.metadata.generation
         };
-        Ok(all.items.iter().filter(is_settled).count())
+        Ok(found.items.iter().filter(is_settled).count())
     }
 
     /// Waits until nobody but the world has written for a while.

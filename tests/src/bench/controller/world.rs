@@ -1,4 +1,4 @@
-//! What Kubernetes and the sidecars would do: every StatefulSet gets pods and claims, all of them ready and bound; the Leases of members
+//! What Kubernetes and the sidecars would do: `StatefulSets` get pods and claims, all of them ready and bound; the Leases of members
 //! are held and renewed.
 
 use std::collections::BTreeSet;

@@ -14,6 +14,7 @@ mod acks;
 mod chain;
 mod deltas;
 mod election;
+mod farewell;
 mod foreign;
 mod fulls;
 mod interop;

@@ -1,8 +1,12 @@
+//! Members among others: who begins a cluster, who joins one, who waits.
+
+mod damage;
+mod volumes;
+
 use std::fs;
 use std::time::Duration;
 
 use etcd_client::{Client, Member, MemberAddOptions};
-use steward_datadir::CleanStop;
 use steward_testkit::{EtcdVersion, each_version};
 use steward_verdict::{Backup, Cluster, DataState, Thoroughness};
 use tokio::time::sleep;
@@ -100,7 +104,7 @@ async fn a_member_waits_until_it_is_added() {
     let (_first, mut client) = one_running(&stage).await;
     let said = stage
         .init_during(1, "40s", async {
-            sleep(Duration::from_secs(3)).await;
+            stage.waits(1).await;
             add_learner(&mut client, stage.peer_url(1)).await;
         })
         .await;
@@ -250,36 +254,6 @@ async fn the_only_member_is_restored_when_it_is_behind_its_backup() {
 }
 
 #[tokio::test]
-async fn damaged_data_is_restored_where_nobody_else_has_it_and_refused_elsewhere() {
-    let stage = Stage::with_fixture(NEW, 1, "gzip-3.5.30");
-    let (etcd, _) = one_running(&stage).await;
-    etcd.stop();
-    let db = stage.data_dir(0).join("member/snap/db");
-    let bytes = fs::read(&db).unwrap();
-    fs::write(&db, &bytes[..bytes.len() / 2]).unwrap();
-    let said = stage.init(0, &BUCKET);
-    assert_eq!(
-        said.brief(),
-        (40, "restoreRequired", "dataCorrupt"),
-        "{}",
-        said.json
-    );
-    assert!(
-        said.json["reason"].as_str().unwrap().contains("snap/db"),
-        "{}",
-        said.json
-    );
-    assert_eq!(stage.init(0, &[]).brief(), (42, "refuse", "dataCorrupt"));
-    let empty = ["--store-container=none", "--store-prefix=none"];
-    assert_eq!(stage.init(0, &empty).brief(), (42, "refuse", "dataCorrupt"));
-    assert_eq!(
-        fs::read(&db).unwrap().len(),
-        bytes.len() / 2,
-        "nothing is changed"
-    );
-}
-
-#[tokio::test]
 async fn a_store_that_does_not_answer_is_not_empty_and_stops_nobody_with_data() {
     let stage = Stage::of(NEW, 1);
     let store = [
@@ -317,34 +291,6 @@ async fn a_lost_only_member_without_a_backup_is_not_replaced_by_an_empty_one() {
         said.json
     );
     assert_eq!(said.report().cluster, Cluster::Unreachable);
-}
-
-#[tokio::test]
-async fn a_volume_of_another_namespace_and_one_in_use_are_refused() {
-    let stage = Stage::of(NEW, 1);
-    let (etcd, _) = one_running(&stage).await;
-    assert_eq!(stage.init(0, &[]).brief(), (42, "refuse", "dataInUse"));
-    etcd.stop();
-    let mark = stage.volume(0).join("safe_guard");
-    assert_eq!(fs::read_to_string(&mark).unwrap(), "shoot");
-    fs::write(&mark, "another").unwrap();
-    let said = stage.init(0, &[]);
-    assert_eq!(said.brief(), (42, "refuse", "wrongVolume"), "{}", said.json);
-    assert_eq!(fs::read_to_string(&mark).unwrap(), "another");
-}
-
-#[tokio::test]
-async fn after_an_orderly_stop_the_data_is_verified_quickly_and_once_only() {
-    let stage = Stage::of(NEW, 1);
-    let (etcd, _) = one_running(&stage).await;
-    etcd.stop();
-    let note = CleanStop::observe(&stage.data_dir(0), "a test").unwrap();
-    note.write(&stage.data_dir(0)).unwrap();
-    let quick = stage.init(0, &[]).report();
-    assert_eq!(quick.data.verified, Some(Thoroughness::Quick));
-    assert!(quick.data.revision >= Some(6), "{quick:?}");
-    let again = stage.init(0, &[]).report();
-    assert_eq!(again.data.verified, Some(Thoroughness::Full));
 }
 
 #[tokio::test]

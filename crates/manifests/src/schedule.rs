@@ -1,0 +1,60 @@
+//! Schedules as every parser of cron understands them.
+//!
+//! The definition of an Etcd admits `a/n`, "every n from a on", which not every parser knows; `a-last/n` says the
+//! same to all. A step that is longer than the field is admitted too, and comes to its first value alone.
+
+use steward_crds::scalar::Schedule;
+
+/// The first and the last value of each field: minute, hour, day, month, weekday.
+const FIELDS: [(u32, u32); 5] = [(0, 59), (0, 23), (1, 31), (1, 12), (1, 7)];
+
+/// The schedule in the common tongue. What is not understood here is passed on.
+pub(crate) fn common(schedule: &Schedule) -> String {
+    let fields = schedule.as_str().split_whitespace();
+    let fields: Vec<String> = fields
+        .enumerate()
+        .map(|(index, field)| {
+            FIELDS
+                .get(index)
+                .map_or_else(|| field.into(), |ends| one(field, *ends))
+        })
+        .collect();
+    fields.join(" ")
+}
+
+fn one(field: &str, (first, last): (u32, u32)) -> String {
+    let Some((start, step)) = field.split_once('/') else {
+        return field.to_owned();
+    };
+    let (start, step) = match (start, start.parse::<u32>(), step.parse::<u32>()) {
+        ("*", _, Ok(step)) => (first, step),
+        (_, Ok(start), Ok(step)) => (start, step),
+        _ => return field.to_owned(),
+    };
+    if start + step > last {
+        start.to_string()
+    } else if start == first {
+        format!("*/{step}")
+    } else {
+        format!("{start}-{last}/{step}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_spelled_so_that_everybody_understands_them() {
+        for (given, expected) in [
+            ("0 */24 * * *", "0 0 * * *"),
+            ("*/5 */3 * * *", "*/5 */3 * * *"),
+            ("1/60 2/5 5/10 3/4 2/2", "1 2-23/5 5-31/10 3-12/4 2-7/2"),
+            ("*/60 */24 */31 */12 */7", "0 0 1 1 1"),
+            ("1-5 * 1-31 12 7", "1-5 * 1-31 12 7"),
+            ("something else", "something else"),
+        ] {
+            assert_eq!(common(&Schedule(given.into())), expected);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The chart's roles before a real API server: what the controller makes it can make, and nothing besides.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind, ObjectMeta, Resource};
+use kube::{Client, Error};
+use serde_json::{Value, json};
+use steward_crds::{Etcd, EtcdSpec};
+use steward_manifests::{Manifests, Object};
+use steward_testkit::ApiServer;
+
+use crate::chart::{helms, template};
+use crate::support::{jobs, rendered, store};
+use steward_manifests::Shape;
+
+pub(super) const ACCOUNT: &str = "system:serviceaccount:garden:etcd-steward";
+
+/// An API server with the roles the chart makes with these values, and who the controller is there.
+pub(super) async fn installed(values: &[&str]) -> (ApiServer, Client) {
+    let server = ApiServer::start().await;
+    let definitions = steward_crds::definition::all();
+    server
+        .define(definitions.map(|known| known.without_rules().crd))
+        .await;
+    let admin = server.client().await;
+    for name in ["garden", "shoot", "other"] {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        make(&admin, &namespace).await;
+    }
+    for object in template(&helms()[0], values).unwrap() {
+        let kind = object["kind"].as_str().unwrap();
+        if kind.contains("Role") {
+            make(&admin, &object).await;
+        }
+    }
+    let controller = server.client_as(ACCOUNT).await;
+    (server, controller)
+}
+
+/// Makes any object.
+async fn make(client: &Client, object: &Value) {
+    let word = |key: &str| object[key].as_str().unwrap();
+    let (group, version) = word("apiVersion")
+        .split_once('/')
+        .unwrap_or(("", word("apiVersion")));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, word("kind")));
+    let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+    let api: Api<DynamicObject> = match &object.metadata.namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let made = api.create(&PostParams::default(), &object).await;
+    made.unwrap_or_else(|error| panic!("make {}: {error}", resource.kind));
+}
+
+/// A resource as its author makes it.
+pub(super) async fn authored(server: &ApiServer, namespace: &str) -> Etcd {
+    let mut etcd = Etcd::new("etcd-main", EtcdSpec::default());
+    etcd.metadata.namespace = Some(namespace.into());
+    etcd.spec.replicas = 3;
+    etcd.spec
+        .labels
+        .insert("app".into(), "control-plane".into());
+    etcd.spec.backup.store = Some(store("aws"));
+    let api = Api::<Etcd>::namespaced(server.client().await, namespace);
+    api.create(&PostParams::default(), &etcd).await.unwrap()
+}
+
+/// All objects and Jobs of an Etcd, as this server takes them: its disruption budgets are of an older version.
+fn everything(etcd: &Etcd) -> Vec<Object> {
+    let manifests: Manifests = rendered(etcd);
+    let mut objects = manifests.objects().unwrap();
+    for object in &mut objects {
+        if object.resource.kind == "PodDisruptionBudget" {
+            let budget = manifests.pod_disruption_budget.as_ref().unwrap();
+            *object = Object::of_v1beta1(budget).unwrap();
+        }
+    }
+    let jobs = jobs(etcd, &Shape::of(etcd));
+    objects.extend(jobs.iter().map(|job| Object::of(job).unwrap()));
+    objects
+}
+
+fn is_forbidden<T: std::fmt::Debug>(answer: Result<T, Error>) -> bool {
+    matches!(answer, Err(Error::Api(status)) if status.code == 403)
+}
+
+fn place<K>(client: &Client, namespace: &str) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+{
+    Api::namespaced(client.clone(), namespace)
+}
+
+/// Applies, reads, lists and deletes everything of an Etcd as the controller does.
+async fn lives_through(controller: &Client, etcd: &Etcd, namespace: &str) {
+    let objects = everything(etcd);
+    assert!(objects.len() > 12, "{}", objects.len());
+    for Object { resource, object } in &objects {
+        let api: Api<DynamicObject> = Api::namespaced_with(controller.clone(), namespace, resource);
+        let name = object.metadata.name.as_deref().unwrap();
+        let params = PatchParams::apply("etcd-steward").force();
+        // Twice: the first creates, the second patches.
+        for _ in 0..2 {
+            let applied = api.patch(name, &params, &Patch::Apply(object)).await;
+            applied.unwrap_or_else(|error| panic!("apply {} {name}: {error}", resource.kind));
+        }
+        api.get(name).await.unwrap();
+        api.list(&ListParams::default()).await.unwrap();
+    }
+    for Object { resource, object } in objects.iter().rev() {
+        let api: Api<DynamicObject> = Api::namespaced_with(controller.clone(), namespace, resource);
+        let name = object.metadata.name.as_deref().unwrap();
+        api.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+}
+
+/// What nobody should be able to do who took over the controller.
+async fn stays_within_its_limits(controller: &Client, namespace: &str) {
+    let list = ListParams::default().limit(1);
+    let secrets = place::<Secret>(controller, namespace);
+    assert!(is_forbidden(secrets.list(&list).await));
+    assert!(is_forbidden(
+        secrets
+            .create(&PostParams::default(), &Secret::default())
+            .await
+    ));
+    assert!(is_forbidden(
+        secrets.delete("any", &DeleteParams::default()).await
+    ));
+    let pods = place::<Pod>(controller, namespace);
+    assert!(is_forbidden(
+        pods.create(&PostParams::default(), &Pod::default()).await
+    ));
+    assert!(is_forbidden(
+        Api::<Node>::all(controller.clone()).list(&list).await
+    ));
+    let etcds = place::<Etcd>(controller, namespace);
+    assert!(is_forbidden(
+        etcds.delete("etcd-main", &DeleteParams::default()).await
+    ));
+    // A role with a right the controller lacks.
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {"name": "thief", "namespace": namespace},
+        "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}],
+    });
+    let roles = place::<k8s_openapi::api::rbac::v1::Role>(controller, namespace);
+    let role = serde_json::from_value(role).unwrap();
+    assert!(is_forbidden(
+        roles.create(&PostParams::default(), &role).await
+    ));
+}
+
+#[tokio::test]
+async fn what_the_controller_makes_it_can_make_everywhere_and_nothing_else() {
+    let (server, controller) = installed(&[]).await;
+    let etcd = authored(&server, "shoot").await;
+    lives_through(&controller, &etcd, "shoot").await;
+    stays_within_its_limits(&controller, "shoot").await;
+    // Secrets can be read by who knows their name.
+    let found = place::<Secret>(&controller, "shoot").get_opt("named").await;
+    assert_eq!(found.unwrap(), None);
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {"a": "b"}}}));
+    let etcds = place::<Etcd>(&controller, "shoot");
+    let params = PatchParams::default();
+    etcds.patch("etcd-main", &params, &patch).await.unwrap();
+    etcds
+        .patch_status("etcd-main", &params, &Patch::Merge(json!({"status": {}})))
+        .await
+        .unwrap();
+    Api::<Etcd>::all(controller.clone())
+        .list(&ListParams::default())
+        .await
+        .unwrap();
+    elects(&controller).await;
+}
+
+/// The Lease by which replicas agree who acts.
+async fn elects(controller: &Client) {
+    let leases = place::<Lease>(controller, "garden");
+    let lease = Lease {
+        metadata: ObjectMeta {
+            name: Some("druid-leader-election".into()),
+            ..ObjectMeta::default()
+        },
+        spec: None,
+    };
+    leases.create(&PostParams::default(), &lease).await.unwrap();
+    let held = Patch::Merge(json!({"spec": {"holderIdentity": "a"}}));
+    let params = PatchParams::default();
+    leases
+        .patch("druid-leader-election", &params, &held)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn an_installation_for_one_namespace_works_there_and_nowhere_else() {
+    let (server, controller) = installed(&[r#"watchNamespace="shoot""#]).await;
+    let etcd = authored(&server, "shoot").await;
+    lives_through(&controller, &etcd, "shoot").await;
+    stays_within_its_limits(&controller, "shoot").await;
+    elects(&controller).await;
+    let list = ListParams::default();
+    assert!(is_forbidden(
+        Api::<Etcd>::all(controller.clone()).list(&list).await
+    ));
+    assert!(is_forbidden(
+        place::<ConfigMap>(&controller, "other").list(&list).await
+    ));
+    assert!(is_forbidden(
+        place::<Secret>(&controller, "other").get("named").await
+    ));
+    // Where it runs it has its Lease and no more.
+    assert!(is_forbidden(
+        place::<Secret>(&controller, "garden").get("named").await
+    ));
+    assert!(is_forbidden(
+        place::<Lease>(&controller, "garden")
+            .get("of-somebody-else")
+            .await
+    ));
+}

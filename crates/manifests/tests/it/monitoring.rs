@@ -1,0 +1,304 @@
+//! Alerts and dashboard: they ask for series that exist, they fire when they should, and each alert has a runbook.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::chart::{helms, of_kind, template};
+use crate::support::folder;
+
+const RULES: &str = "../../charts/etcd-steward/rules/etcd-steward.yaml";
+const DASHBOARD: &str = "../../charts/etcd-steward/dashboards/etcd-steward.json";
+/// What the monitors add to series of members, and what Prometheus adds to histograms.
+const ADDED: [&str; 3] = ["namespace", "etcd", "le"];
+
+fn read(path: &str) -> String {
+    fs::read_to_string(folder(path)).unwrap()
+}
+
+fn alerts() -> Vec<Value> {
+    let rules: Value = serde_norway::from_str(&read(RULES)).unwrap();
+    let groups = rules["groups"].as_array().unwrap().iter();
+    groups
+        .flat_map(|group| group["rules"].as_array().unwrap().clone())
+        .collect()
+}
+
+fn names() -> BTreeSet<String> {
+    let name = |alert: &Value| alert["alert"].as_str().unwrap().to_owned();
+    alerts().iter().map(name).collect()
+}
+
+/// Every question of the dashboard, with an interval in the place of Grafana's.
+fn questions() -> Vec<String> {
+    let dashboard: Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    targets
+        .map(|target| target["expr"].as_str().unwrap())
+        .map(|expr| expr.replace("$__rate_interval", "5m"))
+        .collect()
+}
+
+fn expressions() -> Vec<String> {
+    let of_alerts = alerts().into_iter();
+    let of_alerts = of_alerts.map(|alert| alert["expr"].as_str().unwrap().to_owned());
+    of_alerts.chain(questions()).collect()
+}
+
+/// The documented series with their labels.
+fn documented() -> BTreeMap<String, BTreeSet<String>> {
+    let quoted = |cell: &str| -> Vec<String> {
+        let parts = cell.split('`').skip(1).step_by(2);
+        parts.map(str::to_owned).collect()
+    };
+    let page = read("../../docs/metrics.md");
+    let rows = page.lines().filter(|line| line.starts_with("| `"));
+    let series = rows.filter_map(|row| {
+        let cells: Vec<&str> = row.split('|').collect();
+        let name = quoted(cells[1]).pop()?;
+        Some((name, quoted(cells[3]).into_iter().collect()))
+    });
+    series.collect()
+}
+
+/// The series an expression asks for, each with the labels it is narrowed down by.
+fn asked(expression: &str) -> Vec<(String, Vec<String>)> {
+    let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let mut found = Vec::new();
+    let mut rest = expression;
+    while let Some(start) = rest.find(is_word) {
+        rest = &rest[start..];
+        let end = rest.find(|letter| !is_word(letter)).unwrap_or(rest.len());
+        let (word, behind) = rest.split_at(end);
+        rest = behind;
+        let Some(inside) = behind.strip_prefix('{') else {
+            if word.contains('_') && !word.starts_with("histogram_") {
+                found.push((word.to_owned(), Vec::new()));
+            }
+            continue;
+        };
+        let (inside, behind) = inside.split_once('}').unwrap();
+        let label = |matcher: &str| {
+            let end = matcher.find(['=', '!']).unwrap();
+            matcher[..end].trim().to_owned()
+        };
+        let labels = inside.split(", ").map(label).collect();
+        found.push((word.to_owned(), labels));
+        rest = behind;
+    }
+    found
+}
+
+#[test]
+fn series_and_labels_that_are_asked_for_exist() {
+    let documented = documented();
+    assert!(documented.len() > 40, "{documented:?}");
+    let mut seen = BTreeSet::new();
+    for expression in expressions() {
+        let asked = asked(&expression);
+        assert!(!asked.is_empty(), "{expression}");
+        for (name, labels) in asked {
+            let series = name.trim_end_matches("_bucket");
+            let known = documented
+                .get(series)
+                .unwrap_or_else(|| panic!("docs/metrics.md has no {series}: {expression}"));
+            for label in labels {
+                assert!(
+                    known.contains(&label) || ADDED.contains(&label.as_str()),
+                    "{series} has no label {label}: {expression}"
+                );
+            }
+            seen.insert(series.to_owned());
+        }
+    }
+    assert!(seen.len() > 20, "{seen:?}");
+}
+
+#[test]
+fn the_reader_of_expressions_sees_series_and_labels() {
+    let expression =
+        r#"max by (namespace) (a_b{kind="Full", x!="1"}) > 3600 and rate(c_d_bucket[5m]) > 0"#;
+    let narrowed = vec!["kind".to_owned(), "x".to_owned()];
+    let expected = [
+        ("a_b".to_owned(), narrowed),
+        ("c_d_bucket".to_owned(), vec![]),
+    ];
+    assert_eq!(asked(expression), expected);
+}
+
+/// Names in the source of the controller, whose registry is a program's own.
+#[test]
+fn the_documented_series_of_the_controller_are_those_it_has() {
+    let source = read("../../controller/src/metrics.rs");
+    let names = source.split("\"steward_").skip(1);
+    let names = names.filter_map(|text| Some(format!("steward_{}", text.split_once('"')?.0)));
+    let is_name = |text: &String| text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    let own: BTreeSet<String> = names.filter(is_name).collect();
+    assert!(own.len() >= 8, "{own:?}");
+    let page = read("../../docs/metrics.md");
+    let (_, section) = page.split_once("## The controller").unwrap();
+    let (section, _) = section.split_once("## What to watch").unwrap();
+    let documented = documented().into_keys();
+    let documented: BTreeSet<String> = documented
+        .filter(|name| section.contains(&format!("| `{name}` |")))
+        .collect();
+    assert_eq!(documented, own);
+}
+
+fn promtool(arguments: &[&str], inside: &Path) -> String {
+    let program = std::env::var_os("STEWARD_PROMTOOL").map(PathBuf::from);
+    let program = program.filter(|path| path.is_file());
+    let program = program.expect("STEWARD_PROMTOOL names no program; run `make setup`");
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(inside)
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8(text).unwrap();
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+#[test]
+fn prometheus_takes_the_rules_and_every_question_of_the_dashboard() {
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("rules.yaml"), read(RULES)).unwrap();
+    let found = promtool(&["check", "rules", "rules.yaml"], place.path());
+    assert!(
+        found.contains(&format!("{} rules found", names().len())),
+        "{found}"
+    );
+    let recorded = questions().into_iter().enumerate();
+    let rules: Vec<Value> = recorded
+        .map(|(i, expr)| json!({"record": format!("question:{i}"), "expr": expr}))
+        .collect();
+    let file = json!({"groups": [{"name": "questions", "rules": rules}]}).to_string();
+    fs::write(place.path().join("questions.yaml"), file).unwrap();
+    promtool(&["check", "rules", "questions.yaml"], place.path());
+}
+
+#[test]
+fn every_alert_fires_when_it_should_and_only_then() {
+    let place = tempfile::tempdir().unwrap();
+    let tests = read("testdata/rules/alerts.test.yaml");
+    fs::write(place.path().join("etcd-steward.yaml"), read(RULES)).unwrap();
+    fs::write(place.path().join("tests.yaml"), &tests).unwrap();
+    promtool(&["test", "rules", "tests.yaml"], place.path());
+    let tests: Value = serde_norway::from_str(&tests).unwrap();
+    let cases = tests["tests"].as_array().unwrap().iter();
+    let cases: Vec<&Value> = cases
+        .flat_map(|test| test["alert_rule_test"].as_array().unwrap())
+        .collect();
+    for (fires, words) in [(true, "is never seen to fire"), (false, "is never quiet")] {
+        let of_kind = cases
+            .iter()
+            .filter(|case| case["exp_alerts"].as_array().unwrap().is_empty() != fires);
+        let covered: BTreeSet<String> = of_kind
+            .map(|case| case["alertname"].as_str().unwrap().to_owned())
+            .collect();
+        for name in names() {
+            assert!(covered.contains(&name), "{name} {words}");
+        }
+    }
+}
+
+#[test]
+fn every_alert_says_what_it_means_and_has_a_runbook() {
+    let page = read("../../docs/runbooks.md");
+    let sections = page.lines().filter_map(|line| line.strip_prefix("## "));
+    let sections: BTreeSet<String> = sections.map(str::to_owned).collect();
+    assert_eq!(sections, names());
+    for alert in alerts() {
+        for key in ["summary", "description"] {
+            let words = alert["annotations"][key].as_str().unwrap_or("");
+            assert!(words.ends_with('.'), "{key} of {alert}");
+        }
+        let severity = alert["labels"]["severity"].as_str().unwrap();
+        assert!(
+            ["critical", "warning", "info"].contains(&severity),
+            "{alert}"
+        );
+    }
+}
+
+#[test]
+fn nothing_of_this_is_installed_unless_asked_for() {
+    let kinds = ["PrometheusRule", "PodMonitor", "ServiceMonitor"];
+    for program in helms() {
+        let objects = template(&program, &[]).unwrap();
+        for kind in kinds {
+            assert!(of_kind(&objects, kind).is_empty(), "{kind}");
+        }
+        assert_eq!(of_kind(&objects, "ConfigMap").len(), 1);
+    }
+}
+
+#[test]
+fn the_rules_are_installed_as_they_are_and_link_to_their_runbooks() {
+    let values = [
+        r#"prometheusRule={"enabled": true, "labels": {"release": "p"}, "runbookBase": "https://docs.example/runbooks.md"}"#,
+    ];
+    for program in helms() {
+        let objects = template(&program, &values).unwrap();
+        let installed = of_kind(&objects, "PrometheusRule")[0].clone();
+        assert_eq!(installed["metadata"]["labels"]["release"], "p");
+        let mut expected: Value = serde_norway::from_str(&read(RULES)).unwrap();
+        for group in expected["groups"].as_array_mut().unwrap() {
+            for rule in group["rules"].as_array_mut().unwrap() {
+                let anchor = rule["alert"].as_str().unwrap().to_lowercase();
+                let url = format!("https://docs.example/runbooks.md#{anchor}");
+                rule["annotations"]["runbook_url"] = url.into();
+            }
+        }
+        assert_eq!(installed["spec"], expected);
+    }
+}
+
+#[test]
+fn the_dashboard_is_installed_as_it_is() {
+    for program in helms() {
+        let objects = template(&program, &[r#"dashboards={"enabled": true}"#]).unwrap();
+        let maps = of_kind(&objects, "ConfigMap");
+        let map = maps
+            .iter()
+            .find(|map| map["metadata"]["labels"]["grafana_dashboard"] == "1")
+            .unwrap();
+        let installed = map["data"]["etcd-steward.json"].as_str().unwrap();
+        let installed: Value = serde_json::from_str(installed).unwrap();
+        let expected: Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
+        assert_eq!(installed, expected);
+    }
+}
+
+#[test]
+fn monitors_find_the_ports_of_what_they_watch() {
+    let values = [r#"memberMonitor={"enabled": true}"#];
+    let objects = template(&helms()[0], &values).unwrap();
+    let monitor = of_kind(&objects, "PodMonitor")[0];
+    let selector = &monitor["spec"]["selector"]["matchLabels"];
+    let manifests = crate::support::rendered(&crate::support::plain());
+    let pod = crate::support::template(&manifests);
+    let labels = serde_json::to_value(&pod.metadata.as_ref().unwrap().labels).unwrap();
+    for (label, value) in selector.as_object().unwrap() {
+        assert_eq!(labels[label], *value, "{label}");
+    }
+    let pod = crate::support::pod(&manifests);
+    let has_port = |container: &str, port: &Value| {
+        let ports = crate::support::container(pod, container).ports.clone();
+        let mut ports = ports.unwrap().into_iter();
+        ports.any(|known| known.name.as_deref() == port.as_str())
+    };
+    let endpoints = &monitor["spec"]["podMetricsEndpoints"];
+    assert!(has_port("etcd", &endpoints[0]["port"]));
+    assert!(has_port("backup-restore", &endpoints[1]["port"]));
+    assert_eq!(endpoints[1]["relabelings"][0]["regex"], "backup-restore");
+    for endpoint in endpoints.as_array().unwrap() {
+        let relabelings = endpoint["relabelings"].as_array().unwrap();
+        assert_eq!(relabelings.last().unwrap()["targetLabel"], "etcd");
+    }
+}

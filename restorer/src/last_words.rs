@@ -1,0 +1,85 @@
+//! The termination message: of what a container says when it ends the kubelet keeps 4096 bytes, and cuts off the rest
+//! wherever that is. So a message that is longer says less, and stays a message.
+
+use serde_json::{Map, Value, json};
+
+/// What the kubelet keeps.
+const LONGEST: usize = 4096;
+/// What whoever waits for the container acts on.
+const KEPT: [&str; 4] = ["verdict", "reason", "nextStep", "init"];
+
+/// The message as text that the kubelet keeps whole. One that had to become shorter has `"cut": true`.
+pub(crate) fn fit(message: &Value) -> String {
+    let whole = message.to_string();
+    if whole.len() <= LONGEST {
+        return whole;
+    }
+    let pairs = KEPT
+        .iter()
+        .filter_map(|key| Some(((*key).to_owned(), message.get(key)?.clone())));
+    let mut kept: Map<String, Value> = pairs.collect();
+    kept.insert("cut".into(), true.into());
+    loop {
+        let text = Value::Object(kept.clone()).to_string();
+        if text.len() <= LONGEST {
+            return text;
+        }
+        let reason = kept.get("reason").and_then(Value::as_str);
+        let Some(shorter) = reason.and_then(half) else {
+            return json!({"verdict": message.get("verdict"), "cut": true}).to_string();
+        };
+        kept.insert("reason".into(), shorter.into());
+    }
+}
+
+/// The first half of a sentence; `None` when that would say nothing.
+fn half(text: &str) -> Option<String> {
+    let length = text.chars().count() / 2;
+    let shorter = || text.chars().take(length).chain(['…']).collect();
+    (length > 16).then(shorter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_fits_is_left_alone() {
+        let message = json!({"verdict": "valid", "faults": [], "revision": 7});
+        assert_eq!(fit(&message), message.to_string());
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_keeps_what_is_acted_on() {
+        // Bytes, characters of several bytes, and such that need an escape of six.
+        for letter in ["x", "ö", "\u{1}"] {
+            let message = json!({
+                "verdict": "restore-required",
+                "reason": letter.repeat(20_000),
+                "nextStep": "restore",
+                "init": {"version": 1, "member": "etcd-0"},
+                "faults": vec!["a fault"; 1000],
+            });
+            let text = fit(&message);
+            assert!(text.len() <= LONGEST, "{} bytes", text.len());
+            let read: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(read["verdict"], "restore-required");
+            assert_eq!(read["init"], message["init"]);
+            assert_eq!(read["nextStep"], "restore");
+            assert!(read["reason"].as_str().unwrap().ends_with('…'), "{text}");
+            assert!(read["reason"].as_str().unwrap().len() > 100, "{text}");
+            assert_eq!(
+                (&read["cut"], &read["faults"]),
+                (&json!(true), &Value::Null)
+            );
+        }
+    }
+
+    #[test]
+    fn whatever_else_is_too_long_the_verdict_is_told() {
+        let long = "n".repeat(5000);
+        let message = json!({"verdict": "refused", "reason": "no", "init": {"member": long}});
+        let read: Value = serde_json::from_str(&fit(&message)).unwrap();
+        assert_eq!(read, json!({"verdict": "refused", "cut": true}));
+    }
+}

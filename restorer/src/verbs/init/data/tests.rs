@@ -1,0 +1,100 @@
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use steward_datadir::MemberFacts;
+
+use super::*;
+
+/// What the data of a member called `name` at `url` says.
+fn facts(name: &str, url: &str) -> DirFacts {
+    let member = |id, name: &str, url: &str| MemberFacts {
+        id: MemberId(id),
+        name: name.to_owned(),
+        peer_urls: vec![url.to_owned()],
+        client_urls: Vec::new(),
+        is_learner: false,
+    };
+    let mut facts = DirFacts::default();
+    facts.member_id = Some(MemberId(7));
+    facts.members = vec![
+        member(6, "etcd-main-0", "http://etcd-main-0.etcd-main-peer:2380"),
+        member(7, name, url),
+    ];
+    facts
+}
+
+/// What is said to `etcd-main-1`.
+fn told(facts: &DirFacts) -> Option<String> {
+    let peer_urls = ["https://etcd-main-1.etcd-main-peer:2380".to_owned()];
+    let owner = Owner {
+        namespace: None,
+        member: "etcd-main-1",
+        peer_urls: &peer_urls,
+    };
+    of_another(facts, owner)
+}
+
+#[test]
+fn data_of_another_member_is_told_by_name_and_address() {
+    let other = facts("etcd-main-2", "http://etcd-main-2.etcd-main-peer:2380");
+    let words = told(&other).unwrap();
+    for part in [
+        "etcd-main-2",
+        "http://etcd-main-2.etcd-main-peer:2380",
+        "etcd-main-1",
+    ] {
+        assert!(words.contains(part), "{words}");
+    }
+}
+
+#[test]
+fn a_member_may_be_renamed_moved_encrypted_or_nameless() {
+    for (name, url) in [
+        ("etcd-main-1", "http://etcd-main-1.etcd-main-peer:2380"),
+        ("etcd-main-1", "http://10.0.0.7:2380"),
+        ("eu-etcd-main-1", "http://etcd-main-1.etcd-main-peer:2380"),
+        ("", "http://10.0.0.7:2380"),
+        ("default", "http://localhost:2380"),
+    ] {
+        assert_eq!(told(&facts(name, url)), None, "{name} at {url}");
+    }
+}
+
+#[test]
+fn data_that_does_not_say_whose_it_is_is_nobody_elses() {
+    let mut unknown = facts("etcd-main-2", "http://etcd-main-2:2380");
+    unknown.member_id = None;
+    assert_eq!(told(&unknown), None);
+    unknown.member_id = Some(MemberId(9));
+    assert_eq!(told(&unknown), None);
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_not_missing_data() {
+    let volume = tempfile::tempdir().unwrap();
+    let data_dir = volume.path().join("new.etcd");
+    follow_links(&data_dir).unwrap();
+    symlink("elsewhere", &data_dir).unwrap();
+    let error = follow_links(&data_dir).unwrap_err();
+    assert!(
+        matches!(&error, DataError::Dangling { path, .. } if *path == data_dir),
+        "{error}"
+    );
+    fs::create_dir(volume.path().join("elsewhere")).unwrap();
+    follow_links(&data_dir).unwrap();
+    symlink("/nowhere/wal", data_dir.join("member")).unwrap();
+    let words = follow_links(&data_dir).unwrap_err().to_string();
+    assert!(
+        words.ends_with("new.etcd/member is a link to /nowhere/wal, and nothing is there"),
+        "{words}"
+    );
+}
+
+#[test]
+fn a_link_to_itself_is_an_error_with_its_place() {
+    let volume = tempfile::tempdir().unwrap();
+    let data_dir = volume.path().join("new.etcd");
+    symlink(&data_dir, &data_dir).unwrap();
+    let error = follow_links(&data_dir).unwrap_err();
+    assert!(matches!(error, DataError::Look { .. }), "{error}");
+}

@@ -1,0 +1,175 @@
+//! Files that are not what they should be: a precise error, never a wrong decision. No etcd is needed for that.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use steward_restorer::failure::Verdict;
+use steward_testkit::EtcdVersion;
+
+use super::stage::{Said, Stage};
+use crate::home::success;
+
+/// A member alone, with data, to which everything is told that a new cluster would be told.
+fn with_data() -> Stage {
+    let stage = Stage::with_fixture(EtcdVersion::V3_5New, 1, "gzip-3.5.30");
+    let data_dir = stage.data_dir(0);
+    let restored = stage
+        .home
+        .on_bucket("restore", &["--data-dir", data_dir.to_str().unwrap()]);
+    success(restored, Verdict::Restored);
+    stage.configure("new", &[0]);
+    stage
+}
+
+/// Exit code, verdict and reason.
+fn told(said: &Said) -> (i32, &str, &str) {
+    let word = |key: &str| said.json[key].as_str().unwrap_or("");
+    (said.code, word("verdict"), word("reason"))
+}
+
+#[test]
+fn data_behind_a_link_is_data() {
+    let stage = with_data();
+    let elsewhere = stage.home.path("elsewhere");
+    fs::rename(stage.data_dir(0), &elsewhere).unwrap();
+    symlink(&elsewhere, stage.data_dir(0)).unwrap();
+    let said = stage.init(0, &[]);
+    assert_eq!(said.brief(), (0, "start", ""), "{}", said.json);
+    assert!(said.report().data.revision > Some(2000), "{}", said.json);
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_not_taken_for_an_empty_volume() {
+    let stage = Stage::of(EtcdVersion::V3_5New, 1);
+    stage.configure("new", &[0]);
+    symlink("unmounted", stage.data_dir(0)).unwrap();
+    let before = stage.content(0);
+    let said = stage.init(0, &[]);
+    let (code, verdict, reason) = told(&said);
+    assert_eq!((code, verdict), (30, "disk"), "{reason}");
+    let expected = format!(
+        "{} is a link to unmounted, and nothing is there",
+        stage.data_dir(0).display()
+    );
+    assert_eq!(reason, expected);
+    assert_eq!(stage.content(0), before);
+    assert_eq!(stage.written(0), None);
+}
+
+#[test]
+fn what_may_not_be_read_is_neither_missing_nor_damaged() {
+    for hidden in [
+        "safe_guard",
+        "new.etcd",
+        "new.etcd/member",
+        "new.etcd/member/wal",
+        "new.etcd/member/snap",
+        "new.etcd/member/snap/db",
+    ] {
+        let stage = with_data();
+        fs::write(stage.volume(0).join("safe_guard"), "shoot").unwrap();
+        let path = stage.volume(0).join(hidden);
+        let rights = fs::metadata(&path).unwrap().permissions();
+        fs::set_permissions(&path, Permissions::from_mode(0o000)).unwrap();
+        let said = stage.init_without_privileges(0);
+        fs::set_permissions(&path, rights).unwrap();
+        let (code, verdict, reason) = told(&said);
+        assert_eq!((code, verdict), (30, "disk"), "{hidden}: {reason}");
+        assert!(
+            reason.contains(path.to_str().unwrap()) && reason.contains("ermission denied"),
+            "{hidden}: {reason}"
+        );
+        assert_eq!(stage.written(0), None, "{hidden}");
+        // With the rights back, it is what it was.
+        let said = stage.init_without_privileges(0);
+        assert_eq!(said.brief(), (0, "start", ""), "{hidden}: {}", said.json);
+    }
+}
+
+#[test]
+fn the_configuration_takes_the_place_of_a_link_and_leaves_alone_what_it_led_to() {
+    let stage = with_data();
+    let precious = stage.home.path("precious");
+    fs::write(&precious, "mine").unwrap();
+    symlink(&precious, stage.output(0)).unwrap();
+    assert_eq!(stage.init(0, &[]).brief(), (0, "start", ""));
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "mine");
+    assert!(stage.written(0).unwrap().contains("name: etcd-0"));
+}
+
+#[test]
+fn a_configuration_that_cannot_be_written_is_an_error_with_its_path() {
+    let stage = with_data();
+    fs::create_dir(stage.output(0)).unwrap();
+    let before = stage.content(0);
+    let said = stage.init(0, &[]);
+    let (code, verdict, reason) = told(&said);
+    assert_eq!((code, verdict), (30, "disk"), "{reason}");
+    assert!(
+        reason.contains(stage.output(0).to_str().unwrap()),
+        "{reason}"
+    );
+    assert_eq!(stage.content(0), before, "the volume is not marked either");
+}
+
+#[test]
+fn a_template_that_makes_no_sense_is_a_wrong_command_that_names_it() {
+    let stage = with_data();
+    let template = stage.template(0);
+    let sense = fs::read_to_string(&template).unwrap();
+    let without = |key: &str| {
+        let lines = sense.lines().filter(|line| !line.starts_with(key));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let path = template.to_str().unwrap();
+    for (text, words) in [
+        ("- a\n- list\n".to_owned(), path),
+        ("a: [1".to_owned(), path),
+        ("\u{0}\u{1}".to_owned(), path),
+        (without("data-dir"), "data-dir"),
+        (without("initial-cluster-state"), "initial-cluster-state"),
+        (without("initial-cluster:"), "initial-cluster"),
+        (
+            sense.split("advertise-client-urls").next().unwrap().into(),
+            "advertise-client-urls",
+        ),
+        (
+            sense.replace("state: new", "state: perhaps"),
+            "initial-cluster-state",
+        ),
+        (
+            sense.replace("initial-cluster: \"", "initial-cluster: \"etcd-9,"),
+            "etcd-9",
+        ),
+    ] {
+        fs::write(&template, &text).unwrap();
+        let said = stage.init(0, &[]);
+        let (code, verdict, reason) = told(&said);
+        assert_eq!((code, verdict), (2, "usage"), "{text}: {reason}");
+        assert!(reason.contains(words), "{words}: {reason}");
+        assert_eq!(stage.written(0), None, "{text}");
+    }
+    for make in [
+        |path: &str| fs::remove_file(path).unwrap(),
+        |path: &str| fs::create_dir(path).unwrap(),
+    ] {
+        make(path);
+        let said = stage.init(0, &[]);
+        let (code, verdict, reason) = told(&said);
+        assert_eq!((code, verdict), (2, "usage"), "{reason}");
+        assert!(reason.contains(path), "{reason}");
+    }
+}
+
+#[test]
+fn a_mark_that_is_no_name_is_told_in_a_message_that_fits() {
+    let stage = with_data();
+    fs::write(stage.volume(0).join("safe_guard"), "\u{1}".repeat(1 << 20)).unwrap();
+    let said = stage.init(0, &[]);
+    assert_eq!(said.brief(), (42, "refuse", "wrongVolume"), "{}", said.json);
+    let reason = said.json["reason"].as_str().unwrap();
+    assert!(
+        reason.starts_with("the volume belongs to namespace"),
+        "{reason}"
+    );
+}

@@ -1,0 +1,103 @@
+//! A second watch, ahead of the first.
+//!
+//! etcd queues 128 changes for a watcher. One that is too slow once is fed from the database from then on, 1 000
+//! revisions ten times a second: under a load above that it never comes back by itself. A watch that begins at the
+//! present is fed at once. So the first one only has to reach the revision the second one began with, and what the
+//! second one gives meanwhile is kept, up to a limit.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use etcd_client::{WatchResponse, WatchStream};
+use steward_ids::Revision;
+use tokio::time::Instant;
+
+/// Bytes of keys and values kept while the first watch catches up.
+const KEPT: usize = 4 << 20;
+/// A watch further behind than this would not catch up before the limit is reached.
+const FURTHEST: i64 = 10_000;
+/// After one that was given up.
+const REST: Duration = Duration::from_secs(1);
+
+/// Revisions etcd had when it sent this and the watch has not seen yet.
+pub(super) fn behind(response: &WatchResponse) -> i64 {
+    let now = response
+        .header()
+        .map_or(0, etcd_client::ResponseHeader::revision);
+    let last = response.events().iter().rev().find_map(|event| event.kv());
+    last.map_or(0, |last| now.saturating_sub(last.mod_revision()).max(0))
+}
+
+/// When to leap.
+#[derive(Default)]
+pub(super) struct Rest(Option<Instant>);
+
+impl Rest {
+    /// Whether a watch this far behind is worth a second one.
+    pub(super) fn allows(&self, behind: i64) -> bool {
+        let is_rested = self.0.is_none_or(|until| Instant::now() >= until);
+        is_rested && (1..=FURTHEST).contains(&behind)
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.0 = Some(Instant::now() + REST);
+    }
+}
+
+/// See the module.
+pub(super) struct Leap {
+    stream: WatchStream,
+    /// The first revision it gives; not known before etcd has said so.
+    from: Option<Revision>,
+    kept: VecDeque<WatchResponse>,
+    bytes: usize,
+}
+
+impl Leap {
+    /// A watch that was opened without a revision.
+    pub(super) fn new(stream: WatchStream) -> Self {
+        Self {
+            stream,
+            from: None,
+            kept: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Keeps what comes next; `false` when this watch is of no use any more. May be dropped at any time.
+    pub(super) async fn keep(&mut self) -> bool {
+        match self.stream.message().await {
+            Ok(Some(response)) => self.take(response),
+            Ok(None) | Err(_) => false,
+        }
+    }
+
+    fn take(&mut self, response: WatchResponse) -> bool {
+        if response.canceled() {
+            return false;
+        }
+        if response.created() {
+            let now = response.header().map(etcd_client::ResponseHeader::revision);
+            self.from = now.map(|now| Revision(now).next());
+            return self.from.is_some();
+        }
+        self.bytes = self.bytes.saturating_add(size(&response));
+        self.kept.push_back(response);
+        self.bytes <= KEPT
+    }
+
+    /// Whether the first watch has given everything before what this one gives.
+    pub(super) fn is_reached(&self, whole: Revision) -> bool {
+        self.from.is_some_and(|from| whole.next() >= from)
+    }
+
+    /// The watch to go on with, and what it has given already.
+    pub(super) fn land(self) -> (WatchStream, VecDeque<WatchResponse>) {
+        (self.stream, self.kept)
+    }
+}
+
+fn size(response: &WatchResponse) -> usize {
+    let pairs = response.events().iter().filter_map(|event| event.kv());
+    pairs.map(|kv| kv.key().len() + kv.value().len()).sum()
+}

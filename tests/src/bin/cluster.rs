@@ -1,0 +1,146 @@
+//! `cluster`: a real Kubernetes cluster on this machine, up or down.
+//!
+//! `make cluster-up` and `make cluster-down` call it.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+use steward_testkit::place::setting;
+use steward_tests::cluster::attend::attend;
+use steward_tests::cluster::world::init;
+use steward_tests::cluster::{Home, Programs, down, image, import, install, timeline, up};
+
+/// A real Kubernetes cluster on this machine.
+#[derive(Parser)]
+struct Args {
+    /// Where it keeps its files; a directory of its own.
+    #[arg(long, env = "STEWARD_CLUSTER")]
+    home: Option<PathBuf>,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Brings a cluster up, after removing what an earlier one left.
+    Up {
+        /// The directory our programs are built in; those found there become images.
+        #[arg(long)]
+        programs: Option<PathBuf>,
+    },
+    /// Ends the cluster and removes everything it made.
+    Down,
+    /// Imports our programs into the running cluster, as they are built now.
+    Load {
+        /// The directory they are built in.
+        #[arg(long)]
+        programs: Option<PathBuf>,
+    },
+    /// Installs the controller into the cluster with its chart.
+    Install,
+    /// Prints the page of all recoveries the tests of this machine have seen.
+    Report,
+    /// What `up` starts as the first process of the cluster.
+    #[command(hide = true)]
+    Init,
+    /// What that process starts for names and volumes.
+    #[command(hide = true)]
+    Attend,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let Args { home, verb } = Args::parse();
+    let home = match home {
+        Some(path) => {
+            Home::at(&std::path::absolute(path).context("find the directory of the cluster")?)
+        }
+        None => Home::of_this_machine()?,
+    };
+    match verb {
+        Verb::Up { programs } => bring_up(&home, programs).await,
+        Verb::Down => {
+            down(&home).await?;
+            say(Instant::now(), "nothing is left of it");
+            Ok(())
+        }
+        Verb::Load { programs } => {
+            let images = image::programs(&built_in(programs)?).await?;
+            import(&home, &Programs::find()?, &images).await?;
+            Ok(())
+        }
+        Verb::Install => put_in(&home).await,
+        Verb::Report => {
+            let page = timeline::report(&timeline::directory()?)?;
+            io::stdout()
+                .write_all(page.as_bytes())
+                .context("print the page")
+        }
+        Verb::Init => match init(&home).await? {},
+        Verb::Attend => match attend(&home).await? {},
+    }
+}
+
+async fn bring_up(home: &Home, programs: Option<PathBuf>) -> anyhow::Result<()> {
+    let start = Instant::now();
+    if let Some(kubeconfig) = setting("KUBECONFIG") {
+        say(
+            start,
+            &format!(
+                "KUBECONFIG names a cluster, which is used: {}",
+                kubeconfig.display()
+            ),
+        );
+        return Ok(());
+    }
+    let ours = image::programs(&built_in(programs)?).await?;
+    let brought = up(home, &Programs::find()?, ours, &|line| say(start, line)).await;
+    brought.with_context(|| format!("bring a cluster up in {}", home.path().display()))?;
+    say(
+        start,
+        &format!("ready: export KUBECONFIG={}", home.kubeconfig().display()),
+    );
+    Ok(())
+}
+
+async fn put_in(home: &Home) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let kubeconfig = setting("KUBECONFIG").unwrap_or_else(|| home.kubeconfig());
+    install(&kubeconfig, &Programs::find()?).await?;
+    say(start, "the controller is installed");
+    Ok(())
+}
+
+/// Our programs are built where this one is.
+fn built_in(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    if let Some(named) = named {
+        return Ok(named);
+    }
+    let this = std::env::current_exe().context("find this program")?;
+    Ok(this.parent().unwrap_or(Path::new("/")).to_owned())
+}
+
+fn say(start: Instant, line: &str) {
+    // Nobody to read it is no reason to stop.
+    writeln!(
+        io::stderr(),
+        "cluster: {:>3} s  {line}",
+        start.elapsed().as_secs()
+    )
+    .ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,213 @@
+//! Questions and answers of DNS as bytes.
+//!
+//! ```text
+//! header: id 2 | flags 2 | questions 2 | answers 2 | authorities 2 | additional 2
+//! question: name | kind 2 | class 2        record: name | kind 2 | class 2 | ttl 4 | length 2 | data
+//! ```
+//!
+//! Numbers are big-endian. A name is a row of labels, each with its length before it, and an empty
+//! one at the end; in an answer two bytes may point to where the name stands already.
+
+use std::net::Ipv4Addr;
+
+/// Bytes of a header.
+const HEADER: usize = 12;
+/// The name of the question, which always stands behind the header.
+const POINTER_TO_QUESTION: [u8; 2] = [0xC0, 0x0C];
+/// The internet, the only class there is.
+const CLASS: u16 = 1;
+/// Nobody may remember an answer for long: pods come and go.
+const TTL_SECONDS: u32 = 1;
+/// What fits into an answer for whoever does not say otherwise.
+const LARGEST: usize = 512;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An IPv4 address.
+    Address,
+    /// A name for an address.
+    Pointer,
+    /// Where a port is served.
+    Service,
+    /// Anything else.
+    Other(u16),
+}
+
+impl Kind {
+    fn of(number: u16) -> Self {
+        match number {
+            1 => Self::Address,
+            12 => Self::Pointer,
+            33 => Self::Service,
+            other => Self::Other(other),
+        }
+    }
+
+    fn number(self) -> u16 {
+        match self {
+            Self::Address => 1,
+            Self::Pointer => 12,
+            Self::Service => 33,
+            Self::Other(other) => other,
+        }
+    }
+}
+
+/// One question, as a datagram holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Chosen by who asks.
+    pub id: u16,
+    /// Lower case, without a dot at the end.
+    pub name: String,
+    /// What is asked for.
+    pub kind: Kind,
+    /// The question as it came, to be repeated in the answer.
+    raw: Vec<u8>,
+    wants_recursion: bool,
+}
+
+impl Question {
+    /// The question of a datagram; `None` when it is anything else.
+    pub fn decode(datagram: &[u8]) -> Option<Self> {
+        let number = |at: usize| {
+            Some(u16::from_be_bytes(
+                datagram.get(at..at + 2)?.try_into().ok()?,
+            ))
+        };
+        let flags = number(2)?;
+        let is_question = flags & 0xF800 == 0; // neither an answer nor another operation
+        if !is_question || number(4)? != 1 {
+            return None;
+        }
+        let (name, end) = decode_name(datagram, HEADER)?;
+        Some(Self {
+            id: number(0)?,
+            kind: Kind::of(number(end)?),
+            raw: datagram.get(HEADER..end + 4)?.to_vec(),
+            name,
+            wants_recursion: flags & 0x0100 != 0,
+        })
+    }
+}
+
+/// A name that stands somewhere without pointing elsewhere, and where it ends.
+fn decode_name(datagram: &[u8], start: usize) -> Option<(String, usize)> {
+    let mut labels = Vec::new();
+    let mut at = start;
+    loop {
+        let length = usize::from(*datagram.get(at)?);
+        at += 1;
+        if length == 0 {
+            return Some((labels.join("."), at));
+        }
+        if length > 63 || at - start > 255 {
+            return None;
+        }
+        let label = std::str::from_utf8(datagram.get(at..at + length)?).ok()?;
+        labels.push(label.to_ascii_lowercase());
+        at += length;
+    }
+}
+
+/// What stands in a record.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Data {
+    /// An address.
+    Address(Ipv4Addr),
+    /// A name.
+    Pointer(String),
+    /// A port, and who serves it.
+    Service {
+        /// The port.
+        port: u16,
+        /// The name of the server.
+        target: String,
+    },
+}
+
+impl Data {
+    fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Address(address) => address.octets().to_vec(),
+            Self::Pointer(name) => encode_name(name),
+            Self::Service { port, target } => {
+                let (priority, weight) = (0_u16, 100_u16);
+                let numbers = [priority, weight, *port].map(u16::to_be_bytes);
+                [numbers.concat(), encode_name(target)].concat()
+            }
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Address(_) => Kind::Address,
+            Self::Pointer(_) => Kind::Pointer,
+            Self::Service { .. } => Kind::Service,
+        }
+    }
+}
+
+/// Names of Kubernetes are made of labels of at most 63 bytes.
+fn encode_name(name: &str) -> Vec<u8> {
+    let label = |label: &str| {
+        let length = u8::try_from(label.len()).unwrap_or(u8::MAX);
+        [&[length], label.as_bytes()].concat()
+    };
+    let mut bytes: Vec<u8> = name.split('.').flat_map(label).collect();
+    bytes.push(0);
+    bytes
+}
+
+/// What a zone says to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// These; none when the name has only records of other kinds.
+    Records(Vec<Data>),
+    /// There is no such name.
+    NoSuchName,
+}
+
+impl Answer {
+    /// The datagram that answers a question.
+    pub fn encode(&self, question: &Question) -> Vec<u8> {
+        let records = match self {
+            Self::Records(records) => records.as_slice(),
+            Self::NoSuchName => &[],
+        };
+        let mut body = question.raw.clone();
+        let mut count = 0_u16;
+        let mut is_cut = false;
+        for record in records {
+            let record = encode_record(record);
+            if HEADER + body.len() + record.len() > LARGEST {
+                is_cut = true;
+                break;
+            }
+            body.extend(record);
+            count += 1;
+        }
+        let mut flags = 0x8400; // an answer, by who knows it
+        flags |= u16::from(question.wants_recursion) * 0x0180;
+        flags |= u16::from(is_cut) * 0x0200;
+        flags |= u16::from(*self == Self::NoSuchName) * 3;
+        let header = [question.id, flags, 1, count, 0, 0].map(u16::to_be_bytes);
+        [header.concat(), body].concat()
+    }
+}
+
+fn encode_record(data: &Data) -> Vec<u8> {
+    let bytes = data.encode();
+    let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+    let mut record = POINTER_TO_QUESTION.to_vec();
+    record.extend(data.kind().number().to_be_bytes());
+    record.extend(CLASS.to_be_bytes());
+    record.extend(TTL_SECONDS.to_be_bytes());
+    record.extend(length.to_be_bytes());
+    record.extend(bytes);
+    record
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+//! The names of a cluster, made of its Services and Endpoints.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service};
+
+use super::wire::{Answer, Data, Kind};
+use crate::cluster::addresses::DOMAIN;
+
+/// Every name with its records.
+#[derive(Debug, Default)]
+pub struct Zone {
+    records: BTreeMap<String, Vec<Data>>,
+}
+
+impl Zone {
+    /// The zone of these services and the endpoints behind them.
+    pub fn new(services: &[Arc<Service>], endpoints: &[Arc<Endpoints>]) -> Self {
+        let mut zone = Self::default();
+        for service in services {
+            let Some(spec) = &service.spec else { continue };
+            let name = domain(
+                service.metadata.name.as_deref(),
+                service.metadata.namespace.as_deref(),
+            );
+            match spec.cluster_ip.as_deref() {
+                Some("None") => {
+                    // It exists, also while nobody is behind it.
+                    zone.records.entry(name.clone()).or_default();
+                    let behind = endpoints.iter().filter(|other| {
+                        (&other.metadata.name, &other.metadata.namespace)
+                            == (&service.metadata.name, &service.metadata.namespace)
+                    });
+                    for subset in behind.flat_map(|endpoints| endpoints.subsets.iter().flatten()) {
+                        zone.add_subset(&name, subset);
+                    }
+                }
+                Some(address) => zone.add_service(&name, address, service),
+                None => {}
+            }
+        }
+        zone
+    }
+
+    /// A service with an address of its own.
+    fn add_service(&mut self, name: &str, address: &str, service: &Service) {
+        let Ok(address) = address.parse() else { return };
+        self.add(name, Data::Address(address));
+        self.add(&reverse(address), Data::Pointer(name.to_owned()));
+        let ports = service
+            .spec
+            .iter()
+            .flat_map(|spec| spec.ports.iter().flatten());
+        for port in ports {
+            let protocol = port.protocol.as_deref();
+            self.add_port(name, name, (port.name.as_deref(), protocol, port.port));
+        }
+    }
+
+    /// Pods of a headless service: one name for all of them, and one for each.
+    fn add_subset(&mut self, service: &str, subset: &EndpointSubset) {
+        for endpoint in subset.addresses.iter().flatten() {
+            let Ok(address) = endpoint.ip.parse() else {
+                continue;
+            };
+            let name = format!("{}.{service}", host(endpoint, address));
+            self.add(service, Data::Address(address));
+            self.add(&name, Data::Address(address));
+            self.add(&reverse(address), Data::Pointer(name.clone()));
+            for port in subset.ports.iter().flatten() {
+                let protocol = port.protocol.as_deref();
+                self.add_port(service, &name, (port.name.as_deref(), protocol, port.port));
+            }
+        }
+    }
+
+    fn add_port(&mut self, service: &str, target: &str, port: (Option<&str>, Option<&str>, i32)) {
+        let (Some(name), protocol, Ok(number)) = (port.0, port.1, u16::try_from(port.2)) else {
+            return;
+        };
+        let protocol = protocol.unwrap_or("TCP").to_ascii_lowercase();
+        let data = Data::Service {
+            port: number,
+            target: target.to_owned(),
+        };
+        self.add(&format!("_{name}._{protocol}.{service}"), data);
+    }
+
+    fn add(&mut self, name: &str, data: Data) {
+        let records = self.records.entry(name.to_owned()).or_default();
+        if !records.contains(&data) {
+            records.push(data);
+        }
+    }
+
+    /// What it says about a name.
+    pub fn answer(&self, name: &str, kind: Kind) -> Answer {
+        let Some(records) = self.records.get(name) else {
+            return Answer::NoSuchName;
+        };
+        let wanted = |data: &&Data| {
+            matches!(
+                (data, kind),
+                (Data::Address(_), Kind::Address)
+                    | (Data::Pointer(_), Kind::Pointer)
+                    | (Data::Service { .. }, Kind::Service)
+            )
+        };
+        Answer::Records(records.iter().filter(wanted).cloned().collect())
+    }
+}
+
+fn domain(name: Option<&str>, namespace: Option<&str>) -> String {
+    let (name, namespace) = (name.unwrap_or_default(), namespace.unwrap_or_default());
+    format!("{name}.{namespace}.svc.{DOMAIN}")
+}
+
+/// A pod's host name, or its address with dashes.
+fn host(endpoint: &EndpointAddress, address: Ipv4Addr) -> String {
+    let named = endpoint.hostname.clone().filter(|name| !name.is_empty());
+    named.unwrap_or_else(|| address.to_string().replace('.', "-"))
+}
+
+fn reverse(address: Ipv4Addr) -> String {
+    let [a, b, c, d] = address.octets();
+    format!("{d}.{c}.{b}.{a}.in-addr.arpa")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const PEER: &str = "main-peer.shoot.svc.cluster.local";
+
+    fn zone() -> Zone {
+        let client = json!({
+            "metadata": {"name": "main-client", "namespace": "shoot"},
+            "spec": {"clusterIP": "198.19.7.7", "ports": [{"name": "client", "port": 2379}]},
+        });
+        let peer = json!({
+            "metadata": {"name": "main-peer", "namespace": "shoot"},
+            "spec": {"clusterIP": "None", "ports": [{"name": "peer", "port": 2380}]},
+        });
+        let empty = json!({
+            "metadata": {"name": "empty", "namespace": "shoot"}, "spec": {"clusterIP": "None"},
+        });
+        let endpoints = json!({
+            "metadata": {"name": "main-peer", "namespace": "shoot"},
+            "subsets": [{
+                "addresses": [{"ip": "198.18.16.5", "hostname": "main-0"}, {"ip": "198.18.16.6"}],
+                "notReadyAddresses": [{"ip": "198.18.16.9", "hostname": "main-2"}],
+                "ports": [{"name": "peer", "port": 2380, "protocol": "TCP"}],
+            }],
+        });
+        let services = [client, peer, empty];
+        let services = services.map(|service| Arc::new(serde_json::from_value(service).unwrap()));
+        Zone::new(
+            &services,
+            &[Arc::new(serde_json::from_value(endpoints).unwrap())],
+        )
+    }
+
+    fn addresses(name: &str) -> Answer {
+        zone().answer(name, Kind::Address)
+    }
+
+    fn known(addresses: &[[u8; 4]]) -> Answer {
+        Answer::Records(
+            addresses
+                .iter()
+                .map(|&octets| Data::Address(octets.into()))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn a_service_has_its_own_address() {
+        assert_eq!(
+            addresses("main-client.shoot.svc.cluster.local"),
+            known(&[[198, 19, 7, 7]])
+        );
+    }
+
+    #[test]
+    fn a_headless_service_has_the_addresses_of_its_ready_pods() {
+        assert_eq!(
+            addresses(PEER),
+            known(&[[198, 18, 16, 5], [198, 18, 16, 6]])
+        );
+    }
+
+    #[test]
+    fn a_pod_is_known_by_its_host_name_or_else_by_its_address() {
+        assert_eq!(
+            addresses(&format!("main-0.{PEER}")),
+            known(&[[198, 18, 16, 5]])
+        );
+        assert_eq!(
+            addresses(&format!("198-18-16-6.{PEER}")),
+            known(&[[198, 18, 16, 6]])
+        );
+    }
+
+    #[test]
+    fn a_pod_that_is_not_ready_is_not_known() {
+        assert_eq!(addresses(&format!("main-2.{PEER}")), Answer::NoSuchName);
+    }
+
+    #[test]
+    fn a_service_nobody_is_behind_exists_without_addresses() {
+        assert_eq!(addresses("empty.shoot.svc.cluster.local"), known(&[]));
+        assert_eq!(
+            addresses("none.shoot.svc.cluster.local"),
+            Answer::NoSuchName
+        );
+    }
+
+    #[test]
+    fn a_named_port_leads_to_every_pod() {
+        let found = zone().answer(&format!("_peer._tcp.{PEER}"), Kind::Service);
+        let data = |host: &str| Data::Service {
+            port: 2380,
+            target: format!("{host}.{PEER}"),
+        };
+        assert_eq!(
+            found,
+            Answer::Records(vec![data("main-0"), data("198-18-16-6")])
+        );
+    }
+
+    #[test]
+    fn an_address_leads_back_to_its_pod() {
+        let found = zone().answer("5.16.18.198.in-addr.arpa", Kind::Pointer);
+        assert_eq!(
+            found,
+            Answer::Records(vec![Data::Pointer(format!("main-0.{PEER}"))])
+        );
+    }
+
+    #[test]
+    fn a_name_without_records_of_the_kind_still_exists() {
+        let ipv6 = Kind::Other(28);
+        assert_eq!(zone().answer(PEER, ipv6), Answer::Records(Vec::new()));
+    }
+}

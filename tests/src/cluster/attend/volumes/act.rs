@@ -1,0 +1,214 @@
+//! Carries one step out.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::decide::{MADE_BY, Medium, PROVISIONER, Step, volume_name};
+use super::size::bytes;
+use crate::cluster::home::Home;
+use crate::cluster::run::{RunError, run};
+
+/// Pods run as anybody; who owns a volume's root is theirs to change.
+const OPEN_TO_ALL: u32 = 0o777;
+
+/// Why a step failed. It is tried again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ActError {
+    /// The directory of a volume is not as it should be.
+    #[error("prepare {}", path.display())]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Memory could not be mounted, resized or given back.
+    #[error("mount {}", path.display())]
+    Mount {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: RunError,
+    },
+    /// The API server refused.
+    #[error("write {what}")]
+    Write {
+        /// What to.
+        what: String,
+        /// Why.
+        source: Box<kube::Error>,
+    },
+    /// The claim is none a volume can be made for.
+    #[error("{what} cannot be served")]
+    Claim {
+        /// The claim, as far as it is known.
+        what: String,
+    },
+}
+
+/// Does it; doing it twice is the same as once.
+pub(super) async fn carry_out(client: &Client, home: &Home, step: &Step) -> Result<(), ActError> {
+    let directory = |volume: &str| home.volumes().join(volume);
+    let volumes = Api::<PersistentVolume>::all(client.clone());
+    match step {
+        Step::Make {
+            claim,
+            medium,
+            size,
+        } => make(&volumes, home, (claim, *medium, size)).await,
+        Step::Enlarge {
+            volume,
+            medium,
+            size,
+        } => {
+            if *medium == Medium::Memory {
+                mount_memory(&directory(volume), size, Some("remount")).await?;
+            }
+            let change = Patch::Merge(json!({"spec": {"capacity": {"storage": size}}}));
+            let patched = volumes
+                .patch(volume, &PatchParams::default(), &change)
+                .await;
+            patched.map_err(written(volume))?;
+            Ok(())
+        }
+        Step::Tell {
+            namespace,
+            claim,
+            size,
+        } => {
+            let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
+            let change = Patch::Merge(json!({"status": {"capacity": {"storage": size}}}));
+            let patched = claims
+                .patch_status(claim, &PatchParams::default(), &change)
+                .await;
+            patched.map_err(written(claim))?;
+            Ok(())
+        }
+        Step::Remove { volume, medium } => {
+            empty(&directory(volume), *medium).await?;
+            match volumes.delete(volume, &DeleteParams::default()).await {
+                Err(error) if is_code(&error, 404) => Ok(()),
+                deleted => deleted.map(|_| ()).map_err(written(volume)),
+            }
+        }
+    }
+}
+
+fn written(what: &str) -> impl FnOnce(kube::Error) -> ActError {
+    let what = what.to_owned();
+    move |source| ActError::Write {
+        what,
+        source: Box::new(source),
+    }
+}
+
+fn is_code(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+async fn make(
+    volumes: &Api<PersistentVolume>,
+    home: &Home,
+    (claim, medium, size): (&PersistentVolumeClaim, Medium, &Quantity),
+) -> Result<(), ActError> {
+    let unknown = || ActError::Claim {
+        what: claim.metadata.name.clone().unwrap_or_default(),
+    };
+    let name = volume_name(claim).ok_or_else(unknown)?;
+    let directory = home.volumes().join(&name);
+    let failed = |source| ActError::Directory {
+        path: directory.clone(),
+        source,
+    };
+    fs::create_dir_all(&directory).map_err(failed)?;
+    if medium == Medium::Memory && !is_mounted(&directory) {
+        mount_memory(&directory, size, None).await?;
+    }
+    fs::set_permissions(&directory, Permissions::from_mode(OPEN_TO_ALL)).map_err(failed)?;
+    let volume = describe(claim, &directory, medium, size);
+    let volume = serde_json::from_value(volume).map_err(|_| unknown())?;
+    match volumes.create(&PostParams::default(), &volume).await {
+        Err(error) if is_code(&error, 409) => Ok(()),
+        created => created.map(|_| ()).map_err(written(&name)),
+    }
+}
+
+/// The volume, bound to its claim from the beginning.
+fn describe(
+    claim: &PersistentVolumeClaim,
+    directory: &Path,
+    medium: Medium,
+    size: &Quantity,
+) -> serde_json::Value {
+    json!({
+        "metadata": {"name": volume_name(claim), "annotations": {MADE_BY: PROVISIONER}},
+        "spec": {
+            "capacity": {"storage": size},
+            "accessModes": claim.spec.as_ref().map(|spec| &spec.access_modes),
+            "hostPath": {"path": directory, "type": "Directory"},
+            "persistentVolumeReclaimPolicy": "Delete",
+            "storageClassName": medium.class(),
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": claim.metadata.namespace,
+                "name": claim.metadata.name,
+                "uid": claim.metadata.uid,
+            },
+        },
+    })
+}
+
+async fn mount_memory(
+    directory: &Path,
+    size: &Quantity,
+    how: Option<&str>,
+) -> Result<(), ActError> {
+    let size = bytes(size).ok_or_else(|| ActError::Claim {
+        what: directory.display().to_string(),
+    })?;
+    let options = how.map_or(String::new(), |how| format!("{how},")) + &format!("size={size}");
+    let words = ["-t", "tmpfs", "-o", &options, "steward"].map(AsRef::as_ref);
+    let words: Vec<&Path> = words.into_iter().chain([directory]).collect();
+    let mounted = run("mount", &words).await;
+    mounted.map_err(|source| ActError::Mount {
+        path: directory.to_owned(),
+        source,
+    })?;
+    Ok(())
+}
+
+/// Gives back what a volume held, whatever part of it is left.
+async fn empty(directory: &Path, medium: Medium) -> Result<(), ActError> {
+    if medium == Medium::Memory && is_mounted(directory) {
+        let unmounted = run("umount", &[directory]).await;
+        unmounted.map_err(|source| ActError::Mount {
+            path: directory.to_owned(),
+            source,
+        })?;
+    }
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(|source| ActError::Directory {
+            path: directory.to_owned(),
+            source,
+        }),
+    }
+}
+
+fn is_mounted(directory: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let directory = directory.display().to_string();
+    mounts
+        .lines()
+        .any(|line| line.split(' ').nth(1) == Some(&directory))
+}

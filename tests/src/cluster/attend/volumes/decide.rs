@@ -1,0 +1,186 @@
+//! What has to be done for claims and volumes as they are. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::size::bytes;
+
+/// Who makes volumes, as storage classes name it.
+pub const PROVISIONER: &str = "steward.local/volumes";
+/// The class of directories on disk. The default one.
+pub const DISK: &str = "steward-disk";
+/// The class of directories in memory, of exactly the size asked for.
+pub const MEMORY: &str = "steward-memory";
+
+/// Says who made a volume; the controllers of Kubernetes leave its removal to that one.
+pub(super) const MADE_BY: &str = "pv.kubernetes.io/provisioned-by";
+
+/// Where a volume's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// On disk.
+    Disk,
+    /// In memory.
+    Memory,
+}
+
+impl Medium {
+    /// The medium of a storage class; `None` for classes of others.
+    pub fn of(class: Option<&str>) -> Option<Self> {
+        match class {
+            Some(DISK) => Some(Self::Disk),
+            Some(MEMORY) => Some(Self::Memory),
+            _ => None,
+        }
+    }
+
+    pub(super) fn class(self) -> &'static str {
+        match self {
+            Self::Disk => DISK,
+            Self::Memory => MEMORY,
+        }
+    }
+}
+
+/// One thing to do.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// A claim gets a volume.
+    Make {
+        /// The claim.
+        claim: Arc<PersistentVolumeClaim>,
+        /// Where its bytes will be.
+        medium: Medium,
+        /// How much it asks for.
+        size: Quantity,
+    },
+    /// A volume becomes as large as its claim asks.
+    Enlarge {
+        /// The volume's name.
+        volume: String,
+        /// Where its bytes are.
+        medium: Medium,
+        /// How large.
+        size: Quantity,
+    },
+    /// A claim is told how large its volume is.
+    Tell {
+        /// The claim's namespace.
+        namespace: String,
+        /// The claim's name.
+        claim: String,
+        /// How large.
+        size: Quantity,
+    },
+    /// A volume whose claim is gone goes too.
+    Remove {
+        /// The volume's name.
+        volume: String,
+        /// Where its bytes are.
+        medium: Medium,
+    },
+}
+
+/// Everything there is to do now. Carrying it out changes claims and volumes, after which there is less.
+pub fn steps(
+    claims: &[Arc<PersistentVolumeClaim>],
+    volumes: &[Arc<PersistentVolume>],
+) -> Vec<Step> {
+    let volumes: BTreeMap<&str, &PersistentVolume> = volumes
+        .iter()
+        .filter(|volume| is_ours(volume))
+        .filter_map(|volume| Some((volume.metadata.name.as_deref()?, volume.as_ref())))
+        .collect();
+    let served = claims.iter().filter_map(|claim| for_claim(claim, &volumes));
+    let removed = volumes
+        .iter()
+        .filter_map(|(name, volume)| for_volume(name, volume));
+    served.chain(removed).collect()
+}
+
+fn is_ours(volume: &PersistentVolume) -> bool {
+    let made_by = volume
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|all| all.get(MADE_BY));
+    made_by.is_some_and(|by| by == PROVISIONER)
+}
+
+/// The name of the volume of a claim.
+pub(super) fn volume_name(claim: &PersistentVolumeClaim) -> Option<String> {
+    claim
+        .metadata
+        .uid
+        .as_deref()
+        .map(|uid| format!("pvc-{uid}"))
+}
+
+fn for_claim(
+    claim: &Arc<PersistentVolumeClaim>,
+    volumes: &BTreeMap<&str, &PersistentVolume>,
+) -> Option<Step> {
+    let spec = claim.spec.as_ref()?;
+    let medium = Medium::of(spec.storage_class_name.as_deref())?;
+    let size = spec
+        .resources
+        .as_ref()?
+        .requests
+        .as_ref()?
+        .get("storage")?
+        .clone();
+    if claim.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let Some(volume) = volumes.get(volume_name(claim)?.as_str()) else {
+        // A claim that names a volume had one, or waits for one of somebody else.
+        let is_new = spec.volume_name.as_deref().unwrap_or_default().is_empty();
+        return is_new.then(|| Step::Make {
+            claim: claim.clone(),
+            medium,
+            size,
+        });
+    };
+    let is_larger = |than: Option<&Quantity>| {
+        than.and_then(bytes)
+            .zip(bytes(&size))
+            .is_some_and(|(than, size)| size > than)
+    };
+    let capacity = volume
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.capacity.as_ref()?.get("storage"));
+    if is_larger(capacity) {
+        return Some(Step::Enlarge {
+            volume: volume.metadata.name.clone()?,
+            medium,
+            size,
+        });
+    }
+    let told = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.capacity.as_ref()?.get("storage"));
+    is_larger(told).then_some(())?;
+    Some(Step::Tell {
+        namespace: claim.metadata.namespace.clone()?,
+        claim: claim.metadata.name.clone()?,
+        size,
+    })
+}
+
+fn for_volume(name: &str, volume: &PersistentVolume) -> Option<Step> {
+    let phase = volume.status.as_ref()?.phase.as_deref();
+    let medium = Medium::of(volume.spec.as_ref()?.storage_class_name.as_deref())?;
+    let is_left = phase == Some("Released") && volume.metadata.deletion_timestamp.is_none();
+    is_left.then(|| Step::Remove {
+        volume: name.to_owned(),
+        medium,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! Volumes for claims: directories of this machine, on its disk or in its memory.
+//!
+//! ```text
+//! claims, volumes ─ watch ─► steps (pure) ─► act: directory, mount, PersistentVolume, status of the claim
+//! ```
+//!
+//! **Holds**: what should be follows from the claims and volumes alone, so a pass can be repeated. A volume on
+//! disk is a plain directory. One in memory has the size it was asked for: it can be full, and it grows.
+
+mod act;
+mod decide;
+mod size;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::runtime::{WatchStreamExt as _, reflector, watcher};
+use kube::{Api, Client};
+
+pub use act::ActError;
+pub use decide::{DISK, MEMORY, Medium, PROVISIONER, Step, steps};
+pub use size::bytes;
+
+use crate::cluster::home::Home;
+
+/// A step that failed is tried again this much later, if nothing happens before.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Why claims are not served any more.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProvideError {
+    /// The watch of claims and volumes ended.
+    #[error("the watch of claims ended")]
+    Watch,
+}
+
+/// Serves claims until something fails.
+pub(super) async fn provide(client: Client, home: Home) -> Result<Infallible, ProvideError> {
+    let (claims, claim_writer) = reflector::store::<PersistentVolumeClaim>();
+    let (volumes, volume_writer) = reflector::store::<PersistentVolume>();
+    let config = watcher::Config::default;
+    let watch_claims = watcher(Api::<PersistentVolumeClaim>::all(client.clone()), config())
+        .default_backoff()
+        .reflect(claim_writer)
+        .map(|_| ());
+    let watch_volumes = watcher(Api::<PersistentVolume>::all(client.clone()), config())
+        .default_backoff()
+        .reflect(volume_writer)
+        .map(|_| ());
+    let mut changes = futures::stream::select(watch_claims, watch_volumes).boxed();
+    loop {
+        // Whether something changed or time went by is all the same.
+        if let Ok(None) = tokio::time::timeout(AGAIN, changes.next()).await {
+            return Err(ProvideError::Watch);
+        }
+        for step in steps(&claims.state(), &volumes.state()) {
+            if let Err(error) = act::carry_out(&client, &home, &step).await {
+                eprintln!("volumes: {:#}", anyhow::Error::from(error));
+            }
+        }
+    }
+}

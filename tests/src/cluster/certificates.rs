@@ -1,0 +1,213 @@
+//! The keys and certificates of a cluster, and the kubeconfigs made of them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
+};
+use serde_json::json;
+
+use super::addresses::{API_SERVICE, NODE, NODE_NAME, api_url};
+use super::home::Home;
+
+/// Why a cluster has no certificates.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CertificatesError {
+    /// A key or certificate could not be made.
+    #[error("make the certificate of {who}")]
+    Make {
+        /// Whose.
+        who: &'static str,
+        /// Why.
+        source: rcgen::Error,
+    },
+    /// A file could not be written.
+    #[error("write {}", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Somebody who proves with a certificate who they are.
+struct Subject {
+    file: &'static str,
+    name: String,
+    organization: Option<&'static str>,
+    /// Names and addresses it serves under; a client has none.
+    serves: Vec<String>,
+}
+
+impl Subject {
+    fn client(
+        file: &'static str,
+        name: impl Into<String>,
+        organization: Option<&'static str>,
+    ) -> Self {
+        Self {
+            file,
+            name: name.into(),
+            organization,
+            serves: Vec::new(),
+        }
+    }
+}
+
+/// Everybody with a certificate: names are those the rules every cluster starts with know.
+fn subjects() -> [Subject; 6] {
+    let api_names = [
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "127.0.0.1",
+    ];
+    let api_addresses = [NODE, API_SERVICE].map(|address| address.to_string());
+    let kubelet = format!("system:node:{NODE_NAME}");
+    [
+        Subject {
+            serves: api_names
+                .map(str::to_owned)
+                .into_iter()
+                .chain(api_addresses)
+                .collect(),
+            ..Subject::client("apiserver", "kube-apiserver", None)
+        },
+        Subject {
+            serves: vec![NODE_NAME.to_owned(), NODE.to_string()],
+            ..Subject::client("kubelet", kubelet, Some("system:nodes"))
+        },
+        Subject::client("admin", "admin", Some("system:masters")),
+        Subject::client(
+            "kube-controller-manager",
+            "system:kube-controller-manager",
+            None,
+        ),
+        Subject::client("kube-scheduler", "system:kube-scheduler", None),
+        Subject::client("kube-proxy", "system:kube-proxy", None),
+    ]
+}
+
+/// Writes the authority, everybody's certificate and kubeconfig, and the key for tokens of service accounts.
+pub(super) fn create(home: &Home) -> Result<(), CertificatesError> {
+    let authority = authority().map_err(made("the authority"))?;
+    write(&home.pki("ca.crt"), &authority.pem())?;
+    for subject in subjects() {
+        let key = KeyPair::generate().map_err(made(subject.file))?;
+        let certificate = params(&subject).and_then(|params| params.signed_by(&key, &authority));
+        let certificate = certificate.map_err(made(subject.file))?.pem();
+        let key = key.serialize_pem();
+        write(&home.pki(&format!("{}.crt", subject.file)), &certificate)?;
+        write(&home.pki(&format!("{}.key", subject.file)), &key)?;
+        let config = kubeconfig(&authority.pem(), &certificate, &key);
+        write(&home.kubeconfig_of(subject.file), &config)?;
+    }
+    let admin = home.kubeconfig_of("admin");
+    fs::rename(&admin, home.kubeconfig()).map_err(|source| CertificatesError::Write {
+        path: admin,
+        source,
+    })?;
+    let accounts = KeyPair::generate().map_err(made("service accounts"))?;
+    write(&home.pki("accounts.key"), &accounts.serialize_pem())?;
+    write(&home.pki("accounts.pub"), &accounts.public_key_pem())
+}
+
+fn made(who: &'static str) -> impl Fn(rcgen::Error) -> CertificatesError {
+    move |source| CertificatesError::Make { who, source }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), CertificatesError> {
+    fs::write(path, text).map_err(|source| CertificatesError::Write {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority() -> Result<Authority, rcgen::Error> {
+    let mut params = CertificateParams::default();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "steward-cluster");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
+    CertifiedIssuer::self_signed(params, KeyPair::generate()?)
+}
+
+fn params(subject: &Subject) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(subject.serves.clone())?;
+    params
+        .distinguished_name
+        .push(DnType::CommonName, subject.name.as_str());
+    if let Some(organization) = subject.organization {
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, organization);
+    }
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    if !subject.serves.is_empty() {
+        params
+            .extended_key_usages
+            .push(ExtendedKeyUsagePurpose::ServerAuth);
+    }
+    Ok(params)
+}
+
+/// Holds all it needs, so that it can be copied elsewhere. JSON is YAML.
+fn kubeconfig(authority: &str, certificate: &str, key: &str) -> String {
+    let data = |pem: &str| base64_simd::STANDARD.encode_to_string(pem);
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "steward", "cluster": {
+            "server": api_url(), "certificate-authority-data": data(authority),
+        }}],
+        "users": [{"name": "steward", "user": {
+            "client-certificate-data": data(certificate), "client-key-data": data(key),
+        }}],
+        "contexts": [{"name": "steward", "context": {"cluster": "steward", "user": "steward"}}],
+        "current-context": "steward",
+    });
+    format!("{config:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::config::Kubeconfig;
+
+    use super::*;
+
+    #[test]
+    fn every_client_has_a_kubeconfig_that_stands_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        fs::create_dir(directory.path().join("pki")).unwrap();
+        create(&home).unwrap();
+        fs::remove_dir_all(directory.path().join("pki")).unwrap();
+        let clients = [
+            "kubelet",
+            "kube-controller-manager",
+            "kube-scheduler",
+            "kube-proxy",
+        ];
+        let files = clients
+            .map(|who| home.kubeconfig_of(who))
+            .into_iter()
+            .chain([home.kubeconfig()]);
+        for file in files {
+            let config = Kubeconfig::read_from(&file).unwrap();
+            let user = config.auth_infos[0].auth_info.as_ref().unwrap();
+            assert!(user.client_certificate.is_none() && user.client_certificate_data.is_some());
+        }
+    }
+}

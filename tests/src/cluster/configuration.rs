@@ -1,0 +1,120 @@
+//! Files the programs of a node read.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::addresses::{DOMAIN, NODE, PODS};
+use super::home::Home;
+use super::image::PAUSE;
+use super::programs::Programs;
+
+/// The control group all pods are in.
+pub(crate) const CONTROL_GROUP: &str = "steward-cluster";
+
+/// A file that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("write {}", path.display())]
+pub struct ConfigurationError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// Writes all of them.
+pub(super) fn write(home: &Home, programs: &Programs) -> Result<(), ConfigurationError> {
+    let files = [
+        (home.file("containerd.toml"), containerd(home, programs)),
+        (home.file("cni/pods.conflist"), network().to_string()),
+        (home.file("kubelet.json"), kubelet(home).to_string()),
+        (home.file("s3.json"), s3().to_string()),
+        // Pods know the names of the cluster and no others.
+        (home.file("resolv.conf"), String::new()),
+    ];
+    for (path, text) in files {
+        fs::write(&path, text).map_err(|source| ConfigurationError { path, source })?;
+    }
+    Ok(())
+}
+
+/// Lowering the score that saves a process from the kernel needs a right that machines inside
+/// machines may lack; no pod of a test needs to be saved.
+fn containerd(home: &Home, programs: &Programs) -> String {
+    format!(
+        r#"version = 2
+root = "{home}/containerd"
+state = "/run/steward-containerd"
+[grpc]
+  address = "{socket}"
+[plugins."io.containerd.grpc.v1.cri"]
+  restrict_oom_score_adj = true
+  sandbox_image = "{PAUSE}"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{plugins}"
+    conf_dir = "{home}/cni"
+"#,
+        home = home.path().display(),
+        socket = home.socket().display(),
+        plugins = programs.node("cni").display(),
+    )
+}
+
+/// All pods hang on one bridge. Whoever asks sees a pod's own address, so nothing hides behind another.
+fn network() -> Value {
+    json!({
+        "cniVersion": "0.4.0",
+        "name": "pods",
+        "plugins": [{
+            "type": "bridge",
+            "bridge": "pods",
+            "isGateway": true,
+            "hairpinMode": true,
+            "ipam": {
+                "type": "host-local",
+                "dataDir": "/run/steward-addresses",
+                "ranges": [[{"subnet": PODS}]],
+                "routes": [{"dst": "0.0.0.0/0"}],
+            },
+        }],
+    })
+}
+
+/// Images cannot be pulled again, so none is ever collected, and a full disk of the machine evicts nobody.
+fn kubelet(home: &Home) -> Value {
+    let file = |name| home.pki(name).display().to_string();
+    json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": {"enabled": false},
+            "x509": {"clientCAFile": file("ca.crt")},
+        },
+        "authorization": {"mode": "AlwaysAllow"},
+        "tlsCertFile": file("kubelet.crt"),
+        "tlsPrivateKeyFile": file("kubelet.key"),
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": format!("/{CONTROL_GROUP}"),
+        "clusterDNS": [NODE],
+        "clusterDomain": DOMAIN,
+        "resolvConf": home.file("resolv.conf"),
+        "evictionHard": {},
+        "failSwapOn": false,
+        "imageGCHighThresholdPercent": 100,
+        "oomScoreAdj": 0,
+        "syncFrequency": "10s",
+    })
+}
+
+/// Credentials of the S3 server.
+pub const S3_KEY_ID: &str = "AKIDSTEWARDCLUSTER";
+/// The secret half of them.
+pub const S3_SECRET: &str = "steward-cluster-secret";
+
+fn s3() -> Value {
+    json!({"identities": [{
+        "name": "steward",
+        "credentials": [{"accessKey": S3_KEY_ID, "secretKey": S3_SECRET}],
+        "actions": ["Admin", "Read", "List", "Tagging", "Write"],
+    }]})
+}

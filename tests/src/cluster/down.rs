@@ -1,0 +1,157 @@
+//! Ends a cluster and removes what it left, whether it came up, was killed, or never was.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::home::Home;
+use super::record::Record;
+use super::world::control_groups::{self, ControlGroupError};
+use super::world::{holder, link};
+
+/// The kernel ends a few hundred processes and takes their mounts and networks apart.
+const END_DEADLINE: Duration = Duration::from_mins(1);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Marks a directory as one a cluster made and may therefore remove.
+pub(super) const MARK: &str = "this-is-a-steward-cluster";
+
+/// Why a cluster is not gone.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DownError {
+    /// Its first process does not end.
+    #[error("end process {process} of the cluster")]
+    End {
+        /// Its id.
+        process: i32,
+        /// Why.
+        source: io::Error,
+    },
+    /// It ended, but something of its world goes on.
+    #[error("the world of the cluster still exists after {END_DEADLINE:?}")]
+    Lingers,
+    /// A cluster that another directory belongs to runs.
+    #[error("another cluster runs on this machine, and not from {}", home.display())]
+    Another {
+        /// The directory that was asked about.
+        home: PathBuf,
+    },
+    /// Its control groups do not go.
+    #[error(transparent)]
+    ControlGroups(#[from] ControlGroupError),
+    /// Its directory does not go.
+    #[error("remove {}", home.display())]
+    Home {
+        /// The directory.
+        home: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The directory holds something no cluster made.
+    #[error("{} holds files of somebody else", home.display())]
+    NotOurs {
+        /// The directory.
+        home: PathBuf,
+    },
+}
+
+/// Ends the cluster of a directory and removes the directory. Nothing there is fine.
+pub async fn down(home: &Home) -> Result<(), DownError> {
+    match holder(home) {
+        Some(holder) => end(&holder).await?,
+        None => wait_for_link_to_go(home).await?,
+    }
+    control_groups::remove().await?;
+    remove(home)
+}
+
+/// Process 1 takes the others along and is waited for by its holder, which then ends by itself.
+async fn end(holder: &Record) -> Result<(), DownError> {
+    let first = holder.child().unwrap_or_else(|| holder.clone());
+    first.end().map_err(|source| DownError::End {
+        process: first.id(),
+        source,
+    })?;
+    let deadline = Instant::now() + END_DEADLINE;
+    while holder.is_running() || link::is_laid() {
+        if Instant::now() > deadline {
+            return Err(DownError::Lingers);
+        }
+        sleep(POLL).await;
+    }
+    Ok(())
+}
+
+/// A world whose holder was killed ends at once, though not at the same instant.
+async fn wait_for_link_to_go(home: &Home) -> Result<(), DownError> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while link::is_laid() {
+        if Instant::now() > deadline {
+            return Err(DownError::Another {
+                home: home.path().to_owned(),
+            });
+        }
+        sleep(POLL).await;
+    }
+    Ok(())
+}
+
+/// The mark goes last: a removal that was cut short is taken up again.
+fn remove(home: &Home) -> Result<(), DownError> {
+    let path = home.path();
+    if path.exists() && !home.file(MARK).exists() {
+        // An empty one may be anybody's; only an empty one can be removed like this.
+        return fs::remove_dir(path).map_err(|_| DownError::NotOurs {
+            home: path.to_owned(),
+        });
+    }
+    remove_marked(home).map_err(|source| DownError::Home {
+        home: path.to_owned(),
+        source,
+    })
+}
+
+fn remove_marked(home: &Home) -> io::Result<()> {
+    let entries = match fs::read_dir(home.path()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else if entry.file_name() != MARK {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    fs::remove_dir_all(home.path())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_of_somebody_else_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("thesis.txt"), "years of work").unwrap();
+        let refused = remove(&Home::at(directory.path())).unwrap_err();
+        assert!(matches!(refused, DownError::NotOurs { .. }), "{refused}");
+        assert!(directory.path().join("thesis.txt").exists());
+    }
+
+    #[test]
+    fn what_a_cluster_left_is_removed_and_nothing_there_is_fine() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(&directory.path().join("cluster"));
+        fs::create_dir(home.path()).unwrap();
+        fs::write(home.file(MARK), "").unwrap();
+        remove(&home).unwrap();
+        assert!(!home.path().exists());
+        remove(&home).unwrap();
+    }
+}

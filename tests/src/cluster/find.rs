@@ -1,0 +1,131 @@
+//! The cluster tests run on: the one `KUBECONFIG` names, or the one of this machine.
+
+use std::path::{Path, PathBuf};
+
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+use rustls::crypto::{CryptoProvider, ring};
+use steward_testkit::place::setting;
+
+use super::home::{Home, HomeError};
+use super::node::Node;
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The kubeconfig cannot be read or used.
+    #[error("read {}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: Box<KubeconfigError>,
+    },
+    /// What it says makes no client.
+    #[error("make a client of {}", path.display())]
+    Make {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: Box<kube::Error>,
+    },
+}
+
+/// Why there is no cluster to test on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FindError {
+    /// There is no place where it could be.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// None runs.
+    #[error("no cluster runs in {}: `make cluster-up` brings one up, KUBECONFIG names another", home.display())]
+    None {
+        /// Where it was looked for.
+        home: PathBuf,
+    },
+    /// There is no client.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+/// A cluster, and the machine's hand on it if it is the machine's own.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+    kubeconfig: PathBuf,
+    node: Option<Node>,
+}
+
+impl Cluster {
+    /// The one to use.
+    pub async fn find() -> Result<Self, FindError> {
+        if let Some(kubeconfig) = given() {
+            let client = client(&kubeconfig).await?;
+            return Ok(Self {
+                client,
+                kubeconfig,
+                node: None,
+            });
+        }
+        Self::of(&Home::of_this_machine()?).await
+    }
+
+    /// The machine's own in a directory, whatever `KUBECONFIG` says.
+    pub async fn of(home: &Home) -> Result<Self, FindError> {
+        let node = Node::of(home);
+        let node = node.ok_or_else(|| FindError::None {
+            home: home.path().to_owned(),
+        })?;
+        let kubeconfig = home.kubeconfig();
+        let client = client(&kubeconfig).await?;
+        Ok(Self {
+            client,
+            kubeconfig,
+            node: Some(node),
+        })
+    }
+
+    /// A client with all rights.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The file that makes such clients.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// The machine's hand on it; `None` for a cluster of somebody else.
+    pub fn node(&self) -> Option<&Node> {
+        self.node.as_ref()
+    }
+}
+
+/// The kubeconfig of a cluster that is there already.
+pub(super) fn given() -> Option<PathBuf> {
+    setting("KUBECONFIG")
+}
+
+/// A client of the cluster a kubeconfig names.
+pub(super) async fn client(kubeconfig: &Path) -> Result<Client, ClientError> {
+    // Two crates of the graph bring a provider each, so none is the default by itself. Somebody else may
+    // have chosen already, which is as good.
+    if CryptoProvider::get_default().is_none() {
+        ring::default_provider().install_default().ok();
+    }
+    let path = kubeconfig.to_owned();
+    let config = match Kubeconfig::read_from(kubeconfig) {
+        Ok(file) => Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await,
+        Err(error) => Err(error),
+    };
+    let config = config.map_err(|source| ClientError::Read {
+        path: path.clone(),
+        source: Box::new(source),
+    })?;
+    Client::try_from(config).map_err(|source| ClientError::Make {
+        path,
+        source: Box::new(source),
+    })
+}

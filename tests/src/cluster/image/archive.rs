@@ -1,0 +1,305 @@
+//! Writes one image as a docker-archive: a configuration, one layer, and a manifest that names them.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tar::{Builder, EntryType, Header};
+
+use super::linked::{LinkedError, libraries};
+
+/// Who runs in an image unless it says otherwise.
+const NOBODY: &str = "65532:65532";
+
+/// Why an image was not made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// A program's libraries are unknown.
+    #[error(transparent)]
+    Linked(#[from] LinkedError),
+    /// A file could not be read.
+    #[error("read {}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The archive could not be written.
+    #[error("write image {image}")]
+    Write {
+        /// Its name.
+        image: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// What stands at one place of an image.
+#[derive(Clone, Debug)]
+enum Content {
+    /// A file of this machine, to be run.
+    Program(PathBuf),
+    /// A text.
+    Text(Vec<u8>),
+    /// An empty directory anybody may write to.
+    Scratch,
+}
+
+/// An image in the making.
+#[derive(Clone, Debug)]
+pub struct Image {
+    name: String,
+    content: BTreeMap<PathBuf, Content>,
+    entrypoint: Vec<String>,
+    user: &'static str,
+}
+
+impl Image {
+    /// An empty one; `name` has a tag.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            content: BTreeMap::new(),
+            entrypoint: Vec::new(),
+            user: NOBODY,
+        }
+    }
+
+    /// Its name with the tag.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Adds a program of this machine, with its libraries where it looks for them.
+    pub async fn program(mut self, from: &Path, to: &str) -> Result<Self, ImageError> {
+        for library in libraries(from).await? {
+            self.content
+                .insert(library.clone(), Content::Program(library));
+        }
+        self.content
+            .insert(PathBuf::from(to), Content::Program(from.to_owned()));
+        Ok(self)
+    }
+
+    /// Adds a text.
+    #[must_use]
+    pub fn text(mut self, to: &str, text: impl Into<Vec<u8>>) -> Self {
+        self.content
+            .insert(PathBuf::from(to), Content::Text(text.into()));
+        self
+    }
+
+    /// Adds an empty directory anybody may write to.
+    #[must_use]
+    pub fn scratch(mut self, to: &str) -> Self {
+        self.content.insert(PathBuf::from(to), Content::Scratch);
+        self
+    }
+
+    /// What runs when nothing else is said.
+    #[must_use]
+    pub fn entrypoint(mut self, words: &[&str]) -> Self {
+        self.entrypoint = words.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
+    /// Writes the archive.
+    pub fn write(&self, path: &Path) -> Result<(), ImageError> {
+        let layer = path.with_extension("layer");
+        let failed = |source| ImageError::Write {
+            image: self.name.clone(),
+            source,
+        };
+        let digest = self.write_layer(&layer)?;
+        let written = self.write_archive(path, &layer, &digest);
+        fs::remove_file(&layer).map_err(failed)?;
+        written.map_err(failed)
+    }
+
+    /// The layer's digest.
+    fn write_layer(&self, path: &Path) -> Result<String, ImageError> {
+        let failed = |source| ImageError::Write {
+            image: self.name.clone(),
+            source,
+        };
+        let file = File::create(path).map_err(failed)?;
+        let mut layer = Builder::new(Hashing {
+            file,
+            digest: Sha256::new(),
+        });
+        for (place, content) in &self.content {
+            // Absolute places are written relative to the image's root.
+            let place = place.strip_prefix("/").unwrap_or(place);
+            match content {
+                Content::Program(from) => {
+                    let bytes = fs::read(from);
+                    let bytes = bytes.map_err(|source| ImageError::Read {
+                        path: from.clone(),
+                        source,
+                    })?;
+                    add(&mut layer, place, 0o755, &bytes)
+                }
+                Content::Text(text) => add(&mut layer, place, 0o644, text),
+                Content::Scratch => {
+                    let mut header = header(0o1777, 0);
+                    header.set_entry_type(EntryType::Directory);
+                    layer.append_data(&mut header, place, io::empty())
+                }
+            }
+            .map_err(failed)?;
+        }
+        let hashing = layer.into_inner().map_err(failed)?;
+        Ok(hex::encode(hashing.digest.finalize()))
+    }
+
+    fn write_archive(&self, path: &Path, layer: &Path, digest: &str) -> io::Result<()> {
+        let config = json!({
+            "architecture": architecture(),
+            "os": "linux",
+            "config": {"Entrypoint": self.entrypoint, "User": self.user, "Env": ["PATH=/bin"]},
+            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
+        });
+        let config = config.to_string();
+        let config_name = format!("{}.json", hex::encode(Sha256::digest(config.as_bytes())));
+        let layer_name = format!("{digest}.tar");
+        let manifest = json!([{
+            "Config": config_name, "RepoTags": [self.name], "Layers": [layer_name],
+        }]);
+        let mut archive = Builder::new(File::create(path)?);
+        add(
+            &mut archive,
+            Path::new(&config_name),
+            0o644,
+            config.as_bytes(),
+        )?;
+        let mut header = header(0o644, layer.metadata()?.len());
+        archive.append_data(&mut header, &layer_name, File::open(layer)?)?;
+        add(
+            &mut archive,
+            Path::new("manifest.json"),
+            0o644,
+            manifest.to_string().as_bytes(),
+        )?;
+        archive.into_inner()?.flush()
+    }
+}
+
+/// As container images name this machine's processor.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn header(mode: u32, size: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_mode(mode);
+    header.set_size(size);
+    header.set_mtime(0);
+    header.set_uid(0);
+    header.set_gid(0);
+    header
+}
+
+fn add<W: Write>(tar: &mut Builder<W>, place: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
+    tar.append_data(&mut header(mode, bytes.len() as u64), place, bytes)
+}
+
+/// A file that knows the digest of what went into it.
+struct Hashing {
+    file: File,
+    digest: Sha256,
+}
+
+impl Write for Hashing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.digest.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::io::Read as _;
+
+    use serde_json::Value;
+    use tar::Archive;
+
+    use super::*;
+
+    fn entries(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
+        let mut archive = Archive::new(archive);
+        let read = |entry: io::Result<tar::Entry<'_, &[u8]>>| {
+            let mut entry = entry.unwrap();
+            let name = entry.path().unwrap().display().to_string();
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).unwrap();
+            (name, bytes)
+        };
+        archive.entries().unwrap().map(read).collect()
+    }
+
+    async fn written() -> Vec<u8> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image.tar");
+        let image = Image::new("sleeper:1")
+            .text("/etc/words", "some")
+            .scratch("/tmp");
+        let image = image
+            .program(Path::new("/bin/sleep"), "/bin/sleep")
+            .await
+            .unwrap();
+        image
+            .entrypoint(&["/bin/sleep", "infinity"])
+            .write(&path)
+            .unwrap();
+        fs::read(path).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_manifest_names_a_configuration_and_a_layer_whose_digests_are_right() {
+        let archive = entries(&written().await);
+        let manifest: Value = serde_json::from_slice(&archive["manifest.json"]).unwrap();
+        assert_eq!(manifest[0]["RepoTags"][0], "sleeper:1");
+        let config = &archive[manifest[0]["Config"].as_str().unwrap()];
+        let layer = &archive[manifest[0]["Layers"][0].as_str().unwrap()];
+        let config: Value = serde_json::from_slice(config).unwrap();
+        let digest = format!("sha256:{}", hex::encode(Sha256::digest(layer)));
+        assert_eq!(config["rootfs"]["diff_ids"][0], digest);
+        assert_eq!(config["config"]["User"], "65532:65532");
+    }
+
+    #[tokio::test]
+    async fn a_program_brings_its_libraries_and_nothing_else_comes() {
+        let archive = entries(&written().await);
+        let layer = archive
+            .iter()
+            .find(|(name, _)| name.contains(".tar"))
+            .unwrap()
+            .1;
+        let libraries = libraries(Path::new("/bin/sleep")).await.unwrap();
+        let relative = |path: &PathBuf| path.display().to_string()[1..].to_owned();
+        let mut expected: BTreeSet<String> = libraries.iter().map(relative).collect();
+        expected.extend(["bin/sleep", "etc/words", "tmp"].map(str::to_owned));
+        let found: BTreeSet<String> = entries(layer).into_keys().collect();
+        assert_eq!(found, expected);
+    }
+
+    #[tokio::test]
+    async fn the_same_files_make_the_same_archive() {
+        assert!(written().await == written().await);
+    }
+}

@@ -1,0 +1,117 @@
+//! The images every cluster of tests has.
+
+use std::fs;
+use std::path::Path;
+
+use super::super::programs::{MACHINE_PATH, Programs, ProgramsError};
+use super::super::run::{RunError, run};
+use super::archive::{Image, ImageError};
+
+/// Holds the namespaces of a pod.
+pub const PAUSE: &str = "pause:1";
+/// A shell and a few programs, for Jobs of tests.
+pub const TOOLBOX: &str = "toolbox:1";
+/// Real etcds, tagged with their versions.
+pub const ETCD: &str = "etcd";
+
+/// The tag of our own programs.
+pub const DEV: &str = "dev";
+
+/// What a toolbox holds, beside `/bin/sh`.
+const TOOLS: [&str; 8] = ["cat", "dd", "df", "id", "ls", "sleep", "sync", "getent"];
+/// The machine's certificate authorities.
+const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// The programs of this project, each in an image of its own.
+const OURS: [&str; 3] = ["steward-controller", "steward-restorer", "steward-sidecar"];
+
+/// Why the images are not known.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CatalogueError {
+    /// One could not be put together.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// An etcd does not run here.
+    #[error("ask an etcd for its version")]
+    Version(#[source] RunError),
+    /// An etcd's answer is no version.
+    #[error("an etcd tells no version: {answer}")]
+    NoVersion {
+        /// What it said.
+        answer: String,
+    },
+    /// The machine lacks a tool.
+    #[error(transparent)]
+    Programs(#[from] ProgramsError),
+}
+
+/// Pause, toolbox, and the etcds.
+pub(crate) async fn base(programs: &Programs) -> Result<Vec<Image>, CatalogueError> {
+    let pause = Image::new(PAUSE)
+        .program(Path::new("/bin/sleep"), "/bin/sleep")
+        .await?;
+    let mut images = vec![
+        pause.entrypoint(&["/bin/sleep", "infinity"]),
+        toolbox().await?,
+    ];
+    for (directory, version) in programs.etcds().iter().zip(etcd_versions(programs).await?) {
+        let mut image = Image::new(&format!("{ETCD}:{version}")).scratch("/tmp");
+        for program in ["etcd", "etcdctl"] {
+            image = image
+                .program(&directory.join(program), &format!("/bin/{program}"))
+                .await?;
+        }
+        images.push(image.entrypoint(&["/bin/etcd"]));
+    }
+    Ok(images)
+}
+
+async fn toolbox() -> Result<Image, CatalogueError> {
+    let mut image = Image::new(TOOLBOX)
+        .scratch("/tmp")
+        .program(Path::new("/bin/sh"), "/bin/sh")
+        .await?;
+    for tool in TOOLS {
+        let places = MACHINE_PATH
+            .split(':')
+            .map(|place| Path::new(place).join(tool));
+        let found = places.into_iter().find(|path| path.is_file());
+        let found = found.ok_or(ProgramsError::OfTheMachine { program: tool })?;
+        image = image.program(&found, &format!("/bin/{tool}")).await?;
+    }
+    Ok(image.entrypoint(&["/bin/sh"]))
+}
+
+/// Versions of the etcds, from the oldest to the newest; they are the tags of [`ETCD`].
+pub async fn etcd_versions(programs: &Programs) -> Result<Vec<String>, CatalogueError> {
+    let mut versions = Vec::new();
+    for directory in programs.etcds() {
+        let etcd = directory.join("etcd").display().to_string();
+        let answer = run(&etcd, &["--version"])
+            .await
+            .map_err(CatalogueError::Version)?;
+        let version = answer
+            .lines()
+            .find_map(|line| line.strip_prefix("etcd Version: "));
+        let version = version.map(str::trim).map(str::to_owned);
+        versions.push(version.ok_or(CatalogueError::NoVersion { answer })?);
+    }
+    Ok(versions)
+}
+
+/// Those of our programs that are in a directory, as `<program>:dev`, with the machine's authorities.
+pub async fn programs(directory: &Path) -> Result<Vec<Image>, CatalogueError> {
+    let authorities = fs::read(AUTHORITIES).unwrap_or_default();
+    let mut images = Vec::new();
+    for name in OURS {
+        let program = directory.join(name);
+        if program.is_file() {
+            let place = format!("/bin/{name}");
+            let image = Image::new(&format!("{name}:{DEV}"))
+                .scratch("/tmp")
+                .text(AUTHORITIES, authorities.clone());
+            images.push(image.program(&program, &place).await?.entrypoint(&[&place]));
+        }
+    }
+    Ok(images)
+}

@@ -1,0 +1,95 @@
+//! The libraries a program is linked to, asked of the machine's loader.
+
+use std::path::{Path, PathBuf};
+
+use super::super::run::{RunError, run};
+
+/// Why the libraries of a program are unknown.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkedError {
+    /// The loader did not answer.
+    #[error("ask which libraries {} needs", program.display())]
+    Ask {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        source: RunError,
+    },
+    /// The machine lacks one.
+    #[error("{} needs {library}, which this machine does not have", program.display())]
+    Missing {
+        /// The program.
+        program: PathBuf,
+        /// The library.
+        library: String,
+    },
+}
+
+/// Libraries and loader of a program, where the program looks for them; none for a static one.
+pub(super) async fn libraries(program: &Path) -> Result<Vec<PathBuf>, LinkedError> {
+    match run("ldd", &[program]).await {
+        Ok(answer) => parse(&answer).map_err(|library| LinkedError::Missing {
+            program: program.to_owned(),
+            library,
+        }),
+        Err(RunError::Ended { output, .. }) if output.contains("not a dynamic executable") => {
+            Ok(Vec::new())
+        }
+        Err(source) => Err(LinkedError::Ask {
+            program: program.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// Lines are `name => path (address)`, `path (address)` for the loader, or a bare name for what the kernel
+/// brings. The name of one that is missing is the error.
+fn parse(answer: &str) -> Result<Vec<PathBuf>, String> {
+    let mut found = Vec::new();
+    for line in answer.lines().map(str::trim) {
+        let (name, place) = line.split_once(" => ").unwrap_or(("", line));
+        if place.starts_with("not found") {
+            return Err(name.to_owned());
+        }
+        let path = place.split_whitespace().next().unwrap_or_default();
+        if path.starts_with('/') {
+            found.push(PathBuf::from(path));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANSWER: &str = "\tlinux-vdso.so.1 (0x00007ffd1)\n\
+        \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f1)\n\
+        \t/lib64/ld-linux-x86-64.so.2 (0x00007f2)\n";
+
+    #[test]
+    fn libraries_and_loader_are_found_and_the_kernels_part_is_not() {
+        let found = parse(ANSWER).unwrap();
+        assert_eq!(
+            found,
+            [
+                Path::new("/lib/x86_64-linux-gnu/libc.so.6"),
+                Path::new("/lib64/ld-linux-x86-64.so.2")
+            ]
+        );
+    }
+
+    #[test]
+    fn a_missing_library_is_named() {
+        assert_eq!(
+            parse("\tlibz.so.1 => not found\n").unwrap_err(),
+            "libz.so.1"
+        );
+    }
+
+    #[test]
+    fn a_static_program_needs_none() {
+        assert!(parse("\tstatically linked\n").unwrap().is_empty());
+    }
+}

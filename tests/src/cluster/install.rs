@@ -1,0 +1,62 @@
+//! Installs the chart, as a person would: with Helm.
+
+use std::path::{Path, PathBuf};
+
+use steward_testkit::place::{cache, setting};
+
+use super::image::{CatalogueError, DEV, ETCD, etcd_versions};
+use super::programs::Programs;
+use super::run::{RunError, run};
+
+/// Where the controller lives.
+pub const NAMESPACE: &str = "etcd-steward";
+
+/// Why the controller is not installed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InstallError {
+    /// The images to install are not known.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// Helm failed.
+    #[error("install the chart")]
+    Helm(#[source] RunError),
+}
+
+/// Installs the chart of this checkout into the cluster of a kubeconfig, with the images `up` imports, and waits
+/// until the controller is ready. Changed specs are acted on at once.
+pub async fn install(kubeconfig: &Path, programs: &Programs) -> Result<(), InstallError> {
+    let newest = etcd_versions(programs).await?.pop().unwrap_or_default();
+    let values = [
+        format!("image.tag={DEV}"),
+        format!("images.sidecar.tag={DEV}"),
+        format!("images.restorer.tag={DEV}"),
+        format!("images.etcd={ETCD}:{newest}"),
+        "images.imagePullPolicy=Never".to_owned(),
+        "operatorConfig.controllers.etcd.enableEtcdSpecAutoReconcile=true".to_owned(),
+    ];
+    let helm = setting("STEWARD_HELM");
+    let helm = helm.unwrap_or_else(|| cache().unwrap_or_default().join("helm/4/helm"));
+    let mut words = vec![
+        "upgrade".to_owned(),
+        "--install".to_owned(),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--namespace={NAMESPACE}"),
+        "--create-namespace".to_owned(),
+        "--wait".to_owned(),
+        "--timeout=3m".to_owned(),
+        // Kubernetes before 1.25 drops rules of definitions it does not know; Helm would refuse to send them.
+        "--server-side=false".to_owned(),
+        "--disable-openapi-validation".to_owned(),
+    ];
+    words.extend(values.map(|value| format!("--set={value}")));
+    words.extend(["etcd-steward".to_owned(), chart().display().to_string()]);
+    let installed = run(&helm.display().to_string(), &words).await;
+    installed.map_err(InstallError::Helm)?;
+    Ok(())
+}
+
+/// The chart of this checkout.
+fn chart() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/etcd-steward")
+}

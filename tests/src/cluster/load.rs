@@ -1,0 +1,202 @@
+//! Writes to a cluster of etcd without pause, whatever happens to it, and remembers what was acknowledged.
+//!
+//! Every write has a key of its own, so a write that is missing later is seen to be missing. A write without
+//! an answer may have happened or not; it is asked for nowhere.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use etcd_client::{Client, Error};
+use steward_ids::Revision;
+use steward_testkit::Kv;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::wait::{NotYet, eventually};
+
+/// Longer than any healthy cluster takes on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// After a failure, before the next try.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A load in progress.
+#[derive(Debug)]
+pub struct Load {
+    stop: watch::Sender<bool>,
+    count: watch::Receiver<u64>,
+    task: JoinHandle<Acknowledged>,
+}
+
+impl Load {
+    /// Starts writing below a prefix. `connect` is called again whenever a write fails.
+    pub fn start<F>(prefix: &str, connect: impl Fn() -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Result<Client, Error>> + Send,
+    {
+        let (stop, stopped) = watch::channel(false);
+        let (counted, count) = watch::channel(0);
+        let prefix = prefix.to_owned();
+        let task = tokio::spawn(async move { write(&prefix, connect, &stopped, &counted).await });
+        Self { stop, count, task }
+    }
+
+    /// Waits until so many writes were acknowledged from now on.
+    pub async fn has_written(&self, more: u64) -> Result<(), NotYet> {
+        let goal = *self.count.borrow() + more;
+        let written = async || (*self.count.borrow() >= goal).then_some(());
+        eventually(&format!("{more} acknowledged writes"), written).await
+    }
+
+    /// Ends it after the write in progress.
+    pub async fn stop(self) -> Result<Acknowledged, JoinError> {
+        // Nobody listens only when the writer is gone, which joining it tells.
+        self.stop.send(true).ok();
+        self.task.await
+    }
+}
+
+async fn write<F>(
+    prefix: &str,
+    connect: impl Fn() -> F,
+    stopped: &watch::Receiver<bool>,
+    counted: &watch::Sender<u64>,
+) -> Acknowledged
+where
+    F: Future<Output = Result<Client, Error>>,
+{
+    let mut seen = Acknowledged::since(Instant::now());
+    let mut client = None;
+    for number in 0_u64.. {
+        if *stopped.borrow() {
+            break;
+        }
+        if client.is_none() {
+            client = timeout(PATIENCE, connect()).await.ok().and_then(Result::ok);
+        }
+        let key = format!("{prefix}{number:010}");
+        let revision = match &mut client {
+            Some(client) => put(client, &key, number).await,
+            None => None,
+        };
+        if let Some(revision) = revision {
+            seen.add(key, number, revision, Instant::now());
+            counted.send_modify(|count| *count += 1);
+        } else {
+            client = None;
+            sleep(PAUSE).await;
+        }
+    }
+    seen
+}
+
+async fn put(client: &mut Client, key: &str, number: u64) -> Option<Revision> {
+    let answer = timeout(PATIENCE, client.put(key, number.to_string(), None)).await;
+    let answer = answer.ok()?.ok()?;
+    answer.header().map(|header| Revision(header.revision()))
+}
+
+/// What was acknowledged, and when.
+#[derive(Clone, Debug)]
+pub struct Acknowledged {
+    writes: BTreeMap<String, (String, Revision)>,
+    last: Instant,
+    longest_silence: Duration,
+}
+
+impl Acknowledged {
+    fn since(start: Instant) -> Self {
+        Self {
+            writes: BTreeMap::new(),
+            last: start,
+            longest_silence: Duration::ZERO,
+        }
+    }
+
+    fn add(&mut self, key: String, number: u64, revision: Revision, at: Instant) {
+        self.longest_silence = self.longest_silence.max(at - self.last);
+        self.last = at;
+        self.writes.insert(key, (number.to_string(), revision));
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// The longest time without an acknowledgement.
+    pub fn longest_silence(&self) -> Duration {
+        self.longest_silence
+    }
+
+    /// The newest revision of a write.
+    pub fn newest(&self) -> Option<Revision> {
+        self.writes.values().map(|(_, revision)| *revision).max()
+    }
+
+    /// Keys of the writes up to a revision that a store does not have as they were written.
+    pub fn missing_from(&self, keys: &[Kv], up_to: Revision) -> Vec<&str> {
+        let stored: BTreeMap<&[u8], &[u8]> = keys
+            .iter()
+            .map(|kv| (kv.key.as_slice(), kv.value.as_slice()))
+            .collect();
+        let expected = self
+            .writes
+            .iter()
+            .filter(|(_, (_, revision))| *revision <= up_to);
+        expected
+            .filter(|(key, (value, _))| stored.get(key.as_bytes()) != Some(&value.as_bytes()))
+            .map(|(key, _)| key.as_str())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steward_ids::LeaseId;
+
+    use super::*;
+
+    fn stored(key: &str, value: &str) -> Kv {
+        Kv {
+            key: key.into(),
+            value: value.into(),
+            create_revision: Revision(1),
+            mod_revision: Revision(1),
+            version: 1,
+            lease: LeaseId::NONE,
+        }
+    }
+
+    fn three_writes() -> Acknowledged {
+        let start = Instant::now();
+        let mut seen = Acknowledged::since(start);
+        let moments = [1, 2, 7].map(|seconds| start + Duration::from_secs(seconds));
+        for (number, at) in (0_u64..).zip(moments) {
+            let revision = Revision(10 + i64::try_from(number).unwrap());
+            seen.add(format!("k{number}"), number, revision, at);
+        }
+        seen
+    }
+
+    #[test]
+    fn a_lost_or_changed_write_is_missing() {
+        let keys = [stored("k0", "0"), stored("k1", "something else")];
+        assert_eq!(
+            three_writes().missing_from(&keys, Revision(12)),
+            ["k1", "k2"]
+        );
+    }
+
+    #[test]
+    fn a_write_behind_the_limit_may_be_missing() {
+        let keys = [stored("k0", "0"), stored("k1", "1")];
+        assert!(three_writes().missing_from(&keys, Revision(11)).is_empty());
+        assert_eq!(three_writes().newest(), Some(Revision(12)));
+    }
+
+    #[test]
+    fn the_longest_silence_lies_between_two_acknowledgements() {
+        assert_eq!(three_writes().longest_silence(), Duration::from_secs(5));
+    }
+}

@@ -1,0 +1,294 @@
+//! An `Etcd` of a cluster, as a person has one: created, changed, watched, written to.
+//!
+//! ```text
+//! spec ─ apply ─► Etcd ─ controller ─► pods ─► members
+//!                  └ status ─► settled?         └► Service ◄─ load
+//! ```
+
+use std::net::Ipv4Addr;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, Resource};
+use serde_json::{Value, json};
+use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd, OperationState};
+use steward_ids::Revision;
+
+use super::addresses::s3_url;
+use super::attend::volumes::MEMORY;
+use super::configuration::{S3_KEY_ID, S3_SECRET};
+use super::load::Load;
+use super::member::{Member, connect, members};
+use super::up::BUCKET;
+use super::wait::{NotYet, eventually};
+
+/// The secret with the credentials of the store.
+const CREDENTIALS: &str = "backup-store";
+/// Two segments of the log, made in advance, and a database.
+const VOLUME: &str = "512Mi";
+
+/// Why something could not be done to an Etcd.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManagedError {
+    /// The API server refused.
+    #[error("{doing} {what}")]
+    Api {
+        /// What was tried.
+        doing: &'static str,
+        /// With what.
+        what: String,
+        /// Why.
+        source: Box<kube::Error>,
+    },
+    /// It did not become what it should be.
+    #[error(transparent)]
+    NotYet(#[from] NotYet),
+    /// It did not settle; what it said last.
+    #[error("Etcd {name} did not settle, {status}")]
+    Unsettled {
+        /// Which.
+        name: String,
+        /// Its last words.
+        status: String,
+        /// For how long it was waited.
+        source: NotYet,
+    },
+}
+
+/// One Etcd.
+#[derive(Clone)]
+pub struct Managed {
+    client: Client,
+    namespace: String,
+    name: String,
+}
+
+/// What an Etcd with a backup in the cluster's own store is asked to be.
+pub fn spec(namespace: &str, name: &str, replicas: i32) -> Value {
+    json!({
+        "replicas": replicas,
+        "labels": {},
+        "etcd": {},
+        "backup": {
+            "store": {
+                "provider": "S3",
+                "container": BUCKET,
+                "prefix": format!("{namespace}/{name}"),
+                "endpointOverride": s3_url(),
+                "secretRef": {"name": CREDENTIALS},
+            },
+            "deltaSnapshotPeriod": "5s",
+        },
+        "storageClass": MEMORY,
+        "storageCapacity": VOLUME,
+    })
+}
+
+impl Managed {
+    /// Creates it, and the secret its backup needs.
+    pub async fn create(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        spec: &Value,
+    ) -> Result<Self, ManagedError> {
+        let managed = Self {
+            client,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let secret = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": CREDENTIALS},
+            "stringData": {
+                "region": "us-east-1", "accessKeyID": S3_KEY_ID, "secretAccessKey": S3_SECRET,
+            },
+        });
+        let etcd = json!({
+            "apiVersion": "druid.gardener.cloud/v1alpha1",
+            "kind": "Etcd",
+            "metadata": {"name": name},
+            "spec": spec,
+        });
+        let params = PatchParams::apply("steward-tests").force();
+        let secrets = managed.api::<Secret>();
+        let applied = secrets
+            .patch(CREDENTIALS, &params, &Patch::Apply(secret))
+            .await;
+        applied.map_err(managed.refused("apply the secret of"))?;
+        let etcds = managed.api::<Etcd>();
+        let applied = etcds.patch(name, &params, &Patch::Apply(etcd)).await;
+        applied.map_err(managed.refused("apply"))?;
+        Ok(managed)
+    }
+
+    /// Changes its spec by a merge patch.
+    pub async fn change(&self, spec: Value) -> Result<(), ManagedError> {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        let changed = self.api::<Etcd>();
+        let changed = changed
+            .patch(&self.name, &PatchParams::default(), &patch)
+            .await;
+        changed.map_err(self.refused("change"))?;
+        Ok(())
+    }
+
+    /// Deletes it and waits until it is gone, and its pods with it.
+    pub async fn delete(&self) -> Result<(), ManagedError> {
+        let etcds = self.api::<Etcd>();
+        let deleted = etcds.delete(&self.name, &DeleteParams::default()).await;
+        deleted.map_err(self.refused("delete"))?;
+        let is_gone = async || {
+            let is_left = etcds.get_opt(&self.name).await.ok()?.is_some();
+            (!is_left && self.pods().await.ok()?.is_empty()).then_some(())
+        };
+        Ok(eventually("no Etcd and no pods", is_gone).await?)
+    }
+
+    /// As it is now.
+    pub async fn get(&self) -> Result<Etcd, ManagedError> {
+        let etcd = self.api::<Etcd>().get(&self.name).await;
+        etcd.map_err(self.refused("read"))
+    }
+
+    /// Waits until nothing is left to do for what its spec asks now.
+    pub async fn settled(&self) -> Result<Etcd, ManagedError> {
+        let settled = eventually("a settled Etcd", async || {
+            self.get().await.ok().filter(is_settled)
+        });
+        match settled.await {
+            Ok(etcd) => Ok(etcd),
+            Err(source) => {
+                let status = self.get().await?.status;
+                let status = serde_json::to_string(&status).unwrap_or_default();
+                let name = self.name.clone();
+                Err(ManagedError::Unsettled {
+                    name,
+                    status,
+                    source,
+                })
+            }
+        }
+    }
+
+    /// Its members by name, once there are so many and all are ready.
+    pub async fn members(&self, count: usize) -> Result<Vec<Member>, NotYet> {
+        self.members_that(count, |_| true).await
+    }
+
+    /// The same, once each is as wanted.
+    pub async fn members_that(
+        &self,
+        count: usize,
+        is_wanted: impl Fn(&Member) -> bool,
+    ) -> Result<Vec<Member>, NotYet> {
+        members(&self.api(), &self.selector(), count, is_wanted).await
+    }
+
+    /// Selects its pods.
+    pub fn selector(&self) -> String {
+        let name = &self.name;
+        format!("app.kubernetes.io/part-of={name},app.kubernetes.io/component=etcd-statefulset")
+    }
+
+    /// Its pods, in whatever state.
+    pub async fn pods(&self) -> Result<Vec<Pod>, ManagedError> {
+        let params = ListParams::default().labels(&self.selector());
+        let pods = self.api::<Pod>().list(&params).await;
+        Ok(pods.map_err(self.refused("list the pods of"))?.items)
+    }
+
+    /// The claim of a member's volume.
+    pub fn claim(&self, member: &Member) -> String {
+        format!("{}-{}", self.name, member.pod)
+    }
+
+    /// Deletes a member's volume, which goes when the pod does, and the pod.
+    pub async fn lose_volume(&self, member: &Member) -> Result<(), ManagedError> {
+        let params = DeleteParams::default();
+        let claims = self.api::<PersistentVolumeClaim>();
+        let deleted = claims.delete(&self.claim(member), &params).await;
+        deleted.map_err(self.refused("delete a claim of"))?;
+        self.kill(member).await
+    }
+
+    /// Deletes a member's pod, at once and without asking it.
+    pub async fn kill(&self, member: &Member) -> Result<(), ManagedError> {
+        let params = DeleteParams::default().grace_period(0);
+        let deleted = self.api::<Pod>().delete(&member.pod, &params).await;
+        deleted.map_err(self.refused("delete a pod of"))?;
+        Ok(())
+    }
+
+    /// Writes to it through its Service until stopped, whichever member answers.
+    pub async fn load(&self) -> Result<Load, ManagedError> {
+        let services = self.api::<Service>();
+        let name = format!("{}-client", self.name);
+        let address = async || -> Option<Ipv4Addr> {
+            let service = services.get(&name).await.ok()?;
+            service.spec?.cluster_ip?.parse().ok()
+        };
+        let address = eventually("the Service of clients", address).await?;
+        Ok(Load::start("/load/", move || connect(address)))
+    }
+
+    /// Waits until the backup holds a revision, as the Leases of its snapshots tell.
+    pub async fn is_backed_up(&self, revision: Revision) -> Result<(), NotYet> {
+        let leases = self.api::<Lease>();
+        let newest = async |kind: &str| -> Option<i64> {
+            let lease = leases
+                .get(&format!("{}-{kind}-snap", self.name))
+                .await
+                .ok()?;
+            lease.spec?.holder_identity?.parse().ok()
+        };
+        let is_there = async || {
+            let newest = newest("full").await.max(newest("delta").await)?;
+            (newest >= revision.0).then_some(())
+        };
+        eventually(&format!("a backup of revision {revision}"), is_there).await
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    fn refused(&self, doing: &'static str) -> impl FnOnce(kube::Error) -> ManagedError {
+        let what = format!("Etcd {}/{}", self.namespace, self.name);
+        move |source| ManagedError::Api {
+            doing,
+            what,
+            source: Box::new(source),
+        }
+    }
+}
+
+/// A condition of an Etcd, if it has been told.
+pub fn condition(etcd: &Etcd, type_: &ConditionType) -> Option<Condition> {
+    let conditions = etcd.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|one| one.type_ == *type_).cloned()
+}
+
+/// Whether the controller has done what the spec asks, and says that all of it is well.
+fn is_settled(etcd: &Etcd) -> bool {
+    let Some(status) = &etcd.status else {
+        return false;
+    };
+    let is_done = status
+        .last_operation
+        .as_ref()
+        .is_some_and(|last| last.state == OperationState::Succeeded);
+    let holds = |type_: ConditionType| {
+        condition(etcd, &type_).is_some_and(|one| one.status == ConditionStatus::True)
+    };
+    let is_well = etcd.spec.replicas == 0
+        || holds(ConditionType::AllMembersReady) && holds(ConditionType::AllMembersUpdated);
+    is_done && is_well && status.observed_generation == etcd.metadata.generation
+}

@@ -1,0 +1,183 @@
+//! Members of an etcd cluster in pods, asked from outside: each by the address of its pod.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions, Error};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::ListParams;
+use steward_ids::{MemberId, Revision};
+use steward_testkit::Kv;
+use steward_testkit::etcd::{hash_kv, keys_at, newest_revision};
+
+use super::wait::{NotYet, eventually};
+
+/// Where etcd serves clients.
+pub(super) const CLIENT_PORT: u16 = 2379;
+
+/// Why nothing is known about members.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemberError {
+    /// They are not ready, or not at the same revision.
+    #[error(transparent)]
+    NotYet(#[from] NotYet),
+    /// A member that was ready cannot be reached.
+    #[error("connect to {address}")]
+    Connect {
+        /// Where.
+        address: Ipv4Addr,
+        /// Why.
+        source: Error,
+    },
+    /// Members tell different histories.
+    #[error("members disagree about revision {revision}")]
+    Disagree {
+        /// Up to where.
+        revision: Revision,
+    },
+}
+
+/// A member, as its pod is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The pod's name.
+    pub pod: String,
+    /// The pod's identity: another one after the pod was replaced.
+    pub uid: String,
+    /// The pod's address.
+    pub address: Ipv4Addr,
+}
+
+impl Member {
+    /// The member of a pod that is ready and stays.
+    fn of(pod: &Pod) -> Option<Self> {
+        let status = pod.status.as_ref()?;
+        let mut conditions = status.conditions.iter().flatten();
+        let is_ready =
+            conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        let is_leaving = pod.metadata.deletion_timestamp.is_some();
+        let member = Self {
+            pod: pod.metadata.name.clone()?,
+            uid: pod.metadata.uid.clone()?,
+            address: status.pod_ip.as_ref()?.parse().ok()?,
+        };
+        (is_ready && !is_leaving).then_some(member)
+    }
+
+    /// A client of this very member.
+    pub async fn client(&self) -> Result<Client, Error> {
+        connect(self.address).await
+    }
+
+    /// Who it thinks leads; `None` when nobody does, or it does not answer.
+    pub async fn leader(&self) -> Option<MemberId> {
+        let mut client = self.client().await.ok()?;
+        let leader = client.status().await.ok()?.leader();
+        (leader != 0).then_some(MemberId(leader))
+    }
+
+    /// Its own identity; `None` when it does not answer.
+    pub async fn id(&self) -> Option<MemberId> {
+        let mut client = self.client().await.ok()?;
+        let status = client.status().await.ok()?;
+        Some(MemberId(status.header()?.member_id()))
+    }
+}
+
+/// A client at an address, which may be down.
+pub async fn connect(address: Ipv4Addr) -> Result<Client, Error> {
+    let options = ConnectOptions::new()
+        .with_connect_timeout(Duration::from_secs(2))
+        .with_timeout(Duration::from_secs(5));
+    Client::connect([format!("http://{address}:{CLIENT_PORT}")], Some(options)).await
+}
+
+/// The members of the pods a selector finds, by name, once there are so many, all are ready and `is_wanted`.
+pub async fn members(
+    pods: &Api<Pod>,
+    selector: &str,
+    count: usize,
+    is_wanted: impl Fn(&Member) -> bool,
+) -> Result<Vec<Member>, NotYet> {
+    let params = ListParams::default().labels(selector);
+    eventually(&format!("{count} ready members"), async || {
+        let mut found = pods.list(&params).await.ok()?.items;
+        found.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
+        let members: Option<Vec<Member>> = found.iter().map(Member::of).collect();
+        members.filter(|members| members.len() == count && members.iter().all(&is_wanted))
+    })
+    .await
+}
+
+/// What a whole cluster of etcd holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// Up to where.
+    pub revision: Revision,
+    /// Every key.
+    pub keys: Vec<Kv>,
+    /// The hash over the whole history, which every member told.
+    pub hash: u32,
+}
+
+impl fmt::Display for Content {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            revision,
+            keys,
+            hash,
+        } = self;
+        write!(
+            out,
+            "revision {revision}, {} keys, HashKV {hash}",
+            keys.len()
+        )
+    }
+}
+
+/// What every one of the members holds now.
+pub async fn content(members: &[Member]) -> Result<Content, MemberError> {
+    let Some(first) = members.first() else {
+        return content_at(members, Revision(0)).await;
+    };
+    let client = client(first).await?;
+    let revision = newest_revision(&mut client.kv_client()).await;
+    content_at(members, revision).await
+}
+
+/// What every one of the members held at a revision.
+pub async fn content_at(members: &[Member], revision: Revision) -> Result<Content, MemberError> {
+    let told = async || {
+        let mut hashes = BTreeSet::new();
+        for member in members {
+            let mut client = member.client().await.ok()?;
+            let at = client.status().await.ok()?.header()?.revision();
+            if at < revision.0 {
+                return None; // it is still being told
+            }
+            hashes.insert(hash_kv(&mut client, revision).await.hash);
+        }
+        Some(hashes)
+    };
+    let hashes = eventually("every member at the same revision", told).await?;
+    let mut hashes = hashes.into_iter();
+    let (Some(hash), None, Some(first)) = (hashes.next(), hashes.next(), members.first()) else {
+        return Err(MemberError::Disagree { revision });
+    };
+    let keys = keys_at(&mut client(first).await?.kv_client(), revision).await;
+    Ok(Content {
+        revision,
+        keys,
+        hash,
+    })
+}
+
+async fn client(member: &Member) -> Result<Client, MemberError> {
+    let address = member.address;
+    let client = member.client().await;
+    client.map_err(|source| MemberError::Connect { address, source })
+}

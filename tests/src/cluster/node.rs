@@ -1,0 +1,238 @@
+//! A test's hand on the node of the machine's own cluster: components that stop, wires that are cut, volumes
+//! that are looked into. All of it happens inside the cluster's world.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use tokio::time::{Instant, sleep};
+
+use super::components::Component;
+use super::home::Home;
+use super::run::{RunError, run};
+use super::world::holder;
+
+/// Process 1 looks every few milliseconds, and a killed program ends at once.
+const DEADLINE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(20);
+/// Tells rules of tests from those of Kubernetes.
+const COMMENT: &str = "steward-cut";
+
+/// Why something did not happen to a node.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The sign for process 1 could not be set or removed.
+    #[error("hold or release {component}")]
+    Sign {
+        /// What is held or released.
+        component: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// A component did not stop or start.
+    #[error("{component} is not as it should be after {DEADLINE:?}")]
+    Component {
+        /// Which.
+        component: &'static str,
+    },
+    /// A rule was not set or removed.
+    #[error("change the rules between pods")]
+    Rule(#[source] RunError),
+}
+
+/// The node, as seen from the machine.
+#[derive(Clone, Debug)]
+pub struct Node {
+    home: Home,
+    /// The id process 1 of its world has on this machine.
+    first: i32,
+}
+
+impl Node {
+    /// The node of a running cluster.
+    pub(super) fn of(home: &Home) -> Option<Self> {
+        let first = holder(home)?.child()?.id();
+        Some(Self {
+            home: home.clone(),
+            first,
+        })
+    }
+
+    /// Kills a component and keeps it from starting again.
+    pub async fn stop(&self, component: Component) -> Result<(), NodeError> {
+        let set = File::create(self.home.hold(component));
+        set.map_err(|source| NodeError::Sign {
+            component: component.name(),
+            source,
+        })?;
+        self.wait(component, false).await
+    }
+
+    /// Lets a stopped component start again.
+    pub async fn start(&self, component: Component) -> Result<(), NodeError> {
+        match fs::remove_file(self.home.hold(component)) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(NodeError::Sign {
+                    component: component.name(),
+                    source,
+                });
+            }
+            _ => {}
+        }
+        self.wait(component, true).await
+    }
+
+    async fn wait(&self, component: Component, until_running: bool) -> Result<(), NodeError> {
+        let deadline = Instant::now() + DEADLINE;
+        while self.home.running(component).exists() != until_running {
+            if Instant::now() > deadline {
+                return Err(NodeError::Component {
+                    component: component.name(),
+                });
+            }
+            sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    /// What a component wrote.
+    pub fn log(&self, component: Component) -> String {
+        let text = fs::read(self.home.log(component)).unwrap_or_default();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Where the bytes of a volume are found from outside, mounted or not; `None` when it is no directory of
+    /// the node.
+    pub fn directory_of(&self, volume: &PersistentVolume) -> Option<PathBuf> {
+        let path = &volume.spec.as_ref()?.host_path.as_ref()?.path;
+        let inside = Path::new(path).strip_prefix("/").ok()?;
+        Some(
+            Path::new("/proc")
+                .join(self.first.to_string())
+                .join("root")
+                .join(inside),
+        )
+    }
+
+    /// Drops every packet between two groups of pods, in both directions, until the cut is healed.
+    pub async fn cut(&self, some: &[Ipv4Addr], others: &[Ipv4Addr]) -> Result<Cut, NodeError> {
+        let mut cut = Cut {
+            first: self.first,
+            rules: Vec::new(),
+        };
+        for rule in rules(some, others) {
+            let words = words(self.first, "--insert", rule);
+            run("nsenter", &words).await.map_err(NodeError::Rule)?;
+            cut.rules.push(rule);
+        }
+        Ok(cut)
+    }
+}
+
+/// A cut between pods. Dropping it heals it.
+#[derive(Debug)]
+#[must_use = "a cut that is dropped is healed"]
+pub struct Cut {
+    first: i32,
+    rules: Vec<Rule>,
+}
+
+impl Cut {
+    /// Lets packets pass again.
+    pub async fn heal(mut self) -> Result<(), NodeError> {
+        while let Some(&rule) = self.rules.last() {
+            let words = words(self.first, "--delete", rule);
+            run("nsenter", &words).await.map_err(NodeError::Rule)?;
+            self.rules.pop();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        for &rule in &self.rules {
+            // Fails only when the world is gone, and the rule with it.
+            Command::new("nsenter")
+                .args(words(self.first, "--delete", rule))
+                .status()
+                .ok();
+        }
+    }
+}
+
+/// Packets from one pod to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rule {
+    from: Ipv4Addr,
+    to: Ipv4Addr,
+}
+
+fn rules(some: &[Ipv4Addr], others: &[Ipv4Addr]) -> Vec<Rule> {
+    let pairs = some
+        .iter()
+        .flat_map(|&one| others.iter().map(move |&other| (one, other)));
+    let distinct = pairs.filter(|(one, other)| one != other);
+    distinct
+        .flat_map(|(one, other)| {
+            [
+                Rule {
+                    from: one,
+                    to: other,
+                },
+                Rule {
+                    from: other,
+                    to: one,
+                },
+            ]
+        })
+        .collect()
+}
+
+/// Pods hang on a bridge whose packets pass the same chain as those between networks. New rules come first,
+/// or packets of old connections would pass by an earlier one.
+fn words(first: i32, verb: &str, rule: Rule) -> Vec<String> {
+    let Rule { from, to } = rule;
+    let inside = format!("--target {first} --mount --net -- iptables --wait {verb} FORWARD");
+    let rule = format!(
+        "--source {from} --destination {to} --match comment --comment {COMMENT} --jump DROP"
+    );
+    let words = [inside, rule];
+    words
+        .iter()
+        .flat_map(|line| line.split(' '))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Ipv4Addr = Ipv4Addr::new(198, 18, 16, 2);
+    const TWO: Ipv4Addr = Ipv4Addr::new(198, 18, 16, 3);
+
+    #[test]
+    fn a_cut_goes_both_ways_and_never_between_a_pod_and_itself() {
+        let both = [Rule { from: ONE, to: TWO }, Rule { from: TWO, to: ONE }];
+        assert_eq!(rules(&[ONE], &[ONE, TWO]), both);
+    }
+
+    #[test]
+    fn every_rule_is_set_inside_the_world_and_names_both_ends() {
+        let line = words(42, "--insert", Rule { from: ONE, to: TWO }).join(" ");
+        assert!(
+            line.starts_with("--target 42 --mount --net -- iptables "),
+            "{line}"
+        );
+        assert!(
+            line.contains("--source 198.18.16.2 --destination 198.18.16.3 "),
+            "{line}"
+        );
+    }
+}

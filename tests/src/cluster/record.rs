@@ -1,0 +1,120 @@
+//! Remembers which process holds a world, and never takes another one for it.
+//!
+//! Process ids are used again. A record therefore keeps when its process started and during which boot of
+//! the machine; a process that differs in either is somebody else's.
+
+use std::fs;
+use std::io;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+/// One process of this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    process: i32,
+    started_ticks: u64,
+    boot: String,
+}
+
+impl Record {
+    /// Of a running process; `None` when it has ended.
+    pub(crate) fn of(process: i32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        Some(Self {
+            process,
+            started_ticks: started_ticks(&stat)?,
+            boot: boot.trim().to_owned(),
+        })
+    }
+
+    /// Whether the very process still runs.
+    pub(crate) fn is_running(&self) -> bool {
+        Self::of(self.process).as_ref() == Some(self)
+    }
+
+    /// Its only child, the first process of the world it made.
+    pub(crate) fn child(&self) -> Option<Self> {
+        let id = self.process;
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
+        let child = children.split_whitespace().next()?.parse().ok()?;
+        self.is_running().then(|| Self::of(child))?
+    }
+
+    /// The process's id, to look it up with.
+    pub(crate) fn id(&self) -> i32 {
+        self.process
+    }
+
+    /// Ends it at once. One that has ended already is fine.
+    pub(crate) fn end(&self) -> io::Result<()> {
+        if !self.is_running() {
+            return Ok(());
+        }
+        let Some(process) = Pid::from_raw(self.process) else {
+            return Ok(());
+        };
+        match kill_process(process, Signal::KILL) {
+            Err(rustix::io::Errno::SRCH) => Ok(()),
+            ended => Ok(ended?),
+        }
+    }
+}
+
+/// The 22nd field of `/proc/<id>/stat`. The second is the program's name in parentheses, which may hold
+/// anything; a process that has ended and was not asked for yet (`Z`) does not run.
+fn started_ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ');
+    let state = fields.next()?;
+    let started = fields.nth(18)?.parse().ok()?;
+    (state != "Z").then_some(started)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    const STAT: &str = "77 (a) S (b) S 1 77 77 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 4242 1000 10";
+
+    #[test]
+    fn the_start_is_found_behind_any_name() {
+        assert_eq!(started_ticks(STAT), Some(4242));
+    }
+
+    #[test]
+    fn a_process_nobody_asked_for_has_ended() {
+        assert_eq!(started_ticks(&STAT.replace(") S 1", ") Z 1")), None);
+    }
+
+    #[test]
+    fn another_process_of_the_same_id_is_not_ours() {
+        let id = i32::try_from(std::process::id()).unwrap();
+        let ours = Record::of(id).unwrap();
+        assert!(ours.is_running());
+        let older = Record {
+            started_ticks: ours.started_ticks - 1,
+            ..ours.clone()
+        };
+        assert!(!older.is_running());
+        let earlier_boot = Record {
+            boot: "another".to_owned(),
+            ..ours
+        };
+        assert!(!earlier_boot.is_running());
+        earlier_boot.end().unwrap(); // or this test would not come to its end
+    }
+
+    #[test]
+    fn an_ended_process_does_not_run() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let record = Record::of(i32::try_from(child.id()).unwrap()).unwrap();
+        assert!(record.is_running());
+        record.end().unwrap();
+        child.wait().unwrap();
+        assert!(!record.is_running());
+    }
+}

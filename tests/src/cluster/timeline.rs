@@ -1,0 +1,163 @@
+//! What happened when: each disaster of the suite tells how long it took until the cluster served again.
+//!
+//! ```text
+//! test ─ Timeline ─► <cache>/recovery/<case>.json ─┐
+//! test ─ Timeline ─► …                             ├─ report ─► docs/recovery-times.md
+//! ```
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use steward_testkit::place::cache;
+
+use super::home::HomeError;
+
+/// Where tests of this machine keep their timelines.
+pub fn directory() -> Result<PathBuf, HomeError> {
+    let cache = cache().ok_or(HomeError::Nowhere)?;
+    Ok(cache.join("recovery"))
+}
+
+/// A file of timelines that cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+#[error("use {}", path.display())]
+pub struct TimelineError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// A disaster in progress.
+#[derive(Debug)]
+pub struct Timeline {
+    fault: Instant,
+    told: Told,
+}
+
+/// A disaster as it is written down.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Told {
+    case: String,
+    fault: String,
+    marks: Vec<Mark>,
+}
+
+/// Something that happened after the fault.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Mark {
+    seconds: f64,
+    what: String,
+}
+
+impl Timeline {
+    /// The clock starts with the fault.
+    pub fn start(case: &str, fault: &str) -> Self {
+        let told = Told {
+            case: case.to_owned(),
+            fault: fault.to_owned(),
+            marks: Vec::new(),
+        };
+        Self {
+            fault: Instant::now(),
+            told,
+        }
+    }
+
+    /// Something happened now.
+    pub fn mark(&mut self, what: &str) {
+        self.mark_after(self.fault.elapsed(), what);
+    }
+
+    /// Something took so long.
+    pub fn mark_after(&mut self, after: Duration, what: &str) {
+        self.told.marks.push(Mark {
+            seconds: after.as_secs_f64(),
+            what: what.to_owned(),
+        });
+    }
+
+    /// Writes it into a directory of timelines; the same case replaces its earlier one.
+    pub fn keep(self, directory: &Path) -> Result<(), TimelineError> {
+        let name: String = self
+            .told
+            .case
+            .chars()
+            .map(|c| if c.is_alphanumeric() { c } else { '-' })
+            .collect();
+        let path = directory.join(format!("{name}.json"));
+        let written = fs::create_dir_all(directory)
+            .and_then(|()| serde_json::to_vec_pretty(&self.told).map_err(io::Error::other))
+            .and_then(|text| fs::write(&path, text));
+        written.map_err(|source| TimelineError { path, source })
+    }
+}
+
+/// The page of all timelines of a directory.
+pub fn report(directory: &Path) -> Result<String, TimelineError> {
+    let failed = |source| TimelineError {
+        path: directory.to_owned(),
+        source,
+    };
+    let mut all: Vec<Told> = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let told = fs::read(&path)
+            .and_then(|text| serde_json::from_slice(&text).map_err(io::Error::other));
+        all.push(told.map_err(|source| TimelineError { path, source })?);
+    }
+    all.sort_by(|one, other| one.case.cmp(&other.case));
+    Ok(render(&all))
+}
+
+fn render(all: &[Told]) -> String {
+    let mut page = String::from(
+        "# How long recovery takes\n\n\
+         Written by the end-to-end suite: real disasters on a real Kubernetes cluster of one node with two cores,\n\
+         under load. Seconds count from the fault.\n\n\
+         | disaster | fault | then |\n| --- | --- | --- |\n",
+    );
+    for Told { case, fault, marks } in all {
+        let marks: Vec<String> = marks
+            .iter()
+            .map(|Mark { seconds, what }| format!("{seconds:.1} s {what}"))
+            .collect();
+        // A String takes everything.
+        writeln!(page, "| {case} | {fault} | {} |", marks.join("; ")).ok();
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timeline(case: &str) -> Timeline {
+        let mut timeline = Timeline::start(case, "one volume of three is gone");
+        timeline.mark_after(Duration::from_millis(12_340), "serving");
+        timeline
+    }
+
+    #[test]
+    fn the_page_has_a_line_for_each_disaster_in_order() {
+        let directory = tempfile::tempdir().unwrap();
+        for case in ["two volumes", "a leader", "a leader"] {
+            timeline(case).keep(directory.path()).unwrap();
+        }
+        let page = report(directory.path()).unwrap();
+        let lines: Vec<&str> = page
+            .lines()
+            .filter(|line| line.starts_with("| "))
+            .skip(2)
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "| a leader | one volume of three is gone | 12.3 s serving |",
+                "| two volumes | one volume of three is gone | 12.3 s serving |",
+            ]
+        );
+    }
+}

@@ -1,0 +1,160 @@
+//! Process 1 of a world: keeps every component running, and buries what others leave behind.
+//!
+//! A component that ends is started again after a pause, so none has to wait for another. It is ended, and
+//! not started, while its `hold` file exists; that is how tests take one away.
+
+use std::convert::Infallible;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use tokio::time::{Instant, sleep};
+
+use super::furnish::{FurnishError, furnish};
+use crate::cluster::components::{Component, Launch};
+use crate::cluster::home::Home;
+use crate::cluster::programs::{Programs, ProgramsError};
+
+/// Between the end of a component and its next start.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How soon a hold is seen.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Why a world ends.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InitError {
+    /// Its programs are missing.
+    #[error(transparent)]
+    Programs(#[from] ProgramsError),
+    /// It could not be made fit.
+    #[error(transparent)]
+    Furnish(#[from] FurnishError),
+    /// A sign for those outside could not be written.
+    #[error("say that the world is furnished")]
+    Sign(#[source] io::Error),
+    /// A component could not be started.
+    #[error("start {component}")]
+    Start {
+        /// Which.
+        component: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel does not tell which process has ended.
+    #[error("wait for processes")]
+    Wait(#[source] io::Error),
+    /// A held component could not be ended.
+    #[error("end {component}")]
+    End {
+        /// Which.
+        component: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Runs until it is killed.
+pub async fn init(home: &Home) -> Result<Infallible, InitError> {
+    let programs = Programs::find()?;
+    let minor = programs.minor_version().await?;
+    furnish(home, &programs).await?;
+    File::create(home.furnished()).map_err(InitError::Sign)?;
+    while !home.linked().exists() {
+        sleep(POLL).await;
+    }
+    let path = programs.search_path();
+    let keep = |component: Component| Kept {
+        component,
+        launch: component.launch(home, &programs, minor),
+        process: None,
+        not_before: Instant::now(),
+    };
+    let mut all = Component::ALL.map(keep);
+    loop {
+        while let Some(ended) = bury()? {
+            let ended = all.iter_mut().find(|kept| kept.process == Some(ended));
+            if let Some(kept) = ended {
+                kept.has_ended(home);
+            }
+        }
+        for kept in &mut all {
+            kept.look_after(home, &path)?;
+        }
+        sleep(POLL).await;
+    }
+}
+
+/// A process that has ended, ours or an orphan's.
+fn bury() -> Result<Option<Pid>, InitError> {
+    match wait(WaitOptions::NOHANG) {
+        Ok(ended) => Ok(ended.map(|(process, _)| process)),
+        Err(Errno::CHILD) => Ok(None),
+        Err(error) => Err(InitError::Wait(error.into())),
+    }
+}
+
+/// A component and its process.
+struct Kept {
+    component: Component,
+    launch: Launch,
+    process: Option<Pid>,
+    not_before: Instant,
+}
+
+impl Kept {
+    fn has_ended(&mut self, home: &Home) {
+        self.process = None;
+        self.not_before = Instant::now() + PAUSE;
+        // Missing only when it was never written.
+        fs::remove_file(home.running(self.component)).ok();
+    }
+
+    /// At most one step towards what is wanted of it.
+    fn look_after(&mut self, home: &Home, path: &str) -> Result<(), InitError> {
+        let component = self.component.name();
+        let is_held = home.hold(self.component).exists();
+        match self.process {
+            Some(process) if is_held => match kill_process(process, Signal::KILL) {
+                Ok(()) | Err(Errno::SRCH) => Ok(()),
+                Err(error) => Err(InitError::End {
+                    component,
+                    source: error.into(),
+                }),
+            },
+            None if !is_held && Instant::now() >= self.not_before => {
+                let started = self.start(home, path);
+                let process = started.map_err(|source| InitError::Start { component, source })?;
+                self.process = Some(process);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn start(&self, home: &Home, path: &str) -> io::Result<Pid> {
+        let log = home.log(self.component);
+        let mut log = File::options().create(true).append(true).open(log)?;
+        writeln!(log, "--- {} starts", self.component.name())?;
+        let child = Command::new(&self.launch.program)
+            .args(&self.launch.flags)
+            .env_clear()
+            .env("PATH", path)
+            .env("HOME", home.path())
+            .current_dir(home.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let id = id.ok_or_else(|| io::Error::other("a process without an id"))?;
+        fs::write(
+            home.running(self.component),
+            format!("{}\n", id.as_raw_nonzero()),
+        )?;
+        Ok(id)
+    }
+}

@@ -1,0 +1,130 @@
+//! An Etcd from its first member to its last, under load, with the controller, init container and sidecar as they are
+//! installed.
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service};
+use kube::api::ListParams;
+use serde_json::json;
+use steward_crds::etcd::MemberRole;
+use steward_crds::{ConditionStatus, ConditionType};
+use steward_tests::cluster::image::{ETCD as IMAGE, etcd_versions};
+use steward_tests::cluster::managed::condition;
+use steward_tests::cluster::member::{content, content_at};
+use steward_tests::cluster::{Programs, eventually};
+
+use super::stage::{assert_kept, on_stage};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_member_becomes_three_and_nothing_that_was_written_is_lost() {
+    Box::pin(on_stage("scale", async |stage| {
+        let etcd = stage.etcd(&stage.spec(1)).await;
+        etcd.members(1).await.unwrap();
+        etcd.settled().await.unwrap();
+        let load = etcd.load().await.unwrap();
+        etcd.change(json!({"replicas": 3})).await.unwrap();
+        let settled = etcd.settled().await.unwrap();
+        let written = load.stop().await.unwrap();
+        let members = etcd.members(3).await.unwrap();
+        assert_kept(&written, &content(&members).await.unwrap());
+
+        let told = settled.status.unwrap().members.unwrap();
+        let roles: Vec<_> = told.into_iter().filter_map(|member| member.role).collect();
+        let leaders = roles.iter().filter(|role| **role == MemberRole::Leader);
+        assert_eq!((roles.len(), leaders.count()), (3, 1), "{roles:?}");
+        assert!(!roles.contains(&MemberRole::Learner), "{roles:?}");
+    }))
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_replaces_three_members_and_quorum_is_never_lost() {
+    Box::pin(on_stage("upgrade", async |stage| {
+        let programs = Programs::find().unwrap();
+        let [_, old, new] = &etcd_versions(&programs).await.unwrap()[..] else {
+            panic!("three versions of etcd");
+        };
+        let mut spec = stage.spec(3);
+        spec["etcd"]["image"] = json!(format!("{IMAGE}:{old}"));
+        let etcd = stage.etcd(&spec).await;
+        let before = etcd.members(3).await.unwrap();
+        let settled = etcd.settled().await.unwrap();
+        let ready = condition(&settled, &ConditionType::Ready).unwrap();
+
+        let load = etcd.load().await.unwrap();
+        etcd.change(json!({"etcd": {"image": format!("{IMAGE}:{new}")}}))
+            .await
+            .unwrap();
+        let is_new = |member: &_| !before.contains(member);
+        let members = etcd.members_that(3, is_new).await.unwrap();
+        let settled = etcd.settled().await.unwrap();
+        let written = load.stop().await.unwrap();
+        assert_kept(&written, &content(&members).await.unwrap());
+
+        for member in &members {
+            let status = member.client().await.unwrap().status().await.unwrap();
+            assert_eq!(status.version(), new, "{}", member.pod);
+        }
+        let still = condition(&settled, &ConditionType::Ready).unwrap();
+        assert_eq!(still.status, ConditionStatus::True);
+        assert_eq!(still.last_transition_time, ready.last_transition_time);
+    }))
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_slept_wakes_with_what_it_had() {
+    on_stage("sleep", async |stage| {
+        let etcd = stage.etcd(&stage.spec(3)).await;
+        etcd.members(3).await.unwrap();
+        etcd.settled().await.unwrap();
+        let load = etcd.load().await.unwrap();
+        load.has_written(100).await.unwrap();
+        let written = load.stop().await.unwrap();
+        let before = content(&etcd.members(3).await.unwrap()).await.unwrap();
+        assert_kept(&written, &before);
+
+        etcd.change(json!({"replicas": 0})).await.unwrap();
+        eventually("no pod is left", async || {
+            etcd.pods().await.ok()?.is_empty().then_some(())
+        })
+        .await
+        .unwrap();
+        etcd.settled().await.unwrap();
+        let claims = stage.api::<PersistentVolumeClaim>();
+        let claims = claims.list(&ListParams::default()).await.unwrap().items;
+        assert_eq!(claims.len(), 3, "volumes stay");
+
+        etcd.change(json!({"replicas": 3})).await.unwrap();
+        let members = etcd.members(3).await.unwrap();
+        etcd.settled().await.unwrap();
+        let after = content_at(&members, before.revision).await.unwrap();
+        assert_eq!(after, before);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_etcd_leaves_its_volumes_and_nothing_else() {
+    on_stage("delete", async |stage| {
+        let etcd = stage.etcd(&stage.spec(1)).await;
+        etcd.members(1).await.unwrap();
+        etcd.settled().await.unwrap();
+        etcd.delete().await.unwrap();
+        let ours = ListParams::default().labels("app.kubernetes.io/managed-by=etcd-druid");
+        eventually("no object is left", async || {
+            let sets = stage.api::<StatefulSet>().list(&ours).await.ok()?.items;
+            let services = stage.api::<Service>().list(&ours).await.ok()?.items;
+            let maps = stage.api::<ConfigMap>().list(&ours).await.ok()?.items;
+            let leases = stage.api::<Lease>().list(&ours).await.ok()?.items;
+            let left = sets.len() + services.len() + maps.len() + leases.len();
+            (left == 0).then_some(())
+        })
+        .await
+        .unwrap();
+        let claims = stage.api::<PersistentVolumeClaim>();
+        let claims = claims.list(&ListParams::default()).await.unwrap().items;
+        assert_eq!(claims.len(), 1, "volumes stay");
+    })
+    .await;
+}

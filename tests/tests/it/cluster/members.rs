@@ -1,0 +1,119 @@
+//! A plain etcd cluster, as anybody would write it, without anything of ours.
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Service;
+use serde_json::{Value, json};
+use steward_tests::cluster::attend::volumes::MEMORY;
+use steward_tests::cluster::image::{ETCD, etcd_versions};
+use steward_tests::cluster::member::{Member, connect, members};
+use steward_tests::cluster::{Load, Programs};
+
+use super::stage::Stage;
+
+/// Segments of the log are 64 MiB each and made in advance.
+const VOLUME: &str = "512Mi";
+
+/// The name of everything of it.
+pub(crate) const NAME: &str = "etcd";
+
+/// Selects its pods.
+pub(crate) const SELECTOR: &str = "app=etcd";
+
+/// Writes to whichever member answers.
+pub(crate) fn load(members: &[Member]) -> Load {
+    let addresses: Vec<Ipv4Addr> = members.iter().map(|member| member.address).collect();
+    let turn = AtomicUsize::new(0);
+    Load::start("/load/", move || {
+        let turn = turn.fetch_add(1, Ordering::Relaxed);
+        connect(addresses[turn % addresses.len()])
+    })
+}
+
+/// Starts a cluster of the newest etcd and waits until every member is ready.
+pub(crate) async fn start(stage: &Stage, replicas: usize) -> Vec<Member> {
+    let programs = Programs::find().unwrap();
+    let version = etcd_versions(&programs).await.unwrap().pop().unwrap();
+    stage.apply::<Service>(&service()).await;
+    let wanted = stateful_set(&stage.namespace, replicas, &version);
+    stage.apply::<StatefulSet>(&wanted).await;
+    ready(stage, replicas).await
+}
+
+/// The members, once there are so many and all are ready.
+pub(crate) async fn ready(stage: &Stage, replicas: usize) -> Vec<Member> {
+    let found = members(&stage.api(), SELECTOR, replicas, |_| true).await;
+    found.unwrap()
+}
+
+fn service() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": NAME},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": true,
+            "selector": {"app": NAME},
+            "ports": [{"name": "client", "port": 2379}, {"name": "peer", "port": 2380}],
+        },
+    })
+}
+
+fn stateful_set(namespace: &str, replicas: usize, version: &str) -> Value {
+    let peer = |pod: &str| format!("http://{pod}.{NAME}.{namespace}.svc:2380");
+    let all: Vec<String> = (0..replicas)
+        .map(|number| format!("{NAME}-{number}"))
+        .map(|pod| format!("{pod}={}", peer(&pod)))
+        .collect();
+    let command = [
+        "/bin/etcd".to_owned(),
+        "--name=$(POD)".to_owned(),
+        "--data-dir=/data/etcd".to_owned(),
+        "--unsafe-no-fsync".to_owned(),
+        "--listen-client-urls=http://0.0.0.0:2379".to_owned(),
+        "--listen-peer-urls=http://0.0.0.0:2380".to_owned(),
+        "--advertise-client-urls=http://$(ADDRESS):2379".to_owned(),
+        format!("--initial-advertise-peer-urls={}", peer("$(POD)")),
+        format!("--initial-cluster={}", all.join(",")),
+    ];
+    let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": NAME},
+        "spec": {
+            "replicas": replicas,
+            "serviceName": NAME,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {"app": NAME}},
+            "template": {
+                "metadata": {"labels": {"app": NAME}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 5,
+                    "securityContext": {"runAsNonRoot": true, "runAsUser": 65532},
+                    "containers": [{
+                        "name": "etcd",
+                        "image": format!("{ETCD}:{version}"),
+                        "command": command,
+                        "env": [field("POD", "metadata.name"), field("ADDRESS", "status.podIP")],
+                        "readinessProbe": {
+                            "httpGet": {"path": "/health", "port": 2379}, "periodSeconds": 1,
+                        },
+                        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                    }],
+                },
+            },
+            "volumeClaimTemplates": [{
+                "metadata": {"name": "data"},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "storageClassName": MEMORY,
+                    "resources": {"requests": {"storage": VOLUME}},
+                },
+            }],
+        },
+    })
+}

@@ -1,0 +1,11 @@
+//! On a real Kubernetes cluster: `make cluster-up` brings one up, `KUBECONFIG` names another.
+//!
+//! Every test has a namespace of its own and leaves it empty. What needs a hand on the node, such as cutting
+//! wires, runs on the machine's own cluster only.
+
+mod alone;
+mod lifecycle;
+mod losses;
+mod members;
+mod plain;
+mod stage;

@@ -1,0 +1,154 @@
+//! The cluster itself does what the disasters to come rely on.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{ListParams, Patch, PatchParams};
+use rustix::fs::statvfs;
+use serde_json::json;
+use steward_tests::cluster::attend::volumes::MEMORY;
+use steward_tests::cluster::eventually;
+use steward_tests::cluster::member::content;
+
+use super::members::{self, NAME, SELECTOR, load};
+use super::stage::{Stage, assert_kept, on_stage};
+
+const MIB: u64 = 1024 * 1024;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_members_find_each_other_by_name_and_agree_on_what_was_written() {
+    on_stage("peers", async |stage| {
+        let members = members::start(stage, 3).await;
+        let load = load(&members);
+        let questions: Vec<String> = (0..3)
+            .map(|number| format!("getent hosts {NAME}-{number}.{NAME}"))
+            .collect();
+        stage.job("names", &questions.join("\n"), None).await;
+        stage
+            .job("no-such-name", "! getent hosts etcd-9.etcd", None)
+            .await;
+        let written = load.stop().await.unwrap();
+        assert_kept(&written, &content(&members).await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_cut_off_is_replaced_and_follows_once_it_is_back() {
+    on_stage("cut", async |stage| {
+        let members = members::start(stage, 3).await;
+        let old = eventually("a leader", async || members[0].leader().await);
+        let old = old.await.unwrap();
+        let mut ids = Vec::new();
+        for member in &members {
+            ids.push(member.id().await.unwrap());
+        }
+        let at = ids.iter().position(|&id| id == old).unwrap();
+        let (alone, rest): (Vec<Ipv4Addr>, Vec<Ipv4Addr>) = {
+            let addresses = members.iter().map(|member| member.address).enumerate();
+            let (alone, rest): (Vec<_>, Vec<_>) = addresses.partition(|(number, _)| *number == at);
+            let plain =
+                |all: Vec<(usize, Ipv4Addr)>| all.into_iter().map(|(_, address)| address).collect();
+            (plain(alone), plain(rest))
+        };
+        let load = load(&members);
+        let cut = stage.node().cut(&alone, &rest).await.unwrap();
+        let other = &members[(at + 1) % 3];
+        let new = eventually("another leader", async || {
+            other.leader().await.filter(|&leader| leader != old)
+        });
+        let new = new.await.unwrap();
+        cut.heal().await.unwrap();
+        eventually("the old leader follows", async || {
+            (members[at].leader().await == Some(new)).then_some(())
+        })
+        .await
+        .unwrap();
+        let written = load.stop().await.unwrap();
+        assert_kept(&written, &content(&members).await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_works_on_the_volume_of_a_member_that_is_away() {
+    on_stage("job", async |stage| {
+        members::start(stage, 1).await;
+        let sets = stage.api::<StatefulSet>();
+        let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
+        sets.patch(NAME, &PatchParams::default(), &none)
+            .await
+            .unwrap();
+        let pods = stage.api::<Pod>();
+        let away = ListParams::default().labels(SELECTOR);
+        eventually("the member is away", async || {
+            pods.list(&away).await.ok()?.items.is_empty().then_some(())
+        })
+        .await
+        .unwrap();
+        let claim = format!("data-{NAME}-0");
+        stage
+            .job(
+                "look",
+                "ls /data/etcd/member/wal; cat /bin/sh > /data/left",
+                Some(&claim),
+            )
+            .await;
+        let directory = stage
+            .node()
+            .directory_of(&stage.volume_of(&claim).await)
+            .unwrap();
+        assert!(directory.join("left").is_file());
+        members_return(stage).await;
+    })
+    .await;
+}
+
+async fn members_return(stage: &Stage) {
+    let sets = stage.api::<StatefulSet>();
+    let one = Patch::Merge(json!({"spec": {"replicas": 1}}));
+    sets.patch(NAME, &PatchParams::default(), &one)
+        .await
+        .unwrap();
+    members::ready(stage, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_can_be_full_and_grows_with_its_claim() {
+    on_stage("grow", async |stage| {
+        let claim = |size: &str| {
+            json!({
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": "data"},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "storageClassName": MEMORY,
+                    "resources": {"requests": {"storage": size}},
+                },
+            })
+        };
+        stage.apply::<PersistentVolumeClaim>(&claim("16Mi")).await;
+        let volume = stage.volume_of("data").await;
+        let directory = stage.node().directory_of(&volume).unwrap();
+        let file = directory.join("file");
+        let refused = fs::write(&file, vec![1; 20 << 20]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+
+        stage.apply::<PersistentVolumeClaim>(&claim("32Mi")).await;
+        let claims = stage.api::<PersistentVolumeClaim>();
+        eventually("the claim is told that it has grown", async || {
+            let capacity = claims.get("data").await.ok()?.status?.capacity?;
+            (capacity["storage"].0 == "32Mi").then_some(())
+        })
+        .await
+        .unwrap();
+        let size = statvfs(&directory).unwrap();
+        assert_eq!(size.f_blocks * size.f_frsize, 32 * MIB);
+        fs::write(&file, vec![1; 20 << 20]).unwrap();
+    })
+    .await;
+}

@@ -1,0 +1,168 @@
+//! A namespace for one test, and waiting for things to happen in it.
+
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+
+use futures::FutureExt as _;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Event, Namespace, PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Resource};
+use rand::Rng as _;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use steward_tests::cluster::managed::{self, Managed};
+use steward_tests::cluster::member::Content;
+use steward_tests::cluster::{Acknowledged, Cluster, Node, eventually};
+
+/// The Etcd of a test.
+pub(crate) const ETCD: &str = "main";
+
+/// Where one test plays.
+pub(crate) struct Stage {
+    pub(crate) cluster: Cluster,
+    pub(crate) namespace: String,
+}
+
+/// Runs a test in a namespace of its own, and removes the namespace however the test ends. What was to be
+/// seen there is shown when it fails.
+pub(crate) async fn on_stage(name: &str, test: impl AsyncFnOnce(&Stage)) {
+    let cluster = Cluster::find().await;
+    let cluster = cluster.unwrap_or_else(|error| panic!("{error}"));
+    let namespace = format!("{name}-{:05x}", rand::rng().random_range(0..0x10_0000));
+    let stage = Stage { cluster, namespace };
+    let namespaces = Api::<Namespace>::all(stage.cluster.client());
+    let wanted =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": stage.namespace}});
+    apply(&namespaces, &wanted).await;
+    // Boxed, since what a test waits for takes a lot of room.
+    let played = Box::pin(test(&stage));
+    let ended = AssertUnwindSafe(played).catch_unwind().await;
+    if ended.is_err() {
+        stage.show().await;
+    }
+    let params = DeleteParams::default();
+    namespaces.delete(&stage.namespace, &params).await.unwrap();
+    if let Err(panic) = ended {
+        resume_unwind(panic);
+    }
+}
+
+async fn apply<K>(api: &Api<K>, wanted: &Value) -> K
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    let name = wanted["metadata"]["name"].as_str().unwrap();
+    let params = PatchParams::apply("steward-tests").force();
+    let applied = api.patch(name, &params, &Patch::Apply(wanted)).await;
+    applied.unwrap_or_else(|error| panic!("apply {name}: {error}"))
+}
+
+impl Stage {
+    /// Resources of the namespace.
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.cluster.client(), &self.namespace)
+    }
+
+    /// Makes a resource what it should be.
+    pub(crate) async fn apply<K>(&self, wanted: &Value) -> K
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        apply(&self.api::<K>(), wanted).await
+    }
+
+    /// Creates an Etcd.
+    pub(crate) async fn etcd(&self, spec: &Value) -> Managed {
+        let client = self.cluster.client();
+        let created = Managed::create(client, &self.namespace, ETCD, spec).await;
+        created.unwrap_or_else(|error| panic!("{error}: {error:?}"))
+    }
+
+    /// What an Etcd of so many members is asked to be.
+    pub(crate) fn spec(&self, replicas: i32) -> Value {
+        managed::spec(&self.namespace, ETCD, replicas)
+    }
+
+    /// The hand on the node.
+    pub(crate) fn node(&self) -> &Node {
+        let node = self.cluster.node();
+        node.expect("a cluster of this machine: unset KUBECONFIG")
+    }
+
+    /// Runs a Job with the toolbox, one claim mounted at `/data` if one is named, and waits for its end.
+    pub(crate) async fn job(&self, name: &str, script: &str, claim: Option<&str>) {
+        let volumes = claim
+            .map(|claim| json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]));
+        let mounts = claim.map(|_| json!([{"name": "data", "mountPath": "/data"}]));
+        let job = json!({
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name},
+            "spec": {"backoffLimit": 0, "template": {"spec": {
+                "restartPolicy": "Never",
+                "volumes": volumes.unwrap_or_default(),
+                "containers": [{
+                    "name": "job",
+                    "image": "toolbox:1",
+                    "command": ["/bin/sh", "-euc", script],
+                    "volumeMounts": mounts.unwrap_or_default(),
+                }],
+            }}},
+        });
+        self.apply::<Job>(&job).await;
+        let jobs = self.api::<Job>();
+        let what = format!("the end of job {name}");
+        let ended = async || {
+            let status = jobs.get(name).await.ok()?.status?;
+            let has_ended = status.succeeded.is_some() || status.failed.is_some();
+            has_ended.then_some(status)
+        };
+        let status = eventually(&what, ended).await.unwrap();
+        assert_eq!(status.succeeded, Some(1), "job {name} failed: {status:?}");
+    }
+
+    /// The volume a claim is bound to.
+    pub(crate) async fn volume_of(&self, claim: &str) -> PersistentVolume {
+        let claims = self.api::<PersistentVolumeClaim>();
+        let bound = async || claims.get(claim).await.ok()?.spec?.volume_name;
+        let what = format!("a volume for claim {claim}");
+        let volume = eventually(&what, bound).await.unwrap();
+        let volumes = Api::<PersistentVolume>::all(self.cluster.client());
+        volumes.get(&volume).await.unwrap()
+    }
+
+    /// Pods and events, for whoever has to find out why.
+    async fn show(&self) {
+        let all = ListParams::default();
+        for pod in self.api::<Pod>().list(&all).await.into_iter().flatten() {
+            let status = pod.status.unwrap_or_default();
+            let containers: Vec<_> = [status.init_container_statuses, status.container_statuses]
+                .into_iter()
+                .flatten()
+                .flatten()
+                .map(|container| (container.name, container.state))
+                .collect();
+            let name = pod.metadata.name.unwrap_or_default();
+            eprintln!("pod {name}: {:?} {containers:?}", status.phase);
+        }
+        for event in self.api::<Event>().list(&all).await.into_iter().flatten() {
+            let about = event.involved_object.name.unwrap_or_default();
+            eprintln!("event {about}: {:?} {:?}", event.reason, event.message);
+        }
+    }
+}
+
+/// Something was written, and all that was acknowledged is there.
+pub(crate) fn assert_kept(written: &Acknowledged, content: &Content) {
+    let newest = written.newest().expect("an acknowledged write");
+    let missing = written.missing_from(&content.keys, newest);
+    assert!(missing.is_empty(), "acknowledged and lost: {missing:?}");
+}

@@ -1,0 +1,67 @@
+//! The end of a pod: what the sidecar leaves for the next start of its etcd.
+
+use std::fs;
+
+use serde_json::Value;
+use steward_testkit::{Etcd, EtcdOptions, SidecarOptions, SidecarProcess, each_version};
+use tempfile::TempDir;
+
+use crate::support::Backup;
+
+/// What the init container of the next pod says.
+fn init(etcd: &Etcd, home: &TempDir) -> Value {
+    let template = format!(
+        "name: etcd-config\ndata-dir: {}\ninitial-cluster-token: etcd-cluster\n\
+         initial-cluster-state: existing\ninitial-cluster: default={peer}\n\
+         initial-advertise-peer-urls:\n  default: [\"{peer}\"]\n\
+         advertise-client-urls:\n  default: [\"{}\"]\n",
+        etcd.data_dir().display(),
+        etcd.client_url(),
+        peer = etcd.peer_url(),
+    );
+    let path = |name: &str| home.path().join(name).display().to_string();
+    fs::write(path("template"), template).unwrap();
+    let flags = [
+        "--pod-name=default".to_owned(),
+        format!("--config-template={}", path("template")),
+        format!("--config-output={}", path("config")),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let run = Backup::local(home.path(), "main").run("init", &flags);
+    run.succeeded("ready")["init"].clone()
+}
+
+async fn write(etcd: &Etcd) {
+    let mut client = etcd.client().await;
+    for i in 0..20 {
+        client.put(format!("key-{i}"), "value", None).await.unwrap();
+    }
+}
+
+each_version! {
+    async fn a_pod_that_ends_in_order_starts_quickly_and_one_that_is_killed_does_not(version) {
+        let home = TempDir::new().unwrap();
+        let mut etcd = Etcd::start(version, EtcdOptions::new()).await;
+        write(&etcd).await;
+        let data_dir = etcd.data_dir().display().to_string();
+        let options = SidecarOptions::beside(etcd.client_url()).flag("data-dir", &data_dir);
+        let mut sidecar = SidecarProcess::start(options).await;
+        // The kubelet tells both at the same moment.
+        let ((), status) = tokio::join!(etcd.stop(), sidecar.stop());
+        assert!(status.success(), "{status}");
+        let report = init(&etcd, &home);
+        assert_eq!(report["decision"], "start", "{report}");
+        assert_eq!(report["data"]["verified"], "quick", "{report}");
+
+        etcd.restart().await;
+        sidecar.restart().await;
+        write(&etcd).await;
+        etcd.kill();
+        sidecar.kill();
+        let report = init(&etcd, &home);
+        assert_eq!(report["decision"], "start", "{report}");
+        assert_eq!(report["data"]["verified"], "full", "{report}");
+        etcd.restart().await;
+        assert_eq!(etcd.all_keys().await.len(), 20);
+    }
+}
