@@ -240,7 +240,10 @@ impl Managed {
     pub async fn is_backed_up(&self, revision: Revision) -> Result<(), NotYet> {
         let leases = self.api::<Lease>();
         let newest = async |kind: &str| -> Option<i64> {
-            let lease = leases.get(&format!("{}-{kind}-snap", self.name)).await.ok()?;
+            let lease = leases
+                .get(&format!("{}-{kind}-snap", self.name))
+                .await
+                .ok()?;
             lease.spec?.holder_identity?.parse().ok()
         };
         let is_there = async || {

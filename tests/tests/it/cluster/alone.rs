@@ -74,7 +74,10 @@ async fn controllers_that_are_killed_again_and_again_still_make_three_members_of
         etcd.change(json!({"replicas": 3})).await.unwrap();
         let client = stage.cluster.client();
         let controllers = Api::<Pod>::namespaced(client, NAMESPACE);
-        let (at_once, all) = (DeleteParams::default().grace_period(0), ListParams::default());
+        let (at_once, all) = (
+            DeleteParams::default().grace_period(0),
+            ListParams::default(),
+        );
         for pods in 2..=3 {
             let more = async || (etcd.pods().await.ok()?.len() >= pods).then_some(());
             eventually("one more pod", more).await.unwrap();
