@@ -21,3 +21,8 @@ pub const SNAPSHOT_RETRY: Duration = Duration::from_mins(1);
 pub const MEMBER_FACTS: Duration = Duration::from_mins(10);
 /// At rest, how far passes over many clusters are spread: a part of the interval.
 pub const JITTER_PERCENT: u64 = 20;
+/// How long the lock of a recovery lasts when nobody renews it: a restart of the controller takes less.
+pub const LOCK_TTL: Duration = Duration::from_mins(10);
+/// The first pause after a Job of a recovery failed, and the longest.
+pub const RECOVERY_BACKOFF: (Duration, Duration) =
+    (Duration::from_secs(20), Duration::from_mins(20));

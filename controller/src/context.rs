@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
+use steward_coordination::Coordinator;
 use steward_manifests::Settings;
 use tokio_util::task::TaskTracker;
 
@@ -17,7 +18,7 @@ use crate::caches::{Guarded, Stores};
 use crate::decide::Policy;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::observe::{Observation, SnapshotRequest};
+use crate::observe::{FallBack, Observation, SnapshotRequest};
 use crate::status::Thresholds;
 use crate::validate::Wanted;
 
@@ -116,11 +117,14 @@ struct Remembered {
 #[derive(Clone, Debug, Default)]
 struct Cluster {
     failures: u32,
+    got_further: bool,
     settled: HashMap<String, String>,
     deleted: BTreeSet<String>,
     snapshot: SnapshotRequest,
     expansion_refused: Option<(u64, String)>,
     asked: Option<Timestamp>,
+    coordinator: Option<Arc<Coordinator>>,
+    fall_back: FallBack,
 }
 
 impl Memory {
@@ -133,10 +137,12 @@ impl Memory {
         change(remembered.clusters.entry(key.clone()).or_default())
     }
 
-    /// A pass failed: how often now, in a row.
+    /// A pass failed: how often now, in a row. One that got further than the one before begins a new row.
     pub fn failed(&self, key: &Key) -> u32 {
         self.with(key, |cluster| {
-            cluster.failures = cluster.failures.saturating_add(1);
+            let got_further = std::mem::take(&mut cluster.got_further);
+            let before = if got_further { 0 } else { cluster.failures };
+            cluster.failures = before.saturating_add(1);
             cluster.failures
         })
     }
@@ -185,7 +191,10 @@ impl Memory {
 
     /// Applying this to an object at that version changes nothing.
     pub fn settle(&self, key: &Key, object: String, state: String) {
-        self.with(key, |cluster| cluster.settled.insert(object, state));
+        self.with(key, |cluster| {
+            cluster.got_further = true;
+            cluster.settled.insert(object, state);
+        });
     }
 
     /// Whether that is known.
@@ -218,6 +227,30 @@ impl Memory {
             }
             cluster.deleted = still;
         });
+    }
+
+    /// What became of the full snapshot that was asked for in place of a compaction.
+    pub fn fall_back(&self, key: &Key, state: FallBack) {
+        self.with(key, |cluster| cluster.fall_back = state);
+    }
+
+    /// What is known of it; the outcome is told once.
+    pub fn fall_back_state(&self, key: &Key) -> FallBack {
+        self.with(key, |cluster| match cluster.fall_back {
+            FallBack::Running => FallBack::Running,
+            _ => std::mem::take(&mut cluster.fall_back),
+        })
+    }
+
+    /// Access to the coordination document of a cluster. It remembers how long it has seen a lock unchanged.
+    pub fn coordinator(
+        &self,
+        key: &Key,
+        make: impl FnOnce() -> Arc<Coordinator>,
+    ) -> Arc<Coordinator> {
+        self.with(key, |cluster| {
+            Arc::clone(cluster.coordinator.get_or_insert_with(make))
+        })
     }
 
     /// A cluster is gone.
@@ -253,6 +286,15 @@ mod tests {
         assert_eq!(replaced, before, "what came in its place stays");
         memory.correct(&key, &mut seen);
         assert!(memory.lock().clusters[&key].deleted.is_empty());
+    }
+
+    #[test]
+    fn passes_that_get_further_each_time_are_not_slowed_down() {
+        let (memory, key) = (Memory::default(), Scene::whole(3).wanted.key());
+        let failed = || memory.failed(&key);
+        assert_eq!([failed(), failed()], [1, 2]);
+        memory.settle(&key, "Role/x".to_owned(), "1".to_owned());
+        assert_eq!([failed(), failed()], [1, 2]);
     }
 
     #[test]

@@ -32,5 +32,6 @@ pub mod quantity;
 pub mod reconcile;
 pub mod run;
 pub mod status;
+pub mod tasks;
 mod trim;
 pub mod validate;

@@ -1,16 +1,21 @@
 //! What is measured. Names of objects are labels of gauges only, and go with the object.
 
+mod protection;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::{
     Histogram, HistogramOpts, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder,
 };
+use steward_coordination::Incident;
 use steward_crds::etcd::MemberState;
 use steward_crds::{ConditionStatus, ConditionType, EtcdStatus};
 
+use self::protection::Protection;
 use crate::context::Key;
 use crate::decide::Step;
+use crate::observe::JobState;
 
 /// Media type of what [`Metrics::render`] gives.
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
@@ -72,6 +77,7 @@ struct Series {
     members: IntGaugeVec,
     db_bytes: IntGaugeVec,
     generation_lag: IntGaugeVec,
+    protection: Protection,
 }
 
 impl Series {
@@ -145,6 +151,7 @@ impl Metrics {
                 "Generations of the spec that were not acted on yet.",
                 &["namespace", "etcd"],
             )?,
+            protection: Protection::register(&registry)?,
             registry,
             seconds,
         };
@@ -219,13 +226,55 @@ impl Metrics {
             .db_bytes
             .with_label_values(&labels)
             .set(sizes.max().unwrap_or_default());
+        let recovery = status
+            .steward
+            .as_ref()
+            .and_then(|ours| ours.recovery.as_ref());
+        let goes_on = recovery.is_some_and(|recovery| recovery.finished_at.is_none());
+        self.0.protection.recovering(key, goes_on);
         let lag = generation - status.observed_generation.unwrap_or_default();
         self.0.generation_lag.with_label_values(&labels).set(lag);
+    }
+
+    /// A recovery of lost data is over.
+    pub fn recovered(&self, incident: &Incident) {
+        self.0.protection.recovered(incident);
+    }
+
+    /// A Job that folded deltas is over.
+    pub fn compacted(&self, namespace: &str, state: &JobState, took: Option<Duration>) {
+        self.0.protection.compacted(namespace, state, took);
+    }
+
+    /// How many Jobs fold deltas in a namespace.
+    pub fn compacting(&self, namespace: &str, jobs: usize) {
+        self.0.protection.compacting(namespace, jobs);
+    }
+
+    /// How many changes there were since the last full snapshot.
+    pub fn delta_events(&self, namespace: &str, events: i64) {
+        self.0.protection.delta_events(namespace, events);
+    }
+
+    /// A full snapshot was asked for in place of a compaction.
+    pub fn fell_back(&self, namespace: &str, succeeded: bool) {
+        self.0.protection.fell_back(namespace, succeeded);
+    }
+
+    /// A rehearsal of a restore is over.
+    pub fn drilled(&self, key: &Key, succeeded: bool) {
+        self.0.protection.drilled(key, succeeded);
+    }
+
+    /// A task came to an end.
+    pub fn ended(&self, kind: &'static str, state: &'static str) {
+        self.0.protection.ended(kind, state);
     }
 
     /// A cluster is gone, and its series with it.
     pub fn forget(&self, key: &Key) {
         let Key { namespace, name } = key;
+        self.0.protection.forget(key);
         for type_ in ConditionType::KNOWN {
             self.0
                 .condition

@@ -167,7 +167,7 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
         wanted: &wanted,
         objects: &objects,
     };
-    let acted = act::carry_out(ctx, work, &plan).await;
+    let acted = carry_out(ctx, work, &plan, &world).await;
     if acted.as_ref().is_err_and(ActError::is_conflict) {
         // Somebody was faster; what they wrote is on its way to the stores.
         return Ok(Passed::on(Action::requeue(cadence::AFTER_A_STEP), false));
@@ -200,6 +200,17 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
     ))
 }
 
+/// The plan first, then what is to be done for the backup.
+async fn carry_out(
+    ctx: &Context,
+    work: Work<'_>,
+    plan: &Plan,
+    world: &World<'_>,
+) -> Result<(), ActError> {
+    act::carry_out(ctx, work, plan).await?;
+    act::chores(ctx, work, &decide::upkeep::chores(world)).await
+}
+
 /// A spec nobody can work with is told as an error; everything stays as it is.
 async fn unreadable_spec(etcd: &Etcd, ctx: &Context, source: Problem) -> ReconcileError {
     let told = publish::problem(ctx, etcd, &source).await;
@@ -227,6 +238,8 @@ fn known(etcd: &Etcd) -> Known {
     Known {
         observed_generation: status.and_then(|status| status.observed_generation),
         version: versions.filter_map(Version::parse).min(),
+        loss_since: status.and_then(status::loss_since),
+        upkeep: status.map(status::told_upkeep).unwrap_or_default(),
     }
 }
 
@@ -247,6 +260,7 @@ async fn look(
     ctx.memory.correct(&key, &mut objects.observation);
     observe::confirm_missing_claims(&ctx.client, etcd, &mut objects.observation).await;
     objects.observation.snapshot = ctx.memory.snapshot_state(&key);
+    objects.observation.upkeep.fall_back = ctx.memory.fall_back_state(&key);
     objects.observation.expansion_refused =
         ctx.memory.expansion_refused(&key, wanted.storage_bytes);
     let world = World {

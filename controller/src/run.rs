@@ -36,6 +36,7 @@ use crate::caches::{Guarded, Scope, Watching};
 use crate::config::OperatorConfiguration;
 use crate::context::{Context, Memory, Poke};
 use crate::decide::Policy;
+use crate::decide::upkeep::UpkeepPolicy;
 use crate::http::{self, Readiness};
 use crate::leader::{Election, Leadership};
 use crate::metrics::Metrics;
@@ -251,6 +252,14 @@ impl Parts {
             .graceful_shutdown_on(cancel.clone().cancelled_owned());
         self.readiness.set(true);
         info!(workers, "everything is listed, the controller runs");
+        let unasked = CancellationToken::new();
+        let tasks_of_users = crate::tasks::run(
+            self.client.clone(),
+            scope.clone(),
+            Arc::clone(&context),
+            cancel.clone(),
+        );
+        let tasks_of_users = ending(tasks_of_users, &cancel, &unasked);
         let passes = controller
             .run(reconcile, error_policy, Arc::clone(&context))
             .for_each(|passed| async move {
@@ -258,8 +267,10 @@ impl Parts {
                     debug!(error = %Chain(&error), "a pass did not end well");
                 }
             });
+        let passes = ending(passes, &cancel, &unasked);
         tokio::select! {
-            () = passes => {}
+            ((), ()) = async { tokio::join!(passes, tasks_of_users) } => {}
+            () = unasked.cancelled() => {}
             () = async { cancel.cancelled().await; tokio::time::sleep(GRACE).await } => {
                 warn!("passes did not end in time and are abandoned");
             }
@@ -290,6 +301,7 @@ impl Parts {
             settings: self.args.settings(&self.config),
             policy: Policy {
                 auto_reconcile: etcd.enable_etcd_spec_auto_reconcile,
+                upkeep: UpkeepPolicy::of(&self.config.controllers.compaction),
                 ..Policy::default()
             },
             thresholds: Thresholds {
@@ -304,6 +316,18 @@ impl Parts {
             poke: Poke(poke),
             runs: AtomicU64::new(0),
         }
+    }
+}
+
+/// Runs something that should not end before it is told to.
+async fn ending(
+    work: impl Future<Output = ()>,
+    cancel: &CancellationToken,
+    unasked: &CancellationToken,
+) {
+    work.await;
+    if !cancel.is_cancelled() {
+        unasked.cancel();
     }
 }
 

@@ -5,6 +5,8 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerStatus, PersistentVolumeClaim, Pod, PodSpec, PodStatus, Volume,
 };
 
+use steward_manifests::labels::JOB_FOR;
+
 use crate::caches::number;
 
 /// A pod without what nobody here looks at: of its spec only the names of volumes and the images of containers.
@@ -29,6 +31,7 @@ pub(crate) fn pod(pod: &mut Pod) {
             ..PodSpec::default()
         };
     }
+    let labels = pod.metadata.labels.as_ref();
     if let Some(status) = &mut pod.status {
         let slim_status = |container: ContainerStatus| ContainerStatus {
             name: container.name,
@@ -38,11 +41,15 @@ pub(crate) fn pod(pod: &mut Pod) {
             ..ContainerStatus::default()
         };
         let init = status.init_container_statuses.take();
+        // Of Jobs the last words are read; etcd's own are not.
+        let is_of_job = labels.is_some_and(|labels| labels.contains_key(JOB_FOR));
+        let containers = status.container_statuses.take().filter(|_| is_of_job);
         *status = PodStatus {
             conditions: status.conditions.take(),
             phase: status.phase.take(),
             pod_ip: status.pod_ip.take(),
             init_container_statuses: init.map(|all| all.into_iter().map(slim_status).collect()),
+            container_statuses: containers.map(|all| all.into_iter().map(slim_status).collect()),
             ..PodStatus::default()
         };
     }

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use steward_crds::Etcd;
-use steward_crds::etcd::VolumeGrowth;
+use steward_crds::etcd::{APPROVE_RECOVERY, RecoveryMode, VolumeGrowth};
 use steward_crds::scalar::Span;
 
+use crate::decide::upkeep::WantedUpkeep;
 use crate::observe::{Ordinal, PeerStage};
 use steward_manifests::quantity::bytes;
 
@@ -61,6 +62,10 @@ pub struct Wanted {
     pub growth: VolumeGrowth,
     /// How backups are taken; `None` without a store.
     pub backup: Option<WantedBackup>,
+    /// What may be done about lost data.
+    pub recovery: WantedRecovery,
+    /// How the backup is looked after.
+    pub upkeep: WantedUpkeep,
     /// Where each member's peers find it.
     pub peers: Peers,
     /// Whether the cluster joins one that runs.
@@ -71,6 +76,15 @@ pub struct Wanted {
     pub requests: Requests,
     /// Since when the resource is to go.
     pub deleted: Option<Timestamp>,
+}
+
+/// What may be done about lost data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WantedRecovery {
+    /// Who decides.
+    pub mode: RecoveryMode,
+    /// The recovery somebody has approved, by its name.
+    pub approved: Option<String>,
 }
 
 /// Where members find each other.
@@ -140,6 +154,12 @@ pub enum Problem {
         /// What it says.
         text: String,
     },
+    /// A size cannot be read.
+    #[error("spec.steward.compaction.bytesThreshold is no size: \"{text}\"")]
+    CompactionBytes {
+        /// What it says.
+        text: String,
+    },
     /// A period cannot be read.
     #[error("spec.backup.deltaSnapshotPeriod is no length of time: \"{text}\"")]
     DeltaPeriod {
@@ -176,6 +196,11 @@ pub fn etcd(etcd: &Etcd, default_image: &str) -> Result<Wanted, Problem> {
         storage_bytes: storage(etcd)?,
         growth: spec.volume_growth(),
         backup: backup(etcd)?,
+        recovery: WantedRecovery {
+            mode: spec.recovery_mode(),
+            approved: annotations.get(APPROVE_RECOVERY).cloned(),
+        },
+        upkeep: upkeep(etcd)?,
         peers: Peers::of(etcd),
         joins_existing: spec.etcd.bootstrap_with_existing_cluster.is_some() && !bootstrapped,
         is_external: spec
@@ -206,6 +231,27 @@ fn storage(etcd: &Etcd) -> Result<u64, Problem> {
     };
     bytes(quantity).map_err(|_| Problem::StorageCapacity {
         text: quantity.0.clone(),
+    })
+}
+
+fn upkeep(etcd: &Etcd) -> Result<WantedUpkeep, Problem> {
+    let compaction = etcd.spec.backup.snapshot_compaction.as_ref();
+    let ours = etcd.spec.steward.as_ref();
+    let triggers = ours.and_then(|ours| ours.compaction.as_ref());
+    let drill = ours.and_then(|ours| ours.restore_drill.as_ref());
+    let limit = triggers.and_then(|triggers| triggers.bytes_threshold.as_ref());
+    let limit = limit.map(|limit| {
+        bytes(limit).map_err(|_| Problem::CompactionBytes {
+            text: limit.0.clone(),
+        })
+    });
+    Ok(WantedUpkeep {
+        events: compaction.and_then(|compaction| compaction.events_threshold),
+        full_events: compaction.and_then(|compaction| compaction.trigger_full_snapshot_threshold),
+        bytes: limit.transpose()?,
+        compaction: triggers.and_then(|triggers| Some(triggers.schedule.as_ref()?.to_string())),
+        drill: drill.and_then(|drill| Some(drill.schedule.as_ref()?.to_string())),
+        since: etcd.creation_timestamp().map(|time| time.0),
     })
 }
 

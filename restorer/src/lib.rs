@@ -22,6 +22,7 @@ pub mod members;
 pub mod outcome;
 pub mod peer;
 pub mod rebuild;
+pub mod reseat;
 pub mod target;
 pub mod verbs;
 

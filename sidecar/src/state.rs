@@ -105,6 +105,8 @@ pub struct State {
     pub last_full: Option<Stored>,
     /// The newest delta in the store.
     pub last_delta: Option<Stored>,
+    /// Bytes of all deltas behind the newest full snapshot; `None` before the store was listed.
+    pub delta_bytes: Option<u64>,
     /// When the delta schedule last passed, with or without something to write.
     pub delta_checked_at: Option<Timestamp>,
     /// Whether a full snapshot is on its way.

@@ -5,9 +5,10 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Pr
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use steward_manifests::Object;
+use tracing::debug;
 
 use super::marks::{APPLIED, FIELD_MANAGER};
-use super::subset::is_in;
+use super::subset::difference;
 use super::takeover::taken_over;
 use super::{ActError, live};
 use crate::context::{Context, Key};
@@ -31,10 +32,19 @@ pub(super) async fn apply(ctx: &Context, of: &Key, object: Object) -> Result<boo
             .unwrap_or_default();
         let settled = format!("{fingerprint}@{version}");
         let key = settled_key(&resource, &object);
-        if says == Some(&fingerprint)
-            && (is_in(&wanted, live) || ctx.memory.is_settled(of, &key, &settled))
-        {
-            return Ok(false);
+        if says == Some(&fingerprint) {
+            let Some(place) = difference(&wanted, live) else {
+                return Ok(false);
+            };
+            if ctx.memory.is_settled(of, &key, &settled) {
+                return Ok(false);
+            }
+            debug!(
+                kind = resource.kind,
+                name = object.name_any(),
+                place,
+                "differs"
+            );
         }
         if says.is_none() {
             take_over(ctx, &resource, &object).await?;

@@ -9,18 +9,20 @@ mod live;
 pub mod marks;
 mod members;
 mod objects;
+pub(crate) mod recovery;
 mod secrets;
-mod snapshots;
+pub(crate) mod snapshots;
 mod steps;
 mod subset;
 mod takeover;
 mod teardown;
+mod upkeep;
 
 use steward_crds::Etcd;
 use steward_manifests::RenderError;
 
 use crate::context::Context;
-use crate::decide::Plan;
+use crate::decide::{Plan, Step};
 use crate::leader::LeadershipLost;
 use crate::observe::{DialError, Objects};
 use crate::validate::Wanted;
@@ -28,6 +30,7 @@ use crate::validate::Wanted;
 pub use secrets::let_secrets_go;
 pub use snapshots::SnapshotError;
 pub use teardown::{Teardown, tear_down};
+pub use upkeep::{chores, compact};
 
 /// What is being worked on.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +117,14 @@ pub enum ActError {
         /// What it said.
         source: DialError,
     },
+    /// The coordination document was not read or written.
+    #[error("{step}")]
+    Coordinate {
+        /// What for.
+        step: &'static str,
+        /// What went wrong.
+        source: steward_coordination::CoordinationError,
+    },
     /// There is no member to ask.
     #[error("{step}: no member leads")]
     NoLeader {
@@ -134,6 +145,7 @@ impl ActError {
             | Self::TakeOver { kind, .. }
             | Self::Patch { kind, .. } => of("SYNC", kind),
             Self::Delete { kind, .. } => of("DELETE", kind),
+            Self::Coordinate { .. } => "ERR_COORDINATION".to_owned(),
             Self::Etcd { .. } | Self::NoLeader { .. } => "ERR_ETCD".to_owned(),
         }
     }
@@ -170,6 +182,10 @@ fn component(kind: &str) -> String {
 
 /// Carries out a plan.
 pub async fn carry_out(ctx: &Context, work: Work<'_>, plan: &Plan) -> Result<(), ActError> {
+    if let Some(step @ Step::Recover(recovery)) = &plan.step {
+        steps::announce(ctx, work, step);
+        return recovery::carry_out(ctx, work, plan.shape.as_ref(), recovery).await;
+    }
     if let Some(step) = plan.step.as_ref().filter(|step| steps::is_first(step)) {
         // What has to be stopped is stopped before the template changes.
         steps::take(ctx, work, step).await?;

@@ -43,9 +43,6 @@ pub(super) async fn apply(ctx: &Context, work: Work<'_>, shape: &Shape) -> Resul
 
 /// The shape as the renderer takes it.
 fn shaped(work: Work<'_>, shape: &Shape) -> Rendered {
-    let own = work.etcd.spec.etcd.peer_url_tls.as_ref();
-    let certificates = || own.or(work.objects.peer_tls.as_ref()).cloned();
-    let with = |stage: fn(PeerTlsConfig) -> PeerTls| certificates().map_or(PeerTls::Off, stage);
     Rendered {
         replicas: shape.replicas,
         initial_members: (0..shape.size).collect(),
@@ -53,11 +50,7 @@ fn shaped(work: Work<'_>, shape: &Shape) -> Rendered {
             Phase::Founding => ClusterState::New,
             Phase::Formed => ClusterState::Existing,
         },
-        peer_tls: match shape.peer_stage {
-            PeerStage::Off => PeerTls::Off,
-            PeerStage::Prepared => with(PeerTls::Prepared),
-            PeerStage::On => with(PeerTls::On),
-        },
+        peer_tls: peer_tls(work, shape.peer_stage),
         runtime_components: match shape.runtime {
             Runtime::On => RuntimeComponents::Enabled,
             Runtime::Off => RuntimeComponents::Disabled,
@@ -66,6 +59,18 @@ fn shaped(work: Work<'_>, shape: &Shape) -> Rendered {
         claim_size: shape.holds.storage_bytes.map(quantity),
         local_store_root: work.objects.local_store_root.clone(),
         ..Rendered::of(work.etcd)
+    }
+}
+
+/// The certificates members have at a stage.
+pub(super) fn peer_tls(work: Work<'_>, stage: PeerStage) -> PeerTls {
+    let own = work.etcd.spec.etcd.peer_url_tls.as_ref();
+    let certificates = || own.or(work.objects.peer_tls.as_ref()).cloned();
+    let with = |stage: fn(PeerTlsConfig) -> PeerTls| certificates().map_or(PeerTls::Off, stage);
+    match stage {
+        PeerStage::Off => PeerTls::Off,
+        PeerStage::Prepared => with(PeerTls::Prepared),
+        PeerStage::On => with(PeerTls::On),
     }
 }
 

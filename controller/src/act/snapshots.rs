@@ -68,9 +68,9 @@ pub(super) fn request(ctx: &Context, work: Work<'_>) {
     let (memory, client, poke) = (ctx.memory.clone(), ctx.client.clone(), ctx.poke.clone());
     let (etcd, seen) = (work.etcd.clone(), work.objects.observation.clone());
     ctx.tasks.spawn(async move {
-        let outcome = take(&client, &etcd, &seen).await;
+        let outcome = ask(&client, &etcd, &seen, Ask::full(&etcd)).await;
         let state = match outcome {
-            Ok(()) => {
+            Ok(_) => {
                 info!(cluster = %key, "a full snapshot was taken before a change");
                 SnapshotRequest::None
             }
@@ -89,7 +89,36 @@ pub(super) fn request(ctx: &Context, work: Work<'_>) {
     });
 }
 
-async fn take(client: &Client, etcd: &Etcd, seen: &Observation) -> Result<(), SnapshotError> {
+/// What a sidecar is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ask {
+    /// The path and what follows it.
+    pub(crate) path: &'static str,
+    /// How long it may take.
+    pub(crate) limit: Duration,
+}
+
+impl Ask {
+    /// A full snapshot, within the time the resource gives.
+    pub(crate) fn full(etcd: &Etcd) -> Self {
+        let limit = etcd.spec.backup.etcd_snapshot_timeout.as_ref();
+        let limit = limit
+            .and_then(|span| span.to_duration().ok())
+            .unwrap_or(DEFAULT_TIMEOUT);
+        Self {
+            path: "/snapshot/full",
+            limit,
+        }
+    }
+}
+
+/// Asks a sidecar and waits for its answer, a JSON document.
+pub(crate) async fn ask(
+    client: &Client,
+    etcd: &Etcd,
+    seen: &Observation,
+    ask: Ask,
+) -> Result<serde_json::Value, SnapshotError> {
     let names = Names::of(etcd);
     let (ordinal, address) = whom(seen).ok_or(SnapshotError::Nobody)?;
     let port = u16::try_from(etcd.spec.backup.port.unwrap_or(8080)).unwrap_or(8080);
@@ -99,13 +128,9 @@ async fn take(client: &Client, etcd: &Etcd, seen: &Observation) -> Result<(), Sn
         .get(&ordinal)
         .is_some_and(|pod| pod.talks.backup_tls);
     let scheme = if is_tls { "https" } else { "http" };
-    let limit = etcd.spec.backup.etcd_snapshot_timeout.as_ref();
-    let limit = limit
-        .and_then(|span| span.to_duration().ok())
-        .unwrap_or(DEFAULT_TIMEOUT);
     let mut builder = reqwest::Client::builder()
         .connect_timeout(CONNECT)
-        .timeout(limit)
+        .timeout(ask.limit)
         .no_proxy()
         .resolve(&host, (address, port).into());
     if let Some(tls) = etcd.spec.backup.tls.as_ref().filter(|_| is_tls) {
@@ -120,17 +145,17 @@ async fn take(client: &Client, etcd: &Etcd, seen: &Observation) -> Result<(), Sn
     let http = builder
         .build()
         .map_err(|source| SnapshotError::Prepare { source })?;
-    let url = format!("{scheme}://{host}:{port}/snapshot/full");
+    let url = format!("{scheme}://{host}:{port}{}", ask.path);
     let answer = http.post(&url).send().await;
     let answer = answer.map_err(|source| SnapshotError::Send {
         url: url.clone(),
         source,
     })?;
     let status = answer.status();
-    if status.is_success() {
-        return Ok(());
-    }
     let words = answer.text().await.unwrap_or_default();
+    if status.is_success() {
+        return Ok(serde_json::from_str(&words).unwrap_or_default());
+    }
     let words = words.chars().take(MOST_WORDS).collect();
     Err(SnapshotError::Refused { status, words })
 }

@@ -23,19 +23,24 @@ pub(super) fn is_first(step: &Step) -> bool {
     matches!(step, Step::StopRolling)
 }
 
-pub(super) async fn take(ctx: &Context, work: Work<'_>, step: &Step) -> Result<(), ActError> {
+/// Says what is about to be done.
+pub(super) fn announce(ctx: &Context, work: Work<'_>, step: &Step) {
     if step.is_deed() {
         info!(step = step.word(), "{}", describe_step(step, work.wanted));
         ctx.metrics.stepped(step.word());
     }
+}
+
+pub(super) async fn take(ctx: &Context, work: Work<'_>, step: &Step) -> Result<(), ActError> {
+    announce(ctx, work, step);
     match step {
         Step::StopRolling => stop_rolling(ctx, work).await,
         Step::Snapshot { .. } => {
             snapshots::request(ctx, work);
             Ok(())
         }
-        // Done by applying the shape, or by nobody.
-        Step::Resize { .. } | Step::Wait { .. } => Ok(()),
+        // Done by applying the shape, by the recovery itself, or by nobody.
+        Step::Resize { .. } | Step::Wait { .. } | Step::Recover(_) => Ok(()),
         Step::DeletePod { ordinal, uid, .. } => delete_pod(ctx, work, *ordinal, uid).await,
         Step::DiscardClaim {
             ordinal,
@@ -63,7 +68,6 @@ pub(super) async fn take(ctx: &Context, work: Work<'_>, step: &Step) -> Result<(
             };
             apply::delete(ctx, &resource::<StatefulSet>(), &meta, params).await
         }
-        Step::Recover(recovery) => match *recovery {},
     }
 }
 

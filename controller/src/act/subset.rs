@@ -1,19 +1,49 @@
 //! Whether an object already says everything that is to be said.
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::Value;
+use steward_manifests::quantity::bytes;
 
-/// Whether every field of `wanted` is in `live` with the same value. `live` may say more: defaults, status, the fields
-/// of others. Lists of objects with a key of their own are compared by that key, as the API server merges them.
-pub(super) fn is_in(wanted: &Value, live: &Value) -> bool {
+/// Where an object says something else than it should: the first place, as a path; `None` when every field of `wanted` is in
+/// `live` with the same value. `live` may say more: defaults, status, the fields of others.
+pub(super) fn difference(wanted: &Value, live: &Value) -> Option<String> {
+    let mut path = Vec::new();
+    differs(wanted, live, &mut path).then(|| path.join("."))
+}
+
+/// Leaves the path where the difference is.
+fn differs(wanted: &Value, live: &Value, path: &mut Vec<String>) -> bool {
     match (wanted, live) {
-        (Value::Object(wanted), Value::Object(live)) => {
-            wanted.iter().all(|(key, value)| match live.get(key) {
-                Some(found) => is_in(value, found),
-                None => is_nothing(value),
-            })
+        (Value::Object(wanted), Value::Object(live)) => wanted.iter().any(|(key, value)| {
+            path.push(key.clone());
+            let differs = match live.get(key) {
+                Some(found) => differs(value, found, path),
+                None => !(is_nothing(value) || is_zero(value) && !is_map(path)),
+            };
+            if !differs {
+                path.pop();
+            }
+            differs
+        }),
+        (Value::Array(wanted), Value::Array(live)) => {
+            wanted.len() != live.len()
+                || wanted
+                    .iter()
+                    .zip(live)
+                    .enumerate()
+                    .any(|(index, (wanted, live))| {
+                        path.push(index.to_string());
+                        let differs = differs(wanted, live, path);
+                        if !differs {
+                            path.pop();
+                        }
+                        differs
+                    })
         }
-        (Value::Array(wanted), Value::Array(live)) => are_in(wanted, live),
-        _ => wanted == live,
+        (Value::String(wanted), Value::String(live)) if is_amount(path) => {
+            wanted != live && !is_same_amount(wanted, live)
+        }
+        _ => wanted != live,
     }
 }
 
@@ -27,12 +57,45 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-fn are_in(wanted: &[Value], live: &[Value]) -> bool {
-    wanted.len() == live.len()
-        && wanted
-            .iter()
-            .zip(live)
-            .all(|(wanted, live)| is_in(wanted, live))
+/// Of fields that are not pointers the API server drops also what is false, zero or an empty text.
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Bool(value) => !value,
+        Value::String(text) => text.is_empty(),
+        Value::Number(number) => number.as_i64() == Some(0),
+        _ => false,
+    }
+}
+
+/// Whether a place is an entry of a map, of which nothing is dropped.
+fn is_map(path: &[String]) -> bool {
+    let around = path.iter().rev().nth(1).map(String::as_str);
+    matches!(
+        around,
+        Some("data" | "labels" | "annotations" | "matchLabels")
+    )
+}
+
+/// Whether a place holds an amount, which the API server spells in its own way.
+fn is_amount(path: &[String]) -> bool {
+    let around = path.iter().rev().nth(1).map(String::as_str);
+    let own = path.last().map(String::as_str);
+    matches!(around, Some("requests" | "limits")) || own == Some("sizeLimit")
+}
+
+fn is_same_amount(one: &str, other: &str) -> bool {
+    let whole = |text: &str| bytes(&Quantity(text.to_owned())).ok();
+    // Thousandths, so that parts of a processor count.
+    let thousandths = |text: &str| match text.strip_suffix('m') {
+        Some(number) => number.parse::<f64>().ok(),
+        None => text.parse::<f64>().ok().map(|number| number * 1000.0),
+    };
+    let is_same = |one: Option<f64>, other: Option<f64>| {
+        one.zip(other)
+            .is_some_and(|(one, other)| (one - other).abs() < 0.5)
+    };
+    whole(one).is_some_and(|one| Some(one) == whole(other))
+        || is_same(thousandths(one), thousandths(other))
 }
 
 #[cfg(test)]
@@ -46,18 +109,48 @@ mod tests {
         let wanted = json!({"spec": {"ports": [{"port": 1}], "empty": {}, "none": null}});
         let live =
             json!({"spec": {"ports": [{"port": 1, "protocol": "TCP"}], "ip": "x"}, "status": {}});
-        assert!(is_in(&wanted, &live));
+        assert_eq!(difference(&wanted, &live), None);
+    }
+
+    #[test]
+    fn what_the_api_server_drops_does_not_matter_and_entries_of_maps_do() {
+        let wanted = json!({"spec": {"hostNetwork": false, "env": [{"name": "A", "value": ""}]}});
+        let live = json!({"spec": {"env": [{"name": "A"}]}});
+        assert_eq!(difference(&wanted, &live), None);
+        let wanted = json!({"data": {"a": ""}});
+        let gone = difference(&wanted, &json!({"data": {}}));
+        assert_eq!(gone.as_deref(), Some("data.a"));
     }
 
     #[test]
     fn a_value_that_was_changed_or_taken_away_matters() {
         let wanted = json!({"data": {"a": "1", "b": "2"}});
-        assert!(!is_in(&wanted, &json!({"data": {"a": "1", "b": "3"}})));
-        assert!(!is_in(&wanted, &json!({"data": {"a": "1"}})));
-        assert!(!is_in(&json!([1, 2]), &json!([2, 1])));
-        assert!(
-            !is_in(&json!([1]), &json!([1, 2])),
-            "a list is ours as a whole"
+        let place = |live| difference(&wanted, &live);
+        assert_eq!(
+            place(json!({"data": {"a": "1", "b": "3"}})).as_deref(),
+            Some("data.b")
         );
+        assert_eq!(
+            place(json!({"data": {"a": "1"}})).as_deref(),
+            Some("data.b")
+        );
+        assert_eq!(
+            difference(&json!([1, 2]), &json!([2, 1])).as_deref(),
+            Some("0")
+        );
+        let longer = difference(&json!([1]), &json!([1, 2]));
+        assert_eq!(longer.as_deref(), Some(""), "a list is ours as a whole");
+    }
+
+    #[test]
+    fn amounts_are_the_same_however_they_are_spelt() {
+        let amounts = |cpu: &str, memory: &str| json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}, "note": cpu});
+        let mut live = amounts("500m", "1Gi");
+        live["note"] = json!("0.5");
+        assert_eq!(difference(&amounts("0.5", "1024Mi"), &live), None);
+        let other = difference(&amounts("0.5", "1025Mi"), &live);
+        assert_eq!(other.as_deref(), Some("resources.requests.memory"));
+        let note = difference(&amounts("500m", "1Gi"), &live);
+        assert_eq!(note.as_deref(), Some("note"), "elsewhere spelling matters");
     }
 }

@@ -57,6 +57,7 @@ fn everything(ctx: &Context, etcd: &Etcd) -> Vec<(ApiResource, String)> {
         (resource::<StatefulSet>(), names.stateful_set()),
         (resource::<Job>(), names.compaction_job()),
         (resource::<Job>(), names.drill_job()),
+        (resource::<Job>(), names.verify_job()),
         (
             ctx.stores.budget_resource.clone(),
             names.pod_disruption_budget(),

@@ -1,7 +1,7 @@
 //! What to do next: a pure function of what is wanted, what is seen, and the time.
 //!
 //! ```text
-//! World ─► recovery ─► adopt ─► hibernate ─► replace ─► join ─► scale in ─► volume ─► upgrade ─► peers ─► roll ─► scale out
+//! World ─► recovery ─► adopt ─► hibernate ─► replace ─► join ─► scale in ─► volume ─► upgrade ─► peers ─► roll ─► scale out ─► founding
 //!              first answer wins: one step, or what is waited for
 //! ```
 //!
@@ -24,6 +24,7 @@ mod shape;
 mod snapshot;
 mod tls;
 pub mod upgrade;
+pub mod upkeep;
 mod volume;
 mod world;
 
@@ -50,6 +51,10 @@ pub struct Policy {
     pub fresh_snapshot: Duration,
     /// How long a pod may look for its volume before that counts as gone.
     pub volume_patience: Duration,
+    /// How long a quorum has to be lost before that counts as for good.
+    pub loss_patience: Duration,
+    /// How backups are looked after.
+    pub upkeep: upkeep::UpkeepPolicy,
 }
 
 impl Default for Policy {
@@ -58,6 +63,8 @@ impl Default for Policy {
             auto_reconcile: false,
             fresh_snapshot: Duration::from_mins(10),
             volume_patience: Duration::from_mins(1),
+            loss_patience: Duration::from_secs(30),
+            upkeep: upkeep::UpkeepPolicy::default(),
         }
     }
 }
@@ -68,7 +75,7 @@ type Consider = fn(&World<'_>) -> Option<Step>;
 /// In the order in which they are asked. Data before everything; then what heals, since a member that goes may be the
 /// one the others need to come back; then what changes, from the smallest cluster that does it: members that go are not
 /// rolled first, members that come start as they will stay.
-const CONCERNS: [(Consider, Needs); 11] = [
+const CONCERNS: [(Consider, Needs); 12] = [
     (recovery::consider, Needs::Nothing),
     (adopt::consider, Needs::Acceptance),
     (hibernate::consider, Needs::Acceptance),
@@ -80,6 +87,7 @@ const CONCERNS: [(Consider, Needs); 11] = [
     (peers::consider, Needs::Acceptance),
     (rollout::consider, Needs::Nothing),
     (scale::outward, Needs::Acceptance),
+    (founding, Needs::Nothing),
 ];
 
 /// Whether a concern may act on a spec nobody asked to reconcile.
@@ -142,6 +150,12 @@ fn first_step(world: &World<'_>, is_accepted: bool) -> Option<Step> {
         .find_map(|(consider, _)| consider(world))
 }
 
+/// Nobody has heard of a member yet.
+fn founding(world: &World<'_>) -> Option<Step> {
+    let on = Blocker::Founding;
+    (world.size() > 0 && !world.is_formed()).then_some(Step::Wait { on })
+}
+
 /// A spec is acted on when that is the rule, when it was asked for, when it is new, and when it was acted on before.
 pub fn is_accepted(world: &World<'_>) -> bool {
     let observed = world.known.observed_generation;
@@ -199,6 +213,7 @@ pub fn is_moving(world: &World<'_>) -> bool {
         });
     set.replicas > 0
         && (size_differs
+            || recovery::wants_an_answer(world)
             || image_differs
             || is_unspoken
             || tls_differs

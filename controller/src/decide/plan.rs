@@ -203,9 +203,18 @@ impl Step {
         "Wait",
     ];
 
+    /// What is waited for.
+    pub fn blocker(&self) -> Option<&Blocker> {
+        match self {
+            Self::Wait { on } => Some(on),
+            Self::Recover(super::recovery::Recovery::Renew(on)) => Some(on),
+            _ => None,
+        }
+    }
+
     /// Whether something is done, rather than waited for.
     pub fn is_deed(&self) -> bool {
-        !matches!(self, Self::Wait { .. })
+        self.blocker().is_none()
     }
 }
 
@@ -322,8 +331,8 @@ pub enum Blocker {
     SetGoes,
     /// The cluster comes up for the first time.
     Founding,
-    /// Data is lost and nobody said what to do about it.
-    RecoveryNeeded,
+    /// Data is lost, and its recovery waits.
+    RecoveryNeeded(super::recovery::Hold),
 }
 
 /// Something the user asked for and does not get.

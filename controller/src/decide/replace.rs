@@ -79,7 +79,12 @@ fn renew(
             Finding::Corrupt => Some(discard(claim, Useless::Corrupt)),
             Finding::Foreign => Some(discard(claim, Useless::Foreign)),
             Finding::Good if is_removed(world, ordinal) => Some(restart(Restart::Removed)),
-            Finding::Good | Finding::Waits | Finding::NeedsRestore | Finding::Refused => None,
+            Finding::Good
+            | Finding::Waits
+            | Finding::NeedsRestore
+            | Finding::Unborn
+            | Finding::Hopeless
+            | Finding::Refused => None,
         },
         _ => None,
     }

@@ -1,12 +1,16 @@
 //! What the objects look like at this moment.
 
-use super::{Holds, Phase, Refusal, Runtime, Shape, Step, World, tls, upgrade, volume};
+use super::{Holds, Phase, Refusal, Runtime, Shape, Step, World, recovery, tls, upgrade, volume};
 use crate::observe::Ordinal;
 
 /// The shape that goes with a step: a resize is done by applying it.
 pub(super) fn of(world: &World<'_>, step: Option<&Step>, refusals: &mut Vec<Refusal>) -> Shape {
     let replicas = match (step, world.set()) {
-        (Some(Step::Resize { to, .. }), _) => *to,
+        (
+            Some(Step::Resize { to, .. } | Step::Recover(recovery::Recovery::Scale { to, .. })),
+            _,
+        ) => *to,
+        (_, None) if recovery::keeps_down(world) => 0,
         (_, Some(set)) => set.replicas,
         (_, None) => size_to_begin(world),
     };

@@ -29,6 +29,10 @@ pub struct Known {
     pub observed_generation: Option<i64>,
     /// The oldest version of etcd a member was last seen with.
     pub version: Option<super::upgrade::Version>,
+    /// Since when data is known to be lost.
+    pub loss_since: Option<Timestamp>,
+    /// What was told about the upkeep of the backup.
+    pub upkeep: super::upkeep::KnownUpkeep,
 }
 
 /// The smallest number of voters that decide.
@@ -98,7 +102,10 @@ impl<'a> World<'a> {
             .as_ref()
             .is_some_and(|set| set.noted_size.is_some());
         let held = self.seen.leases.values().any(|lease| lease.held.is_some());
-        noted || held || matches!(self.seen.membership, Membership::Known(_))
+        noted
+            || held
+            || super::recovery::has_made_a_cluster(self)
+            || matches!(self.seen.membership, Membership::Known(_))
     }
 
     /// Whether a pod may be part of the quorum: it is ready, or etcd in it answers. When in doubt, it is.

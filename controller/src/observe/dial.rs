@@ -114,9 +114,18 @@ impl Dialer {
 
     /// A client of one member, and of no other.
     pub async fn connect(&self, reach: &Reach) -> Result<EtcdClient, DialError> {
+        self.connect_for(reach, PATIENCE).await
+    }
+
+    /// The same, for questions whose answers may take longer.
+    pub(crate) async fn connect_for(
+        &self,
+        reach: &Reach,
+        limit: Duration,
+    ) -> Result<EtcdClient, DialError> {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(PATIENCE)
-            .with_timeout(PATIENCE);
+            .with_timeout(limit);
         if let Some(material) = self
             .tls
             .as_ref()

@@ -89,6 +89,7 @@ pub async fn members(dialer: &Dialer, etcd: &Etcd, seen: &Observation) -> Member
             Err(error) => why = Chain(&error).to_string(),
         }
     }
+    answered.sort_by_key(|one| std::cmp::Reverse(one.answer.revision));
     let alive = answered
         .iter()
         .filter_map(|one| one.target.ordinal)
@@ -133,6 +134,9 @@ fn answer(status: &StatusResponse, cluster: ClusterId) -> Answer {
         leader: Some(MemberId(status.leader())).filter(|leader| leader.0 != 0),
         cluster,
         version: status.version().to_owned(),
+        revision: status
+            .header()
+            .map_or(0, etcd_client::ResponseHeader::revision),
         db_bytes: status.db_size(),
         db_bytes_in_use: status.raft_used_db_size(),
     }

@@ -10,10 +10,13 @@
 
 mod authorities;
 pub(crate) mod dial;
+pub(crate) mod jobs;
 mod leases;
 mod local_store;
 mod members;
 pub(crate) mod objects;
+pub(crate) mod recovery;
+pub(crate) mod upkeep;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -24,10 +27,13 @@ use steward_ids::{ClusterId, MemberId};
 
 pub use authorities::{Authorities, authorities};
 pub use dial::{DialError, Dialer, Reach};
+pub use jobs::{FailureClass, JobFailure, JobState, SeenJob};
 pub use leases::Held;
 pub use local_store::local_store_root;
 pub use members::{Target, members, targets};
 pub use objects::{Objects, confirm_missing_claims, objects};
+pub use recovery::{SeenLock, SeenRecovery};
+pub use upkeep::{FallBack, SeenUpkeep};
 
 /// Which pod of the StatefulSet: the number behind its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,6 +66,10 @@ pub struct Observation {
     pub snapshot: SnapshotRequest,
     /// Why volumes cannot be expanded, once that was tried.
     pub expansion_refused: Option<String>,
+    /// What is written down about lost data.
+    pub recovery: SeenRecovery,
+    /// What is known about the upkeep of the backup.
+    pub upkeep: SeenUpkeep,
 }
 
 /// A StatefulSet.
@@ -183,6 +193,10 @@ pub enum Finding {
     Waits,
     /// There is no usable data, and no cluster that runs to take it from.
     NeedsRestore,
+    /// There is no cluster yet, and a former one of its name has left a backup.
+    Unborn,
+    /// There is no data, no cluster to take it from, and no backup.
+    Hopeless,
     /// The data is damaged; the verdict proves it.
     Corrupt,
     /// The data is of a member that was removed, or of another cluster.
@@ -257,7 +271,7 @@ pub enum Membership {
     Silent {
         /// Why, in words.
         why: String,
-        /// Members that answer by themselves nevertheless.
+        /// Members that answer by themselves nevertheless, the newest data first.
         alive: Vec<Ordinal>,
     },
     /// A quorum agrees on this.
@@ -314,6 +328,8 @@ pub struct Answer {
     pub cluster: ClusterId,
     /// Its version.
     pub version: String,
+    /// The newest revision it has.
+    pub revision: i64,
     /// Bytes of its database file.
     pub db_bytes: i64,
     /// Bytes of it in use.

@@ -92,6 +92,8 @@ pub fn objects(stores: &Stores, etcd: &Etcd) -> Objects {
             .collect::<BTreeMap<_, _>>(),
         full_snapshot: lease(&names.full_snapshot_lease()).map(|lease| snapshot_lease(&lease)),
         delta_snapshot: lease(&names.delta_snapshot_lease()).map(|lease| snapshot_lease(&lease)),
+        recovery: super::recovery::seen(stores, etcd, limit),
+        upkeep: super::upkeep::seen(stores, etcd),
         ..Observation::default()
     };
     let peer_tls = set.as_ref().and_then(|set| {
@@ -111,9 +113,11 @@ pub fn objects(stores: &Stores, etcd: &Etcd) -> Objects {
 /// Where that matters, the API server is asked. What it does not answer is not taken for gone.
 pub async fn confirm_missing_claims(client: &Client, etcd: &Etcd, seen: &mut Observation) {
     let names = Names::of(etcd);
-    let matters = seen.pods.iter().filter(|(_, pod)| !pod.is_ready);
-    let missing = matters.filter(|(ordinal, _)| !seen.claims.contains_key(ordinal));
-    let missing: Vec<Ordinal> = missing.map(|(ordinal, _)| *ordinal).collect();
+    let unready = seen.pods.iter().filter(|(_, pod)| !pod.is_ready);
+    let base = seen.recovery.open().map(|incident| Ordinal(incident.base));
+    let matters = unready.map(|(ordinal, _)| *ordinal).chain(base);
+    let missing = matters.filter(|ordinal| !seen.claims.contains_key(ordinal));
+    let missing: Vec<Ordinal> = missing.collect();
     let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), names.namespace);
     for ordinal in missing {
         match claims.get_opt(&names.volume_claim(ordinal.0)).await {

@@ -1,6 +1,6 @@
 //! The verdict of `steward-restorer init`, as it stands in the termination message of the init container.
 
-use steward_verdict::{Decision, Message, RefuseCause, WaitCause};
+use steward_verdict::{Decision, Message, RefuseCause, RestoreCause, WaitCause};
 
 use super::Finding;
 
@@ -14,6 +14,7 @@ pub(super) fn finding(words: &str) -> Option<Finding> {
 fn of(decision: Decision) -> Finding {
     match decision {
         Decision::Bootstrap | Decision::Start | Decision::Join => Finding::Good,
+        Decision::RestoreRequired(RestoreCause::BackupExists) => Finding::Unborn,
         Decision::RestoreRequired(_) => Finding::NeedsRestore,
         Decision::Wait(cause) => match cause {
             WaitCause::NotAdded | WaitCause::DataLost => Finding::Waits,
@@ -23,7 +24,7 @@ fn of(decision: Decision) -> Finding {
         Decision::Refuse(cause) => match cause {
             RefuseCause::DataCorrupt => Finding::Corrupt,
             RefuseCause::Removed | RefuseCause::OtherCluster => Finding::Foreign,
-            RefuseCause::NothingToRestore => Finding::NeedsRestore,
+            RefuseCause::NothingToRestore => Finding::Hopeless,
             // Not ours to judge, let alone to give up.
             RefuseCause::DataInUse | RefuseCause::WrongVolume => Finding::Refused,
         },

@@ -6,8 +6,8 @@ use steward_crds::etcd::{EtcdMemberStatus, MemberState};
 use steward_crds::{Condition, ConditionStatus, ConditionType};
 use steward_ids::ClusterId;
 
-use super::{Facts, backup, clock};
-use crate::decide::{Blocker, Refusal, Step, quorum};
+use super::{Facts, backup, clock, recovery, upkeep};
+use crate::decide::{Refusal, quorum};
 use crate::observe::{Membership, Ordinal};
 
 /// What a condition says now.
@@ -33,7 +33,7 @@ pub(super) fn says(
 /// All of them, by name; those of other parts as they were.
 pub(super) fn all(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Vec<Condition> {
     use ConditionType as Type;
-    let computed = [
+    let mut computed = vec![
         (Type::Ready, Some(ready(facts, members))),
         (Type::AllMembersReady, Some(all_ready(facts, members))),
         (Type::AllMembersUpdated, Some(all_updated(facts))),
@@ -44,8 +44,17 @@ pub(super) fn all(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Vec<Condit
             Type::BootstrappedWithExistingCluster,
             bootstrapped(facts, members),
         ),
-        (Type::RecoveryRequired, recovery(facts)),
+        (Type::RecoveryRequired, recovery::required(facts)),
     ];
+    // Those of the upkeep stay as they are until there is something new to tell.
+    let upkeep = [
+        (
+            Type::LastSnapshotCompactionSucceeded,
+            upkeep::compaction(facts),
+        ),
+        (Type::LastRestoreDrillSucceeded, upkeep::drill(facts)),
+    ];
+    computed.extend(upkeep.into_iter().filter(|(_, says)| says.is_some()));
     let is_ours = |type_: &Type| computed.iter().any(|(ours, _)| ours == type_);
     let before = facts.before().and_then(|status| status.conditions.as_ref());
     let others = before
@@ -54,7 +63,11 @@ pub(super) fn all(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Vec<Condit
         .filter(|condition| !is_ours(&condition.type_));
     let mut conditions: Vec<Condition> = others.cloned().collect();
     for (type_, says) in computed {
-        let says = if facts.wanted.replicas == 0 {
+        let is_of_upkeep = matches!(
+            type_,
+            Type::LastSnapshotCompactionSucceeded | Type::LastRestoreDrillSucceeded
+        );
+        let says = if facts.wanted.replicas == 0 && !is_of_upkeep {
             says.map(|_| not_checked(facts, &type_))
         } else {
             says
@@ -338,28 +351,4 @@ fn bootstrapped(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Option<Says>
             format!("{ready} of {wanted} members have joined"),
         )
     })
-}
-
-/// Absent until it was needed once.
-fn recovery(facts: &Facts<'_>) -> Option<Says> {
-    let waits = matches!(
-        &facts.plan.step,
-        Some(Step::Wait {
-            on: Blocker::RecoveryNeeded
-        })
-    );
-    let recovers = matches!(&facts.plan.step, Some(Step::Recover(_)));
-    if waits || recovers {
-        return Some(says(
-            ConditionStatus::True,
-            "DataLost",
-            "the data of a quorum of members is lost",
-        ));
-    }
-    facts.condition(&ConditionType::RecoveryRequired)?;
-    Some(says(
-        ConditionStatus::False,
-        "NoDataLost",
-        "no data is lost",
-    ))
 }

@@ -31,6 +31,7 @@ pub fn notices(before: Option<&EtcdStatus>, after: &EtcdStatus) -> Vec<Notice> {
         .filter_map(|condition| transition(before, condition))
         .collect();
     notices.extend(operation(before, after));
+    notices.extend(drill(before, after));
     notices
 }
 
@@ -61,6 +62,28 @@ fn transition(before: Option<&EtcdStatus>, after: &Condition) -> Option<Notice> 
         },
         reason: after.reason.clone(),
         note: format!("{} is {}: {}", after.type_, after.status, after.message),
+    })
+}
+
+/// A rehearsal that is over, also one that went as the one before.
+fn drill(before: Option<&EtcdStatus>, after: &EtcdStatus) -> Option<Notice> {
+    let of = |status: &EtcdStatus| status.steward.as_ref()?.restore_drill.clone();
+    let now = of(after)?;
+    if before
+        .and_then(of)
+        .is_some_and(|old| old.finished_at == now.finished_at)
+    {
+        return None;
+    }
+    let (kind, reason) = if now.succeeded {
+        (NoticeKind::Normal, "RestoreDrillSucceeded")
+    } else {
+        (NoticeKind::Warning, "RestoreDrillFailed")
+    };
+    Some(Notice {
+        kind,
+        reason: reason.to_owned(),
+        note: now.message,
     })
 }
 

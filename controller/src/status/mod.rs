@@ -14,6 +14,8 @@ mod conditions;
 mod events;
 mod members;
 mod operation;
+mod recovery;
+mod upkeep;
 mod words;
 
 #[cfg(test)]
@@ -32,6 +34,8 @@ use crate::observe::{Observation, PeerStage};
 use crate::validate::Wanted;
 
 pub use events::{Notice, NoticeKind, notices};
+pub use recovery::{describe_hold, loss_since, plan as plan_of};
+pub use upkeep::told as told_upkeep;
 pub use words::{describe_blocker, describe_refusal, describe_step};
 
 /// When silence of a member means something.
@@ -147,7 +151,7 @@ pub fn compute(facts: &Facts<'_>) -> EtcdStatus {
             .or(before.bootstrap_with_existing_cluster),
         conditions: Some(conditions),
         label_selector: before.label_selector,
-        steward: before.steward,
+        steward: upkeep::steward(facts, recovery::steward(facts, before.steward)),
     }
 }
 
@@ -215,5 +219,6 @@ pub fn wake_after(facts: &Facts<'_>) -> Option<Duration> {
     members::next_change(facts)
         .into_iter()
         .chain(backup::next_change(facts))
+        .chain(crate::decide::upkeep::next_change(&facts.world()))
         .min()
 }

@@ -34,21 +34,14 @@ fn now(facts: &Facts<'_>) -> (OperationState, String) {
         return (OperationState::Error, failure.description.clone());
     }
     match (&facts.plan.step, facts.plan.refusals.first()) {
-        (
-            Some(
-                step @ Step::Wait {
-                    on: Blocker::SnapshotFailed { .. } | Blocker::RecoveryNeeded,
-                },
-            ),
-            _,
-        ) => (OperationState::Error, describe_step(step, facts.wanted)),
-        (Some(step @ Step::Wait { .. }), _) => {
-            (OperationState::Requeue, describe_step(step, facts.wanted))
+        (Some(step), _) => {
+            let state = match step.blocker() {
+                Some(on) if is_trouble(on) => OperationState::Error,
+                Some(_) => OperationState::Requeue,
+                None => OperationState::Processing,
+            };
+            (state, describe_step(step, facts.wanted))
         }
-        (Some(step), _) => (
-            OperationState::Processing,
-            describe_step(step, facts.wanted),
-        ),
         (None, Some(refusal)) => (OperationState::Requeue, describe_refusal(refusal)),
         (None, None) => (
             OperationState::Succeeded,
@@ -57,15 +50,20 @@ fn now(facts: &Facts<'_>) -> (OperationState, String) {
     }
 }
 
+/// Whether somebody should look.
+fn is_trouble(on: &Blocker) -> bool {
+    match on {
+        Blocker::SnapshotFailed { .. } => true,
+        Blocker::RecoveryNeeded(hold) => hold.is_trouble(),
+        _ => false,
+    }
+}
+
 /// What stopped the pass, or the change that does not happen.
 fn failure(facts: &Facts<'_>) -> Option<Failure> {
-    let code = match &facts.plan.step {
-        Some(Step::Wait {
-            on: Blocker::SnapshotFailed { .. },
-        }) => "ERR_CREATE_SNAPSHOT",
-        Some(Step::Wait {
-            on: Blocker::RecoveryNeeded,
-        }) => "ERR_DATA_LOST",
+    let code = match facts.plan.step.as_ref().and_then(Step::blocker) {
+        Some(Blocker::SnapshotFailed { .. }) => "ERR_CREATE_SNAPSHOT",
+        Some(on @ Blocker::RecoveryNeeded(_)) if is_trouble(on) => "ERR_DATA_LOST",
         _ => return facts.failure.cloned(),
     };
     let (_, description) = now(facts);

@@ -47,7 +47,7 @@ pub fn describe_step(step: &Step, wanted: &Wanted) -> String {
             )
         }
         Step::RecreateSet { .. } => "the StatefulSet is made again around its pods".to_owned(),
-        Step::Recover(recovery) => match *recovery {},
+        Step::Recover(step) => super::recovery::describe(step, wanted),
         Step::Wait { on } => describe_blocker(on, wanted),
     }
 }
@@ -96,9 +96,7 @@ pub fn describe_blocker(on: &Blocker, wanted: &Wanted) -> String {
         }
         Blocker::SetGoes => "waits for the old StatefulSet to go".to_owned(),
         Blocker::Founding => "waits for the cluster to come up for the first time".to_owned(),
-        Blocker::RecoveryNeeded => {
-            "the data of a quorum of members is lost and has to be recovered".to_owned()
-        }
+        Blocker::RecoveryNeeded(hold) => super::recovery::describe_hold(hold, wanted),
     }
 }
 

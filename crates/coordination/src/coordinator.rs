@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::backing::{Backing, BackingError, Edits, Page};
 use crate::error::{CoordinationError, entry_name};
 use crate::held::{Fence, Held};
+use crate::incident::{self, Incident};
 use crate::lock::{self, Claim, Decision, Lock, Lost, Wish};
 use crate::member::{self, MemberState};
 use crate::pin::Pin;
@@ -178,6 +179,32 @@ impl Coordinator {
                 None => return Ok(Change::Nothing(())),
             };
             Ok(Change::Write(edits, ()))
+        })
+        .await
+    }
+
+    /// The recovery that goes on, or the last one.
+    pub async fn incident(&self) -> Result<Option<Incident>, CoordinationError> {
+        let page = self.backing.read().await?;
+        self.entry(&page, incident::ENTRY)
+    }
+
+    /// Writes an incident if the claim still has the lock and the document still says `before`: all in one write. Tells
+    /// what the document says then.
+    pub(crate) async fn record(
+        &self,
+        claim: &Claim,
+        before: Option<&Incident>,
+        next: &Incident,
+    ) -> Result<Option<Incident>, CoordinationError> {
+        self.update(|page| {
+            self.confirmed(page, claim)?;
+            let found: Option<Incident> = self.entry(page, incident::ENTRY)?;
+            if found.as_ref() != before {
+                return Ok(Change::Nothing(found));
+            }
+            let edits = self.edit(incident::ENTRY, next)?;
+            Ok(Change::Write(edits, Some(next.clone())))
         })
         .await
     }

@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::coordinator::Coordinator;
 use crate::error::CoordinationError;
+use crate::incident::Incident;
 use crate::lock::{Claim, Lost};
 use crate::member::MemberState;
 
@@ -169,5 +170,16 @@ impl Fence {
     pub async fn forget(&self, member: &str) -> Result<(), CoordinationError> {
         self.check_time()?;
         self.coordinator.report(&self.claim, member, None).await
+    }
+
+    /// Writes how far a recovery is, if the document still says `before`. The lock is checked in the same write.
+    /// Returns what the document says then: another party's words when it was faster.
+    pub async fn record(
+        &self,
+        before: Option<&Incident>,
+        next: &Incident,
+    ) -> Result<Option<Incident>, CoordinationError> {
+        self.check_time()?;
+        self.coordinator.record(&self.claim, before, next).await
     }
 }

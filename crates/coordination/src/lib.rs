@@ -6,6 +6,7 @@
 //!   lock            {holder, purpose, epoch, acquired, renewed, ttl}   at most one party disrupts
 //!   pin.<name>      {holder, purpose, keys, revisions, renewed, ttl}   retention leaves these alone
 //!   member.<name>   {phase, message, time}                            how far a restoration is
+//!   incident        {id, cause, stage, base, …}                        the recovery of lost data that goes on
 //!
 //! Coordinator ── read ─► pure transition (lock, pin, member) ── write if unchanged ─► Backing
 //!                                                                                ├ ConfigMap: resourceVersion
@@ -31,6 +32,7 @@ pub mod backing;
 mod coordinator;
 mod error;
 mod held;
+pub mod incident;
 pub mod lock;
 pub mod member;
 pub mod pin;
@@ -42,6 +44,7 @@ pub use backing::{Backing, BackingError, ConfigMapBacking, FileBacking};
 pub use coordinator::{Attempt, Coordinator};
 pub use error::{CoordinationError, NameError};
 pub use held::{Fence, Held};
+pub use incident::Incident;
 pub use lock::{Claim, Epoch, Lock, Purpose, Wish};
 pub use member::{MemberState, Phase};
 pub use pin::{Pin, PinWish, RevisionRange};

@@ -50,6 +50,7 @@ pub enum Component {
     CopyJob,
     RestoreJob,
     DrillJob,
+    VerifyJob,
     Coordination,
 }
 
@@ -71,6 +72,7 @@ impl Component {
             Self::CopyJob => "etcd-copy-backups-job",
             Self::RestoreJob => "etcd-restore-job",
             Self::DrillJob => "etcd-restore-drill-job",
+            Self::VerifyJob => "etcd-verify-backup-job",
             Self::Coordination => "etcd-coordination",
         }
     }

@@ -160,6 +160,11 @@ impl<'a> Names<'a> {
     pub fn drill_job(&self) -> String {
         format!("{}-restore-drill", self.etcd)
     }
+
+    /// The Job that checks the backup.
+    pub fn verify_job(&self) -> String {
+        format!("{}-verify", self.etcd)
+    }
 }
 
 /// The Job of an `EtcdCopyBackupsTask`.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! steward-restorer ── JSON, at most 4 KiB ──► /dev/termination-log ──► pod status ──► controller
-//!   init:  {"verdict": "restore-required", "reason": "…", "init": {"version": 1, "decision": …}}
+//!   init:     {"verdict": "restore-required", "reason": "…", "init": {"version": 1, "decision": …}}
+//!   restore:  {"verdict": "restored", "revision": …, "startRevision": …, "clusterId": …}
 //! ```
 //!
 //! **Comes in**: what a program found and decided. **Goes out**: the same, typed, on the other side.
@@ -19,4 +20,4 @@ pub use init::{
     Backup, Cluster, Data, DataState, Decision, InitReport, Mine, RefuseCause, RestoreCause,
     Thoroughness, WaitCause,
 };
-pub use message::{Message, ReadError};
+pub use message::{Done, Message, ReadError};

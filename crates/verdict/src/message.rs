@@ -17,8 +17,52 @@ pub struct Message {
     /// What a person can do.
     #[serde(default)]
     pub next_step: Option<String>,
+    /// What was done, as far as the verb tells.
+    #[serde(flatten)]
+    pub done: Done,
     #[serde(default)]
     init: Option<Value>,
+}
+
+/// What a restore, a compaction, a copy or a verification tells of itself. Each tells a part; what is absent was not told,
+/// and what has another shape than here was told by another version and is left out.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Done {
+    /// The newest revision of the state that was restored, written or checked.
+    #[serde(default, deserialize_with = "lenient")]
+    pub revision: Option<i64>,
+    /// The revision etcd begins with: higher when revisions were raised.
+    #[serde(default, deserialize_with = "lenient")]
+    pub start_revision: Option<i64>,
+    /// The revision a backup reaches, of a dry run.
+    #[serde(default, deserialize_with = "lenient")]
+    pub reaches: Option<i64>,
+    /// The identity of the restored cluster, as etcd prints it.
+    #[serde(default, deserialize_with = "lenient")]
+    pub cluster_id: Option<String>,
+    /// The full snapshot that was read.
+    #[serde(default, deserialize_with = "lenient")]
+    pub base: Option<String>,
+    /// The full snapshot that was written.
+    #[serde(default, deserialize_with = "lenient")]
+    pub snapshot: Option<String>,
+    /// The data directory that was used instead of the backup.
+    #[serde(default, deserialize_with = "lenient")]
+    pub from_data_dir: Option<String>,
+    /// How long it took.
+    #[serde(default, deserialize_with = "lenient")]
+    pub seconds: Option<f64>,
+}
+
+/// A detail of another shape does not make the verdict unreadable.
+fn lenient<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: serde::de::DeserializeOwned,
+{
+    let value = Option::<Value>::deserialize(from)?;
+    Ok(value.and_then(|value| serde_json::from_value(value).ok()))
 }
 
 /// Why a termination message says nothing.
@@ -146,6 +190,22 @@ mod tests {
         value["mood"] = "good".into();
         let text = json!({"verdict": "ready", "init": value, "more": 1}).to_string();
         assert_eq!(Message::read(&text).unwrap().init().unwrap(), report());
+    }
+
+    #[test]
+    fn what_a_restore_did_is_read_and_details_of_another_shape_are_left_out() {
+        let text = json!({
+            "verdict": "restored", "revision": 41, "startRevision": 1_000_000_041_i64,
+            "clusterId": "cdf818194e3a8c32", "base": "Full-00000000-00000041-1", "seconds": 1.5,
+            "snapshot": {"name": "of a later version"},
+        });
+        let done = Message::read(&text.to_string()).unwrap().done;
+        assert_eq!(
+            (done.revision, done.start_revision),
+            (Some(41), Some(1_000_000_041))
+        );
+        assert_eq!(done.cluster_id.as_deref(), Some("cdf818194e3a8c32"));
+        assert_eq!((done.seconds, done.snapshot), (Some(1.5), None));
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod inspect;
 pub mod list;
 pub mod own;
 pub mod restore;
+pub mod set_aside;
 pub mod verify;
 
 use clap::Subcommand;
@@ -36,6 +37,8 @@ pub enum Verb {
     Copy(Box<copy::CopyArgs>),
     /// Show what is in a data directory, a snapshot or a backup
     Inspect(Box<inspect::InspectArgs>),
+    /// Put a data directory away without losing it
+    SetAside(set_aside::SetAsideArgs),
     /// Give a directory to a user, before a container that is not root uses it
     Own(own::OwnArgs),
     /// Print a completion script for a shell
@@ -54,6 +57,7 @@ impl Verb {
             Self::Compact(args) => compact::run(*args, context).await,
             Self::Copy(args) => copy::run(*args, context).await,
             Self::Inspect(args) => inspect::run(*args, context).await,
+            Self::SetAside(args) => set_aside::run(args, context).await,
             Self::Own(args) => own::run(args).await,
             Self::Completions(args) => Ok(completions::run(&args)),
         }

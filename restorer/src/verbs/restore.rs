@@ -1,20 +1,26 @@
 //! `restore`: a data directory from a backup.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use jiff::SignedDuration;
 use steward_archive::chain::Chain;
 use steward_store::StoreArgs;
 
+use super::init::configured_store;
+use super::initialize::newest_revision;
 use crate::backup::Backup;
 use crate::cli::Context;
 use crate::detour::Route;
 use crate::directory::{self, Plan};
 use crate::failure::{Failure, Verdict};
+use crate::health::refuse_foreign_volume;
 use crate::members::MemberArgs;
 use crate::outcome::{Outcome, human_bytes};
 use crate::peer::PeerRestoreArgs;
 use crate::rebuild::finish::Bump;
 use crate::rebuild::{HashCheck, Options};
+use crate::reseat::{Candidate, reseat};
 use crate::target::TargetArgs;
 use crate::threads;
 
@@ -51,6 +57,16 @@ pub struct RestoreArgs {
     /// Flags of the peer.
     #[command(flatten)]
     pub peer: PeerRestoreArgs,
+
+    /// Take this data directory instead of the backup, when it is sound and at least as new. It may be
+    /// the one that is replaced
+    #[arg(long, value_name = "DIR", env = "STEWARD_PREFER_DATA_DIR")]
+    #[arg(conflicts_with_all = ["to_revision", "to_time", "from"])]
+    pub prefer_data_dir: Option<PathBuf>,
+
+    /// Namespace the volume belongs to; nothing is restored on a volume marked for another one
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
+    pub namespace: Option<String>,
 
     /// Say what would be restored, and stop
     #[arg(long)]
@@ -122,10 +138,37 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
         members,
         how,
         peer: _,
+        prefer_data_dir,
+        namespace,
         dry_run,
     } = args;
     let seating = members.seating(context.now)?;
-    let backup = Backup::open(&store.into_config()?, &context.environment).await?;
+    refuse_foreign_volume(&members.data_dir, namespace.as_deref())?;
+    let candidate = match prefer_data_dir {
+        Some(data_dir) => Candidate::find(data_dir).await?,
+        None => None,
+    };
+    let config = match &candidate {
+        Some(_) => configured_store(store)?, // with data at hand there need not be a backup
+        None => Some(store.into_config()?),
+    };
+    let backup = match &config {
+        Some(config) => Some(Backup::open(config, &context.environment).await?),
+        None => None,
+    };
+    let newest = backup
+        .as_ref()
+        .and_then(|backup| newest_revision(&backup.catalogue));
+    if let Some(candidate) = candidate.filter(|candidate| candidate.is_as_new_as(newest)) {
+        if dry_run {
+            return Ok(taken_over(&candidate));
+        }
+        return reseat(candidate, seating, how.bump(), context.now).await;
+    }
+    let Some(backup) = backup else {
+        let reason = "there is neither usable data nor a backup";
+        return Err(Failure::because(Verdict::NoBackup, reason));
+    };
     let route = Route::find(&backup.catalogue, target.request())?;
     if dry_run {
         return Ok(planned(&route.chain));
@@ -143,6 +186,18 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
         restored.to_string(),
         &restored,
     ))
+}
+
+fn taken_over(candidate: &Candidate) -> Outcome {
+    let Candidate {
+        data_dir, revision, ..
+    } = candidate;
+    let text = format!(
+        "would take revision {revision} over from {}",
+        data_dir.display()
+    );
+    let details = serde_json::json!({ "reaches": revision, "fromDataDir": data_dir });
+    Outcome::new(Verdict::Restorable, text, &details)
 }
 
 fn planned(chain: &Chain) -> Outcome {

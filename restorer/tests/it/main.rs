@@ -14,6 +14,7 @@ mod list;
 mod manual;
 mod program;
 mod rebuild;
+mod reseat;
 mod support;
 mod synthetic;
 mod verify;

@@ -11,6 +11,9 @@ use crate::state::{Sighting, Standing, State};
 /// Where a member says whether its peers talk to it over TLS.
 pub const TLS_ANNOTATION: &str = "member.etcd.gardener.cloud/tls-enabled";
 
+/// Where the lease of the deltas says how many bytes of them there are behind the last full snapshot.
+pub const BYTES_ANNOTATION: &str = "steward.druid.gardener.cloud/delta-bytes";
+
 /// Which lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeaseKind {
@@ -54,6 +57,8 @@ pub(super) enum Wanted {
     Delta {
         revision: Revision,
         checked: Timestamp,
+        /// Bytes of all deltas behind the last full snapshot, where that is known.
+        bytes: Option<u64>,
     },
 }
 
@@ -81,6 +86,7 @@ pub(super) fn wanted(kind: LeaseKind, state: &State, peer_tls: Option<bool>) -> 
             Some(Wanted::Delta {
                 revision,
                 checked: state.delta_checked_at?,
+                bytes: state.delta_bytes,
             })
         }
     }
@@ -120,7 +126,11 @@ pub(super) fn change(found: &Lease, wanted: &Wanted, now: Timestamp) -> Option<V
             spec["holderIdentity"] = json!(revision.to_string());
             spec["renewTime"] = json!(MicroTime(*created));
         }
-        Wanted::Delta { revision, checked } => {
+        Wanted::Delta {
+            revision,
+            checked,
+            bytes,
+        } => {
             let held = held_revision(found);
             let revision = held.map_or(*revision, |held| held.max(*revision));
             if held == Some(revision) && renew_time(found) == Some(micros(*checked)) {
@@ -128,6 +138,9 @@ pub(super) fn change(found: &Lease, wanted: &Wanted, now: Timestamp) -> Option<V
             }
             spec["holderIdentity"] = json!(revision.to_string());
             spec["renewTime"] = json!(MicroTime(*checked));
+            if let Some(bytes) = bytes {
+                metadata["annotations"] = json!({ BYTES_ANNOTATION: bytes.to_string() });
+            }
         }
     }
     // Names what it was made from, so that a newer writer is never overruled.

@@ -68,6 +68,7 @@ impl Stock {
             .iter()
             .map(|d| d.name.last.0 - d.name.start.0 + 1)
             .sum();
+        let bytes = since.iter().map(|delta| delta.size).sum();
         let ranges = restorable(&self.catalogue).0;
         let oldest = ranges.first().map(|(from, _)| *from);
         let newest = ranges.last().map(|(_, to)| *to);
@@ -80,6 +81,7 @@ impl Stock {
         board.send_modify(|state| {
             state.last_full = full;
             state.last_delta = delta;
+            state.delta_bytes = Some(bytes);
         });
     }
 }

@@ -28,6 +28,14 @@ fn a_new_cluster_is_founded_by_all_its_members_at_once() {
 }
 
 #[test]
+fn a_cluster_nobody_has_heard_of_yet_is_waited_for() {
+    let mut scene = Scene::whole(3);
+    scene.set_mut().noted_size = None;
+    scene.seen.leases.clear();
+    assert_eq!(scene.silent().waits(), Some(Blocker::Founding));
+}
+
+#[test]
 fn a_lost_set_is_made_again_around_its_pods() {
     let mut scene = Scene::whole(3).replicas(5);
     scene.seen.set = None;

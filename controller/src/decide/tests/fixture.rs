@@ -9,7 +9,9 @@ use crate::observe::{
     Answer, Finding, Held, Members, Membership, Observation, Ordinal, PeerStage, SeenClaim,
     SeenLease, SeenMember, SeenPod, SeenSet, SetCounts, SnapshotLease, Strategy, Talks,
 };
-use crate::validate::{DEFAULT_STORAGE_BYTES, Peers, Requests, Wanted, WantedBackup};
+use crate::validate::{
+    DEFAULT_STORAGE_BYTES, Peers, Requests, Wanted, WantedBackup, WantedRecovery,
+};
 
 pub(crate) const OLD: &str = "old";
 pub(crate) const NEW: &str = "new";
@@ -44,6 +46,8 @@ pub(crate) fn wanted(replicas: u32) -> Wanted {
         storage_bytes: DEFAULT_STORAGE_BYTES,
         growth: VolumeGrowth::Expand,
         backup: None,
+        recovery: WantedRecovery::default(),
+        upkeep: crate::decide::upkeep::WantedUpkeep::default(),
         peers: Peers {
             port: 2380,
             ..Peers::default()
@@ -101,6 +105,7 @@ pub(crate) fn answer(leader: u32) -> Answer {
         leader: Some(id(leader)),
         cluster: ClusterId(7),
         version: "3.5.26".to_owned(),
+        revision: 1_000,
         db_bytes: 20_480,
         db_bytes_in_use: 16_384,
     }
@@ -153,6 +158,8 @@ impl Scene {
         let known = Known {
             observed_generation: Some(1),
             version: None,
+            loss_since: None,
+            upkeep: crate::decide::upkeep::KnownUpkeep::default(),
         };
         Self {
             wanted,

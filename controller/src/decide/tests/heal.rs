@@ -1,6 +1,7 @@
 //! Members that lost their data.
 
 use super::fixture::*;
+use crate::decide::recovery::Hold;
 use crate::decide::{Blocker, Removal, Restart, Step, Useless};
 use crate::observe::{Finding, Ordinal};
 
@@ -82,7 +83,8 @@ fn a_removal_that_costs_the_quorum_waits() {
 fn a_single_member_is_not_replaced_from_nothing() {
     let scene = Scene::whole(1).down(0).finding(0, Finding::Corrupt);
     assert_eq!(scene.step(), None);
-    assert_eq!(scene.silent().waits(), Some(Blocker::RecoveryNeeded));
+    let hold = Hold::NothingToRestore;
+    assert_eq!(scene.silent().waits(), Some(Blocker::RecoveryNeeded(hold)));
 }
 
 #[test]
@@ -92,7 +94,8 @@ fn a_lost_quorum_waits_for_the_recovery_and_nothing_else_moves() {
         .finding(0, Finding::NeedsRestore)
         .finding(1, Finding::Corrupt)
         .silent();
-    assert_eq!(scene.waits(), Some(Blocker::RecoveryNeeded));
+    let hold = Hold::Unconfirmed;
+    assert_eq!(scene.waits(), Some(Blocker::RecoveryNeeded(hold)));
 }
 
 #[test]

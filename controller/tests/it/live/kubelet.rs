@@ -26,6 +26,15 @@ pub(super) struct Orders {
     pub(super) verdicts: BTreeMap<String, Value>,
     /// When there are any, only pods of these uids become ready: the others wait until their server runs.
     pub(super) started: Option<BTreeSet<String>>,
+    /// How Jobs end, by name; the pods of others stay as they are.
+    pub(super) jobs: BTreeMap<String, Ends>,
+}
+
+/// How a Job ends: whether it goes well, and its last words.
+#[derive(Clone, Debug)]
+pub(super) enum Ends {
+    Well(Value),
+    Badly(Value),
 }
 
 pub(super) struct Kubelet {
@@ -78,6 +87,10 @@ impl Scene {
         };
         for pod in list {
             let name = pod.name_any();
+            if let Some(job) = pod.labels().get("job-name") {
+                self.job_pod(&pods, &pod, orders.jobs.get(job)).await;
+                continue;
+            }
             let has_started = |uid: &String| {
                 let started = orders.started.as_ref();
                 started.is_none_or(|started| started.contains(uid))
@@ -119,6 +132,32 @@ impl Scene {
                 .await
                 .ok();
         }
+    }
+
+    async fn job_pod(&self, pods: &Api<Pod>, pod: &Pod, ends: Option<&Ends>) {
+        let phase = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
+        let (Some(ends), Some("Pending" | "Running")) = (ends, phase) else {
+            return;
+        };
+        let (phase, code, words) = match ends {
+            Ends::Well(words) => ("Succeeded", 0, words),
+            Ends::Badly(words) => ("Failed", 1, words),
+        };
+        let ended = json!({ "terminated": { "exitCode": code, "message": words.to_string() } });
+        let patch = json!({ "status": { "phase": phase, "containerStatuses": [{
+            "name": "restore", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": ended,
+        }]}});
+        pods.patch_status(
+            &pod.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(&patch),
+        )
+        .await
+        .ok();
     }
 
     async fn claims(&self) {

@@ -7,6 +7,8 @@ mod faults;
 mod kubelet;
 mod lead;
 mod lifecycle;
+mod protection;
+mod recovery;
 mod rest;
 mod rolling;
 mod stage;

@@ -25,8 +25,14 @@ async fn at_rest_nothing_is_written_and_a_new_controller_writes_nothing_either()
     for name in ["main", "events"] {
         stage.settled(name).await;
     }
-    tokio::time::sleep(Duration::from_secs(5)).await;
-
+    let mut written = 0;
+    stage
+        .eventually("nothing is left to tell", async || {
+            let before = std::mem::replace(&mut written, controller.metrics.writes());
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            before == controller.metrics.writes()
+        })
+        .await;
     let before = (controller.metrics.writes(), versions(&stage).await);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(versions(&stage).await, before.1, "something was written");
@@ -41,12 +47,12 @@ async fn at_rest_nothing_is_written_and_a_new_controller_writes_nothing_either()
                 && text.contains(r#"steward_etcd_generation_lag{etcd="main""#)
         })
         .await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(
         versions(&stage).await,
         before.1,
         "a new controller changed something"
     );
+    assert_eq!(controller.metrics.writes(), 0, "a new controller wrote");
     drop(kubelet);
     controller.stop().await;
 }

@@ -215,20 +215,25 @@ impl Stage {
         find(&self.until(name, &what, |etcd| find(etcd).is_some()).await).expect("just seen")
     }
 
-    /// Waits until nothing is to do for an Etcd.
+    /// Waits until nothing is to do for an Etcd, and all its members are there.
     pub(super) async fn settled(&self, name: &str) -> Etcd {
         self.until(name, "settled", |etcd: &Etcd| {
             let status = etcd.status.as_ref();
             let last = status.and_then(|status| status.last_operation.as_ref());
             let is_done =
                 last.is_some_and(|last| last.state == steward_crds::OperationState::Succeeded);
+            let conditions = status.and_then(|status| status.conditions.as_ref());
+            let all_ready = conditions.into_iter().flatten().any(|one| {
+                one.type_ == ConditionType::AllMembersReady && one.status == ConditionStatus::True
+            });
             is_done
+                && (all_ready || etcd.spec.replicas == 0)
                 && status.and_then(|status| status.observed_generation) == etcd.metadata.generation
         })
         .await
     }
 
-    /// How many objects of a kind there are.
+    /// How many objects of a kind the controller made.
     pub(super) async fn count<K>(&self) -> usize
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
@@ -237,7 +242,7 @@ impl Stage {
             + DeserializeOwned,
     {
         self.api::<K>()
-            .list(&ListParams::default())
+            .list(&ListParams::default().labels("app.kubernetes.io/managed-by=etcd-druid"))
             .await
             .expect("list")
             .items

@@ -236,6 +236,27 @@ impl Staging {
     }
 }
 
+/// Puts a directory away as `<target>.before-<now>`, so that nothing is at its place. Returns where it is kept; `None` when
+/// there was nothing to keep.
+///
+/// # Errors
+///
+/// When another run is building for the same target, or etcd has its database open.
+pub fn set_aside(target: &Path, now: Timestamp) -> Result<Option<PathBuf>, SwapError> {
+    recover(target)?;
+    let place = match Place::resolve(target) {
+        Err(SwapError::Look { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(None); // not even the directory above exists
+        }
+        resolved => resolved?,
+    };
+    if place.occupancy()? == Occupancy::Missing {
+        return Ok(None);
+    }
+    let _until_away = place.hold_database()?;
+    place.set_aside(&place.target, &place.free_before_name(now))
+}
+
 impl Drop for Staging {
     fn drop(&mut self) {
         if self.owns_dir {

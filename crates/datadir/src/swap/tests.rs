@@ -522,3 +522,13 @@ fn a_parent_that_is_read_only_is_named() {
     );
     assert_eq!(whole(&disk.join("data")).as_deref(), Some(OLD));
 }
+
+#[test]
+fn a_directory_that_is_set_aside_is_kept_whole_and_its_place_is_free() {
+    let world = World::with_old_data();
+    let kept = set_aside(&world.target(), noon()).unwrap().unwrap();
+    assert_eq!(whole(&kept).as_deref(), Some(OLD));
+    assert_eq!(world.names(), ["data.before-20260102T030405Z"]);
+    assert_eq!(set_aside(&world.target(), noon()).unwrap(), None);
+    assert_eq!(world.names(), ["data.before-20260102T030405Z"]);
+}

@@ -2,9 +2,10 @@
 //!
 //! | Job | on | name |
 //! | --- | --- | --- |
-//! | restore | the volume of a member | `<etcd>-restore-<ordinal>` |
+//! | restore, set aside | the volume of a member | `<etcd>-restore-<ordinal>` |
 //! | compaction | a scratch volume | `<etcd>-compactor` |
 //! | drill | a scratch volume | `<etcd>-restore-drill` |
+//! | verification | nothing | `<etcd>-verify` |
 //! | copy | nothing | `<task>-worker` |
 //!
 //! **Holds**: a Job runs once and is never retried by Kubernetes, since whoever launched it has to look at the verdict
@@ -14,6 +15,7 @@ mod compaction;
 mod copy;
 mod drill;
 mod restore;
+mod verify;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,7 +31,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub use compaction::{CompactionJob, compaction_job};
 pub use copy::{CopyJob, copy_job};
 pub use drill::{DrillJob, drill_job};
-pub use restore::{Bump, RestoreJob, Target, restore_job};
+pub use restore::{Bump, RestoreJob, Target, restore_job, set_aside_job};
+pub use verify::{VerifyJob, verify_job};
 
 use crate::draft::Draft;
 use crate::labels::{self, Component};

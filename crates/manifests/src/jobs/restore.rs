@@ -29,6 +29,8 @@ pub struct RestoreJob {
     pub token: String,
     /// Which state.
     pub target: Target,
+    /// Whether what is on the volume is taken when it is sound and at least as new as the backup.
+    pub prefers_volume: bool,
     /// How much revisions are raised, when something may have been lost.
     pub bump: Option<Bump>,
     /// After how long the Job is given up.
@@ -80,15 +82,50 @@ pub fn restore_job(
     restore: &RestoreJob,
 ) -> Result<Job, RenderError> {
     let draft = Draft::new(etcd, settings, shape)?;
+    let args = args(&draft, restore);
+    Ok(on_volume(
+        &draft,
+        restore.ordinal,
+        "restore",
+        args,
+        restore.deadline,
+    ))
+}
+
+/// Renders the Job that puts the data of a member aside, so that it joins its cluster anew. The volume has to be free.
+pub fn set_aside_job(
+    etcd: &Etcd,
+    settings: &Settings,
+    shape: &Shape,
+    ordinal: Ordinal,
+    deadline: Option<Duration>,
+) -> Result<Job, RenderError> {
+    let mut draft = Draft::new(etcd, settings, shape)?;
+    draft.store = None; // nothing is read or written but the volume
+    let args = vec![
+        "set-aside".to_owned(),
+        format!("--data-dir={}", config::DATA_DIR),
+    ];
+    Ok(on_volume(&draft, ordinal, "set-aside", args, deadline))
+}
+
+/// A Job on the volume of a member, which runs where the member would.
+fn on_volume(
+    draft: &Draft<'_>,
+    ordinal: Ordinal,
+    container: &'static str,
+    args: Vec<String>,
+    deadline: Option<Duration>,
+) -> Job {
     let claim = draft.names.claim_template();
-    let name = draft.names.restore_job(restore.ordinal);
+    let name = draft.names.restore_job(ordinal);
     let mut job = Frame {
-        container: "restore",
-        args: args(&draft, restore),
+        container,
+        args,
         volumes: vec![Volume {
             name: claim.into(),
             persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-                claim_name: draft.names.volume_claim(restore.ordinal),
+                claim_name: draft.names.volume_claim(ordinal),
                 read_only: None,
             }),
             ..Volume::default()
@@ -96,16 +133,16 @@ pub fn restore_job(
         mounts: vec![work_mount(claim)],
         // What etcd would use, which does not run meanwhile.
         resources: Some(values::resources(
-            etcd.spec.etcd.resources.as_ref(),
+            draft.etcd.spec.etcd.resources.as_ref(),
             "50m",
             "128Mi",
         )),
-        deadline: restore.deadline,
-        ..Frame::of_etcd(&draft, Component::RestoreJob, &name)
+        deadline,
+        ..Frame::of_etcd(draft, Component::RestoreJob, &name)
     }
     .job();
-    place_as_members(&mut job, etcd);
-    Ok(job)
+    place_as_members(&mut job, draft.etcd);
+    job
 }
 
 /// A volume can be mounted only where a member may run.
@@ -144,6 +181,9 @@ fn args(draft: &Draft<'_>, restore: &RestoreJob) -> Vec<String> {
         ),
     ];
     args.extend(restore.target.flags());
+    if restore.prefers_volume {
+        args.push(format!("--prefer-data-dir={}", config::DATA_DIR));
+    }
     if let Some(Bump(by)) = restore.bump {
         args.push(format!("--bump-revision={by}"));
         args.push("--mark-compacted".to_owned());

@@ -4,6 +4,9 @@ use clap::Parser as _;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use steward_crds::etcd::LeaderElectionSpec;
 use steward_crds::scalar::{Schedule, Span};
+use steward_manifests::jobs::{
+    RestoreJob, Target, VerifyJob, restore_job, set_aside_job, verify_job,
+};
 use steward_manifests::{Shape, render};
 use steward_restorer::args::Args;
 use steward_restorer::verbs::Verb;
@@ -68,6 +71,8 @@ fn check_restorer(name: &str, container: &Container) {
     let is_right = match (&args.verb, container.name.as_str()) {
         (Verb::Init(_), "init") | (Verb::Own(_), "change-backup-bucket-permissions") => true,
         (Verb::Restore(args), "restore" | "restore-drill") => args.store.prefix.len() > 3,
+        (Verb::Verify(args), "verify-backup") => args.data_dir.is_none(),
+        (Verb::SetAside(args), "set-aside") => args.data_dir.is_absolute(),
         (Verb::Compact(args), "compact-backup") => args.store.prefix.len() > 3,
         (Verb::Copy(args), "copy-backups") => args.source.prefix == args.store.prefix,
         _ => false,
@@ -94,6 +99,27 @@ fn members_are_started_with_flags_their_programs_take() {
     }
 }
 
+/// The Jobs of a recovery from the best copy there is.
+fn on_volumes() -> [k8s_openapi::api::batch::v1::Job; 3] {
+    let mut etcd = plain();
+    etcd.spec.backup.store = Some(store("aws"));
+    let shape = Shape::of(&etcd);
+    let restore = RestoreJob {
+        ordinal: 1,
+        members: vec![1],
+        token: "restored-5f3a".into(),
+        target: Target::Newest,
+        prefers_volume: true,
+        bump: None,
+        deadline: None,
+    };
+    [
+        restore_job(&etcd, &settings(), &shape, &restore).unwrap(),
+        set_aside_job(&etcd, &settings(), &shape, 2, None).unwrap(),
+        verify_job(&etcd, &settings(), &shape, &VerifyJob::default()).unwrap(),
+    ]
+}
+
 #[test]
 fn jobs_are_started_with_flags_their_program_takes() {
     for (name, etcd, shape) in variety() {
@@ -109,6 +135,9 @@ fn jobs_are_started_with_flags_their_program_takes() {
         for job in jobs(&etcd, &shape) {
             check(&name, job_template(&job).spec.as_ref().unwrap());
         }
+    }
+    for job in on_volumes() {
+        check("recovery", job_template(&job).spec.as_ref().unwrap());
     }
     for job in copies() {
         check("copy", job_template(&job).spec.as_ref().unwrap());

@@ -130,6 +130,25 @@ fn the_reader_of_expressions_sees_series_and_labels() {
     assert_eq!(asked(expression), expected);
 }
 
+/// Names in the source of the controller, whose registry is a program's own.
+#[test]
+fn the_documented_series_of_the_controller_are_those_it_has() {
+    let source = read("../../controller/src/metrics.rs");
+    let names = source.split("\"steward_").skip(1);
+    let names = names.filter_map(|text| Some(format!("steward_{}", text.split_once('"')?.0)));
+    let is_name = |text: &String| text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    let own: BTreeSet<String> = names.filter(is_name).collect();
+    assert!(own.len() >= 8, "{own:?}");
+    let page = read("../../docs/metrics.md");
+    let (_, section) = page.split_once("## The controller").unwrap();
+    let (section, _) = section.split_once("## What to watch").unwrap();
+    let documented = documented().into_keys();
+    let documented: BTreeSet<String> = documented
+        .filter(|name| section.contains(&format!("| `{name}` |")))
+        .collect();
+    assert_eq!(documented, own);
+}
+
 fn promtool(arguments: &[&str], inside: &Path) -> String {
     let program = std::env::var_os("STEWARD_PROMTOOL").map(PathBuf::from);
     let program = program.filter(|path| path.is_file());

@@ -148,13 +148,12 @@ pub(crate) fn variety() -> Vec<(String, Etcd, Shape)> {
     }
     for (name, etcd) in tls_combinations() {
         let mut bare = etcd.clone();
-        for tls in [
+        let both = [
             &mut bare.spec.etcd.client_url_tls,
             &mut bare.spec.backup.tls,
-        ] {
-            if let Some(tls) = tls {
-                tls.client = None;
-            }
+        ];
+        for tls in both.into_iter().flatten() {
+            tls.client = None;
         }
         add(format!("tls {name}, no client certificates"), bare);
         add(format!("tls {name}"), etcd);
@@ -222,6 +221,7 @@ pub(crate) fn jobs(etcd: &Etcd, shape: &Shape) -> Vec<Job> {
         members: vec![1],
         token: "restored-$1".into(),
         target: Target::Time("2026-01-31T11:59:00Z".into()),
+        prefers_volume: false,
         bump: Some(Bump(1_000_000)),
         deadline: Some(std::time::Duration::from_hours(1)),
     };

@@ -216,7 +216,7 @@ fn roster(
 }
 
 /// The store, where one is named. All its flags have defaults, so that a place in it decides.
-fn configured_store(store: StoreArgs) -> Result<Option<StoreConfig>, Failure> {
+pub(super) fn configured_store(store: StoreArgs) -> Result<Option<StoreConfig>, Failure> {
     let is_named = store.provider != Provider::Local
         || store
             .container

@@ -70,7 +70,7 @@ fn what_may_not_be_read_is_neither_missing_nor_damaged() {
         fs::write(stage.volume(0).join("safe_guard"), "shoot").unwrap();
         let path = stage.volume(0).join(hidden);
         let rights = fs::metadata(&path).unwrap().permissions();
-        fs::set_permissions(&path, Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o000)).unwrap();
         let said = stage.init_without_privileges(0);
         fs::set_permissions(&path, rights).unwrap();
         let (code, verdict, reason) = told(&said);
@@ -119,7 +119,7 @@ fn a_template_that_makes_no_sense_is_a_wrong_command_that_names_it() {
     let sense = fs::read_to_string(&template).unwrap();
     let without = |key: &str| {
         let lines = sense.lines().filter(|line| !line.starts_with(key));
-        lines.map(|line| format!("{line}\n")).collect::<String>()
+        lines.collect::<Vec<_>>().join("\n")
     };
     let path = template.to_str().unwrap();
     for (text, words) in [

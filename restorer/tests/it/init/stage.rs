@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, ConnectOptions};
@@ -76,10 +77,13 @@ impl Said {
     }
 }
 
-/// A loopback address nobody listens on now.
+/// An address of this process alone: no outgoing connection of anybody begins there, so that it stays free until it
+/// is listened on.
 fn free_url() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
+    static NEXT: AtomicU16 = AtomicU16::new(2300);
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    let port = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("http://127.{}.{middle}.{low}:{port}", 64 + high % 64)
 }
 
 impl Stage {

@@ -72,6 +72,7 @@ fn full(revision: i64, second: i64) -> Wanted {
 
 fn delta(revision: i64) -> Wanted {
     Wanted::Delta {
+        bytes: None,
         revision: Revision(revision),
         checked: NOON,
     }
@@ -194,4 +195,15 @@ fn a_holder_that_is_no_revision_is_replaced() {
         let patch = change(&lease(Some(holder), at(1)), &full(5, 100), NOON);
         assert!(patch.is_some(), "{holder:?}");
     }
+}
+
+#[test]
+fn the_lease_of_the_deltas_says_how_much_has_piled_up() {
+    let state = State {
+        delta_bytes: Some(4_096),
+        ..leading(5, Some(9))
+    };
+    let wanted = wanted(LeaseKind::DeltaSnapshot, &state, None).unwrap();
+    let patch = change(&lease(None, None), &wanted, NOON).unwrap();
+    assert_eq!(patch["metadata"]["annotations"][BYTES_ANNOTATION], "4096");
 }

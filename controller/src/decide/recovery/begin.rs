@@ -1,0 +1,156 @@
+//! Whether a recovery begins.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha256};
+use steward_coordination::incident::{Cause, Incident, Source, Stage, Target};
+use steward_crds::etcd::RecoveryMode;
+
+use super::loss::{self, Loss};
+use super::{Hold, Recovery, wait, without_lock};
+use crate::decide::{Step, Useless, World};
+use crate::observe::{Ordinal, SeenLock};
+
+/// How much of a hash names an incident: people type it.
+const ID_BYTES: usize = 4;
+
+/// The step that begins a recovery, or what is waited for first.
+pub(super) fn next(world: &World<'_>) -> Option<Step> {
+    let Some(loss) = loss::assess(world) else {
+        let is_ours = matches!(world.seen.recovery.lock, SeenLock::Ours { .. });
+        return is_ours.then_some(Step::Recover(Recovery::Release));
+    };
+    let id = identity(world, &loss);
+    if let Some(hold) = not_yet(world, &loss, &id) {
+        return Some(wait(hold));
+    }
+    let Some(base) = loss.base else {
+        return Some(renew_volume(world, &loss));
+    };
+    if let Some(Step::Wait { on }) = without_lock(world) {
+        return Some(Step::Wait { on });
+    }
+    let incident = incident(world, &loss, id, base);
+    Some(Step::Recover(Recovery::Open(Box::new(incident))))
+}
+
+fn incident(world: &World<'_>, loss: &Loss, id: String, base: Ordinal) -> Incident {
+    Incident {
+        token: format!("restored-{id}"),
+        id,
+        cause: loss.cause,
+        stage: Stage::Restoring,
+        base: base.0,
+        size: world.size(),
+        source: loss.source,
+        target: Target::Newest,
+        attempt: 1,
+        started: world.now,
+        changed: world.now,
+        revision: None,
+        cluster: None,
+        message: String::new(),
+        other: BTreeMap::new(),
+    }
+}
+
+/// The recovery of a lost quorum that a person asks for, whatever the mode says. A member the person names is the base
+/// even if nobody knows what it holds: whether that is good is looked at before it is used. Without a proven loss there is
+/// none.
+pub fn on_request(
+    world: &World<'_>,
+    id: &str,
+    base: Option<Ordinal>,
+) -> Result<Incident, Option<Hold>> {
+    let loss = loss::assess(world).ok_or(None)?;
+    match (&loss.hold, base) {
+        (None | Some(Hold::Verdict { .. }), Some(base)) if loss::is_writable(world, base) => {
+            let loss = Loss {
+                source: Source::BestCopy,
+                ..loss
+            };
+            Ok(incident(world, &loss, id.to_owned(), base))
+        }
+        (_, Some(ordinal)) => Err(Some(Hold::Claim { ordinal })),
+        (Some(hold), None) => Err(Some(hold.clone())),
+        (None, None) => {
+            let ordinal = loss.lost.first().copied().unwrap_or(Ordinal(0));
+            let base = loss.base.ok_or(Some(Hold::Claim { ordinal }))?;
+            Ok(incident(world, &loss, id.to_owned(), base))
+        }
+    }
+}
+
+/// What has to happen first.
+fn not_yet(world: &World<'_>, loss: &Loss, id: &str) -> Option<Hold> {
+    if let Some(hold) = &loss.hold {
+        return Some(hold.clone());
+    }
+    let recovery = &world.wanted.recovery;
+    let is_quorum = loss.cause == Cause::QuorumLost;
+    if recovery.mode == RecoveryMode::Manual {
+        return Some(Hold::Manual);
+    }
+    if is_quorum && !has_lasted(world) {
+        return Some(Hold::Unconfirmed);
+    }
+    let is_approved = recovery.approved.as_deref() == Some(id);
+    let needs_approval = is_quorum && recovery.mode == RecoveryMode::Approve;
+    (needs_approval && !is_approved).then(|| Hold::Approval { id: id.to_owned() })
+}
+
+/// A cluster whose members restart is without a quorum for a moment, too.
+fn has_lasted(world: &World<'_>) -> bool {
+    let since = world.known.loss_since;
+    since.is_some_and(|since| {
+        world.now.duration_since(since).unsigned_abs() >= world.policy.loss_patience
+    })
+}
+
+/// There is no volume to write to. One whose claim is of no use is given up, so that another is made; it holds nothing.
+fn renew_volume(world: &World<'_>, loss: &Loss) -> Step {
+    let claims = &world.seen.claims;
+    let gone = loss.lost.iter().find_map(|ordinal| {
+        let claim = claims.get(ordinal)?;
+        (claim.is_lost && !claim.is_deleting).then_some((*ordinal, claim))
+    });
+    match gone {
+        Some((ordinal, claim)) => Step::DiscardClaim {
+            ordinal,
+            uid: claim.uid.clone(),
+            pod_uid: world.pod(ordinal).map(|pod| pod.uid.clone()),
+            because: Useless::VolumeGone,
+        },
+        None => wait(Hold::Claim {
+            ordinal: loss.lost.first().copied().unwrap_or(Ordinal(0)),
+        }),
+    }
+}
+
+/// Names an incident: whose data is lost, on which volumes, after which tenure of the lock. The same loss has the same
+/// name until something is done about it, and never afterwards.
+fn identity(world: &World<'_>, loss: &Loss) -> String {
+    let mut hash = Sha256::new();
+    hash.update(format!("{}/{}", world.wanted.namespace, world.wanted.name));
+    hash.update(tenure(world).to_be_bytes());
+    for ordinal in &loss.lost {
+        let claim = world.seen.claims.get(ordinal);
+        let uid = claim.map_or("", |claim| claim.uid.as_str());
+        hash.update(format!(";{ordinal}={uid}"));
+    }
+    let digest = hash.finalize();
+    let mut id = String::new();
+    for byte in digest.iter().take(ID_BYTES) {
+        write!(id, "{byte:02x}").expect("a String takes everything");
+    }
+    id
+}
+
+/// Tenures before the one this incident has or will have.
+fn tenure(world: &World<'_>) -> u64 {
+    match &world.seen.recovery.lock {
+        SeenLock::Ours { epoch, .. } => epoch.0,
+        SeenLock::Free { epoch } | SeenLock::Others { epoch, .. } => epoch.0 + 1,
+    }
+}

@@ -1,0 +1,284 @@
+//! How a recovery goes on, from what is written down and what is there.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use steward_coordination::incident::{Cause, Incident, Stage};
+use steward_verdict::Done;
+
+use super::loss::is_writable;
+use super::{Hold, Recovery, Task, wait, without_lock};
+use crate::cadence;
+use crate::decide::{Blocker, Step, World};
+use crate::observe::{Finding, JobFailure, JobState, Ordinal, SeenJob, SeenLock};
+
+/// Verdicts of the restorer that another attempt will not change.
+const HOPELESS: [&str; 5] = [
+    "usage",
+    "wrong-volume",
+    "no-backup",
+    "incomplete",
+    "damaged-backup",
+];
+
+/// The next step.
+pub(super) fn next(world: &World<'_>, incident: &Incident) -> Step {
+    if let Some(step) = without_lock(world) {
+        return step;
+    }
+    let step = match incident.stage {
+        Stage::Restoring => restoring(world, incident),
+        Stage::Restored => restored(world, incident),
+        Stage::Abandoned => abandoned(world, incident),
+        Stage::Closed | Stage::Failed => Step::Recover(Recovery::Release),
+    };
+    match (step, &world.seen.recovery.lock) {
+        // Whoever waits shows that it lives.
+        (Step::Wait { on }, SeenLock::Ours { renewed, .. }) if is_due(world.now, *renewed) => {
+            Step::Recover(Recovery::Renew(Box::new(on)))
+        }
+        (step, _) => step,
+    }
+}
+
+fn is_due(now: Timestamp, renewed: Timestamp) -> bool {
+    now.duration_since(renewed).unsigned_abs() >= cadence::LOCK_TTL / 3
+}
+
+/// Pods stop, then volumes are written.
+fn restoring(world: &World<'_>, incident: &Incident) -> Step {
+    let Some(set) = world.set() else {
+        return Step::Wait {
+            on: Blocker::SetUnobserved,
+        };
+    };
+    if set.replicas > 0 {
+        return Step::Recover(Recovery::Scale {
+            from: set.replicas,
+            to: 0,
+        });
+    }
+    if !world.seen.pods.is_empty() {
+        return wait(Hold::PodsStop);
+    }
+    let base = Ordinal(incident.base);
+    let claim = world.seen.claims.get(&base);
+    if claim.is_none_or(|claim| claim.is_lost || claim.is_deleting) {
+        let why = format!("the volume of {} is gone", world.wanted.pod(base));
+        return abandon(world, incident, why);
+    }
+    if !is_writable(world, base) {
+        return wait(Hold::Claim { ordinal: base }); // it will be bound, or nobody knows at the moment
+    }
+    match job(world, incident, base, Task::Restore) {
+        Err(step) => step,
+        Ok(Err(failure)) => failed(world, incident, base, failure),
+        Ok(Ok(done)) => others(world, incident, base).unwrap_or_else(|| {
+            let next = Incident {
+                stage: Stage::Restored,
+                revision: done.start_revision.or(done.revision),
+                cluster: done.cluster_id.clone(),
+                message: told(done),
+                ..changed(world, incident)
+            };
+            record(incident, next)
+        }),
+    }
+}
+
+/// The Job of this attempt on a volume: how it ended, or what is to be done until it has.
+fn job<'a>(
+    world: &World<'a>,
+    incident: &Incident,
+    ordinal: Ordinal,
+    task: Task,
+) -> Result<Result<&'a Done, (Timestamp, &'a JobFailure)>, Step> {
+    let Some(job) = world.seen.recovery.jobs.get(&ordinal) else {
+        return Err(Step::Recover(Recovery::Launch {
+            ordinal,
+            task,
+            incident: Box::new(incident.clone()),
+        }));
+    };
+    if job.is_deleting {
+        return Err(wait(Hold::JobRuns { ordinal }));
+    }
+    if !is_of(job, incident) {
+        return Err(Step::Recover(Recovery::RemoveJob {
+            ordinal,
+            uid: job.uid.clone(),
+        }));
+    }
+    match &job.state {
+        JobState::Running => Err(wait(Hold::JobRuns { ordinal })),
+        JobState::Succeeded { done, .. } => Ok(Ok(done)),
+        JobState::Failed { at, failure } => Ok(Err((*at, failure))),
+    }
+}
+
+fn is_of(job: &SeenJob, incident: &Incident) -> bool {
+    job.incident.as_deref() == Some(&incident.id) && job.attempt == incident.attempt
+}
+
+/// The volumes of the others are emptied, so that they join anew. One that cannot be is left: the new cluster does not
+/// take its data.
+fn others(world: &World<'_>, incident: &Incident, base: Ordinal) -> Option<Step> {
+    let others = world.seen.claims.keys().copied();
+    let others = others.filter(|ordinal| {
+        *ordinal != base && ordinal.0 < incident.size && is_writable(world, *ordinal)
+    });
+    let mut running = None;
+    for ordinal in others {
+        match job(world, incident, ordinal, Task::SetAside) {
+            Ok(_) => {}
+            Err(step @ Step::Wait { .. }) => running = Some(step),
+            Err(step) => return Some(step),
+        }
+    }
+    running
+}
+
+/// Tried again after a pause, for as long as it takes: there is nothing else to serve. What somebody asked for is given up
+/// when it cannot be had, and so is everything on a volume of somebody else.
+fn failed(
+    world: &World<'_>,
+    incident: &Incident,
+    ordinal: Ordinal,
+    (at, failure): (Timestamp, &JobFailure),
+) -> Step {
+    let is_hopeless = failure
+        .verdict
+        .as_deref()
+        .is_some_and(|verdict| HOPELESS.contains(&verdict));
+    let is_foreign = failure.verdict.as_deref() == Some("wrong-volume");
+    if is_foreign || (is_hopeless && incident.cause == Cause::Requested) {
+        return abandon(world, incident, failure.words.clone());
+    }
+    let pause = SignedDuration::try_from(pause(incident.attempt)).unwrap_or_default();
+    let retry_at = at.checked_add(pause).unwrap_or(Timestamp::MAX);
+    if world.now < retry_at {
+        return wait(Hold::JobFailed {
+            ordinal,
+            why: failure.words.clone(),
+            retry_at,
+        });
+    }
+    again(world, incident, failure.words.clone())
+}
+
+fn pause(attempt: u32) -> Duration {
+    let (first, longest) = cadence::RECOVERY_BACKOFF;
+    let doublings = attempt.saturating_sub(1).min(16);
+    first.saturating_mul(1 << doublings).min(longest)
+}
+
+/// Pods start; the recovery is over when etcd answers with the restored data.
+fn restored(world: &World<'_>, incident: &Incident) -> Step {
+    if let Some(step) = start(world, incident) {
+        return step;
+    }
+    let base = Ordinal(incident.base);
+    let pod = world.pod(base).filter(|pod| !pod.is_deleting);
+    if let Some(finding) = pod.and_then(|pod| pod.finding)
+        && matches!(finding, Finding::NeedsRestore | Finding::Corrupt)
+    {
+        let why = format!(
+            "{} did not start on the restored data",
+            world.wanted.pod(base)
+        );
+        return again(world, incident, why);
+    }
+    if !is_confirmed(world, incident) {
+        return wait(Hold::Confirmation);
+    }
+    close(world, incident, Stage::Closed)
+}
+
+/// Whether the restored cluster answers with a quorum, and with what was restored.
+fn is_confirmed(world: &World<'_>, incident: &Incident) -> bool {
+    let Some(members) = world.members().filter(|_| world.has_quorum()) else {
+        return false;
+    };
+    let is_it = incident
+        .cluster
+        .as_ref()
+        .is_none_or(|cluster| *cluster == members.cluster.to_string());
+    let revision = world.member(Ordinal(incident.base)).and_then(|member| {
+        let answer = member.answer.as_ref()?;
+        Some(answer.revision)
+    });
+    is_it && revision >= Some(incident.revision.unwrap_or_default())
+}
+
+/// Pods start with what they had.
+fn abandoned(world: &World<'_>, incident: &Incident) -> Step {
+    start(world, incident).unwrap_or_else(|| close(world, incident, Stage::Failed))
+}
+
+fn start(world: &World<'_>, incident: &Incident) -> Option<Step> {
+    let Some(set) = world.set() else {
+        return Some(Step::Wait {
+            on: Blocker::SetUnobserved,
+        });
+    };
+    (set.replicas < incident.size).then_some(Step::Recover(Recovery::Scale {
+        from: set.replicas,
+        to: incident.size,
+    }))
+}
+
+fn changed(world: &World<'_>, incident: &Incident) -> Incident {
+    Incident {
+        changed: world.now,
+        ..incident.clone()
+    }
+}
+
+fn record(from: &Incident, to: Incident) -> Step {
+    Step::Recover(Recovery::Record {
+        from: Box::new(from.clone()),
+        to: Box::new(to),
+    })
+}
+
+fn close(world: &World<'_>, incident: &Incident, stage: Stage) -> Step {
+    Step::Recover(Recovery::Close {
+        from: Box::new(incident.clone()),
+        to: Box::new(Incident {
+            stage,
+            ..changed(world, incident)
+        }),
+    })
+}
+
+fn again(world: &World<'_>, incident: &Incident, why: String) -> Step {
+    let next = Incident {
+        stage: Stage::Restoring,
+        attempt: incident.attempt.saturating_add(1),
+        message: why,
+        ..changed(world, incident)
+    };
+    record(incident, next)
+}
+
+fn abandon(world: &World<'_>, incident: &Incident, why: String) -> Step {
+    let next = Incident {
+        stage: Stage::Abandoned,
+        message: why,
+        ..changed(world, incident)
+    };
+    record(incident, next)
+}
+
+/// What the restorer says it did.
+fn told(done: &Done) -> String {
+    let from = match (&done.from_data_dir, &done.base) {
+        (Some(_), _) => "the data of the member itself".to_owned(),
+        (None, Some(base)) => base.clone(),
+        (None, None) => "the backup".to_owned(),
+    };
+    match done.revision {
+        Some(revision) => format!("revision {revision} was restored from {from}"),
+        None => format!("the data was restored from {from}"),
+    }
+}

@@ -1,0 +1,277 @@
+//! What begins a recovery, and what never does.
+
+use steward_coordination::Epoch;
+use steward_coordination::incident::{Cause, Source};
+use steward_crds::etcd::RecoveryMode;
+
+use super::scene::*;
+use crate::decide::recovery::{Hold, Recovery};
+use crate::decide::tests::fixture::*;
+use crate::decide::{Blocker, Step, Useless};
+use crate::observe::{Finding, Ordinal, SeenLock};
+
+#[test]
+fn a_single_member_that_lost_its_data_is_restored_from_the_backup() {
+    for finding in [Finding::NeedsRestore, Finding::Corrupt] {
+        let incident = lost(1, &[(0, finding)]).opened();
+        assert_eq!(
+            (incident.cause, incident.source),
+            (Cause::MemberLost, Source::Backup)
+        );
+        assert_eq!((incident.base, incident.size), (0, 1));
+    }
+}
+
+#[test]
+fn what_only_a_person_may_judge_is_never_restored() {
+    // A wrong volume, a store that cannot be reached, data in use: all of them are refusals.
+    let scene = lost(1, &[(0, Finding::Refused)]);
+    assert_eq!(scene.step(), None);
+    let mut silent = lost(1, &[(0, Finding::Refused)]);
+    silent.pod_mut(0).finding = None;
+    assert_eq!(silent.step(), None);
+}
+
+#[test]
+fn without_a_backup_there_is_nothing_to_restore() {
+    let mut scene = lost(1, &[(0, Finding::Corrupt)]);
+    scene.wanted.backup = None;
+    assert_eq!(scene.hold(), Hold::NothingToRestore);
+    assert_eq!(
+        lost(1, &[(0, Finding::Hopeless)]).hold(),
+        Hold::NothingToRestore
+    );
+}
+
+#[test]
+fn a_cluster_that_never_was_begins_with_the_backup_of_a_former_one() {
+    let mut scene = lost(
+        3,
+        &[
+            (0, Finding::Unborn),
+            (1, Finding::Unborn),
+            (2, Finding::Unborn),
+        ],
+    );
+    scene.seen.leases.clear();
+    scene.set_mut().noted_size = None;
+    let incident = scene.opened();
+    assert_eq!(
+        (incident.cause, incident.base, incident.size),
+        (Cause::FormerBackup, 0, 3)
+    );
+}
+
+#[test]
+fn members_that_found_a_cluster_are_not_stopped_by_one_that_looks_too_late() {
+    let mut scene = lost(3, &[(0, Finding::Unborn)]);
+    scene.seen.leases.clear();
+    scene.set_mut().noted_size = None;
+    assert_eq!(scene.step(), None);
+}
+
+#[test]
+fn a_lost_minority_is_no_matter_for_the_backup() {
+    let scene = lost(3, &[(2, Finding::NeedsRestore)]);
+    assert!(
+        !matches!(scene.step(), Some(Step::Recover(_))),
+        "{:?}",
+        scene.step()
+    );
+    let scene = lost(5, &[(2, Finding::Waits), (3, Finding::Corrupt)]);
+    assert!(
+        !matches!(scene.step(), Some(Step::Recover(_))),
+        "{:?}",
+        scene.step()
+    );
+}
+
+#[test]
+fn a_lost_quorum_waits_for_approval_of_this_very_loss() {
+    let mut scene = lost(3, &[(0, Finding::Waits), (1, Finding::Corrupt)]);
+    let Hold::Approval { id } = scene.hold() else {
+        panic!("{:?}", scene.hold())
+    };
+    scene.wanted.recovery.approved = Some("another".to_owned());
+    assert!(matches!(scene.hold(), Hold::Approval { .. }));
+    scene.wanted.recovery.approved = Some(id.clone());
+    assert_eq!(scene.opened().id, id);
+    // More is lost: that is another matter.
+    let mut worse = lost(
+        3,
+        &[
+            (0, Finding::Waits),
+            (1, Finding::Corrupt),
+            (2, Finding::Corrupt),
+        ],
+    );
+    worse.wanted.recovery.approved = Some(id.clone());
+    assert!(matches!(worse.hold(), Hold::Approval { .. }));
+    // The same volumes, after a recovery: the approval was for that one.
+    scene.seen.recovery.lock = SeenLock::Free { epoch: Epoch(1) };
+    assert!(matches!(scene.hold(), Hold::Approval { id: other } if other != id));
+}
+
+#[test]
+fn the_mode_says_who_decides() {
+    let mut quorum = lost(3, &[(0, Finding::Waits), (1, Finding::Waits)]);
+    let mut single = lost(1, &[(0, Finding::NeedsRestore)]);
+    quorum.wanted.recovery.mode = RecoveryMode::Automatic;
+    assert_eq!(quorum.opened().cause, Cause::QuorumLost);
+    for scene in [&mut quorum, &mut single] {
+        scene.wanted.recovery.mode = RecoveryMode::Manual;
+        assert_eq!(scene.hold(), Hold::Manual);
+    }
+}
+
+#[test]
+fn a_quorum_that_is_away_for_a_moment_is_not_lost() {
+    let mut scene = lost(3, &[(0, Finding::Waits), (1, Finding::Waits)]);
+    scene.wanted.recovery.mode = RecoveryMode::Automatic;
+    for since in [None, Some(ago(10))] {
+        scene.known.loss_since = since;
+        assert_eq!(scene.hold(), Hold::Unconfirmed);
+    }
+}
+
+#[test]
+fn silence_of_a_survivor_proves_nothing() {
+    let mut scene = lost(
+        3,
+        &[(0, Finding::Waits), (1, Finding::Waits), (2, Finding::Good)],
+    );
+    scene.wanted.recovery.mode = RecoveryMode::Automatic;
+    let ordinal = Ordinal(2);
+    assert_eq!(scene.hold(), Hold::Verdict { ordinal });
+    scene.pod_mut(2).finding = None;
+    assert_eq!(scene.hold(), Hold::Verdict { ordinal });
+    scene.seen.pods.remove(&ordinal);
+    assert_eq!(scene.hold(), Hold::Verdict { ordinal });
+}
+
+#[test]
+fn the_newest_survivor_is_the_base_and_is_compared_with_the_backup() {
+    let mut scene = lost(
+        5,
+        &[
+            (0, Finding::Waits),
+            (1, Finding::Waits),
+            (2, Finding::Waits),
+        ],
+    );
+    scene.wanted.recovery.mode = RecoveryMode::Automatic;
+    let crate::observe::Membership::Silent { alive, .. } = &mut scene.seen.membership else {
+        panic!()
+    };
+    *alive = vec![Ordinal(4), Ordinal(3)];
+    let incident = scene.opened();
+    assert_eq!((incident.base, incident.source), (4, Source::BestCopy));
+    // Without a backup the survivor alone will do.
+    scene.wanted.backup = None;
+    assert_eq!(scene.opened().base, 4);
+}
+
+#[test]
+fn without_a_survivor_the_first_volume_there_is_gets_the_backup() {
+    let mut scene = lost(
+        3,
+        &[
+            (0, Finding::Waits),
+            (1, Finding::Corrupt),
+            (2, Finding::Waits),
+        ],
+    );
+    scene.wanted.recovery.mode = RecoveryMode::Automatic;
+    scene.seen.claims.get_mut(&Ordinal(0)).unwrap().is_lost = true;
+    let incident = scene.opened();
+    assert_eq!((incident.base, incident.source), (1, Source::Backup));
+}
+
+#[test]
+fn a_pod_that_was_never_a_member_is_not_counted_as_one() {
+    // The only member restarts while a second pod waits to be added.
+    let mut scene = lost(2, &[(1, Finding::NeedsRestore)]);
+    scene.seen.leases.remove(&Ordinal(1));
+    scene.wanted.recovery.mode = RecoveryMode::Automatic;
+    assert!(!matches!(scene.waits(), Some(Blocker::RecoveryNeeded(_))));
+    assert!(!matches!(scene.step(), Some(Step::Recover(_))));
+}
+
+#[test]
+fn after_a_recovery_only_those_count_who_have_given_a_sign_of_life_since() {
+    let mut scene = lost(3, &[(1, Finding::Waits), (2, Finding::Waits)]);
+    scene.wanted.recovery.mode = RecoveryMode::Automatic;
+    let mut over = incident(3, 0);
+    over.stage = steward_coordination::incident::Stage::Closed;
+    over.changed = ago(2);
+    scene.seen.recovery.incident = Some(over);
+    let step = scene.step();
+    assert!(!matches!(step, Some(Step::Recover(_))), "{step:?}");
+    assert!(!matches!(scene.waits(), Some(Blocker::RecoveryNeeded(_))));
+}
+
+#[test]
+fn a_claim_without_a_volume_is_given_up_since_it_holds_nothing() {
+    let mut scene = lost(1, &[(0, Finding::Good)]);
+    scene.seen.claims.get_mut(&Ordinal(0)).unwrap().is_lost = true;
+    assert_eq!(
+        scene.step(),
+        Some(Step::DiscardClaim {
+            ordinal: Ordinal(0),
+            uid: "claim-0".to_owned(),
+            pod_uid: Some("pod-0-old".to_owned()),
+            because: Useless::VolumeGone,
+        })
+    );
+    scene.seen.claims.clear();
+    scene = scene.finding(0, Finding::NeedsRestore);
+    let ordinal = Ordinal(0);
+    assert_eq!(scene.hold(), Hold::Claim { ordinal });
+}
+
+#[test]
+fn nothing_begins_while_somebody_else_has_the_lock() {
+    let mut scene = lost(1, &[(0, Finding::NeedsRestore)]);
+    let others = |expires| SeenLock::Others {
+        holder: "copy-1".to_owned(),
+        purpose: steward_coordination::Purpose::Copy,
+        epoch: Epoch(4),
+        expires,
+    };
+    scene.seen.recovery.lock = others(noon() + jiff::SignedDuration::from_secs(5));
+    let holder = "copy-1".to_owned();
+    assert_eq!(scene.hold(), Hold::Locked { holder });
+    scene.seen.recovery.lock = others(ago(5));
+    assert_eq!(scene.opened().base, 0, "it may have expired: that is tried");
+}
+
+#[test]
+fn a_document_nobody_can_read_stops_a_recovery_and_nothing_else() {
+    let mut scene = lost(1, &[(0, Finding::NeedsRestore)]);
+    scene.seen.recovery.unreadable = Some("no JSON".to_owned());
+    let why = "no JSON".to_owned();
+    assert_eq!(scene.hold(), Hold::Unreadable { why });
+    let mut whole = Scene::whole(3);
+    whole.seen.recovery.unreadable = Some("no JSON".to_owned());
+    assert_eq!(whole.step(), None);
+}
+
+#[test]
+fn a_lock_that_is_not_needed_after_all_is_given_back() {
+    let mut scene = Scene::whole(3);
+    scene.seen.recovery.lock = SeenLock::Ours {
+        epoch: Epoch(1),
+        renewed: ago(1),
+    };
+    assert_eq!(scene.recovery(), Recovery::Release);
+}
+
+#[test]
+fn a_cluster_that_sleeps_or_answers_has_lost_nothing() {
+    let mut asleep = lost(1, &[(0, Finding::NeedsRestore)]).replicas(0);
+    assert!(!matches!(asleep.step(), Some(Step::Recover(_))));
+    asleep.wanted.requests.suspend = true;
+    assert_eq!(asleep.step(), None);
+    let answers = Scene::whole(3).down(1).finding(1, Finding::NeedsRestore);
+    assert!(!matches!(answers.step(), Some(Step::Recover(_))));
+}

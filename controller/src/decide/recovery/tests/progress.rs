@@ -1,0 +1,223 @@
+//! The way of a recovery, step by step.
+
+use steward_coordination::Epoch;
+use steward_coordination::incident::{Cause, Stage};
+
+use super::scene::*;
+use crate::decide::recovery::{Hold, Recovery, Task};
+use crate::decide::tests::fixture::*;
+use crate::decide::{Blocker, Step};
+use crate::observe::{Finding, JobState, Members, Membership, Ordinal, SeenLock};
+
+fn launched(scene: &Scene) -> (u32, Task) {
+    match scene.recovery() {
+        Recovery::Launch { ordinal, task, .. } => (ordinal.0, task),
+        other => panic!("no Job starts: {other:?}"),
+    }
+}
+
+/// The volumes are written and the pods are there again.
+fn restored(size: u32, base: u32) -> Scene {
+    let mut scene = lost(size, &[]);
+    scene.seen.recovery = under_way(size, base).seen.recovery;
+    let incident = scene.incident_mut();
+    incident.stage = Stage::Restored;
+    incident.revision = Some(1_000);
+    incident.cluster = Some(steward_ids::ClusterId(7).to_string());
+    scene
+}
+
+#[test]
+fn pods_are_stopped_before_a_volume_is_touched() {
+    let mut scene = under_way(3, 0);
+    scene.set_mut().replicas = 3;
+    scene.seen.pods.insert(Ordinal(2), pod(2, OLD));
+    assert_eq!(scene.recovery(), Recovery::Scale { from: 3, to: 0 });
+    assert_eq!(scene.plan().shape.unwrap().replicas, 0);
+    scene.set_mut().replicas = 0;
+    assert_eq!(scene.hold(), Hold::PodsStop);
+    scene.pod_mut(2).is_deleting = true;
+    assert_eq!(scene.hold(), Hold::PodsStop, "it may still write");
+}
+
+#[test]
+fn a_stateful_set_that_vanishes_meanwhile_comes_back_without_pods() {
+    let mut scene = under_way(3, 0);
+    scene.seen.set = None;
+    let plan = scene.plan();
+    assert_eq!(plan.shape.unwrap().replicas, 0);
+    let on = Blocker::SetUnobserved;
+    assert_eq!(plan.step, Some(Step::Wait { on }));
+}
+
+#[test]
+fn the_base_is_restored_first_and_then_the_others_are_emptied() {
+    let scene = under_way(3, 1);
+    assert_eq!(launched(&scene), (1, Task::Restore));
+    let scene = scene.with_job(1, JobState::Running);
+    let ordinal = Ordinal(1);
+    assert_eq!(scene.hold(), Hold::JobRuns { ordinal });
+    let scene = scene.with_job(1, succeeded());
+    assert_eq!(launched(&scene), (0, Task::SetAside));
+    let scene = scene.with_job(0, JobState::Running);
+    assert_eq!(launched(&scene), (2, Task::SetAside));
+    let scene = scene.with_job(2, succeeded());
+    let ordinal = Ordinal(0);
+    assert_eq!(scene.hold(), Hold::JobRuns { ordinal });
+    let next = scene.with_job(0, succeeded()).recorded();
+    assert_eq!((next.stage, next.revision), (Stage::Restored, Some(1_000)));
+    assert_eq!(next.cluster, Some(steward_ids::ClusterId(7).to_string()));
+    assert_eq!(
+        next.message,
+        "revision 900 was restored from Full-00000000-00000900-1"
+    );
+}
+
+#[test]
+fn a_volume_that_cannot_be_emptied_does_not_stop_the_recovery() {
+    let mut scene = under_way(3, 0)
+        .with_job(0, succeeded())
+        .with_job(1, failed("disk", 1));
+    scene.seen.claims.get_mut(&Ordinal(2)).unwrap().is_lost = true;
+    assert_eq!(scene.recorded().stage, Stage::Restored);
+}
+
+#[test]
+fn a_failed_restore_is_tried_again_after_a_pause_that_grows() {
+    let scene = under_way(1, 0).with_job(0, failed("store-unavailable", 5));
+    assert!(
+        matches!(scene.hold(), Hold::JobFailed { why, .. } if why == "no answer from the store")
+    );
+    let next = under_way(1, 0)
+        .with_job(0, failed("store-unavailable", 21))
+        .recorded();
+    assert_eq!((next.stage, next.attempt), (Stage::Restoring, 2));
+    let mut second = under_way(1, 0).with_job(0, failed("store-unavailable", 21));
+    second.incident_mut().attempt = 2;
+    assert!(
+        matches!(second.recovery(), Recovery::RemoveJob { .. }),
+        "the Job of the first attempt goes"
+    );
+    second
+        .seen
+        .recovery
+        .jobs
+        .get_mut(&Ordinal(0))
+        .unwrap()
+        .attempt = 2;
+    assert!(matches!(second.hold(), Hold::JobFailed { .. }), "40 s now");
+    second.seen.recovery.jobs.clear();
+    assert_eq!(launched(&second), (0, Task::Restore));
+}
+
+#[test]
+fn a_lost_cluster_is_never_given_up_and_a_request_is() {
+    let scene = |cause| {
+        let mut scene = under_way(1, 0).with_job(0, failed("incomplete", 1));
+        scene.incident_mut().cause = cause;
+        scene
+    };
+    assert!(matches!(
+        scene(Cause::MemberLost).hold(),
+        Hold::JobFailed { .. }
+    ));
+    let given_up = scene(Cause::Requested).recorded();
+    assert_eq!(given_up.stage, Stage::Abandoned);
+    let mut scene = scene(Cause::Requested);
+    *scene.incident_mut() = given_up;
+    assert_eq!(scene.recovery(), Recovery::Scale { from: 0, to: 1 });
+    scene.set_mut().replicas = 1;
+    assert_eq!(scene.recorded().stage, Stage::Failed);
+}
+
+#[test]
+fn nothing_is_ever_restored_on_a_volume_of_somebody_else() {
+    for cause in [Cause::MemberLost, Cause::QuorumLost, Cause::Requested] {
+        let mut scene = under_way(1, 0).with_job(0, failed("wrong-volume", 1_000));
+        scene.incident_mut().cause = cause;
+        assert_eq!(scene.recorded().stage, Stage::Abandoned, "{cause:?}");
+    }
+}
+
+#[test]
+fn a_volume_that_vanishes_meanwhile_ends_the_recovery_so_that_another_is_made() {
+    let mut scene = under_way(1, 0);
+    scene.seen.claims.clear();
+    assert_eq!(scene.recorded().stage, Stage::Abandoned);
+}
+
+#[test]
+fn pods_start_with_the_configuration_of_a_cluster_that_exists() {
+    let mut scene = restored(3, 0);
+    scene.seen.leases.clear();
+    scene.seen.pods.clear();
+    (scene.set_mut().replicas, scene.set_mut().noted_size) = (0, None);
+    assert_eq!(scene.recovery(), Recovery::Scale { from: 0, to: 3 });
+    let shape = scene.plan().shape.unwrap();
+    assert_eq!(
+        (shape.replicas, shape.phase),
+        (3, crate::decide::Phase::Formed)
+    );
+}
+
+#[test]
+fn it_is_over_when_the_restored_cluster_answers_with_what_was_restored() {
+    let scene = restored(3, 0);
+    assert_eq!(scene.hold(), Hold::Confirmation);
+    let answering = |cluster: u64, revision: i64| {
+        let mut scene = restored(3, 0);
+        let mut base = member(&scene.wanted, 0);
+        base.answer.as_mut().unwrap().revision = revision;
+        scene.seen.membership = Membership::Known(Members {
+            cluster: steward_ids::ClusterId(cluster),
+            list: vec![base],
+        });
+        scene
+    };
+    assert_eq!(answering(7, 1_000).recorded().stage, Stage::Closed);
+    assert_eq!(answering(7, 999).hold(), Hold::Confirmation, "too old");
+    assert_eq!(
+        answering(8, 2_000).hold(),
+        Hold::Confirmation,
+        "another one"
+    );
+}
+
+#[test]
+fn data_that_etcd_does_not_start_on_is_restored_again() {
+    let scene = restored(1, 0).finding(0, Finding::Corrupt);
+    let next = scene.recorded();
+    assert_eq!((next.stage, next.attempt), (Stage::Restoring, 2));
+}
+
+#[test]
+fn the_lock_is_renewed_while_something_is_waited_for_and_taken_again_when_lost() {
+    let mut scene = under_way(1, 0).with_job(0, JobState::Running);
+    scene.seen.recovery.lock = SeenLock::Ours {
+        epoch: Epoch(1),
+        renewed: ago(300),
+    };
+    assert!(matches!(scene.recovery(), Recovery::Renew(_)));
+    scene.seen.recovery.lock = SeenLock::Free { epoch: Epoch(2) };
+    assert_eq!(scene.recovery(), Recovery::Reclaim);
+}
+
+#[test]
+fn nothing_else_moves_while_a_recovery_goes_on() {
+    let scenes = [
+        under_way(3, 0).replicas(5).outdated(),
+        under_way(3, 0).replicas(1),
+        restored(3, 0).replicas(5).outdated(),
+    ];
+    for scene in scenes {
+        let step = scene.step().unwrap();
+        let is_of_recovery = matches!(
+            &step,
+            Step::Recover(_)
+                | Step::Wait {
+                    on: Blocker::RecoveryNeeded(_)
+                }
+        );
+        assert!(is_of_recovery, "{step:?}");
+    }
+}

@@ -1,0 +1,212 @@
+use proptest::prelude::*;
+use steward_verdict::Done;
+
+use super::*;
+use crate::decide::tests::fixture::*;
+use crate::observe::{JobFailure, SnapshotLease};
+
+/// A cluster with a backup that is so many changes behind its last full snapshot.
+fn behind(events: i64) -> Scene {
+    let mut scene = Scene::whole(3).backed_up(60);
+    scene.seen.delta_snapshot = Some(SnapshotLease {
+        created: Some(ago(86_400)),
+        renewed: Some(ago(5)),
+        revision: Some(100 + events),
+    });
+    scene.wanted.upkeep.since = Some(ago(86_400));
+    scene
+}
+
+fn what(scene: &Scene) -> Vec<Chore> {
+    chores(&scene.world())
+}
+
+fn told(status: ConditionStatus, reason: &str, at: Timestamp) -> Option<Told> {
+    Some(Told {
+        status,
+        reason: reason.to_owned(),
+        message: String::new(),
+        at,
+    })
+}
+
+fn job(state: JobState) -> Option<SeenJob> {
+    Some(SeenJob {
+        uid: "job".to_owned(),
+        created: Some(ago(100)),
+        state,
+        ..SeenJob::default()
+    })
+}
+
+fn folded() -> JobState {
+    JobState::Succeeded {
+        at: ago(10),
+        done: Done {
+            revision: Some(150),
+            ..Done::default()
+        },
+    }
+}
+
+fn failed(class: FailureClass) -> JobState {
+    JobState::Failed {
+        at: ago(10),
+        failure: JobFailure {
+            class,
+            verdict: None,
+            words: "so it is".to_owned(),
+        },
+    }
+}
+
+#[test]
+fn enough_changes_or_enough_bytes_or_the_time_start_a_compaction() {
+    let compact = vec![Chore::Compact { from: 100 }];
+    assert_eq!(what(&behind(999_999)), []);
+    assert_eq!(what(&behind(1_000_000)), compact);
+    let mut scene = behind(10);
+    scene.wanted.upkeep.events = Some(10);
+    assert_eq!(what(&scene), compact);
+    let mut scene = behind(10);
+    scene.seen.upkeep.delta_bytes = Some(1 << 30);
+    assert_eq!(what(&scene), compact);
+    scene.wanted.upkeep.bytes = Some(2 << 30);
+    assert_eq!(what(&scene), []);
+    scene.wanted.upkeep.compaction = Some("0 11 * * *".to_owned());
+    assert_eq!(what(&scene), compact);
+    scene.known.upkeep.compaction = told(ConditionStatus::True, "None", ago(1_800));
+    assert_eq!(what(&scene), [], "it was done since eleven");
+}
+
+#[test]
+fn nothing_is_folded_where_nothing_has_piled_up_or_nobody_knows() {
+    let mut scene = behind(0);
+    scene.wanted.upkeep.compaction = Some("* * * * *".to_owned());
+    assert_eq!(what(&scene), []);
+    scene.seen.delta_snapshot = None;
+    assert_eq!(what(&scene), []);
+    let mut scene = behind(2_000_000);
+    scene.policy.upkeep.compacts = false;
+    assert_eq!(what(&scene), []);
+    scene.policy.upkeep.compacts = true;
+    scene.wanted.backup = None;
+    assert_eq!(what(&scene), []);
+}
+
+#[test]
+fn too_much_for_a_job_is_a_full_snapshot_by_the_sidecar() {
+    assert_eq!(what(&behind(3_000_000)), [Chore::FullSnapshot]);
+    let mut scene = behind(3_000_000);
+    scene.seen.upkeep.fall_back = FallBack::Running;
+    assert_eq!(what(&scene), []);
+    let mut asleep = behind(3_000_000);
+    asleep.seen.pods.clear();
+    assert_eq!(what(&asleep), [], "there is nobody to take it");
+}
+
+#[test]
+fn after_a_failure_there_is_a_pause_and_then_another_way_if_it_was_too_slow() {
+    for reason in ["DeadlineExceeded", FULL_FAILED] {
+        let mut scene = behind(1_000_000);
+        scene.known.upkeep.compaction = told(ConditionStatus::False, reason, ago(60));
+        assert_eq!(what(&scene), [], "{reason}");
+        scene.known.upkeep.compaction = told(ConditionStatus::False, reason, ago(601));
+        assert_eq!(what(&scene), [Chore::FullSnapshot], "{reason}");
+    }
+    let mut scene = behind(1_000_000);
+    scene.known.upkeep.compaction = told(ConditionStatus::False, "ProcessFailure", ago(601));
+    assert_eq!(what(&scene), [Chore::Compact { from: 100 }]);
+}
+
+#[test]
+fn a_job_is_removed_after_its_outcome_was_told_and_not_before() {
+    for (state, wrote) in [(folded(), Some(150)), (failed(FailureClass::Process), None)] {
+        let mut scene = behind(2_000_000);
+        scene.seen.upkeep.compaction = job(state);
+        assert_eq!(what(&scene), []);
+        let mut telling = told(ConditionStatus::True, "None", ago(5)).unwrap();
+        telling.message = format!("so it is {}", mark(ago(10)));
+        scene.known.upkeep.compaction = Some(telling);
+        let uid = "job".to_owned();
+        assert_eq!(what(&scene), [Chore::RetireCompaction { uid, wrote }]);
+        scene.seen.upkeep.compaction.as_mut().unwrap().is_deleting = true;
+        assert_eq!(what(&scene), []);
+    }
+}
+
+#[test]
+fn a_rehearsal_is_on_its_schedule_and_now_and_then_of_an_older_state() {
+    let mut scene = behind(10);
+    scene.wanted.upkeep.drill = Some("0 * * * *".to_owned());
+    assert_eq!(what(&scene), [Chore::Drill { to: None }]);
+    scene.known.upkeep.drill = told(ConditionStatus::True, "DrillSucceeded", ago(1));
+    assert_eq!(what(&scene), [Chore::Drill { to: None }], "noon has struck");
+    scene.known.upkeep.drill = told(ConditionStatus::True, "DrillSucceeded", noon());
+    assert_eq!(what(&scene), []);
+    let older = |minutes: i64| {
+        let scene = {
+            let mut scene = behind(10);
+            scene.wanted.upkeep.drill = Some("* * * * *".to_owned());
+            scene
+        };
+        let mut world = scene.world();
+        world.now = noon() + SignedDuration::from_mins(minutes);
+        chores(&world)
+    };
+    let tried: Vec<Vec<Chore>> = (0..4).map(older).collect();
+    assert!(
+        tried.contains(&vec![Chore::Drill { to: Some(100) }]),
+        "{tried:?}"
+    );
+    assert!(
+        tried.contains(&vec![Chore::Drill { to: None }]),
+        "{tried:?}"
+    );
+}
+
+#[test]
+fn a_schedule_wakes_the_controller() {
+    let mut scene = behind(10);
+    assert_eq!(next_change(&scene.world()), None);
+    scene.wanted.upkeep.drill = Some("30 12 * * *".to_owned());
+    scene.known.upkeep.drill = told(ConditionStatus::True, "DrillSucceeded", ago(3_600));
+    assert_eq!(
+        next_change(&scene.world()),
+        Some(Duration::from_secs(1_801))
+    );
+}
+
+proptest! {
+    #[test]
+    fn there_is_never_a_second_job_and_none_while_data_is_recovered(
+        events in 0_i64..5_000_000,
+        bytes in prop::option::of(0_u64..(4 << 30)),
+        ended in any::<bool>(),
+        fails in any::<bool>(),
+        recovers in any::<bool>(),
+    ) {
+        let mut scene = behind(events);
+        scene.seen.upkeep.delta_bytes = bytes;
+        scene.wanted.upkeep.drill = Some("* * * * *".to_owned());
+        scene.wanted.upkeep.compaction = Some("* * * * *".to_owned());
+        if recovers {
+            let mut other = crate::decide::recovery::tests::scene::incident(3, 0);
+            other.stage = steward_coordination::incident::Stage::Restored;
+            scene.seen.recovery.incident = Some(other);
+            prop_assert_eq!(what(&scene), []);
+            return Ok(());
+        }
+        let state = match (ended, fails) {
+            (false, _) => JobState::Running,
+            (true, false) => folded(),
+            (true, true) => failed(FailureClass::Evicted),
+        };
+        scene.seen.upkeep.compaction = job(state.clone());
+        scene.seen.upkeep.drill = job(state);
+        let starts = what(&scene).into_iter().any(|chore| {
+            matches!(chore, Chore::Compact { .. } | Chore::Drill { .. } | Chore::FullSnapshot)
+        });
+        prop_assert!(!starts);
+    }
+}

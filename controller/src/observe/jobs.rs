@@ -1,0 +1,342 @@
+//! Jobs, and the last words of their pods.
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::runtime::reflector::Store;
+use steward_verdict::{Done, Message};
+
+use crate::act::marks::{ATTEMPT, INCIDENT};
+
+/// How Kubernetes names the Job of a pod.
+const JOB_UID_LABEL: &str = "controller-uid";
+
+/// A Job.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SeenJob {
+    /// Identity of the object.
+    pub uid: String,
+    /// What it was launched for.
+    pub incident: Option<String>,
+    /// Which attempt it is.
+    pub attempt: u32,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+    /// Since when it exists.
+    pub created: Option<Timestamp>,
+    /// How far it is.
+    pub state: JobState,
+}
+
+/// How far a Job is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum JobState {
+    /// It runs, or is about to.
+    #[default]
+    Running,
+    /// It went well.
+    Succeeded {
+        /// When it ended.
+        at: Timestamp,
+        /// What its program said of itself; empty when nobody kept that.
+        done: Done,
+    },
+    /// It did not.
+    Failed {
+        /// When it ended.
+        at: Timestamp,
+        /// Why.
+        failure: JobFailure,
+    },
+}
+
+/// Why a Job failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobFailure {
+    /// Who is to blame.
+    pub class: FailureClass,
+    /// The verdict of its program, if it came to one.
+    pub verdict: Option<String>,
+    /// In words.
+    pub words: String,
+}
+
+/// Who is to blame for a Job that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FailureClass {
+    /// It took too long.
+    Deadline,
+    /// A pod that mattered more took its place.
+    Preempted,
+    /// Its node was not fit any more.
+    Tainted,
+    /// Somebody drained its node.
+    Evicted,
+    /// The kubelet ended it, for want of memory or disk.
+    Terminated,
+    /// Its program failed.
+    Process,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl FailureClass {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Deadline,
+        Self::Preempted,
+        Self::Tainted,
+        Self::Evicted,
+        Self::Terminated,
+        Self::Process,
+        Self::Unknown,
+    ];
+
+    /// The reason etcd-druid gives in its condition.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Deadline => "DeadlineExceeded",
+            Self::Preempted => "PreemptionByScheduler",
+            Self::Tainted => "DeletionByTaintManager",
+            Self::Evicted => "EvictionByEvictionAPI",
+            Self::Terminated => "TerminationByKubelet",
+            Self::Process => "ProcessFailure",
+            Self::Unknown => "Unknown",
+        }
+    }
+
+    /// The label etcd-druid gives in its metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Deadline => "deadlineExceeded",
+            Self::Preempted => "preempted",
+            Self::Tainted | Self::Evicted | Self::Terminated => "evicted",
+            Self::Process => "processFailure",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl JobState {
+    /// When it ended.
+    pub fn ended(&self) -> Option<Timestamp> {
+        match self {
+            Self::Running => None,
+            Self::Succeeded { at, .. } | Self::Failed { at, .. } => Some(*at),
+        }
+    }
+}
+
+/// A Job as it is, with the words of its pod.
+pub(crate) fn seen(job: &Job, pods: &Store<Pod>) -> SeenJob {
+    let annotation = |key: &str| job.annotations().get(key).cloned();
+    SeenJob {
+        uid: job.uid().unwrap_or_default(),
+        incident: annotation(INCIDENT),
+        attempt: annotation(ATTEMPT)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_default(),
+        is_deleting: job.metadata.deletion_timestamp.is_some(),
+        created: job.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        state: state(job, || pod_of(job, pods).as_deref().cloned()),
+    }
+}
+
+fn pod_of(job: &Job, pods: &Store<Pod>) -> Option<std::sync::Arc<Pod>> {
+    let uid = job.metadata.uid.as_ref()?;
+    let namespace = job.metadata.namespace.as_ref();
+    pods.find(|pod| {
+        pod.metadata.namespace.as_ref() == namespace && pod.labels().get(JOB_UID_LABEL) == Some(uid)
+    })
+}
+
+/// How far a Job is; `pod` is asked for only when it has ended.
+pub(crate) fn state(job: &Job, pod: impl FnOnce() -> Option<Pod>) -> JobState {
+    let conditions = job
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    let ended = conditions.into_iter().flatten().find(|condition| {
+        condition.status == "True" && matches!(condition.type_.as_str(), "Complete" | "Failed")
+    });
+    let Some(ended) = ended else {
+        return JobState::Running;
+    };
+    let at = ended
+        .last_transition_time
+        .as_ref()
+        .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    let pod = pod();
+    let message = pod.as_ref().and_then(last_words);
+    if ended.type_ == "Complete" {
+        let done = message.and_then(|text| Message::read(&text).ok());
+        let done = done.map(|message| message.done).unwrap_or_default();
+        return JobState::Succeeded { at, done };
+    }
+    let reason = ended.reason.as_deref().unwrap_or_default();
+    let said = ended.message.as_deref().unwrap_or_default();
+    JobState::Failed {
+        at,
+        failure: failure(reason, said, pod.as_ref(), message.as_deref()),
+    }
+}
+
+fn failure(reason: &str, said: &str, pod: Option<&Pod>, message: Option<&str>) -> JobFailure {
+    let verdict = message.and_then(|text| Message::read(text).ok());
+    let class = match disruption(pod) {
+        _ if reason == "DeadlineExceeded" => FailureClass::Deadline,
+        Some(class) => class,
+        None if message.is_some() => FailureClass::Process,
+        None => FailureClass::Unknown,
+    };
+    let words = match &verdict {
+        Some(message) => message
+            .reason
+            .clone()
+            .unwrap_or_else(|| message.verdict.clone()),
+        None => message
+            .map(last_line)
+            .filter(|line| !line.is_empty())
+            .unwrap_or_else(|| format!("{reason}: {said}")),
+    };
+    JobFailure {
+        class,
+        verdict: verdict.map(|message| message.verdict),
+        words,
+    }
+}
+
+fn last_line(text: &str) -> String {
+    text.trim_end()
+        .lines()
+        .next_back()
+        .unwrap_or_default()
+        .chars()
+        .take(300)
+        .collect()
+}
+
+/// Who took the pod away, if somebody did.
+fn disruption(pod: Option<&Pod>) -> Option<FailureClass> {
+    let status = pod?.status.as_ref()?;
+    let disrupted = status.conditions.as_ref().and_then(|conditions| {
+        conditions
+            .iter()
+            .find(|condition| condition.type_ == "DisruptionTarget" && condition.status == "True")
+    });
+    let reason = disrupted.and_then(|condition| condition.reason.as_deref())?;
+    Some(match reason {
+        "PreemptionByScheduler" => FailureClass::Preempted,
+        "DeletionByTaintManager" => FailureClass::Tainted,
+        "EvictionByEvictionAPI" => FailureClass::Evicted,
+        "TerminationByKubelet" => FailureClass::Terminated,
+        _ => FailureClass::Unknown,
+    })
+}
+
+/// The termination message of the pod's container.
+fn last_words(pod: &Pod) -> Option<String> {
+    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
+    containers.iter().find_map(|container| {
+        let state = container.state.as_ref()?.terminated.as_ref()?;
+        state.message.clone().filter(|text| !text.is_empty())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn job(condition: Option<Value>) -> Job {
+        serde_json::from_value(json!({
+            "metadata": { "name": "main-restore-0", "uid": "j1" },
+            "status": { "conditions": condition.into_iter().collect::<Vec<_>>() },
+        }))
+        .unwrap()
+    }
+
+    fn ended(type_: &str, reason: &str) -> Value {
+        json!({ "type": type_, "status": "True", "reason": reason, "message": "so it is",
+            "lastTransitionTime": "2026-11-16T12:00:00Z" })
+    }
+
+    fn pod(message: &str, disruption: Option<&str>) -> Pod {
+        let conditions: Vec<Value> = disruption
+            .iter()
+            .map(|reason| json!({ "type": "DisruptionTarget", "status": "True", "reason": reason }))
+            .collect();
+        serde_json::from_value(json!({ "status": {
+            "conditions": conditions,
+            "containerStatuses": [{
+                "name": "restore", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": { "terminated": { "exitCode": 1, "message": message } },
+            }],
+        }}))
+        .unwrap()
+    }
+
+    fn failed(reason: &str, pod: Option<Pod>) -> JobFailure {
+        match state(&job(Some(ended("Failed", reason))), || pod) {
+            JobState::Failed { failure, .. } => failure,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_job_without_an_end_runs() {
+        assert_eq!(state(&job(None), || panic!("not asked")), JobState::Running);
+    }
+
+    #[test]
+    fn what_a_program_did_is_in_its_last_words() {
+        let words = r#"{"verdict": "restored", "startRevision": 7, "clusterId": "c1"}"#;
+        let state = state(&job(Some(ended("Complete", ""))), || Some(pod(words, None)));
+        let JobState::Succeeded { done, .. } = state else {
+            panic!("{state:?}")
+        };
+        assert_eq!(
+            (done.start_revision, done.cluster_id.as_deref()),
+            (Some(7), Some("c1"))
+        );
+    }
+
+    #[test]
+    fn failures_have_the_classes_consumers_know() {
+        let words = r#"{"verdict": "store-unavailable", "reason": "no answer"}"#;
+        let process = failed("BackoffLimitExceeded", Some(pod(words, None)));
+        assert_eq!(
+            (process.class, process.words.as_str()),
+            (FailureClass::Process, "no answer")
+        );
+        assert_eq!(process.verdict.as_deref(), Some("store-unavailable"));
+        let crash = failed(
+            "BackoffLimitExceeded",
+            Some(pod("line\npanic: full\n", None)),
+        );
+        assert_eq!(
+            (crash.class, crash.words.as_str(), crash.verdict),
+            (FailureClass::Process, "panic: full", None)
+        );
+        let late = failed("DeadlineExceeded", None);
+        assert_eq!(
+            (late.class, late.words.as_str()),
+            (FailureClass::Deadline, "DeadlineExceeded: so it is")
+        );
+        for (reason, class) in [
+            ("PreemptionByScheduler", FailureClass::Preempted),
+            ("DeletionByTaintManager", FailureClass::Tainted),
+            ("EvictionByEvictionAPI", FailureClass::Evicted),
+            ("TerminationByKubelet", FailureClass::Terminated),
+        ] {
+            let failure = failed("BackoffLimitExceeded", Some(pod("", Some(reason))));
+            assert_eq!((failure.class, class.reason()), (class, reason));
+        }
+        assert_eq!(
+            failed("BackoffLimitExceeded", None).class,
+            FailureClass::Unknown
+        );
+    }
+}

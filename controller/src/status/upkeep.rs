@@ -1,0 +1,110 @@
+//! What came of compactions and rehearsals, as it is told.
+
+use steward_crds::etcd::{DrillStatus, StewardStatus};
+use steward_crds::{ConditionStatus, ConditionType, EtcdStatus};
+
+use super::conditions::{Says, says};
+use super::{Facts, clock};
+use crate::decide::upkeep::{FULL_FAILED, FULL_TAKEN, KnownUpkeep, Told, mark};
+use crate::observe::{FallBack, JobState, SeenJob};
+
+/// What was told before.
+pub fn told(status: &EtcdStatus) -> KnownUpkeep {
+    let of = |type_: ConditionType| {
+        let conditions = status.conditions.as_ref()?;
+        let found = conditions
+            .iter()
+            .find(|condition| condition.type_ == type_)?;
+        Some(Told {
+            status: found.status.clone(),
+            reason: found.reason.clone(),
+            message: found.message.clone(),
+            at: found.last_update_time.0,
+        })
+    };
+    KnownUpkeep {
+        compaction: of(ConditionType::LastSnapshotCompactionSucceeded),
+        drill: of(ConditionType::LastRestoreDrillSucceeded),
+    }
+}
+
+/// The last compaction, when there is something new about it.
+pub(super) fn compaction(facts: &Facts<'_>) -> Option<Says> {
+    match &facts.seen.upkeep.fall_back {
+        FallBack::Taken => {
+            let message = format!(
+                "a full snapshot was taken in place of a compaction {}",
+                mark(facts.now)
+            );
+            return Some(says(ConditionStatus::True, FULL_TAKEN, message));
+        }
+        FallBack::Failed { why } => {
+            let message = format!(
+                "neither compacted nor was a full snapshot taken: {why} {}",
+                mark(facts.now)
+            );
+            return Some(says(ConditionStatus::False, FULL_FAILED, message));
+        }
+        FallBack::None | FallBack::Running => {}
+    }
+    let job = facts.seen.upkeep.compaction.as_ref()?;
+    ended(job, "None", |done| match &done.snapshot {
+        Some(snapshot) => format!("deltas were folded into {snapshot}"),
+        None => "there was nothing to fold".to_owned(),
+    })
+}
+
+/// The last rehearsal, when there is something new about it.
+pub(super) fn drill(facts: &Facts<'_>) -> Option<Says> {
+    let job = facts.seen.upkeep.drill.as_ref()?;
+    ended(job, "DrillSucceeded", |done| {
+        let revision = done.revision.unwrap_or_default();
+        format!("revision {revision} was restored: every hash and every revision is there")
+    })
+}
+
+fn ended(
+    job: &SeenJob,
+    reason: &'static str,
+    words: impl FnOnce(&steward_verdict::Done) -> String,
+) -> Option<Says> {
+    match &job.state {
+        JobState::Running => None,
+        JobState::Succeeded { at, done } => Some(says(
+            ConditionStatus::True,
+            reason,
+            format!("{} {}", words(done), mark(*at)),
+        )),
+        JobState::Failed { at, failure } => Some(says(
+            ConditionStatus::False,
+            failure.class.reason(),
+            format!("{} {}", failure.words, mark(*at)),
+        )),
+    }
+}
+
+/// The last rehearsal in numbers.
+pub(super) fn steward(facts: &Facts<'_>, before: Option<StewardStatus>) -> Option<StewardStatus> {
+    let job = facts.seen.upkeep.drill.as_ref();
+    let Some((job, says)) = job.zip(drill(facts)) else {
+        return before;
+    };
+    let ended = job.state.ended().unwrap_or(facts.now);
+    let done = match &job.state {
+        JobState::Succeeded { done, .. } => Some(done),
+        JobState::Running | JobState::Failed { .. } => None,
+    };
+    let took = job
+        .created
+        .map(|created| ended.duration_since(created).as_secs());
+    Some(StewardStatus {
+        restore_drill: Some(DrillStatus {
+            finished_at: clock::time(ended),
+            succeeded: says.status == ConditionStatus::True,
+            revision: done.and_then(|done| done.revision),
+            seconds: took,
+            message: says.message,
+        }),
+        ..before.unwrap_or_default()
+    })
+}

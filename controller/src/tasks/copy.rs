@@ -1,0 +1,468 @@
+//! Copies of backups: one Job, whose outcome becomes that of the task.
+//!
+//! A copy goes on where it stopped: what is in the target already is not written again. So a Job that failed for a reason
+//! that passes is started again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::core::DeserializeGuard;
+use kube::runtime::controller::Action;
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use steward_crds::copy::EtcdCopyBackupsTaskStatus;
+use steward_crds::store::StoreSpec;
+use steward_crds::{Condition, ConditionStatus, ConditionType, EtcdCopyBackupsTask};
+use steward_manifests::jobs::{CopyJob, copy_job};
+use steward_manifests::names;
+
+use super::{LOOK_AGAIN, TaskError};
+use crate::act::marks::{ATTEMPT, FIELD_MANAGER};
+use crate::act::recovery::create;
+use crate::context::Context;
+use crate::observe::JobState;
+use crate::observe::jobs::state;
+use crate::validate::FINALIZER;
+
+/// How often a copy is tried.
+const ATTEMPTS: u32 = 5;
+/// The first pause after a failure, and the longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(30), Duration::from_mins(10));
+/// Verdicts of the restorer that another attempt will not change.
+const FOR_GOOD: [&str; 2] = ["usage", "no-backup"];
+
+/// What there is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// Whether the task is being deleted.
+    pub is_deleting: bool,
+    /// Whether the task stays until its Job is gone.
+    pub is_held: bool,
+    /// Whether how it ended was told.
+    pub is_over: bool,
+    /// Which attempt it is, from 1.
+    pub attempt: u32,
+    /// The Job.
+    pub job: Option<JobState>,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// Keeps the task until its Job is gone.
+    Hold,
+    /// Starts the Job.
+    Launch,
+    /// Deletes the Job.
+    RemoveJob,
+    /// Counts the attempt and deletes its Job, so that another one is made.
+    Retry,
+    /// Tells how it ended.
+    Tell {
+        /// Whether it went well.
+        succeeded: bool,
+        /// In words.
+        words: String,
+    },
+    /// Lets the task go.
+    Release,
+    /// Nothing, for this long.
+    Wait(Duration),
+    /// Nothing, ever.
+    Rest,
+}
+
+/// Decides.
+pub fn next(seen: &Seen) -> Next {
+    match (&seen.job, seen.is_deleting) {
+        (Some(_), true) => return Next::RemoveJob,
+        (None, true) if seen.is_held => return Next::Release,
+        (None, true) => return Next::Rest,
+        _ => {}
+    }
+    if seen.is_over {
+        return Next::Rest;
+    }
+    if !seen.is_held {
+        return Next::Hold;
+    }
+    match &seen.job {
+        None => Next::Launch,
+        Some(JobState::Running) => Next::Wait(LOOK_AGAIN * 20),
+        Some(JobState::Succeeded { .. }) => Next::Tell {
+            succeeded: true,
+            words: "all backups were copied and compared".to_owned(),
+        },
+        Some(JobState::Failed { at, failure }) => {
+            let verdict = failure.verdict.as_deref();
+            let is_for_good = verdict.is_some_and(|verdict| FOR_GOOD.contains(&verdict));
+            if is_for_good || seen.attempt >= ATTEMPTS {
+                return Next::Tell {
+                    succeeded: false,
+                    words: failure.words.clone(),
+                };
+            }
+            let (first, longest) = BACKOFF;
+            let pause = first.saturating_mul(1 << seen.attempt.saturating_sub(1).min(16));
+            let pause = SignedDuration::try_from(pause.min(longest)).unwrap_or_default();
+            let left = at
+                .saturating_add(pause)
+                .map_or(SignedDuration::ZERO, |due| due.duration_since(seen.now));
+            if left.is_positive() {
+                Next::Wait(left.unsigned_abs())
+            } else {
+                Next::Retry
+            }
+        }
+    }
+}
+
+/// One pass over one task.
+pub async fn reconcile(
+    guard: Arc<DeserializeGuard<EtcdCopyBackupsTask>>,
+    ctx: Arc<Context>,
+) -> Result<Action, TaskError> {
+    let task = guard.0.as_ref().map_err(|invalid| TaskError::Unreadable {
+        reason: invalid.to_string(),
+    })?;
+    let pass = Pass::new(task, &ctx);
+    let (seen, job) = pass.look().await?;
+    Ok(match next(&seen) {
+        Next::Hold => {
+            pass.finalize(true).await?;
+            Action::requeue(Duration::from_millis(100))
+        }
+        Next::Launch => {
+            pass.launch().await?;
+            Action::requeue(LOOK_AGAIN * 20)
+        }
+        Next::RemoveJob => {
+            pass.remove(job.as_ref()).await?;
+            Action::requeue(LOOK_AGAIN)
+        }
+        Next::Retry => {
+            pass.count(seen.attempt + 1).await?;
+            pass.remove(job.as_ref()).await?;
+            Action::requeue(LOOK_AGAIN)
+        }
+        Next::Tell { succeeded, words } => {
+            pass.tell(succeeded, &words).await?;
+            let word = if succeeded { "Succeeded" } else { "Failed" };
+            ctx.metrics.ended("copyBackups", word);
+            Action::await_change()
+        }
+        Next::Release => {
+            pass.finalize(false).await?;
+            Action::await_change()
+        }
+        Next::Wait(pause) => Action::requeue(pause),
+        Next::Rest => Action::await_change(),
+    })
+}
+
+struct Pass<'a> {
+    task: &'a EtcdCopyBackupsTask,
+    ctx: &'a Context,
+    namespace: String,
+    tasks: Api<EtcdCopyBackupsTask>,
+    jobs: Api<Job>,
+}
+
+impl<'a> Pass<'a> {
+    fn new(task: &'a EtcdCopyBackupsTask, ctx: &'a Context) -> Self {
+        let namespace = task.namespace().unwrap_or_default();
+        Self {
+            task,
+            ctx,
+            tasks: Api::namespaced(ctx.client.clone(), &namespace),
+            jobs: Api::namespaced(ctx.client.clone(), &namespace),
+            namespace,
+        }
+    }
+
+    fn may(&self) -> Result<(), TaskError> {
+        let may = self.ctx.leadership.check();
+        may.map_err(|source| crate::act::ActError::Fenced { source }.into())
+    }
+
+    async fn look(&self) -> Result<(Seen, Option<Job>), TaskError> {
+        let name = names::copy_job(&self.task.name_any());
+        let job = self.jobs.get_opt(&name).await;
+        let job = job.map_err(TaskError::api("look for the Job"))?;
+        let pod = match &job {
+            Some(job) => self.pod(job).await?,
+            None => None,
+        };
+        let attempt = self.task.annotations().get(ATTEMPT);
+        let attempt = attempt.and_then(|text| text.parse().ok()).unwrap_or(1);
+        let conditions = self
+            .task
+            .status
+            .as_ref()
+            .and_then(|s| s.conditions.as_ref());
+        let is_over = conditions.is_some_and(|conditions| {
+            let is_told = |one: &Condition| one.status == ConditionStatus::True;
+            conditions.iter().any(is_told)
+        });
+        let seen = Seen {
+            is_deleting: self.task.metadata.deletion_timestamp.is_some(),
+            is_held: self.task.finalizers().iter().any(|name| name == FINALIZER),
+            is_over,
+            attempt,
+            // One that is going is as good as there until it is gone.
+            job: job
+                .as_ref()
+                .map(|job| match job.metadata.deletion_timestamp {
+                    Some(_) => JobState::Running,
+                    None => state(job, || pod),
+                }),
+            now: Timestamp::now(),
+        };
+        Ok((seen, job))
+    }
+
+    async fn pod(&self, job: &Job) -> Result<Option<Pod>, TaskError> {
+        let pods = Api::<Pod>::namespaced(self.ctx.client.clone(), &self.namespace);
+        let uid = job.uid().unwrap_or_default();
+        let list = ListParams::default().labels(&format!("controller-uid={uid}"));
+        let found = pods.list(&list).await;
+        let found = found.map_err(TaskError::api("look for the pod of the Job"))?;
+        Ok(found.items.into_iter().next())
+    }
+
+    async fn launch(&self) -> Result<(), TaskError> {
+        self.may()?;
+        let spec = &self.task.spec;
+        let copy = CopyJob {
+            deadline: None,
+            source_local_store_root: root(&self.ctx.client, &self.namespace, &spec.source_store)
+                .await?,
+            target_local_store_root: root(&self.ctx.client, &self.namespace, &spec.target_store)
+                .await?,
+        };
+        let job = match copy_job(self.task, &self.ctx.settings, &copy) {
+            Ok(job) => job,
+            // Nobody but the author of the task can help.
+            Err(error) => return self.tell(false, &error.to_string()).await,
+        };
+        Ok(create(self.ctx, &self.namespace, &job).await?)
+    }
+
+    async fn count(&self, attempt: u32) -> Result<(), TaskError> {
+        self.may()?;
+        let patch = json!({ "metadata": { "annotations": { ATTEMPT: attempt.to_string() } } });
+        let name = self.task.name_any();
+        let params = PatchParams::default();
+        let counted = self
+            .tasks
+            .patch(&name, &params, &Patch::Merge(&patch))
+            .await;
+        counted.map_err(TaskError::api("count the attempt"))?;
+        Ok(())
+    }
+
+    async fn remove(&self, job: Option<&Job>) -> Result<(), TaskError> {
+        let Some(job) = job else { return Ok(()) };
+        self.may()?;
+        match self
+            .jobs
+            .delete(&job.name_any(), &DeleteParams::foreground())
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(TaskError::api("delete the Job")(error)),
+        }
+    }
+
+    async fn finalize(&self, hold: bool) -> Result<(), TaskError> {
+        self.may()?;
+        let mut finalizers = self.task.finalizers().to_vec();
+        finalizers.retain(|name| name != FINALIZER);
+        if hold {
+            finalizers.push(FINALIZER.to_owned());
+        }
+        let patch = json!({ "metadata": {
+            "resourceVersion": self.task.metadata.resource_version, "finalizers": finalizers,
+        }});
+        let name = self.task.name_any();
+        let params = PatchParams::default();
+        match self
+            .tasks
+            .patch(&name, &params, &Patch::Merge(&patch))
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(TaskError::api("change the finalizers")(error)),
+        }
+    }
+
+    async fn tell(&self, succeeded: bool, words: &str) -> Result<(), TaskError> {
+        self.may()?;
+        let now = now();
+        let condition = |type_: ConditionType, holds: bool| Condition {
+            type_,
+            status: if holds {
+                ConditionStatus::True
+            } else {
+                ConditionStatus::False
+            },
+            last_transition_time: now.clone(),
+            last_update_time: now.clone(),
+            reason: if succeeded {
+                "JobComplete"
+            } else {
+                "JobFailed"
+            }
+            .to_owned(),
+            message: words.to_owned(),
+        };
+        let status = EtcdCopyBackupsTaskStatus {
+            conditions: Some(vec![
+                condition(ConditionType::Failed, !succeeded),
+                condition(ConditionType::Succeeded, succeeded),
+            ]),
+            observed_generation: self.task.metadata.generation,
+            last_error: (!succeeded).then(|| words.to_owned()),
+        };
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let patch = json!({ "status": status });
+        self.tasks
+            .patch_status(&self.task.name_any(), &params, &Patch::Merge(&patch))
+            .await
+            .map_err(TaskError::api("tell how it ended"))?;
+        Ok(())
+    }
+}
+
+pub(super) fn now() -> Time {
+    let now = Timestamp::now();
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+}
+
+/// The directory the secret of a `Local` store names, if it names one.
+async fn root(
+    client: &Client,
+    namespace: &str,
+    store: &StoreSpec,
+) -> Result<Option<String>, TaskError> {
+    let provider = store.provider.as_deref().unwrap_or_default();
+    let secret = store.secret_ref.as_ref().and_then(|secret| secret.named());
+    let Some(name) = secret.filter(|_| provider.eq_ignore_ascii_case("local")) else {
+        return Ok(None);
+    };
+    let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+    let secret = secrets.get(name).await;
+    let secret = secret.map_err(TaskError::api("read the secret of the store"))?;
+    let path = secret.data.and_then(|mut data| data.remove("hostPath"));
+    let path = path.and_then(|path| String::from_utf8(path.0).ok());
+    Ok(path.filter(|path| !path.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use steward_verdict::Done;
+
+    use super::*;
+    use crate::observe::{FailureClass, JobFailure};
+
+    fn noon() -> Timestamp {
+        "2026-11-16T12:00:00Z".parse().unwrap()
+    }
+
+    fn seen(attempt: u32, job: Option<JobState>) -> Seen {
+        Seen {
+            attempt,
+            is_deleting: false,
+            is_held: true,
+            is_over: false,
+            job,
+            now: noon(),
+        }
+    }
+
+    fn failed(verdict: &str, seconds_ago: i64) -> JobState {
+        JobState::Failed {
+            at: noon() - SignedDuration::from_secs(seconds_ago),
+            failure: JobFailure {
+                class: FailureClass::Process,
+                verdict: Some(verdict.to_owned()),
+                words: "so it is".to_owned(),
+            },
+        }
+    }
+
+    #[test]
+    fn a_task_is_held_then_started_then_told() {
+        let mut fresh = seen(1, None);
+        fresh.is_held = false;
+        assert_eq!(next(&fresh), Next::Hold);
+        assert_eq!(next(&seen(1, None)), Next::Launch);
+        assert!(matches!(
+            next(&seen(1, Some(JobState::Running))),
+            Next::Wait(_)
+        ));
+        let done = JobState::Succeeded {
+            at: noon(),
+            done: Done::default(),
+        };
+        assert!(matches!(
+            next(&seen(1, Some(done))),
+            Next::Tell {
+                succeeded: true,
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn what_passes_is_tried_again_and_what_does_not_is_told() {
+        let fresh = seen(1, Some(failed("store-unavailable", 5)));
+        assert_eq!(next(&fresh), Next::Wait(Duration::from_secs(25)));
+        let due = seen(1, Some(failed("store-unavailable", 31)));
+        assert_eq!(next(&due), Next::Retry);
+        for (attempt, verdict) in [(5, "store-unavailable"), (1, "usage"), (1, "no-backup")] {
+            let words = "so it is".to_owned();
+            let told = next(&seen(attempt, Some(failed(verdict, 1_000))));
+            assert_eq!(
+                told,
+                Next::Tell {
+                    succeeded: false,
+                    words
+                },
+                "{verdict}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_task_that_goes_takes_its_job_with_it() {
+        let mut going = seen(1, Some(JobState::Running));
+        going.is_deleting = true;
+        assert_eq!(next(&going), Next::RemoveJob);
+        going.job = None;
+        assert_eq!(next(&going), Next::Release);
+        going.is_held = false;
+        assert_eq!(next(&going), Next::Rest);
+    }
+
+    #[test]
+    fn what_is_over_stays_over() {
+        for job in [None, Some(JobState::Running), Some(failed("disk", 1))] {
+            let mut over = seen(1, job);
+            over.is_over = true;
+            assert_eq!(next(&over), Next::Rest);
+        }
+    }
+}

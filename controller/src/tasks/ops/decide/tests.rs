@@ -1,0 +1,180 @@
+use serde_json::{Value, json};
+use steward_verdict::Done;
+
+use super::*;
+
+fn noon() -> Timestamp {
+    "2026-11-16T12:00:00Z".parse().unwrap()
+}
+
+fn task(config: Value, state: Option<&str>) -> EtcdOpsTask {
+    serde_json::from_value(json!({
+        "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "EtcdOpsTask",
+        "metadata": { "name": "task", "namespace": "shoot", "finalizers": [FINALIZER] },
+        "spec": { "etcdName": "main", "config": config },
+        "status": { "state": state, "lastTransitionTime": "2026-11-16T11:30:00Z" },
+    }))
+    .unwrap()
+}
+
+fn etcd(ready: &str, has_store: bool) -> Etcd {
+    let store = has_store.then(|| json!({ "provider": "aws", "prefix": "p" }));
+    serde_json::from_value(json!({
+        "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "Etcd",
+        "metadata": { "name": "main", "namespace": "shoot" },
+        "spec": { "labels": {}, "etcd": {}, "backup": { "store": store }, "replicas": 3 },
+        "status": { "conditions": [{
+            "type": "Ready", "status": ready, "reason": "x", "message": "so it is",
+            "lastTransitionTime": "2026-11-16T11:00:00Z", "lastUpdateTime": "2026-11-16T11:00:00Z",
+        }]},
+    }))
+    .unwrap()
+}
+
+fn code(config: Value, etcd: Option<&Etcd>, rival: Option<&str>) -> Option<&'static str> {
+    let task = task(config, Some("Pending"));
+    let seen = Seen {
+        task: &task,
+        etcd,
+        rival,
+        now: noon(),
+    };
+    admit(&seen).err().map(|(code, _)| code)
+}
+
+#[test]
+fn every_kind_has_its_conditions() {
+    let (well, ill, bare) = (etcd("True", true), etcd("False", true), etcd("True", false));
+    let snapshot = || json!({ "onDemandSnapshot": { "type": "full" } });
+    let table = [
+        (snapshot(), &well, None),
+        (snapshot(), &ill, Some("ERR_ETCD_NOT_READY")),
+        (snapshot(), &bare, Some("ERR_BACKUP_NOT_ENABLED")),
+        (
+            json!({ "onDemandSnapshot": { "type": "delta", "isFinal": true } }),
+            &well,
+            Some("ERR_INVALID_TASK"),
+        ),
+        (json!({ "restore": {} }), &ill, None),
+        (
+            json!({ "restore": {} }),
+            &bare,
+            Some("ERR_BACKUP_NOT_ENABLED"),
+        ),
+        (
+            json!({ "restore": { "fromFull": "Incr-1-2-3" } }),
+            &well,
+            Some("ERR_INVALID_TASK"),
+        ),
+        (
+            json!({ "restore": { "toRevision": 4, "fromFull": "Full-0-4-3" } }),
+            &well,
+            Some("ERR_INVALID_TASK"),
+        ),
+        (json!({ "compact": {} }), &ill, None),
+        (json!({ "verifyBackup": {} }), &ill, None),
+        (
+            json!({ "defragment": {} }),
+            &ill,
+            Some("ERR_ETCD_NOT_READY"),
+        ),
+        (json!({ "moveLeader": {} }), &well, None),
+        (
+            json!({ "recoverQuorum": {} }),
+            &well,
+            Some("ERR_QUORUM_PRESENT"),
+        ),
+        (json!({ "recoverQuorum": {} }), &ill, None),
+    ];
+    for (config, etcd, expected) in table {
+        assert_eq!(code(config.clone(), Some(etcd), None), expected, "{config}");
+    }
+    assert_eq!(code(snapshot(), None, None), Some("ERR_GET_ETCD"));
+    assert_eq!(
+        code(snapshot(), Some(&well), Some("other")),
+        Some("ERR_DUPLICATE_TASK")
+    );
+    assert_eq!(
+        code(json!({}), Some(&well), None),
+        Some("ERR_UNSUPPORTED_TASK")
+    );
+}
+
+fn step(task: &EtcdOpsTask) -> Next {
+    let etcd = etcd("True", true);
+    next(&Seen {
+        task,
+        etcd: Some(&etcd),
+        rival: None,
+        now: noon(),
+    })
+}
+
+#[test]
+fn a_task_goes_through_its_states_and_never_back() {
+    let config = || json!({ "onDemandSnapshot": { "type": "full" } });
+    let mut fresh = task(config(), None);
+    fresh.metadata.finalizers = None;
+    assert_eq!(step(&fresh), Next::Hold);
+    let told = |next| match next {
+        Next::Tell(telling) => telling.state,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(told(step(&task(config(), None))), TaskState::Pending);
+    assert_eq!(
+        told(step(&task(config(), Some("Pending")))),
+        TaskState::InProgress
+    );
+    assert_eq!(
+        told(step(&task(json!({}), Some("Pending")))),
+        TaskState::Rejected
+    );
+    assert_eq!(step(&task(config(), Some("InProgress"))), Next::Execute);
+    for state in ["Succeeded", "Failed", "Rejected"] {
+        let mut over = task(config(), Some(state));
+        assert_eq!(step(&over), Next::Wait(Duration::from_mins(30)), "{state}");
+        over.spec.ttl_seconds_after_finished = 1_800;
+        assert_eq!(step(&over), Next::Delete, "{state}");
+        over.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(noon()));
+        assert_eq!(step(&over), Next::Release, "{state}");
+    }
+}
+
+#[test]
+fn a_full_snapshot_tells_its_revision_by_its_name() {
+    assert_eq!(full("Full-00000000-00000042-1700000000.gz"), Ok(42));
+    assert_eq!(full("v2/Full-00000000-00000042-1700000000"), Ok(42));
+    for wrong in ["", "Full", "Full-1", "Full-1-x-2", "Incr-1-2-3"] {
+        assert!(full(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_check_says_what_can_be_had() {
+    assert_eq!(of_check(&JobState::Running), None);
+    let done = Done {
+        revision: Some(7),
+        ..Done::default()
+    };
+    let telling = of_check(&JobState::Succeeded { at: noon(), done }).unwrap();
+    assert_eq!(telling.words, "the backup is whole; revision 7 can be had");
+    assert_eq!(telling.result.unwrap().revision, Some(7));
+}
+
+#[test]
+fn only_what_was_told_since_the_task_began_is_about_it() {
+    let told = |at: &str| Told {
+        status: ConditionStatus::True,
+        reason: "None".to_owned(),
+        message: "folded".to_owned(),
+        at: at.parse().unwrap(),
+    };
+    assert_eq!(of_compaction(None, noon()), None);
+    assert_eq!(
+        of_compaction(Some(&told("2026-11-16T11:59:59Z")), noon()),
+        None
+    );
+    let telling = of_compaction(Some(&told("2026-11-16T12:00:00Z")), noon()).unwrap();
+    assert_eq!(telling.state, TaskState::Succeeded);
+}

@@ -1,0 +1,213 @@
+//! Restores and recoveries that a person asks for. The task writes down what is to be done and waits: the Etcd's own
+//! recovery does it, with its lock and its steps.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use steward_coordination::incident::{self, Cause, Incident, Source, Stage};
+use steward_coordination::{CoordinationError, Purpose};
+use steward_crds::Etcd;
+use steward_crds::ops::{OpsTaskResult, RecoverQuorum, TaskState};
+use steward_manifests::Names;
+use steward_manifests::jobs::Target;
+use steward_telemetry::Chain;
+
+use super::decide::{Telling, of_incident};
+use super::execute::{Sight, failed, safety};
+use super::{Outcome, Pass, wait};
+use crate::act::ActError;
+use crate::act::recovery::{acquire, coordinator};
+use crate::decide::recovery::on_request;
+use crate::decide::{Known, World};
+use crate::observe::{self, Dialer, Membership, Ordinal};
+use crate::status::{describe_hold, plan_of};
+use crate::tasks::TaskError;
+
+/// How far a recovery of this task is.
+enum Written {
+    /// It is over.
+    Over(Telling),
+    /// It goes on, or another one does.
+    Busy,
+    /// Nothing goes on; this is what was last.
+    Nothing(Option<Incident>),
+}
+
+/// Puts the cluster back to a state of its backup.
+pub(super) async fn restore(
+    pass: &Pass<'_>,
+    etcd: &Etcd,
+    sight: &Sight,
+    target: Target,
+) -> Result<Outcome, TaskError> {
+    let last = match written(pass, etcd).await? {
+        Written::Over(telling) => return Ok(Outcome::Told(telling)),
+        Written::Busy => return Ok(wait()),
+        Written::Nothing(last) => last,
+    };
+    let status = pass.task.status.as_ref();
+    if status.and_then(|status| status.steward.as_ref()).is_none() {
+        return Ok(match safety(pass, etcd, sight).await {
+            Ok(taken) => Outcome::Told(saved(taken)),
+            Err(error) => failed(
+                "ERR_CREATE_SNAPSHOT",
+                format!(
+                    "the present state could not be saved, so nothing was restored: {}",
+                    Chain(&error)
+                ),
+            ),
+        });
+    }
+    let base = Ordinal(0);
+    let claim = sight.objects.observation.claims.get(&base);
+    if !claim.is_some_and(|claim| claim.is_bound && !claim.is_lost && !claim.is_deleting) {
+        return Ok(failed("ERR_RESTORE", "there is no volume to restore to"));
+    }
+    let set = sight.objects.observation.set.as_ref();
+    let size = set.map_or(0, |set| set.replicas).max(sight.wanted.replicas);
+    let now = Timestamp::now();
+    let incident = Incident {
+        id: pass.id(),
+        cause: Cause::Requested,
+        stage: Stage::Restoring,
+        base: base.0,
+        size,
+        source: Source::Backup,
+        target: match target {
+            Target::Newest => incident::Target::Newest,
+            Target::Revision(revision) => incident::Target::Revision(revision),
+            Target::Time(time) => match time.parse() {
+                Ok(time) => incident::Target::Time(time),
+                Err(_) => return Ok(failed("ERR_INVALID_TASK", format!("{time:?} is no time"))),
+            },
+            Target::Full { name, revision } => incident::Target::Full { name, revision },
+        },
+        token: format!("restored-{}", pass.id()),
+        attempt: 1,
+        started: now,
+        changed: now,
+        revision: None,
+        cluster: None,
+        message: String::new(),
+        other: BTreeMap::new(),
+    };
+    open(pass, etcd, last.as_ref(), &incident).await
+}
+
+fn saved(taken: Option<String>) -> Telling {
+    let words = match &taken {
+        Some(name) => format!("the present state was saved as {name}; the restore begins"),
+        None => "the cluster does not serve, so there is no present state to save".to_owned(),
+    };
+    Telling::well(TaskState::InProgress, words.clone()).with(OpsTaskResult {
+        summary: words,
+        revision: None,
+        snapshot: None,
+        safety_snapshot: taken,
+    })
+}
+
+/// Recovers a lost quorum, whatever the mode of the Etcd says.
+pub(super) async fn quorum(
+    pass: &Pass<'_>,
+    etcd: &Etcd,
+    sight: &Sight,
+    how: &RecoverQuorum,
+) -> Result<Outcome, TaskError> {
+    let last = match written(pass, etcd).await? {
+        Written::Over(telling) => return Ok(Outcome::Told(telling)),
+        Written::Busy => return Ok(wait()),
+        Written::Nothing(last) => last,
+    };
+    let named = how.from_member.as_ref();
+    let ordinal = named.map(|name| Names::of(etcd).ordinal_of_member(name));
+    if let (Some(name), Some(None)) = (named, ordinal) {
+        let words = format!("{name:?} is no member of this Etcd");
+        return Ok(failed("ERR_INVALID_TASK", words));
+    }
+    let base = ordinal.flatten().map(Ordinal);
+    let mut seen = sight.objects.observation.clone();
+    seen.membership = match Dialer::new(&pass.ctx.client, etcd).await {
+        Ok(dialer) => observe::members(&dialer, etcd, &seen).await,
+        Err(error) => Membership::Silent {
+            why: Chain(&error).to_string(),
+            alive: Vec::new(),
+        },
+    };
+    let known = Known::default();
+    let world = World {
+        wanted: &sight.wanted,
+        seen: &seen,
+        policy: &pass.ctx.policy,
+        known: &known,
+        now: Timestamp::now(),
+    };
+    let incident = match on_request(&world, &pass.id(), base) {
+        Ok(incident) => incident,
+        Err(Some(hold)) => {
+            return Ok(failed(
+                "ERR_RECOVER_QUORUM",
+                describe_hold(&hold, &sight.wanted),
+            ));
+        }
+        Err(None) => {
+            let words = "that the data of a quorum is lost is not proven";
+            return Ok(failed("ERR_QUORUM_PRESENT", words));
+        }
+    };
+    if how.dry_run == Some(true) {
+        let summary = plan_of(&incident, &sight.wanted);
+        let result = OpsTaskResult {
+            summary: summary.clone(),
+            ..OpsTaskResult::default()
+        };
+        let telling = Telling::well(TaskState::Succeeded, summary).with(result);
+        return Ok(Outcome::Told(telling));
+    }
+    open(pass, etcd, last.as_ref(), &incident).await
+}
+
+async fn written(pass: &Pass<'_>, etcd: &Etcd) -> Result<Written, TaskError> {
+    let coordinator = coordinator(pass.ctx, etcd);
+    let found = coordinator.incident().await;
+    let found = found.map_err(|source| not_written("look for a recovery", source))?;
+    Ok(match found {
+        Some(incident) if incident.id == pass.id() => match of_incident(&incident) {
+            Some(telling) => Written::Over(telling),
+            None => Written::Busy,
+        },
+        Some(incident) if incident.is_open() => Written::Busy,
+        last => Written::Nothing(last),
+    })
+}
+
+async fn open(
+    pass: &Pass<'_>,
+    etcd: &Etcd,
+    last: Option<&Incident>,
+    incident: &Incident,
+) -> Result<Outcome, TaskError> {
+    pass.may()?;
+    let coordinator = coordinator(pass.ctx, etcd);
+    let purpose = match incident.cause {
+        Cause::QuorumLost => Purpose::RecoverQuorum,
+        _ => Purpose::Restore,
+    };
+    let Some(held) = acquire(&coordinator, purpose).await? else {
+        return Ok(wait());
+    };
+    match held.fence().record(last, incident).await {
+        Ok(_) | Err(CoordinationError::Lost { .. }) => {}
+        Err(source) => return Err(not_written("write down what is asked for", source)),
+    }
+    let key = crate::context::Key {
+        namespace: pass.namespace.clone(),
+        name: etcd.metadata.name.clone().unwrap_or_default(),
+    };
+    pass.ctx.poke.etcd(&key);
+    Ok(wait())
+}
+
+fn not_written(step: &'static str, source: CoordinationError) -> TaskError {
+    ActError::Coordinate { step, source }.into()
+}

@@ -1,0 +1,136 @@
+//! The status of an ops task. Pure, but for the time.
+
+use steward_crds::ops::{EtcdOpsTaskConfig, EtcdOpsTaskStatus, TaskState};
+use steward_crds::{EtcdOpsTask, LastError, LastOperation, OperationState, OperationType};
+
+use super::decide::Telling;
+use crate::tasks::copy::now;
+
+/// How many errors are kept.
+const ERRORS: usize = 3;
+
+/// One word of a closed list.
+pub(super) fn kind(config: &EtcdOpsTaskConfig) -> &'static str {
+    use steward_crds::ops::Operation;
+    match config.operation() {
+        Ok(Operation::OnDemandSnapshot(_)) => "onDemandSnapshot",
+        Ok(Operation::Restore(_)) => "restore",
+        Ok(Operation::Compact(_)) => "compact",
+        Ok(Operation::Defragment(_)) => "defragment",
+        Ok(Operation::VerifyBackup(_)) => "verifyBackup",
+        Ok(Operation::RecoverQuorum(_)) => "recoverQuorum",
+        Ok(Operation::MoveLeader(_)) => "moveLeader",
+        _ => "unknown",
+    }
+}
+
+/// One word of a closed list.
+pub(super) fn state(state: TaskState) -> &'static str {
+    match state {
+        TaskState::Pending => "Pending",
+        TaskState::InProgress => "InProgress",
+        TaskState::Succeeded => "Succeeded",
+        TaskState::Failed => "Failed",
+        TaskState::Rejected => "Rejected",
+    }
+}
+
+/// The status that tells it.
+pub(super) fn status(task: &EtcdOpsTask, telling: &Telling, run_id: &str) -> EtcdOpsTaskStatus {
+    let before = task.status.clone().unwrap_or_default();
+    let now = now();
+    let is_new = before.state != Some(telling.state);
+    let (type_, operation) = match telling.state {
+        TaskState::Pending => (OperationType::Admit, OperationState::InProgress),
+        TaskState::Rejected => (OperationType::Admit, OperationState::Failed),
+        TaskState::InProgress => (OperationType::Execution, OperationState::InProgress),
+        TaskState::Succeeded => (OperationType::Execution, OperationState::Completed),
+        TaskState::Failed => (OperationType::Execution, OperationState::Failed),
+    };
+    let mut errors = before.last_errors.unwrap_or_default();
+    errors.extend(telling.code.map(|code| LastError {
+        code: code.to_owned(),
+        description: telling.words.clone(),
+        observed_at: now.clone(),
+    }));
+    let surplus = errors.len().saturating_sub(ERRORS);
+    errors.drain(..surplus);
+    let begins = is_new && telling.state == TaskState::InProgress;
+    let mut result = telling.result.clone().or(before.steward.clone());
+    if let (Some(result), Some(before)) = (&mut result, before.steward) {
+        result.safety_snapshot = result.safety_snapshot.take().or(before.safety_snapshot);
+    }
+    EtcdOpsTaskStatus {
+        state: Some(telling.state),
+        last_transition_time: if is_new {
+            Some(now.clone())
+        } else {
+            before.last_transition_time
+        },
+        started_at: if begins {
+            Some(now.clone())
+        } else {
+            before.started_at
+        },
+        last_errors: (!errors.is_empty()).then_some(errors),
+        last_operation: Some(LastOperation {
+            type_,
+            state: operation,
+            description: telling.words.clone(),
+            run_id: run_id.to_owned(),
+            last_update_time: now,
+        }),
+        steward: result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use steward_crds::ops::OpsTaskResult;
+
+    use super::*;
+
+    fn task(status: serde_json::Value) -> EtcdOpsTask {
+        serde_json::from_value(json!({
+            "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "EtcdOpsTask",
+            "metadata": { "name": "task" }, "spec": { "config": { "compact": {} } }, "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_safety_snapshot_is_not_forgotten_in_the_end() {
+        let before = json!({ "state": "InProgress", "startedAt": "2026-11-16T12:00:00Z",
+            "steward": { "summary": "saved", "safetySnapshot": "Full-1" } });
+        let telling = Telling::well(TaskState::Succeeded, "done").with(OpsTaskResult {
+            summary: "restored".to_owned(),
+            ..OpsTaskResult::default()
+        });
+        let status = status(&task(before), &telling, "run");
+        let result = status.steward.unwrap();
+        assert_eq!(
+            (result.summary.as_str(), result.safety_snapshot.as_deref()),
+            ("restored", Some("Full-1"))
+        );
+        assert_eq!(
+            status.started_at.unwrap().0.to_string(),
+            "2026-11-16T12:00:00Z"
+        );
+    }
+
+    #[test]
+    fn only_the_last_errors_are_kept() {
+        let error = |n: u32| json!({ "code": format!("E{n}"), "description": "x", "observedAt": "2026-11-16T12:00:00Z" });
+        let before = json!({ "state": "InProgress", "lastErrors": [error(1), error(2), error(3)] });
+        let telling = Telling::ill(TaskState::Failed, "E4", "so it is");
+        let status = status(&task(before), &telling, "run");
+        let codes: Vec<String> = status
+            .last_errors
+            .unwrap()
+            .into_iter()
+            .map(|e| e.code)
+            .collect();
+        assert_eq!(codes, ["E2", "E3", "E4"]);
+    }
+}

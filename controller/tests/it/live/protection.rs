@@ -1,0 +1,342 @@
+//! The upkeep of backups and tasks: Jobs are started once, their outcome is told, and they go.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::post;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use steward_crds::ops::TaskState;
+use steward_crds::{ConditionStatus, ConditionType, EtcdCopyBackupsTask, EtcdOpsTask};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::kubelet::{Ends, Kubelet};
+use super::recovery::{ADDRESS, Reaper, Restored, args, members_run, over, store};
+use super::stage::Stage;
+
+/// A sidecar that takes every snapshot it is asked for.
+async fn sidecar() -> (u16, JoinHandle<()>) {
+    let listener = TcpListener::bind((ADDRESS, 0)).await.expect("an address");
+    let port = listener.local_addr().expect("an address").port();
+    let taken = r#"{"snapName":"Full-00000000-00000042-1800000000.gz","lastRevision":42}"#;
+    let router = Router::new().route("/snapshot/full", post(move || async move { taken }));
+    let serving = tokio::spawn(async move {
+        axum::serve(listener, router).await.expect("it serves");
+    });
+    (port, serving)
+}
+
+async fn ops(stage: &Stage, name: &str, config: Value, ttl: i32) {
+    let task = json!({
+        "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "EtcdOpsTask",
+        "metadata": { "name": name },
+        "spec": { "etcdName": "main", "config": config, "ttlSecondsAfterFinished": ttl },
+    });
+    let task: EtcdOpsTask = serde_json::from_value(task).expect("a task");
+    let created = stage.api().create(&PostParams::default(), &task).await;
+    created.expect("create a task");
+}
+
+async fn ended(stage: &Stage, name: &str, wanted: TaskState) -> EtcdOpsTask {
+    stage
+        .until(name, "over", |task: &EtcdOpsTask| {
+            let now = task.status.as_ref().and_then(|status| status.state);
+            assert!(
+                now.is_none_or(|now| !now.is_final() || now == wanted),
+                "{task:#?}"
+            );
+            now == Some(wanted)
+        })
+        .await
+}
+
+fn code(task: &EtcdOpsTask) -> String {
+    let errors = task
+        .status
+        .as_ref()
+        .and_then(|status| status.last_errors.as_ref());
+    errors
+        .and_then(|errors| errors.last())
+        .map(|error| error.code.clone())
+        .unwrap_or_default()
+}
+
+async fn hold(stage: &Stage, lease: &str, revision: i64) {
+    stage.until(lease, "there", |_: &Lease| true).await;
+    let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(jiff::Timestamp::now());
+    let patch = json!({ "spec": { "holderIdentity": revision.to_string(), "renewTime": now } });
+    let leases = stage.api::<Lease>();
+    leases
+        .patch(lease, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .expect("hold a Lease");
+}
+
+#[tokio::test]
+async fn deltas_that_pile_up_are_folded_once_and_the_new_snapshot_is_told() {
+    let stage = Arc::new(Stage::set().await);
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let reaper = Reaper::start(&stage);
+    let backup = json!({ "store": store(), "snapshotCompaction": { "eventsThreshold": 10 } });
+    stage
+        .create("main", json!({ "replicas": 1, "backup": backup }))
+        .await;
+    hold(&stage, "main-full-snap", 100).await;
+    hold(&stage, "main-delta-snap", 120).await;
+    let job = stage.until("main-compactor", "there", |_: &Job| true).await;
+    let document = stage
+        .until("main-coordination", "there", |_: &ConfigMap| true)
+        .await;
+    let pin = &document.data.expect("entries")["pin.compaction"];
+    assert!(pin.contains("\"first\":100"), "{pin}");
+    let words =
+        json!({ "verdict": "compacted", "revision": 120, "snapshot": "Full-00000000-00000120-1" });
+    kubelet.order(|orders| {
+        orders
+            .jobs
+            .insert("main-compactor".to_owned(), Ends::Well(words));
+    });
+    let type_ = ConditionType::LastSnapshotCompactionSucceeded;
+    let told = stage.condition("main", type_, ConditionStatus::True).await;
+    assert!(
+        told.message.contains("Full-00000000-00000120-1"),
+        "{}",
+        told.message
+    );
+    stage
+        .until("main-full-snap", "told", |lease: &Lease| {
+            let spec = lease.spec.as_ref().expect("a spec");
+            spec.holder_identity.as_deref() == Some("120")
+        })
+        .await;
+    stage
+        .eventually("the Job is gone, and no other comes", async || {
+            stage.count::<Job>().await == 0
+        })
+        .await;
+    assert!(job.metadata.uid.is_some());
+    drop(reaper);
+}
+
+#[tokio::test]
+async fn a_compaction_that_fails_says_whose_fault_it_was() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let controller = stage.control().await;
+    let words = json!({ "verdict": "damaged-backup", "reason": "Incr-1 is damaged" });
+    kubelet.order(|orders| {
+        orders
+            .jobs
+            .insert("main-compactor".to_owned(), Ends::Badly(words));
+    });
+    let backup = json!({ "store": store(), "snapshotCompaction": { "eventsThreshold": 10 } });
+    stage
+        .create("main", json!({ "replicas": 1, "backup": backup }))
+        .await;
+    hold(&stage, "main-full-snap", 100).await;
+    hold(&stage, "main-delta-snap", 120).await;
+    let type_ = ConditionType::LastSnapshotCompactionSucceeded;
+    let told = stage.condition("main", type_, ConditionStatus::False).await;
+    assert_eq!(told.reason, "ProcessFailure");
+    assert!(
+        told.message.contains("Incr-1 is damaged"),
+        "{}",
+        told.message
+    );
+    let series = controller.metrics.render().expect("metrics");
+    stage
+        .eventually("it is counted", async || {
+            let series = controller.metrics.render().expect("metrics");
+            series.contains("failureReason=\"processFailure\"")
+        })
+        .await;
+    assert!(series.contains("etcddruid_compaction"), "{series}");
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_restore_is_rehearsed_on_its_schedule_and_the_outcome_is_told() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let controller = stage.control().await;
+    let words = json!({ "verdict": "restored", "revision": 100 });
+    kubelet.order(|orders| {
+        orders
+            .jobs
+            .insert("main-restore-drill".to_owned(), Ends::Well(words));
+    });
+    let spec = json!({
+        "replicas": 1, "backup": { "store": store() },
+        "steward": { "restoreDrill": { "schedule": "* * * * *" } },
+    });
+    stage.create("main", spec).await;
+    hold(&stage, "main-full-snap", 100).await;
+    let type_ = ConditionType::LastRestoreDrillSucceeded;
+    stage.condition("main", type_, ConditionStatus::True).await;
+    let status = stage.etcd("main").await.status.expect("a status");
+    let drill = status
+        .steward
+        .expect("ours")
+        .restore_drill
+        .expect("a rehearsal");
+    assert_eq!((drill.succeeded, drill.revision), (true, Some(100)));
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn backups_are_copied_by_one_job_whose_outcome_is_told_and_which_goes_with_the_task() {
+    let stage = Arc::new(Stage::set().await);
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let reaper = Reaper::start(&stage);
+    let task = json!({
+        "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "EtcdCopyBackupsTask",
+        "metadata": { "name": "move" }, "spec": { "sourceStore": store(), "targetStore": store() },
+    });
+    let task: EtcdCopyBackupsTask = serde_json::from_value(task).expect("a task");
+    let tasks = stage.api::<EtcdCopyBackupsTask>();
+    tasks
+        .create(&PostParams::default(), &task)
+        .await
+        .expect("create a task");
+    stage.until("move-worker", "there", |_: &Job| true).await;
+    kubelet.order(|orders| {
+        let words = json!({ "verdict": "copied" });
+        orders
+            .jobs
+            .insert("move-worker".to_owned(), Ends::Well(words));
+    });
+    stage
+        .until("move", "told", |task: &EtcdCopyBackupsTask| {
+            let conditions = task
+                .status
+                .as_ref()
+                .and_then(|status| status.conditions.as_ref());
+            conditions.into_iter().flatten().any(|one| {
+                one.type_ == ConditionType::Succeeded && one.status == ConditionStatus::True
+            })
+        })
+        .await;
+    tasks
+        .delete("move", &kube::api::DeleteParams::default())
+        .await
+        .expect("delete a task");
+    stage
+        .eventually("task and Job are gone", async || {
+            let task = tasks.get_opt("move").await.expect("ask for a task");
+            task.is_none() && stage.count::<Job>().await == 0
+        })
+        .await;
+    drop(reaper);
+}
+
+#[tokio::test]
+async fn tasks_that_cannot_be_done_are_rejected_with_the_reasons_consumers_know() {
+    let stage = Stage::set().await;
+    let _kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let controller = stage.control().await;
+    let snapshot = || json!({ "onDemandSnapshot": { "type": "full" } });
+    ops(&stage, "orphan", snapshot(), 3600).await;
+    assert_eq!(
+        code(&ended(&stage, "orphan", TaskState::Rejected).await),
+        "ERR_GET_ETCD"
+    );
+    stage.create("main", json!({ "replicas": 1 })).await;
+    stage.settled("main").await;
+    ops(&stage, "storeless", snapshot(), 3600).await;
+    let storeless = ended(&stage, "storeless", TaskState::Rejected).await;
+    assert_eq!(code(&storeless), "ERR_BACKUP_NOT_ENABLED");
+    ops(&stage, "needless", json!({ "recoverQuorum": {} }), 1).await;
+    stage
+        .eventually("a rejected task goes after its time to live", async || {
+            let task = stage.api::<EtcdOpsTask>().get_opt("needless").await;
+            task.expect("ask for a task").is_none()
+        })
+        .await;
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_backup_is_verified_by_a_job_and_a_second_task_has_to_wait_its_turn() {
+    let stage = Arc::new(Stage::set().await);
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let reaper = Reaper::start(&stage);
+    stage
+        .create(
+            "main",
+            json!({ "replicas": 1, "backup": { "store": store() } }),
+        )
+        .await;
+    ops(
+        &stage,
+        "first",
+        json!({ "verifyBackup": { "chains": "All" } }),
+        3600,
+    )
+    .await;
+    let job = stage.until("main-verify", "there", |_: &Job| true).await;
+    assert!(args(&job).iter().any(|flag| flag == "--all"));
+    ops(&stage, "second", json!({ "verifyBackup": {} }), 3600).await;
+    let second = ended(&stage, "second", TaskState::Rejected).await;
+    assert_eq!(code(&second), "ERR_DUPLICATE_TASK");
+    kubelet.order(|orders| {
+        let words = json!({ "verdict": "restorable", "revision": 99 });
+        orders
+            .jobs
+            .insert("main-verify".to_owned(), Ends::Well(words));
+    });
+    let first = ended(&stage, "first", TaskState::Succeeded).await;
+    let result = first.status.unwrap().steward.unwrap();
+    assert_eq!(result.revision, Some(99));
+    drop(reaper);
+}
+
+#[tokio::test]
+async fn a_restore_to_a_revision_saves_the_present_state_first() {
+    let stage = Arc::new(Stage::set().await);
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let restored = Restored::start("main-0").await;
+    let (port, serving) = sidecar().await;
+    kubelet.order(|orders| {
+        orders
+            .addresses
+            .insert("main-0".to_owned(), ADDRESS.to_owned());
+    });
+    let reaper = Reaper::start(&stage);
+    let spec = json!({
+        "replicas": 1, "etcd": { "clientPort": restored.port },
+        "backup": { "store": store(), "port": port },
+    });
+    stage.create("main", spec).await;
+    stage.settled("main").await;
+    ops(
+        &stage,
+        "back",
+        json!({ "restore": { "toRevision": 42 } }),
+        3600,
+    )
+    .await;
+    let job = stage.until("main-restore-0", "there", |_: &Job| true).await;
+    assert!(
+        args(&job).iter().any(|flag| flag == "--to-revision=42"),
+        "{:?}",
+        args(&job)
+    );
+    assert!(!members_run(&stage).await, "a pod may use the volume");
+    let words = restored.words().await;
+    kubelet.order(|orders| {
+        orders
+            .jobs
+            .insert("main-restore-0".to_owned(), Ends::Well(words));
+    });
+    let task = ended(&stage, "back", TaskState::Succeeded).await;
+    let result = task.status.unwrap().steward.unwrap();
+    let saved = result.safety_snapshot.as_deref();
+    assert_eq!(saved, Some("Full-00000000-00000042-1800000000.gz"));
+    over(&stage).await;
+    drop(reaper);
+    serving.abort();
+}

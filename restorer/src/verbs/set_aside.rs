@@ -1,0 +1,112 @@
+//! `set-aside`: puts a data directory away without losing it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::Context;
+use crate::failure::{Failure, Verdict};
+use crate::health::refuse_foreign_volume;
+use crate::outcome::Outcome;
+
+/// Flags of `set-aside`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Renames a data directory to <DIR>.before-<time>, so that its member starts without data and joins its \
+        cluster anew. Nothing is deleted. A directory that etcd uses, and a volume of another namespace, are \
+        refused.",
+    after_help = "Example:\n  steward-restorer set-aside -d /var/etcd/data/new.etcd"
+)]
+pub struct SetAsideArgs {
+    /// The data directory
+    #[arg(short, long, value_name = "DIR", default_value = "default.etcd")]
+    #[arg(env = "STEWARD_DATA_DIR")]
+    pub data_dir: PathBuf,
+
+    /// Namespace the volume belongs to; a volume marked for another one is refused
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
+    pub namespace: Option<String>,
+}
+
+/// Puts the directory away.
+pub async fn run(args: SetAsideArgs, context: &Context) -> Result<Outcome, Failure> {
+    let SetAsideArgs {
+        data_dir,
+        namespace,
+    } = args;
+    let now = context.now;
+    let shown = data_dir.display().to_string();
+    let work = tokio::task::spawn_blocking(move || {
+        refuse_foreign_volume(&data_dir, namespace.as_deref())?;
+        Ok::<_, Failure>(steward_datadir::set_aside(&data_dir, now)?)
+    });
+    let kept = work
+        .await
+        .map_err(|error| Failure::new(Verdict::Failed, &error))??;
+    let details = serde_json::json!({ "kept": kept });
+    Ok(match kept {
+        Some(kept) => {
+            let text = format!("{shown} is kept as {}", kept.display());
+            Outcome::new(Verdict::Ready, text, &details)
+        }
+        None => Outcome::new(
+            Verdict::Unchanged,
+            format!("there is nothing in {shown}"),
+            &details,
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use jiff::Timestamp;
+    use steward_datadir::write_guard;
+    use steward_store::Environment;
+
+    use super::*;
+
+    fn context() -> Context {
+        Context {
+            now: Timestamp::UNIX_EPOCH,
+            environment: Environment::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_directory_is_kept_and_a_second_time_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let data_dir = folder.path().join("new.etcd");
+        fs::create_dir_all(data_dir.join("member")).unwrap();
+        let args = || SetAsideArgs {
+            data_dir: data_dir.clone(),
+            namespace: Some("shoot".to_owned()),
+        };
+        let first = run(args(), &context()).await.unwrap();
+        assert_eq!(first.verdict(), Verdict::Ready);
+        assert!(
+            folder
+                .path()
+                .join("new.etcd.before-19700101T000000Z/member")
+                .is_dir()
+        );
+        let second = run(args(), &context()).await.unwrap();
+        assert_eq!(second.verdict(), Verdict::Unchanged);
+    }
+
+    #[tokio::test]
+    async fn a_volume_of_somebody_else_is_not_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let data_dir = folder.path().join("new.etcd");
+        fs::create_dir_all(data_dir.join("member")).unwrap();
+        write_guard(&data_dir, "other").unwrap();
+        let args = SetAsideArgs {
+            data_dir: data_dir.clone(),
+            namespace: Some("shoot".to_owned()),
+        };
+        let failure = run(args, &context()).await.unwrap_err();
+        assert_eq!(failure.verdict(), Verdict::WrongVolume);
+        assert!(data_dir.join("member").is_dir());
+    }
+}

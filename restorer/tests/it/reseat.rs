@@ -1,0 +1,125 @@
+//! A new cluster from the data directory of an old member.
+
+mod live {
+    use std::path::Path;
+    use std::process::Command;
+
+    use serde_json::Value;
+    use steward_testkit::etcd::free_url;
+    use steward_testkit::{Etcd, EtcdOptions, EtcdVersion, each_version};
+
+    use crate::home::Home;
+
+    /// Runs `restore` on a directory as a Job does, with what is there as the preferred copy.
+    fn restore(home: &Home, data_dir: &Path, url: &str, more: &[&str]) -> (i32, Value) {
+        let directory = data_dir.to_str().unwrap();
+        let flags = [
+            "restore",
+            "-o=json",
+            "--name=one",
+            "--bump-revision=1000000000",
+            "--mark-compacted",
+        ];
+        let output = Command::new(env!("CARGO_BIN_EXE_steward-restorer"))
+            .args(flags)
+            .arg(format!("--data-dir={directory}"))
+            .arg(format!("--prefer-data-dir={directory}"))
+            .arg(format!("--initial-advertise-peer-urls={url}"))
+            .args(more)
+            .env_clear()
+            .env("HOME", home.root())
+            .output()
+            .unwrap();
+        let json = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code().unwrap(), json)
+    }
+
+    /// A directory of a server that was stopped, with some keys; and the identity of its cluster.
+    async fn stopped(version: EtcdVersion, data_dir: &Path) -> (i64, u64) {
+        let options = EtcdOptions::new().name("one").data_dir(data_dir);
+        let mut etcd = Etcd::start(version, options).await;
+        let mut client = etcd.client().await;
+        for number in 0..20 {
+            let key = format!("key-{number}");
+            client.put(key, "value", None).await.unwrap();
+        }
+        let cluster = etcd.status().await.header().unwrap().cluster_id();
+        let revision = etcd.revision().await.0;
+        etcd.stop().await;
+        (revision, cluster)
+    }
+
+    each_version! {
+        async fn a_sound_directory_becomes_another_cluster_with_the_same_keys(version) {
+            let home = Home::new();
+            let data_dir = home.path("data/new.etcd");
+            let (revision, old) = stopped(version, &data_dir).await;
+            let url = free_url();
+            let (code, said) = restore(&home, &data_dir, &url, &[]);
+            assert_eq!((code, said["verdict"].as_str()), (0, Some("restored")), "{said}");
+            assert_eq!(said["revision"], revision, "{said}");
+            assert_eq!(said["startRevision"], revision + 1_000_000_000, "{said}");
+            let options = EtcdOptions::new().name("one").data_dir(&data_dir).peer_url(url);
+            let etcd = Etcd::start(version, options).await;
+            assert_eq!(etcd.all_keys().await.len(), 20);
+            assert!(etcd.revision().await.0 >= revision + 1_000_000_000);
+            let cluster = etcd.status().await.header().unwrap().cluster_id();
+            assert_ne!(cluster, old, "members of the old one must not fit");
+            let kept = said["members"][0]["kept"].as_str().unwrap();
+            assert!(Path::new(kept).join("member/snap/db").is_file(), "{kept}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_is_older_than_the_backup_is_not_taken() {
+        let home = Home::of_fixture("gzip-3.5.30");
+        let data_dir = home.path("data/new.etcd");
+        let (revision, _) = stopped(EtcdVersion::V3_5New, &data_dir).await;
+        let bucket = ["--store-container=bucket", "--store-prefix=etcd-main"];
+        let (code, said) = restore(&home, &data_dir, &free_url(), &bucket);
+        assert_eq!(
+            (code, said["verdict"].as_str()),
+            (0, Some("restored")),
+            "{said}"
+        );
+        assert!(said["fromDataDir"].is_null(), "{said}");
+        assert!(said["revision"].as_i64() > Some(revision), "{said}");
+    }
+
+    #[tokio::test]
+    async fn a_volume_of_another_namespace_is_never_written() {
+        let home = Home::of_fixture("gzip-3.5.30");
+        let data_dir = home.path("data/new.etcd");
+        stopped(EtcdVersion::V3_5New, &data_dir).await;
+        steward_datadir::write_guard(&data_dir, "other").unwrap();
+        let more = [
+            "--namespace=shoot",
+            "--store-container=bucket",
+            "--store-prefix=etcd-main",
+        ];
+        let (code, said) = restore(&home, &data_dir, &free_url(), &more);
+        assert_eq!(
+            (code, said["verdict"].as_str()),
+            (13, Some("wrong-volume")),
+            "{said}"
+        );
+        assert_eq!(
+            home.names("data")
+                .iter()
+                .filter(|name| name.contains("before"))
+                .count(),
+            0
+        );
+    }
+
+    #[test]
+    fn damaged_data_without_a_backup_is_no_copy() {
+        let home = Home::new();
+        let data_dir = home.path("data/new.etcd");
+        std::fs::create_dir_all(data_dir.join("member/snap")).unwrap();
+        std::fs::write(data_dir.join("member/snap/db"), "no database").unwrap();
+        let (code, said) = restore(&home, &data_dir, &free_url(), &[]);
+        assert_eq!(code, 20, "{said}");
+        assert!(data_dir.join("member/snap/db").is_file());
+    }
+}
