@@ -59,9 +59,10 @@ test-unit: ## the fast tier: no server, no network
 test-live: ## tests against real etcd servers and object stores
 	$(ENV) cargo nextest run --workspace -E '$(LIVE)'
 
-# A cluster is brought up for the tests and taken down after them, however they end.
+# A cluster is brought up for the tests and taken down after them, however they end. Tests are built with the
+# programs, which the other tiers have built already: no feature differs.
 e2e: ## tests on a real Kubernetes cluster: KUBECONFIG's, or one of this machine's own
-	$(PROGRAMS)
+	$(ENV) cargo nextest run --workspace --no-run
 	$(ENV) trap '$(CLUSTER_PROGRAM) down' EXIT; $(CLUSTER_PROGRAM) up; $(CLUSTER_PROGRAM) install; \
 	  cargo nextest run --workspace -E '$(CLUSTER)'
 

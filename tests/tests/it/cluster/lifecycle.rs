@@ -17,7 +17,7 @@ use super::stage::{assert_kept, on_stage};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_member_becomes_three_and_nothing_that_was_written_is_lost() {
-    Box::pin(on_stage("scale", async |stage| {
+    on_stage("scale", async |stage| {
         let etcd = stage.etcd(&stage.spec(1)).await;
         etcd.members(1).await.unwrap();
         etcd.settled().await.unwrap();
@@ -33,13 +33,13 @@ async fn one_member_becomes_three_and_nothing_that_was_written_is_lost() {
         let leaders = roles.iter().filter(|role| **role == MemberRole::Leader);
         assert_eq!((roles.len(), leaders.count()), (3, 1), "{roles:?}");
         assert!(!roles.contains(&MemberRole::Learner), "{roles:?}");
-    }))
+    })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_replaces_three_members_and_quorum_is_never_lost() {
-    Box::pin(on_stage("upgrade", async |stage| {
+    on_stage("upgrade", async |stage| {
         let programs = Programs::find().unwrap();
         let [_, old, new] = &etcd_versions(&programs).await.unwrap()[..] else {
             panic!("three versions of etcd");
@@ -68,7 +68,7 @@ async fn an_upgrade_replaces_three_members_and_quorum_is_never_lost() {
         let still = condition(&settled, &ConditionType::Ready).unwrap();
         assert_eq!(still.status, ConditionStatus::True);
         assert_eq!(still.last_transition_time, ready.last_transition_time);
-    }))
+    })
     .await;
 }
 

@@ -57,7 +57,10 @@ fn service() -> Value {
             "clusterIP": "None",
             "publishNotReadyAddresses": true,
             "selector": {"app": NAME},
-            "ports": [{"name": "client", "port": 2379}, {"name": "peer", "port": 2380}],
+            "ports": [
+                {"name": "client", "port": 2379, "protocol": "TCP"},
+                {"name": "peer", "port": 2380, "protocol": "TCP"},
+            ],
         },
     })
 }
