@@ -121,13 +121,13 @@ pub(super) async fn quorum(
     };
     let base = match &how.from_member {
         None => None,
-        Some(name) => match Names::of(etcd).ordinal_of_member(name) {
-            Some(ordinal) => Some(Ordinal(ordinal)),
-            None => {
+        Some(name) => {
+            let Some(ordinal) = Names::of(etcd).ordinal_of_member(name) else {
                 let words = format!("{name:?} is no member of this Etcd");
                 return Ok(failed("ERR_INVALID_TASK", words));
-            }
-        },
+            };
+            Some(Ordinal(ordinal))
+        }
     };
     let mut seen = sight.objects.observation.clone();
     seen.membership = match Dialer::new(&pass.ctx.client, etcd).await {
