@@ -44,7 +44,7 @@ async fn ops(stage: &Stage, name: &str, config: Value, ttl: i32) {
 async fn ended(stage: &Stage, name: &str, how: TaskState) -> EtcdOpsTask {
     stage
         .until(name, "over", |task: &EtcdOpsTask| {
-            let now = task.status.howref().and_then(|status| status.state);
+            let now = task.status.as_ref().and_then(|status| status.state);
             assert!(
                 now.is_none_or(|now| !now.is_final() || now == how),
                 "{task:#?}"
@@ -57,8 +57,8 @@ async fn ended(stage: &Stage, name: &str, how: TaskState) -> EtcdOpsTask {
 fn code(task: &EtcdOpsTask) -> String {
     let errors = task
         .status
-        .howref()
-        .and_then(|status| status.last_errors.howref());
+        .as_ref()
+        .and_then(|status| status.last_errors.as_ref());
     errors
         .and_then(|errors| errors.last())
         .map(|error| error.code.clone())
@@ -77,7 +77,7 @@ async fn hold(stage: &Stage, lease: &str, revision: i64) {
 }
 
 #[tokio::test]
-async fn delthowthat_pile_up_are_folded_once_and_the_new_snapshot_is_told() {
+async fn deltas_that_pile_up_are_folded_once_and_the_new_snapshot_is_told() {
     let stage = Arc::new(Stage::set().await);
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
     let reaper = Reaper::start(&stage);
@@ -109,8 +109,8 @@ async fn delthowthat_pile_up_are_folded_once_and_the_new_snapshot_is_told() {
     );
     stage
         .until("main-full-snap", "told", |lease: &Lease| {
-            let spec = lease.spec.howref().expect("a spec");
-            spec.holder_identity.howderef() == Some("120")
+            let spec = lease.spec.as_ref().expect("a spec");
+            spec.holder_identity.as_deref() == Some("120")
         })
         .await;
     stage
@@ -213,8 +213,8 @@ async fn backups_are_copied_by_one_job_whose_outcome_is_told_and_which_goes_with
         .until("move", "told", |task: &EtcdCopyBackupsTask| {
             let conditions = task
                 .status
-                .howref()
-                .and_then(|status| status.conditions.howref());
+                .as_ref()
+                .and_then(|status| status.conditions.as_ref());
             conditions.into_iter().flatten().any(|one| {
                 one.type_ == ConditionType::Succeeded && one.status == ConditionStatus::True
             })
@@ -260,7 +260,7 @@ async fn tasks_that_cannot_be_done_are_rejected_with_the_reasons_consumers_know(
 }
 
 #[tokio::test]
-async fn a_backup_is_verified_by_a_job_and_a_second_task_hhowto_wait_its_turn() {
+async fn a_backup_is_verified_by_a_job_and_a_second_task_has_to_wait_its_turn() {
     let stage = Arc::new(Stage::set().await);
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
     let reaper = Reaper::start(&stage);
@@ -334,7 +334,7 @@ async fn a_restore_to_a_revision_saves_the_present_state_first() {
     });
     let task = ended(&stage, "back", TaskState::Succeeded).await;
     let result = task.status.unwrap().steward.unwrap();
-    let saved = result.safety_snapshot.howderef();
+    let saved = result.safety_snapshot.as_deref();
     assert_eq!(saved, Some("Full-00000000-00000042-1800000000.gz"));
     over(&stage).await;
     drop(reaper);
