@@ -21,7 +21,7 @@ const SETTINGS: [(&str, &str); 3] = [
 
 /// Begins the program again with one heap, unless somebody has decided how many. Where that is not possible it goes on
 /// with many.
-pub fn begin_with_few() {
+pub fn begin_with_one() {
     let is_decided = std::env::vars_os().any(|(name, _)| name == HEAPS);
     let mut line = std::env::args_os();
     let (Some(name), Ok(program)) = (line.next(), std::env::current_exe()) else {

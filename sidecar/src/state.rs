@@ -49,7 +49,7 @@ pub struct Stored {
 }
 
 /// What its own member said last.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sighting {
     /// The member.
     pub member: MemberId,

@@ -323,17 +323,9 @@ mod tests {
         };
         assert_eq!(Lag::new(&known, at(130)), None, "etcd said nothing yet");
         let seen = |revision| Sighting {
-            member: steward_ids::MemberId::default(),
-            cluster: steward_ids::ClusterId::default(),
-            leader: None,
-            term: 2,
             revision: Revision(revision),
-            is_learner: false,
-            db_bytes: 0,
-            db_bytes_in_use: 0,
-            version: "3.5.30".to_owned(),
-            errors: Vec::new(),
             at: at(129),
+            ..Sighting::default()
         };
         known.sighting = Some(seen(100));
         let behind = Lag {

@@ -163,8 +163,13 @@ impl Reader {
             }
             if leap.is_none() && kept.is_empty() && rest.allows(behind(&response)) {
                 rest.begin();
-                let ahead = self.watch(&client, None).await;
-                leap = ahead.ok().map(Leap::new); // without one the first goes on
+                leap = match self.watch(&client, None).await {
+                    Ok(ahead) => Some(Leap::new(ahead)),
+                    Err(error) => {
+                        debug!(error = %Chain(&error), "no watch ahead, this one goes on");
+                        None
+                    }
+                };
             }
             if !self.hand_on(response, &client).await {
                 return End::Unwanted;

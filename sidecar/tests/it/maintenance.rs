@@ -434,7 +434,15 @@ mod live {
                 .await
                 .unwrap()
         );
-        assert!(!joined.status().await.is_learner());
+        // The founder has agreed; the new voter hears of it a moment later.
+        let heard = async {
+            while joined.status().await.is_learner() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), heard)
+            .await
+            .expect("it is still a learner");
         assert_eq!(*told.promoted.lock().unwrap(), [Outcome::Succeeded]);
         assert_eq!(promote(&links, &told).await.unwrap(), Promotion::Voter);
     }

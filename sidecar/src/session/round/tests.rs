@@ -1,7 +1,6 @@
 use clap::Parser;
 use steward_archive::catalogue::Catalogue;
 use steward_archive::name::SnapshotName;
-use steward_ids::{ClusterId, MemberId};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -120,17 +119,8 @@ async fn behind_a_gap_a_full_snapshot_under_way_is_worth_nothing() {
 /// etcd answered once and had written further than is captured.
 fn seen_at(revision: i64) -> Sighting {
     Sighting {
-        member: MemberId(1),
-        cluster: ClusterId(2),
-        leader: Some(MemberId(1)),
-        term: 3,
         revision: Revision(revision),
-        is_learner: false,
-        db_bytes: 0,
-        db_bytes_in_use: 0,
-        version: "3.5.30".to_owned(),
-        errors: Vec::new(),
-        at: Timestamp::now(),
+        ..Sighting::default()
     }
 }
 

@@ -11,9 +11,12 @@ use std::time::Duration;
 use etcd_client::{WatchResponse, WatchStream};
 use steward_ids::Revision;
 use tokio::time::Instant;
+use tracing::debug;
 
-/// Bytes of keys and values kept while the first watch catches up.
+/// Bytes kept while the first watch catches up.
 const KEPT: usize = 4 << 20;
+/// What an event takes besides its key and value.
+const EVENT: usize = 256;
 /// A watch further behind than this would not catch up before the limit is reached.
 const FURTHEST: i64 = 10_000;
 /// After one that was given up.
@@ -68,7 +71,11 @@ impl Leap {
     pub(super) async fn keep(&mut self) -> bool {
         match self.stream.message().await {
             Ok(Some(response)) => self.take(response),
-            Ok(None) | Err(_) => false,
+            Ok(None) => false,
+            Err(error) => {
+                debug!(error = %error, "the watch ahead broke off");
+                false
+            }
         }
     }
 
@@ -99,5 +106,31 @@ impl Leap {
 
 fn size(response: &WatchResponse) -> usize {
     let pairs = response.events().iter().filter_map(|event| event.kv());
-    pairs.map(|kv| kv.key().len() + kv.value().len()).sum()
+    pairs
+        .map(|kv| EVENT + kv.key().len() + kv.value().len())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_watch_that_can_catch_up_is_worth_a_second_one() {
+        let rest = Rest::default();
+        let is_worth = |behind| rest.allows(behind);
+        assert!(!is_worth(0), "it is not behind");
+        assert!(is_worth(1));
+        assert!(is_worth(FURTHEST));
+        assert!(!is_worth(FURTHEST + 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_watch_is_not_tried_again_at_once() {
+        let mut rest = Rest::default();
+        rest.begin();
+        assert!(!rest.allows(1));
+        tokio::time::advance(REST).await;
+        assert!(rest.allows(1));
+    }
 }

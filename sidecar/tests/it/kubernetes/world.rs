@@ -126,15 +126,9 @@ fn sighting() -> Sighting {
     Sighting {
         member: MemberId(0x1a),
         cluster: ClusterId(0x2b),
-        leader: None,
-        term: 2,
         revision: Revision(5),
-        is_learner: false,
-        db_bytes: 0,
-        db_bytes_in_use: 0,
-        version: "3.5.30".to_owned(),
-        errors: Vec::new(),
         at: Timestamp::now(),
+        ..Sighting::default()
     }
 }
 
