@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
+use steward_crds::etcd::{APPROVE_RECOVERY, RecoveryPhase};
 use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd, OperationState};
 use steward_ids::Revision;
 
@@ -234,6 +235,21 @@ impl Managed {
         };
         let address = eventually("the Service of clients", address).await?;
         Ok(Load::start("/load/", move || connect(address)))
+    }
+
+    /// Waits until the controller asks whether it may recover what was lost, and approves. Returns what it said.
+    pub async fn approve_recovery(&self) -> Result<String, ManagedError> {
+        let asked = async || {
+            let recovery = self.get().await.ok()?.status?.steward?.recovery?;
+            (recovery.phase == RecoveryPhase::AwaitingApproval).then_some(recovery)
+        };
+        let recovery = eventually("a recovery that waits for approval", asked).await?;
+        let patch = json!({"metadata": {"annotations": {APPROVE_RECOVERY: recovery.id}}});
+        let etcds = self.api::<Etcd>();
+        let params = PatchParams::default();
+        let approved = etcds.patch(&self.name, &params, &Patch::Merge(patch)).await;
+        approved.map_err(self.refused("approve the recovery of"))?;
+        Ok(recovery.message)
     }
 
     /// Waits until the backup holds a revision, as the Leases of its snapshots tell.
