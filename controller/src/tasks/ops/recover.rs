@@ -119,13 +119,16 @@ pub(super) async fn quorum(
         Written::Busy => return Ok(wait()),
         Written::Nothing(last) => last,
     };
-    let named = how.from_member.as_ref();
-    let ordinal = named.map(|name| Names::of(etcd).ordinal_of_member(name));
-    if let (Some(name), Some(None)) = (named, ordinal) {
-        let words = format!("{name:?} is no member of this Etcd");
-        return Ok(failed("ERR_INVALID_TASK", words));
-    }
-    let base = ordinal.flatten().map(Ordinal);
+    let base = match &how.from_member {
+        None => None,
+        Some(name) => {
+            let Some(ordinal) = Names::of(etcd).ordinal_of_member(name) else {
+                let words = format!("{name:?} is no member of this Etcd");
+                return Ok(failed("ERR_INVALID_TASK", words));
+            };
+            Some(Ordinal(ordinal))
+        }
+    };
     let mut seen = sight.objects.observation.clone();
     seen.membership = match Dialer::new(&pass.ctx.client, etcd).await {
         Ok(dialer) => observe::members(&dialer, etcd, &seen).await,

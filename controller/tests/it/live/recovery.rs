@@ -236,14 +236,7 @@ async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
     let port = u16::try_from(spec["etcd"]["clientPort"].as_u64().unwrap()).unwrap();
     stage.create("main", spec).await;
     stage.settled("main").await;
-    for ordinal in [0, 1] {
-        behind.cluster.members[ordinal].kill();
-        let name = format!("main-{ordinal}");
-        let lost = verdict(&name, "wait", "dataLost");
-        kubelet.order(|orders| {
-            orders.verdicts.insert(name, lost);
-        });
-    }
+    lose_two(&mut behind, &kubelet);
     let asks = stage
         .until("main", "waiting for approval", |etcd: &Etcd| {
             phase(etcd) == Some(RecoveryPhase::AwaitingApproval)
@@ -274,22 +267,7 @@ async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
     drop(behind);
     let restored = Restored::behind("main-2", port).await;
     let words = restored.words().await;
-    kubelet.order(|orders| {
-        let aside = || Ends::Well(json!({ "verdict": "ready" }));
-        orders
-            .jobs
-            .insert("main-restore-2".to_owned(), Ends::Well(words));
-        orders.jobs.insert("main-restore-0".to_owned(), aside());
-        orders.jobs.insert("main-restore-1".to_owned(), aside());
-        orders.addresses.clear();
-        orders
-            .addresses
-            .insert("main-2".to_owned(), ADDRESS.to_owned());
-        for waiting in ["main-0", "main-1"] {
-            let lost = verdict(waiting, "wait", "notAdded");
-            orders.verdicts.insert(waiting.to_owned(), lost);
-        }
-    });
+    come_back(&kubelet, words);
     stage.set_of("main", 3).await;
     over(&stage).await;
     stage
@@ -300,6 +278,37 @@ async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
         })
         .await;
     drop(reaper);
+}
+
+/// Two of three members lose their volumes.
+fn lose_two(behind: &mut Behind, kubelet: &Kubelet) {
+    for ordinal in [0, 1] {
+        behind.cluster.members[ordinal].kill();
+        let name = format!("main-{ordinal}");
+        let lost = verdict(&name, "wait", "dataLost");
+        kubelet.order(|orders| {
+            orders.verdicts.insert(name, lost);
+        });
+    }
+}
+
+/// The Jobs end well; the third member is a cluster of one, and the others wait to be added.
+fn come_back(kubelet: &Kubelet, words: Value) {
+    kubelet.order(|orders| {
+        let aside = || Ends::Well(json!({ "verdict": "ready" }));
+        let ends = [Ends::Well(words), aside(), aside()];
+        for (ordinal, ends) in [2, 0, 1].into_iter().zip(ends) {
+            orders.jobs.insert(format!("main-restore-{ordinal}"), ends);
+        }
+        orders.addresses.clear();
+        orders
+            .addresses
+            .insert("main-2".to_owned(), ADDRESS.to_owned());
+        for waiting in ["main-0", "main-1"] {
+            let lost = verdict(waiting, "wait", "notAdded");
+            orders.verdicts.insert(waiting.to_owned(), lost);
+        }
+    });
 }
 
 /// Passes so far.

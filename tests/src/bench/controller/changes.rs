@@ -30,7 +30,7 @@ pub(super) async fn measure(
     at_once: usize,
     rounds: usize,
 ) -> anyhow::Result<Vec<Duration>> {
-    let (send, mut seen) = mpsc::unbounded_channel();
+    let (tell, mut seen) = mpsc::unbounded_channel();
     let services = Api::<Service>::all(client.clone());
     let labels = "app.kubernetes.io/managed-by=etcd-druid";
     let watching = tokio::spawn(async move {
@@ -45,7 +45,7 @@ pub(super) async fn measure(
                 continue;
             };
             let place = (service.namespace().unwrap_or_default(), service.name_any());
-            if send.send((place, value.clone(), Instant::now())).is_err() {
+            if tell.send((place, value.clone(), Instant::now())).is_err() {
                 return;
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! etcd ◄─ kube-apiserver ◄─┬─ controller (the program)
-//!                          ├─ world: StatefulSets get pods and claims, Leases are held and renewed
+//!                          ├─ world: each StatefulSet gets pods and claims, Leases are held and renewed
 //!                          └─ bench: creates, changes, watches; counts writes as the API server does
 //! ```
 //!

@@ -67,7 +67,16 @@ fn members_that_found_a_cluster_are_not_stopped_by_one_that_looks_too_late() {
     let mut scene = lost(3, &[(0, Finding::Unborn)]);
     scene.seen.leases.clear();
     scene.set_mut().noted_size = None;
-    assert_eq!(scene.step(), None);
+    let step = scene.step();
+    assert!(
+        matches!(
+            step,
+            Some(Step::Wait {
+                on: Blocker::Founding
+            })
+        ),
+        "{step:?}"
+    );
 }
 
 #[test]
