@@ -21,22 +21,22 @@ fn what(scene: &Scene) -> Vec<Chore> {
     chores(&scene.world())
 }
 
-fn told(status: ConditionStatus, reason: &str, at: Timestamp) -> Option<Told> {
-    Some(Told {
+fn told(status: ConditionStatus, reason: &str, at: Timestamp) -> Told {
+    Told {
         status,
         reason: reason.to_owned(),
         message: String::new(),
         at,
-    })
+    }
 }
 
-fn job(state: JobState) -> Option<SeenJob> {
-    Some(SeenJob {
+fn job(state: JobState) -> SeenJob {
+    SeenJob {
         uid: "job".to_owned(),
         created: Some(ago(100)),
         state,
         ..SeenJob::default()
-    })
+    }
 }
 
 fn folded() -> JobState {
@@ -75,7 +75,7 @@ fn enough_changes_or_enough_bytes_or_the_time_start_a_compaction() {
     assert_eq!(what(&scene), []);
     scene.wanted.upkeep.compaction = Some("0 11 * * *".to_owned());
     assert_eq!(what(&scene), compact);
-    scene.known.upkeep.compaction = told(ConditionStatus::True, "None", ago(1_800));
+    scene.known.upkeep.compaction = Some(told(ConditionStatus::True, "None", ago(1_800)));
     assert_eq!(what(&scene), [], "it was done since eleven");
 }
 
@@ -109,13 +109,13 @@ fn too_much_for_a_job_is_a_full_snapshot_by_the_sidecar() {
 fn after_a_failure_there_is_a_pause_and_then_another_way_if_it_was_too_slow() {
     for reason in ["DeadlineExceeded", FULL_FAILED] {
         let mut scene = behind(1_000_000);
-        scene.known.upkeep.compaction = told(ConditionStatus::False, reason, ago(60));
+        scene.known.upkeep.compaction = Some(told(ConditionStatus::False, reason, ago(60)));
         assert_eq!(what(&scene), [], "{reason}");
-        scene.known.upkeep.compaction = told(ConditionStatus::False, reason, ago(601));
+        scene.known.upkeep.compaction = Some(told(ConditionStatus::False, reason, ago(601)));
         assert_eq!(what(&scene), [Chore::FullSnapshot], "{reason}");
     }
     let mut scene = behind(1_000_000);
-    scene.known.upkeep.compaction = told(ConditionStatus::False, "ProcessFailure", ago(601));
+    scene.known.upkeep.compaction = Some(told(ConditionStatus::False, "ProcessFailure", ago(601)));
     assert_eq!(what(&scene), [Chore::Compact { from: 100 }]);
 }
 
@@ -123,9 +123,9 @@ fn after_a_failure_there_is_a_pause_and_then_another_way_if_it_was_too_slow() {
 fn a_job_is_removed_after_its_outcome_was_told_and_not_before() {
     for (state, wrote) in [(folded(), Some(150)), (failed(FailureClass::Process), None)] {
         let mut scene = behind(2_000_000);
-        scene.seen.upkeep.compaction = job(state);
+        scene.seen.upkeep.compaction = Some(job(state));
         assert_eq!(what(&scene), []);
-        let mut telling = told(ConditionStatus::True, "None", ago(5)).unwrap();
+        let mut telling = told(ConditionStatus::True, "None", ago(5));
         telling.message = format!("so it is {}", mark(ago(10)));
         scene.known.upkeep.compaction = Some(telling);
         let uid = "job".to_owned();
@@ -140,9 +140,9 @@ fn a_rehearsal_is_on_its_schedule_and_now_and_then_of_an_older_state() {
     let mut scene = behind(10);
     scene.wanted.upkeep.drill = Some("0 * * * *".to_owned());
     assert_eq!(what(&scene), [Chore::Drill { to: None }]);
-    scene.known.upkeep.drill = told(ConditionStatus::True, "DrillSucceeded", ago(1));
+    scene.known.upkeep.drill = Some(told(ConditionStatus::True, "DrillSucceeded", ago(1)));
     assert_eq!(what(&scene), [Chore::Drill { to: None }], "noon has struck");
-    scene.known.upkeep.drill = told(ConditionStatus::True, "DrillSucceeded", noon());
+    scene.known.upkeep.drill = Some(told(ConditionStatus::True, "DrillSucceeded", noon()));
     assert_eq!(what(&scene), []);
     let older = |minutes: i64| {
         let scene = {
@@ -170,7 +170,7 @@ fn a_schedule_wakes_the_controller() {
     let mut scene = behind(10);
     assert_eq!(next_change(&scene.world()), None);
     scene.wanted.upkeep.drill = Some("30 12 * * *".to_owned());
-    scene.known.upkeep.drill = told(ConditionStatus::True, "DrillSucceeded", ago(3_600));
+    scene.known.upkeep.drill = Some(told(ConditionStatus::True, "DrillSucceeded", ago(3_600)));
     assert_eq!(
         next_change(&scene.world()),
         Some(Duration::from_secs(1_801))
@@ -202,8 +202,8 @@ proptest! {
             (true, false) => folded(),
             (true, true) => failed(FailureClass::Evicted),
         };
-        scene.seen.upkeep.compaction = job(state.clone());
-        scene.seen.upkeep.drill = job(state);
+        scene.seen.upkeep.compaction = Some(job(state.clone()));
+        scene.seen.upkeep.drill = Some(job(state));
         let starts = what(&scene).into_iter().any(|chore| {
             matches!(chore, Chore::Compact { .. } | Chore::Drill { .. } | Chore::FullSnapshot)
         });

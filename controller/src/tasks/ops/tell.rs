@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    fn task(status: serde_json::Value) -> EtcdOpsTask {
+    fn task(status: &serde_json::Value) -> EtcdOpsTask {
         serde_json::from_value(json!({
             "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "EtcdOpsTask",
             "metadata": { "name": "task" }, "spec": { "config": { "compact": {} } }, "status": status,
@@ -107,7 +107,7 @@ mod tests {
             summary: "restored".to_owned(),
             ..OpsTaskResult::default()
         });
-        let status = status(&task(before), &telling, "run");
+        let status = status(&task(&before), &telling, "run");
         let result = status.steward.unwrap();
         assert_eq!(
             (result.summary.as_str(), result.safety_snapshot.as_deref()),
@@ -124,7 +124,7 @@ mod tests {
         let error = |n: u32| json!({ "code": format!("E{n}"), "description": "x", "observedAt": "2026-11-16T12:00:00Z" });
         let before = json!({ "state": "InProgress", "lastErrors": [error(1), error(2), error(3)] });
         let telling = Telling::ill(TaskState::Failed, "E4", "so it is");
-        let status = status(&task(before), &telling, "run");
+        let status = status(&task(&before), &telling, "run");
         let codes: Vec<String> = status
             .last_errors
             .unwrap()

@@ -41,15 +41,15 @@ async fn ops(stage: &Stage, name: &str, config: Value, ttl: i32) {
     created.expect("create a task");
 }
 
-async fn ended(stage: &Stage, name: &str, wanted: TaskState) -> EtcdOpsTask {
+async fn ended(stage: &Stage, name: &str, how: TaskState) -> EtcdOpsTask {
     stage
         .until(name, "over", |task: &EtcdOpsTask| {
             let now = task.status.as_ref().and_then(|status| status.state);
             assert!(
-                now.is_none_or(|now| !now.is_final() || now == wanted),
+                now.is_none_or(|now| !now.is_final() || now == how),
                 "{task:#?}"
             );
-            now == Some(wanted)
+            now == Some(how)
         })
         .await
 }

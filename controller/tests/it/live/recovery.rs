@@ -362,7 +362,14 @@ async fn a_store_that_cannot_be_reached_and_a_wrong_volume_restore_nothing() {
         kubelet.order(|orders| {
             orders.verdicts.clear();
         });
-        stage.settled("main").await;
+        stage
+            .until("main-0", "ready", |pod: &Pod| {
+                let status = pod.status.as_ref();
+                let conditions = status.and_then(|status| status.conditions.as_ref());
+                let mut conditions = conditions.into_iter().flatten();
+                conditions.any(|one| one.type_ == "Ready" && one.status == "True")
+            })
+            .await;
     }
     controller.stop().await;
 }

@@ -106,6 +106,7 @@ impl Stage {
         assert!(unknown.is_empty());
         let mut config = args.configuration().expect("a configuration");
         config.controllers.etcd.enable_etcd_spec_auto_reconcile = true;
+        config.controllers.compaction.enabled = true;
         change(&mut config);
         let (metrics, cancel) = (Metrics::new().expect("metrics"), CancellationToken::new());
         let parts = Parts {

@@ -7,7 +7,7 @@ fn noon() -> Timestamp {
     "2026-11-16T12:00:00Z".parse().unwrap()
 }
 
-fn task(config: Value, state: Option<&str>) -> EtcdOpsTask {
+fn task(config: &Value, state: Option<&str>) -> EtcdOpsTask {
     serde_json::from_value(json!({
         "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "EtcdOpsTask",
         "metadata": { "name": "task", "namespace": "shoot", "finalizers": [FINALIZER] },
@@ -31,7 +31,7 @@ fn etcd(ready: &str, has_store: bool) -> Etcd {
     .unwrap()
 }
 
-fn code(config: Value, etcd: Option<&Etcd>, rival: Option<&str>) -> Option<&'static str> {
+fn code(config: &Value, etcd: Option<&Etcd>, rival: Option<&str>) -> Option<&'static str> {
     let task = task(config, Some("Pending"));
     let seen = Seen {
         task: &task,
@@ -87,15 +87,15 @@ fn every_kind_has_its_conditions() {
         (json!({ "recoverQuorum": {} }), &ill, None),
     ];
     for (config, etcd, expected) in table {
-        assert_eq!(code(config.clone(), Some(etcd), None), expected, "{config}");
+        assert_eq!(code(&config, Some(etcd), None), expected, "{config}");
     }
-    assert_eq!(code(snapshot(), None, None), Some("ERR_GET_ETCD"));
+    assert_eq!(code(&snapshot(), None, None), Some("ERR_GET_ETCD"));
     assert_eq!(
-        code(snapshot(), Some(&well), Some("other")),
+        code(&snapshot(), Some(&well), Some("other")),
         Some("ERR_DUPLICATE_TASK")
     );
     assert_eq!(
-        code(json!({}), Some(&well), None),
+        code(&json!({}), Some(&well), None),
         Some("ERR_UNSUPPORTED_TASK")
     );
 }
@@ -113,25 +113,25 @@ fn step(task: &EtcdOpsTask) -> Next {
 #[test]
 fn a_task_goes_through_its_states_and_never_back() {
     let config = || json!({ "onDemandSnapshot": { "type": "full" } });
-    let mut fresh = task(config(), None);
+    let mut fresh = task(&config(), None);
     fresh.metadata.finalizers = None;
     assert_eq!(step(&fresh), Next::Hold);
     let told = |next| match next {
         Next::Tell(telling) => telling.state,
         other => panic!("{other:?}"),
     };
-    assert_eq!(told(step(&task(config(), None))), TaskState::Pending);
+    assert_eq!(told(step(&task(&config(), None))), TaskState::Pending);
     assert_eq!(
-        told(step(&task(config(), Some("Pending")))),
+        told(step(&task(&config(), Some("Pending")))),
         TaskState::InProgress
     );
     assert_eq!(
-        told(step(&task(json!({}), Some("Pending")))),
+        told(step(&task(&json!({}), Some("Pending")))),
         TaskState::Rejected
     );
-    assert_eq!(step(&task(config(), Some("InProgress"))), Next::Execute);
+    assert_eq!(step(&task(&config(), Some("InProgress"))), Next::Execute);
     for state in ["Succeeded", "Failed", "Rejected"] {
-        let mut over = task(config(), Some(state));
+        let mut over = task(&config(), Some(state));
         assert_eq!(step(&over), Next::Wait(Duration::from_mins(30)), "{state}");
         over.spec.ttl_seconds_after_finished = 1_800;
         assert_eq!(step(&over), Next::Delete, "{state}");

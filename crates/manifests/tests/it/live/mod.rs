@@ -1,5 +1,4 @@
 //! What is rendered, before real servers.
 
 mod probes;
-mod program;
 mod rights;
