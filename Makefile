@@ -27,7 +27,7 @@ LIVE := (package(steward-testkit) + package(steward-tests)) & kind(test) - ($(CL
 
 .PHONY: help test
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## everything: set-up, lint, unit, live servers, a cluster, documentation, brief fuzzing
 	@$(MAKE) --no-print-directory setup
@@ -74,7 +74,7 @@ doc: ## documentation builds without a warning, its examples run
 PROGRAMS := cargo build --quiet --workspace --bins
 CLUSTER_PROGRAM := "$${CARGO_TARGET_DIR:-target}/debug/cluster"
 
-.PHONY: cluster-up cluster-down
+.PHONY: cluster-up cluster-down recovery-times
 cluster-up: ## a real Kubernetes cluster on this machine (needs root)
 	@$(MAKE) --no-print-directory setup
 	$(PROGRAMS)
@@ -83,6 +83,10 @@ cluster-up: ## a real Kubernetes cluster on this machine (needs root)
 cluster-down: ## end it; nothing is left behind
 	@$(PROGRAMS)
 	@$(CLUSTER_PROGRAM) down
+
+recovery-times: ## write docs/recovery-times.md anew, from what the last `make e2e` has seen
+	@$(PROGRAMS)
+	@$(CLUSTER_PROGRAM) report >docs/recovery-times.md
 
 .PHONY: fuzz bench bench-sidecar bench-controller demo demo-local
 fuzz: ## every fuzz target for FUZZ_SECONDS (10)

@@ -44,6 +44,7 @@ async fn tell(home: &Home) -> anyhow::Result<()> {
     let demo = prepare(&mut story, home, &programs).await?;
     let etcd = create(&mut story, &demo).await?;
     lose_a_volume(&mut story, &demo, &etcd).await?;
+    lose_everything(&mut story, &demo, &etcd).await?;
     story.tell(
         "What to try next",
         "KEEP=1 make demo        the same, and the cluster stays for you to look around\n\
@@ -200,6 +201,50 @@ async fn lose_a_volume(story: &mut Story, demo: &Demo, etcd: &Managed) -> anyhow
         took.as_secs_f64(),
         written.count(),
         written.longest_silence().as_secs_f64()
+    ))?;
+    demo.kubectl(&["get", "etcd", "--output", "wide"])
+}
+
+/// The great disaster: every pod and every volume is gone, and only the backup is left.
+async fn lose_everything(story: &mut Story, demo: &Demo, etcd: &Managed) -> anyhow::Result<()> {
+    story.tell(
+        "Disaster: all volumes are gone",
+        "Nobody writes now, and we wait until the backup holds everything. Then all pods are killed and all volumes\n\
+         deleted. The controller proves the loss, says what it would do, and asks: the backup may be older than what\n\
+         was lost. We approve.",
+    )?;
+    let lost = etcd.members(3).await?;
+    let before = content(&lost).await?;
+    etcd.is_backed_up(before.revision).await?;
+    say(&format!("before: {before}"))?;
+    let start = Instant::now();
+    for member in &lost {
+        etcd.lose_volume(member).await?;
+    }
+    let asked = follow(etcd, async { Ok(etcd.approve_recovery().await?) }).await?;
+    say(&format!("The controller asks: {asked}\nWe approve."))?;
+    let whole = async {
+        let is_new = |member: &_| !lost.contains(member);
+        let members = etcd.members_that(3, is_new).await?;
+        etcd.settled().await?;
+        Ok(members)
+    };
+    let members = follow(etcd, whole).await?;
+    let took = start.elapsed();
+
+    story.tell(
+        "Proof",
+        "Every key is there with its value, its revisions and its version. The revision itself has jumped, beyond\n\
+         everything a client may have seen, and the history before it counts as compacted: caches of clients notice\n\
+         that they have to read anew. So the hash over the history is another one, and the same on all members.",
+    )?;
+    let after = content(&members).await?;
+    say(&format!("before: {before}\nafter:  {after}"))?;
+    ensure!(after.keys == before.keys, "keys are not what they were");
+    say(&format!(
+        "All {} keys are what they were, {:.0} s after everything was lost.",
+        after.keys.len(),
+        took.as_secs_f64()
     ))?;
     demo.kubectl(&["get", "etcd", "--output", "wide"])
 }

@@ -6,6 +6,7 @@
 //! ```
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -13,12 +14,14 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
+use steward_crds::etcd::{APPROVE_RECOVERY, RecoveryPhase};
 use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd, OperationState};
 use steward_ids::Revision;
 
 use super::addresses::s3_url;
 use super::attend::volumes::MEMORY;
 use super::configuration::{S3_KEY_ID, S3_SECRET};
+use super::identity::Identity;
 use super::load::Load;
 use super::member::{Member, connect, members};
 use super::up::BUCKET;
@@ -43,6 +46,9 @@ pub enum ManagedError {
         /// Why.
         source: Box<kube::Error>,
     },
+    /// It has no certificates.
+    #[error("make certificates")]
+    Identity(#[source] rcgen::Error),
     /// It did not become what it should be.
     #[error(transparent)]
     NotYet(#[from] NotYet),
@@ -64,6 +70,8 @@ pub struct Managed {
     client: Client,
     namespace: String,
     name: String,
+    /// What its clients need, if they need certificates.
+    identity: Option<Arc<Identity>>,
 }
 
 /// What an Etcd with a backup in the cluster's own store is asked to be.
@@ -99,31 +107,56 @@ impl Managed {
             client,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
+            identity: None,
         };
-        let secret = json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": CREDENTIALS},
-            "stringData": {
-                "region": "us-east-1", "accessKeyID": S3_KEY_ID, "secretAccessKey": S3_SECRET,
-            },
+        managed.apply(spec).await?;
+        Ok(managed)
+    }
+
+    /// Creates it with certificates for clients, members and sidecars.
+    pub async fn create_encrypted(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        mut spec: Value,
+    ) -> Result<Self, ManagedError> {
+        let identity = Identity::new(namespace, name).map_err(ManagedError::Identity)?;
+        Identity::ask_for(&mut spec);
+        let managed = Self {
+            client,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            identity: Some(Arc::new(identity)),
+        };
+        managed.apply(&spec).await?;
+        Ok(managed)
+    }
+
+    async fn apply(&self, spec: &Value) -> Result<(), ManagedError> {
+        let credentials = json!({
+            "region": "us-east-1", "accessKeyID": S3_KEY_ID, "secretAccessKey": S3_SECRET,
         });
+        let certificates = self.identity.iter().flat_map(|identity| identity.secrets());
+        let all = certificates.chain([(CREDENTIALS, credentials)]);
+        let params = PatchParams::apply("steward-tests").force();
+        let secrets = self.api::<Secret>();
+        for (name, data) in all {
+            let secret = json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data,
+            });
+            let applied = secrets.patch(name, &params, &Patch::Apply(secret)).await;
+            applied.map_err(self.refused("apply a secret of"))?;
+        }
         let etcd = json!({
             "apiVersion": "druid.gardener.cloud/v1alpha1",
             "kind": "Etcd",
-            "metadata": {"name": name},
+            "metadata": {"name": self.name},
             "spec": spec,
         });
-        let params = PatchParams::apply("steward-tests").force();
-        let secrets = managed.api::<Secret>();
-        let applied = secrets
-            .patch(CREDENTIALS, &params, &Patch::Apply(secret))
-            .await;
-        applied.map_err(managed.refused("apply the secret of"))?;
-        let etcds = managed.api::<Etcd>();
-        let applied = etcds.patch(name, &params, &Patch::Apply(etcd)).await;
-        applied.map_err(managed.refused("apply"))?;
-        Ok(managed)
+        let etcds = self.api::<Etcd>();
+        let applied = etcds.patch(&self.name, &params, &Patch::Apply(etcd)).await;
+        applied.map_err(self.refused("apply"))?;
+        Ok(())
     }
 
     /// Changes its spec by a merge patch.
@@ -186,7 +219,8 @@ impl Managed {
         count: usize,
         is_wanted: impl Fn(&Member) -> bool,
     ) -> Result<Vec<Member>, NotYet> {
-        members(&self.api(), &self.selector(), count, is_wanted).await
+        let whom = (&*self.selector(), self.identity.as_ref());
+        members(&self.api(), whom, count, is_wanted).await
     }
 
     /// Selects its pods.
@@ -233,7 +267,26 @@ impl Managed {
             service.spec?.cluster_ip?.parse().ok()
         };
         let address = eventually("the Service of clients", address).await?;
-        Ok(Load::start("/load/", move || connect(address)))
+        let identity = self.identity.clone();
+        Ok(Load::start("/load/", move || {
+            let identity = identity.clone();
+            async move { connect(address, identity.as_deref()).await }
+        }))
+    }
+
+    /// Waits until the controller asks whether it may recover what was lost, and approves. Returns what it said.
+    pub async fn approve_recovery(&self) -> Result<String, ManagedError> {
+        let asked = async || {
+            let recovery = self.get().await.ok()?.status?.steward?.recovery?;
+            (recovery.phase == RecoveryPhase::AwaitingApproval).then_some(recovery)
+        };
+        let recovery = eventually("a recovery that waits for approval", asked).await?;
+        let patch = json!({"metadata": {"annotations": {APPROVE_RECOVERY: recovery.id}}});
+        let etcds = self.api::<Etcd>();
+        let params = PatchParams::default();
+        let approved = etcds.patch(&self.name, &params, &Patch::Merge(patch)).await;
+        approved.map_err(self.refused("approve the recovery of"))?;
+        Ok(recovery.message)
     }
 
     /// Waits until the backup holds a revision, as the Leases of its snapshots tell.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Error};
@@ -11,8 +12,9 @@ use kube::Api;
 use kube::api::ListParams;
 use steward_ids::{MemberId, Revision};
 use steward_testkit::Kv;
-use steward_testkit::etcd::{hash_kv, keys_at, newest_revision};
+use steward_testkit::etcd::{keys_at, newest_revision};
 
+use super::identity::Identity;
 use super::wait::{NotYet, eventually};
 
 /// Where etcd serves clients.
@@ -42,7 +44,7 @@ pub enum MemberError {
 }
 
 /// A member, as its pod is now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Member {
     /// The pod's name.
     pub pod: String,
@@ -50,11 +52,19 @@ pub struct Member {
     pub uid: String,
     /// The pod's address.
     pub address: Ipv4Addr,
+    /// What its clients need, if they need certificates.
+    identity: Option<Arc<Identity>>,
+}
+
+impl PartialEq for Member {
+    fn eq(&self, other: &Self) -> bool {
+        self.uid == other.uid
+    }
 }
 
 impl Member {
     /// The member of a pod that is ready and stays.
-    fn of(pod: &Pod) -> Option<Self> {
+    fn of(pod: &Pod, identity: Option<&Arc<Identity>>) -> Option<Self> {
         let status = pod.status.as_ref()?;
         let mut conditions = status.conditions.iter().flatten();
         let is_ready =
@@ -64,13 +74,14 @@ impl Member {
             pod: pod.metadata.name.clone()?,
             uid: pod.metadata.uid.clone()?,
             address: status.pod_ip.as_ref()?.parse().ok()?,
+            identity: identity.cloned(),
         };
         (is_ready && !is_leaving).then_some(member)
     }
 
     /// A client of this very member.
     pub async fn client(&self) -> Result<Client, Error> {
-        connect(self.address).await
+        connect(self.address, self.identity.as_deref()).await
     }
 
     /// Who it thinks leads; `None` when nobody does, or it does not answer.
@@ -89,17 +100,23 @@ impl Member {
 }
 
 /// A client at an address, which may be down.
-pub async fn connect(address: Ipv4Addr) -> Result<Client, Error> {
-    let options = ConnectOptions::new()
+pub async fn connect(address: Ipv4Addr, identity: Option<&Identity>) -> Result<Client, Error> {
+    let mut options = ConnectOptions::new()
         .with_connect_timeout(Duration::from_secs(2))
         .with_timeout(Duration::from_secs(5));
-    Client::connect([format!("http://{address}:{CLIENT_PORT}")], Some(options)).await
+    let mut scheme = "http";
+    if let Some(identity) = identity {
+        options = options.with_tls(identity.tls());
+        scheme = "https";
+    }
+    let url = format!("{scheme}://{address}:{CLIENT_PORT}");
+    Client::connect([url], Some(options)).await
 }
 
 /// The members of the pods a selector finds, by name, once there are so many, all are ready and `is_wanted`.
 pub async fn members(
     pods: &Api<Pod>,
-    selector: &str,
+    (selector, identity): (&str, Option<&Arc<Identity>>),
     count: usize,
     is_wanted: impl Fn(&Member) -> bool,
 ) -> Result<Vec<Member>, NotYet> {
@@ -107,7 +124,8 @@ pub async fn members(
     eventually(&format!("{count} ready members"), async || {
         let mut found = pods.list(&params).await.ok()?.items;
         found.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
-        let members: Option<Vec<Member>> = found.iter().map(Member::of).collect();
+        let members = found.iter().map(|pod| Member::of(pod, identity));
+        let members: Option<Vec<Member>> = members.collect();
         members.filter(|members| members.len() == count && members.iter().all(&is_wanted))
     })
     .await
@@ -159,7 +177,8 @@ pub async fn content_at(members: &[Member], revision: Revision) -> Result<Conten
             if at < revision.0 {
                 return None; // it is still being told
             }
-            hashes.insert(hash_kv(&mut client, revision).await.hash);
+            // A learner tells none, and a member may learn late that it is none any more.
+            hashes.insert(client.hash_kv(revision.0).await.ok()?.hash());
         }
         Some(hashes)
     };

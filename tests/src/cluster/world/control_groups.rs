@@ -40,7 +40,7 @@ pub enum ControlGroupError {
 
 /// Makes it in every hierarchy.
 pub(crate) fn make() -> Result<(), ControlGroupError> {
-    for path in groups()? {
+    for path in groups(hierarchies)? {
         fs::create_dir_all(&path).map_err(|source| ControlGroupError::Make { path, source })?;
     }
     Ok(())
@@ -49,7 +49,7 @@ pub(crate) fn make() -> Result<(), ControlGroupError> {
 /// Removes it with all groups below it; nothing runs in them any more.
 pub(crate) async fn remove() -> Result<(), ControlGroupError> {
     let deadline = Instant::now() + REMOVE_DEADLINE;
-    for path in groups()? {
+    for path in groups(all_hierarchies)? {
         while let Err(source) = remove_tree(&path) {
             if Instant::now() > deadline {
                 return Err(ControlGroupError::Remove { path, source });
@@ -75,7 +75,7 @@ fn remove_tree(group: &Path) -> io::Result<()> {
     fs::remove_dir(group)
 }
 
-fn groups() -> Result<Vec<PathBuf>, ControlGroupError> {
+fn groups(hierarchies: impl Fn(&str) -> Vec<PathBuf>) -> Result<Vec<PathBuf>, ControlGroupError> {
     let mounts = fs::read_to_string("/proc/self/mounts").map_err(ControlGroupError::Mounts)?;
     Ok(hierarchies(&mounts)
         .into_iter()
@@ -83,23 +83,29 @@ fn groups() -> Result<Vec<PathBuf>, ControlGroupError> {
         .collect())
 }
 
-/// Where hierarchies are mounted: those of the first version, or the only one of the second.
+/// Where the hierarchies that count are mounted: those of the first version, or the only one of the second.
 fn hierarchies(mounts: &str) -> Vec<PathBuf> {
-    let of_kind = |wanted: &str| -> Vec<PathBuf> {
-        let fields = mounts
-            .lines()
-            .map(|line| line.split(' ').collect::<Vec<_>>());
-        fields
-            .filter(|fields| fields.get(2) == Some(&wanted))
-            .filter_map(|fields| fields.get(1).map(PathBuf::from))
-            .collect()
-    };
-    let first = of_kind("cgroup");
+    let first = of_kind(mounts, "cgroup");
     if first.is_empty() {
-        of_kind("cgroup2")
+        of_kind(mounts, "cgroup2")
     } else {
         first
     }
+}
+
+/// All of them: beside the first version, the programs of a node use the second one as well.
+fn all_hierarchies(mounts: &str) -> Vec<PathBuf> {
+    [of_kind(mounts, "cgroup"), of_kind(mounts, "cgroup2")].concat()
+}
+
+fn of_kind(mounts: &str, wanted: &str) -> Vec<PathBuf> {
+    let fields = mounts
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>());
+    fields
+        .filter(|fields| fields.get(2) == Some(&wanted))
+        .filter_map(|fields| fields.get(1).map(PathBuf::from))
+        .collect()
 }
 
 #[cfg(test)]
@@ -112,5 +118,10 @@ mod tests {
         let both = format!("cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n{second}");
         assert_eq!(hierarchies(&both), [Path::new("/sys/fs/cgroup/cpu")]);
         assert_eq!(hierarchies(second), [Path::new("/sys/fs/cgroup/unified")]);
+        assert_eq!(
+            all_hierarchies(&both).len(),
+            2,
+            "what is left in either goes"
+        );
     }
 }

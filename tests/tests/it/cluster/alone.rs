@@ -1,4 +1,4 @@
-//! Something all tests share is taken away: these run when no other test of the cluster does.
+//! Something all tests share is taken away. Tests of the cluster run one after the other.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;

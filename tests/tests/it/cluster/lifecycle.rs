@@ -38,7 +38,7 @@ async fn one_member_becomes_three_and_nothing_that_was_written_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_replaces_three_members_and_quorum_is_never_lost() {
+async fn an_upgrade_replaces_three_encrypted_members_and_quorum_is_never_lost() {
     on_stage("upgrade", async |stage| {
         let programs = Programs::find().unwrap();
         let [_, old, new] = &etcd_versions(&programs).await.unwrap()[..] else {
@@ -46,7 +46,7 @@ async fn an_upgrade_replaces_three_members_and_quorum_is_never_lost() {
         };
         let mut spec = stage.spec(3);
         spec["etcd"]["image"] = json!(format!("{IMAGE}:{old}"));
-        let etcd = stage.etcd(&spec).await;
+        let etcd = stage.encrypted(spec).await;
         let before = etcd.members(3).await.unwrap();
         let settled = etcd.settled().await.unwrap();
         let ready = condition(&settled, &ConditionType::Ready).unwrap();

@@ -28,7 +28,7 @@ pub(crate) fn load(members: &[Member]) -> Load {
     let turn = AtomicUsize::new(0);
     Load::start("/load/", move || {
         let turn = turn.fetch_add(1, Ordering::Relaxed);
-        connect(addresses[turn % addresses.len()])
+        connect(addresses[turn % addresses.len()], None)
     })
 }
 
@@ -44,7 +44,7 @@ pub(crate) async fn start(stage: &Stage, replicas: usize) -> Vec<Member> {
 
 /// The members, once there are so many and all are ready.
 pub(crate) async fn ready(stage: &Stage, replicas: usize) -> Vec<Member> {
-    let found = members(&stage.api(), SELECTOR, replicas, |_| true).await;
+    let found = members(&stage.api(), (SELECTOR, None), replicas, |_| true).await;
     found.unwrap()
 }
 

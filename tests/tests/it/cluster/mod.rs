@@ -8,4 +8,5 @@ mod lifecycle;
 mod losses;
 mod members;
 mod plain;
+mod recoveries;
 mod stage;

@@ -86,6 +86,13 @@ impl Stage {
         created.unwrap_or_else(|error| panic!("{error}: {error:?}"))
     }
 
+    /// Creates an Etcd with certificates everywhere.
+    pub(crate) async fn encrypted(&self, spec: Value) -> Managed {
+        let client = self.cluster.client();
+        let created = Managed::create_encrypted(client, &self.namespace, ETCD, spec).await;
+        created.unwrap_or_else(|error| panic!("{error}: {error:?}"))
+    }
+
     /// What an Etcd of so many members is asked to be.
     pub(crate) fn spec(&self, replicas: i32) -> Value {
         managed::spec(&self.namespace, ETCD, replicas)
