@@ -1,4 +1,5 @@
 //! What is rendered, before real servers.
 
 mod probes;
+mod program;
 mod rights;

@@ -14,10 +14,10 @@ use crate::chart::{helms, template};
 use crate::support::{jobs, rendered, store};
 use steward_manifests::Shape;
 
-const ACCOUNT: &str = "system:serviceaccount:garden:etcd-steward";
+pub(super) const ACCOUNT: &str = "system:serviceaccount:garden:etcd-steward";
 
 /// An API server with the roles the chart makes with these values, and who the controller is there.
-async fn installed(values: &[&str]) -> (ApiServer, Client) {
+pub(super) async fn installed(values: &[&str]) -> (ApiServer, Client) {
     let server = ApiServer::start().await;
     let definitions = steward_crds::definition::all();
     server
@@ -56,7 +56,7 @@ async fn make(client: &Client, object: &Value) {
 }
 
 /// A resource as its author makes it.
-async fn authored(server: &ApiServer, namespace: &str) -> Etcd {
+pub(super) async fn authored(server: &ApiServer, namespace: &str) -> Etcd {
     let mut etcd = Etcd::new("etcd-main", EtcdSpec::default());
     etcd.metadata.namespace = Some(namespace.into());
     etcd.spec.replicas = 3;

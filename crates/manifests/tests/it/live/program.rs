@@ -1,0 +1,154 @@
+//! The controller itself, with no other rights than the chart gives it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Client;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use steward_crds::Etcd;
+use steward_testkit::ApiServer;
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use super::rights::{ACCOUNT, authored, installed};
+
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// A running controller; killed when dropped.
+struct Controller {
+    child: Child,
+    home: TempDir,
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        self.child.kill().ok(); // fails when it has ended already
+        self.child.wait().ok();
+    }
+}
+
+/// Tests are built into `deps`, programs one level above it.
+fn program() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let path = test.ancestors().nth(2).unwrap().join("steward-controller");
+    assert!(
+        path.is_file(),
+        "{} is not there: run `make test-live`, or `cargo build -p steward-controller` first",
+        path.display()
+    );
+    path
+}
+
+impl Controller {
+    /// Starts it as the service account of the chart.
+    fn start(server: &ApiServer, flags: &[&str]) -> Self {
+        let home = TempDir::new().unwrap();
+        let kubeconfig = fs::read(server.kubeconfig()).unwrap();
+        let mut kubeconfig: Value = serde_json::from_slice(&kubeconfig).unwrap();
+        kubeconfig["users"][0]["user"]["as"] = ACCOUNT.into();
+        let path = home.path().join("kubeconfig");
+        fs::write(&path, kubeconfig.to_string()).unwrap();
+        let log = File::create(home.path().join("log")).unwrap();
+        let child = Command::new(program())
+            .arg(format!("--kubeconfig={}", path.display()))
+            .args([
+                "--enable-leader-election",
+                "--enable-etcd-spec-auto-reconcile",
+                "--metrics-bind-address=127.0.0.1",
+                "--metrics-port=0",
+                "--pod-name=steward-0",
+                "--pod-namespace=garden",
+            ])
+            .args(flags)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn();
+        Self {
+            child: child.unwrap(),
+            home,
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(Path::new(self.home.path()).join("log")).unwrap()
+    }
+
+    /// Waits for something it is to bring about.
+    async fn until<F: Future<Output = bool>>(&self, what: &str, mut is_so: impl FnMut() -> F) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so().await {
+            assert!(
+                Instant::now() < deadline,
+                "{what}; its log:\n{}",
+                self.log()
+            );
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+}
+
+/// A cluster from its making to its end, and nothing was refused.
+async fn looks_after(controller: &Controller, admin: &Client, server: &ApiServer) {
+    authored(server, "shoot").await;
+    let etcds = Api::<Etcd>::namespaced(admin.clone(), "shoot");
+    let sets = Api::<StatefulSet>::namespaced(admin.clone(), "shoot");
+    controller
+        .until("there is no StatefulSet", || async {
+            sets.get_opt("etcd-main").await.unwrap().is_some()
+        })
+        .await;
+    controller
+        .until("nothing is told", || async {
+            let status = etcds.get_status("etcd-main").await.unwrap().status;
+            status.is_some_and(|status| status.conditions.is_some_and(|all| !all.is_empty()))
+        })
+        .await;
+    let labels = Patch::Merge(json!({"spec": {"labels": {"more": "labels"}}}));
+    let params = PatchParams::default();
+    etcds.patch("etcd-main", &params, &labels).await.unwrap();
+    controller
+        .until("a change is not acted on", || async {
+            let set = sets.get("etcd-main").await.unwrap();
+            let pod = set.spec.unwrap().template.metadata.unwrap();
+            pod.labels.unwrap().contains_key("more")
+        })
+        .await;
+    let params = DeleteParams::default();
+    etcds.delete("etcd-main", &params).await.unwrap();
+    controller
+        .until("the Etcd is not let go", || async {
+            etcds.get_opt("etcd-main").await.unwrap().is_none()
+        })
+        .await;
+    let leases = Api::<Lease>::namespaced(admin.clone(), "garden");
+    let lease = leases.get("druid-leader-election").await.unwrap();
+    assert_eq!(
+        lease.spec.unwrap().holder_identity.as_deref(),
+        Some("steward-0")
+    );
+    let log = controller.log();
+    assert!(!log.to_lowercase().contains("forbidden"), "{log}");
+}
+
+#[tokio::test]
+async fn the_controller_is_refused_nothing_it_asks_for() {
+    let (server, _) = installed(&[]).await;
+    let admin = server.client().await;
+    let controller = Controller::start(&server, &[]);
+    looks_after(&controller, &admin, &server).await;
+}
+
+#[tokio::test]
+async fn with_one_namespace_it_is_refused_nothing_either() {
+    let (server, _) = installed(&[r#"watchNamespace="shoot""#]).await;
+    let admin = server.client().await;
+    let controller = Controller::start(&server, &["--namespace=shoot"]);
+    looks_after(&controller, &admin, &server).await;
+}
