@@ -19,6 +19,8 @@ pub const UNWELL: Duration = Duration::from_secs(10);
 pub const SNAPSHOT_RETRY: Duration = Duration::from_mins(1);
 /// How old versions and sizes of members may be in a status at rest.
 pub const MEMBER_FACTS: Duration = Duration::from_mins(10);
+/// The first pause before versions and sizes that nobody told yet are asked for again; it doubles up to [`MEMBER_FACTS`].
+pub const MISSING_FACTS: Duration = Duration::from_secs(5);
 /// At rest, how far passes over many clusters are spread: a part of the interval.
 pub const JITTER_PERCENT: u64 = 20;
 /// How long the lock of a recovery lasts when nobody renews it: a restart of the controller takes less.

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::channel::mpsc;
 use jiff::Timestamp;
@@ -15,6 +16,7 @@ use steward_manifests::Settings;
 use tokio_util::task::TaskTracker;
 
 use crate::caches::{Guarded, Stores};
+use crate::cadence;
 use crate::decide::Policy;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
@@ -123,6 +125,7 @@ struct Cluster {
     snapshot: SnapshotRequest,
     expansion_refused: Option<(u64, String)>,
     asked: Option<Timestamp>,
+    asked_in_vain: u32,
     coordinator: Option<Arc<Coordinator>>,
     fall_back: FallBack,
 }
@@ -187,6 +190,25 @@ impl Memory {
     /// When etcd was last asked.
     pub fn last_asked(&self, key: &Key) -> Option<Timestamp> {
         self.with(key, |cluster| cluster.asked)
+    }
+
+    /// How long to wait before facts that nobody told yet are asked for again.
+    pub fn patience_for_facts(&self, key: &Key) -> Duration {
+        let times = self.with(key, |cluster| cluster.asked_in_vain);
+        let pause = cadence::MISSING_FACTS.saturating_mul(1 << times.min(16));
+        pause.min(cadence::MEMBER_FACTS)
+    }
+
+    /// Facts are missing although they were asked for.
+    pub fn facts_are_missing(&self, key: &Key) {
+        self.with(key, |cluster| {
+            cluster.asked_in_vain = cluster.asked_in_vain.saturating_add(1);
+        });
+    }
+
+    /// Nothing is missing.
+    pub fn facts_are_known(&self, key: &Key) {
+        self.with(key, |cluster| cluster.asked_in_vain = 0);
     }
 
     /// Applying this to an object at that version changes nothing.
@@ -295,6 +317,19 @@ mod tests {
         assert_eq!([failed(), failed()], [1, 2]);
         memory.settle(&key, "Role/x".to_owned(), "1".to_owned());
         assert_eq!([failed(), failed()], [1, 2]);
+    }
+
+    #[test]
+    fn facts_that_stay_away_are_asked_for_less_and_less() {
+        let (memory, key) = (Memory::default(), Scene::whole(3).wanted.key());
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            pauses.push(memory.patience_for_facts(&key).as_secs());
+            memory.facts_are_missing(&key);
+        }
+        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 600, 600]);
+        memory.facts_are_known(&key);
+        assert_eq!(memory.patience_for_facts(&key), cadence::MISSING_FACTS);
     }
 
     #[test]

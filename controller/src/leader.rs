@@ -28,6 +28,7 @@ use steward_telemetry::Chain;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 /// How leadership is kept.
@@ -143,11 +144,12 @@ impl Election {
     }
 
     /// Waits until this process leads; from then on a task keeps it so until `cancel`, then gives the Lease back.
+    /// Nobody keeps it for a caller that is gone.
     pub async fn lead(
         self,
         client: &Client,
         cancel: CancellationToken,
-    ) -> (Leadership, tokio::task::JoinHandle<()>) {
+    ) -> (Leadership, AbortOnDropHandle<()>) {
         let (lock, leases) = self.lock(client);
         let leadership = Leadership::none();
         let mut held_since = None;
@@ -169,7 +171,7 @@ impl Election {
         leadership.0.until.send_replace(Some(until));
         let kept = leadership.clone();
         let keeper = tokio::spawn(async move { self.keep(&lock, &leases, &kept, cancel).await });
-        (leadership, keeper)
+        (leadership, AbortOnDropHandle::new(keeper))
     }
 
     /// Takes the Lease if it is to be had, renews it if it is held.

@@ -8,17 +8,17 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
-use steward_crds::Etcd;
+use steward_crds::{Etcd, EtcdStatus};
 use steward_telemetry::Chain;
 use tokio::time::Instant;
-use tracing::{Instrument, info_span, warn};
+use tracing::{Instrument, debug, info_span, warn};
 
-use crate::act::{self, ActError, Teardown, Work};
+use crate::act::{self, ActError, Acted, Teardown, Work};
 use crate::caches::{Guarded, number};
 use crate::cadence;
 use crate::context::{Context, Key};
 use crate::decide::upgrade::Version;
-use crate::decide::{self, Known, Plan, World, is_accepted};
+use crate::decide::{self, Blocker, Known, Plan, World, is_accepted};
 use crate::metrics::Outcome;
 use crate::observe::{self, DialError, Dialer, Membership, Objects};
 use crate::publish::{self, PublishError};
@@ -161,16 +161,24 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
         known: &known,
         now,
     };
-    let plan = decide::decide(&world);
+    let mut plan = decide::decide(&world);
+    debug!(step = ?plan.step, generation = etcd.metadata.generation, "decided");
     let work = Work {
         etcd,
         wanted: &wanted,
         objects: &objects,
     };
     let acted = carry_out(ctx, work, &plan, &world).await;
-    if acted.as_ref().is_err_and(ActError::is_conflict) {
+    if let Err(error) = &acted
+        && error.is_conflict()
+    {
         // Somebody was faster; what they wrote is on its way to the stores.
+        debug!(error = %Chain(error), "a write came too late");
         return Ok(Passed::on(Action::requeue(cadence::AFTER_A_STEP), false));
+    }
+    if plan.step.is_none() && acted.as_ref().is_ok_and(|acted| acted.has_changed_set) {
+        // Nothing is over before the pods are what the template says.
+        plan = plan.unfinished(Blocker::SetUnobserved);
     }
     let failure = acted.as_ref().err().map(failure);
     let run_id = ctx.next_run_id();
@@ -186,7 +194,8 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
         run_id: &run_id,
         now,
     };
-    let told = publish::status(ctx, etcd, &status::compute(&facts)).await;
+    let status = status::compute(&facts);
+    let told = publish::status(ctx, etcd, &status).await;
     acted.map_err(|source| ReconcileError::Act { source })?;
     told.map_err(|source| ReconcileError::Publish { source })?;
     if wanted.requests.reconcile && is_accepted(&world) && plan.shape.is_some() {
@@ -194,10 +203,11 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
             .await
             .map_err(|source| ReconcileError::Publish { source })?;
     }
-    Ok(Passed::on(
-        Action::requeue(wake(&plan, &facts, key)),
-        plan.is_settled(),
-    ))
+    let mut pause = wake(&plan, &facts, key);
+    if lacks_facts(&status) {
+        pause = pause.min(ctx.memory.patience_for_facts(key));
+    }
+    Ok(Passed::on(Action::requeue(pause), plan.is_settled()))
 }
 
 /// The plan first, then what is to be done for the backup.
@@ -206,9 +216,10 @@ async fn carry_out(
     work: Work<'_>,
     plan: &Plan,
     world: &World<'_>,
-) -> Result<(), ActError> {
-    act::carry_out(ctx, work, plan).await?;
-    act::chores(ctx, work, &decide::upkeep::chores(world)).await
+) -> Result<Acted, ActError> {
+    let acted = act::carry_out(ctx, work, plan).await?;
+    act::chores(ctx, work, &decide::upkeep::chores(world)).await?;
+    Ok(acted)
 }
 
 /// A spec nobody can work with is told as an error; everything stays as it is.
@@ -286,17 +297,21 @@ async fn look(
 
 /// Versions and sizes grow old slowly. After a restart of the controller they are not all asked for at once.
 fn are_facts_due(etcd: &Etcd, ctx: &Context, key: &Key, now: Timestamp) -> bool {
-    let members = etcd
-        .status
-        .as_ref()
-        .and_then(|status| status.members.as_ref());
-    let Some(members) = members.filter(|members| !members.is_empty()) else {
+    let Some(status) = etcd.status.as_ref().filter(|status| has_members(status)) else {
         return false;
     };
-    let Some(asked) = ctx.memory.last_asked(key) else {
-        if members.iter().any(|member| member.version.is_none()) {
-            return true;
+    let asked = ctx.memory.last_asked(key);
+    let waited = |asked| now.duration_since(asked).unsigned_abs();
+    if lacks_facts(status) {
+        let patience = ctx.memory.patience_for_facts(key);
+        let is_due = asked.is_none_or(|asked| waited(asked) >= patience);
+        if is_due {
+            ctx.memory.facts_are_missing(key);
         }
+        return is_due;
+    }
+    ctx.memory.facts_are_known(key);
+    let Some(asked) = asked else {
         let span = cadence::MEMBER_FACTS.as_secs();
         let earlier =
             jiff::SignedDuration::from_secs(i64::try_from(number(key) % span).unwrap_or_default());
@@ -304,7 +319,17 @@ fn are_facts_due(etcd: &Etcd, ctx: &Context, key: &Key, now: Timestamp) -> bool 
             .asked(key, now.checked_sub(earlier).unwrap_or(now));
         return false;
     };
-    now.duration_since(asked).unsigned_abs() >= cadence::MEMBER_FACTS
+    waited(asked) >= cadence::MEMBER_FACTS
+}
+
+fn has_members(status: &EtcdStatus) -> bool {
+    status.members.as_ref().is_some_and(|all| !all.is_empty())
+}
+
+/// Whether a member is told of whose version nobody knows.
+fn lacks_facts(status: &EtcdStatus) -> bool {
+    let mut members = status.members.iter().flatten();
+    members.any(|member| member.version.is_none())
 }
 
 /// When to look again although nothing happens.

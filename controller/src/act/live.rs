@@ -73,10 +73,15 @@ where
 
 fn budget(stores: &Stores, (name, namespace): (&str, &str)) -> Result<Option<Value>, ActError> {
     let key = ObjectRef::new_with(name, stores.budget_resource.clone()).within(namespace);
-    let found = stores.budgets.get(&key);
-    found
-        .map(|object| encode(&*object, &stores.budget_resource.kind, name))
-        .transpose()
+    let Some(found) = stores.budgets.get(&key) else {
+        return Ok(None);
+    };
+    let resource = &stores.budget_resource;
+    let mut value = encode(&*found, &resource.kind, name)?;
+    // What was listed does not repeat what it is a list of.
+    value["apiVersion"] = resource.api_version.clone().into();
+    value["kind"] = resource.kind.clone().into();
+    Ok(Some(value))
 }
 
 fn encode(object: &impl Serialize, kind: &str, name: &str) -> Result<Value, ActError> {

@@ -180,23 +180,32 @@ fn component(kind: &str) -> String {
     out
 }
 
+/// What came of a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acted {
+    /// The StatefulSet is another one now: its pods have to follow.
+    pub has_changed_set: bool,
+}
+
 /// Carries out a plan.
-pub async fn carry_out(ctx: &Context, work: Work<'_>, plan: &Plan) -> Result<(), ActError> {
+pub async fn carry_out(ctx: &Context, work: Work<'_>, plan: &Plan) -> Result<Acted, ActError> {
     if let Some(step @ Step::Recover(recovery)) = &plan.step {
         steps::announce(ctx, work, step);
-        return recovery::carry_out(ctx, work, plan.shape.as_ref(), recovery).await;
+        recovery::carry_out(ctx, work, plan.shape.as_ref(), recovery).await?;
+        return Ok(Acted::default());
     }
     if let Some(step) = plan.step.as_ref().filter(|step| steps::is_first(step)) {
         // What has to be stopped is stopped before the template changes.
         steps::take(ctx, work, step).await?;
     }
+    let mut acted = Acted::default();
     if let Some(shape) = &plan.shape {
-        objects::apply(ctx, work, shape).await?;
+        acted = objects::apply(ctx, work, shape).await?;
     }
     if let Some(step) = plan.step.as_ref().filter(|step| !steps::is_first(step)) {
         steps::take(ctx, work, step).await?;
     }
-    Ok(())
+    Ok(acted)
 }
 
 #[cfg(test)]

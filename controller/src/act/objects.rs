@@ -15,7 +15,7 @@ use steward_manifests::{
 };
 
 use super::marks::{AUTHORITIES, NOTED_SIZE, PEER_STAGE};
-use super::{ActError, Work, apply, live};
+use super::{ActError, Acted, Work, apply, live};
 use crate::context::Context;
 use crate::decide::{Phase, Runtime, Shape};
 use crate::observe::{Authorities, PeerStage};
@@ -24,7 +24,7 @@ use crate::quantity::quantity;
 /// How far beyond the members, Leases of removed ones are looked for.
 const BEYOND: u32 = 8;
 
-pub(super) async fn apply(ctx: &Context, work: Work<'_>, shape: &Shape) -> Result<(), ActError> {
+pub(super) async fn apply(ctx: &Context, work: Work<'_>, shape: &Shape) -> Result<Acted, ActError> {
     let failed = |source| ActError::Render { source };
     let shaped = shaped(work, shape);
     let mut manifests = render(work.etcd, &ctx.settings, &shaped).map_err(failed)?;
@@ -35,10 +35,13 @@ pub(super) async fn apply(ctx: &Context, work: Work<'_>, shape: &Shape) -> Resul
         .map(|object| (object.resource.kind.clone(), object.name().to_owned()))
         .collect();
     let key = work.wanted.key();
+    let mut acted = Acted::default();
     for object in objects {
-        apply::apply(ctx, &key, object).await?;
+        let is_set = object.resource.kind == StatefulSet::kind(&());
+        acted.has_changed_set |= apply::apply(ctx, &key, object).await? && is_set;
     }
-    prune(ctx, work, shape, &wanted).await
+    prune(ctx, work, shape, &wanted).await?;
+    Ok(acted)
 }
 
 /// The shape as the renderer takes it.

@@ -51,7 +51,7 @@ pub(super) async fn carry_out(
             return Ok(());
         }
         return match shape {
-            Some(shape) => objects::apply(ctx, work, shape).await, // which has the number of pods
+            Some(shape) => objects::apply(ctx, work, shape).await.map(drop), // which has the number of pods
             None => scale(ctx, work, *to).await,
         };
     }

@@ -1,7 +1,7 @@
 //! What to do next: a pure function of what is wanted, what is seen, and the time.
 //!
 //! ```text
-//! World ─► recovery ─► adopt ─► hibernate ─► replace ─► join ─► scale in ─► volume ─► upgrade ─► peers ─► roll ─► scale out ─► founding
+//! World ─► recovery ─► adopt ─► hibernate ─► replace ─► join ─► scale in ─► volume ─► upgrade ─► peers ─► roll ─► scale out ─► founding ─► whole?
 //!              first answer wins: one step, or what is waited for
 //! ```
 //!
@@ -75,7 +75,7 @@ type Consider = fn(&World<'_>) -> Option<Step>;
 /// In the order in which they are asked. Data before everything; then what heals, since a member that goes may be the
 /// one the others need to come back; then what changes, from the smallest cluster that does it: members that go are not
 /// rolled first, members that come start as they will stay.
-const CONCERNS: [(Consider, Needs); 12] = [
+const CONCERNS: [(Consider, Needs); 14] = [
     (recovery::consider, Needs::Nothing),
     (adopt::consider, Needs::Acceptance),
     (hibernate::consider, Needs::Acceptance),
@@ -88,6 +88,8 @@ const CONCERNS: [(Consider, Needs); 12] = [
     (rollout::consider, Needs::Nothing),
     (scale::outward, Needs::Acceptance),
     (founding, Needs::Nothing),
+    (tls::consider, Needs::Acceptance),
+    (wholeness, Needs::Nothing),
 ];
 
 /// Whether a concern may act on a spec nobody asked to reconcile.
@@ -154,6 +156,14 @@ fn first_step(world: &World<'_>, is_accepted: bool) -> Option<Step> {
 fn founding(world: &World<'_>) -> Option<Step> {
     let on = Blocker::Founding;
     (world.size() > 0 && !world.is_formed()).then_some(Step::Wait { on })
+}
+
+/// Everything was done; it is over when every pod is well.
+fn wholeness(world: &World<'_>) -> Option<Step> {
+    let is_ready = |ordinal: &Ordinal| world.pod(*ordinal).is_some_and(|pod| pod.is_ready);
+    let ordinal = world.ordinals().find(|ordinal| !is_ready(ordinal))?;
+    let on = Blocker::MemberUnwell { ordinal };
+    Some(Step::Wait { on })
 }
 
 /// A spec is acted on when that is the rule, when it was asked for, when it is new, and when it was acted on before.

@@ -22,7 +22,8 @@ pub(super) fn consider(world: &World<'_>) -> Option<Step> {
     })
 }
 
-fn is_right(world: &World<'_>, ordinal: Ordinal) -> Option<bool> {
+/// Whether the cluster looks for a member where its pod listens; `None` when nobody said.
+pub(super) fn is_right(world: &World<'_>, ordinal: Ordinal) -> Option<bool> {
     let have: BTreeSet<&str> = world
         .member(ordinal)?
         .peer_urls

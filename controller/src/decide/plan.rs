@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use steward_ids::MemberId;
 
+use crate::cadence;
 use crate::observe::{Ordinal, PeerStage};
 
 /// What one pass does.
@@ -21,6 +22,15 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The same plan, when carrying it out began something that has to end first.
+    pub fn unfinished(self, on: Blocker) -> Self {
+        Self {
+            step: Some(Step::Wait { on }),
+            wake_after: cadence::AFTER_A_STEP,
+            ..self
+        }
+    }
+
     /// Whether the world is as it should be: nothing to do, nothing waited for, nothing refused.
     pub fn is_settled(&self) -> bool {
         self.step.is_none() && self.refusals.is_empty()

@@ -2,7 +2,7 @@
 //! plain, then everybody listens encrypted; and the same way back. Each stage is rolled out before the next begins, so every
 //! member can dial every other at every moment.
 
-use super::World;
+use super::{Blocker, Step, World, peers};
 use crate::observe::PeerStage;
 
 /// Where the spec wants it in the end.
@@ -37,6 +37,20 @@ pub(super) fn stage(world: &World<'_>) -> PeerStage {
     }
 }
 
+/// A stage that is not the last one is nothing to rest in.
+pub(super) fn consider(world: &World<'_>) -> Option<Step> {
+    let set = world.set().filter(|set| set.replicas > 0)?;
+    if set.peer_stage == goal(world) {
+        return None;
+    }
+    let on = if stage(world) == set.peer_stage {
+        world.first_unwell(None).unwrap_or(Blocker::NoQuorum)
+    } else {
+        Blocker::SetUnobserved // the template is about to change
+    };
+    Some(Step::Wait { on })
+}
+
 /// Where the members are: by the note on the StatefulSet, or when that was lost by what they say themselves. Those that
 /// listen plain may or may not have certificates, so they count as not having them.
 fn present(world: &World<'_>) -> PeerStage {
@@ -61,10 +75,9 @@ fn is_rolled_out(world: &World<'_>) -> bool {
     };
     world.ordinals().all(|ordinal| {
         let revision = world.pod(ordinal).and_then(|pod| pod.revision.as_ref());
-        let urls = world.member(ordinal).map(|member| &member.peer_urls);
         revision.is_some()
             && revision == set.update_revision.as_ref()
             && world.is_well(ordinal)
-            && urls.is_some_and(|urls| urls.iter().all(|url| url.starts_with("http://")))
+            && peers::is_right(world, ordinal) == Some(true)
     })
 }

@@ -13,6 +13,11 @@ fn lost(ordinal: u32) -> Step {
     }
 }
 
+fn unwell(ordinal: u32) -> Blocker {
+    let ordinal = Ordinal(ordinal);
+    Blocker::MemberUnwell { ordinal }
+}
+
 fn discard(because: Useless) -> Step {
     Step::DiscardClaim {
         ordinal: Ordinal(2),
@@ -26,7 +31,7 @@ fn discard(because: Useless) -> Step {
 fn silence_proves_nothing() {
     for finding in [Finding::Good, Finding::Refused] {
         let scene = Scene::whole(3).down(2).finding(2, finding);
-        assert_eq!(scene.step(), None, "{finding:?}");
+        assert_eq!(scene.waits(), Some(unwell(2)), "{finding:?}");
     }
 }
 
@@ -82,7 +87,7 @@ fn a_removal_that_costs_the_quorum_waits() {
 #[test]
 fn a_single_member_is_not_replaced_from_nothing() {
     let scene = Scene::whole(1).down(0).finding(0, Finding::Corrupt);
-    assert_eq!(scene.step(), None);
+    assert_eq!(scene.waits(), Some(unwell(0)));
     let hold = Hold::NothingToRestore;
     assert_eq!(scene.silent().waits(), Some(Blocker::RecoveryNeeded(hold)));
 }
@@ -118,7 +123,7 @@ fn a_claim_not_seen_yet_is_not_gone() {
     let mut scene = Scene::whole(3).down(2);
     scene.seen.claims.remove(&Ordinal(2));
     scene.pod_mut(2).created = Some(ago(10));
-    assert_eq!(scene.step(), None);
+    assert_eq!(scene.waits(), Some(unwell(2)));
 }
 
 #[test]

@@ -312,3 +312,31 @@ fn a_single_member_has_nobody_to_lose() {
     scene.wanted.peers.tls = true;
     assert_eq!(stage(&scene), PeerStage::On);
 }
+
+#[test]
+fn nothing_is_over_before_the_last_pod_is_back() {
+    let mut scene = Scene::whole(3);
+    scene.pod_mut(1).is_ready = false;
+    let on = Blocker::MemberUnwell {
+        ordinal: Ordinal(1),
+    };
+    assert_eq!(scene.waits(), Some(on));
+    assert_eq!(Scene::whole(3).step(), None);
+}
+
+#[test]
+fn an_encrypted_address_of_the_users_own_does_not_stop_the_switch() {
+    let mut scene = Scene::whole(3);
+    scene.wanted.peers.tls = true;
+    scene.set_mut().peer_stage = PeerStage::Prepared;
+    for ordinal in 0..3 {
+        let own = vec![format!("https://outside-{ordinal}:2380")];
+        let name = scene.wanted.member(Ordinal(ordinal));
+        scene.wanted.peers.additional.insert(name, own);
+        scene.member_mut(ordinal).peer_urls = scene
+            .wanted
+            .peer_urls(Ordinal(ordinal), PeerStage::Prepared);
+    }
+    assert_eq!(stage(&scene), PeerStage::On);
+    assert_eq!(scene.waits(), Some(Blocker::SetUnobserved));
+}

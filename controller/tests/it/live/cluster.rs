@@ -2,15 +2,19 @@
 //! its server.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use steward_testkit::etcd::{EtcdCluster, EtcdOptions, EtcdVersion, free_url};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::kubelet::Kubelet;
 
 const VERSION: EtcdVersion = EtcdVersion::V3_5New;
+/// How long a cluster may be without a leader while its members change.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct Behind {
     pub(super) name: String,
@@ -106,11 +110,32 @@ impl Behind {
         });
     }
 
+    /// Whom the cluster consists of, as whoever is still part of it says.
+    async fn list(&self) -> etcd_client::MemberListResponse {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            for member in self.cluster.members.iter().filter(|one| one.is_running()) {
+                let Ok(mut client) =
+                    etcd_client::Client::connect([member.client_url()], None).await
+                else {
+                    continue;
+                };
+                let asked = timeout(PATIENCE, client.member_list()).await;
+                if let Ok(Ok(list)) = asked {
+                    return list;
+                }
+            }
+            assert!(
+                Instant::now() < deadline,
+                "nobody tells who the members are"
+            );
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     /// Names of the members, those that vote first.
     pub(super) async fn names(&self) -> (Vec<String>, Vec<String>) {
-        let leader = self.cluster.leader().await;
-        let mut client = self.cluster.members[leader].client().await;
-        let list = client.member_list().await.expect("a list");
+        let list = self.list().await;
         let name = |member: &etcd_client::Member| member.name().to_owned();
         let (learners, voters): (Vec<_>, Vec<_>) = list
             .members()

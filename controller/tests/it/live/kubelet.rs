@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -12,6 +12,9 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
+
+/// How often sidecars renew their Leases.
+const HEARTBEAT: SignedDuration = SignedDuration::from_secs(10);
 
 /// What the kubelet does with pods.
 #[derive(Clone, Debug, Default)]
@@ -210,7 +213,14 @@ impl Scene {
                 .get(&name)
                 .cloned()
                 .unwrap_or_else(|| made_up(&name));
-            if !lives || orders.idle.contains(&name) || holder.as_deref() == Some(&wanted) {
+            let renewed = lease
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.renew_time.as_ref());
+            let is_fresh =
+                renewed.is_some_and(|at| Timestamp::now().duration_since(at.0) < HEARTBEAT);
+            let is_held = holder.as_deref() == Some(&wanted) && is_fresh;
+            if !lives || orders.idle.contains(&name) || is_held {
                 continue;
             }
             let patch = json!({ "spec": { "holderIdentity": wanted, "renewTime": MicroTime(Timestamp::now()) } });

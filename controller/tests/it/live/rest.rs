@@ -52,7 +52,12 @@ async fn at_rest_nothing_is_written_and_a_new_controller_writes_nothing_either()
         before.1,
         "a new controller changed something"
     );
-    assert_eq!(controller.metrics.writes(), 0, "a new controller wrote");
+    assert_eq!(
+        controller.metrics.writes(),
+        0,
+        "a new controller wrote: {}",
+        controller.metrics.render().unwrap()
+    );
     drop(kubelet);
     controller.stop().await;
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::path::Path;
+use std::sync::Once;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -25,6 +26,9 @@ use tokio_util::sync::CancellationToken;
 /// On a loaded machine the controllers of Kubernetes take their time.
 const PATIENCE: Duration = Duration::from_mins(3);
 const POLL: Duration = Duration::from_millis(100);
+
+/// With STEWARD_TEST_LOG set, a test shows what its controllers say.
+static LOG: Once = Once::new();
 
 pub(super) struct Stage {
     pub(super) server: ApiServer,
@@ -104,6 +108,9 @@ impl Stage {
         ];
         let (args, unknown) = Args::read(flags.map(OsString::from)).expect("a command line");
         assert!(unknown.is_empty());
+        if std::env::var_os("STEWARD_TEST_LOG").is_some() {
+            LOG.call_once(|| args.log.install());
+        }
         let mut config = args.configuration().expect("a configuration");
         config.controllers.etcd.enable_etcd_spec_auto_reconcile = true;
         config.controllers.compaction.enabled = true;

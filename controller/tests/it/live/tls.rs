@@ -67,7 +67,7 @@ impl Certificates {
 }
 
 fn spec() -> Value {
-    json!({ "tlsCASecretRef": { "name": "peer-ca" }, "serverTLSSecretRef": { "name": "peer-server" } })
+    json!({ "tlsCASecretRef": { "name": "peer-ca", "dataKey": "bundle.crt" }, "serverTLSSecretRef": { "name": "peer-server" } })
 }
 
 /// The servers behind the pods, each with an address for plain and one for encrypted connections.
@@ -151,7 +151,11 @@ impl Servers {
             if is_done {
                 break;
             }
-            assert!(Instant::now() < deadline, "never {goal}: {last:?}");
+            assert!(
+                Instant::now() < deadline,
+                "never {goal}, but {}: {status:?}",
+                set.annotations()[STAGE]
+            );
             sleep(Duration::from_millis(100)).await;
         }
         let started = std::mem::take(&mut self.started_as);

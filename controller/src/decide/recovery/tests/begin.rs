@@ -25,11 +25,15 @@ fn a_single_member_that_lost_its_data_is_restored_from_the_backup() {
 #[test]
 fn what_only_a_person_may_judge_is_never_restored() {
     // A wrong volume, a store that cannot be reached, data in use: all of them are refusals.
+    let on = Blocker::MemberUnwell {
+        ordinal: Ordinal(0),
+    };
+    let waits = Some(Step::Wait { on });
     let scene = lost(1, &[(0, Finding::Refused)]);
-    assert_eq!(scene.step(), None);
+    assert_eq!(scene.step(), waits);
     let mut silent = lost(1, &[(0, Finding::Refused)]);
     silent.pod_mut(0).finding = None;
-    assert_eq!(silent.step(), None);
+    assert_eq!(silent.step(), waits);
 }
 
 #[test]
