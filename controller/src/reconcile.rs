@@ -161,7 +161,7 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
         known: &known,
         now,
     };
-    let mut plan = decide::decide(&world);
+    let plan = decide::decide(&world);
     debug!(step = ?plan.step, generation = etcd.metadata.generation, "decided");
     let work = Work {
         etcd,
@@ -169,17 +169,10 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
         objects: &objects,
     };
     let acted = carry_out(ctx, work, &plan, &world).await;
-    if let Err(error) = &acted
-        && error.is_conflict()
-    {
-        // Somebody was faster; what they wrote is on its way to the stores.
-        debug!(error = %Chain(error), "a write came too late");
+    if has_come_too_late(&acted) {
         return Ok(Passed::on(Action::requeue(cadence::AFTER_A_STEP), false));
     }
-    if plan.step.is_none() && acted.as_ref().is_ok_and(|acted| acted.has_changed_set) {
-        // Nothing is over before the pods are what the template says.
-        plan = plan.unfinished(Blocker::SetUnobserved);
-    }
+    let plan = in_hindsight(plan, &acted);
     let failure = acted.as_ref().err().map(failure);
     let run_id = ctx.next_run_id();
     let facts = Facts {
@@ -203,10 +196,8 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
             .await
             .map_err(|source| ReconcileError::Publish { source })?;
     }
-    let mut pause = wake(&plan, &facts, key);
-    if lacks_facts(&status) {
-        pause = pause.min(ctx.memory.patience_for_facts(key));
-    }
+    let facts_due = lacks_facts(&status).then(|| ctx.memory.patience_for_facts(key));
+    let pause = wake(&plan, &facts, key).min(facts_due.unwrap_or(Duration::MAX));
     Ok(Passed::on(Action::requeue(pause), plan.is_settled()))
 }
 
@@ -220,6 +211,25 @@ async fn carry_out(
     let acted = act::carry_out(ctx, work, plan).await?;
     act::chores(ctx, work, &decide::upkeep::chores(world)).await?;
     Ok(acted)
+}
+
+/// Nothing is over before the pods are what the template says.
+fn in_hindsight(plan: Plan, acted: &Result<Acted, ActError>) -> Plan {
+    let has_begun = acted.as_ref().is_ok_and(|acted| acted.has_changed_set);
+    if plan.step.is_none() && has_begun {
+        plan.unfinished(Blocker::SetUnobserved)
+    } else {
+        plan
+    }
+}
+
+/// Somebody was faster; what they wrote is on its way to the stores.
+fn has_come_too_late(acted: &Result<Acted, ActError>) -> bool {
+    let conflict = acted.as_ref().err().filter(|error| error.is_conflict());
+    if let Some(error) = conflict {
+        debug!(error = %Chain(error), "a write came too late");
+    }
+    conflict.is_some()
 }
 
 /// A spec nobody can work with is told as an error; everything stays as it is.

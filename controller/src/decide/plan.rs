@@ -23,6 +23,7 @@ pub struct Plan {
 
 impl Plan {
     /// The same plan, when carrying it out began something that has to end first.
+    #[must_use]
     pub fn unfinished(self, on: Blocker) -> Self {
         Self {
             step: Some(Step::Wait { on }),

@@ -34,6 +34,7 @@ pub mod kube;
 pub mod load;
 pub mod manual;
 pub mod place;
+pub mod ports;
 pub mod recorder;
 pub mod sidecar;
 

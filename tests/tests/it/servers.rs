@@ -4,7 +4,6 @@
 //! so, because a test that skips itself proves nothing.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use object_store::ClientOptions;
 use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential};
 use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector};
 use serde_json::json;
+use steward_testkit::ports::free_ports;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::TcpStream;
@@ -80,12 +80,6 @@ fn program(variable: &str) -> PathBuf {
         Some(path) if path.is_file() => path,
         found => panic!("{variable} names no program but {found:?}: run `make test-live`"),
     }
-}
-
-/// Ports that were free a moment ago.
-fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
 /// `SeaweedFS`, a real S3 server.

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 const PATIENCE: Duration = Duration::from_mins(3);
 const POLL: Duration = Duration::from_millis(100);
 
-/// With STEWARD_TEST_LOG set, a test shows what its controllers say.
+/// With `STEWARD_TEST_LOG` set, a test shows what its controllers say.
 static LOG: Once = Once::new();
 
 pub(super) struct Stage {

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::{EtcdOptions, EtcdVersion};
+use crate::ports::free_port;
 
 /// Long enough for a cold start on a loaded machine; a server that needs more is stuck.
 const START_DEADLINE: Duration = Duration::from_mins(1);
@@ -348,9 +349,7 @@ pub(crate) fn signal_process(id: u32, signal: Signal) {
     kill_process(pid.expect("a process id"), signal).expect("signal a process");
 }
 
-/// A loopback address nobody listens on now.
+/// A loopback address that is this process's alone.
 pub fn free_url() -> String {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    let address = listener.local_addr().expect("the address of a listener");
-    format!("http://{address}")
+    format!("http://{}:{}", Ipv4Addr::LOCALHOST, free_port())
 }

@@ -6,13 +6,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, ConnectOptions};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use steward_testkit::EtcdVersion;
+use steward_testkit::etcd::free_url;
 use steward_verdict::{InitReport, Message};
 use tokio::time::sleep;
 
@@ -75,15 +75,6 @@ impl Said {
         let word = |key: &str| self.json["init"][key].as_str().unwrap_or("");
         (self.code, word("decision"), word("cause"))
     }
-}
-
-/// An address of this process alone: no outgoing connection of anybody begins there, so that it stays free until it
-/// is listened on.
-fn free_url() -> String {
-    static NEXT: AtomicU16 = AtomicU16::new(2300);
-    let [_, high, middle, low] = std::process::id().to_be_bytes();
-    let port = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("http://127.{}.{middle}.{low}:{port}", 64 + high % 64)
 }
 
 impl Stage {

@@ -3,7 +3,6 @@
 //! The program is found through the variable that `make test` sets; without it the test fails and says so.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -14,6 +13,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{Method, Response, StatusCode, header};
 use steward_store::{Effort, Environment, Provider, StoreConfig};
+use steward_testkit::ports::free_ports;
 use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -53,14 +53,14 @@ struct Server {
     endpoint: String,
     refusal: Arc<Mutex<Option<(Refusal, &'static str)>>>,
     refused: Arc<Mutex<usize>>,
-    ports: Vec<u16>,
+    ports: [u16; 8],
     _proxy: AbortOnDropHandle<()>,
 }
 
 impl Server {
     async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let ports = free_ports(8);
+        let ports = free_ports::<8>();
         let child = weed(directory.path(), &ports);
         let upstream = format!("127.0.0.1:{}", ports[6]);
         await_answer(&format!("http://{upstream}/healthz"), Method::GET).await;
@@ -247,15 +247,6 @@ fn weed(directory: &Path, ports: &[u16]) -> Child {
         .stderr(log)
         .spawn()
         .expect("start weed")
-}
-
-fn free_ports(count: usize) -> Vec<u16> {
-    let bind = |_| TcpListener::bind("127.0.0.1:0").unwrap();
-    let listeners: Vec<TcpListener> = (0..count).map(bind).collect();
-    listeners
-        .iter()
-        .map(|l| l.local_addr().unwrap().port())
-        .collect()
 }
 
 async fn await_answer(url: &str, method: Method) {

@@ -1,8 +1,7 @@
 //! The probes, asked of real etcd servers.
 
-use std::sync::atomic::{AtomicU16, Ordering};
-
 use steward_manifests::{Shape, render};
+use steward_testkit::etcd::free_url;
 use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, each_version};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -11,15 +10,6 @@ use tokio::time::{Duration, sleep, timeout};
 use k8s_openapi::api::core::v1::Probe;
 
 use crate::support::{container, plain, pod, settings};
-
-/// An address of this process alone: no outgoing connection of anybody begins there, so that it stays free until it
-/// is listened on.
-fn free_url() -> String {
-    static NEXT: AtomicU16 = AtomicU16::new(2300);
-    let [_, high, middle, low] = std::process::id().to_be_bytes();
-    let port = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("http://127.{}.{middle}.{low}:{port}", 64 + high % 64)
-}
 
 /// What the kubelet would conclude.
 async fn passes(probe: &Probe, url: &str) -> bool {

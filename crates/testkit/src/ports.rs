@@ -1,0 +1,93 @@
+//! Ports of the loopback address that are this process's alone until it ends.
+//!
+//! A port that was free a moment ago may be somebody else's by now: another test's, or that of an outgoing connection,
+//! whose ports the system picks itself, from 32768 on. So ports come from below, in blocks, and whoever holds the lock of a
+//! block has its ports.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::{Mutex, PoisonError};
+
+/// Above what is well known and what Kubernetes uses itself, below what it gives to services.
+const FIRST: u16 = 11_000;
+const BLOCK: u16 = 64;
+const BLOCKS: u16 = 290;
+
+#[derive(Debug)]
+struct Block {
+    /// Locked until the process ends.
+    _lock: File,
+    left: std::ops::Range<u16>,
+}
+
+static TAKEN: Mutex<Vec<Block>> = Mutex::new(Vec::new());
+
+/// A port nobody listens on, and nobody else is given.
+pub fn free_port() -> u16 {
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let next = taken.last_mut().and_then(|block| block.left.next());
+        match next {
+            Some(port) if is_free(port) => return port,
+            Some(_) => {}
+            None => taken.push(Block::take()),
+        }
+    }
+}
+
+/// So many of them.
+pub fn free_ports<const N: usize>() -> [u16; N] {
+    [(); N].map(|()| free_port())
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+impl Block {
+    /// The first block nobody has, beginning where this process is likely to be alone.
+    fn take() -> Self {
+        let folder = std::env::temp_dir().join("etcd-steward-ports");
+        fs::create_dir_all(&folder).expect("a folder for locks");
+        let begin = u16::try_from(std::process::id() % u32::from(BLOCKS)).unwrap_or_default();
+        (0..BLOCKS)
+            .map(|n| (begin + n) % BLOCKS)
+            .find_map(|number| {
+                let lock = File::create(folder.join(number.to_string())).expect("a lock");
+                let first = FIRST + number * BLOCK;
+                lock.try_lock().is_ok().then_some(Self {
+                    _lock: lock,
+                    left: first..first + BLOCK,
+                })
+            })
+            .expect("a block of ports nobody has")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_port_is_given_twice() {
+        let ports: BTreeSet<u16> = (0..200).map(|_| free_port()).collect();
+        assert_eq!(ports.len(), 200);
+        assert!(ports.iter().all(|port| *port < 30_000), "{ports:?}");
+    }
+
+    #[test]
+    fn a_port_in_use_is_passed_over() {
+        let [port, next] = free_ports();
+        assert_ne!(port, next);
+        let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        assert!(!is_free(port));
+    }
+
+    #[test]
+    fn a_block_has_one_holder() {
+        let (one, other) = (Block::take(), Block::take());
+        assert_ne!(one.left, other.left);
+    }
+}
