@@ -1,10 +1,15 @@
 //! From pieces of a snapshot to compressed bytes, hash verified on the way. Blocking.
 
 use std::io::{self, Write};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
 
+use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use steward_archive::compression::{Compression, Encoder, EncoderOptions, OpenError};
 
+/// Pieces that are compressed already and not hashed yet.
+const PIECES_TO_HASH: usize = 32;
 /// Length of the SHA-256 behind the database.
 const TRAILER: usize = 32;
 /// A database file is made of whole pages of at least this size.
@@ -55,30 +60,54 @@ pub struct Poured {
     pub raw_bytes: u64,
 }
 
-/// Passes pieces on into `sink`, compressed. `next` gives `None` at the end, and an error when the stream broke off.
+/// Passes pieces on into `sink`, compressed. `next` gives `None` at the end, and an error when the stream broke off. The hash
+/// is computed meanwhile on a thread of its own.
 pub fn pour<W: Write>(
-    mut next: impl FnMut() -> Option<Result<bytes::Bytes, ()>>,
+    next: impl FnMut() -> Option<Result<Bytes, ()>>,
     compression: &Compression,
     options: EncoderOptions,
     sink: W,
 ) -> Result<Poured, PourError> {
-    let mut encoder =
+    let encoder =
         Encoder::new(compression, sink, options).map_err(|source| PourError::Open { source })?;
-    let mut trailer = Trailing::default();
-    while let Some(piece) = next() {
+    thread::scope(|scope| {
+        let (send, receive) = sync_channel::<Bytes>(PIECES_TO_HASH);
+        let hashing = scope.spawn(move || {
+            let mut trailer = Trailing::default();
+            receive.iter().for_each(|piece| trailer.see(&piece));
+            trailer
+        });
+        let encoder = compress(next, encoder, send)?;
+        let trailer = hashing
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let read = trailer.read;
+        trailer.verify()?;
+        encoder
+            .finish()
+            .map_err(|source| PourError::Write { read, source })?;
+        Ok(Poured { raw_bytes: read })
+    })
+}
+
+/// Compresses every piece, and passes each on to be hashed.
+fn compress<W: Write>(
+    mut next: impl FnMut() -> Option<Result<Bytes, ()>>,
+    mut encoder: Encoder<W>,
+    hash: SyncSender<Bytes>,
+) -> Result<Encoder<W>, PourError> {
+    let mut read: u64 = 0;
+    while let Some(piece) = next() {
         let piece = piece.map_err(|()| PourError::Broken { read })?;
+        // Whoever hashes goes on until this end is dropped.
+        hash.send(piece.clone()).ok();
         encoder
             .write_all(&piece)
             .map_err(|source| PourError::Write { read, source })?;
-        trailer.see(&piece);
+        read = read.saturating_add(piece.len() as u64);
     }
-    let read = trailer.read;
-    trailer.verify()?;
-    encoder
-        .finish()
-        .map_err(|source| PourError::Write { read, source })?;
-    Ok(Poured { raw_bytes: read })
+    drop(hash);
+    Ok(encoder)
 }
 
 /// Hashes everything but the last 32 bytes, whichever those turn out to be.
@@ -131,7 +160,7 @@ mod tests {
     fn pour_in(bytes: &[u8], piece: usize) -> Result<Poured, PourError> {
         let mut pieces = bytes
             .chunks(piece)
-            .map(|p| Ok(bytes::Bytes::copy_from_slice(p)));
+            .map(|p| Ok(Bytes::copy_from_slice(p)));
         let options = EncoderOptions::default();
         pour(|| pieces.next(), &Compression::None, options, io::sink())
     }
@@ -172,7 +201,7 @@ mod tests {
     #[test]
     fn a_broken_stream_is_not_taken_for_its_end() {
         let bytes = snapshot(1);
-        let mut pieces = vec![Ok(bytes::Bytes::from(bytes)), Err(())].into_iter();
+        let mut pieces = vec![Ok(Bytes::from(bytes)), Err(())].into_iter();
         let options = EncoderOptions::default();
         let error = pour(|| pieces.next(), &Compression::None, options, io::sink()).unwrap_err();
         assert!(matches!(error, PourError::Broken { .. }), "{error}");
