@@ -108,6 +108,14 @@ impl SidecarProcess {
         panic!("the sidecar does not come up; its log:\n{}", self.log());
     }
 
+    /// Unless a test names one, there is no data directory.
+    fn no_data_dir(&self) -> Option<String> {
+        let is_named = |flag: &String| flag.starts_with("--data-dir=");
+        let none = self.home.path().join("none");
+        let has_one = self.options.flags.iter().any(is_named);
+        (!has_one).then(|| format!("--data-dir={}", none.display()))
+    }
+
     fn launch(&mut self) {
         self.url = free_url();
         let port = self.url.rsplit(':').next().expect("a port");
@@ -126,10 +134,7 @@ impl SidecarProcess {
                     .map(|(name, value)| (name, value)),
             )
             .arg(format!("--server-port={port}"))
-            .arg(format!(
-                "--data-dir={}",
-                self.home.path().join("none").display()
-            ))
+            .args(self.no_data_dir())
             .args(&self.options.flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("share the log of the sidecar"))

@@ -158,9 +158,7 @@ mod tests {
     }
 
     fn pour_in(bytes: &[u8], piece: usize) -> Result<Poured, PourError> {
-        let mut pieces = bytes
-            .chunks(piece)
-            .map(|p| Ok(Bytes::copy_from_slice(p)));
+        let mut pieces = bytes.chunks(piece).map(|p| Ok(Bytes::copy_from_slice(p)));
         let options = EncoderOptions::default();
         pour(|| pieces.next(), &Compression::None, options, io::sink())
     }

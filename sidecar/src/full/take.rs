@@ -21,10 +21,12 @@ use crate::bucket::{Bucket, BucketError};
 use crate::election::{Fence, FenceError};
 use crate::etcd::{Etcd, EtcdError, Step, within};
 use crate::state::Stored;
-use crate::tail::Flusher;
+use crate::tail::{Flusher, Flushing};
 
 /// Pieces between the stream and the thread that compresses; etcd sends 32 KiB at a time.
 const PIECES_AHEAD: usize = 64;
+/// How long a snapshot that is whole waits for the deltas up to it.
+const DELTA_FIRST: Duration = Duration::from_secs(10);
 /// A stream that is silent for this long has broken: etcd reads its own disk and memory only.
 const SILENCE: Duration = Duration::from_mins(1);
 
@@ -169,18 +171,22 @@ impl FullTaker {
         let (read, poured) = tokio::join!(reading, pouring);
         let (writer, poured) = poured?;
         // The stream's own error says more than that the pouring missed its end.
-        let raw_bytes = match (read, poured) {
-            (Ok(()), Ok(raw_bytes)) => raw_bytes,
+        let (flushing, raw_bytes) = match (read, poured) {
+            (Ok(flushing), Ok(raw_bytes)) => (flushing, raw_bytes),
             (Err(error), _) => {
                 abort(writer).await;
                 return Err(error.into());
             }
-            (Ok(()), Err(source)) => {
+            (Ok(_), Err(source)) => {
                 abort(writer).await;
                 let name = name.to_string();
                 return Err(FullError::Pour { name, source });
             }
         };
+        // Once this object is there, the next start begins with it: the way to it has to be stored by then.
+        if let Some(flushing) = flushing {
+            flushing.settle(DELTA_FIRST).await;
+        }
         let (object, parts) = self.complete(writer, &name).await?;
         let stored = Stored {
             name,
@@ -206,7 +212,7 @@ impl FullTaker {
         &self,
         send: mpsc::Sender<Result<Bytes, ()>>,
         flusher: Option<Flusher>,
-    ) -> Result<(), EtcdError> {
+    ) -> Result<Option<Flushing>, EtcdError> {
         let outcome = self.read_on(&send, flusher).await;
         if outcome.is_err() {
             let _ = send.send(Err(())).await; // the pouring may have failed before
@@ -218,22 +224,23 @@ impl FullTaker {
         &self,
         send: &mpsc::Sender<Result<Bytes, ()>>,
         mut flusher: Option<Flusher>,
-    ) -> Result<(), EtcdError> {
+    ) -> Result<Option<Flushing>, EtcdError> {
+        let mut flushing = None;
         let mut client = self.etcd.own().await?;
         let patience = self.fence.patience;
         let mut stream = within(patience, Step::Snapshot, client.snapshot()).await?;
         loop {
             let message = within(SILENCE, Step::Snapshot, stream.message()).await?;
             let Some(message) = message else {
-                return Ok(());
+                return Ok(flushing);
             };
             if let Some(flusher) = flusher.take() {
                 let fixed = self.etcd.confirm(patience).await?;
-                flusher.request(fixed).await;
+                flushing = Some(flusher.request(fixed).await);
             }
             let piece = Bytes::from(message.0.blob);
             if send.send(Ok(piece)).await.is_err() {
-                return Ok(()); // the pouring has failed and says why
+                return Ok(flushing); // the pouring has failed and says why
             }
         }
     }

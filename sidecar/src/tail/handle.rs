@@ -119,10 +119,21 @@ impl Flusher {
         answer.await.unwrap_or(Err(AskError::Ended))
     }
 
-    /// Asks, and does not wait for the answer.
-    pub async fn request(self, through: Revision) {
-        let (reply, _) = oneshot::channel();
+    /// Asks, and leaves it to the caller how long to wait for the answer.
+    pub async fn request(self, through: Revision) -> Flushing {
+        let (reply, answer) = oneshot::channel();
         let _ = self.0.send(Asked { through, reply }).await; // a tail that ended stores nothing
+        Flushing(answer)
+    }
+}
+
+/// A delta that was asked for.
+pub struct Flushing(oneshot::Receiver<Result<Option<Stored>, AskError>>);
+
+impl Flushing {
+    /// Waits until it is stored, or is not to be had, but not for ever.
+    pub async fn settle(self, patience: Duration) {
+        let _ = tokio::time::timeout(patience, self.0).await; // whoever stores it tells of its troubles
     }
 }
 

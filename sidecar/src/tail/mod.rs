@@ -27,7 +27,7 @@ mod task;
 pub use batch::{Batch, BatchError, Sealed};
 pub use follow::{Follow, Item};
 pub use gapless::{Gap, GapCause, Gapless, Seen};
-pub use handle::{Flusher, Notice, Parts, Tail, TailConfig};
+pub use handle::{Flusher, Flushing, Notice, Parts, Tail, TailConfig};
 pub use leases::LeaseTtls;
 pub(crate) use ship::newest;
 pub use ship::{ShipError, Shipper};
