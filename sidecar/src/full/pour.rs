@@ -74,7 +74,9 @@ pub fn pour<W: Write>(
         let (send, receive) = sync_channel::<Bytes>(PIECES_TO_HASH);
         let hashing = scope.spawn(move || {
             let mut trailer = Trailing::default();
-            receive.iter().for_each(|piece| trailer.see(&piece));
+            for piece in receive {
+                trailer.see(&piece);
+            }
             trailer
         });
         let encoder = compress(next, encoder, send)?;
