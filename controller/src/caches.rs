@@ -1,11 +1,15 @@
 //! What is watched: everything a cluster is made of, by label, kept small, and turned into "look at this Etcd again".
 //!
 //! ```text
-//! API server ─ watch, label-scoped ─► slim ─► store ─► what changed that matters? ─► Etcd to look at
+//! API server ─ watch, label-scoped ─► slim ─► packed ─► store
+//!                                       └ what changed that matters? ─► Etcd to look at
 //! ```
 //!
 //! **Holds**: secrets are not watched. Of pods only what is looked at is kept. A renewed Lease is stored
 //! and wakes nobody: a thousand quiet clusters renew hundreds a second.
+
+mod guarded;
+pub mod packed;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -21,39 +25,40 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, ApiResource, DynamicObject};
-use kube::core::DeserializeGuard;
-use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::reflector::{ObjectRef, store};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Client, Resource, ResourceExt};
+use packed::{Packed, PackedStore};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use steward_crds::Etcd;
 use steward_manifests::labels::{JOB_FOR, MANAGED_BY, MANAGER, PART_OF};
 use tokio::task::JoinSet;
 
 use crate::trim;
 
-/// An Etcd that may be unreadable.
-pub type Guarded = DeserializeGuard<Etcd>;
+pub use guarded::Guarded;
 
 /// How many Etcds may wait to be looked at before watches pause: more than there are clusters, little memory.
 const BACKLOG: usize = 4096;
+/// How many objects are listed at a time: all kinds are listed at once, and what is being read is large.
+pub(crate) const PAGE: u32 = 50;
 
 /// Everything that is kept of the API server's objects.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "each is the kind it is named after")]
 pub struct Stores {
-    pub service_accounts: Store<ServiceAccount>,
-    pub roles: Store<Role>,
-    pub role_bindings: Store<RoleBinding>,
-    pub leases: Store<Lease>,
-    pub budgets: Store<DynamicObject>,
-    pub services: Store<Service>,
-    pub config_maps: Store<ConfigMap>,
-    pub stateful_sets: Store<StatefulSet>,
-    pub pods: Store<Pod>,
-    pub claims: Store<PersistentVolumeClaim>,
-    pub jobs: Store<Job>,
+    pub service_accounts: PackedStore<ServiceAccount>,
+    pub roles: PackedStore<Role>,
+    pub role_bindings: PackedStore<RoleBinding>,
+    pub leases: PackedStore<Lease>,
+    pub budgets: PackedStore<DynamicObject>,
+    pub services: PackedStore<Service>,
+    pub config_maps: PackedStore<ConfigMap>,
+    pub stateful_sets: PackedStore<StatefulSet>,
+    pub pods: PackedStore<Pod>,
+    pub claims: PackedStore<PersistentVolumeClaim>,
+    pub jobs: PackedStore<Job>,
     /// Which version of disruption budgets the API server serves.
     pub budget_resource: ApiResource,
 }
@@ -185,23 +190,24 @@ impl Watching {
 }
 
 impl Start {
-    fn all<K>(&mut self, slim: fn(&mut K), mark: fn(&K) -> u64) -> Store<K>
+    fn all<K>(&mut self, slim: fn(&mut K), mark: fn(&K) -> u64) -> PackedStore<K>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
             + Clone
             + Debug
+            + Serialize
             + DeserializeOwned
             + Send
             + Sync
             + 'static,
     {
         let api = self.scope.api::<K>(&self.client);
-        let (reader, writer) = store::<K>();
+        let (reader, writer) = store::<Packed<K>>();
         self.run(api, writer, slim, mark);
         reader
     }
 
-    fn budgets(&mut self, resource: &ApiResource) -> Store<DynamicObject> {
+    fn budgets(&mut self, resource: &ApiResource) -> PackedStore<DynamicObject> {
         let api = self.scope.dynamic(&self.client, resource);
         let writer = store::Writer::new(resource.clone());
         let reader = writer.as_reader();
@@ -212,14 +218,16 @@ impl Start {
     fn run<K>(
         &mut self,
         api: Api<K>,
-        writer: store::Writer<K>,
+        mut writer: store::Writer<Packed<K>>,
         slim: fn(&mut K),
         mark: fn(&K) -> u64,
     ) where
-        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        K: Resource + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static,
         K::DynamicType: Eq + Hash + Clone + Debug + Send + Sync + Unpin,
     {
-        let config = watcher::Config::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
+        let config = watcher::Config::default()
+            .labels(&format!("{MANAGED_BY}={MANAGER}"))
+            .page_size(PAGE);
         let mut send = self.send.clone();
         let is_started = Arc::clone(&self.is_started);
         let stream = watch(api, config)
@@ -227,15 +235,15 @@ impl Start {
                 object.meta_mut().managed_fields = None;
                 slim(object);
             })
-            .default_backoff()
-            .reflect(writer);
+            .default_backoff();
         self.tasks.spawn(async move {
             let mut marks = Marks::new(mark);
             pin_mut!(stream);
             loop {
                 match stream.try_next().await {
                     Ok(Some(event)) => {
-                        let changed = marks.changed(event);
+                        let changed = marks.changed(&event);
+                        writer.apply_watcher_event(&Packed::event(&event));
                         if !is_started.load(Ordering::Acquire) {
                             continue;
                         }
@@ -286,17 +294,17 @@ impl<K: Resource> Marks<K> {
 
     /// The Etcds whose parts changed in a way that matters. A list is told when it is complete, since only then it is in the
     /// store; what it lacks was deleted while nobody watched.
-    fn changed(&mut self, event: Event<K>) -> Vec<ObjectRef<Guarded>> {
+    fn changed(&mut self, event: &Event<K>) -> Vec<ObjectRef<Guarded>> {
         match event {
             Event::Apply(object) => {
-                let (place, now) = self.look(&object);
+                let (place, now) = self.look(object);
                 let owner = etcd(&place, &now);
                 let before = self.seen.insert(place, now.clone());
                 let is_new = before.is_none_or(|before| before.mark != now.mark);
                 owner.filter(|_| is_new).into_iter().collect()
             }
             Event::Delete(object) => {
-                let (place, now) = self.look(&object);
+                let (place, now) = self.look(object);
                 self.seen.remove(&place);
                 etcd(&place, &now).into_iter().collect()
             }
@@ -305,7 +313,7 @@ impl<K: Resource> Marks<K> {
                 Vec::new()
             }
             Event::InitApply(object) => {
-                let (place, now) = self.look(&object);
+                let (place, now) = self.look(object);
                 self.listed.insert(place, now);
                 Vec::new()
             }
@@ -385,19 +393,19 @@ mod tests {
     fn what_changed_or_went_while_nobody_watched_is_told_once_it_is_in_the_store() {
         let mut marks = Marks::<Service>::new(whole);
         for name in ["kept", "changed", "gone"] {
-            let told = marks.changed(Event::Apply(service(name, 1)));
+            let told = marks.changed(&Event::Apply(service(name, 1)));
             assert_eq!(names(told), [name]);
         }
-        let again = marks.changed(Event::Apply(service("kept", 1)));
+        let again = marks.changed(&Event::Apply(service("kept", 1)));
         assert!(again.is_empty(), "nothing changed");
 
         let listed = [("kept", 1), ("changed", 2), ("made", 3)];
-        let mut told = marks.changed(Event::Init);
+        let mut told = marks.changed(&Event::Init);
         for (name, version) in listed {
-            told.extend(marks.changed(Event::InitApply(service(name, version))));
+            told.extend(marks.changed(&Event::InitApply(service(name, version))));
         }
         assert!(told.is_empty(), "{told:?}");
-        let told = marks.changed(Event::InitDone);
+        let told = marks.changed(&Event::InitDone);
         assert_eq!(names(told), ["changed", "gone", "made"]);
     }
 }

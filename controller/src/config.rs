@@ -133,7 +133,7 @@ impl Default for EtcdController {
 }
 
 /// A pass over a cluster at rest takes a millisecond; one that asks etcd may wait for seconds.
-const DEFAULT_WORKERS: u16 = 16;
+const DEFAULT_WORKERS: u16 = 64;
 
 /// When silence of a member means something.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

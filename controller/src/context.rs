@@ -13,6 +13,7 @@ use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
 use steward_coordination::Coordinator;
 use steward_manifests::Settings;
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::caches::{Guarded, Stores};
@@ -50,6 +51,8 @@ pub struct Context {
     pub poke: Poke,
     /// Passes so far.
     pub runs: AtomicU64,
+    /// Who may tell a status now: acting on the next cluster comes before telling of the last one.
+    pub telling: Semaphore,
 }
 
 impl Context {
@@ -128,6 +131,7 @@ struct Cluster {
     asked_in_vain: u32,
     coordinator: Option<Arc<Coordinator>>,
     fall_back: FallBack,
+    told_from: Option<String>,
 }
 
 impl Memory {
@@ -275,6 +279,18 @@ impl Memory {
         })
     }
 
+    /// A status was written over the resource at this version, and has changed it.
+    pub fn told(&self, key: &Key, version: Option<String>) {
+        self.with(key, |cluster| cluster.told_from = version);
+    }
+
+    /// Whether a resource at this version is not what it is any more: what was told about it is on its way.
+    pub fn is_outdated(&self, key: &Key, version: Option<&str>) -> bool {
+        self.with(key, |cluster| {
+            version.is_some() && cluster.told_from.as_deref() == version
+        })
+    }
+
     /// A cluster is gone.
     pub fn forget(&self, key: &Key) {
         self.lock().clusters.remove(key);
@@ -330,6 +346,15 @@ mod tests {
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 600, 600]);
         memory.facts_are_known(&key);
         assert_eq!(memory.patience_for_facts(&key), cadence::MISSING_FACTS);
+    }
+
+    #[test]
+    fn a_resource_that_was_written_to_is_outdated_until_it_comes_back() {
+        let (memory, key) = (Memory::default(), Scene::whole(3).wanted.key());
+        assert!(!memory.is_outdated(&key, None));
+        memory.told(&key, Some("7".to_owned()));
+        assert!(memory.is_outdated(&key, Some("7")));
+        assert!(!memory.is_outdated(&key, Some("8")));
     }
 
     #[test]

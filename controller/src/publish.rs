@@ -77,6 +77,7 @@ pub(crate) async fn status(
     if etcd.status.as_ref() == Some(status) {
         return Ok(());
     }
+    let _turn = ctx.telling.acquire().await;
     may(ctx)?;
     let failed = |source| PublishError::Status {
         source: Box::new(source),
@@ -89,6 +90,9 @@ pub(crate) async fn status(
         .await
         .map_err(failed)?;
     ctx.metrics.wrote("Etcd");
+    if written.resource_version() != etcd.resource_version() {
+        ctx.memory.told(&key, etcd.resource_version());
+    }
     if let Some(leftovers) = leftovers(status, written.status.as_ref()) {
         // Told by a predecessor, and not true any more.
         may(ctx)?;

@@ -30,10 +30,10 @@ use crate::validate::{self, Problem, Wanted};
 #[non_exhaustive]
 pub enum ReconcileError {
     /// The resource cannot be read; another version may have written it.
-    #[error("read the resource: {reason}")]
+    #[error("read the resource")]
     Unreadable {
         /// What is wrong with it.
-        reason: String,
+        source: serde_json::Error,
     },
     /// It took too long; something does not answer.
     #[error("the pass took longer than {:?}", cadence::LONGEST_PASS)]
@@ -73,13 +73,14 @@ pub async fn reconcile(guard: Arc<Guarded>, ctx: Arc<Context>) -> Result<Action,
     let span = info_span!("reconcile", cluster = %key);
     let started = Instant::now();
     let outcome = async {
-        let etcd = guard
-            .0
-            .as_ref()
-            .map_err(|invalid| ReconcileError::Unreadable {
-                reason: invalid.to_string(),
-            })?;
-        let pass = pass(etcd, &ctx, &key);
+        let version = guard.meta().resource_version.as_deref();
+        if ctx.memory.is_outdated(&key, version) {
+            let soon = Action::requeue(cadence::AFTER_A_STEP);
+            return Ok(Passed::on(soon, false));
+        }
+        let etcd = guard.read().map(Box::new);
+        let etcd = etcd.map_err(|source| ReconcileError::Unreadable { source })?;
+        let pass = Box::pin(pass(&etcd, &ctx, &key));
         let in_time = tokio::time::timeout(cadence::LONGEST_PASS, pass).await;
         in_time.unwrap_or(Err(ReconcileError::Abandoned))
     }

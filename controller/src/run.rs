@@ -26,13 +26,14 @@ use kube::runtime::{Controller, watcher};
 use kube::{Client, Config};
 use steward_telemetry::Chain;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, error, info, warn};
 
 use crate::act::marks::FIELD_MANAGER;
 use crate::args::Args;
-use crate::caches::{Guarded, Scope, Watching};
+use crate::caches::{Guarded, PAGE, Scope, Watching};
 use crate::config::OperatorConfiguration;
 use crate::context::{Context, Memory, Poke};
 use crate::decide::Policy;
@@ -51,6 +52,8 @@ const SILENCE: Duration = Duration::from_secs(295);
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// The pause between two looks whether the resources are known.
 const RETRY: Duration = Duration::from_secs(2);
+/// How many statuses are written at the same time.
+const TELLING: usize = 4;
 /// Events of one cluster within this are one pass.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 /// How long passes may go on when the process is told to stop.
@@ -241,7 +244,7 @@ impl Parts {
         let workers = self.config.controllers.etcd.concurrent_syncs;
         let cancel = self.cancel.clone();
         let etcds = scope.api::<Guarded>(&self.client);
-        let controller = Controller::new(etcds, watcher::Config::default())
+        let controller = Controller::new(etcds, watcher::Config::default().page_size(PAGE))
             .with_config(
                 ControllerConfig::default()
                     .concurrency(workers)
@@ -315,6 +318,7 @@ impl Parts {
             tasks: TaskTracker::new(),
             poke: Poke(poke),
             runs: AtomicU64::new(0),
+            telling: Semaphore::new(TELLING),
         }
     }
 }

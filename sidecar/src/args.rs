@@ -209,6 +209,16 @@ pub struct MemberArgs {
     )]
     pub member_peer_urls: Vec<String>,
 
+    /// How long data that a restore has put aside beside the data directory is kept, once the member serves; `0s` keeps it
+    /// for ever
+    #[arg(
+        long,
+        env = "STEWARD_SET_ASIDE_RETENTION",
+        value_name = "DURATION",
+        default_value = "168h"
+    )]
+    pub set_aside_retention: SignedDuration,
+
     /// What the name of the member has before the name of its pod
     #[arg(long, env = "STEWARD_MEMBER_NAME_PREFIX", value_name = "PREFIX")]
     pub member_name_prefix: Option<String>,

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use steward_store::Environment;
@@ -15,6 +16,7 @@ use crate::etcd::Etcd;
 use crate::http::{Delegation, HttpArgs, HttpConfig};
 use crate::kubernetes::{Connection, Heartbeat, LeaseMetrics, PeerTls, PinReader, Settings};
 use crate::maintenance::Connect;
+use crate::maintenance::aside::AsideKeeper;
 use crate::maintenance::defragment::Defragmenter;
 use crate::metrics::Metrics;
 use crate::retention::args::RetentionArgs;
@@ -95,6 +97,8 @@ impl Parts {
         let session = shared.session(config, shared.duties(args.retention, home.as_ref()));
         let ways: Arc<dyn Connect> = Arc::new(Ways(shared.etcd.clone()));
         let (peer_tls, is_peer_tls) = watch::channel(None);
+        let keep_aside = args.member.set_aside_retention;
+        let keep_aside = Duration::try_from(keep_aside).unwrap_or_default();
         Ok(Self {
             election: shared.election(session),
             server: shared.server(args.http)?,
@@ -105,6 +109,7 @@ impl Parts {
                 peer_tls,
                 view: shared.view.clone(),
                 metrics: shared.metrics.clone(),
+                aside: AsideKeeper::new(args.stop.data_dir, keep_aside),
             },
             defragmenter: Defragmenter::new(
                 ways,

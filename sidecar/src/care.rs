@@ -1,4 +1,5 @@
-//! What every sidecar does for its own member, whoever leads: peer URLs, promotion, alarms, the size of the cluster.
+//! What every sidecar does for its own member, whoever leads: peer URLs, promotion, alarms, the size of the cluster, old data
+//! that a restore has put aside.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use tracing::{debug, info, warn};
 
 use crate::etcd::{Etcd, EtcdError, Step, within};
 use crate::maintenance::alarms::{self, AlarmKind};
+use crate::maintenance::aside::AsideKeeper;
 use crate::maintenance::peer_url::{self, PeerUrls};
 use crate::maintenance::{Connect, MaintenanceMetrics, learner};
 use crate::metrics::Metrics;
@@ -34,6 +36,8 @@ pub struct Care {
     pub view: View,
     /// What is measured.
     pub metrics: Metrics,
+    /// What a restore has put aside.
+    pub aside: AsideKeeper,
 }
 
 impl Care {
@@ -45,6 +49,9 @@ impl Care {
                 () = cancel.cancelled() => return,
                 () = self.look(&mut are_urls_right) => {}
             }
+            if self.serves() {
+                self.aside.look().await;
+            }
             tokio::select! {
                 () = cancel.cancelled() => return,
                 () = tokio::time::sleep(LOOK_EVERY) => {}
@@ -54,6 +61,14 @@ impl Care {
                 learner::until_voter(&*self.ways, &self.metrics, &cancel).await;
             }
         }
+    }
+
+    /// Whether its member votes in a cluster with a leader.
+    fn serves(&self) -> bool {
+        matches!(
+            self.view.borrow().standing,
+            Standing::Leader | Standing::Follower
+        )
     }
 
     async fn look(&self, are_urls_right: &mut bool) {

@@ -29,7 +29,6 @@ pub mod election;
 pub mod etcd;
 pub mod farewell;
 pub mod full;
-pub mod heaps;
 pub mod http;
 pub mod kubernetes;
 pub mod maintenance;

@@ -3,6 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    steward_sidecar::heaps::begin_with_one();
+    steward_heaps::begin_with_one();
     steward_sidecar::run::main()
 }

@@ -2,14 +2,15 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject};
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::ActError;
 use crate::caches::Stores;
-use crate::observe::objects::get;
+use crate::caches::packed::{PackedStore, get};
 
 /// The object as it is, by kind and name.
 pub(super) fn find(
@@ -48,26 +49,29 @@ pub(super) fn meta(stores: &Stores, kind: &str, name: &str, namespace: &str) -> 
             stores
                 .budgets
                 .get(&key)
-                .map(|budget| budget.metadata.clone())
+                .map(|budget| budget.unpack().metadata)
         }
         _ => None,
     }
 }
 
-fn identity<K>(store: &Store<K>, name: &str, namespace: &str) -> Option<ObjectMeta>
+fn identity<K>(store: &PackedStore<K>, name: &str, namespace: &str) -> Option<ObjectMeta>
 where
-    K: Resource<DynamicType = ()> + Clone + 'static,
+    K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
 {
     get(store, name, namespace).map(|object| object.meta().clone())
 }
 
-fn typed<K>(store: &Store<K>, (name, namespace): (&str, &str)) -> Result<Option<Value>, ActError>
+fn typed<K>(
+    store: &PackedStore<K>,
+    (name, namespace): (&str, &str),
+) -> Result<Option<Value>, ActError>
 where
-    K: Resource<DynamicType = ()> + Clone + Serialize + 'static,
+    K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
 {
     let found = get(store, name, namespace);
     found
-        .map(|object| encode(&*object, &K::kind(&()), name))
+        .map(|object| encode(&object, &K::kind(&()), name))
         .transpose()
 }
 
@@ -77,7 +81,7 @@ fn budget(stores: &Stores, (name, namespace): (&str, &str)) -> Result<Option<Val
         return Ok(None);
     };
     let resource = &stores.budget_resource;
-    let mut value = encode(&*found, &resource.kind, name)?;
+    let mut value = encode(&found.unpack(), &resource.kind, name)?;
     // What was listed does not repeat what it is a list of.
     value["apiVersion"] = resource.api_version.clone().into();
     value["kind"] = resource.kind.clone().into();

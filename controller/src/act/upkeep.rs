@@ -23,15 +23,11 @@ use super::recovery::{coordinator, create, shape};
 use super::snapshots::{self, Ask};
 use super::{ActError, Work, apply};
 use crate::context::Context;
-use crate::decide::upkeep::{Chore, piled_up};
+use crate::decide::upkeep::{Chore, PinOf, piled_up};
 use crate::observe::jobs::state;
 use crate::observe::{FallBack, JobState, SeenJob};
 use crate::quantity::quantity;
 
-/// The name of the pin of a compaction.
-const COMPACTION_PIN: &str = "compaction";
-/// The name of the pin of a rehearsal.
-const DRILL_PIN: &str = "restore-drill";
 /// A database is built beside a copy of itself; the rest is for what the format adds.
 const SCRATCH_FACTOR: u64 = 3;
 /// What a scratch volume has at least.
@@ -50,6 +46,7 @@ pub async fn chores(ctx: &Context, work: Work<'_>, chores: &[Chore]) -> Result<(
             }
             Chore::Drill { to } => drill(ctx, work, *to).await?,
             Chore::RetireDrill { uid } => retire_drill(ctx, work, uid).await?,
+            Chore::KeepPin { pin: of, from } => pin(ctx, work, *of, *from).await?,
         }
     }
     Ok(())
@@ -70,13 +67,13 @@ fn measure(ctx: &Context, work: Work<'_>) {
             && state(job, || None) == JobState::Running
     };
     let jobs = ctx.stores.jobs.state();
-    let running = jobs.iter().filter(|job| is_running(job)).count();
+    let running = jobs.iter().filter(|job| is_running(&job.unpack())).count();
     ctx.metrics.compacting(namespace, running);
 }
 
 /// Starts the Job that folds deltas, unless one is there.
 pub async fn compact(ctx: &Context, work: Work<'_>, from: i64) -> Result<(), ActError> {
-    pin(ctx, work, (COMPACTION_PIN, Purpose::Compact), from).await?;
+    pin(ctx, work, PinOf::Compaction, from).await?;
     let compaction = CompactionJob {
         deadline: Some(ctx.policy.upkeep.deadline),
         scratch: scratch(work),
@@ -89,7 +86,7 @@ pub async fn compact(ctx: &Context, work: Work<'_>, from: i64) -> Result<(), Act
 async fn drill(ctx: &Context, work: Work<'_>, to: Option<i64>) -> Result<(), ActError> {
     let full = work.objects.observation.full_snapshot.as_ref();
     let from = full.and_then(|full| full.revision).unwrap_or_default();
-    pin(ctx, work, (DRILL_PIN, Purpose::Drill), from).await?;
+    pin(ctx, work, PinOf::Drill, from).await?;
     let drill = DrillJob {
         target: to.map_or(Target::Newest, Target::Revision),
         deadline: Some(ctx.policy.upkeep.deadline),
@@ -112,25 +109,16 @@ fn scratch(work: Work<'_>) -> Option<k8s_openapi::apimachinery::pkg::api::resour
 }
 
 /// Keeps retention from what a Job is about to read.
-async fn pin(
-    ctx: &Context,
-    work: Work<'_>,
-    (name, purpose): (&str, Purpose),
-    from: i64,
-) -> Result<(), ActError> {
+async fn pin(ctx: &Context, work: Work<'_>, of: PinOf, from: i64) -> Result<(), ActError> {
     ctx.leadership
         .check()
         .map_err(|source| ActError::Fenced { source })?;
     let wish = PinWish {
-        name: name.to_owned(),
-        holder: HOLDER.to_owned(),
-        purpose,
-        keys: BTreeSet::new(),
         revisions: Some(RevisionRange {
             first: Revision(from),
             last: None,
         }),
-        ttl: LONGEST_TTL,
+        ..wish(of)
     };
     let coordinator = coordinator(ctx, work.etcd);
     let pinned = coordinator.pin(&wish).await;
@@ -141,19 +129,26 @@ async fn pin(
 }
 
 /// Takes a pin away. One that stays expires.
-async fn unpin(ctx: &Context, work: Work<'_>, (name, purpose): (&str, Purpose)) {
-    let wish = PinWish {
-        name: name.to_owned(),
+async fn unpin(ctx: &Context, work: Work<'_>, of: PinOf) {
+    let coordinator = coordinator(ctx, work.etcd);
+    let removed = async { coordinator.pin(&wish(of)).await?.remove().await };
+    if let Err(error) = removed.await {
+        warn!(error = %Chain(&error), pin = of.name(), "a pin was not removed and will expire");
+    }
+}
+
+/// A pin of nothing yet.
+fn wish(of: PinOf) -> PinWish {
+    PinWish {
+        name: of.name().to_owned(),
         holder: HOLDER.to_owned(),
-        purpose,
+        purpose: match of {
+            PinOf::Compaction => Purpose::Compact,
+            PinOf::Drill => Purpose::Drill,
+        },
         keys: BTreeSet::new(),
         revisions: None,
         ttl: LONGEST_TTL,
-    };
-    let coordinator = coordinator(ctx, work.etcd);
-    let removed = async { coordinator.pin(&wish).await?.remove().await };
-    if let Err(error) = removed.await {
-        warn!(error = %Chain(&error), pin = name, "a pin was not removed and will expire");
     }
 }
 
@@ -171,7 +166,7 @@ async fn retire_compaction(
     if let Some(job) = &work.objects.observation.upkeep.compaction {
         ctx.metrics.compacted(namespace, &job.state, took(job));
     }
-    unpin(ctx, work, (COMPACTION_PIN, Purpose::Compact)).await;
+    unpin(ctx, work, PinOf::Compaction).await;
     Ok(())
 }
 
@@ -181,7 +176,7 @@ async fn retire_drill(ctx: &Context, work: Work<'_>, uid: &str) -> Result<(), Ac
         let succeeded = matches!(job.state, JobState::Succeeded { .. });
         ctx.metrics.drilled(&work.wanted.key(), succeeded);
     }
-    unpin(ctx, work, (DRILL_PIN, Purpose::Drill)).await;
+    unpin(ctx, work, PinOf::Drill).await;
     Ok(())
 }
 

@@ -158,10 +158,13 @@ fn founding(world: &World<'_>) -> Option<Step> {
     (world.size() > 0 && !world.is_formed()).then_some(Step::Wait { on })
 }
 
-/// Everything was done; it is over when every pod is well.
+/// Everything was done; it is over when every pod is there, ready, and stays.
 fn wholeness(world: &World<'_>) -> Option<Step> {
-    let is_ready = |ordinal: &Ordinal| world.pod(*ordinal).is_some_and(|pod| pod.is_ready);
-    let ordinal = world.ordinals().find(|ordinal| !is_ready(ordinal))?;
+    let stays = |ordinal: &Ordinal| {
+        let pod = world.pod(*ordinal);
+        pod.is_some_and(|pod| pod.is_ready && !pod.is_deleting)
+    };
+    let ordinal = world.ordinals().find(|ordinal| !stays(ordinal))?;
     let on = Blocker::MemberUnwell { ordinal };
     Some(Step::Wait { on })
 }

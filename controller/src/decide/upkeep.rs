@@ -129,7 +129,36 @@ pub enum Chore {
         /// This very one.
         uid: String,
     },
+    /// Shows a sign of life of a pin, whose Job still reads.
+    KeepPin {
+        /// Which.
+        pin: PinOf,
+        /// This revision and what follows must stay.
+        from: i64,
+    },
 }
+
+/// Whose pin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PinOf {
+    /// The Job that folds deltas.
+    Compaction,
+    /// The Job that rehearses a restore.
+    Drill,
+}
+
+impl PinOf {
+    /// Its name in the coordination document.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Compaction => "compaction",
+            Self::Drill => "restore-drill",
+        }
+    }
+}
+
+/// How old a sign of life may be: a third of what a pin lasts.
+const PIN_RENEWAL: Duration = Duration::from_mins(20);
 
 /// The reason etcd-druid gives for a full snapshot that was taken in place of a compaction.
 pub const FULL_TAKEN: &str = "FullSnapshotTakenSuccessfully";
@@ -143,7 +172,27 @@ pub fn chores(world: &World<'_>) -> Vec<Chore> {
     if world.wanted.backup.is_none() || world.seen.recovery.open().is_some() {
         return Vec::new();
     }
-    compaction(world).into_iter().chain(drill(world)).collect()
+    let upkeep = &world.seen.upkeep;
+    let pins = [
+        (PinOf::Compaction, &upkeep.compaction),
+        (PinOf::Drill, &upkeep.drill),
+    ];
+    let pins = pins
+        .into_iter()
+        .filter_map(|(pin, job)| keep_pin(world, pin, job.as_ref()?));
+    let jobs = compaction(world).into_iter().chain(drill(world));
+    jobs.chain(pins).collect()
+}
+
+/// What a Job reads stays for as long as it reads; a pin that is gone is set again.
+fn keep_pin(world: &World<'_>, pin: PinOf, job: &SeenJob) -> Option<Chore> {
+    let is_running = job.state == JobState::Running && !job.is_deleting;
+    let seen = world.seen.upkeep.pins.get(pin.name());
+    let age = |renewed| world.now.duration_since(renewed).unsigned_abs();
+    let is_due = seen.is_none_or(|seen| age(seen.renewed) >= PIN_RENEWAL);
+    let full = || world.seen.full_snapshot.as_ref()?.revision;
+    let from = seen.map(|seen| seen.from).or_else(full)?;
+    (is_running && is_due).then_some(Chore::KeepPin { pin, from })
 }
 
 /// Changes since the last full snapshot.

@@ -4,13 +4,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::runtime::reflector::Store;
 use steward_verdict::{Done, Message};
 
 use crate::act::marks::{ATTEMPT, INCIDENT};
-
-/// How Kubernetes names the Job of a pod.
-const JOB_UID_LABEL: &str = "controller-uid";
+use crate::caches::packed::{JOB_UID, PackedStore, find};
 
 /// A Job.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -129,7 +126,7 @@ impl JobState {
 }
 
 /// A Job as it is, with the words of its pod.
-pub(crate) fn seen(job: &Job, pods: &Store<Pod>) -> SeenJob {
+pub(crate) fn seen(job: &Job, pods: &PackedStore<Pod>) -> SeenJob {
     let annotation = |key: &str| job.annotations().get(key).cloned();
     SeenJob {
         uid: job.uid().unwrap_or_default(),
@@ -139,15 +136,17 @@ pub(crate) fn seen(job: &Job, pods: &Store<Pod>) -> SeenJob {
             .unwrap_or_default(),
         is_deleting: job.metadata.deletion_timestamp.is_some(),
         created: job.metadata.creation_timestamp.as_ref().map(|time| time.0),
-        state: state(job, || pod_of(job, pods).as_deref().cloned()),
+        state: state(job, || pod_of(job, pods)),
     }
 }
 
-fn pod_of(job: &Job, pods: &Store<Pod>) -> Option<std::sync::Arc<Pod>> {
+fn pod_of(job: &Job, pods: &PackedStore<Pod>) -> Option<Pod> {
     let uid = job.metadata.uid.as_ref()?;
     let namespace = job.metadata.namespace.as_ref();
-    pods.find(|pod| {
-        pod.metadata.namespace.as_ref() == namespace && pod.labels().get(JOB_UID_LABEL) == Some(uid)
+    find(pods, |pod| {
+        let labels = pod.labels.as_ref();
+        pod.namespace.as_ref() == namespace
+            && labels.and_then(|labels| labels.get(JOB_UID)) == Some(uid)
     })
 }
 

@@ -33,7 +33,7 @@ pub use local_store::local_store_root;
 pub use members::{Target, members, targets};
 pub use objects::{Objects, confirm_missing_claims, objects};
 pub use recovery::{SeenLock, SeenRecovery};
-pub use upkeep::{FallBack, SeenUpkeep};
+pub use upkeep::{FallBack, SeenPin, SeenUpkeep};
 
 /// Which pod of the StatefulSet: the number behind its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

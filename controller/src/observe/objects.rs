@@ -6,7 +6,6 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, PersistentVolumeClaim, Pod};
-use kube::runtime::reflector::{Lookup, ObjectRef, Store};
 use kube::{Api, Client, ResourceExt};
 use steward_crds::Etcd;
 use steward_crds::tls::PeerTlsConfig;
@@ -21,6 +20,7 @@ use super::{
 };
 use crate::act::marks::{NOTED_SIZE, PEER_STAGE};
 use crate::caches::Stores;
+use crate::caches::packed::get;
 use crate::validate::{MOST_MEMBERS, members};
 
 /// Where a member says whether its peers talk to it over TLS.
@@ -57,21 +57,18 @@ pub fn objects(stores: &Stores, etcd: &Etcd) -> Objects {
     );
     let config = get(&stores.config_maps, &names.config_map(), names.namespace);
     let wanted = members(etcd);
-    let present = set.as_ref().map_or(0, |set| replicas(set));
-    let noted = set
-        .as_ref()
-        .and_then(|set| noted_size(set))
-        .unwrap_or_default();
+    let present = set.as_ref().map_or(0, replicas);
+    let noted = set.as_ref().and_then(noted_size).unwrap_or_default();
     let limit = wanted.max(present).max(noted).saturating_add(BEYOND);
     let each = || (0..limit).map(Ordinal);
     let lease = |name: &str| get(&stores.leases, name, names.namespace);
     let observation = Observation {
-        set: set.as_ref().map(|set| seen_set(set)),
+        set: set.as_ref().map(seen_set),
         pods: each()
             .filter_map(|n| {
                 Some((
                     n,
-                    seen_pod(&*get(&stores.pods, &names.pod(n.0), names.namespace)?),
+                    seen_pod(&get(&stores.pods, &names.pod(n.0), names.namespace)?),
                 ))
             })
             .collect(),
@@ -79,7 +76,7 @@ pub fn objects(stores: &Stores, etcd: &Etcd) -> Objects {
             .filter_map(|n| {
                 Some((
                     n,
-                    seen_claim(&*get(
+                    seen_claim(&get(
                         &stores.claims,
                         &names.volume_claim(n.0),
                         names.namespace,
@@ -88,7 +85,7 @@ pub fn objects(stores: &Stores, etcd: &Etcd) -> Objects {
             })
             .collect(),
         leases: each()
-            .filter_map(|n| Some((n, seen_lease(&*lease(&names.member(n.0))?))))
+            .filter_map(|n| Some((n, seen_lease(&lease(&names.member(n.0))?))))
             .collect::<BTreeMap<_, _>>(),
         full_snapshot: lease(&names.full_snapshot_lease()).map(|lease| snapshot_lease(&lease)),
         delta_snapshot: lease(&names.delta_snapshot_lease()).map(|lease| snapshot_lease(&lease)),
@@ -98,11 +95,11 @@ pub fn objects(stores: &Stores, etcd: &Etcd) -> Objects {
     };
     let peer_tls = set.as_ref().and_then(|set| {
         let nothing = ConfigMap::default();
-        peer_tls_of(set, config.as_deref().unwrap_or(&nothing))
+        peer_tls_of(set, config.as_ref().unwrap_or(&nothing))
     });
     Objects {
         observation,
-        stateful_set: set,
+        stateful_set: set.map(Arc::new),
         peer_tls,
         local_store_root: None,
         authorities: Authorities::None,
@@ -131,14 +128,6 @@ pub async fn confirm_missing_claims(client: &Client, etcd: &Etcd, seen: &mut Obs
             }
         }
     }
-}
-
-/// One object of a store.
-pub(crate) fn get<K>(store: &Store<K>, name: &str, namespace: &str) -> Option<Arc<K>>
-where
-    K: Lookup<DynamicType = ()> + Clone + 'static,
-{
-    store.get(&ObjectRef::new(name).within(namespace))
 }
 
 fn replicas(set: &StatefulSet) -> u32 {

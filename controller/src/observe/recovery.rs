@@ -12,9 +12,9 @@ use steward_manifests::Names;
 
 use super::Ordinal;
 use super::jobs::{self, SeenJob};
-use super::objects::get;
 use crate::act::marks::HOLDER;
 use crate::caches::Stores;
+use crate::caches::packed::get;
 
 /// A recovery of lost data, as far as it is written down.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,13 +1,19 @@
 //! The Jobs that look after the backup, and how much has piled up in it.
 
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
+use steward_coordination::pin::{self, Pin};
 use steward_crds::Etcd;
 use steward_manifests::Names;
 
 use super::jobs::{self, SeenJob};
-use super::objects::get;
+use crate::act::marks::HOLDER;
 use crate::caches::Stores;
+use crate::caches::packed::get;
 
 /// Where the sidecar says how many bytes of deltas there are behind the last full snapshot.
 const DELTA_BYTES: &str = "steward.druid.gardener.cloud/delta-bytes";
@@ -23,6 +29,17 @@ pub struct SeenUpkeep {
     pub delta_bytes: Option<u64>,
     /// The full snapshot that was asked for in place of a compaction.
     pub fall_back: FallBack,
+    /// What keeps retention from the objects the Jobs read, by name.
+    pub pins: BTreeMap<String, SeenPin>,
+}
+
+/// A pin of this controller, in this process or an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenPin {
+    /// This revision and what follows must stay.
+    pub from: i64,
+    /// The last sign of life.
+    pub renewed: Timestamp,
 }
 
 /// A full snapshot asked for in place of a compaction.
@@ -54,12 +71,72 @@ pub(crate) fn seen(stores: &Stores, etcd: &Etcd) -> SeenUpkeep {
         &names.delta_snapshot_lease(),
         names.namespace,
     );
+    let document = get(&stores.config_maps, &names.coordination(), names.namespace);
     SeenUpkeep {
         compaction: job(&names.compaction_job()),
         drill: job(&names.drill_job()),
-        delta_bytes: delta.and_then(|lease: std::sync::Arc<Lease>| {
-            lease.annotations().get(DELTA_BYTES)?.parse().ok()
-        }),
+        delta_bytes: delta
+            .and_then(|lease: Lease| lease.annotations().get(DELTA_BYTES)?.parse().ok()),
         fall_back: FallBack::None,
+        pins: document.map(|map| pins(&map)).unwrap_or_default(),
+    }
+}
+
+/// The pins a document has of ours. One that cannot be read is set again.
+fn pins(map: &ConfigMap) -> BTreeMap<String, SeenPin> {
+    let entries = map.data.iter().flatten();
+    let read = |(entry, text): (&String, &String)| {
+        let name = entry.strip_prefix(pin::PREFIX)?;
+        let pin: Pin = serde_json::from_str(text).ok()?;
+        let seen = SeenPin {
+            from: pin.revisions?.first.0,
+            renewed: pin.renewed,
+        };
+        (pin.holder == HOLDER).then(|| (name.to_owned(), seen))
+    };
+    entries.filter_map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use steward_coordination::lock::LONGEST_TTL;
+    use steward_coordination::{Purpose, RevisionRange};
+    use steward_ids::Revision;
+
+    use super::*;
+
+    #[test]
+    fn only_pins_of_this_controller_are_kept_alive() {
+        let pin = |holder: &str| {
+            let pin = Pin {
+                holder: holder.to_owned(),
+                purpose: Purpose::Compact,
+                keys: BTreeSet::new(),
+                revisions: Some(RevisionRange {
+                    first: Revision(7),
+                    last: None,
+                }),
+                since: Timestamp::UNIX_EPOCH,
+                renewed: Timestamp::UNIX_EPOCH,
+                ttl: LONGEST_TTL,
+                other: BTreeMap::new(),
+            };
+            serde_json::to_string(&pin).unwrap()
+        };
+        let entry = |name: &str| format!("{}{name}", pin::PREFIX);
+        let map = ConfigMap {
+            data: Some(BTreeMap::from([
+                (entry("compaction"), pin(HOLDER)),
+                (entry("copy"), pin("somebody")),
+                (entry("broken"), "{".to_owned()),
+                ("lock".to_owned(), "{}".to_owned()),
+            ])),
+            ..ConfigMap::default()
+        };
+        let seen = pins(&map);
+        assert_eq!(seen.keys().collect::<Vec<_>>(), ["compaction"]);
+        assert_eq!(seen["compaction"].from, 7);
     }
 }

@@ -44,7 +44,7 @@ pub use clean_stop::{CleanStop, CleanStopError, WalEnd};
 pub use lock::{DatabaseLock, LockError, hold, is_live};
 pub use membership::{InitialCluster, ListedMember, Member, Membership, MembershipError};
 pub use peer_url::{PeerUrl, UrlError, parse_peer_urls};
-pub use swap::{Committed, Recovery, Staging, SwapError, recover, set_aside};
+pub use swap::{Aside, Committed, Recovery, Staging, SwapError, put_aside, recover, set_aside};
 pub use verify::{
     AlarmFacts, Depth, DirFacts, DirVerdict, Fault, FaultKind, Finding, MemberFacts, Report,
     VerifyError, Warning, WarningKind, verify,

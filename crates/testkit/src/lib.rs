@@ -26,6 +26,7 @@
     reason = "a fixture that cannot be made fails the test that asked for it"
 )]
 
+pub mod authority;
 mod carrier;
 mod each_version;
 pub mod etcd;

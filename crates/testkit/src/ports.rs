@@ -53,7 +53,7 @@ impl Block {
         (0..BLOCKS)
             .map(|n| (begin + n) % BLOCKS)
             .find_map(|number| {
-                let lock = File::create(folder.join(number.to_string())).expect("a lock");
+                let lock = File::create(folder.join(number.to_string())).ok()?; // may be another user's
                 let first = FIRST + number * BLOCK;
                 lock.try_lock().is_ok().then_some(Self {
                     _lock: lock,

@@ -1,7 +1,7 @@
 //! A full snapshot, in one stream from etcd into the store.
 //!
 //! ```text
-//! confirm ─► name ─► Snapshot RPC ─► queue ─► thread: hash ─► compress ─► parts in flight ─► trailer right?
+//! confirm ─► name ─► Snapshot RPC ─► queue ─► threads: hash, compress ─► parts in flight ─► trailer right?
 //!                        │ first piece                                                        fence ─► complete
 //!                        └─► "store the deltas up to here" ───────────────────► stored?
 //! ```

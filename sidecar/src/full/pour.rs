@@ -1,6 +1,7 @@
 //! From pieces of a snapshot to compressed bytes, hash verified on the way. Blocking.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
@@ -8,8 +9,8 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use steward_archive::compression::{Compression, Encoder, EncoderOptions, OpenError};
 
-/// Pieces that are compressed already and not hashed yet.
-const PIECES_TO_HASH: usize = 32;
+/// Batches that wait to be hashed.
+const BATCHES_TO_HASH: usize = 2;
 /// Length of the SHA-256 behind the database.
 const TRAILER: usize = 32;
 /// A database file is made of whole pages of at least this size.
@@ -60,10 +61,13 @@ pub struct Poured {
     pub raw_bytes: u64,
 }
 
+/// Pieces that change threads together: waking one costs as much as compressing a piece.
+pub(super) type Batch = Arc<[Bytes]>;
+
 /// Passes pieces on into `sink`, compressed. `next` gives `None` at the end, and an error when the stream broke off. The hash
 /// is computed meanwhile on a thread of its own.
 pub fn pour<W: Write>(
-    next: impl FnMut() -> Option<Result<Bytes, ()>>,
+    next: impl FnMut() -> Option<Result<Batch, ()>>,
     compression: &Compression,
     options: EncoderOptions,
     sink: W,
@@ -71,11 +75,13 @@ pub fn pour<W: Write>(
     let encoder =
         Encoder::new(compression, sink, options).map_err(|source| PourError::Open { source })?;
     thread::scope(|scope| {
-        let (send, receive) = sync_channel::<Bytes>(PIECES_TO_HASH);
+        let (send, receive) = sync_channel::<Batch>(BATCHES_TO_HASH);
         let hashing = scope.spawn(move || {
             let mut trailer = Trailing::default();
-            for piece in receive {
-                trailer.see(&piece);
+            for batch in receive {
+                for piece in &*batch {
+                    trailer.see(piece);
+                }
             }
             trailer
         });
@@ -94,19 +100,21 @@ pub fn pour<W: Write>(
 
 /// Compresses every piece, and passes each on to be hashed.
 fn compress<W: Write>(
-    mut next: impl FnMut() -> Option<Result<Bytes, ()>>,
+    mut next: impl FnMut() -> Option<Result<Batch, ()>>,
     mut encoder: Encoder<W>,
-    hash: SyncSender<Bytes>,
+    hash: SyncSender<Batch>,
 ) -> Result<Encoder<W>, PourError> {
     let mut read: u64 = 0;
-    while let Some(piece) = next() {
-        let piece = piece.map_err(|()| PourError::Broken { read })?;
+    while let Some(batch) = next() {
+        let batch = batch.map_err(|()| PourError::Broken { read })?;
         // Whoever hashes goes on until this end is dropped.
-        hash.send(piece.clone()).ok();
-        encoder
-            .write_all(&piece)
-            .map_err(|source| PourError::Write { read, source })?;
-        read = read.saturating_add(piece.len() as u64);
+        hash.send(Arc::clone(&batch)).ok();
+        for piece in &*batch {
+            encoder
+                .write_all(piece)
+                .map_err(|source| PourError::Write { read, source })?;
+            read = read.saturating_add(piece.len() as u64);
+        }
     }
     drop(hash);
     Ok(encoder)
@@ -160,9 +168,10 @@ mod tests {
     }
 
     fn pour_in(bytes: &[u8], piece: usize) -> Result<Poured, PourError> {
-        let mut pieces = bytes.chunks(piece).map(|p| Ok(Bytes::copy_from_slice(p)));
+        let pieces: Vec<_> = bytes.chunks(piece).map(Bytes::copy_from_slice).collect();
+        let mut batches = pieces.chunks(3).map(|batch| Ok(batch.into()));
         let options = EncoderOptions::default();
-        pour(|| pieces.next(), &Compression::None, options, io::sink())
+        pour(|| batches.next(), &Compression::None, options, io::sink())
     }
 
     #[test]
@@ -201,7 +210,7 @@ mod tests {
     #[test]
     fn a_broken_stream_is_not_taken_for_its_end() {
         let bytes = snapshot(1);
-        let mut pieces = vec![Ok(Bytes::from(bytes)), Err(())].into_iter();
+        let mut pieces = vec![Ok([Bytes::from(bytes)].into()), Err(())].into_iter();
         let options = EncoderOptions::default();
         let error = pour(|| pieces.next(), &Compression::None, options, io::sink()).unwrap_err();
         assert!(matches!(error, PourError::Broken { .. }), "{error}");

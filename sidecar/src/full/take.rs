@@ -15,7 +15,7 @@ use steward_telemetry::Chain;
 use tokio::sync::{Semaphore, mpsc};
 use tracing::info;
 
-use super::pour::{PourError, pour};
+use super::pour::{Batch, PourError, pour};
 use crate::ask::Finality;
 use crate::bucket::{Bucket, BucketError};
 use crate::election::{Fence, FenceError};
@@ -23,8 +23,10 @@ use crate::etcd::{Etcd, EtcdError, Step, within};
 use crate::state::Stored;
 use crate::tail::{Flusher, Flushing};
 
-/// Pieces between the stream and the thread that compresses; etcd sends 32 KiB at a time.
-const PIECES_AHEAD: usize = 64;
+/// Pieces that are passed on together; etcd sends 32 KiB at a time.
+const PIECES_TOGETHER: usize = 16;
+/// Batches of them between the stream and the thread that compresses.
+const BATCHES_AHEAD: usize = 3;
 /// How long a snapshot that is whole waits for the deltas up to it.
 const DELTA_FIRST: Duration = Duration::from_secs(10);
 /// A stream that is silent for this long has broken: etcd reads its own disk and memory only.
@@ -165,7 +167,7 @@ impl FullTaker {
             source,
         })?;
         info!(object_key = %key, revision = %revision, "taking a full snapshot");
-        let (send, receive) = mpsc::channel(PIECES_AHEAD);
+        let (send, receive) = mpsc::channel(BATCHES_AHEAD);
         let pouring = self.pour(receive, upload.into_writer());
         let reading = self.read(send, flusher);
         let (read, poured) = tokio::join!(reading, pouring);
@@ -210,7 +212,7 @@ impl FullTaker {
     /// Reads the stream into the queue. Its first piece means that etcd has fixed the content.
     async fn read(
         &self,
-        send: mpsc::Sender<Result<Bytes, ()>>,
+        send: mpsc::Sender<Result<Batch, ()>>,
         flusher: Option<Flusher>,
     ) -> Result<Option<Flushing>, EtcdError> {
         let outcome = self.read_on(&send, flusher).await;
@@ -222,24 +224,30 @@ impl FullTaker {
 
     async fn read_on(
         &self,
-        send: &mpsc::Sender<Result<Bytes, ()>>,
+        send: &mpsc::Sender<Result<Batch, ()>>,
         mut flusher: Option<Flusher>,
     ) -> Result<Option<Flushing>, EtcdError> {
         let mut flushing = None;
         let mut client = self.etcd.own().await?;
         let patience = self.fence.patience;
         let mut stream = within(patience, Step::Snapshot, client.snapshot()).await?;
+        let mut batch = Vec::with_capacity(PIECES_TOGETHER);
         loop {
             let message = within(SILENCE, Step::Snapshot, stream.message()).await?;
             let Some(message) = message else {
+                send.send(Ok(batch.into())).await.ok(); // the pouring may have failed, and says why
                 return Ok(flushing);
             };
             if let Some(flusher) = flusher.take() {
                 let fixed = self.etcd.confirm(patience).await?;
                 flushing = Some(flusher.request(fixed).await);
             }
-            let piece = Bytes::from(message.0.blob);
-            if send.send(Ok(piece)).await.is_err() {
+            batch.push(Bytes::from(message.0.blob));
+            if batch.len() < PIECES_TOGETHER {
+                continue;
+            }
+            let full = batch.drain(..).collect();
+            if send.send(Ok(full)).await.is_err() {
                 return Ok(flushing); // the pouring has failed and says why
             }
         }
@@ -248,7 +256,7 @@ impl FullTaker {
     /// Compresses on a thread of its own and gives the writer back, whatever happened.
     async fn pour(
         &self,
-        mut receive: mpsc::Receiver<Result<Bytes, ()>>,
+        mut receive: mpsc::Receiver<Result<Batch, ()>>,
         mut writer: UploadWriter,
     ) -> Result<(UploadWriter, Result<u64, PourError>), FullError> {
         let compression = self.config.compression.clone();

@@ -9,8 +9,11 @@ use rustls::crypto::{CryptoProvider, ring};
 use tokio::sync::Mutex;
 use tokio::task::{JoinError, spawn_blocking};
 
-/// How long a connection may take to come about, and an answer to come.
+/// How long a connection may take to come about, and a request to leave.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a connection may be silent. Those that wait for the next heartbeat are silent, too: one that ended just then would
+/// take the request with it. Whoever asks has a deadline of its own.
+const SILENCE: Duration = Duration::from_secs(45);
 
 /// How the API server is reached.
 #[derive(Clone)]
@@ -129,7 +132,7 @@ async fn from_file(path: PathBuf) -> Result<Config, ConnectError> {
 
 fn client_of(mut config: Config) -> Result<Client, ConnectError> {
     config.connect_timeout = Some(PATIENCE);
-    config.read_timeout = Some(PATIENCE);
+    config.read_timeout = Some(SILENCE);
     config.write_timeout = Some(PATIENCE);
     // Whoever calls has a schedule of retries of its own.
     config.default_retry = false;

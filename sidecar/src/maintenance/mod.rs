@@ -10,6 +10,7 @@
 //! Every call has a deadline of its own. Nothing here is needed for backups, and nothing here stops them.
 
 pub mod alarms;
+pub mod aside;
 pub mod defragment;
 pub mod learner;
 pub mod peer_url;

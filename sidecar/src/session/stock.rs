@@ -1,5 +1,6 @@
 //! What is in the store, kept up to date without listing it again and again.
 
+use jiff::Timestamp;
 use steward_archive::catalogue::{Catalogue, Listed, Object};
 use steward_archive::chain::restorable;
 use steward_archive::name::Kind;
@@ -13,6 +14,8 @@ use crate::state::{Board, Stored};
 pub(super) struct Stock {
     catalogue: Catalogue,
     prefix: String,
+    /// When this session last stored a delta.
+    delta_stored_at: Option<Timestamp>,
 }
 
 impl Stock {
@@ -20,11 +23,15 @@ impl Stock {
         Self {
             catalogue,
             prefix: prefix.to_owned(),
+            delta_stored_at: None,
         }
     }
 
     /// Adds an object this session stored.
     pub(super) fn add(&mut self, stored: &Stored) {
+        if stored.name.kind == Kind::Delta {
+            self.delta_stored_at = Some(Timestamp::now());
+        }
         let listed = Listed {
             key: stored.key.clone(),
             size: stored.size,
@@ -82,6 +89,7 @@ impl Stock {
             state.last_full = full;
             state.last_delta = delta;
             state.delta_bytes = Some(bytes);
+            state.delta_checked_at = state.delta_checked_at.max(self.delta_stored_at);
         });
     }
 }
@@ -115,6 +123,21 @@ mod tests {
             });
         }
         stock
+    }
+
+    #[test]
+    fn a_stored_delta_is_a_schedule_that_was_kept() {
+        let (board, view) = tokio::sync::watch::channel(crate::state::State::default());
+        let metrics = Metrics::new().unwrap();
+        stock(&["Full-0-5-1"]).publish(&board, &metrics);
+        assert_eq!(view.borrow().delta_checked_at, None);
+        let begun = Timestamp::now();
+        stock(&["Full-0-5-1", "Incr-6-9-2"]).publish(&board, &metrics);
+        let checked = view.borrow().delta_checked_at;
+        assert!(checked >= Some(begun), "also while writes never pause");
+        let earlier = Stock::new("p", Catalogue::default());
+        earlier.publish(&board, &metrics);
+        assert_eq!(view.borrow().delta_checked_at, checked);
     }
 
     #[test]

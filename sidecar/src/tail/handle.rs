@@ -113,9 +113,7 @@ pub struct Flusher(mpsc::Sender<Asked>);
 impl Flusher {
     /// Stores everything up to a revision, once it has arrived. `None` when there was nothing to store.
     pub async fn flush(self, through: Revision) -> Result<Option<Stored>, AskError> {
-        let (reply, answer) = oneshot::channel();
-        let asked = Asked { through, reply };
-        self.0.send(asked).await.map_err(|_| AskError::Ended)?;
+        let Flushing(answer) = self.request(through).await;
         answer.await.unwrap_or(Err(AskError::Ended))
     }
 
@@ -141,4 +139,49 @@ impl Flushing {
 pub(super) struct Asked {
     pub(super) through: Revision,
     pub(super) reply: oneshot::Sender<Result<Option<Stored>, AskError>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_asked_for_a_delta_goes_on_when_it_is_stored() {
+        let (send, mut tail) = mpsc::channel(1);
+        let flushing = Flusher(send).request(Revision(7)).await;
+        let asked = tail.recv().await.unwrap();
+        assert_eq!(asked.through, Revision(7));
+        let begun = Instant::now();
+        let storing = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            asked.reply.send(Ok(None)).ok().unwrap();
+        };
+        tokio::join!(flushing.settle(PATIENCE), storing);
+        assert_eq!(begun.elapsed().as_secs(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_a_tail_that_ended_nor_for_ever() {
+        let begun = Instant::now();
+        let (send, tail) = mpsc::channel(1);
+        drop(tail);
+        Flusher(send)
+            .request(Revision(7))
+            .await
+            .settle(PATIENCE)
+            .await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+
+        let (send, _silent) = mpsc::channel(1);
+        Flusher(send)
+            .request(Revision(7))
+            .await
+            .settle(PATIENCE)
+            .await;
+        assert_eq!(begun.elapsed().as_secs(), PATIENCE.as_secs());
+    }
 }

@@ -4,11 +4,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose,
-};
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 use serde_json::json;
+use steward_testkit::authority::authority;
 
 use super::addresses::{API_SERVICE, NODE, NODE_NAME, api_url};
 use super::home::Home;
@@ -96,7 +94,7 @@ fn subjects() -> [Subject; 6] {
 
 /// Writes the authority, everybody's certificate and kubeconfig, and the key for tokens of service accounts.
 pub(super) fn create(home: &Home) -> Result<(), CertificatesError> {
-    let authority = authority().map_err(made("the authority"))?;
+    let authority = authority("steward-cluster").map_err(made("the authority"))?;
     write(&home.pki("ca.crt"), &authority.pem())?;
     for subject in subjects() {
         let key = KeyPair::generate().map_err(made(subject.file))?;
@@ -127,21 +125,6 @@ fn write(path: &Path, text: &str) -> Result<(), CertificatesError> {
         path: path.to_owned(),
         source,
     })
-}
-
-type Authority = CertifiedIssuer<'static, KeyPair>;
-
-fn authority() -> Result<Authority, rcgen::Error> {
-    let mut params = CertificateParams::default();
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "steward-cluster");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![
-        KeyUsagePurpose::KeyCertSign,
-        KeyUsagePurpose::DigitalSignature,
-    ];
-    CertifiedIssuer::self_signed(params, KeyPair::generate()?)
 }
 
 fn params(subject: &Subject) -> Result<CertificateParams, rcgen::Error> {

@@ -1,28 +1,55 @@
 //! Certificates of one Etcd: an authority, what servers and members show, and what clients show.
 
+use std::fmt;
+use std::sync::Arc;
+
 use etcd_client::{Certificate, Identity as Shown, TlsOptions};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose,
-};
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 use serde_json::{Value, json};
+use steward_testkit::authority::{Authority, authority};
 
 use super::addresses::DOMAIN;
 
-/// The secret with the authority.
-const AUTHORITY: &str = "ca-etcd";
-/// The secret of servers and members.
-const SERVER: &str = "server-etcd";
-/// The secret of clients.
-const CLIENT: &str = "client-etcd";
-
 /// What is needed to be a client of an encrypted Etcd, and to make one.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Identity {
-    authority: String,
+    authority: Arc<Authority>,
     server: Pair,
     client: Pair,
     server_name: String,
+    /// The Etcd it is for.
+    etcd: String,
+    /// What every certificate of its servers is for.
+    names: Vec<String>,
+}
+
+/// Which of its connections are encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encrypted {
+    /// Those of clients.
+    pub clients: bool,
+    /// Those between members.
+    pub members: bool,
+    /// Those to sidecars.
+    pub sidecars: bool,
+}
+
+impl Encrypted {
+    /// Everything.
+    pub const ALL: Self = Self {
+        clients: true,
+        members: true,
+        sidecars: true,
+    };
+
+    /// Every combination, nothing and everything among them.
+    pub fn combinations() -> impl Iterator<Item = Self> {
+        (0..8).map(|bits| Self {
+            clients: bits & 1 != 0,
+            members: bits & 2 != 0,
+            sidecars: bits & 4 != 0,
+        })
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -31,19 +58,17 @@ struct Pair {
     key: String,
 }
 
+impl fmt::Debug for Identity {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut told = out.debug_struct("Identity");
+        told.field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
 impl Identity {
     /// Makes one, for an Etcd of a namespace.
     pub fn new(namespace: &str, name: &str) -> Result<Self, rcgen::Error> {
-        let mut params = CertificateParams::default();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "an authority of tests");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![
-            KeyUsagePurpose::KeyCertSign,
-            KeyUsagePurpose::DigitalSignature,
-        ];
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let authority = authority("an authority of tests")?;
         // Members look up who calls them: the name they find ends with the cluster's domain.
         let names = vec![
             format!("{name}-local"),
@@ -52,50 +77,78 @@ impl Identity {
             format!("*.{name}-peer.{namespace}.svc.{DOMAIN}"),
         ];
         Ok(Self {
-            authority: authority.pem(),
-            server: pair(&authority, names)?,
+            server: pair(&authority, names.clone())?,
             client: pair(&authority, Vec::new())?,
             server_name: format!("{name}-local"),
+            etcd: name.to_owned(),
+            authority: Arc::new(authority),
+            names,
         })
     }
 
-    /// The secrets that hold it.
-    pub(super) fn secrets(&self) -> [(&'static str, Value); 3] {
-        let pair = |pair: &Pair| json!({"tls.crt": pair.certificate, "tls.key": pair.key});
-        [
-            (AUTHORITY, json!({"ca.crt": self.authority})),
-            (SERVER, pair(&self.server)),
-            (CLIENT, pair(&self.client)),
-        ]
+    /// New certificates of the same authority. Servers that show theirs are known by this name, too, which clients of this
+    /// identity ask for.
+    pub fn renewed(&self, server_name: &str) -> Result<Self, rcgen::Error> {
+        let mut names = self.names.clone();
+        names.push(server_name.to_owned());
+        Ok(Self {
+            server: pair(&self.authority, names.clone())?,
+            client: pair(&self.authority, Vec::new())?,
+            server_name: server_name.to_owned(),
+            etcd: self.etcd.clone(),
+            authority: Arc::clone(&self.authority),
+            names,
+        })
     }
 
-    /// Asks a spec for encryption everywhere: clients, members, sidecars.
-    pub(super) fn ask_for(spec: &mut Value) {
+    /// The secrets that hold it: the authority, what servers and members show, what clients show.
+    pub(super) fn secrets(&self) -> [(String, Value); 3] {
+        let pair = |pair: &Pair| json!({"tls.crt": pair.certificate, "tls.key": pair.key});
+        let values = [
+            json!({"ca.crt": self.authority.pem()}),
+            pair(&self.server),
+            pair(&self.client),
+        ];
+        let names = self.secret_names();
+        let mut values = values.into_iter();
+        names.map(|name| (name, values.next().unwrap_or_default()))
+    }
+
+    fn secret_names(&self) -> [String; 3] {
+        ["ca", "server", "client"].map(|what| format!("{what}-{}", self.etcd))
+    }
+
+    /// Asks a spec for encryption.
+    pub(super) fn ask_for(&self, spec: &mut Value, encrypted: Encrypted) {
+        let [authority, server, client] = self.secret_names();
         let members = json!({
-            "tlsCASecretRef": {"name": AUTHORITY}, "serverTLSSecretRef": {"name": SERVER},
+            "tlsCASecretRef": {"name": authority}, "serverTLSSecretRef": {"name": server},
         });
         let mut clients = members.clone();
-        clients["clientTLSSecretRef"] = json!({"name": CLIENT});
-        spec["etcd"]["clientUrlTls"] = clients.clone();
-        spec["etcd"]["peerUrlTls"] = members;
-        spec["backup"]["tls"] = clients;
+        clients["clientTLSSecretRef"] = json!({"name": client});
+        if encrypted.clients {
+            spec["etcd"]["clientUrlTls"] = clients.clone();
+        }
+        if encrypted.members {
+            spec["etcd"]["peerUrlTls"] = members;
+        }
+        if encrypted.sidecars {
+            spec["backup"]["tls"] = clients;
+        }
     }
 
     /// How a client connects, by whichever address.
     pub(super) fn tls(&self) -> TlsOptions {
         let Pair { certificate, key } = &self.client;
         TlsOptions::new()
-            .ca_certificate(Certificate::from_pem(&self.authority))
+            .ca_certificate(Certificate::from_pem(self.authority.pem()))
             .identity(Shown::from_pem(certificate, key))
             .domain_name(&self.server_name)
     }
 }
 
 /// One that may be shown by servers and by clients, as members do both.
-fn pair(
-    authority: &CertifiedIssuer<'static, KeyPair>,
-    names: Vec<String>,
-) -> Result<Pair, rcgen::Error> {
+fn pair(authority: &Authority, names: Vec<String>) -> Result<Pair, rcgen::Error> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name.push(DnType::CommonName, "etcd");

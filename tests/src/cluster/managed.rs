@@ -5,6 +5,8 @@
 //!                  └ status ─► settled?         └► Service ◄─ load
 //! ```
 
+mod tasks;
+
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -21,7 +23,7 @@ use steward_ids::Revision;
 use super::addresses::s3_url;
 use super::attend::volumes::MEMORY;
 use super::configuration::{S3_KEY_ID, S3_SECRET};
-use super::identity::Identity;
+use super::identity::{Encrypted, Identity};
 use super::load::Load;
 use super::member::{Member, connect, members};
 use super::up::BUCKET;
@@ -109,52 +111,101 @@ impl Managed {
             name: name.to_owned(),
             identity: None,
         };
-        managed.apply(spec).await?;
+        managed
+            .apply_secrets(&[(CREDENTIALS, credentials())])
+            .await?;
+        managed.apply(json!({"spec": spec})).await?;
         Ok(managed)
     }
 
-    /// Creates it with certificates for clients, members and sidecars.
-    pub async fn create_encrypted(
+    /// Creates it with an annotation that keeps everybody from acting on it.
+    pub async fn create_suspended(
         client: Client,
         namespace: &str,
         name: &str,
-        mut spec: Value,
+        (spec, annotation): (&Value, &str),
     ) -> Result<Self, ManagedError> {
-        let identity = Identity::new(namespace, name).map_err(ManagedError::Identity)?;
-        Identity::ask_for(&mut spec);
         let managed = Self {
             client,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            identity: Some(Arc::new(identity)),
+            identity: None,
         };
-        managed.apply(&spec).await?;
+        managed
+            .apply_secrets(&[(CREDENTIALS, credentials())])
+            .await?;
+        let metadata = json!({"annotations": {annotation: "true"}});
+        managed
+            .apply(json!({"metadata": metadata, "spec": spec}))
+            .await?;
         Ok(managed)
     }
 
-    async fn apply(&self, spec: &Value) -> Result<(), ManagedError> {
-        let credentials = json!({
-            "region": "us-east-1", "accessKeyID": S3_KEY_ID, "secretAccessKey": S3_SECRET,
-        });
-        let certificates = self.identity.iter().flat_map(|identity| identity.secrets());
-        let all = certificates.chain([(CREDENTIALS, credentials)]);
-        let params = PatchParams::apply("steward-tests").force();
+    /// Sets an annotation, or takes it away.
+    pub async fn annotate(&self, key: &str, value: Option<&str>) -> Result<(), ManagedError> {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {key: value}}}));
+        let etcds = self.api::<Etcd>();
+        let params = PatchParams::default();
+        let changed = etcds.patch(&self.name, &params, &patch).await;
+        changed.map_err(self.refused("annotate"))?;
+        Ok(())
+    }
+
+    /// Creates it with certificates.
+    pub async fn create_encrypted(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        (mut spec, encrypted): (Value, Encrypted),
+    ) -> Result<Self, ManagedError> {
+        let identity = Identity::new(namespace, name).map_err(ManagedError::Identity)?;
+        let identity = Arc::new(identity);
+        identity.ask_for(&mut spec, encrypted);
+        let managed = Self {
+            client,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            identity: encrypted.clients.then(|| Arc::clone(&identity)),
+        };
+        managed.apply_secrets(&identity.secrets()).await?;
+        managed
+            .apply_secrets(&[(CREDENTIALS, credentials())])
+            .await?;
+        managed.apply(json!({"spec": spec})).await?;
+        Ok(managed)
+    }
+
+    /// Gives it new certificates, of the same authority. Its members are the new ones' clients from now on: `server_name` is
+    /// a name only the new certificates are for.
+    pub async fn renew_certificates(&mut self, server_name: &str) -> Result<(), ManagedError> {
+        if let Some(identity) = &self.identity {
+            let renewed = identity.renewed(server_name);
+            let renewed = Arc::new(renewed.map_err(ManagedError::Identity)?);
+            self.apply_secrets(&renewed.secrets()).await?;
+            self.identity = Some(renewed);
+        }
+        Ok(())
+    }
+
+    async fn apply_secrets(&self, all: &[(impl AsRef<str>, Value)]) -> Result<(), ManagedError> {
         let secrets = self.api::<Secret>();
         for (name, data) in all {
+            let name = name.as_ref();
             let secret = json!({
                 "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data,
             });
-            let applied = secrets.patch(name, &params, &Patch::Apply(secret)).await;
+            let applied = secrets.patch(name, &owner(), &Patch::Apply(secret)).await;
             applied.map_err(self.refused("apply a secret of"))?;
         }
-        let etcd = json!({
-            "apiVersion": "druid.gardener.cloud/v1alpha1",
-            "kind": "Etcd",
-            "metadata": {"name": self.name},
-            "spec": spec,
-        });
+        Ok(())
+    }
+
+    async fn apply(&self, mut etcd: Value) -> Result<(), ManagedError> {
+        etcd["apiVersion"] = "druid.gardener.cloud/v1alpha1".into();
+        etcd["kind"] = "Etcd".into();
+        etcd["metadata"]["name"] = self.name.clone().into();
         let etcds = self.api::<Etcd>();
-        let applied = etcds.patch(&self.name, &params, &Patch::Apply(etcd)).await;
+        let applied = etcds.patch(&self.name, &owner(), &Patch::Apply(etcd)).await;
         applied.map_err(self.refused("apply"))?;
         Ok(())
     }
@@ -274,6 +325,15 @@ impl Managed {
         }))
     }
 
+    /// Waits until the controller says that data is lost.
+    pub async fn needs_recovery(&self) -> Result<Condition, NotYet> {
+        let lost = async || {
+            let told = condition(&self.get().await.ok()?, &ConditionType::RecoveryRequired)?;
+            (told.status == ConditionStatus::True).then_some(told)
+        };
+        eventually("data that is told to be lost", lost).await
+    }
+
     /// Waits until the controller asks whether it may recover what was lost, and approves. Returns what it said.
     pub async fn approve_recovery(&self) -> Result<String, ManagedError> {
         let asked = async || {
@@ -281,11 +341,7 @@ impl Managed {
             (recovery.phase == RecoveryPhase::AwaitingApproval).then_some(recovery)
         };
         let recovery = eventually("a recovery that waits for approval", asked).await?;
-        let patch = json!({"metadata": {"annotations": {APPROVE_RECOVERY: recovery.id}}});
-        let etcds = self.api::<Etcd>();
-        let params = PatchParams::default();
-        let approved = etcds.patch(&self.name, &params, &Patch::Merge(patch)).await;
-        approved.map_err(self.refused("approve the recovery of"))?;
+        self.annotate(APPROVE_RECOVERY, Some(&recovery.id)).await?;
         Ok(recovery.message)
     }
 
@@ -321,6 +377,16 @@ impl Managed {
             source: Box::new(source),
         }
     }
+}
+
+/// Who applies what tests make.
+fn owner() -> PatchParams {
+    PatchParams::apply("steward-tests").force()
+}
+
+/// What opens the cluster's own store.
+fn credentials() -> Value {
+    json!({"region": "us-east-1", "accessKeyID": S3_KEY_ID, "secretAccessKey": S3_SECRET})
 }
 
 /// A condition of an Etcd, if it has been told.

@@ -48,7 +48,7 @@ pub use configuration::{S3_KEY_ID, S3_SECRET};
 pub use down::{DownError, down};
 pub use find::{Cluster, FindError};
 pub use home::{Home, HomeError};
-pub use identity::Identity;
+pub use identity::{Encrypted, Identity};
 pub use install::{InstallError, NAMESPACE, install};
 pub use load::{Acknowledged, Load};
 pub use node::{Cut, Node, NodeError};

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolume;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
 use super::components::Component;
@@ -39,6 +40,14 @@ pub enum NodeError {
     Component {
         /// Which.
         component: &'static str,
+    },
+    /// A program of a pod was not found or not killed.
+    #[error("kill {program} of pod {pod}")]
+    Program {
+        /// Which.
+        program: &'static str,
+        /// Identity of the pod.
+        pod: String,
     },
     /// A rule was not set or removed.
     #[error("change the rules between pods")]
@@ -117,6 +126,28 @@ impl Node {
                 .join("root")
                 .join(inside),
         )
+    }
+
+    /// Kills a program of a pod, as `kill -9` does.
+    pub fn kill(&self, program: &'static str, pod: &str) -> Result<(), NodeError> {
+        let none = || NodeError::Program {
+            program,
+            pod: pod.to_owned(),
+        };
+        let processes = fs::read_dir("/proc").map_err(|_| none())?;
+        let ids = processes.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let is_it = |id: &String| {
+            let about = |what: &str| fs::read(format!("/proc/{id}/{what}")).unwrap_or_default();
+            let has = |text: Vec<u8>, word: &str| String::from_utf8_lossy(&text).contains(word);
+            // Control groups spell the pod's identity with lines below or between.
+            let groups = about("cgroup");
+            has(about("cmdline"), program)
+                && (has(groups.clone(), pod) || has(groups, &pod.replace('-', "_")))
+        };
+        let found = ids.filter(|id| id.parse::<u32>().is_ok()).find(is_it);
+        let id = found.and_then(|id| Pid::from_raw(id.parse().ok()?));
+        let id = id.ok_or_else(none)?;
+        kill_process(id, Signal::KILL).map_err(|_| none())
     }
 
     /// Drops every packet between two groups of pods, in both directions, until the cut is healed.

@@ -320,7 +320,10 @@ fn nothing_is_over_before_the_last_pod_is_back() {
     let on = Blocker::MemberUnwell {
         ordinal: Ordinal(1),
     };
-    assert_eq!(scene.waits(), Some(on));
+    assert_eq!(scene.waits(), Some(on.clone()));
+    let mut going = Scene::whole(3);
+    going.pod_mut(1).is_deleting = true;
+    assert_eq!(going.waits(), Some(on), "the last one goes, ready or not");
     assert_eq!(Scene::whole(3).step(), None);
 }
 

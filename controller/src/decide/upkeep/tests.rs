@@ -3,7 +3,7 @@ use steward_verdict::Done;
 
 use super::*;
 use crate::decide::tests::fixture::*;
-use crate::observe::{JobFailure, SnapshotLease};
+use crate::observe::{JobFailure, SeenPin, SnapshotLease};
 
 /// A cluster with a backup that is so many changes behind its last full snapshot.
 fn behind(events: i64) -> Scene {
@@ -209,4 +209,34 @@ proptest! {
         });
         prop_assert!(!starts);
     }
+}
+
+#[test]
+fn what_a_job_reads_stays_pinned_for_as_long_as_it_reads() {
+    let mut scene = behind(10);
+    let reads = |scene: &mut Scene, renewed: Option<i64>| {
+        scene.seen.upkeep.compaction = Some(job(JobState::Running));
+        let pin = renewed.map(|seconds| SeenPin {
+            from: 42,
+            renewed: ago(seconds),
+        });
+        scene.seen.upkeep.pins = pin
+            .map(|pin| ("compaction".to_owned(), pin))
+            .into_iter()
+            .collect();
+        what(scene)
+    };
+    let keep = |from| Chore::KeepPin {
+        pin: PinOf::Compaction,
+        from,
+    };
+    assert_eq!(reads(&mut scene, Some(60)), []);
+    assert_eq!(
+        reads(&mut scene, Some(1201)),
+        [keep(42)],
+        "with the range it has, whatever was stored since"
+    );
+    assert_eq!(reads(&mut scene, None), [keep(100)], "it was lost");
+    scene.seen.upkeep.compaction = Some(job(folded()));
+    assert!(!what(&scene).contains(&keep(100)), "nobody reads any more");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use steward_coordination::incident::{Incident, Stage};
 use steward_crds::ops::{OpsTaskResult, TaskState};
-use steward_crds::{ConditionStatus, ConditionType, Etcd, EtcdOpsTask};
+use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd, EtcdOpsTask};
 
 use crate::decide::upkeep::Told;
 use crate::observe::JobState;
@@ -159,13 +159,12 @@ pub fn admit(seen: &Seen<'_>) -> Result<(), Refusal> {
         }
         Operation::Compact(_) | Operation::VerifyBackup(_) => has_store(etcd),
         Operation::Defragment(_) | Operation::MoveLeader(_) => is_ready(etcd),
-        Operation::RecoverQuorum(_) => match is_ready(etcd) {
-            Ok(()) => Err((
-                "ERR_QUORUM_PRESENT",
-                "the cluster has its quorum: there is nothing to recover".to_owned(),
-            )),
-            Err(_) => Ok(()),
-        },
+        // Whether the loss is proven is looked at again when the task begins.
+        Operation::RecoverQuorum(_) if is_ready(etcd).is_ok() && !needs_recovery(etcd) => Err((
+            "ERR_QUORUM_PRESENT",
+            "the cluster has its quorum: there is nothing to recover".to_owned(),
+        )),
+        Operation::RecoverQuorum(_) => Ok(()),
         _ => Err((
             "ERR_UNSUPPORTED_TASK",
             "this version does not know how".to_owned(),
@@ -200,13 +199,7 @@ fn has_store(etcd: &Etcd) -> Result<(), Refusal> {
 }
 
 pub(super) fn is_ready(etcd: &Etcd) -> Result<(), Refusal> {
-    let status = etcd.status.as_ref();
-    let conditions = status.and_then(|status| status.conditions.as_ref());
-    let ready = conditions
-        .into_iter()
-        .flatten()
-        .find(|condition| condition.type_ == ConditionType::Ready);
-    match ready {
+    match condition(etcd, &ConditionType::Ready) {
         Some(ready) if ready.status == ConditionStatus::True => Ok(()),
         Some(ready) => Err(("ERR_ETCD_NOT_READY", ready.message.clone())),
         None => Err((
@@ -214,6 +207,17 @@ pub(super) fn is_ready(etcd: &Etcd) -> Result<(), Refusal> {
             "nothing is known about the cluster yet".to_owned(),
         )),
     }
+}
+
+/// Data is proven to be lost. That is told sooner than that the quorum is gone: silence has to last before it means something.
+fn needs_recovery(etcd: &Etcd) -> bool {
+    let told = condition(etcd, &ConditionType::RecoveryRequired);
+    told.is_some_and(|told| told.status == ConditionStatus::True)
+}
+
+fn condition<'a>(etcd: &'a Etcd, type_: &ConditionType) -> Option<&'a Condition> {
+    let conditions = etcd.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|one| one.type_ == *type_)
 }
 
 /// What a recovery that was asked for has come to; `None` while it goes on.

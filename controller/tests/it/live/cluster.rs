@@ -115,9 +115,7 @@ impl Behind {
         let deadline = Instant::now() + PATIENCE;
         loop {
             for member in self.cluster.members.iter().filter(|one| one.is_running()) {
-                let Ok(mut client) =
-                    etcd_client::Client::connect([member.client_url()], None).await
-                else {
+                let Ok(mut client) = member.try_client().await else {
                     continue;
                 };
                 let asked = timeout(PATIENCE, client.member_list()).await;

@@ -15,7 +15,8 @@ use super::wire::{self, Fate, is_write};
 
 const LEASE: &str = "druid-leader-election";
 
-fn elected(config: &mut OperatorConfiguration) {
+/// As in production, with one attempt a second.
+pub(super) fn elected(config: &mut OperatorConfiguration) {
     let election = &mut config.leader_election;
     election.enabled = true;
     election.lease_duration = Duration::from_secs(15);

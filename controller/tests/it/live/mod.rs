@@ -7,6 +7,7 @@ mod faults;
 mod kubelet;
 mod lead;
 mod lifecycle;
+mod outage;
 mod protection;
 mod recovery;
 mod rest;

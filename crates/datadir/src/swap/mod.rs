@@ -14,6 +14,7 @@
 //! no target, but a complete new directory that the next run moves in. A new directory is moved in and never
 //! the old one moved back: the old one was good for nothing but evidence when a restore was asked for.
 
+mod aside;
 mod error;
 mod mark;
 mod place;
@@ -34,6 +35,7 @@ use self::mark::Mark;
 use self::place::{Occupancy, Place};
 use crate::durable;
 
+pub use self::aside::{Aside, put_aside};
 pub use self::error::SwapError;
 pub use self::recovery::{Recovery, recover};
 

@@ -149,7 +149,7 @@ impl Place {
 
     /// A name for the old directory that nothing has.
     pub(super) fn free_before_name(&self, now: Timestamp) -> OsString {
-        let plain = self.sibling(&format!("{BEFORE}{}", now.strftime("%Y%m%dT%H%M%SZ")));
+        let plain = self.sibling(&format!("{BEFORE}{}", now.strftime(STAMP)));
         let mut name = plain.clone();
         let mut number = 1_u64;
         while fs::symlink_metadata(self.parent.join(&name)).is_ok() {
@@ -227,7 +227,9 @@ impl Place {
 }
 
 const STAGING: &str = ".restoring-";
-const BEFORE: &str = ".before-";
+pub(super) const BEFORE: &str = ".before-";
+/// How the time is written in a name.
+pub(super) const STAMP: &str = "%Y%m%dT%H%M%SZ";
 
 /// The directory above `target`, of which the current directory may be one.
 fn parent_of(target: &Path) -> Result<PathBuf, SwapError> {

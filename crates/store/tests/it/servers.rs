@@ -4,7 +4,6 @@
 //! so, because a test that skips itself proves nothing.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use object_store::ClientOptions;
 use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential};
 use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector};
+use steward_testkit::ports::free_ports;
 use tempfile::TempDir;
 
 /// How long a server may take on a busy machine.
@@ -92,12 +92,6 @@ fn program(variable: &str) -> PathBuf {
         Ok(path) => panic!("{variable} is {path}, which is not a file; run `make test`"),
         Err(error) => panic!("{variable}: {error}; run `make test`, which installs the server"),
     }
-}
-
-/// Ports that were free a moment ago.
-fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
 /// Who may talk to the S3 server.

@@ -3,10 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose,
-};
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
+
+use crate::authority::{Authority, authority};
 
 /// Where the files are.
 #[derive(Debug)]
@@ -20,7 +19,7 @@ impl Pki {
     pub(super) fn create(directory: PathBuf) -> Self {
         fs::create_dir(&directory).expect("a directory for certificates");
         let pki = Self { directory };
-        let authority = authority();
+        let authority = authority("test-ca").expect("a certificate authority");
         pki.write("ca.crt", &authority.pem());
 
         let mut server = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()])
@@ -78,20 +77,4 @@ impl Pki {
         // JSON is YAML.
         fs::write(path, config.to_string()).expect("write a kubeconfig");
     }
-}
-
-type Authority = CertifiedIssuer<'static, KeyPair>;
-
-fn authority() -> Authority {
-    let mut params = CertificateParams::default();
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "test-ca");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![
-        KeyUsagePurpose::KeyCertSign,
-        KeyUsagePurpose::DigitalSignature,
-    ];
-    CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key"))
-        .expect("a certificate authority")
 }

@@ -20,6 +20,9 @@ use super::beside;
 /// Longer than any first snapshot takes.
 const PATIENCE: Duration = Duration::from_mins(10);
 const POLL: Duration = Duration::from_millis(100);
+/// A sidecar rests that used less than [`AT_REST`] seconds of a processor in this time.
+const REST: Duration = Duration::from_secs(3);
+const AT_REST: f64 = 0.1;
 
 /// Full snapshots of one database.
 #[derive(Clone, Debug)]
@@ -51,10 +54,12 @@ pub(super) async fn measure(data: &Path, keys: usize, runs: usize) -> anyhow::Re
     let gzip = Taker::start(&etcd, &at("gzip"), "gzip").await?;
     let zstd = Taker::start(&etcd, &at("zstd"), "zstd").await?;
     let mut taken = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..runs {
+    for run in 0..runs {
         taken.0.push(gzip.take(&etcd).await?);
+        gzip.rest().await?;
         taken.1.push(zstd.take(&etcd).await?);
-        let (save, squeeze) = baseline(&etcd, scratch.path())?;
+        zstd.rest().await?;
+        let (save, squeeze) = baseline(&etcd, &scratch.path().join(format!("saved-{run}.db")))?;
         taken.2.push(save);
         taken.3.push(squeeze);
     }
@@ -92,7 +97,23 @@ impl Taker {
             ensure!(Instant::now() < deadline, "no first snapshot");
             sleep(POLL).await;
         }
+        taker.rest().await?;
         Ok(taker)
+    }
+
+    /// Waits until the sidecar has looked at what it stored: nobody is measured beside that.
+    async fn rest(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut used = usage::cpu_seconds(self.sidecar.id())?;
+        loop {
+            sleep(REST).await;
+            let now = usage::cpu_seconds(self.sidecar.id())?;
+            if now - used < AT_REST {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "the sidecar never rests");
+            used = now;
+        }
     }
 
     /// One snapshot on demand, of a revision that has none yet.
@@ -144,35 +165,23 @@ impl Taker {
     }
 }
 
-/// etcd's own tool, then the compression the peer's default is as fast as.
-fn baseline(etcd: &Etcd, scratch: &Path) -> anyhow::Result<(Cost, Cost)> {
-    let saved = scratch.join("saved.db");
-    let squeezed = scratch.join("saved.db.gz");
-    remove_file(&saved)?;
-    remove_file(&squeezed)?;
+/// etcd's own tool, then the compression the peer's default is as fast as. Like the sidecar, they write a new file.
+fn baseline(etcd: &Etcd, saved: &Path) -> anyhow::Result<(Cost, Cost)> {
+    let home = saved.parent().context("a file in a directory")?;
     let endpoints = format!("--endpoints={}", etcd.client_url());
-    let (save, _) = Program::new(&ETCD.directory().join("etcdctl"), scratch)
+    let (save, _) = Program::new(&ETCD.directory().join("etcdctl"), home)
         .args([endpoints.as_str(), "snapshot", "save"])
-        .args([&saved])
+        .args([saved])
         .run(PageCache::Warm)?;
-    let (squeeze, _) = Program::new(Path::new("/usr/bin/gzip"), scratch)
+    let (squeeze, _) = Program::new(Path::new("/usr/bin/gzip"), home)
         .args(["-1", "--keep"])
-        .args([&saved])
+        .args([saved])
         .run(PageCache::Warm)?;
     eprintln!(
         "bench:   etcdctl {:.2} s, gzip {:.2} s",
         save.seconds, squeeze.seconds
     );
     Ok((save, squeeze))
-}
-
-fn remove_file(path: &Path) -> anyhow::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("remove {}", path.display()))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The data directory of an etcd that holds this many keys, made now if there is none.

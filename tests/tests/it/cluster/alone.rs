@@ -1,31 +1,75 @@
 //! Something all tests share is taken away. Tests of the cluster run one after the other.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
+use steward_crds::{ConditionStatus, ConditionType};
 use steward_store::{Environment, Provider, SnapStore, StoreConfig, UploadOptions};
 use steward_tests::cluster::addresses::s3_url;
+use steward_tests::cluster::managed::{Managed, condition};
 use steward_tests::cluster::member::content;
+use steward_tests::cluster::timeline::{self, Timeline};
 use steward_tests::cluster::{BUCKET, Component, NAMESPACE, S3_KEY_ID, S3_SECRET, eventually};
 
-use super::members::{self, load};
-use super::stage::{assert_kept, on_stage};
+use super::stage::{Stage, assert_kept, assert_recovered, on_stage, write_and_back_up};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_goes_and_comes_back_and_pods_do_not_notice() {
+async fn an_api_server_that_restarts_in_the_middle_delays_a_third_member_and_stops_no_write() {
     on_stage("away", async |stage| {
-        let members = members::start(stage, 1).await;
-        let load = load(&members);
+        let etcd = stage.etcd(&stage.spec(1)).await;
+        etcd.members(1).await.unwrap();
+        etcd.settled().await.unwrap();
+        let load = etcd.load().await.unwrap();
+        etcd.change(json!({"replicas": 3})).await.unwrap();
+        pods(&etcd, 2).await;
         let node = stage.node();
         node.stop(Component::ApiServer).await.unwrap();
-        let maps = stage.api::<ConfigMap>();
-        assert!(maps.list(&ListParams::default()).await.is_err());
+        assert!(etcd.get().await.is_err());
+        load.has_written(100).await.unwrap();
         node.start(Component::ApiServer).await.unwrap();
-        let back = async || maps.list(&ListParams::default()).await.ok();
+        let back = async || etcd.get().await.ok();
         eventually("the API server", back).await.unwrap();
+        let members = etcd.members(3).await.unwrap();
+        etcd.settled().await.unwrap();
         let written = load.stop().await.unwrap();
         assert_kept(&written, &content(&members).await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_away_for_minutes_is_told_and_caught_up_with() {
+    on_stage("outage", async |stage| {
+        let etcd = stage.etcd(&stage.spec(1)).await;
+        let members = etcd.members(1).await.unwrap();
+        etcd.settled().await.unwrap();
+        write_and_back_up(&etcd, &members).await;
+        let load = etcd.load().await.unwrap();
+        let mut timeline = Timeline::start("the backup store", "it is away");
+        stage.node().stop(Component::Store).await.unwrap();
+        let is_told = async || {
+            let told = condition(&etcd.get().await.ok()?, &ConditionType::BackupReady)?;
+            (told.status != ConditionStatus::True).then_some(())
+        };
+        eventually("a backup that is told to be late", is_told)
+            .await
+            .unwrap();
+        timeline.mark("the Etcd says that its backup is late");
+        stage.node().start(Component::Store).await.unwrap();
+        timeline.mark("the store is back");
+        load.has_written(20).await.unwrap();
+        let written = load.stop().await.unwrap();
+        let before = content(&members).await.unwrap();
+        assert_kept(&written, &before);
+        etcd.is_backed_up(before.revision).await.unwrap();
+        timeline.mark("every write is in the backup");
+        timeline.keep(&timeline::directory().unwrap()).unwrap();
+
+        etcd.lose_volume(&members[0]).await.unwrap();
+        let is_new = |member: &_| !members.contains(member);
+        assert_recovered(&etcd, &before, (1, is_new)).await;
     })
     .await;
 }
@@ -64,6 +108,20 @@ async fn the_s3_server_has_its_objects_when_it_comes_back() {
     .await;
 }
 
+/// Waits until there are so many pods.
+async fn pods(etcd: &Managed, count: usize) {
+    let more = async || (etcd.pods().await.ok()?.len() >= count).then_some(());
+    eventually(&format!("{count} pods"), more).await.unwrap();
+}
+
+/// Kills every controller there is; others take their place.
+async fn kill_controllers(stage: &Stage) {
+    let controllers = Api::<Pod>::namespaced(stage.cluster.client(), NAMESPACE);
+    let at_once = DeleteParams::default().grace_period(0);
+    let all = ListParams::default();
+    controllers.delete_collection(&at_once, &all).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_that_are_killed_again_and_again_still_make_three_members_of_one() {
     on_stage("killed", async |stage| {
@@ -72,21 +130,37 @@ async fn controllers_that_are_killed_again_and_again_still_make_three_members_of
         etcd.settled().await.unwrap();
         let load = etcd.load().await.unwrap();
         etcd.change(json!({"replicas": 3})).await.unwrap();
-        let client = stage.cluster.client();
-        let controllers = Api::<Pod>::namespaced(client, NAMESPACE);
-        let (at_once, all) = (
-            DeleteParams::default().grace_period(0),
-            ListParams::default(),
-        );
-        for pods in 2..=3 {
-            let more = async || (etcd.pods().await.ok()?.len() >= pods).then_some(());
-            eventually("one more pod", more).await.unwrap();
-            controllers.delete_collection(&at_once, &all).await.unwrap();
+        for count in 2..=3 {
+            pods(&etcd, count).await;
+            kill_controllers(stage).await;
         }
         let members = etcd.members(3).await.unwrap();
         etcd.settled().await.unwrap();
         let written = load.stop().await.unwrap();
         assert_kept(&written, &content(&members).await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers_that_are_killed_while_they_restore_still_restore() {
+    on_stage("resumed", async |stage| {
+        let etcd = stage.etcd(&stage.spec(1)).await;
+        let members = etcd.members(1).await.unwrap();
+        etcd.settled().await.unwrap();
+        let before = write_and_back_up(&etcd, &members).await;
+        etcd.lose_volume(&members[0]).await.unwrap();
+        etcd.needs_recovery().await.unwrap();
+        kill_controllers(stage).await;
+        let jobs = stage.api::<Job>();
+        let launched = async || {
+            let jobs = jobs.list(&ListParams::default()).await.ok()?.items;
+            (!jobs.is_empty()).then_some(())
+        };
+        eventually("a Job that restores", launched).await.unwrap();
+        kill_controllers(stage).await;
+        let is_new = |member: &_| !members.contains(member);
+        assert_recovered(&etcd, &before, (1, is_new)).await;
     })
     .await;
 }

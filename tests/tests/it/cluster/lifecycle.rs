@@ -16,58 +16,60 @@ use steward_tests::cluster::{Programs, eventually};
 use super::stage::{assert_kept, on_stage};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_member_becomes_three_and_nothing_that_was_written_is_lost() {
+async fn one_member_becomes_five_and_one_again_and_nothing_that_was_written_is_lost() {
     on_stage("scale", async |stage| {
         let etcd = stage.etcd(&stage.spec(1)).await;
         etcd.members(1).await.unwrap();
         etcd.settled().await.unwrap();
         let load = etcd.load().await.unwrap();
-        etcd.change(json!({"replicas": 3})).await.unwrap();
-        let settled = etcd.settled().await.unwrap();
+        for count in [3, 5, 3, 1] {
+            etcd.change(json!({"replicas": count})).await.unwrap();
+            let settled = etcd.settled().await.unwrap();
+            assert_eq!(etcd.members(count).await.unwrap().len(), count);
+            let told = settled.status.unwrap().members.unwrap();
+            let roles: Vec<_> = told.into_iter().filter_map(|member| member.role).collect();
+            let leaders = roles.iter().filter(|role| **role == MemberRole::Leader);
+            assert_eq!((roles.len(), leaders.count()), (count, 1), "{roles:?}");
+            assert!(!roles.contains(&MemberRole::Learner), "{roles:?}");
+        }
+        load.has_written(20).await.unwrap();
         let written = load.stop().await.unwrap();
-        let members = etcd.members(3).await.unwrap();
+        let members = etcd.members(1).await.unwrap();
         assert_kept(&written, &content(&members).await.unwrap());
-
-        let told = settled.status.unwrap().members.unwrap();
-        let roles: Vec<_> = told.into_iter().filter_map(|member| member.role).collect();
-        let leaders = roles.iter().filter(|role| **role == MemberRole::Leader);
-        assert_eq!((roles.len(), leaders.count()), (3, 1), "{roles:?}");
-        assert!(!roles.contains(&MemberRole::Learner), "{roles:?}");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_replaces_three_encrypted_members_and_quorum_is_never_lost() {
+async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
     on_stage("upgrade", async |stage| {
         let programs = Programs::find().unwrap();
-        let [_, old, new] = &etcd_versions(&programs).await.unwrap()[..] else {
-            panic!("three versions of etcd");
-        };
+        let versions = etcd_versions(&programs).await.unwrap();
+        let (oldest, newer) = versions.split_first().expect("versions of etcd");
         let mut spec = stage.spec(3);
-        spec["etcd"]["image"] = json!(format!("{IMAGE}:{old}"));
+        spec["etcd"]["image"] = json!(format!("{IMAGE}:{oldest}"));
         let etcd = stage.encrypted(spec).await;
-        let before = etcd.members(3).await.unwrap();
+        let mut members = etcd.members(3).await.unwrap();
         let settled = etcd.settled().await.unwrap();
         let ready = condition(&settled, &ConditionType::Ready).unwrap();
 
         let load = etcd.load().await.unwrap();
-        etcd.change(json!({"etcd": {"image": format!("{IMAGE}:{new}")}}))
-            .await
-            .unwrap();
-        let is_new = |member: &_| !before.contains(member);
-        let members = etcd.members_that(3, is_new).await.unwrap();
-        let settled = etcd.settled().await.unwrap();
+        for version in newer {
+            let image = json!({"etcd": {"image": format!("{IMAGE}:{version}")}});
+            etcd.change(image).await.unwrap();
+            let is_new = |member: &_| !members.contains(member);
+            members = etcd.members_that(3, is_new).await.unwrap();
+            let settled = etcd.settled().await.unwrap();
+            for member in &members {
+                let status = member.client().await.unwrap().status().await.unwrap();
+                assert_eq!(status.version(), version, "{}", member.pod);
+            }
+            let still = condition(&settled, &ConditionType::Ready).unwrap();
+            assert_eq!(still.status, ConditionStatus::True);
+            assert_eq!(still.last_transition_time, ready.last_transition_time);
+        }
         let written = load.stop().await.unwrap();
         assert_kept(&written, &content(&members).await.unwrap());
-
-        for member in &members {
-            let status = member.client().await.unwrap().status().await.unwrap();
-            assert_eq!(status.version(), new, "{}", member.pod);
-        }
-        let still = condition(&settled, &ConditionType::Ready).unwrap();
-        assert_eq!(still.status, ConditionStatus::True);
-        assert_eq!(still.last_transition_time, ready.last_transition_time);
     })
     .await;
 }

@@ -3,7 +3,11 @@
 //! Every test has a namespace of its own and leaves it empty. What needs a hand on the node, such as cutting
 //! wires, runs on the machine's own cluster only.
 
+mod adoption;
 mod alone;
+mod backups;
+mod damage;
+mod encryption;
 mod lifecycle;
 mod losses;
 mod members;

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::path::PathBuf;
 
 use futures::FutureExt as _;
 use k8s_openapi::NamespaceResourceScope;
@@ -13,8 +14,8 @@ use rand::Rng as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use steward_tests::cluster::managed::{self, Managed};
-use steward_tests::cluster::member::Content;
-use steward_tests::cluster::{Acknowledged, Cluster, Node, eventually};
+use steward_tests::cluster::member::{Content, Member, content};
+use steward_tests::cluster::{Acknowledged, Cluster, Encrypted, Node, eventually};
 
 /// The Etcd of a test.
 pub(crate) const ETCD: &str = "main";
@@ -86,11 +87,27 @@ impl Stage {
         created.unwrap_or_else(|error| panic!("{error}: {error:?}"))
     }
 
+    /// Creates an Etcd with an annotation that keeps everybody from acting on it.
+    pub(crate) async fn suspended(&self, spec: &Value, annotation: &str) -> Managed {
+        let client = self.cluster.client();
+        let asked = (spec, annotation);
+        let created = Managed::create_suspended(client, &self.namespace, ETCD, asked).await;
+        created.unwrap_or_else(|error| panic!("{error}: {error:?}"))
+    }
+
     /// Creates an Etcd with certificates everywhere.
     pub(crate) async fn encrypted(&self, spec: Value) -> Managed {
         let client = self.cluster.client();
-        let created = Managed::create_encrypted(client, &self.namespace, ETCD, spec).await;
+        let asked = (spec, Encrypted::ALL);
+        let created = Managed::create_encrypted(client, &self.namespace, ETCD, asked).await;
         created.unwrap_or_else(|error| panic!("{error}: {error:?}"))
+    }
+
+    /// Where the data of a member is found, whether its pod runs or not.
+    pub(crate) async fn data_of(&self, etcd: &Managed, member: &Member) -> PathBuf {
+        let volume = self.volume_of(&etcd.claim(member)).await;
+        let directory = self.node().directory_of(&volume);
+        directory.expect("a volume of this node").join("new.etcd")
     }
 
     /// What an Etcd of so many members is asked to be.
@@ -165,6 +182,31 @@ impl Stage {
             eprintln!("event {about}: {:?} {:?}", event.reason, event.message);
         }
     }
+}
+
+/// Writes, and waits until every write is in the backup. Returns what is there then.
+pub(crate) async fn write_and_back_up(etcd: &Managed, members: &[Member]) -> Content {
+    let load = etcd.load().await.unwrap();
+    load.has_written(200).await.unwrap();
+    let written = load.stop().await.unwrap();
+    let before = content(members).await.unwrap();
+    assert_kept(&written, &before);
+    etcd.is_backed_up(before.revision).await.unwrap();
+    before
+}
+
+/// There are so many members again, as wanted and whole: with the same keys, each with its revisions, and beyond every
+/// revision a client may have seen.
+pub(crate) async fn assert_recovered(
+    etcd: &Managed,
+    before: &Content,
+    (count, is_wanted): (usize, impl Fn(&Member) -> bool),
+) {
+    let members = etcd.members_that(count, is_wanted).await.unwrap();
+    etcd.settled().await.unwrap();
+    let after = content(&members).await.unwrap();
+    assert_eq!(after.keys, before.keys);
+    assert!(after.revision > before.revision, "{after}");
 }
 
 /// Something was written, and all that was acknowledged is there.

@@ -100,6 +100,19 @@ fn every_kind_has_its_conditions() {
     );
 }
 
+#[test]
+fn a_quorum_may_be_recovered_as_soon_as_its_data_is_told_to_be_lost() {
+    let mut etcd = etcd("True", true);
+    let conditions = etcd.status.as_mut().unwrap().conditions.as_mut().unwrap();
+    let lost = Condition {
+        type_: ConditionType::RecoveryRequired,
+        ..conditions[0].clone()
+    };
+    conditions.push(lost);
+    let task = json!({ "recoverQuorum": {} });
+    assert_eq!(code(&task, Some(&etcd), None), None);
+}
+
 fn step(task: &EtcdOpsTask) -> Next {
     let etcd = etcd("True", true);
     next(&Seen {

@@ -1,8 +1,8 @@
 //! One heap instead of many, and large buffers beside it.
 //!
 //! The allocator of the GNU C library gives threads heaps of their own, and what was freed in one of them is not used
-//! by the others. Full snapshots are compressed by threads that come and go: with a heap each, the process grows with
-//! every snapshot although nothing is kept. Large buffers in a heap leave holes that nothing fits into; outside of it
+//! by the others. The sidecar compresses full snapshots with threads that come and go: with a heap each, the process grows
+//! with every snapshot although nothing is kept. The controller has a pass here and a pass there. Large buffers in a heap leave holes that nothing fits into; outside of it
 //! they are given back when they are freed. All this is read from the environment, once, before the program begins; so
 //! the program sets it and begins again, as the same process.
 

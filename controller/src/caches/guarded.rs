@@ -1,0 +1,122 @@
+//! An Etcd as it is kept: small, and perhaps unreadable.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::de::{Deserialize, Deserializer, Error};
+use serde_json::Value;
+use steward_crds::Etcd;
+
+/// An Etcd that another version may have written. One that cannot be read harms no other.
+#[derive(Clone)]
+pub struct Guarded {
+    /// What it is called.
+    meta: ObjectMeta,
+    text: Box<[u8]>,
+}
+
+impl fmt::Debug for Guarded {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&String::from_utf8_lossy(&self.text))
+    }
+}
+
+impl Guarded {
+    /// The resource.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn read(&self) -> Result<Etcd, serde_json::Error> {
+        serde_json::from_slice(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Guarded {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut value = Value::deserialize(deserializer)?;
+        if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.remove("managedFields");
+        }
+        let whole = ObjectMeta::deserialize(&value["metadata"]).map_err(D::Error::custom)?;
+        let meta = ObjectMeta {
+            name: whole.name,
+            namespace: whole.namespace,
+            uid: whole.uid,
+            resource_version: whole.resource_version,
+            ..ObjectMeta::default()
+        };
+        let text = serde_json::to_vec(&value).map_err(D::Error::custom)?;
+        Ok(Self {
+            meta,
+            text: text.into_boxed_slice(),
+        })
+    }
+}
+
+impl Resource for Guarded {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind(of: &()) -> Cow<'_, str> {
+        Etcd::kind(of)
+    }
+
+    fn group(of: &()) -> Cow<'_, str> {
+        Etcd::group(of)
+    }
+
+    fn version(of: &()) -> Cow<'_, str> {
+        Etcd::version(of)
+    }
+
+    fn plural(of: &()) -> Cow<'_, str> {
+        Etcd::plural(of)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.meta
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::ResourceExt;
+    use serde_json::json;
+
+    use super::*;
+
+    fn kept(spec: &Value) -> Guarded {
+        let etcd = json!({
+            "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "Etcd", "spec": spec,
+            "metadata": {
+                "name": "main", "labels": {"team": "blue"}, "managedFields": [{"manager": "x"}],
+            },
+        });
+        serde_json::from_value(etcd).unwrap()
+    }
+
+    #[test]
+    fn what_was_kept_is_read_without_the_record_of_its_fields() {
+        let spec = json!({"replicas": 1, "labels": {}, "etcd": {}, "backup": {}});
+        let etcd = kept(&spec).read().unwrap();
+        assert_eq!(etcd.spec.replicas, 1);
+        assert_eq!(etcd.labels()["team"], "blue");
+        assert_eq!(etcd.metadata.managed_fields, None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_still_has_a_name() {
+        let odd = kept(&json!({"replicas": "many"}));
+        assert_eq!(odd.name_any(), "main");
+        let error = odd.read().unwrap_err().to_string();
+        assert!(error.contains("many"), "{error}");
+    }
+}

@@ -1,0 +1,120 @@
+//! Data that was put aside when other data took its place, and is not needed any more.
+//!
+//! A restore keeps what it found. Once the member has served with its new data for long enough, the old one only takes room.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use steward_datadir::{Aside, put_aside};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+/// How often the directory is looked at.
+const LOOK_EVERY: Duration = Duration::from_hours(1);
+
+/// Removes what was put aside long ago.
+#[derive(Clone, Debug)]
+pub struct AsideKeeper {
+    /// The member's data directory.
+    data_dir: PathBuf,
+    /// How long what was put aside is kept; for ever when absent.
+    keep: Option<Duration>,
+    looked: Option<Instant>,
+}
+
+impl AsideKeeper {
+    /// Keeps what was put aside from `data_dir` for so long; for ever when that is nothing.
+    pub fn new(data_dir: PathBuf, keep: Duration) -> Self {
+        Self {
+            data_dir,
+            keep: Some(keep).filter(|keep| !keep.is_zero()),
+            looked: None,
+        }
+    }
+
+    /// Looks now and then. To be called only while the member serves.
+    pub async fn look(&mut self) {
+        let is_due = self.looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY);
+        let Some(keep) = self.keep.filter(|_| is_due) else {
+            return;
+        };
+        self.looked = Some(Instant::now());
+        let data_dir = self.data_dir.clone();
+        let removed =
+            tokio::task::spawn_blocking(move || remove(&data_dir, keep, Timestamp::now()));
+        if let Err(error) = removed.await {
+            warn!(%error, "what was put aside could not be looked at");
+        }
+    }
+}
+
+/// Removes what is older, and tells so.
+fn remove(data_dir: &std::path::Path, keep: Duration, now: Timestamp) {
+    let found = put_aside(data_dir).unwrap_or_else(|error| {
+        warn!(%error, "what was put aside could not be listed");
+        Vec::new()
+    });
+    for Aside { path, since } in expired(found, keep, now) {
+        match std::fs::remove_dir_all(&path) {
+            Ok(()) => info!(path = %path.display(), %since, "data that was put aside is removed"),
+            Err(error) => warn!(path = %path.display(), %error, "data that was put aside stays"),
+        }
+    }
+}
+
+/// What was put aside for longer. A time to come proves nothing.
+fn expired(found: Vec<Aside>, keep: Duration, now: Timestamp) -> Vec<Aside> {
+    let is_over = |one: &Aside| {
+        let age = Duration::try_from(now.duration_since(one.since));
+        age.is_ok_and(|age| age >= keep)
+    };
+    found.into_iter().filter(is_over).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_old_enough_goes_and_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        let data = root.path().join("new.etcd");
+        let names = [
+            "new.etcd",
+            "new.etcd.before-20260101T000000Z",
+            "new.etcd.before-20260109T000000Z",
+            "new.etcd.before-20300101T000000Z",
+            "kept-by-a-person",
+        ];
+        for name in names {
+            std::fs::create_dir_all(root.path().join(name).join("member/snap")).unwrap();
+        }
+        let now = "2026-01-10T00:00:00Z".parse().unwrap();
+        remove(&data, Duration::from_hours(7 * 24), now);
+        let left = std::fs::read_dir(root.path()).unwrap();
+        let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(
+            left,
+            [
+                "kept-by-a-person",
+                "new.etcd",
+                "new.etcd.before-20260109T000000Z",
+                "new.etcd.before-20300101T000000Z",
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn without_a_limit_everything_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let old = root.path().join("new.etcd.before-20200101T000000Z");
+        std::fs::create_dir(&old).unwrap();
+        let data = root.path().join("new.etcd");
+        AsideKeeper::new(data.clone(), Duration::ZERO).look().await;
+        assert!(old.exists());
+        AsideKeeper::new(data, Duration::from_secs(1)).look().await;
+        assert!(!old.exists());
+    }
+}

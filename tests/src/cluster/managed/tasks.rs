@@ -1,0 +1,74 @@
+//! What is asked of an Etcd once: operations, and copies of its backup.
+
+use kube::Resource;
+use kube::api::{Api, PostParams};
+use serde_json::{Value, json};
+use steward_crds::copy::EtcdCopyBackupsTask;
+use steward_crds::ops::{EtcdOpsTask, TaskState};
+use steward_crds::{ConditionStatus, ConditionType};
+
+use super::{Managed, ManagedError, eventually};
+
+impl Managed {
+    /// Asks for an operation and waits for its end. Returns how it ended and what it said.
+    pub async fn ask(
+        &self,
+        name: &str,
+        config: Value,
+    ) -> Result<(TaskState, String), ManagedError> {
+        let task = json!({
+            "apiVersion": "druid.gardener.cloud/v1alpha1",
+            "kind": "EtcdOpsTask",
+            "metadata": {"name": name},
+            "spec": {"etcdName": self.name, "config": config},
+        });
+        let tasks = self.create_task::<EtcdOpsTask>(task).await?;
+        let ended = async || {
+            let status = tasks.get(name).await.ok()?.status?;
+            let state = status.state.filter(|state| state.is_final())?;
+            let said = serde_json::to_string(&(status.steward, status.last_errors));
+            Some((state, said.unwrap_or_default()))
+        };
+        Ok(eventually(&format!("the end of task {name}"), ended).await?)
+    }
+
+    /// Copies its backup to another prefix of the cluster's store, and waits until that is done.
+    pub async fn copy_backup(&self, name: &str, prefix: &str) -> Result<(), ManagedError> {
+        let source = self.get().await?.spec.backup.store;
+        let mut target = source.clone();
+        if let Some(target) = &mut target {
+            prefix.clone_into(&mut target.prefix);
+        }
+        let task = json!({
+            "apiVersion": "druid.gardener.cloud/v1alpha1",
+            "kind": "EtcdCopyBackupsTask",
+            "metadata": {"name": name},
+            "spec": {"sourceStore": source, "targetStore": target},
+        });
+        let tasks = self.create_task::<EtcdCopyBackupsTask>(task).await?;
+        let is_done = async || {
+            let conditions = tasks.get(name).await.ok()?.status?.conditions?;
+            let succeeded = |one: &steward_crds::Condition| {
+                one.type_ == ConditionType::Succeeded && one.status == ConditionStatus::True
+            };
+            conditions.iter().any(succeeded).then_some(())
+        };
+        Ok(eventually("a copy of the backup", is_done).await?)
+    }
+
+    async fn create_task<K>(&self, task: Value) -> Result<Api<K>, ManagedError>
+    where
+        K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+            + serde::Serialize
+            + serde::de::DeserializeOwned
+            + Clone
+            + std::fmt::Debug,
+    {
+        let tasks = self.api::<K>();
+        let task = serde_json::from_value(task).map_err(kube::Error::SerdeError);
+        let task = task.map_err(self.refused("write a task for"))?;
+        let created = tasks.create(&PostParams::default(), &task).await;
+        created.map_err(self.refused("create a task for"))?;
+        Ok(tasks)
+    }
+}

@@ -1,0 +1,102 @@
+//! The backup of an Etcd: folded, copied, looked at, gone back to; and a sidecar that dies while it writes.
+
+use std::time::Duration;
+
+use rand::Rng as _;
+use serde_json::json;
+use steward_crds::ops::TaskState;
+use steward_tests::cluster::managed::{self, Managed};
+use steward_tests::cluster::member::content;
+use steward_tests::cluster::timeline::{self, Timeline};
+use tokio::time::sleep;
+
+use super::stage::{assert_recovered, on_stage, write_and_back_up};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_that_was_folded_and_copied_is_a_new_cluster_elsewhere() {
+    on_stage("copy", async |stage| {
+        let etcd = stage.etcd(&stage.spec(1)).await;
+        let members = etcd.members(1).await.unwrap();
+        etcd.settled().await.unwrap();
+        let before = write_and_back_up(&etcd, &members).await;
+        let tasks = [
+            ("fold", json!({"compact": {}})),
+            ("verify", json!({"verifyBackup": {"chains": "All"}})),
+        ];
+        for (name, task) in tasks {
+            let (state, said) = etcd.ask(name, task).await.unwrap();
+            assert_eq!(state, TaskState::Succeeded, "{name}: {said}");
+        }
+        let spec = managed::spec(&stage.namespace, "copy", 1);
+        let prefix = spec["backup"]["store"]["prefix"].as_str().unwrap();
+        etcd.copy_backup("copy", prefix).await.unwrap();
+
+        let client = stage.cluster.client();
+        let copy = Managed::create(client, &stage.namespace, "copy", &spec).await;
+        assert_recovered(&copy.unwrap(), &before, (1, |_| true)).await;
+        let still = content(&members).await.unwrap();
+        assert_eq!(still, before, "the first one does not notice");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_delete_is_undone_by_going_back_to_the_revision_before_it() {
+    on_stage("undo", async |stage| {
+        let etcd = stage.etcd(&stage.spec(3)).await;
+        let members = etcd.members(3).await.unwrap();
+        etcd.settled().await.unwrap();
+        let before = write_and_back_up(&etcd, &members).await;
+        let mut client = members[0].client().await.unwrap();
+        let everything = etcd_client::DeleteOptions::new().with_all_keys();
+        let deleted = client.delete("", Some(everything)).await.unwrap();
+        assert!(deleted.deleted() >= 200);
+
+        let mut timeline = Timeline::start("a bad delete", "a person asks for the revision before");
+        let task = json!({"restore": {"toRevision": before.revision.0}});
+        let (state, said) = etcd.ask("undo", task).await.unwrap();
+        assert_eq!(state, TaskState::Succeeded, "{said}");
+        let is_new = |member: &_| !members.contains(member);
+        assert_recovered(&etcd, &before, (3, is_new)).await;
+        timeline.mark("all members are ready, with all their keys");
+        timeline.keep(&timeline::directory().unwrap()).unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sidecar_that_is_killed_while_it_uploads_leaves_a_backup_that_is_whole() {
+    on_stage("upload", async |stage| {
+        let etcd = stage.etcd(&stage.spec(1)).await;
+        let members = etcd.members(1).await.unwrap();
+        etcd.settled().await.unwrap();
+        let mut client = members[0].client().await.unwrap();
+        let mut noise = vec![0; 512 << 10];
+        for _ in 0..64 {
+            rand::rng().fill(&mut noise[..]);
+            client.put("/large", noise.clone(), None).await.unwrap();
+        }
+        for (name, after) in [("soon", 30), ("later", 150), ("late", 400)] {
+            let task = json!({"onDemandSnapshot": {"type": "full"}});
+            let asked = etcd.ask(name, task);
+            let killed = async {
+                sleep(Duration::from_millis(after)).await;
+                stage
+                    .node()
+                    .kill("steward-sidecar", &members[0].uid)
+                    .unwrap();
+            };
+            let (asked, ()) = tokio::join!(asked, killed);
+            let (state, _) = asked.unwrap(); // it was too late to be killed, or it was not
+            assert!(matches!(state, TaskState::Succeeded | TaskState::Failed));
+        }
+        let before = write_and_back_up(&etcd, &members).await;
+        let all = json!({"verifyBackup": {"chains": "All"}});
+        let (state, said) = etcd.ask("verify", all).await.unwrap();
+        assert_eq!(state, TaskState::Succeeded, "{said}");
+        etcd.lose_volume(&members[0]).await.unwrap();
+        let is_new = |member: &_| !members.contains(member);
+        assert_recovered(&etcd, &before, (1, is_new)).await;
+    })
+    .await;
+}

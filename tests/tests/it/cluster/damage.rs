@@ -1,0 +1,117 @@
+//! Bytes on a volume are not what etcd wrote, or there is no room for more.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+
+use serde_json::json;
+use steward_tests::cluster::eventually;
+use steward_tests::cluster::member::content;
+use steward_tests::cluster::timeline::{self, Timeline};
+
+use super::stage::{assert_kept, assert_recovered, on_stage, write_and_back_up};
+
+const PAGE: u64 = 4096;
+
+/// Overwrites a part of a file, as a bad disk would.
+fn damage(file: &Path, from: u64, length: u64) {
+    let mut file = File::options().write(true).open(file).unwrap();
+    file.seek(SeekFrom::Start(from)).unwrap();
+    let mut noise = std::io::repeat(0xa5).take(length);
+    std::io::copy(&mut noise, &mut file).unwrap();
+    file.sync_all().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_whose_database_is_damaged_is_replaced_and_the_others_serve_meanwhile() {
+    on_stage("database", async |stage| {
+        let etcd = stage.etcd(&stage.spec(3)).await;
+        let before = etcd.members(3).await.unwrap();
+        etcd.settled().await.unwrap();
+        let load = etcd.load().await.unwrap();
+        load.has_written(200).await.unwrap();
+        let bad = &before[2];
+        let database = stage.data_of(&etcd, bad).await.join("member/snap/db");
+        let length = fs::metadata(&database).unwrap().len();
+
+        let mut timeline = Timeline::start("one database of three", "its pages are overwritten");
+        damage(&database, 2 * PAGE, length - 2 * PAGE); // all but the two headers
+        etcd.kill(bad).await.unwrap();
+        let is_another = |member: &_| *member != *bad;
+        let members = etcd.members_that(3, is_another).await.unwrap();
+        etcd.settled().await.unwrap();
+        timeline.mark("three members are ready");
+        timeline.keep(&timeline::directory().unwrap()).unwrap();
+        load.has_written(20).await.unwrap();
+        let written = load.stop().await.unwrap();
+        assert_kept(&written, &content(&members).await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_only_member_whose_log_is_damaged_is_restored_from_the_backup() {
+    on_stage("log", async |stage| {
+        let etcd = stage.etcd(&stage.spec(1)).await;
+        let members = etcd.members(1).await.unwrap();
+        etcd.settled().await.unwrap();
+        let before = write_and_back_up(&etcd, &members).await;
+        let data = stage.data_of(&etcd, &members[0]).await;
+        let logs = fs::read_dir(data.join("member/wal")).unwrap();
+        let logs = logs.map(|entry| entry.unwrap().path());
+        let logs = logs.filter(|path| path.extension().is_some_and(|end| end == "wal"));
+        let first = logs.min().unwrap();
+
+        let mut timeline = Timeline::start("the only log", "a record in its middle is overwritten");
+        damage(&first, 2 * PAGE, 1000);
+        etcd.kill(&members[0]).await.unwrap();
+        let is_new = |member: &_| !members.contains(member);
+        assert_recovered(&etcd, &before, (1, is_new)).await;
+        timeline.mark("the member is ready, with all its keys");
+        timeline.keep(&timeline::directory().unwrap()).unwrap();
+        let left = fs::read_dir(data.parent().unwrap()).unwrap();
+        let names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let aside = names.filter(|name| name.starts_with("new.etcd.before-"));
+        assert_eq!(aside.count(), 1, "what was damaged is kept");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_whose_volume_is_full_is_back_once_the_volume_has_grown() {
+    on_stage("full", async |stage| {
+        let etcd = stage.etcd(&stage.spec(3)).await;
+        let members = etcd.members(3).await.unwrap();
+        etcd.settled().await.unwrap();
+        let load = etcd.load().await.unwrap();
+        load.has_written(100).await.unwrap();
+        let full = &members[0];
+        let data = stage.data_of(&etcd, full).await;
+        let mut filler = File::create(data.with_file_name("filler")).unwrap();
+        let noise = vec![0xa5; 1 << 20];
+        while filler.write_all(&noise).is_ok() {}
+
+        let restarts = async || {
+            let pods = etcd.pods().await.ok()?;
+            let name = Some(&full.pod);
+            let pod = pods
+                .into_iter()
+                .find(|pod| pod.metadata.name.as_ref() == name)?;
+            let mut told = pod.status?.container_statuses?.into_iter();
+            let etcd = told.find(|container| container.name == "etcd")?;
+            (etcd.restart_count > 0).then_some(())
+        };
+        eventually("a member that ends for want of room", restarts)
+            .await
+            .unwrap();
+        load.has_written(100).await.unwrap();
+        etcd.change(json!({"storageCapacity": "1Gi"}))
+            .await
+            .unwrap();
+        let members = etcd.members(3).await.unwrap();
+        etcd.settled().await.unwrap();
+        let written = load.stop().await.unwrap();
+        assert_kept(&written, &content(&members).await.unwrap());
+    })
+    .await;
+}

@@ -1,0 +1,54 @@
+//! Certificates, in every combination, and new ones.
+
+use futures::future::join_all;
+use steward_tests::cluster::managed::{self, Managed};
+use steward_tests::cluster::member::content;
+use steward_tests::cluster::{Encrypted, eventually};
+
+use super::stage::{assert_kept, on_stage, write_and_back_up};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_etcd_serves_and_is_backed_up_whichever_of_its_connections_are_encrypted() {
+    on_stage("tls", async |stage| {
+        // One after the other they would take minutes, of which most is waiting.
+        let all = (0..)
+            .zip(Encrypted::combinations())
+            .map(async |(number, which)| {
+                let name = format!("c{number}");
+                let spec = managed::spec(&stage.namespace, &name, 1);
+                let (client, asked) = (stage.cluster.client(), (spec, which));
+                let etcd = Managed::create_encrypted(client, &stage.namespace, &name, asked).await;
+                let etcd = etcd.unwrap();
+                let members = etcd.members(1).await.unwrap();
+                etcd.settled().await.unwrap();
+                write_and_back_up(&etcd, &members).await;
+            });
+        assert_eq!(join_all(all).await.len(), 8);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_certificates_are_shown_without_a_restart() {
+    on_stage("renew", async |stage| {
+        let mut etcd = stage.encrypted(stage.spec(3)).await;
+        let before = etcd.members(3).await.unwrap();
+        etcd.settled().await.unwrap();
+        let load = etcd.load().await.unwrap();
+        etcd.renew_certificates("renewed").await.unwrap();
+        // Clients ask for a name only the new certificates have.
+        let members = etcd.members(3).await.unwrap();
+        for member in &members {
+            let shown = async || member.client().await.ok()?.status().await.ok();
+            eventually("a member that shows its new certificate", shown)
+                .await
+                .unwrap();
+        }
+        load.has_written(20).await.unwrap();
+        let written = load.stop().await.unwrap();
+        assert_eq!(members, before, "nobody was restarted");
+        assert_kept(&written, &content(&members).await.unwrap());
+        write_and_back_up(&etcd, &members).await;
+    })
+    .await;
+}
