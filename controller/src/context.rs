@@ -13,7 +13,6 @@ use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
 use steward_coordination::Coordinator;
 use steward_manifests::Settings;
-use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::caches::{Guarded, Stores};
@@ -23,6 +22,7 @@ use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::observe::{FallBack, Observation, SnapshotRequest};
 use crate::status::Thresholds;
+use crate::turns::Turns;
 use crate::validate::Wanted;
 
 /// What every pass shares.
@@ -51,8 +51,8 @@ pub struct Context {
     pub poke: Poke,
     /// Passes so far.
     pub runs: AtomicU64,
-    /// Who may tell a status now: acting on the next cluster comes before telling of the last one.
-    pub telling: Semaphore,
+    /// Who may write now.
+    pub turns: Turns,
 }
 
 impl Context {

@@ -34,4 +34,5 @@ pub mod run;
 pub mod status;
 pub mod tasks;
 mod trim;
+pub mod turns;
 pub mod validate;

@@ -77,7 +77,7 @@ pub(crate) async fn status(
     if etcd.status.as_ref() == Some(status) {
         return Ok(());
     }
-    let _turn = ctx.telling.acquire().await;
+    let _turn = ctx.turns.tell().await;
     may(ctx)?;
     let failed = |source| PublishError::Status {
         source: Box::new(source),

@@ -26,7 +26,6 @@ use kube::runtime::{Controller, watcher};
 use kube::{Client, Config};
 use steward_telemetry::Chain;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, error, info, warn};
@@ -43,6 +42,7 @@ use crate::leader::{Election, Leadership};
 use crate::metrics::Metrics;
 use crate::reconcile::{error_policy, reconcile};
 use crate::status::Thresholds;
+use crate::turns::Turns;
 
 /// How long connecting to the API server may take.
 const CONNECT: Duration = Duration::from_secs(30);
@@ -52,8 +52,6 @@ const SILENCE: Duration = Duration::from_secs(295);
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// The pause between two looks whether the resources are known.
 const RETRY: Duration = Duration::from_secs(2);
-/// How many statuses are written at the same time.
-const TELLING: usize = 4;
 /// Events of one cluster within this are one pass.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 /// How long passes may go on when the process is told to stop.
@@ -318,7 +316,7 @@ impl Parts {
             tasks: TaskTracker::new(),
             poke: Poke(poke),
             runs: AtomicU64::new(0),
-            telling: Semaphore::new(TELLING),
+            turns: Turns::default(),
         }
     }
 }

@@ -55,6 +55,7 @@ pub(super) async fn apply(ctx: &Context, of: &Key, object: Object) -> Result<boo
         .map_err(|source| ActError::Fenced { source })?;
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let api = api(ctx, &resource, &object.metadata);
+    let _turn = ctx.turns.act();
     let applied = api
         .patch(&object.name_any(), &params, &Patch::Apply(&wanted))
         .await;

@@ -83,9 +83,9 @@ pub enum FullError {
         /// The limit.
         limit: Duration,
     },
-    /// The process is stopping.
-    #[error("the full snapshot was given up, the process is stopping")]
-    Stopping,
+    /// Whoever took it stopped: the process ends, backups begin anew, or another sidecar takes over.
+    #[error("the full snapshot was given up before its end")]
+    Interrupted,
 }
 
 impl FullError {
@@ -102,7 +102,7 @@ impl FullError {
             Self::Pour { .. } => "integrity",
             Self::Fenced { .. } => "fenced",
             Self::Timeout { .. } => "timeout",
-            Self::Stopping => "internal",
+            Self::Interrupted => "interrupted",
         }
     }
 }
@@ -144,7 +144,7 @@ impl FullTaker {
             .quiet
             .acquire()
             .await
-            .map_err(|_| FullError::Stopping)?;
+            .map_err(|_| FullError::Interrupted)?;
         let limit = self.config.timeout;
         tokio::time::timeout(limit, self.stream(finality, flusher))
             .await
@@ -273,7 +273,7 @@ impl FullTaker {
             );
             (writer, poured.map(|poured| poured.raw_bytes))
         });
-        work.await.map_err(|_| FullError::Stopping)
+        work.await.map_err(|_| FullError::Interrupted)
     }
 
     async fn complete(

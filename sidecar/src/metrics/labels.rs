@@ -126,12 +126,13 @@ const STORE_CLASSES: [Class; 6] = [
 
 /// What can keep the snapshotter from its work, as [`crate::state::Trouble`] classifies it. A word that is not
 /// here is counted too; it only has no zero before its first time.
-pub const FAILURES: [&str; 8] = [
+pub const FAILURES: [&str; 9] = [
     "etcd",
     "fenced",
     "foreign-history",
     "integrity",
     "internal",
+    "interrupted",
     "store",
     "store-ahead",
     "timeout",

@@ -110,7 +110,7 @@ impl Fulls {
         };
         Ended {
             wanted: running.wanted,
-            outcome: outcome.unwrap_or(Err(FullError::Stopping)),
+            outcome: outcome.unwrap_or(Err(FullError::Interrupted)),
             took: running.started.elapsed(),
         }
     }
@@ -128,14 +128,16 @@ impl Fulls {
         }
     }
 
-    /// Nothing more is taken, and those who wait are told.
-    pub(super) async fn give_up(&mut self) {
+    /// Nothing more is taken, and those who wait are told. Whether one was under way.
+    pub(super) async fn give_up(&mut self) -> bool {
         let aborted = self.abort().await;
+        let was_under_way = aborted.is_some();
         for wanted in aborted.into_iter().chain(self.wanted.drain(..)) {
             for reply in wanted.replies {
                 let _ = reply.send(Err(AskError::Ended)); // whoever asked may have gone
             }
         }
+        was_under_way
     }
 
     async fn abort(&mut self) -> Option<Wanted> {

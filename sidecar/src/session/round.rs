@@ -294,7 +294,11 @@ impl<'a> Round<'a> {
     /// The tail stores what it may. A full snapshot under way goes on, unless there is a reason to take another.
     async fn end(mut self, over: &Over) {
         if matches!(over, Over::Stopped | Over::BeginAnew(Some(_))) {
-            self.fulls.give_up().await;
+            if self.fulls.give_up().await {
+                let error = FullError::Interrupted;
+                warn!(%error, "a full snapshot failed");
+                self.leader.metrics.snapshotter_failed(error.class());
+            }
             self.leader
                 .board
                 .send_modify(|state| state.full_under_way = false);

@@ -70,7 +70,7 @@ fn under_way(
     fulls.want(Because::Asked, Finality::Ordinary, Some(reply));
     let has_started = fulls.start_if_due(|_| {
         tokio::spawn(async move {
-            finished.await.map_err(|_| FullError::Stopping)?;
+            finished.await.map_err(|_| FullError::Interrupted)?;
             Ok(Taken {
                 stored: stored(),
                 raw_bytes: 1,

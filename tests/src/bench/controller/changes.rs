@@ -14,7 +14,7 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use steward_crds::Etcd;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::server::Place;
 
@@ -23,7 +23,11 @@ const NOTE: &str = "bench.example.com/change";
 /// How long a change may take before the bench gives up.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Changes so many resources at once, again and again. Returns how long each took, sorted.
+/// Between two looks whether a change is told.
+const POLL: Duration = Duration::from_millis(200);
+
+/// Changes so many resources at once, again and again, each time after the last ones were told in their statuses. Returns
+/// how long each took to be acted on, sorted.
 pub(super) async fn measure(
     client: &Client,
     places: &[Place],
@@ -54,12 +58,11 @@ pub(super) async fn measure(
     for round in 0..rounds {
         let value = round.to_string();
         let from = round * at_once;
-        let chosen = places
-            .iter()
-            .cycle()
-            .skip(from)
-            .take(at_once.min(places.len()));
-        let begun = try_join_all(chosen.map(|place| change(client, place, &value))).await?;
+        let chosen = || {
+            let cycle = places.iter().cycle().skip(from);
+            cycle.take(at_once.min(places.len()))
+        };
+        let begun = try_join_all(chosen().map(|place| change(client, place, &value))).await?;
         let mut waiting: HashMap<Place, Instant> = begun.into_iter().collect();
         while !waiting.is_empty() {
             let next = timeout(PATIENCE, seen.recv()).await;
@@ -72,6 +75,8 @@ pub(super) async fn measure(
                 took.push(at.duration_since(sent));
             }
         }
+        let told = try_join_all(chosen().map(|place| told(client, place)));
+        timeout(PATIENCE, told).await.context("what was done is told")??;
     }
     watching.abort();
     took.sort_unstable();
@@ -93,4 +98,17 @@ async fn change(
         .await
         .context("change an Etcd")?;
     Ok(((namespace.clone(), format!("{name}-client")), sent))
+}
+
+/// Waits until the status of a resource is that of its present spec.
+async fn told(client: &Client, (namespace, name): &Place) -> anyhow::Result<()> {
+    let etcds = Api::<Etcd>::namespaced(client.clone(), namespace);
+    loop {
+        let etcd = etcds.get(name).await.context("look at an Etcd")?;
+        let observed = etcd.status.as_ref().and_then(|told| told.observed_generation);
+        if observed == etcd.metadata.generation {
+            return Ok(());
+        }
+        sleep(POLL).await;
+    }
 }

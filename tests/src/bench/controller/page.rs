@@ -17,7 +17,8 @@ the pods' addresses. Resources are in ten namespaces.
 
 * **At rest**: writes are those of all kinds a controller writes, as the API server counted them, less the renewals of Leases the bench made.
 * **A change** is an annotation of the clients' Service, given to many resources at once. It is acted on when a watch of the bench sees it on the
-  Service; the time counts from before the change is sent, so two answers of the API server and the delivery of an event are part of it.
+  Service; the time counts from before the change is sent, so two answers of the API server and the delivery of an event are part of it. The next
+  ones change once the statuses tell of the last.
 * **Cold start** is from the start of the process until it has looked at every cluster and found nothing to do.
 
 Memory is the largest resident set the kernel saw in the life of the process. 1 MB is 1 000 000 bytes. etcd-druid, counted from its code, would
