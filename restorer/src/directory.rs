@@ -12,7 +12,7 @@ use serde::Serialize;
 use steward_archive::catalogue::Catalogue;
 use steward_archive::chain::Chain;
 use steward_datadir::{BootstrapInfo, Staging, SwapError, write_raft_files};
-use steward_ids::MemberId;
+use steward_ids::{HashKv, MemberId, Revision};
 use steward_telemetry::{Progress, Sample};
 
 use crate::backup::{Backup, StoreSources};
@@ -20,6 +20,7 @@ use crate::detour::{Route, rebuild_around};
 use crate::failure::{Failure, Verdict};
 use crate::members::{Seat, Seating};
 use crate::outcome::human_bytes;
+use crate::rebuild::compare::{Compared, compare};
 use crate::rebuild::finish::{self, Bump, Identity};
 use crate::rebuild::{DatabaseFile, Durability, Meter, Options, Rebuilt, rebuild};
 
@@ -34,6 +35,8 @@ pub struct Plan {
     pub options: Options,
     /// Whether revisions move on.
     pub bump: Bump,
+    /// What a live etcd held.
+    pub expected: Option<HashKv>,
     /// Names the directory that is kept.
     pub now: Timestamp,
 }
@@ -78,6 +81,9 @@ pub struct Restored {
     pub leases_restored: usize,
     /// Leases of those whose life is the default, because no object tells it.
     pub leases_with_default_ttl: usize,
+    /// What came of the comparison with a live etcd, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_kv: Option<Compared>,
     /// Bytes of the objects read.
     pub bytes_read: u64,
     /// Bytes of the database.
@@ -119,6 +125,18 @@ impl fmt::Display for Restored {
                 "{} leases have the default life: no object tells theirs",
                 self.leases_with_default_ttl
             )?;
+        }
+        match self.hash_kv {
+            Some(Compared::Equal(hash)) => writeln!(
+                f,
+                "it is what etcd held: HashKV {:08x} at revision {}",
+                hash.hash, hash.revision
+            )?,
+            Some(Compared::Compacted { oldest, .. }) => writeln!(
+                f,
+                "warning: not compared with what etcd held, the backup begins at revision {oldest}"
+            )?,
+            None => {}
         }
         for member in &self.members {
             writeln!(
@@ -201,7 +219,7 @@ fn build_all(plan: &Plan, inputs: &Inputs) -> Result<Restored, Failure> {
         ));
     };
     let db = database_path(first_stage.path());
-    let (rebuilt, route, start_revision) = build_database(plan, inputs, &db)?;
+    let built = build_database(plan, inputs, &db)?;
     raft_files(plan, first_seat, first_stage)?;
     for (seat, stage) in others {
         copy_database(&db, &database_path(stage.path()))?;
@@ -222,8 +240,7 @@ fn build_all(plan: &Plan, inputs: &Inputs) -> Result<Restored, Failure> {
             kept: committed.kept,
         });
     }
-    let mut restored = describe(plan, &route, &rebuilt, members);
-    restored.start_revision = start_revision;
+    let mut restored = describe(plan, &built, members);
     restored.database_bytes = database_bytes;
     restored.seconds = started.elapsed().as_secs_f64();
     Ok(restored)
@@ -237,11 +254,15 @@ fn commit_failed(error: SwapError, plan: &Plan, swapped: &[RestoredMember]) -> F
     }))
 }
 
-fn build_database(
-    plan: &Plan,
-    inputs: &Inputs,
-    db: &Path,
-) -> Result<(Rebuilt, Route, i64), Failure> {
+/// A database that is ready for its members.
+struct Built {
+    rebuilt: Rebuilt,
+    route: Route,
+    start_revision: Revision,
+    compared: Option<Compared>,
+}
+
+fn build_database(plan: &Plan, inputs: &Inputs, db: &Path) -> Result<Built, Failure> {
     let folder = db.parent().unwrap_or(db);
     private_dirs(folder).map_err(|error| disk("create", folder, &error))?;
     let file = new_file(db).map_err(|error| disk("create", db, &error))?;
@@ -252,6 +273,10 @@ fn build_database(
     let settings = (&plan.options, &*inputs.meter);
     let attempt = |chain: &Chain| rebuild(chain, &inputs.sources, target, folder, settings);
     let (rebuilt, route) = rebuild_around(plan.route.clone(), &inputs.catalogue, &file, attempt)?;
+    let compared = match plan.expected {
+        Some(expected) => Some(compare(&file, expected)?),
+        None => None,
+    };
     let membership = &plan.seating.membership;
     let info = BootstrapInfo::of(membership);
     let members = membership.members_bucket();
@@ -265,7 +290,12 @@ fn build_database(
         conf_state: membership.conf_state_json(),
     };
     let start_revision = finish::adopt(&file, &identity, plan.bump)?;
-    Ok((rebuilt, route, start_revision.0))
+    Ok(Built {
+        rebuilt,
+        route,
+        start_revision,
+        compared,
+    })
 }
 
 fn raft_files(plan: &Plan, seat: &Seat, stage: &Staging) -> Result<(), Failure> {
@@ -318,12 +348,8 @@ fn disk(doing: &str, path: &Path, error: &io::Error) -> Failure {
     )
 }
 
-fn describe(
-    plan: &Plan,
-    route: &Route,
-    rebuilt: &Rebuilt,
-    members: Vec<RestoredMember>,
-) -> Restored {
+fn describe(plan: &Plan, built: &Built, members: Vec<RestoredMember>) -> Restored {
+    let Built { rebuilt, route, .. } = built;
     let unknown = rebuilt
         .new_leases
         .iter()
@@ -331,7 +357,7 @@ fn describe(
         .count();
     Restored {
         revision: rebuilt.revision.0,
-        start_revision: rebuilt.revision.0,
+        start_revision: built.start_revision.0,
         base: route.chain.base.name.to_string(),
         base_revision: rebuilt.base_revision.0,
         deltas: route.chain.deltas.len(),
@@ -341,6 +367,7 @@ fn describe(
         events_skipped: rebuilt.events_skipped,
         leases_restored: rebuilt.new_leases.len(),
         leases_with_default_ttl: unknown,
+        hash_kv: built.compared,
         bytes_read: chain_bytes(&route.chain),
         database_bytes: 0,
         cluster_id: plan.seating.membership.cluster().to_string(),

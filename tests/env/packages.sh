@@ -3,11 +3,11 @@
 # when an installation fails without that.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# protobuf-compiler: etcd's gRPC messages; g++: libFuzzer; python3-venv: the store emulators;
+# protobuf-compiler and libprotobuf-dev: etcd's gRPC messages, and those they are built on; g++: libFuzzer; python3-venv: the store emulators;
 # dpkg-dev, jq and rsync: unpacking and building Kubernetes; conntrack, iproute2, iptables and libseccomp2:
 # a node of it.
-PACKAGES=(ca-certificates conntrack dpkg-dev g++ gcc iproute2 iptables jq libc6-dev libseccomp2 make
-  protobuf-compiler python3-venv rsync)
+PACKAGES=(ca-certificates conntrack dpkg-dev g++ gcc iproute2 iptables jq libc6-dev libprotobuf-dev libseccomp2
+  make protobuf-compiler python3-venv rsync)
 
 missing=()
 for package in "${PACKAGES[@]}"; do

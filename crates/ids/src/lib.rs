@@ -3,7 +3,11 @@
 //! A leaf crate: no dependencies, no I/O. Two bare `u64`s side by side in a signature are a bug
 //! waiting to happen; these types make the mix-up a compile error.
 
+mod hash_kv;
+
 use std::fmt;
+
+pub use hash_kv::{HashKv, NotAHashKv};
 
 macro_rules! counter {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {

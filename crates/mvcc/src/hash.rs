@@ -2,6 +2,7 @@
 
 use hashbrown::HashSet;
 use steward_bbolt::{BucketRoot, Database, Error as BboltError, ReadAt};
+pub use steward_ids::HashKv;
 use steward_ids::Revision;
 
 use crate::digest::{BuildReady, Digest, Digester};
@@ -54,17 +55,6 @@ pub enum HashError {
     },
 }
 
-/// The answer to `HashKV`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HashKv {
-    /// The hash.
-    pub hash: u32,
-    /// At this revision.
-    pub revision: Revision,
-    /// Comparable only with hashes of the same compaction; -1 in etcd's answer when none.
-    pub compact_revision: Option<Revision>,
-}
-
 /// Which rows at or below the compaction count: those live at the revision asked for.
 struct Keep {
     /// One bit per such row, newest first.
@@ -79,9 +69,36 @@ pub fn hash_kv<S: ReadAt>(
     revision: Option<Revision>,
 ) -> Result<HashKv, HashError> {
     let facts = Facts::read(database)?;
-    let current = facts.revision;
-    let compact = facts.compact_revision();
-    let revision = revision.unwrap_or(current);
+    let revision = revision.unwrap_or(facts.revision);
+    hash_between(
+        database,
+        (facts.revision, facts.compact_revision()),
+        revision,
+    )
+}
+
+/// `HashKV` at `revision` as a server answers that has compacted up to `compact` by then: from a file that may not have been
+/// compacted that far, but no farther.
+pub fn hash_kv_compacted<S: ReadAt>(
+    database: &Database<S>,
+    revision: Revision,
+    compact: Option<Revision>,
+) -> Result<HashKv, HashError> {
+    let facts = Facts::read(database)?;
+    if let Some(oldest) = facts.compact_revision().filter(|own| Some(*own) > compact) {
+        return Err(HashError::Compacted {
+            asked: compact.unwrap_or_default(),
+            oldest,
+        });
+    }
+    hash_between(database, (facts.revision, compact), revision)
+}
+
+fn hash_between<S: ReadAt>(
+    database: &Database<S>,
+    (current, compact): (Revision, Option<Revision>),
+    revision: Revision,
+) -> Result<HashKv, HashError> {
     if revision > current {
         return Err(HashError::Future {
             asked: revision,

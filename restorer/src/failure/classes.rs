@@ -5,10 +5,12 @@ use std::io;
 use steward_archive::chain::ChooseError;
 use steward_bbolt::Error as BboltError;
 use steward_datadir::{BootstrapError, LockError, MembershipError, SwapError};
+use steward_mvcc::hash::HashError;
 use steward_store::{ArgsError, Class, OpenError, StoreError};
 
 use super::{Classify, Verdict};
 use crate::rebuild::RebuildError;
+use crate::rebuild::compare::CompareError;
 use crate::rebuild::finish::FinishError;
 
 pub(crate) fn io_verdict(error: &io::Error) -> Verdict {
@@ -145,6 +147,18 @@ impl Classify for LockError {
 impl Classify for BootstrapError {
     fn verdict(&self) -> Verdict {
         Verdict::Disk
+    }
+}
+
+impl Classify for CompareError {
+    fn verdict(&self) -> Verdict {
+        match self {
+            Self::Open { source } => database_verdict(source),
+            Self::Hash {
+                source: HashError::Future { .. },
+            } => Verdict::Incomplete,
+            Self::Hash { .. } | Self::Differs { .. } => Verdict::DamagedBackup,
+        }
     }
 }
 

@@ -24,6 +24,7 @@
 
 mod ahead;
 mod base;
+pub mod compare;
 mod cut;
 mod error;
 mod file;

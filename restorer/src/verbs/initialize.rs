@@ -179,6 +179,7 @@ async fn restore(
         seating,
         options: how.options(&TargetArgs::default()),
         bump: how.bump(),
+        expected: how.expect_hash_kv,
         now: context.now,
     };
     let restored = directory::restore(backup, plan).await?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::SignedDuration;
 use steward_archive::chain::Chain;
+use steward_ids::HashKv;
 use steward_store::StoreArgs;
 
 use super::init::configured_store;
@@ -104,6 +105,11 @@ pub struct HowArgs {
     /// Accept a full snapshot that carries no hash, one copied out of a data directory
     #[arg(long, env = "STEWARD_SKIP_HASH_CHECK")]
     pub skip_hash_check: bool,
+
+    /// What a live etcd answered to `HashKV`: nothing is restored unless the backup holds the same. Written as
+    /// <revision>:<compacted revision, 0 for none>:<8 hexadecimal digits>, as the sidecar tells it
+    #[arg(long, value_name = "HASH", env = "STEWARD_EXPECT_HASH_KV")]
+    pub expect_hash_kv: Option<HashKv>,
 }
 
 impl HowArgs {
@@ -178,6 +184,7 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
         seating,
         options: how.options(&target),
         bump: how.bump(),
+        expected: how.expect_hash_kv,
         now: context.now,
     };
     let restored = directory::restore(&backup, plan).await?;

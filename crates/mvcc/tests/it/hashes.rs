@@ -2,7 +2,7 @@
 
 use steward_ids::Revision;
 use steward_mvcc::Facts;
-use steward_mvcc::hash::{HashError, HashKv, hash_kv, status_hash};
+use steward_mvcc::hash::{HashError, HashKv, hash_kv, hash_kv_compacted, status_hash};
 
 use crate::support::{Put, data_set_1, data_set_2, database, put};
 
@@ -69,6 +69,29 @@ fn a_compacted_history_hashes_the_same_before_and_after_physical_compaction() {
             hash_kv(&database, Some(Revision(9))),
             Err(HashError::Future {
                 current: Revision(8),
+                ..
+            })
+        ));
+    }
+}
+
+#[test]
+fn a_file_hashes_as_a_server_that_has_compacted_farther_and_not_less_far() {
+    let history = database(&data_set_1(), None, None);
+    let compacted = database(&data_set_1(), Some(5), Some(5));
+    let asked = (Revision(8), Some(Revision(5)));
+    for database in [&history, &compacted] {
+        let answer = hash_kv_compacted(database, asked.0, asked.1).unwrap();
+        assert_eq!(
+            (answer.hash, answer.compact_revision),
+            (1_868_557_913, asked.1)
+        );
+    }
+    for less_far in [None, Some(Revision(4))] {
+        assert!(matches!(
+            hash_kv_compacted(&compacted, Revision(8), less_far),
+            Err(HashError::Compacted {
+                oldest: Revision(5),
                 ..
             })
         ));

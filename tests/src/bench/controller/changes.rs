@@ -76,7 +76,9 @@ pub(super) async fn measure(
             }
         }
         let told = try_join_all(chosen().map(|place| told(client, place)));
-        timeout(PATIENCE, told).await.context("what was done is told")??;
+        timeout(PATIENCE, told)
+            .await
+            .context("what was done is told")??;
     }
     watching.abort();
     took.sort_unstable();
@@ -105,7 +107,10 @@ async fn told(client: &Client, (namespace, name): &Place) -> anyhow::Result<()> 
     let etcds = Api::<Etcd>::namespaced(client.clone(), namespace);
     loop {
         let etcd = etcds.get(name).await.context("look at an Etcd")?;
-        let observed = etcd.status.as_ref().and_then(|told| told.observed_generation);
+        let observed = etcd
+            .status
+            .as_ref()
+            .and_then(|told| told.observed_generation);
         if observed == etcd.metadata.generation {
             return Ok(());
         }
