@@ -69,7 +69,7 @@ mod tests {
         assert!(early.is_err(), "told while an object is being written");
         drop(acting);
         let now = Instant::now();
-        told.await.unwrap();
+        drop(told.await.unwrap());
         assert_eq!(now.elapsed(), Duration::ZERO);
     }
 
@@ -78,7 +78,7 @@ mod tests {
         let turns = Turns::default();
         let _acting = turns.act();
         let begun = Instant::now();
-        turns.tell().await.unwrap();
+        drop(turns.tell().await.unwrap());
         assert_eq!(begun.elapsed(), LONGEST);
     }
 
@@ -91,6 +91,6 @@ mod tests {
         }
         assert!(timeout(LONGEST * 10, turns.tell()).await.is_err());
         told.pop();
-        turns.tell().await.unwrap();
+        drop(turns.tell().await.unwrap());
     }
 }

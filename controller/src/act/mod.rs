@@ -6,6 +6,7 @@
 
 mod apply;
 mod live;
+mod live_hash;
 pub mod marks;
 mod members;
 mod objects;

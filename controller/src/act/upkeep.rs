@@ -21,7 +21,7 @@ use super::marks::{FIELD_MANAGER, HOLDER};
 use super::objects::resource;
 use super::recovery::{coordinator, create, shape};
 use super::snapshots::{self, Ask};
-use super::{ActError, Work, apply};
+use super::{ActError, Work, apply, live_hash};
 use crate::context::Context;
 use crate::decide::upkeep::{Chore, PinOf, piled_up};
 use crate::observe::jobs::state;
@@ -87,14 +87,29 @@ async fn drill(ctx: &Context, work: Work<'_>, to: Option<i64>) -> Result<(), Act
     let full = work.objects.observation.full_snapshot.as_ref();
     let from = full.and_then(|full| full.revision).unwrap_or_default();
     pin(ctx, work, PinOf::Drill, from).await?;
+    let expected = match to.or_else(|| newest_stored(work)) {
+        Some(revision) => live_hash::at(ctx, work, Revision(revision)).await,
+        None => None,
+    };
     let drill = DrillJob {
         target: to.map_or(Target::Newest, Target::Revision),
+        expected,
         deadline: Some(ctx.policy.upkeep.deadline),
         scratch: scratch(work),
     };
     let job = jobs::drill_job(work.etcd, &ctx.settings, &shape(work), &drill);
     let job = job.map_err(|source| ActError::Render { source })?;
     create(ctx, &work.wanted.namespace, &job).await
+}
+
+/// The newest revision the backup is told to hold.
+fn newest_stored(work: Work<'_>) -> Option<i64> {
+    let seen = &work.objects.observation;
+    let leases = [&seen.full_snapshot, &seen.delta_snapshot];
+    let revisions = leases
+        .into_iter()
+        .filter_map(|lease| lease.as_ref()?.revision);
+    revisions.filter(|revision| *revision > 0).max()
 }
 
 /// Enough for the database as the members have it; what the node has when nobody knows.

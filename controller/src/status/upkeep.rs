@@ -59,7 +59,14 @@ pub(super) fn drill(facts: &Facts<'_>) -> Option<Says> {
     let job = facts.seen.upkeep.drill.as_ref()?;
     ended(job, "DrillSucceeded", |done| {
         let revision = done.revision.unwrap_or_default();
-        format!("revision {revision} was restored: every hash and every revision is there")
+        let compared = done.hash_kv.as_deref().unwrap_or_default();
+        let compared = match compared.strip_prefix("equal ") {
+            Some(hash) => format!("and it is what etcd held (HashKV {hash})"),
+            None => "and nobody could tell what etcd held".to_owned(),
+        };
+        format!(
+            "revision {revision} was restored: every hash and every revision is there, {compared}"
+        )
     })
 }
 

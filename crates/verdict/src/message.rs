@@ -50,6 +50,9 @@ pub struct Done {
     /// The data directory that was used instead of the backup.
     #[serde(default, deserialize_with = "lenient")]
     pub from_data_dir: Option<String>,
+    /// What came of the comparison with a live etcd: `equal <HashKV>` or `compacted <HashKV>`.
+    #[serde(default, deserialize_with = "lenient")]
+    pub hash_kv: Option<String>,
     /// How long it took.
     #[serde(default, deserialize_with = "lenient")]
     pub seconds: Option<f64>,

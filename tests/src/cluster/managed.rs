@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
-use steward_crds::etcd::{APPROVE_RECOVERY, RecoveryPhase};
+use steward_crds::etcd::{APPROVE_RECOVERY, DrillStatus, RecoveryPhase};
 use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd, OperationState};
 use steward_ids::Revision;
 
@@ -343,6 +343,16 @@ impl Managed {
         let recovery = eventually("a recovery that waits for approval", asked).await?;
         self.annotate(APPROVE_RECOVERY, Some(&recovery.id)).await?;
         Ok(recovery.message)
+    }
+
+    /// Waits until a restore to this revision or a later one was rehearsed. Returns what came of it.
+    pub async fn is_rehearsed(&self, revision: Revision) -> Result<DrillStatus, NotYet> {
+        let drilled = async || {
+            let drill = self.get().await.ok()?.status?.steward?.restore_drill?;
+            let is_later = drill.revision.is_none_or(|reached| reached >= revision.0);
+            is_later.then_some(drill)
+        };
+        eventually("a rehearsed restore", drilled).await
     }
 
     /// Waits until the backup holds a revision, as the Leases of its snapshots tell.

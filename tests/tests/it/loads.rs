@@ -3,7 +3,7 @@
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
-use steward_ids::Revision;
+use steward_ids::{HashKv, Revision};
 use steward_testkit::recorder::Compression;
 use steward_testkit::{Etcd, EtcdOptions, Load, Recorder, each_version};
 use tempfile::TempDir;
@@ -90,6 +90,38 @@ each_version! {
         let compactions = states.iter().map(|state| state.hash.compact_revision);
         assert!(compactions.collect::<std::collections::BTreeSet<_>>().len() > 2);
         all_come_back(etcd, &home, &states, seed).await;
+    }
+
+    async fn what_a_live_etcd_held_is_compared_and_a_difference_restores_nothing(version) {
+        let etcd = Etcd::start(version, EtcdOptions::new()).await;
+        let mut load = Load::new(20_260_505);
+        let home = TempDir::new().unwrap();
+        load.run(&etcd, 150).await;
+        let mut recorder = recorder(&etcd, &home).await;
+        load.run(&etcd, 150).await;
+        recorder.cut(&etcd).await.unwrap();
+        let stored = load.revision();
+        // etcd has compacted farther than the backup, and gone on.
+        load.run(&etcd, 50).await;
+        etcd.compact(Revision(stored.0 - 20)).await;
+        let live = etcd.hash_kv(stored).await;
+        let live = HashKv { hash: live.hash, revision: stored, compact_revision: live.compact_revision };
+        let backup = Backup::local(home.path(), PREFIX);
+
+        let target = home.path().join("restored");
+        let expecting = |expected: HashKv| {
+            let expected = expected.to_string();
+            let target = target.to_str().unwrap();
+            backup.run("restore", &["--data-dir", target, "--expect-hash-kv", &expected])
+        };
+        let run = expecting(HashKv { hash: live.hash ^ 1, ..live });
+        let reason = run.refused("damaged-backup", 22);
+        assert!(reason.contains("is not what etcd held"), "{reason}");
+        let run = expecting(HashKv { revision: stored.next(), ..live });
+        run.refused("incomplete", 21);
+        assert!(!target.exists(), "something was restored");
+        let report = expecting(live).succeeded("restored");
+        assert_eq!(report["hashKv"], format!("equal {live}"));
     }
 
     async fn the_largest_transactions_come_back(version) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use steward_crds::Etcd;
+use steward_ids::HashKv;
 
 use super::restore::Target;
 use super::{Frame, WORK_DIR};
@@ -19,6 +20,8 @@ use crate::shape::Shape;
 pub struct DrillJob {
     /// Which state is restored.
     pub target: Target,
+    /// What the members hold, and the backup has to.
+    pub expected: Option<HashKv>,
     /// After how long the Job is given up.
     pub deadline: Option<Duration>,
     /// Size of the scratch volume. `None`: what the node has.
@@ -40,6 +43,8 @@ pub fn drill_job(
         format!("--data-dir={WORK_DIR}/drill.etcd"),
     ];
     args.extend(drill.target.flags());
+    let expected = drill.expected.as_ref();
+    args.extend(expected.map(|hash| format!("--expect-hash-kv={hash}")));
     let frame = Frame {
         container: "restore-drill",
         args,

@@ -13,9 +13,11 @@ use tokio::time::sleep;
 use super::stage::{assert_recovered, on_stage, write_and_back_up};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_that_was_folded_and_copied_is_a_new_cluster_elsewhere() {
+async fn a_backup_that_was_folded_copied_and_rehearsed_is_a_new_cluster_elsewhere() {
     on_stage("copy", async |stage| {
-        let etcd = stage.etcd(&stage.spec(1)).await;
+        let mut spec = stage.spec(1);
+        spec["steward"] = json!({"restoreDrill": {"schedule": "* * * * *"}});
+        let etcd = stage.etcd(&spec).await;
         let members = etcd.members(1).await.unwrap();
         etcd.settled().await.unwrap();
         let before = write_and_back_up(&etcd, &members).await;
@@ -36,6 +38,10 @@ async fn a_backup_that_was_folded_and_copied_is_a_new_cluster_elsewhere() {
         assert_recovered(&copy.unwrap(), &before, (1, |_| true)).await;
         let still = content(&members).await.unwrap();
         assert_eq!(still, before, "the first one does not notice");
+        let drill = etcd.is_rehearsed(before.revision).await.unwrap();
+        assert!(drill.succeeded, "{}", drill.message);
+        let compared = drill.message.contains("it is what etcd held");
+        assert!(compared, "{}", drill.message);
     })
     .await;
 }

@@ -1,0 +1,103 @@
+//! What etcd answers to `HashKV`, in a form that fits into an annotation and on a command line.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::Revision;
+
+/// The answer to `HashKV`: of a live etcd, or computed from a file.
+///
+/// Written as `<revision>:<compacted revision, 0 for none>:<hash, 8 hexadecimal digits>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashKv {
+    /// The hash.
+    pub hash: u32,
+    /// At this revision.
+    pub revision: Revision,
+    /// Comparable only with hashes of the same compaction; -1 in etcd's answer when none.
+    pub compact_revision: Option<Revision>,
+}
+
+/// Text that is no [`HashKv`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAHashKv;
+
+impl fmt::Display for NotAHashKv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected <revision>:<compacted revision>:<8 hexadecimal digits>")
+    }
+}
+
+impl std::error::Error for NotAHashKv {}
+
+impl fmt::Display for HashKv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let compact = self.compact_revision.map_or(0, |compact| compact.0);
+        write!(f, "{}:{compact}:{:08x}", self.revision, self.hash)
+    }
+}
+
+impl FromStr for HashKv {
+    type Err = NotAHashKv;
+
+    fn from_str(text: &str) -> Result<Self, NotAHashKv> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let [revision, compact, hash] = parts[..] else {
+            return Err(NotAHashKv);
+        };
+        let is_plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit()); // no sign
+        if ![revision, compact, hash].into_iter().all(is_plain) {
+            return Err(NotAHashKv);
+        }
+        let number = |part: &str| part.parse::<i64>().map_err(|_| NotAHashKv);
+        let (revision, compact) = (number(revision)?, number(compact)?);
+        if revision < compact || hash.len() != 8 {
+            return Err(NotAHashKv);
+        }
+        Ok(Self {
+            hash: u32::from_str_radix(hash, 16).map_err(|_| NotAHashKv)?,
+            revision: Revision(revision),
+            compact_revision: (compact > 0).then_some(Revision(compact)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        for compact_revision in [None, Some(Revision(41))] {
+            let hash = HashKv {
+                hash: 0x0a_bcde,
+                revision: Revision(4711),
+                compact_revision,
+            };
+            assert_eq!(hash.to_string().parse(), Ok(hash));
+        }
+        assert_eq!(
+            "7:0:000000ff".parse::<HashKv>().map(|hash| hash.hash),
+            Ok(255)
+        );
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        let wrong = [
+            "",
+            "7",
+            "7:0",
+            "7:0:ff",
+            "7:8:000000ff",
+            "-7:0:000000ff",
+            "7:0:+00000ff",
+            "7:0:000000ff:",
+            "a:0:000000ff",
+            "99999999999999999999:0:000000ff",
+        ];
+        for text in wrong {
+            assert_eq!(text.parse::<HashKv>(), Err(NotAHashKv), "{text}");
+        }
+    }
+}
