@@ -118,10 +118,11 @@ demo: ## a cluster, the controller, an etcd, a disaster: told with the real prog
 	$(PROGRAMS)
 	@$(ENV) "$${CARGO_TARGET_DIR:-target}/debug/demo"
 
-demo-local: ## the story of a backup, told with real etcd servers and without Kubernetes
+demo-local: ## three etcd servers, sidecars, a lost quorum, a restore; without Kubernetes
 	@$(MAKE) --no-print-directory setup
-	cargo build --release --quiet -p steward-restorer -p steward-tests --bins
-	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/demo-local"
+	$(PROGRAMS)
+	@$(ENV) STEWARD_SIDECAR="$${CARGO_TARGET_DIR:-target}/debug/steward-sidecar" \
+	  "$${CARGO_TARGET_DIR:-target}/debug/demo-local"
 
 .PHONY: manual
 manual: ## write the manual pages of docs/man anew

@@ -2,4 +2,5 @@
 
 pub mod bench;
 pub mod cluster;
+pub mod local;
 pub mod story;

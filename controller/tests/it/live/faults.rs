@@ -196,7 +196,8 @@ async fn an_error_at_any_one_write_delays_and_breaks_nothing() {
         stage.settled(&name(n)).await;
     }
     let failed = failed.load(Ordering::Relaxed);
-    assert!(failed >= 15, "only {failed} writes went wrong");
+    // Ten objects and the finalizer; how often the status is written depends on what is told together.
+    assert!(failed >= 10, "only {failed} writes went wrong");
     let each = CLUSTERS as usize;
     let services = 2 * each;
     assert_eq!(

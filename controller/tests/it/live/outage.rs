@@ -35,6 +35,7 @@ async fn an_api_server_that_restarts_in_the_middle_of_changes_delays_them_and_no
     }
     assert_eq!(stage.count::<StatefulSet>().await, 1);
     assert_eq!(stage.count::<Lease>().await, 3);
+    stage.at_rest(&controller).await;
     let writes = controller.metrics.writes();
     sleep(Duration::from_secs(5)).await;
     assert_eq!(controller.metrics.writes(), writes, "it writes at rest");

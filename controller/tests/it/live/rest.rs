@@ -25,14 +25,7 @@ async fn at_rest_nothing_is_written_and_a_new_controller_writes_nothing_either()
     for name in ["main", "events"] {
         stage.settled(name).await;
     }
-    let mut written = 0;
-    stage
-        .eventually("nothing is left to tell", async || {
-            let before = std::mem::replace(&mut written, controller.metrics.writes());
-            tokio::time::sleep(Duration::from_secs(3)).await;
-            before == controller.metrics.writes()
-        })
-        .await;
+    stage.at_rest(&controller).await;
     let before = (controller.metrics.writes(), versions(&stage).await);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(versions(&stage).await, before.1, "something was written");

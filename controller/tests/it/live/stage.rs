@@ -26,6 +26,8 @@ use tokio_util::sync::CancellationToken;
 /// On a loaded machine the controllers of Kubernetes take their time.
 const PATIENCE: Duration = Duration::from_mins(3);
 const POLL: Duration = Duration::from_millis(100);
+/// A controller that wrote nothing for this long has nothing to write.
+const QUIET: Duration = Duration::from_secs(3);
 
 /// With `STEWARD_TEST_LOG` set, a test shows what its controllers say.
 static LOG: Once = Once::new();
@@ -193,6 +195,16 @@ impl Stage {
             assert!(Instant::now() < deadline, "never: {what}");
             sleep(POLL).await;
         }
+    }
+
+    /// Waits until the controller has nothing left to tell: it wrote nothing for a while.
+    pub(super) async fn at_rest(&self, controller: &Running) {
+        self.eventually("nothing is left to tell", async || {
+            let before = controller.metrics.writes();
+            sleep(QUIET).await;
+            before == controller.metrics.writes()
+        })
+        .await;
     }
 
     /// Waits for a StatefulSet of so many pods.
