@@ -84,9 +84,9 @@ cluster-down: ## end it; nothing is left behind
 	@$(PROGRAMS)
 	@$(CLUSTER_PROGRAM) down
 
-recovery-times: ## write docs/recovery-times.md anew, from what the last `make e2e` has seen
+recovery-times: ## write the times of docs/recovery.md anew, from what the last `make e2e` has seen
 	@$(PROGRAMS)
-	@$(CLUSTER_PROGRAM) report >docs/recovery-times.md
+	@$(CLUSTER_PROGRAM) report docs/recovery.md
 
 .PHONY: fuzz bench bench-sidecar bench-controller demo demo-local
 fuzz: ## every fuzz target for FUZZ_SECONDS (10)

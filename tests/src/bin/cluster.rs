@@ -41,8 +41,11 @@ enum Verb {
     },
     /// Installs the controller into the cluster with its chart.
     Install,
-    /// Prints the page of all recoveries the tests of this machine have seen.
-    Report,
+    /// Writes how long all recoveries took that the tests of this machine have seen.
+    Report {
+        /// The page with a place for it.
+        page: PathBuf,
+    },
     /// What `up` starts as the first process of the cluster.
     #[command(hide = true)]
     Init,
@@ -73,11 +76,9 @@ async fn main() -> anyhow::Result<()> {
             Ok(())
         }
         Verb::Install => put_in(&home).await,
-        Verb::Report => {
-            let page = timeline::report(&timeline::directory()?)?;
-            io::stdout()
-                .write_all(page.as_bytes())
-                .context("print the page")
+        Verb::Report { page } => {
+            let written = timeline::report(&timeline::directory()?, &page)?;
+            std::fs::write(&page, written).context("write the page")
         }
         Verb::Init => match init(&home).await? {},
         Verb::Attend => match attend(&home).await? {},

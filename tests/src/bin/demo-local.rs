@@ -62,7 +62,9 @@ impl Story {
         self.local.kill(before);
         let now = self.local.cluster.leader_after(before).await;
         let leads = self.local.backup_leader().await?;
-        say(&format!("m{now} leads; the sidecar of m{leads} takes the backups."))?;
+        say(&format!(
+            "m{now} leads; the sidecar of m{leads} takes the backups."
+        ))?;
         self.local.write(2_000..3_000).await?;
         self.local.backed_up().await?;
         self.run(&["verify".to_owned()], 0)
@@ -108,7 +110,9 @@ impl Story {
         let deleted = client.delete("/registry/", Some(options)).await;
         let deleted = deleted.context("delete")?.deleted();
         self.local.backed_up().await?;
-        say(&format!("before the delete: {good}\n{deleted} keys are gone"))?;
+        say(&format!(
+            "before the delete: {good}\n{deleted} keys are gone"
+        ))?;
         self.local.stop().await;
 
         self.tell(
@@ -133,7 +137,10 @@ impl Story {
 
     /// The servers start on what was restored, and hold what was there before.
     async fn prove(&mut self, before: &Proof) -> anyhow::Result<Proof> {
-        self.tell("Proof", "Three real etcd servers start on the restored directories.")?;
+        self.tell(
+            "Proof",
+            "Three real etcd servers start on the restored directories.",
+        )?;
         self.local.start_again().await?;
         let after = self.local.proof().await?;
         ensure!(

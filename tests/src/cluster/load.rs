@@ -136,6 +136,15 @@ impl Acknowledged {
 
     /// Keys of the writes up to a revision that a store does not have as they were written.
     pub fn missing_from(&self, keys: &[Kv], up_to: Revision) -> Vec<&str> {
+        self.missing(keys, |revision| revision <= up_to)
+    }
+
+    /// Keys of all writes that a store does not have as they were written, but for those between two revisions.
+    pub fn missing_outside(&self, keys: &[Kv], after: Revision, before: Revision) -> Vec<&str> {
+        self.missing(keys, |revision| revision <= after || revision >= before)
+    }
+
+    fn missing(&self, keys: &[Kv], counts: impl Fn(Revision) -> bool) -> Vec<&str> {
         let stored: BTreeMap<&[u8], &[u8]> = keys
             .iter()
             .map(|kv| (kv.key.as_slice(), kv.value.as_slice()))
@@ -143,7 +152,7 @@ impl Acknowledged {
         let expected = self
             .writes
             .iter()
-            .filter(|(_, (_, revision))| *revision <= up_to);
+            .filter(|(_, (_, revision))| counts(*revision));
         expected
             .filter(|(key, (value, _))| stored.get(key.as_bytes()) != Some(&value.as_bytes()))
             .map(|(key, _)| key.as_str())
@@ -193,6 +202,14 @@ mod tests {
         let keys = [stored("k0", "0"), stored("k1", "1")];
         assert!(three_writes().missing_from(&keys, Revision(11)).is_empty());
         assert_eq!(three_writes().newest(), Some(Revision(12)));
+    }
+
+    #[test]
+    fn a_write_between_two_revisions_may_be_missing_and_one_behind_them_may_not() {
+        let keys = [stored("k0", "0")];
+        let written = three_writes();
+        let missing = written.missing_outside(&keys, Revision(10), Revision(12));
+        assert_eq!(missing, ["k2"]);
     }
 
     #[test]

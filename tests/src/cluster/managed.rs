@@ -355,8 +355,14 @@ impl Managed {
         eventually("a rehearsed restore", drilled).await
     }
 
-    /// Waits until the backup holds a revision, as the Leases of its snapshots tell.
+    /// Waits until the backup holds a revision.
     pub async fn is_backed_up(&self, revision: Revision) -> Result<(), NotYet> {
+        let is_there = async || (self.backed_up().await? >= revision).then_some(());
+        eventually(&format!("a backup of revision {revision}"), is_there).await
+    }
+
+    /// The newest revision of the backup, as the Leases of its snapshots tell.
+    pub async fn backed_up(&self) -> Option<Revision> {
         let leases = self.api::<Lease>();
         let newest = async |kind: &str| -> Option<i64> {
             let lease = leases
@@ -365,11 +371,8 @@ impl Managed {
                 .ok()?;
             lease.spec?.holder_identity?.parse().ok()
         };
-        let is_there = async || {
-            let newest = newest("full").await.max(newest("delta").await)?;
-            (newest >= revision.0).then_some(())
-        };
-        eventually(&format!("a backup of revision {revision}"), is_there).await
+        let newest = newest("full").await.max(newest("delta").await)?;
+        Some(Revision(newest))
     }
 
     fn api<K>(&self) -> Api<K>

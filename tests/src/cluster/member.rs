@@ -10,15 +10,21 @@ use etcd_client::{Client, ConnectOptions, Error};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
+use serde_json::Value;
 use steward_ids::{MemberId, Revision};
 use steward_testkit::Kv;
 use steward_testkit::etcd::{keys_at, newest_revision};
+use tokio::time::timeout;
 
 use super::identity::Identity;
 use super::wait::{NotYet, eventually};
 
 /// Where etcd serves clients.
 pub(super) const CLIENT_PORT: u16 = 2379;
+/// Where the sidecar answers.
+const SIDECAR_PORT: u16 = 8080;
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why nothing is known about members.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +83,13 @@ impl Member {
             identity: identity.cloned(),
         };
         (is_ready && !is_leaving).then_some(member)
+    }
+
+    /// What its sidecar says of itself, where that is not encrypted; `None` when it does not answer.
+    pub async fn sidecar(&self) -> Option<Value> {
+        let url = format!("http://{}:{SIDECAR_PORT}/status", self.address);
+        let answer = timeout(PATIENCE, reqwest::get(url)).await.ok()?.ok()?;
+        timeout(PATIENCE, answer.json()).await.ok()?.ok()
     }
 
     /// A client of this very member.
@@ -178,12 +191,14 @@ pub async fn content_at(members: &[Member], revision: Revision) -> Result<Conten
                 return None; // it is still being told
             }
             // A learner tells none, and a member may learn late that it is none any more.
-            hashes.insert(client.hash_kv(revision.0).await.ok()?.hash());
+            let told = client.hash_kv(revision.0).await.ok()?;
+            hashes.insert((told.compact_version(), told.hash()));
         }
-        Some(hashes)
+        let compactions: BTreeSet<i64> = hashes.iter().map(|(compacted, _)| *compacted).collect();
+        (compactions.len() < 2).then_some(hashes) // else one of them is still compacting
     };
     let hashes = eventually("every member at the same revision", told).await?;
-    let mut hashes = hashes.into_iter();
+    let mut hashes = hashes.into_iter().map(|(_, hash)| hash);
     let (Some(hash), None, Some(first)) = (hashes.next(), hashes.next(), members.first()) else {
         return Err(MemberError::Disagree { revision });
     };

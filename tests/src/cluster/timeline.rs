@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! test ─ Timeline ─► <cache>/recovery/<case>.json ─┐
-//! test ─ Timeline ─► …                             ├─ report ─► docs/recovery-times.md
+//! test ─ Timeline ─► …                             ├─ report ─► docs/recovery.md
 //! ```
 
 use std::fmt::Write as _;
@@ -95,8 +95,28 @@ impl Timeline {
     }
 }
 
-/// The page of all timelines of a directory.
-pub fn report(directory: &Path) -> Result<String, TimelineError> {
+/// Where a page has the table of all timelines.
+const BEGIN: &str = "<!-- recovery times: written by the end-to-end suite -->\n";
+const END: &str = "<!-- end of recovery times -->\n";
+
+/// The page with the table of all timelines of a directory instead of the one it has.
+pub fn report(directory: &Path, page: &Path) -> Result<String, TimelineError> {
+    let failed = |source| TimelineError {
+        path: page.to_owned(),
+        source,
+    };
+    let text = fs::read_to_string(page).map_err(failed)?;
+    let table = render(&all(directory)?);
+    replaced(&text, &table).ok_or_else(|| failed(io::Error::other("it has no place for the table")))
+}
+
+fn replaced(page: &str, table: &str) -> Option<String> {
+    let (before, rest) = page.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some([before, BEGIN, table, END, after].concat())
+}
+
+fn all(directory: &Path) -> Result<Vec<Told>, TimelineError> {
     let failed = |source| TimelineError {
         path: directory.to_owned(),
         source,
@@ -109,16 +129,11 @@ pub fn report(directory: &Path) -> Result<String, TimelineError> {
         all.push(told.map_err(|source| TimelineError { path, source })?);
     }
     all.sort_by(|one, other| one.case.cmp(&other.case));
-    Ok(render(&all))
+    Ok(all)
 }
 
 fn render(all: &[Told]) -> String {
-    let mut page = String::from(
-        "# How long recovery takes\n\n\
-         Written by the end-to-end suite: real disasters on a real Kubernetes cluster of one node with two cores,\n\
-         under load. Seconds count from the fault.\n\n\
-         | disaster | fault | then |\n| --- | --- | --- |\n",
-    );
+    let mut page = String::from("| disaster | fault | then |\n| --- | --- | --- |\n");
     for Told { case, fault, marks } in all {
         let marks: Vec<String> = marks
             .iter()
@@ -143,21 +158,32 @@ mod tests {
     #[test]
     fn the_page_has_a_line_for_each_disaster_in_order() {
         let directory = tempfile::tempdir().unwrap();
+        let page = directory.path().join("page.md");
+        let text = ["before\n", BEGIN, "old\n", END, "after\n"];
+        let timelines = directory.path().join("timelines");
         for case in ["two volumes", "a leader", "a leader"] {
-            timeline(case).keep(directory.path()).unwrap();
+            timeline(case).keep(&timelines).unwrap();
         }
-        let page = report(directory.path()).unwrap();
-        let lines: Vec<&str> = page
-            .lines()
-            .filter(|line| line.starts_with("| "))
-            .skip(2)
-            .collect();
+        fs::write(&page, text.concat()).unwrap();
+        let written = report(&timelines, &page).unwrap();
+        let lines: Vec<&str> = written.lines().collect();
         assert_eq!(
             lines,
             [
+                "before",
+                BEGIN.trim_end(),
+                "| disaster | fault | then |",
+                "| --- | --- | --- |",
                 "| a leader | one volume of three is gone | 12.3 s serving |",
                 "| two volumes | one volume of three is gone | 12.3 s serving |",
+                END.trim_end(),
+                "after",
             ]
         );
+    }
+
+    #[test]
+    fn a_page_without_a_place_for_it_is_refused() {
+        assert_eq!(replaced("nothing here", "table"), None);
     }
 }

@@ -1,25 +1,32 @@
 //! Something all tests share is taken away. Tests of the cluster run one after the other.
 
+use std::time::Duration;
+
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 use steward_crds::{ConditionStatus, ConditionType};
 use steward_store::{Environment, Provider, SnapStore, StoreConfig, UploadOptions};
 use steward_tests::cluster::addresses::s3_url;
 use steward_tests::cluster::managed::{Managed, condition};
-use steward_tests::cluster::member::content;
+use steward_tests::cluster::member::{Member, content};
 use steward_tests::cluster::timeline::{self, Timeline};
 use steward_tests::cluster::{BUCKET, Component, NAMESPACE, S3_KEY_ID, S3_SECRET, eventually};
 
+use tokio::time::{Instant, sleep_until};
+
 use super::stage::{Stage, assert_kept, assert_recovered, on_stage, write_and_back_up};
+
+/// For how long the store is away.
+const AWAY: Duration = Duration::from_mins(2);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_restarts_in_the_middle_delays_a_third_member_and_stops_no_write() {
     on_stage("away", async |stage| {
         let etcd = stage.etcd(&stage.spec(1)).await;
-        etcd.members(1).await.unwrap();
+        let first = etcd.members(1).await.unwrap();
         etcd.settled().await.unwrap();
         let load = etcd.load().await.unwrap();
         etcd.change(json!({"replicas": 3})).await.unwrap();
@@ -27,7 +34,13 @@ async fn an_api_server_that_restarts_in_the_middle_delays_a_third_member_and_sto
         let node = stage.node();
         node.stop(Component::ApiServer).await.unwrap();
         assert!(etcd.get().await.is_err());
+        let stored = async || first[0].sidecar().await?["lastDelta"]["lastRevision"].as_i64();
+        let then = eventually("a delta", stored).await.unwrap();
         load.has_written(100).await.unwrap();
+        let later = async || stored().await.filter(|now| *now > then);
+        eventually("a later delta, without the API server", later)
+            .await
+            .unwrap();
         node.start(Component::ApiServer).await.unwrap();
         let back = async || etcd.get().await.ok();
         eventually("the API server", back).await.unwrap();
@@ -48,6 +61,7 @@ async fn a_store_that_is_away_for_minutes_is_told_and_caught_up_with() {
         write_and_back_up(&etcd, &members).await;
         let load = etcd.load().await.unwrap();
         let mut timeline = Timeline::start("the backup store", "it is away");
+        let away = Instant::now();
         stage.node().stop(Component::Store).await.unwrap();
         let is_told = async || {
             let told = condition(&etcd.get().await.ok()?, &ConditionType::BackupReady)?;
@@ -57,6 +71,7 @@ async fn a_store_that_is_away_for_minutes_is_told_and_caught_up_with() {
             .await
             .unwrap();
         timeline.mark("the Etcd says that its backup is late");
+        sleep_until(away + AWAY).await;
         stage.node().start(Component::Store).await.unwrap();
         timeline.mark("the store is back");
         load.has_written(20).await.unwrap();
@@ -140,6 +155,55 @@ async fn controllers_that_are_killed_again_and_again_still_make_three_members_of
         assert_kept(&written, &content(&members).await.unwrap());
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers_that_are_killed_in_the_middle_still_roll_replace_and_shrink() {
+    on_stage("midway", async |stage| {
+        let etcd = stage.etcd(&stage.spec(3)).await;
+        let first = etcd.members(3).await.unwrap();
+        etcd.settled().await.unwrap();
+        let load = etcd.load().await.unwrap();
+
+        etcd.change(json!({"annotations": {"rolled": "once"}}))
+            .await
+            .unwrap();
+        replaced(&etcd, &first, 1).await;
+        kill_controllers(stage).await;
+        let is_new = |member: &_| !first.contains(member);
+        let rolled = etcd.members_that(3, is_new).await.unwrap();
+        etcd.settled().await.unwrap();
+
+        let lost = &rolled[2];
+        etcd.lose_volume(lost).await.unwrap();
+        replaced(&etcd, std::slice::from_ref(lost), 1).await;
+        kill_controllers(stage).await;
+        let is_another = |member: &_| *member != *lost;
+        etcd.members_that(3, is_another).await.unwrap();
+        etcd.settled().await.unwrap();
+
+        etcd.change(json!({"replicas": 1})).await.unwrap();
+        let fewer = async || (etcd.pods().await.ok()?.len() < 3).then_some(());
+        eventually("fewer pods", fewer).await.unwrap();
+        kill_controllers(stage).await;
+        etcd.settled().await.unwrap();
+        let remaining = etcd.members(1).await.unwrap();
+        let written = load.stop().await.unwrap();
+        assert_kept(&written, &content(&remaining).await.unwrap());
+    })
+    .await;
+}
+
+/// Waits until so many of these members have other pods.
+async fn replaced(etcd: &Managed, members: &[Member], count: usize) {
+    let is_done = async || {
+        let pods = etcd.pods().await.ok()?;
+        let uids: Vec<_> = pods.iter().filter_map(ResourceExt::uid).collect();
+        let gone = members.iter().filter(|member| !uids.contains(&member.uid));
+        (gone.count() >= count).then_some(())
+    };
+    let what = format!("{count} replaced members");
+    eventually(&what, is_done).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

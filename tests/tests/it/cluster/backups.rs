@@ -5,6 +5,7 @@ use std::time::Duration;
 use rand::Rng as _;
 use serde_json::json;
 use steward_crds::ops::TaskState;
+use steward_tests::cluster::eventually;
 use steward_tests::cluster::managed::{self, Managed};
 use steward_tests::cluster::member::content;
 use steward_tests::cluster::timeline::{self, Timeline};
@@ -82,15 +83,18 @@ async fn a_sidecar_that_is_killed_while_it_uploads_leaves_a_backup_that_is_whole
             rand::rng().fill(&mut noise[..]);
             client.put("/large", noise.clone(), None).await.unwrap();
         }
-        for (name, after) in [("soon", 30), ("later", 150), ("late", 400)] {
+        for (name, after) in [("soon", 0), ("later", 100), ("late", 300)] {
             let task = json!({"onDemandSnapshot": {"type": "full"}});
             let asked = etcd.ask(name, task);
             let killed = async {
+                let uploads = async || {
+                    let status = members[0].sidecar().await?;
+                    (status["fullUnderWay"] == true).then_some(())
+                };
+                eventually("an upload", uploads).await.unwrap();
                 sleep(Duration::from_millis(after)).await;
-                stage
-                    .node()
-                    .kill("steward-sidecar", &members[0].uid)
-                    .unwrap();
+                let killed = stage.node().kill("steward-sidecar", &members[0].uid);
+                killed.unwrap();
             };
             let (asked, ()) = tokio::join!(asked, killed);
             let (state, _) = asked.unwrap(); // it was too late to be killed, or it was not

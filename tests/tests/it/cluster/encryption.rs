@@ -1,31 +1,40 @@
 //! Certificates, in every combination, and new ones.
 
-use futures::future::join_all;
+use futures::{StreamExt as _, stream};
 use steward_tests::cluster::managed::{self, Managed};
 use steward_tests::cluster::member::content;
 use steward_tests::cluster::{Encrypted, eventually};
 
-use super::stage::{assert_kept, on_stage, write_and_back_up};
+use super::stage::{Stage, assert_kept, on_stage, write_and_back_up};
+
+/// Makes an Etcd of so many members with each combination, some of them at the same time: most of it is waiting.
+async fn every_combination(stage: &Stage, replicas: usize, at_once: usize) {
+    let all = Encrypted::combinations().enumerate();
+    let made = stream::iter(all)
+        .map(async |(number, which)| {
+            let name = format!("c{number}");
+            let size = i32::try_from(replicas).unwrap();
+            let spec = managed::spec(&stage.namespace, &name, size);
+            let (client, asked) = (stage.cluster.client(), (spec, which));
+            let etcd = Managed::create_encrypted(client, &stage.namespace, &name, asked).await;
+            let etcd = etcd.unwrap();
+            let members = etcd.members(replicas).await.unwrap();
+            etcd.settled().await.unwrap();
+            write_and_back_up(&etcd, &members).await;
+            etcd.delete().await.unwrap();
+        })
+        .buffer_unordered(at_once);
+    assert_eq!(made.count().await, 8);
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_etcd_serves_and_is_backed_up_whichever_of_its_connections_are_encrypted() {
-    on_stage("tls", async |stage| {
-        // One after the other they would take minutes, of which most is waiting.
-        let all = (0..)
-            .zip(Encrypted::combinations())
-            .map(async |(number, which)| {
-                let name = format!("c{number}");
-                let spec = managed::spec(&stage.namespace, &name, 1);
-                let (client, asked) = (stage.cluster.client(), (spec, which));
-                let etcd = Managed::create_encrypted(client, &stage.namespace, &name, asked).await;
-                let etcd = etcd.unwrap();
-                let members = etcd.members(1).await.unwrap();
-                etcd.settled().await.unwrap();
-                write_and_back_up(&etcd, &members).await;
-            });
-        assert_eq!(join_all(all).await.len(), 8);
-    })
-    .await;
+    on_stage("tls", async |stage| every_combination(stage, 1, 8).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_members_do_so_too() {
+    on_stage("tls3", async |stage| every_combination(stage, 3, 2).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -70,12 +70,16 @@ async fn a_leader_that_is_cut_off_is_replaced_and_its_backup_goes_on_with_the_ne
         let etcd = stage.etcd(&stage.spec(3)).await;
         let mut members = etcd.members(3).await.unwrap();
         etcd.settled().await.unwrap();
-        let old = eventually("a leader", async || members[0].leader().await);
-        let old = old.await.unwrap();
-        let mut at = 0;
-        while members[at].id().await != Some(old) {
-            at += 1;
-        }
+        let leads = async || {
+            let leader = members[0].leader().await?;
+            for (at, member) in members.iter().enumerate() {
+                if member.id().await? == leader {
+                    return Some((at, leader));
+                }
+            }
+            None
+        };
+        let (at, old) = eventually("a leader", leads).await.unwrap();
         let leader = members.remove(at);
         let rest: Vec<Ipv4Addr> = members.iter().map(|member| member.address).collect();
         let load = etcd.load().await.unwrap();
@@ -84,14 +88,17 @@ async fn a_leader_that_is_cut_off_is_replaced_and_its_backup_goes_on_with_the_ne
         let mut timeline = Timeline::start("the leader is cut off", "no packet passes to others");
         let cut = stage.node().cut(&[leader.address], &rest).await.unwrap();
         let new = async || members[0].leader().await.filter(|&new| new != old);
-        let new = eventually("another leader", new).await.unwrap();
+        eventually("another leader", new).await.unwrap();
         timeline.mark("another member leads");
         load.has_written(100).await.unwrap();
         let now = content(&members).await.unwrap();
         etcd.is_backed_up(now.revision).await.unwrap();
         timeline.mark("what was written since is in the backup");
         cut.heal().await.unwrap();
-        let follows = async || (leader.leader().await == Some(new)).then_some(());
+        let follows = async || {
+            let leads = members[0].leader().await?;
+            (leader.leader().await? == leads).then_some(())
+        };
         eventually("the old leader follows", follows).await.unwrap();
         timeline.keep(&timeline::directory().unwrap()).unwrap();
         let members = etcd.members(3).await.unwrap();

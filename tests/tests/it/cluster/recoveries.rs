@@ -4,7 +4,9 @@ use serde_json::json;
 use steward_crds::ops::TaskState;
 use steward_tests::cluster::timeline::{self, Timeline};
 
-use super::stage::{assert_recovered, on_stage, write_and_back_up};
+use super::stage::{
+    assert_recovered, assert_resumed, load_in_the_backup, on_stage, write_and_back_up,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_only_member_that_lost_its_volume_is_restored_from_the_backup() {
@@ -12,11 +14,11 @@ async fn the_only_member_that_lost_its_volume_is_restored_from_the_backup() {
         let etcd = stage.etcd(&stage.spec(1)).await;
         let members = etcd.members(1).await.unwrap();
         etcd.settled().await.unwrap();
-        let before = write_and_back_up(&etcd, &members).await;
+        let load = load_in_the_backup(&etcd).await;
         let mut timeline = Timeline::start("the only volume", "pod and volume are gone");
         etcd.lose_volume(&members[0]).await.unwrap();
         let is_new = |member: &_| !members.contains(member);
-        assert_recovered(&etcd, &before, (1, is_new)).await;
+        assert_resumed(&etcd, load, (1, is_new)).await;
         timeline.mark("the member is ready, with all its keys");
         timeline.keep(&timeline::directory().unwrap()).unwrap();
     })
@@ -29,7 +31,7 @@ async fn three_members_that_lost_all_volumes_are_recovered_once_a_person_approve
         let etcd = stage.etcd(&stage.spec(3)).await;
         let members = etcd.members(3).await.unwrap();
         etcd.settled().await.unwrap();
-        let before = write_and_back_up(&etcd, &members).await;
+        let load = load_in_the_backup(&etcd).await;
         let mut timeline = Timeline::start("three volumes of three", "pods and volumes are gone");
         for member in &members {
             etcd.lose_volume(member).await.unwrap();
@@ -37,7 +39,7 @@ async fn three_members_that_lost_all_volumes_are_recovered_once_a_person_approve
         etcd.approve_recovery().await.unwrap();
         timeline.mark("the loss is proven, a person approves");
         let is_new = |member: &_| !members.contains(member);
-        assert_recovered(&etcd, &before, (3, is_new)).await;
+        assert_resumed(&etcd, load, (3, is_new)).await;
         timeline.mark("all members are ready, with all their keys");
         timeline.keep(&timeline::directory().unwrap()).unwrap();
     })

@@ -13,12 +13,16 @@ use kube::{Api, Resource};
 use rand::Rng as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use steward_ids::Revision;
 use steward_tests::cluster::managed::{self, Managed};
 use steward_tests::cluster::member::{Content, Member, content};
-use steward_tests::cluster::{Acknowledged, Cluster, Encrypted, Node, eventually};
+use steward_tests::cluster::{Acknowledged, Cluster, Component, Encrypted, Load, Node, eventually};
 
 /// The Etcd of a test.
 pub(crate) const ETCD: &str = "main";
+
+/// By how much a recovery raises revisions.
+const RAISED_BY: i64 = 1_000_000_000;
 
 /// Where one test plays.
 pub(crate) struct Stage {
@@ -41,6 +45,7 @@ pub(crate) async fn on_stage(name: &str, test: impl AsyncFnOnce(&Stage)) {
     let played = Box::pin(test(&stage));
     let ended = AssertUnwindSafe(played).catch_unwind().await;
     if ended.is_err() {
+        stage.give_back().await;
         stage.show().await;
     }
     let params = DeleteParams::default();
@@ -67,6 +72,15 @@ impl Stage {
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     {
         Api::namespaced(self.cluster.client(), &self.namespace)
+    }
+
+    /// Starts what a test that failed may have taken away from the others.
+    async fn give_back(&self) {
+        for component in [Component::ApiServer, Component::Store] {
+            if let Err(error) = self.node().start(component).await {
+                eprintln!("{error}");
+            }
+        }
     }
 
     /// Makes a resource what it should be.
@@ -207,6 +221,34 @@ pub(crate) async fn assert_recovered(
     let after = content(&members).await.unwrap();
     assert_eq!(after.keys, before.keys);
     assert!(after.revision > before.revision, "{after}");
+}
+
+/// A load that goes on, and the revision up to which it is in the backup: it holds a part of it, and more comes.
+pub(crate) async fn load_in_the_backup(etcd: &Managed) -> (Load, Revision) {
+    let load = etcd.load().await.unwrap();
+    load.has_written(200).await.unwrap();
+    let begun = etcd.backed_up().await.unwrap_or_default();
+    etcd.is_backed_up(begun.next()).await.unwrap();
+    let flushed = etcd.backed_up().await.unwrap();
+    (load, flushed)
+}
+
+/// There are so many members again, as wanted, and they have every write that was in the backup before the fault, and every
+/// one since the recovery: a client that went on writing meanwhile misses no other.
+pub(crate) async fn assert_resumed(
+    etcd: &Managed,
+    (load, flushed): (Load, Revision),
+    (count, is_wanted): (usize, impl Fn(&Member) -> bool),
+) {
+    let members = etcd.members_that(count, is_wanted).await.unwrap();
+    etcd.settled().await.unwrap();
+    load.has_written(50).await.unwrap();
+    let written = load.stop().await.unwrap();
+    let after = content(&members).await.unwrap();
+    let raised = Revision(flushed.0 + RAISED_BY);
+    assert!(after.revision > raised, "{after}: revisions are raised");
+    let missing = written.missing_outside(&after.keys, flushed, raised);
+    assert!(missing.is_empty(), "in the backup, and lost: {missing:?}");
 }
 
 /// Something was written, and all that was acknowledged is there.
