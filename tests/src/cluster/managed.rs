@@ -76,7 +76,17 @@ pub struct Managed {
     identity: Option<Arc<Identity>>,
 }
 
-/// What an Etcd with a backup in the cluster's own store is asked to be.
+/// Where the backups go: into the cluster's own store, or the S3 server that `STEWARD_TEST_STORE_URL` names.
+fn store_url() -> String {
+    std::env::var("STEWARD_TEST_STORE_URL").unwrap_or_else(|_| s3_url())
+}
+
+/// Volumes of exactly the size asked for, or of the class `STEWARD_TEST_STORAGE_CLASS` names.
+fn storage_class() -> String {
+    std::env::var("STEWARD_TEST_STORAGE_CLASS").unwrap_or_else(|_| MEMORY.to_owned())
+}
+
+/// What an Etcd with a backup is asked to be.
 pub fn spec(namespace: &str, name: &str, replicas: i32) -> Value {
     json!({
         "replicas": replicas,
@@ -87,12 +97,12 @@ pub fn spec(namespace: &str, name: &str, replicas: i32) -> Value {
                 "provider": "S3",
                 "container": BUCKET,
                 "prefix": format!("{namespace}/{name}"),
-                "endpointOverride": s3_url(),
+                "endpointOverride": store_url(),
                 "secretRef": {"name": CREDENTIALS},
             },
             "deltaSnapshotPeriod": "5s",
         },
-        "storageClass": MEMORY,
+        "storageClass": storage_class(),
         "storageCapacity": VOLUME,
     })
 }
