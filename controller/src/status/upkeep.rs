@@ -59,10 +59,10 @@ pub(super) fn drill(facts: &Facts<'_>) -> Option<Says> {
     let job = facts.seen.upkeep.drill.as_ref()?;
     ended(job, "DrillSucceeded", |done| {
         let revision = done.revision.unwrap_or_default();
-        let compared = done.hash_kv.as_deref().unwrap_or_default();
-        let compared = match compared.strip_prefix("equal ") {
-            Some(hash) => format!("and it is what etcd held (HashKV {hash})"),
-            None => "and nobody could tell what etcd held".to_owned(),
+        let compared = match done.hash_kv.as_deref().map(|told| told.split_once(' ')) {
+            Some(Some(("equal", hash))) => format!("and it is what etcd held (HashKV {hash})"),
+            Some(_) => "and keeps less history than etcd, so it was not compared".to_owned(),
+            None => "and no member told what etcd held".to_owned(),
         };
         format!(
             "revision {revision} was restored: every hash and every revision is there, {compared}"

@@ -355,12 +355,13 @@ impl Managed {
         Ok(recovery.message)
     }
 
-    /// Waits until a restore to this revision or a later one was rehearsed. Returns what came of it.
+    /// Waits until a rehearsed restore went wrong, or reached this revision and was compared with etcd.
     pub async fn is_rehearsed(&self, revision: Revision) -> Result<DrillStatus, NotYet> {
         let drilled = async || {
             let drill = self.get().await.ok()?.status?.steward?.restore_drill?;
-            let is_later = drill.revision.is_none_or(|reached| reached >= revision.0);
-            is_later.then_some(drill)
+            let reached = drill.revision.is_some_and(|reached| reached >= revision.0);
+            let is_compared = drill.message.contains("it is what etcd held");
+            (!drill.succeeded || reached && is_compared).then_some(drill)
         };
         eventually("a rehearsed restore", drilled).await
     }

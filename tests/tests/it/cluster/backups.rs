@@ -22,6 +22,10 @@ async fn a_backup_that_was_folded_copied_and_rehearsed_is_a_new_cluster_elsewher
         let members = etcd.members(1).await.unwrap();
         etcd.settled().await.unwrap();
         let before = write_and_back_up(&etcd, &members).await;
+        // As Kubernetes does, and as folding does: else there is less history in the backup.
+        let mut client = members[0].client().await.unwrap();
+        client.compact(before.revision.0, None).await.unwrap();
+        let before = content(&members).await.unwrap();
         let tasks = [
             ("fold", json!({"compact": {}})),
             ("verify", json!({"verifyBackup": {"chains": "All"}})),
@@ -41,8 +45,6 @@ async fn a_backup_that_was_folded_copied_and_rehearsed_is_a_new_cluster_elsewher
         assert_eq!(still, before, "the first one does not notice");
         let drill = etcd.is_rehearsed(before.revision).await.unwrap();
         assert!(drill.succeeded, "{}", drill.message);
-        let compared = drill.message.contains("it is what etcd held");
-        assert!(compared, "{}", drill.message);
     })
     .await;
 }
