@@ -201,7 +201,7 @@ impl Worker {
         self.publish();
     }
 
-    /// What is stored without the life of its lease comes back without the lease.
+    /// What is stored without the life of its lease comes back with one that is guessed.
     fn tell_of_leases(&mut self, untold: usize) {
         self.metrics.lease_lives_unknown(untold);
         if untold > 0 && !std::mem::replace(&mut self.has_warned_of_leases, true) {
