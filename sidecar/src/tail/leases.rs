@@ -98,21 +98,18 @@ impl LeaseTtls {
                 continue;
             }
             let holder = self.hasher.hash_one(kv.key());
-            match lease_of(event).filter(|_| is_put) {
-                Some(lease) => {
-                    if self.holders.len() >= MOST {
-                        self.holders.clear();
-                    }
-                    self.holders.insert(holder, lease);
+            if let Some(lease) = lease_of(event).filter(|_| is_put) {
+                if self.holders.len() >= MOST {
+                    self.holders.clear();
                 }
-                None => {
-                    let held = self.holders.remove(&holder);
-                    let doubted = held.filter(|_| !is_put);
-                    let known = doubted.and_then(|lease| self.granted.get_mut(&lease));
-                    if let Some(known) = known {
-                        known.since = None;
-                    }
-                }
+                self.holders.insert(holder, lease);
+                continue;
+            }
+            let held = self.holders.remove(&holder);
+            let doubted = held.filter(|_| !is_put);
+            let known = doubted.and_then(|lease| self.granted.get_mut(&lease));
+            if let Some(known) = known {
+                known.since = None;
             }
         }
     }

@@ -68,8 +68,8 @@ pub(super) struct Worker {
     asked: Vec<Asked>,
     caught_up: Instant,
     silence: Silence,
-    /// Whether it was said that lives of leases are not known.
-    has_warned_of_leases: bool,
+    /// Events captured without the life of their lease.
+    untold_lives: usize,
     /// How often in a row the watch could not be opened.
     watch_failures: u32,
 }
@@ -109,7 +109,7 @@ impl Worker {
             asked: Vec::new(),
             caught_up: Instant::now(),
             silence: Silence::new(),
-            has_warned_of_leases: false,
+            untold_lives: 0,
             watch_failures: 0,
         }
     }
@@ -204,12 +204,13 @@ impl Worker {
     /// What is stored without the life of its lease comes back with one that is guessed.
     fn tell_of_leases(&mut self, untold: usize) {
         self.metrics.lease_lives_unknown(untold);
-        if untold > 0 && !std::mem::replace(&mut self.has_warned_of_leases, true) {
+        if untold > 0 && self.untold_lives == 0 {
             warn!(
                 events = untold,
                 "etcd does not tell in time how long leases live: events are stored without that"
             );
         }
+        self.untold_lives = self.untold_lives.saturating_add(untold);
     }
 
     fn take(&mut self, events: Vec<etcd_client::Event>, is_whole: bool) -> Result<(), BatchError> {
