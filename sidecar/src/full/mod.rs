@@ -15,6 +15,7 @@
 //! **After a crash**: no object.
 
 mod pour;
+mod sink;
 mod take;
 
 pub use pour::{PourError, pour};

@@ -10,12 +10,14 @@ use steward_archive::compression::{Compression, Effort, EncoderOptions};
 use steward_archive::layout::object_key;
 use steward_archive::name::SnapshotName;
 use steward_ids::Revision;
-use steward_store::{Object, StoreError, UploadOptions, UploadWriter};
+use steward_store::{Object, StoreError, Upload, UploadOptions};
 use steward_telemetry::Chain;
 use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::pour::{Batch, PourError, pour};
+use super::sink::Sink;
 use crate::ask::Finality;
 use crate::bucket::{Bucket, BucketError};
 use crate::election::{Fence, FenceError};
@@ -168,19 +170,19 @@ impl FullTaker {
         })?;
         info!(object_key = %key, revision = %revision, "taking a full snapshot");
         let (send, receive) = mpsc::channel(BATCHES_AHEAD);
-        let pouring = self.pour(receive, upload.into_writer());
+        let pouring = self.pour(receive, upload);
         let reading = self.read(send, flusher);
         let (read, poured) = tokio::join!(reading, pouring);
-        let (writer, poured) = poured?;
+        let (upload, poured) = poured?;
         // The stream's own error says more than that the pouring missed its end.
         let (flushing, raw_bytes) = match (read, poured) {
             (Ok(flushing), Ok(raw_bytes)) => (flushing, raw_bytes),
             (Err(error), _) => {
-                abort(writer).await;
+                abort(upload).await;
                 return Err(error.into());
             }
             (Ok(_), Err(source)) => {
-                abort(writer).await;
+                abort(upload).await;
                 let name = name.to_string();
                 return Err(FullError::Pour { name, source });
             }
@@ -189,7 +191,7 @@ impl FullTaker {
         if let Some(flushing) = flushing {
             flushing.settle(DELTA_FIRST).await;
         }
-        let (object, parts) = self.complete(writer, &name).await?;
+        let (object, parts) = self.complete(upload, &name).await?;
         let stored = Stored {
             name,
             key,
@@ -253,41 +255,38 @@ impl FullTaker {
         }
     }
 
-    /// Compresses on a thread of its own and gives the writer back, whatever happened.
+    /// Compresses on a thread of its own and gives the upload back, whatever happened. The thread ends when nobody waits.
     async fn pour(
         &self,
         mut receive: mpsc::Receiver<Result<Batch, ()>>,
-        mut writer: UploadWriter,
-    ) -> Result<(UploadWriter, Result<u64, PourError>), FullError> {
+        upload: Upload,
+    ) -> Result<(Upload, Result<u64, PourError>), FullError> {
         let compression = self.config.compression.clone();
         let options = EncoderOptions {
             threads: self.config.threads,
             effort: Effort::Fast,
         };
+        let stop = CancellationToken::new();
+        let mut sink = Sink::new(upload, stop.clone());
+        let _stop_when_dropped = stop.drop_guard();
         let work = tokio::task::spawn_blocking(move || {
-            let poured = pour(
-                || receive.blocking_recv(),
-                &compression,
-                options,
-                &mut writer,
-            );
-            (writer, poured.map(|poured| poured.raw_bytes))
+            let poured = pour(|| receive.blocking_recv(), &compression, options, &mut sink);
+            (sink.into_upload(), poured.map(|poured| poured.raw_bytes))
         });
         work.await.map_err(|_| FullError::Interrupted)
     }
 
     async fn complete(
         &self,
-        writer: UploadWriter,
+        upload: Upload,
         name: &SnapshotName,
     ) -> Result<(Object, usize), FullError> {
         let name = name.to_string();
         if let Err(source) = self.fence.check().await {
-            abort(writer).await;
+            abort(upload).await;
             return Err(FullError::Fenced { name, source });
         }
         // In this task: whoever ends it, because leadership is lost, ends the completion as well.
-        let upload = writer.into_upload();
         let parts = upload.parts();
         let finished = upload.finish().await;
         let object = finished.map_err(|source| FullError::Store { name, source })?;
@@ -297,8 +296,8 @@ impl FullTaker {
 
 /// Nothing of an upload that is given up becomes visible; parts that cannot be removed stay until the bucket's
 /// lifecycle rule takes them.
-async fn abort(writer: UploadWriter) {
-    if let Err(error) = writer.into_upload().abort().await {
+async fn abort(upload: Upload) {
+    if let Err(error) = upload.abort().await {
         tracing::debug!(error = %Chain(&error), "an upload could not be aborted");
     }
 }

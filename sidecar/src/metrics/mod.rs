@@ -204,6 +204,11 @@ impl Metrics {
         self.own.buffer_bytes.set(signed(bytes));
     }
 
+    /// Events are captured without the life of their lease.
+    pub fn lease_lives_unknown(&self, events: usize) {
+        self.own.lease_lives.inc_by(events as u64);
+    }
+
     /// Revisions are missing.
     pub fn gap(&self, cause: GapCause) {
         self.own.gaps.with_label_values(&[cause.word()]).inc();

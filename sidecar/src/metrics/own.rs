@@ -59,6 +59,10 @@ const BUFFER: Title = (
     "steward_delta_buffer_bytes",
     "Captured events that are not stored yet, as bytes in memory.",
 );
+const LEASE_LIVES: Title = (
+    "steward_lease_lives_unknown_total",
+    "Events stored without the life of their lease, because etcd did not tell it in time.",
+);
 const DAMAGED: Title = (
     "steward_damaged_objects",
     "Objects of the backup that were read by retention and found damaged.",
@@ -96,6 +100,7 @@ pub(super) struct OwnSeries {
     pub(super) store_errors: IntCounterVec,
     pub(super) upload_parts: IntCounter,
     pub(super) buffer_bytes: IntGauge,
+    pub(super) lease_lives: IntCounter,
     pub(super) damaged: IntGauge,
     pub(super) alarm: IntGaugeVec,
     pub(super) leases: IntCounterVec,
@@ -133,6 +138,7 @@ impl OwnSeries {
             )?,
             upload_parts: register.counter(UPLOAD_PARTS)?,
             buffer_bytes: register.gauge(BUFFER)?,
+            lease_lives: register.counter(LEASE_LIVES)?,
             damaged: register.gauge(DAMAGED)?,
             alarm: register.gauges(ALARM, ["alarm"], &each(labels::ALARMS))?,
             leases: register.counters(LEASES, ["lease", "succeeded"], &leases)?,

@@ -36,6 +36,8 @@ pub enum Because {
     Broken,
     /// The store ends in another history, whose end etcd has compacted: they cannot be mixed up, only apart.
     Parted,
+    /// Nothing shows that the full snapshots in the store are of this etcd.
+    Unproven,
     /// A scheduled one was missed.
     Missed,
     /// Events were lost.
@@ -54,6 +56,7 @@ impl Because {
             Self::Final => "the newest full snapshot is a final one",
             Self::Broken => "revisions are missing in the store",
             Self::Parted => "the store ends in another history than etcd's",
+            Self::Unproven => "nothing shows that the store holds the past of this etcd",
             Self::Missed => "a scheduled full snapshot was missed",
             Self::Gap => "events were lost",
             Self::Scheduled => "it is scheduled",

@@ -26,6 +26,15 @@ pub(super) struct Wanted {
     not_before: Instant,
 }
 
+impl Wanted {
+    /// Tells whoever asked that it is stored.
+    pub(super) fn tell(self, stored: &Stored) {
+        for reply in self.replies {
+            let _ = reply.send(Ok(stored.clone())); // whoever asked may have gone
+        }
+    }
+}
+
 /// One that came to an end.
 pub(super) struct Ended {
     pub(super) wanted: Wanted,
@@ -121,29 +130,33 @@ impl Fulls {
         self.wanted.push_front(wanted);
     }
 
-    /// What is under way was begun too early: it is begun anew.
+    /// What is under way was begun too early: it is begun anew, even if it has just been stored.
     pub(super) async fn start_over(&mut self) {
-        if let Some(wanted) = self.abort().await {
-            self.wanted.push_front(wanted);
+        if let Some(ended) = self.abort().await {
+            self.wanted.push_front(ended.wanted);
         }
     }
 
-    /// Nothing more is taken, and those who wait are told. Whether one was under way.
-    pub(super) async fn give_up(&mut self) -> bool {
-        let aborted = self.abort().await;
-        let was_under_way = aborted.is_some();
-        for wanted in aborted.into_iter().chain(self.wanted.drain(..)) {
-            for reply in wanted.replies {
+    /// Nothing more is taken, and those who wait are told. What became of the one under way: it may have been stored at
+    /// the last moment, and then whoever asked for it still waits.
+    pub(super) async fn give_up(&mut self) -> Option<Ended> {
+        let mut ended = self.abort().await;
+        let interrupted = ended.as_mut().filter(|ended| ended.outcome.is_err());
+        let wanted = interrupted.map(|ended| &mut ended.wanted);
+        for wanted in wanted.into_iter().chain(&mut self.wanted) {
+            for reply in wanted.replies.drain(..) {
                 let _ = reply.send(Err(AskError::Ended)); // whoever asked may have gone
             }
         }
-        was_under_way
+        self.wanted.clear();
+        ended
     }
 
-    async fn abort(&mut self) -> Option<Wanted> {
-        let running = self.running.take()?;
-        running.task.abort();
-        let _ = running.task.await; // it was aborted; its upload goes with it
-        Some(running.wanted)
+    async fn abort(&mut self) -> Option<Ended> {
+        self.running.as_ref()?.task.abort(); // its upload goes with it
+        Some(self.ended().await)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,13 +3,15 @@
 //!
 //! ```text
 //! newest delta ─read to its end─► Witness: its last event ─┐
+//!   (or full)                                              │
 //! etcd ─ the key at that revision ─► Testimony ────────────┴─► judge (pure) ─► Kinship
 //! ```
 //!
 //! An event is found again in the history it comes from, and in no other: a key that was put has that version and that
 //! value at that very revision; one that was deleted was there the revision before and then not. When etcd has compacted
-//! the revision, what became of the key since is all there is to go by. **Does not do**: full snapshots, whose content
-//! is not looked at; a store of full snapshots alone has no witness.
+//! the revision, what became of the key since is all there is to go by. A store of full snapshots alone has its witness
+//! in the newest one, if that is small. **Does not do**: larger ones, which would have to be read whole; behind such a one
+//! a full snapshot comes first, so that no delta stands on what may be another history.
 
 use std::time::Duration;
 
@@ -17,13 +19,14 @@ use etcd_client::{GetOptions, KeyValue};
 use sha2::{Digest, Sha256};
 use steward_archive::delta::{Event, EventKind};
 use steward_ids::Revision;
+use steward_mvcc::{KeyValue as KeyValueRow, RevisionKey};
 
 use crate::etcd::{Etcd, EtcdError, Step, within};
 
 /// The revision that stands for the newest one.
 const NOW: Revision = Revision(0);
 
-/// The last event of the newest delta.
+/// The last event of the newest delta, or of the newest full snapshot when there is no delta.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Witness {
     pub(super) key: Vec<u8>,
@@ -52,6 +55,21 @@ impl Witness {
         Self {
             key: event.key.to_vec(),
             revision: event.mod_revision,
+            put,
+        }
+    }
+
+    /// A row of a database.
+    pub(super) fn of_row(at: RevisionKey, change: &KeyValueRow<'_>) -> Self {
+        let put = (!at.is_tombstone).then(|| Written {
+            created: change.create_revision,
+            modified: change.mod_revision,
+            version: change.version,
+            value: Sha256::digest(change.value).into(),
+        });
+        Self {
+            key: change.key.to_vec(),
+            revision: at.main,
             put,
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use steward_archive::name::Kind;
 use steward_ids::Revision;
 use steward_telemetry::Chain;
 use tokio::sync::{Semaphore, mpsc};
@@ -11,7 +12,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::fulls::Fulls;
+use super::fulls::{Ended, Fulls};
 use super::handle::{Ask, Line, refuse};
 use super::plan::Course;
 use super::round::{Over, Round};
@@ -20,7 +21,7 @@ use crate::backoff::Backoff;
 use crate::bucket::Bucket;
 use crate::election::{FarewellNote, Fence, Session};
 use crate::etcd::Etcd;
-use crate::full::{FullConfig, FullTaker};
+use crate::full::{FullConfig, FullError, FullTaker};
 use crate::metrics::Metrics;
 use crate::schedule::Schedule;
 use crate::state::Board;
@@ -126,8 +127,29 @@ impl Leader {
                 }
             }
         }
-        fulls.give_up().await;
+        if let Some(ended) = fulls.give_up().await {
+            self.ended_between_rounds(ended);
+        }
         self.line.close();
+    }
+
+    /// The store tells of one that was stored, the next time it is listed.
+    fn ended_between_rounds(&self, ended: Ended) {
+        match ended.outcome {
+            Ok(taken) => {
+                let seconds = ended.took.as_secs_f64();
+                self.metrics.snapshot_finished(Kind::Full, true, seconds);
+                self.metrics.snapshot_stored(&taken.stored, taken.raw_bytes);
+                ended.wanted.tell(&taken.stored);
+            }
+            Err(error) => self.given_up(&error),
+        }
+    }
+
+    /// A full snapshot is not to be: said and counted.
+    pub(super) fn given_up(&self, error: &FullError) {
+        warn!(error = %Chain(error), "a full snapshot failed");
+        self.metrics.snapshotter_failed(error.class());
     }
 
     /// Waits, and tells those who ask meanwhile why there is no snapshot.

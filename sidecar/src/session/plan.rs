@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use steward_archive::catalogue::Catalogue;
+use steward_archive::catalogue::{Catalogue, Object};
 use steward_archive::name::Kind;
 use steward_ids::Revision;
 use steward_telemetry::Chain;
@@ -13,11 +13,11 @@ use tracing::{error, info, warn};
 
 use super::begin::{Because, Begin, Terms, begin};
 use super::handle::Ask;
-use super::kinship::{Kinship, judge};
+use super::kinship::{Kinship, Witness, judge};
 use super::lead::{LOOK_AGAIN, Leader};
 use super::refusal::Refusal;
 use super::stock::Stock;
-use super::witness;
+use super::witness::{self, WitnessError};
 use crate::bucket::{Bucket, BucketError};
 use crate::state;
 use crate::tail::newest;
@@ -116,7 +116,7 @@ impl Leader {
         let plan = begin(&catalogue, etcd, &self.terms());
         let plan = course.recall(plan, newest(&catalogue))?;
         if !course.is_own {
-            match self.kinship(bucket, &catalogue).await? {
+            match self.kinship(bucket, &catalogue, etcd).await? {
                 Met::Own => course.is_own = true,
                 Met::InDoubt(because) => return Ok((Begin::FullFirst(because), catalogue)),
             }
@@ -134,33 +134,60 @@ impl Leader {
         }
     }
 
-    /// Asks etcd about the last event of the newest delta.
-    async fn kinship(&self, bucket: &Bucket, catalogue: &Catalogue) -> Result<Met, Obstacle> {
-        let Some(delta) = catalogue.deltas.last() else {
-            return Ok(Met::Own); // nothing contradicts it
-        };
+    /// Asks etcd about the last event of the newest delta, or of the newest full snapshot when there are no deltas.
+    async fn kinship(
+        &self,
+        bucket: &Bucket,
+        catalogue: &Catalogue,
+        etcd: Revision,
+    ) -> Result<Met, Obstacle> {
         let store = bucket.store().await;
         let store = store.map_err(|error| self.store_failed(&error))?;
-        let witness = match witness::last_event(&store, delta).await {
-            Ok(Some(witness)) => witness,
-            Ok(None) => return Ok(Met::InDoubt(Because::Broken)),
-            Err(error) if error.is_damage() => {
-                error!(object_key = %delta.key, error = %Chain(&error), "the newest delta is damaged");
-                return Ok(Met::InDoubt(Because::Broken));
+        match (catalogue.deltas.last(), catalogue.fulls.last()) {
+            (None, None) => Ok(Met::Own), // nothing contradicts it
+            (Some(delta), _) => {
+                let last = witness::last_event(&store, delta).await;
+                let Some(witness) = sound(delta, last)? else {
+                    return Ok(Met::InDoubt(Because::Broken));
+                };
+                self.met(&witness, Met::Own).await
             }
-            Err(error) => return Err(failed("store", &error)),
-        };
-        let testimony = self.etcd.testify(&witness, TESTIMONY).await;
+            (None, Some(full)) => {
+                if self.config.tail.is_none() || full.name.last <= Revision::EMPTY {
+                    return Ok(Met::Own); // nothing is written behind it; or nothing is in it
+                }
+                let unproven = Met::InDoubt(Because::Unproven);
+                let last = witness::last_row(&store, full).await;
+                let Some(witness) = sound(full, last)? else {
+                    return Ok(unproven);
+                };
+                let store = witness.revision; // a full snapshot may be newer than its name
+                if store > etcd {
+                    return Err(Refusal::StoreAhead { store, etcd }.into());
+                }
+                // What it once held behind that, and has compacted, is not told of.
+                let is_last = witness.revision >= full.name.last;
+                match self.met(&witness, unproven).await? {
+                    Met::Own if !is_last => Ok(unproven),
+                    met => Ok(met),
+                }
+            }
+        }
+    }
+
+    /// What etcd makes of a witness; `if_untold` when it cannot say.
+    async fn met(&self, witness: &Witness, if_untold: Met) -> Result<Met, Obstacle> {
+        let testimony = self.etcd.testify(witness, TESTIMONY).await;
         let testimony = testimony.map_err(|error| failed("etcd", &error))?;
         let revision = witness.revision;
-        match judge(&witness, &testimony) {
+        match judge(witness, &testimony) {
             Kinship::Own => Ok(Met::Own),
             Kinship::Unknown => {
-                info!(revision = %revision, "etcd has compacted the end of the deltas, so that nothing proves or disproves that it continues them");
-                Ok(Met::Own)
+                info!(revision = %revision, "etcd has compacted the end of the backup, so that nothing proves or disproves that it continues it");
+                Ok(if_untold)
             }
             Kinship::Parted => {
-                warn!(revision = %revision, "the deltas in the store end in another history than etcd's");
+                warn!(revision = %revision, "the backup in the store ends in another history than etcd's");
                 Ok(Met::InDoubt(Because::Parted))
             }
             Kinship::Foreign => Err(Refusal::ForeignHistory { revision }.into()),
@@ -196,11 +223,27 @@ impl Leader {
 }
 
 /// What the store turned out to be.
+#[derive(Clone, Copy)]
 enum Met {
     /// The past of this etcd, as far as anyone can tell.
     Own,
     /// Nothing is to be written behind what is there, but for a full snapshot.
     InDoubt(Because),
+}
+
+/// The witness in an object; `None` when it has none, or is damaged.
+fn sound(
+    object: &Object,
+    read: Result<Option<Witness>, WitnessError>,
+) -> Result<Option<Witness>, Obstacle> {
+    match read {
+        Ok(witness) => Ok(witness),
+        Err(error) if error.is_damage() => {
+            error!(object_key = %object.key, error = %Chain(&error), "the newest object of the backup is damaged");
+            Ok(None)
+        }
+        Err(error) => Err(failed("store", &error)),
+    }
 }
 
 fn failed(class: &'static str, error: &(dyn std::error::Error + 'static)) -> Obstacle {

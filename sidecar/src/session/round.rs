@@ -23,7 +23,7 @@ use crate::etcd::EtcdError;
 use crate::full::{FullError, Taken};
 use crate::schedule::Upcoming;
 use crate::state::{self, Stored};
-use crate::tail::{Notice, Parts, Tail};
+use crate::tail::{Flusher, Notice, Parts, Tail};
 
 /// What the tail has to say between two looks; it says something once per delta.
 const NOTICES: usize = 64;
@@ -154,13 +154,18 @@ impl<'a> Round<'a> {
 
     fn start_full_if_due(&mut self) {
         let taker = self.leader.taker(self.bucket);
-        let flusher = self.tail.as_ref().map(Tail::flusher);
+        let flusher = self.flusher_beside_a_full();
         let start = |finality| tokio::spawn(async move { taker.take(finality, flusher).await });
         if self.fulls.start_if_due(start) {
             self.leader
                 .board
                 .send_modify(|state| state.full_under_way = true);
         }
+    }
+
+    /// What makes a full snapshot wait for the deltas up to it. Those held back for it are not waited for.
+    fn flusher_beside_a_full(&self) -> Option<Flusher> {
+        self.tail.as_ref().and_then(Tail::flusher_beside_a_full)
     }
 
     fn on_ended(&mut self, ended: Ended) {
@@ -193,9 +198,7 @@ impl<'a> Round<'a> {
         if let Some(tail) = &self.tail {
             tail.release();
         }
-        for reply in wanted.replies {
-            let _ = reply.send(Ok(stored.clone())); // whoever asked may have gone
-        }
+        wanted.tell(&stored);
     }
 
     /// What the store lacks for good, told as soon as that is known.
@@ -227,6 +230,19 @@ impl<'a> Round<'a> {
         wanted.attempts = wanted.attempts.saturating_add(1);
         let pause = self.leader.config.backoff.pause(wanted.attempts);
         self.fulls.again(wanted, pause);
+    }
+
+    /// Nothing is tried again; one that was stored at the last moment is one.
+    fn on_given_up(&mut self, ended: Ended) {
+        let seconds = ended.took.as_secs_f64();
+        match ended.outcome {
+            Ok(taken) => {
+                let metrics = &self.leader.metrics;
+                metrics.snapshot_finished(Kind::Full, true, seconds);
+                self.on_full(taken, ended.wanted, seconds);
+            }
+            Err(error) => self.leader.given_up(&error),
+        }
     }
 
     fn on_notice(&mut self, notice: Option<Notice>) -> Option<Over> {
@@ -294,10 +310,8 @@ impl<'a> Round<'a> {
     /// The tail stores what it may. A full snapshot under way goes on, unless there is a reason to take another.
     async fn end(mut self, over: &Over) {
         if matches!(over, Over::Stopped | Over::BeginAnew(Some(_))) {
-            if self.fulls.give_up().await {
-                let error = FullError::Interrupted;
-                warn!(%error, "a full snapshot failed");
-                self.leader.metrics.snapshotter_failed(error.class());
+            if let Some(ended) = self.fulls.give_up().await {
+                self.on_given_up(ended);
             }
             self.leader
                 .board

@@ -1,4 +1,4 @@
-//! Reads the last event of a delta, and keeps no more than that.
+//! Reads the last event of a delta, or of a small full snapshot, and keeps no more than that.
 
 use std::error::Error as StdError;
 use std::io::{self, Read};
@@ -7,6 +7,8 @@ use std::num::NonZeroUsize;
 use steward_archive::catalogue::Object;
 use steward_archive::compression::{OpenError, decoder};
 use steward_archive::delta::{DeltaError, DeltaReader};
+use steward_bbolt::{Cursor, Database, Direction, Error as BboltError};
+use steward_mvcc::{KeyValue, KeyValueError, RevisionKey, RevisionKeyError, schema};
 use steward_store::{SnapStore, StoreError};
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +16,10 @@ use super::kinship::Witness;
 
 /// Bytes of the delta on their way at once.
 const BUDGET_BYTES: u64 = 4 << 20;
+/// A database that is read into memory to find its last event. A larger one is not looked at.
+const SMALL_DATABASE: u64 = 16 << 20;
+/// A database is made of blocks of this size; what is behind the last one is its hash.
+const BLOCK: usize = 512;
 
 /// Why there is no last event.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +49,14 @@ pub(super) enum WitnessError {
         /// Where and why.
         source: DeltaError,
     },
+    /// It is no database of etcd.
+    #[error("read the database in {key}")]
+    Full {
+        /// The full snapshot.
+        key: String,
+        /// What is wrong with it.
+        source: FullFault,
+    },
     /// The reading thread is gone.
     #[error("the task that reads {key} ended early")]
     Task {
@@ -53,12 +67,31 @@ pub(super) enum WitnessError {
     },
 }
 
+/// Why a full snapshot has no last event.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(super) enum FullFault {
+    /// It does not arrive.
+    #[error("read it to its end")]
+    Read(#[source] io::Error),
+    /// The file is damaged.
+    #[error(transparent)]
+    Structure(#[from] BboltError),
+    /// The newest row has no revision.
+    #[error("its newest row")]
+    Revision(#[from] RevisionKeyError),
+    /// The newest row has no key.
+    #[error("its newest row")]
+    Row(#[from] KeyValueError),
+}
+
 impl WitnessError {
     /// Whether the delta itself is at fault, and not the way to it.
     pub(super) fn is_damage(&self) -> bool {
         match self {
             Self::Compression { source, .. } => !is_of_the_store(source),
             Self::Delta { source, .. } => !is_of_the_store(source),
+            Self::Full { source, .. } => !is_of_the_store(source),
             Self::Store { .. } | Self::Task { .. } => false,
         }
     }
@@ -83,28 +116,79 @@ pub(super) async fn last_event(
     store: &SnapStore,
     delta: &Object,
 ) -> Result<Option<Witness>, WitnessError> {
-    let key = || delta.key.clone();
+    open_and(store, delta, read).await
+}
+
+/// The last event of a full snapshot; `None` for one that has none, or is not small. Dropping the future stops the
+/// reading.
+pub(super) async fn last_row(
+    store: &SnapStore,
+    full: &Object,
+) -> Result<Option<Witness>, WitnessError> {
+    if full.size > SMALL_DATABASE {
+        return Ok(None);
+    }
+    open_and(store, full, read_database).await
+}
+
+async fn open_and(
+    store: &SnapStore,
+    object: &Object,
+    read: fn(&Object, Stored) -> Result<Option<Witness>, WitnessError>,
+) -> Result<Option<Witness>, WitnessError> {
+    let key = || object.key.clone();
     let download = store
-        .download_within(&delta.key, Some(delta.size), BUDGET_BYTES)
+        .download_within(&object.key, Some(object.size), BUDGET_BYTES)
         .await
         .map_err(|source| WitnessError::Store { key: key(), source })?;
     let stop = CancellationToken::new();
-    let source = Stoppable {
+    let stored: Stored = Box::new(Stoppable {
         reader: download.into_reader(),
         stop: stop.clone(),
-    };
+    });
     let _stop_when_dropped = stop.drop_guard();
-    let object = delta.clone();
-    tokio::task::spawn_blocking(move || read(&object, source))
+    let object = object.clone();
+    let reading = tokio::task::spawn_blocking(move || read(&object, stored));
+    reading
         .await
         .map_err(|source| WitnessError::Task { key: key(), source })?
 }
 
+/// The bytes of an object as they are in the store.
+type Stored = Box<dyn Read + Send>;
+
+/// Of a transaction, the last change is the one with the greatest key.
+fn read_database(full: &Object, stored: Stored) -> Result<Option<Witness>, WitnessError> {
+    let key = || full.key.clone();
+    let stream = decoder(&full.name.compression, stored, NonZeroUsize::MIN)
+        .map_err(|source| WitnessError::Compression { key: key(), source })?;
+    let newest = newest_row(stream);
+    newest.map_err(|source| WitnessError::Full { key: key(), source })
+}
+
+fn newest_row(stream: impl Read) -> Result<Option<Witness>, FullFault> {
+    let mut bytes = Vec::new();
+    let mut stream = stream.take(SMALL_DATABASE + 1);
+    stream.read_to_end(&mut bytes).map_err(FullFault::Read)?;
+    if bytes.len() as u64 > SMALL_DATABASE {
+        return Ok(None);
+    }
+    bytes.truncate(bytes.len() - bytes.len() % BLOCK);
+    let database = Database::open(bytes)?;
+    let Some(rows) = database.bucket(schema::KEY)? else {
+        return Ok(None);
+    };
+    let mut rows = Cursor::new(&database, &rows, Direction::Backward)?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let at = RevisionKey::decode(row.key)?;
+    let change = KeyValue::decode(row.value)?;
+    Ok(Some(Witness::of_row(at, &change)))
+}
+
 /// Only the events of the last revision are looked at: the name tells which that is.
-fn read(
-    delta: &Object,
-    stored: impl Read + Send + 'static,
-) -> Result<Option<Witness>, WitnessError> {
+fn read(delta: &Object, stored: Stored) -> Result<Option<Witness>, WitnessError> {
     let key = || delta.key.clone();
     let stream = decoder(&delta.name.compression, stored, NonZeroUsize::MIN)
         .map_err(|source| WitnessError::Compression { key: key(), source })?;

@@ -94,6 +94,12 @@ impl Tail {
         Flusher(self.line.clone())
     }
 
+    /// A handle for whoever completes a full snapshot; `None` while deltas are held back, which wait for that very one.
+    pub fn flusher_beside_a_full(&self) -> Option<Flusher> {
+        let is_held = *self.held.borrow();
+        (!is_held).then(|| self.flusher())
+    }
+
     /// There is a full snapshot now: deltas may be stored.
     pub fn release(&self) {
         self.held.send_replace(false);

@@ -1,30 +1,47 @@
 //! How long leases were granted for, so that a restore can grant them anew.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use etcd_client::{Client, LeaseTimeToLiveOptions};
 use futures::StreamExt;
 use steward_ids::LeaseId;
+use tokio::time::Instant;
 use tracing::debug;
 
 /// Leases asked about at the same time.
 const AT_ONCE: usize = 16;
 /// An answer that takes longer is done without: the event counts more than the life of its lease.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Leases remembered: some ten megabytes. Beyond, the memory starts anew.
-const MOST: usize = 200_000;
+/// Leases, and keys on them, remembered: some ten megabytes. Beyond, the memory starts anew.
+const MOST: usize = 100_000;
+/// A lease may be revoked, and granted again with another life: it is asked about again after this long, and at once when
+/// a key on it was deleted, as every key is when its lease is revoked.
+const FRESH: Duration = Duration::from_mins(1);
+
+/// What is known of a lease.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// `None` for one that was gone.
+    seconds: Option<i64>,
+    /// When etcd said so; `None` once that may have changed.
+    since: Option<Instant>,
+}
 
 /// Granted lives of leases seen so far.
 #[derive(Debug, Default)]
 pub struct LeaseTtls {
-    granted: HashMap<LeaseId, Option<i64>>,
+    granted: HashMap<LeaseId, Known>,
+    /// The lease a key was put on, by the hash of the key.
+    holders: HashMap<u64, LeaseId>,
+    hasher: RandomState,
 }
 
 impl LeaseTtls {
     /// Seconds a lease was granted for, if known.
     pub fn granted(&self, lease: LeaseId) -> Option<i64> {
-        self.granted.get(&lease).copied().flatten()
+        self.granted.get(&lease).and_then(|known| known.seconds)
     }
 
     /// Remembers what is known of a lease.
@@ -32,23 +49,14 @@ impl LeaseTtls {
         if self.granted.len() >= MOST {
             self.granted.clear();
         }
-        self.granted.insert(lease, seconds);
+        let since = Some(Instant::now());
+        self.granted.insert(lease, Known { seconds, since });
     }
 
-    /// Asks etcd about the leases of these events that are not known yet. A lease that is gone by now has no
+    /// Asks etcd about the leases of these events that are not known, or not any more. A lease that is gone by now has no
     /// life to tell; neither has one etcd does not answer about in time. What was learnt stays when the future is dropped.
     pub async fn learn(&mut self, client: &Client, events: &[etcd_client::Event]) {
-        let mut unknown: Vec<LeaseId> = events
-            .iter()
-            .filter_map(|event| event.kv())
-            .map(|kv| LeaseId::from_signed(kv.lease()))
-            .filter(|lease| *lease != LeaseId::NONE && !self.granted.contains_key(lease))
-            .collect();
-        if unknown.is_empty() {
-            return;
-        }
-        unknown.sort_unstable();
-        unknown.dedup();
+        let unknown = self.unknown(events);
         let mut answers = futures::stream::iter(unknown)
             .map(|lease| async move { (lease, ask(client.clone(), lease).await) })
             .buffer_unordered(AT_ONCE);
@@ -58,6 +66,58 @@ impl LeaseTtls {
             }
         }
     }
+
+    /// How many of these events are on a lease etcd has said nothing about.
+    pub fn untold(&self, events: &[etcd_client::Event]) -> usize {
+        let leases = events.iter().filter_map(lease_of);
+        leases
+            .filter(|lease| !self.granted.contains_key(lease))
+            .count()
+    }
+
+    /// The leases of these events to ask about.
+    fn unknown(&mut self, events: &[etcd_client::Event]) -> Vec<LeaseId> {
+        self.doubt_deleted(events);
+        let is_fresh = |known: &Known| known.since.is_some_and(|since| since.elapsed() < FRESH);
+        let mut unknown: Vec<LeaseId> = events
+            .iter()
+            .filter_map(lease_of)
+            .filter(|lease| !self.granted.get(lease).is_some_and(is_fresh))
+            .collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        unknown
+    }
+
+    /// Doubts the leases whose keys are deleted, and remembers which keys are put on which.
+    fn doubt_deleted(&mut self, events: &[etcd_client::Event]) {
+        for event in events {
+            let Some(kv) = event.kv() else { continue };
+            let is_put = event.0.r#type == 0; // the client's own accessor panics on a type it does not know
+            if is_put && kv.lease() == 0 && self.holders.is_empty() {
+                continue;
+            }
+            let holder = self.hasher.hash_one(kv.key());
+            if let Some(lease) = lease_of(event).filter(|_| is_put) {
+                if self.holders.len() >= MOST {
+                    self.holders.clear();
+                }
+                self.holders.insert(holder, lease);
+                continue;
+            }
+            let held = self.holders.remove(&holder);
+            let doubted = held.filter(|_| !is_put);
+            let known = doubted.and_then(|lease| self.granted.get_mut(&lease));
+            if let Some(known) = known {
+                known.since = None;
+            }
+        }
+    }
+}
+
+fn lease_of(event: &etcd_client::Event) -> Option<LeaseId> {
+    let lease = LeaseId::from_signed(event.kv()?.lease());
+    (lease != LeaseId::NONE).then_some(lease)
 }
 
 /// `None` without an answer, `Some(None)` for a lease that is gone.
@@ -74,3 +134,6 @@ async fn ask(client: Client, lease: LeaseId) -> Option<Option<i64>> {
         Err(_) => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,6 +22,7 @@ mod gapless;
 mod handle;
 mod leases;
 mod ship;
+mod silence;
 mod task;
 
 pub use batch::{Batch, BatchError, Sealed};

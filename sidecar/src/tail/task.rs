@@ -18,9 +18,10 @@ use super::gapless::{Gap, GapCause};
 use super::handle::{Asked, Notice, Parts, TailConfig};
 use super::leases::LeaseTtls;
 use super::ship::{ShipError, Shipped, Shipper};
+use super::silence::Silence;
 use crate::ask::AskError;
 use crate::election::{Farewell, FarewellNote};
-use crate::etcd::EtcdError;
+use crate::etcd::{Etcd, EtcdError};
 use crate::metrics::Metrics;
 use crate::state::{Board, Stored};
 
@@ -28,6 +29,8 @@ use crate::state::{Board, Stored};
 const LOOK: Duration = Duration::from_secs(1);
 /// How long an event waits for the lives of the leases that came with it.
 const LEASES: Duration = Duration::from_secs(1);
+/// How long etcd may take to tell whether it still has a revision.
+const HISTORY: Duration = Duration::from_secs(2);
 /// The class of trouble with the watch.
 const WATCH: &str = "watch";
 /// The watch is opened twice a second: a warning every half minute is enough.
@@ -45,6 +48,7 @@ struct Shipment {
 
 /// Owns the batch.
 pub(super) struct Worker {
+    etcd: Etcd,
     /// `None` once there is nothing more to capture.
     follow: Option<Follow>,
     batch: Batch,
@@ -63,6 +67,9 @@ pub(super) struct Worker {
     shipment: Option<Shipment>,
     asked: Vec<Asked>,
     caught_up: Instant,
+    silence: Silence,
+    /// Events captured without the life of their lease.
+    untold_lives: usize,
     /// How often in a row the watch could not be opened.
     watch_failures: u32,
 }
@@ -84,7 +91,8 @@ impl Worker {
             notices,
         } = parts;
         Self {
-            follow: Some(Follow::start(etcd, after)),
+            follow: Some(Follow::start(etcd.clone(), after)),
+            etcd,
             batch: Batch::after(after, config.compression.clone()),
             leases: LeaseTtls::default(),
             config,
@@ -100,6 +108,8 @@ impl Worker {
             shipment: None,
             asked: Vec::new(),
             caught_up: Instant::now(),
+            silence: Silence::new(),
+            untold_lives: 0,
             watch_failures: 0,
         }
     }
@@ -119,7 +129,7 @@ impl Worker {
                 Some(asked) = self.line.recv() => self.asked.push(asked),
                 Ok(()) = self.held.changed() => {}
                 () = tick(&mut ticks) => self.on_tick(),
-                _ = looks.tick() => self.look_behind(),
+                _ = looks.tick() => self.look(has_room),
                 item = next(&mut self.follow), if has_room => self.on_item(item, &stop).await,
             }
         }
@@ -152,6 +162,7 @@ impl Worker {
     }
 
     async fn on_item(&mut self, item: Option<Item>, stop: &CancellationToken) {
+        self.silence.broken();
         let taken = match item {
             // Whoever read the watch is gone, and with it what it held.
             None => Err(BatchError::Gap(Gap {
@@ -179,6 +190,7 @@ impl Worker {
                     _ = tokio::time::timeout(LEASES, learning) => {} // what is not known is done without
                     () = stop.cancelled() => {}
                 }
+                self.tell_of_leases(self.leases.untold(&events));
                 self.watch_failures = 0;
                 self.take(events, is_whole)
             }
@@ -187,6 +199,18 @@ impl Worker {
             self.on_hole(error).await;
         }
         self.publish();
+    }
+
+    /// What is stored without the life of its lease comes back with one that is guessed.
+    fn tell_of_leases(&mut self, untold: usize) {
+        self.metrics.lease_lives_unknown(untold);
+        if untold > 0 && self.untold_lives == 0 {
+            warn!(
+                events = untold,
+                "etcd does not tell in time how long leases live: events are stored without that"
+            );
+        }
+        self.untold_lives = self.untold_lives.saturating_add(untold);
     }
 
     fn take(&mut self, events: Vec<etcd_client::Event>, is_whole: bool) -> Result<(), BatchError> {
@@ -260,6 +284,18 @@ impl Worker {
             .watch_lag(behind, self.caught_up.elapsed().as_secs_f64());
     }
 
+    /// Once in a while. A watch that hangs is opened anew.
+    fn look(&mut self, is_read: bool) {
+        self.look_behind();
+        let behind = self.revisions_behind();
+        if self.follow.is_some() && self.silence.is_too_long(behind, is_read) {
+            let captured = self.batch.captured();
+            warn!(revision = %captured, behind, "the watch is silent although etcd has more, opening it anew");
+            self.batch.forget_arriving();
+            self.follow = Some(Follow::start(self.etcd.clone(), captured));
+        }
+    }
+
     /// Seals and sends when it is time, one delta after the other.
     async fn ship_if_due(&mut self) {
         if self.is_overtaken {
@@ -322,14 +358,27 @@ impl Worker {
                 self.metrics.upload_parts(parts);
                 self.on_stored(stored, &shipment.sealed).await;
             }
-            Err(ShipError::Overtaken { reaches, .. }) => {
-                info!(revision = %reaches, "another sidecar stored these revisions, beginning behind them");
-                self.follow = None;
-                self.is_overtaken = true;
-                let _ = self.notices.send(Notice::Overtaken).await; // the session may be ending
-            }
+            Err(ShipError::Overtaken { reaches, .. }) => self.on_overtaken(reaches, shipment).await,
             Err(error) => self.on_refused(&error, shipment),
         }
+    }
+
+    /// What another sidecar has not stored is captured again, or, where etcd has compacted it meanwhile, stored as it is:
+    /// whoever restores skips what is there twice.
+    async fn on_overtaken(&mut self, reaches: Revision, shipment: Shipment) {
+        if self.is_first && reaches < self.batch.captured() {
+            let etcd = self.etcd.clone();
+            let has_history = etcd.has_history_after(reaches, HISTORY).await;
+            if matches!(has_history, Ok(false)) {
+                warn!(revision = %reaches, "another sidecar stored these revisions, but etcd has compacted what comes behind them");
+                self.is_first = false;
+                return self.send(shipment.sealed, shipment.attempts, Duration::ZERO);
+            }
+        }
+        info!(revision = %reaches, "another sidecar stored these revisions, beginning behind them");
+        self.follow = None;
+        self.is_overtaken = true;
+        let _ = self.notices.send(Notice::Overtaken).await; // the session may be ending
     }
 
     async fn on_stored(&mut self, stored: Stored, sealed: &Sealed) {

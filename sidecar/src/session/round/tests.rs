@@ -58,6 +58,14 @@ fn stored() -> Stored {
     }
 }
 
+fn taken() -> Taken {
+    Taken {
+        stored: stored(),
+        raw_bytes: 1,
+        parts: 1,
+    }
+}
+
 /// A full snapshot that was asked for and is under way; whoever holds the first end says when it ends.
 fn under_way(
     fulls: &mut Fulls,
@@ -71,11 +79,7 @@ fn under_way(
     let has_started = fulls.start_if_due(|_| {
         tokio::spawn(async move {
             finished.await.map_err(|_| FullError::Interrupted)?;
-            Ok(Taken {
-                stored: stored(),
-                raw_bytes: 1,
-                parts: 1,
-            })
+            Ok(taken())
         })
     });
     assert!(has_started);
@@ -114,6 +118,27 @@ async fn behind_a_gap_a_full_snapshot_under_way_is_worth_nothing() {
     assert_eq!(answer.await.unwrap(), Err(AskError::Ended));
     assert!(finish.send(()).is_err(), "it goes on");
     assert!(!fulls.is_coming());
+}
+
+/// Deltas are held back until it is stored: waiting for them would be waiting for itself.
+#[tokio::test]
+async fn a_full_snapshot_waits_for_deltas_but_not_for_those_that_wait_for_it() {
+    let leader = leader();
+    let bucket = leader.bucket.clone().unwrap();
+    let (mut fulls, note) = (Fulls::default(), FarewellNote::default());
+    let (finish, _answer) = under_way(&mut fulls);
+    finish.send(()).unwrap();
+    let ended = fulls.ended().await;
+    let stock = Stock::new("p", Catalogue::default());
+    let plan = Begin::StoreAhead {
+        store: Revision(50),
+        etcd: Revision(9),
+    };
+    let round = Round::start(&leader, &bucket, (plan, stock), &mut fulls, &note);
+    let mut round = round.await.unwrap();
+    assert!(round.flusher_beside_a_full().is_none(), "the tail is held");
+    round.on_ended(ended);
+    assert!(round.flusher_beside_a_full().is_some(), "it is released");
 }
 
 /// etcd answered once and had written further than is captured.

@@ -1,5 +1,3 @@
-use std::io::Cursor;
-
 use jiff::Timestamp;
 use steward_archive::catalogue::{Catalogue, Listed};
 use steward_archive::compression::Compression;
@@ -46,10 +44,14 @@ fn delta() -> (Object, Vec<u8>) {
     (object, bytes)
 }
 
+fn bytes_of(bytes: Vec<u8>) -> Stored {
+    Box::new(io::Cursor::new(bytes))
+}
+
 #[test]
 fn the_witness_is_the_very_last_event() {
     let (object, bytes) = delta();
-    let witness = read(&object, Cursor::new(bytes)).unwrap().unwrap();
+    let witness = read(&object, bytes_of(bytes)).unwrap().unwrap();
     assert_eq!((witness.key.as_slice(), witness.revision.0), (&b"a"[..], 7));
     assert_eq!(witness.put, None, "it was deleted");
 }
@@ -60,12 +62,12 @@ fn a_delta_that_does_not_read_to_its_end_is_damaged() {
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     assert!(
-        read(&object, Cursor::new(bytes.clone()))
+        read(&object, bytes_of(bytes.clone()))
             .unwrap_err()
             .is_damage()
     );
     bytes.truncate(60);
-    assert!(read(&object, Cursor::new(bytes)).unwrap_err().is_damage());
+    assert!(read(&object, bytes_of(bytes)).unwrap_err().is_damage());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +82,7 @@ async fn a_delta_the_store_does_not_send_is_not_damaged() {
         panic!("{error:?}")
     };
     // Nor is one that breaks off on its way.
-    let broken = read(&object, Broken(Some(source))).unwrap_err();
+    let broken = read(&object, Box::new(Broken(Some(source)))).unwrap_err();
     assert!(!broken.is_damage(), "{broken:?}");
 }
 

