@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::SignedDuration;
 use steward_archive::chain::Chain;
+use steward_datadir::Fence;
 use steward_ids::HashKv;
 use steward_store::StoreArgs;
 
@@ -68,6 +69,10 @@ pub struct RestoreArgs {
     /// Namespace the volume belongs to; nothing is restored on a volume marked for another one
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
     pub namespace: Option<String>,
+
+    /// Names this writer on the volume: nothing is put in place once another one has come
+    #[arg(long, value_name = "TOKEN", env = "STEWARD_FENCE")]
+    pub fence: Option<String>,
 
     /// Say what would be restored, and stop
     #[arg(long)]
@@ -146,10 +151,15 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
         peer: _,
         prefer_data_dir,
         namespace,
+        fence,
         dry_run,
     } = args;
     let seating = members.seating(context.now)?;
     refuse_foreign_volume(&members.data_dir, namespace.as_deref())?;
+    let fence = match fence.filter(|_| !dry_run) {
+        Some(token) => Some(Fence::enter(&members.data_dir, &token)?),
+        None => None,
+    };
     let candidate = match prefer_data_dir {
         Some(data_dir) => Candidate::find(data_dir).await?,
         None => None,
@@ -169,7 +179,7 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
         if dry_run {
             return Ok(taken_over(&candidate));
         }
-        return reseat(candidate, seating, how.bump(), context.now).await;
+        return reseat(candidate, seating, how.bump(), (fence, context.now)).await;
     }
     let Some(backup) = backup else {
         let reason = "there is neither usable data nor a backup";
@@ -185,6 +195,7 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
         options: how.options(&target),
         bump: how.bump(),
         expected: how.expect_hash_kv,
+        fence,
         now: context.now,
     };
     let restored = directory::restore(&backup, plan).await?;
