@@ -33,6 +33,8 @@ pub struct RestoreJob {
     pub prefers_volume: bool,
     /// How much revisions are raised, when something may have been lost.
     pub bump: Option<Bump>,
+    /// Whom the Job works for. With the name of its pod it marks the volume, so that one that was overtaken writes nothing.
+    pub fence: String,
     /// After how long the Job is given up.
     pub deadline: Option<Duration>,
 }
@@ -98,6 +100,7 @@ pub fn set_aside_job(
     settings: &Settings,
     shape: &Shape,
     ordinal: Ordinal,
+    fence: &str,
     deadline: Option<Duration>,
 ) -> Result<Job, RenderError> {
     let mut draft = Draft::new(etcd, settings, shape)?;
@@ -105,6 +108,7 @@ pub fn set_aside_job(
     let args = vec![
         "set-aside".to_owned(),
         format!("--data-dir={}", config::DATA_DIR),
+        fence_flag(fence),
     ];
     Ok(on_volume(&draft, ordinal, "set-aside", args, deadline))
 }
@@ -163,6 +167,11 @@ fn place_as_members(job: &mut Job, etcd: &Etcd) {
     }
 }
 
+/// Two pods of one Job are two writers.
+fn fence_flag(fence: &str) -> String {
+    format!("--fence={}/$(POD_NAME)", literal(fence))
+}
+
 fn args(draft: &Draft<'_>, restore: &RestoreJob) -> Vec<String> {
     let listed = restore.members.iter().flat_map(|ordinal| {
         let name = draft.names.member(*ordinal);
@@ -179,6 +188,7 @@ fn args(draft: &Draft<'_>, restore: &RestoreJob) -> Vec<String> {
             "--initial-advertise-peer-urls={}",
             draft.peer_urls(restore.ordinal).join(",")
         ),
+        fence_flag(&restore.fence),
     ];
     args.extend(restore.target.flags());
     if restore.prefers_volume {

@@ -111,11 +111,12 @@ fn on_volumes() -> [k8s_openapi::api::batch::v1::Job; 3] {
         target: Target::Newest,
         prefers_volume: true,
         bump: None,
+        fence: "5/a1b2/1".into(),
         deadline: None,
     };
     [
         restore_job(&etcd, &settings(), &shape, &restore).unwrap(),
-        set_aside_job(&etcd, &settings(), &shape, 2, None).unwrap(),
+        set_aside_job(&etcd, &settings(), &shape, 2, "5/a1b2/1", None).unwrap(),
         verify_job(&etcd, &settings(), &shape, &VerifyJob::default()).unwrap(),
     ]
 }
