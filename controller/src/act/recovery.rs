@@ -19,7 +19,7 @@ use steward_coordination::{
     Attempt, Claim, ConfigMapBacking, CoordinationError, Coordinator, Fence, Purpose, Wish,
 };
 use steward_crds::Etcd;
-use steward_manifests::jobs::{self, Bump, RestoreJob};
+use steward_manifests::jobs::{self, Bump, RestoreJob, SetAsideJob};
 use steward_manifests::labels::{Component, of_object};
 use steward_manifests::{Names, Shape as Rendered};
 use steward_telemetry::Chain;
@@ -370,14 +370,14 @@ fn job(
             };
             jobs::restore_job(work.etcd, &ctx.settings, &shape, &restore)
         }
-        Task::SetAside => jobs::set_aside_job(
-            work.etcd,
-            &ctx.settings,
-            &shape,
-            ordinal.0,
-            &fence,
-            Some(ASIDE_DEADLINE),
-        ),
+        Task::SetAside => {
+            let aside = SetAsideJob {
+                ordinal: ordinal.0,
+                fence,
+                deadline: Some(ASIDE_DEADLINE),
+            };
+            jobs::set_aside_job(work.etcd, &ctx.settings, &shape, &aside)
+        }
     };
     rendered.map_err(|source| ActError::Render { source })
 }

@@ -2,7 +2,8 @@
 //!
 //! Whoever is sent to write the volume of a member notes its token in a file `write_fence` beside the data directory, and
 //! looks at it again before it puts anything in place of what is there. One that was overtaken, because its node was
-//! cut off and another was sent, finds the token of the other and leaves everything as it is.
+//! cut off and another was sent, finds the token of the other and leaves everything as it is. A token is
+//! `<epoch>/<incident>/<attempt>/<writer>`: one of an earlier attempt at the same incident does not even begin.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -55,12 +56,16 @@ pub enum FenceError {
 }
 
 impl Fence {
-    /// Takes the volume of `data_dir`: from here on nobody who came earlier writes it.
+    /// Takes the volume of `data_dir`: from here on nobody who came earlier writes it. Whoever comes too late does not.
     pub fn enter(data_dir: &Path, token: &str) -> Result<Self, FenceError> {
         let fence = Self {
             file: durable::folder_of(data_dir).join(NAME),
             token: token.to_owned(),
         };
+        let found = fence.found()?;
+        if is_later(&found, token) {
+            return Err(fence.overtaken(found));
+        }
         match durable::replace(&fence.file, token.as_bytes()) {
             Ok(()) => Ok(fence),
             Err(source) => Err(FenceError::Write {
@@ -72,21 +77,45 @@ impl Fence {
 
     /// Whether nobody else has come.
     pub fn check(&self) -> Result<(), FenceError> {
-        let file = self.file.clone();
-        let found = match durable::read_small(&file, LIMIT) {
-            Ok(found) => found.unwrap_or_default(),
-            Err(source) => return Err(FenceError::Read { file, source }),
-        };
-        let found = String::from_utf8_lossy(&found).into_owned();
+        let found = self.found()?;
         if found == self.token {
             return Ok(());
         }
-        Err(FenceError::Overtaken {
-            file,
+        Err(self.overtaken(found))
+    }
+
+    fn found(&self) -> Result<String, FenceError> {
+        match durable::read_small(&self.file, LIMIT) {
+            Ok(found) => Ok(String::from_utf8_lossy(&found.unwrap_or_default()).into_owned()),
+            Err(source) => Err(FenceError::Read {
+                file: self.file.clone(),
+                source,
+            }),
+        }
+    }
+
+    fn overtaken(&self, found: String) -> FenceError {
+        FenceError::Overtaken {
+            file: self.file.clone(),
             token: self.token.clone(),
             found,
-        })
+        }
     }
+}
+
+/// Whether a token is of a later attempt at the same incident. Tokens of two incidents have no order: epochs begin anew with
+/// a new document.
+fn is_later(token: &str, than: &str) -> bool {
+    match (attempt(token), attempt(than)) {
+        (Some((one, later)), Some((other, earlier))) => one == other && later > earlier,
+        _ => false,
+    }
+}
+
+/// The incident and the attempt of a token.
+fn attempt(token: &str) -> Option<(&str, u32)> {
+    let mut parts = token.split('/').skip(1);
+    Some((parts.next()?, parts.next()?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -115,6 +144,17 @@ mod tests {
         let first = Fence::enter(&data_dir, "5/a1b2/1").unwrap();
         Fence::enter(&data_dir, "5/a1b2/1").unwrap();
         first.check().unwrap();
+    }
+
+    #[test]
+    fn whoever_comes_too_late_does_not_begin() {
+        let volume = tempfile::tempdir().unwrap();
+        let data_dir = volume.path().join("new.etcd");
+        let second = Fence::enter(&data_dir, "6/a1b2/2/pod-b").unwrap();
+        let error = Fence::enter(&data_dir, "5/a1b2/1/pod-a").unwrap_err();
+        assert!(matches!(error, FenceError::Overtaken { .. }), "{error}");
+        second.check().unwrap();
+        Fence::enter(&data_dir, "1/c3d4/1/pod-c").expect("another incident, in a new document");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `restore`: a data directory from a backup.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::SignedDuration;
@@ -156,10 +156,7 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
     } = args;
     let seating = members.seating(context.now)?;
     refuse_foreign_volume(&members.data_dir, namespace.as_deref())?;
-    let fence = match fence.filter(|_| !dry_run) {
-        Some(token) => Some(Fence::enter(&members.data_dir, &token)?),
-        None => None,
-    };
+    let fence = enter(&members.data_dir, fence.filter(|_| !dry_run))?;
     let candidate = match prefer_data_dir {
         Some(data_dir) => Candidate::find(data_dir).await?,
         None => None,
@@ -204,6 +201,12 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
         restored.to_string(),
         &restored,
     ))
+}
+
+/// Takes the volume, where somebody has to be told from others.
+fn enter(data_dir: &Path, token: Option<String>) -> Result<Option<Fence>, Failure> {
+    let fence = token.map(|token| Fence::enter(data_dir, &token));
+    Ok(fence.transpose()?)
 }
 
 fn taken_over(candidate: &Candidate) -> Outcome {

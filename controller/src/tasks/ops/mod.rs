@@ -244,7 +244,7 @@ impl<'a> Pass<'a> {
                 words,
             )));
         };
-        let outcome = execute::execute(self, etcd).await;
+        let outcome = Box::pin(execute::execute(self, etcd)).await; // it is large
         if let Err(error) = &outcome {
             info!(task = self.task.name_any(), error = %Chain(error), "it is tried again");
         }

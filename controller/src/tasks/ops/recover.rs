@@ -251,35 +251,35 @@ mod tests {
     use super::*;
     use crate::decide::recovery::an_incident;
 
-    fn written(id: &str, stage: Stage) -> Option<Incident> {
-        Some(Incident {
+    fn written(id: &str, stage: Stage) -> Incident {
+        Incident {
             id: id.to_owned(),
             stage,
             ..an_incident()
-        })
+        }
     }
 
     #[test]
     fn a_task_begins_one_recovery_and_not_another() {
         let id = "task-1";
         assert!(matches!(judge(None, id, false), Written::Nothing(None)));
-        let others = || written("5f3a", Stage::Closed);
+        let others = || Some(written("5f3a", Stage::Closed));
         assert!(matches!(
             judge(others(), id, false),
             Written::Nothing(Some(_))
         ));
-        for found in [None, others(), written("5f3a", Stage::Restoring)] {
+        for found in [None, others(), Some(written("5f3a", Stage::Restoring))] {
             let Written::Over(telling) = judge(found.clone(), id, true) else {
                 panic!("it would begin again: {found:?}")
             };
             assert_eq!(telling.state, TaskState::Failed);
         }
-        let own = |stage| judge(written(id, stage), id, true);
+        let own = |stage| judge(Some(written(id, stage)), id, true);
         assert!(matches!(own(Stage::Restored), Written::Busy));
         assert!(
             matches!(own(Stage::Closed), Written::Over(telling) if telling.state == TaskState::Succeeded)
         );
-        let busy = judge(written("5f3a", Stage::Restoring), id, false);
+        let busy = judge(Some(written("5f3a", Stage::Restoring)), id, false);
         assert!(matches!(busy, Written::Busy));
     }
 

@@ -1,5 +1,6 @@
 //! What tasks do to a cluster: real members are defragmented and led, and what is restored is what was asked for.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -9,6 +10,7 @@ use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::json;
 use steward_crds::ops::TaskState;
+use tokio::task::JoinHandle;
 
 use super::cluster::Behind;
 use super::kubelet::{Ends, Kubelet};
@@ -68,28 +70,36 @@ async fn members_are_defragmented_and_led_as_asked() {
     controller.stop().await;
 }
 
-#[tokio::test]
-async fn a_restore_is_tried_before_it_is_done_and_goes_to_the_moment_asked_for() {
-    let stage = Arc::new(Stage::set().await);
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+/// A cluster of one with a store, a sidecar and a member that answers.
+async fn backed_up(stage: &Stage, kubelet: &Kubelet) -> (Restored, JoinHandle<()>) {
     let restored = Restored::start("main-0").await;
     let (port, serving) = sidecar().await;
     kubelet.order(|orders| {
         orders
             .addresses
             .insert("main-0".to_owned(), ADDRESS.to_owned());
-        let words = json!({ "verdict": "restorable", "reaches": 42 });
-        orders
-            .jobs
-            .insert("main-verify".to_owned(), Ends::Well(words));
     });
-    let controller = stage.control().await;
     let spec = json!({
         "replicas": 1, "etcd": { "clientPort": restored.port },
         "backup": { "store": store(), "port": port },
     });
     stage.create("main", spec).await;
     stage.settled("main").await;
+    (restored, serving)
+}
+
+/// The coordination document.
+async fn document(stage: &Stage) -> BTreeMap<String, String> {
+    let found = stage.api::<ConfigMap>().get("main-coordination").await;
+    found.expect("a document").data.unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_restore_is_tried_before_it_is_done() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let controller = stage.control().await;
+    let (_restored, serving) = backed_up(&stage, &kubelet).await;
     let full = "Full-00000000-00000042-1800000000.gz";
     let dry = json!({ "restore": { "fromFull": full, "dryRun": true } });
     ops(&stage, "dry", dry, 3600).await;
@@ -98,36 +108,45 @@ async fn a_restore_is_tried_before_it_is_done_and_goes_to_the_moment_asked_for()
     for flag in [format!("--from={full}"), "--to-revision=42".to_owned()] {
         assert!(flags.contains(&flag), "{flags:?}");
     }
+    let entries = document(&stage).await;
+    assert!(entries.contains_key("pin.verification"), "{entries:?}");
+    kubelet.order(|orders| {
+        let words = json!({ "verdict": "restorable", "reaches": 42 });
+        orders
+            .jobs
+            .insert("main-verify".to_owned(), Ends::Well(words));
+    });
     let task = ended(&stage, "dry", TaskState::Succeeded).await;
     assert_eq!(task.status.unwrap().steward.unwrap().revision, Some(42));
     stage
         .eventually("its Job and its pin go", async || {
-            let document = stage.api::<ConfigMap>().get("main-coordination").await;
-            let data = document.expect("a document").data.unwrap_or_default();
-            stage.count::<Job>().await == 0 && !data.contains_key("pin.verification")
+            let is_pinned = document(&stage).await.contains_key("pin.verification");
+            stage.count::<Job>().await == 0 && !is_pinned
         })
         .await;
     stage.set_of("main", 1).await;
+    controller.stop().await;
+    serving.abort();
+}
+
+#[tokio::test]
+async fn a_restore_goes_to_the_moment_asked_for() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let controller = stage.control().await;
+    let (restored, serving) = backed_up(&stage, &kubelet).await;
     let moment = "2026-01-31T11:59:00Z";
-    ops(
-        &stage,
-        "back",
-        json!({ "restore": { "toTime": moment } }),
-        3600,
-    )
-    .await;
+    let back = json!({ "restore": { "toTime": moment } });
+    ops(&stage, "back", back, 3600).await;
     let job = stage.until("main-restore-0", "there", |_: &Job| true).await;
     let flags = args(&job);
     let wanted = format!("--to-time={moment}");
     assert!(flags.contains(&wanted), "{flags:?}");
     let fence = flags.iter().find(|flag| flag.starts_with("--fence="));
-    assert!(
-        fence.is_some_and(|fence| fence.contains("/task-")),
-        "{flags:?}"
-    );
-    let document = stage.api::<ConfigMap>().get("main-coordination").await;
-    let state = &document.expect("a document").data.expect("entries")["member.main-0"];
-    assert!(state.contains("restoring"), "{state}");
+    let is_its = |fence: &String| fence.contains("/task-");
+    assert!(fence.is_some_and(is_its), "{flags:?}");
+    let told = &document(&stage).await["member.main-0"];
+    assert!(told.contains("restoring"), "{told}");
     let words = restored.words().await;
     kubelet.order(|orders| {
         orders
@@ -136,9 +155,8 @@ async fn a_restore_is_tried_before_it_is_done_and_goes_to_the_moment_asked_for()
     });
     ended(&stage, "back", TaskState::Succeeded).await;
     over(&stage).await;
-    let document = stage.api::<ConfigMap>().get("main-coordination").await;
-    let state = &document.expect("a document").data.expect("entries")["member.main-0"];
-    assert!(state.contains("confirmed"), "{state}");
+    let told = &document(&stage).await["member.main-0"];
+    assert!(told.contains("confirmed"), "{told}");
     controller.stop().await;
     serving.abort();
 }

@@ -39,6 +39,17 @@ pub struct RestoreJob {
     pub deadline: Option<Duration>,
 }
 
+/// Old data put aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAsideJob {
+    /// The member whose data it is.
+    pub ordinal: Ordinal,
+    /// Whom the Job works for, as in a restore.
+    pub fence: String,
+    /// After how long the Job is given up.
+    pub deadline: Option<Duration>,
+}
+
 /// Which state of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Target {
@@ -99,17 +110,18 @@ pub fn set_aside_job(
     etcd: &Etcd,
     settings: &Settings,
     shape: &Shape,
-    ordinal: Ordinal,
-    fence: &str,
-    deadline: Option<Duration>,
+    aside: &SetAsideJob,
 ) -> Result<Job, RenderError> {
     let mut draft = Draft::new(etcd, settings, shape)?;
     draft.store = None; // nothing is read or written but the volume
     let args = vec![
         "set-aside".to_owned(),
         format!("--data-dir={}", config::DATA_DIR),
-        fence_flag(fence),
+        fence_flag(&aside.fence),
     ];
+    let SetAsideJob {
+        ordinal, deadline, ..
+    } = *aside;
     Ok(on_volume(&draft, ordinal, "set-aside", args, deadline))
 }
 
