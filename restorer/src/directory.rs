@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use steward_archive::catalogue::Catalogue;
 use steward_archive::chain::Chain;
-use steward_datadir::{BootstrapInfo, Staging, SwapError, write_raft_files};
+use steward_datadir::{BootstrapInfo, Fence, Staging, SwapError, write_raft_files};
 use steward_ids::{HashKv, MemberId, Revision};
 use steward_telemetry::{Progress, Sample};
 
@@ -37,6 +37,8 @@ pub struct Plan {
     pub bump: Bump,
     /// What a live etcd held.
     pub expected: Option<HashKv>,
+    /// Whether the volume is still this process's to write.
+    pub fence: Option<Fence>,
     /// Names the directory that is kept.
     pub now: Timestamp,
 }
@@ -230,6 +232,7 @@ fn build_all(plan: &Plan, inputs: &Inputs) -> Result<Restored, Failure> {
         .len();
     let mut members = Vec::with_capacity(stages.len());
     for (seat, stage) in stages {
+        check(plan.fence.as_ref())?;
         let committed = stage
             .commit(plan.now)
             .map_err(|error| commit_failed(error, plan, &members))?;
@@ -244,6 +247,11 @@ fn build_all(plan: &Plan, inputs: &Inputs) -> Result<Restored, Failure> {
     restored.database_bytes = database_bytes;
     restored.seconds = started.elapsed().as_secs_f64();
     Ok(restored)
+}
+
+/// Asked right before a directory takes the place of another.
+pub fn check(fence: Option<&Fence>) -> Result<(), Failure> {
+    Ok(fence.map_or(Ok(()), Fence::check)?)
 }
 
 /// Members swapped in before the failure stay so: the failure says which, and their token.

@@ -11,10 +11,10 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use steward_datadir::{BootstrapInfo, DirVerdict, Staging, WarningKind, write_raft_files};
+use steward_datadir::{BootstrapInfo, DirVerdict, Fence, Staging, WarningKind, write_raft_files};
 use tracing::{info, warn};
 
-use crate::directory::{RestoredMember, database_path};
+use crate::directory::{RestoredMember, check, database_path};
 use crate::failure::{Failure, Verdict};
 use crate::health::{self, ValidationMode};
 use crate::members::Seating;
@@ -94,9 +94,11 @@ pub async fn reseat(
     candidate: Candidate,
     seating: Seating,
     bump: Bump,
-    now: Timestamp,
+    (fence, now): (Option<Fence>, Timestamp),
 ) -> Result<Outcome, Failure> {
-    let work = tokio::task::spawn_blocking(move || build(&candidate, &seating, bump, now));
+    let work = tokio::task::spawn_blocking(move || {
+        build(&candidate, &seating, bump, (fence.as_ref(), now))
+    });
     let reseated = work
         .await
         .map_err(|error| Failure::new(Verdict::Failed, &error))??;
@@ -113,7 +115,7 @@ fn build(
     candidate: &Candidate,
     seating: &Seating,
     bump: Bump,
-    now: Timestamp,
+    (fence, now): (Option<&Fence>, Timestamp),
 ) -> Result<Reseated, Failure> {
     let started = Instant::now();
     let (mut members, mut start_revision) = (Vec::new(), candidate.revision);
@@ -133,6 +135,7 @@ fn build(
         stages.push((seat, stage));
     }
     for (seat, stage) in stages {
+        check(fence)?;
         let committed = stage.commit(now)?;
         members.push(RestoredMember {
             name: seat.member.name.clone(),

@@ -10,7 +10,7 @@ pub const NOTED_SIZE: &str = "steward.druid.gardener.cloud/members";
 pub const AUTHORITIES: &str = "steward.druid.gardener.cloud/authorities";
 /// On a StatefulSet: how far encryption between members is.
 pub const PEER_STAGE: &str = "steward.druid.gardener.cloud/peer-tls";
-/// On a Job: the recovery it belongs to.
+/// On a Job: the recovery it belongs to. On a task: the recovery it began.
 pub const INCIDENT: &str = "steward.druid.gardener.cloud/incident";
 /// On a Job: which attempt it is.
 pub const ATTEMPT: &str = "steward.druid.gardener.cloud/attempt";

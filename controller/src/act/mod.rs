@@ -17,7 +17,7 @@ mod steps;
 mod subset;
 mod takeover;
 mod teardown;
-mod upkeep;
+pub(crate) mod upkeep;
 
 use steward_crds::Etcd;
 use steward_manifests::RenderError;

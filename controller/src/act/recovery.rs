@@ -7,19 +7,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Resource};
 use serde_json::json;
-use steward_coordination::incident::{Cause, Incident, Source, Target};
+use steward_coordination::incident::{Cause, Incident, Source, Stage, Target};
+use steward_coordination::member::{MemberState, Phase};
 use steward_coordination::{
     Attempt, Claim, ConfigMapBacking, CoordinationError, Coordinator, Fence, Purpose, Wish,
 };
 use steward_crds::Etcd;
-use steward_manifests::jobs::{self, Bump, RestoreJob};
+use steward_manifests::jobs::{self, Bump, RestoreJob, SetAsideJob};
 use steward_manifests::labels::{Component, of_object};
 use steward_manifests::{Names, Shape as Rendered};
+use steward_telemetry::Chain;
 use tracing::{info, warn};
 
 use super::marks::{ATTEMPT, FIELD_MANAGER, HOLDER, INCIDENT};
@@ -81,13 +84,19 @@ async fn take(ctx: &Context, work: Work<'_>, step: &Recovery) -> Result<(), ActE
             let Some(_held) = hold(&coordinator, work, "delete a Job").await? else {
                 return Ok(());
             };
+            let incident = work.objects.observation.recovery.incident.as_ref();
+            if !is_still(&coordinator, incident).await? {
+                return Ok(()); // it may be wanted after all
+            }
             remove_job(ctx, work, *ordinal, uid).await
         }
         Recovery::Record { from, to } => {
             let Some(held) = hold(&coordinator, work, "write down how far it is").await? else {
                 return Ok(());
             };
-            record(&held.fence(), Some(from), to).await
+            record(&held.fence(), Some(from), to).await?;
+            tell_base(&held.fence(), work, to).await;
+            Ok(())
         }
         Recovery::Close { from, to } => close(ctx, work, &coordinator, (from, to)).await,
     }
@@ -212,6 +221,35 @@ async fn record(fence: &Fence, from: Option<&Incident>, to: &Incident) -> Result
     Ok(())
 }
 
+/// Tells how far the member is that the cluster is made from.
+async fn tell_base(fence: &Fence, work: Work<'_>, incident: &Incident) {
+    let phase = match incident.stage {
+        Stage::Restoring => Phase::Pending,
+        Stage::Restored => Phase::Restored,
+        Stage::Closed => Phase::Confirmed,
+        Stage::Abandoned | Stage::Failed => Phase::Failed,
+    };
+    let base = Ordinal(incident.base);
+    report(fence, work, base, (phase, &incident.message)).await;
+}
+
+/// Tells how far a member is. Whoever reads the document wants to know; nothing is decided by it, so that a failure is
+/// only told.
+async fn report(fence: &Fence, work: Work<'_>, ordinal: Ordinal, (phase, words): (Phase, &str)) {
+    let state = MemberState::new(phase, Timestamp::now()).with_message(words);
+    let name = work.wanted.member(ordinal);
+    if let Err(error) = fence.report(&name, &state).await {
+        warn!(error = %Chain(&error), member = name, "how far a member is was not written down");
+    }
+}
+
+async fn forget(fence: &Fence, work: Work<'_>, ordinal: Ordinal) {
+    let name = work.wanted.member(ordinal);
+    if let Err(error) = fence.forget(&name).await {
+        warn!(error = %Chain(&error), member = name, "what was written down of a member stays");
+    }
+}
+
 /// Whether the document still says what a step was decided on.
 async fn is_still(
     coordinator: &Coordinator,
@@ -267,13 +305,23 @@ async fn launch(
     (ordinal, task): (Ordinal, Task),
     incident: &Incident,
 ) -> Result<(), ActError> {
-    let Some(_held) = hold(coordinator, work, "start a Job").await? else {
+    let Some(held) = hold(coordinator, work, "start a Job").await? else {
         return Ok(());
     };
     if !is_still(coordinator, Some(incident)).await? {
         return Ok(());
     }
-    let mut job = job(ctx, work, (ordinal, task), incident)?;
+    let epoch = held.claim().epoch.0;
+    let fence = format!("{epoch}/{}/{}", incident.id, incident.attempt);
+    let mut job = job(ctx, work, (ordinal, task), (incident, fence))?;
+    let (phase, words) = match task {
+        Task::Restore => (Phase::Restoring, "its data is restored"),
+        Task::SetAside => (
+            Phase::Pending,
+            "its old data is put aside, so that it joins anew",
+        ),
+    };
+    report(&held.fence(), work, ordinal, (phase, words)).await;
     job.metadata.annotations.get_or_insert_default().extend([
         (INCIDENT.to_owned(), incident.id.clone()),
         (ATTEMPT.to_owned(), incident.attempt.to_string()),
@@ -305,7 +353,7 @@ fn job(
     ctx: &Context,
     work: Work<'_>,
     (ordinal, task): (Ordinal, Task),
-    incident: &Incident,
+    (incident, fence): (&Incident, String),
 ) -> Result<Job, ActError> {
     let shape = shape(work);
     let rendered = match task {
@@ -317,17 +365,19 @@ fn job(
                 target: target(&incident.target),
                 prefers_volume: incident.source == Source::BestCopy,
                 bump: Some(RAISED_BY),
+                fence,
                 deadline: Some(RESTORE_DEADLINE),
             };
             jobs::restore_job(work.etcd, &ctx.settings, &shape, &restore)
         }
-        Task::SetAside => jobs::set_aside_job(
-            work.etcd,
-            &ctx.settings,
-            &shape,
-            ordinal.0,
-            Some(ASIDE_DEADLINE),
-        ),
+        Task::SetAside => {
+            let aside = SetAsideJob {
+                ordinal: ordinal.0,
+                fence,
+                deadline: Some(ASIDE_DEADLINE),
+            };
+            jobs::set_aside_job(work.etcd, &ctx.settings, &shape, &aside)
+        }
     };
     rendered.map_err(|source| ActError::Render { source })
 }
@@ -382,6 +432,10 @@ async fn close(
         remove_job(ctx, work, *ordinal, &job.uid).await?;
     }
     record(&held.fence(), Some(from), to).await?;
+    tell_base(&held.fence(), work, to).await;
+    for other in (0..to.size).filter(|other| *other != to.base) {
+        forget(&held.fence(), work, Ordinal(other)).await;
+    }
     ctx.metrics.recovered(to);
     release(held).await
 }

@@ -10,6 +10,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use steward_coordination::lock::LONGEST_TTL;
 use steward_coordination::{PinWish, Purpose, RevisionRange};
+use steward_crds::Etcd;
 use steward_ids::Revision;
 use steward_manifests::Names;
 use steward_manifests::jobs::{self, CompactionJob, DrillJob, Target};
@@ -23,15 +24,46 @@ use super::recovery::{coordinator, create, shape};
 use super::snapshots::{self, Ask};
 use super::{ActError, Work, apply, live_hash};
 use crate::context::Context;
-use crate::decide::upkeep::{Chore, PinOf, piled_up};
+use crate::decide::upkeep::{Chore, PIN_RENEWAL, PinOf, piled_up};
 use crate::observe::jobs::state;
-use crate::observe::{FallBack, JobState, SeenJob};
+use crate::observe::{self, FallBack, JobState, SeenJob};
 use crate::quantity::quantity;
 
 /// A database is built beside a copy of itself; the rest is for what the format adds.
 const SCRATCH_FACTOR: u64 = 3;
 /// What a scratch volume has at least.
 const SCRATCH_LEAST: u64 = 1 << 30;
+
+/// Who reads a backup while retention must leave it alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader<'a> {
+    /// A Job of the upkeep.
+    Upkeep(PinOf),
+    /// The Job of a task that checks the backup.
+    Verification,
+    /// The Job of the copy task of this name.
+    Copy(&'a str),
+}
+
+impl Reader<'_> {
+    /// The name of its pin in the coordination document.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Upkeep(of) => of.name().to_owned(),
+            Self::Verification => "verification".to_owned(),
+            Self::Copy(task) => format!("copy-{task}"),
+        }
+    }
+
+    fn purpose(self) -> Purpose {
+        match self {
+            Self::Upkeep(PinOf::Compaction) => Purpose::Compact,
+            Self::Upkeep(PinOf::Drill) => Purpose::Drill,
+            Self::Verification => Purpose::Other("verify".to_owned()),
+            Self::Copy(_) => Purpose::Copy,
+        }
+    }
+}
 
 /// Does all of it.
 pub async fn chores(ctx: &Context, work: Work<'_>, chores: &[Chore]) -> Result<(), ActError> {
@@ -46,7 +78,9 @@ pub async fn chores(ctx: &Context, work: Work<'_>, chores: &[Chore]) -> Result<(
             }
             Chore::Drill { to } => drill(ctx, work, *to).await?,
             Chore::RetireDrill { uid } => retire_drill(ctx, work, uid).await?,
-            Chore::KeepPin { pin: of, from } => pin(ctx, work, *of, *from).await?,
+            Chore::KeepPin { pin: of, from } => {
+                pin(ctx, work.etcd, Reader::Upkeep(*of), *from).await?;
+            }
         }
     }
     Ok(())
@@ -73,7 +107,7 @@ fn measure(ctx: &Context, work: Work<'_>) {
 
 /// Starts the Job that folds deltas, unless one is there.
 pub async fn compact(ctx: &Context, work: Work<'_>, from: i64) -> Result<(), ActError> {
-    pin(ctx, work, PinOf::Compaction, from).await?;
+    pin(ctx, work.etcd, Reader::Upkeep(PinOf::Compaction), from).await?;
     let compaction = CompactionJob {
         deadline: Some(ctx.policy.upkeep.deadline),
         scratch: scratch(work),
@@ -86,7 +120,7 @@ pub async fn compact(ctx: &Context, work: Work<'_>, from: i64) -> Result<(), Act
 async fn drill(ctx: &Context, work: Work<'_>, to: Option<i64>) -> Result<(), ActError> {
     let full = work.objects.observation.full_snapshot.as_ref();
     let from = full.and_then(|full| full.revision).unwrap_or_default();
-    pin(ctx, work, PinOf::Drill, from).await?;
+    pin(ctx, work.etcd, Reader::Upkeep(PinOf::Drill), from).await?;
     let expected = match to.or_else(|| newest_stored(work)) {
         Some(revision) => live_hash::at(ctx, work, Revision(revision)).await,
         None => None,
@@ -124,7 +158,12 @@ fn scratch(work: Work<'_>) -> Option<k8s_openapi::apimachinery::pkg::api::resour
 }
 
 /// Keeps retention from what a Job is about to read.
-async fn pin(ctx: &Context, work: Work<'_>, of: PinOf, from: i64) -> Result<(), ActError> {
+pub(crate) async fn pin(
+    ctx: &Context,
+    etcd: &Etcd,
+    of: Reader<'_>,
+    from: i64,
+) -> Result<(), ActError> {
     ctx.leadership
         .check()
         .map_err(|source| ActError::Fenced { source })?;
@@ -135,7 +174,7 @@ async fn pin(ctx: &Context, work: Work<'_>, of: PinOf, from: i64) -> Result<(), 
         }),
         ..wish(of)
     };
-    let coordinator = coordinator(ctx, work.etcd);
+    let coordinator = coordinator(ctx, etcd);
     let pinned = coordinator.pin(&wish).await;
     pinned.map(drop).map_err(|source| ActError::Coordinate {
         step: "pin what is read",
@@ -143,9 +182,26 @@ async fn pin(ctx: &Context, work: Work<'_>, of: PinOf, from: i64) -> Result<(), 
     })
 }
 
+/// The same while a Job reads: a pin whose last sign of life is recent is left alone.
+pub(crate) async fn keep_pin(
+    ctx: &Context,
+    etcd: &Etcd,
+    of: Reader<'_>,
+    from: i64,
+) -> Result<(), ActError> {
+    let seen = observe::upkeep::seen(&ctx.stores, etcd);
+    let is_recent = seen.pins.get(&of.name()).is_some_and(|pin| {
+        Timestamp::now().duration_since(pin.renewed).unsigned_abs() < PIN_RENEWAL
+    });
+    if is_recent {
+        return Ok(());
+    }
+    pin(ctx, etcd, of, from).await
+}
+
 /// Takes a pin away. One that stays expires.
-async fn unpin(ctx: &Context, work: Work<'_>, of: PinOf) {
-    let coordinator = coordinator(ctx, work.etcd);
+pub(crate) async fn unpin(ctx: &Context, etcd: &Etcd, of: Reader<'_>) {
+    let coordinator = coordinator(ctx, etcd);
     let removed = async { coordinator.pin(&wish(of)).await?.remove().await };
     if let Err(error) = removed.await {
         warn!(error = %Chain(&error), pin = of.name(), "a pin was not removed and will expire");
@@ -153,14 +209,11 @@ async fn unpin(ctx: &Context, work: Work<'_>, of: PinOf) {
 }
 
 /// A pin of nothing yet.
-fn wish(of: PinOf) -> PinWish {
+fn wish(of: Reader<'_>) -> PinWish {
     PinWish {
-        name: of.name().to_owned(),
+        name: of.name(),
         holder: HOLDER.to_owned(),
-        purpose: match of {
-            PinOf::Compaction => Purpose::Compact,
-            PinOf::Drill => Purpose::Drill,
-        },
+        purpose: of.purpose(),
         keys: BTreeSet::new(),
         revisions: None,
         ttl: LONGEST_TTL,
@@ -181,7 +234,7 @@ async fn retire_compaction(
     if let Some(job) = &work.objects.observation.upkeep.compaction {
         ctx.metrics.compacted(namespace, &job.state, took(job));
     }
-    unpin(ctx, work, PinOf::Compaction).await;
+    unpin(ctx, work.etcd, Reader::Upkeep(PinOf::Compaction)).await;
     Ok(())
 }
 
@@ -191,7 +244,7 @@ async fn retire_drill(ctx: &Context, work: Work<'_>, uid: &str) -> Result<(), Ac
         let succeeded = matches!(job.state, JobState::Succeeded { .. });
         ctx.metrics.drilled(&work.wanted.key(), succeeded);
     }
-    unpin(ctx, work, PinOf::Drill).await;
+    unpin(ctx, work.etcd, Reader::Upkeep(PinOf::Drill)).await;
     Ok(())
 }
 

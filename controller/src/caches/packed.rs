@@ -16,9 +16,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Labels by which objects are looked for; others have to be unpacked.
-const SOUGHT: [&str; 1] = [JOB_UID];
+const SOUGHT: [&str; 2] = [JOB_UID, JOB_NAME];
 /// How Kubernetes names the Job of a pod.
 pub(crate) const JOB_UID: &str = "controller-uid";
+/// The same by name, which a pod keeps when its Job is gone.
+pub(crate) const JOB_NAME: &str = "job-name";
 
 /// An object, packed.
 pub struct Packed<K> {
@@ -88,6 +90,16 @@ where
 {
     let found: Option<Arc<Packed<K>>> = store.find(|packed| is(&packed.meta));
     found.map(|packed| packed.unpack())
+}
+
+/// All objects that are sought, by what is kept beside them.
+pub(crate) fn find_all<K>(store: &PackedStore<K>, is: impl Fn(&ObjectMeta) -> bool) -> Vec<K>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
+{
+    let all = store.state();
+    let sought = all.iter().filter(|packed| is(&packed.meta));
+    sought.map(|packed| packed.unpack()).collect()
 }
 
 impl<K> Clone for Packed<K> {

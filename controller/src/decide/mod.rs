@@ -1,7 +1,7 @@
 //! What to do next: a pure function of what is wanted, what is seen, and the time.
 //!
 //! ```text
-//! World ─► recovery ─► adopt ─► hibernate ─► replace ─► join ─► scale in ─► volume ─► upgrade ─► peers ─► roll ─► scale out ─► founding ─► whole?
+//! World ─► crash ─► recovery ─► adopt ─► hibernate ─► replace ─► join ─► scale in ─► volume ─► upgrade ─► peers ─► roll ─► scale out ─► founding ─► whole?
 //!              first answer wins: one step, or what is waited for
 //! ```
 //!
@@ -12,6 +12,7 @@
 //! wait, remember. After a crash the same world gives the same plan.
 
 mod adopt;
+mod crash;
 mod hibernate;
 mod join;
 mod peers;
@@ -72,10 +73,11 @@ impl Default for Policy {
 /// One concern: its step, or what it waits for; `None` when it has nothing to say.
 type Consider = fn(&World<'_>) -> Option<Step>;
 
-/// In the order in which they are asked. Data before everything; then what heals, since a member that goes may be the
+/// In the order in which they are asked. What makes data known and costs nobody anything; data before everything else; then what heals, since a member that goes may be the
 /// one the others need to come back; then what changes, from the smallest cluster that does it: members that go are not
 /// rolled first, members that come start as they will stay.
-const CONCERNS: [(Consider, Needs); 14] = [
+const CONCERNS: [(Consider, Needs); 15] = [
+    (crash::consider, Needs::Nothing),
     (recovery::consider, Needs::Nothing),
     (adopt::consider, Needs::Acceptance),
     (hibernate::consider, Needs::Acceptance),

@@ -249,6 +249,8 @@ pub enum Restart {
     VolumeGone,
     /// Its member was removed while it ran, and only a new pod checks its data again.
     Removed,
+    /// etcd ends again and again, and only a new pod checks its data again.
+    Crashes,
 }
 
 /// Why a claim is useless.

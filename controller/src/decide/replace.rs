@@ -1,8 +1,11 @@
 //! A member whose data is lost, in a cluster that has its quorum: it is taken out, and comes back empty as a learner.
 //!
 //! **Holds**: loss is proven, by the verdict of the member's own check or by the absence of its volume; silence proves
-//! nothing. A volume is given up only after its member is out of the cluster. A pod whose member was taken out while it
+//! nothing. A volume is given up only after its member is out of the cluster. What was there before a recovery is given up
+//! only when the new cluster is whole without it. A pod whose member was taken out while it
 //! ran is started again, so that its check sees that; etcd alone would fail for ever.
+
+use steward_coordination::incident::Stage;
 
 use super::{Blocker, Removal, Restart, Step, Useless, World, is_accepted, quorum};
 use crate::observe::{Finding, Ordinal, SeenClaim, SeenMember, SeenPod};
@@ -76,6 +79,7 @@ fn renew(
         }
         _ if is_volume_gone => Some(restart(Restart::VolumeGone)),
         Some(claim) if !claim.is_deleting => match pod.finding? {
+            Finding::Corrupt | Finding::Foreign if !is_spare(world, ordinal) => None,
             Finding::Corrupt => Some(discard(claim, Useless::Corrupt)),
             Finding::Foreign => Some(discard(claim, Useless::Foreign)),
             Finding::Good if is_removed(world, ordinal) => Some(restart(Restart::Removed)),
@@ -88,6 +92,22 @@ fn renew(
         },
         _ => None,
     }
+}
+
+/// Whether nobody may miss what a member left. What it left before a recovery may be the best there is, until the others are
+/// well, or a quorum of them.
+fn is_spare(world: &World<'_>, ordinal: Ordinal) -> bool {
+    let over = world.seen.recovery.over();
+    let over = over.filter(|over| over.stage == Stage::Closed && ordinal.0 < over.size);
+    let lease = world.seen.leases.get(&ordinal);
+    let renewed = lease.and_then(|lease| lease.renewed);
+    if over.is_none_or(|over| renewed.is_some_and(|renewed| renewed > over.changed)) {
+        return true; // it has lived since
+    }
+    let all = world.ordinals().count();
+    let others = world.ordinals().filter(|other| *other != ordinal);
+    let well = others.filter(|other| world.is_well(*other)).count();
+    well + 1 >= all || well >= quorum(all)
 }
 
 fn remove(world: &World<'_>, ordinal: Ordinal, member: &SeenMember) -> Step {

@@ -158,7 +158,7 @@ impl PinOf {
 }
 
 /// How old a sign of life may be: a third of what a pin lasts.
-const PIN_RENEWAL: Duration = Duration::from_mins(20);
+pub const PIN_RENEWAL: Duration = Duration::from_mins(20);
 
 /// The reason etcd-druid gives for a full snapshot that was taken in place of a compaction.
 pub const FULL_TAKEN: &str = "FullSnapshotTakenSuccessfully";

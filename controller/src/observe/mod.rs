@@ -171,6 +171,10 @@ pub struct SeenPod {
     pub etcd_image: Option<String>,
     /// What its init container concluded about the data directory.
     pub finding: Option<Finding>,
+    /// The same in words, when etcd may not start.
+    pub words: Option<String>,
+    /// How often etcd has ended, while it does nothing else; 0 when it runs.
+    pub crashes: u32,
     /// How it is spoken to: pods of one cluster differ while TLS is switched.
     pub talks: Talks,
 }

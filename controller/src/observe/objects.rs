@@ -89,7 +89,7 @@ pub fn objects(stores: &Stores, etcd: &Etcd) -> Objects {
             .collect::<BTreeMap<_, _>>(),
         full_snapshot: lease(&names.full_snapshot_lease()).map(|lease| snapshot_lease(&lease)),
         delta_snapshot: lease(&names.delta_snapshot_lease()).map(|lease| snapshot_lease(&lease)),
-        recovery: super::recovery::seen(stores, etcd, limit),
+        recovery: super::recovery::seen(stores, etcd, limit, present == 0),
         upkeep: super::upkeep::seen(stores, etcd),
         ..Observation::default()
     };
@@ -204,6 +204,12 @@ fn seen_pod(pod: &Pod) -> SeenPod {
     };
     let spec = pod.spec.as_ref();
     let etcd = spec.and_then(|spec| spec.containers.iter().find(|c| c.name == ETCD_CONTAINER));
+    let concluded = if holds("Initialized") {
+        Some((Finding::Good, None))
+    } else {
+        finding(pod)
+    };
+    let (finding, words) = concluded.unzip();
     SeenPod {
         uid: pod.metadata.uid.clone().unwrap_or_default(),
         revision: pod.labels().get(REVISION_LABEL).cloned(),
@@ -215,11 +221,9 @@ fn seen_pod(pod: &Pod) -> SeenPod {
             .and_then(|status| status.pod_ip.clone())
             .filter(|address| !address.is_empty()),
         etcd_image: etcd.and_then(|container| container.image.clone()),
-        finding: if holds("Initialized") {
-            Some(Finding::Good)
-        } else {
-            finding(pod)
-        },
+        finding,
+        words: words.flatten(),
+        crashes: crashes(pod).unwrap_or_default(),
         talks: Talks {
             client_tls: has_volume("etcd-server-tls"),
             backup_tls: has_volume("backup-restore-server-tls"),
@@ -228,7 +232,7 @@ fn seen_pod(pod: &Pod) -> SeenPod {
 }
 
 /// What the init container said when it last ended.
-fn finding(pod: &Pod) -> Option<Finding> {
+fn finding(pod: &Pod) -> Option<(Finding, Option<String>)> {
     let status = pod.status.as_ref()?.init_container_statuses.as_ref()?;
     let init: &ContainerStatus = status
         .iter()
@@ -238,6 +242,15 @@ fn finding(pod: &Pod) -> Option<Finding> {
     };
     let words = ended(&init.state).or_else(|| ended(&init.last_state))?;
     super::verdict::finding(&words)
+}
+
+/// How often etcd has ended, when the kubelet has begun to wait before it starts it again.
+fn crashes(pod: &Pod) -> Option<u32> {
+    let status = pod.status.as_ref()?.container_statuses.as_ref()?;
+    let etcd = status.iter().find(|one| one.name == ETCD_CONTAINER)?;
+    let waiting = etcd.state.as_ref()?.waiting.as_ref()?;
+    let is_loop = waiting.reason.as_deref() == Some("CrashLoopBackOff");
+    is_loop.then(|| u32::try_from(etcd.restart_count).unwrap_or_default())
 }
 
 fn seen_claim(claim: &PersistentVolumeClaim) -> SeenClaim {
@@ -292,5 +305,56 @@ fn snapshot_lease(lease: &Lease) -> SnapshotLease {
             .and_then(|spec| spec.renew_time.as_ref())
             .map(|time| time.0),
         revision: spec.and_then(|spec| spec.holder_identity.as_ref()?.parse().ok()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use steward_verdict::{Backup, Cluster, Data, DataState, Decision, InitReport, RefuseCause};
+
+    use super::*;
+
+    fn pod(status: &Value) -> SeenPod {
+        seen_pod(&serde_json::from_value(json!({ "status": status })).unwrap())
+    }
+
+    #[test]
+    fn etcd_crashes_when_the_kubelet_waits_before_it_starts_it_again() {
+        let etcd = |state: Value| {
+            pod(&json!({ "containerStatuses": [{
+                "name": "etcd", "image": "", "imageID": "", "ready": false, "restartCount": 7, "state": state,
+            }]}))
+        };
+        let waits = |reason: &str| etcd(json!({ "waiting": { "reason": reason } })).crashes;
+        assert_eq!(waits("CrashLoopBackOff"), 7);
+        assert_eq!(waits("ContainerCreating"), 0);
+        assert_eq!(etcd(json!({ "running": {} })).crashes, 0);
+        assert_eq!(pod(&json!({})).crashes, 0);
+    }
+
+    #[test]
+    fn what_a_check_says_is_kept_in_its_words() {
+        let report = InitReport {
+            version: InitReport::VERSION,
+            member: "main-0".to_owned(),
+            decision: Decision::Refuse(RefuseCause::WrongVolume),
+            data: Data::of(DataState::Foreign),
+            cluster: Cluster::Unreachable,
+            backup: Backup::Unreachable,
+        };
+        let message = json!({
+            "verdict": "refused", "reason": "the volume belongs to namespace \"other\"", "init": report,
+        });
+        let init = |message: &Value| {
+            pod(&json!({ "initContainerStatuses": [{
+                "name": INIT_CONTAINER, "image": "", "imageID": "", "ready": false, "restartCount": 1,
+                "state": { "terminated": { "exitCode": 42, "message": message.to_string() } },
+            }]}))
+        };
+        let seen = init(&message);
+        assert_eq!(seen.finding, Some(Finding::Refused));
+        let words = "the volume belongs to namespace \"other\"";
+        assert_eq!(seen.words.as_deref(), Some(words));
     }
 }

@@ -1,9 +1,10 @@
 //! What the coordination document says, and the Jobs that work on volumes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::ResourceExt;
 use serde::de::DeserializeOwned;
 use steward_coordination::incident::{self, Incident};
 use steward_coordination::{Epoch, Lock, Purpose, lock};
@@ -14,7 +15,7 @@ use super::Ordinal;
 use super::jobs::{self, SeenJob};
 use crate::act::marks::HOLDER;
 use crate::caches::Stores;
-use crate::caches::packed::get;
+use crate::caches::packed::{JOB_NAME, find_all, get};
 
 /// A recovery of lost data, as far as it is written down.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +26,8 @@ pub struct SeenRecovery {
     pub incident: Option<Incident>,
     /// Jobs on volumes, by the member whose volume it is.
     pub jobs: BTreeMap<Ordinal, SeenJob>,
+    /// Members whose volume a pod of a Job may still write, whatever became of the Job.
+    pub writers: BTreeSet<Ordinal>,
     /// Why the document cannot be read. Then nothing is known, and nothing may be done.
     pub unreadable: Option<String>,
 }
@@ -89,17 +92,49 @@ impl SeenRecovery {
 }
 
 /// Looks into the stores.
-pub(crate) fn seen(stores: &Stores, etcd: &Etcd, ordinals: u32) -> SeenRecovery {
+pub(crate) fn seen(stores: &Stores, etcd: &Etcd, ordinals: u32, is_down: bool) -> SeenRecovery {
     let names = Names::of(etcd);
     let document = get(&stores.config_maps, &names.coordination(), names.namespace);
     let jobs = (0..ordinals).filter_map(|n| {
         let job = get(&stores.jobs, &names.restore_job(n), names.namespace)?;
         Some((Ordinal(n), jobs::seen(&job, &stores.pods)))
     });
-    SeenRecovery {
+    let mut seen = SeenRecovery {
         jobs: jobs.collect(),
         ..document.map(|map| read(&map)).unwrap_or_default()
+    };
+    // At rest nobody writes, and the pods of all clusters need not be looked through.
+    if is_down || !seen.jobs.is_empty() || seen.open().is_some() {
+        let jobs = (0..ordinals).map(|n| (names.restore_job(n), Ordinal(n)));
+        seen.writers = writers(stores, names.namespace, &jobs.collect());
     }
+    seen
+}
+
+/// Whose volume a pod may write, by the names of Jobs.
+fn writers(
+    stores: &Stores,
+    namespace: &str,
+    jobs: &BTreeMap<String, Ordinal>,
+) -> BTreeSet<Ordinal> {
+    let job_of = |labels: Option<&BTreeMap<String, String>>| {
+        let name = labels.and_then(|labels| labels.get(JOB_NAME))?;
+        jobs.get(name).copied()
+    };
+    let pods = find_all::<Pod>(&stores.pods, |pod| {
+        pod.namespace.as_deref() == Some(namespace) && job_of(pod.labels.as_ref()).is_some()
+    });
+    let alive = pods.iter().filter(|pod| may_write(pod));
+    alive.filter_map(|pod| job_of(Some(pod.labels()))).collect()
+}
+
+/// Whether a pod has not come to its end.
+fn may_write(pod: &Pod) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// What a document says.
@@ -188,6 +223,23 @@ mod tests {
             read(&map(&released)).lock,
             SeenLock::Free { epoch: Epoch(3) }
         );
+    }
+
+    #[test]
+    fn a_pod_writes_until_it_has_ended_whoever_deletes_it() {
+        let pod = |phase: Value| {
+            let deleted = "2026-11-16T12:00:00Z";
+            serde_json::from_value::<Pod>(
+                json!({ "metadata": { "deletionTimestamp": deleted }, "status": { "phase": phase } }),
+            )
+            .unwrap()
+        };
+        for phase in [json!("Running"), json!("Pending"), Value::Null] {
+            assert!(may_write(&pod(phase.clone())), "{phase}");
+        }
+        for phase in ["Succeeded", "Failed"] {
+            assert!(!may_write(&pod(phase.into())), "{phase}");
+        }
     }
 
     #[test]

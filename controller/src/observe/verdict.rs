@@ -4,11 +4,11 @@ use steward_verdict::{Decision, Message, RefuseCause, RestoreCause, WaitCause};
 
 use super::Finding;
 
-/// What the words mean; `None` for words that are no verdict, such as the last lines of a log.
-pub(super) fn finding(words: &str) -> Option<Finding> {
+/// What the words mean, and why that is so; `None` for words that are no verdict, such as the last lines of a log.
+pub(super) fn finding(words: &str) -> Option<(Finding, Option<String>)> {
     let message = Message::read(words).ok()?;
     let report = message.init().ok()?;
-    Some(of(report.decision))
+    Some((of(report.decision), message.reason))
 }
 
 fn of(decision: Decision) -> Finding {

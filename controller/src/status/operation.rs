@@ -4,6 +4,7 @@ use steward_crds::{LastError, LastOperation, OperationState, OperationType};
 
 use super::{Facts, Failure, clock, describe_refusal, describe_step};
 use crate::decide::{Blocker, Step};
+use crate::observe::Finding;
 
 /// The operation and its errors; the ones told before, when they say the same.
 pub(super) fn of(facts: &Facts<'_>) -> (Option<LastOperation>, Option<Vec<LastError>>) {
@@ -35,18 +36,46 @@ fn now(facts: &Facts<'_>) -> (OperationState, String) {
     }
     match (&facts.plan.step, facts.plan.refusals.first()) {
         (Some(step), _) => {
-            let state = match step.blocker() {
-                Some(on) if is_trouble(on) => OperationState::Error,
-                Some(_) => OperationState::Requeue,
-                None => OperationState::Processing,
+            let state = match (step.blocker(), check(facts)) {
+                (Some(on), _) if is_trouble(on) => OperationState::Error,
+                (Some(_), Some(_)) => OperationState::Error,
+                (Some(_), None) => OperationState::Requeue,
+                (None, _) => OperationState::Processing,
             };
-            (state, describe_step(step, facts.wanted))
+            (state, with_check(facts, describe_step(step, facts.wanted)))
         }
         (None, Some(refusal)) => (OperationState::Requeue, describe_refusal(refusal)),
         (None, None) => (
             OperationState::Succeeded,
             "the cluster is what the spec asks for".to_owned(),
         ),
+    }
+}
+
+/// What the check of a member's data has against starting etcd, in its own words. What mends itself is left out.
+fn check(facts: &Facts<'_>) -> Option<String> {
+    let on = facts.plan.step.as_ref().and_then(Step::blocker)?;
+    if matches!(
+        on,
+        Blocker::SnapshotRuns { .. } | Blocker::SnapshotFailed { .. }
+    ) {
+        return None;
+    }
+    facts.seen.pods.iter().find_map(|(ordinal, pod)| {
+        let is_bad = matches!(
+            pod.finding?,
+            Finding::Refused | Finding::Hopeless | Finding::Corrupt | Finding::Foreign
+        );
+        let words = pod.words.as_ref().filter(|_| is_bad && !pod.is_deleting)?;
+        Some(format!("{}: {words}", facts.wanted.pod(*ordinal)))
+    })
+}
+
+/// What is waited for, and what the check of a member's data says.
+pub(super) fn with_check(facts: &Facts<'_>, words: String) -> String {
+    match check(facts) {
+        Some(check) => format!("{words}; {check}"),
+        None => words,
     }
 }
 
@@ -64,6 +93,7 @@ fn failure(facts: &Facts<'_>) -> Option<Failure> {
     let code = match facts.plan.step.as_ref().and_then(Step::blocker) {
         Some(Blocker::SnapshotFailed { .. }) => "ERR_CREATE_SNAPSHOT",
         Some(on @ Blocker::RecoveryNeeded(_)) if is_trouble(on) => "ERR_DATA_LOST",
+        Some(_) if check(facts).is_some() => "ERR_MEMBER_DATA",
         _ => return facts.failure.cloned(),
     };
     let (_, description) = now(facts);

@@ -123,7 +123,8 @@ pub fn loss_since(status: &EtcdStatus) -> Option<Timestamp> {
 
 /// The condition. Absent until it was needed once.
 pub(super) fn required(facts: &Facts<'_>) -> Option<Says> {
-    let message = |step: &Step| super::describe_step(step, facts.wanted);
+    let message =
+        |step: &Step| super::operation::with_check(facts, super::describe_step(step, facts.wanted));
     let step = facts.plan.step.as_ref();
     let reason = match (step.and_then(Step::blocker), step) {
         (Some(Blocker::RecoveryNeeded(hold)), _) => Some(reason(hold)),

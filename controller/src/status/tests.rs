@@ -459,3 +459,29 @@ fn transitions_are_events_and_standing_still_is_none() {
         .collect();
     assert!(first.contains(&"Reconciled".to_owned()), "{first:?}");
 }
+
+#[test]
+fn what_a_check_has_against_starting_is_told_in_its_words() {
+    let mut scene = Scene::whole(3).down(2).finding(2, Finding::Refused);
+    scene.seen.pods.get_mut(&Ordinal(2)).unwrap().words =
+        Some("the volume belongs to namespace \"other\"".to_owned());
+    let before = told(&Scene::whole(3));
+    let status = told_after(&scene, Some(before.clone()), noon(), None);
+    let operation = status.last_operation.clone().unwrap();
+    let words =
+        "waits for main-2, which is not well; main-2: the volume belongs to namespace \"other\"";
+    assert_eq!(operation.description, words);
+    assert_eq!(operation.state, OperationState::Error);
+    let errors = status.last_errors.clone().unwrap();
+    assert_eq!(errors[0].code, "ERR_MEMBER_DATA");
+    let notices = notices(Some(&before), &status);
+    assert!(
+        notices
+            .iter()
+            .any(|notice| notice.kind == NoticeKind::Warning && notice.note == words),
+        "{notices:?}"
+    );
+    scene.seen.pods.get_mut(&Ordinal(2)).unwrap().finding = Some(Finding::Waits);
+    let status = told(&scene);
+    assert_eq!(status.last_errors, None, "that is the way of a new member");
+}

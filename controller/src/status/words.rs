@@ -143,6 +143,7 @@ fn restart(because: Restart) -> &'static str {
         Restart::Outdated => "it is out of date",
         Restart::VolumeGone => "its volume is gone",
         Restart::Removed => "its member was removed from the cluster",
+        Restart::Crashes => "etcd ends again and again, so its data is checked again",
     }
 }
 

@@ -17,13 +17,14 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use steward_crds::copy::EtcdCopyBackupsTaskStatus;
 use steward_crds::store::StoreSpec;
-use steward_crds::{Condition, ConditionStatus, ConditionType, EtcdCopyBackupsTask};
+use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd, EtcdCopyBackupsTask};
 use steward_manifests::jobs::{CopyJob, copy_job};
 use steward_manifests::names;
 
 use super::{LOOK_AGAIN, TaskError};
 use crate::act::marks::{ATTEMPT, FIELD_MANAGER};
 use crate::act::recovery::create;
+use crate::act::upkeep::{Reader, keep_pin, unpin};
 use crate::context::Context;
 use crate::observe::JobState;
 use crate::observe::jobs::state;
@@ -154,16 +155,31 @@ pub async fn reconcile(
         }
         Next::Tell { succeeded, words } => {
             pass.tell(succeeded, &words).await?;
+            pass.unpin().await;
             let word = if succeeded { "Succeeded" } else { "Failed" };
             ctx.metrics.ended("copyBackups", word);
             Action::await_change()
         }
         Next::Release => {
+            pass.unpin().await;
             pass.finalize(false).await?;
             Action::await_change()
         }
-        Next::Wait(pause) => Action::requeue(pause),
+        Next::Wait(pause) => {
+            pass.pin().await?;
+            Action::requeue(pause)
+        }
         Next::Rest => Action::await_change(),
+    })
+}
+
+/// Whether an Etcd has its backup there.
+fn writes(etcd: &Etcd, store: &StoreSpec) -> bool {
+    let own = etcd.spec.backup.store.as_ref();
+    own.is_some_and(|own| {
+        own.provider == store.provider
+            && own.container == store.container
+            && own.prefix.trim_matches('/') == store.prefix.trim_matches('/')
     })
 }
 
@@ -252,7 +268,33 @@ impl<'a> Pass<'a> {
             // Nobody but the author of the task can help.
             Err(error) => return self.tell(false, &error.to_string()).await,
         };
+        self.pin().await?;
         Ok(create(self.ctx, &self.namespace, &job).await?)
+    }
+
+    /// Keeps retention from what is copied: all of it may be read.
+    async fn pin(&self) -> Result<(), TaskError> {
+        for etcd in self.sources().await? {
+            keep_pin(self.ctx, &etcd, Reader::Copy(&self.task.name_any()), 0).await?;
+        }
+        Ok(())
+    }
+
+    async fn unpin(&self) {
+        for etcd in self.sources().await.unwrap_or_default() {
+            unpin(self.ctx, &etcd, Reader::Copy(&self.task.name_any())).await;
+        }
+    }
+
+    /// Whose backup is copied, of the Etcds beside the task. That of others is not ours to pin.
+    async fn sources(&self) -> Result<Vec<Etcd>, TaskError> {
+        let etcds =
+            Api::<DeserializeGuard<Etcd>>::namespaced(self.ctx.client.clone(), &self.namespace);
+        let found = etcds.list(&ListParams::default()).await;
+        let found = found.map_err(TaskError::api("look for the Etcd that is copied"))?;
+        let readable = found.items.into_iter().filter_map(|etcd| etcd.0.ok());
+        let source = &self.task.spec.source_store;
+        Ok(readable.filter(|etcd| writes(etcd, source)).collect())
     }
 
     async fn count(&self, attempt: u32) -> Result<(), TaskError> {
@@ -464,5 +506,20 @@ mod tests {
             over.is_over = true;
             assert_eq!(next(&over), Next::Rest);
         }
+    }
+
+    #[test]
+    fn the_backup_that_is_copied_is_known_by_its_place() {
+        let store = |prefix: &str| StoreSpec {
+            provider: Some("aws".to_owned()),
+            container: Some("backups".to_owned()),
+            prefix: prefix.to_owned(),
+            ..StoreSpec::default()
+        };
+        let mut etcd = Etcd::new("main", steward_crds::EtcdSpec::default());
+        assert!(!writes(&etcd, &store("shoot/main")));
+        etcd.spec.backup.store = Some(store("shoot/main/"));
+        assert!(writes(&etcd, &store("shoot/main")));
+        assert!(!writes(&etcd, &store("shoot/events")));
     }
 }

@@ -37,6 +37,7 @@ mod membership;
 mod peer_url;
 mod swap;
 mod verify;
+mod volume_fence;
 mod volume_guard;
 
 pub use bootstrap::{BootstrapError, BootstrapInfo, write_raft_files};
@@ -49,4 +50,5 @@ pub use verify::{
     AlarmFacts, Depth, DirFacts, DirVerdict, Fault, FaultKind, Finding, MemberFacts, Report,
     VerifyError, Warning, WarningKind, verify,
 };
+pub use volume_fence::{Fence, FenceError};
 pub use volume_guard::{Guard, GuardError, check_guard, write_guard};

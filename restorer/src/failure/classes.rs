@@ -4,7 +4,7 @@ use std::io;
 
 use steward_archive::chain::ChooseError;
 use steward_bbolt::Error as BboltError;
-use steward_datadir::{BootstrapError, LockError, MembershipError, SwapError};
+use steward_datadir::{BootstrapError, FenceError, LockError, MembershipError, SwapError};
 use steward_mvcc::hash::HashError;
 use steward_store::{ArgsError, Class, OpenError, StoreError};
 
@@ -130,6 +130,15 @@ impl Classify for SwapError {
             // The new directory is in place: neither unchanged nor a matter of space.
             Self::Ambiguous { .. } | Self::BehindTheSwap { .. } => Verdict::Failed,
             Self::Lock(error) => error.verdict(),
+            _ => Verdict::Disk,
+        }
+    }
+}
+
+impl Classify for FenceError {
+    fn verdict(&self) -> Verdict {
+        match self {
+            Self::Overtaken { .. } => Verdict::InUse,
             _ => Verdict::Disk,
         }
     }

@@ -180,6 +180,7 @@ async fn restore(
         options: how.options(&TargetArgs::default()),
         bump: how.bump(),
         expected: how.expect_hash_kv,
+        fence: None,
         now: context.now,
     };
     let restored = directory::restore(backup, plan).await?;

@@ -1,10 +1,11 @@
 //! `restore`: a data directory from a backup.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::SignedDuration;
 use steward_archive::chain::Chain;
+use steward_datadir::Fence;
 use steward_ids::HashKv;
 use steward_store::StoreArgs;
 
@@ -68,6 +69,10 @@ pub struct RestoreArgs {
     /// Namespace the volume belongs to; nothing is restored on a volume marked for another one
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
     pub namespace: Option<String>,
+
+    /// Names this writer on the volume: nothing is put in place once another one has come
+    #[arg(long, value_name = "TOKEN", env = "STEWARD_FENCE")]
+    pub fence: Option<String>,
 
     /// Say what would be restored, and stop
     #[arg(long)]
@@ -146,10 +151,12 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
         peer: _,
         prefer_data_dir,
         namespace,
+        fence,
         dry_run,
     } = args;
     let seating = members.seating(context.now)?;
     refuse_foreign_volume(&members.data_dir, namespace.as_deref())?;
+    let fence = enter(&members.data_dir, fence.filter(|_| !dry_run))?;
     let candidate = match prefer_data_dir {
         Some(data_dir) => Candidate::find(data_dir).await?,
         None => None,
@@ -169,7 +176,7 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
         if dry_run {
             return Ok(taken_over(&candidate));
         }
-        return reseat(candidate, seating, how.bump(), context.now).await;
+        return reseat(candidate, seating, how.bump(), (fence, context.now)).await;
     }
     let Some(backup) = backup else {
         let reason = "there is neither usable data nor a backup";
@@ -185,6 +192,7 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
         options: how.options(&target),
         bump: how.bump(),
         expected: how.expect_hash_kv,
+        fence,
         now: context.now,
     };
     let restored = directory::restore(&backup, plan).await?;
@@ -193,6 +201,12 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
         restored.to_string(),
         &restored,
     ))
+}
+
+/// Takes the volume, where somebody has to be told from others.
+fn enter(data_dir: &Path, token: Option<String>) -> Result<Option<Fence>, Failure> {
+    let fence = token.map(|token| Fence::enter(data_dir, &token));
+    Ok(fence.transpose()?)
 }
 
 fn taken_over(candidate: &Candidate) -> Outcome {

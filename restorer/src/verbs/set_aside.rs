@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use steward_datadir::Fence;
 
 use crate::cli::Context;
 use crate::failure::{Failure, Verdict};
@@ -26,6 +27,10 @@ pub struct SetAsideArgs {
     /// Namespace the volume belongs to; a volume marked for another one is refused
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
     pub namespace: Option<String>,
+
+    /// Names this writer on the volume: nothing is put away once another one has come
+    #[arg(long, value_name = "TOKEN", env = "STEWARD_FENCE")]
+    pub fence: Option<String>,
 }
 
 /// Puts the directory away.
@@ -33,11 +38,15 @@ pub async fn run(args: SetAsideArgs, context: &Context) -> Result<Outcome, Failu
     let SetAsideArgs {
         data_dir,
         namespace,
+        fence,
     } = args;
     let now = context.now;
     let shown = data_dir.display().to_string();
     let work = tokio::task::spawn_blocking(move || {
         refuse_foreign_volume(&data_dir, namespace.as_deref())?;
+        if let Some(token) = fence {
+            Fence::enter(&data_dir, &token)?.check()?;
+        }
         Ok::<_, Failure>(steward_datadir::set_aside(&data_dir, now)?)
     });
     let kept = work
@@ -82,6 +91,7 @@ mod tests {
         let args = || SetAsideArgs {
             data_dir: data_dir.clone(),
             namespace: Some("shoot".to_owned()),
+            fence: Some("5/a1b2/1".to_owned()),
         };
         let first = run(args(), &context()).await.unwrap();
         assert_eq!(first.verdict(), Verdict::Ready);
@@ -104,6 +114,7 @@ mod tests {
         let args = SetAsideArgs {
             data_dir: data_dir.clone(),
             namespace: Some("shoot".to_owned()),
+            fence: Some("5/a1b2/1".to_owned()),
         };
         let failure = run(args, &context()).await.unwrap_err();
         assert_eq!(failure.verdict(), Verdict::WrongVolume);

@@ -7,6 +7,7 @@
 )]
 
 mod copy;
+mod fence;
 mod home;
 mod init;
 mod inspect;

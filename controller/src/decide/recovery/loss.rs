@@ -1,6 +1,6 @@
 //! Whether data is lost for good, and where the best copy is.
 
-use steward_coordination::incident::{Cause, Source};
+use steward_coordination::incident::{Cause, Source, Stage};
 
 use super::Hold;
 use crate::decide::{World, quorum};
@@ -150,6 +150,7 @@ fn has_backup(world: &World<'_>) -> Option<Hold> {
 /// those count who have given a sign of life since.
 fn members(world: &World<'_>) -> Vec<Ordinal> {
     let over = world.seen.recovery.over();
+    let over = over.filter(|over| over.stage == Stage::Closed); // one that was given up has made nobody a member
     let counts = |ordinal: &Ordinal| {
         let lease = world.seen.leases.get(ordinal);
         let is_held = lease.is_some_and(|lease| lease.held.is_some());

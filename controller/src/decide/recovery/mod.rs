@@ -21,12 +21,16 @@ mod progress;
 pub(in crate::decide) mod tests;
 
 pub use begin::on_request;
+#[cfg(test)]
+pub(crate) fn an_incident() -> Incident {
+    tests::an_incident()
+}
 
 use jiff::Timestamp;
 use steward_coordination::incident::{Incident, Stage};
 
 use super::{Blocker, Step, World};
-use crate::observe::{Ordinal, SeenLock};
+use crate::observe::{JobState, Ordinal, SeenLock};
 
 /// One step of a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,7 +171,7 @@ pub(super) fn consider(world: &World<'_>) -> Option<Step> {
     let begun = seen.open();
     let step = match begun {
         Some(incident) => Some(progress::next(world, incident)),
-        None => begin::next(world),
+        None => orphaned(world).or_else(|| begin::next(world)),
     };
     match (&seen.unreadable, step) {
         // What is written there may be a recovery that goes on.
@@ -180,6 +184,30 @@ pub(super) fn consider(world: &World<'_>) -> Option<Step> {
 pub(super) fn keeps_down(world: &World<'_>) -> bool {
     let incident = world.seen.recovery.open();
     incident.is_some_and(|incident| incident.stage == Stage::Restoring)
+        || unfinished(world).is_some()
+}
+
+/// What is done about Jobs that may still write, before a pod starts beside them; `None` when there are none.
+fn unfinished(world: &World<'_>) -> Option<Step> {
+    let seen = &world.seen.recovery;
+    let runs = seen.jobs.iter();
+    let mut runs = runs.filter(|(_, job)| job.state == JobState::Running);
+    if let Some((ordinal, job)) = runs.clone().find(|(_, job)| !job.is_deleting) {
+        return Some(Step::Recover(Recovery::RemoveJob {
+            ordinal: *ordinal,
+            uid: job.uid.clone(),
+        }));
+    }
+    let goes = runs.next().map(|(ordinal, _)| *ordinal);
+    let ordinal = goes.or_else(|| seen.writers.first().copied())?;
+    Some(wait(Hold::JobRuns { ordinal }))
+}
+
+/// Jobs that nobody knows what they are for: the document they belong to is gone, or says that all is over.
+fn orphaned(world: &World<'_>) -> Option<Step> {
+    let step = unfinished(world)?;
+    let is_deed = step.is_deed();
+    without_lock(world).filter(|_| is_deed).or(Some(step))
 }
 
 /// Whether a cluster was made by a recovery, so that nobody founds another.

@@ -7,10 +7,10 @@ use steward_coordination::incident::{Cause, Incident, Stage};
 use steward_verdict::Done;
 
 use super::loss::is_writable;
-use super::{Hold, Recovery, Task, wait, without_lock};
+use super::{Hold, Recovery, Task, unfinished, wait, without_lock};
 use crate::cadence;
-use crate::decide::{Blocker, Step, World};
-use crate::observe::{Finding, JobFailure, JobState, Ordinal, SeenJob, SeenLock};
+use crate::decide::{Blocker, Step, World, quorum};
+use crate::observe::{FailureClass, Finding, JobFailure, JobState, Ordinal, SeenJob, SeenLock};
 
 /// Verdicts of the restorer that another attempt will not change.
 const HOPELESS: [&str; 5] = [
@@ -62,10 +62,8 @@ fn restoring(world: &World<'_>, incident: &Incident) -> Step {
         return wait(Hold::PodsStop);
     }
     let base = Ordinal(incident.base);
-    let claim = world.seen.claims.get(&base);
-    if claim.is_none_or(|claim| claim.is_lost || claim.is_deleting) {
-        let why = format!("the volume of {} is gone", world.wanted.pod(base));
-        return abandon(world, incident, why);
+    if is_gone(world, base) {
+        return abandon(world, incident, gone(world, base));
     }
     if !is_writable(world, base) {
         return wait(Hold::Claim { ordinal: base }); // it will be bound, or nobody knows at the moment
@@ -73,7 +71,7 @@ fn restoring(world: &World<'_>, incident: &Incident) -> Step {
     match job(world, incident, base, Task::Restore) {
         Err(step) => step,
         Ok(Err(failure)) => failed(world, incident, base, failure),
-        Ok(Ok(done)) => others(world, incident, base).unwrap_or_else(|| {
+        Ok(Ok((at, done))) => others(world, incident, base, at).unwrap_or_else(|| {
             let next = Incident {
                 stage: Stage::Restored,
                 revision: done.start_revision.or(done.revision),
@@ -86,14 +84,29 @@ fn restoring(world: &World<'_>, incident: &Incident) -> Step {
     }
 }
 
+fn is_gone(world: &World<'_>, ordinal: Ordinal) -> bool {
+    let claim = world.seen.claims.get(&ordinal);
+    claim.is_none_or(|claim| claim.is_lost || claim.is_deleting)
+}
+
+fn gone(world: &World<'_>, ordinal: Ordinal) -> String {
+    format!("the volume of {} is gone", world.wanted.pod(ordinal))
+}
+
+/// How a Job ended, and when.
+type Ended<'a> = Result<(Timestamp, &'a Done), (Timestamp, &'a JobFailure)>;
+
 /// The Job of this attempt on a volume: how it ended, or what is to be done until it has.
 fn job<'a>(
     world: &World<'a>,
     incident: &Incident,
     ordinal: Ordinal,
     task: Task,
-) -> Result<Result<&'a Done, (Timestamp, &'a JobFailure)>, Step> {
+) -> Result<Ended<'a>, Step> {
     let Some(job) = world.seen.recovery.jobs.get(&ordinal) else {
+        if world.seen.recovery.writers.contains(&ordinal) {
+            return Err(wait(Hold::JobRuns { ordinal })); // of an earlier one
+        }
         return Err(Step::Recover(Recovery::Launch {
             ordinal,
             task,
@@ -104,14 +117,11 @@ fn job<'a>(
         return Err(wait(Hold::JobRuns { ordinal }));
     }
     if !is_of(job, incident) {
-        return Err(Step::Recover(Recovery::RemoveJob {
-            ordinal,
-            uid: job.uid.clone(),
-        }));
+        return Err(remove(ordinal, job));
     }
     match &job.state {
         JobState::Running => Err(wait(Hold::JobRuns { ordinal })),
-        JobState::Succeeded { done, .. } => Ok(Ok(done)),
+        JobState::Succeeded { at, done } => Ok(Ok((*at, done))),
         JobState::Failed { at, failure } => Ok(Err((*at, failure))),
     }
 }
@@ -120,22 +130,71 @@ fn is_of(job: &SeenJob, incident: &Incident) -> bool {
     job.incident.as_deref() == Some(&incident.id) && job.attempt == incident.attempt
 }
 
-/// The volumes of the others are emptied, so that they join anew. One that cannot be is left: the new cluster does not
-/// take its data.
-fn others(world: &World<'_>, incident: &Incident, base: Ordinal) -> Option<Step> {
+fn remove(ordinal: Ordinal, job: &SeenJob) -> Step {
+    Step::Recover(Recovery::RemoveJob {
+        ordinal,
+        uid: job.uid.clone(),
+    })
+}
+
+/// The volumes of the others are emptied, so that they join anew; what fails is tried again. Two are left as they are,
+/// since the new cluster does not take their data: a volume of somebody else, and one that nobody could mount in time,
+/// as long as those cannot make up the old cluster.
+fn others(world: &World<'_>, incident: &Incident, base: Ordinal, since: Timestamp) -> Option<Step> {
     let others = world.seen.claims.keys().copied();
     let others = others.filter(|ordinal| {
         *ordinal != base && ordinal.0 < incident.size && is_writable(world, *ordinal)
     });
-    let mut running = None;
+    let (mut running, mut late) = (None, 0);
     for ordinal in others {
-        match job(world, incident, ordinal, Task::SetAside) {
-            Ok(_) => {}
-            Err(step @ Step::Wait { .. }) => running = Some(step),
-            Err(step) => return Some(step),
+        let step = match job(world, incident, ordinal, Task::SetAside) {
+            Ok(Ok(_)) => continue,
+            Ok(Err((_, failure))) if is_foreign(failure) => continue,
+            Ok(Err((at, failure))) => {
+                late += usize::from(failure.class == FailureClass::Deadline);
+                if failure.class == FailureClass::Deadline && late < quorum(incident.size as usize)
+                {
+                    continue;
+                }
+                not_aside(world, ordinal, since, (at, failure))
+            }
+            Err(step) => step,
+        };
+        match step {
+            step @ Step::Wait { .. } => running = Some(step),
+            step => return Some(step),
         }
     }
     running
+}
+
+/// The next attempt at one volume: its Job goes, and another takes its place. The pause is as long as it has failed for.
+fn not_aside(
+    world: &World<'_>,
+    ordinal: Ordinal,
+    since: Timestamp,
+    (at, failure): (Timestamp, &JobFailure),
+) -> Step {
+    let (first, longest) = cadence::RECOVERY_BACKOFF;
+    let pause = at.duration_since(since).unsigned_abs();
+    let retry_at = after(at, pause.clamp(first, longest));
+    match world.seen.recovery.jobs.get(&ordinal) {
+        Some(job) if world.now >= retry_at => remove(ordinal, job),
+        _ => wait(Hold::JobFailed {
+            ordinal,
+            why: failure.words.clone(),
+            retry_at,
+        }),
+    }
+}
+
+fn is_foreign(failure: &JobFailure) -> bool {
+    failure.verdict.as_deref() == Some("wrong-volume")
+}
+
+fn after(time: Timestamp, pause: Duration) -> Timestamp {
+    let pause = SignedDuration::try_from(pause).unwrap_or_default();
+    time.checked_add(pause).unwrap_or(Timestamp::MAX)
 }
 
 /// Tried again after a pause, for as long as it takes: there is nothing else to serve. What somebody asked for is given up
@@ -150,20 +209,28 @@ fn failed(
         .verdict
         .as_deref()
         .is_some_and(|verdict| HOPELESS.contains(&verdict));
-    let is_foreign = failure.verdict.as_deref() == Some("wrong-volume");
-    if is_foreign || (is_hopeless && incident.cause == Cause::Requested) {
+    if is_foreign(failure) || (is_hopeless && incident.cause == Cause::Requested) {
         return abandon(world, incident, failure.words.clone());
     }
-    let pause = SignedDuration::try_from(pause(incident.attempt)).unwrap_or_default();
-    let retry_at = at.checked_add(pause).unwrap_or(Timestamp::MAX);
+    later(world, incident, (ordinal, at), failure.words.clone())
+}
+
+/// The next attempt, when the pause after the last one is over.
+fn later(
+    world: &World<'_>,
+    incident: &Incident,
+    (ordinal, at): (Ordinal, Timestamp),
+    why: String,
+) -> Step {
+    let retry_at = after(at, pause(incident.attempt));
     if world.now < retry_at {
         return wait(Hold::JobFailed {
             ordinal,
-            why: failure.words.clone(),
+            why,
             retry_at,
         });
     }
-    again(world, incident, failure.words.clone())
+    again(world, incident, why)
 }
 
 fn pause(attempt: u32) -> Duration {
@@ -177,21 +244,31 @@ fn restored(world: &World<'_>, incident: &Incident) -> Step {
     if let Some(step) = start(world, incident) {
         return step;
     }
+    if is_confirmed(world, incident) {
+        return close(world, incident, Stage::Closed);
+    }
     let base = Ordinal(incident.base);
+    if is_gone(world, base) {
+        // What was restored is gone with it; that is another loss.
+        return abandon(world, incident, gone(world, base));
+    }
     let pod = world.pod(base).filter(|pod| !pod.is_deleting);
-    if let Some(finding) = pod.and_then(|pod| pod.finding)
-        && matches!(finding, Finding::NeedsRestore | Finding::Corrupt)
-    {
-        let why = format!(
-            "{} did not start on the restored data",
-            world.wanted.pod(base)
-        );
-        return again(world, incident, why);
+    match pod.and_then(|pod| pod.finding) {
+        Some(
+            Finding::NeedsRestore
+            | Finding::Corrupt
+            | Finding::Foreign
+            | Finding::Waits
+            | Finding::Unborn
+            | Finding::Hopeless,
+        ) => {
+            let pod = world.wanted.pod(base);
+            let why = format!("{pod} did not start on the restored data");
+            later(world, incident, (base, incident.changed), why)
+        }
+        // What only a person may touch, or what the next check may find otherwise.
+        Some(Finding::Good | Finding::Refused) | None => wait(Hold::Confirmation),
     }
-    if !is_confirmed(world, incident) {
-        return wait(Hold::Confirmation);
-    }
-    close(world, incident, Stage::Closed)
 }
 
 /// Whether the restored cluster answers with a quorum, and with what was restored.
@@ -221,10 +298,11 @@ fn start(world: &World<'_>, incident: &Incident) -> Option<Step> {
             on: Blocker::SetUnobserved,
         });
     };
-    (set.replicas < incident.size).then_some(Step::Recover(Recovery::Scale {
+    let scale = Step::Recover(Recovery::Scale {
         from: set.replicas,
         to: incident.size,
-    }))
+    });
+    (set.replicas < incident.size).then(|| unfinished(world).unwrap_or(scale))
 }
 
 fn changed(world: &World<'_>, incident: &Incident) -> Incident {

@@ -74,6 +74,8 @@ pub(crate) fn pod(ordinal: u32, revision: &str) -> SeenPod {
         address: Some(format!("10.0.0.{ordinal}")),
         etcd_image: Some(IMAGE.to_owned()),
         finding: Some(Finding::Good),
+        words: None,
+        crashes: 0,
         talks: Talks::default(),
     }
 }

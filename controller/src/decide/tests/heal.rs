@@ -1,7 +1,10 @@
 //! Members that lost their data.
 
+use steward_coordination::incident::Stage;
+
 use super::fixture::*;
 use crate::decide::recovery::Hold;
+use crate::decide::recovery::tests::scene::incident;
 use crate::decide::{Blocker, Removal, Restart, Step, Useless};
 use crate::observe::{Finding, Ordinal};
 
@@ -58,6 +61,67 @@ fn damaged_data_is_given_up_only_after_its_member_is_out() {
         assert_eq!(scene.step(), Some(lost(2)), "{finding:?}");
         assert_eq!(scene.without_member(2).step(), Some(discard(because)));
     }
+}
+
+#[test]
+fn old_data_is_kept_until_the_new_cluster_is_whole_without_it() {
+    for finding in [Finding::Corrupt, Finding::Foreign] {
+        let scene = |size: u32, down: &[u32]| {
+            let mut scene = Scene::whole(size);
+            let mut over = incident(size, 0);
+            (over.stage, over.changed) = (Stage::Closed, ago(60));
+            scene.seen.recovery.incident = Some(over);
+            for ordinal in down {
+                scene = scene.down(*ordinal).finding(*ordinal, finding);
+                scene = scene.without_member(*ordinal);
+                let lease = scene.seen.leases.get_mut(&Ordinal(*ordinal)).unwrap();
+                lease.renewed = Some(ago(90));
+            }
+            scene
+        };
+        let alone = scene(3, &[1, 2]);
+        assert_eq!(alone.waits(), Some(unwell(1)), "one of three is no quorum");
+        let joining = alone.finding(1, Finding::Waits);
+        let ordinal = Ordinal(1);
+        assert_eq!(joining.step(), Some(Step::AddLearner { ordinal }));
+        for (size, down) in [(3, &[2][..]), (5, &[2, 3]), (2, &[1])] {
+            let step = scene(size, down).step();
+            let is_given_up = matches!(step, Some(Step::DiscardClaim { .. }));
+            assert!(is_given_up, "{size}: {step:?}");
+        }
+        let mut lived = scene(3, &[1, 2]);
+        let lease = lived.seen.leases.get_mut(&Ordinal(1)).unwrap();
+        lease.renewed = Some(ago(30));
+        let step = lived.step();
+        assert!(
+            matches!(step, Some(Step::DiscardClaim { .. })),
+            "what came after the recovery is no better than what the others have: {step:?}"
+        );
+    }
+}
+
+#[test]
+fn data_on_which_etcd_ends_again_and_again_is_checked_again() {
+    let crashes = |times: u32| {
+        let mut scene = Scene::whole(3).down(2);
+        scene.pod_mut(2).crashes = times;
+        scene
+    };
+    let delete = Step::DeletePod {
+        ordinal: Ordinal(2),
+        uid: "pod-2-old".to_owned(),
+        because: Restart::Crashes,
+    };
+    assert_eq!(crashes(5).step(), Some(delete.clone()));
+    let silent = crashes(5).down(1).finding(1, Finding::Corrupt).silent();
+    assert_eq!(silent.step(), Some(delete), "what it holds is asked for");
+    assert_eq!(crashes(4).waits(), Some(unwell(2)), "it may still come");
+    let mut young = crashes(9);
+    young.pod_mut(2).created = Some(ago(599));
+    assert_eq!(young.waits(), Some(unwell(2)), "not again at once");
+    let mut serves = Scene::whole(3);
+    serves.pod_mut(2).crashes = 9;
+    assert_eq!(serves.step(), None, "it takes part");
 }
 
 #[test]

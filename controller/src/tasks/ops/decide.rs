@@ -9,6 +9,7 @@ use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd, EtcdOpsTask}
 
 use crate::decide::upkeep::Told;
 use crate::observe::JobState;
+use crate::validate::{SUSPEND, members};
 
 /// Keeps a task until it may go.
 pub const FINALIZER: &str = "druid.gardener.cloud/etcd-ops-task";
@@ -151,6 +152,9 @@ pub fn admit(seen: &Seen<'_>) -> Result<(), Refusal> {
         }
         Operation::Restore(restore) => {
             has_store(etcd)?;
+            if restore.dry_run != Some(true) {
+                is_looked_after(etcd)?;
+            }
             match restore.target() {
                 Ok(steward_crds::ops::RestoreTarget::Full(name)) => full(name).map(drop),
                 Ok(_) => Ok(()),
@@ -164,7 +168,8 @@ pub fn admit(seen: &Seen<'_>) -> Result<(), Refusal> {
             "ERR_QUORUM_PRESENT",
             "the cluster has its quorum: there is nothing to recover".to_owned(),
         )),
-        Operation::RecoverQuorum(_) => Ok(()),
+        Operation::RecoverQuorum(how) if how.dry_run == Some(true) => Ok(()),
+        Operation::RecoverQuorum(_) => is_looked_after(etcd),
         _ => Err((
             "ERR_UNSUPPORTED_TASK",
             "this version does not know how".to_owned(),
@@ -196,6 +201,20 @@ fn has_store(etcd: &Etcd) -> Result<(), Refusal> {
         Some(_) => Ok(()),
         None => Err(("ERR_BACKUP_NOT_ENABLED", "the Etcd has no store".to_owned())),
     }
+}
+
+/// Whether somebody would do it: a recovery is done by passes over the Etcd, and ends with pods that serve.
+fn is_looked_after(etcd: &Etcd) -> Result<(), Refusal> {
+    let annotations = etcd.metadata.annotations.as_ref();
+    if annotations.is_some_and(|annotations| annotations.contains_key(SUSPEND)) {
+        let words = format!("reconciliation of the Etcd is suspended by the annotation {SUSPEND}");
+        return Err(("ERR_ETCD_SUSPENDED", words));
+    }
+    if members(etcd) == 0 {
+        let words = "the Etcd sleeps, with spec.replicas 0: wake it first".to_owned();
+        return Err(("ERR_ETCD_ASLEEP", words));
+    }
+    Ok(())
 }
 
 pub(super) fn is_ready(etcd: &Etcd) -> Result<(), Refusal> {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::{Api, DeleteParams, ListParams, Preconditions};
 use serde_json::Value;
 use steward_crds::Etcd;
 use steward_crds::ops::{
@@ -17,10 +17,11 @@ use steward_manifests::jobs::{self, Target, VerifyJob};
 use steward_telemetry::Chain;
 
 use super::decide::{Telling, full, is_ready, of_check, of_compaction};
-use super::{Outcome, Pass, etcd as members, recover, wait};
+use super::{Finished, Outcome, Pass, etcd as members, recover, wait};
 use crate::act::marks::INCIDENT;
 use crate::act::recovery::{create, shape};
 use crate::act::snapshots::{Ask, SnapshotError, ask};
+use crate::act::upkeep::{Reader, keep_pin, unpin};
 use crate::act::{ActError, Work};
 use crate::observe::jobs::state;
 use crate::observe::{self, Objects};
@@ -172,18 +173,29 @@ fn taken(answer: &Value) -> Telling {
     Telling::well(TaskState::Succeeded, words).with(result)
 }
 
-/// Takes a snapshot of the present state before it is given up; `None` where there is nobody to take it.
+/// What became of the present state before it is given up.
+pub(super) enum Safety {
+    /// It is in this snapshot.
+    Taken(String),
+    /// It is in the last snapshot: nothing has changed since.
+    Unchanged,
+    /// There is nobody to ask for one.
+    Silent,
+}
+
+/// Takes a snapshot of the present state before it is given up.
 pub(super) async fn safety(
     pass: &Pass<'_>,
     etcd: &Etcd,
     sight: &Sight,
-) -> Result<Option<String>, SnapshotError> {
+) -> Result<Safety, SnapshotError> {
     if is_ready(etcd).is_err() {
-        return Ok(None);
+        return Ok(Safety::Silent);
     }
     let seen = &sight.objects.observation;
     let answer = ask(&pass.ctx.client, etcd, seen, Ask::full(etcd)).await?;
-    Ok(answer["snapName"].as_str().map(str::to_owned))
+    let name = answer["snapName"].as_str();
+    Ok(name.map_or(Safety::Unchanged, |name| Safety::Taken(name.to_owned())))
 }
 
 /// The Job of the upkeep does it, whoever started it; the condition tells how it ended.
@@ -211,7 +223,10 @@ async fn check(
     let jobs = Api::<Job>::namespaced(pass.ctx.client.clone(), &pass.namespace);
     let name = Names::of(etcd).verify_job();
     let found = jobs.get_opt(&name).await;
-    let Some(job) = found.map_err(TaskError::api("look for the Job"))? else {
+    let found = found.map_err(TaskError::api("look for the Job"))?;
+    let from = pinned_from(sight, verify);
+    keep_pin(pass.ctx, etcd, Reader::Verification, from).await?;
+    let Some(job) = found else {
         let work = sight.work(etcd);
         let job = jobs::verify_job(etcd, &pass.ctx.settings, &shape(work), verify);
         let mut job = match job {
@@ -226,23 +241,54 @@ async fn check(
     if job.metadata.deletion_timestamp.is_some() {
         return Ok(wait());
     }
-    let is_ours = job.annotations().get(INCIDENT) == Some(&pass.id());
-    let telling = if is_ours {
-        let pod = pod(pass, &job).await?;
-        let Some(telling) = of_check(&state(&job, || pod)) else {
-            return Ok(wait());
-        };
-        Some(telling)
-    } else {
-        None // of a task that is gone
+    let finished = Finished {
+        name,
+        uid: job.uid().unwrap_or_default(),
     };
+    let is_ours = job.annotations().get(INCIDENT) == Some(&pass.id());
+    if !is_ours {
+        // Of a task that is gone.
+        remove(pass, Some(etcd), &finished).await?;
+        return Ok(wait());
+    }
+    let pod = pod(pass, &job).await?;
+    Ok(match of_check(&state(&job, || pod)) {
+        Some(telling) => Outcome::Over(telling, finished),
+        None => wait(),
+    })
+}
+
+/// From which revision on the backup is read: everything, unless it is the newest state alone.
+fn pinned_from(sight: &Sight, verify: &VerifyJob) -> i64 {
+    let full = sight.objects.observation.full_snapshot.as_ref();
+    let newest = full.and_then(|full| full.revision);
+    match (&verify.target, verify.all) {
+        (Target::Newest, false) => newest.unwrap_or_default(),
+        _ => 0,
+    }
+}
+
+/// Removes the Job that has read the backup, and what kept retention from that.
+pub(super) async fn remove(
+    pass: &Pass<'_>,
+    etcd: Option<&Etcd>,
+    finished: &Finished,
+) -> Result<(), TaskError> {
     pass.may()?;
-    match jobs.delete(&name, &DeleteParams::background()).await {
+    let jobs = Api::<Job>::namespaced(pass.ctx.client.clone(), &pass.namespace);
+    let params = DeleteParams::background().preconditions(Preconditions {
+        uid: Some(finished.uid.clone()),
+        resource_version: None,
+    });
+    match jobs.delete(&finished.name, &params).await {
         Ok(_) => {}
-        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
         Err(error) => return Err(TaskError::api("delete the Job")(error)),
     }
-    Ok(telling.map_or_else(wait, Outcome::Told))
+    if let Some(etcd) = etcd {
+        unpin(pass.ctx, etcd, Reader::Verification).await;
+    }
+    Ok(())
 }
 
 async fn pod(pass: &Pass<'_>, job: &Job) -> Result<Option<Pod>, TaskError> {

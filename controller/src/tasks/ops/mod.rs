@@ -23,14 +23,23 @@ use tracing::info;
 use self::decide::{FINALIZER, Next, Seen, Telling};
 use super::{LOOK_AGAIN, TaskError};
 use crate::act::ActError;
+use crate::act::marks::INCIDENT;
 use crate::context::Context;
 
 /// What came of working on a task.
 enum Outcome {
     /// It is over, or further than it was.
     Told(Telling),
+    /// It is over; its Job goes after that was told.
+    Over(Telling, Finished),
     /// It goes on elsewhere; look again after this.
     Wait(Duration),
+}
+
+/// A Job that has done its work.
+struct Finished {
+    name: String,
+    uid: String,
 }
 
 /// One pass over one task.
@@ -62,6 +71,12 @@ pub async fn reconcile(
         Next::Execute => match pass.execute(etcd.as_ref()).await? {
             Outcome::Told(telling) => {
                 pass.tell(&telling).await?;
+                soon
+            }
+            Outcome::Over(telling, finished) => {
+                if pass.tell(&telling).await? {
+                    pass.tidy(etcd.as_ref(), &finished).await;
+                }
                 soon
             }
             Outcome::Wait(pause) => Action::requeue(pause),
@@ -164,7 +179,33 @@ impl<'a> Pass<'a> {
         }
     }
 
-    async fn tell(&self, telling: &Telling) -> Result<(), TaskError> {
+    /// Whether the recovery of this task was begun.
+    fn has_begun(&self) -> bool {
+        self.task.annotations().get(INCIDENT) == Some(&self.id())
+    }
+
+    /// Notes that the recovery of this task was begun, so that it is not begun again.
+    async fn note_begun(&self) -> Result<(), TaskError> {
+        self.may()?;
+        let patch = json!({ "metadata": { "annotations": { INCIDENT: self.id() } } });
+        let (name, params) = (self.task.name_any(), PatchParams::default());
+        let patch = Patch::Merge(&patch);
+        match self.tasks.patch(&name, &params, &patch).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(TaskError::api("note that it began")(error)),
+        }
+    }
+
+    /// Removes a Job whose outcome was told. One that stays is removed by the next task of its kind.
+    async fn tidy(&self, etcd: Option<&Etcd>, finished: &Finished) {
+        if let Err(error) = execute::remove(self, etcd, finished).await {
+            info!(job = finished.name, error = %Chain(&error), "a Job was not removed");
+        }
+    }
+
+    /// Whether it was told.
+    async fn tell(&self, telling: &Telling) -> Result<bool, TaskError> {
         self.may()?;
         let kind = tell::kind(&self.task.spec.config);
         info!(task = self.task.name_any(), state = ?telling.state, "{}", telling.words);
@@ -185,13 +226,13 @@ impl<'a> Pass<'a> {
         {
             Ok(_) => {}
             // Somebody was faster; the next pass sees it.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(()),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(false),
             Err(error) => return Err(TaskError::api("tell how far it is")(error)),
         }
         if telling.state.is_final() {
             self.ctx.metrics.ended(kind, tell::state(telling.state));
         }
-        Ok(())
+        Ok(true)
     }
 
     async fn execute(&self, etcd: Option<&Etcd>) -> Result<Outcome, TaskError> {
@@ -203,7 +244,7 @@ impl<'a> Pass<'a> {
                 words,
             )));
         };
-        let outcome = execute::execute(self, etcd).await;
+        let outcome = Box::pin(execute::execute(self, etcd)).await; // it is large
         if let Err(error) = &outcome {
             info!(task = self.task.name_any(), error = %Chain(error), "it is tried again");
         }

@@ -13,7 +13,7 @@ use steward_manifests::jobs::Target;
 use steward_telemetry::Chain;
 
 use super::decide::{Telling, of_incident};
-use super::execute::{Sight, failed, safety};
+use super::execute::{Safety, Sight, failed, safety};
 use super::{Outcome, Pass, wait};
 use crate::act::ActError;
 use crate::act::recovery::{acquire, coordinator};
@@ -48,7 +48,7 @@ pub(super) async fn restore(
     let status = pass.task.status.as_ref();
     if status.and_then(|status| status.steward.as_ref()).is_none() {
         return Ok(match safety(pass, etcd, sight).await {
-            Ok(taken) => Outcome::Told(saved(taken)),
+            Ok(safety) => Outcome::Told(saved(safety)),
             Err(error) => failed(
                 "ERR_CREATE_SNAPSHOT",
                 format!(
@@ -65,6 +65,12 @@ pub(super) async fn restore(
     }
     let set = sight.objects.observation.set.as_ref();
     let size = set.map_or(0, |set| set.replicas).max(sight.wanted.replicas);
+    if size == 0 {
+        return Ok(failed(
+            "ERR_ETCD_ASLEEP",
+            "the Etcd went to sleep meanwhile",
+        ));
+    }
     let now = Timestamp::now();
     let incident = Incident {
         id: pass.id(),
@@ -94,10 +100,20 @@ pub(super) async fn restore(
     open(pass, etcd, last.as_ref(), &incident).await
 }
 
-fn saved(taken: Option<String>) -> Telling {
-    let words = match &taken {
-        Some(name) => format!("the present state was saved as {name}; the restore begins"),
-        None => "the cluster does not serve, so there is no present state to save".to_owned(),
+fn saved(safety: Safety) -> Telling {
+    let (words, taken) = match safety {
+        Safety::Taken(name) => {
+            let words = format!("the present state was saved as {name}; the restore begins");
+            (words, Some(name))
+        }
+        Safety::Unchanged => (
+            "nothing has changed since the last snapshot, so the present state is saved".to_owned(),
+            None,
+        ),
+        Safety::Silent => (
+            "the cluster does not serve, so there is no present state to save".to_owned(),
+            None,
+        ),
     };
     Telling::well(TaskState::InProgress, words.clone()).with(OpsTaskResult {
         summary: words,
@@ -174,14 +190,28 @@ async fn written(pass: &Pass<'_>, etcd: &Etcd) -> Result<Written, TaskError> {
     let coordinator = coordinator(pass.ctx, etcd);
     let found = coordinator.incident().await;
     let found = found.map_err(|source| not_written("look for a recovery", source))?;
-    Ok(match found {
-        Some(incident) if incident.id == pass.id() => match of_incident(&incident) {
+    let is_ours = |incident: &Incident| incident.id == pass.id();
+    if !pass.has_begun() && found.as_ref().is_some_and(is_ours) {
+        pass.note_begun().await?;
+    }
+    Ok(judge(found, &pass.id(), pass.has_begun()))
+}
+
+/// What a document says about the recovery of a task. What was begun once is not begun again, whatever became of it.
+fn judge(found: Option<Incident>, id: &str, has_begun: bool) -> Written {
+    match found {
+        Some(incident) if incident.id == id => match of_incident(&incident) {
             Some(telling) => Written::Over(telling),
             None => Written::Busy,
         },
+        _ if has_begun => {
+            let words = "the recovery that this task began is not written down any more, so how it ended is not known; \
+                         the Events and the status of the Etcd tell more";
+            Written::Over(Telling::ill(TaskState::Failed, "ERR_RESTORE", words))
+        }
         Some(incident) if incident.is_open() => Written::Busy,
         last => Written::Nothing(last),
-    })
+    }
 }
 
 async fn open(
@@ -200,6 +230,7 @@ async fn open(
         return Ok(wait());
     };
     match held.fence().record(last, incident).await {
+        Ok(found) if found.as_ref() == Some(incident) => pass.note_begun().await?,
         Ok(_) | Err(CoordinationError::Lost { .. }) => {}
         Err(source) => return Err(not_written("write down what is asked for", source)),
     }
@@ -213,4 +244,51 @@ async fn open(
 
 fn not_written(step: &'static str, source: CoordinationError) -> TaskError {
     ActError::Coordinate { step, source }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::recovery::an_incident;
+
+    fn written(id: &str, stage: Stage) -> Incident {
+        Incident {
+            id: id.to_owned(),
+            stage,
+            ..an_incident()
+        }
+    }
+
+    #[test]
+    fn a_task_begins_one_recovery_and_not_another() {
+        let id = "task-1";
+        assert!(matches!(judge(None, id, false), Written::Nothing(None)));
+        let others = || Some(written("5f3a", Stage::Closed));
+        assert!(matches!(
+            judge(others(), id, false),
+            Written::Nothing(Some(_))
+        ));
+        for found in [None, others(), Some(written("5f3a", Stage::Restoring))] {
+            let Written::Over(telling) = judge(found.clone(), id, true) else {
+                panic!("it would begin again: {found:?}")
+            };
+            assert_eq!(telling.state, TaskState::Failed);
+        }
+        let own = |stage| judge(Some(written(id, stage)), id, true);
+        assert!(matches!(own(Stage::Restored), Written::Busy));
+        assert!(
+            matches!(own(Stage::Closed), Written::Over(telling) if telling.state == TaskState::Succeeded)
+        );
+        let busy = judge(Some(written("5f3a", Stage::Restoring)), id, false);
+        assert!(matches!(busy, Written::Busy));
+    }
+
+    #[test]
+    fn a_cluster_that_serves_is_not_said_to_be_silent() {
+        let words = |safety| saved(safety).words;
+        assert!(words(Safety::Silent).contains("does not serve"));
+        assert!(words(Safety::Unchanged).contains("nothing has changed"));
+        let taken = saved(Safety::Taken("Full-1".to_owned())).result.unwrap();
+        assert_eq!(taken.safety_snapshot.as_deref(), Some("Full-1"));
+    }
 }

@@ -7,7 +7,7 @@ use super::decide::Telling;
 use crate::tasks::copy::now;
 
 /// How many errors are kept.
-const ERRORS: usize = 3;
+const ERRORS: usize = 10;
 
 /// One word of a closed list.
 pub(super) fn kind(config: &EtcdOpsTaskConfig) -> &'static str {
@@ -122,8 +122,9 @@ mod tests {
     #[test]
     fn only_the_last_errors_are_kept() {
         let error = |n: u32| json!({ "code": format!("E{n}"), "description": "x", "observedAt": "2026-11-16T12:00:00Z" });
-        let before = json!({ "state": "InProgress", "lastErrors": [error(1), error(2), error(3)] });
-        let telling = Telling::ill(TaskState::Failed, "E4", "so it is");
+        let errors: Vec<_> = (1..=10).map(error).collect();
+        let before = json!({ "state": "InProgress", "lastErrors": errors });
+        let telling = Telling::ill(TaskState::Failed, "E11", "so it is");
         let status = status(&task(&before), &telling, "run");
         let codes: Vec<String> = status
             .last_errors
@@ -131,6 +132,7 @@ mod tests {
             .into_iter()
             .map(|e| e.code)
             .collect();
-        assert_eq!(codes, ["E2", "E3", "E4"]);
+        let last: Vec<String> = (2..=11).map(|n| format!("E{n}")).collect();
+        assert_eq!(codes, last);
     }
 }

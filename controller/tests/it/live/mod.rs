@@ -13,6 +13,7 @@ mod recovery;
 mod rest;
 mod rolling;
 mod stage;
+mod tasks;
 mod tls;
 mod volumes;
 mod wire;

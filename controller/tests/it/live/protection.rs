@@ -19,7 +19,7 @@ use super::recovery::{ADDRESS, Reaper, Restored, args, members_run, over, store}
 use super::stage::Stage;
 
 /// A sidecar that takes every snapshot it is asked for.
-async fn sidecar() -> (u16, JoinHandle<()>) {
+pub(super) async fn sidecar() -> (u16, JoinHandle<()>) {
     let listener = TcpListener::bind((ADDRESS, 0)).await.expect("an address");
     let port = listener.local_addr().expect("an address").port();
     let taken = r#"{"snapName":"Full-00000000-00000042-1800000000.gz","lastRevision":42}"#;
@@ -30,7 +30,7 @@ async fn sidecar() -> (u16, JoinHandle<()>) {
     (port, serving)
 }
 
-async fn ops(stage: &Stage, name: &str, config: Value, ttl: i32) {
+pub(super) async fn ops(stage: &Stage, name: &str, config: Value, ttl: i32) {
     let task = json!({
         "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "EtcdOpsTask",
         "metadata": { "name": name },
@@ -41,7 +41,7 @@ async fn ops(stage: &Stage, name: &str, config: Value, ttl: i32) {
     created.expect("create a task");
 }
 
-async fn ended(stage: &Stage, name: &str, how: TaskState) -> EtcdOpsTask {
+pub(super) async fn ended(stage: &Stage, name: &str, how: TaskState) -> EtcdOpsTask {
     stage
         .until(name, "over", |task: &EtcdOpsTask| {
             let now = task.status.as_ref().and_then(|status| status.state);
@@ -54,7 +54,7 @@ async fn ended(stage: &Stage, name: &str, how: TaskState) -> EtcdOpsTask {
         .await
 }
 
-fn code(task: &EtcdOpsTask) -> String {
+pub(super) fn code(task: &EtcdOpsTask) -> String {
     let errors = task
         .status
         .as_ref()

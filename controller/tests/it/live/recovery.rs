@@ -25,7 +25,7 @@ use super::stage::Stage;
 pub(super) const ADDRESS: &str = "127.0.0.50";
 
 /// What init says about a member.
-fn verdict(member: &str, decision: &str, cause: &str) -> Value {
+pub(super) fn verdict(member: &str, decision: &str, cause: &str) -> Value {
     let report = json!({
         "version": 1, "member": member, "decision": decision, "cause": cause,
         "data": {"state": "missing"}, "cluster": {"state": "unreachable"},
@@ -61,7 +61,7 @@ impl Restored {
         Self { server, port, wire }
     }
 
-    async fn behind(name: &str, port: u16) -> Self {
+    pub(super) async fn behind(name: &str, port: u16) -> Self {
         let server = Server::start(
             EtcdVersion::V3_5New,
             EtcdOptions::new().name(name).peer_url(free_url()),
@@ -136,7 +136,7 @@ fn phase(etcd: &Etcd) -> Option<RecoveryPhase> {
     Some(status.recovery.as_ref()?.phase.clone())
 }
 
-fn condition(etcd: &Etcd) -> Option<Condition> {
+pub(super) fn condition(etcd: &Etcd) -> Option<Condition> {
     let conditions = etcd.status.as_ref()?.conditions.as_ref()?;
     let found = conditions
         .iter()
@@ -281,7 +281,7 @@ async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
 }
 
 /// Two of three members lose their volumes.
-fn lose_two(behind: &mut Behind, kubelet: &Kubelet) {
+pub(super) fn lose_two(behind: &mut Behind, kubelet: &Kubelet) {
     for ordinal in [0, 1] {
         behind.cluster.members[ordinal].kill();
         let name = format!("main-{ordinal}");
@@ -293,7 +293,7 @@ fn lose_two(behind: &mut Behind, kubelet: &Kubelet) {
 }
 
 /// The Jobs end well; the third member is a cluster of one, and the others wait to be added.
-fn come_back(kubelet: &Kubelet, words: Value) {
+pub(super) fn come_back(kubelet: &Kubelet, words: Value) {
     kubelet.order(|orders| {
         let aside = || Ends::Well(json!({ "verdict": "ready" }));
         let ends = [Ends::Well(words), aside(), aside()];

@@ -31,7 +31,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub use compaction::{CompactionJob, compaction_job};
 pub use copy::{CopyJob, copy_job};
 pub use drill::{DrillJob, drill_job};
-pub use restore::{Bump, RestoreJob, Target, restore_job, set_aside_job};
+pub use restore::{Bump, RestoreJob, SetAsideJob, Target, restore_job, set_aside_job};
 pub use verify::{VerifyJob, verify_job};
 
 use crate::draft::Draft;

@@ -33,6 +33,19 @@ pub struct RestoreJob {
     pub prefers_volume: bool,
     /// How much revisions are raised, when something may have been lost.
     pub bump: Option<Bump>,
+    /// Whom the Job works for. With the name of its pod it marks the volume, so that one that was overtaken writes nothing.
+    pub fence: String,
+    /// After how long the Job is given up.
+    pub deadline: Option<Duration>,
+}
+
+/// Old data put aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAsideJob {
+    /// The member whose data it is.
+    pub ordinal: Ordinal,
+    /// Whom the Job works for, as in a restore.
+    pub fence: String,
     /// After how long the Job is given up.
     pub deadline: Option<Duration>,
 }
@@ -97,15 +110,18 @@ pub fn set_aside_job(
     etcd: &Etcd,
     settings: &Settings,
     shape: &Shape,
-    ordinal: Ordinal,
-    deadline: Option<Duration>,
+    aside: &SetAsideJob,
 ) -> Result<Job, RenderError> {
     let mut draft = Draft::new(etcd, settings, shape)?;
     draft.store = None; // nothing is read or written but the volume
     let args = vec![
         "set-aside".to_owned(),
         format!("--data-dir={}", config::DATA_DIR),
+        fence_flag(&aside.fence),
     ];
+    let SetAsideJob {
+        ordinal, deadline, ..
+    } = *aside;
     Ok(on_volume(&draft, ordinal, "set-aside", args, deadline))
 }
 
@@ -163,6 +179,11 @@ fn place_as_members(job: &mut Job, etcd: &Etcd) {
     }
 }
 
+/// Two pods of one Job are two writers.
+fn fence_flag(fence: &str) -> String {
+    format!("--fence={}/$(POD_NAME)", literal(fence))
+}
+
 fn args(draft: &Draft<'_>, restore: &RestoreJob) -> Vec<String> {
     let listed = restore.members.iter().flat_map(|ordinal| {
         let name = draft.names.member(*ordinal);
@@ -179,6 +200,7 @@ fn args(draft: &Draft<'_>, restore: &RestoreJob) -> Vec<String> {
             "--initial-advertise-peer-urls={}",
             draft.peer_urls(restore.ordinal).join(",")
         ),
+        fence_flag(&restore.fence),
     ];
     args.extend(restore.target.flags());
     if restore.prefers_volume {

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Container, PodSpec};
 use steward_crds::etcd::LeaderElectionSpec;
 use steward_crds::scalar::{Schedule, Span};
 use steward_manifests::jobs::{
-    RestoreJob, Target, VerifyJob, restore_job, set_aside_job, verify_job,
+    RestoreJob, SetAsideJob, Target, VerifyJob, restore_job, set_aside_job, verify_job,
 };
 use steward_manifests::{Shape, render};
 use steward_restorer::args::Args;
@@ -111,11 +111,17 @@ fn on_volumes() -> [k8s_openapi::api::batch::v1::Job; 3] {
         target: Target::Newest,
         prefers_volume: true,
         bump: None,
+        fence: "5/a1b2/1".into(),
+        deadline: None,
+    };
+    let aside = SetAsideJob {
+        ordinal: 2,
+        fence: "5/a1b2/1".into(),
         deadline: None,
     };
     [
         restore_job(&etcd, &settings(), &shape, &restore).unwrap(),
-        set_aside_job(&etcd, &settings(), &shape, 2, None).unwrap(),
+        set_aside_job(&etcd, &settings(), &shape, &aside).unwrap(),
         verify_job(&etcd, &settings(), &shape, &VerifyJob::default()).unwrap(),
     ]
 }

@@ -223,6 +223,7 @@ pub(crate) fn jobs(etcd: &Etcd, shape: &Shape) -> Vec<Job> {
         target: Target::Time("2026-01-31T11:59:00Z".into()),
         prefers_volume: false,
         bump: Some(Bump(1_000_000)),
+        fence: "5/a1b2/1".into(),
         deadline: Some(std::time::Duration::from_hours(1)),
     };
     let settings = settings();

@@ -1,7 +1,7 @@
 //! What begins a recovery, and what never does.
 
 use steward_coordination::Epoch;
-use steward_coordination::incident::{Cause, Source};
+use steward_coordination::incident::{Cause, Source, Stage};
 use steward_crds::etcd::RecoveryMode;
 
 use super::scene::*;
@@ -215,7 +215,7 @@ fn after_a_recovery_only_those_count_who_have_given_a_sign_of_life_since() {
     let mut scene = lost(3, &[(1, Finding::Waits), (2, Finding::Waits)]);
     scene.wanted.recovery.mode = RecoveryMode::Automatic;
     let mut over = incident(3, 0);
-    over.stage = steward_coordination::incident::Stage::Closed;
+    over.stage = Stage::Closed;
     over.changed = ago(2);
     scene.seen.recovery.incident = Some(over);
     let step = scene.step();
@@ -287,4 +287,25 @@ fn a_cluster_that_sleeps_or_answers_has_lost_nothing() {
     assert_eq!(asleep.step(), None);
     let answers = Scene::whole(3).down(1).finding(1, Finding::NeedsRestore);
     assert!(!matches!(answers.step(), Some(Step::Recover(_))));
+}
+
+#[test]
+fn a_recovery_that_was_given_up_makes_nobody_a_member() {
+    let scene = |stage| {
+        let mut scene = lost(3, &[(1, Finding::NeedsRestore), (2, Finding::Corrupt)]);
+        for lease in scene.seen.leases.values_mut() {
+            lease.renewed = Some(ago(100));
+        }
+        let mut last = incident(3, 0);
+        (last.stage, last.changed) = (stage, ago(90));
+        scene.seen.recovery.incident = Some(last);
+        scene.wanted.recovery.mode = RecoveryMode::Automatic;
+        scene
+    };
+    assert_eq!(scene(Stage::Failed).opened().cause, Cause::QuorumLost);
+    let step = scene(Stage::Closed).step();
+    assert!(
+        !matches!(step, Some(Step::Recover(_))),
+        "the only member is well: {step:?}"
+    );
 }

@@ -4,3 +4,8 @@ mod begin;
 mod model;
 mod progress;
 pub(in crate::decide) mod scene;
+
+/// Any incident, for tests elsewhere.
+pub(crate) fn an_incident() -> steward_coordination::incident::Incident {
+    scene::incident(3, 0)
+}

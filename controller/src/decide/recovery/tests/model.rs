@@ -189,6 +189,7 @@ impl Model {
                     .iter()
                     .map(|(n, (job, _))| (Ordinal(*n), job.clone()))
                     .collect(),
+                writers: std::collections::BTreeSet::new(),
                 unreadable: None,
             },
             ..Observation::default()
@@ -240,7 +241,8 @@ impl Model {
             }
             Step::RemoveMember { ordinal, .. } => self.members.retain(|n| *n != ordinal.0),
             Step::DiscardClaim { ordinal, .. } => {
-                let is_whole = self.has_quorum();
+                let up = self.members.iter().filter(|n| self.is_up(**n)).count();
+                let is_whole = up >= quorum(self.wanted.replicas as usize);
                 prop_assert!(is_whole, "a volume is deleted before the cluster is whole");
                 self.volumes.insert(ordinal.0, None);
                 self.pods.remove(&ordinal.0);
@@ -324,7 +326,7 @@ impl Model {
     fn finish(&mut self, ordinal: u32) -> Result<(), TestCaseError> {
         prop_assert!(self.pods.is_empty(), "a pod may use the volume");
         let (at, task) = (self.now, self.jobs[&ordinal].1);
-        let fails = task == Task::Restore && self.trouble.pop().unwrap_or(false);
+        let fails = self.trouble.pop().unwrap_or(false);
         let state = match (fails, task) {
             (true, _) => JobState::Failed {
                 at,

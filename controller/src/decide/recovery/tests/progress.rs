@@ -7,7 +7,7 @@ use super::scene::*;
 use crate::decide::recovery::{Hold, Recovery, Task};
 use crate::decide::tests::fixture::*;
 use crate::decide::{Blocker, Step};
-use crate::observe::{Finding, JobState, Members, Membership, Ordinal, SeenLock};
+use crate::observe::{FailureClass, Finding, JobState, Members, Membership, Ordinal, SeenLock};
 
 fn launched(scene: &Scene) -> (u32, Task) {
     match scene.recovery() {
@@ -74,12 +74,115 @@ fn the_base_is_restored_first_and_then_the_others_are_emptied() {
 }
 
 #[test]
-fn a_volume_that_cannot_be_emptied_does_not_stop_the_recovery() {
-    let mut scene = under_way(3, 0)
-        .with_job(0, succeeded())
-        .with_job(1, failed("disk", 1));
+fn a_volume_that_is_not_emptied_is_tried_again_after_a_pause() {
+    let emptied = || {
+        under_way(3, 0)
+            .with_job(0, succeeded())
+            .with_job(2, succeeded())
+    };
+    let scene = emptied().with_job(1, failed("disk", 5));
+    let ordinal = Ordinal(1);
+    assert!(matches!(scene.hold(), Hold::JobFailed { ordinal: on, .. } if on == ordinal));
+    let scene = emptied().with_job(1, failed("disk", 30));
+    let uid = "job".to_owned();
+    assert_eq!(scene.recovery(), Recovery::RemoveJob { ordinal, uid });
+    let mut scene = scene;
+    scene.seen.recovery.jobs.remove(&ordinal);
+    assert_eq!(launched(&scene), (1, Task::SetAside));
+}
+
+#[test]
+fn a_volume_nobody_can_mount_does_not_stop_the_recovery() {
+    let late = || {
+        let mut state = failed("", 1);
+        let JobState::Failed { failure, .. } = &mut state else {
+            unreachable!()
+        };
+        failure.class = FailureClass::Deadline;
+        state
+    };
+    let mut scene = under_way(3, 0).with_job(0, succeeded()).with_job(1, late());
     scene.seen.claims.get_mut(&Ordinal(2)).unwrap().is_lost = true;
     assert_eq!(scene.recorded().stage, Stage::Restored);
+    let scene = under_way(3, 0)
+        .with_job(0, succeeded())
+        .with_job(1, late())
+        .with_job(2, late());
+    let hold = scene.hold();
+    assert!(
+        matches!(hold, Hold::JobFailed { .. }),
+        "together they would be the old cluster: {hold:?}"
+    );
+}
+
+#[test]
+fn a_volume_of_somebody_else_is_not_emptied() {
+    let scene = under_way(3, 0)
+        .with_job(0, succeeded())
+        .with_job(1, failed("wrong-volume", 1))
+        .with_job(2, succeeded());
+    assert_eq!(scene.recorded().stage, Stage::Restored);
+}
+
+#[test]
+fn no_pod_starts_while_a_job_may_write() {
+    let ordinal = Ordinal(0);
+    let remove = Recovery::RemoveJob {
+        ordinal,
+        uid: "job".to_owned(),
+    };
+    let mut given_up = under_way(3, 0).with_job(0, JobState::Running);
+    given_up.incident_mut().stage = Stage::Abandoned;
+    let mut forgotten = under_way(3, 0).with_job(0, JobState::Running);
+    forgotten.seen.recovery.incident = None;
+    for mut scene in [given_up, forgotten] {
+        assert_eq!(scene.recovery(), remove);
+        scene
+            .seen
+            .recovery
+            .jobs
+            .get_mut(&ordinal)
+            .unwrap()
+            .is_deleting = true;
+        assert_eq!(scene.hold(), Hold::JobRuns { ordinal });
+        scene.seen.recovery.jobs.clear();
+        scene.seen.recovery.writers.insert(ordinal);
+        assert_eq!(scene.hold(), Hold::JobRuns { ordinal }, "its pod stops");
+        scene.seen.set = None;
+        assert_eq!(scene.plan().shape.unwrap().replicas, 0);
+        scene.seen.set = Some(set(0));
+        scene.seen.recovery.writers.clear();
+        let step = scene.step();
+        let is_over = matches!(
+            step,
+            Some(Step::Recover(
+                Recovery::Scale { from: 0, .. } | Recovery::Release
+            ))
+        );
+        assert!(is_over, "{step:?}");
+    }
+}
+
+#[test]
+fn a_job_nobody_remembers_is_stopped_with_the_lock_in_hand() {
+    let mut scene = under_way(3, 0).with_job(0, JobState::Running);
+    scene.seen.recovery.incident = None;
+    scene.seen.recovery.lock = SeenLock::default();
+    assert_eq!(scene.recovery(), Recovery::Reclaim);
+    scene.seen.recovery.jobs.clear();
+    let step = scene.step();
+    assert!(
+        matches!(step, Some(Step::Resize { from: 0, to: 3 })),
+        "{step:?}"
+    );
+}
+
+#[test]
+fn a_job_waits_for_the_pod_of_the_one_before() {
+    let mut scene = under_way(1, 0);
+    scene.seen.recovery.writers.insert(Ordinal(0));
+    let ordinal = Ordinal(0);
+    assert_eq!(scene.hold(), Hold::JobRuns { ordinal });
 }
 
 #[test]
@@ -185,9 +288,39 @@ fn it_is_over_when_the_restored_cluster_answers_with_what_was_restored() {
 
 #[test]
 fn data_that_etcd_does_not_start_on_is_restored_again() {
-    let scene = restored(1, 0).finding(0, Finding::Corrupt);
+    for finding in [
+        Finding::Corrupt,
+        Finding::NeedsRestore,
+        Finding::Foreign,
+        Finding::Waits,
+        Finding::Hopeless,
+    ] {
+        let scene = restored(1, 0).finding(0, finding);
+        let next = scene.recorded();
+        let (stage, attempt) = (next.stage, next.attempt);
+        assert_eq!((stage, attempt), (Stage::Restoring, 2), "{finding:?}");
+    }
+    let scene = restored(1, 0).finding(0, Finding::Refused);
+    assert_eq!(scene.hold(), Hold::Confirmation, "a person has to look");
+}
+
+#[test]
+fn it_is_not_restored_again_at_once_for_ever() {
+    let mut scene = restored(1, 0).finding(0, Finding::Corrupt);
+    scene.incident_mut().attempt = 4;
+    assert!(matches!(scene.hold(), Hold::JobFailed { .. }));
+    scene.incident_mut().changed = ago(161);
+    assert_eq!(scene.recorded().attempt, 5);
+}
+
+#[test]
+fn a_restored_volume_that_is_lost_ends_the_recovery_so_that_another_is_made() {
+    let mut scene = restored(3, 0);
+    scene.seen.claims.get_mut(&Ordinal(0)).unwrap().is_lost = true;
     let next = scene.recorded();
-    assert_eq!((next.stage, next.attempt), (Stage::Restoring, 2));
+    assert_eq!(next.stage, Stage::Abandoned);
+    *scene.incident_mut() = next;
+    assert_eq!(scene.recorded().stage, Stage::Failed);
 }
 
 #[test]

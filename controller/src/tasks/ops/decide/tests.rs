@@ -101,6 +101,27 @@ fn every_kind_has_its_conditions() {
 }
 
 #[test]
+fn nothing_is_restored_where_nobody_would_do_it() {
+    let mut suspended = etcd("True", true);
+    let annotations = suspended.metadata.annotations.get_or_insert_default();
+    annotations.insert(SUSPEND.to_owned(), String::new());
+    let mut asleep = etcd("False", true);
+    asleep.spec.replicas = 0;
+    let restore = json!({ "restore": { "toRevision": 4 } });
+    let rehearsal = json!({ "restore": { "toRevision": 4, "dryRun": true } });
+    for (etcd, expected) in [
+        (&suspended, "ERR_ETCD_SUSPENDED"),
+        (&asleep, "ERR_ETCD_ASLEEP"),
+    ] {
+        assert_eq!(code(&restore, Some(etcd), None), Some(expected));
+        assert_eq!(code(&rehearsal, Some(etcd), None), None, "it only reads");
+    }
+    let quorum = json!({ "recoverQuorum": {} });
+    let expected = Some("ERR_ETCD_ASLEEP");
+    assert_eq!(code(&quorum, Some(&asleep), None), expected);
+}
+
+#[test]
 fn a_quorum_may_be_recovered_as_soon_as_its_data_is_told_to_be_lost() {
     let mut etcd = etcd("True", true);
     let conditions = etcd.status.as_mut().unwrap().conditions.as_mut().unwrap();
