@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
+use steward_crds::tls::TlsConfig;
 use steward_ids::{ClusterId, MemberId};
 
 pub use authorities::{Authorities, authorities};
@@ -175,13 +176,13 @@ pub struct SeenPod {
     pub talks: Talks,
 }
 
-/// Which listeners of a pod have TLS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The certificates of a pod's listeners: those it was made with, whatever the spec says since.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Talks {
-    /// etcd, to clients.
-    pub client_tls: bool,
-    /// The sidecar.
-    pub backup_tls: bool,
+    /// etcd, to clients; plain when absent.
+    pub client_tls: Option<TlsConfig>,
+    /// The sidecar; plain when absent.
+    pub backup_tls: Option<TlsConfig>,
 }
 
 /// What an init container concluded, as far as it matters here.

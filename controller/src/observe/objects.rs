@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, PersistentVolumeCla
 use kube::{Api, Client, ResourceExt};
 use steward_crds::Etcd;
 use steward_crds::tls::PeerTlsConfig;
-use steward_manifests::tls::peer_tls_of;
+use steward_manifests::tls::{backup_tls_of, client_tls_of, peer_tls_of};
 use steward_manifests::{ETCD_CONTAINER, INIT_CONTAINER, Names, quantity};
 use steward_telemetry::Chain;
 use tracing::debug;
@@ -195,13 +195,6 @@ fn seen_pod(pod: &Pod) -> SeenPod {
             .flatten()
             .any(|condition| condition.type_ == type_ && condition.status == "True")
     };
-    let has_volume = |name: &str| {
-        let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
-        volumes
-            .into_iter()
-            .flatten()
-            .any(|volume| volume.name == name)
-    };
     let spec = pod.spec.as_ref();
     let etcd = spec.and_then(|spec| spec.containers.iter().find(|c| c.name == ETCD_CONTAINER));
     SeenPod {
@@ -221,8 +214,8 @@ fn seen_pod(pod: &Pod) -> SeenPod {
             finding(pod)
         },
         talks: Talks {
-            client_tls: has_volume("etcd-server-tls"),
-            backup_tls: has_volume("backup-restore-server-tls"),
+            client_tls: spec.and_then(client_tls_of),
+            backup_tls: spec.and_then(backup_tls_of),
         },
     }
 }
