@@ -281,6 +281,9 @@ pub struct DrillStatus {
     pub finished_at: Time,
     /// Whether the data was what the cluster had held.
     pub succeeded: bool,
+    /// How many rehearsals there have been, this one included. Every fourth restores an older state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<i64>,
     /// The revision that was restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
