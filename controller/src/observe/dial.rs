@@ -16,6 +16,9 @@ use tokio::sync::Mutex;
 /// How long connecting may take, and any one question.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The key of authorities that is used where none is told and the usual one is not there.
+const OTHER_KEY: &str = "bundle.crt";
+
 /// Where one member is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
@@ -207,7 +210,12 @@ pub(crate) async fn authority(
 ) -> Result<Vec<u8>, DialError> {
     let name = tls.ca.named().unwrap_or_default();
     let data = secret(secrets, name).await?;
-    entry(&data, name, tls.ca.key())
+    let found = entry(&data, name, tls.ca.key());
+    match tls.ca.data_key {
+        Some(_) => found,
+        // A pod does not always tell the key.
+        None => found.or_else(|error| entry(&data, name, OTHER_KEY).map_err(|_| error)),
+    }
 }
 
 async fn pair(secrets: &Api<Secret>, name: &str) -> Result<(Vec<u8>, Vec<u8>), DialError> {

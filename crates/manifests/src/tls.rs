@@ -91,7 +91,7 @@ pub fn client_tls_of(pod: &PodSpec) -> Option<TlsConfig> {
     })
 }
 
-/// The same of the sidecar's listener.
+/// The same of the sidecar's listener; the key of its authorities is told only where the arguments name it.
 pub fn backup_tls_of(pod: &PodSpec) -> Option<TlsConfig> {
     mounted(pod, BACKUP_CA, BACKUP_SERVER)
 }
