@@ -143,13 +143,14 @@ impl Passed {
 
 async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, ReconcileError> {
     let now = Timestamp::now();
+    // Also one whose spec cannot be worked with.
+    if etcd.metadata.deletion_timestamp.is_some() {
+        return tear_down(etcd, ctx).await;
+    }
     let wanted = match validate::etcd(etcd, &ctx.settings.images.etcd) {
         Ok(wanted) => wanted,
         Err(source) => return Err(unreadable_spec(etcd, ctx, source).await),
     };
-    if wanted.deleted.is_some() {
-        return tear_down(etcd, ctx).await;
-    }
     publish::hold(ctx, etcd)
         .await
         .map_err(|source| ReconcileError::Publish { source })?;
