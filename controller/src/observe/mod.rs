@@ -88,6 +88,8 @@ pub struct SeenSet {
     pub replicas: u32,
     /// How pods are replaced.
     pub strategy: Strategy,
+    /// Whether this controller has applied it; else it is as etcd-druid made it.
+    pub is_ours: bool,
     /// The revision new pods get.
     pub update_revision: Option<String>,
     /// Image of etcd in its template.
@@ -340,11 +342,16 @@ pub struct Answer {
 /// A snapshot this process asked a sidecar for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum SnapshotRequest {
-    /// None, or one that is long done.
+    /// None, as far as this process knows.
     #[default]
     None,
     /// It is on its way.
     Running,
+    /// It was taken; its Lease may not tell yet.
+    Taken {
+        /// When.
+        at: Timestamp,
+    },
     /// It failed; another is due at the given time.
     Failed {
         /// Why, in words.

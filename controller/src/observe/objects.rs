@@ -18,7 +18,7 @@ use super::{
     Authorities, Finding, Held, Observation, Ordinal, PeerStage, SeenClaim, SeenLease, SeenPod,
     SeenSet, SetCounts, SnapshotLease, Strategy, Talks,
 };
-use crate::act::marks::{NOTED_SIZE, PEER_STAGE};
+use crate::act::marks::{APPLIED, NOTED_SIZE, PEER_STAGE};
 use crate::caches::Stores;
 use crate::caches::packed::get;
 use crate::validate::{MOST_MEMBERS, members};
@@ -168,6 +168,7 @@ fn seen_set(set: &StatefulSet) -> SeenSet {
         } else {
             Strategy::Rolling
         },
+        is_ours: set.annotations().contains_key(APPLIED),
         update_revision: status.and_then(|status| status.update_revision.clone()),
         etcd_image: etcd.and_then(|container| container.image.clone()),
         storage_bytes: size.and_then(|size| quantity::bytes(size).ok()),
