@@ -129,10 +129,6 @@ async fn changes_by_hand_stay_while_an_annotation_says_so_until_the_spec_changes
     let map = repaired(&stage).await.data.unwrap();
     assert!(map["etcd.conf.yaml"].contains("quota-backend-bytes: 4294967296"));
 
-    stage.settled("main").await;
-    scribble(&stage).await;
-    stage.change("main", annotate(Value::Null)).await;
-    repaired(&stage).await;
     drop(kubelet);
     controller.stop().await;
 }
