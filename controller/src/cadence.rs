@@ -17,6 +17,8 @@ pub const ERROR_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duratio
 pub const UNWELL: Duration = Duration::from_secs(10);
 /// The pause between two attempts at a snapshot before a change.
 pub const SNAPSHOT_RETRY: Duration = Duration::from_mins(1);
+/// How long volumes that could not be expanded are left alone.
+pub const EXPANSION_RETRY: Duration = Duration::from_mins(10);
 /// How old versions and sizes of members may be in a status at rest.
 pub const MEMBER_FACTS: Duration = Duration::from_mins(10);
 /// The first pause before versions and sizes that nobody told yet are asked for again; it doubles up to [`MEMBER_FACTS`].

@@ -105,6 +105,42 @@ pub struct Controllers {
     pub etcd: EtcdController,
     /// To backups.
     pub compaction: Compaction,
+    /// To tasks that copy backups.
+    pub etcd_copy_backups_task: CopyController,
+    /// To other tasks.
+    pub etcd_ops_task: OpsController,
+}
+
+/// What is done to tasks that copy backups.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CopyController {
+    /// How many are worked on at the same time.
+    pub concurrent_syncs: u16,
+}
+
+impl Default for CopyController {
+    fn default() -> Self {
+        Self {
+            concurrent_syncs: 8,
+        }
+    }
+}
+
+/// What is done to other tasks.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OpsController {
+    /// How many are worked on at the same time. One that takes a snapshot waits for it, which may take minutes.
+    pub concurrent_syncs: u16,
+}
+
+impl Default for OpsController {
+    fn default() -> Self {
+        Self {
+            concurrent_syncs: 32,
+        }
+    }
 }
 
 /// What is done to clusters.
@@ -244,10 +280,24 @@ impl OperatorConfiguration {
         if let Some((field, _)) = spans.iter().find(|(_, span)| span.is_zero()) {
             return Err(ConfigError::Zero { field });
         }
-        if self.controllers.etcd.concurrent_syncs == 0 {
-            return Err(ConfigError::Zero {
-                field: "controllers.etcd.concurrentSyncs",
-            });
+        let controllers = &self.controllers;
+        let workers = [
+            (
+                "controllers.etcd.concurrentSyncs",
+                controllers.etcd.concurrent_syncs,
+            ),
+            (
+                "controllers.etcdCopyBackupsTask.concurrentSyncs",
+                controllers.etcd_copy_backups_task.concurrent_syncs,
+            ),
+            (
+                "controllers.etcdOpsTask.concurrentSyncs",
+                controllers.etcd_ops_task.concurrent_syncs,
+            ),
+        ];
+        // kube takes none for no limit.
+        if let Some((field, _)) = workers.iter().find(|(_, workers)| *workers == 0) {
+            return Err(ConfigError::Zero { field });
         }
         if renew_deadline >= lease_duration {
             return Err(ConfigError::Deadline);
@@ -273,6 +323,8 @@ mod tests {
               etcd: {concurrentSyncs: 5, enableEtcdSpecAutoReconcile: true, etcdStatusSyncPeriod: 15s,
                      etcdMember: {notReadyThreshold: 2m, unknownThreshold: 30s}}
               compaction: {enabled: false, metricsScrapeWaitDuration: 0s}
+              etcdCopyBackupsTask: {enabled: true, concurrentSyncs: 4}
+              etcdOpsTask: {concurrentSyncs: 6, requeueInterval: 15s}
               secret: {concurrentSyncs: 10}
             webhooks: {etcdComponentProtection: {enabled: false}}
             featureGates: {UpgradeEtcdVersion: true}
@@ -291,9 +343,11 @@ mod tests {
         assert_eq!(
             (
                 config.server.metrics.port,
-                config.controllers.etcd.concurrent_syncs
+                config.controllers.etcd.concurrent_syncs,
+                config.controllers.etcd_copy_backups_task.concurrent_syncs,
+                config.controllers.etcd_ops_task.concurrent_syncs,
             ),
-            (9090, 5)
+            (9090, 5, 4, 6)
         );
         assert_eq!(
             config.controllers.etcd.etcd_member.unknown_threshold,
@@ -311,6 +365,18 @@ mod tests {
         let config: OperatorConfiguration = serde_norway::from_str("{}").unwrap();
         assert_eq!(config, OperatorConfiguration::default());
         config.check().unwrap();
+    }
+
+    #[test]
+    fn nobody_to_work_on_something_is_refused_not_taken_for_everybody() {
+        for kind in ["etcd", "etcdCopyBackupsTask", "etcdOpsTask"] {
+            let text = format!("controllers: {{{kind}: {{concurrentSyncs: 0}}}}");
+            let config: OperatorConfiguration = serde_norway::from_str(&text).unwrap();
+            assert!(
+                matches!(config.check(), Err(ConfigError::Zero { field }) if field.contains(kind)),
+                "{kind}"
+            );
+        }
     }
 
     #[test]

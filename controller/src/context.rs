@@ -126,12 +126,20 @@ struct Cluster {
     settled: HashMap<String, String>,
     deleted: BTreeSet<String>,
     snapshot: SnapshotRequest,
-    expansion_refused: Option<(u64, String)>,
+    expansion_refused: Option<Refused>,
     asked: Option<Timestamp>,
     asked_in_vain: u32,
     coordinator: Option<Arc<Coordinator>>,
     fall_back: FallBack,
     told_from: Option<String>,
+}
+
+/// An expansion of volumes that was refused.
+#[derive(Clone, Debug)]
+struct Refused {
+    bytes: u64,
+    why: String,
+    at: Timestamp,
 }
 
 impl Memory {
@@ -170,19 +178,20 @@ impl Memory {
     }
 
     /// Volumes of this size cannot be had.
-    pub fn refuse_expansion(&self, key: &Key, bytes: u64, why: String) {
+    pub fn refuse_expansion(&self, key: &Key, bytes: u64, why: String, at: Timestamp) {
         self.with(key, |cluster| {
-            cluster.expansion_refused = Some((bytes, why));
+            cluster.expansion_refused = Some(Refused { bytes, why, at });
         });
     }
 
-    /// Why volumes of this size cannot be had, if that was tried.
-    pub fn expansion_refused(&self, key: &Key, bytes: u64) -> Option<String> {
+    /// Why volumes of this size cannot be had, if that was tried lately: a quota or a storage class may have changed since.
+    pub fn expansion_refused(&self, key: &Key, bytes: u64, now: Timestamp) -> Option<String> {
         self.with(key, |cluster| {
             let refused = cluster.expansion_refused.as_ref();
+            let is_lately = |at| now.duration_since(at).unsigned_abs() < cadence::EXPANSION_RETRY;
             refused
-                .filter(|(size, _)| *size == bytes)
-                .map(|(_, why)| why.clone())
+                .filter(|refused| refused.bytes == bytes && is_lately(refused.at))
+                .map(|refused| refused.why.clone())
         })
     }
 
@@ -300,7 +309,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::tests::fixture::{Scene, claim};
+    use crate::decide::tests::fixture::{Scene, claim, noon};
     use crate::observe::Ordinal;
 
     #[test]
@@ -324,6 +333,18 @@ mod tests {
         assert_eq!(replaced, before, "what came in its place stays");
         memory.correct(&key, &mut seen);
         assert!(memory.lock().clusters[&key].deleted.is_empty());
+    }
+
+    #[test]
+    fn an_expansion_that_was_refused_is_tried_again_later() {
+        let (memory, key) = (Memory::default(), Scene::whole(3).wanted.key());
+        let retry = jiff::SignedDuration::try_from(cadence::EXPANSION_RETRY).unwrap();
+        memory.refuse_expansion(&key, 20, "the quota is used up".to_owned(), noon());
+        let refused = |bytes, now| memory.expansion_refused(&key, bytes, now).is_some();
+        assert!(refused(20, noon()));
+        assert!(!refused(30, noon()), "another size was not tried");
+        assert!(refused(20, noon() + retry / 2));
+        assert!(!refused(20, noon() + retry));
     }
 
     #[test]

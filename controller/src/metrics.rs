@@ -336,7 +336,7 @@ mod tests {
     const BEGIN: &str = "<!-- begin: from the registry -->\n";
     const END: &str = "<!-- end: from the registry -->";
 
-    /// The table of the page, as the registry has it once one cluster was told of.
+    /// The table of the page, as the registry has it once everything has happened to one cluster.
     fn table(metrics: &Metrics) -> String {
         let mut table =
             "| name | type | labels | meaning |\n| --- | --- | --- | --- |\n".to_owned();
@@ -367,6 +367,15 @@ mod tests {
             "lastUpdateTime": "2026-11-16T12:00:00Z", "lastTransitionTime": "2026-11-16T12:00:00Z",
         }] });
         metrics.told(&key, 1, &serde_json::from_value(status).unwrap());
+        let done = JobState::Succeeded {
+            at: jiff::Timestamp::UNIX_EPOCH,
+            done: steward_verdict::Done::default(),
+        };
+        metrics.compacted(&key.namespace, &done, Some(Duration::from_secs(1)));
+        metrics.compacting(&key.namespace, 0);
+        metrics.delta_events(&key.namespace, 0);
+        metrics.fell_back(&key.namespace, true);
+        metrics.drilled(&key, true);
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/controller.md");
         let text = fs::read_to_string(&page).unwrap();
         let (before, rest) = text.split_once(BEGIN).unwrap();
@@ -379,6 +388,17 @@ mod tests {
                 text == wanted,
                 "docs/controller.md is stale: STEWARD_UPDATE_DOCS=1 cargo nextest run -p steward-controller metrics"
             );
+        }
+    }
+
+    #[test]
+    fn tasks_are_counted_from_zero() {
+        let text = Metrics::new().unwrap().render().unwrap();
+        for series in [
+            r#"steward_tasks_total{kind="restore",state="Failed"} 0"#,
+            r#"steward_tasks_total{kind="copyBackups",state="Succeeded"} 0"#,
+        ] {
+            assert!(text.contains(series), "{series}");
         }
     }
 

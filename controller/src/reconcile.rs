@@ -20,7 +20,7 @@ use crate::context::{Context, Key};
 use crate::decide::upgrade::Version;
 use crate::decide::{self, Blocker, Known, Plan, World, is_accepted};
 use crate::metrics::Outcome;
-use crate::observe::{self, DialError, Dialer, Membership, Objects};
+use crate::observe::{self, DialError, Dialer, Objects};
 use crate::publish::{self, PublishError};
 use crate::status::{self, Facts, Failure};
 use crate::validate::{self, Problem, Wanted};
@@ -143,13 +143,14 @@ impl Passed {
 
 async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, ReconcileError> {
     let now = Timestamp::now();
+    // Also one whose spec cannot be worked with.
+    if etcd.metadata.deletion_timestamp.is_some() {
+        return tear_down(etcd, ctx).await;
+    }
     let wanted = match validate::etcd(etcd, &ctx.settings.images.etcd) {
         Ok(wanted) => wanted,
         Err(source) => return Err(unreadable_spec(etcd, ctx, source).await),
     };
-    if wanted.deleted.is_some() {
-        return tear_down(etcd, ctx).await;
-    }
     publish::hold(ctx, etcd)
         .await
         .map_err(|source| ReconcileError::Publish { source })?;
@@ -284,7 +285,8 @@ async fn look(
     objects.observation.snapshot = ctx.memory.snapshot_state(&key);
     objects.observation.upkeep.fall_back = ctx.memory.fall_back_state(&key);
     objects.observation.expansion_refused =
-        ctx.memory.expansion_refused(&key, wanted.storage_bytes);
+        ctx.memory
+            .expansion_refused(&key, wanted.storage_bytes, now);
     let world = World {
         wanted,
         seen: &objects.observation,
@@ -293,13 +295,8 @@ async fn look(
         now,
     };
     if decide::is_moving(&world) || are_facts_due(etcd, ctx, &key, now) {
-        let membership = match Dialer::new(&ctx.client, etcd).await {
-            Ok(dialer) => observe::members(&dialer, etcd, &objects.observation).await,
-            Err(error) => Membership::Silent {
-                why: Chain(&error).to_string(),
-                alive: Vec::new(),
-            },
-        };
+        let dialer = Dialer::new(&ctx.client, etcd);
+        let membership = observe::members(&dialer, etcd, &objects.observation).await;
         ctx.memory.asked(&key, now);
         objects.observation.membership = membership;
     }

@@ -257,6 +257,7 @@ impl Parts {
         let tasks_of_users = crate::tasks::run(
             self.client.clone(),
             scope.clone(),
+            crate::tasks::Workers::of(&self.config.controllers),
             Arc::clone(&context),
             cancel.clone(),
         );

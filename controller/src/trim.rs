@@ -6,19 +6,26 @@ use k8s_openapi::api::core::v1::{
 };
 
 use steward_manifests::labels::JOB_FOR;
+use steward_manifests::tls::tells_certificates;
 
 use crate::caches::number;
 
-/// A pod without what nobody here looks at: of its spec only the names of volumes and the images of containers.
+/// A pod without what nobody here looks at: of its spec only the names of volumes, the images of containers,
+/// and which certificates its listeners have.
 pub(crate) fn pod(pod: &mut Pod) {
     pod.metadata.owner_references = None;
     let slim_container = |container: &Container| Container {
         name: container.name.clone(),
         image: container.image.clone(),
+        args: slim_args(container),
         ..Container::default()
     };
     let slim_volume = |volume: &Volume| Volume {
         name: volume.name.clone(),
+        secret: volume
+            .secret
+            .clone()
+            .filter(|_| tells_certificates(&volume.name)),
         ..Volume::default()
     };
     if let Some(spec) = &mut pod.spec {
@@ -53,6 +60,16 @@ pub(crate) fn pod(pod: &mut Pod) {
             ..PodStatus::default()
         };
     }
+}
+
+fn slim_args(container: &Container) -> Option<Vec<String>> {
+    let words = container.command.iter().chain(&container.args).flatten();
+    let mut telling: Vec<String> = words
+        .filter(|word| tells_certificates(word))
+        .cloned()
+        .collect();
+    telling.shrink_to_fit();
+    Some(telling).filter(|telling| !telling.is_empty())
 }
 
 /// Readiness, identity, address, and what the init container said.

@@ -14,6 +14,7 @@ use steward_crds::scalar::Span;
 use crate::decide::upkeep::WantedUpkeep;
 use crate::observe::{Ordinal, PeerStage};
 use steward_manifests::quantity::bytes;
+use steward_manifests::store::Provider;
 
 /// Asks for one reconciliation of the spec; removed when that is done.
 pub const OPERATION: &str = "druid.gardener.cloud/operation";
@@ -23,6 +24,8 @@ pub const LEGACY_OPERATION: &str = "gardener.cloud/operation";
 pub const RECONCILE: &str = "reconcile";
 /// Leaves the spec alone while it is there.
 pub const SUSPEND: &str = "druid.gardener.cloud/suspend-etcd-spec-reconcile";
+/// Leaves changes alone that somebody makes to objects by hand, while it is there.
+pub const UNPROTECTED: &str = "druid.gardener.cloud/disable-etcd-component-protection";
 /// Makes nothing but configuration while it is there.
 pub const RUNTIME_DISABLED: &str = "druid.gardener.cloud/disable-etcd-runtime-component-creation";
 /// Goes on without the snapshot before a change, for the generation that is its value.
@@ -128,6 +131,16 @@ pub struct WantedBackup {
     pub delta_seconds: Option<i64>,
 }
 
+/// What is done about changes somebody else makes to objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Drift {
+    /// They are taken back.
+    #[default]
+    Repaired,
+    /// They stay.
+    Left,
+}
+
 /// What the user asks for by annotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
@@ -135,6 +148,8 @@ pub struct Requests {
     pub reconcile: bool,
     /// To leave the spec alone.
     pub suspend: bool,
+    /// What to do about changes of objects that were made by hand.
+    pub drift: Drift,
     /// To make nothing but configuration.
     pub no_runtime: bool,
     /// To change this generation without a snapshot before.
@@ -159,6 +174,15 @@ pub enum Problem {
     CompactionBytes {
         /// What it says.
         text: String,
+    },
+    /// A store nobody can talk to.
+    #[error(
+        "spec.backup.store.provider is \"{provider}\", which is not supported: use provider S3 with the S3 interface of the \
+         Swift cluster as spec.backup.store.endpointOverride"
+    )]
+    Swift {
+        /// As it is spelt.
+        provider: String,
     },
     /// A period cannot be read.
     #[error("spec.backup.deltaSnapshotPeriod is no length of time: \"{text}\"")]
@@ -210,6 +234,11 @@ pub fn etcd(etcd: &Etcd, default_image: &str) -> Result<Wanted, Problem> {
         requests: Requests {
             reconcile: asks(OPERATION) || asks(LEGACY_OPERATION),
             suspend: annotations.contains_key(SUSPEND),
+            drift: if annotations.contains_key(UNPROTECTED) {
+                Drift::Left
+            } else {
+                Drift::Repaired
+            },
             no_runtime: annotations.contains_key(RUNTIME_DISABLED),
             without_snapshot: annotations
                 .get(WITHOUT_SNAPSHOT)
@@ -257,13 +286,18 @@ fn upkeep(etcd: &Etcd) -> Result<WantedUpkeep, Problem> {
 
 fn backup(etcd: &Etcd) -> Result<Option<WantedBackup>, Problem> {
     let backup = &etcd.spec.backup;
-    let has_store = backup
+    let provider = backup
         .store
         .as_ref()
-        .and_then(|store| store.provider.as_ref())
-        .is_some_and(|provider| !provider.is_empty());
-    if !has_store {
+        .and_then(|store| store.provider.as_deref())
+        .filter(|provider| !provider.is_empty());
+    let Some(provider) = provider else {
         return Ok(None);
+    };
+    if Provider::from_alias(provider) == Some(Provider::Swift) {
+        return Err(Problem::Swift {
+            provider: provider.to_owned(),
+        });
     }
     let seconds = |span: &Span| {
         let whole = span.to_duration().ok().map(|length| length.as_secs());
@@ -289,6 +323,16 @@ fn backup(etcd: &Etcd) -> Result<Option<WantedBackup>, Problem> {
 }
 
 impl Wanted {
+    /// What is done now about changes made by hand. A new spec, or being asked to reconcile, takes them back once.
+    pub fn drift(&self, observed_generation: Option<i64>) -> Drift {
+        let is_acted_on = observed_generation == Some(self.generation);
+        if is_acted_on && !self.requests.reconcile {
+            self.requests.drift
+        } else {
+            Drift::Repaired
+        }
+    }
+
     /// Name of a pod.
     pub fn pod(&self, ordinal: Ordinal) -> String {
         format!("{}-{ordinal}", self.name)
@@ -408,6 +452,19 @@ mod tests {
         let mut etcd = resource();
         etcd.spec.backup.store = Some(StoreSpec::default());
         assert_eq!(wanted(&etcd).backup, None);
+    }
+
+    #[test]
+    fn a_store_nobody_can_talk_to_is_refused_with_a_way_out() {
+        let mut etcd = resource();
+        for provider in ["openstack", "Swift", "swift"] {
+            etcd.spec.backup.store = Some(StoreSpec {
+                provider: Some(provider.to_owned()),
+                ..StoreSpec::default()
+            });
+            let problem = super::etcd(&etcd, "etcd").unwrap_err();
+            assert!(problem.to_string().contains("use provider S3"), "{problem}");
+        }
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! **Comes in**: nothing. **Goes out**: a table per resource, read by [`definition`](crate::definition).
 //! **Holds**: an API server with CEL (1.25, on by default) refuses what etcd-druid's rules refuse, with
-//! the same messages, and nothing more; rules on fields of ours concern those fields only. An older API
-//! server ignores all of them, so the controller relies on none.
+//! the same messages, and nothing more; rules on fields of ours concern those fields only. One rule of etcd-druid is
+//! left out: `replicas` may be lowered, because the controller scales in. An older API server ignores all of them,
+//! so the controller relies on none.
 //!
 //! A rule that mentions `oldSelf` is evaluated on updates only, and where the old object has the field.
 
@@ -147,11 +148,6 @@ pub const ETCD: &[Rule] = &[
         "spec.memberNamePrefix",
         UNCHANGED,
         "etcd.spec.memberNamePrefix is an immutable field",
-    ),
-    rule(
-        "spec.replicas",
-        "self == 0 || self >= oldSelf",
-        "Replicas can either be increased or be downscaled to 0.",
     ),
     rule(
         "spec.backup",

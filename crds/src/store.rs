@@ -21,9 +21,10 @@ pub struct StoreSpec {
     /// Directory inside the container. Snapshots are stored below `<prefix>/v2`. Two clusters must
     /// not share a prefix.
     pub prefix: String,
-    /// Kind of store: `aws` or `S3` (also `stackit`), `azure` or `ABS`, `gcp` or `GCS`, `openstack` or
-    /// `Swift`, `alicloud` or `OSS`, `dell` or `ECS`, `openshift` or `OCS`, `Local`. Without one, no
-    /// backup can be taken.
+    /// Kind of store: `aws` or `S3` (also `stackit`), `azure` or `ABS`, `gcp` or `GCS`, `alicloud` or
+    /// `OSS`, `dell` or `ECS`, `openshift` or `OCS`, `Local`. Without one, no backup can be taken.
+    /// `openstack` and `Swift` are accepted by the definition and refused by the controller: use the S3
+    /// interface of the Swift cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// Secret with the credentials of the store. Default: the identity the pod has by itself

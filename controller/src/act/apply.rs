@@ -12,9 +12,15 @@ use super::subset::difference;
 use super::takeover::taken_over;
 use super::{ActError, live};
 use crate::context::{Context, Key};
+use crate::validate::Drift;
 
 /// Applies an object of a cluster unless it is as it should be. Returns whether it was written.
-pub(super) async fn apply(ctx: &Context, of: &Key, object: Object) -> Result<bool, ActError> {
+pub(super) async fn apply(
+    ctx: &Context,
+    of: &Key,
+    object: Object,
+    drift: Drift,
+) -> Result<bool, ActError> {
     let Object {
         resource,
         mut object,
@@ -27,18 +33,14 @@ pub(super) async fn apply(ctx: &Context, of: &Key, object: Object) -> Result<boo
     let live = live::find(&ctx.stores, &resource, &object)?;
     if let Some(live) = &live {
         let says = live["metadata"]["annotations"][APPLIED].as_str();
-        let version = live["metadata"]["resourceVersion"]
-            .as_str()
-            .unwrap_or_default();
-        let settled = format!("{fingerprint}@{version}");
-        let key = settled_key(&resource, &object);
         if says == Some(&fingerprint) {
-            let Some(place) = difference(&wanted, live) else {
+            let version = live["metadata"]["resourceVersion"].as_str();
+            let settled = format!("{fingerprint}@{}", version.unwrap_or_default());
+            let key = settled_key(&resource, &object);
+            let place = difference(&wanted, live).filter(|_| drift == Drift::Repaired);
+            let Some(place) = place.filter(|_| !ctx.memory.is_settled(of, &key, &settled)) else {
                 return Ok(false);
             };
-            if ctx.memory.is_settled(of, &key, &settled) {
-                return Ok(false);
-            }
             debug!(
                 kind = resource.kind,
                 name = object.name_any(),

@@ -19,13 +19,7 @@ const ASKED: usize = 2;
 /// Asks the members, the one that leads last: whoever computes keeps its writes waiting meanwhile. `None` when nobody answers, or
 /// etcd does not have the revision any more.
 pub(super) async fn at(ctx: &Context, work: Work<'_>, revision: Revision) -> Option<HashKv> {
-    let dialer = match Dialer::new(&ctx.client, work.etcd).await {
-        Ok(dialer) => dialer,
-        Err(error) => {
-            warn!(error = %Chain(&error), "nothing to compare the backup with");
-            return None;
-        }
-    };
+    let dialer = Dialer::new(&ctx.client, work.etcd);
     let mut targets = targets(work.etcd, &work.objects.observation);
     targets.sort_by_key(|target| leads(&work.objects.observation, target));
     for target in targets.iter().take(ASKED) {

@@ -26,7 +26,7 @@ pub(super) async fn change(ctx: &Context, work: Work<'_>, step: &Step) -> Result
     let name = step.word();
     let failed = |source| ActError::Etcd { step: name, source };
     let reach = leader(work).ok_or(ActError::NoLeader { step: name })?;
-    let dialer = Dialer::new(&ctx.client, work.etcd).await.map_err(failed)?;
+    let dialer = Dialer::new(&ctx.client, work.etcd);
     let mut client = dialer.connect(&reach).await.map_err(failed)?;
     ctx.leadership
         .check()

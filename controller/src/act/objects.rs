@@ -25,6 +25,9 @@ use crate::quantity::quantity;
 const BEYOND: u32 = 8;
 
 pub(super) async fn apply(ctx: &Context, work: Work<'_>, shape: &Shape) -> Result<Acted, ActError> {
+    if shape.holds.everything {
+        return Ok(Acted::default());
+    }
     let failed = |source| ActError::Render { source };
     let shaped = shaped(work, shape);
     let mut manifests = render(work.etcd, &ctx.settings, &shaped).map_err(failed)?;
@@ -35,10 +38,13 @@ pub(super) async fn apply(ctx: &Context, work: Work<'_>, shape: &Shape) -> Resul
         .map(|object| (object.resource.kind.clone(), object.name().to_owned()))
         .collect();
     let key = work.wanted.key();
+    let observed = work.etcd.status.as_ref();
+    let observed = observed.and_then(|status| status.observed_generation);
+    let drift = work.wanted.drift(observed);
     let mut acted = Acted::default();
     for object in objects {
         let is_set = object.resource.kind == StatefulSet::kind(&());
-        acted.has_changed_set |= apply::apply(ctx, &key, object).await? && is_set;
+        acted.has_changed_set |= apply::apply(ctx, &key, object, drift).await? && is_set;
     }
     prune(ctx, work, shape, &wanted).await?;
     Ok(acted)

@@ -72,7 +72,9 @@ pub(super) fn request(ctx: &Context, work: Work<'_>) {
         let state = match outcome {
             Ok(_) => {
                 info!(cluster = %key, "a full snapshot was taken before a change");
-                SnapshotRequest::None
+                SnapshotRequest::Taken {
+                    at: Timestamp::now(),
+                }
             }
             Err(error) => {
                 let why = Chain(&error).to_string();
@@ -123,17 +125,18 @@ pub(crate) async fn ask(
     let (ordinal, address) = whom(seen).ok_or(SnapshotError::Nobody)?;
     let port = u16::try_from(etcd.spec.backup.port.unwrap_or(8080)).unwrap_or(8080);
     let host = names.client_host();
-    let is_tls = seen
-        .pods
-        .get(&ordinal)
-        .is_some_and(|pod| pod.talks.backup_tls);
-    let scheme = if is_tls { "https" } else { "http" };
+    let pod = seen.pods.get(&ordinal);
+    let mounted = pod.and_then(|pod| pod.talks.backup_tls.as_ref());
+    // The spec knows the key too, as long as it means the same secret.
+    let own = etcd.spec.backup.tls.as_ref();
+    let tls = mounted.map(|tls| own.filter(|own| own.ca.name == tls.ca.name).unwrap_or(tls));
+    let scheme = if tls.is_some() { "https" } else { "http" };
     let mut builder = reqwest::Client::builder()
         .connect_timeout(CONNECT)
         .timeout(ask.limit)
         .no_proxy()
         .resolve(&host, (address, port).into());
-    if let Some(tls) = etcd.spec.backup.tls.as_ref().filter(|_| is_tls) {
+    if let Some(tls) = tls {
         let secrets = Api::<Secret>::namespaced(client.clone(), names.namespace);
         let ca = authority(&secrets, tls)
             .await

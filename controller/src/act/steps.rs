@@ -1,5 +1,6 @@
 //! Each step, done once.
 
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -137,7 +138,8 @@ async fn stop_rolling(ctx: &Context, work: Work<'_>) -> Result<(), ActError> {
     Ok(())
 }
 
-/// Asks for more space. A storage class that cannot give it says so once; that is remembered, not repeated.
+/// Asks for more space. A storage class that cannot give it says so once; that is remembered for a
+/// while, not repeated at once.
 async fn expand(
     ctx: &Context,
     work: Work<'_>,
@@ -159,8 +161,12 @@ async fn expand(
         match claims.patch(&name, &params, &Patch::Merge(&patch)).await {
             Ok(_) => ctx.metrics.wrote("PersistentVolumeClaim"),
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
-                ctx.memory
-                    .refuse_expansion(&work.wanted.key(), bytes, status.message.clone());
+                ctx.memory.refuse_expansion(
+                    &work.wanted.key(),
+                    bytes,
+                    status.message.clone(),
+                    Timestamp::now(),
+                );
                 return Ok(());
             }
             Err(source) => {

@@ -36,6 +36,7 @@ use std::time::Duration;
 
 use crate::cadence;
 use crate::observe::Ordinal;
+use crate::validate::Drift;
 
 pub use plan::{
     Blocker, Change, Holds, Phase, Plan, Refusal, Removal, Restart, Runtime, Shape, Step,
@@ -118,6 +119,9 @@ pub fn decide(world: &World<'_>) -> Plan {
     if world.seen.set.as_ref().is_some_and(|set| set.is_deleting) {
         return waiting(Blocker::SetGoes);
     }
+    if is_stopped_by_hand(world) {
+        return idle(vec![Refusal::StoppedByHand]);
+    }
     let is_accepted = is_accepted(world);
     if !is_accepted {
         let generation = world.wanted.generation;
@@ -140,6 +144,15 @@ pub fn decide(world: &World<'_>) -> Plan {
         refusals,
         wake_after,
     }
+}
+
+/// A recovery stops pods too; that is no change by hand.
+fn is_stopped_by_hand(world: &World<'_>) -> bool {
+    let observed = world.known.observed_generation;
+    world.wanted.drift(observed) == Drift::Left
+        && world.wanted.replicas > 0
+        && world.set().is_some_and(|set| set.replicas == 0)
+        && world.seen.recovery.open().is_none()
 }
 
 fn first_step(world: &World<'_>, is_accepted: bool) -> Option<Step> {

@@ -76,6 +76,8 @@ pub enum Runtime {
 /// What is rendered as it is instead of as the spec says, because the way there is not open yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
+    /// All objects: those of etcd-druid fit together, and half of them would not.
+    pub everything: bool,
     /// The image of etcd.
     pub etcd_image: Option<String>,
     /// Bytes of the claim template.
@@ -236,6 +238,8 @@ pub enum Change {
     Hibernation,
     /// Another etcd comes.
     Upgrade,
+    /// Pods are replaced by others of the same etcd.
+    Rollout,
 }
 
 /// Why a pod is deleted.
@@ -342,6 +346,8 @@ pub enum Blocker {
     },
     /// The StatefulSet is being deleted.
     SetGoes,
+    /// The etcd that is asked for may not follow the one etcd-druid runs, so all of it stays.
+    Adoption,
     /// The cluster comes up for the first time.
     Founding,
     /// Data is lost, and its recovery waits.
@@ -386,6 +392,8 @@ pub enum Refusal {
     },
     /// Reconciliation is suspended.
     Suspended,
+    /// Somebody has stopped all pods by hand, and asked for such changes to be left alone.
+    StoppedByHand,
 }
 
 /// Rules of etcd about versions.

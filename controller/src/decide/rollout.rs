@@ -1,11 +1,13 @@
 //! Pods that are not what the template says, replaced one at a time: first those that take no part anyway, then
 //! followers, the leader last and after it has handed over.
 //!
+//! Before the first of them, a full snapshot is asked for and waited for; the rollout does not depend on it.
+//!
 //! **Holds**: a pod that takes part goes only when every other member is well, and every pod that was replaced before it
 //! came back well: a bad template stops at the first pod. Clusters of one and two cannot lose a member without
 //! a pause; there it is as short as a restart.
 
-use super::{Blocker, Restart, Step, World};
+use super::{Blocker, Change, Restart, Step, World, snapshot};
 use crate::observe::{Ordinal, SeenMember, SeenPod};
 
 pub(super) fn consider(world: &World<'_>) -> Option<Step> {
@@ -41,7 +43,11 @@ pub(super) fn consider(world: &World<'_>) -> Option<Step> {
     if let Some(on) = world.first_unwell(None) {
         return Some(wait(on));
     }
-    next(world, &outdated)
+    let is_first = outdated.len() == world.ordinals().count();
+    is_first
+        .then(|| snapshot::before_if_possible(world, Change::Rollout))
+        .flatten()
+        .or_else(|| next(world, &outdated))
 }
 
 /// All are well: a follower, the highest first; or the leader.

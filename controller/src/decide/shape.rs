@@ -17,6 +17,8 @@ pub(super) fn of(world: &World<'_>, step: Option<&Step>, refusals: &mut Vec<Refu
     let noted = world
         .set()
         .map_or(0, |set| set.noted_size.unwrap_or(set.replicas));
+    let etcd_image = upgrade::hold(world, refusals);
+    let is_foreign = world.set().is_some_and(|set| !set.is_ours);
     Shape {
         replicas,
         size: if replicas > 0 { replicas } else { noted },
@@ -24,7 +26,8 @@ pub(super) fn of(world: &World<'_>, step: Option<&Step>, refusals: &mut Vec<Refu
         peer_stage: tls::stage(world),
         runtime: Runtime::On,
         holds: Holds {
-            etcd_image: upgrade::hold(world, refusals),
+            everything: is_foreign && etcd_image.is_some(),
+            etcd_image,
             storage_bytes: volume::hold(world, refusals),
         },
     }
@@ -39,6 +42,7 @@ pub(super) fn without_runtime(world: &World<'_>) -> Shape {
         peer_stage: tls::goal(world),
         runtime: Runtime::Off,
         holds: Holds {
+            everything: false,
             etcd_image: None,
             storage_bytes: world.set().and_then(|set| set.storage_bytes),
         },

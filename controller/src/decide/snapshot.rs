@@ -23,8 +23,17 @@ pub(super) fn before(world: &World<'_>, change: Change) -> Option<Step> {
             })
         }
         _ if !world.has_quorum() => wait(Blocker::NoQuorum),
-        SnapshotRequest::None | SnapshotRequest::Failed { .. } => Step::Snapshot { before: change },
+        SnapshotRequest::None | SnapshotRequest::Taken { .. } | SnapshotRequest::Failed { .. } => {
+            Step::Snapshot { before: change }
+        }
     })
+}
+
+/// The same before a change that can be taken back: it is asked for and waited for, and when there is none, the change comes
+/// nevertheless. It may be what mends the backup.
+pub(super) fn before_if_possible(world: &World<'_>, change: Change) -> Option<Step> {
+    before(world, change)
+        .filter(|step| !matches!(step.blocker(), Some(Blocker::SnapshotFailed { .. })))
 }
 
 fn is_fresh(world: &World<'_>) -> bool {
@@ -33,8 +42,14 @@ fn is_fresh(world: &World<'_>) -> bool {
         .full_snapshot
         .as_ref()
         .and_then(|lease| lease.renewed);
+    let answered = match &world.seen.snapshot {
+        SnapshotRequest::Taken { at } => Some(*at),
+        _ => None,
+    };
     let limit = SignedDuration::try_from(world.policy.fresh_snapshot).unwrap_or_default();
-    taken.is_some_and(|taken| world.now.duration_since(taken) <= limit)
+    taken
+        .max(answered)
+        .is_some_and(|taken| world.now.duration_since(taken) <= limit)
 }
 
 fn wait(on: Blocker) -> Step {

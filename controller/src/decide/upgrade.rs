@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::{Change, Refusal, Step, UpgradeRule, World, snapshot};
+use super::{Blocker, Change, Refusal, Step, UpgradeRule, World, snapshot};
 use crate::observe::{Answer, SeenMember};
 
 /// A version of etcd.
@@ -125,6 +125,16 @@ pub(super) fn consider(world: &World<'_>) -> Option<Step> {
     change(world)?;
     if refusal(world).is_some() {
         return None;
+    }
+    before(world)
+}
+
+/// What keeps a StatefulSet of etcd-druid from being adopted.
+pub(super) fn gate(world: &World<'_>) -> Option<Step> {
+    change(world)?;
+    if refusal(world).is_some() {
+        let on = Blocker::Adoption;
+        return Some(Step::Wait { on });
     }
     before(world)
 }

@@ -18,6 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use steward_crds::ConditionStatus;
 
 use super::World;
+use crate::caches::number;
 use crate::observe::{FailureClass, FallBack, JobState, Observation, SeenJob};
 
 /// Numbers of the operator.
@@ -87,6 +88,8 @@ pub struct KnownUpkeep {
     pub compaction: Option<Told>,
     /// About the last rehearsal.
     pub drill: Option<Told>,
+    /// How many rehearsals there were.
+    pub drills: u32,
 }
 
 /// What was told about a Job.
@@ -165,7 +168,9 @@ pub const FULL_TAKEN: &str = "FullSnapshotTakenSuccessfully";
 /// And for one that was not.
 pub const FULL_FAILED: &str = "ErrorTriggeringFullSnapshot";
 /// Every how many rehearsals an older state is tried.
-const OLDER_EVERY: i64 = 4;
+const OLDER_EVERY: u32 = 4;
+/// Over how long what many clusters have scheduled for the same moment is spread, at most.
+const SPREAD: SignedDuration = SignedDuration::from_mins(10);
 
 /// What is to be done now.
 pub fn chores(world: &World<'_>) -> Vec<Chore> {
@@ -199,7 +204,7 @@ fn keep_pin(world: &World<'_>, pin: PinOf, job: &SeenJob) -> Option<Chore> {
 pub fn piled_up(seen: &Observation) -> Option<i64> {
     let full = seen.full_snapshot.as_ref()?.revision?;
     let delta = seen.delta_snapshot.as_ref()?.revision?;
-    Some((delta - full).max(0))
+    Some(delta.saturating_sub(full).max(0))
 }
 
 fn compaction(world: &World<'_>) -> Option<Chore> {
@@ -256,8 +261,8 @@ fn drill(world: &World<'_>) -> Option<Chore> {
     if !is_time(world, world.wanted.upkeep.drill.as_deref(), told) {
         return None;
     }
-    // Which one it is does not matter, so that it differs does.
-    let is_older = world.now.as_second() / 60 % OLDER_EVERY == OLDER_EVERY - 1;
+    // Which one it is does not matter, so that it differs does, whatever the schedule.
+    let is_older = world.known.upkeep.drills % OLDER_EVERY == OLDER_EVERY - 1;
     Some(Chore::Drill {
         to: is_older.then_some(full),
     })
@@ -282,17 +287,29 @@ fn is_resting(world: &World<'_>, since: Timestamp) -> bool {
     world.now.duration_since(since).unsigned_abs() < world.policy.upkeep.pause
 }
 
+/// When a schedule comes round after the last time: at its moment, or a little later, so that a thousand clusters with one
+/// schedule do not start their Jobs in one second. The same cluster is always late by the same.
+fn due(world: &World<'_>, schedule: Option<&str>, told: Option<&Told>) -> Option<Timestamp> {
+    let last = told.map(|told| told.at).or(world.wanted.upkeep.since)?;
+    let cron = Cron::from_str(schedule?).ok()?;
+    let next = cron
+        .find_next_occurrence(&last.to_zoned(TimeZone::UTC), false)
+        .ok()?;
+    let period = cron
+        .find_next_occurrence(&next, false)
+        .map_or(SPREAD, |after| {
+            after.timestamp().duration_since(next.timestamp())
+        });
+    let spread = (period / 2).min(SPREAD).as_secs().unsigned_abs().max(1);
+    let share = i64::try_from(number(&world.wanted.key()) % spread).unwrap_or_default();
+    next.timestamp()
+        .checked_add(SignedDuration::from_secs(share))
+        .ok()
+}
+
 /// Whether a schedule has passed since the last time.
 fn is_time(world: &World<'_>, schedule: Option<&str>, told: Option<&Told>) -> bool {
-    let last = told.map(|told| told.at).or(world.wanted.upkeep.since);
-    let (Some(schedule), Some(last)) = (schedule, last) else {
-        return false;
-    };
-    let Ok(cron) = Cron::from_str(schedule) else {
-        return false;
-    };
-    let next = cron.find_next_occurrence(&last.to_zoned(TimeZone::UTC), false);
-    next.is_ok_and(|next| next.timestamp() <= world.now)
+    due(world, schedule, told).is_some_and(|due| due <= world.now)
 }
 
 /// When a schedule asks for something although nothing happens.
@@ -304,13 +321,8 @@ pub fn next_change(world: &World<'_>) -> Option<Duration> {
         (&wanted.drill, &known.drill),
     ];
     let next = schedules.into_iter().filter_map(|(schedule, told)| {
-        let last = told.as_ref().map(|told| told.at).or(wanted.since)?;
-        let cron = Cron::from_str(schedule.as_deref()?).ok()?;
-        let next = cron
-            .find_next_occurrence(&last.to_zoned(TimeZone::UTC), false)
-            .ok()?
-            .timestamp();
-        let ahead = next.duration_since(world.now).max(SignedDuration::ZERO);
+        let due = due(world, schedule.as_deref(), told.as_ref())?;
+        let ahead = due.duration_since(world.now).max(SignedDuration::ZERO);
         Some(ahead.unsigned_abs() + Duration::from_secs(1))
     });
     // What is overdue waits for something else, of which events tell.

@@ -32,6 +32,18 @@ const CAUSES: [(Cause, &str); 4] = [
     (Cause::FormerBackup, "former-backup"),
     (Cause::Requested, "requested"),
 ];
+/// Kinds of tasks.
+const TASKS: [&str; 9] = [
+    "copyBackups",
+    "onDemandSnapshot",
+    "restore",
+    "compact",
+    "defragment",
+    "verifyBackup",
+    "recoverQuorum",
+    "moveLeader",
+    "unknown",
+];
 const OF_CLUSTER: [&str; 2] = ["namespace", "etcd"];
 
 fn cause(of: Cause) -> &'static str {
@@ -122,6 +134,11 @@ impl Protection {
         for (_, cause) in CAUSES {
             for outcome in ["succeeded", "abandoned"] {
                 self.recoveries.with_label_values(&[cause, outcome]);
+            }
+        }
+        for kind in TASKS {
+            for state in ["Succeeded", "Failed", "Rejected"] {
+                self.tasks.with_label_values(&[kind, state]);
             }
         }
         for outcome in ["succeeded", "failed"] {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Certificate, Client as EtcdClient, ConnectOptions, Identity, TlsOptions};
@@ -10,9 +11,13 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use steward_crds::Etcd;
 use steward_crds::tls::TlsConfig;
+use tokio::sync::Mutex;
 
 /// How long connecting may take, and any one question.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The key of authorities that is used where none is told and the usual one is not there.
+const OTHER_KEY: &str = "bundle.crt";
 
 /// Where one member is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +26,8 @@ pub struct Reach {
     pub url: String,
     /// The name its certificate carries; that in the URL when there is none.
     pub server_name: Option<String>,
+    /// The certificates its pod was made with; those of the spec when absent.
+    pub tls: Option<TlsConfig>,
 }
 
 /// Why a member cannot be asked.
@@ -72,9 +79,14 @@ pub enum DialError {
 }
 
 /// Connects to the members of one cluster.
-#[derive(Clone, Default)]
+///
+/// While certificates are switched on, off, or to another authority, its pods differ: each is spoken to with those it was made
+/// with. Secrets are read by name, once each, and only where a listener needs certificates.
+#[derive(Clone)]
 pub struct Dialer {
-    tls: Option<Material>,
+    secrets: Api<Secret>,
+    spec: Option<TlsConfig>,
+    read: Arc<Mutex<Vec<(TlsConfig, Material)>>>,
 }
 
 /// Certificates as they stand in secrets.
@@ -87,29 +99,41 @@ struct Material {
 impl std::fmt::Debug for Dialer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Dialer")
-            .field("tls", &self.tls.is_some())
-            .finish()
+            .field("tls", &self.spec.is_some())
+            .finish_non_exhaustive()
     }
 }
 
 impl Dialer {
-    /// For one cluster. Its secrets are read by name, and only when its clients need certificates.
-    pub async fn new(client: &Client, etcd: &Etcd) -> Result<Self, DialError> {
-        let Some(tls) = &etcd.spec.etcd.client_url_tls else {
-            return Ok(Self::default());
-        };
+    /// For one cluster.
+    pub fn new(client: &Client, etcd: &Etcd) -> Self {
         let namespace = etcd.metadata.namespace.as_deref().unwrap_or_default();
-        let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
-        let ca = authority(&secrets, tls).await?;
+        Self {
+            secrets: Api::namespaced(client.clone(), namespace),
+            spec: etcd.spec.etcd.client_url_tls.clone(),
+            read: Arc::default(),
+        }
+    }
+
+    /// What a listener asks for and is checked against; `None` for one that is plain.
+    async fn material(&self, reach: &Reach) -> Result<Option<Material>, DialError> {
+        let tls = reach.tls.as_ref().or(self.spec.as_ref());
+        let Some(tls) = tls.filter(|_| reach.url.starts_with("https:")) else {
+            return Ok(None);
+        };
+        let mut read = self.read.lock().await;
+        if let Some((_, material)) = read.iter().find(|(known, _)| known == tls) {
+            return Ok(Some(material.clone()));
+        }
+        let ca = authority(&self.secrets, tls).await?;
         // The listener asks for a certificate; without one for clients the server's own is shown.
-        let name = tls.client_secret().or(tls.server.named());
-        let identity = match name {
-            Some(name) => Some(pair(&secrets, name).await?),
+        let identity = match tls.client_secret().or(tls.server.named()) {
+            Some(name) => Some(pair(&self.secrets, name).await?),
             None => None,
         };
-        Ok(Self {
-            tls: Some(Material { ca, identity }),
-        })
+        let material = Material { ca, identity };
+        read.push((tls.clone(), material.clone()));
+        Ok(Some(material))
     }
 
     /// A client of one member, and of no other.
@@ -126,11 +150,7 @@ impl Dialer {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(PATIENCE)
             .with_timeout(limit);
-        if let Some(material) = self
-            .tls
-            .as_ref()
-            .filter(|_| reach.url.starts_with("https:"))
-        {
+        if let Some(material) = self.material(reach).await? {
             let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(&material.ca));
             if let Some(name) = &reach.server_name {
                 tls = tls.domain_name(name);
@@ -190,7 +210,12 @@ pub(crate) async fn authority(
 ) -> Result<Vec<u8>, DialError> {
     let name = tls.ca.named().unwrap_or_default();
     let data = secret(secrets, name).await?;
-    entry(&data, name, tls.ca.key())
+    let found = entry(&data, name, tls.ca.key());
+    match tls.ca.data_key {
+        Some(_) => found,
+        // A pod does not always tell the key.
+        None => found.or_else(|error| entry(&data, name, OTHER_KEY).map_err(|_| error)),
+    }
 }
 
 async fn pair(secrets: &Api<Secret>, name: &str) -> Result<(Vec<u8>, Vec<u8>), DialError> {

@@ -31,11 +31,8 @@ pub fn targets(etcd: &Etcd, seen: &Observation) -> Vec<Target> {
     let names = Names::of(etcd);
     let port = etcd.spec.etcd.client_port.unwrap_or(2379);
     let pods = seen.pods.iter().filter_map(|(ordinal, pod)| {
-        let scheme = if pod.talks.client_tls {
-            "https"
-        } else {
-            "http"
-        };
+        let tls = pod.talks.client_tls.as_ref();
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let address = pod.address.as_ref()?;
         let host = if address.contains(':') {
             format!("[{address}]")
@@ -47,6 +44,7 @@ pub fn targets(etcd: &Etcd, seen: &Observation) -> Vec<Target> {
             reach: Reach {
                 url: format!("{scheme}://{host}:{port}"),
                 server_name: Some(names.pod_host(&names.pod(ordinal.0))),
+                tls: tls.cloned(),
             },
         })
     });
@@ -64,6 +62,7 @@ pub fn targets(etcd: &Etcd, seen: &Observation) -> Vec<Target> {
         reach: Reach {
             url: url.as_str().trim_end_matches('/').to_owned(),
             server_name: None,
+            tls: None,
         },
     });
     pods.chain(strangers).collect()

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
+use steward_crds::tls::TlsConfig;
 use steward_ids::{ClusterId, MemberId};
 
 pub use authorities::{Authorities, authorities};
@@ -87,6 +88,8 @@ pub struct SeenSet {
     pub replicas: u32,
     /// How pods are replaced.
     pub strategy: Strategy,
+    /// Whether this controller has applied it; else it is as etcd-druid made it.
+    pub is_ours: bool,
     /// The revision new pods get.
     pub update_revision: Option<String>,
     /// Image of etcd in its template.
@@ -179,13 +182,13 @@ pub struct SeenPod {
     pub talks: Talks,
 }
 
-/// Which listeners of a pod have TLS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The certificates of a pod's listeners: those it was made with, whatever the spec says since.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Talks {
-    /// etcd, to clients.
-    pub client_tls: bool,
-    /// The sidecar.
-    pub backup_tls: bool,
+    /// etcd, to clients; plain when absent.
+    pub client_tls: Option<TlsConfig>,
+    /// The sidecar; plain when absent.
+    pub backup_tls: Option<TlsConfig>,
 }
 
 /// What an init container concluded, as far as it matters here.
@@ -343,11 +346,16 @@ pub struct Answer {
 /// A snapshot this process asked a sidecar for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum SnapshotRequest {
-    /// None, or one that is long done.
+    /// None, as far as this process knows.
     #[default]
     None,
     /// It is on its way.
     Running,
+    /// It was taken; its Lease may not tell yet.
+    Taken {
+        /// When.
+        at: Timestamp,
+    },
     /// It failed; another is due at the given time.
     Failed {
         /// Why, in words.

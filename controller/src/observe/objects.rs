@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, PersistentVolumeCla
 use kube::{Api, Client, ResourceExt};
 use steward_crds::Etcd;
 use steward_crds::tls::PeerTlsConfig;
-use steward_manifests::tls::peer_tls_of;
+use steward_manifests::tls::{backup_tls_of, client_tls_of, peer_tls_of};
 use steward_manifests::{ETCD_CONTAINER, INIT_CONTAINER, Names, quantity};
 use steward_telemetry::Chain;
 use tracing::debug;
@@ -18,7 +18,7 @@ use super::{
     Authorities, Finding, Held, Observation, Ordinal, PeerStage, SeenClaim, SeenLease, SeenPod,
     SeenSet, SetCounts, SnapshotLease, Strategy, Talks,
 };
-use crate::act::marks::{NOTED_SIZE, PEER_STAGE};
+use crate::act::marks::{APPLIED, NOTED_SIZE, PEER_STAGE};
 use crate::caches::Stores;
 use crate::caches::packed::get;
 use crate::validate::{MOST_MEMBERS, members};
@@ -168,6 +168,7 @@ fn seen_set(set: &StatefulSet) -> SeenSet {
         } else {
             Strategy::Rolling
         },
+        is_ours: set.annotations().contains_key(APPLIED),
         update_revision: status.and_then(|status| status.update_revision.clone()),
         etcd_image: etcd.and_then(|container| container.image.clone()),
         storage_bytes: size.and_then(|size| quantity::bytes(size).ok()),
@@ -195,13 +196,6 @@ fn seen_pod(pod: &Pod) -> SeenPod {
             .flatten()
             .any(|condition| condition.type_ == type_ && condition.status == "True")
     };
-    let has_volume = |name: &str| {
-        let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
-        volumes
-            .into_iter()
-            .flatten()
-            .any(|volume| volume.name == name)
-    };
     let spec = pod.spec.as_ref();
     let etcd = spec.and_then(|spec| spec.containers.iter().find(|c| c.name == ETCD_CONTAINER));
     let concluded = if holds("Initialized") {
@@ -225,8 +219,8 @@ fn seen_pod(pod: &Pod) -> SeenPod {
         words: words.flatten(),
         crashes: crashes(pod).unwrap_or_default(),
         talks: Talks {
-            client_tls: has_volume("etcd-server-tls"),
-            backup_tls: has_volume("backup-restore-server-tls"),
+            client_tls: spec.and_then(client_tls_of),
+            backup_tls: spec.and_then(backup_tls_of),
         },
     }
 }

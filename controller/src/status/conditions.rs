@@ -8,7 +8,7 @@ use steward_ids::ClusterId;
 
 use super::{Facts, backup, clock, recovery, upkeep};
 use crate::decide::{Refusal, quorum};
-use crate::observe::{Membership, Ordinal};
+use crate::observe::{Membership, Ordinal, SeenLease};
 
 /// What a condition says now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,19 +108,36 @@ fn dated(facts: &Facts<'_>, type_: ConditionType, says: Says) -> Condition {
     }
 }
 
-/// Whether the cluster can decide: over those who vote where etcd says so, else over those there should be.
+/// How many members a quorum is counted over: those the spec asks for, and those who vote beyond that while the cluster
+/// shrinks. Members that come for the first time are not missed before they vote.
+fn electorate(facts: &Facts<'_>) -> usize {
+    let world = facts.world();
+    let is_newcomer = |ordinal: Ordinal| {
+        let held = facts
+            .seen
+            .leases
+            .get(&ordinal)
+            .is_some_and(|l| l.held.is_some());
+        world
+            .member(ordinal)
+            .map_or(!held, |member| member.is_learner)
+    };
+    let expected = (0..facts.wanted.replicas).filter(|n| !is_newcomer(Ordinal(*n)));
+    expected.count().max(world.voters().count())
+}
+
+/// Whether the cluster can decide: over those there should be, by what etcd says where it was asked.
 fn ready(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Says {
     let world = facts.world();
     if world.has_quorum() {
-        let (well, voters) = (
-            world.voters().filter(|v| v.is_healthy()).count(),
-            world.voters().count(),
-        );
-        return says(
-            ConditionStatus::True,
-            "Quorate",
-            format!("{well} of {voters} voting members are healthy"),
-        );
+        let well = world.voters().filter(|v| v.is_healthy()).count();
+        let of = electorate(facts);
+        let message = format!("{well} of {of} members vote and are healthy");
+        return if well >= quorum(of) {
+            says(ConditionStatus::True, "Quorate", message)
+        } else {
+            says(ConditionStatus::False, "QuorumLost", message)
+        };
     }
     if members.is_empty() {
         return says(
@@ -280,10 +297,18 @@ fn volumes(facts: &Facts<'_>) -> Says {
 }
 
 fn mismatch(facts: &Facts<'_>) -> Says {
+    // What a member said before it fell silent may be of a cluster it has left.
+    let is_fresh = |lease: &&SeenLease| {
+        let age = lease
+            .renewed
+            .map(|renewed| facts.now.duration_since(renewed));
+        age.is_some_and(|age| age.unsigned_abs() <= facts.thresholds.unknown)
+    };
     let told = facts
         .seen
         .leases
         .values()
+        .filter(is_fresh)
         .filter_map(|lease| lease.held.as_ref()?.cluster);
     let answered: Vec<ClusterId> = match &facts.seen.membership {
         Membership::Known(members) => {

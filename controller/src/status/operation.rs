@@ -5,6 +5,7 @@ use steward_crds::{LastError, LastOperation, OperationState, OperationType};
 use super::{Facts, Failure, clock, describe_refusal, describe_step};
 use crate::decide::{Blocker, Step};
 use crate::observe::Finding;
+use crate::validate::{Drift, UNPROTECTED};
 
 /// The operation and its errors; the ones told before, when they say the same.
 pub(super) fn of(facts: &Facts<'_>) -> (Option<LastOperation>, Option<Vec<LastError>>) {
@@ -45,6 +46,12 @@ fn now(facts: &Facts<'_>) -> (OperationState, String) {
             (state, with_check(facts, describe_step(step, facts.wanted)))
         }
         (None, Some(refusal)) => (OperationState::Requeue, describe_refusal(refusal)),
+        (None, None) if facts.wanted.requests.drift == Drift::Left => (
+            OperationState::Succeeded,
+            format!(
+                "the cluster is what the spec asks for; changes of its objects by hand are left alone ({UNPROTECTED})"
+            ),
+        ),
         (None, None) => (
             OperationState::Succeeded,
             "the cluster is what the spec asks for".to_owned(),

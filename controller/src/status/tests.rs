@@ -9,7 +9,7 @@ use steward_ids::ClusterId;
 
 use super::*;
 use crate::decide::tests::fixture::{Scene, ago, noon};
-use crate::observe::{Finding, Ordinal, SnapshotLease};
+use crate::observe::{Finding, Membership, Ordinal, SnapshotLease};
 use crate::validate::WantedBackup;
 
 /// What is told of a scene by somebody who told nothing before.
@@ -87,7 +87,7 @@ fn renewed(mut scene: Scene, ordinal: u32, seconds_ago: i64) -> Scene {
 }
 
 fn unasked(mut scene: Scene) -> Scene {
-    scene.seen.membership = crate::observe::Membership::Unasked;
+    scene.seen.membership = Membership::Unasked;
     scene
 }
 
@@ -173,6 +173,51 @@ fn quorum_is_counted_over_the_members_there_should_be() {
         says(&told(&scene), &ConditionType::Ready).1,
         "NoMembersInStatus"
     );
+}
+
+#[test]
+fn one_voter_of_three_that_were_members_is_no_quorum_whatever_it_can_do_alone() {
+    let mut scene = Scene::whole(3);
+    let Membership::Known(members) = &mut scene.seen.membership else {
+        panic!("it was asked");
+    };
+    members.list.truncate(2);
+    let ready = |scene: &Scene| says(&told(scene), &ConditionType::Ready);
+    assert_eq!(
+        ready(&scene),
+        (ConditionStatus::True, "Quorate".to_owned()),
+        "two of three"
+    );
+    let Membership::Known(members) = &mut scene.seen.membership else {
+        panic!("it was asked");
+    };
+    members.list.truncate(1);
+    assert_eq!(
+        ready(&scene),
+        (ConditionStatus::False, "QuorumLost".to_owned()),
+        "a recovery has brought one of three back"
+    );
+}
+
+#[test]
+fn a_cluster_that_shrinks_keeps_its_quorum() {
+    let scene = Scene::whole(5).replicas(3);
+    let ready = condition(&told(&scene), &ConditionType::Ready);
+    assert_eq!(ready.status, ConditionStatus::True);
+    assert!(ready.message.starts_with("5 of 5"), "{}", ready.message);
+}
+
+#[test]
+fn what_a_silent_member_once_said_is_no_second_cluster() {
+    let of_another = |renewed: i64| {
+        let mut scene = unasked(Scene::whole(3));
+        let lease = scene.seen.leases.get_mut(&Ordinal(2)).unwrap();
+        lease.held.as_mut().unwrap().cluster = Some(ClusterId(8));
+        lease.renewed = Some(ago(renewed));
+        condition(&told(&scene), &ConditionType::ClusterIDMismatch).status
+    };
+    assert_eq!(of_another(5), ConditionStatus::True);
+    assert_eq!(of_another(61), ConditionStatus::False);
 }
 
 #[test]

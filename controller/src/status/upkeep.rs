@@ -25,7 +25,17 @@ pub fn told(status: &EtcdStatus) -> KnownUpkeep {
     KnownUpkeep {
         compaction: of(ConditionType::LastSnapshotCompactionSucceeded),
         drill: of(ConditionType::LastRestoreDrillSucceeded),
+        drills: drills(status.steward.as_ref()),
     }
+}
+
+/// How many rehearsals were told of.
+fn drills(steward: Option<&StewardStatus>) -> u32 {
+    let drill = steward.and_then(|steward| steward.restore_drill.as_ref());
+    let count = drill.map(|drill| drill.count.unwrap_or(1));
+    count
+        .and_then(|count| u32::try_from(count).ok())
+        .unwrap_or_default()
 }
 
 /// The last compaction, when there is something new about it.
@@ -104,9 +114,16 @@ pub(super) fn steward(facts: &Facts<'_>, before: Option<StewardStatus>) -> Optio
     let took = job
         .created
         .map(|created| ended.duration_since(created).as_secs());
+    let finished_at = clock::time(ended);
+    let told = before
+        .as_ref()
+        .and_then(|steward| steward.restore_drill.as_ref());
+    let is_new = told.is_none_or(|told| told.finished_at != finished_at);
+    let count = drills(before.as_ref()).saturating_add(u32::from(is_new));
     Some(StewardStatus {
         restore_drill: Some(DrillStatus {
-            finished_at: clock::time(ended),
+            finished_at,
+            count: Some(i64::from(count)),
             succeeded: says.status == ConditionStatus::True,
             revision: done.and_then(|done| done.revision),
             seconds: took,

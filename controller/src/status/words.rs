@@ -3,7 +3,7 @@
 use crate::decide::{Blocker, Change, Refusal, Removal, Restart, Step, UpgradeRule, Useless};
 use crate::observe::Ordinal;
 use crate::quantity::quantity;
-use crate::validate::{MOST_MEMBERS, WITHOUT_SNAPSHOT, Wanted};
+use crate::validate::{MOST_MEMBERS, UNPROTECTED, WITHOUT_SNAPSHOT, Wanted};
 
 /// What a step does, or what it waits for.
 pub fn describe_step(step: &Step, wanted: &Wanted) -> String {
@@ -94,6 +94,7 @@ pub fn describe_blocker(on: &Blocker, wanted: &Wanted) -> String {
         Blocker::ClaimGoes { ordinal } => {
             format!("waits for the old volume claim of {} to go", pod(ordinal))
         }
+        Blocker::Adoption => "leaves what etcd-druid made as it is: the etcd that is asked for cannot follow the one that runs".to_owned(),
         Blocker::SetGoes => "waits for the old StatefulSet to go".to_owned(),
         Blocker::Founding => "waits for the cluster to come up for the first time".to_owned(),
         Blocker::RecoveryNeeded(hold) => super::recovery::describe_hold(hold, wanted),
@@ -115,6 +116,7 @@ pub fn describe_refusal(refusal: &Refusal) -> String {
         Refusal::NotRequested { generation } => format!(
             "generation {generation} of the spec waits for the annotation druid.gardener.cloud/operation=reconcile"
         ),
+        Refusal::StoppedByHand => format!("the pods were stopped by hand, and stay so while there is the annotation {UNPROTECTED}"),
         Refusal::Suspended => {
             "reconciliation is suspended by the annotation druid.gardener.cloud/suspend-etcd-spec-reconcile".to_owned()
         }
@@ -134,6 +136,7 @@ fn change(change: Change) -> &'static str {
     match change {
         Change::Hibernation => "hibernation",
         Change::Upgrade => "upgrade of etcd",
+        Change::Rollout => "rollout",
     }
 }
 

@@ -31,6 +31,7 @@ use tracing::{debug, warn};
 
 use crate::act::ActError;
 use crate::caches::Scope;
+use crate::config::Controllers;
 use crate::context::Context;
 
 /// The pause after a pass over a task failed.
@@ -79,8 +80,33 @@ impl From<ActError> for TaskError {
     }
 }
 
+/// How many tasks of a kind are worked on at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workers {
+    /// Of those that copy backups.
+    pub copy: u16,
+    /// Of all others.
+    pub ops: u16,
+}
+
+impl Workers {
+    /// As many as the operator's configuration says.
+    pub fn of(controllers: &Controllers) -> Self {
+        Self {
+            copy: controllers.etcd_copy_backups_task.concurrent_syncs,
+            ops: controllers.etcd_ops_task.concurrent_syncs,
+        }
+    }
+}
+
 /// Looks after all tasks until told to stop.
-pub async fn run(client: Client, scope: Scope, context: Arc<Context>, cancel: CancellationToken) {
+pub async fn run(
+    client: Client,
+    scope: Scope,
+    workers: Workers,
+    context: Arc<Context>,
+    cancel: CancellationToken,
+) {
     let copies = Controller::new(
         scope.api::<DeserializeGuard<EtcdCopyBackupsTask>>(&client),
         watcher::Config::default(),
@@ -89,6 +115,7 @@ pub async fn run(client: Client, scope: Scope, context: Arc<Context>, cancel: Ca
         scope.api::<Job>(&client),
         watcher::Config::default().labels(&format!("{COMPONENT}={}", Component::CopyJob.name())),
     )
+    .with_config(ControllerConfig::default().concurrency(workers.copy))
     .graceful_shutdown_on(cancel.clone().cancelled_owned())
     .run(copy::reconcile, again, Arc::clone(&context))
     .for_each(|passed| async move {
@@ -100,7 +127,7 @@ pub async fn run(client: Client, scope: Scope, context: Arc<Context>, cancel: Ca
         scope.api::<DeserializeGuard<EtcdOpsTask>>(&client),
         watcher::Config::default(),
     )
-    .with_config(ControllerConfig::default())
+    .with_config(ControllerConfig::default().concurrency(workers.ops))
     .graceful_shutdown_on(cancel.cancelled_owned())
     .run(ops::reconcile, again, context)
     .for_each(|passed| async move {

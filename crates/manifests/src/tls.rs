@@ -4,7 +4,9 @@
 //! what is renewed in a secret arrives in the files by itself.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, SecretVolumeSource, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Container, PodSpec, SecretVolumeSource, Volume, VolumeMount,
+};
 use serde::Deserialize;
 use steward_crds::tls::{CaSecretReference, PeerTlsConfig, SecretReference, TlsConfig};
 
@@ -43,6 +45,70 @@ impl Place {
     fn file(self, name: &str) -> String {
         format!("{}/{name}", self.1)
     }
+
+    /// The secret a pod has there.
+    fn secret_in(self, pod: &PodSpec) -> Option<String> {
+        let volume = pod.volumes.iter().flatten().find(|v| v.name == self.0)?;
+        volume.secret.as_ref()?.secret_name.clone()
+    }
+
+    /// The file below it that the arguments of a pod name.
+    fn file_in(self, pod: &PodSpec) -> Option<String> {
+        let folder = format!("{}/", self.1);
+        let mut words = pod.containers.iter().flat_map(words);
+        words.find_map(|word| Some(word.split_once(&folder)?.1.to_owned()))
+    }
+}
+
+fn words(container: &Container) -> impl Iterator<Item = &String> {
+    container.command.iter().chain(&container.args).flatten()
+}
+
+/// Whether a pod's volume or argument of this text says which certificates its listeners have: what
+/// [`client_tls_of`] and [`backup_tls_of`] need of it.
+pub fn tells_certificates(text: &str) -> bool {
+    [
+        CLIENT_CA,
+        CLIENT_SERVER,
+        CLIENT_CLIENT,
+        BACKUP_CA,
+        BACKUP_SERVER,
+    ]
+    .iter()
+    .any(|place| text == place.0 || text.contains(&format!("{}/", place.1)))
+}
+
+/// The certificates of etcd's listener for clients in a pod, also when another operator made it. `None` when it has none.
+pub fn client_tls_of(pod: &PodSpec) -> Option<TlsConfig> {
+    let client = CLIENT_CLIENT.secret_in(pod);
+    let tls = mounted(pod, CLIENT_CA, CLIENT_SERVER)?;
+    Some(TlsConfig {
+        client: client.map(|name| SecretReference {
+            name: Some(name),
+            ..SecretReference::default()
+        }),
+        ..tls
+    })
+}
+
+/// The same of the sidecar's listener; the key of its authorities is told only where the arguments name it.
+pub fn backup_tls_of(pod: &PodSpec) -> Option<TlsConfig> {
+    mounted(pod, BACKUP_CA, BACKUP_SERVER)
+}
+
+fn mounted(pod: &PodSpec, ca: Place, server: Place) -> Option<TlsConfig> {
+    Some(TlsConfig {
+        ca: CaSecretReference {
+            name: Some(ca.secret_in(pod)?),
+            data_key: ca.file_in(pod),
+            ..CaSecretReference::default()
+        },
+        server: SecretReference {
+            name: Some(server.secret_in(pod)?),
+            ..SecretReference::default()
+        },
+        client: None,
+    })
 }
 
 /// A volume with the files of a secret.
@@ -241,11 +307,7 @@ fn listener<'a>(
 /// `None` when they have none.
 pub fn peer_tls_of(stateful_set: &StatefulSet, config_map: &ConfigMap) -> Option<PeerTlsConfig> {
     let pod = stateful_set.spec.as_ref()?.template.spec.as_ref()?;
-    let secret = |place: Place| {
-        let volume = pod.volumes.iter().flatten().find(|v| v.name == place.0)?;
-        volume.secret.as_ref()?.secret_name.clone()
-    };
-    let (ca, server) = (secret(PEER_CA)?, secret(PEER_SERVER)?);
+    let (ca, server) = (PEER_CA.secret_in(pod)?, PEER_SERVER.secret_in(pod)?);
     let security = config_map
         .data
         .as_ref()

@@ -67,7 +67,7 @@ pub struct BackupSpec {
     /// whatever this says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<CompressionSpec>,
-    /// Whether the sidecar serves profiles of itself. Default: false.
+    /// Accepted, and without an effect: the sidecar serves no profiles. Changing it restarts no member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_profiling: Option<bool>,
     /// How long one full snapshot may take. Default: `15m`.

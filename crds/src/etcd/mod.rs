@@ -32,9 +32,8 @@ pub use server::{
     MEMBER_PATTERN, MemberPeerUrls, MetricsLevel, TrafficDistribution,
 };
 pub use status::{
-    BackupStatus, BootstrapStatus, DrillStatus, EtcdMemberStatus, EtcdStatus, JoinedMember,
-    MemberRole, MemberState, ObjectReference, RecoveryPhase, RecoveryStatus, RestorableRange,
-    SnapshotStatus, StewardStatus,
+    BootstrapStatus, DrillStatus, EtcdMemberStatus, EtcdStatus, JoinedMember, MemberRole,
+    MemberState, ObjectReference, RecoveryPhase, RecoveryStatus, StewardStatus,
 };
 pub use steward::{
     APPROVE_RECOVERY, CompactionTriggers, RecoveryMode, RecoveryPolicy, RestoreDrill, StewardSpec,
@@ -99,8 +98,9 @@ pub struct EtcdSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduling_constraints: Option<SchedulingConstraints>,
     /// How many members the cluster has. Use an odd number: an even one survives no more failures
-    /// than the odd number below it. Members are added one at a time as learners. `0` hibernates the
-    /// cluster: a last snapshot is taken, the pods go, the volumes stay.
+    /// than the odd number below it. Members are added one at a time as learners, and removed one at
+    /// a time, as long as the others have a quorum. `0` hibernates the cluster: a last snapshot is taken,
+    /// the pods go, the volumes stay.
     pub replicas: i32,
     /// Priority class of the pods. Default: none. Changing it restarts the members one at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]

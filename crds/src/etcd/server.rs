@@ -30,7 +30,8 @@ pub struct EtcdConfig {
     )]
     pub enable_grpc_gateway: Option<bool>,
     /// When members give unused pages of the database back, one member after another, the leader
-    /// last. Default: never. Members are not restarted by a change.
+    /// last. Default: never. An argument of the sidecar, so changing it restarts the members one at a
+    /// time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defragmentation_schedule: Option<Schedule>,
     /// Port for the traffic between members. Default: 2380.

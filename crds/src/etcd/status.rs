@@ -160,67 +160,12 @@ pub struct JoinedMember {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StewardStatus {
-    /// What can be restored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub backup: Option<BackupStatus>,
     /// The recovery that goes on, or the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryStatus>,
     /// The last rehearsal of a restore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore_drill: Option<DrillStatus>,
-}
-
-/// What can be restored.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct BackupStatus {
-    /// From where to where any revision can be had without a gap.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub restorable: Option<RestorableRange>,
-    /// The newest full snapshot.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_full: Option<SnapshotStatus>,
-    /// The newest delta snapshot.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_delta: Option<SnapshotStatus>,
-    /// Bytes of deltas since the newest full snapshot.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delta_bytes: Option<i64>,
-    /// Changes since the newest full snapshot.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delta_events: Option<i64>,
-}
-
-/// From where to where any revision can be had.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct RestorableRange {
-    /// The oldest revision.
-    pub from_revision: i64,
-    /// The newest revision.
-    pub to_revision: i64,
-    /// When the oldest one was current.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_time: Option<Time>,
-    /// When the newest one was current.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to_time: Option<Time>,
-}
-
-/// One snapshot.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SnapshotStatus {
-    /// Name of the object in the store.
-    pub name: String,
-    /// The newest revision it holds.
-    pub revision: i64,
-    /// When it was taken.
-    pub taken_at: Time,
-    /// Its size in the store, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<i64>,
 }
 
 open_enum! {
@@ -281,6 +226,9 @@ pub struct DrillStatus {
     pub finished_at: Time,
     /// Whether the data was what the cluster had held.
     pub succeeded: bool,
+    /// How many rehearsals there have been, this one included. Every fourth restores an older state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<i64>,
     /// The revision that was restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,

@@ -132,6 +132,7 @@ pub(crate) fn set(replicas: u32) -> SeenSet {
         is_observed: true,
         replicas,
         strategy: Strategy::OnDelete,
+        is_ours: true,
         update_revision: Some(OLD.to_owned()),
         etcd_image: Some(IMAGE.to_owned()),
         storage_bytes: Some(DEFAULT_STORAGE_BYTES),

@@ -3,6 +3,7 @@
 use super::fixture::*;
 use crate::decide::{Blocker, Change, Refusal, Restart, Step, UpgradeRule};
 use crate::observe::{Membership, Ordinal, PeerStage, SnapshotRequest};
+use crate::validate::Drift;
 
 fn deletes(ordinal: u32, because: Restart) -> Step {
     let uid = format!("pod-{ordinal}-{OLD}");
@@ -193,6 +194,122 @@ fn a_snapshot_that_fails_stops_the_upgrade_and_says_why() {
         retry_at: ago(1),
     };
     assert_eq!(scene.step(), Some(Step::Snapshot { before }));
+}
+
+/// Pods are out of date, and the last full snapshot is an hour old.
+fn unsaved() -> Scene {
+    Scene::whole(3).outdated().backed_up(3_600)
+}
+
+fn goes(scene: &Scene) -> Option<u32> {
+    match scene.step() {
+        Some(Step::DeletePod { ordinal, .. }) => Some(ordinal.0),
+        _ => None,
+    }
+}
+
+#[test]
+fn the_first_pod_is_replaced_after_the_snapshot_was_answered() {
+    let before = Change::Rollout;
+    let mut scene = unsaved();
+    assert_eq!(scene.step(), Some(Step::Snapshot { before }));
+    scene.seen.snapshot = SnapshotRequest::Running;
+    assert_eq!(scene.waits(), Some(Blocker::SnapshotRuns { before }));
+    scene.seen.snapshot = SnapshotRequest::Taken { at: ago(1) };
+    assert_eq!(goes(&scene), Some(2), "its Lease may come later");
+    assert_eq!(goes(&unsaved().backed_up(60)), Some(2));
+}
+
+#[test]
+fn a_rollout_does_not_depend_on_the_snapshot_before_it() {
+    let mut scene = unsaved();
+    scene.seen.snapshot = SnapshotRequest::Failed {
+        why: "403".to_owned(),
+        retry_at: ago(-30),
+    };
+    assert_eq!(goes(&scene), Some(2));
+    assert_eq!(
+        goes(&Scene::whole(3).outdated()),
+        Some(2),
+        "without a store"
+    );
+}
+
+#[test]
+fn there_is_one_snapshot_for_a_rollout_not_one_for_each_pod() {
+    assert_eq!(goes(&unsaved().updated(2)), Some(1));
+    let sick = unsaved().down(1);
+    assert_eq!(
+        goes(&sick),
+        Some(1),
+        "nobody misses the one that takes no part"
+    );
+}
+
+/// A StatefulSet as etcd-druid made it, which rolls no more.
+fn wrapped() -> Scene {
+    let mut scene = Scene::whole(3).backed_up(3_600);
+    let set = scene.set_mut();
+    (set.is_ours, set.noted_size) = (false, None);
+    set.etcd_image = Some("etcd-wrapper:v0.6.2".to_owned());
+    scene
+}
+
+#[test]
+fn what_etcd_druid_made_stays_in_whole_until_our_etcd_may_come_and_changes_in_whole() {
+    let scene = wrapped();
+    let plan = scene.plan();
+    let before = Change::Upgrade;
+    assert_eq!(plan.step, Some(Step::Snapshot { before }));
+    assert!(plan.shape.unwrap().holds.everything);
+    let plan = scene.backed_up(60).plan();
+    let holds = plan.shape.unwrap().holds;
+    assert_eq!((holds.everything, holds.etcd_image), (false, None));
+}
+
+#[test]
+fn what_etcd_druid_made_is_not_touched_while_our_etcd_cannot_follow_its_own() {
+    let mut scene = wrapped().backed_up(60).replicas(5);
+    for member in scene.members_mut() {
+        member.answer.as_mut().unwrap().version = "3.3.10".to_owned();
+    }
+    let plan = scene.plan();
+    let on = Blocker::Adoption;
+    assert_eq!(plan.step, Some(Step::Wait { on }), "nor scaled");
+    assert!(plan.shape.unwrap().holds.everything);
+    assert!(matches!(plan.refusals[..], [Refusal::Upgrade { .. }]));
+}
+
+#[test]
+fn an_image_of_ours_is_held_alone() {
+    let holds = new_image("etcd:v3.6.0").backed_up(3_600).plan().shape;
+    assert!(!holds.unwrap().holds.everything);
+}
+
+#[test]
+fn pods_somebody_has_stopped_stay_so_while_changes_by_hand_are_left_alone() {
+    let mut scene = Scene::whole(3);
+    scene.set_mut().replicas = 0;
+    scene.seen.pods.clear();
+    assert!(matches!(
+        scene.step(),
+        Some(Step::Resize { from: 0, to: 3 })
+    ));
+    scene.wanted.requests.drift = Drift::Left;
+    let plan = scene.plan();
+    assert_eq!((plan.step, plan.shape), (None, None));
+    assert_eq!(plan.refusals, [Refusal::StoppedByHand]);
+    scene.wanted.requests.reconcile = true;
+    assert!(matches!(
+        scene.step(),
+        Some(Step::Resize { from: 0, to: 3 })
+    ));
+    scene.wanted.requests.reconcile = false;
+    (scene.wanted.generation, scene.policy.auto_reconcile) = (2, true);
+    assert!(matches!(
+        scene.step(),
+        Some(Step::Resize { from: 0, to: 3 })
+    ));
 }
 
 #[test]

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use steward_verdict::Done;
 
 use super::*;
+use crate::decide::Known;
 use crate::decide::tests::fixture::*;
 use crate::observe::{JobFailure, SeenPin, SnapshotLease};
 
@@ -136,45 +137,107 @@ fn a_job_is_removed_after_its_outcome_was_told_and_not_before() {
 }
 
 #[test]
-fn a_rehearsal_is_on_its_schedule_and_now_and_then_of_an_older_state() {
+fn a_rehearsal_is_on_its_schedule() {
     let mut scene = behind(10);
     scene.wanted.upkeep.drill = Some("0 * * * *".to_owned());
     assert_eq!(what(&scene), [Chore::Drill { to: None }]);
-    scene.known.upkeep.drill = Some(told(ConditionStatus::True, "DrillSucceeded", ago(1)));
-    assert_eq!(what(&scene), [Chore::Drill { to: None }], "noon has struck");
-    scene.known.upkeep.drill = Some(told(ConditionStatus::True, "DrillSucceeded", noon()));
+    let last = |seconds| Some(told(ConditionStatus::True, "DrillSucceeded", ago(seconds)));
+    scene.known.upkeep.drill = last(3_601);
+    assert_eq!(
+        what(&scene),
+        [Chore::Drill { to: None }],
+        "eleven has struck"
+    );
+    scene.known.upkeep.drill = last(0);
     assert_eq!(what(&scene), []);
-    let older = |minutes: i64| {
-        let scene = {
-            let mut scene = behind(10);
-            scene.wanted.upkeep.drill = Some("* * * * *".to_owned());
-            scene
-        };
+}
+
+/// What is rehearsed on so many days in a row.
+fn days_of(schedule: &str, days: u32) -> Vec<Option<i64>> {
+    let mut scene = behind(10);
+    scene.wanted.upkeep.drill = Some(schedule.to_owned());
+    let each = (1..=days).map(|day| {
         let mut world = scene.world();
-        world.now = noon() + SignedDuration::from_mins(minutes);
-        chores(&world)
-    };
-    let tried: Vec<Vec<Chore>> = (0..4).map(older).collect();
-    assert!(
-        tried.contains(&vec![Chore::Drill { to: Some(100) }]),
-        "{tried:?}"
-    );
-    assert!(
-        tried.contains(&vec![Chore::Drill { to: None }]),
-        "{tried:?}"
-    );
+        world.now = noon() + SignedDuration::from_hours(24 * i64::from(day));
+        let known = Known {
+            upkeep: KnownUpkeep {
+                drill: Some(told(
+                    ConditionStatus::True,
+                    "DrillSucceeded",
+                    world.now - SignedDuration::from_hours(24),
+                )),
+                drills: day - 1,
+                ..KnownUpkeep::default()
+            },
+            ..scene.known.clone()
+        };
+        world.known = &known;
+        match chores(&world).as_slice() {
+            [Chore::Drill { to }] => *to,
+            other => panic!("{other:?} on day {day}"),
+        }
+    });
+    each.collect()
 }
 
 #[test]
-fn a_schedule_wakes_the_controller() {
+fn a_daily_rehearsal_is_now_of_the_newest_state_and_now_of_an_older_one() {
+    for schedule in ["0 3 * * *", "17 4 * * *", "3 0 * * *"] {
+        let tried = days_of(schedule, 8);
+        assert!(tried.contains(&Some(100)), "{schedule}: {tried:?}");
+        assert!(tried.contains(&None), "{schedule}: {tried:?}");
+    }
+}
+
+#[test]
+fn a_schedule_wakes_the_controller_when_it_is_due() {
     let mut scene = behind(10);
     assert_eq!(next_change(&scene.world()), None);
     scene.wanted.upkeep.drill = Some("30 12 * * *".to_owned());
     scene.known.upkeep.drill = Some(told(ConditionStatus::True, "DrillSucceeded", ago(3_600)));
-    assert_eq!(
-        next_change(&scene.world()),
-        Some(Duration::from_secs(1_801))
+    let ahead = next_change(&scene.world()).unwrap();
+    let half_past = Duration::from_mins(30);
+    assert!(ahead > half_past && ahead <= half_past + Duration::from_mins(10));
+    let mut world = scene.world();
+    let wakes = noon() + SignedDuration::try_from(ahead).unwrap();
+    world.now = wakes - SignedDuration::from_secs(2);
+    assert_eq!(chores(&world), []);
+    world.now = wakes;
+    assert_eq!(chores(&world), [Chore::Drill { to: None }]);
+}
+
+#[test]
+fn one_schedule_of_many_clusters_is_spread_over_minutes_and_stays_before_its_next_turn() {
+    let starts = |schedule: &str| {
+        let mut starts: Vec<u64> = (0..1_000)
+            .map(|n| {
+                let mut scene = behind(10);
+                scene.wanted.name = format!("etcd-{n}");
+                scene.wanted.upkeep.drill = Some(schedule.to_owned());
+                scene.known.upkeep.drill = Some(told(ConditionStatus::True, "", noon()));
+                next_change(&scene.world()).unwrap().as_secs()
+            })
+            .collect();
+        starts.sort_unstable();
+        starts
+    };
+    let hourly = starts("0 * * * *");
+    assert!(
+        hourly[0] > 3_600 && hourly[999] <= 3_600 + 600,
+        "{hourly:?}"
     );
+    let in_one_second = hourly.chunk_by(|a, b| a == b).map(<[u64]>::len).max();
+    assert!(in_one_second.unwrap() < 20, "{hourly:?}");
+    let each_minute = starts("* * * * *");
+    assert!(each_minute[999] <= 60 + 30, "{each_minute:?}");
+}
+
+#[test]
+fn numbers_no_sidecar_writes_do_not_overflow() {
+    let mut scene = behind(0);
+    scene.seen.full_snapshot.as_mut().unwrap().revision = Some(i64::MIN);
+    scene.seen.delta_snapshot.as_mut().unwrap().revision = Some(i64::MAX);
+    assert_eq!(piled_up(&scene.seen), Some(i64::MAX));
 }
 
 proptest! {

@@ -25,8 +25,7 @@ struct Asked {
 }
 
 async fn members(pass: &Pass<'_>, etcd: &Etcd, sight: &Sight) -> Result<Asked, String> {
-    let dialer = Dialer::new(&pass.ctx.client, etcd).await;
-    let dialer = dialer.map_err(|error| Chain(&error).to_string())?;
+    let dialer = Dialer::new(&pass.ctx.client, etcd);
     match observe::members(&dialer, etcd, &sight.objects.observation).await {
         Membership::Known(members) => Ok(Asked { dialer, members }),
         Membership::Silent { why, .. } => Err(why),

@@ -19,7 +19,7 @@ use crate::act::ActError;
 use crate::act::recovery::{acquire, coordinator};
 use crate::decide::recovery::on_request;
 use crate::decide::{Known, World};
-use crate::observe::{self, Dialer, Membership, Ordinal};
+use crate::observe::{self, Dialer, Ordinal};
 use crate::status::{describe_hold, plan_of};
 use crate::tasks::TaskError;
 
@@ -146,13 +146,8 @@ pub(super) async fn quorum(
         }
     };
     let mut seen = sight.objects.observation.clone();
-    seen.membership = match Dialer::new(&pass.ctx.client, etcd).await {
-        Ok(dialer) => observe::members(&dialer, etcd, &seen).await,
-        Err(error) => Membership::Silent {
-            why: Chain(&error).to_string(),
-            alive: Vec::new(),
-        },
-    };
+    let dialer = Dialer::new(&pass.ctx.client, etcd);
+    seen.membership = observe::members(&dialer, etcd, &seen).await;
     let known = Known::default();
     let world = World {
         wanted: &sight.wanted,

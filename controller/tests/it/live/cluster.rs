@@ -2,6 +2,7 @@
 //! its server.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -23,6 +24,8 @@ pub(super) struct Behind {
     pub(super) peers: Vec<String>,
     port: u16,
     wires: JoinSet<()>,
+    /// Where each wire leads.
+    ends: Vec<Arc<Mutex<SocketAddr>>>,
 }
 
 impl Behind {
@@ -49,6 +52,7 @@ impl Behind {
             peers,
             port,
             wires: JoinSet::new(),
+            ends: Vec::new(),
         };
         for ordinal in 0..size {
             behind.wire(ordinal).await;
@@ -91,16 +95,14 @@ impl Behind {
 
     async fn wire(&mut self, ordinal: usize) {
         let member = &self.cluster.members[ordinal];
-        let to: SocketAddr = member
-            .client_url()
-            .trim_start_matches("http://")
-            .parse()
-            .expect("an address");
+        let end = Arc::new(Mutex::new(end(member.client_url())));
+        self.ends.push(Arc::clone(&end));
         let listener = TcpListener::bind((address(ordinal), self.port))
             .await
             .expect("an address of a pod");
         self.wires.spawn(async move {
             while let Ok((mut from, _)) = listener.accept().await {
+                let to = *end.lock().expect("no panic");
                 tokio::spawn(async move {
                     if let Ok(mut to) = TcpStream::connect(to).await {
                         tokio::io::copy_bidirectional(&mut from, &mut to).await.ok();
@@ -108,6 +110,11 @@ impl Behind {
                 });
             }
         });
+    }
+
+    /// From now on the wire of a pod leads to this listener of its server.
+    pub(super) fn lead(&self, ordinal: usize, url: &str) {
+        *self.ends[ordinal].lock().expect("no panic") = end(url);
     }
 
     /// Whom the cluster consists of, as whoever is still part of it says.
@@ -146,6 +153,11 @@ impl Behind {
         };
         (sorted(voters), sorted(learners))
     }
+}
+
+fn end(url: &str) -> SocketAddr {
+    let (_, address) = url.split_once("://").expect("a URL");
+    address.parse().expect("an address")
 }
 
 pub(super) fn address(ordinal: usize) -> String {

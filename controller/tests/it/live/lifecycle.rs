@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service, Serv
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use steward_crds::{ConditionStatus, ConditionType, Etcd};
 
 use super::kubelet::Kubelet;
@@ -58,8 +58,8 @@ async fn expect_whole(stage: &Stage) {
         .await;
 }
 
-/// What somebody changes or deletes comes back.
-async fn vandalise(stage: &Stage) {
+/// Somebody changes the configuration.
+async fn scribble(stage: &Stage) {
     let vandal = json!({ "data": { "etcd.conf.yaml": "name: nobody" } });
     stage
         .api::<ConfigMap>()
@@ -70,6 +70,10 @@ async fn vandalise(stage: &Stage) {
         )
         .await
         .unwrap();
+}
+
+/// Somebody deletes a Service, and it comes back.
+async fn lose_service(stage: &Stage) {
     stage
         .api::<Service>()
         .delete("main-client", &DeleteParams::default())
@@ -78,13 +82,55 @@ async fn vandalise(stage: &Stage) {
     stage
         .until("main-client", "there again", |_: &Service| true)
         .await;
+}
+
+async fn repaired(stage: &Stage) -> ConfigMap {
     stage
         .until("main-config", "repaired", |map: &ConfigMap| {
             map.data
                 .as_ref()
                 .is_some_and(|data| data["etcd.conf.yaml"].contains("etcd-cluster"))
         })
+        .await
+}
+
+/// What somebody changes or deletes comes back.
+async fn vandalise(stage: &Stage) {
+    scribble(stage).await;
+    lose_service(stage).await;
+    repaired(stage).await;
+}
+
+#[tokio::test]
+async fn changes_by_hand_stay_while_an_annotation_says_so_until_the_spec_changes() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let controller = stage.control().await;
+    stage.create("main", json!({ "replicas": 1 })).await;
+    stage.settled("main").await;
+    let annotate = |value: Value| json!({ "metadata": { "annotations": { "druid.gardener.cloud/disable-etcd-component-protection": value } } });
+    stage.change("main", annotate(json!(""))).await;
+    stage
+        .until("main", "told of it", |etcd: &Etcd| {
+            let last = etcd.status.as_ref().unwrap().last_operation.as_ref();
+            last.is_some_and(|last| last.description.contains("left alone"))
+        })
         .await;
+
+    scribble(&stage).await;
+    // Each of these takes a pass, which looks at everything.
+    for _ in 0..2 {
+        lose_service(&stage).await;
+        let map = stage.api::<ConfigMap>().get("main-config").await.unwrap();
+        assert_eq!(map.data.unwrap()["etcd.conf.yaml"], "name: nobody");
+    }
+    let quota = json!({ "spec": { "etcd": { "quota": "4Gi" } } });
+    stage.change("main", quota).await;
+    let map = repaired(&stage).await.data.unwrap();
+    assert!(map["etcd.conf.yaml"].contains("quota-backend-bytes: 4294967296"));
+
+    drop(kubelet);
+    controller.stop().await;
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::{Value, json};
 use steward_testkit::etcd::{EtcdOptions, free_url};
@@ -32,11 +32,16 @@ struct Certificates {
 
 impl Certificates {
     fn make() -> Self {
+        Self::of("127.0.0.1")
+    }
+
+    /// For everybody of this name.
+    fn of(name: &str) -> Self {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let authority = CertifiedIssuer::self_signed(authority, key).unwrap();
-        let member = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        let member = CertificateParams::new([name.to_owned()]).unwrap();
         let key = KeyPair::generate().unwrap();
         let certificate = member.signed_by(&key, &authority).unwrap();
         let files = TempDir::with_prefix("certificates-").unwrap();
@@ -52,9 +57,14 @@ impl Certificates {
     }
 
     async fn store(&self, stage: &Stage) {
+        self.store_as(stage, "peer").await;
+    }
+
+    async fn store_as(&self, stage: &Stage, prefix: &str) {
         let authority = json!({ "bundle.crt": self.read("ca.crt") });
         let server = json!({ "tls.crt": self.read("tls.crt"), "tls.key": self.read("tls.key") });
-        for (name, data) in [("peer-ca", authority), ("peer-server", server)] {
+        for (name, data) in [("ca", authority), ("server", server)] {
+            let name = format!("{prefix}-{name}");
             let secret = json!({ "metadata": { "name": name }, "stringData": data });
             let secret: Secret = serde_json::from_value(secret).unwrap();
             let secrets = stage.api::<Secret>();
@@ -67,7 +77,14 @@ impl Certificates {
 }
 
 fn spec() -> Value {
-    json!({ "tlsCASecretRef": { "name": "peer-ca", "dataKey": "bundle.crt" }, "serverTLSSecretRef": { "name": "peer-server" } })
+    spec_of("peer")
+}
+
+fn spec_of(prefix: &str) -> Value {
+    json!({
+        "tlsCASecretRef": { "name": format!("{prefix}-ca"), "dataKey": "bundle.crt" },
+        "serverTLSSecretRef": { "name": format!("{prefix}-server") },
+    })
 }
 
 /// The servers behind the pods, each with an address for plain and one for encrypted connections.
@@ -308,6 +325,146 @@ async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
         note(&set),
         "a secret that is missing restarts nobody"
     );
+    drop(kubelet);
+    controller.stop().await;
+}
+
+/// Servers behind the pods that listen to clients plain, and encrypted with the certificates their pod mounts.
+struct Listeners {
+    behind: Behind,
+    encrypted: Vec<String>,
+    /// By the name of the secret with the server's certificate.
+    certificates: BTreeMap<&'static str, Certificates>,
+    known: BTreeMap<usize, String>,
+}
+
+impl Listeners {
+    /// The secret of the server's certificate a pod mounts.
+    fn secret_of(pod: &Pod) -> Option<String> {
+        let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
+        let volume = volumes.iter().find(|one| one.name == "etcd-server-tls")?;
+        volume.secret.as_ref()?.secret_name.clone()
+    }
+
+    fn options(&self, ordinal: usize, secret: Option<&str>) -> EtcdOptions {
+        let founders = self.behind.peers.iter().enumerate();
+        let founders: Vec<String> = founders.map(|(n, url)| format!("main-{n}={url}")).collect();
+        let options = EtcdOptions::new()
+            .name(format!("main-{ordinal}"))
+            .peer_url(&self.behind.peers[ordinal])
+            .initial_cluster(founders.join(","));
+        let Some(secret) = secret else {
+            return options;
+        };
+        let file = |name: &str| {
+            let path: &Path = self.certificates[secret].files.path();
+            path.join(name).display().to_string()
+        };
+        let plain = self.behind.cluster.members[ordinal].client_url();
+        let both = format!("{plain},{}", self.encrypted[ordinal]);
+        options
+            .flag("listen-client-urls", &both)
+            .flag("cert-file", &file("tls.crt"))
+            .flag("key-file", &file("tls.key"))
+            .flag("trusted-ca-file", &file("ca.crt"))
+            .flag("client-cert-auth", "true")
+    }
+
+    /// Starts the server of a pod that is new, as the pod says.
+    async fn follow(&mut self, stage: &Stage, kubelet: &Kubelet) {
+        for ordinal in 0..3 {
+            let pod = stage.api::<Pod>().get_opt(&format!("main-{ordinal}")).await;
+            let Some(pod) = pod.unwrap() else {
+                continue;
+            };
+            let uid = pod.uid().unwrap();
+            if self.known.get(&ordinal) == Some(&uid) {
+                continue;
+            }
+            let secret = Self::secret_of(&pod);
+            let options = self.options(ordinal, secret.as_deref());
+            let member = &mut self.behind.cluster.members[ordinal];
+            member.kill();
+            member.change(options);
+            member.restart().await;
+            let plain = member.client_url().to_owned();
+            let url = secret.map_or(plain, |_| self.encrypted[ordinal].clone());
+            self.behind.lead(ordinal, &url);
+            self.known.insert(ordinal, uid.clone());
+            kubelet.order(|orders| {
+                orders.started.get_or_insert_default().insert(uid);
+            });
+        }
+    }
+
+    /// Follows until the cluster is settled and every pod mounts this.
+    async fn settle(&mut self, stage: &Stage, kubelet: &Kubelet, goal: Option<&str>) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.follow(stage, kubelet).await;
+            let etcd = stage.etcd("main").await;
+            let status = etcd.status.unwrap_or_default();
+            let last = status.last_operation.as_ref();
+            let is_settled = last
+                .is_some_and(|last| last.state == steward_crds::OperationState::Succeeded)
+                && status.observed_generation == etcd.metadata.generation;
+            let pods = stage.api::<Pod>().list(&ListParams::default()).await;
+            let pods = pods.unwrap().items;
+            let are_there = pods.len() == 3
+                && pods
+                    .iter()
+                    .all(|pod| Self::secret_of(pod).as_deref() == goal);
+            if is_settled && are_there {
+                return;
+            }
+            assert!(Instant::now() < deadline, "never {goal:?}: {status:?}");
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn clients_certificates_come_change_their_authority_and_go_under_a_running_cluster() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let name = format!("*.main-peer.{}.svc", stage.namespace);
+    let certificates = BTreeMap::from([
+        ("one-server", Certificates::of(&name)),
+        ("two-server", Certificates::of(&name)),
+    ]);
+    for prefix in ["one", "two"] {
+        let certificates = &certificates[format!("{prefix}-server").as_str()];
+        certificates.store_as(&stage, prefix).await;
+    }
+    let behind = Behind::start("main", 3, 3).await;
+    behind.settle_in(&kubelet).await;
+    let controller = stage.control().await;
+    stage.create("main", behind.spec(3)).await;
+    stage.settled("main").await;
+    let mut servers = Listeners {
+        behind,
+        encrypted: (0..3)
+            .map(|_| free_url().replace("http:", "https:"))
+            .collect(),
+        certificates,
+        known: BTreeMap::new(),
+    };
+    for ordinal in 0..3 {
+        let pod = stage.api::<Pod>().get(&format!("main-{ordinal}")).await;
+        servers.known.insert(ordinal, pod.unwrap().uid().unwrap());
+    }
+    let known = servers.known.values().cloned().collect();
+    kubelet.order(|orders| orders.started = Some(known));
+
+    for prefix in ["one", "two"] {
+        let on = json!({ "spec": { "etcd": { "clientUrlTls": spec_of(prefix) } } });
+        stage.change("main", on).await;
+        let goal = format!("{prefix}-server");
+        servers.settle(&stage, &kubelet, Some(&goal)).await;
+    }
+    let off = json!({ "spec": { "etcd": { "clientUrlTls": null } } });
+    stage.change("main", off).await;
+    servers.settle(&stage, &kubelet, None).await;
     drop(kubelet);
     controller.stop().await;
 }

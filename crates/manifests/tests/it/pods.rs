@@ -237,6 +237,27 @@ fn k8s(text: &str) -> k8s_openapi::apimachinery::pkg::api::resource::Quantity {
 }
 
 #[test]
+fn the_certificates_of_listeners_are_found_again_in_a_pod() {
+    let mut etcd = plain();
+    let found = |etcd: &steward_crds::Etcd| {
+        let manifests = rendered(etcd);
+        let pod = pod(&manifests);
+        (
+            steward_manifests::tls::client_tls_of(pod),
+            steward_manifests::tls::backup_tls_of(pod),
+        )
+    };
+    assert_eq!(found(&etcd), (None, None));
+    let client = crate::support::peer_tls("client").tls;
+    let mut backup = crate::support::peer_tls("backup").tls;
+    // Of the sidecar's authorities a pod tells the secret, not the key.
+    (backup.client, backup.ca.data_key) = (None, None);
+    etcd.spec.etcd.client_url_tls = Some(client.clone());
+    etcd.spec.backup.tls = Some(backup.clone());
+    assert_eq!(found(&etcd), (Some(client), Some(backup)));
+}
+
+#[test]
 fn the_certificates_of_members_are_found_again_in_the_objects() {
     let mut etcd = plain();
     let mut config = crate::support::peer_tls("peer");

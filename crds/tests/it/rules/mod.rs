@@ -113,6 +113,14 @@ fn rules_of_etcd_refuse_what_they_say_and_nothing_else() {
 }
 
 #[test]
+fn members_may_become_more_and_fewer() {
+    for (number, change) in etcd::resizes().iter().enumerate() {
+        let outcome = admit(&ApiServer::etcd(), change);
+        assert!(outcome.is_ok(), "way {number}: {outcome:?}");
+    }
+}
+
+#[test]
 fn rules_of_copy_tasks_refuse_what_they_say_and_nothing_else() {
     check_all(&ApiServer::copy(), tables::COPY, &tasks::copy_cases());
 }
