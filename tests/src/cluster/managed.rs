@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use steward_crds::etcd::{APPROVE_RECOVERY, DrillStatus, RecoveryPhase};
 use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd, OperationState};
 use steward_ids::Revision;
+use steward_testkit::place::setting;
 
 use super::addresses::s3_url;
 use super::attend::volumes::MEMORY;
@@ -78,12 +79,14 @@ pub struct Managed {
 
 /// Where the backups go: into the cluster's own store, or the S3 server that `STEWARD_TEST_STORE_URL` names.
 fn store_url() -> String {
-    std::env::var("STEWARD_TEST_STORE_URL").unwrap_or_else(|_| s3_url())
+    let named = setting("STEWARD_TEST_STORE_URL");
+    named.map_or_else(s3_url, |url| url.display().to_string())
 }
 
 /// Volumes of exactly the size asked for, or of the class `STEWARD_TEST_STORAGE_CLASS` names.
 fn storage_class() -> String {
-    std::env::var("STEWARD_TEST_STORAGE_CLASS").unwrap_or_else(|_| MEMORY.to_owned())
+    let named = setting("STEWARD_TEST_STORAGE_CLASS");
+    named.map_or_else(|| MEMORY.to_owned(), |class| class.display().to_string())
 }
 
 /// What an Etcd with a backup is asked to be.
