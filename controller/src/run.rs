@@ -8,6 +8,7 @@
 //!
 //! Every task is joined. One that ends unasked ends the process.
 
+use std::fmt::Debug;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,13 +18,15 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use futures::{StreamExt, channel::mpsc};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::ApiResource;
-use kube::api::ListParams;
+use kube::api::{Api, ApiResource, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::DeserializeGuard;
 use kube::runtime::controller::Config as ControllerConfig;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::{Controller, watcher};
-use kube::{Client, Config};
+use kube::{Client, Config, Resource};
+use serde::de::DeserializeOwned;
+use steward_crds::{EtcdCopyBackupsTask, EtcdOpsTask};
 use steward_telemetry::Chain;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -230,6 +233,7 @@ impl Parts {
     }
 
     async fn control(self, leadership: Leadership, scope: &Scope) -> anyhow::Result<()> {
+        self.readiness.set(false); // until it has seen everything
         let budgets = budgets(&self.client).await?;
         let mut watching = Watching::start(&self.client, scope, budgets);
         tokio::select! {
@@ -334,17 +338,21 @@ async fn ending(
     }
 }
 
-/// Waits until the API server knows the resource.
+/// Waits until the API server knows the resources.
 async fn resources_are_known(client: &Client, scope: &Scope) {
-    loop {
-        match scope
-            .api::<Guarded>(client)
-            .list(&ListParams::default().limit(1))
-            .await
-        {
-            Ok(_) => return,
-            Err(error) => warn!(error = %Chain(&error), "the resource Etcd cannot be listed yet"),
-        }
+    is_known(&scope.api::<Guarded>(client)).await;
+    is_known(&scope.api::<DeserializeGuard<EtcdCopyBackupsTask>>(client)).await;
+    is_known(&scope.api::<DeserializeGuard<EtcdOpsTask>>(client)).await;
+}
+
+async fn is_known<K>(resources: &Api<K>)
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    let one = ListParams::default().limit(1);
+    while let Err(error) = resources.list(&one).await {
+        let resource = resources.resource_url();
+        warn!(error = %Chain(&error), resource, "a resource cannot be listed yet");
         tokio::time::sleep(RETRY).await;
     }
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use steward_crds::Etcd;
 use steward_telemetry::Chain;
-use tracing::debug;
+use tracing::warn;
 
 use super::DialError;
 use super::dial::authority;
@@ -31,7 +31,7 @@ pub async fn authorities(client: &Client, etcd: &Etcd) -> Authorities {
     match sum(client, etcd).await {
         Ok(fingerprint) => Authorities::Fingerprint(fingerprint),
         Err(error) => {
-            debug!(error = %Chain(&error), "the authorities cannot be read");
+            warn!(error = %Chain(&error), "a secret with authorities cannot be read: members keep what they have");
             Authorities::Unreadable
         }
     }

@@ -185,7 +185,6 @@ fn told(facts: &Facts<'_>) -> Option<RecoveryStatus> {
             finished_at: None,
             member: None,
             revision: None,
-            percent: None,
         });
     }
     let incident = facts.seen.recovery.incident.as_ref()?;
@@ -201,7 +200,6 @@ fn told(facts: &Facts<'_>) -> Option<RecoveryStatus> {
         finished_at: (!incident.is_open()).then(|| clock::time(incident.changed)),
         member: Some(facts.wanted.member(Ordinal(incident.base))),
         revision: incident.revision,
-        percent: None,
     })
 }
 

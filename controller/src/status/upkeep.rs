@@ -69,15 +69,20 @@ pub(super) fn drill(facts: &Facts<'_>) -> Option<Says> {
     let job = facts.seen.upkeep.drill.as_ref()?;
     ended(job, "DrillSucceeded", |done| {
         let revision = done.revision.unwrap_or_default();
-        let compared = match done.hash_kv.as_deref().map(|told| told.split_once(' ')) {
-            Some(Some(("equal", hash))) => format!("and it is what etcd held (HashKV {hash})"),
-            Some(_) => "and keeps less history than etcd, so it was not compared".to_owned(),
-            None => "and no member told what etcd held".to_owned(),
-        };
+        let compared = compared(done.hash_kv.as_deref());
         format!(
             "revision {revision} was restored: every hash and every revision is there, {compared}"
         )
     })
+}
+
+/// What a rehearsal tells of its comparison with etcd, in words.
+fn compared(hash_kv: Option<&str>) -> String {
+    match hash_kv.map(|told| told.split_once(' ')) {
+        Some(Some(("equal", hash))) => format!("and it is what etcd held (HashKV {hash})"),
+        Some(_) => "and keeps less history than etcd, so it was not compared".to_owned(),
+        None => "and no member told what etcd held".to_owned(),
+    }
 }
 
 fn ended(
@@ -131,4 +136,23 @@ pub(super) fn steward(facts: &Facts<'_>, before: Option<StewardStatus>) -> Optio
         }),
         ..before.unwrap_or_default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_equal_hash_is_called_so() {
+        let equal = compared(Some("equal 7:0:000000ff"));
+        assert_eq!(equal, "and it is what etcd held (HashKV 7:0:000000ff)");
+        for other in [
+            Some("compacted 7:0:000000ff"),
+            Some("equal"),
+            Some(""),
+            None,
+        ] {
+            assert!(!compared(other).contains("is what etcd held"), "{other:?}");
+        }
+    }
 }

@@ -173,8 +173,6 @@ open_enum! {
     RecoveryPhase {
         /// It waits for a person.
         AwaitingApproval,
-        /// It waits for the lock, or for what holds the data.
-        Preparing,
         /// The pods are being stopped.
         ScalingDown,
         /// Data is written into a volume.
@@ -196,7 +194,7 @@ open_enum! {
 pub struct RecoveryStatus {
     /// Identifies the incident; what an approval has to name.
     pub id: String,
-    /// `AwaitingApproval`, `Preparing`, `ScalingDown`, `Restoring`, `ScalingUp`, `Confirming`,
+    /// `AwaitingApproval`, `ScalingDown`, `Restoring`, `ScalingUp`, `Confirming`,
     /// `Succeeded` or `Failed`.
     pub phase: RecoveryPhase,
     /// What was lost, what is being done about it, and what may be missing afterwards.
@@ -212,10 +210,6 @@ pub struct RecoveryStatus {
     /// The revision the data ends with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
-    /// How much of the restore is done, in percent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 100))]
-    pub percent: Option<i32>,
 }
 
 /// A rehearsal of a restore.
