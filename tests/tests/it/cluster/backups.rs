@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::stage::{assert_recovered, on_stage, write_and_back_up};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_that_was_folded_copied_and_rehearsed_is_a_new_cluster_elsewhere() {
+async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewhere() {
     on_stage("copy", async |stage| {
         let mut spec = stage.spec(1);
         spec["steward"] = json!({"restoreDrill": {"schedule": "* * * * *"}});
@@ -22,10 +22,9 @@ async fn a_backup_that_was_folded_copied_and_rehearsed_is_a_new_cluster_elsewher
         let members = etcd.members(1).await.unwrap();
         etcd.settled().await.unwrap();
         let before = write_and_back_up(&etcd, &members).await;
-        // As Kubernetes does, and as folding does: else there is less history in the backup.
-        let mut client = members[0].client().await.unwrap();
-        client.compact(before.revision.0, None).await.unwrap();
-        let before = content(&members).await.unwrap();
+        // Before anything is folded: that leaves less history in the backup than this etcd has.
+        let drill = etcd.is_rehearsed(before.revision).await.unwrap();
+        assert!(drill.succeeded, "{}", drill.message);
         let tasks = [
             ("fold", json!({"compact": {}})),
             ("verify", json!({"verifyBackup": {"chains": "All"}})),
@@ -43,8 +42,6 @@ async fn a_backup_that_was_folded_copied_and_rehearsed_is_a_new_cluster_elsewher
         assert_recovered(&copy.unwrap(), &before, (1, |_| true)).await;
         let still = content(&members).await.unwrap();
         assert_eq!(still, before, "the first one does not notice");
-        let drill = etcd.is_rehearsed(before.revision).await.unwrap();
-        assert!(drill.succeeded, "{}", drill.message);
     })
     .await;
 }
