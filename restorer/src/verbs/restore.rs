@@ -111,8 +111,8 @@ pub struct HowArgs {
     #[arg(long, env = "STEWARD_SKIP_HASH_CHECK")]
     pub skip_hash_check: bool,
 
-    /// What a live etcd answered to `HashKV`: nothing is restored unless the backup holds the same. Written as
-    /// <revision>:<compacted revision, 0 for none>:<8 hexadecimal digits>, as the sidecar tells it
+    /// What a live etcd answered to `HashKV`: nothing is restored unless the backup holds the same. Revision, compacted
+    /// revision (0 for none) and hash (8 hexadecimal digits), with colons between them
     #[arg(long, value_name = "HASH", env = "STEWARD_EXPECT_HASH_KV")]
     pub expect_hash_kv: Option<HashKv>,
 }
