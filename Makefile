@@ -70,6 +70,9 @@ doc: ## documentation builds without a warning, its examples run
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet
 	cargo test --workspace --doc --quiet
 
+# What is measured and what measures, as it is released.
+MEASURED := cargo build --release --workspace --bin bench --bin steward-controller --bin steward-restorer --bin steward-sidecar
+
 # The programs under test, which become images, and the program that makes clusters.
 PROGRAMS := cargo build --quiet --workspace --bins
 CLUSTER_PROGRAM := "$${CARGO_TARGET_DIR:-target}/debug/cluster"
@@ -94,7 +97,7 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (10)
 
 bench: ## measure restore, compact, verify and the sidecar against a real etcd
 	@$(MAKE) --no-print-directory setup
-	cargo build --release --workspace --bins
+	$(MEASURED)
 	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/bench" \
 	  --date "$$(date -u +%F)" --write docs/benchmarks.md $(BENCH_FLAGS)
 	@$(MAKE) --no-print-directory bench-sidecar
@@ -102,14 +105,14 @@ bench: ## measure restore, compact, verify and the sidecar against a real etcd
 
 bench-sidecar: ## measure the sidecar alone
 	@$(MAKE) --no-print-directory setup
-	cargo build --release --workspace --bins
+	$(MEASURED)
 	$(ENV) STEWARD_SIDECAR="$${CARGO_TARGET_DIR:-target}/release/steward-sidecar" \
 	  "$${CARGO_TARGET_DIR:-target}/release/bench" sidecar \
 	  --date "$$(date -u +%F)" --write docs/benchmarks-sidecar.md $(BENCH_SIDECAR_FLAGS)
 
 bench-controller: ## measure the controller alone
 	@$(MAKE) --no-print-directory setup
-	cargo build --release --workspace --bins
+	$(MEASURED)
 	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/bench" controller \
 	  --date "$$(date -u +%F)" --write docs/benchmarks-controller.md $(BENCH_CONTROLLER_FLAGS)
 
