@@ -1,19 +1,21 @@
 //! A controller that is killed, contradicted and answered with errors still gets there, and never twice.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 use steward_crds::{Etcd, OperationState};
 use tokio::sync::Notify;
 
+use super::cluster::Behind;
 use super::kubelet::Kubelet;
 use super::stage::Stage;
 use super::wire::{self, Fate, is_write};
@@ -109,23 +111,26 @@ async fn a_few_writes_at_a_time(stage: &Stage, what: &str, is: impl AsyncFn() ->
     panic!("{MOST} controllers did not get there: {what}");
 }
 
+/// Whether everything is done for a cluster of so many members.
+async fn rests(stage: &Stage, replicas: i32) -> bool {
+    let etcd = stage.etcd("main").await;
+    let generation = etcd.metadata.generation;
+    let status = etcd.status.unwrap_or_default();
+    let is_done = |state: OperationState| state == OperationState::Succeeded;
+    let set = stage.api::<StatefulSet>().get_opt("main").await.unwrap();
+    status
+        .last_operation
+        .is_some_and(|last| is_done(last.state))
+        && status.observed_generation == generation
+        && set.is_some_and(|set| set.spec.unwrap().replicas == Some(replicas))
+}
+
 #[tokio::test]
 async fn controllers_that_are_killed_between_any_two_writes_get_there_together() {
     let stage = Stage::set().await;
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
     stage.create("main", json!({ "replicas": 1 })).await;
-    let rests = async |replicas: i32| {
-        let etcd = stage.etcd("main").await;
-        let generation = etcd.metadata.generation;
-        let status = etcd.status.unwrap_or_default();
-        let is_done = |state: OperationState| state == OperationState::Succeeded;
-        let set = stage.api::<StatefulSet>().get_opt("main").await.unwrap();
-        status
-            .last_operation
-            .is_some_and(|last| is_done(last.state))
-            && status.observed_generation == generation
-            && set.is_some_and(|set| set.spec.unwrap().replicas == Some(replicas))
-    };
+    let rests = async |replicas| rests(&stage, replicas).await;
     let lives = a_few_writes_at_a_time(&stage, "it is made", async || rests(1).await).await;
     assert!(lives > 5, "{lives} lives are too few to prove anything");
     let whole = parts(&stage).await;
@@ -154,6 +159,44 @@ async fn controllers_that_are_killed_between_any_two_writes_get_there_together()
     a_few_writes_at_a_time(&stage, "it is gone", async || is_gone(&stage).await).await;
     assert_eq!(parts(&stage).await, [0; 7]);
     assert_eq!(stage.count::<PersistentVolumeClaim>().await, 1);
+    drop(kubelet);
+}
+
+/// The identities of the pods there are.
+async fn pods(stage: &Stage) -> BTreeSet<String> {
+    let members = ListParams::default().labels("app.kubernetes.io/component=etcd-statefulset");
+    let list = stage.api::<Pod>().list(&members).await.unwrap();
+    list.iter().filter_map(ResourceExt::uid).collect()
+}
+
+#[tokio::test]
+async fn so_do_they_when_members_are_replaced_and_when_they_leave() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let behind = Behind::start("main", 3, 3).await;
+    behind.settle_in(&kubelet).await;
+    let controller = stage.control().await;
+    stage.create("main", behind.spec(3)).await;
+    stage.settled("main").await;
+    controller.kill();
+
+    let old = pods(&stage).await;
+    let rolled = json!({ "spec": { "annotations": { "rolled": "once" } } });
+    stage.change("main", rolled).await;
+    let is_rolled = async || {
+        let new = pods(&stage).await;
+        rests(&stage, 3).await && new.len() == 3 && new.is_disjoint(&old)
+    };
+    let lives = a_few_writes_at_a_time(&stage, "all were replaced", is_rolled).await;
+    assert!(lives > 3, "{lives} lives are too few to prove anything");
+
+    let urls = behind.spec(1)["etcd"]["additionalAdvertisePeerURLs"].take();
+    let fewer = json!({ "replicas": 1, "etcd": { "additionalAdvertisePeerURLs": urls } });
+    stage.change("main", json!({ "spec": fewer })).await;
+    let is_alone = async || rests(&stage, 1).await;
+    a_few_writes_at_a_time(&stage, "two have left", is_alone).await;
+    assert_eq!(behind.names().await.0, ["main-0"]);
+    assert_eq!(stage.count::<Lease>().await, 1);
     drop(kubelet);
 }
 

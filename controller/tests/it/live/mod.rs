@@ -3,6 +3,7 @@
 
 mod adopt;
 mod cluster;
+mod events;
 mod faults;
 mod kubelet;
 mod lead;

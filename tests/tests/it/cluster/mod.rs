@@ -8,6 +8,7 @@ mod alone;
 mod backups;
 mod damage;
 mod encryption;
+mod joining;
 mod lifecycle;
 mod losses;
 mod members;

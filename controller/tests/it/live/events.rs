@@ -1,0 +1,76 @@
+//! What becomes of a cluster is told where people look first: in the Events of its resource.
+
+use k8s_openapi::api::core::v1::Event;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use serde_json::json;
+
+use super::kubelet::Kubelet;
+use super::recovery::verdict;
+use super::stage::Stage;
+
+/// The Events of `main`: type, reason, message.
+async fn events(stage: &Stage) -> Vec<(String, String, String)> {
+    let list = stage.api::<Event>().list(&ListParams::default()).await;
+    let of_main = list.expect("a list").items.into_iter().filter(|event| {
+        let about = &event.involved_object;
+        about.kind.as_deref() == Some("Etcd") && about.name.as_deref() == Some("main")
+    });
+    of_main
+        .map(|event| {
+            let said = |text: Option<String>| text.unwrap_or_default();
+            (said(event.type_), said(event.reason), said(event.message))
+        })
+        .collect()
+}
+
+/// Waits for an Event of this type that says this.
+async fn told(stage: &Stage, kind: &str, words: &str) {
+    stage
+        .eventually(&format!("{kind} Event: {words}"), async || {
+            let events = events(stage).await;
+            events
+                .iter()
+                .any(|(type_, _, message)| type_ == kind && message.contains(words))
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn every_transition_is_an_event_and_standing_still_is_none() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let controller = stage.control().await;
+    let etcd = stage.create("main", json!({ "replicas": 1 })).await;
+    stage.settled("main").await;
+    told(&stage, "Normal", "AllMembersReady is True").await;
+    let reasons: Vec<String> = events(&stage).await.into_iter().map(|one| one.1).collect();
+    for reason in ["Processing", "Reconciled"] {
+        assert!(reasons.iter().any(|one| one == reason), "{reasons:?}");
+    }
+
+    stage.at_rest(&controller).await;
+    let before = events(&stage).await;
+    let look = json!({ "metadata": { "annotations": { "look": "again" } } });
+    stage.change("main", look).await;
+    stage.at_rest(&controller).await;
+    assert_eq!(events(&stage).await, before, "nothing became different");
+
+    let refused = verdict("main-0", "wait", "storeUnreachable");
+    kubelet.order(|orders| {
+        orders.verdicts.insert("main-0".to_owned(), refused);
+    });
+    told(&stage, "Warning", "AllMembersReady is False").await;
+    kubelet.order(|orders| orders.verdicts.clear());
+    stage.settled("main").await;
+
+    let about = stage.api::<Event>().list(&ListParams::default()).await;
+    let uids = about.expect("a list").items.into_iter();
+    let mut uids = uids.filter_map(|event| event.involved_object.uid);
+    assert!(
+        uids.any(|uid| Some(uid) == etcd.uid()),
+        "`kubectl describe` shows them"
+    );
+    drop(kubelet);
+    controller.stop().await;
+}
