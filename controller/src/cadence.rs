@@ -27,6 +27,10 @@ pub const MISSING_FACTS: Duration = Duration::from_secs(5);
 pub const JITTER_PERCENT: u64 = 20;
 /// How long the lock of a recovery lasts when nobody renews it: a restart of the controller takes less.
 pub const LOCK_TTL: Duration = Duration::from_mins(10);
+/// How often the log of a restore is read: a little more often than what is waited for is looked at, so that none is skipped.
+pub const LOG: Duration = Duration::from_secs(4);
+/// How often one is tried that could not be read.
+pub const LOG_IN_VAIN: Duration = Duration::from_secs(20);
 /// The first pause after a Job of a recovery failed, and the longest.
 pub const RECOVERY_BACKOFF: (Duration, Duration) =
     (Duration::from_secs(20), Duration::from_mins(20));

@@ -20,7 +20,7 @@ use crate::cadence;
 use crate::decide::Policy;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::observe::{FallBack, Observation, SnapshotRequest};
+use crate::observe::{FallBack, LogRead, Observation, SnapshotRequest};
 use crate::status::Thresholds;
 use crate::turns::Turns;
 use crate::validate::Wanted;
@@ -131,6 +131,7 @@ struct Cluster {
     asked_in_vain: u32,
     coordinator: Option<Arc<Coordinator>>,
     fall_back: FallBack,
+    log: Option<LogRead>,
     told_from: Option<String>,
 }
 
@@ -275,6 +276,16 @@ impl Memory {
             FallBack::Running => FallBack::Running,
             _ => std::mem::take(&mut cluster.fall_back),
         })
+    }
+
+    /// The log of a restore was read, or that was tried.
+    pub fn log_was_read(&self, key: &Key, log: LogRead) {
+        self.with(key, |cluster| cluster.log = Some(log));
+    }
+
+    /// What is known of the log of a restore.
+    pub fn log(&self, key: &Key) -> Option<LogRead> {
+        self.with(key, |cluster| cluster.log.clone())
     }
 
     /// Access to the coordination document of a cluster. It remembers how long it has seen a lock unchanged.

@@ -20,7 +20,7 @@ use crate::context::{Context, Key};
 use crate::decide::upgrade::Version;
 use crate::decide::{self, Blocker, Known, Plan, World, is_accepted};
 use crate::metrics::Outcome;
-use crate::observe::{self, DialError, Dialer, Objects};
+use crate::observe::{self, DialError, Dialer, LogRead, Objects, Observation, Progress};
 use crate::publish::{self, PublishError};
 use crate::status::{self, Facts, Failure};
 use crate::validate::{self, Problem, Wanted};
@@ -284,6 +284,7 @@ async fn look(
     observe::confirm_missing_claims(&ctx.client, etcd, &mut objects.observation).await;
     objects.observation.snapshot = ctx.memory.snapshot_state(&key);
     objects.observation.upkeep.fall_back = ctx.memory.fall_back_state(&key);
+    objects.observation.recovery.progress = progress(ctx, &key, &objects.observation, now).await;
     objects.observation.expansion_refused =
         ctx.memory
             .expansion_refused(&key, wanted.storage_bytes, now);
@@ -301,6 +302,26 @@ async fn look(
         objects.observation.membership = membership;
     }
     Ok(objects)
+}
+
+/// How far the restore is that goes on. Its log is read now and then, and never at rest.
+async fn progress(
+    ctx: &Context,
+    key: &Key,
+    seen: &Observation,
+    now: Timestamp,
+) -> Option<Progress> {
+    let job = &seen.recovery.restoring()?.uid;
+    let known = ctx.memory.log(key).filter(|known| known.job == *job);
+    let is_due = known.as_ref().is_none_or(|known| known.is_due(now));
+    let pod = || observe::progress::running_pod(&ctx.stores, &key.namespace, job);
+    let Some(pod) = is_due.then(pod).flatten() else {
+        return known?.progress;
+    };
+    let log = observe::progress::log(&ctx.client, &key.namespace, &pod).await;
+    let known = LogRead::after(known.as_ref(), job, log.as_deref(), now);
+    ctx.memory.log_was_read(key, known.clone());
+    known.progress
 }
 
 /// Versions and sizes grow old slowly. After a restart of the controller they are not all asked for at once.

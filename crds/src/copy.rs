@@ -10,7 +10,7 @@ use crate::condition::Condition;
 use crate::scalar::Patience;
 use crate::store::StoreSpec;
 
-/// What is copied where. Editing it after the copy has begun changes nothing.
+/// What is copied where. Editing it after the copy has begun changes nothing but how long the task stays.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "druid.gardener.cloud",
@@ -44,6 +44,11 @@ pub struct EtcdCopyBackupsTaskSpec {
     /// Whether to wait until the source says that its last snapshot is taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_for_final_snapshot: Option<WaitForFinalSnapshot>,
+    /// How many seconds a finished task stays to be looked at before it is removed with its Job; `0` removes it at once.
+    /// Default: for ever. Ours, besides etcd-druid's fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub ttl_seconds_after_finished: Option<i32>,
 }
 
 /// Whether to wait until the source says that its last snapshot is taken.

@@ -13,13 +13,12 @@ use steward_archive::catalogue::Catalogue;
 use steward_archive::chain::Chain;
 use steward_datadir::{BootstrapInfo, Fence, Staging, SwapError, write_raft_files};
 use steward_ids::{HashKv, MemberId, Revision};
-use steward_telemetry::{Progress, Sample};
+use steward_telemetry::{Progress, RESTORE, Sample, human_bytes};
 
 use crate::backup::{Backup, StoreSources};
 use crate::detour::{Route, rebuild_around};
 use crate::failure::{Failure, Verdict};
 use crate::members::{Seat, Seating};
-use crate::outcome::human_bytes;
 use crate::rebuild::compare::{Compared, compare};
 use crate::rebuild::finish::{self, Bump, Identity};
 use crate::rebuild::{DatabaseFile, Durability, Meter, Options, Rebuilt, rebuild};
@@ -159,11 +158,10 @@ impl fmt::Display for Restored {
 /// Restores all directories of the plan.
 pub async fn restore(backup: &Backup, plan: Plan) -> Result<Restored, Failure> {
     let meter = Arc::new(Meter::default());
-    meter.expect(chain_bytes(&plan.route.chain));
     let sources = backup.sources(&meter);
     let catalogue = backup.catalogue.clone();
     let watched = Arc::clone(&meter);
-    let progress = Progress::start("restore", move || sample(&watched));
+    let progress = Progress::start(RESTORE, move || sample(&watched));
     let inputs = Inputs {
         sources,
         catalogue,
@@ -279,7 +277,11 @@ fn build_database(plan: &Plan, inputs: &Inputs, db: &Path) -> Result<Built, Fail
         durability: Durability::Durable,
     };
     let settings = (&plan.options, &*inputs.meter);
-    let attempt = |chain: &Chain| rebuild(chain, &inputs.sources, target, folder, settings);
+    let attempt = |chain: &Chain| {
+        // A detour reads other objects, from the beginning.
+        inputs.meter.begin(chain_bytes(chain));
+        rebuild(chain, &inputs.sources, target, folder, settings)
+    };
     let (rebuilt, route) = rebuild_around(plan.route.clone(), &inputs.catalogue, &file, attempt)?;
     let compared = match plan.expected {
         Some(expected) => Some(compare(&file, expected)?),

@@ -7,9 +7,10 @@ use clap::ValueEnum;
 use steward_datadir::{
     Depth, DirFacts, DirVerdict, Guard, GuardError, Report, VerifyError, check_guard, verify,
 };
+use steward_telemetry::human_bytes;
 
 use crate::failure::{Classify, Failure, Verdict};
-use crate::outcome::{Outcome, human_bytes};
+use crate::outcome::Outcome;
 
 /// How thoroughly a data directory is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -53,23 +53,6 @@ impl Outcome {
     }
 }
 
-/// Bytes as people read them.
-pub fn human_bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut unit = 0;
-    let mut scale = 1u64;
-    while unit + 1 < UNITS.len() && bytes / scale >= 1024 {
-        unit += 1;
-        scale *= 1024;
-    }
-    let name = UNITS.get(unit).copied().unwrap_or("B");
-    if unit == 0 {
-        return format!("{bytes} {name}");
-    }
-    let tenths = u128::from(bytes) * 10 / u128::from(scale);
-    format!("{}.{} {name}", tenths / 10, tenths % 10)
-}
-
 /// Rows as aligned columns; the first row is the heading.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -98,14 +81,6 @@ pub fn table(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_are_readable() {
-        assert_eq!(human_bytes(0), "0 B");
-        assert_eq!(human_bytes(1023), "1023 B");
-        assert_eq!(human_bytes(1536), "1.5 KiB");
-        assert_eq!(human_bytes(u64::MAX), "16777215.9 TiB");
-    }
 
     #[test]
     fn columns_are_aligned_and_lines_have_no_trailing_space() {

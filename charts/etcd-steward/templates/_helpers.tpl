@@ -36,8 +36,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "etcd-steward.rules" -}}
 # What it looks after. The specs are its authors'.
 - apiGroups: [druid.gardener.cloud]
-  resources: [etcds, etcdcopybackupstasks]
+  resources: [etcds]
   verbs: [get, list, watch, patch]
+# Those that are over go after the time their author gives them.
+- apiGroups: [druid.gardener.cloud]
+  resources: [etcdcopybackupstasks]
+  verbs: [get, list, watch, patch, delete]
 - apiGroups: [druid.gardener.cloud]
   resources: [etcdopstasks]
   verbs: [get, list, watch, create, patch, delete]
@@ -72,6 +76,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, delete]
+# How far a restore is.
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, list, watch, patch, delete]

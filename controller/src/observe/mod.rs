@@ -15,6 +15,7 @@ mod leases;
 mod local_store;
 mod members;
 pub(crate) mod objects;
+pub(crate) mod progress;
 pub(crate) mod recovery;
 pub(crate) mod upkeep;
 mod verdict;
@@ -33,6 +34,7 @@ pub use leases::Held;
 pub use local_store::local_store_root;
 pub use members::{Target, members, targets};
 pub use objects::{Objects, confirm_missing_claims, objects};
+pub use progress::{LogRead, Progress};
 pub use recovery::{SeenLock, SeenRecovery};
 pub use upkeep::{FallBack, SeenPin, SeenUpkeep};
 

@@ -6,13 +6,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use serde::de::DeserializeOwned;
-use steward_coordination::incident::{self, Incident};
+use steward_coordination::incident::{self, Incident, Stage};
 use steward_coordination::{Epoch, Lock, Purpose, lock};
 use steward_crds::Etcd;
 use steward_manifests::Names;
 
 use super::Ordinal;
-use super::jobs::{self, SeenJob};
+use super::jobs::{self, JobState, SeenJob};
+use super::progress::Progress;
 use crate::act::marks::HOLDER;
 use crate::caches::Stores;
 use crate::caches::packed::{JOB_NAME, find_all, get};
@@ -28,6 +29,8 @@ pub struct SeenRecovery {
     pub jobs: BTreeMap<Ordinal, SeenJob>,
     /// Members whose volume a pod of a Job may still write, whatever became of the Job.
     pub writers: BTreeSet<Ordinal>,
+    /// How far the Job is that restores the data, if its log tells.
+    pub progress: Option<Progress>,
     /// Why the document cannot be read. Then nothing is known, and nothing may be done.
     pub unreadable: Option<String>,
 }
@@ -81,6 +84,15 @@ impl SeenRecovery {
     /// The recovery that goes on.
     pub fn open(&self) -> Option<&Incident> {
         self.incident.as_ref().filter(|incident| incident.is_open())
+    }
+
+    /// The Job that restores the data, while it runs.
+    pub fn restoring(&self) -> Option<&SeenJob> {
+        let incident = self.open().filter(|open| open.stage == Stage::Restoring)?;
+        let job = self.jobs.get(&Ordinal(incident.base))?;
+        let is_its =
+            job.incident.as_deref() == Some(&incident.id) && job.attempt == incident.attempt;
+        (is_its && !job.is_deleting && job.state == JobState::Running).then_some(job)
     }
 
     /// The last recovery, when it is over.

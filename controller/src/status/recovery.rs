@@ -4,12 +4,13 @@ use jiff::Timestamp;
 use steward_coordination::incident::{Cause, Incident, Source, Stage};
 use steward_crds::etcd::{APPROVE_RECOVERY, RecoveryPhase, RecoveryStatus, StewardStatus};
 use steward_crds::{ConditionStatus, ConditionType, EtcdStatus};
+use steward_telemetry::human_bytes;
 
 use super::conditions::{Says, says};
 use super::{Facts, clock};
 use crate::decide::recovery::{Hold, Recovery, Task};
 use crate::decide::{Blocker, Step};
-use crate::observe::Ordinal;
+use crate::observe::{Ordinal, Progress};
 use crate::validate::Wanted;
 
 /// What a step of a recovery does.
@@ -181,6 +182,7 @@ fn told(facts: &Facts<'_>) -> Option<RecoveryStatus> {
             id: id.clone(),
             phase: RecoveryPhase::AwaitingApproval,
             message: describe_hold(hold, facts.wanted),
+            percent: None,
             started_at: clock::time(since),
             finished_at: None,
             member: None,
@@ -188,19 +190,33 @@ fn told(facts: &Facts<'_>) -> Option<RecoveryStatus> {
         });
     }
     let incident = facts.seen.recovery.incident.as_ref()?;
-    let message = match incident.message.as_str() {
-        "" => plan(incident, facts.wanted),
-        words => format!("{}; {words}", plan(incident, facts.wanted)),
-    };
+    let phase = phase(facts, incident);
+    let progress = facts.seen.recovery.progress;
+    let progress = progress.filter(|_| phase == RecoveryPhase::Restoring);
+    let words = Some(incident.message.clone()).filter(|words| !words.is_empty());
+    let message = std::iter::once(plan(incident, facts.wanted))
+        .chain(words)
+        .chain(progress.map(how_far));
     Some(RecoveryStatus {
         id: incident.id.clone(),
-        phase: phase(facts, incident),
-        message,
+        phase,
+        message: message.collect::<Vec<_>>().join("; "),
+        percent: progress.map(|progress| i32::from(progress.percent)),
         started_at: clock::time(incident.started),
         finished_at: (!incident.is_open()).then(|| clock::time(incident.changed)),
         member: Some(facts.wanted.member(Ordinal(incident.base))),
         revision: incident.revision,
     })
+}
+
+/// How far a restore is, in words that change only with its percents.
+fn how_far(progress: Progress) -> String {
+    format!(
+        "restoring: {} %, {} of {}",
+        progress.percent,
+        human_bytes(progress.done_bytes()),
+        human_bytes(progress.total_bytes)
+    )
 }
 
 fn phase(facts: &Facts<'_>, incident: &Incident) -> RecoveryPhase {

@@ -1,6 +1,8 @@
 //! Claims about what is told.
 
 use jiff::SignedDuration;
+use steward_coordination::incident::Stage;
+use steward_crds::etcd::RecoveryPhase::{Restoring, ScalingUp};
 use steward_crds::etcd::{BootstrapMember, BootstrapWithExistingCluster, MemberRole, MemberState};
 use steward_crds::{
     Condition, ConditionStatus, ConditionType, Etcd, EtcdSpec, EtcdStatus, OperationState,
@@ -8,8 +10,9 @@ use steward_crds::{
 use steward_ids::ClusterId;
 
 use super::*;
+use crate::decide::recovery::an_incident;
 use crate::decide::tests::fixture::{Scene, ago, noon};
-use crate::observe::{Finding, Membership, Ordinal, SnapshotLease};
+use crate::observe::{Finding, Membership, Ordinal, Progress, SnapshotLease};
 use crate::validate::WantedBackup;
 
 /// What is told of a scene by somebody who told nothing before.
@@ -529,4 +532,29 @@ fn what_a_check_has_against_starting_is_told_in_its_words() {
     scene.seen.pods.get_mut(&Ordinal(2)).unwrap().finding = Some(Finding::Waits);
     let status = told(&scene);
     assert_eq!(status.last_errors, None, "that is the way of a new member");
+}
+
+#[test]
+fn how_far_a_restore_is_is_told_while_it_goes_on() {
+    let mut scene = Scene::whole(3);
+    scene.seen.pods.clear();
+    scene.set_mut().replicas = 0;
+    scene.seen.recovery.incident = Some(an_incident());
+    let recovery = |scene: &Scene| told(scene).steward.unwrap().recovery.unwrap();
+    let unknown = recovery(&scene);
+    assert_eq!((unknown.phase, unknown.percent), (Restoring, None));
+    assert!(!unknown.message.contains('%'), "{}", unknown.message);
+
+    scene.seen.recovery.progress = Some(Progress {
+        percent: 43,
+        total_bytes: 3_000_000_000,
+    });
+    let known = recovery(&scene);
+    assert_eq!((known.phase, known.percent), (Restoring, Some(43)));
+    let words = "; restoring: 43 %, 1.2 GiB of 2.7 GiB";
+    assert!(known.message.ends_with(words), "{}", known.message);
+
+    scene.seen.recovery.incident.as_mut().unwrap().stage = Stage::Restored;
+    let over = recovery(&scene);
+    assert_eq!((over.phase, over.percent), (ScalingUp, None));
 }

@@ -1,7 +1,8 @@
 //! Copies of backups: one Job, whose outcome becomes that of the task.
 //!
 //! A copy goes on where it stopped: what is in the target already is not written again. So a Job that failed for a reason
-//! that passes is started again.
+//! that passes is started again. A task that is over goes with its Job after its time to live, if it has one; that counts from
+//! the moment its condition became true.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use kube::{Client, ResourceExt};
@@ -24,7 +25,7 @@ use steward_manifests::names;
 use super::{LOOK_AGAIN, TaskError};
 use crate::act::marks::{ATTEMPT, FIELD_MANAGER};
 use crate::act::recovery::create;
-use crate::act::upkeep::{Reader, keep_pin, unpin};
+use crate::act::upkeep::{Reader, keep_pin, pin, unpin};
 use crate::context::Context;
 use crate::observe::JobState;
 use crate::observe::jobs::state;
@@ -44,8 +45,10 @@ pub struct Seen {
     pub is_deleting: bool,
     /// Whether the task stays until its Job is gone.
     pub is_held: bool,
-    /// Whether how it ended was told.
-    pub is_over: bool,
+    /// Since when it is told how it ended.
+    pub over: Option<Timestamp>,
+    /// How long it stays after that; for ever when absent.
+    pub ttl: Option<Duration>,
     /// Which attempt it is, from 1.
     pub attempt: u32,
     /// The Job.
@@ -65,6 +68,8 @@ pub enum Next {
     RemoveJob,
     /// Counts the attempt and deletes its Job, so that another one is made.
     Retry,
+    /// Deletes the task: it has been looked at for long enough.
+    Delete,
     /// Tells how it ended.
     Tell {
         /// Whether it went well.
@@ -74,8 +79,10 @@ pub enum Next {
     },
     /// Lets the task go.
     Release,
-    /// Nothing, for this long.
+    /// Nothing but to keep what the Job reads, for this long.
     Wait(Duration),
+    /// Nothing, for this long: it is over and is looked at.
+    Linger(Duration),
     /// Nothing, ever.
     Rest,
 }
@@ -88,8 +95,8 @@ pub fn next(seen: &Seen) -> Next {
         (None, true) => return Next::Rest,
         _ => {}
     }
-    if seen.is_over {
-        return Next::Rest;
+    if let Some(since) = seen.over {
+        return linger(since, seen);
     }
     if !seen.is_held {
         return Next::Hold;
@@ -112,17 +119,28 @@ pub fn next(seen: &Seen) -> Next {
             }
             let (first, longest) = BACKOFF;
             let pause = first.saturating_mul(1 << seen.attempt.saturating_sub(1).min(16));
-            let pause = SignedDuration::try_from(pause.min(longest)).unwrap_or_default();
-            let left = at
-                .saturating_add(pause)
-                .map_or(SignedDuration::ZERO, |due| due.duration_since(seen.now));
-            if left.is_positive() {
-                Next::Wait(left.unsigned_abs())
-            } else {
-                Next::Retry
+            match left(*at, pause.min(longest), seen.now) {
+                Some(left) => Next::Wait(left),
+                None => Next::Retry,
             }
         }
     }
+}
+
+/// A finished task stays for its time to live.
+fn linger(since: Timestamp, seen: &Seen) -> Next {
+    match seen.ttl.map(|ttl| left(since, ttl, seen.now)) {
+        None => Next::Rest,
+        Some(Some(left)) => Next::Linger(left),
+        Some(None) => Next::Delete,
+    }
+}
+
+/// What is left of a while; nothing once it has passed.
+fn left(since: Timestamp, lasts: Duration, now: Timestamp) -> Option<Duration> {
+    let lasts = SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
+    let left = lasts.saturating_sub(now.duration_since(since));
+    left.is_positive().then(|| left.unsigned_abs())
 }
 
 /// One pass over one task.
@@ -166,11 +184,25 @@ pub async fn reconcile(
             Action::await_change()
         }
         Next::Wait(pause) => {
-            pass.pin().await?;
+            pass.keep_pins().await?;
             Action::requeue(pause)
+        }
+        Next::Linger(left) => Action::requeue(left),
+        Next::Delete => {
+            pass.delete().await?;
+            Action::await_change()
         }
         Next::Rest => Action::await_change(),
     })
+}
+
+/// Since when it is told how a task ended: one of its conditions is true from then on.
+fn over(task: &EtcdCopyBackupsTask) -> Option<Timestamp> {
+    let conditions = task.status.as_ref()?.conditions.as_ref()?;
+    let told = conditions
+        .iter()
+        .find(|one| one.status == ConditionStatus::True)?;
+    Some(told.last_transition_time.0)
 }
 
 /// Whether an Etcd has its backup there.
@@ -218,19 +250,12 @@ impl<'a> Pass<'a> {
         };
         let attempt = self.task.annotations().get(ATTEMPT);
         let attempt = attempt.and_then(|text| text.parse().ok()).unwrap_or(1);
-        let conditions = self
-            .task
-            .status
-            .as_ref()
-            .and_then(|s| s.conditions.as_ref());
-        let is_over = conditions.is_some_and(|conditions| {
-            let is_told = |one: &Condition| one.status == ConditionStatus::True;
-            conditions.iter().any(is_told)
-        });
+        let ttl = self.task.spec.ttl_seconds_after_finished;
         let seen = Seen {
             is_deleting: self.task.metadata.deletion_timestamp.is_some(),
             is_held: self.task.finalizers().iter().any(|name| name == FINALIZER),
-            is_over,
+            over: over(self.task),
+            ttl: ttl.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
             attempt,
             // One that is going is as good as there until it is gone.
             job: job
@@ -268,12 +293,15 @@ impl<'a> Pass<'a> {
             // Nobody but the author of the task can help.
             Err(error) => return self.tell(false, &error.to_string()).await,
         };
-        self.pin().await?;
+        // What a former task of this name left may be seen longer than it is there.
+        for etcd in self.sources().await? {
+            pin(self.ctx, &etcd, Reader::Copy(&self.task.name_any()), 0).await?;
+        }
         Ok(create(self.ctx, &self.namespace, &job).await?)
     }
 
-    /// Keeps retention from what is copied: all of it may be read.
-    async fn pin(&self) -> Result<(), TaskError> {
+    /// Goes on keeping retention from what is copied: all of it may be read.
+    async fn keep_pins(&self) -> Result<(), TaskError> {
         for etcd in self.sources().await? {
             keep_pin(self.ctx, &etcd, Reader::Copy(&self.task.name_any()), 0).await?;
         }
@@ -321,6 +349,20 @@ impl<'a> Pass<'a> {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(TaskError::api("delete the Job")(error)),
+        }
+    }
+
+    /// Deletes this very task.
+    async fn delete(&self) -> Result<(), TaskError> {
+        self.may()?;
+        let params = DeleteParams::default().preconditions(Preconditions {
+            uid: self.task.uid(),
+            resource_version: None,
+        });
+        match self.tasks.delete(&self.task.name_any(), &params).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(TaskError::api("delete the task")(error)),
         }
     }
 
@@ -413,113 +455,4 @@ async fn root(
 }
 
 #[cfg(test)]
-mod tests {
-    use steward_verdict::Done;
-
-    use super::*;
-    use crate::observe::{FailureClass, JobFailure};
-
-    fn noon() -> Timestamp {
-        "2026-11-16T12:00:00Z".parse().unwrap()
-    }
-
-    fn seen(attempt: u32, job: Option<JobState>) -> Seen {
-        Seen {
-            attempt,
-            is_deleting: false,
-            is_held: true,
-            is_over: false,
-            job,
-            now: noon(),
-        }
-    }
-
-    fn failed(verdict: &str, seconds_ago: i64) -> JobState {
-        JobState::Failed {
-            at: noon() - SignedDuration::from_secs(seconds_ago),
-            failure: JobFailure {
-                class: FailureClass::Process,
-                verdict: Some(verdict.to_owned()),
-                words: "so it is".to_owned(),
-            },
-        }
-    }
-
-    #[test]
-    fn a_task_is_held_then_started_then_told() {
-        let mut fresh = seen(1, None);
-        fresh.is_held = false;
-        assert_eq!(next(&fresh), Next::Hold);
-        assert_eq!(next(&seen(1, None)), Next::Launch);
-        assert!(matches!(
-            next(&seen(1, Some(JobState::Running))),
-            Next::Wait(_)
-        ));
-        let done = JobState::Succeeded {
-            at: noon(),
-            done: Done::default(),
-        };
-        assert!(matches!(
-            next(&seen(1, Some(done))),
-            Next::Tell {
-                succeeded: true,
-                ..
-            }
-        ));
-    }
-
-    #[test]
-    fn what_passes_is_tried_again_and_what_does_not_is_told() {
-        let fresh = seen(1, Some(failed("store-unavailable", 5)));
-        assert_eq!(next(&fresh), Next::Wait(Duration::from_secs(25)));
-        let due = seen(1, Some(failed("store-unavailable", 31)));
-        assert_eq!(next(&due), Next::Retry);
-        for (attempt, verdict) in [(5, "store-unavailable"), (1, "usage"), (1, "no-backup")] {
-            let words = "so it is".to_owned();
-            let told = next(&seen(attempt, Some(failed(verdict, 1_000))));
-            assert_eq!(
-                told,
-                Next::Tell {
-                    succeeded: false,
-                    words
-                },
-                "{verdict}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_task_that_goes_takes_its_job_with_it() {
-        let mut going = seen(1, Some(JobState::Running));
-        going.is_deleting = true;
-        assert_eq!(next(&going), Next::RemoveJob);
-        going.job = None;
-        assert_eq!(next(&going), Next::Release);
-        going.is_held = false;
-        assert_eq!(next(&going), Next::Rest);
-    }
-
-    #[test]
-    fn what_is_over_stays_over() {
-        for job in [None, Some(JobState::Running), Some(failed("disk", 1))] {
-            let mut over = seen(1, job);
-            over.is_over = true;
-            assert_eq!(next(&over), Next::Rest);
-        }
-    }
-
-    #[test]
-    fn the_backup_that_is_copied_is_known_by_its_place() {
-        let store = |prefix: &str| StoreSpec {
-            provider: Some("aws".to_owned()),
-            container: Some("backups".to_owned()),
-            prefix: prefix.to_owned(),
-            ..StoreSpec::default()
-        };
-        let mut etcd = Etcd::new("main", steward_crds::EtcdSpec::default());
-        assert!(!writes(&etcd, &store("shoot/main")));
-        etcd.spec.backup.store = Some(store("shoot/main/"));
-        assert!(writes(&etcd, &store("shoot/main")));
-        assert!(!writes(&etcd, &store("shoot/events")));
-    }
-}
+mod tests;

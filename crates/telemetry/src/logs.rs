@@ -3,8 +3,11 @@
 use std::io::{self, IsTerminal};
 
 use clap::{Args, ValueEnum};
+use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -41,19 +44,21 @@ impl LogArgs {
     pub fn install(&self) {
         let filter = EnvFilter::try_new(self.filter()).unwrap_or_else(|_| EnvFilter::new("info"));
         let is_terminal = io::stderr().is_terminal();
-        let builder = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_span_events(FmtSpan::NONE)
-            .with_target(false)
-            .with_writer(io::stderr);
         let default = if is_terminal {
             LogFormat::Text
         } else {
             LogFormat::Json
         };
         match self.log_format.unwrap_or(default) {
-            LogFormat::Text => builder.with_ansi(is_terminal).compact().init(),
-            LogFormat::Json => builder.json().flatten_event(true).init(),
+            LogFormat::Text => tracing_subscriber::fmt()
+                .with_env_filter(filter)
+                .with_span_events(FmtSpan::NONE)
+                .with_target(false)
+                .with_writer(io::stderr)
+                .with_ansi(is_terminal)
+                .compact()
+                .init(),
+            LogFormat::Json => json(io::stderr, filter).init(),
         }
     }
 
@@ -67,6 +72,21 @@ impl LogArgs {
             filter => filter,
         }
     }
+}
+
+/// One JSON object per line, with the fields of an event beside its message.
+pub(crate) fn json<W>(writer: W, filter: EnvFilter) -> impl Subscriber + Send + Sync
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_span_events(FmtSpan::NONE)
+        .with_target(false)
+        .with_writer(writer)
+        .json()
+        .flatten_event(true)
+        .finish()
 }
 
 #[cfg(test)]

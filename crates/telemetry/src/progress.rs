@@ -1,5 +1,7 @@
-//! Progress of a long job: a bar with rate and remaining time on a terminal, else a plain line now
-//! and then.
+//! Progress of a long job: a bar with rate and remaining time on a terminal, else a line of the log now and then.
+//!
+//! The line is also for programs: with JSON logs, whoever has the log knows how far the job is. What is written here is read
+//! here, by [`Sample::last_in`].
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -7,11 +9,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Deserialize;
 
 /// How often a bar is drawn.
 const DRAW_EVERY: Duration = Duration::from_millis(150);
-/// How often a line is logged where there is no terminal.
-const LOG_EVERY: Duration = Duration::from_secs(10);
+/// How often a line is logged where there is no terminal: as often as the controller looks.
+const LOG_EVERY: Duration = Duration::from_secs(5);
+/// What every line about progress says.
+const WORKING: &str = "working";
+
+/// The name under which a restore shows its progress.
+pub const RESTORE: &str = "restore";
 
 /// One look at a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +30,39 @@ pub struct Sample {
     pub done_bytes: u64,
     /// More about it, such as the revision reached.
     pub note: String,
+}
+
+impl Sample {
+    /// How much is done, in whole percents; `None` while nobody knows how much there is to do.
+    pub fn percent(&self) -> Option<u8> {
+        let done = u128::from(self.done_bytes.min(self.total_bytes)) * 100;
+        let percent = done.checked_div(u128::from(self.total_bytes))?;
+        u8::try_from(percent).ok()
+    }
+
+    /// The newest look at a job that a log of JSON lines tells. Lines about anything else, and halves of lines, are passed
+    /// over.
+    pub fn last_in(log: &str, job: &str) -> Option<Self> {
+        let lines = log.lines().rev();
+        let mut looks = lines.filter_map(|line| serde_json::from_str::<Line>(line).ok());
+        let last = looks.find(|line| line.message == WORKING && line.job == job)?;
+        Some(Self {
+            total_bytes: last.total_bytes,
+            done_bytes: last.bytes,
+            note: last.note,
+        })
+    }
+}
+
+/// A line about progress, as [`show`] writes it.
+#[derive(Debug, Deserialize)]
+struct Line {
+    message: String,
+    job: String,
+    bytes: u64,
+    total_bytes: u64,
+    #[serde(default)]
+    note: String,
 }
 
 /// Shows the progress of a job until it is dropped.
@@ -84,26 +125,98 @@ fn show(name: &str, sample: &Sample, bar: Option<&ProgressBar>) {
         bar.set_message(sample.note.clone());
         return;
     }
-    let percent = (sample.done_bytes * 100)
-        .checked_div(sample.total_bytes)
-        .unwrap_or(0);
+    // The fields are those of `Line`.
     tracing::info!(
         job = name,
-        percent,
+        percent = sample.percent(),
         bytes = sample.done_bytes,
+        total_bytes = sample.total_bytes,
         note = sample.note,
-        "working"
+        "{WORKING}"
     );
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::EnvFilter;
+
     use super::*;
+    use crate::logs;
+
+    fn sample(done_bytes: u64, total_bytes: u64) -> Sample {
+        Sample {
+            total_bytes,
+            done_bytes,
+            note: "revision 7".into(),
+        }
+    }
+
+    /// A log that is kept.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What a program logs that does this.
+    fn logged(work: impl FnOnce()) -> String {
+        let log = Kept::default();
+        let kept = log.clone();
+        let subscriber = logs::json(move || kept.clone(), EnvFilter::new("info"));
+        tracing::subscriber::with_default(subscriber, work);
+        String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
+    }
 
     #[test]
     fn dropping_ends_the_display() {
         let progress = Progress::start("test", Sample::default);
         assert!(progress.thread.is_some());
         drop(progress);
+    }
+
+    #[test]
+    fn what_a_job_logs_of_its_progress_is_what_is_read() {
+        let log = logged(|| {
+            show(RESTORE, &sample(1, 200), None);
+            show(RESTORE, &sample(86, 200), None);
+            show("verify", &sample(200, 200), None);
+            tracing::warn!("an object is unusable, taking another way");
+        });
+        assert_eq!(Sample::last_in(&log, RESTORE), Some(sample(86, 200)));
+        assert_eq!(Sample::last_in(&log, "compact"), None);
+        let cut = log.split_at(log.find("86").unwrap()).0;
+        assert_eq!(Sample::last_in(cut, RESTORE), Some(sample(1, 200)));
+    }
+
+    #[test]
+    fn a_log_of_another_shape_tells_nothing() {
+        let foreign = [
+            "",
+            "INFO working job=\"restore\" bytes=1 total_bytes=2",
+            r#"{"message":"working","job":"restore","bytes":1}"#,
+            r#"{"message":"working","job":"restore","bytes":-1,"total_bytes":"2"}"#,
+            r#"{"message":"resting","job":"restore","bytes":1,"total_bytes":2}"#,
+        ];
+        for log in foreign {
+            assert_eq!(Sample::last_in(log, RESTORE), None, "{log}");
+        }
+    }
+
+    #[test]
+    fn percents_are_whole_and_never_more_than_all_of_it() {
+        assert_eq!(sample(0, 0).percent(), None);
+        assert_eq!(sample(0, 3).percent(), Some(0));
+        assert_eq!(sample(2, 3).percent(), Some(66));
+        assert_eq!(sample(4, 3).percent(), Some(100));
+        assert_eq!(sample(u64::MAX, u64::MAX).percent(), Some(100));
     }
 }

@@ -197,8 +197,13 @@ pub struct RecoveryStatus {
     /// `AwaitingApproval`, `ScalingDown`, `Restoring`, `ScalingUp`, `Confirming`,
     /// `Succeeded` or `Failed`.
     pub phase: RecoveryPhase,
-    /// What was lost, what is being done about it, and what may be missing afterwards.
+    /// What was lost, what is being done about it, how far that is, and what may be missing afterwards.
     pub message: String,
+    /// How much of the backup was read into the volume, in percent of its bytes. Only while that goes on, and only if the
+    /// log of the Job tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub percent: Option<i32>,
     /// When it began.
     pub started_at: Time,
     /// When it ended.

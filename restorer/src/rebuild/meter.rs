@@ -23,6 +23,13 @@ pub struct Reading {
 }
 
 impl Meter {
+    /// Starts from nothing, with so much to be read.
+    pub fn begin(&self, bytes: u64) {
+        self.total_bytes.store(bytes, Ordering::Relaxed);
+        self.read_bytes.store(0, Ordering::Relaxed);
+        self.revision.store(0, Ordering::Relaxed);
+    }
+
     /// Adds to what is to be read.
     pub fn expect(&self, bytes: u64) {
         self.total_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -67,5 +74,26 @@ impl<R: Read, M: AsRef<Meter>> Read for MeteredRead<R, M> {
         let count = self.inner.read(buffer)?;
         self.meter.as_ref().advance(count as u64);
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_attempt_is_not_further_than_it_is() {
+        let meter = Meter::default();
+        meter.begin(10);
+        meter.advance(9);
+        meter.reached(7);
+        meter.begin(12);
+        meter.advance(3);
+        let expected = Reading {
+            total_bytes: 12,
+            read_bytes: 3,
+            revision: 0,
+        };
+        assert_eq!(meter.reading(), expected);
     }
 }

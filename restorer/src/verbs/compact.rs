@@ -18,14 +18,14 @@ use steward_bbolt::Database;
 use steward_ids::Revision;
 use steward_mvcc::compact::{Survivors, compact_into};
 use steward_store::{StoreArgs, UploadOptions, UploadWriter};
-use steward_telemetry::Progress;
+use steward_telemetry::{Progress, human_bytes};
 
 use crate::backup::{Backup, StoreSources};
 use crate::cli::Context;
 use crate::directory::{chain_bytes, sample};
 use crate::failure::classes::{database_verdict, io_verdict};
 use crate::failure::{Failure, Verdict};
-use crate::outcome::{Outcome, human_bytes};
+use crate::outcome::Outcome;
 use crate::peer::PeerRestoreArgs;
 use crate::rebuild::{DatabaseFile, Durability, HashCheck, Meter, Options, Stop, rebuild};
 use crate::threads;

@@ -7,11 +7,12 @@ use serde::Serialize;
 use steward_archive::catalogue::{Catalogue, Object};
 use steward_archive::chain::{ChainInfo, chains, restorable};
 use steward_store::{SnapStore, StoreArgs};
+use steward_telemetry::human_bytes;
 
 use crate::backup::Backup;
 use crate::cli::Context;
 use crate::failure::{Failure, Verdict};
-use crate::outcome::{Outcome, human_bytes, table};
+use crate::outcome::{Outcome, table};
 
 /// Flags of `list`.
 #[derive(Debug, Args)]

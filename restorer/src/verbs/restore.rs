@@ -8,6 +8,7 @@ use steward_archive::chain::Chain;
 use steward_datadir::Fence;
 use steward_ids::HashKv;
 use steward_store::StoreArgs;
+use steward_telemetry::human_bytes;
 
 use super::init::configured_store;
 use super::initialize::newest_revision;
@@ -18,7 +19,7 @@ use crate::directory::{self, Plan};
 use crate::failure::{Failure, Verdict};
 use crate::health::refuse_foreign_volume;
 use crate::members::MemberArgs;
-use crate::outcome::{Outcome, human_bytes};
+use crate::outcome::Outcome;
 use crate::peer::PeerRestoreArgs;
 use crate::rebuild::finish::Bump;
 use crate::rebuild::{HashCheck, Options};

@@ -13,12 +13,11 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 use steward_crds::{Etcd, OperationState};
-use tokio::sync::Notify;
 
 use super::cluster::Behind;
 use super::kubelet::Kubelet;
 use super::stage::Stage;
-use super::wire::{self, Fate, is_write};
+use super::wire::{self, Fate, a_few_writes_at_a_time, is_write};
 
 /// How many objects of each kind a cluster is made of.
 async fn parts(stage: &Stage) -> [usize; 7] {
@@ -81,34 +80,6 @@ async fn writes_and_answers_that_are_lost_change_nothing_about_the_outcome() {
     assert_eq!(stage.count::<Lease>().await, 0);
     drop(kubelet);
     controller.stop().await;
-}
-
-/// Lets controllers live for a few writes each, now one, now more, until something holds. Returns how many it took.
-async fn a_few_writes_at_a_time(stage: &Stage, what: &str, is: impl AsyncFn() -> bool) -> u32 {
-    const MOST: u32 = 200;
-    for lives in 0..MOST {
-        let (writes, one_more) = (AtomicU32::new(0), Arc::new(Notify::new()));
-        let (told, allowed) = (Arc::clone(&one_more), 1 + lives % 4);
-        let client = wire::client(stage, move |request| {
-            if !is_write(request) || writes.fetch_add(1, Ordering::Relaxed) < allowed {
-                return Fate::Answered;
-            }
-            told.notify_one();
-            Fate::Silent
-        })
-        .await;
-        let controller = stage.control_through(client, |_| {});
-        let is_there = stage.eventually(what, async || is().await);
-        let is_there = tokio::select! {
-            () = one_more.notified() => false,
-            () = is_there => true,
-        };
-        controller.kill();
-        if is_there {
-            return lives;
-        }
-    }
-    panic!("{MOST} controllers did not get there: {what}");
 }
 
 /// Whether everything is done for a cluster of so many members.

@@ -36,6 +36,8 @@ pub(super) struct Orders {
 /// How a Job ends: whether it goes well, and its last words.
 #[derive(Clone, Debug)]
 pub(super) enum Ends {
+    /// Not yet: its pod runs.
+    Later,
     Well(Value),
     Badly(Value),
 }
@@ -146,6 +148,16 @@ impl Scene {
             return;
         };
         let (phase, code, words) = match ends {
+            Ends::Later if phase == Some("Running") => return,
+            Ends::Later => {
+                let patch = json!({ "status": { "phase": "Running" } });
+                let patch = Patch::Merge(&patch);
+                let name = pod.name_any();
+                pods.patch_status(&name, &PatchParams::default(), &patch)
+                    .await
+                    .ok();
+                return;
+            }
             Ends::Well(words) => ("Succeeded", 0, words),
             Ends::Badly(words) => ("Failed", 1, words),
         };

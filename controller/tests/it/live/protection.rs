@@ -1,16 +1,18 @@
 //! The upkeep of backups and tasks: Jobs are started once, their outcome is told, and they go.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::post;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use steward_crds::ops::TaskState;
-use steward_crds::{ConditionStatus, ConditionType, EtcdCopyBackupsTask, EtcdOpsTask};
+use steward_crds::{ConditionStatus, ConditionType, Etcd, EtcdCopyBackupsTask, EtcdOpsTask};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -18,12 +20,18 @@ use super::kubelet::{Ends, Kubelet};
 use super::recovery::{ADDRESS, Reaper, Restored, args, members_run, over, store};
 use super::stage::Stage;
 
+/// What a sidecar answers that took a snapshot.
+const TAKEN: &str = r#"{"snapName":"Full-00000000-00000042-1800000000.gz","lastRevision":42}"#;
+
 /// A sidecar that takes every snapshot it is asked for.
 pub(super) async fn sidecar() -> (u16, JoinHandle<()>) {
+    let router = Router::new().route("/snapshot/full", post(|| async { TAKEN }));
+    serve(router).await
+}
+
+async fn serve(router: Router) -> (u16, JoinHandle<()>) {
     let listener = TcpListener::bind((ADDRESS, 0)).await.expect("an address");
     let port = listener.local_addr().expect("an address").port();
-    let taken = r#"{"snapName":"Full-00000000-00000042-1800000000.gz","lastRevision":42}"#;
-    let router = Router::new().route("/snapshot/full", post(move || async move { taken }));
     let serving = tokio::spawn(async move {
         axum::serve(listener, router).await.expect("it serves");
     });
@@ -159,6 +167,81 @@ async fn a_compaction_that_fails_says_whose_fault_it_was() {
     controller.stop().await;
 }
 
+/// Lets a cluster believe that its last compaction was told of earlier than it was.
+async fn some_minutes_pass(stage: &Stage, minutes: i64) {
+    let status = stage.etcd("main").await.status.expect("a status");
+    let mut conditions = status.conditions.expect("conditions");
+    for one in &mut conditions {
+        if one.type_ == ConditionType::LastSnapshotCompactionSucceeded {
+            one.last_update_time.0 -= jiff::SignedDuration::from_mins(minutes);
+        }
+    }
+    let patch = json!({ "status": { "conditions": conditions } });
+    let etcds = stage.api::<Etcd>();
+    let params = PatchParams::default();
+    let patched = etcds
+        .patch_status("main", &params, &Patch::Merge(&patch))
+        .await;
+    patched.expect("change what was told");
+    let look = json!({ "metadata": { "annotations": { "look": "again" } } });
+    stage.change("main", look).await;
+}
+
+#[tokio::test]
+async fn a_compaction_that_takes_too_long_is_made_up_for_by_one_full_snapshot() {
+    let stage = Arc::new(Stage::set().await);
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let (asked, holding) = (Arc::new(AtomicU32::new(0)), Arc::clone(&stage));
+    let counted = Arc::clone(&asked);
+    let take = || async move {
+        counted.fetch_add(1, Ordering::Relaxed);
+        hold(&holding, "main-full-snap", 120).await;
+        TAKEN
+    };
+    let (port, serving) = serve(Router::new().route("/snapshot/full", post(take))).await;
+    kubelet.order(|orders| {
+        orders
+            .addresses
+            .insert("main-0".to_owned(), ADDRESS.to_owned());
+    });
+    // The Job never ends by itself; that of Kubernetes which watches deadlines ends it.
+    let controller = stage
+        .control_with(|config| {
+            let compaction = &mut config.controllers.compaction;
+            compaction.active_deadline_duration = Duration::from_secs(3);
+        })
+        .await;
+    let compaction = json!({ "eventsThreshold": 10 });
+    let backup = json!({ "store": store(), "port": port, "snapshotCompaction": compaction });
+    stage
+        .create("main", json!({ "replicas": 1, "backup": backup }))
+        .await;
+    hold(&stage, "main-full-snap", 100).await;
+    hold(&stage, "main-delta-snap", 120).await;
+    let type_ = ConditionType::LastSnapshotCompactionSucceeded;
+    let late = stage
+        .condition("main", type_.clone(), ConditionStatus::False)
+        .await;
+    assert_eq!(late.reason, "DeadlineExceeded");
+    stage.at_rest(&controller).await;
+    assert_eq!(asked.load(Ordering::Relaxed), 0, "not before a pause");
+
+    some_minutes_pass(&stage, 11).await;
+    let taken = stage.condition("main", type_, ConditionStatus::True).await;
+    assert_eq!(taken.reason, "FullSnapshotTakenSuccessfully");
+    stage.at_rest(&controller).await;
+    assert_eq!(asked.load(Ordering::Relaxed), 1, "once is enough");
+    assert_eq!(stage.count::<Job>().await, 0, "there is nothing to fold");
+    let series = controller.metrics.render().expect("metrics");
+    let told = series.lines().find(|line| {
+        line.starts_with("etcddruid_compaction_full_snapshot_triggered_total")
+            && line.contains("succeeded=\"true\"")
+    });
+    assert!(told.is_some_and(|line| line.ends_with(" 1")), "{told:?}");
+    controller.stop().await;
+    serving.abort();
+}
+
 #[tokio::test]
 async fn a_restore_is_rehearsed_on_its_schedule_and_the_outcome_is_told() {
     let stage = Stage::set().await;
@@ -188,21 +271,65 @@ async fn a_restore_is_rehearsed_on_its_schedule_and_the_outcome_is_told() {
     controller.stop().await;
 }
 
+/// Copies the backup of `main`.
+pub(super) async fn copy(stage: &Stage, name: &str, ttl: Option<i32>) {
+    let task = json!({
+        "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "EtcdCopyBackupsTask",
+        "metadata": { "name": name },
+        "spec": { "sourceStore": store(), "targetStore": store(), "ttlSecondsAfterFinished": ttl },
+    });
+    let task: EtcdCopyBackupsTask = serde_json::from_value(task).expect("a task");
+    let created = stage.api().create(&PostParams::default(), &task).await;
+    created.expect("create a task");
+}
+
+pub(super) fn is_copied(task: &EtcdCopyBackupsTask) -> bool {
+    let status = task.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_ref());
+    let is_it = |type_: &ConditionType| *type_ == ConditionType::Succeeded;
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|one| is_it(&one.type_) && one.status == ConditionStatus::True)
+}
+
+#[tokio::test]
+async fn a_copy_that_is_over_goes_with_its_job_after_its_time_to_live() {
+    const SECONDS: i32 = 8;
+    let stage = Arc::new(Stage::set().await);
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let reaper = Reaper::start(&stage);
+    kubelet.order(|orders| {
+        let words = json!({ "verdict": "usage", "reason": "nobody can copy that" });
+        orders
+            .jobs
+            .insert("move-worker".to_owned(), Ends::Badly(words));
+    });
+    copy(&stage, "move", Some(SECONDS)).await;
+    let over = stage
+        .until("move", "over", |task: &EtcdCopyBackupsTask| {
+            let status = task.status.as_ref();
+            status.is_some_and(|status| status.last_error.is_some())
+        })
+        .await;
+    assert_eq!(stage.count::<Job>().await, 1, "it can be looked at");
+    stage
+        .eventually("task and Job are gone", async || {
+            let tasks = stage.api::<EtcdCopyBackupsTask>();
+            let task = tasks.get_opt("move").await.expect("ask for a task");
+            task.is_none() && stage.count::<Job>().await == 0
+        })
+        .await;
+    let told = &over.status.unwrap().conditions.unwrap()[0].last_transition_time;
+    let stayed = jiff::Timestamp::now().duration_since(told.0);
+    assert!(stayed.as_secs() >= i64::from(SECONDS), "{stayed:?}");
+    drop(reaper);
+}
+
 #[tokio::test]
 async fn backups_are_copied_by_one_job_whose_outcome_is_told_and_which_goes_with_the_task() {
     let stage = Arc::new(Stage::set().await);
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
     let reaper = Reaper::start(&stage);
-    let task = json!({
-        "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "EtcdCopyBackupsTask",
-        "metadata": { "name": "move" }, "spec": { "sourceStore": store(), "targetStore": store() },
-    });
-    let task: EtcdCopyBackupsTask = serde_json::from_value(task).expect("a task");
-    let tasks = stage.api::<EtcdCopyBackupsTask>();
-    tasks
-        .create(&PostParams::default(), &task)
-        .await
-        .expect("create a task");
+    copy(&stage, "move", None).await;
     stage.until("move-worker", "there", |_: &Job| true).await;
     kubelet.order(|orders| {
         let words = json!({ "verdict": "copied" });
@@ -210,19 +337,10 @@ async fn backups_are_copied_by_one_job_whose_outcome_is_told_and_which_goes_with
             .jobs
             .insert("move-worker".to_owned(), Ends::Well(words));
     });
-    stage
-        .until("move", "told", |task: &EtcdCopyBackupsTask| {
-            let conditions = task
-                .status
-                .as_ref()
-                .and_then(|status| status.conditions.as_ref());
-            conditions.into_iter().flatten().any(|one| {
-                one.type_ == ConditionType::Succeeded && one.status == ConditionStatus::True
-            })
-        })
-        .await;
+    stage.until("move", "told", is_copied).await;
+    let tasks = stage.api::<EtcdCopyBackupsTask>();
     tasks
-        .delete("move", &kube::api::DeleteParams::default())
+        .delete("move", &DeleteParams::default())
         .await
         .expect("delete a task");
     stage

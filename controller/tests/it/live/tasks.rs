@@ -162,6 +162,43 @@ async fn a_restore_goes_to_the_moment_asked_for() {
 }
 
 #[tokio::test]
+async fn a_restore_takes_the_full_snapshot_asked_for_and_nothing_behind_it() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let controller = stage.control().await;
+    let (restored, serving) = backed_up(&stage, &kubelet).await;
+    let full = "Full-00000000-00000017-1700000000.gz";
+    let back = json!({ "restore": { "fromFull": full } });
+    ops(&stage, "back", back, 3600).await;
+    let job = stage.until("main-restore-0", "there", |_: &Job| true).await;
+    let flags = args(&job);
+    for flag in [format!("--from={full}"), "--to-revision=17".to_owned()] {
+        assert!(flags.contains(&flag), "{flags:?}");
+    }
+    let elsewhere = ["--to-time", "--prefer-data-dir"];
+    let is_elsewhere = |flag: &String| elsewhere.iter().any(|one| flag.starts_with(one));
+    assert!(!flags.iter().any(is_elsewhere), "{flags:?}");
+    assert!(!members_run(&stage).await, "a pod may use the volume");
+    let incident = &document(&stage).await["incident"];
+    assert!(incident.contains(full), "{incident}");
+    let words = restored.words().await;
+    kubelet.order(|orders| {
+        orders
+            .jobs
+            .insert("main-restore-0".to_owned(), Ends::Well(words));
+    });
+    let task = ended(&stage, "back", TaskState::Succeeded).await;
+    let result = task.status.unwrap().steward.unwrap();
+    let saved = result.safety_snapshot.as_deref();
+    assert_eq!(saved, Some("Full-00000000-00000042-1800000000.gz"));
+    assert_eq!(result.revision, Some(1), "what the Job says it restored");
+    over(&stage).await;
+    stage.set_of("main", 1).await;
+    controller.stop().await;
+    serving.abort();
+}
+
+#[tokio::test]
 async fn a_lost_quorum_is_recovered_from_the_member_a_person_names() {
     let stage = Arc::new(Stage::set().await);
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);

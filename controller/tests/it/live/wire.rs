@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::json;
+use tokio::sync::Notify;
 use tower::{BoxError, Layer, Service};
 
 use super::stage::Stage;
@@ -29,6 +31,8 @@ pub(super) enum Fate {
     Late(Duration),
     /// It is refused with this code by somebody on the way.
     Refused(u16),
+    /// It is answered with these words by somebody on the way.
+    Told(&'static str),
     /// Nothing ever happens.
     Silent,
 }
@@ -53,6 +57,39 @@ pub(super) async fn client(
     let builder = ClientBuilder::try_from(config).expect("a connection");
     let decide: Decide = Arc::new(decide);
     builder.with_layer(&Wire(decide)).build()
+}
+
+/// Lets controllers live for a few writes each, now one, now more, until something holds. Between two lives it is looked at,
+/// too, while nobody writes. Returns how many it took.
+pub(super) async fn a_few_writes_at_a_time(
+    stage: &Stage,
+    what: &str,
+    is: impl AsyncFn() -> bool,
+) -> u32 {
+    const MOST: u32 = 200;
+    for lives in 0..MOST {
+        let (writes, one_more) = (AtomicU32::new(0), Arc::new(Notify::new()));
+        let (told, allowed) = (Arc::clone(&one_more), 1 + lives % 4);
+        let client = client(stage, move |request| {
+            if !is_write(request) || writes.fetch_add(1, Ordering::Relaxed) < allowed {
+                return Fate::Answered;
+            }
+            told.notify_one();
+            Fate::Silent
+        })
+        .await;
+        let controller = stage.control_through(client, |_| {});
+        let is_there = stage.eventually(what, async || is().await);
+        let is_there = tokio::select! {
+            () = one_more.notified() => false,
+            () = is_there => true,
+        };
+        controller.kill();
+        if is_there || is().await {
+            return lives;
+        }
+    }
+    panic!("{MOST} controllers did not get there: {what}");
 }
 
 #[derive(Clone)]
@@ -96,6 +133,7 @@ where
         match fate {
             Fate::Lost => async { Err("lost on the way there".into()) }.boxed(),
             Fate::Refused(code) => async move { Ok(refusal(code)) }.boxed(),
+            Fate::Told(words) => async move { Ok(Response::new(AnyBody::from(words))) }.boxed(),
             Fate::Silent => futures::future::pending().boxed(),
             Fate::Answered | Fate::Unanswered | Fate::Late(_) => {
                 // Nothing is sent before this is polled.

@@ -9,13 +9,14 @@ use crate::support::{jobs, plain, rendered, store};
 use steward_manifests::Shape;
 
 /// What the controller does to each kind, and why.
-const NEEDED: [(&str, &str, &[&str]); 22] = [
+const NEEDED: [(&str, &str, &[&str]); 23] = [
     // Looked after; the finalizer and the annotation that asks for a reconciliation are patched.
     (DRUID, "etcds", &["get", "list", "watch", "patch"]),
+    // The same, and removed when they are done for as long as their author says.
     (
         DRUID,
         "etcdcopybackupstasks",
-        &["get", "list", "watch", "patch"],
+        &["get", "list", "watch", "patch", "delete"],
     ),
     // Made for scheduled work, and removed when they are done for a while.
     (DRUID, "etcdopstasks", EVERYTHING),
@@ -45,6 +46,8 @@ const NEEDED: [(&str, &str, &[&str]); 22] = [
     ),
     // Replaced one at a time.
     ("", "pods", &["get", "list", "watch", "delete"]),
+    // How far a restore is.
+    ("", "pods/log", &["get"]),
     // Grown, and given up when damaged.
     (
         "",

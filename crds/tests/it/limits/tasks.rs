@@ -26,7 +26,11 @@ fn a_missing_spec_is_not_refused_where_etcd_druid_does_not() {
 
 #[test]
 fn numbers_have_their_bounds() {
-    for pointer in ["/spec/maxBackupAge", "/spec/maxBackups"] {
+    for pointer in [
+        "/spec/maxBackupAge",
+        "/spec/maxBackups",
+        "/spec/ttlSecondsAfterFinished",
+    ] {
         accepts("copy-backups.yaml", pointer, &[json!(0), json!(i32::MAX)]);
         refuses(
             "copy-backups.yaml",

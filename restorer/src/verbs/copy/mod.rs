@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use steward_store::{SnapStore, SourceStoreArgs, StoreArgs, StoreConfig};
-use steward_telemetry::Progress;
+use steward_telemetry::{Progress, human_bytes};
 
 use self::plan::{Conflict, Limits, Plan};
 use self::transfer::{CopyError, Transfer};
@@ -34,7 +34,7 @@ use crate::backup;
 use crate::cli::Context;
 use crate::directory::sample;
 use crate::failure::{Failure, Verdict};
-use crate::outcome::{Outcome, human_bytes};
+use crate::outcome::Outcome;
 use crate::rebuild::{HashCheck, Meter};
 
 /// How often a store is asked for a final snapshot, as the peer does.

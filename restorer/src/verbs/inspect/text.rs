@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use steward_telemetry::human_bytes;
+
 use super::open::HashState;
 use super::report::{LargeReport, MemberReport, PrefixReport, Report};
-use crate::outcome::{human_bytes, table};
+use crate::outcome::table;
 
 /// A line of the first table: what, and how much of it.
 type Line = (&'static str, String);

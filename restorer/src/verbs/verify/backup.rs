@@ -9,7 +9,7 @@ use steward_archive::catalogue::{Catalogue, Object};
 use steward_archive::chain::{Chain, ChooseError, Request, choose, restorable};
 use steward_mvcc::Facts;
 use steward_store::StoreConfig;
-use steward_telemetry::Progress;
+use steward_telemetry::{Progress, human_bytes};
 
 use super::pool::{Finding, Proof, examine_all};
 use crate::backup::Backup;
@@ -17,7 +17,7 @@ use crate::cli::Context;
 use crate::directory::sample;
 use crate::examine::{How, Reached, Span, judge};
 use crate::failure::{Classify, Failure, Verdict};
-use crate::outcome::{Outcome, human_bytes};
+use crate::outcome::Outcome;
 use crate::rebuild::{HashCheck, Meter, RebuildError, Stop};
 use crate::target::TargetArgs;
 use crate::threads;

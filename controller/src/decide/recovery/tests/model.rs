@@ -189,8 +189,7 @@ impl Model {
                     .iter()
                     .map(|(n, (job, _))| (Ordinal(*n), job.clone()))
                     .collect(),
-                writers: std::collections::BTreeSet::new(),
-                unreadable: None,
+                ..SeenRecovery::default()
             },
             ..Observation::default()
         }

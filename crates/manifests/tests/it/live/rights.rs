@@ -2,7 +2,9 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{
+    Api, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams, PostParams,
+};
 use kube::core::{ApiResource, GroupVersionKind, ObjectMeta, Resource};
 use kube::{Client, Error};
 use serde_json::{Value, json};
@@ -163,6 +165,13 @@ async fn what_the_controller_makes_it_can_make_everywhere_and_nothing_else() {
     // Secrets can be read by who knows their name.
     let found = place::<Secret>(&controller, "shoot").get_opt("named").await;
     assert_eq!(found.unwrap(), None);
+    // So can the log of a Job, once there is one.
+    let log = place::<Pod>(&controller, "shoot").logs("of-a-job", &LogParams::default());
+    let log = log.await.unwrap_err();
+    assert!(
+        matches!(&log, Error::Api(status) if status.code == 404),
+        "{log}"
+    );
     let patch = Patch::Merge(json!({"metadata": {"annotations": {"a": "b"}}}));
     let etcds = place::<Etcd>(&controller, "shoot");
     let params = PatchParams::default();
