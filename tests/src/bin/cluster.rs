@@ -8,10 +8,11 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use steward_testkit::place::setting;
 use steward_tests::cluster::attend::attend;
 use steward_tests::cluster::world::init;
-use steward_tests::cluster::{Home, Programs, down, image, import, install, timeline, up};
+use steward_tests::cluster::{
+    Home, Programs, Whose, down, image, import, install, timeline, up, whose,
+};
 
 /// A real Kubernetes cluster on this machine.
 #[derive(Parser)]
@@ -65,11 +66,7 @@ async fn main() -> anyhow::Result<()> {
     };
     match verb {
         Verb::Up { programs } => bring_up(&home, programs).await,
-        Verb::Down => {
-            down(&home).await?;
-            say(Instant::now(), "nothing is left of it");
-            Ok(())
-        }
+        Verb::Down => take_down(&home).await,
         Verb::Load { programs } => {
             let images = image::programs(&built_in(programs)?).await?;
             import(&home, &Programs::find()?, &images).await?;
@@ -87,14 +84,13 @@ async fn main() -> anyhow::Result<()> {
 
 async fn bring_up(home: &Home, programs: Option<PathBuf>) -> anyhow::Result<()> {
     let start = Instant::now();
-    if let Some(kubeconfig) = setting("KUBECONFIG") {
+    if let Whose::Given(kubeconfig) = whose(home) {
+        let named = kubeconfig.display();
         say(
             start,
-            &format!(
-                "KUBECONFIG names a cluster, which is used: {}",
-                kubeconfig.display()
-            ),
+            &format!("KUBECONFIG names a cluster, which is used: {named}"),
         );
+        say(start, "tests that need a hand on its node are left out");
         return Ok(());
     }
     let ours = image::programs(&built_in(programs)?).await?;
@@ -107,10 +103,28 @@ async fn bring_up(home: &Home, programs: Option<PathBuf>) -> anyhow::Result<()> 
     Ok(())
 }
 
+async fn take_down(home: &Home) -> anyhow::Result<()> {
+    let start = Instant::now();
+    if let Whose::Given(kubeconfig) = whose(home) {
+        let named = kubeconfig.display();
+        say(
+            start,
+            &format!("KUBECONFIG names a cluster, which stays: {named}"),
+        );
+        return Ok(());
+    }
+    down(home).await?;
+    say(start, "nothing is left of it");
+    Ok(())
+}
+
 async fn put_in(home: &Home) -> anyhow::Result<()> {
     let start = Instant::now();
-    let kubeconfig = setting("KUBECONFIG").unwrap_or_else(|| home.kubeconfig());
-    install(&kubeconfig, &Programs::find()?).await?;
+    let kubeconfig = match whose(home) {
+        Whose::Own => home.kubeconfig(),
+        Whose::Given(kubeconfig) => kubeconfig,
+    };
+    install(&kubeconfig, &Programs::of_etcd()?).await?;
     say(start, "the controller is installed");
     Ok(())
 }

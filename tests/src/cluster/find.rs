@@ -1,5 +1,6 @@
 //! The cluster tests run on: the one `KUBECONFIG` names, or the one of this machine.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -61,15 +62,15 @@ pub struct Cluster {
 impl Cluster {
     /// The one to use.
     pub async fn find() -> Result<Self, FindError> {
-        if let Some(kubeconfig) = given() {
-            let client = client(&kubeconfig).await?;
-            return Ok(Self {
-                client,
-                kubeconfig,
-                node: None,
-            });
-        }
-        Self::of(&Home::of_this_machine()?).await
+        let home = Home::of_this_machine()?;
+        let Whose::Given(kubeconfig) = whose(&home) else {
+            return Self::of(&home).await;
+        };
+        Ok(Self {
+            client: client(&kubeconfig).await?,
+            kubeconfig,
+            node: None,
+        })
     }
 
     /// The machine's own in a directory, whatever `KUBECONFIG` says.
@@ -103,9 +104,26 @@ impl Cluster {
     }
 }
 
-/// The kubeconfig of a cluster that is there already.
-pub(super) fn given() -> Option<PathBuf> {
-    setting("KUBECONFIG")
+/// Whose cluster is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The machine's own.
+    Own,
+    /// Somebody else's, by its kubeconfig: it is used as it is, and stays.
+    Given(PathBuf),
+}
+
+/// The cluster `KUBECONFIG` names; the machine's own also if that is the one it names.
+pub fn whose(home: &Home) -> Whose {
+    choose(setting("KUBECONFIG"), &home.kubeconfig())
+}
+
+fn choose(named: Option<PathBuf>, own: &Path) -> Whose {
+    let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    match named {
+        Some(named) if real(&named) != real(own) => Whose::Given(named),
+        _ => Whose::Own,
+    }
 }
 
 /// A client of the cluster a kubeconfig names.
@@ -128,4 +146,31 @@ pub(super) async fn client(kubeconfig: &Path) -> Result<Client, ClientError> {
         path,
         source: Box::new(source),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_somebody_elses_unless_its_kubeconfig_is_the_machines_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let [own, other, link] = ["own", "other", "link"].map(|name| directory.path().join(name));
+        for file in [&own, &other] {
+            fs::write(file, "").unwrap();
+        }
+        symlink(&own, &link).unwrap();
+        assert_eq!(choose(None, &own), Whose::Own);
+        assert_eq!(choose(Some(own.clone()), &own), Whose::Own);
+        assert_eq!(choose(Some(link), &own), Whose::Own, "by another name");
+        assert_eq!(choose(Some(other.clone()), &own), Whose::Given(other));
+    }
+
+    #[test]
+    fn a_cluster_of_the_machine_that_is_down_is_still_its_own() {
+        let own = Path::new("/nowhere/kubeconfig");
+        assert_eq!(choose(Some(own.to_owned()), own), Whose::Own);
+    }
 }

@@ -78,13 +78,13 @@ pub struct Managed {
 }
 
 /// Where the backups go: into the cluster's own store, or the S3 server that `STEWARD_TEST_STORE_URL` names.
-fn store_url() -> String {
+pub fn store_url() -> String {
     let named = setting("STEWARD_TEST_STORE_URL");
     named.map_or_else(s3_url, |url| url.display().to_string())
 }
 
 /// Volumes of exactly the size asked for, or of the class `STEWARD_TEST_STORAGE_CLASS` names.
-fn storage_class() -> String {
+pub fn storage_class() -> String {
     let named = setting("STEWARD_TEST_STORAGE_CLASS");
     named.map_or_else(|| MEMORY.to_owned(), |class| class.display().to_string())
 }

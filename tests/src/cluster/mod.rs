@@ -18,7 +18,7 @@
 //! directory and empty control groups, which the next `up` or `down` removes. The world has no route out of
 //! the machine. **Does not do**: pull images, reach the internet, run without root.
 //!
-//! Where `KUBECONFIG` names a cluster, that one is used: it has a client and no [`Node`].
+//! Where `KUBECONFIG` names a cluster of somebody else, that one is used: it has a client and no [`Node`].
 
 pub mod addresses;
 pub mod attend;
@@ -46,7 +46,7 @@ pub mod world;
 pub use components::Component;
 pub use configuration::{S3_KEY_ID, S3_SECRET};
 pub use down::{DownError, down};
-pub use find::{Cluster, FindError};
+pub use find::{Cluster, FindError, Whose, whose};
 pub use home::{Home, HomeError};
 pub use identity::{Encrypted, Identity};
 pub use install::{InstallError, NAMESPACE, install};

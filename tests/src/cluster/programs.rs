@@ -67,7 +67,7 @@ pub enum ProgramsError {
     },
 }
 
-/// Directories and programs, all of them there.
+/// Directories and programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
     kubernetes: PathBuf,
@@ -77,13 +77,27 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Those `make setup` provided, or variables name.
+    /// Those `make setup` provided, or variables name, all of them there.
     pub fn find() -> Result<Self, ProgramsError> {
+        let programs = Self::places();
+        programs.check_etcds()?;
+        programs.check()?;
+        Ok(programs)
+    }
+
+    /// The same for a cluster of somebody else: only the etcds are sure to be there.
+    pub fn of_etcd() -> Result<Self, ProgramsError> {
+        let programs = Self::places();
+        programs.check_etcds()?;
+        Ok(programs)
+    }
+
+    fn places() -> Self {
         let place = |variable, default: &str| {
             let default = || cache().unwrap_or_default().join(default);
             setting(variable).unwrap_or_else(default)
         };
-        let programs = Self {
+        Self {
             kubernetes: place("STEWARD_KUBERNETES", "kubernetes/current/bin"),
             node: place("STEWARD_NODE", "node"),
             etcds: [
@@ -92,30 +106,24 @@ impl Programs {
                 place("STEWARD_ETCD_3_5_NEW", "etcd/3.5-new"),
             ],
             weed: place("STEWARD_WEED", "stores/weed/bin/weed"),
-        };
-        programs.check()?;
-        Ok(programs)
+        }
+    }
+
+    fn check_etcds(&self) -> Result<(), ProgramsError> {
+        let variables = [
+            "STEWARD_ETCD_3_4",
+            "STEWARD_ETCD_3_5",
+            "STEWARD_ETCD_3_5_NEW",
+        ];
+        let programs = self.etcds.iter().map(|directory| directory.join("etcd"));
+        are_there(programs.zip(variables))
     }
 
     fn check(&self) -> Result<(), ProgramsError> {
         let kubernetes = KUBERNETES.map(|name| (self.kubernetes(name), "STEWARD_KUBERNETES"));
         let node = NODE.map(|name| (self.node(name), "STEWARD_NODE"));
-        let [old, middle, new] = self
-            .etcds
-            .each_ref()
-            .map(|directory| directory.join("etcd"));
-        let others = [
-            (old, "STEWARD_ETCD_3_4"),
-            (middle, "STEWARD_ETCD_3_5"),
-            (new, "STEWARD_ETCD_3_5_NEW"),
-            (self.weed.clone(), "STEWARD_WEED"),
-        ];
-        let all = kubernetes.into_iter().chain(node).chain(others);
-        for (path, variable) in all {
-            if !path.is_file() {
-                return Err(ProgramsError::Missing { path, variable });
-            }
-        }
+        let weed = (self.weed.clone(), "STEWARD_WEED");
+        are_there(kubernetes.into_iter().chain(node).chain([weed]))?;
         for program in MACHINE {
             let mut places = MACHINE_PATH
                 .split(':')
@@ -179,5 +187,16 @@ impl Programs {
             .nth(1)
             .and_then(|minor| minor.parse().ok());
         minor.ok_or(ProgramsError::NoVersion { answer })
+    }
+}
+
+/// Files, each with the variable that says where to look for it.
+fn are_there(
+    files: impl IntoIterator<Item = (PathBuf, &'static str)>,
+) -> Result<(), ProgramsError> {
+    let mut missing = files.into_iter().filter(|(path, _)| !path.is_file());
+    match missing.next() {
+        Some((path, variable)) => Err(ProgramsError::Missing { path, variable }),
+        None => Ok(()),
     }
 }

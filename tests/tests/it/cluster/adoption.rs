@@ -1,159 +1,107 @@
-//! A cluster that etcd-druid made becomes ours.
+//! A cluster that etcd-druid made becomes ours, with its data, its quorum and its backup.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt as _;
-use serde_json::{Value, json};
-use steward_crds::Etcd;
+use kube::api::ListParams;
+use serde_json::json;
+use steward_crds::ops::TaskState;
+use steward_ids::MemberId;
 use steward_tests::cluster::Programs;
-use steward_tests::cluster::attend::volumes::MEMORY;
-use steward_tests::cluster::image::{ETCD as IMAGE, etcd_versions};
-use steward_tests::cluster::member::{content, content_at};
+use steward_tests::cluster::image::etcd_versions;
+use steward_tests::cluster::managed::Managed;
+use steward_tests::cluster::member::{Content, Member, content, content_at};
 
-use super::stage::{ETCD, Stage, assert_kept, on_stage};
+use super::bucket::Bucket;
+use super::druid::{self, MEMBERS};
+use super::midway::{kill_controllers, replaced};
+use super::stage::{ETCD, Stage, assert_kept, on_stage, write_and_back_up};
 
-const MEMBERS: usize = 3;
 /// Nobody acts on an Etcd that has it.
 const SUSPENDED: &str = "druid.gardener.cloud/suspend-etcd-spec-reconcile";
 
-fn labels(component: &str) -> Value {
-    json!({
-        "app.kubernetes.io/managed-by": "etcd-druid",
-        "app.kubernetes.io/part-of": ETCD,
-        "app.kubernetes.io/component": component,
-    })
+/// The backup goes on where etcd-druid left it: what it stored is there, what came since follows it without a gap.
+async fn assert_backup_goes_on(stage: &Stage, etcd: &Managed, theirs: &[String]) {
+    let members = etcd.members(MEMBERS).await.unwrap();
+    write_and_back_up(etcd, &members).await;
+    let all = Bucket::open().snapshots(&prefix(stage)).await;
+    let lost: Vec<_> = theirs.iter().filter(|key| !all.contains(key)).collect();
+    assert!(lost.is_empty(), "stored before, and gone: {lost:?}");
+    assert!(all.len() > theirs.len(), "nothing came since: {all:?}");
+    let check = json!({"verifyBackup": {"chains": "All"}});
+    let (state, said) = etcd.ask("verify", check).await.unwrap();
+    assert_eq!(state, TaskState::Succeeded, "{said}");
 }
 
-/// The Service by whose name members find each other.
-fn service() -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": format!("{ETCD}-peer"), "labels": labels("etcd-peer-service")},
-        "spec": {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": true,
-            "selector": {
-                "app.kubernetes.io/managed-by": "etcd-druid", "app.kubernetes.io/part-of": ETCD,
-            },
-            "ports": [{"name": "peer", "port": 2380, "protocol": "TCP"}],
-        },
-    })
+/// Every member has what it had, as the member it was.
+async fn assert_nothing_was_restored(
+    (stage, etcd): (&Stage, &Managed),
+    (before, written): (&[Member], &Content),
+    ids: &[Option<MemberId>],
+) {
+    let members = etcd.members(MEMBERS).await.unwrap();
+    assert!(members.iter().all(|member| !before.contains(member)));
+    let then = content_at(&members, written.revision).await.unwrap();
+    assert_eq!(then, *written);
+    assert_eq!(identities(&members).await, ids, "the same members");
+    let recovery = etcd.get().await.unwrap().status.unwrap().steward;
+    let recovery = recovery.and_then(|steward| steward.recovery);
+    assert!(recovery.is_none(), "{recovery:?}");
+    let jobs = stage.api::<Job>();
+    let jobs = jobs.list(&ListParams::default()).await.unwrap();
+    let jobs: Vec<_> = jobs.iter().map(Job::name_any).collect();
+    assert!(jobs.is_empty(), "{jobs:?}");
 }
 
-/// How a plain etcd is started where etcd-druid keeps its data.
-fn command(namespace: &str) -> Vec<String> {
-    let peer = |pod: &str| format!("http://{pod}.{ETCD}-peer.{namespace}.svc:2380");
-    let all: Vec<String> = (0..MEMBERS)
-        .map(|number| format!("{ETCD}-{number}"))
-        .map(|pod| format!("{pod}={}", peer(&pod)))
-        .collect();
-    let own = peer("$(POD_NAME)");
-    vec![
-        "/bin/etcd".to_owned(),
-        "--name=$(POD_NAME)".to_owned(),
-        "--data-dir=/var/etcd/data/new.etcd".to_owned(),
-        "--listen-client-urls=http://0.0.0.0:2379".to_owned(),
-        "--listen-peer-urls=http://0.0.0.0:2380".to_owned(),
-        format!("--advertise-client-urls={}", own.replace("2380", "2379")),
-        format!("--initial-advertise-peer-urls={own}"),
-        format!("--initial-cluster={}", all.join(",")),
-        "--initial-cluster-token=etcd-cluster".to_owned(),
-    ]
+async fn identities(members: &[Member]) -> Vec<Option<MemberId>> {
+    let mut ids = Vec::new();
+    for member in members {
+        ids.push(member.id().await);
+    }
+    ids
 }
 
-/// The pod of a member.
-fn pod(namespace: &str, version: &str) -> Value {
-    let name = json!({"fieldRef": {"fieldPath": "metadata.name"}});
-    json!({
-        "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "fsGroup": 65532},
-        "containers": [{
-            "name": "etcd",
-            "image": format!("{IMAGE}:{version}"),
-            "command": command(namespace),
-            "env": [{"name": "POD_NAME", "valueFrom": name}],
-            "readinessProbe": {"httpGet": {"path": "/health", "port": 2379}, "periodSeconds": 1},
-            "volumeMounts": [{"name": ETCD, "mountPath": "/var/etcd/data"}],
-        }],
-    })
-}
-
-/// The StatefulSet as etcd-druid makes it, as far as it matters to data and names; its etcd is the plain one.
-fn stateful_set(stage: &Stage, owner: &Etcd, version: &str) -> Value {
-    let selector = json!({
-        "app.kubernetes.io/managed-by": "etcd-druid", "app.kubernetes.io/part-of": ETCD,
-    });
-    let claim = json!({
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": MEMORY,
-        "resources": {"requests": {"storage": "512Mi"}},
-    });
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": {
-            "name": ETCD,
-            "labels": labels("etcd-statefulset"),
-            "ownerReferences": [{
-                "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "Etcd", "name": ETCD,
-                "uid": owner.uid(), "controller": true, "blockOwnerDeletion": true,
-            }],
-        },
-        "spec": {
-            "replicas": MEMBERS,
-            "serviceName": format!("{ETCD}-peer"),
-            "podManagementPolicy": "Parallel",
-            "updateStrategy": {"type": "RollingUpdate"},
-            "selector": {"matchLabels": selector},
-            "template": {
-                "metadata": {"labels": labels("etcd-statefulset")},
-                "spec": pod(&stage.namespace, version),
-            },
-            "volumeClaimTemplates": [{"metadata": {"name": ETCD}, "spec": claim}],
-        },
-    })
+fn prefix(stage: &Stage) -> String {
+    format!("{}/{ETCD}", stage.namespace)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_of_etcd_druid_goes_on_with_its_data_and_its_quorum() {
+async fn a_cluster_of_etcd_druid_goes_on_with_its_data_its_quorum_and_its_backup() {
     on_stage("adopt", async |stage| {
-        let programs = Programs::find().unwrap();
+        let programs = Programs::of_etcd().unwrap();
         let version = etcd_versions(&programs).await.unwrap().pop().unwrap();
-        let etcd = stage.suspended(&stage.spec(3), SUSPENDED).await;
+        let mut spec = stage.spec(3);
+        spec["backup"]["garbageCollectionPeriod"] = "12h".into(); // nothing goes meanwhile
+        let etcd = stage.suspended(&spec, SUSPENDED).await;
         let owner = etcd.get().await.unwrap();
-        stage.apply::<Service>(&service()).await;
-        let theirs = stateful_set(stage, &owner, &version);
-        let set = stage.apply::<StatefulSet>(&theirs).await;
+        let set = druid::make(stage, &owner, &version).await;
         let before = etcd.members(MEMBERS).await.unwrap();
-        let mut client = before[0].client().await.unwrap();
-        for number in 0..200 {
-            client
-                .put(format!("/theirs/{number}"), "value", None)
-                .await
-                .unwrap();
-        }
-        let written = content(&before).await.unwrap();
-        let id = before[0].id().await.unwrap();
+        let written = write_and_back_up(&etcd, &before).await;
+        let ids = identities(&before).await;
+        let theirs = Bucket::open().snapshots(&prefix(stage)).await;
+        assert!(
+            theirs.iter().any(|key| key.contains("/Full-")),
+            "{theirs:?}"
+        );
 
         etcd.annotate(SUSPENDED, None).await.unwrap();
         let load = etcd.load().await.unwrap();
+        replaced(&etcd, &before, 1).await;
+        kill_controllers(stage).await;
         let is_new = |member: &_| !before.contains(member);
         let members = etcd.members_that(MEMBERS, is_new).await.unwrap();
         etcd.settled().await.unwrap();
         let more = load.stop().await.unwrap();
         assert_kept(&more, &content(&members).await.unwrap());
-        assert_eq!(
-            content_at(&members, written.revision).await.unwrap(),
-            written
-        );
-        assert_eq!(
-            members[0].id().await.unwrap(),
-            id,
-            "the same member, on the same volume"
-        );
+        assert_nothing_was_restored((stage, &etcd), (&before, &written), &ids).await;
         let now = stage.api::<StatefulSet>().get(ETCD).await.unwrap();
         assert_eq!(now.uid(), set.uid(), "the same StatefulSet");
-        etcd.is_backed_up(written.revision).await.unwrap();
+        let pod = now.spec.unwrap().template.spec.unwrap();
+        assert_eq!(
+            pod.share_process_namespace, None,
+            "what only etcd-druid set is gone"
+        );
+        assert_backup_goes_on(stage, &etcd, &theirs).await;
     })
     .await;
 }

@@ -1,4 +1,5 @@
-//! The backup of an Etcd: folded, copied, looked at, gone back to; and a sidecar that dies while it writes.
+//! The backup of an Etcd: rehearsed, folded, looked at, copied, though controllers are killed; and a sidecar that dies while it
+//! writes.
 
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ use steward_crds::ops::TaskState;
 use steward_tests::cluster::eventually;
 use steward_tests::cluster::managed::{self, Managed};
 use steward_tests::cluster::member::content;
-use steward_tests::cluster::timeline::{self, Timeline};
 use tokio::time::sleep;
 
-use super::stage::{assert_recovered, on_stage, write_and_back_up};
+use super::midway::kill_controllers_at_job;
+use super::stage::{assert_recovered, on_own_stage, on_stage, write_and_back_up};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewhere() {
@@ -25,17 +26,18 @@ async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewher
         // Before anything is folded: that leaves less history in the backup than this etcd has.
         let drill = etcd.is_rehearsed(before.revision).await.unwrap();
         assert!(drill.succeeded, "{}", drill.message);
-        let tasks = [
-            ("fold", json!({"compact": {}})),
-            ("verify", json!({"verifyBackup": {"chains": "All"}})),
-        ];
-        for (name, task) in tasks {
-            let (state, said) = etcd.ask(name, task).await.unwrap();
-            assert_eq!(state, TaskState::Succeeded, "{name}: {said}");
-        }
+        let killed = kill_controllers_at_job(stage, "main-compactor");
+        let (folded, ()) = tokio::join!(etcd.ask("fold", json!({"compact": {}})), killed);
+        let (state, said) = folded.unwrap();
+        assert_eq!(state, TaskState::Succeeded, "{said}");
+        let all = json!({"verifyBackup": {"chains": "All"}});
+        let (state, said) = etcd.ask("verify", all).await.unwrap();
+        assert_eq!(state, TaskState::Succeeded, "{said}");
         let spec = managed::spec(&stage.namespace, "copy", 1);
         let prefix = spec["backup"]["store"]["prefix"].as_str().unwrap();
-        etcd.copy_backup("copy", prefix).await.unwrap();
+        let killed = kill_controllers_at_job(stage, "copy-worker");
+        let (copied, ()) = tokio::join!(etcd.copy_backup("copy", prefix), killed);
+        copied.unwrap();
 
         let client = stage.cluster.client();
         let copy = Managed::create(client, &stage.namespace, "copy", &spec).await;
@@ -47,32 +49,8 @@ async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewher
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_delete_is_undone_by_going_back_to_the_revision_before_it() {
-    on_stage("undo", async |stage| {
-        let etcd = stage.etcd(&stage.spec(3)).await;
-        let members = etcd.members(3).await.unwrap();
-        etcd.settled().await.unwrap();
-        let before = write_and_back_up(&etcd, &members).await;
-        let mut client = members[0].client().await.unwrap();
-        let everything = etcd_client::DeleteOptions::new().with_all_keys();
-        let deleted = client.delete("", Some(everything)).await.unwrap();
-        assert!(deleted.deleted() >= 200);
-
-        let mut timeline = Timeline::start("a bad delete", "a person asks for the revision before");
-        let task = json!({"restore": {"toRevision": before.revision.0}});
-        let (state, said) = etcd.ask("undo", task).await.unwrap();
-        assert_eq!(state, TaskState::Succeeded, "{said}");
-        let is_new = |member: &_| !members.contains(member);
-        assert_recovered(&etcd, &before, (3, is_new)).await;
-        timeline.mark("all members are ready, with all their keys");
-        timeline.keep(&timeline::directory().unwrap()).unwrap();
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_sidecar_that_is_killed_while_it_uploads_leaves_a_backup_that_is_whole() {
-    on_stage("upload", async |stage| {
+    on_own_stage("upload", async |stage| {
         let etcd = stage.etcd(&stage.spec(1)).await;
         let members = etcd.members(1).await.unwrap();
         etcd.settled().await.unwrap();

@@ -1,20 +1,18 @@
-//! Bytes on a volume are not what etcd wrote, or there is no room for more.
+//! Bytes on a volume are not what etcd wrote.
 
 use std::fs::{self, File};
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-use serde_json::json;
-use steward_tests::cluster::eventually;
 use steward_tests::cluster::member::content;
 use steward_tests::cluster::timeline::{self, Timeline};
 
-use super::stage::{assert_kept, assert_recovered, on_stage, write_and_back_up};
+use super::stage::{assert_kept, assert_recovered, on_own_stage, write_and_back_up};
 
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// Overwrites a part of a file, as a bad disk would.
-fn damage(file: &Path, from: u64, length: u64) {
+pub(crate) fn damage(file: &Path, from: u64, length: u64) {
     let mut file = File::options().write(true).open(file).unwrap();
     file.seek(SeekFrom::Start(from)).unwrap();
     let mut noise = std::io::repeat(0xa5).take(length);
@@ -24,7 +22,7 @@ fn damage(file: &Path, from: u64, length: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_whose_database_is_damaged_is_replaced_and_the_others_serve_meanwhile() {
-    on_stage("database", async |stage| {
+    on_own_stage("database", async |stage| {
         let etcd = stage.etcd(&stage.spec(3)).await;
         let before = etcd.members(3).await.unwrap();
         etcd.settled().await.unwrap();
@@ -51,7 +49,7 @@ async fn a_member_whose_database_is_damaged_is_replaced_and_the_others_serve_mea
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_only_member_whose_log_is_damaged_is_restored_from_the_backup() {
-    on_stage("log", async |stage| {
+    on_own_stage("log", async |stage| {
         let etcd = stage.etcd(&stage.spec(1)).await;
         let members = etcd.members(1).await.unwrap();
         etcd.settled().await.unwrap();
@@ -73,45 +71,6 @@ async fn the_only_member_whose_log_is_damaged_is_restored_from_the_backup() {
         let names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let aside = names.filter(|name| name.starts_with("new.etcd.before-"));
         assert_eq!(aside.count(), 1, "what was damaged is kept");
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_member_whose_volume_is_full_is_back_once_the_volume_has_grown() {
-    on_stage("full", async |stage| {
-        let etcd = stage.etcd(&stage.spec(3)).await;
-        let members = etcd.members(3).await.unwrap();
-        etcd.settled().await.unwrap();
-        let load = etcd.load().await.unwrap();
-        load.has_written(100).await.unwrap();
-        let full = &members[0];
-        let data = stage.data_of(&etcd, full).await;
-        let mut filler = File::create(data.with_file_name("filler")).unwrap();
-        let noise = vec![0xa5; 1 << 20];
-        while filler.write_all(&noise).is_ok() {}
-
-        let restarts = async || {
-            let pods = etcd.pods().await.ok()?;
-            let name = Some(&full.pod);
-            let pod = pods
-                .into_iter()
-                .find(|pod| pod.metadata.name.as_ref() == name)?;
-            let mut told = pod.status?.container_statuses?.into_iter();
-            let etcd = told.find(|container| container.name == "etcd")?;
-            (etcd.restart_count > 0).then_some(())
-        };
-        eventually("a member that ends for want of room", restarts)
-            .await
-            .unwrap();
-        load.has_written(100).await.unwrap();
-        etcd.change(json!({"storageCapacity": "1Gi"}))
-            .await
-            .unwrap();
-        let members = etcd.members(3).await.unwrap();
-        etcd.settled().await.unwrap();
-        let written = load.stop().await.unwrap();
-        assert_kept(&written, &content(&members).await.unwrap());
     })
     .await;
 }

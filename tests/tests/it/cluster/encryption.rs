@@ -5,6 +5,7 @@ use steward_tests::cluster::managed::{self, Managed};
 use steward_tests::cluster::member::content;
 use steward_tests::cluster::{Encrypted, eventually};
 
+use super::midway::kill_controllers;
 use super::stage::{Stage, assert_kept, on_stage, write_and_back_up};
 
 /// Makes an Etcd of so many members with each combination, some of them at the same time: most of it is waiting.
@@ -45,6 +46,7 @@ async fn new_certificates_are_shown_without_a_restart() {
         etcd.settled().await.unwrap();
         let load = etcd.load().await.unwrap();
         etcd.renew_certificates("renewed").await.unwrap();
+        kill_controllers(stage).await;
         // Clients ask for a name only the new certificates have.
         let members = etcd.members(3).await.unwrap();
         for member in &members {

@@ -1,5 +1,7 @@
 //! An Etcd from its first member to its last, under load, with the controller, init container and sidecar as they are
-//! installed.
+//! installed. Controllers are killed in the middle of it; while it grows and shrinks, in `killed`.
+
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -13,7 +15,11 @@ use steward_tests::cluster::managed::condition;
 use steward_tests::cluster::member::{content, content_at};
 use steward_tests::cluster::{Programs, eventually};
 
+use super::midway::{kill_controllers, pods, replaced};
 use super::stage::{assert_kept, on_stage};
+
+/// An election takes a second or two on a slow machine, a quorum that is lost minutes; no time is measured here.
+const NEVER_SILENT_FOR: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_member_becomes_five_and_one_again_and_nothing_that_was_written_is_lost() {
@@ -47,7 +53,7 @@ async fn one_member_becomes_five_and_one_again_and_nothing_that_was_written_is_l
 #[tokio::test(flavor = "multi_thread")]
 async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
     on_stage("upgrade", async |stage| {
-        let programs = Programs::find().unwrap();
+        let programs = Programs::of_etcd().unwrap();
         let versions = etcd_versions(&programs).await.unwrap();
         let (oldest, newer) = versions.split_first().expect("versions of etcd");
         let mut spec = stage.spec(3);
@@ -61,6 +67,8 @@ async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
         for version in newer {
             let image = json!({"etcd": {"image": format!("{IMAGE}:{version}")}});
             etcd.change(image).await.unwrap();
+            replaced(&etcd, &members, 1).await;
+            kill_controllers(stage).await;
             let is_new = |member: &_| !members.contains(member);
             members = etcd.members_that(3, is_new).await.unwrap();
             let settled = etcd.settled().await.unwrap();
@@ -72,7 +80,10 @@ async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
             assert_eq!(still.status, ConditionStatus::True);
             assert_eq!(still.last_transition_time, ready.last_transition_time);
         }
+        load.has_written(20).await.unwrap();
         let written = load.stop().await.unwrap();
+        let silence = written.longest_silence();
+        assert!(silence < NEVER_SILENT_FOR, "no write for {silence:?}");
         assert_kept(&written, &content(&members).await.unwrap());
     })
     .await;
@@ -82,6 +93,8 @@ async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
 async fn a_cluster_that_slept_wakes_with_what_it_had() {
     on_stage("sleep", async |stage| {
         let etcd = stage.etcd(&stage.spec(3)).await;
+        pods(&etcd, 1).await;
+        kill_controllers(stage).await;
         etcd.members(3).await.unwrap();
         etcd.settled().await.unwrap();
         let load = etcd.load().await.unwrap();
@@ -91,6 +104,7 @@ async fn a_cluster_that_slept_wakes_with_what_it_had() {
         assert_kept(&written, &before);
 
         etcd.change(json!({"replicas": 0})).await.unwrap();
+        kill_controllers(stage).await;
         eventually("no pod is left", async || {
             etcd.pods().await.ok()?.is_empty().then_some(())
         })
@@ -102,6 +116,8 @@ async fn a_cluster_that_slept_wakes_with_what_it_had() {
         assert_eq!(claims.len(), 3, "volumes stay");
 
         etcd.change(json!({"replicas": 3})).await.unwrap();
+        pods(&etcd, 1).await;
+        kill_controllers(stage).await;
         let members = etcd.members(3).await.unwrap();
         etcd.settled().await.unwrap();
         let after = content_at(&members, before.revision).await.unwrap();
@@ -116,7 +132,17 @@ async fn a_deleted_etcd_leaves_its_volumes_and_nothing_else() {
         let etcd = stage.etcd(&stage.spec(1)).await;
         etcd.members(1).await.unwrap();
         etcd.settled().await.unwrap();
-        etcd.delete().await.unwrap();
+        let is_going = async || {
+            let meta = etcd.get().await.ok().map(|etcd| etcd.metadata);
+            let is_there = meta.is_some_and(|meta| meta.deletion_timestamp.is_none());
+            (!is_there).then_some(())
+        };
+        let killed = async {
+            eventually("an Etcd that goes", is_going).await.unwrap();
+            kill_controllers(stage).await;
+        };
+        let (deleted, ()) = tokio::join!(etcd.delete(), killed);
+        deleted.unwrap();
         let ours = ListParams::default().labels("app.kubernetes.io/managed-by=etcd-druid");
         eventually("no object is left", async || {
             let sets = stage.api::<StatefulSet>().list(&ours).await.ok()?.items;

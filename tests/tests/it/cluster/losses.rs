@@ -8,9 +8,7 @@ use steward_tests::cluster::eventually;
 use steward_tests::cluster::member::content;
 use steward_tests::cluster::timeline::{self, Timeline};
 
-use super::stage::{assert_kept, on_stage};
-
-const SILENCE: &str = "without an acknowledged write at the longest";
+use super::stage::{SILENCE, assert_kept, on_own_stage, on_stage};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_pods_killed_at_once_come_back_with_every_acknowledged_write() {
@@ -66,7 +64,7 @@ async fn a_member_that_lost_its_volume_is_replaced_and_the_others_serve_meanwhil
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_cut_off_is_replaced_and_its_backup_goes_on_with_the_next() {
-    on_stage("cut", async |stage| {
+    on_own_stage("cut", async |stage| {
         let etcd = stage.etcd(&stage.spec(3)).await;
         let mut members = etcd.members(3).await.unwrap();
         etcd.settled().await.unwrap();

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
-use steward_tests::cluster::attend::volumes::MEMORY;
 use steward_tests::cluster::image::{ETCD, etcd_versions};
+use steward_tests::cluster::managed::storage_class;
 use steward_tests::cluster::member::{Member, connect, members};
 use steward_tests::cluster::{Load, Programs};
 
@@ -34,7 +34,7 @@ pub(crate) fn load(members: &[Member]) -> Load {
 
 /// Starts a cluster of the newest etcd and waits until every member is ready.
 pub(crate) async fn start(stage: &Stage, replicas: usize) -> Vec<Member> {
-    let programs = Programs::find().unwrap();
+    let programs = Programs::of_etcd().unwrap();
     let version = etcd_versions(&programs).await.unwrap().pop().unwrap();
     stage.apply::<Service>(&service()).await;
     let wanted = stateful_set(&stage.namespace, replicas, &version);
@@ -113,7 +113,7 @@ fn stateful_set(namespace: &str, replicas: usize, version: &str) -> Value {
                 "metadata": {"name": "data"},
                 "spec": {
                     "accessModes": ["ReadWriteOnce"],
-                    "storageClassName": MEMORY,
+                    "storageClassName": storage_class(),
                     "resources": {"requests": {"storage": VOLUME}},
                 },
             }],

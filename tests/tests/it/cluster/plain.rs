@@ -13,7 +13,7 @@ use steward_tests::cluster::eventually;
 use steward_tests::cluster::member::content;
 
 use super::members::{self, NAME, SELECTOR, load};
-use super::stage::{Stage, assert_kept, on_stage};
+use super::stage::{Stage, assert_kept, on_own_stage, on_stage};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -37,7 +37,7 @@ async fn three_members_find_each_other_by_name_and_agree_on_what_was_written() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_works_on_the_volume_of_a_member_that_is_away() {
-    on_stage("job", async |stage| {
+    on_own_stage("job", async |stage| {
         members::start(stage, 1).await;
         let sets = stage.api::<StatefulSet>();
         let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
@@ -80,7 +80,7 @@ async fn members_return(stage: &Stage) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_can_be_full_and_grows_with_its_claim() {
-    on_stage("grow", async |stage| {
+    on_own_stage("grow", async |stage| {
         let claim = |size: &str| {
             json!({
                 "apiVersion": "v1",

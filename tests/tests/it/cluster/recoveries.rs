@@ -68,29 +68,25 @@ async fn three_members_that_lost_two_volumes_are_recovered_without_a_person_if_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_left_to_people_waits_for_the_task_of_one() {
-    on_stage("manual", async |stage| {
-        let mut spec = stage.spec(3);
-        spec["steward"] = json!({"recovery": {"mode": "Manual"}});
-        let etcd = stage.etcd(&spec).await;
+async fn a_bad_delete_is_undone_by_going_back_to_the_revision_before_it() {
+    on_stage("undo", async |stage| {
+        let etcd = stage.etcd(&stage.spec(3)).await;
         let members = etcd.members(3).await.unwrap();
         etcd.settled().await.unwrap();
         let before = write_and_back_up(&etcd, &members).await;
-        let refused = etcd.ask("too-early", json!({"recoverQuorum": {}})).await;
-        assert_eq!(
-            refused.unwrap().0,
-            TaskState::Rejected,
-            "the quorum is there"
-        );
-        for member in &members[..2] {
-            etcd.lose_volume(member).await.unwrap();
-        }
-        etcd.needs_recovery().await.unwrap();
-        let task = json!({"recoverQuorum": {}});
-        let (state, said) = etcd.ask("recover", task).await.unwrap();
+        let mut client = members[0].client().await.unwrap();
+        let everything = etcd_client::DeleteOptions::new().with_all_keys();
+        let deleted = client.delete("", Some(everything)).await.unwrap();
+        assert!(deleted.deleted() >= 200);
+
+        let mut timeline = Timeline::start("a bad delete", "a person asks for the revision before");
+        let task = json!({"restore": {"toRevision": before.revision.0}});
+        let (state, said) = etcd.ask("undo", task).await.unwrap();
         assert_eq!(state, TaskState::Succeeded, "{said}");
         let is_new = |member: &_| !members.contains(member);
         assert_recovered(&etcd, &before, (3, is_new)).await;
+        timeline.mark("all members are ready, with all their keys");
+        timeline.keep(&timeline::directory().unwrap()).unwrap();
     })
     .await;
 }

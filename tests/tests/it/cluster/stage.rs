@@ -24,6 +24,9 @@ pub(crate) const ETCD: &str = "main";
 /// By how much a recovery raises revisions.
 const RAISED_BY: i64 = 1_000_000_000;
 
+/// What a timeline says of a load.
+pub(crate) const SILENCE: &str = "without an acknowledged write at the longest";
+
 /// Where one test plays.
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
@@ -33,8 +36,25 @@ pub(crate) struct Stage {
 /// Runs a test in a namespace of its own, and removes the namespace however the test ends. What was to be
 /// seen there is shown when it fails.
 pub(crate) async fn on_stage(name: &str, test: impl AsyncFnOnce(&Stage)) {
+    play(find().await, name, test).await;
+}
+
+/// The same for a test that needs a hand on the node. On a cluster of somebody else it is left out.
+pub(crate) async fn on_own_stage(name: &str, test: impl AsyncFnOnce(&Stage)) {
+    let cluster = find().await;
+    if cluster.node().is_none() {
+        eprintln!("{name}: left out, it needs the machine's own cluster; KUBECONFIG names another");
+        return;
+    }
+    play(cluster, name, test).await;
+}
+
+async fn find() -> Cluster {
     let cluster = Cluster::find().await;
-    let cluster = cluster.unwrap_or_else(|error| panic!("{error}"));
+    cluster.unwrap_or_else(|error| panic!("{error}"))
+}
+
+async fn play(cluster: Cluster, name: &str, test: impl AsyncFnOnce(&Stage)) {
     let namespace = format!("{name}-{:05x}", rand::rng().random_range(0..0x10_0000));
     let stage = Stage { cluster, namespace };
     let namespaces = Api::<Namespace>::all(stage.cluster.client());
@@ -76,8 +96,11 @@ impl Stage {
 
     /// Starts what a test that failed may have taken away from the others.
     async fn give_back(&self) {
+        let Some(node) = self.cluster.node() else {
+            return; // nothing of somebody else's was taken
+        };
         for component in [Component::ApiServer, Component::Store] {
-            if let Err(error) = self.node().start(component).await {
+            if let Err(error) = node.start(component).await {
                 eprintln!("{error}");
             }
         }
@@ -132,7 +155,7 @@ impl Stage {
     /// The hand on the node.
     pub(crate) fn node(&self) -> &Node {
         let node = self.cluster.node();
-        node.expect("a cluster of this machine: unset KUBECONFIG")
+        node.expect("the machine's own cluster, see `on_own_stage`")
     }
 
     /// Runs a Job with the toolbox, one claim mounted at `/data` if one is named, and waits for its end.

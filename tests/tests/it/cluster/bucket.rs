@@ -1,0 +1,45 @@
+//! The bucket of all backups, as a test sees it.
+
+use std::fs;
+
+use steward_store::{Environment, Provider, SnapStore, StoreConfig};
+use steward_tests::cluster::managed::store_url;
+use steward_tests::cluster::{BUCKET, S3_KEY_ID, S3_SECRET};
+use tempfile::TempDir;
+
+/// The bucket, open.
+pub(crate) struct Bucket {
+    pub(crate) store: SnapStore,
+    /// Read again when they change.
+    _credentials: TempDir,
+}
+
+impl Bucket {
+    pub(crate) fn open() -> Self {
+        let credentials = tempfile::tempdir().unwrap();
+        let fields = [
+            ("region", "us-east-1"),
+            ("accessKeyID", S3_KEY_ID),
+            ("secretAccessKey", S3_SECRET),
+        ];
+        for (name, value) in fields {
+            fs::write(credentials.path().join(name), value).unwrap();
+        }
+        let place = credentials.path().to_str().unwrap();
+        let environment = Environment::from_iter([("AWS_APPLICATION_CREDENTIALS", place)]);
+        let config = StoreConfig {
+            endpoint: Some(store_url().parse().unwrap()),
+            ..StoreConfig::new(Provider::S3, BUCKET)
+        };
+        Self {
+            store: SnapStore::open(&config, &environment).unwrap(),
+            _credentials: credentials,
+        }
+    }
+
+    /// Keys of all snapshots below a prefix, by name.
+    pub(crate) async fn snapshots(&self, prefix: &str) -> Vec<String> {
+        let listed = self.store.list(&format!("{prefix}/v2")).await.unwrap();
+        listed.into_iter().map(|object| object.key).collect()
+    }
+}

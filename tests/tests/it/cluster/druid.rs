@@ -1,0 +1,329 @@
+//! An Etcd as etcd-druid makes one: objects with its names, labels and flags, all but the disruption budget, which Kubernetes before
+//! 1.21 does not have. Two programs are others: a plain etcd for its wrapper, and our sidecar, which takes the same flags,
+//! for its sidecar.
+
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::PostParams;
+use kube::{Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use steward_crds::Etcd;
+use steward_tests::cluster::image::{DEV, ETCD as IMAGE};
+
+use super::stage::{ETCD, Stage};
+
+/// How many members it has.
+pub(crate) const MEMBERS: usize = 3;
+/// As whom etcd-druid writes.
+const MANAGER: &str = "etcd-druid";
+const ROLE: &str = "druid.gardener.cloud:etcd:main";
+
+/// Makes all of it for an Etcd, in etcd-druid's order.
+pub(crate) async fn make(stage: &Stage, owner: &Etcd, version: &str) -> StatefulSet {
+    let druid = Druid { stage, owner };
+    druid.access().await;
+    druid.leases().await;
+    druid.services().await;
+    let data = json!({"data": {"etcd.conf.yaml": configuration(&stage.namespace)}});
+    druid
+        .create::<ConfigMap>(("main-config", "etcd-configmap"), data)
+        .await;
+    let spec = stateful_set(owner, version);
+    druid
+        .create::<StatefulSet>((ETCD, "etcd-statefulset"), json!({"spec": spec}))
+        .await
+}
+
+struct Druid<'a> {
+    stage: &'a Stage,
+    owner: &'a Etcd,
+}
+
+impl Druid<'_> {
+    async fn create<K>(&self, (name, component): (&str, &str), mut object: Value) -> K
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Serialize,
+    {
+        object["metadata"] = json!({
+            "name": name,
+            "labels": labels(&name.replace(':', "-"), component),
+            "ownerReferences": [{
+                "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "Etcd", "name": ETCD,
+                "uid": self.owner.uid(), "controller": true, "blockOwnerDeletion": true,
+            }],
+        });
+        let object: K = serde_json::from_value(object).unwrap();
+        let params = PostParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        self.stage
+            .api::<K>()
+            .create(&params, &object)
+            .await
+            .unwrap()
+    }
+
+    async fn access(&self) {
+        let account = (ETCD, "etcd-service-account");
+        let mounted = json!({"automountServiceAccountToken": true});
+        self.create::<ServiceAccount>(account, mounted).await;
+        let all = ["get", "list", "patch", "update", "watch"];
+        let rules = json!([
+            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": all},
+            {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": all},
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+        ]);
+        self.create::<Role>((ROLE, "etcd-role"), json!({"rules": rules}))
+            .await;
+        let bound = json!({
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ROLE},
+            "subjects": [{
+                "kind": "ServiceAccount", "name": ETCD, "namespace": self.stage.namespace,
+            }],
+        });
+        self.create::<RoleBinding>((ROLE, "etcd-role-binding"), bound)
+            .await;
+    }
+
+    /// Empty; the sidecar fills them.
+    async fn leases(&self) {
+        for number in 0..MEMBERS {
+            let name = format!("{ETCD}-{number}");
+            self.create::<Lease>((&name, "etcd-member-lease"), json!({}))
+                .await;
+        }
+        for name in ["main-full-snap", "main-delta-snap"] {
+            self.create::<Lease>((name, "etcd-snapshot-lease"), json!({}))
+                .await;
+        }
+    }
+
+    async fn services(&self) {
+        let mut of_members = selector();
+        of_members["app.kubernetes.io/component"] = "etcd-statefulset".into();
+        let port = |name: &str, number: u16| json!({"name": name, "port": number, "protocol": "TCP", "targetPort": number});
+        let client = json!({
+            "type": "ClusterIP",
+            "selector": of_members,
+            "ports": [port("client", 2379), port("server", 2380), port("backuprestore", 8080)],
+        });
+        let peer = json!({
+            "type": "ClusterIP",
+            "clusterIP": "None",
+            "publishNotReadyAddresses": true,
+            "selector": of_members,
+            "ports": [port("peer", 2380)],
+        });
+        let both = [
+            (("main-client", "etcd-client-service"), client),
+            (("main-peer", "etcd-peer-service"), peer),
+        ];
+        for (named, spec) in both {
+            self.create::<Service>(named, json!({"spec": spec})).await;
+        }
+    }
+}
+
+fn selector() -> Value {
+    json!({"app.kubernetes.io/managed-by": "etcd-druid", "app.kubernetes.io/part-of": ETCD})
+}
+
+fn labels(name: &str, component: &str) -> Value {
+    let mut labels = selector();
+    labels["app.kubernetes.io/name"] = name.into();
+    labels["app.kubernetes.io/component"] = component.into();
+    labels
+}
+
+fn url(pod: &str, namespace: &str, port: u16) -> String {
+    format!("http://{pod}.{ETCD}-peer.{namespace}.svc:{port}")
+}
+
+/// Pods and their addresses.
+fn members(namespace: &str, port: u16) -> impl Iterator<Item = (String, String)> {
+    let pods = (0..MEMBERS).map(|number| format!("{ETCD}-{number}"));
+    pods.map(move |pod| (pod.clone(), url(&pod, namespace, port)))
+}
+
+fn initial_cluster(namespace: &str) -> String {
+    let all: Vec<String> = members(namespace, 2380)
+        .map(|(pod, url)| format!("{pod}={url}"))
+        .collect();
+    all.join(",")
+}
+
+/// One configuration for all members; the sidecar picks what is the member's own.
+fn configuration(namespace: &str) -> String {
+    let advertised = |port| -> Value {
+        let all = members(namespace, port).map(|(pod, url)| (pod, json!([url])));
+        Value::Object(all.collect())
+    };
+    // JSON is YAML, too.
+    let all = json!({
+        "name": "etcd-config",
+        "data-dir": "/var/etcd/data/new.etcd",
+        "metrics": "basic",
+        "snapshot-count": 10000,
+        "enable-grpc-gateway": true,
+        "quota-backend-bytes": 8_589_934_592_u64,
+        "initial-cluster-token": "etcd-cluster",
+        "initial-cluster-state": "new",
+        "initial-cluster": initial_cluster(namespace),
+        "auto-compaction-mode": "periodic",
+        "auto-compaction-retention": "30m",
+        "listen-peer-urls": "http://0.0.0.0:2380",
+        "listen-client-urls": "http://0.0.0.0:2379",
+        "initial-advertise-peer-urls": advertised(2380),
+        "advertise-client-urls": advertised(2379),
+        "next-cluster-version-compatible": true,
+    });
+    all.to_string()
+}
+
+fn stateful_set(owner: &Etcd, version: &str) -> Value {
+    let claim = json!({
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": owner.spec.storage_class,
+        "resources": {"requests": {"storage": owner.spec.storage_capacity}},
+    });
+    let annotations = json!({"checksum/etcd-configmap": "0000"});
+    json!({
+        "replicas": MEMBERS,
+        "serviceName": "main-peer",
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "RollingUpdate"},
+        "selector": {"matchLabels": selector()},
+        "template": {
+            "metadata": {"labels": labels(ETCD, "etcd-statefulset"), "annotations": annotations},
+            "spec": pod(owner, version),
+        },
+        "volumeClaimTemplates": [{"metadata": {"name": ETCD}, "spec": claim}],
+    })
+}
+
+fn pod(owner: &Etcd, version: &str) -> Value {
+    let store = owner.spec.backup.store.as_ref().expect("a store");
+    let secret = store.secret_ref.as_ref().map(|secret| &secret.name);
+    json!({
+        "hostAliases": [{"ip": "127.0.0.1", "hostnames": ["main-local"]}],
+        "shareProcessNamespace": true,
+        "serviceAccountName": ETCD,
+        "securityContext": {
+            "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
+            "fsGroupChangePolicy": "OnRootMismatch",
+        },
+        "containers": [etcd(&owner.namespace().unwrap(), version), sidecar(owner)],
+        "volumes": [
+            {"name": "etcd-config-file", "configMap": {"name": "main-config", "defaultMode": 0o640}},
+            {"name": "etcd-backup-secret", "secret": {"secretName": secret, "defaultMode": 0o640}},
+        ],
+    })
+}
+
+fn from_pod(name: &str, path: &str) -> Value {
+    json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+}
+
+/// The wrapper asks the sidecar before it starts an etcd; the plain one starts at once, where the wrapper keeps its data.
+fn etcd(namespace: &str, version: &str) -> Value {
+    let own = |port| url("$(POD_NAME)", namespace, port);
+    let command = [
+        "/bin/etcd".to_owned(),
+        "--name=$(POD_NAME)".to_owned(),
+        "--data-dir=/var/etcd/data/new.etcd".to_owned(),
+        "--listen-client-urls=http://0.0.0.0:2379".to_owned(),
+        "--listen-peer-urls=http://0.0.0.0:2380".to_owned(),
+        format!("--advertise-client-urls={}", own(2379)),
+        format!("--initial-advertise-peer-urls={}", own(2380)),
+        format!("--initial-cluster={}", initial_cluster(namespace)),
+        "--initial-cluster-token=etcd-cluster".to_owned(),
+    ];
+    json!({
+        "name": "etcd",
+        "image": format!("{IMAGE}:{version}"),
+        "command": command,
+        "env": [from_pod("POD_NAME", "metadata.name")],
+        "ports": [
+            {"name": "server", "containerPort": 2380}, {"name": "client", "containerPort": 2379},
+        ],
+        "readinessProbe": {"httpGet": {"path": "/health", "port": 2379}, "periodSeconds": 1},
+        "securityContext": {"allowPrivilegeEscalation": false},
+        "volumeMounts": [{"name": ETCD, "mountPath": "/var/etcd/data"}],
+    })
+}
+
+fn sidecar(owner: &Etcd) -> Value {
+    let store = owner.spec.backup.store.as_ref().expect("a store");
+    let mut args: Vec<String> = FLAGS.iter().map(ToString::to_string).collect();
+    args.push(format!("--store-prefix={}", store.prefix));
+    let endpoint = store.endpoint_override.iter();
+    args.extend(endpoint.map(|url| format!("--store-endpoint-override={url}")));
+    json!({
+        "name": "backup-restore",
+        "image": format!("steward-sidecar:{DEV}"),
+        "args": args,
+        "env": [
+            from_pod("POD_NAME", "metadata.name"),
+            from_pod("POD_NAMESPACE", "metadata.namespace"),
+            {"name": "STORAGE_CONTAINER", "value": store.container},
+            {"name": "AWS_APPLICATION_CREDENTIALS", "value": "/var/etcd-backup"},
+        ],
+        "ports": [{"name": "server", "containerPort": 8080}],
+        "securityContext": {"allowPrivilegeEscalation": false},
+        "volumeMounts": [
+            {"name": ETCD, "mountPath": "/var/etcd/data"},
+            {"name": "etcd-config-file", "mountPath": "/var/etcd/config/"},
+            {"name": "etcd-backup-secret", "mountPath": "/var/etcd-backup"},
+        ],
+    })
+}
+
+/// What etcd-druid passes for an Etcd without certificates.
+const FLAGS: [&str; 34] = [
+    "server",
+    "--server-port=8080",
+    "--enable-snapshot-lease-renewal=true",
+    "--full-snapshot-lease-name=main-full-snap",
+    "--delta-snapshot-lease-name=main-delta-snap",
+    "--storage-provider=S3",
+    "--schedule=0 */24 * * *",
+    "--delta-snapshot-period=5s",
+    "--delta-snapshot-memory-limit=104857600",
+    "--garbage-collection-policy=Exponential",
+    "--garbage-collection-period=12h",
+    "--compress-snapshots=true",
+    "--compression-policy=gzip",
+    "--etcd-snapshot-timeout=15m",
+    "--defragmentation-schedule=0 */24 * * *",
+    "--etcd-defrag-timeout=15m",
+    "--auto-compaction-mode=periodic",
+    "--auto-compaction-retention=30m",
+    "--insecure-transport=true",
+    "--insecure-skip-tls-verify=true",
+    "--endpoints=http://main-local:2379",
+    "--service-endpoints=http://main-client:2379",
+    "--data-dir=/var/etcd/data/new.etcd",
+    "--restoration-temp-snapshots-dir=/var/etcd/data/restoration.temp",
+    "--snapstore-temp-directory=/var/etcd/data/temp",
+    "--etcd-connection-timeout=5m",
+    "--use-etcd-wrapper=true",
+    "--enable-member-lease-renewal=true",
+    "--k8s-heartbeat-duration=10s",
+    "--embedded-etcd-quota-bytes=8589934592",
+    "--etcd-connection-timeout-leader-election=5s",
+    "--reelection-period=5s",
+    "--enable-profiling=false",
+    "--delta-snapshot-retention-period=0s",
+];
