@@ -166,8 +166,8 @@ async fn what_the_controller_makes_it_can_make_everywhere_and_nothing_else() {
     let found = place::<Secret>(&controller, "shoot").get_opt("named").await;
     assert_eq!(found.unwrap(), None);
     // So can the log of a Job, once there is one.
-    let log = place::<Pod>(&controller, "shoot").logs("of-a-job", &LogParams::default());
-    let log = log.await.unwrap_err();
+    let (pods, whole) = (place::<Pod>(&controller, "shoot"), LogParams::default());
+    let log = pods.logs("of-a-job", &whole).await.unwrap_err();
     assert!(
         matches!(&log, Error::Api(status) if status.code == 404),
         "{log}"
