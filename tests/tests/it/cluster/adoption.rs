@@ -29,8 +29,8 @@ async fn assert_backup_goes_on(stage: &Stage, etcd: &Managed, theirs: &[String])
     assert!(lost.is_empty(), "stored before, and gone: {lost:?}");
     assert!(all.len() > theirs.len(), "nothing came since: {all:?}");
     let check = json!({"verifyBackup": {"chains": "All"}});
-    let (state, said) = etcd.ask("verify", check).await.unwrap();
-    assert_eq!(state, TaskState::Succeeded, "{said}");
+    let (ended, said) = etcd.ask("verify", check).await.unwrap();
+    assert_eq!(ended, TaskState::Succeeded, "{said}");
 }
 
 /// Every member has what it had, as the member it was.
