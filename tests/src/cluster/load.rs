@@ -17,6 +17,8 @@ use super::wait::{NotYet, eventually};
 
 /// Longer than any healthy cluster takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two writes: a load, not a flood, since many of them share a machine with everything else.
+const PACE: Duration = Duration::from_millis(10);
 /// After a failure, before the next try.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -82,6 +84,7 @@ where
         if let Some(revision) = revision {
             seen.add(key, number, revision, Instant::now());
             counted.send_modify(|count| *count += 1);
+            sleep(PACE).await;
         } else {
             client = None;
             sleep(PAUSE).await;
