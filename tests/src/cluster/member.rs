@@ -33,14 +33,6 @@ pub enum MemberError {
     /// They are not ready, or not at the same revision.
     #[error(transparent)]
     NotYet(#[from] NotYet),
-    /// A member that was ready cannot be reached.
-    #[error("connect to {address}")]
-    Connect {
-        /// Where.
-        address: Ipv4Addr,
-        /// Why.
-        source: Error,
-    },
     /// Members tell different histories.
     #[error("members disagree about revision {revision}")]
     Disagree {
@@ -175,8 +167,11 @@ pub async fn content(members: &[Member]) -> Result<Content, MemberError> {
     let Some(first) = members.first() else {
         return content_at(members, Revision(0)).await;
     };
-    let client = client(first).await?;
-    let revision = newest_revision(&mut client.kv_client()).await;
+    let newest = async || {
+        let client = first.client().await.ok()?;
+        newest_revision(&mut client.kv_client()).await.ok()
+    };
+    let revision = eventually("a quorum that tells its revision", newest).await?;
     content_at(members, revision).await
 }
 
@@ -202,16 +197,14 @@ pub async fn content_at(members: &[Member], revision: Revision) -> Result<Conten
     let (Some(hash), None, Some(first)) = (hashes.next(), hashes.next(), members.first()) else {
         return Err(MemberError::Disagree { revision });
     };
-    let keys = keys_at(&mut client(first).await?.kv_client(), revision).await;
+    let all = async || {
+        let client = first.client().await.ok()?;
+        keys_at(&mut client.kv_client(), revision).await.ok()
+    };
+    let keys = eventually("a quorum that tells its keys", all).await?;
     Ok(Content {
         revision,
         keys,
         hash,
     })
-}
-
-async fn client(member: &Member) -> Result<Client, MemberError> {
-    let address = member.address;
-    let client = member.client().await;
-    client.map_err(|source| MemberError::Connect { address, source })
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use etcd_client::{
-    Client, CompactionOptions, GetOptions, KeyValue, KvClient, LeaseTimeToLiveOptions,
-    StatusResponse,
+    Client, CompactionOptions, Error, GetOptions, KeyValue, KvClient, LeaseTimeToLiveOptions,
+    ResponseHeader, StatusResponse,
 };
 use steward_ids::{LeaseId, MemberId, Revision};
 use tokio::fs::File;
@@ -76,7 +76,8 @@ impl Etcd {
 
     /// The revision of the store, read through the quorum.
     pub async fn revision(&self) -> Revision {
-        newest_revision(&mut self.kv().await).await
+        let newest = newest_revision(&mut self.kv().await).await;
+        newest.expect("read the revision")
     }
 
     /// Every key as it is now, ascending.
@@ -86,7 +87,8 @@ impl Etcd {
 
     /// Every key as it was at a revision, ascending.
     pub async fn all_keys_at(&self, revision: Revision) -> Vec<Kv> {
-        keys_at(&mut self.kv().await, revision).await
+        let keys = keys_at(&mut self.kv().await, revision).await;
+        keys.unwrap_or_else(|error| panic!("keys at {revision}: {error}"))
     }
 
     /// Every live lease, ascending by identity.
@@ -186,22 +188,16 @@ pub async fn hash_kv(client: &mut Client, revision: Revision) -> HashKv {
     }
 }
 
-/// The revision of a store, read through the quorum.
-///
-/// # Panics
-/// When there is none.
-pub async fn newest_revision(kv: &mut KvClient) -> Revision {
+/// The revision of a store, read through the quorum. There may be none for a moment, while a leader is elected.
+pub async fn newest_revision(kv: &mut KvClient) -> Result<Revision, Error> {
     let options = GetOptions::new().with_count_only();
-    let answer = kv.get("\0", Some(options)).await;
-    let answer = answer.expect("read the revision");
-    Revision(answer.header().expect("a response header").revision())
+    let answer = kv.get("\0", Some(options)).await?;
+    let revision = answer.header().map_or(0, ResponseHeader::revision);
+    Ok(Revision(revision))
 }
 
-/// Every key of a store as it was at a revision, ascending.
-///
-/// # Panics
-/// When the store does not answer, or has forgotten that revision.
-pub async fn keys_at(kv: &mut KvClient, revision: Revision) -> Vec<Kv> {
+/// Every key of a store as it was at a revision, ascending, read through the quorum.
+pub async fn keys_at(kv: &mut KvClient, revision: Revision) -> Result<Vec<Kv>, Error> {
     let mut keys: Vec<Kv> = Vec::new();
     loop {
         let options = GetOptions::new()
@@ -211,11 +207,10 @@ pub async fn keys_at(kv: &mut KvClient, revision: Revision) -> Vec<Kv> {
         let start = keys
             .last()
             .map_or_else(|| vec![0], |last| successor(&last.key));
-        let page = kv.get(start, Some(options)).await;
-        let page = page.unwrap_or_else(|error| panic!("keys at {revision}: {error}"));
+        let page = kv.get(start, Some(options)).await?;
         keys.extend(page.kvs().iter().map(Kv::from));
         if !page.more() {
-            return keys;
+            return Ok(keys);
         }
     }
 }
