@@ -199,9 +199,14 @@ impl Stage {
 
     /// Waits until the controller has nothing left to tell: it wrote nothing for a while.
     pub(super) async fn at_rest(&self, controller: &Running) {
+        self.at_rest_for(controller, QUIET).await;
+    }
+
+    /// Waits until the controller wrote nothing for this long.
+    pub(super) async fn at_rest_for(&self, controller: &Running, quiet: Duration) {
         self.eventually("nothing is left to tell", async || {
             let before = controller.metrics.writes();
-            sleep(QUIET).await;
+            sleep(quiet).await;
             before == controller.metrics.writes()
         })
         .await;
