@@ -36,7 +36,7 @@ async fn told(stage: &Stage, kind: &str, words: &str) {
 }
 
 #[tokio::test]
-async fn every_transition_is_an_event_and_standing_still_is_none() {
+async fn transitions_are_events_and_standing_still_is_none() {
     let stage = Stage::set().await;
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
     let controller = stage.control().await;
