@@ -10,6 +10,7 @@
 
 mod guarded;
 pub mod packed;
+pub mod pauses;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -30,6 +31,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Client, Resource, ResourceExt};
 use packed::{Packed, PackedStore};
+use pauses::Pauses;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use steward_manifests::labels::{JOB_FOR, MANAGED_BY, MANAGER, PART_OF};
@@ -235,7 +237,7 @@ impl Start {
                 object.meta_mut().managed_fields = None;
                 slim(object);
             })
-            .default_backoff();
+            .backoff(Pauses::default());
         self.tasks.spawn(async move {
             let mut marks = Marks::new(mark);
             pin_mut!(stream);

@@ -35,6 +35,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::act::marks::FIELD_MANAGER;
 use crate::args::Args;
+use crate::caches::pauses::Pauses;
 use crate::caches::{Guarded, PAGE, Scope, Watching};
 use crate::config::OperatorConfiguration;
 use crate::context::{Context, Memory, Poke};
@@ -252,6 +253,7 @@ impl Parts {
                     .concurrency(workers)
                     .debounce(DEBOUNCE),
             )
+            .trigger_backoff(Pauses::default())
             .reconcile_on(watching.triggers)
             .reconcile_on(poked)
             .graceful_shutdown_on(cancel.clone().cancelled_owned());

@@ -31,6 +31,7 @@ use tracing::{debug, warn};
 
 use crate::act::ActError;
 use crate::caches::Scope;
+use crate::caches::pauses::Pauses;
 use crate::config::Controllers;
 use crate::context::Context;
 
@@ -115,6 +116,7 @@ pub async fn run(
         scope.api::<Job>(&client),
         watcher::Config::default().labels(&format!("{COMPONENT}={}", Component::CopyJob.name())),
     )
+    .trigger_backoff(Pauses::default())
     .with_config(ControllerConfig::default().concurrency(workers.copy))
     .graceful_shutdown_on(cancel.clone().cancelled_owned())
     .run(copy::reconcile, again, Arc::clone(&context))
@@ -127,6 +129,7 @@ pub async fn run(
         scope.api::<DeserializeGuard<EtcdOpsTask>>(&client),
         watcher::Config::default(),
     )
+    .trigger_backoff(Pauses::default())
     .with_config(ControllerConfig::default().concurrency(workers.ops))
     .graceful_shutdown_on(cancel.cancelled_owned())
     .run(ops::reconcile, again, context)

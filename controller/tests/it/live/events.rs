@@ -24,7 +24,7 @@ async fn events(stage: &Stage) -> Vec<(String, String, String)> {
 }
 
 /// Waits for an Event of this type that says this.
-async fn told(stage: &Stage, kind: &str, words: &str) {
+pub(super) async fn told(stage: &Stage, kind: &str, words: &str) {
     stage
         .eventually(&format!("{kind} Event: {words}"), async || {
             let events = events(stage).await;
@@ -73,5 +73,26 @@ async fn transitions_are_events_and_standing_still_is_none() {
         "`kubectl describe` shows them"
     );
     drop(kubelet);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_spec_nobody_can_work_with_is_a_warning_told_once() {
+    let stage = Stage::set().await;
+    let controller = stage.control().await;
+    let store = json!({ "provider": "openstack", "container": "backups", "prefix": "shoot/main" });
+    let spec = json!({ "replicas": 1, "backup": { "store": store } });
+    stage.create("main", spec).await;
+    told(&stage, "Warning", "is not supported").await;
+
+    stage.at_rest(&controller).await;
+    let look = json!({ "metadata": { "annotations": { "look": "again" } } });
+    stage.change("main", look).await;
+    stage.at_rest(&controller).await;
+    let events = events(&stage).await;
+    let [(_, reason, _)] = events.as_slice() else {
+        panic!("one Event, not {events:?}");
+    };
+    assert_eq!(reason, "Failed");
     controller.stop().await;
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::json;
+use steward_controller::caches::pauses::LONGEST;
 use tokio::time::sleep;
 
 use super::kubelet::Kubelet;
@@ -35,9 +36,11 @@ async fn an_api_server_that_restarts_in_the_middle_of_changes_delays_them_and_no
     }
     assert_eq!(stage.count::<StatefulSet>().await, 1);
     assert_eq!(stage.count::<Lease>().await, 3);
-    // Watches come back one after the other, each with a pause of its own, and may have news.
-    let longer_than_news_takes = Duration::from_secs(15);
-    stage.at_rest_for(&controller, longer_than_news_takes).await;
+    // Watches come back one after the other, each after a pause of its own, and may have news.
+    stage.at_rest_for(&controller, LONGEST).await;
+    let writes = controller.metrics.writes();
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(controller.metrics.writes(), writes, "it writes at rest");
     drop(kubelet);
     controller.stop().await;
 }

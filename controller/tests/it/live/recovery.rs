@@ -18,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::cluster::Behind;
+use super::events::told;
 use super::kubelet::{Ends, Kubelet};
 use super::stage::Stage;
 
@@ -243,6 +244,7 @@ async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
         })
         .await;
     assert_eq!(condition(&asks).unwrap().reason, "ApprovalRequired");
+    told(&stage, "Warning", "RecoveryRequired is True").await;
     stage.set_of("main", 3).await;
     assert_eq!(stage.count::<Job>().await, 0, "nothing is done unasked");
     controller.stop().await;

@@ -26,13 +26,21 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// Between two looks whether a change is told.
 const POLL: Duration = Duration::from_millis(200);
 
-/// Changes so many resources at once, again and again, each time after the last ones were told in their statuses. Returns
-/// how long each took to be acted on, sorted.
+/// When the next ones change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Once the statuses tell of the last ones.
+    Told,
+    /// As soon as the last ones were acted on, while their statuses are still to be written.
+    Acted,
+}
+
+/// Changes so many resources at once, again and again. Returns how long each took to be acted on, sorted.
 pub(super) async fn measure(
     client: &Client,
     places: &[Place],
-    at_once: usize,
-    rounds: usize,
+    (at_once, rounds): (usize, usize),
+    next: Next,
 ) -> anyhow::Result<Vec<Duration>> {
     let (tell, mut seen) = mpsc::unbounded_channel();
     let services = Api::<Service>::all(client.clone());
@@ -56,7 +64,7 @@ pub(super) async fn measure(
     });
     let mut took = Vec::new();
     for round in 0..rounds {
-        let value = round.to_string();
+        let value = format!("{next:?}-{round}");
         let from = round * at_once;
         let chosen = || {
             let cycle = places.iter().cycle().skip(from);
@@ -75,10 +83,12 @@ pub(super) async fn measure(
                 took.push(at.duration_since(sent));
             }
         }
-        let told = try_join_all(chosen().map(|place| told(client, place)));
-        timeout(PATIENCE, told)
-            .await
-            .context("what was done is told")??;
+        if next == Next::Told {
+            let told = try_join_all(chosen().map(|place| told(client, place)));
+            timeout(PATIENCE, told)
+                .await
+                .context("what was done is told")??;
+        }
     }
     watching.abort();
     took.sort_unstable();

@@ -29,6 +29,7 @@ use tokio::time::sleep;
 use super::args::Cache;
 use super::machine::Machine;
 use super::usage;
+use changes::Next;
 use process::Controller;
 use server::Server;
 use world::World;
@@ -91,6 +92,8 @@ struct Figures {
     rest_cpu_seconds: f64,
     /// From sending a change until its effect was seen, sorted.
     acted: Vec<Duration>,
+    /// The same, when the next change does not wait for the statuses of the last.
+    hurried: Vec<Duration>,
     /// The most memory the first one and the second one had.
     peak_bytes: [u64; 2],
 }
@@ -158,7 +161,10 @@ async fn measure(args: &ControllerArgs) -> anyhow::Result<Figures> {
     );
 
     say("many change at once");
-    let acted = changes::measure(&server.client, &etcds, args.changes, args.rounds).await?;
+    let how_many = (args.changes, args.rounds);
+    let acted = changes::measure(&server.client, &etcds, how_many, Next::Told).await?;
+    say("many change at once, without a pause");
+    let hurried = changes::measure(&server.client, &etcds, how_many, Next::Acted).await?;
     let peak_bytes = [first_peak, usage::peak_bytes(controller.id())?];
     controller.stop()?;
     world.stop();
@@ -171,6 +177,7 @@ async fn measure(args: &ControllerArgs) -> anyhow::Result<Figures> {
         renewals: after.renewals - before.renewals,
         rest_cpu_seconds,
         acted,
+        hurried,
         peak_bytes,
     })
 }

@@ -12,7 +12,7 @@ use steward_tests::cluster::{Component, eventually};
 use tokio::time::{Instant, sleep_until};
 
 use super::bucket::Bucket;
-use super::midway::{kill_controllers, pods};
+use super::midway::{controllers, kill_controllers, pods};
 use super::stage::{SILENCE, assert_kept, assert_recovered, on_own_stage, write_and_back_up};
 
 /// For how long the store is away.
@@ -28,10 +28,16 @@ async fn an_api_server_that_restarts_in_the_middle_delays_a_third_member_and_sto
         etcd.change(json!({"replicas": 3})).await.unwrap();
         pods(&etcd, 2).await;
         let node = stage.node();
-        let mut timeline =
-            Timeline::start("the API server", "it is killed while members are added");
+        let mut timeline = Timeline::start(
+            "the API server",
+            "it and the controllers are killed while members are added",
+        );
+        let controllers = controllers(stage).await;
         node.stop(Component::ApiServer).await.unwrap();
         assert!(etcd.get().await.is_err());
+        for pod in &controllers {
+            node.kill("steward-controller", pod).unwrap();
+        }
         let stored = async || first[0].sidecar().await?["lastDelta"]["lastRevision"].as_i64();
         let then = eventually("a delta", stored).await.unwrap();
         load.has_written(100).await.unwrap();

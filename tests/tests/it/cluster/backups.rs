@@ -11,7 +11,7 @@ use steward_tests::cluster::managed::{self, Managed};
 use steward_tests::cluster::member::content;
 use tokio::time::sleep;
 
-use super::midway::kill_controllers_at_job;
+use super::midway::{kill_controllers, kill_controllers_at_job};
 use super::stage::{assert_recovered, on_own_stage, on_stage, write_and_back_up};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,6 +70,9 @@ async fn a_sidecar_that_is_killed_while_it_uploads_leaves_a_backup_that_is_whole
                 };
                 eventually("an upload", uploads).await.unwrap();
                 sleep(Duration::from_millis(after)).await;
+                if name == "later" {
+                    kill_controllers(stage).await;
+                }
                 let killed = stage.node().kill("steward-sidecar", &members[0].uid);
                 killed.unwrap();
             };

@@ -7,6 +7,7 @@ use std::path::Path;
 use steward_tests::cluster::member::content;
 use steward_tests::cluster::timeline::{self, Timeline};
 
+use super::midway::{RESTORES, kill_controllers_at_job};
 use super::stage::{assert_kept, assert_recovered, on_own_stage, write_and_back_up};
 
 pub(crate) const PAGE: u64 = 4096;
@@ -63,9 +64,11 @@ async fn the_only_member_whose_log_is_damaged_is_restored_from_the_backup() {
         let mut timeline = Timeline::start("the only log", "a record in its middle is overwritten");
         damage(&first, 2 * PAGE, 1000);
         etcd.kill(&members[0]).await.unwrap();
+        kill_controllers_at_job(stage, RESTORES).await;
         let is_new = |member: &_| !members.contains(member);
         assert_recovered(&etcd, &before, (1, is_new)).await;
-        timeline.mark("the member is ready, with all its keys");
+        timeline
+            .mark("the member is ready, with all its keys; the controllers were killed meanwhile");
         timeline.keep(&timeline::directory().unwrap()).unwrap();
         let left = fs::read_dir(data.parent().unwrap()).unwrap();
         let names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());

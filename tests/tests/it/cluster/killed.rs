@@ -15,11 +15,8 @@ use steward_tests::cluster::member::content;
 use steward_tests::cluster::timeline::{self, Timeline};
 
 use super::damage::{PAGE, damage};
-use super::midway::{kill_controllers, kill_controllers_at_job, pods, replaced};
+use super::midway::{RESTORES, kill_controllers, kill_controllers_at_job, pods, replaced};
 use super::stage::{assert_kept, assert_recovered, on_own_stage, on_stage, write_and_back_up};
-
-/// How the names of Jobs that restore begin.
-const RESTORES: &str = "main-restore-";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_that_are_killed_again_and_again_still_make_three_members_of_one() {

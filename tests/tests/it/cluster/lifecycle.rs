@@ -13,10 +13,11 @@ use steward_crds::{ConditionStatus, ConditionType};
 use steward_tests::cluster::image::{ETCD as IMAGE, etcd_versions};
 use steward_tests::cluster::managed::condition;
 use steward_tests::cluster::member::{content, content_at};
+use steward_tests::cluster::timeline::{self, Timeline};
 use steward_tests::cluster::{Programs, eventually};
 
 use super::midway::{kill_controllers, pods, replaced};
-use super::stage::{assert_kept, on_stage};
+use super::stage::{SILENCE, assert_kept, on_stage};
 
 /// An election takes a second or two on a slow machine, a quorum that is lost minutes; no time is measured here.
 const NEVER_SILENT_FOR: Duration = Duration::from_secs(30);
@@ -64,6 +65,8 @@ async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
         let ready = condition(&settled, &ConditionType::Ready).unwrap();
 
         let load = etcd.load().await.unwrap();
+        let what = "upgrades of three members, one after the other";
+        let mut timeline = Timeline::start(what, "another image is asked for");
         for version in newer {
             let image = json!({"etcd": {"image": format!("{IMAGE}:{version}")}});
             etcd.change(image).await.unwrap();
@@ -80,9 +83,12 @@ async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
             assert_eq!(still.status, ConditionStatus::True);
             assert_eq!(still.last_transition_time, ready.last_transition_time);
         }
+        timeline.mark("all members run the newest; the controllers were killed during each");
         load.has_written(20).await.unwrap();
         let written = load.stop().await.unwrap();
         let silence = written.longest_silence();
+        timeline.mark_after(silence, SILENCE);
+        timeline.keep(&timeline::directory().unwrap()).unwrap();
         assert!(silence < NEVER_SILENT_FOR, "no write for {silence:?}");
         assert_kept(&written, &content(&members).await.unwrap());
     })

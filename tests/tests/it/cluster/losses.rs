@@ -1,4 +1,5 @@
-//! What an Etcd loses, it has back by itself as long as a quorum of its volumes is left: all pods, one volume, a leader.
+//! What an Etcd loses, it has back by itself as long as a quorum of its volumes is left: all pods, one volume, a leader; also
+//! if the controllers are killed meanwhile (for a volume: `killed`).
 
 use std::net::Ipv4Addr;
 
@@ -8,6 +9,7 @@ use steward_tests::cluster::eventually;
 use steward_tests::cluster::member::content;
 use steward_tests::cluster::timeline::{self, Timeline};
 
+use super::midway::kill_controllers;
 use super::stage::{SILENCE, assert_kept, on_own_stage, on_stage};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,6 +33,15 @@ async fn all_pods_killed_at_once_come_back_with_every_acknowledged_write() {
         timeline.mark_after(written.longest_silence(), SILENCE);
         timeline.keep(&timeline::directory().unwrap()).unwrap();
         assert_kept(&written, &content(&members).await.unwrap());
+
+        for member in &members {
+            etcd.kill(member).await.unwrap();
+        }
+        kill_controllers(stage).await;
+        let is_newer = |member: &_| !members.contains(member);
+        let newer = etcd.members_that(3, is_newer).await.unwrap();
+        etcd.settled().await.unwrap();
+        assert_kept(&written, &content(&newer).await.unwrap());
     })
     .await;
 }
@@ -88,6 +99,7 @@ async fn a_leader_that_is_cut_off_is_replaced_and_its_backup_goes_on_with_the_ne
         let new = async || members[0].leader().await.filter(|&new| new != old);
         eventually("another leader", new).await.unwrap();
         timeline.mark("another member leads");
+        kill_controllers(stage).await;
         load.has_written(100).await.unwrap();
         let now = content(&members).await.unwrap();
         etcd.is_backed_up(now.revision).await.unwrap();

@@ -12,6 +12,16 @@ use steward_tests::cluster::{NAMESPACE, eventually};
 
 use super::stage::Stage;
 
+/// How the names of Jobs that restore begin.
+pub(crate) const RESTORES: &str = "main-restore-";
+
+/// The identities of the controllers' pods.
+pub(crate) async fn controllers(stage: &Stage) -> Vec<String> {
+    let controllers = Api::<Pod>::namespaced(stage.cluster.client(), NAMESPACE);
+    let list = controllers.list(&ListParams::default()).await.unwrap();
+    list.iter().filter_map(ResourceExt::uid).collect()
+}
+
 /// Kills every controller there is; others take their place.
 pub(crate) async fn kill_controllers(stage: &Stage) {
     let controllers = Api::<Pod>::namespaced(stage.cluster.client(), NAMESPACE);
