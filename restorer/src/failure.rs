@@ -161,6 +161,11 @@ pub trait Classify: Error {
     fn next_step(&self) -> Option<String> {
         None
     }
+
+    /// Fields for machines.
+    fn details(&self) -> Value {
+        Value::Null
+    }
 }
 
 /// A verb that did not go well.
@@ -243,7 +248,7 @@ impl fmt::Display for Failure {
 
 impl<E: Classify + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        let failure = Self::new(error.verdict(), &error);
+        let failure = Self::new(error.verdict(), &error).with_details(error.details());
         match error.next_step() {
             Some(next) => failure.with_next_step(next),
             None => failure,

@@ -1,12 +1,14 @@
 //! The termination message: of what a container says when it ends the kubelet keeps 4096 bytes, and cuts off the rest
 //! wherever that is. So a message that is longer says less, and stays a message.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 /// What the kubelet keeps.
 const LONGEST: usize = 4096;
 /// What whoever waits for the container acts on.
-const KEPT: [&str; 4] = ["verdict", "reason", "nextStep", "init"];
+const KEPT: [&str; 5] = ["verdict", "reason", "nextStep", "overtakenBy", "init"];
+/// What is told at least; all of it is short.
+const SHORTEST: [&str; 3] = ["verdict", "overtakenBy", "cut"];
 
 /// The message as text that the kubelet keeps whole. One that had to become shorter has `"cut": true`.
 pub(crate) fn fit(message: &Value) -> String {
@@ -26,7 +28,8 @@ pub(crate) fn fit(message: &Value) -> String {
         }
         let reason = kept.get("reason").and_then(Value::as_str);
         let Some(shorter) = reason.and_then(half) else {
-            return json!({"verdict": message.get("verdict"), "cut": true}).to_string();
+            kept.retain(|key, _| SHORTEST.contains(&key.as_str()));
+            return Value::Object(kept).to_string();
         };
         kept.insert("reason".into(), shorter.into());
     }
@@ -41,6 +44,8 @@ fn half(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -81,5 +86,18 @@ mod tests {
         let message = json!({"verdict": "refused", "reason": "no", "init": {"member": long}});
         let read: Value = serde_json::from_str(&fit(&message)).unwrap();
         assert_eq!(read, json!({"verdict": "refused", "cut": true}));
+    }
+
+    #[test]
+    fn the_epoch_of_who_came_later_is_always_told() {
+        let mut message =
+            json!({"verdict": "in-use", "reason": "x".repeat(5000), "overtakenBy": 7});
+        let told = |message: &Value| {
+            let read: Value = serde_json::from_str(&fit(message)).unwrap();
+            (read["verdict"].clone(), read["overtakenBy"].clone())
+        };
+        assert_eq!(told(&message), (json!("in-use"), json!(7)));
+        message["nextStep"] = "n".repeat(5000).into();
+        assert_eq!(told(&message), (json!("in-use"), json!(7)));
     }
 }

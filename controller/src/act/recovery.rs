@@ -16,7 +16,7 @@ use serde_json::json;
 use steward_coordination::incident::{Cause, Incident, Source, Stage, Target};
 use steward_coordination::member::{MemberState, Phase};
 use steward_coordination::{
-    Attempt, Claim, ConfigMapBacking, CoordinationError, Coordinator, Fence, Purpose, Wish,
+    Attempt, Claim, ConfigMapBacking, CoordinationError, Coordinator, Epoch, Fence, Purpose, Wish,
 };
 use steward_crds::Etcd;
 use steward_manifests::jobs::{self, Bump, RestoreJob, SetAsideJob};
@@ -69,6 +69,7 @@ async fn take(ctx: &Context, work: Work<'_>, step: &Recovery) -> Result<(), ActE
     match step {
         Recovery::Open(incident) => open(&coordinator, incident).await,
         Recovery::Reclaim => acquire(&coordinator, Purpose::Restore).await.map(drop),
+        Recovery::Outrank { above } => outrank(&coordinator, work, *above).await,
         Recovery::Renew(_) => hold(&coordinator, work, "renew the lock").await.map(drop),
         Recovery::Release => match hold(&coordinator, work, "give the lock back").await? {
             Some(held) => release(held).await,
@@ -180,6 +181,29 @@ async fn hold(
         Err(CoordinationError::Lost { source, .. }) => {
             warn!(error = %source, "the lock is not what it was seen to be");
             Ok(None)
+        }
+        Err(source) => Err(ActError::Coordinate { step, source }),
+    }
+}
+
+/// Raises the epoch of the lock, if it is still ours; the next Job is launched under it.
+async fn outrank(
+    coordinator: &Arc<Coordinator>,
+    work: Work<'_>,
+    above: Epoch,
+) -> Result<(), ActError> {
+    let step = "raise the epoch of the lock";
+    let Some(held) = hold(coordinator, work, step).await? else {
+        return Ok(());
+    };
+    match held.raise(above).await {
+        Ok(held) => {
+            info!(%above, epoch = %held.claim().epoch, "a volume remembers a greater epoch; the lock went above it");
+            Ok(())
+        }
+        Err(CoordinationError::Lost { source, .. }) => {
+            warn!(error = %source, "the lock is not what it was seen to be");
+            Ok(())
         }
         Err(source) => Err(ActError::Coordinate { step, source }),
     }

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use steward_coordination::Epoch;
 use steward_verdict::{Done, Message};
 
 use crate::act::marks::{ATTEMPT, INCIDENT};
@@ -55,6 +56,8 @@ pub struct JobFailure {
     pub class: FailureClass,
     /// The verdict of its program, if it came to one.
     pub verdict: Option<String>,
+    /// The epoch its volume remembers, when that was not below the one it was sent under.
+    pub overtaken_by: Option<Epoch>,
     /// In words.
     pub words: String,
 }
@@ -199,8 +202,10 @@ fn failure(reason: &str, said: &str, pod: Option<&Pod>, message: Option<&str>) -
             .filter(|line| !line.is_empty())
             .unwrap_or_else(|| format!("{reason}: {said}")),
     };
+    let overtaken_by = verdict.as_ref().and_then(|message| message.overtaken_by);
     JobFailure {
         class,
+        overtaken_by: overtaken_by.and_then(Epoch::found_elsewhere),
         verdict: verdict.map(|message| message.verdict),
         words,
     }
@@ -300,6 +305,19 @@ mod tests {
             (done.start_revision, done.cluster_id.as_deref()),
             (Some(7), Some("c1"))
         );
+    }
+
+    #[test]
+    fn a_job_that_came_too_late_tells_the_epoch_its_volume_remembers() {
+        let epoch = |number: &str| {
+            let words = format!(r#"{{"verdict": "in-use", "overtakenBy": {number}}}"#);
+            failed("BackoffLimitExceeded", Some(pod(&words, None))).overtaken_by
+        };
+        assert_eq!(epoch("1800000000"), Some(Epoch(1_800_000_000)));
+        for nonsense in ["4503599627370496", "18446744073709551615", "-1", "null"] {
+            assert_eq!(epoch(nonsense), None, "{nonsense}");
+        }
+        assert_eq!(failed("BackoffLimitExceeded", None).overtaken_by, None);
     }
 
     #[test]

@@ -19,6 +19,9 @@ pub(super) fn describe(step: &Recovery, wanted: &Wanted) -> String {
     match step {
         Recovery::Open(incident) => format!("a recovery begins: {}", plan(incident, wanted)),
         Recovery::Reclaim => "the lock of the recovery is taken again".to_owned(),
+        Recovery::Outrank { above } => {
+            format!("the lock of the recovery goes above epoch {above}, which a volume remembers")
+        }
         Recovery::Renew(on) => super::describe_blocker(on, wanted),
         Recovery::Scale { from, to: 0 } => format!("the {from} pods are stopped for the recovery"),
         Recovery::Scale { to, .. } => format!("{to} pods are started after the recovery"),

@@ -13,7 +13,7 @@ use crate::backing::{Backing, BackingError, Edits, Page};
 use crate::error::{CoordinationError, entry_name};
 use crate::held::{Fence, Held};
 use crate::incident::{self, Incident};
-use crate::lock::{self, Claim, Decision, Lock, Lost, Wish};
+use crate::lock::{self, Claim, Decision, Epoch, Lock, Lost, Wish};
 use crate::member::{self, MemberState};
 use crate::pin::Pin;
 use crate::seen::Seen;
@@ -24,7 +24,7 @@ const ATTEMPTS: u32 = 20;
 /// How often a busy lock is looked at, at most: often enough to see each renewal, rarely enough to cost nothing.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// Tells the time for the document's readers. Nothing depends on its being right.
+/// Tells the time for the document's readers, and for epochs. Within one document nothing depends on its being right.
 type Wall = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// One party's access to the document of one etcd.
@@ -224,6 +224,27 @@ impl Coordinator {
         })
         .await
         .map(|ttl| (asked, ttl))
+    }
+
+    /// Goes above an epoch; tells when that was begun and the lock as it is then, `None` when nothing had to be written.
+    pub(crate) async fn raise_lock(
+        &self,
+        claim: &Claim,
+        above: Epoch,
+    ) -> Result<Option<(Instant, Lock)>, CoordinationError> {
+        let mut asked = Instant::now();
+        self.update(|page| {
+            asked = Instant::now();
+            let found: Option<Lock> = self.entry(page, lock::ENTRY)?;
+            let next = lock::raised(found.as_ref(), claim, above, self.now())
+                .map_err(|lost| self.lost(claim, lost))?;
+            if found.as_ref() == Some(&next) {
+                return Ok(Change::Nothing(None));
+            }
+            Ok(Change::Write(self.edit(lock::ENTRY, &next)?, Some(next)))
+        })
+        .await
+        .map(|raised| raised.map(|lock| (asked, lock)))
     }
 
     pub(crate) async fn release_lock(&self, claim: &Claim) -> Result<(), CoordinationError> {

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use crate::coordinator::Coordinator;
 use crate::error::CoordinationError;
 use crate::incident::Incident;
-use crate::lock::{Claim, Lost};
+use crate::lock::{Claim, Epoch, Lost};
 use crate::member::MemberState;
 
 /// Until when a holder may believe in its lock. Shared between the one who renews and those who ask.
@@ -80,6 +80,20 @@ impl Held {
         let (asked, ttl) = self.coordinator.renew_lock(&self.claim).await?;
         self.validity.set(Validity::from(asked, ttl));
         Ok(())
+    }
+
+    /// Goes on with an epoch above one that was found elsewhere: on a volume that remembers a lost document. Claims and
+    /// fences of before do not pass any more. What is above already, and a number that cannot be an epoch, change nothing.
+    pub async fn raise(self, above: Epoch) -> Result<Self, CoordinationError> {
+        let raised = self.coordinator.raise_lock(&self.claim, above).await?;
+        let Some((asked, lock)) = raised else {
+            return Ok(self);
+        };
+        let claim = Claim {
+            holder: lock.holder,
+            epoch: lock.epoch,
+        };
+        Ok(Self::new(self.coordinator, claim, lock.ttl, asked))
     }
 
     /// Gives the lock back.

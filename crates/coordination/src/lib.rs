@@ -16,8 +16,10 @@
 //! **Comes in**: a [`Backing`] and wishes. **Goes out**: [`Held`] locks with their [`Fence`]s, [`HeldPin`]s, [`Pinned`]
 //! for retention.
 //!
-//! **Holds**: there is one holder; its epoch is larger than every earlier one and is the fencing token. Nobody compares
-//! a clock with another's: a holder counts from before it asked for its last renewal, an observer from when it first saw
+//! **Holds**: there is one holder; its epoch is larger than every earlier one and is the fencing token. An epoch is never
+//! behind the clock of who takes the lock, so that it grows also over a document that was lost; where a clock was set back,
+//! too, the holder can go above what is found elsewhere ([`Held::raise`]). Whose lock it is does not hang on that: nobody
+//! compares a clock with another's. A holder counts from before it asked for its last renewal, an observer from when it first saw
 //! that renewal, both on clocks that only measure spans; so wrong clocks do no harm. A crashed holder's lock and pins
 //! expire when they have been *seen* unchanged for their time to live. An entry this version does not know, and a
 //! field it does not know in one it does, survive every write. An entry that cannot be read is an error of whoever needs

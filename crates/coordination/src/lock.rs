@@ -17,7 +17,14 @@ pub const LONGEST_TTL: Duration = Duration::from_hours(1);
 /// The largest number every reader of JSON keeps exactly.
 const MAX_EPOCH: u64 = (1 << 53) - 1;
 
+/// Neither a clock nor a number of tenures comes near this: what is found elsewhere and is not below it is no epoch.
+const IMPLAUSIBLE: u64 = 1 << 52;
+
 /// Which tenure of the lock this is. Grows with every acquisition: the fencing token.
+///
+/// It counts tenures and is never behind the clock of whoever takes the lock, in seconds since 1970. So it grows within
+/// one document whatever the clock says, and a document that is made anew goes on above the one before it, as long as
+/// no clock was set back in between. Where one was, [`raised`] goes above what is found.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default,
 )]
@@ -25,9 +32,20 @@ const MAX_EPOCH: u64 = (1 << 53) - 1;
 pub struct Epoch(pub u64);
 
 impl Epoch {
+    /// An epoch that somebody wrote down outside the document; `None` for a number that cannot be one.
+    pub fn found_elsewhere(number: u64) -> Option<Self> {
+        (number < IMPLAUSIBLE).then_some(Self(number))
+    }
+
     /// The one after this. Never wraps: a document with an epoch near the end of the numbers is unreadable.
     fn next(self) -> Self {
         Self(self.0 + 1)
+    }
+
+    /// The one of a tenure that begins now, after this one.
+    fn next_at(self, now: Timestamp) -> Self {
+        let clock = u64::try_from(now.as_second()).unwrap_or_default(); // before 1970 there is no clock
+        self.next().max(Self(clock))
     }
 }
 
@@ -173,13 +191,15 @@ pub fn decide<'a>(
     now: Timestamp,
 ) -> Decision<'a> {
     let Some(lock) = found else {
-        return Decision::Take(taken(Epoch::default().next(), wish, now, BTreeMap::new()));
+        let first = Epoch::default().next_at(now);
+        return Decision::Take(taken(first, wish, now, BTreeMap::new()));
     };
     let expires_in = lock.lasts().saturating_sub(unchanged);
     if lock.released.is_none() && !expires_in.is_zero() {
         return Decision::Wait { lock, expires_in };
     }
-    Decision::Take(taken(lock.epoch.next(), wish, now, lock.other.clone()))
+    let next = lock.epoch.next_at(now);
+    Decision::Take(taken(next, wish, now, lock.other.clone()))
 }
 
 fn taken(epoch: Epoch, wish: &Wish, now: Timestamp, other: BTreeMap<String, Value>) -> Lock {
@@ -217,6 +237,25 @@ pub fn renewed(found: Option<&Lock>, claim: &Claim, now: Timestamp) -> Result<Lo
         renewed: after(lock.renewed, now),
         ..lock.clone()
     })
+}
+
+/// The lock after its holder went above an epoch that was found elsewhere, which is a sign of life, too. Unchanged where it
+/// is above already, and where what was found cannot be an epoch.
+pub fn raised(
+    found: Option<&Lock>,
+    claim: &Claim,
+    above: Epoch,
+    now: Timestamp,
+) -> Result<Lock, Lost> {
+    let lock = confirm(found, claim)?;
+    match Epoch::found_elsewhere(above.0) {
+        Some(above) if above >= lock.epoch => Ok(Lock {
+            epoch: above.next(),
+            renewed: after(lock.renewed, now),
+            ..lock.clone()
+        }),
+        _ => Ok(lock.clone()),
+    }
 }
 
 /// The lock after its holder gave it back.

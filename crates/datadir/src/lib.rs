@@ -50,5 +50,5 @@ pub use verify::{
     AlarmFacts, Depth, DirFacts, DirVerdict, Fault, FaultKind, Finding, MemberFacts, Report,
     VerifyError, Warning, WarningKind, verify,
 };
-pub use volume_fence::{Fence, FenceError};
+pub use volume_fence::{Fence, FenceEpoch, FenceError};
 pub use volume_guard::{Guard, GuardError, check_guard, write_guard};

@@ -2,8 +2,11 @@
 //!
 //! Whoever is sent to write the volume of a member notes its token in a file `write_fence` beside the data directory, and
 //! looks at it again before it puts anything in place of what is there. One that was overtaken, because its node was
-//! cut off and another was sent, finds the token of the other and leaves everything as it is. A token is
-//! `<epoch>/<incident>/<attempt>/<writer>`: one of an earlier attempt at the same incident does not even begin.
+//! cut off and another was sent, finds the token of the other and leaves everything as it is.
+//!
+//! A token is `<epoch>/<incident>/<attempt>/<writer>`. The epoch is that of the lock under which the writer was sent, and only
+//! grows: whoever was sent under an earlier one does not even begin, and neither does who was sent for an earlier attempt
+//! at the same incident. Two incidents under one epoch have no order. A mark that is no token is nobody's.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,6 +18,13 @@ const NAME: &str = "write_fence";
 
 /// A token is a few words; whatever is longer is none.
 const LIMIT: u64 = 4096;
+
+/// No lock has an epoch like this: a mark that says so is nobody's.
+const IMPLAUSIBLE: u64 = 1 << 52;
+
+/// The epoch of a token, as it was found on a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FenceEpoch(pub u64);
 
 /// The right to write one volume, as long as nobody else has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +62,8 @@ pub enum FenceError {
         token: String,
         /// Who was sent since.
         found: String,
+        /// Under which epoch that was, if it says so.
+        epoch: Option<FenceEpoch>,
     },
 }
 
@@ -98,24 +110,49 @@ impl Fence {
         FenceError::Overtaken {
             file: self.file.clone(),
             token: self.token.clone(),
+            epoch: Token::on_volume(&found).map(|token| token.epoch),
             found,
         }
     }
 }
 
-/// Whether a token is of a later attempt at the same incident. Tokens of two incidents have no order: epochs begin anew with
-/// a new document.
-fn is_later(token: &str, than: &str) -> bool {
-    match (attempt(token), attempt(than)) {
-        (Some((one, later)), Some((other, earlier))) => one == other && later > earlier,
-        _ => false,
+/// What a token says of the order in which writers were sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Token<'a> {
+    epoch: FenceEpoch,
+    incident: &'a str,
+    attempt: u32,
+}
+
+impl<'a> Token<'a> {
+    /// Reads a token; who of several pods of one attempt wrote it has no order.
+    fn read(text: &'a str) -> Option<Self> {
+        let mut parts = text.splitn(4, '/');
+        let (epoch, incident, attempt) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if incident.is_empty() || !is_number(epoch) || !is_number(attempt) {
+            return None;
+        }
+        Some(Self {
+            epoch: FenceEpoch(epoch.parse().ok()?),
+            incident,
+            attempt: attempt.parse().ok()?,
+        })
+    }
+
+    /// Reads what was found on a volume, where anything may be.
+    fn on_volume(text: &'a str) -> Option<Self> {
+        Self::read(text).filter(|token| token.epoch < FenceEpoch(IMPLAUSIBLE))
     }
 }
 
-/// The incident and the attempt of a token.
-fn attempt(token: &str) -> Option<(&str, u32)> {
-    let mut parts = token.split('/').skip(1);
-    Some((parts.next()?, parts.next()?.parse().ok()?))
+/// Whether who is marked on the volume was sent after the owner of a token.
+fn is_later(found: &str, than: &str) -> bool {
+    let (Some(found), Some(ours)) = (Token::on_volume(found), Token::read(than)) else {
+        return false;
+    };
+    let is_retried = found.incident == ours.incident && found.attempt > ours.attempt;
+    found.epoch > ours.epoch || (found.epoch == ours.epoch && is_retried)
 }
 
 #[cfg(test)]
@@ -146,15 +183,85 @@ mod tests {
         first.check().unwrap();
     }
 
-    #[test]
-    fn whoever_comes_too_late_does_not_begin() {
+    /// Whether the second is let in after the first, and what it is told otherwise.
+    fn enters(first: &str, second: &str) -> Result<(), Option<FenceEpoch>> {
         let volume = tempfile::tempdir().unwrap();
         let data_dir = volume.path().join("new.etcd");
-        let second = Fence::enter(&data_dir, "6/a1b2/2/pod-b").unwrap();
-        let error = Fence::enter(&data_dir, "5/a1b2/1/pod-a").unwrap_err();
-        assert!(matches!(error, FenceError::Overtaken { .. }), "{error}");
-        second.check().unwrap();
-        Fence::enter(&data_dir, "1/c3d4/1/pod-c").expect("another incident, in a new document");
+        std::fs::write(volume.path().join(NAME), first).unwrap();
+        let marked = || std::fs::read_to_string(volume.path().join(NAME)).unwrap();
+        match Fence::enter(&data_dir, second) {
+            Ok(fence) => {
+                fence.check().unwrap();
+                assert_eq!(marked(), second);
+                Ok(())
+            }
+            Err(FenceError::Overtaken { epoch, .. }) => {
+                assert_eq!(marked(), first, "who is refused leaves the mark");
+                Err(epoch)
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn whoever_comes_too_late_does_not_begin() {
+        let late = enters("6/a1b2/2/pod-b", "5/a1b2/1/pod-a");
+        assert_eq!(late, Err(Some(FenceEpoch(6))));
+        let retried = enters("6/a1b2/2/pod-b", "6/a1b2/1/pod-a");
+        assert_eq!(retried, Err(Some(FenceEpoch(6))));
+    }
+
+    #[test]
+    fn a_job_of_an_earlier_incident_that_starts_late_does_not_begin() {
+        let late = enters("1800000001/c3d4/1/pod-b", "1800000000/a1b2/9/pod-a");
+        assert_eq!(late, Err(Some(FenceEpoch(1_800_000_001))));
+    }
+
+    #[test]
+    fn whoever_was_sent_last_is_let_in_whatever_the_attempt() {
+        for (first, second) in [
+            ("5/a1b2/3/pod-a", "6/a1b2/3/pod-b"),
+            ("5/a1b2/3/pod-a", "6/a1b2/1/pod-b"),
+            ("5/a1b2/3/pod-a", "6/c3d4/1/pod-b"),
+            ("5/a1b2/1/pod-a", "5/a1b2/1/pod-b"),
+            ("5/a1b2/1/pod-a", "5/a1b2/2/pod-b"),
+        ] {
+            assert_eq!(enters(first, second), Ok(()), "{first}, {second}");
+        }
+    }
+
+    #[test]
+    fn two_incidents_under_one_epoch_have_no_order() {
+        assert_eq!(enters("5/a1b2/2/pod-a", "5/c3d4/1/pod-b"), Ok(()));
+        assert_eq!(enters("5/c3d4/1/pod-b", "5/a1b2/2/pod-a"), Ok(()));
+    }
+
+    #[test]
+    fn a_mark_that_is_no_token_is_replaced() {
+        for mark in [
+            "",
+            "garbage",
+            "9/a1b2",
+            "9//1/pod-a",
+            "9/a1b2/x/pod-a",
+            "9/a1b2//pod-a",
+            "/a1b2/1/pod-a",
+            "-9/a1b2/1/pod-a",
+            "+9/a1b2/1/pod-a",
+            " 9/a1b2/1/pod-a",
+            "4503599627370496/a1b2/1/pod-a",
+            "99999999999999999999999/a1b2/1/pod-a",
+        ] {
+            assert_eq!(enters(mark, "5/a1b2/1/pod-b"), Ok(()), "{mark:?}");
+        }
+    }
+
+    #[test]
+    fn there_is_always_an_epoch_above_one_that_is_honoured() {
+        let highest = "4503599627370495/a1b2/1/pod-a";
+        let refused = enters(highest, "5/a1b2/1/pod-b");
+        assert_eq!(refused, Err(Some(FenceEpoch(IMPLAUSIBLE - 1))));
+        assert_eq!(enters(highest, "4503599627370496/a1b2/1/pod-b"), Ok(()));
     }
 
     #[test]

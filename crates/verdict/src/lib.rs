@@ -4,6 +4,7 @@
 //! steward-restorer ── JSON, at most 4 KiB ──► /dev/termination-log ──► pod status ──► controller
 //!   init:     {"verdict": "restore-required", "reason": "…", "init": {"version": 1, "decision": …}}
 //!   restore:  {"verdict": "restored", "revision": …, "startRevision": …, "clusterId": …}
+//!             {"verdict": "in-use", "reason": "…", "overtakenBy": <epoch>}
 //! ```
 //!
 //! **Comes in**: what a program found and decided. **Goes out**: the same, typed, on the other side.

@@ -17,6 +17,9 @@ pub struct Message {
     /// What a person can do.
     #[serde(default)]
     pub next_step: Option<String>,
+    /// The epoch of the writer that a volume remembers, when this one was sent under an earlier one.
+    #[serde(default, deserialize_with = "lenient")]
+    pub overtaken_by: Option<u64>,
     /// What was done, as far as the verb tells.
     #[serde(flatten)]
     pub done: Done,
@@ -209,6 +212,21 @@ mod tests {
         );
         assert_eq!(done.cluster_id.as_deref(), Some("cdf818194e3a8c32"));
         assert_eq!((done.seconds, done.snapshot), (Some(1.5), None));
+    }
+
+    #[test]
+    fn by_whom_a_writer_was_overtaken_is_read_where_it_is_told() {
+        let read = |text: &str| Message::read(text).unwrap().overtaken_by;
+        let told = r#"{"verdict": "in-use", "reason": "no", "overtakenBy": 1800000000}"#;
+        assert_eq!(read(told), Some(1_800_000_000));
+        for silent in [
+            r#"{"verdict": "in-use"}"#,
+            r#"{"verdict": "in-use", "overtakenBy": null}"#,
+            r#"{"verdict": "in-use", "overtakenBy": -1}"#,
+            r#"{"verdict": "in-use", "overtakenBy": "somebody"}"#,
+        ] {
+            assert_eq!(read(silent), None, "{silent}");
+        }
     }
 
     #[test]

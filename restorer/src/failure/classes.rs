@@ -2,6 +2,7 @@
 
 use std::io;
 
+use serde_json::{Value, json};
 use steward_archive::chain::ChooseError;
 use steward_bbolt::Error as BboltError;
 use steward_datadir::{BootstrapError, FenceError, LockError, MembershipError, SwapError};
@@ -140,6 +141,16 @@ impl Classify for FenceError {
         match self {
             Self::Overtaken { .. } => Verdict::InUse,
             _ => Verdict::Disk,
+        }
+    }
+
+    /// The epoch that whoever holds the lock has to go above.
+    fn details(&self) -> Value {
+        match self {
+            Self::Overtaken {
+                epoch: Some(epoch), ..
+            } => json!({ "overtakenBy": epoch.0 }),
+            _ => Value::Null,
         }
     }
 }

@@ -1,7 +1,10 @@
 //! A volume that somebody else was sent to write meanwhile.
 
+use std::process::Command;
+
 use clap::Parser;
 use jiff::Timestamp;
+use serde_json::Value;
 use steward_datadir::Fence;
 use steward_restorer::args::Args;
 use steward_restorer::backup::Backup;
@@ -74,4 +77,55 @@ fn whoever_was_sent_last_restores() {
     ];
     success(home.on_bucket("restore", &flags), Verdict::Restored);
     assert!(data_dir.join("member/snap/db").is_file());
+}
+
+/// Runs the program on the volume; its exit code and its last words.
+fn program(home: &Home, verb: &str, token: &str) -> (Option<i32>, Value) {
+    let words = home.path("last-words");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steward-restorer"));
+    command.env_clear().env("HOME", home.root()).arg(verb);
+    if verb == "restore" {
+        command.args(["--store-container=bucket", "--store-prefix=etcd-main"]);
+    }
+    let output = command
+        .arg("--data-dir")
+        .arg(home.path("data/new.etcd"))
+        .arg(format!("--fence={token}"))
+        .arg("--termination-message-path")
+        .arg(&words)
+        .output()
+        .unwrap();
+    let words = std::fs::read(words).unwrap();
+    (
+        output.status.code(),
+        serde_json::from_slice(&words).unwrap(),
+    )
+}
+
+#[test]
+fn a_job_of_an_earlier_incident_that_starts_late_changes_nothing_and_says_who_came_later() {
+    for verb in ["restore", "set-aside"] {
+        let home = Home::of_fixture(FIXTURE);
+        let data_dir = home.path("data/new.etcd");
+        std::fs::create_dir_all(data_dir.join("member")).unwrap();
+        std::fs::write(data_dir.join("member/kept"), "as it was").unwrap();
+        Fence::enter(&data_dir, "1800000007/c3d4/1/pod-b").unwrap();
+        let before = home.names("data");
+
+        let (code, words) = program(&home, verb, "1800000000/a1b2/9/pod-a");
+        assert_eq!(code, Some(i32::from(Verdict::InUse.code())), "{words}");
+        assert_eq!(words["verdict"], "in-use", "{words}");
+        assert_eq!(words["overtakenBy"], 1_800_000_007, "{words}");
+        assert_eq!(home.names("data"), before, "{verb}");
+        let mark = std::fs::read_to_string(home.path("data/write_fence")).unwrap();
+        assert_eq!(mark, "1800000007/c3d4/1/pod-b");
+        let kept = std::fs::read_to_string(data_dir.join("member/kept")).unwrap();
+        assert_eq!(kept, "as it was");
+
+        let (code, words) = program(&home, verb, "1800000008/a1b2/9/pod-a");
+        assert_eq!(code, Some(0), "{words}");
+        assert_eq!(words["overtakenBy"], Value::Null);
+        assert!(!data_dir.join("member/kept").exists(), "{verb}");
+        assert_eq!(data_dir.join("member/snap/db").is_file(), verb == "restore");
+    }
 }

@@ -128,12 +128,13 @@ fn renew_volume(world: &World<'_>, loss: &Loss) -> Step {
     }
 }
 
-/// Names an incident: whose data is lost, on which volumes, after which tenure of the lock. The same loss has the same
-/// name until something is done about it, and never afterwards.
+/// Names an incident: whose data is lost, on which volumes, after which incident. The same loss has the same name until
+/// something is done about it, whoever takes the lock meanwhile, and another one afterwards.
 fn identity(world: &World<'_>, loss: &Loss) -> String {
     let mut hash = Sha256::new();
     hash.update(format!("{}/{}", world.wanted.namespace, world.wanted.name));
-    hash.update(tenure(world).to_be_bytes());
+    let last = world.seen.recovery.incident.as_ref();
+    hash.update(format!("/{}", last.map_or("", |last| last.id.as_str())));
     for ordinal in &loss.lost {
         let claim = world.seen.claims.get(ordinal);
         let uid = claim.map_or("", |claim| claim.uid.as_str());
@@ -145,12 +146,4 @@ fn identity(world: &World<'_>, loss: &Loss) -> String {
         write!(id, "{byte:02x}").expect("a String takes everything");
     }
     id
-}
-
-/// Tenures before the one this incident has or will have.
-fn tenure(world: &World<'_>) -> u64 {
-    match &world.seen.recovery.lock {
-        SeenLock::Ours { epoch, .. } => epoch.0,
-        SeenLock::Free { epoch } | SeenLock::Others { epoch, .. } => epoch.0 + 1,
-    }
 }

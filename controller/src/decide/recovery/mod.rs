@@ -27,6 +27,7 @@ pub(crate) fn an_incident() -> Incident {
 }
 
 use jiff::Timestamp;
+use steward_coordination::Epoch;
 use steward_coordination::incident::{Incident, Stage};
 
 use super::{Blocker, Step, World};
@@ -39,6 +40,11 @@ pub enum Recovery {
     Open(Box<Incident>),
     /// Takes the lock again, which was lost while nobody was there to renew it.
     Reclaim,
+    /// Raises the epoch of the lock, which is ours, above one that a volume remembers of a document that is lost.
+    Outrank {
+        /// The epoch the volume remembers.
+        above: Epoch,
+    },
     /// Shows a sign of life while something is waited for.
     Renew(Box<Blocker>),
     /// Starts or stops pods.

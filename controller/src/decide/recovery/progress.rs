@@ -122,8 +122,21 @@ fn job<'a>(
     match &job.state {
         JobState::Running => Err(wait(Hold::JobRuns { ordinal })),
         JobState::Succeeded { at, done } => Ok(Ok((*at, done))),
-        JobState::Failed { at, failure } => Ok(Err((*at, failure))),
+        JobState::Failed { at, failure } => match outranked(world, failure) {
+            Some(step) => Err(step),
+            None => Ok(Err((*at, failure))),
+        },
     }
+}
+
+/// What is done before a Job is tried again whose volume remembers an epoch that is not below ours: the document it was from is
+/// lost, and the clock is behind it. Once, since ours is above it then.
+fn outranked(world: &World<'_>, failure: &JobFailure) -> Option<Step> {
+    let SeenLock::Ours { epoch, .. } = world.seen.recovery.lock else {
+        return None;
+    };
+    let above = failure.overtaken_by.filter(|found| *found >= epoch)?;
+    Some(Step::Recover(Recovery::Outrank { above }))
 }
 
 fn is_of(job: &SeenJob, incident: &Incident) -> bool {

@@ -56,6 +56,7 @@ fn failed(class: FailureClass) -> JobState {
         failure: JobFailure {
             class,
             verdict: None,
+            overtaken_by: None,
             words: "so it is".to_owned(),
         },
     }

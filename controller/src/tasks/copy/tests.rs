@@ -28,6 +28,7 @@ fn failed(verdict: &str, seconds_ago: i64) -> JobState {
         failure: JobFailure {
             class: FailureClass::Process,
             verdict: Some(verdict.to_owned()),
+            overtaken_by: None,
             words: "so it is".to_owned(),
         },
     }

@@ -5,6 +5,7 @@ mod adopt;
 mod cluster;
 mod events;
 mod faults;
+mod fencing;
 mod kubelet;
 mod lead;
 mod lifecycle;

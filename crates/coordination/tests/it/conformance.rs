@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use steward_coordination::backing::Edits;
 use steward_coordination::{
-    Attempt, Backing, CoordinationError, Coordinator, Held, MemberState, Phase, PinWish, Purpose,
-    Wish,
+    Attempt, Backing, CoordinationError, Coordinator, Epoch, Held, MemberState, Phase, PinWish,
+    Purpose, Wish,
 };
 use tokio::time::{Instant, sleep};
 
@@ -205,6 +205,39 @@ pub(crate) async fn a_claim_outlives_its_process(backings: impl Fn() -> Arc<dyn 
         matches!(gone, Err(CoordinationError::Lost { .. })),
         "{gone:?}"
     );
+}
+
+/// Only the holder goes above an epoch found elsewhere; what it could do with the epoch before, it cannot any more.
+pub(crate) async fn an_epoch_is_raised_by_its_holder(backings: impl Fn() -> Arc<dyn Backing>) {
+    let ttl = Duration::from_mins(1);
+    let coordinator = Coordinator::new(backings());
+    let held = acquire(&coordinator, "controller", ttl).await;
+    let (before, stale) = (held.claim().clone(), held.fence());
+    let found = Epoch(before.epoch.0 + 1000);
+    let raised = held.raise(found).await.unwrap();
+    assert_eq!(raised.claim().epoch, Epoch(found.0 + 1));
+    raised.fence().check().await.unwrap();
+    assert!(stale.check().await.is_err(), "an old fence passed");
+    let written = backings().read().await.unwrap();
+    for found in [found, Epoch(u64::MAX)] {
+        let again = coordinator.resume(raised.claim()).await.unwrap();
+        let again = again.raise(found).await.unwrap();
+        assert_eq!(again.claim(), raised.claim());
+    }
+    let lock = coordinator.lock().await.unwrap().unwrap();
+    assert_eq!(lock.epoch, raised.claim().epoch);
+    assert!(written.entries["lock"].contains(&lock.epoch.to_string()));
+    assert!(coordinator.resume(&before).await.is_err());
+
+    let lost = coordinator.resume(raised.claim()).await.unwrap();
+    raised.release().await.unwrap();
+    let next = acquire(&Coordinator::new(backings()), "another", ttl).await;
+    let late = lost.raise(Epoch(lock.epoch.0 + 1000)).await;
+    assert!(
+        matches!(late, Err(CoordinationError::Lost { .. })),
+        "{late:?}"
+    );
+    next.fence().check().await.unwrap();
 }
 
 /// Work under a lock is renewed for while it lasts, and dropped when somebody takes the lock away.

@@ -53,6 +53,12 @@ async fn a_claim_outlives_its_process() {
 }
 
 #[tokio::test]
+async fn an_epoch_is_raised_by_its_holder() {
+    let (_home, backings) = document();
+    conformance::an_epoch_is_raised_by_its_holder(backings).await;
+}
+
+#[tokio::test]
 async fn work_lasts_as_long_as_the_lock() {
     let (_home, backings) = document();
     conformance::work_lasts_as_long_as_the_lock(backings).await;

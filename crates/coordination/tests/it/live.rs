@@ -39,6 +39,7 @@ async fn the_promises_of_every_backing_hold() {
     conformance::a_pin_belongs_to_its_holder(document(&server).await).await;
     conformance::what_cannot_be_read_is_never_overwritten(document(&server).await).await;
     conformance::a_claim_outlives_its_process(document(&server).await).await;
+    conformance::an_epoch_is_raised_by_its_holder(document(&server).await).await;
     conformance::work_lasts_as_long_as_the_lock(document(&server).await).await;
 }
 

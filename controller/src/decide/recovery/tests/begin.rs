@@ -121,8 +121,26 @@ fn a_lost_quorum_waits_for_approval_of_this_very_loss() {
     worse.wanted.recovery.approved = Some(id.clone());
     assert!(matches!(worse.hold(), Hold::Approval { .. }));
     // The same volumes, after a recovery: the approval was for that one.
-    scene.seen.recovery.lock = SeenLock::Free { epoch: Epoch(1) };
-    assert!(matches!(scene.hold(), Hold::Approval { id: other } if other != id));
+    let mut last = scene.opened();
+    for stage in [Stage::Closed, Stage::Failed] {
+        (last.stage, last.changed) = (stage, ago(100_000));
+        scene.seen.recovery.incident = Some(last.clone());
+        assert!(matches!(scene.hold(), Hold::Approval { id: other } if other != id));
+    }
+}
+
+#[test]
+fn an_approval_counts_also_when_the_controller_dies_with_the_lock_in_hand() {
+    let mut scene = lost(3, &[(0, Finding::Waits), (1, Finding::Corrupt)]);
+    let Hold::Approval { id } = scene.hold() else {
+        panic!("{:?}", scene.hold())
+    };
+    scene.wanted.recovery.approved = Some(id.clone());
+    scene.seen.recovery.lock = SeenLock::Ours {
+        epoch: Epoch(1_800_000_000),
+        renewed: ago(1),
+    };
+    assert_eq!(scene.opened().id, id);
 }
 
 #[test]

@@ -45,6 +45,12 @@ struct Model {
     held: Option<Timestamp>,
     incident: Option<Incident>,
     jobs: BTreeMap<u32, (SeenJob, Task)>,
+    /// Under which epoch the last Job on a volume was launched.
+    sent: BTreeMap<u32, u64>,
+    /// Epochs that volumes remember, of documents that are lost.
+    marks: BTreeMap<u32, u64>,
+    /// Epochs the controller went above.
+    outranked: Vec<u64>,
     loss_since: Option<Timestamp>,
     /// What fails next.
     trouble: Vec<bool>,
@@ -78,6 +84,9 @@ impl Model {
             held: None,
             incident: None,
             jobs: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            marks: BTreeMap::new(),
+            outranked: Vec::new(),
             loss_since: None,
             trouble: Vec::new(),
         }
@@ -262,6 +271,13 @@ impl Model {
                 self.epoch += 1;
                 self.held = Some(self.now);
             }
+            Recovery::Outrank { above } => {
+                prop_assert!(self.held.is_some(), "only who holds the lock raises it");
+                prop_assert!(above.0 >= self.epoch, "once is enough");
+                self.outranked.push(above.0);
+                self.epoch = above.0 + 1;
+                self.held = Some(self.now);
+            }
             Recovery::Renew(_) => self.held = Some(self.now),
             Recovery::Release => self.held = None,
             Recovery::Scale { to, .. } => self.replicas = *to,
@@ -278,6 +294,7 @@ impl Model {
                     ..SeenJob::default()
                 };
                 self.jobs.insert(ordinal.0, (job, *task));
+                self.sent.insert(ordinal.0, self.epoch);
             }
             Recovery::RemoveJob { ordinal, .. } => {
                 self.jobs.remove(&ordinal.0);
@@ -325,13 +342,28 @@ impl Model {
     fn finish(&mut self, ordinal: u32) -> Result<(), TestCaseError> {
         prop_assert!(self.pods.is_empty(), "a pod may use the volume");
         let (at, task) = (self.now, self.jobs[&ordinal].1);
-        let fails = self.trouble.pop().unwrap_or(false);
+        let (sent, mark) = (self.sent[&ordinal], self.marks.get(&ordinal).copied());
+        let overtaken_by = mark.filter(|mark| *mark > sent);
+        let fails = overtaken_by.is_none() && self.trouble.pop().unwrap_or(false);
+        if overtaken_by.is_none() {
+            self.marks.insert(ordinal, sent);
+        }
         let state = match (fails, task) {
+            _ if overtaken_by.is_some() => JobState::Failed {
+                at,
+                failure: JobFailure {
+                    class: FailureClass::Process,
+                    verdict: Some("in-use".to_owned()),
+                    overtaken_by: overtaken_by.map(Epoch),
+                    words: "somebody else writes this volume now".to_owned(),
+                },
+            },
             (true, _) => JobState::Failed {
                 at,
                 failure: JobFailure {
                     class: FailureClass::Process,
                     verdict: Some("store-unavailable".to_owned()),
+                    overtaken_by: None,
                     words: "no answer".to_owned(),
                 },
             },
@@ -364,6 +396,7 @@ impl Model {
                 failure: JobFailure {
                     class: FailureClass::Process,
                     verdict: Some("no-backup".to_owned()),
+                    overtaken_by: None,
                     words: "there is no backup".to_owned(),
                 },
             };
@@ -420,9 +453,10 @@ proptest! {
         losses in losses(),
         kills in prop::collection::vec(any::<bool>(), 0..60),
         trouble in prop::collection::vec(any::<bool>(), 0..4),
+        marks in prop::collection::btree_map(0_u32..5, 0_u64..9, 0..4),
     ) {
         let mut model = Model::new(size, revision, backup);
-        model.trouble = trouble;
+        (model.trouble, model.marks) = (trouble, marks.clone());
         let mut damaged = 0;
         for (ordinal, loss) in losses.iter().filter(|(ordinal, _)| **ordinal < size) {
             let slot = model.volumes.get_mut(ordinal).expect("a volume");
@@ -441,6 +475,10 @@ proptest! {
             if model.is_whole() { break; }
             last = Some(plan);
         }
+        let mut outranked = model.outranked.clone();
+        outranked.dedup();
+        prop_assert_eq!(&outranked, &model.outranked, "no epoch is gone above twice");
+        prop_assert!(outranked.is_sorted() && outranked.iter().all(|above| marks.values().any(|mark| mark == above)));
         if !can_be_had {
             let on = last.as_ref().and_then(|plan| plan.step.as_ref()).and_then(Step::blocker).cloned();
             prop_assert_eq!(on, Some(Blocker::RecoveryNeeded(Hold::NothingToRestore)));

@@ -214,6 +214,63 @@ fn a_failed_restore_is_tried_again_after_a_pause_that_grows() {
 }
 
 #[test]
+fn a_volume_that_remembers_a_greater_epoch_is_outranked_once_and_then_written() {
+    let refused = |seconds_ago| under_way(1, 0).with_job(0, overtaken(9, seconds_ago));
+    let above = Epoch(9);
+    for mut scene in [refused(5), refused(21)] {
+        assert_eq!(scene.recovery(), Recovery::Outrank { above });
+        scene = scene.under_epoch(9);
+        assert_eq!(scene.recovery(), Recovery::Outrank { above }, "not above");
+    }
+    let scene = refused(5).under_epoch(10);
+    assert!(
+        matches!(scene.hold(), Hold::JobFailed { .. }),
+        "then a pause"
+    );
+    let mut scene = refused(21).under_epoch(10);
+    let next = scene.recorded();
+    assert_eq!((next.stage, next.attempt), (Stage::Restoring, 2));
+    *scene.incident_mut() = next;
+    assert!(matches!(scene.recovery(), Recovery::RemoveJob { .. }));
+    scene.seen.recovery.jobs.clear();
+    assert_eq!(launched(&scene), (0, Task::Restore));
+}
+
+#[test]
+fn a_volume_that_is_to_be_emptied_is_outranked_too() {
+    let scene = under_way(3, 0)
+        .with_job(0, succeeded())
+        .with_job(1, overtaken(9, 30))
+        .with_job(2, overtaken(12, 30));
+    let above = Epoch(9);
+    assert_eq!(scene.recovery(), Recovery::Outrank { above });
+    let mut scene = scene.under_epoch(13);
+    let ordinal = Ordinal(1);
+    let uid = "job".to_owned();
+    assert_eq!(scene.recovery(), Recovery::RemoveJob { ordinal, uid });
+    scene.seen.recovery.jobs.remove(&ordinal);
+    assert_eq!(launched(&scene), (1, Task::SetAside));
+}
+
+#[test]
+fn only_a_job_of_this_attempt_and_a_lock_of_ours_outrank() {
+    let mut earlier = under_way(1, 0).with_job(0, overtaken(9, 5));
+    earlier.incident_mut().attempt = 2;
+    assert!(matches!(earlier.recovery(), Recovery::RemoveJob { .. }));
+    let mut free = under_way(1, 0).with_job(0, overtaken(9, 5));
+    free.seen.recovery.lock = SeenLock::Free { epoch: Epoch(1) };
+    assert_eq!(free.recovery(), Recovery::Reclaim);
+    let mut others = under_way(1, 0).with_job(0, overtaken(9, 5));
+    others.seen.recovery.lock = SeenLock::Others {
+        holder: "copy-1".to_owned(),
+        purpose: steward_coordination::Purpose::Copy,
+        epoch: Epoch(4),
+        expires: noon() + jiff::SignedDuration::from_secs(5),
+    };
+    assert!(matches!(others.hold(), Hold::Locked { .. }));
+}
+
+#[test]
 fn a_lost_cluster_is_never_given_up_and_a_request_is() {
     let scene = |cause| {
         let mut scene = under_way(1, 0).with_job(0, failed("incomplete", 1));

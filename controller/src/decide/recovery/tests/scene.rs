@@ -103,7 +103,21 @@ pub(super) fn failed(verdict: &str, seconds_ago: i64) -> JobState {
         failure: JobFailure {
             class: FailureClass::Process,
             verdict: Some(verdict.to_owned()),
+            overtaken_by: None,
             words: "no answer from the store".to_owned(),
+        },
+    }
+}
+
+/// A Job whose volume remembers this epoch.
+pub(super) fn overtaken(by: u64, seconds_ago: i64) -> JobState {
+    JobState::Failed {
+        at: ago(seconds_ago),
+        failure: JobFailure {
+            class: FailureClass::Process,
+            verdict: Some("in-use".to_owned()),
+            overtaken_by: Some(Epoch(by)),
+            words: "somebody else writes this volume now".to_owned(),
         },
     }
 }
@@ -111,6 +125,15 @@ pub(super) fn failed(verdict: &str, seconds_ago: i64) -> JobState {
 impl Scene {
     pub(super) fn with_job(mut self, ordinal: u32, state: JobState) -> Self {
         self.seen.recovery.jobs.insert(Ordinal(ordinal), job(state));
+        self
+    }
+
+    /// The lock is ours, under this epoch.
+    pub(super) fn under_epoch(mut self, epoch: u64) -> Self {
+        self.seen.recovery.lock = SeenLock::Ours {
+            epoch: Epoch(epoch),
+            renewed: ago(1),
+        };
         self
     }
 
