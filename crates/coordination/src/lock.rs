@@ -22,7 +22,7 @@ const IMPLAUSIBLE: u64 = 1 << 52;
 
 /// Which tenure of the lock this is. Grows with every acquisition: the fencing token.
 ///
-/// It counts tenures and is never behind the clock of whoever takes the lock, in seconds since 1970. So it grows within
+/// It counts tenures and is never behind the clock of whoever takes the lock, in milliseconds since 1970. So it grows within
 /// one document whatever the clock says, and a document that is made anew goes on above the one before it, as long as
 /// no clock was set back in between. Where one was, [`raised`] goes above what is found.
 #[derive(
@@ -44,7 +44,7 @@ impl Epoch {
 
     /// The one of a tenure that begins now, after this one.
     fn next_at(self, now: Timestamp) -> Self {
-        let clock = u64::try_from(now.as_second()).unwrap_or_default(); // before 1970 there is no clock
+        let clock = u64::try_from(now.as_millisecond()).unwrap_or_default(); // before 1970 there is no clock
         self.next().max(Self(clock))
     }
 }

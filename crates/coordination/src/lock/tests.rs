@@ -2,7 +2,7 @@ use super::*;
 
 const NOON: Timestamp = Timestamp::constant(1_800_000_000, 0);
 /// Noon as an epoch.
-const CLOCK: u64 = 1_800_000_000;
+const CLOCK: u64 = 1_800_000_000_000;
 const TTL: Duration = Duration::from_secs(30);
 
 fn wish(holder: &str) -> Wish {
@@ -39,7 +39,7 @@ fn take_at(found: Option<&Lock>, now: Timestamp) -> Lock {
 }
 
 #[test]
-fn the_first_epoch_is_the_time() {
+fn the_first_epoch_is_the_time_in_milliseconds() {
     assert_eq!(take(None, Duration::ZERO), held_by("b", CLOCK));
 }
 
@@ -62,7 +62,7 @@ fn an_epoch_grows_even_if_the_clock_went_back() {
 #[test]
 fn a_document_made_anew_goes_on_above_the_one_before() {
     let lock = take_at(None, NOON);
-    let later = take_at(None, NOON + SignedDuration::from_secs(1));
+    let later = take_at(None, NOON + SignedDuration::from_millis(1));
     assert!(later.epoch > lock.epoch);
 }
 
