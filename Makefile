@@ -64,7 +64,7 @@ test-live: ## tests against real etcd servers and object stores
 e2e: ## tests on a real Kubernetes cluster: KUBECONFIG's, or one of this machine's own
 	$(ENV) cargo nextest run --workspace --no-run
 	$(ENV) trap '$(CLUSTER_PROGRAM) down' EXIT; $(CLUSTER_PROGRAM) up; $(CLUSTER_PROGRAM) install; \
-	  cargo nextest run --workspace --test-threads 3 -E '$(CLUSTER)'
+	  cargo nextest run --workspace --test-threads 3 -E "$(CLUSTER) & ($$($(CLUSTER_PROGRAM) filter))"
 
 doc: ## documentation builds without a warning, its examples run
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet

@@ -14,6 +14,10 @@ use steward_tests::cluster::{
     Home, Programs, Whose, down, image, import, install, timeline, up, whose,
 };
 
+/// All tests, and those that need no hand on the node, as filters of nextest.
+const ALL: &str = "all()";
+const WITHOUT_THE_NODE: &str = "not test(/^cluster::node::/)";
+
 /// A real Kubernetes cluster on this machine.
 #[derive(Parser)]
 struct Args {
@@ -42,6 +46,8 @@ enum Verb {
     },
     /// Installs the controller into the cluster with its chart.
     Install,
+    /// Prints which tests can run on the cluster, as a filter of nextest.
+    Filter,
     /// Writes how long all recoveries took that the tests of this machine have seen.
     Report {
         /// The page with a place for it.
@@ -73,6 +79,13 @@ async fn main() -> anyhow::Result<()> {
             Ok(())
         }
         Verb::Install => put_in(&home).await,
+        Verb::Filter => {
+            let filter = match whose(&home) {
+                Whose::Own => ALL,
+                Whose::Given(_) => WITHOUT_THE_NODE,
+            };
+            writeln!(io::stdout(), "{filter}").context("print the filter")
+        }
         Verb::Report { page } => {
             let written = timeline::report(&timeline::directory()?, &page)?;
             std::fs::write(&page, written).context("write the page")

@@ -1,22 +1,17 @@
 //! Controllers are killed in the middle, and what was begun is finished. More of that: `adoption`, `backups`, `encryption`,
-//! `lifecycle`.
+//! `lifecycle`, `node`.
 
-use std::fs::{self, File};
-use std::io::Write as _;
 use std::slice;
 
 use etcd_client::DeleteOptions;
 use serde_json::json;
 use steward_crds::ops::TaskState;
-use steward_crds::{ConditionStatus, ConditionType};
 use steward_tests::cluster::eventually;
-use steward_tests::cluster::managed::{Managed, condition};
 use steward_tests::cluster::member::content;
 use steward_tests::cluster::timeline::{self, Timeline};
 
-use super::damage::{PAGE, damage};
 use super::midway::{RESTORES, kill_controllers, kill_controllers_at_job, pods, replaced};
-use super::stage::{assert_kept, assert_recovered, on_own_stage, on_stage, write_and_back_up};
+use super::stage::{assert_kept, assert_recovered, on_stage, write_and_back_up};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_that_are_killed_again_and_again_still_make_three_members_of_one() {
@@ -39,7 +34,7 @@ async fn controllers_that_are_killed_again_and_again_still_make_three_members_of
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn controllers_that_are_killed_in_the_middle_still_roll_replace_and_shrink() {
+async fn controllers_that_are_killed_in_the_middle_still_roll_replace_start_and_shrink() {
     on_stage("midway", async |stage| {
         let etcd = stage.etcd(&stage.spec(3)).await;
         let first = etcd.members(3).await.unwrap();
@@ -63,6 +58,15 @@ async fn controllers_that_are_killed_in_the_middle_still_roll_replace_and_shrink
         etcd.members_that(3, is_another).await.unwrap();
         etcd.settled().await.unwrap();
 
+        let members = etcd.members(3).await.unwrap();
+        for member in &members {
+            etcd.kill(member).await.unwrap();
+        }
+        kill_controllers(stage).await;
+        let is_new = |member: &_| !members.contains(member);
+        etcd.members_that(3, is_new).await.unwrap();
+        etcd.settled().await.unwrap();
+
         etcd.change(json!({"replicas": 1})).await.unwrap();
         let fewer = async || (etcd.pods().await.ok()?.len() < 3).then_some(());
         eventually("fewer pods", fewer).await.unwrap();
@@ -71,59 +75,6 @@ async fn controllers_that_are_killed_in_the_middle_still_roll_replace_and_shrink
         let remaining = etcd.members(1).await.unwrap();
         let written = load.stop().await.unwrap();
         assert_kept(&written, &content(&remaining).await.unwrap());
-    })
-    .await;
-}
-
-/// Waits until the Etcd says that not every member is ready.
-async fn told(etcd: &Managed) {
-    let is_told = async || {
-        let told = condition(&etcd.get().await.ok()?, &ConditionType::AllMembersReady)?;
-        (told.status != ConditionStatus::True).then_some(())
-    };
-    let what = "a member that is told not to be ready";
-    eventually(what, is_told).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn controllers_that_are_killed_still_mend_a_full_volume_and_a_damaged_database() {
-    on_own_stage("full", async |stage| {
-        let etcd = stage.etcd(&stage.spec(3)).await;
-        let members = etcd.members(3).await.unwrap();
-        etcd.settled().await.unwrap();
-        let load = etcd.load().await.unwrap();
-        load.has_written(100).await.unwrap();
-        let data = stage.data_of(&etcd, &members[0]).await;
-        let mut filler = File::create(data.with_file_name("filler")).unwrap();
-        let noise = vec![0xa5; 1 << 20];
-
-        let mut timeline = Timeline::start("one full volume of three", "there is no room left");
-        while filler.write_all(&noise).is_ok() {}
-        told(&etcd).await;
-        timeline.mark("the Etcd says that a member is not ready; a larger volume is asked for");
-        load.has_written(100).await.unwrap();
-        etcd.change(json!({"storageCapacity": "1Gi"}))
-            .await
-            .unwrap();
-        kill_controllers(stage).await;
-        let members = etcd.members(3).await.unwrap();
-        etcd.settled().await.unwrap();
-        timeline.mark("three members are ready; the controllers were killed meanwhile");
-        timeline.keep(&timeline::directory().unwrap()).unwrap();
-
-        let bad = &members[2];
-        let database = stage.data_of(&etcd, bad).await.join("member/snap/db");
-        let length = fs::metadata(&database).unwrap().len();
-        damage(&database, 2 * PAGE, length - 2 * PAGE);
-        etcd.kill(bad).await.unwrap();
-        replaced(&etcd, slice::from_ref(bad), 1).await;
-        kill_controllers(stage).await;
-        let is_another = |member: &_| *member != *bad;
-        let members = etcd.members_that(3, is_another).await.unwrap();
-        etcd.settled().await.unwrap();
-        load.has_written(20).await.unwrap();
-        let written = load.stop().await.unwrap();
-        assert_kept(&written, &content(&members).await.unwrap());
     })
     .await;
 }
@@ -196,6 +147,38 @@ async fn what_is_left_to_people_waits_for_the_task_of_one_and_outlives_the_contr
             "all members are ready, with all their keys; the controllers were killed meanwhile",
         );
         timeline.keep(&timeline::directory().unwrap()).unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quorum_is_recovered_unasked_or_once_approved_and_outlives_the_controllers() {
+    on_stage("unasked", async |stage| {
+        let mut spec = stage.spec(3);
+        spec["steward"] = json!({"recovery": {"mode": "Automatic"}});
+        let etcd = stage.etcd(&spec).await;
+        let members = etcd.members(3).await.unwrap();
+        etcd.settled().await.unwrap();
+        let before = write_and_back_up(&etcd, &members).await;
+        for member in &members[1..] {
+            etcd.lose_volume(member).await.unwrap();
+        }
+        kill_controllers_at_job(stage, RESTORES).await;
+        let is_new = |member: &_| !members.contains(member);
+        assert_recovered(&etcd, &before, (3, is_new)).await;
+
+        let approve = json!({"steward": {"recovery": {"mode": "Approve"}}});
+        etcd.change(approve).await.unwrap();
+        etcd.settled().await.unwrap();
+        let members = etcd.members(3).await.unwrap();
+        let before = write_and_back_up(&etcd, &members).await;
+        for member in &members {
+            etcd.lose_volume(member).await.unwrap();
+        }
+        etcd.approve_recovery().await.unwrap();
+        kill_controllers_at_job(stage, RESTORES).await;
+        let is_new = |member: &_| !members.contains(member);
+        assert_recovered(&etcd, &before, (3, is_new)).await;
     })
     .await;
 }

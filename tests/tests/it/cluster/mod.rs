@@ -1,16 +1,14 @@
 //! On a real Kubernetes cluster: `make cluster-up` brings one up, `KUBECONFIG` names another.
 //!
 //! Every test has a namespace of its own and leaves it empty. What needs a hand on the node, such as cutting
-//! wires, runs on the machine's own cluster only; elsewhere it is left out, and says so.
+//! wires, is in `node`, and runs on the machine's own cluster only.
 //!
-//! Controllers are killed in the middle of most of it. Tests that measure how long a recovery takes come first, since
-//! everybody shares the controllers: `.config/nextest.toml` has the order.
+//! Controllers are killed in the middle of all of it. Tests that measure how long a recovery takes without that come first,
+//! since everybody shares the controllers: `.config/nextest.toml` has the order.
 
 mod adoption;
-mod alone;
 mod backups;
 mod bucket;
-mod damage;
 mod druid;
 mod encryption;
 mod joining;
@@ -19,6 +17,7 @@ mod lifecycle;
 mod losses;
 mod members;
 mod midway;
+mod node;
 mod plain;
 mod recoveries;
 mod stage;

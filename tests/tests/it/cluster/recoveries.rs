@@ -4,14 +4,9 @@ use serde_json::json;
 use steward_crds::ops::TaskState;
 use steward_tests::cluster::timeline::{self, Timeline};
 
-use super::midway::{RESTORES, kill_controllers_at_job};
 use super::stage::{
     assert_recovered, assert_resumed, load_in_the_backup, on_stage, write_and_back_up,
 };
-
-/// The end of a recovery whose controllers were killed when its Job was there.
-const READY: &str =
-    "all members are ready, with all their keys; the controllers were killed meanwhile";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_only_member_that_lost_its_volume_is_restored_from_the_backup() {
@@ -43,10 +38,9 @@ async fn three_members_that_lost_all_volumes_are_recovered_once_a_person_approve
         }
         etcd.approve_recovery().await.unwrap();
         timeline.mark("the loss is proven, a person approves");
-        kill_controllers_at_job(stage, RESTORES).await;
         let is_new = |member: &_| !members.contains(member);
         assert_resumed(&etcd, load, (3, is_new)).await;
-        timeline.mark(READY);
+        timeline.mark("all members are ready, with all their keys");
         timeline.keep(&timeline::directory().unwrap()).unwrap();
     })
     .await;
@@ -65,10 +59,9 @@ async fn three_members_that_lost_two_volumes_are_recovered_without_a_person_if_t
         for member in &members[1..] {
             etcd.lose_volume(member).await.unwrap();
         }
-        kill_controllers_at_job(stage, RESTORES).await;
         let is_new = |member: &_| !members.contains(member);
         assert_recovered(&etcd, &before, (3, is_new)).await;
-        timeline.mark(READY);
+        timeline.mark("all members are ready, with all their keys");
         timeline.keep(&timeline::directory().unwrap()).unwrap();
     })
     .await;

@@ -11,9 +11,11 @@ use steward_tests::cluster::timeline::{self, Timeline};
 use steward_tests::cluster::{Component, eventually};
 use tokio::time::{Instant, sleep_until};
 
-use super::bucket::Bucket;
-use super::midway::{controllers, kill_controllers, pods};
-use super::stage::{SILENCE, assert_kept, assert_recovered, on_own_stage, write_and_back_up};
+use super::super::bucket::Bucket;
+use super::super::midway::{controllers, kill_controllers, pods};
+use super::super::stage::{
+    SILENCE, assert_kept, assert_recovered, on_own_stage, write_and_back_up,
+};
 
 /// For how long the store is away.
 const AWAY: Duration = Duration::from_mins(2);
