@@ -12,8 +12,8 @@ const METHOD: &str = "\
 ## What is measured
 
 `steward-controller` as a user runs it, one replica without leader election, with one kube-apiserver and its etcd on the same machine, which the
-controller and the bench share. StatefulSets get pods and claims, and Leases are held and renewed, by the bench; no pod runs, and no etcd is behind
-the pods' addresses. Resources are in ten namespaces.
+controller and the bench share. Every Etcd has a backup store. StatefulSets get pods and claims, and Leases are held and renewed, by the bench, which
+also tells of a delta snapshot of each Etcd every five minutes; no pod runs, and no etcd is behind the pods' addresses. Resources are in ten namespaces.
 
 * **At rest**: writes are those of all kinds a controller writes, as the API server counted them, less the renewals of Leases the bench made.
 * **A change** is an annotation of the clients' Service, given to many resources at once. It is acted on when a watch of the bench sees it on the

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use futures::{TryStreamExt, stream};
+use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::json;
@@ -23,6 +24,8 @@ const AT_ONCE: usize = 8;
 const PATIENCE: Duration = Duration::from_mins(40);
 /// Without a write for this long, everything is at rest.
 const QUIET: Duration = Duration::from_secs(15);
+/// Name of the Secret for the store.
+const STORE: &str = "store";
 /// Resources a controller writes.
 const WRITTEN: [&str; 14] = [
     "configmaps",
@@ -102,17 +105,28 @@ impl Server {
     ) -> anyhow::Result<Vec<Place>> {
         let mut namespaces = Vec::new();
         for _ in 0..NAMESPACES {
-            namespaces.push(server.namespace().await);
+            let namespace = server.namespace().await;
+            let secrets = Api::<Secret>::namespaced(self.client.clone(), &namespace);
+            let secret = json!({ "metadata": { "name": STORE } });
+            let secret = serde_json::from_value(secret).context("a Secret")?;
+            let created = secrets.create(&PostParams::default(), &secret).await;
+            created.context("create a Secret")?;
+            namespaces.push(namespace);
         }
         let places = (0..count).map(|n| (namespaces[n % NAMESPACES].clone(), format!("etcd-{n}")));
         let places: Vec<Place> = places.collect();
         stream::iter(places.iter().map(Ok::<_, anyhow::Error>))
             .try_for_each_concurrent(AT_ONCE, |(namespace, name)| async move {
+                let store = json!({
+                    "provider": "aws", "container": "backups", "prefix": format!("{namespace}/{name}"),
+                    "secretRef": { "name": STORE },
+                });
                 let etcd = json!({
                     "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "Etcd",
                     "metadata": { "name": name, "namespace": namespace },
                     "spec": {
-                        "replicas": 3, "labels": { "app": "etcd" }, "backup": {},
+                        "replicas": 3, "labels": { "app": "etcd" },
+                        "backup": { "store": store, "deltaSnapshotPeriod": "5m" },
                         "etcd": { "resources": { "requests": { "cpu": "200m", "memory": "500Mi" } } },
                     },
                 });

@@ -1,5 +1,5 @@
 //! What Kubernetes and the sidecars would do: `StatefulSets` get pods and claims, all of them ready and bound; the Leases of members
-//! are held and renewed.
+//! are held and renewed, and those of snapshots tell of a delta every few minutes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,8 +22,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::server::Place;
 
 const MADE_BY: &str = "app.kubernetes.io/managed-by=etcd-druid";
-const MEMBERS: &str =
-    "app.kubernetes.io/managed-by=etcd-druid,app.kubernetes.io/component=etcd-member-lease";
+/// A sidecar tells of a delta this much less often than it renews the Lease of its member.
+const ROUNDS_PER_DELTA: usize = 10;
+/// How the names of Leases of snapshots end.
+const FULL: &str = "-full-snap";
+const DELTA: &str = "-delta-snap";
 /// The template never changes what pods are here.
 const REVISION: &str = "revision-1";
 /// Sets that are worked on at the same time.
@@ -164,7 +167,7 @@ fn ready() -> Value {
 /// Leases nobody holds are held, as the sidecar of a member would.
 async fn leases(client: Client, members: Members) {
     let api = Api::<Lease>::all(client.clone());
-    watcher(api, watcher::Config::default().labels(MEMBERS))
+    watcher(api, watcher::Config::default().labels(MADE_BY))
         .default_backoff()
         .applied_objects()
         .for_each_concurrent(AT_ONCE, |lease| {
@@ -176,16 +179,38 @@ async fn leases(client: Client, members: Members) {
                     return;
                 }
                 let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name_any());
-                let ordinal = name.rsplit('-').next().unwrap_or_default();
-                let role = if ordinal == "0" { "Leader" } else { "Member" };
-                let holder = format!("a{ordinal}:c1:{role}");
-                hold(&client, (&namespace, &name), Some(&holder)).await;
+                hold(&client, (&namespace, &name), Some(&holder_of(&name))).await;
                 if let Ok(mut members) = members.lock() {
                     members.insert((namespace, name));
                 }
             }
         })
         .await;
+}
+
+/// What the holder of a Lease says first: a member who it is, a backup how far it reaches.
+fn holder_of(lease: &str) -> String {
+    if lease.ends_with(FULL) || lease.ends_with(DELTA) {
+        return revision(0);
+    }
+    let ordinal = lease.rsplit('-').next().unwrap_or_default();
+    let role = if ordinal == "0" { "Leader" } else { "Member" };
+    format!("a{ordinal}:c1:{role}")
+}
+
+fn revision(round: usize) -> String {
+    (1000 + round).to_string()
+}
+
+/// What is written on a Lease in a round: `None` when its holder is silent, else a new word of it if there is one.
+fn word(lease: &str, number: usize, round: usize) -> Option<Option<String>> {
+    if lease.ends_with(FULL) {
+        return None;
+    }
+    if !lease.ends_with(DELTA) {
+        return Some(None);
+    }
+    (number % ROUNDS_PER_DELTA == round % ROUNDS_PER_DELTA).then(|| Some(revision(round + 1)))
 }
 
 async fn hold(client: &Client, (namespace, name): (&str, &str), holder: Option<&str>) {
@@ -202,19 +227,21 @@ async fn hold(client: &Client, (namespace, name): (&str, &str), holder: Option<&
 
 /// Every Lease once in a while, one after the other.
 async fn renew(client: Client, members: Members, renewals: Arc<Mutex<u64>>, every: Duration) {
-    loop {
+    for round in 0.. {
         let all: Vec<Place> = match members.lock() {
             Ok(members) => members.iter().cloned().collect(),
             Err(_) => return,
         };
         let started = Instant::now();
         let count = u32::try_from(all.len().max(1)).unwrap_or(u32::MAX);
-        for (number, (namespace, name)) in (1..).zip(&all) {
-            let mut renewed = renewals.lock().await;
-            hold(&client, (namespace, name), None).await;
-            *renewed += 1;
-            drop(renewed);
-            sleep_until(started + every * number / count).await;
+        for (number, (namespace, name)) in all.iter().enumerate() {
+            if let Some(holder) = word(name, number, round) {
+                let mut renewed = renewals.lock().await;
+                hold(&client, (namespace, name), holder.as_deref()).await;
+                *renewed += 1;
+            }
+            let done = u32::try_from(number + 1).unwrap_or(count);
+            sleep_until(started + every * done / count).await;
         }
         if all.is_empty() {
             sleep(Duration::from_secs(1)).await;
