@@ -6,6 +6,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
+use steward_crds::etcd::APPROVE_RECOVERY;
 use steward_crds::{Etcd, EtcdStatus, LastError, LastOperation, OperationState, OperationType};
 use steward_telemetry::Chain;
 use tracing::warn;
@@ -42,7 +43,7 @@ pub enum PublishError {
         source: Box<kube::Error>,
     },
     /// The annotation was not removed.
-    #[error("remove the request for reconciliation")]
+    #[error("remove an annotation that is done with")]
     Annotation {
         /// What the API server said.
         source: Box<kube::Error>,
@@ -278,24 +279,42 @@ async fn finalize(ctx: &Context, etcd: &Etcd, finalizers: &[String]) -> Result<(
 
 /// Removes the request for one reconciliation, unless the spec is another by now: then it is a request for that one.
 pub(crate) async fn requested_is_done(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
-    may(ctx)?;
-    let failed = |source| PublishError::Annotation {
-        source: Box::new(source),
-    };
     let asked = [OPERATION, LEGACY_OPERATION].into_iter().filter(|key| {
         let value = etcd.annotations().get(*key);
         value.is_some_and(|value| value == RECONCILE)
     });
     let same =
         json!({ "op": "test", "path": "/metadata/generation", "value": etcd.metadata.generation });
-    let each = asked.flat_map(|key| {
+    let annotations = asked.map(|key| (key, RECONCILE));
+    take_off(ctx, etcd, Some(same), annotations).await
+}
+
+/// Removes the approval of a recovery: what it was given for is over, and the next loss is another.
+pub(crate) async fn approval_is_over(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
+    let given = etcd.annotations().get(APPROVE_RECOVERY);
+    let given = given.map(|id| (APPROVE_RECOVERY, id.as_str()));
+    take_off(ctx, etcd, None, given.into_iter()).await
+}
+
+/// Removes annotations that still have these values, if a condition holds.
+async fn take_off<'a>(
+    ctx: &Context,
+    etcd: &Etcd,
+    condition: Option<Value>,
+    annotations: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<(), PublishError> {
+    may(ctx)?;
+    let failed = |source| PublishError::Annotation {
+        source: Box::new(source),
+    };
+    let each = annotations.flat_map(|(key, value)| {
         let path = format!("/metadata/annotations/{}", key.replace('/', "~1"));
         [
-            json!({ "op": "test", "path": path, "value": RECONCILE }),
+            json!({ "op": "test", "path": path, "value": value }),
             json!({ "op": "remove", "path": path }),
         ]
     });
-    let patch = serde_json::from_value(std::iter::once(same).chain(each).collect())
+    let patch = serde_json::from_value(condition.into_iter().chain(each).collect())
         .map_err(|source| failed(kube::Error::SerdeError(source)))?;
     let patched = api(ctx, etcd)
         .patch(

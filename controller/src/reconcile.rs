@@ -198,6 +198,11 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
             .await
             .map_err(|source| ReconcileError::Publish { source })?;
     }
+    if wanted.recovery.approved.is_some() && plan.is_settled() {
+        publish::approval_is_over(ctx, etcd)
+            .await
+            .map_err(|source| ReconcileError::Publish { source })?;
+    }
     let facts_due = lacks_facts(&status).then(|| ctx.memory.patience_for_facts(key));
     let pause = wake(&plan, &facts, key).min(facts_due.unwrap_or(Duration::MAX));
     Ok(Passed::on(Action::requeue(pause), plan.is_settled()))

@@ -347,7 +347,7 @@ async fn launch(
     };
     report(&held.fence(), work, ordinal, (phase, words)).await;
     job.metadata.annotations.get_or_insert_default().extend([
-        (INCIDENT.to_owned(), incident.id.clone()),
+        (INCIDENT.to_owned(), incident.token.clone()),
         (ATTEMPT.to_owned(), incident.attempt.to_string()),
     ]);
     create(ctx, &work.wanted.namespace, &job).await

@@ -7,20 +7,31 @@ use std::time::Duration;
 
 use kube::runtime::utils::Backoff;
 use rand::Rng;
+use tokio::time::Instant;
 
 /// The first pause.
 const FIRST: Duration = Duration::from_millis(400);
 /// The longest.
 pub const LONGEST: Duration = Duration::from_secs(4);
 
+/// An interruption this long after the last one is another one.
+const APART: Duration = Duration::from_secs(10);
+
 /// Pauses that double up to [`LONGEST`], each shortened by chance so that watches do not come all at once. They begin anew
-/// when something was heard.
+/// with an interruption that comes [`APART`] from the last: a watch announces each list it is about to ask for, so that a
+/// word of it does not mean that the server answers.
 #[derive(Debug)]
-pub struct Pauses(Duration);
+pub struct Pauses {
+    next: Duration,
+    last: Option<Instant>,
+}
 
 impl Default for Pauses {
     fn default() -> Self {
-        Self(FIRST)
+        Self {
+            next: FIRST,
+            last: None,
+        }
     }
 }
 
@@ -28,39 +39,52 @@ impl Iterator for Pauses {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let pause = self.0;
-        self.0 = (pause * 2).min(LONGEST);
+        let now = Instant::now();
+        let pause = match self.last {
+            Some(last) if now.duration_since(last) < APART => self.next,
+            _ => FIRST,
+        };
+        (self.next, self.last) = ((pause * 2).min(LONGEST), Some(now));
         Some(pause.mul_f64(rand::rng().random_range(0.5..=1.0)))
     }
 }
 
 impl Backoff for Pauses {
-    fn reset(&mut self) {
-        *self = Self::default();
-    }
+    fn reset(&mut self) {} // see above
 }
 
 #[cfg(test)]
 mod tests {
+    use futures::{StreamExt, stream};
+    use kube::runtime::utils::StreamBackoff;
+    use tokio::time::sleep;
+
     use super::*;
 
-    #[test]
-    fn pauses_grow_to_the_longest_and_never_end() {
-        let pauses: Vec<Duration> = Pauses::default().take(20).collect();
-        assert!(pauses[0] <= FIRST && pauses[0] >= FIRST / 2);
-        let last = &pauses[10..];
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_whose_every_list_fails_asks_less_and_less_often() {
+        let begins_and_fails = stream::repeat(["a list begins", "it fails"]).flat_map(stream::iter);
+        let words = begins_and_fails.map(|word| match word {
+            "it fails" => Err(word),
+            _ => Ok(word),
+        });
+        let watch = StreamBackoff::new(words, Pauses::default());
+        let begun = Instant::now();
+        watch.take(2 * 20).for_each(async |_| {}).await;
+        let pauses = begun.elapsed();
+        assert!(pauses >= LONGEST / 2 * 15, "{pauses:?}");
         assert!(
-            last.iter()
-                .all(|pause| *pause <= LONGEST && *pause >= LONGEST / 2),
-            "{last:?}"
+            pauses <= LONGEST * 19,
+            "{pauses:?}: it never asks so rarely"
         );
     }
 
-    #[test]
-    fn after_a_word_of_the_server_they_begin_anew() {
+    #[tokio::test(start_paused = true)]
+    async fn an_interruption_long_after_the_last_begins_anew() {
         let mut pauses = Pauses::default();
         pauses.nth(10);
-        pauses.reset();
+        assert!(pauses.next().unwrap() >= LONGEST / 2);
+        sleep(APART).await;
         assert!(pauses.next().unwrap() <= FIRST);
     }
 }

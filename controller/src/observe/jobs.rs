@@ -5,6 +5,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use steward_coordination::Epoch;
+use steward_coordination::incident::Incident;
 use steward_verdict::{Done, Message};
 
 use crate::act::marks::{ATTEMPT, INCIDENT};
@@ -15,7 +16,7 @@ use crate::caches::packed::{JOB_UID, PackedStore, find};
 pub struct SeenJob {
     /// Identity of the object.
     pub uid: String,
-    /// What it was launched for.
+    /// The token of the recovery it was launched for.
     pub incident: Option<String>,
     /// Which attempt it is.
     pub attempt: u32,
@@ -115,6 +116,14 @@ impl FailureClass {
             Self::Process => "processFailure",
             Self::Unknown => "unknown",
         }
+    }
+}
+
+impl SeenJob {
+    /// Whether it was launched for this attempt of a recovery. Names of recoveries may come again when their document is lost;
+    /// what identities are made of does not.
+    pub fn is_of(&self, incident: &Incident) -> bool {
+        self.incident.as_ref() == Some(&incident.token) && self.attempt == incident.attempt
     }
 }
 

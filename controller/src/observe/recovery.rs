@@ -90,9 +90,7 @@ impl SeenRecovery {
     pub fn restoring(&self) -> Option<&SeenJob> {
         let incident = self.open().filter(|open| open.stage == Stage::Restoring)?;
         let job = self.jobs.get(&Ordinal(incident.base))?;
-        let is_its =
-            job.incident.as_deref() == Some(&incident.id) && job.attempt == incident.attempt;
-        (is_its && !job.is_deleting && job.state == JobState::Running).then_some(job)
+        (job.is_of(incident) && !job.is_deleting && job.state == JobState::Running).then_some(job)
     }
 
     /// The last recovery, when it is over.

@@ -17,7 +17,7 @@ pub struct Message {
     /// What a person can do.
     #[serde(default)]
     pub next_step: Option<String>,
-    /// The epoch of the writer that a volume remembers, when this one was sent under an earlier one.
+    /// The epoch of the writer that a volume remembers, when that is not below the one this writer was sent under.
     #[serde(default, deserialize_with = "lenient")]
     pub overtaken_by: Option<u64>,
     /// What was done, as far as the verb tells.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -14,6 +14,8 @@ use super::world::{holder, link};
 
 /// The kernel ends a few hundred processes and takes their mounts and networks apart.
 const END_DEADLINE: Duration = Duration::from_mins(1);
+/// What is mounted, as the kernel tells.
+const MOUNTS: &str = "/proc/self/mountinfo";
 const POLL: Duration = Duration::from_millis(50);
 
 /// Marks a directory as one a cluster made and may therefore remove.
@@ -40,6 +42,12 @@ pub enum DownError {
         /// The directory that was asked about.
         home: PathBuf,
     },
+    /// Something is still mounted in its directory.
+    #[error("{mount} is still mounted")]
+    Mounted {
+        /// Where.
+        mount: String,
+    },
     /// Its control groups do not go.
     #[error(transparent)]
     ControlGroups(#[from] ControlGroupError),
@@ -65,8 +73,19 @@ pub async fn down(home: &Home) -> Result<(), DownError> {
         Some(holder) => end(&holder).await?,
         None => wait_for_link_to_go(home).await?,
     }
-    control_groups::remove().await?;
+    control_groups::remove().await?; // which works only when no process is left in them
+    if let Some(mount) = mounts_of(&fs::read_to_string(MOUNTS).unwrap_or_default(), home).next() {
+        let mount = mount.to_owned();
+        return Err(DownError::Mounted { mount });
+    }
     remove(home)
+}
+
+/// What is mounted in the directory of a cluster. Its mounts are in a world of their own and go with it; one that is seen from
+/// here escaped, and what is below it must not be removed.
+fn mounts_of<'a>(mounts: &'a str, home: &Home) -> impl Iterator<Item = &'a str> {
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    points.filter(|point| Path::new(point).starts_with(home.path()))
 }
 
 /// Process 1 takes the others along and is waited for by its holder, which then ends by itself.
@@ -142,6 +161,15 @@ mod tests {
         let refused = remove(&Home::at(directory.path())).unwrap_err();
         assert!(matches!(refused, DownError::NotOurs { .. }), "{refused}");
         assert!(directory.path().join("thesis.txt").exists());
+    }
+
+    #[test]
+    fn a_mount_below_the_directory_is_noticed_and_no_other() {
+        let mounts = "36 35 98:0 / / rw - ext4 /dev/vda rw\n\
+            40 36 0:30 / /cache/cluster/run/pod rw - tmpfs tmpfs rw\n\
+            41 36 0:31 / /cache/cluster-of-mine rw - tmpfs tmpfs rw\n";
+        let found: Vec<_> = mounts_of(mounts, &Home::at(Path::new("/cache/cluster"))).collect();
+        assert_eq!(found, ["/cache/cluster/run/pod"]);
     }
 
     #[test]

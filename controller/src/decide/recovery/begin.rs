@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use steward_coordination::incident::{Cause, Incident, Source, Stage, Target};
 use steward_crds::etcd::RecoveryMode;
@@ -37,7 +38,7 @@ pub(super) fn next(world: &World<'_>) -> Option<Step> {
 
 fn incident(world: &World<'_>, loss: &Loss, id: String, base: Ordinal) -> Incident {
     Incident {
-        token: format!("restored-{id}"),
+        token: token(&id, world.now),
         id,
         cause: loss.cause,
         stage: Stage::Restoring,
@@ -53,6 +54,11 @@ fn incident(world: &World<'_>, loss: &Loss, id: String, base: Ordinal) -> Incide
         message: String::new(),
         other: BTreeMap::new(),
     }
+}
+
+/// Something no other recovery has, also if its name comes again.
+pub fn token(id: &str, now: Timestamp) -> String {
+    format!("restored-{id}-{:x}", now.as_millisecond())
 }
 
 /// The recovery of a lost quorum that a person asks for, whatever the mode says. A member the person names is the base
@@ -129,7 +135,8 @@ fn renew_volume(world: &World<'_>, loss: &Loss) -> Step {
 }
 
 /// Names an incident: whose data is lost, on which volumes, after which incident. The same loss has the same name until
-/// something is done about it, whoever takes the lock meanwhile, and another one afterwards.
+/// something is done about it, whoever takes the lock meanwhile, and another one afterwards as long as the document is there. An
+/// approval by that name is taken off when all is well, so that it counts for no later loss.
 fn identity(world: &World<'_>, loss: &Loss) -> String {
     let mut hash = Sha256::new();
     hash.update(format!("{}/{}", world.wanted.namespace, world.wanted.name));

@@ -20,7 +20,7 @@ mod progress;
 #[cfg(test)]
 pub(in crate::decide) mod tests;
 
-pub use begin::on_request;
+pub use begin::{on_request, token};
 #[cfg(test)]
 pub(crate) fn an_incident() -> Incident {
     tests::an_incident()

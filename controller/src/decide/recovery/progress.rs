@@ -116,7 +116,7 @@ fn job<'a>(
     if job.is_deleting {
         return Err(wait(Hold::JobRuns { ordinal }));
     }
-    if !is_of(job, incident) {
+    if !job.is_of(incident) {
         return Err(remove(ordinal, job));
     }
     match &job.state {
@@ -137,10 +137,6 @@ fn outranked(world: &World<'_>, failure: &JobFailure) -> Option<Step> {
     };
     let above = failure.overtaken_by.filter(|found| *found >= epoch)?;
     Some(Step::Recover(Recovery::Outrank { above }))
-}
-
-fn is_of(job: &SeenJob, incident: &Incident) -> bool {
-    job.incident.as_deref() == Some(&incident.id) && job.attempt == incident.attempt
 }
 
 fn remove(ordinal: Ordinal, job: &SeenJob) -> Step {

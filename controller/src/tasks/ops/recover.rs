@@ -17,7 +17,7 @@ use super::execute::{Safety, Sight, failed, safety};
 use super::{Outcome, Pass, wait};
 use crate::act::ActError;
 use crate::act::recovery::{acquire, coordinator};
-use crate::decide::recovery::on_request;
+use crate::decide::recovery::{on_request, token};
 use crate::decide::{Known, World};
 use crate::observe::{self, Dialer, Ordinal};
 use crate::status::{describe_hold, plan_of};
@@ -88,7 +88,7 @@ pub(super) async fn restore(
             },
             Target::Full { name, revision } => incident::Target::Full { name, revision },
         },
-        token: format!("restored-{}", pass.id()),
+        token: token(&pass.id(), now),
         attempt: 1,
         started: now,
         changed: now,

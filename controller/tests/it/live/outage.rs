@@ -36,10 +36,10 @@ async fn an_api_server_that_restarts_in_the_middle_of_changes_delays_them_and_no
     }
     assert_eq!(stage.count::<StatefulSet>().await, 1);
     assert_eq!(stage.count::<Lease>().await, 3);
-    // Watches come back one after the other, each after a pause of its own, and may have news.
-    stage.at_rest_for(&controller, LONGEST).await;
+    // Watches come back one after the other, each after a pause of its own, list everything, and may have news.
+    stage.at_rest_for(&controller, 3 * LONGEST).await;
     let writes = controller.metrics.writes();
-    sleep(Duration::from_secs(5)).await;
+    sleep(Duration::from_secs(10)).await;
     assert_eq!(controller.metrics.writes(), writes, "it writes at rest");
     drop(kubelet);
     controller.stop().await;

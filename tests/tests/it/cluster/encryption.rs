@@ -6,7 +6,7 @@ use steward_tests::cluster::member::content;
 use steward_tests::cluster::{Encrypted, eventually};
 
 use super::midway::kill_controllers;
-use super::stage::{Stage, assert_kept, on_stage, write_and_back_up};
+use super::stage::{Stage, assert_kept, assert_served, on_stage, write_and_back_up};
 
 /// Makes an Etcd of so many members with each combination, some of them at the same time: most of it is waiting.
 async fn every_combination(stage: &Stage, replicas: usize, at_once: usize) {
@@ -58,6 +58,7 @@ async fn new_certificates_are_shown_without_a_restart() {
         load.has_written(20).await.unwrap();
         let written = load.stop().await.unwrap();
         assert_eq!(members, before, "nobody was restarted");
+        assert_served(&written);
         assert_kept(&written, &content(&members).await.unwrap());
         write_and_back_up(&etcd, &members).await;
     })

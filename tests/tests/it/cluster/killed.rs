@@ -4,14 +4,19 @@
 use std::slice;
 
 use etcd_client::DeleteOptions;
+use kube::ResourceExt as _;
 use serde_json::json;
+use steward_crds::etcd::APPROVE_RECOVERY;
 use steward_crds::ops::TaskState;
 use steward_tests::cluster::eventually;
 use steward_tests::cluster::member::content;
 use steward_tests::cluster::timeline::{self, Timeline};
 
 use super::midway::{RESTORES, kill_controllers, kill_controllers_at_job, pods, replaced};
-use super::stage::{assert_kept, assert_recovered, on_stage, write_and_back_up};
+use super::stage::{
+    assert_kept, assert_recovered, assert_resumed, assert_served, load_in_the_backup, on_stage,
+    write_and_back_up,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_that_are_killed_again_and_again_still_make_three_members_of_one() {
@@ -55,10 +60,14 @@ async fn controllers_that_are_killed_in_the_middle_still_roll_replace_start_and_
         replaced(&etcd, slice::from_ref(lost), 1).await;
         kill_controllers(stage).await;
         let is_another = |member: &_| *member != *lost;
-        etcd.members_that(3, is_another).await.unwrap();
+        let members = etcd.members_that(3, is_another).await.unwrap();
         etcd.settled().await.unwrap();
+        let written = load.stop().await.unwrap();
+        assert_served(&written);
+        assert_kept(&written, &content(&members).await.unwrap());
 
-        let members = etcd.members(3).await.unwrap();
+        let load = etcd.load().await.unwrap();
+        load.has_written(20).await.unwrap();
         for member in &members {
             etcd.kill(member).await.unwrap();
         }
@@ -85,7 +94,7 @@ async fn controllers_that_are_killed_while_they_restore_still_restore_and_go_bac
         let etcd = stage.etcd(&stage.spec(1)).await;
         let lost = etcd.members(1).await.unwrap();
         etcd.settled().await.unwrap();
-        let before = write_and_back_up(&etcd, &lost).await;
+        let load = load_in_the_backup(&etcd).await;
 
         let fault = "pod and volume are gone; so are the controllers, when they know, and when the Job is there";
         let mut timeline = Timeline::start("the only volume, and the controllers", fault);
@@ -94,7 +103,7 @@ async fn controllers_that_are_killed_while_they_restore_still_restore_and_go_bac
         kill_controllers(stage).await;
         kill_controllers_at_job(stage, RESTORES).await;
         let is_new = |member: &_| !lost.contains(member);
-        assert_recovered(&etcd, &before, (1, is_new)).await;
+        assert_resumed(&etcd, load, (1, is_new)).await;
         timeline.mark("the member is ready, with all its keys");
         timeline.keep(&timeline::directory().unwrap()).unwrap();
 
@@ -122,7 +131,7 @@ async fn what_is_left_to_people_waits_for_the_task_of_one_and_outlives_the_contr
         let etcd = stage.etcd(&spec).await;
         let members = etcd.members(3).await.unwrap();
         etcd.settled().await.unwrap();
-        let before = write_and_back_up(&etcd, &members).await;
+        let load = load_in_the_backup(&etcd).await;
         let refused = etcd.ask("too-early", json!({"recoverQuorum": {}})).await;
         assert_eq!(
             refused.unwrap().0,
@@ -142,7 +151,7 @@ async fn what_is_left_to_people_waits_for_the_task_of_one_and_outlives_the_contr
         let (state, said) = ended.unwrap();
         assert_eq!(state, TaskState::Succeeded, "{said}");
         let is_new = |member: &_| !members.contains(member);
-        assert_recovered(&etcd, &before, (3, is_new)).await;
+        assert_resumed(&etcd, load, (3, is_new)).await;
         timeline.mark(
             "all members are ready, with all their keys; the controllers were killed meanwhile",
         );
@@ -159,26 +168,34 @@ async fn a_quorum_is_recovered_unasked_or_once_approved_and_outlives_the_control
         let etcd = stage.etcd(&spec).await;
         let members = etcd.members(3).await.unwrap();
         etcd.settled().await.unwrap();
-        let before = write_and_back_up(&etcd, &members).await;
+        let load = load_in_the_backup(&etcd).await;
         for member in &members[1..] {
             etcd.lose_volume(member).await.unwrap();
         }
         kill_controllers_at_job(stage, RESTORES).await;
         let is_new = |member: &_| !members.contains(member);
-        assert_recovered(&etcd, &before, (3, is_new)).await;
+        assert_resumed(&etcd, load, (3, is_new)).await;
 
         let approve = json!({"steward": {"recovery": {"mode": "Approve"}}});
         etcd.change(approve).await.unwrap();
         etcd.settled().await.unwrap();
         let members = etcd.members(3).await.unwrap();
-        let before = write_and_back_up(&etcd, &members).await;
+        let load = load_in_the_backup(&etcd).await;
         for member in &members {
             etcd.lose_volume(member).await.unwrap();
         }
         etcd.approve_recovery().await.unwrap();
         kill_controllers_at_job(stage, RESTORES).await;
         let is_new = |member: &_| !members.contains(member);
-        assert_recovered(&etcd, &before, (3, is_new)).await;
+        assert_resumed(&etcd, load, (3, is_new)).await;
+        let approved = async || {
+            let etcd = etcd.get().await.ok()?;
+            let is_there = etcd.annotations().contains_key(APPROVE_RECOVERY);
+            (!is_there).then_some(())
+        };
+        eventually("the approval is taken off", approved)
+            .await
+            .unwrap();
     })
     .await;
 }

@@ -4,7 +4,7 @@
 use steward_tests::cluster::member::content;
 use steward_tests::cluster::timeline::{self, Timeline};
 
-use super::stage::{SILENCE, assert_kept, on_stage};
+use super::stage::{SILENCE, assert_kept, assert_served, on_stage};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_pods_killed_at_once_come_back_with_every_acknowledged_write() {
@@ -51,6 +51,7 @@ async fn a_member_that_lost_its_volume_is_replaced_and_the_others_serve_meanwhil
         let written = load.stop().await.unwrap();
         timeline.mark_after(written.longest_silence(), SILENCE);
         timeline.keep(&timeline::directory().unwrap()).unwrap();
+        assert_served(&written);
         assert_kept(&written, &content(&members).await.unwrap());
         let new = members[1].id().await.unwrap();
         assert_ne!(new, old, "without its data it is another member");

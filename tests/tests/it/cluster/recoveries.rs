@@ -54,13 +54,13 @@ async fn three_members_that_lost_two_volumes_are_recovered_without_a_person_if_t
         let etcd = stage.etcd(&spec).await;
         let members = etcd.members(3).await.unwrap();
         etcd.settled().await.unwrap();
-        let before = write_and_back_up(&etcd, &members).await;
+        let load = load_in_the_backup(&etcd).await;
         let mut timeline = Timeline::start("two volumes of three", "two pods and their volumes");
         for member in &members[1..] {
             etcd.lose_volume(member).await.unwrap();
         }
         let is_new = |member: &_| !members.contains(member);
-        assert_recovered(&etcd, &before, (3, is_new)).await;
+        assert_resumed(&etcd, load, (3, is_new)).await;
         timeline.mark("all members are ready, with all their keys");
         timeline.keep(&timeline::directory().unwrap()).unwrap();
     })

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use k8s_openapi::NamespaceResourceScope;
@@ -272,6 +273,15 @@ pub(crate) async fn assert_resumed(
     assert!(after.revision > raised, "{after}: revisions are raised");
     let missing = written.missing_outside(&after.keys, flushed, raised);
     assert!(missing.is_empty(), "in the backup, and lost: {missing:?}");
+}
+
+/// An election takes a second or two on a slow machine, a quorum that is lost minutes; no time is measured here.
+const NEVER_SILENT_FOR: Duration = Duration::from_secs(30);
+
+/// Writes were acknowledged all the time: a quorum served.
+pub(crate) fn assert_served(written: &Acknowledged) {
+    let silence = written.longest_silence();
+    assert!(silence < NEVER_SILENT_FOR, "no write for {silence:?}");
 }
 
 /// Something was written, and all that was acknowledged is there.

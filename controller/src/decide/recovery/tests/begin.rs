@@ -5,7 +5,7 @@ use steward_coordination::incident::{Cause, Source, Stage};
 use steward_crds::etcd::RecoveryMode;
 
 use super::scene::*;
-use crate::decide::recovery::{Hold, Recovery};
+use crate::decide::recovery::{Hold, Recovery, token};
 use crate::decide::tests::fixture::*;
 use crate::decide::{Blocker, Step, Useless};
 use crate::observe::{Finding, Ordinal, SeenLock};
@@ -127,6 +127,13 @@ fn a_lost_quorum_waits_for_approval_of_this_very_loss() {
         scene.seen.recovery.incident = Some(last.clone());
         assert!(matches!(scene.hold(), Hold::Approval { id: other } if other != id));
     }
+}
+
+#[test]
+fn a_recovery_that_is_opened_again_makes_another_cluster() {
+    let opened = lost(1, &[(0, Finding::NeedsRestore)]).opened();
+    let (then, now) = (token(&opened.id, ago(60)), opened.token);
+    assert_ne!(then, now, "by the same name, after the document was lost");
 }
 
 #[test]

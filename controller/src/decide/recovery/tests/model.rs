@@ -289,7 +289,7 @@ impl Model {
                 prop_assert!(self.pods.is_empty(), "a pod may use the volume");
                 let job = SeenJob {
                     uid: format!("{ordinal}-{}", incident.attempt),
-                    incident: Some(incident.id.clone()),
+                    incident: Some(incident.token.clone()),
                     attempt: incident.attempt,
                     ..SeenJob::default()
                 };

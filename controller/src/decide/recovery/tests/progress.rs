@@ -186,6 +186,13 @@ fn a_job_waits_for_the_pod_of_the_one_before() {
 }
 
 #[test]
+fn what_a_job_did_for_a_recovery_whose_document_is_lost_counts_for_no_other() {
+    let mut scene = under_way(1, 0).with_job(0, succeeded());
+    scene.incident_mut().token = "restored-5f3a-of-today".to_owned(); // by the same name, on the same volume
+    assert!(matches!(scene.recovery(), Recovery::RemoveJob { .. }));
+}
+
+#[test]
 fn a_failed_restore_is_tried_again_after_a_pause_that_grows() {
     let scene = under_way(1, 0).with_job(0, failed("store-unavailable", 5));
     assert!(

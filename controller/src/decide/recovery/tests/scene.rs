@@ -76,7 +76,7 @@ pub(in crate::decide) fn incident(size: u32, base: u32) -> Incident {
 pub(super) fn job(state: JobState) -> SeenJob {
     SeenJob {
         uid: "job".to_owned(),
-        incident: Some("5f3a".to_owned()),
+        incident: Some("restored-5f3a".to_owned()),
         attempt: 1,
         is_deleting: false,
         created: Some(ago(20)),

@@ -37,9 +37,10 @@ async fn an_api_server_that_restarts_in_the_middle_delays_a_third_member_and_sto
         let controllers = controllers(stage).await;
         node.stop(Component::ApiServer).await.unwrap();
         assert!(etcd.get().await.is_err());
-        for pod in &controllers {
-            node.kill("steward-controller", pod).unwrap();
-        }
+        // One that cannot renew its Lease ends by itself, which may be sooner.
+        let killed = controllers.iter();
+        let killed = killed.filter(|pod| node.kill("steward-controller", pod).is_ok());
+        assert_ne!(killed.count(), 0, "a controller was there to be killed");
         let stored = async || first[0].sidecar().await?["lastDelta"]["lastRevision"].as_i64();
         let then = eventually("a delta", stored).await.unwrap();
         load.has_written(100).await.unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 use steward_tests::cluster::member::content;
 use steward_tests::cluster::timeline::{self, Timeline};
 
-use super::super::stage::{assert_kept, assert_recovered, on_own_stage, write_and_back_up};
+use super::super::stage::{assert_kept, assert_resumed, load_in_the_backup, on_own_stage};
 
 const PAGE: u64 = 4096;
 
@@ -67,14 +67,14 @@ async fn the_only_member_whose_log_is_damaged_is_restored_from_the_backup() {
         let etcd = stage.etcd(&stage.spec(1)).await;
         let members = etcd.members(1).await.unwrap();
         etcd.settled().await.unwrap();
-        let before = write_and_back_up(&etcd, &members).await;
+        let load = load_in_the_backup(&etcd).await;
         let data = stage.data_of(&etcd, &members[0]).await;
 
         let mut timeline = Timeline::start("the only log", "a record in its middle is overwritten");
         damage_log(&data);
         etcd.kill(&members[0]).await.unwrap();
         let is_new = |member: &_| !members.contains(member);
-        assert_recovered(&etcd, &before, (1, is_new)).await;
+        assert_resumed(&etcd, load, (1, is_new)).await;
         timeline.mark("the member is ready, with all its keys");
         timeline.keep(&timeline::directory().unwrap()).unwrap();
         let left = fs::read_dir(data.parent().unwrap()).unwrap();

@@ -12,7 +12,7 @@ use steward_tests::cluster::member::content;
 use steward_tests::cluster::timeline::{self, Timeline};
 
 use super::super::midway::{RESTORES, kill_controllers, kill_controllers_at_job, replaced};
-use super::super::stage::{assert_kept, assert_recovered, on_own_stage, write_and_back_up};
+use super::super::stage::{assert_kept, assert_resumed, load_in_the_backup, on_own_stage};
 use super::damage::{damage_database, damage_log};
 
 /// Waits until the Etcd says that not every member is ready.
@@ -72,12 +72,12 @@ async fn controllers_that_are_killed_still_restore_a_member_whose_log_is_damaged
         let etcd = stage.etcd(&stage.spec(1)).await;
         let members = etcd.members(1).await.unwrap();
         etcd.settled().await.unwrap();
-        let before = write_and_back_up(&etcd, &members).await;
+        let load = load_in_the_backup(&etcd).await;
         damage_log(&stage.data_of(&etcd, &members[0]).await);
         etcd.kill(&members[0]).await.unwrap();
         kill_controllers_at_job(stage, RESTORES).await;
         let is_new = |member: &_| !members.contains(member);
-        assert_recovered(&etcd, &before, (1, is_new)).await;
+        assert_resumed(&etcd, load, (1, is_new)).await;
     })
     .await;
 }

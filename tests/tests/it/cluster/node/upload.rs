@@ -33,11 +33,11 @@ async fn a_sidecar_that_is_killed_while_it_uploads_leaves_a_backup_that_is_whole
                 };
                 eventually("an upload", uploads).await.unwrap();
                 sleep(Duration::from_millis(after)).await;
+                let killed = stage.node().kill("steward-sidecar", &members[0].uid);
+                killed.unwrap();
                 if name == "later" {
                     kill_controllers(stage).await;
                 }
-                let killed = stage.node().kill("steward-sidecar", &members[0].uid);
-                killed.unwrap();
             };
             let (asked, ()) = tokio::join!(asked, killed);
             let (state, _) = asked.unwrap(); // it was too late to be killed, or it was not
