@@ -33,9 +33,7 @@ test: ## everything: set-up, lint, unit, live servers, a cluster, documentation,
 	@$(MAKE) --no-print-directory setup
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test-unit
-	@$(MAKE) --no-print-directory test-live
-	@$(MAKE) --no-print-directory e2e
-	@$(MAKE) --no-print-directory doc
+	@tests/env/beside.sh '$(MAKE) --no-print-directory fuzz-targets doc' '$(MAKE) --no-print-directory test-live e2e'
 	@$(MAKE) --no-print-directory fuzz
 
 .PHONY: setup build
@@ -91,7 +89,10 @@ recovery-times: ## write the times of docs/recovery.md anew, from what the last 
 	@$(PROGRAMS)
 	@$(CLUSTER_PROGRAM) report docs/recovery.md
 
-.PHONY: fuzz bench bench-sidecar bench-controller demo demo-local
+.PHONY: fuzz-targets fuzz bench bench-sidecar bench-controller demo demo-local
+fuzz-targets: ## build the fuzz targets, in a directory of their own
+	$(ENV) tests/env/fuzz.sh
+
 fuzz: ## every fuzz target for FUZZ_SECONDS (10)
 	$(ENV) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/env/fuzz.sh $(FUZZ_TARGETS)
 

@@ -3,6 +3,8 @@
 #
 #   fuzz.sh <target>…
 #
+# Without a target, all of them are built and none is run.
+#
 # Coverage feedback needs only stable compiler flags; sanitizers would need a nightly, and without
 # `unsafe` there is little for them to find. New inputs go to the build directory, never into
 # the checkout; the seeds of fuzz/corpus/<target>, where there are some, are only read.

@@ -15,6 +15,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use serde_json::{Value, json};
 use steward_testkit::etcd::{EtcdOptions, free_url};
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::cluster::Behind;
@@ -184,6 +185,30 @@ impl Servers {
     }
 }
 
+/// Somebody who writes while the members change.
+struct Writer {
+    stop: Arc<AtomicBool>,
+    task: JoinHandle<u32>,
+}
+
+impl Writer {
+    fn start(behind: &Behind) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let members = behind.cluster.members.iter();
+        let urls = members
+            .map(|member| member.client_url().to_owned())
+            .collect();
+        let task = tokio::spawn(write_all_the_time(urls, Arc::clone(&stop)));
+        Self { stop, task }
+    }
+
+    /// Ends it: it was never without a quorum for long.
+    async fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        assert!(self.task.await.expect("a quorum all the time") > 0);
+    }
+}
+
 /// Writes through whoever answers, one write after the other, until told to stop. Returns how many there were.
 async fn write_all_the_time(urls: Vec<String>, stop: Arc<AtomicBool>) -> u32 {
     let written = AtomicU32::new(0);
@@ -239,12 +264,7 @@ async fn members_learn_to_talk_encrypted_and_back_without_a_moment_without_a_quo
     }
     let known = servers.known.values().cloned().collect();
     kubelet.order(|orders| orders.started = Some(known));
-    let stop = Arc::new(AtomicBool::new(false));
-    let members = servers.behind.cluster.members.iter();
-    let urls = members
-        .map(|member| member.client_url().to_owned())
-        .collect();
-    let writer = tokio::spawn(write_all_the_time(urls, Arc::clone(&stop)));
+    let writer = Writer::start(&servers.behind);
 
     let on = json!({ "spec": { "etcd": { "peerUrlTls": spec() } } });
     stage.change("main", on).await;
@@ -257,8 +277,7 @@ async fn members_learn_to_talk_encrypted_and_back_without_a_moment_without_a_quo
     stage.change("main", off).await;
     let went = servers.settle(&stage, &kubelet, "off").await;
     assert_eq!(went, vec![["prepared", "off"]; 3]);
-    stop.store(true, Ordering::Release);
-    assert!(writer.await.unwrap() > 0);
+    writer.stop().await;
     drop(kubelet);
     controller.stop().await;
 }
@@ -424,7 +443,7 @@ impl Listeners {
 }
 
 #[tokio::test]
-async fn clients_certificates_come_change_their_authority_and_go_under_a_running_cluster() {
+async fn clients_certificates_come_change_their_authority_and_go_while_a_quorum_serves() {
     let stage = Stage::set().await;
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
     let name = format!("*.main-peer.{}.svc", stage.namespace);
@@ -456,6 +475,7 @@ async fn clients_certificates_come_change_their_authority_and_go_under_a_running
     let known = servers.known.values().cloned().collect();
     kubelet.order(|orders| orders.started = Some(known));
 
+    let writer = Writer::start(&servers.behind);
     for prefix in ["one", "two"] {
         let on = json!({ "spec": { "etcd": { "clientUrlTls": spec_of(prefix) } } });
         stage.change("main", on).await;
@@ -465,6 +485,7 @@ async fn clients_certificates_come_change_their_authority_and_go_under_a_running
     let off = json!({ "spec": { "etcd": { "clientUrlTls": null } } });
     stage.change("main", off).await;
     servers.settle(&stage, &kubelet, None).await;
+    writer.stop().await;
     drop(kubelet);
     controller.stop().await;
 }
