@@ -2,6 +2,7 @@
 //! test gives them, and behind their addresses are real etcd servers where a test needs members.
 
 mod adopt;
+mod between;
 mod cluster;
 mod events;
 mod faults;
@@ -21,3 +22,4 @@ mod tls;
 mod volumes;
 mod watching;
 mod wire;
+mod witness;
