@@ -16,6 +16,7 @@ mod protection;
 mod recovery;
 mod rest;
 mod rolling;
+mod signals;
 mod stage;
 mod tasks;
 mod tls;
