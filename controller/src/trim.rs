@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerStatus, PersistentVolumeClaim, Pod, PodSpec, PodStatus, Volume,
 };
 
+use steward_manifests::ETCD_CONTAINER;
 use steward_manifests::labels::JOB_FOR;
 use steward_manifests::tls::tells_certificates;
 
@@ -45,21 +46,30 @@ pub(crate) fn pod(pod: &mut Pod) {
             state: container.state,
             last_state: container.last_state,
             ready: container.ready,
+            restart_count: container.restart_count,
             ..ContainerStatus::default()
         };
         let init = status.init_container_statuses.take();
-        // Of Jobs the last words are read; etcd's own are not.
+        // Of Jobs the last words are read; of etcd, how often it ended while it waits to be started again.
         let is_of_job = labels.is_some_and(|labels| labels.contains_key(JOB_FOR));
-        let containers = status.container_statuses.take().filter(|_| is_of_job);
+        let containers = status.container_statuses.take().into_iter().flatten();
+        let containers = containers.filter(|one| is_of_job || waits(one));
+        let containers: Vec<ContainerStatus> = containers.map(slim_status).collect();
         *status = PodStatus {
             conditions: status.conditions.take(),
             phase: status.phase.take(),
             pod_ip: status.pod_ip.take(),
             init_container_statuses: init.map(|all| all.into_iter().map(slim_status).collect()),
-            container_statuses: containers.map(|all| all.into_iter().map(slim_status).collect()),
+            container_statuses: Some(containers).filter(|all| !all.is_empty()),
             ..PodStatus::default()
         };
     }
+}
+
+/// Whether this is etcd, and it does not run.
+fn waits(container: &ContainerStatus) -> bool {
+    let state = container.state.as_ref();
+    container.name == ETCD_CONTAINER && state.is_some_and(|state| state.waiting.is_some())
 }
 
 fn slim_args(container: &Container) -> Option<Vec<String>> {
@@ -137,7 +147,28 @@ mod tests {
     use k8s_openapi::api::coordination::v1::LeaseSpec;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
+    use serde_json::{Value, json};
+
     use super::*;
+
+    #[test]
+    fn what_is_kept_of_a_member_tells_how_often_etcd_ended() {
+        let kept = |name: &str, state: Value| {
+            let mut whole: Pod = serde_json::from_value(json!({ "status": { "containerStatuses": [{
+                "name": name, "image": "", "imageID": "", "ready": false, "restartCount": 7, "state": state,
+            }]}}))
+            .unwrap();
+            pod(&mut whole);
+            whole.status.unwrap().container_statuses
+        };
+        let loops = || json!({ "waiting": { "reason": "CrashLoopBackOff" } });
+        let etcd = kept("etcd", loops()).expect("the status of etcd").remove(0);
+        let waiting = etcd.state.unwrap().waiting.unwrap();
+        assert_eq!(waiting.reason.as_deref(), Some("CrashLoopBackOff"));
+        assert_eq!(etcd.restart_count, 7);
+        assert_eq!(kept("backup-restore", loops()), None);
+        assert_eq!(kept("etcd", json!({ "running": {} })), None);
+    }
 
     #[test]
     fn a_renewal_wakes_nobody_and_another_holder_does() {

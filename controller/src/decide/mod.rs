@@ -1,7 +1,7 @@
 //! What to do next: a pure function of what is wanted, what is seen, and the time.
 //!
 //! ```text
-//! World ─► crash ─► recovery ─► adopt ─► hibernate ─► replace ─► join ─► scale in ─► volume ─► upgrade ─► peers ─► roll ─► scale out ─► founding ─► whole?
+//! World ─► crash ─► stranded ─► recovery ─► adopt ─► hibernate ─► replace ─► join ─► scale in ─► volume ─► upgrade ─► peers ─► roll ─► scale out ─► founding ─► whole?
 //!              first answer wins: one step, or what is waited for
 //! ```
 //!
@@ -23,6 +23,7 @@ mod rollout;
 mod scale;
 mod shape;
 mod snapshot;
+mod stranded;
 mod tls;
 pub mod upgrade;
 pub mod upkeep;
@@ -77,8 +78,9 @@ type Consider = fn(&World<'_>) -> Option<Step>;
 /// In the order in which they are asked. What makes data known and costs nobody anything; data before everything else; then what heals, since a member that goes may be the
 /// one the others need to come back; then what changes, from the smallest cluster that does it: members that go are not
 /// rolled first, members that come start as they will stay.
-const CONCERNS: [(Consider, Needs); 15] = [
+const CONCERNS: [(Consider, Needs); 16] = [
     (crash::consider, Needs::Nothing),
+    (stranded::consider, Needs::Nothing),
     (recovery::consider, Needs::Nothing),
     (adopt::consider, Needs::Acceptance),
     (hibernate::consider, Needs::Acceptance),

@@ -6,7 +6,7 @@ use super::fixture::*;
 use crate::decide::recovery::Hold;
 use crate::decide::recovery::tests::scene::incident;
 use crate::decide::{Blocker, Removal, Restart, Step, Useless};
-use crate::observe::{Finding, Ordinal};
+use crate::observe::{Finding, Ordinal, SeenClaim};
 
 fn lost(ordinal: u32) -> Step {
     Step::RemoveMember {
@@ -180,6 +180,41 @@ fn a_pod_whose_claim_is_gone_is_made_again_with_a_new_one() {
         because,
     };
     assert_eq!(scene.step(), Some(delete));
+}
+
+/// The only member's pod waits for its claim, which is gone.
+fn stranded() -> Scene {
+    let mut scene = Scene::whole(1).backed_up(60).down(0).silent();
+    scene.pod_mut(0).finding = None;
+    scene.seen.claims.remove(&Ordinal(0));
+    scene
+}
+
+#[test]
+fn a_pod_whose_claim_is_gone_is_made_again_also_without_a_quorum() {
+    let delete = Step::DeletePod {
+        ordinal: Ordinal(0),
+        uid: "pod-0-old".to_owned(),
+        because: Restart::VolumeGone,
+    };
+    assert_eq!(stranded().step(), Some(delete.clone()));
+    let with = |is_lost: bool| {
+        let mut scene = stranded();
+        let given_up = SeenClaim {
+            is_lost,
+            is_deleting: true,
+            ..claim(0)
+        };
+        scene.seen.claims.insert(Ordinal(0), given_up);
+        scene
+    };
+    assert_eq!(with(true).step(), Some(delete), "it was given up");
+    assert!(with(false).waits().is_some(), "what it holds may be needed");
+    let mut young = stranded();
+    young.pod_mut(0).created = Some(ago(59));
+    assert!(young.waits().is_some(), "it may just not be seen yet");
+    let began = stranded().finding(0, Finding::Good);
+    assert!(began.waits().is_some(), "it has its volume");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use super::kubelet::{Ends, Kubelet};
-use super::recovery::{ADDRESS, Restored, args, over, store, verdict};
+use super::recovery::{Restored, args, come_back_alone, lose_the_only, of_one, over};
 use super::stage::Stage;
 
 const JOB: &str = "main-restore-0";
@@ -46,13 +46,9 @@ async fn a_volume_that_remembers_a_greater_epoch_is_outranked_and_the_recovery_c
     let stage = Stage::set().await;
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
     let restored = Restored::start("main-0").await;
-    let lost = verdict("main-0", "restoreRequired", "backupExists");
-    kubelet.order(|orders| {
-        orders.verdicts.insert("main-0".to_owned(), lost);
-    });
+    lose_the_only(&kubelet);
     let controller = stage.control().await;
-    let spec = json!({ "replicas": 1, "etcd": { "clientPort": restored.port }, "backup": { "store": store() } });
-    stage.create("main", spec).await;
+    stage.create("main", of_one(&restored)).await;
     let refused = begin_anew(&stage).await;
     let remembered = sent_under(&refused) + 1_000_000;
     let words = json!({ "verdict": "in-use", "reason": "overtaken", "overtakenBy": remembered });
@@ -64,20 +60,13 @@ async fn a_volume_that_remembers_a_greater_epoch_is_outranked_and_the_recovery_c
             epoch(map) == Some(remembered + 1)
         })
         .await;
-    let words = restored.words().await;
     kubelet.order(|orders| {
         orders.jobs.insert(JOB.to_owned(), Ends::Later);
     });
     let is_another = |job: &Job| job.uid() != refused.uid();
     let next = stage.until(JOB, "tried again", is_another).await;
     assert_eq!(sent_under(&next), remembered + 1);
-    kubelet.order(|orders| {
-        orders.jobs.insert(JOB.to_owned(), Ends::Well(words));
-        orders.verdicts.clear();
-        orders
-            .addresses
-            .insert("main-0".to_owned(), ADDRESS.to_owned());
-    });
+    come_back_alone(&kubelet, restored.words().await);
     over(&stage).await;
     stage.settled("main").await;
     stage.at_rest(&controller).await;

@@ -27,6 +27,10 @@ pub(super) struct Orders {
     pub(super) holders: BTreeMap<String, String>,
     /// What init containers say that do not let etcd start.
     pub(super) verdicts: BTreeMap<String, Value>,
+    /// Pods, by uid, whose init found its data good and whose etcd ends again and again on it.
+    pub(super) crashing: BTreeSet<String>,
+    /// Claims, by uid, whose volume is gone.
+    pub(super) lost: BTreeSet<String>,
     /// When there are any, only pods of these uids become ready: the others wait until their server runs.
     pub(super) started: Option<BTreeSet<String>>,
     /// How Jobs end, by name; the pods of others stay as they are.
@@ -60,7 +64,7 @@ impl Kubelet {
             loop {
                 let now = shared.lock().unwrap().clone();
                 stage.pods(&now).await;
-                stage.claims().await;
+                stage.claims(&now).await;
                 stage.leases(&now).await;
                 tokio::time::sleep(Duration::from_millis(150)).await;
             }
@@ -104,6 +108,7 @@ impl Scene {
                 continue;
             }
             let status = match orders.verdicts.get(&name) {
+                _ if pod.uid().is_some_and(|uid| orders.crashing.contains(&uid)) => crashes(),
                 Some(verdict) => refused(verdict),
                 None if orders.idle.contains(&name) => continue,
                 None => ready(
@@ -175,7 +180,7 @@ impl Scene {
         .ok();
     }
 
-    async fn claims(&self) {
+    async fn claims(&self, orders: &Orders) {
         let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
         let Ok(list) = claims.list(&ListParams::default()).await else {
             return;
@@ -185,12 +190,13 @@ impl Scene {
                 .spec
                 .as_ref()
                 .and_then(|spec| spec.resources.as_ref()?.requests.clone());
-            let is_bound = claim
-                .status
-                .as_ref()
-                .is_some_and(|status| status.capacity == requested);
-            if !is_bound {
-                let patch = json!({ "status": { "phase": "Bound", "capacity": requested } });
+            let is_lost = claim.uid().is_some_and(|uid| orders.lost.contains(&uid));
+            let phase = if is_lost { "Lost" } else { "Bound" };
+            let is_told = claim.status.as_ref().is_some_and(|status| {
+                status.capacity == requested && status.phase.as_deref() == Some(phase)
+            });
+            if !is_told {
+                let patch = json!({ "status": { "phase": phase, "capacity": requested } });
                 claims
                     .patch_status(
                         &claim.name_any(),
@@ -259,6 +265,25 @@ fn ready(address: &str) -> Value {
     let conditions = ["Initialized", "Ready", "ContainersReady"]
         .map(|type_| json!({ "type": type_, "status": "True" }));
     json!({ "phase": "Running", "podIP": address, "conditions": conditions, "initContainerStatuses": null })
+}
+
+fn crashes() -> Value {
+    let conditions = [
+        ("Initialized", "True"),
+        ("Ready", "False"),
+        ("ContainersReady", "False"),
+    ]
+    .map(|(type_, status)| json!({ "type": type_, "status": status }));
+    json!({
+        "phase": "Running",
+        "podIP": "127.0.0.1",
+        "conditions": conditions,
+        "initContainerStatuses": null,
+        "containerStatuses": [{
+            "name": "etcd", "image": "", "imageID": "", "ready": false, "restartCount": 7,
+            "state": { "waiting": { "reason": "CrashLoopBackOff" } },
+        }],
+    })
 }
 
 fn refused(verdict: &Value) -> Value {

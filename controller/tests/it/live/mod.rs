@@ -2,6 +2,7 @@
 //! test gives them, and behind their addresses are real etcd servers where a test needs members.
 
 mod adopt;
+mod between;
 mod cluster;
 mod events;
 mod faults;
@@ -15,9 +16,11 @@ mod protection;
 mod recovery;
 mod rest;
 mod rolling;
+mod signals;
 mod stage;
 mod tasks;
 mod tls;
 mod volumes;
 mod watching;
 mod wire;
+mod witness;

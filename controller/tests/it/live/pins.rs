@@ -43,12 +43,12 @@ async fn is_pinned(stage: &Stage, name: &str) -> bool {
     entries(stage).await.contains_key(name)
 }
 
-async fn job(stage: &Stage, name: &str) -> Option<Job> {
+pub(super) async fn job(stage: &Stage, name: &str) -> Option<Job> {
     let found = stage.api::<Job>().get_opt(name).await;
     found.expect("ask for a Job")
 }
 
-fn has_ended(job: &Job) -> bool {
+pub(super) fn has_ended(job: &Job) -> bool {
     let status = job.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_ref());
     let mut conditions = conditions.into_iter().flatten();
@@ -56,7 +56,7 @@ fn has_ended(job: &Job) -> bool {
 }
 
 /// Whoever reads has its pin.
-async fn assert_pinned(stage: &Stage, name: &str, pin: &str) {
+pub(super) async fn assert_pinned(stage: &Stage, name: &str, pin: &str) {
     let reader = async || {
         let reads = job(stage, name).await.filter(|job| !has_ended(job));
         reads.and_then(|job| job.uid())
@@ -83,7 +83,7 @@ async fn keep(stage: &Stage, name: &str, is_kept: bool) {
     patched.expect("change the finalizers of a Job");
 }
 
-fn ends(kubelet: &Kubelet, job: &str, how: Ends) {
+pub(super) fn ends(kubelet: &Kubelet, job: &str, how: Ends) {
     kubelet.order(|orders| {
         orders.jobs.insert(job.to_owned(), how);
     });

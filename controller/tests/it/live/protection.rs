@@ -73,7 +73,7 @@ pub(super) fn code(task: &EtcdOpsTask) -> String {
         .unwrap_or_default()
 }
 
-async fn hold(stage: &Stage, lease: &str, revision: i64) {
+pub(super) async fn hold(stage: &Stage, lease: &str, revision: i64) {
     stage.until(lease, "there", |_: &Lease| true).await;
     let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(jiff::Timestamp::now());
     let patch = json!({ "spec": { "holderIdentity": revision.to_string(), "renewTime": now } });
@@ -84,17 +84,22 @@ async fn hold(stage: &Stage, lease: &str, revision: i64) {
         .expect("hold a Lease");
 }
 
+/// A cluster whose backup has more deltas behind its full snapshot than it should.
+pub(super) async fn pile_up(stage: &Stage) {
+    let backup = json!({ "store": store(), "snapshotCompaction": { "eventsThreshold": 10 } });
+    stage
+        .create("main", json!({ "replicas": 1, "backup": backup }))
+        .await;
+    hold(stage, "main-full-snap", 100).await;
+    hold(stage, "main-delta-snap", 120).await;
+}
+
 #[tokio::test]
 async fn deltas_that_pile_up_are_folded_once_and_the_new_snapshot_is_told() {
     let stage = Arc::new(Stage::set().await);
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
     let reaper = Reaper::start(&stage);
-    let backup = json!({ "store": store(), "snapshotCompaction": { "eventsThreshold": 10 } });
-    stage
-        .create("main", json!({ "replicas": 1, "backup": backup }))
-        .await;
-    hold(&stage, "main-full-snap", 100).await;
-    hold(&stage, "main-delta-snap", 120).await;
+    pile_up(&stage).await;
     let job = stage.until("main-compactor", "there", |_: &Job| true).await;
     let document = stage
         .until("main-coordination", "there", |_: &ConfigMap| true)
@@ -141,12 +146,7 @@ async fn a_compaction_that_fails_says_whose_fault_it_was() {
             .jobs
             .insert("main-compactor".to_owned(), Ends::Badly(words));
     });
-    let backup = json!({ "store": store(), "snapshotCompaction": { "eventsThreshold": 10 } });
-    stage
-        .create("main", json!({ "replicas": 1, "backup": backup }))
-        .await;
-    hold(&stage, "main-full-snap", 100).await;
-    hold(&stage, "main-delta-snap", 120).await;
+    pile_up(&stage).await;
     let type_ = ConditionType::LastSnapshotCompactionSucceeded;
     let told = stage.condition("main", type_, ConditionStatus::False).await;
     assert_eq!(told.reason, "ProcessFailure");
@@ -242,6 +242,16 @@ async fn a_compaction_that_takes_too_long_is_made_up_for_by_one_full_snapshot() 
     serving.abort();
 }
 
+/// A cluster whose restore is rehearsed every minute.
+pub(super) async fn rehearse(stage: &Stage) {
+    let spec = json!({
+        "replicas": 1, "backup": { "store": store() },
+        "steward": { "restoreDrill": { "schedule": "* * * * *" } },
+    });
+    stage.create("main", spec).await;
+    hold(stage, "main-full-snap", 100).await;
+}
+
 #[tokio::test]
 async fn a_restore_is_rehearsed_on_its_schedule_and_the_outcome_is_told() {
     let stage = Stage::set().await;
@@ -253,12 +263,7 @@ async fn a_restore_is_rehearsed_on_its_schedule_and_the_outcome_is_told() {
             .jobs
             .insert("main-restore-drill".to_owned(), Ends::Well(words));
     });
-    let spec = json!({
-        "replicas": 1, "backup": { "store": store() },
-        "steward": { "restoreDrill": { "schedule": "* * * * *" } },
-    });
-    stage.create("main", spec).await;
-    hold(&stage, "main-full-snap", 100).await;
+    rehearse(&stage).await;
     let type_ = ConditionType::LastRestoreDrillSucceeded;
     stage.condition("main", type_, ConditionStatus::True).await;
     let status = stage.etcd("main").await.status.expect("a status");

@@ -72,6 +72,14 @@ impl Restored {
         Self { server, port, wire }
     }
 
+    /// How many members were added to it and do not vote yet.
+    pub(super) async fn learners(&self) -> usize {
+        let mut client = self.server.client().await;
+        let list = client.member_list().await.expect("a list");
+        let members = list.members().iter();
+        members.filter(|member| member.is_learner()).count()
+    }
+
     /// What the restorer says that made it.
     pub(super) async fn words(&self) -> Value {
         let mut client = self.server.client().await;
@@ -150,26 +158,61 @@ pub(super) fn args(job: &Job) -> Vec<String> {
     pod.containers[0].args.clone().unwrap()
 }
 
+/// Whether a recovery is over and nothing of it is left.
+pub(super) async fn is_over(stage: &Stage) -> bool {
+    let etcd = stage.etcd("main").await;
+    let is_told = phase(&etcd) == Some(RecoveryPhase::Succeeded)
+        && condition(&etcd).is_some_and(|one| one.status == ConditionStatus::False);
+    let document = stage.api::<ConfigMap>().get_opt("main-coordination").await;
+    let entries = document
+        .expect("ask for the document")
+        .and_then(|map| map.data);
+    let lock = entries.as_ref().and_then(|entries| entries.get("lock"));
+    let is_released = lock.is_some_and(|lock| lock.contains("released"));
+    is_told && is_released && stage.count::<Job>().await == 0
+}
+
 /// Waits until a recovery is over and nothing of it is left.
 pub(super) async fn over(stage: &Stage) {
     stage
         .until("main", "recovered", |etcd: &Etcd| {
             phase(etcd) == Some(RecoveryPhase::Succeeded)
-                && condition(etcd).is_some_and(|one| one.status == ConditionStatus::False)
         })
         .await;
     stage
-        .eventually("the Jobs are gone", async || {
-            stage.count::<Job>().await == 0
+        .eventually("nothing of the recovery is left", async || {
+            is_over(stage).await
         })
         .await;
-    let document = stage
-        .until("main-coordination", "released", |map: &ConfigMap| {
-            let lock = map.data.as_ref().and_then(|data| data.get("lock"));
-            lock.is_some_and(|lock| lock.contains("released"))
-        })
-        .await;
+    let document = stage.api::<ConfigMap>().get("main-coordination").await;
+    let document = document.expect("a document");
     assert_eq!(document.labels()["app.kubernetes.io/part-of"], "main");
+}
+
+/// The only member has no data, and there is a backup.
+pub(super) fn lose_the_only(kubelet: &Kubelet) {
+    let lost = verdict("main-0", "restoreRequired", "backupExists");
+    kubelet.order(|orders| {
+        orders.verdicts.insert("main-0".to_owned(), lost);
+    });
+}
+
+/// A cluster of one with a backup, whose member is this one once it is restored.
+pub(super) fn of_one(restored: &Restored) -> Value {
+    json!({ "replicas": 1, "etcd": { "clientPort": restored.port }, "backup": { "store": store() } })
+}
+
+/// The Job of the only member ends well, and the member is found where it is.
+pub(super) fn come_back_alone(kubelet: &Kubelet, words: Value) {
+    kubelet.order(|orders| {
+        orders
+            .jobs
+            .insert("main-restore-0".to_owned(), Ends::Well(words));
+        orders.verdicts.clear();
+        orders
+            .addresses
+            .insert("main-0".to_owned(), ADDRESS.to_owned());
+    });
 }
 
 #[tokio::test]
@@ -177,13 +220,9 @@ async fn a_single_member_is_restored_while_the_controller_is_killed_again_and_ag
     let stage = Arc::new(Stage::set().await);
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
     let restored = Restored::start("main-0").await;
-    let lost = verdict("main-0", "restoreRequired", "backupExists");
-    kubelet.order(|orders| {
-        orders.verdicts.insert("main-0".to_owned(), lost);
-    });
+    lose_the_only(&kubelet);
     let reaper = Reaper::start(&stage);
-    let spec = json!({ "replicas": 1, "etcd": { "clientPort": restored.port }, "backup": { "store": store() } });
-    stage.create("main", spec).await;
+    stage.create("main", of_one(&restored)).await;
     let job = stage.until("main-restore-0", "there", |_: &Job| true).await;
     assert!(!members_run(&stage).await, "a pod may use the volume");
     stage.set_of("main", 0).await;
@@ -206,16 +245,7 @@ async fn a_single_member_is_restored_while_the_controller_is_killed_again_and_ag
         .await;
     let told = condition(&told).unwrap().message;
     assert!(told.contains("no answer from the store"), "{told}");
-    let words = restored.words().await;
-    kubelet.order(|orders| {
-        orders
-            .jobs
-            .insert("main-restore-0".to_owned(), Ends::Well(words));
-        orders.verdicts.clear();
-        orders
-            .addresses
-            .insert("main-0".to_owned(), ADDRESS.to_owned());
-    });
+    come_back_alone(&kubelet, restored.words().await);
     stage.set_of("main", 1).await;
     over(&stage).await;
     drop(reaper);
@@ -232,11 +262,7 @@ async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
     let mut behind = Behind::start("main", 3, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;
-    let mut spec = behind.spec(3);
-    spec["backup"] = json!({ "store": store() });
-    let port = u16::try_from(spec["etcd"]["clientPort"].as_u64().unwrap()).unwrap();
-    stage.create("main", spec).await;
-    stage.settled("main").await;
+    let port = of_three(&stage, &behind, "Approve").await;
     lose_two(&mut behind, &kubelet);
     let asks = stage
         .until("main", "waiting for approval", |etcd: &Etcd| {
@@ -274,12 +300,21 @@ async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
     over(&stage).await;
     stage
         .eventually("the first of the others is a learner", async || {
-            let mut client = restored.server.client().await;
-            let list = client.member_list().await.expect("a list");
-            list.members().iter().any(etcd_client::Member::is_learner)
+            restored.learners().await == 1
         })
         .await;
     drop(reaper);
+}
+
+/// A cluster of three with a backup and this mode of recovery, settled; the port its clients use.
+pub(super) async fn of_three(stage: &Stage, behind: &Behind, mode: &str) -> u16 {
+    let mut spec = behind.spec(3);
+    spec["backup"] = json!({ "store": store() });
+    spec["steward"] = json!({ "recovery": { "mode": mode } });
+    let port = u16::try_from(spec["etcd"]["clientPort"].as_u64().unwrap()).unwrap();
+    stage.create("main", spec).await;
+    stage.settled("main").await;
+    port
 }
 
 /// Two of three members lose their volumes.

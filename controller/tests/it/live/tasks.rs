@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::json;
+use steward_crds::Etcd;
 use steward_crds::ops::TaskState;
 use tokio::task::JoinHandle;
 
@@ -16,7 +17,8 @@ use super::cluster::Behind;
 use super::kubelet::{Ends, Kubelet};
 use super::protection::{code, ended, ops, sidecar};
 use super::recovery::{
-    ADDRESS, Restored, args, come_back, lose_two, members_run, over, store, verdict,
+    ADDRESS, Restored, args, come_back, condition, lose_the_only, lose_two, members_run, of_three,
+    over, store,
 };
 use super::stage::Stage;
 
@@ -71,7 +73,7 @@ async fn members_are_defragmented_and_led_as_asked() {
 }
 
 /// A cluster of one with a store, a sidecar and a member that answers.
-async fn backed_up(stage: &Stage, kubelet: &Kubelet) -> (Restored, JoinHandle<()>) {
+pub(super) async fn backed_up(stage: &Stage, kubelet: &Kubelet) -> (Restored, JoinHandle<()>) {
     let restored = Restored::start("main-0").await;
     let (port, serving) = sidecar().await;
     kubelet.order(|orders| {
@@ -198,6 +200,15 @@ async fn a_restore_takes_the_full_snapshot_asked_for_and_nothing_behind_it() {
     serving.abort();
 }
 
+/// Waits until it is told that a quorum is lost and that a person has to say what is done.
+pub(super) async fn left_to_people(stage: &Stage) {
+    stage
+        .until("main", "left to people", |etcd: &Etcd| {
+            condition(etcd).is_some_and(|one| one.reason == "ManualRecovery")
+        })
+        .await;
+}
+
 #[tokio::test]
 async fn a_lost_quorum_is_recovered_from_the_member_a_person_names() {
     let stage = Arc::new(Stage::set().await);
@@ -205,18 +216,9 @@ async fn a_lost_quorum_is_recovered_from_the_member_a_person_names() {
     let mut behind = Behind::start("main", 3, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;
-    let mut spec = behind.spec(3);
-    spec["backup"] = json!({ "store": store() });
-    spec["steward"] = json!({ "recovery": { "mode": "Manual" } });
-    let port = u16::try_from(spec["etcd"]["clientPort"].as_u64().unwrap()).unwrap();
-    stage.create("main", spec).await;
-    stage.settled("main").await;
+    let port = of_three(&stage, &behind, "Manual").await;
     lose_two(&mut behind, &kubelet);
-    stage
-        .until("main", "left to people", |etcd: &steward_crds::Etcd| {
-            super::recovery::condition(etcd).is_some_and(|one| one.reason == "ManualRecovery")
-        })
-        .await;
+    left_to_people(&stage).await;
     let named = |dry: bool| json!({ "recoverQuorum": { "fromMember": "main-2", "dryRun": dry } });
     ops(&stage, "dry", named(true), 3600).await;
     let task = ended(&stage, "dry", TaskState::Succeeded).await;
@@ -240,10 +242,7 @@ async fn a_lost_quorum_is_recovered_from_the_member_a_person_names() {
 async fn a_recovery_whose_document_is_lost_stops_its_job_before_a_pod_starts() {
     let stage = Arc::new(Stage::set().await);
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let lost = verdict("main-0", "restoreRequired", "backupExists");
-    kubelet.order(|orders| {
-        orders.verdicts.insert("main-0".to_owned(), lost);
-    });
+    lose_the_only(&kubelet);
     let controller = stage.control().await;
     let spec = json!({ "replicas": 1, "backup": { "store": store() } });
     stage.create("main", spec).await;

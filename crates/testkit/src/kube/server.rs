@@ -193,6 +193,11 @@ impl ApiServer {
         Client::try_from(config).expect("a client")
     }
 
+    /// Where it keeps what it knows.
+    pub fn etcd(&self) -> &Etcd {
+        &self.etcd
+    }
+
     /// The administrator's kubeconfig; it goes when this value goes.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig

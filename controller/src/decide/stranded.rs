@@ -1,0 +1,31 @@
+//! A pod that waits for a volume that is gone for good, while no quorum says who the members are: another pod gets another
+//! claim.
+//!
+//! A StatefulSet makes claims when it makes pods, so that nobody else would make one. With a quorum the member goes first: see
+//! the replacement. **Holds**: such a pod has never begun, so nobody misses it, and what it waits for holds nothing: the claim is
+//! gone, or it was given up because its volume is.
+
+use super::{Restart, Step, World};
+use crate::observe::Ordinal;
+
+pub(super) fn consider(world: &World<'_>) -> Option<Step> {
+    let is_known = world.members().is_some();
+    if is_known || world.seen.recovery.open().is_some() {
+        return None;
+    }
+    world.ordinals().find_map(|ordinal| one(world, ordinal))
+}
+
+fn one(world: &World<'_>, ordinal: Ordinal) -> Option<Step> {
+    let pod = world.pod(ordinal)?;
+    let claim = world.seen.claims.get(&ordinal);
+    let is_gone = claim.is_none_or(|claim| claim.is_lost && claim.is_deleting);
+    let age = world.now.duration_since(pod.created?).unsigned_abs();
+    let has_waited = age >= world.policy.volume_patience && pod.finding.is_none();
+    let is_stranded = is_gone && has_waited && !pod.is_deleting && !world.takes_part(ordinal);
+    is_stranded.then(|| Step::DeletePod {
+        ordinal,
+        uid: pod.uid.clone(),
+        because: Restart::VolumeGone,
+    })
+}

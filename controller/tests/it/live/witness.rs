@@ -1,0 +1,136 @@
+//! Watches Jobs and pods from the side: what was there for a moment only is seen, too, in the order in which it was.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use futures::StreamExt;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::watcher::{Config, Event, watcher};
+use kube::{Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::task::JoinHandle;
+
+use super::recovery::args;
+use super::stage::Stage;
+
+pub(super) struct Witness {
+    seen: Arc<Mutex<Seen>>,
+    watching: [JoinHandle<()>; 2],
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// Every Job there ever was, by uid.
+    jobs: BTreeMap<String, Job>,
+    /// The pods there are, by uid.
+    pods: BTreeMap<String, Pod>,
+    /// Volumes that two could write at the same time.
+    clashes: Vec<String>,
+}
+
+impl Witness {
+    /// Watches until dropped.
+    pub(super) fn of(stage: &Stage) -> Self {
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let watching = [
+            watch(stage, &seen, Seen::of_jobs),
+            watch(stage, &seen, Seen::of_pods),
+        ];
+        Self { seen, watching }
+    }
+
+    /// How many Jobs of this name there were. No two were for the same attempt, and no volume ever had two who could write it.
+    pub(super) fn count(&self, name: &str) -> usize {
+        let seen = self.seen.lock().unwrap();
+        assert!(seen.clashes.is_empty(), "{:?}", seen.clashes);
+        let mut attempts = BTreeSet::new();
+        for job in seen.jobs.values().filter(|job| job.name_any() == name) {
+            let is_new = attempts.insert(attempt(job));
+            assert!(is_new, "two Jobs for one attempt: {:#?}", seen.jobs);
+        }
+        attempts.len()
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        for task in &self.watching {
+            task.abort();
+        }
+    }
+}
+
+fn watch<K>(stage: &Stage, seen: &Arc<Mutex<Seen>>, note: fn(&mut Seen, Event<K>)) -> JoinHandle<()>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let (api, seen) = (stage.api::<K>(), Arc::clone(seen));
+    tokio::spawn(async move {
+        let mut events = watcher(api, Config::default()).boxed();
+        while let Some(event) = events.next().await {
+            if let Ok(event) = event {
+                note(&mut seen.lock().unwrap(), event);
+            }
+        }
+    })
+}
+
+impl Seen {
+    fn of_jobs(&mut self, event: Event<Job>) {
+        if let Event::Apply(job) | Event::InitApply(job) = event {
+            self.jobs.insert(job.uid().unwrap_or_default(), job);
+        }
+    }
+
+    fn of_pods(&mut self, event: Event<Pod>) {
+        match event {
+            Event::Init => self.pods.clear(),
+            Event::InitDone => {}
+            Event::Delete(pod) => {
+                self.pods.remove(&pod.uid().unwrap_or_default());
+            }
+            Event::Apply(pod) | Event::InitApply(pod) => {
+                self.pods.insert(pod.uid().unwrap_or_default(), pod);
+            }
+        }
+        let mut volumes = BTreeMap::<&str, &Pod>::new();
+        for pod in self.pods.values() {
+            let other = volume(pod).and_then(|volume| volumes.insert(volume, pod));
+            if let Some(other) = other {
+                let names = (other.name_any(), pod.name_any());
+                self.clashes.push(format!("{names:?} use the same volume"));
+            }
+        }
+    }
+}
+
+/// What a Job was launched for; the epoch does not matter, which may have been raised.
+fn attempt(job: &Job) -> Option<String> {
+    let flags = args(job);
+    let fence = flags
+        .iter()
+        .find_map(|flag| flag.strip_prefix("--fence="))?;
+    let (_, attempt) = fence.split_once('/')?;
+    Some(attempt.to_owned())
+}
+
+/// The volume a pod may write.
+fn volume(pod: &Pod) -> Option<&str> {
+    let phase = pod.status.as_ref()?.phase.as_deref();
+    if let Some("Succeeded" | "Failed") = phase {
+        return None;
+    }
+    let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
+    let claim = volumes
+        .iter()
+        .find_map(|volume| volume.persistent_volume_claim.as_ref())?;
+    Some(&claim.claim_name)
+}
