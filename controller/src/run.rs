@@ -235,7 +235,10 @@ impl Parts {
 
     async fn control(self, leadership: Leadership, scope: &Scope) -> anyhow::Result<()> {
         self.readiness.set(false); // until it has seen everything
-        let budgets = budgets(&self.client).await?;
+        let budgets = tokio::select! {
+            () = self.cancel.cancelled() => return Ok(()),
+            budgets = budgets(&self.client) => budgets,
+        };
         let mut watching = Watching::start(&self.client, scope, budgets);
         tokio::select! {
             () = self.cancel.cancelled() => return Ok(()),
@@ -360,12 +363,17 @@ where
 }
 
 /// The version of disruption budgets the API server serves: older ones have only `v1beta1`.
-async fn budgets(client: &Client) -> anyhow::Result<ApiResource> {
+async fn budgets(client: &Client) -> ApiResource {
     let current = ApiResource::erase::<PodDisruptionBudget>(&());
-    let groups = client
-        .list_api_groups()
-        .await
-        .context("list the API groups")?;
+    let groups = loop {
+        match client.list_api_groups().await {
+            Ok(groups) => break groups,
+            Err(error) => {
+                warn!(error = %Chain(&error), "the API groups cannot be listed yet");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    };
     let policy = groups.groups.iter().find(|group| group.name == "policy");
     let has_v1 = policy.is_none_or(|policy| {
         policy
@@ -374,11 +382,11 @@ async fn budgets(client: &Client) -> anyhow::Result<ApiResource> {
             .any(|version| version.version == "v1")
     });
     if has_v1 {
-        return Ok(current);
+        return current;
     }
-    Ok(ApiResource {
+    ApiResource {
         version: "v1beta1".to_owned(),
         api_version: "policy/v1beta1".to_owned(),
         ..current
-    })
+    }
 }
