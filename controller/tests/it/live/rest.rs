@@ -8,6 +8,7 @@ use serde_json::json;
 use steward_crds::Etcd;
 
 use super::kubelet::Kubelet;
+use super::recovery::passes;
 use super::stage::Stage;
 
 #[tokio::test]
@@ -52,6 +53,28 @@ async fn at_rest_nothing_is_written_and_a_new_controller_writes_nothing_either()
         controller.metrics.render().unwrap()
     );
     drop(kubelet);
+    controller.stop().await;
+}
+
+/// A controller comes to rest with an Etcd, and the next one has nothing to write.
+pub(super) async fn expect_rest(stage: &Stage, name: &str) {
+    let controller = stage.control().await;
+    stage.settled(name).await;
+    stage.at_rest(&controller).await;
+    controller.stop().await;
+    let controller = stage.control().await;
+    stage
+        .eventually("the next controller has looked", async || {
+            passes(&controller.metrics) > 0
+        })
+        .await;
+    stage.at_rest(&controller).await;
+    assert_eq!(
+        controller.metrics.writes(),
+        0,
+        "the next controller wrote: {}",
+        controller.metrics.render().unwrap()
+    );
     controller.stop().await;
 }
 
