@@ -13,6 +13,7 @@ mod lifecycle;
 mod outage;
 mod pins;
 mod protection;
+mod readiness;
 mod recovery;
 mod rest;
 mod rolling;
