@@ -6,6 +6,7 @@ mod cluster;
 mod events;
 mod faults;
 mod fencing;
+mod gates;
 mod joining;
 mod kubelet;
 mod lead;
