@@ -120,12 +120,12 @@ async fn settled(stage: &Stage, behind: &Behind, sidecars: &Sidecars) -> Running
 }
 
 /// Waits until the status says this.
-async fn told(stage: &Stage, state: OperationState, words: &str) -> Etcd {
+async fn told(stage: &Stage, how: OperationState, words: &str) -> Etcd {
     stage
         .until("main", words, |etcd: &Etcd| {
             let status = etcd.status.as_ref();
             let last = status.and_then(|status| status.last_operation.as_ref());
-            last.is_some_and(|last| last.state == state && last.description.contains(words))
+            last.is_some_and(|last| last.state == how && last.description.contains(words))
         })
         .await
 }

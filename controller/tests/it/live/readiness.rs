@@ -51,7 +51,7 @@ impl Endpoints {
 struct Asked {
     anything: AtomicU32,
     sets: AtomicU32,
-    /// Whether StatefulSets can be listed.
+    /// Whether sets can be listed.
     is_told: AtomicBool,
 }
 
