@@ -30,6 +30,7 @@ pub mod observe;
 mod publish;
 pub mod quantity;
 pub mod reconcile;
+mod resources;
 pub mod run;
 pub mod status;
 pub mod tasks;

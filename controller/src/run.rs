@@ -8,7 +8,6 @@
 //!
 //! Every task is joined. One that ends unasked ends the process.
 
-use std::fmt::Debug;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,16 +16,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use futures::{StreamExt, channel::mpsc};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{Api, ApiResource, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::DeserializeGuard;
 use kube::runtime::controller::Config as ControllerConfig;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::{Controller, watcher};
-use kube::{Client, Config, Resource};
-use serde::de::DeserializeOwned;
-use steward_crds::{EtcdCopyBackupsTask, EtcdOpsTask};
+use kube::{Client, Config};
 use steward_telemetry::Chain;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -45,6 +39,7 @@ use crate::http::{self, Readiness};
 use crate::leader::{Election, Leadership};
 use crate::metrics::Metrics;
 use crate::reconcile::{error_policy, reconcile};
+use crate::resources;
 use crate::status::Thresholds;
 use crate::turns::Turns;
 
@@ -54,8 +49,6 @@ const CONNECT: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(295);
 /// How long answers that are being given may take when the process ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
-/// The pause between two looks whether the resources are known.
-const RETRY: Duration = Duration::from_secs(2);
 /// Events of one cluster within this are one pass.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 /// How long passes may go on when the process is told to stop.
@@ -183,7 +176,7 @@ impl Parts {
         let cancel = self.cancel.clone();
         tokio::select! {
             () = cancel.cancelled() => return Ok(()),
-            () = resources_are_known(&self.client, &scope) => {}
+            () = resources::are_known(&self.client, &scope) => {}
         }
         let election = self.election();
         let (leadership, keeper) = match election {
@@ -235,12 +228,9 @@ impl Parts {
 
     async fn control(self, leadership: Leadership, scope: &Scope) -> anyhow::Result<()> {
         self.readiness.set(false); // until it has seen everything
-        let budgets = budgets(&self.client).await?;
-        let mut watching = Watching::start(&self.client, scope, budgets);
-        tokio::select! {
-            () = self.cancel.cancelled() => return Ok(()),
-            ready = watching.ready() => ready?,
-        }
+        let Some(mut watching) = self.watch(scope).await? else {
+            return Ok(());
+        };
         let (poke, poked) = mpsc::unbounded();
         let context = Arc::new(self.context(leadership, &watching, poke));
         let tasks = context.tasks.clone();
@@ -292,6 +282,19 @@ impl Parts {
         }
     }
 
+    /// Watches everything, once all of it was listed; nothing when told to stop before.
+    async fn watch(&self, scope: &Scope) -> anyhow::Result<Option<Watching>> {
+        let listed = async {
+            let budgets = resources::budgets(&self.client).await;
+            let watching = Watching::start(&self.client, scope, budgets);
+            watching.ready().await.map(|()| watching)
+        };
+        tokio::select! {
+            () = self.cancel.cancelled() => Ok(None),
+            watching = listed => Ok(Some(watching?)),
+        }
+    }
+
     fn context(
         &self,
         leadership: Leadership,
@@ -338,47 +341,4 @@ async fn ending(
     if !cancel.is_cancelled() {
         unasked.cancel();
     }
-}
-
-/// Waits until the API server knows the resources.
-async fn resources_are_known(client: &Client, scope: &Scope) {
-    is_known(&scope.api::<Guarded>(client)).await;
-    is_known(&scope.api::<DeserializeGuard<EtcdCopyBackupsTask>>(client)).await;
-    is_known(&scope.api::<DeserializeGuard<EtcdOpsTask>>(client)).await;
-}
-
-async fn is_known<K>(resources: &Api<K>)
-where
-    K: Resource + Clone + Debug + DeserializeOwned,
-{
-    let one = ListParams::default().limit(1);
-    while let Err(error) = resources.list(&one).await {
-        let resource = resources.resource_url();
-        warn!(error = %Chain(&error), resource, "a resource cannot be listed yet");
-        tokio::time::sleep(RETRY).await;
-    }
-}
-
-/// The version of disruption budgets the API server serves: older ones have only `v1beta1`.
-async fn budgets(client: &Client) -> anyhow::Result<ApiResource> {
-    let current = ApiResource::erase::<PodDisruptionBudget>(&());
-    let groups = client
-        .list_api_groups()
-        .await
-        .context("list the API groups")?;
-    let policy = groups.groups.iter().find(|group| group.name == "policy");
-    let has_v1 = policy.is_none_or(|policy| {
-        policy
-            .versions
-            .iter()
-            .any(|version| version.version == "v1")
-    });
-    if has_v1 {
-        return Ok(current);
-    }
-    Ok(ApiResource {
-        version: "v1beta1".to_owned(),
-        api_version: "policy/v1beta1".to_owned(),
-        ..current
-    })
 }

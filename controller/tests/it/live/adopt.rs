@@ -1,14 +1,20 @@
 //! Objects of etcd-druid become ours without a pod being lost.
 
+use std::sync::Mutex;
+
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use steward_crds::Etcd;
 
+use super::cluster::Behind;
+use super::faults::{pods, rests};
 use super::kubelet::Kubelet;
+use super::rest::expect_rest;
 use super::stage::Stage;
+use super::wire::a_few_writes_at_a_time;
 
 /// A StatefulSet as etcd-druid makes it.
 fn theirs(etcd: &Etcd) -> Value {
@@ -22,7 +28,7 @@ fn theirs(etcd: &Etcd) -> Value {
             "uid": etcd.uid().unwrap(), "controller": true, "blockOwnerDeletion": true,
         }] },
         "spec": {
-            "replicas": 1, "serviceName": "main-peer", "podManagementPolicy": "Parallel",
+            "replicas": etcd.spec.replicas, "serviceName": "main-peer", "podManagementPolicy": "Parallel",
             "selector": { "matchLabels": labels },
             "updateStrategy": { "type": "RollingUpdate" },
             "template": {
@@ -40,44 +46,48 @@ fn theirs(etcd: &Etcd) -> Value {
     })
 }
 
-#[tokio::test]
-async fn a_set_of_etcd_druid_is_adopted_and_what_only_it_said_is_gone() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let etcd = stage.create("main", json!({ "replicas": 1 })).await;
-    let theirs = theirs(&etcd);
-    let theirs: StatefulSet = serde_json::from_value(theirs).unwrap();
+/// Makes it as etcd-druid would.
+async fn make_theirs(stage: &Stage, etcd: &Etcd) {
+    let theirs: StatefulSet = serde_json::from_value(theirs(etcd)).unwrap();
     let params = PostParams {
         field_manager: Some("etcd-druid".to_owned()),
         ..PostParams::default()
     };
     stage.api().create(&params, &theirs).await.unwrap();
+}
+
+/// Whether Kubernetes leaves pods alone whose template changes.
+fn leaves_pods_alone(set: &StatefulSet) -> bool {
+    let strategy = set.spec.as_ref().unwrap().update_strategy.as_ref();
+    strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("OnDelete")
+}
+
+/// The containers of its pods.
+fn containers(set: &StatefulSet) -> &[Container] {
+    let pod = set.spec.as_ref().unwrap().template.spec.as_ref();
+    &pod.unwrap().containers
+}
+
+fn says_what_only_they_said(container: &Container) -> bool {
+    let mut env = container.env.iter().flatten();
+    env.any(|env| env.name == "ONLY_THEIRS")
+}
+
+#[tokio::test]
+async fn a_set_of_etcd_druid_is_adopted_and_what_only_it_said_is_gone() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let etcd = stage.create("main", json!({ "replicas": 1 })).await;
+    make_theirs(&stage, &etcd).await;
     let before = stage.until("main-0", "there", |_: &Pod| true).await;
 
     let controller = stage.control().await;
-    let adopted = |set: &StatefulSet| {
-        let spec = set.spec.as_ref().unwrap();
-        let strategy = spec
-            .update_strategy
-            .as_ref()
-            .and_then(|strategy| strategy.type_.as_deref());
-        strategy == Some("OnDelete") && spec.template.spec.as_ref().unwrap().containers.len() == 2
-    };
+    let adopted = |set: &StatefulSet| leaves_pods_alone(set) && containers(set).len() == 2;
     let set = stage.until("main", "adopted", adopted).await;
+    let etcd = containers(&set).iter().find(|one| one.name == "etcd");
+    let etcd = etcd.unwrap().clone();
     let pod = set.spec.unwrap().template.spec.unwrap();
-    let etcd = pod
-        .containers
-        .iter()
-        .find(|container| container.name == "etcd")
-        .unwrap();
-    assert!(
-        !etcd
-            .env
-            .iter()
-            .flatten()
-            .any(|env| env.name == "ONLY_THEIRS"),
-        "{etcd:?}"
-    );
+    assert!(!says_what_only_they_said(&etcd), "{etcd:?}");
     assert_ne!(etcd.args, Some(vec!["start-etcd".to_owned()]));
     assert!(!pod.share_process_namespace.unwrap_or(false));
     assert_eq!(
@@ -98,6 +108,43 @@ async fn a_set_of_etcd_druid_is_adopted_and_what_only_it_said_is_gone() {
     );
     drop(kubelet);
     controller.stop().await;
+}
+
+#[tokio::test]
+async fn adopters_that_are_killed_between_any_two_writes_replace_each_pod_once() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let behind = Behind::start("main", 3, 3).await;
+    behind.settle_in(&kubelet).await;
+    let etcd = stage.create("main", behind.spec(3)).await;
+    make_theirs(&stage, &etcd).await;
+    stage
+        .eventually("three pods are there", async || {
+            pods(&stage).await.len() == 3
+        })
+        .await;
+    let (old, set) = (pods(&stage).await, stage.set_of("main", 3).await);
+
+    let seen = Mutex::new(old.clone());
+    let is_adopted = async || {
+        let now = stage.set_of("main", 3).await;
+        assert_eq!(now.uid(), set.uid(), "it was made again");
+        assert!(
+            leaves_pods_alone(&now) || containers(&now) == containers(&set),
+            "Kubernetes would replace its pods"
+        );
+        let now = pods(&stage).await;
+        seen.lock().unwrap().extend(now.iter().cloned());
+        now.len() == 3 && now.is_disjoint(&old) && rests(&stage, 3).await
+    };
+    let lives = a_few_writes_at_a_time(&stage, "it is adopted", is_adopted).await;
+    assert!(lives > 5, "{lives} lives are too few to prove anything");
+    expect_rest(&stage, "main").await;
+    let now = stage.set_of("main", 3).await;
+    assert!(!containers(&now).iter().any(says_what_only_they_said));
+    assert_eq!(seen.lock().unwrap().len(), 6, "a pod was replaced twice");
+    assert_eq!(behind.names().await.0.len(), 3);
+    drop(kubelet);
 }
 
 #[tokio::test]

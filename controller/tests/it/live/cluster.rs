@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use etcd_client::Member;
 use serde_json::{Value, json};
-use steward_testkit::etcd::{EtcdCluster, EtcdOptions, EtcdVersion, free_url};
+use steward_testkit::etcd::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, free_url};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -93,6 +94,41 @@ impl Behind {
         }
     }
 
+    /// Starts the server of the next member, once it was added, and lets its pod become ready.
+    pub(super) async fn join(&mut self, kubelet: &Kubelet) {
+        let ordinal = self.cluster.members.len();
+        let Some(listens) = self.peers.get(ordinal).cloned() else {
+            return;
+        };
+        let list = self.list().await;
+        let is_next = |one: &&Member| one.name().is_empty() && one.peer_urls().contains(&listens);
+        let Some(added) = list.members().iter().find(is_next) else {
+            return;
+        };
+        let pod = format!("{}-{ordinal}", self.name);
+        let ways = list.members().iter().flat_map(|member| {
+            let is_added = member.id() == added.id();
+            let name = if is_added { &pod } else { member.name() };
+            member
+                .peer_urls()
+                .iter()
+                .map(move |url| format!("{name}={url}"))
+        });
+        let options = EtcdOptions::new()
+            .name(&pod)
+            .peer_url(added.peer_urls().join(","))
+            .peer_listen_url(&listens)
+            .initial_cluster(ways.collect::<Vec<_>>().join(","))
+            .joining();
+        let server = Etcd::start(VERSION, options).await;
+        self.cluster.members.push(server);
+        self.wire(ordinal).await;
+        self.settle_in(kubelet).await;
+        kubelet.order(|orders| {
+            orders.idle.remove(&pod);
+        });
+    }
+
     async fn wire(&mut self, ordinal: usize) {
         let member = &self.cluster.members[ordinal];
         let end = Arc::new(Mutex::new(end(member.client_url())));
@@ -141,12 +177,12 @@ impl Behind {
     /// Names of the members, those that vote first.
     pub(super) async fn names(&self) -> (Vec<String>, Vec<String>) {
         let list = self.list().await;
-        let name = |member: &etcd_client::Member| member.name().to_owned();
+        let name = |member: &Member| member.name().to_owned();
         let (learners, voters): (Vec<_>, Vec<_>) = list
             .members()
             .iter()
             .partition(|member| member.is_learner());
-        let sorted = |members: Vec<&etcd_client::Member>| {
+        let sorted = |members: Vec<&Member>| {
             let mut names: Vec<String> = members.into_iter().map(name).collect();
             names.sort();
             names

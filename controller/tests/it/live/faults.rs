@@ -1,17 +1,20 @@
 //! A controller that is killed, contradicted and answered with errors still gets there, and never twice.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http::Request;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::client::Body;
 use serde_json::json;
+use steward_controller::caches::pauses::LONGEST;
 use steward_crds::{Etcd, OperationState};
 
 use super::cluster::Behind;
@@ -83,7 +86,7 @@ async fn writes_and_answers_that_are_lost_change_nothing_about_the_outcome() {
 }
 
 /// Whether everything is done for a cluster of so many members.
-async fn rests(stage: &Stage, replicas: i32) -> bool {
+pub(super) async fn rests(stage: &Stage, replicas: i32) -> bool {
     let etcd = stage.etcd("main").await;
     let generation = etcd.metadata.generation;
     let status = etcd.status.unwrap_or_default();
@@ -134,7 +137,7 @@ async fn controllers_that_are_killed_between_any_two_writes_get_there_together()
 }
 
 /// The identities of the pods there are.
-async fn pods(stage: &Stage) -> BTreeSet<String> {
+pub(super) async fn pods(stage: &Stage) -> BTreeSet<String> {
     let members = ListParams::default().labels("app.kubernetes.io/component=etcd-statefulset");
     let list = stage.api::<Pod>().list(&members).await.unwrap();
     list.iter().filter_map(ResourceExt::uid).collect()
@@ -217,6 +220,65 @@ async fn an_error_at_any_one_write_delays_and_breaks_nothing() {
     assert_eq!(
         parts(&stage).await,
         [each, services, each, each, each, each, each]
+    );
+    drop(kubelet);
+    controller.stop().await;
+}
+
+/// What goes wrong with reads: of each address the first, third and fifth answer, and every seventh after that.
+#[derive(Default)]
+struct Unread(Mutex<(HashMap<String, u32>, BTreeMap<u16, u32>)>);
+
+impl Unread {
+    fn fate(&self, request: &Request<Body>) -> Fate {
+        const CODES: [u16; 3] = [500, 429, 410];
+        let mut seen = self.0.lock().unwrap();
+        let (reads, failed) = &mut *seen;
+        let is_watch = request.uri().query().unwrap_or_default().contains("watch=");
+        let what = format!("{} {is_watch}", request.uri().path());
+        let addresses = reads.len();
+        let read = reads.entry(what).or_default();
+        *read += 1;
+        if !matches!(*read, 1 | 3 | 5) && *read % 7 != 0 {
+            return Fate::Answered;
+        }
+        let at = addresses + usize::try_from(*read).unwrap();
+        let code = CODES[at % CODES.len()];
+        *failed.entry(code).or_default() += 1;
+        Fate::Refused(code)
+    }
+}
+
+#[tokio::test]
+async fn reads_that_fail_now_and_then_delay_and_break_nothing() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let unread = Arc::new(Unread::default());
+    let reads = Arc::clone(&unread);
+    let client = wire::client(&stage, move |request| {
+        if is_write(request) {
+            return Fate::Answered;
+        }
+        reads.fate(request)
+    })
+    .await;
+    let controller = stage.control_through(client, |_| {});
+    stage.create("main", json!({ "replicas": 3 })).await;
+    stage.settled("main").await;
+    let whole = parts(&stage).await;
+    assert_eq!((whole[0], whole[3]), (1, 3));
+    for replicas in [0, 3] {
+        let patch = json!({ "spec": { "replicas": replicas } });
+        stage.change("main", patch).await;
+        stage.set_of("main", replicas).await;
+        stage.settled("main").await;
+    }
+    stage.at_rest_for(&controller, LONGEST).await;
+    assert_eq!(parts(&stage).await, whole);
+    let failed = unread.0.lock().unwrap().1.clone();
+    assert!(
+        failed.len() == 3 && failed.values().all(|count| *count > 5),
+        "too few reads went wrong: {failed:?}"
     );
     drop(kubelet);
     controller.stop().await;

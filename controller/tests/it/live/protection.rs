@@ -21,7 +21,8 @@ use super::recovery::{ADDRESS, Reaper, Restored, args, members_run, over, store}
 use super::stage::Stage;
 
 /// What a sidecar answers that took a snapshot.
-const TAKEN: &str = r#"{"snapName":"Full-00000000-00000042-1800000000.gz","lastRevision":42}"#;
+pub(super) const TAKEN: &str =
+    r#"{"snapName":"Full-00000000-00000042-1800000000.gz","lastRevision":42}"#;
 
 /// A sidecar that takes every snapshot it is asked for.
 pub(super) async fn sidecar() -> (u16, JoinHandle<()>) {

@@ -349,7 +349,7 @@ pub(super) fn come_back(kubelet: &Kubelet, words: Value) {
 }
 
 /// Passes so far.
-fn passes(metrics: &Metrics) -> u64 {
+pub(super) fn passes(metrics: &Metrics) -> u64 {
     let text = metrics.render().expect("metrics");
     let lines = text
         .lines()

@@ -68,6 +68,15 @@ pub(super) async fn nothing_is_left_to_write(stage: &Stage) {
     a_new_controller_writes_nothing(stage, &["main"]).await;
 }
 
+/// The same for an Etcd that is to be settled first.
+pub(super) async fn expect_rest(stage: &Stage, name: &str) {
+    let controller = stage.control().await;
+    stage.settled(name).await;
+    stage.at_rest(&controller).await;
+    controller.stop().await;
+    a_new_controller_writes_nothing(stage, &[name]).await;
+}
+
 async fn versions(stage: &Stage) -> Vec<String> {
     let mut versions = Vec::new();
     for name in ["main", "events"] {

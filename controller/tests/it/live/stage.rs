@@ -41,6 +41,7 @@ pub(super) struct Stage {
 /// A controller that runs in this process.
 pub(super) struct Running {
     pub(super) metrics: Metrics,
+    pub(super) readiness: Readiness,
     cancel: CancellationToken,
     task: JoinHandle<anyhow::Result<()>>,
 }
@@ -64,15 +65,29 @@ impl Running {
 
 impl Stage {
     pub(super) async fn set() -> Self {
-        let server = ApiServer::start().await.with_controllers().await;
+        let stage = Self::on(ApiServer::start().await.with_controllers().await).await;
+        stage.define().await;
+        stage
+    }
+
+    /// An API server without controllers, which knows the resources of Kubernetes only.
+    pub(super) async fn bare() -> Self {
+        Self::on(ApiServer::start().await).await
+    }
+
+    async fn on(server: ApiServer) -> Self {
         let client = server.client().await;
-        define(&client).await;
         let namespace = server.namespace().await;
         Self {
             server,
             client,
             namespace,
         }
+    }
+
+    /// Teaches the API server the resources, and waits until it has learnt.
+    pub(super) async fn define(&self) {
+        define(&self.client).await;
     }
 
     pub(super) fn api<K>(&self) -> Api<K>
@@ -118,17 +133,19 @@ impl Stage {
         config.controllers.compaction.enabled = true;
         change(&mut config);
         let (metrics, cancel) = (Metrics::new().expect("metrics"), CancellationToken::new());
+        let readiness = Readiness::default();
         let parts = Parts {
             args,
             config,
             client,
             metrics: metrics.clone(),
-            readiness: Readiness::default(),
+            readiness: readiness.clone(),
             cancel: cancel.clone(),
         };
         let task = tokio::spawn(parts.run());
         Running {
             metrics,
+            readiness,
             cancel,
             task,
         }
@@ -275,7 +292,6 @@ impl Stage {
     }
 }
 
-/// Teaches the API server the resources, and waits until it has learnt.
 async fn define(client: &Client) {
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let definitions = Api::<DynamicObject>::all_with(client.clone(), &ApiResource::from_gvk(&kind));

@@ -10,8 +10,11 @@ use kube::api::{Api, ListParams, PostParams};
 use serde_json::json;
 use steward_crds::{ConditionStatus, ConditionType};
 
+use super::faults::rests;
 use super::kubelet::Kubelet;
+use super::rest::expect_rest;
 use super::stage::Stage;
+use super::wire::a_few_writes_at_a_time;
 
 async fn storage_class(stage: &Stage, name: &str, can_grow: bool) {
     let class = json!({
@@ -79,6 +82,36 @@ async fn claims_grow_and_the_set_is_made_again_around_pods_that_notice_nothing()
         .await;
     drop(kubelet);
     controller.stop().await;
+}
+
+#[tokio::test]
+async fn nor_do_pods_notice_when_controllers_are_killed_between_any_two_writes_of_it() {
+    let stage = Stage::set().await;
+    storage_class(&stage, "elastic", true).await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let controller = stage.control().await;
+    let spec = json!({ "replicas": 3, "storageClass": "elastic", "storageCapacity": "10Gi" });
+    stage.create("main", spec).await;
+    stage.settled("main").await;
+    controller.kill();
+    let (pods, set) = (uids(&stage).await, stage.set_of("main", 3).await);
+    assert_eq!(pods.len(), 3);
+
+    let larger = json!({ "spec": { "storageCapacity": "20Gi" } });
+    stage.change("main", larger).await;
+    let is_grown = async || {
+        assert_eq!(uids(&stage).await, pods, "pods were replaced");
+        let now = stage.api::<StatefulSet>().get_opt("main").await.unwrap();
+        let is_again = now.is_some_and(|now| template(&now) == Some("20Gi"));
+        is_again && requests(&stage).await == ["20Gi"; 3] && rests(&stage, 3).await
+    };
+    let lives = a_few_writes_at_a_time(&stage, "all has grown", is_grown).await;
+    assert!(lives > 2, "{lives} lives are too few to prove anything");
+    expect_rest(&stage, "main").await;
+    let again = stage.set_of("main", 3).await;
+    assert_ne!(again.uid(), set.uid());
+    assert_eq!(uids(&stage).await, pods, "pods were replaced");
+    drop(kubelet);
 }
 
 #[tokio::test]
