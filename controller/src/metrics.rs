@@ -1,10 +1,12 @@
 //! What is measured. Names of objects are labels of gauges only, and go with the object.
 
+mod compaction;
 mod protection;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus::core::Collector;
 use prometheus::{
     Histogram, HistogramOpts, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder,
 };
@@ -12,6 +14,7 @@ use steward_coordination::Incident;
 use steward_crds::etcd::MemberState;
 use steward_crds::{ConditionStatus, ConditionType, EtcdStatus};
 
+use self::compaction::Compaction;
 use self::protection::Protection;
 use crate::context::Key;
 use crate::decide::Step;
@@ -77,7 +80,17 @@ struct Series {
     members: IntGaugeVec,
     db_bytes: IntGaugeVec,
     generation_lag: IntGaugeVec,
+    compaction: Compaction,
     protection: Protection,
+}
+
+fn registered<C: Collector + Clone + 'static>(
+    registry: &Registry,
+    series: Result<C, prometheus::Error>,
+) -> Result<C, prometheus::Error> {
+    let series = series?;
+    registry.register(Box::new(series.clone()))?;
+    Ok(series)
 }
 
 impl Series {
@@ -151,6 +164,7 @@ impl Metrics {
                 "Generations of the spec that were not acted on yet.",
                 &["namespace", "etcd"],
             )?,
+            compaction: Compaction::register(&registry)?,
             protection: Protection::register(&registry)?,
             registry,
             seconds,
@@ -232,6 +246,7 @@ impl Metrics {
             .and_then(|ours| ours.recovery.as_ref());
         let goes_on = recovery.is_some_and(|recovery| recovery.finished_at.is_none());
         self.0.protection.recovering(key, goes_on);
+        self.0.compaction.is_there(key);
         let lag = generation - status.observed_generation.unwrap_or_default();
         self.0.generation_lag.with_label_values(&labels).set(lag);
     }
@@ -242,23 +257,23 @@ impl Metrics {
     }
 
     /// A Job that folded deltas is over.
-    pub fn compacted(&self, namespace: &str, state: &JobState, took: Option<Duration>) {
-        self.0.protection.compacted(namespace, state, took);
+    pub fn compacted(&self, key: &Key, state: &JobState, took: Option<Duration>) {
+        self.0.compaction.ended(key, state, took);
     }
 
-    /// How many Jobs fold deltas in a namespace.
-    pub fn compacting(&self, namespace: &str, jobs: usize) {
-        self.0.protection.compacting(namespace, jobs);
+    /// How many Jobs fold deltas in the namespace of an Etcd.
+    pub fn compacting(&self, key: &Key, jobs: usize) {
+        self.0.compaction.running(key, jobs);
     }
 
-    /// How many changes there were since the last full snapshot.
-    pub fn delta_events(&self, namespace: &str, events: i64) {
-        self.0.protection.delta_events(namespace, events);
+    /// How many changes there were since the last full snapshot; `None` where nobody knows.
+    pub fn delta_events(&self, key: &Key, events: Option<i64>) {
+        self.0.compaction.delta_events(key, events);
     }
 
     /// A full snapshot was asked for in place of a compaction.
-    pub fn fell_back(&self, namespace: &str, succeeded: bool) {
-        self.0.protection.fell_back(namespace, succeeded);
+    pub fn fell_back(&self, key: &Key, succeeded: bool) {
+        self.0.compaction.fell_back(key, succeeded);
     }
 
     /// A rehearsal of a restore is over.
@@ -274,6 +289,7 @@ impl Metrics {
     /// A cluster is gone, and its series with it.
     pub fn forget(&self, key: &Key) {
         let Key { namespace, name } = key;
+        self.0.compaction.forget(key);
         self.0.protection.forget(key);
         for type_ in ConditionType::KNOWN {
             self.0
@@ -371,10 +387,10 @@ mod tests {
             at: jiff::Timestamp::UNIX_EPOCH,
             done: steward_verdict::Done::default(),
         };
-        metrics.compacted(&key.namespace, &done, Some(Duration::from_secs(1)));
-        metrics.compacting(&key.namespace, 0);
-        metrics.delta_events(&key.namespace, 0);
-        metrics.fell_back(&key.namespace, true);
+        metrics.compacted(&key, &done, Some(Duration::from_secs(1)));
+        metrics.compacting(&key, 0);
+        metrics.delta_events(&key, Some(0));
+        metrics.fell_back(&key, true);
         metrics.drilled(&key, true);
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/controller.md");
         let text = fs::read_to_string(&page).unwrap();

@@ -88,13 +88,13 @@ pub async fn chores(ctx: &Context, work: Work<'_>, chores: &[Chore]) -> Result<(
 
 /// How much has piled up, and how many Jobs fold deltas, by namespace as etcd-druid has it.
 fn measure(ctx: &Context, work: Work<'_>) {
-    let (seen, namespace) = (&work.objects.observation, &work.wanted.namespace);
+    let (key, namespace) = (work.wanted.key(), &work.wanted.namespace);
     if work.wanted.backup.is_none() {
+        ctx.metrics.delta_events(&key, None);
         return;
     }
-    if let Some(events) = piled_up(seen) {
-        ctx.metrics.delta_events(namespace, events);
-    }
+    ctx.metrics
+        .delta_events(&key, piled_up(&work.objects.observation));
     let is_running = |job: &Job| {
         job.labels().get(COMPONENT).map(String::as_str) == Some(Component::CompactionJob.name())
             && job.namespace().as_ref() == Some(namespace)
@@ -102,7 +102,7 @@ fn measure(ctx: &Context, work: Work<'_>) {
     };
     let jobs = ctx.stores.jobs.state();
     let running = jobs.iter().filter(|job| is_running(&job.unpack())).count();
-    ctx.metrics.compacting(namespace, running);
+    ctx.metrics.compacting(&key, running);
 }
 
 /// Starts the Job that folds deltas, unless one is there.
@@ -229,10 +229,10 @@ async fn retire_compaction(
     if let Some(revision) = wrote {
         tell_full(ctx, work, revision).await?;
     }
-    let namespace = &work.wanted.namespace;
     remove(ctx, work, Names::of(work.etcd).compaction_job(), uid).await?;
     if let Some(job) = &work.objects.observation.upkeep.compaction {
-        ctx.metrics.compacted(namespace, &job.state, took(job));
+        ctx.metrics
+            .compacted(&work.wanted.key(), &job.state, took(job));
     }
     unpin(ctx, work.etcd, Reader::Upkeep(PinOf::Compaction)).await;
     Ok(())
@@ -309,7 +309,7 @@ fn fall_back(ctx: &Context, work: Work<'_>) {
     let metrics = ctx.metrics.clone();
     ctx.tasks.spawn(async move {
         let outcome = snapshots::ask(&client, &etcd, &seen, Ask::full(&etcd)).await;
-        metrics.fell_back(&key.namespace, outcome.is_ok());
+        metrics.fell_back(&key, outcome.is_ok());
         let state = match outcome {
             Ok(_) => FallBack::Taken,
             Err(error) => FallBack::Failed {

@@ -7,6 +7,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, PersistentVolumeClaim, Pod};
 use kube::{Api, Client, ResourceExt};
+use steward_coordination::annotation::PEER_TLS;
 use steward_crds::Etcd;
 use steward_crds::tls::PeerTlsConfig;
 use steward_manifests::tls::{backup_tls_of, client_tls_of, peer_tls_of};
@@ -23,8 +24,6 @@ use crate::caches::Stores;
 use crate::caches::packed::get;
 use crate::validate::{MOST_MEMBERS, members};
 
-/// Where a member says whether its peers talk to it over TLS.
-const PEER_TLS_ANNOTATION: &str = "member.etcd.gardener.cloud/tls-enabled";
 /// Which revision of the template a pod was made from.
 const REVISION_LABEL: &str = "controller-revision-hash";
 /// How far beyond the members somebody expects, others are looked for.
@@ -282,7 +281,7 @@ fn seen_lease(lease: &Lease) -> SeenLease {
             .map(|time| time.0),
         peer_tls: lease
             .annotations()
-            .get(PEER_TLS_ANNOTATION)
+            .get(PEER_TLS)
             .and_then(|text| text.parse().ok()),
     }
 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
+use steward_coordination::annotation::DELTA_BYTES;
 use steward_coordination::pin::{self, Pin};
 use steward_crds::Etcd;
 use steward_manifests::Names;
@@ -14,9 +15,6 @@ use super::jobs::{self, SeenJob};
 use crate::act::marks::HOLDER;
 use crate::caches::Stores;
 use crate::caches::packed::get;
-
-/// Where the sidecar says how many bytes of deltas there are behind the last full snapshot.
-const DELTA_BYTES: &str = "steward.druid.gardener.cloud/delta-bytes";
 
 /// What is known about the upkeep of a backup.
 #[derive(Clone, Debug, Default, PartialEq)]

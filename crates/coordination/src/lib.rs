@@ -30,6 +30,7 @@
 //!
 //! **After a crash**: nothing needs cleaning up. The next party waits for the expiry and goes on.
 
+pub mod annotation;
 pub mod backing;
 mod coordinator;
 mod error;

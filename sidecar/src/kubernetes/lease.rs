@@ -4,15 +4,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde_json::{Value, json};
+use steward_coordination::annotation::{DELTA_BYTES, PEER_TLS};
 use steward_ids::Revision;
 
 use crate::state::{Sighting, Standing, State};
-
-/// Where a member says whether its peers talk to it over TLS.
-pub const TLS_ANNOTATION: &str = "member.etcd.gardener.cloud/tls-enabled";
-
-/// Where the lease of the deltas says how many bytes of them there are behind the last full snapshot.
-pub const BYTES_ANNOTATION: &str = "steward.druid.gardener.cloud/delta-bytes";
 
 /// Which lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -111,7 +106,7 @@ pub(super) fn change(found: &Lease, wanted: &Wanted, now: Timestamp) -> Option<V
             spec["holderIdentity"] = json!(identity);
             spec["renewTime"] = json!(MicroTime(now));
             if let Some(peer_tls) = peer_tls {
-                metadata["annotations"] = json!({ TLS_ANNOTATION: peer_tls.to_string() });
+                metadata["annotations"] = json!({ PEER_TLS: peer_tls.to_string() });
             }
         }
         Wanted::Full { revision, created } => {
@@ -139,7 +134,7 @@ pub(super) fn change(found: &Lease, wanted: &Wanted, now: Timestamp) -> Option<V
             spec["holderIdentity"] = json!(revision.to_string());
             spec["renewTime"] = json!(MicroTime(*checked));
             if let Some(bytes) = bytes {
-                metadata["annotations"] = json!({ BYTES_ANNOTATION: bytes.to_string() });
+                metadata["annotations"] = json!({ DELTA_BYTES: bytes.to_string() });
             }
         }
     }

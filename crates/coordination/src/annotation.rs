@@ -1,0 +1,7 @@
+//! What sidecars write beside the fields of a Lease, and the controller reads.
+
+/// On the Lease of a member: whether its peers talk to it over TLS. etcd-backup-restore writes the same.
+pub const PEER_TLS: &str = "member.etcd.gardener.cloud/tls-enabled";
+
+/// On the Lease of the deltas: how many bytes of them there are behind the last full snapshot. Only of our sidecars.
+pub const DELTA_BYTES: &str = "steward.druid.gardener.cloud/delta-bytes";
