@@ -193,19 +193,28 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
     let told = publish::status(ctx, etcd, &status).await;
     acted.map_err(|source| ReconcileError::Act { source })?;
     told.map_err(|source| ReconcileError::Publish { source })?;
-    if wanted.requests.reconcile && is_accepted(&world) && plan.shape.is_some() {
-        publish::requested_is_done(ctx, etcd)
-            .await
-            .map_err(|source| ReconcileError::Publish { source })?;
-    }
-    if wanted.recovery.approved.is_some() && plan.is_settled() {
-        publish::approval_is_over(ctx, etcd)
-            .await
-            .map_err(|source| ReconcileError::Publish { source })?;
-    }
+    take_off_what_is_done(ctx, etcd, &plan, &world)
+        .await
+        .map_err(|source| ReconcileError::Publish { source })?;
     let facts_due = lacks_facts(&status).then(|| ctx.memory.patience_for_facts(key));
     let pause = wake(&plan, &facts, key).min(facts_due.unwrap_or(Duration::MAX));
     Ok(Passed::on(Action::requeue(pause), plan.is_settled()))
+}
+
+/// Removes annotations that ask for what is done, or approve what is over.
+async fn take_off_what_is_done(
+    ctx: &Context,
+    etcd: &Etcd,
+    plan: &Plan,
+    world: &World<'_>,
+) -> Result<(), PublishError> {
+    if world.wanted.requests.reconcile && is_accepted(world) && plan.shape.is_some() {
+        publish::requested_is_done(ctx, etcd).await?;
+    }
+    if world.wanted.recovery.approved.is_some() && plan.is_settled() {
+        publish::approval_is_over(ctx, etcd).await?;
+    }
+    Ok(())
 }
 
 /// The plan first, then what is to be done for the backup.

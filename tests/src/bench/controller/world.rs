@@ -202,15 +202,25 @@ fn revision(round: usize) -> String {
     (1000 + round).to_string()
 }
 
-/// What is written on a Lease in a round: `None` when its holder is silent, else a new word of it if there is one.
-fn word(lease: &str, number: usize, round: usize) -> Option<Option<String>> {
-    if lease.ends_with(FULL) {
-        return None;
+/// What the holder of a Lease does in a round.
+enum Word {
+    /// Nothing.
+    Silent,
+    /// It shows that it lives.
+    Renewed,
+    /// It has news.
+    Told(String),
+}
+
+fn word(lease: &str, number: usize, round: usize) -> Word {
+    let is_due = number % ROUNDS_PER_DELTA == round % ROUNDS_PER_DELTA;
+    if lease.ends_with(DELTA) && is_due {
+        Word::Told(revision(round + 1))
+    } else if lease.ends_with(DELTA) || lease.ends_with(FULL) {
+        Word::Silent
+    } else {
+        Word::Renewed
     }
-    if !lease.ends_with(DELTA) {
-        return Some(None);
-    }
-    (number % ROUNDS_PER_DELTA == round % ROUNDS_PER_DELTA).then(|| Some(revision(round + 1)))
 }
 
 async fn hold(client: &Client, (namespace, name): (&str, &str), holder: Option<&str>) {
@@ -235,11 +245,15 @@ async fn renew(client: Client, members: Members, renewals: Arc<Mutex<u64>>, ever
         let started = Instant::now();
         let count = u32::try_from(all.len().max(1)).unwrap_or(u32::MAX);
         for (number, (namespace, name)) in all.iter().enumerate() {
-            if let Some(holder) = word(name, number, round) {
-                let mut renewed = renewals.lock().await;
-                hold(&client, (namespace, name), holder.as_deref()).await;
-                *renewed += 1;
-            }
+            let holder = match word(name, number, round) {
+                Word::Silent => continue,
+                Word::Renewed => None,
+                Word::Told(revision) => Some(revision),
+            };
+            let mut renewed = renewals.lock().await;
+            hold(&client, (namespace, name), holder.as_deref()).await;
+            *renewed += 1;
+            drop(renewed);
             let done = u32::try_from(number + 1).unwrap_or(count);
             sleep_until(started + every * done / count).await;
         }
