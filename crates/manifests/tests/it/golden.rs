@@ -6,8 +6,8 @@ use serde::Serialize;
 use steward_manifests::{Object, RuntimeComponents, Shape, render};
 
 use crate::support::{
-    PROVIDERS, container, folder, jobs, plain, pod, rendered, sample, samples, settings, store,
-    tls_combinations,
+    PROVIDERS, ambient, container, copy, folder, jobs, plain, pod, rendered, sample, samples,
+    settings, store, tls_combinations,
 };
 
 fn compare(name: &str, text: &str) {
@@ -94,5 +94,7 @@ fn jobs_are_rendered_as_a_whole() {
         let name = name.trim_start_matches(etcd.metadata.name.as_deref().unwrap());
         compare(&format!("job{name}"), &yaml(&job));
     }
-    compare("job-copy", &yaml(&crate::support::copies()[2 * 8]));
+    compare("job-copy", &yaml(&copy(store("gcp"), store("aws"))));
+    let ambient = copy(ambient("gcp"), ambient("aws"));
+    compare("job-copy-ambient", &yaml(&ambient));
 }

@@ -95,6 +95,14 @@ pub(crate) fn store(provider: &str) -> StoreSpec {
     }
 }
 
+/// A store that is reached with what a pod has on it anyway, not with a secret.
+pub(crate) fn ambient(provider: &str) -> StoreSpec {
+    StoreSpec {
+        secret_ref: None,
+        ..store(provider)
+    }
+}
+
 /// Every provider by one of its aliases.
 pub(crate) const PROVIDERS: [&str; 8] = [
     "aws",
@@ -234,22 +242,34 @@ pub(crate) fn jobs(etcd: &Etcd, shape: &Shape) -> Vec<Job> {
     ]
 }
 
-/// Copies between every two kinds of store.
+/// A copy from one store to another.
+pub(crate) fn copy(source: StoreSpec, target: StoreSpec) -> Job {
+    let text = fs::read_to_string(folder("../../crds/samples/copy-backups-everything.yaml"));
+    let mut task: EtcdCopyBackupsTask = serde_norway::from_str(&text.unwrap()).unwrap();
+    task.metadata
+        .namespace
+        .get_or_insert_with(|| "shoot".into());
+    task.metadata.uid = Some("0d0ab2ff-5bb7-4b3b-9b3a-000000000002".into());
+    task.spec.source_store = source;
+    task.spec.target_store = target;
+    copy_job(&task, &settings(), &CopyJob::default()).unwrap()
+}
+
+/// Copies between every two kinds of store, and between two of a kind where one has no secret, or neither.
 pub(crate) fn copies() -> Vec<Job> {
-    let mut jobs = Vec::new();
-    for source in PROVIDERS {
-        for target in PROVIDERS {
-            let text =
-                fs::read_to_string(folder("../../crds/samples/copy-backups-everything.yaml"));
-            let mut task: EtcdCopyBackupsTask = serde_norway::from_str(&text.unwrap()).unwrap();
-            task.metadata
-                .namespace
-                .get_or_insert_with(|| "shoot".into());
-            task.metadata.uid = Some("0d0ab2ff-5bb7-4b3b-9b3a-000000000002".into());
-            task.spec.source_store = store(source);
-            task.spec.target_store = store(target);
-            jobs.push(copy_job(&task, &settings(), &CopyJob::default()).unwrap());
-        }
-    }
-    jobs
+    let pairs = PROVIDERS
+        .into_iter()
+        .flat_map(|source| PROVIDERS.map(|target| (store(source), store(target))));
+    let ambient = PROVIDERS.into_iter().flat_map(|provider| {
+        let (secret, none) = (store(provider), ambient(provider));
+        [
+            (secret.clone(), none.clone()),
+            (none.clone(), secret),
+            (none.clone(), none),
+        ]
+    });
+    pairs
+        .chain(ambient)
+        .map(|(source, target)| copy(source, target))
+        .collect()
 }
