@@ -85,8 +85,33 @@ places() {
   [ "$REPO" = / ] || breach_of "the path of this checkout" -F "$REPO" -- ':!tests/fixtures'
 }
 
+# Debian packages, one a line: of the machines that build and test, and of the images' build.
+packages_of_machines() {
+  sed -n '/^PACKAGES=(/,/)/p' tests/env/packages.sh | tr -s ' ()' '\n' | grep -vE '^(PACKAGES=)?$' | sort -u
+}
+packages_of_images() {
+  sed -e ':join' -e '/\\$/{ N; s/\\\n//; b join' -e '}' images/Containerfile |
+    grep -oE 'apt-get( -[^ ]+)* install [^&;|]*' | tr -s ' ' '\n' | grep -vE '^(apt-get|install|-.*)?$' | sort -u
+}
+
+# A package that only one of the two has is missed by the other, which is seen on a fresh machine at the earliest.
+packages() {
+  local machines images name
+  machines=$(packages_of_machines)
+  images=$(packages_of_images)
+  while IFS= read -r name; do
+    grep -qxF "$name" <<<"$machines" || breach "images/Containerfile installs $name, tests/env/packages.sh does not"
+  done <<<"$images"
+  # What the build itself needs. The others are for tests, or in the image the build starts from.
+  for name in protobuf-compiler libprotobuf-dev; do
+    grep -qxF "$name" <<<"$machines" || breach "tests/env/packages.sh does not install $name"
+    grep -qxF "$name" <<<"$images" || breach "images/Containerfile does not install $name"
+  done
+}
+
 long_files
 unfinished
 directions
 places
+packages
 [ "$breaches" -eq 0 ] || die "the tree breaks $breaches rule(s)"
