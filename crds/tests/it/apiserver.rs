@@ -10,6 +10,22 @@ use regex::Regex;
 use serde_json::Value;
 use steward_crds::definition::{self, Definition};
 
+use crate::trials::Change;
+
+/// What is stored, or everything that is wrong: where, a colon, what.
+pub(crate) type Answer = Result<Value, Vec<String>>;
+
+/// Whom the emulator resembles.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Like {
+    /// A server that is asked to refuse fields it does not know, so that no sample has a slip of the pen.
+    Strict,
+    /// A server that drops them.
+    Tolerant,
+    /// The same before 1.25, when there were no rules.
+    BeforeRules,
+}
+
 /// An API server that knows one definition.
 pub(crate) struct ApiServer {
     definition: Definition,
@@ -24,24 +40,9 @@ thread_local! {
 }
 
 impl ApiServer {
-    pub(crate) fn etcd() -> Rc<Self> {
-        Self::of_kind("Etcd")
-    }
-
-    pub(crate) fn copy() -> Rc<Self> {
-        Self::of_kind("EtcdCopyBackupsTask")
-    }
-
-    pub(crate) fn ops() -> Rc<Self> {
-        Self::of_kind("EtcdOpsTask")
-    }
-
     /// The one for the kind of a resource.
     pub(crate) fn of(resource: &Value) -> Rc<Self> {
-        Self::of_kind(resource["kind"].as_str().expect("a resource has a kind"))
-    }
-
-    fn of_kind(kind: &str) -> Rc<Self> {
+        let kind = resource["kind"].as_str().expect("a resource has a kind");
         KNOWN
             .with(|known| {
                 known
@@ -52,25 +53,40 @@ impl ApiServer {
             .expect("a known kind")
     }
 
-    /// What is stored, or everything that is wrong.
-    pub(crate) fn create(&self, resource: &Value) -> Result<Value, Vec<String>> {
-        self.admit(resource, None)
+    /// The schema it has learnt.
+    pub(crate) fn schema(&self) -> &Value {
+        &self.definition.schema
     }
 
-    /// The same when it replaces another.
-    pub(crate) fn update(&self, old: &Value, new: &Value) -> Result<Value, Vec<String>> {
-        let old = self.create(old).expect("the old resource is a valid one");
-        self.admit(new, Some(&old))
+    /// What a strict one says to a new resource.
+    pub(crate) fn create(&self, resource: &Value) -> Answer {
+        self.admit(resource, None, Like::Strict)
     }
 
-    fn admit(&self, resource: &Value, old: Option<&Value>) -> Result<Value, Vec<String>> {
+    /// What it says to a change.
+    pub(crate) fn answer(&self, change: &Change, like: Like) -> Answer {
+        match change {
+            Change::Create(new) => self.admit(new, None, like),
+            Change::Update(old, new) => {
+                let old = self.create(old).expect("the old resource is a valid one");
+                self.admit(new, Some(&old), like)
+            }
+        }
+    }
+
+    fn admit(&self, resource: &Value, old: Option<&Value>, like: Like) -> Answer {
         let schema = &self.definition.schema;
         let mut stored = resource.clone();
         let mut wrong = Vec::new();
         prune(schema, &mut stored, "", &mut wrong);
+        if like != Like::Strict {
+            wrong.clear();
+        }
         validate(schema, &stored, "", &mut wrong);
+        wrong.extend(self.unscalable(&stored));
         // As the real one: rules are not evaluated on what the schema refuses already.
         if wrong.is_empty()
+            && like != Like::BeforeRules
             && let Err(errors) = Validator::new().validate_compiled(&self.rules, &stored, old)
         {
             for error in &errors {
@@ -86,8 +102,30 @@ impl ApiServer {
     }
 }
 
-/// Drops nulls and fills defaults in; reports fields no schema knows instead of dropping them.
-fn prune(schema: &Value, value: &mut Value, path: &str, wrong: &mut Vec<String>) {
+impl ApiServer {
+    /// What can be scaled has no negative size, whatever the schema says.
+    fn unscalable(&self, resource: &Value) -> Option<String> {
+        let version = &self.definition.crd.spec.versions[0];
+        let scale = version.subresources.as_ref()?.scale.as_ref()?;
+        let path = &scale.spec_replicas_path;
+        let replicas = resource.pointer(&path.replace('.', "/"))?.as_i64()?;
+        (replicas < 0).then(|| format!("{path}: {replicas} is negative"))
+    }
+}
+
+/// A path without the numbers of items: `.spec.urls[3]` as `spec.urls[]`.
+pub(crate) fn place(path: &str) -> String {
+    let parts = path.trim_start_matches('.').split('[');
+    parts
+        .map(|part| {
+            part.split_once(']')
+                .map_or_else(|| part.to_owned(), |(_, rest)| format!("[]{rest}"))
+        })
+        .collect()
+}
+
+/// Drops nulls and fields no schema knows, and fills defaults in; says which fields were unknown.
+fn prune(schema: &Value, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             fields.retain(|_, field| !field.is_null());
@@ -98,19 +136,25 @@ fn prune(schema: &Value, value: &mut Value, path: &str, wrong: &mut Vec<String>)
                     fields.insert(name.clone(), default.clone());
                 }
             }
-            for (name, field) in fields {
+            fields.retain(|name, field| {
                 let inner = known.and_then(|known| known.get(name));
                 let at = format!("{path}.{name}");
                 match inner.or_else(|| schema.get("additionalProperties")) {
-                    _ if path.is_empty() && name == "metadata" => {}
-                    Some(inner) => prune(inner, field, &at, wrong),
-                    None => wrong.push(format!("{at}: no such field")),
+                    _ if path.is_empty() && name == "metadata" => true,
+                    Some(inner) => {
+                        prune(inner, field, &at, unknown);
+                        true
+                    }
+                    None => {
+                        unknown.push(format!("{at}: no such field"));
+                        false
+                    }
                 }
-            }
+            });
         }
         Value::Array(items) => {
             for item in items {
-                prune(&schema["items"], item, &format!("{path}[]"), wrong);
+                prune(&schema["items"], item, &format!("{path}[]"), unknown);
             }
         }
         _ => {}
@@ -174,9 +218,7 @@ fn typed(schema: &Value, value: &Value) -> bool {
         }
         Some("string") => value.is_string(),
         Some("boolean") => value.is_boolean(),
-        Some("integer") if schema["format"] == "int32" => value
-            .as_i64()
-            .is_some_and(|number| i32::try_from(number).is_ok()),
+        // An API server does not look at the format of a number: `int32` promises nothing.
         Some("integer") => value.is_i64(),
         other => panic!("a node of type {other:?}: {schema}"),
     }

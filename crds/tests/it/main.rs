@@ -10,7 +10,9 @@
 mod apiserver;
 mod generated;
 mod limits;
+mod live;
 mod roundtrip;
 mod rules;
 mod samples;
 mod structure;
+mod trials;

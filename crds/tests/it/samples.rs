@@ -15,7 +15,7 @@ pub(crate) fn sample(name: &str) -> Value {
     serde_norway::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-fn samples() -> Vec<(String, Value)> {
+pub(crate) fn samples() -> Vec<(String, Value)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples");
     let names = fs::read_dir(folder)
         .unwrap()
@@ -37,6 +37,16 @@ pub(crate) fn through_types(resource: &Value) -> Value {
         _ => serde_json::to_value(serde_json::from_value::<EtcdCopyBackupsTask>(resource).unwrap()),
     }
     .unwrap()
+}
+
+/// Whether the types can read a resource.
+pub(crate) fn is_readable(resource: &Value) -> bool {
+    let resource = resource.clone();
+    match resource["kind"].as_str() {
+        Some("Etcd") => serde_json::from_value::<Etcd>(resource).is_ok(),
+        Some("EtcdOpsTask") => serde_json::from_value::<EtcdOpsTask>(resource).is_ok(),
+        _ => serde_json::from_value::<EtcdCopyBackupsTask>(resource).is_ok(),
+    }
 }
 
 /// Quantities may be numbers; the types write them as text.

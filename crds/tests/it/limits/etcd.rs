@@ -2,25 +2,36 @@
 
 use serde_json::{Value, json};
 
-use super::{accepts, changed, refuses, requires};
-use crate::apiserver::ApiServer;
+use crate::trials::{Trials, claims};
 
 const ALL: &str = "etcd-everything.yaml";
 
-#[test]
-fn an_etcd_needs_four_things() {
+claims!(
+    an_etcd_needs_four_things,
+    an_etcd_has_no_negative_size,
+    odd_values_that_etcd_druid_accepts_are_accepted,
+    names_and_containers_follow_their_patterns,
+    enums_know_their_names,
+    enums_of_ours_know_their_names,
+    durations_have_units_and_no_sign,
+    schedules_follow_their_grammars,
+    quantities_are_numbers_with_suffixes,
+    lists_have_their_lengths,
+    times_are_written_as_rfc_3339_has_them,
+);
+
+fn an_etcd_needs_four_things(trials: &mut Trials) {
     for field in ["labels", "etcd", "backup", "replicas"] {
-        requires("etcd-minimal.yaml", &format!("/spec/{field}"));
+        trials.requires("etcd-minimal.yaml", &format!("/spec/{field}"));
     }
-    requires(ALL, "/spec/backup/store/prefix");
+    trials.requires(ALL, "/spec/backup/store/prefix");
     for tls in ["etcd/clientUrlTls", "etcd/peerUrlTls", "backup/tls"] {
-        requires(ALL, &format!("/spec/{tls}/tlsCASecretRef"));
-        requires(ALL, &format!("/spec/{tls}/serverTLSSecretRef"));
-        let resource = changed(ALL, &format!("/spec/{tls}/clientTLSSecretRef"), None);
-        assert!(ApiServer::etcd().create(&resource).is_ok(), "{tls}");
+        trials.requires(ALL, &format!("/spec/{tls}/tlsCASecretRef"));
+        trials.requires(ALL, &format!("/spec/{tls}/serverTLSSecretRef"));
+        trials.spares(ALL, &format!("/spec/{tls}/clientTLSSecretRef"));
     }
     for field in ["members", "clientEndpoints"] {
-        requires(
+        trials.requires(
             ALL,
             &format!("/spec/etcd/bootstrapWithExistingCluster/{field}"),
         );
@@ -33,23 +44,27 @@ fn an_etcd_needs_four_things() {
         "lastTransitionTime",
         "lastUpdateTime",
     ] {
-        requires(ALL, &format!("/status/conditions/0/{field}"));
+        trials.requires(ALL, &format!("/status/conditions/0/{field}"));
     }
 }
 
-#[test]
-fn odd_values_that_etcd_druid_accepts_are_accepted() {
-    accepts(
+/// Because it can be scaled; the schema does not say so.
+fn an_etcd_has_no_negative_size(trials: &mut Trials) {
+    trials.refuses("etcd-minimal.yaml", "/spec/replicas", &[json!(-1)]);
+}
+
+fn odd_values_that_etcd_druid_accepts_are_accepted(trials: &mut Trials) {
+    trials.accepts(
         "etcd-minimal.yaml",
         "/spec/replicas",
-        &[json!(0), json!(2), json!(-1), json!(100)],
+        &[json!(0), json!(2), json!(100)],
     );
-    accepts(
+    trials.accepts(
         ALL,
         "/spec/backup/store/provider",
         &[json!("nobody"), json!("")],
     );
-    accepts(
+    trials.accepts(
         ALL,
         "/spec/storageCapacity",
         &[
@@ -60,33 +75,32 @@ fn odd_values_that_etcd_druid_accepts_are_accepted() {
             json!("+.5Ki"),
         ],
     );
-    accepts(
+    trials.accepts(
         ALL,
         "/spec/etcd/serverPort",
         &[json!(0), json!(-1), json!(99_999)],
     );
-    accepts(
+    trials.accepts(
         ALL,
         "/spec/sharedConfig/autoCompactionRetention",
         &[json!("whatever")],
     );
-    accepts(
+    trials.accepts(
         ALL,
         "/spec/backup/tls/serverTLSSecretRef",
         &[json!({}), json!({ "name": "" })],
     );
-    accepts(ALL, "/spec/etcd/additionalAdvertisePeerURLs", &[json!([])]);
-    accepts(
+    trials.accepts(ALL, "/spec/etcd/additionalAdvertisePeerURLs", &[json!([])]);
+    trials.accepts(
         ALL,
         "/spec/externallyManagedMemberAddresses",
         &[json!(["10.0.0.1", "fd00::1"])],
     );
-    accepts(ALL, "/status/lastOperation/state", &[json!("Dreaming")]);
+    trials.accepts(ALL, "/status/lastOperation/state", &[json!("Dreaming")]);
 }
 
-#[test]
-fn names_and_containers_follow_their_patterns() {
-    refuses(
+fn names_and_containers_follow_their_patterns(trials: &mut Trials) {
+    trials.refuses(
         ALL,
         "/spec/memberNamePrefix",
         &[
@@ -97,18 +111,18 @@ fn names_and_containers_follow_their_patterns() {
             json!("a".repeat(64)),
         ],
     );
-    accepts(
+    trials.accepts(
         "etcd-minimal.yaml",
         "/spec/memberNamePrefix",
         &[json!("a"), json!("a-b-9"), json!("a".repeat(63))],
     );
     let container = "/spec/backup/store/container";
-    accepts(
+    trials.accepts(
         ALL,
         container,
         &[json!("abc"), json!("A._-9"), json!("a".repeat(63))],
     );
-    refuses(
+    trials.refuses(
         ALL,
         container,
         &[
@@ -120,7 +134,7 @@ fn names_and_containers_follow_their_patterns() {
         ],
     );
     let member = "/spec/etcd/additionalAdvertisePeerURLs/0/memberName";
-    refuses(
+    trials.refuses(
         ALL,
         member,
         &[
@@ -131,15 +145,14 @@ fn names_and_containers_follow_their_patterns() {
         ],
     );
     let source = "/spec/etcd/bootstrapWithExistingCluster/members/0/name";
-    refuses(
+    trials.refuses(
         ALL,
         source,
         &[json!(""), json!("a.b"), json!("a".repeat(254))],
     );
 }
 
-#[test]
-fn enums_know_their_names() {
+fn enums_know_their_names(trials: &mut Trials) {
     for (pointer, good, bad) in [
         ("/spec/etcd/metrics", vec!["basic", "extensive"], "Basic"),
         (
@@ -168,49 +181,47 @@ fn enums_know_their_names() {
             "never",
         ),
     ] {
-        accepts(
+        trials.accepts(
             ALL,
             pointer,
             &good.into_iter().map(Value::from).collect::<Vec<_>>(),
         );
-        refuses(ALL, pointer, &[json!(bad)]);
+        trials.refuses(ALL, pointer, &[json!(bad)]);
     }
 }
 
-#[test]
-fn enums_of_ours_know_their_names() {
+fn enums_of_ours_know_their_names(trials: &mut Trials) {
     let recovery = "/spec/steward/recovery/mode";
-    accepts(
+    trials.accepts(
         "etcd-steward.yaml",
         recovery,
         &[json!("Automatic"), json!("Approve"), json!("Manual")],
     );
-    refuses("etcd-steward.yaml", recovery, &[json!("automatic")]);
-    accepts(
+    trials.refuses("etcd-steward.yaml", recovery, &[json!("automatic")]);
+    trials.accepts(
         "etcd-steward.yaml",
         "/spec/steward/storage/growth",
         &[json!("Expand"), json!("Keep")],
     );
-    refuses(
+    trials.refuses(
         "etcd-steward.yaml",
         "/spec/steward/storage/growth",
         &[json!("Shrink")],
     );
-    refuses(
+    trials.refuses(
         "ops-snapshot.yaml",
         "/spec/config/onDemandSnapshot/type",
         &[json!("incremental")],
     );
-    refuses(
+    trials.refuses(
         "ops-verify-backup.yaml",
         "/spec/config/verifyBackup/chains",
         &[json!("Some")],
     );
-    refuses("ops-move-leader.yaml", "/status/state", &[json!("Done")]);
+    trials.refuses("ops-move-leader.yaml", "/status/state", &[json!("Done")]);
 }
 
-#[test]
-fn durations_have_units_and_no_sign() {
+fn durations_have_units_and_no_sign(trials: &mut Trials) {
     for pointer in [
         "/spec/etcd/etcdDefragTimeout",
         "/spec/etcd/heartbeatDuration",
@@ -219,7 +230,7 @@ fn durations_have_units_and_no_sign() {
         "/spec/backup/leaderElection/reelectionPeriod",
         "/spec/backup/leaderElection/etcdConnectionTimeout",
     ] {
-        accepts(
+        trials.accepts(
             ALL,
             pointer,
             &[
@@ -230,7 +241,7 @@ fn durations_have_units_and_no_sign() {
                 json!("0s"),
             ],
         );
-        refuses(
+        trials.refuses(
             ALL,
             pointer,
             &[
@@ -248,29 +259,28 @@ fn durations_have_units_and_no_sign() {
         "/spec/backup/garbageCollectionPeriod",
         "/spec/backup/deltaSnapshotPeriod",
     ] {
-        refuses(ALL, pointer, &[json!("0"), json!("1d")]);
+        trials.refuses(ALL, pointer, &[json!("0"), json!("1d")]);
     }
     let timeout = "/spec/waitForFinalSnapshot/timeout";
-    accepts(
+    trials.accepts(
         "copy-backups-everything.yaml",
         timeout,
         &[json!("0"), json!("10m")],
     );
-    refuses(
+    trials.refuses(
         "copy-backups-everything.yaml",
         timeout,
         &[json!("00"), json!("10"), json!("")],
     );
 }
 
-#[test]
-fn schedules_follow_their_grammars() {
+fn schedules_follow_their_grammars(trials: &mut Trials) {
     for pointer in [
         "/spec/etcd/defragmentationSchedule",
         "/spec/backup/fullSnapshotSchedule",
     ] {
-        accepts(ALL, pointer, &[json!("0 */24 * * *"), json!("15 2 * * 7")]);
-        refuses(
+        trials.accepts(ALL, pointer, &[json!("0 */24 * * *"), json!("15 2 * * 7")]);
+        trials.refuses(
             ALL,
             pointer,
             &[
@@ -285,12 +295,12 @@ fn schedules_follow_their_grammars() {
         "/spec/steward/compaction/schedule",
         "/spec/steward/restoreDrill/schedule",
     ] {
-        accepts(
+        trials.accepts(
             "etcd-steward.yaml",
             pointer,
             &[json!("0 0 * * 0"), json!("1,2 * * * MON")],
         );
-        refuses(
+        trials.refuses(
             "etcd-steward.yaml",
             pointer,
             &[json!("@daily"), json!("* * * *"), json!("x".repeat(101))],
@@ -298,14 +308,13 @@ fn schedules_follow_their_grammars() {
     }
 }
 
-#[test]
-fn quantities_are_numbers_with_suffixes() {
+fn quantities_are_numbers_with_suffixes(trials: &mut Trials) {
     for pointer in [
         "/spec/etcd/quota",
         "/spec/storageCapacity",
         "/spec/backup/deltaSnapshotMemoryLimit",
     ] {
-        accepts(
+        trials.accepts(
             ALL,
             pointer,
             &[
@@ -315,7 +324,7 @@ fn quantities_are_numbers_with_suffixes() {
                 json!("1e9"),
             ],
         );
-        refuses(
+        trials.refuses(
             ALL,
             pointer,
             &[
@@ -328,18 +337,17 @@ fn quantities_are_numbers_with_suffixes() {
         );
     }
     let bytes = "/spec/steward/compaction/bytesThreshold";
-    refuses("etcd-steward.yaml", bytes, &[json!("much")]);
+    trials.refuses("etcd-steward.yaml", bytes, &[json!("much")]);
     let cpu = "/spec/etcd/resources/requests/cpu";
-    accepts(ALL, cpu, &[json!(2), json!("0.5"), json!("250m")]);
-    refuses(ALL, cpu, &[json!("a lot")]);
+    trials.accepts(ALL, cpu, &[json!(2), json!("0.5"), json!("250m")]);
+    trials.refuses(ALL, cpu, &[json!("a lot")]);
 }
 
-#[test]
-fn lists_have_their_lengths() {
+fn lists_have_their_lengths(trials: &mut Trials) {
     let extra = "/spec/etcd/additionalAdvertisePeerURLs";
     let entry = json!({ "memberName": "blue-etcd-main-0", "urls": ["https://a"] });
-    accepts(ALL, extra, &[json!(vec![entry.clone(); 10])]);
-    refuses(ALL, extra, &[json!(vec![entry; 11])]);
+    trials.accepts(ALL, extra, &[json!(vec![entry.clone(); 10])]);
+    trials.refuses(ALL, extra, &[json!(vec![entry; 11])]);
     let distinct = |count: usize| {
         json!(
             (0..count)
@@ -360,8 +368,8 @@ fn lists_have_their_lengths() {
             10,
         ),
     ] {
-        accepts(ALL, pointer, &[distinct(1), distinct(most)]);
-        refuses(
+        trials.accepts(ALL, pointer, &[distinct(1), distinct(most)]);
+        trials.refuses(
             ALL,
             pointer,
             &[
@@ -377,14 +385,13 @@ fn lists_have_their_lengths() {
         let member = |n| json!({ "name": format!("m{n}"), "peerUrls": ["https://a"] });
         json!((0..count).map(member).collect::<Vec<_>>())
     };
-    accepts(ALL, members, &[many(1), many(10)]);
-    refuses(ALL, members, &[many(0), many(11)]);
+    trials.accepts(ALL, members, &[many(1), many(10)]);
+    trials.refuses(ALL, members, &[many(0), many(11)]);
 }
 
-#[test]
-fn times_are_written_as_rfc_3339_has_them() {
+fn times_are_written_as_rfc_3339_has_them(trials: &mut Trials) {
     let joined = "/status/bootstrapWithExistingCluster/joinedAt";
-    accepts(
+    trials.accepts(
         ALL,
         joined,
         &[
@@ -392,7 +399,7 @@ fn times_are_written_as_rfc_3339_has_them() {
             json!("2026-01-02T03:04:05+01:00"),
         ],
     );
-    refuses(
+    trials.refuses(
         ALL,
         joined,
         &[

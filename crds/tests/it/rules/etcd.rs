@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use steward_crds::rules::ETCD;
 
-use super::{Case, Change, case};
+use super::{Case, case};
+use crate::trials::Change;
 
 /// A cluster of three called `main`, its spec merged with `patch`.
 fn etcd(patch: Value) -> Value {

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use steward_crds::rules::{COPY, OPS};
 
-use super::{Case, Change, case};
+use super::{Case, case};
+use crate::trials::Change;
 
 fn copy(source: &Value, target: &Value) -> Change {
     Change::Create(json!({
