@@ -255,16 +255,21 @@ pub(crate) fn copy(source: StoreSpec, target: StoreSpec) -> Job {
     copy_job(&task, &settings(), &CopyJob::default()).unwrap()
 }
 
-/// Copies between every two kinds of store, each with a secret and without.
+/// Copies between every two kinds of store, and between two of a kind where one has no secret, or neither.
 pub(crate) fn copies() -> Vec<Job> {
-    let stores: Vec<StoreSpec> = PROVIDERS
+    let pairs = PROVIDERS
         .into_iter()
-        .flat_map(|provider| [store(provider), ambient(provider)])
-        .collect();
-    let pairs = stores
-        .iter()
-        .flat_map(|source| stores.iter().map(move |target| (source, target)));
+        .flat_map(|source| PROVIDERS.map(|target| (store(source), store(target))));
+    let ambient = PROVIDERS.into_iter().flat_map(|provider| {
+        let (secret, none) = (store(provider), ambient(provider));
+        [
+            (secret.clone(), none.clone()),
+            (none.clone(), secret),
+            (none.clone(), none),
+        ]
+    });
     pairs
-        .map(|(source, target)| copy(source.clone(), target.clone()))
+        .chain(ambient)
+        .map(|(source, target)| copy(source, target))
         .collect()
 }
