@@ -21,8 +21,10 @@ fn one(world: &World<'_>, ordinal: Ordinal) -> Option<Step> {
     let claim = world.seen.claims.get(&ordinal);
     let is_gone = claim.is_none_or(|claim| claim.is_lost && claim.is_deleting);
     let age = world.now.duration_since(pod.created?).unsigned_abs();
-    let has_waited = age >= world.policy.volume_patience && pod.finding.is_none();
-    let is_stranded = is_gone && has_waited && !pod.is_deleting && !world.takes_part(ordinal);
+    let has_waited = age >= world.policy.volume_patience;
+    let has_begun = pod.finding.is_some() || pod.address.is_some(); // it gets one with its volumes
+    let is_stranded =
+        is_gone && has_waited && !has_begun && !pod.is_deleting && !world.takes_part(ordinal);
     is_stranded.then(|| Step::DeletePod {
         ordinal,
         uid: pod.uid.clone(),

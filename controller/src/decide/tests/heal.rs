@@ -185,7 +185,8 @@ fn a_pod_whose_claim_is_gone_is_made_again_with_a_new_one() {
 /// The only member's pod waits for its claim, which is gone.
 fn stranded() -> Scene {
     let mut scene = Scene::whole(1).backed_up(60).down(0).silent();
-    scene.pod_mut(0).finding = None;
+    let pod = scene.pod_mut(0);
+    (pod.finding, pod.address) = (None, None);
     scene.seen.claims.remove(&Ordinal(0));
     scene
 }
@@ -215,6 +216,9 @@ fn a_pod_whose_claim_is_gone_is_made_again_also_without_a_quorum() {
     assert!(young.waits().is_some(), "it may just not be seen yet");
     let began = stranded().finding(0, Finding::Good);
     assert!(began.waits().is_some(), "it has its volume");
+    let mut checks = stranded();
+    checks.pod_mut(0).address = Some("10.0.0.1".to_owned());
+    assert!(checks.waits().is_some(), "its data is being looked at");
 }
 
 #[test]
