@@ -33,7 +33,9 @@ test: ## everything: set-up, lint, unit, live servers, a cluster, documentation,
 	@$(MAKE) --no-print-directory setup
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test-unit
-	@tests/env/beside.sh '$(MAKE) --no-print-directory fuzz-targets doc' '$(MAKE) --no-print-directory test-live e2e'
+	@tests/env/beside.sh '$(MAKE) --no-print-directory fuzz-targets && $(MAKE) --no-print-directory doc' \
+	  '$(MAKE) --no-print-directory test-live'
+	@$(MAKE) --no-print-directory e2e
 	@$(MAKE) --no-print-directory fuzz
 
 .PHONY: setup build

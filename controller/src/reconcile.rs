@@ -211,10 +211,18 @@ async fn take_off_what_is_done(
     if world.wanted.requests.reconcile && is_accepted(world) && plan.shape.is_some() {
         publish::requested_is_done(ctx, etcd).await?;
     }
-    if world.wanted.recovery.approved.is_some() && plan.is_settled() {
+    if world.wanted.recovery.approved.is_some() && is_all_well(plan, world) {
         publish::approval_is_over(ctx, etcd).await?;
     }
     Ok(())
+}
+
+/// Whether nothing is lost: members are wanted, all of them are ready, and nothing is done about them. What is refused of a spec
+/// has nothing to do with that.
+fn is_all_well(plan: &Plan, world: &World<'_>) -> bool {
+    let is_ready = |ordinal| world.pod(ordinal).is_some_and(|pod| pod.is_ready);
+    let is_idle = plan.step.is_none() && world.seen.recovery.open().is_none();
+    is_idle && world.size() > 0 && world.ordinals().all(is_ready)
 }
 
 /// The plan first, then what is to be done for the backup.

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use futures::{StreamExt, channel::mpsc};
+use kube::api::ApiResource;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::controller::Config as ControllerConfig;
 use kube::runtime::events::{Recorder, Reporter};
@@ -174,10 +175,15 @@ impl Parts {
     pub async fn run(self) -> anyhow::Result<()> {
         let scope = self.args.scope();
         let cancel = self.cancel.clone();
-        tokio::select! {
+        // Before the election: who gets no answer must not keep others from leading.
+        let served = async {
+            resources::are_known(&self.client, &scope).await;
+            resources::budgets(&self.client).await
+        };
+        let budgets = tokio::select! {
             () = cancel.cancelled() => return Ok(()),
-            () = resources::are_known(&self.client, &scope) => {}
-        }
+            budgets = served => budgets,
+        };
         let election = self.election();
         let (leadership, keeper) = match election {
             None => (Leadership::unopposed(), None),
@@ -193,7 +199,7 @@ impl Parts {
         };
         let lost = leadership.clone();
         let outcome = tokio::select! {
-            outcome = self.control(leadership, &scope) => outcome,
+            outcome = self.control(leadership, &scope, budgets) => outcome,
             () = lost.lost() => {
                 bail!("leadership was lost: everything stops at once, another replica goes on")
             }
@@ -226,11 +232,18 @@ impl Parts {
         })
     }
 
-    async fn control(self, leadership: Leadership, scope: &Scope) -> anyhow::Result<()> {
+    async fn control(
+        self,
+        leadership: Leadership,
+        scope: &Scope,
+        budgets: ApiResource,
+    ) -> anyhow::Result<()> {
         self.readiness.set(false); // until it has seen everything
-        let Some(mut watching) = self.watch(scope).await? else {
-            return Ok(());
-        };
+        let mut watching = Watching::start(&self.client, scope, budgets);
+        tokio::select! {
+            () = self.cancel.cancelled() => return Ok(()),
+            ready = watching.ready() => ready?,
+        }
         let (poke, poked) = mpsc::unbounded();
         let context = Arc::new(self.context(leadership, &watching, poke));
         let tasks = context.tasks.clone();
@@ -279,19 +292,6 @@ impl Parts {
             Ok(())
         } else {
             bail!("the controller ended unasked")
-        }
-    }
-
-    /// Watches everything, once all of it was listed; nothing when told to stop before.
-    async fn watch(&self, scope: &Scope) -> anyhow::Result<Option<Watching>> {
-        let listed = async {
-            let budgets = resources::budgets(&self.client).await;
-            let watching = Watching::start(&self.client, scope, budgets);
-            watching.ready().await.map(|()| watching)
-        };
-        tokio::select! {
-            () = self.cancel.cancelled() => Ok(None),
-            watching = listed => Ok(Some(watching?)),
         }
     }
 

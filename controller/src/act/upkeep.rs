@@ -89,12 +89,9 @@ pub async fn chores(ctx: &Context, work: Work<'_>, chores: &[Chore]) -> Result<(
 /// How much has piled up, and how many Jobs fold deltas, by namespace as etcd-druid has it.
 fn measure(ctx: &Context, work: Work<'_>) {
     let (key, namespace) = (work.wanted.key(), &work.wanted.namespace);
-    if work.wanted.backup.is_none() {
-        ctx.metrics.delta_events(&key, None);
-        return;
-    }
-    ctx.metrics
-        .delta_events(&key, piled_up(&work.objects.observation));
+    let piled_up = || piled_up(&work.objects.observation);
+    let piled_up = work.wanted.backup.as_ref().and_then(|_| piled_up());
+    ctx.metrics.delta_events(&key, piled_up);
     let is_running = |job: &Job| {
         job.labels().get(COMPONENT).map(String::as_str) == Some(Component::CompactionJob.name())
             && job.namespace().as_ref() == Some(namespace)

@@ -14,8 +14,8 @@ const FIRST: Duration = Duration::from_millis(400);
 /// The longest.
 pub const LONGEST: Duration = Duration::from_secs(4);
 
-/// An interruption this long after the last one is another one.
-const APART: Duration = Duration::from_secs(10);
+/// An interruption this long after the last pause is another one: longer than the API server takes to give up on a question.
+const APART: Duration = Duration::from_secs(90);
 
 /// Pauses that double up to [`LONGEST`], each shortened by chance so that watches do not come all at once. They begin anew
 /// with an interruption that comes [`APART`] from the last: a watch announces each list it is about to ask for, so that a
@@ -23,6 +23,7 @@ const APART: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Pauses {
     next: Duration,
+    /// When the last pause was over, at the latest.
     last: Option<Instant>,
 }
 
@@ -41,10 +42,10 @@ impl Iterator for Pauses {
     fn next(&mut self) -> Option<Duration> {
         let now = Instant::now();
         let pause = match self.last {
-            Some(last) if now.duration_since(last) < APART => self.next,
+            Some(last) if now.saturating_duration_since(last) < APART => self.next,
             _ => FIRST,
         };
-        (self.next, self.last) = ((pause * 2).min(LONGEST), Some(now));
+        (self.next, self.last) = ((pause * 2).min(LONGEST), Some(now + pause));
         Some(pause.mul_f64(rand::rng().random_range(0.5..=1.0)))
     }
 }
@@ -84,7 +85,7 @@ mod tests {
         let mut pauses = Pauses::default();
         pauses.nth(10);
         assert!(pauses.next().unwrap() >= LONGEST / 2);
-        sleep(APART).await;
+        sleep(LONGEST + APART).await;
         assert!(pauses.next().unwrap() <= FIRST);
     }
 }

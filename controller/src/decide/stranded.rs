@@ -2,15 +2,16 @@
 //! claim.
 //!
 //! A StatefulSet makes claims when it makes pods, so that nobody else would make one. With a quorum the member goes first: see
-//! the replacement. **Holds**: such a pod has never begun, so nobody misses it, and what it waits for holds nothing: the claim is
+//! the replacement; and where a recovery has a volume to write to, it is not kept waiting, nor is its name changed by another
+//! claim. **Holds**: such a pod has never begun, so nobody misses it, and what it waits for holds nothing: the claim is
 //! gone, or it was given up because its volume is.
 
-use super::{Restart, Step, World};
+use super::{Restart, Step, World, recovery};
 use crate::observe::Ordinal;
 
 pub(super) fn consider(world: &World<'_>) -> Option<Step> {
     let is_known = world.members().is_some();
-    if is_known || world.seen.recovery.open().is_some() {
+    if is_known || recovery::is_open_or_may_begin(world) {
         return None;
     }
     world.ordinals().find_map(|ordinal| one(world, ordinal))

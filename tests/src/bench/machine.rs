@@ -32,7 +32,7 @@ impl Machine {
             cores: thread::available_parallelism().map_or(1, NonZeroUsize::get),
             processor: field(&cpu, "model name").unwrap_or("unknown").to_owned(),
             memory_bytes: kibibytes.unwrap_or(0) * 1024,
-            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            kernel: release(&read("/proc/sys/kernel/osrelease")),
             load: read("/proc/loadavg")
                 .split(' ')
                 .next()
@@ -40,6 +40,11 @@ impl Machine {
                 .to_owned(),
         }
     }
+}
+
+/// The version of a kernel, without who built it.
+fn release(text: &str) -> String {
+    text.trim().split('-').next().unwrap_or_default().to_owned()
 }
 
 fn read(path: &str) -> String {
@@ -56,6 +61,12 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_built_a_kernel_is_nobodys_business() {
+        assert_eq!(release("6.1.0-18-amd64\n"), "6.1.0");
+        assert_eq!(release(""), "");
+    }
 
     #[test]
     fn fields_are_found_whatever_surrounds_their_names() {

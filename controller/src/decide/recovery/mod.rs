@@ -186,6 +186,12 @@ pub(super) fn consider(world: &World<'_>) -> Option<Step> {
     }
 }
 
+/// Whether a recovery goes on, or nothing but a person's word keeps one from beginning.
+pub(super) fn is_open_or_may_begin(world: &World<'_>) -> bool {
+    let may_begin = loss::assess(world).is_some_and(|loss| loss.base.is_some());
+    may_begin || world.seen.recovery.open().is_some()
+}
+
 /// Whether pods must not be started, whatever else is wanted.
 pub(super) fn keeps_down(world: &World<'_>) -> bool {
     let incident = world.seen.recovery.open();

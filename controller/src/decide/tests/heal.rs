@@ -222,6 +222,22 @@ fn a_pod_whose_claim_is_gone_is_made_again_also_without_a_quorum() {
 }
 
 #[test]
+fn a_pod_whose_claim_is_gone_waits_where_a_recovery_may_begin() {
+    let mut scene = Scene::whole(3).backed_up(60).silent();
+    for ordinal in [1, 2] {
+        scene = scene.down(ordinal).finding(ordinal, Finding::Corrupt);
+    }
+    let pod = scene.pod_mut(2);
+    (pod.finding, pod.address) = (None, None);
+    scene.seen.claims.remove(&Ordinal(2));
+    let step = scene.step();
+    assert!(
+        !matches!(step, Some(Step::DeletePod { .. })),
+        "another claim would be another loss: {step:?}"
+    );
+}
+
+#[test]
 fn a_claim_not_seen_yet_is_not_gone() {
     let mut scene = Scene::whole(3).down(2);
     scene.seen.claims.remove(&Ordinal(2));

@@ -161,8 +161,11 @@ impl Behind {
                 let Ok(mut client) = member.try_client().await else {
                     continue;
                 };
-                let asked = timeout(PATIENCE, client.member_list()).await;
-                if let Ok(Ok(list)) = asked {
+                let question = async {
+                    client.get("", None).await.ok()?; // which a member that lags behind answers when it does not
+                    client.member_list().await.ok()
+                };
+                if let Ok(Some(list)) = timeout(PATIENCE, question).await {
                     return list;
                 }
             }

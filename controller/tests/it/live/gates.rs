@@ -18,7 +18,7 @@ use super::cluster::Behind;
 use super::faults::{pods, rests};
 use super::kubelet::Kubelet;
 use super::protection::TAKEN;
-use super::recovery::store;
+use super::recovery::{passes, store};
 use super::stage::{Running, Stage};
 
 /// What a sidecar does that is asked for a snapshot.
@@ -156,6 +156,16 @@ fn another_image(version: &str) -> Value {
     json!({ "spec": { "etcd": { "image": format!("elsewhere/etcd:{version}") } } })
 }
 
+/// Waits for two more passes: whoever would go without a snapshot has gone by then.
+async fn looked_at_twice(stage: &Stage, controller: &Running) {
+    let seen = passes(&controller.metrics);
+    stage
+        .eventually("two more passes", async || {
+            passes(&controller.metrics) >= seen + 2
+        })
+        .await;
+}
+
 #[tokio::test]
 async fn nobody_goes_to_sleep_before_a_snapshot_was_taken() {
     let stage = Arc::new(Stage::set().await);
@@ -169,7 +179,7 @@ async fn nobody_goes_to_sleep_before_a_snapshot_was_taken() {
     let sleep = json!({ "spec": { "replicas": 0 } });
     stage.change("main", sleep).await;
     told_of_refusal(&stage, "hibernation").await;
-    stage.at_rest(&controller).await;
+    looked_at_twice(&stage, &controller).await;
     stage.set_of("main", 3).await;
     assert_eq!(pods(&stage).await, old, "somebody went");
 
@@ -195,7 +205,7 @@ async fn no_etcd_is_followed_by_another_before_a_snapshot_was_taken() {
 
     stage.change("main", another_image("v3.5.99")).await;
     told_of_refusal(&stage, "upgrade of etcd").await;
-    stage.at_rest(&controller).await;
+    looked_at_twice(&stage, &controller).await;
     let now = look(&stage).await;
     assert_eq!((&now.pods, &now.image), (&before.pods, &before.image));
     controller.kill();
@@ -226,7 +236,7 @@ async fn no_pod_is_replaced_while_the_snapshot_before_that_is_being_taken() {
     stage.change("main", quota).await;
     let words = "waits for the snapshot before rollout";
     told(&stage, OperationState::Requeue, words).await;
-    stage.at_rest(&controller).await;
+    looked_at_twice(&stage, &controller).await;
     assert_eq!(pods(&stage).await, old, "somebody went");
 
     sidecars.are(Mood::Obeys);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::ResourceExt;
 use serde_json::json;
+use steward_controller::cadence::UNWELL;
 use steward_crds::Etcd;
 
 use super::kubelet::Kubelet;
@@ -51,6 +52,7 @@ async fn a_new_controller_writes_nothing(stage: &Stage, names: &[&str]) {
             names.iter().map(line).all(|line| text.contains(&line))
         })
         .await;
+    stage.at_rest(&controller).await;
     assert_eq!(
         controller.metrics.writes(),
         0,
@@ -63,7 +65,11 @@ async fn a_new_controller_writes_nothing(stage: &Stage, names: &[&str]) {
 /// Waits until a controller has nothing to write any more; then the next one has nothing to write either.
 pub(super) async fn nothing_is_left_to_write(stage: &Stage) {
     let controller = stage.control().await;
-    stage.at_rest(&controller).await;
+    // What waits for something is looked at again only now and then.
+    let longer_than_it_looks_away = UNWELL + Duration::from_secs(2);
+    stage
+        .at_rest_for(&controller, longer_than_it_looks_away)
+        .await;
     controller.stop().await;
     a_new_controller_writes_nothing(stage, &["main"]).await;
 }

@@ -78,6 +78,7 @@ fn difference(trial: &Trial, emulated: Answer, real: &Answer) -> Option<String> 
         (Err(emulated), Err(real)) => match &trial.expected {
             // Where a rule of the whole resource stands, servers of different age say differently.
             Expected::Broken { message, .. } => real.iter().any(|line| line.contains(message)),
+            _ if places(emulated).is_empty() => emulated == real,
             _ => places(emulated) == places(real),
         },
         _ => false,

@@ -3,7 +3,7 @@
 //! Every test has a namespace of its own and leaves it empty. What needs a hand on the node, such as cutting
 //! wires, is in `node`, and runs on the machine's own cluster only.
 //!
-//! Controllers are killed in the middle of all of it. Tests that measure how long a recovery takes without that come first,
+//! Controllers are killed in the middle of most of it. Tests that measure how long a recovery takes without that come first,
 //! since everybody shares the controllers: `.config/nextest.toml` has the order.
 
 mod adoption;
