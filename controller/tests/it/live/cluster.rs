@@ -162,7 +162,7 @@ impl Behind {
                     continue;
                 };
                 let question = async {
-                    client.get("", None).await.ok()?; // which a member that lags behind answers when it does not
+                    client.get("-", None).await.ok()?; // which one that lags behind answers when it does not
                     client.member_list().await.ok()
                 };
                 if let Ok(Some(list)) = timeout(PATIENCE, question).await {
