@@ -57,7 +57,7 @@ test-unit: ## the fast tier: no server, no network
 	$(ENV) cargo nextest run --workspace -E 'not ($(LIVE)) - ($(CLUSTER))'
 
 test-live: ## tests against real etcd servers and object stores
-	$(ENV) cargo nextest run --workspace --test-threads 3 -E '$(LIVE)'
+	$(ENV) cargo nextest run --workspace --test-threads 4 -E '$(LIVE)'
 
 # A cluster is brought up for the tests and taken down after them, however they end. Tests are built with the
 # programs, which the other tiers have built already: no feature differs.
