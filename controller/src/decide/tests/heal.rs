@@ -223,17 +223,20 @@ fn a_pod_whose_claim_is_gone_is_made_again_also_without_a_quorum() {
 
 #[test]
 fn a_pod_whose_claim_is_gone_waits_where_a_recovery_may_begin() {
-    let mut scene = Scene::whole(3).backed_up(60).silent();
-    for ordinal in [1, 2] {
-        scene = scene.down(ordinal).finding(ordinal, Finding::Corrupt);
-    }
+    let down = Scene::whole(3).backed_up(60).down(1).down(2).silent();
+    let mut scene = down.finding(1, Finding::Corrupt);
     let pod = scene.pod_mut(2);
     (pod.finding, pod.address) = (None, None);
-    scene.seen.claims.remove(&Ordinal(2));
-    let step = scene.step();
+    let given_up = SeenClaim {
+        is_lost: true,
+        is_deleting: true,
+        ..claim(2)
+    };
+    scene.seen.claims.insert(Ordinal(2), given_up);
+    let on = scene.waits();
     assert!(
-        !matches!(step, Some(Step::DeletePod { .. })),
-        "another claim would be another loss: {step:?}"
+        matches!(on, Some(Blocker::RecoveryNeeded(_))),
+        "another claim would be another loss: {on:?}"
     );
 }
 
