@@ -18,7 +18,7 @@ pub const LONGEST: Duration = Duration::from_secs(4);
 const APART: Duration = Duration::from_secs(90);
 
 /// Pauses that double up to [`LONGEST`], each shortened by chance so that watches do not come all at once. They begin anew
-/// with an interruption that comes [`APART`] from the last: a watch announces each list it is about to ask for, so that a
+/// with an interruption that comes long after the last: a watch announces each list it is about to ask for, so that a
 /// word of it does not mean that the server answers.
 #[derive(Debug)]
 pub struct Pauses {
