@@ -188,7 +188,8 @@ pub(super) fn consider(world: &World<'_>) -> Option<Step> {
 
 /// Whether a recovery goes on, or nothing but a person's word keeps one from beginning.
 pub(super) fn is_open_or_may_begin(world: &World<'_>) -> bool {
-    let may_begin = loss::assess(world).is_some_and(|loss| loss.base.is_some());
+    let loss = loss::assess(world);
+    let may_begin = loss.is_some_and(|loss| loss.base.is_some() && loss.hold.is_none());
     may_begin || world.seen.recovery.open().is_some()
 }
 

@@ -241,6 +241,29 @@ fn a_pod_whose_claim_is_gone_waits_where_a_recovery_may_begin() {
 }
 
 #[test]
+fn a_pod_whose_claim_is_gone_is_made_again_where_a_recovery_waits_for_its_verdict() {
+    let down = Scene::whole(3).backed_up(60).down(0).down(1).down(2);
+    let mut scene = down.silent();
+    for ordinal in [0, 1] {
+        scene = scene.finding(ordinal, Finding::Corrupt);
+    }
+    let pod = scene.pod_mut(2);
+    (pod.finding, pod.address) = (None, None);
+    scene.seen.claims.remove(&Ordinal(2));
+    let step = scene.step();
+    assert!(
+        matches!(
+            step,
+            Some(Step::DeletePod {
+                ordinal: Ordinal(2),
+                ..
+            })
+        ),
+        "nobody else would make a claim for it: {step:?}"
+    );
+}
+
+#[test]
 fn a_claim_not_seen_yet_is_not_gone() {
     let mut scene = Scene::whole(3).down(2);
     scene.seen.claims.remove(&Ordinal(2));
