@@ -108,15 +108,36 @@ fn image(set: &StatefulSet) -> String {
     etcd.unwrap().image.clone().unwrap()
 }
 
-/// Three members with a backup, at rest.
-async fn settled(stage: &Stage, behind: &Behind, sidecars: &Sidecars) -> Running {
-    let controller = stage.control().await;
-    let mut spec = behind.spec(3);
-    spec["backup"] = json!({ "store": store(), "port": sidecars.port });
-    stage.create("main", spec).await;
-    stage.settled("main").await;
-    stage.at_rest(&controller).await;
-    controller
+/// Three members with a backup.
+struct Play {
+    stage: Arc<Stage>,
+    sidecars: Sidecars,
+    _kubelet: Kubelet,
+    _behind: Behind,
+}
+
+impl Play {
+    /// They are at rest, and so is their controller.
+    async fn begin(mood: Mood) -> (Self, Running) {
+        let stage = Arc::new(Stage::set().await);
+        let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+        let behind = Behind::start("main", 3, 3).await;
+        behind.settle_in(&kubelet).await;
+        let sidecars = Sidecars::start(&stage, mood).await;
+        let controller = stage.control().await;
+        let mut spec = behind.spec(3);
+        spec["backup"] = json!({ "store": store(), "port": sidecars.port });
+        stage.create("main", spec).await;
+        stage.settled("main").await;
+        stage.at_rest(&controller).await;
+        let play = Self {
+            stage,
+            sidecars,
+            _kubelet: kubelet,
+            _behind: behind,
+        };
+        (play, controller)
+    }
 }
 
 /// Waits until the status says this.
@@ -168,20 +189,16 @@ async fn looked_at_twice(stage: &Stage, controller: &Running) {
 
 #[tokio::test]
 async fn nobody_goes_to_sleep_before_a_snapshot_was_taken() {
-    let stage = Arc::new(Stage::set().await);
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let behind = Behind::start("main", 3, 3).await;
-    behind.settle_in(&kubelet).await;
-    let sidecars = Sidecars::start(&stage, Mood::Refuses).await;
-    let controller = settled(&stage, &behind, &sidecars).await;
-    let old = pods(&stage).await;
+    let (play, controller) = Play::begin(Mood::Refuses).await;
+    let (stage, sidecars) = (&play.stage, &play.sidecars);
+    let old = pods(stage).await;
 
     let sleep = json!({ "spec": { "replicas": 0 } });
     stage.change("main", sleep).await;
-    told_of_refusal(&stage, "hibernation").await;
-    looked_at_twice(&stage, &controller).await;
+    told_of_refusal(stage, "hibernation").await;
+    looked_at_twice(stage, &controller).await;
     stage.set_of("main", 3).await;
-    assert_eq!(pods(&stage).await, old, "somebody went");
+    assert_eq!(pods(stage).await, old, "somebody went");
 
     // It is asked again by itself.
     sidecars.are(Mood::Obeys);
@@ -189,60 +206,49 @@ async fn nobody_goes_to_sleep_before_a_snapshot_was_taken() {
     stage.settled("main").await;
     let taken = sidecars.taken();
     assert_eq!((taken.pods, taken.replicas), (old, Some(3)));
-    drop(kubelet);
     controller.stop().await;
 }
 
 #[tokio::test]
 async fn no_etcd_is_followed_by_another_before_a_snapshot_was_taken() {
-    let stage = Arc::new(Stage::set().await);
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let behind = Behind::start("main", 3, 3).await;
-    behind.settle_in(&kubelet).await;
-    let sidecars = Sidecars::start(&stage, Mood::Refuses).await;
-    let controller = settled(&stage, &behind, &sidecars).await;
-    let before = look(&stage).await;
+    let (play, controller) = Play::begin(Mood::Refuses).await;
+    let (stage, sidecars) = (&play.stage, &play.sidecars);
+    let before = look(stage).await;
 
     stage.change("main", another_image("v3.5.99")).await;
-    told_of_refusal(&stage, "upgrade of etcd").await;
-    looked_at_twice(&stage, &controller).await;
-    let now = look(&stage).await;
+    told_of_refusal(stage, "upgrade of etcd").await;
+    looked_at_twice(stage, &controller).await;
+    let now = look(stage).await;
     assert_eq!((&now.pods, &now.image), (&before.pods, &before.image));
     controller.kill();
 
     // The next one does not know that it was refused, nor that it was asked.
     sidecars.are(Mood::Obeys);
     let controller = stage.control().await;
-    all_replaced(&stage, &before.pods).await;
+    all_replaced(stage, &before.pods).await;
     let taken = sidecars.taken();
     assert_eq!((taken.pods, taken.image), (before.pods, before.image));
-    let image = look(&stage).await.image;
+    let image = look(stage).await.image;
     assert_eq!(image, "elsewhere/etcd:v3.5.99");
-    drop(kubelet);
     controller.stop().await;
 }
 
 #[tokio::test]
 async fn no_pod_is_replaced_while_the_snapshot_before_that_is_being_taken() {
-    let stage = Arc::new(Stage::set().await);
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let behind = Behind::start("main", 3, 3).await;
-    behind.settle_in(&kubelet).await;
-    let sidecars = Sidecars::start(&stage, Mood::TakesItsTime).await;
-    let controller = settled(&stage, &behind, &sidecars).await;
-    let old = pods(&stage).await;
+    let (play, controller) = Play::begin(Mood::TakesItsTime).await;
+    let (stage, sidecars) = (&play.stage, &play.sidecars);
+    let old = pods(stage).await;
 
     let quota = json!({ "spec": { "etcd": { "quota": "4Gi" } } });
     stage.change("main", quota).await;
     let words = "waits for the snapshot before rollout";
-    told(&stage, OperationState::Requeue, words).await;
-    looked_at_twice(&stage, &controller).await;
-    assert_eq!(pods(&stage).await, old, "somebody went");
+    told(stage, OperationState::Requeue, words).await;
+    looked_at_twice(stage, &controller).await;
+    assert_eq!(pods(stage).await, old, "somebody went");
 
     sidecars.are(Mood::Obeys);
-    all_replaced(&stage, &old).await;
+    all_replaced(stage, &old).await;
     assert_eq!(sidecars.taken().pods, old);
-    drop(kubelet);
     controller.stop().await;
 }
 

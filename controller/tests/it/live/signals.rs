@@ -46,6 +46,21 @@ async fn claim(stage: &Stage) -> Option<String> {
     claims.items.first().and_then(ResourceExt::uid)
 }
 
+/// Waits until one Job has restored the member, which is well again.
+async fn is_restored_once(
+    stage: &Stage,
+    kubelet: &Kubelet,
+    (witness, restored): (&Witness, &Restored),
+) {
+    stage
+        .eventually("there is a Job", async || witness.count(RESTORE) == 1)
+        .await;
+    come_back_alone(kubelet, restored.words().await);
+    over(stage).await;
+    stage.settled("main").await;
+    assert_eq!(witness.count(RESTORE), 1);
+}
+
 #[tokio::test]
 async fn a_claim_whose_volume_is_gone_is_given_up_and_the_new_one_is_restored() {
     let stage = Stage::set().await;
@@ -68,13 +83,7 @@ async fn a_claim_whose_volume_is_gone_is_given_up_and_the_new_one_is_restored() 
 
     say(&kubelet, "dataMissing");
     let controller = stage.control().await;
-    stage
-        .eventually("there is a Job", async || witness.count(RESTORE) == 1)
-        .await;
-    come_back_alone(&kubelet, restored.words().await);
-    over(&stage).await;
-    stage.settled("main").await;
-    assert_eq!(witness.count(RESTORE), 1);
+    is_restored_once(&stage, &kubelet, (&witness, &restored)).await;
     assert_eq!(claim(&stage).await, new, "once was enough");
     controller.stop().await;
 }
@@ -125,12 +134,6 @@ async fn etcd_that_ends_again_and_again_gets_another_pod_whose_verdict_decides()
     assert_eq!(witness.count(RESTORE), 0, "a crash proves no loss");
 
     age(&stage, &young, SignedDuration::from_mins(11)).await;
-    stage
-        .eventually("there is a Job", async || witness.count(RESTORE) == 1)
-        .await;
-    come_back_alone(&kubelet, restored.words().await);
-    over(&stage).await;
-    stage.settled("main").await;
-    assert_eq!(witness.count(RESTORE), 1);
+    is_restored_once(&stage, &kubelet, (&witness, &restored)).await;
     controller.stop().await;
 }

@@ -13,7 +13,7 @@ use steward_crds::{ConditionStatus, ConditionType};
 use super::faults::rests;
 use super::kubelet::Kubelet;
 use super::rest::expect_rest;
-use super::stage::Stage;
+use super::stage::{Running, Stage};
 use super::wire::a_few_writes_at_a_time;
 
 async fn storage_class(stage: &Stage, name: &str, can_grow: bool) {
@@ -56,15 +56,21 @@ fn template(set: &StatefulSet) -> Option<&str> {
     Some(&resources.requests.as_ref()?.get("storage")?.0)
 }
 
-#[tokio::test]
-async fn claims_grow_and_the_set_is_made_again_around_pods_that_notice_nothing() {
-    let stage = Stage::set().await;
-    storage_class(&stage, "elastic", true).await;
+/// Three members with volumes of 10 GiB that can grow, settled.
+async fn elastic(stage: &Stage) -> (Kubelet, Running) {
+    storage_class(stage, "elastic", true).await;
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
     let controller = stage.control().await;
     let spec = json!({ "replicas": 3, "storageClass": "elastic", "storageCapacity": "10Gi" });
     stage.create("main", spec).await;
     stage.settled("main").await;
+    (kubelet, controller)
+}
+
+#[tokio::test]
+async fn claims_grow_and_the_set_is_made_again_around_pods_that_notice_nothing() {
+    let stage = Stage::set().await;
+    let (kubelet, controller) = elastic(&stage).await;
     let (pods, set) = (uids(&stage).await, stage.set_of("main", 3).await);
     assert_eq!(pods.len(), 3);
 
@@ -87,12 +93,7 @@ async fn claims_grow_and_the_set_is_made_again_around_pods_that_notice_nothing()
 #[tokio::test]
 async fn nor_do_pods_notice_when_controllers_are_killed_between_any_two_writes_of_it() {
     let stage = Stage::set().await;
-    storage_class(&stage, "elastic", true).await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let controller = stage.control().await;
-    let spec = json!({ "replicas": 3, "storageClass": "elastic", "storageCapacity": "10Gi" });
-    stage.create("main", spec).await;
-    stage.settled("main").await;
+    let (kubelet, controller) = elastic(&stage).await;
     controller.kill();
     let (pods, set) = (uids(&stage).await, stage.set_of("main", 3).await);
     assert_eq!(pods.len(), 3);
