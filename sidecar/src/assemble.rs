@@ -14,7 +14,9 @@ use crate::care::Care;
 use crate::election::{Cadence, Election, Fence};
 use crate::etcd::Etcd;
 use crate::http::{Delegation, HttpArgs, HttpConfig};
-use crate::kubernetes::{Connection, Heartbeat, LeaseMetrics, PeerTls, PinReader, Settings};
+use crate::kubernetes::{
+    Connection, FullTold, Heartbeat, LeaseMetrics, PeerTls, PinReader, Settings,
+};
 use crate::maintenance::Connect;
 use crate::maintenance::aside::AsideKeeper;
 use crate::maintenance::defragment::Defragmenter;
@@ -56,6 +58,8 @@ struct Shared {
     view: View,
     /// Requests for snapshots, from HTTP to the leader.
     line: Line,
+    /// The newest full snapshot of anybody, from its Lease to the leader.
+    full_told: FullTold,
     cadence: Cadence,
     /// Held by whoever must not be disturbed: a full snapshot, a defragmentation.
     quiet: Arc<Semaphore>,
@@ -85,6 +89,7 @@ impl Parts {
             board,
             view,
             line: Line::default(),
+            full_told: FullTold::default(),
             quiet: Arc::new(Semaphore::new(1)),
         };
         let prefix = args.member.member_name_prefix.as_deref();
@@ -136,6 +141,7 @@ impl Shared {
             board: self.board.clone(),
             metrics: self.metrics.clone(),
             line: self.line.clone(),
+            full_told: self.full_told.subscribe(),
             quiet: Arc::clone(&self.quiet),
             duties,
         }
@@ -208,7 +214,13 @@ impl Shared {
 
     fn heartbeat(&self, (settings, connection): Home) -> Heartbeat {
         let counted: Arc<dyn LeaseMetrics> = Arc::new(self.metrics.clone());
-        Heartbeat::new(settings.leases, &settings.namespace, &connection, &counted)
+        Heartbeat::new(
+            settings.leases,
+            &settings.namespace,
+            &connection,
+            &counted,
+            &self.full_told,
+        )
     }
 }
 

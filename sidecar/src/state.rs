@@ -86,6 +86,15 @@ pub struct Trouble {
     pub since: Timestamp,
 }
 
+/// The deltas behind a full snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pile {
+    /// The revision of the full snapshot.
+    pub since: Revision,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// Everything known now.
 #[derive(Clone, Debug, Default)]
 pub struct State {
@@ -105,8 +114,8 @@ pub struct State {
     pub last_full: Option<Stored>,
     /// The newest delta in the store.
     pub last_delta: Option<Stored>,
-    /// Bytes of all deltas behind the newest full snapshot; `None` before the store was listed.
-    pub delta_bytes: Option<u64>,
+    /// The deltas behind the newest full snapshot; `None` before the store was listed.
+    pub piled_up: Option<Pile>,
     /// When the delta schedule last passed, with or without something to write.
     pub delta_checked_at: Option<Timestamp>,
     /// Whether a full snapshot is on its way.

@@ -207,6 +207,14 @@ pub fn piled_up(seen: &Observation) -> Option<i64> {
     Some(delta.saturating_sub(full).max(0))
 }
 
+/// Bytes of deltas since the last full snapshot. A sidecar hears minutes later of one that a Job has stored: what it tells until
+/// then is folded already.
+fn bytes_piled_up(seen: &Observation) -> u64 {
+    let full = seen.full_snapshot.as_ref().and_then(|full| full.revision);
+    let known = seen.upkeep.pile.filter(|pile| Some(pile.since) >= full);
+    known.map_or(0, |pile| pile.bytes)
+}
+
 fn compaction(world: &World<'_>) -> Option<Chore> {
     let told = world.known.upkeep.compaction.as_ref();
     if let Some(job) = &world.seen.upkeep.compaction {
@@ -245,9 +253,8 @@ fn is_due(world: &World<'_>, events: i64, told: Option<&Told>) -> bool {
     if events == 0 {
         return false;
     }
-    let bytes = world.seen.upkeep.delta_bytes.unwrap_or_default();
     events >= wanted.events.unwrap_or(policy.events)
-        || bytes >= wanted.bytes.unwrap_or(policy.bytes)
+        || bytes_piled_up(world.seen) >= wanted.bytes.unwrap_or(policy.bytes)
         || is_time(world, wanted.compaction.as_deref(), told)
 }
 

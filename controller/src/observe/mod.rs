@@ -36,7 +36,7 @@ pub use members::{Target, members, targets};
 pub use objects::{Objects, confirm_missing_claims, objects};
 pub use progress::{LogRead, Progress};
 pub use recovery::{SeenLock, SeenRecovery};
-pub use upkeep::{FallBack, SeenPin, SeenUpkeep};
+pub use upkeep::{FallBack, SeenPile, SeenPin, SeenUpkeep};
 
 /// Which pod of the StatefulSet: the number behind its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use steward_coordination::annotation::DELTA_BYTES;
+use steward_coordination::annotation::{DELTA_BYTES, DELTA_BYTES_SINCE};
 use steward_coordination::pin::{self, Pin};
 use steward_crds::Etcd;
 use steward_manifests::Names;
@@ -23,12 +23,21 @@ pub struct SeenUpkeep {
     pub compaction: Option<SeenJob>,
     /// The Job that rehearses a restore.
     pub drill: Option<SeenJob>,
-    /// Bytes of deltas since the last full snapshot; older sidecars do not say.
-    pub delta_bytes: Option<u64>,
+    /// Bytes of deltas behind a full snapshot; other sidecars do not say.
+    pub pile: Option<SeenPile>,
     /// The full snapshot that was asked for in place of a compaction.
     pub fall_back: FallBack,
     /// What keeps retention from the objects the Jobs read, by name.
     pub pins: BTreeMap<String, SeenPin>,
+}
+
+/// The deltas behind a full snapshot, as the sidecar tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenPile {
+    /// The revision of the newest full snapshot the sidecar knows of.
+    pub since: i64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// A pin of this controller, in this process or an earlier one.
@@ -73,11 +82,19 @@ pub(crate) fn seen(stores: &Stores, etcd: &Etcd) -> SeenUpkeep {
     SeenUpkeep {
         compaction: job(&names.compaction_job()),
         drill: job(&names.drill_job()),
-        delta_bytes: delta
-            .and_then(|lease: Lease| lease.annotations().get(DELTA_BYTES)?.parse().ok()),
+        pile: delta.and_then(|lease| pile(&lease)),
         fall_back: FallBack::None,
         pins: document.map(|map| pins(&map)).unwrap_or_default(),
     }
+}
+
+/// What has piled up. Numbers that are none, and bytes behind nobody knows what, tell nothing.
+fn pile(lease: &Lease) -> Option<SeenPile> {
+    let said = lease.annotations();
+    Some(SeenPile {
+        since: said.get(DELTA_BYTES_SINCE)?.parse().ok()?,
+        bytes: said.get(DELTA_BYTES)?.parse().ok()?,
+    })
 }
 
 /// The pins a document has of ours. One that cannot be read is set again.
@@ -104,6 +121,25 @@ mod tests {
     use steward_ids::Revision;
 
     use super::*;
+
+    #[test]
+    fn bytes_count_only_with_what_they_are_behind() {
+        let told = |said: &[(&str, &str)]| {
+            let said = said
+                .iter()
+                .map(|(key, text)| ((*key).to_owned(), (*text).to_owned()));
+            let mut lease = Lease::default();
+            lease.metadata.annotations = Some(said.collect());
+            pile(&lease).map(|pile| (pile.bytes, pile.since))
+        };
+        assert_eq!(
+            told(&[(DELTA_BYTES, "7"), (DELTA_BYTES_SINCE, "5")]),
+            Some((7, 5))
+        );
+        assert_eq!(told(&[(DELTA_BYTES, "7")]), None);
+        assert_eq!(told(&[(DELTA_BYTES_SINCE, "5")]), None);
+        assert_eq!(told(&[(DELTA_BYTES, "-7"), (DELTA_BYTES_SINCE, "5")]), None);
+    }
 
     #[test]
     fn only_pins_of_this_controller_are_kept_alive() {

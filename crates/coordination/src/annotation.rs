@@ -3,5 +3,9 @@
 /// On the Lease of a member: whether its peers talk to it over TLS. etcd-backup-restore writes the same.
 pub const PEER_TLS: &str = "member.etcd.gardener.cloud/tls-enabled";
 
-/// On the Lease of the deltas: how many bytes of them there are behind the last full snapshot. Only of our sidecars.
+/// On the Lease of the deltas: how many bytes of them there are behind a full snapshot. Only of our sidecars.
 pub const DELTA_BYTES: &str = "steward.druid.gardener.cloud/delta-bytes";
+
+/// Beside [`DELTA_BYTES`]: the revision of the full snapshot they are behind. It is not always the newest one: a Job may have
+/// stored another since.
+pub const DELTA_BYTES_SINCE: &str = "steward.druid.gardener.cloud/delta-bytes-since";

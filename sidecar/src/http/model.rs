@@ -176,7 +176,7 @@ impl Status {
             captured_at,
             last_full,
             last_delta,
-            delta_bytes: _, // told in the Lease
+            piled_up: _, // told in the Lease
             delta_checked_at,
             full_under_way,
             trouble,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use steward_ids::Revision;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +32,9 @@ pub struct Leases {
 /// Whether all peer URLs of this member are https; `None` while that is not known.
 pub type PeerTls = watch::Receiver<Option<bool>>;
 
+/// Where it is told which full snapshot is the newest by its Lease, whoever stored it; `None` while that is not known.
+pub type FullTold = watch::Sender<Option<Revision>>;
+
 /// What is counted.
 pub trait LeaseMetrics: Send + Sync + 'static {
     /// A write was tried.
@@ -49,6 +53,7 @@ impl Heartbeat {
         namespace: &str,
         connection: &Arc<Connection>,
         metrics: &Arc<dyn LeaseMetrics>,
+        full_told: &FullTold,
     ) -> Self {
         let Leases {
             member,
@@ -71,6 +76,7 @@ impl Heartbeat {
                 every,
                 connection: Arc::clone(connection),
                 metrics: Arc::clone(metrics),
+                full_told: full_told.clone(),
             })
             .collect();
         Self { keepers }

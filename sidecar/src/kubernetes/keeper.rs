@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
 use super::connection::{ConnectError, Connection};
-use super::heartbeat::{LeaseMetrics, PeerTls};
-use super::lease::{LeaseKind, Wanted, change, wanted};
+use super::heartbeat::{FullTold, LeaseMetrics, PeerTls};
+use super::lease::{LeaseKind, Wanted, change, held_revision, wanted};
 use crate::state::View;
 
 /// How long one update may take, with all its requests.
@@ -67,6 +67,8 @@ pub(super) struct Keeper {
     pub(super) every: Duration,
     pub(super) connection: Arc<Connection>,
     pub(super) metrics: Arc<dyn LeaseMetrics>,
+    /// Told what the Lease of the full snapshots says.
+    pub(super) full_told: FullTold,
 }
 
 /// What happened so far.
@@ -143,6 +145,9 @@ impl Keeper {
                 if progress.failures > 0 {
                     info!(lease = %self.name, attempt = progress.failures, "lease is up to date again");
                 }
+                if let Some(lease) = &progress.cached {
+                    self.tell_of_a_full(lease);
+                }
                 progress.told = Some((wanted, begun));
                 (progress.failures, progress.not_before) = (0, None);
             }
@@ -153,6 +158,15 @@ impl Keeper {
                 progress.not_before = Some(Instant::now() + pause(progress.failures, self.every));
                 progress.failures = progress.failures.saturating_add(1);
             }
+        }
+    }
+
+    /// Somebody else may have stored a newer full snapshot than this sidecar did: then the Lease says so.
+    fn tell_of_a_full(&self, lease: &Lease) {
+        if self.kind == LeaseKind::FullSnapshot {
+            let told = held_revision(lease);
+            self.full_told
+                .send_if_modified(|known| std::mem::replace(known, told) != told);
         }
     }
 

@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde_json::{Value, json};
-use steward_coordination::annotation::{DELTA_BYTES, PEER_TLS};
+use steward_coordination::annotation::{DELTA_BYTES, DELTA_BYTES_SINCE, PEER_TLS};
 use steward_ids::Revision;
 
-use crate::state::{Sighting, Standing, State};
+use crate::state::{Pile, Sighting, Standing, State};
 
 /// Which lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,8 +52,8 @@ pub(super) enum Wanted {
     Delta {
         revision: Revision,
         checked: Timestamp,
-        /// Bytes of all deltas behind the last full snapshot, where that is known.
-        bytes: Option<u64>,
+        /// What has piled up behind the last full snapshot, where that is known.
+        piled_up: Option<Pile>,
     },
 }
 
@@ -81,7 +81,7 @@ pub(super) fn wanted(kind: LeaseKind, state: &State, peer_tls: Option<bool>) -> 
             Some(Wanted::Delta {
                 revision,
                 checked: state.delta_checked_at?,
-                bytes: state.delta_bytes,
+                piled_up: state.piled_up,
             })
         }
     }
@@ -124,7 +124,7 @@ pub(super) fn change(found: &Lease, wanted: &Wanted, now: Timestamp) -> Option<V
         Wanted::Delta {
             revision,
             checked,
-            bytes,
+            piled_up,
         } => {
             let held = held_revision(found);
             let revision = held.map_or(*revision, |held| held.max(*revision));
@@ -133,8 +133,11 @@ pub(super) fn change(found: &Lease, wanted: &Wanted, now: Timestamp) -> Option<V
             }
             spec["holderIdentity"] = json!(revision.to_string());
             spec["renewTime"] = json!(MicroTime(*checked));
-            if let Some(bytes) = bytes {
-                metadata["annotations"] = json!({ DELTA_BYTES: bytes.to_string() });
+            if let Some(Pile { since, bytes }) = piled_up {
+                metadata["annotations"] = json!({
+                    DELTA_BYTES: bytes.to_string(),
+                    DELTA_BYTES_SINCE: since.to_string(),
+                });
             }
         }
     }
@@ -146,7 +149,7 @@ pub(super) fn change(found: &Lease, wanted: &Wanted, now: Timestamp) -> Option<V
 }
 
 /// The revision a snapshot lease holds; `None` when it holds none, or something else, which is overwritten.
-fn held_revision(lease: &Lease) -> Option<Revision> {
+pub(super) fn held_revision(lease: &Lease) -> Option<Revision> {
     let holder = lease.spec.as_ref()?.holder_identity.as_ref()?;
     holder
         .parse()

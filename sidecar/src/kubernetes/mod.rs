@@ -3,7 +3,7 @@
 //! ```text
 //! View ─► wanted (pure) ─► keeper of one lease ─► change (pure) ─► patch with resourceVersion ─► API server
 //!          member    <member>:<cluster>:<role>   at once when it changes, otherwise each heartbeat
-//!          full      revision of the newest full   at once, until it succeeds; never lower
+//!          full      revision of the newest full   at once, until it succeeds; never lower; a newer one is told the session
 //!          delta     revision of the newest delta  with each delta period; never lower
 //!
 //! coordination ConfigMap ─► PinReader ─► what retention leaves alone
@@ -24,6 +24,6 @@ mod pins;
 
 pub use args::{KubernetesArgs, Settings};
 pub use connection::{Access, ConnectError, Connection};
-pub use heartbeat::{Heartbeat, LeaseMetrics, Leases, PeerTls};
+pub use heartbeat::{FullTold, Heartbeat, LeaseMetrics, Leases, PeerTls};
 pub use lease::LeaseKind;
 pub use pins::{PinError, PinReader};

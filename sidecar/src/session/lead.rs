@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use steward_archive::name::Kind;
 use steward_ids::Revision;
 use steward_telemetry::Chain;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -66,6 +66,8 @@ pub struct Leader {
     pub metrics: Metrics,
     /// Where it is asked.
     pub line: Line,
+    /// The newest full snapshot of anybody: a Job may have folded deltas into one meanwhile.
+    pub full_told: watch::Receiver<Option<Revision>>,
     /// Held by whoever must not be disturbed: a full snapshot, or a defragmentation.
     pub quiet: Arc<Semaphore>,
     /// What it does besides.

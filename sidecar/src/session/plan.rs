@@ -83,7 +83,7 @@ impl Leader {
             let pause = match looking.await? {
                 Ok((plan, catalogue)) => {
                     let stock = Stock::new(&bucket.config().prefix, catalogue);
-                    stock.publish(&self.board, &self.metrics);
+                    self.publish(&stock);
                     return Some((plan, stock));
                 }
                 Err(Obstacle::Refused(refusal)) => {
@@ -99,6 +99,12 @@ impl Leader {
             self.pause(pause, stop, asks).await;
         }
         None
+    }
+
+    /// Tells everyone what is in the store.
+    pub(super) fn publish(&self, stock: &Stock) {
+        let folded = *self.full_told.borrow();
+        stock.publish(folded, &self.board, &self.metrics);
     }
 
     async fn look(

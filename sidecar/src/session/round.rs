@@ -259,7 +259,7 @@ impl<'a> Round<'a> {
 
     fn added(&mut self, stored: &Stored) {
         self.stock.add(stored);
-        self.stock.publish(&self.leader.board, &self.leader.metrics);
+        self.leader.publish(&self.stock);
         state::trouble_over(&self.leader.board);
     }
 
@@ -330,7 +330,7 @@ impl<'a> Round<'a> {
         if let Some(tail) = self.tail.take() {
             tokio::join!(tail.ended(), drain(&mut self.notices, &mut self.stock));
         }
-        self.stock.publish(&self.leader.board, &self.leader.metrics);
+        self.leader.publish(&self.stock);
     }
 }
 

@@ -7,7 +7,7 @@ use steward_archive::name::Kind;
 use steward_ids::Revision;
 
 use crate::metrics::Metrics;
-use crate::state::{Board, Stored};
+use crate::state::{Board, Pile, Stored};
 
 /// The newest objects, as listed at the beginning and as stored since.
 #[derive(Default)]
@@ -65,10 +65,11 @@ impl Stock {
         Some((end.next(), full.previous()))
     }
 
-    /// Tells everyone what there is.
-    pub(super) fn publish(&self, board: &Board, metrics: &Metrics) {
+    /// Tells everyone what there is. Deltas pile up behind the newest full snapshot, also one somebody else stored.
+    pub(super) fn publish(&self, folded: Option<Revision>, board: &Board, metrics: &Metrics) {
         let (full, delta) = (self.catalogue.fulls.last(), self.catalogue.deltas.last());
-        let base = full.map_or(Revision(0), |full| full.name.last);
+        let base = full.map(|full| full.name.last).max(folded);
+        let base = base.unwrap_or_default();
         let since = self.catalogue.deltas.iter();
         let since: Vec<&Object> = since.filter(|delta| delta.name.last > base).collect();
         let revisions = since
@@ -88,7 +89,7 @@ impl Stock {
         board.send_modify(|state| {
             state.last_full = full;
             state.last_delta = delta;
-            state.delta_bytes = Some(bytes);
+            state.piled_up = Some(Pile { since: base, bytes });
             state.delta_checked_at = state.delta_checked_at.max(self.delta_stored_at);
         });
     }
@@ -129,15 +130,32 @@ mod tests {
     fn a_stored_delta_is_a_schedule_that_was_kept() {
         let (board, view) = tokio::sync::watch::channel(crate::state::State::default());
         let metrics = Metrics::new().unwrap();
-        stock(&["Full-0-5-1"]).publish(&board, &metrics);
+        stock(&["Full-0-5-1"]).publish(None, &board, &metrics);
         assert_eq!(view.borrow().delta_checked_at, None);
         let begun = Timestamp::now();
-        stock(&["Full-0-5-1", "Incr-6-9-2"]).publish(&board, &metrics);
+        stock(&["Full-0-5-1", "Incr-6-9-2"]).publish(None, &board, &metrics);
         let checked = view.borrow().delta_checked_at;
         assert!(checked >= Some(begun), "also while writes never pause");
         let earlier = Stock::new("p", Catalogue::default());
-        earlier.publish(&board, &metrics);
+        earlier.publish(None, &board, &metrics);
         assert_eq!(view.borrow().delta_checked_at, checked);
+    }
+
+    #[test]
+    fn what_somebody_else_has_folded_does_not_pile_up() {
+        let (board, view) = tokio::sync::watch::channel(crate::state::State::default());
+        let metrics = Metrics::new().unwrap();
+        let stock = stock(&["Full-0-5-1", "Incr-6-9-2", "Incr-10-20-3", "Incr-21-30-4"]);
+        let piled_up = |folded: Option<i64>| {
+            stock.publish(folded.map(Revision), &board, &metrics);
+            view.borrow()
+                .piled_up
+                .map(|pile| (pile.since.0, pile.bytes))
+        };
+        assert_eq!(piled_up(None), Some((5, 3)));
+        assert_eq!(piled_up(Some(4)), Some((5, 3)), "its own is newer");
+        assert_eq!(piled_up(Some(20)), Some((20, 1)));
+        assert_eq!(piled_up(Some(30)), Some((30, 0)));
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod cluster;
 mod events;
 mod faults;
 mod fencing;
+mod folding;
 mod gates;
 mod joining;
 mod kubelet;

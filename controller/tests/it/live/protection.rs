@@ -169,7 +169,7 @@ async fn a_compaction_that_fails_says_whose_fault_it_was() {
 }
 
 /// Lets a cluster believe that its last compaction was told of earlier than it was.
-async fn some_minutes_pass(stage: &Stage, minutes: i64) {
+pub(super) async fn some_minutes_pass(stage: &Stage, minutes: i64) {
     let status = stage.etcd("main").await.status.expect("a status");
     let mut conditions = status.conditions.expect("conditions");
     for one in &mut conditions {

@@ -72,7 +72,7 @@ fn full(revision: i64, second: i64) -> Wanted {
 
 fn delta(revision: i64) -> Wanted {
     Wanted::Delta {
-        bytes: None,
+        piled_up: None,
         revision: Revision(revision),
         checked: NOON,
     }
@@ -200,12 +200,18 @@ fn a_holder_that_is_no_revision_is_replaced() {
 #[test]
 fn the_lease_of_the_deltas_says_how_much_has_piled_up() {
     let state = State {
-        delta_bytes: Some(4_096),
+        piled_up: Some(Pile {
+            since: Revision(5),
+            bytes: 4_096,
+        }),
         ..leading(5, Some(9))
     };
     let wanted = wanted(LeaseKind::DeltaSnapshot, &state, None).unwrap();
     let patch = change(&lease(None, None), &wanted, NOON).unwrap();
     // Controllers of other versions read it, too.
-    let written = json!({ "steward.druid.gardener.cloud/delta-bytes": "4096" });
+    let written = json!({
+        "steward.druid.gardener.cloud/delta-bytes": "4096",
+        "steward.druid.gardener.cloud/delta-bytes-since": "5",
+    });
     assert_eq!(patch["metadata"]["annotations"], written);
 }

@@ -13,11 +13,12 @@ use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use steward_coordination::{ConfigMapBacking, Coordinator, PinWish, Purpose};
+use steward_ids::Revision;
 use steward_sidecar::kubernetes::{Access, Connection, PinReader};
 use steward_sidecar::state::Standing;
 use steward_testkit::ApiServer;
 use tempfile::TempDir;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::world::{
     DELTA, FULL, MEMBER, Sidecar, Witness, create_leases, empty_lease, eventually, holder, leases,
@@ -187,6 +188,31 @@ async fn revisions_never_decrease_under_several_writers() {
     }
     ahead.stop().await;
     behind.stop().await;
+}
+
+#[tokio::test]
+async fn a_newer_full_snapshot_of_somebody_else_is_made_known() {
+    let server = ApiServer::start().await;
+    let (client, namespace) = (server.client().await, server.namespace().await);
+    let api = leases(&client, &namespace);
+    let first = Sidecar::with_client(&client, &namespace, NEVER);
+    first.stands(Standing::Leader);
+    first.stored_full(41);
+    eventually(&api, FULL, SOON, |it| holder(it).as_deref() == Some("41")).await;
+    first.stop().await;
+    let folded = json!({ "spec": { "holderIdentity": "120" } });
+    api.patch(FULL, &PatchParams::default(), &Patch::Merge(&folded))
+        .await
+        .unwrap();
+
+    let mut sidecar = Sidecar::with_client(&client, &namespace, NEVER);
+    sidecar.stands(Standing::Leader);
+    sidecar.stored_full(41);
+    let newer = sidecar
+        .full_told
+        .wait_for(|told| *told == Some(Revision(120)));
+    timeout(AFTER_A_PAUSE, newer).await.unwrap().unwrap();
+    sidecar.stop().await;
 }
 
 #[tokio::test]

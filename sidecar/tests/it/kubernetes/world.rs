@@ -13,7 +13,9 @@ use kube::api::{Api, ListParams, ObjectMeta, PostParams, WatchEvent, WatchParams
 use steward_archive::compression::Compression;
 use steward_archive::name::SnapshotName;
 use steward_ids::{ClusterId, MemberId, Revision};
-use steward_sidecar::kubernetes::{Access, Connection, Heartbeat, LeaseKind, LeaseMetrics, Leases};
+use steward_sidecar::kubernetes::{
+    Access, Connection, FullTold, Heartbeat, LeaseKind, LeaseMetrics, Leases,
+};
 use steward_sidecar::state::{Board, Sighting, Standing, State, Stored};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -41,6 +43,8 @@ pub(crate) struct Sidecar {
     pub(crate) board: Board,
     pub(crate) peer_tls: watch::Sender<Option<bool>>,
     pub(crate) failures: Arc<Failures>,
+    /// The newest full snapshot, as its Lease tells.
+    pub(crate) full_told: watch::Receiver<Option<Revision>>,
     cancel: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -58,12 +62,15 @@ impl Sidecar {
         let (failures, cancel) = (Arc::new(Failures::default()), CancellationToken::new());
         let metrics: Arc<dyn LeaseMetrics> = failures.clone();
         let connection = Arc::new(Connection::new(access));
-        let heartbeat = Heartbeat::new(leases, namespace, &connection, &metrics);
+        let full_told = FullTold::default();
+        let told = full_told.subscribe();
+        let heartbeat = Heartbeat::new(leases, namespace, &connection, &metrics, &full_told);
         let task = tokio::spawn(heartbeat.run(view, tls_view, cancel.clone()));
         Self {
             board,
             peer_tls,
             failures,
+            full_told: told,
             cancel,
             task,
         }
