@@ -27,8 +27,10 @@ pub struct Identity {
 /// Moves revisions on, so that clients of the lost cluster notice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bump {
-    /// Added to the newest revision.
+    /// Added to the newest revision there is; 0 leaves revisions as they are.
     pub by: u64,
+    /// The newest revision of the backup: clients may know it, also when an earlier state is restored.
+    pub newest: Revision,
     /// Declares everything before compacted: watches from before the restore are told to start over.
     pub mark_compacted: bool,
 }
@@ -100,14 +102,16 @@ pub fn adopt(file: &File, identity: &Identity, bump: Bump) -> Result<Revision, F
 }
 
 fn bumped(revision: Revision, bump: Bump) -> Result<Revision, FinishError> {
-    i64::try_from(bump.by)
+    let Bump { by, newest, .. } = bump;
+    if by == 0 {
+        return Ok(revision);
+    }
+    let revision = revision.max(newest);
+    i64::try_from(by)
         .ok()
         .and_then(|by| revision.0.checked_add(by))
         .map(Revision)
-        .ok_or(FinishError::Bump {
-            revision,
-            by: bump.by,
-        })
+        .ok_or(FinishError::Bump { revision, by })
 }
 
 fn rewrite<'a>(
@@ -120,4 +124,33 @@ fn rewrite<'a>(
         bucket.add(key, value)?;
     }
     bucket.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bump(by: u64, newest: i64) -> Bump {
+        Bump {
+            by,
+            newest: Revision(newest),
+            mark_compacted: true,
+        }
+    }
+
+    #[test]
+    fn a_bump_begins_behind_everything_clients_may_have_seen() {
+        let start = |bump| bumped(Revision(70), bump).unwrap().0;
+        assert_eq!(start(bump(0, 100)), 70, "nobody asked for one");
+        assert_eq!(start(bump(10, 70)), 80);
+        assert_eq!(start(bump(10, 60)), 80, "the backup may be older");
+        assert_eq!(start(bump(10, 100)), 110, "an earlier state of it");
+    }
+
+    #[test]
+    fn a_bump_beyond_the_numbers_is_refused() {
+        for (by, newest) in [(u64::MAX, 0), (10, i64::MAX)] {
+            assert!(bumped(Revision(70), bump(by, newest)).is_err());
+        }
+    }
 }

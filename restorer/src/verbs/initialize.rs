@@ -178,7 +178,7 @@ async fn restore(
         route: Route::find(&backup.catalogue, Request::new(Target::Latest))?,
         seating,
         options: how.options(&TargetArgs::default()),
-        bump: how.bump(),
+        bump: how.bump(newest_revision(&backup.catalogue)),
         expected: how.expect_hash_kv,
         fence: None,
         now: context.now,

@@ -6,7 +6,7 @@ use clap::Args;
 use jiff::SignedDuration;
 use steward_archive::chain::Chain;
 use steward_datadir::Fence;
-use steward_ids::HashKv;
+use steward_ids::{HashKv, Revision};
 use steward_store::StoreArgs;
 use steward_telemetry::human_bytes;
 
@@ -84,7 +84,8 @@ pub struct RestoreArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Restored state")]
 pub struct HowArgs {
-    /// Add this to the newest revision, so that no client sees a revision it has seen before
+    /// Add this to the newest revision of the backup, whatever is restored of it, so that no client sees a revision it has
+    /// seen before
     #[arg(
         long,
         value_name = "COUNT",
@@ -133,10 +134,11 @@ impl HowArgs {
         }
     }
 
-    /// As the finish takes it.
-    pub fn bump(&self) -> Bump {
+    /// As the finish takes it, with the newest revision of the backup.
+    pub fn bump(&self, newest: Option<i64>) -> Bump {
         Bump {
             by: self.bump_revision,
+            newest: Revision(newest.unwrap_or_default()),
             mark_compacted: self.mark_compacted,
         }
     }
@@ -177,7 +179,7 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
         if dry_run {
             return Ok(taken_over(&candidate));
         }
-        return reseat(candidate, seating, how.bump(), (fence, context.now)).await;
+        return reseat(candidate, seating, how.bump(newest), (fence, context.now)).await;
     }
     let Some(backup) = backup else {
         let reason = "there is neither usable data nor a backup";
@@ -191,7 +193,7 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
         route,
         seating,
         options: how.options(&target),
-        bump: how.bump(),
+        bump: how.bump(newest),
         expected: how.expect_hash_kv,
         fence,
         now: context.now,

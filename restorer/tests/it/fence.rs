@@ -48,7 +48,7 @@ fn whoever_was_overtaken_leaves_the_directory_as_it_is() {
             route: Route::find(&backup.catalogue, args.target.request()).unwrap(),
             seating: args.members.seating(now).unwrap(),
             options: args.how.options(&args.target),
-            bump: args.how.bump(),
+            bump: args.how.bump(None),
             expected: None,
             fence: Some(first),
             now,

@@ -6,6 +6,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod bump;
 mod copy;
 mod fence;
 mod home;
