@@ -220,7 +220,7 @@ impl Coordinator {
             let found: Option<Lock> = self.entry(page, lock::ENTRY)?;
             let next = lock::renewed(found.as_ref(), claim, self.now())
                 .map_err(|lost| self.lost(claim, lost))?;
-            Ok(Change::Write(self.edit(lock::ENTRY, &next)?, next.ttl))
+            Ok(Change::Write(self.edit(lock::ENTRY, &next)?, next.lasts()))
         })
         .await
         .map(|ttl| (asked, ttl))

@@ -89,11 +89,12 @@ impl Held {
         let Some((asked, lock)) = raised else {
             return Ok(self);
         };
+        let lasts = lock.lasts();
         let claim = Claim {
             holder: lock.holder,
             epoch: lock.epoch,
         };
-        Ok(Self::new(self.coordinator, claim, lock.ttl, asked))
+        Ok(Self::new(self.coordinator, claim, lasts, asked))
     }
 
     /// Gives the lock back.

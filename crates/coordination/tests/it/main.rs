@@ -8,4 +8,5 @@
 mod conformance;
 mod contention;
 mod file;
+mod hostile;
 mod live;

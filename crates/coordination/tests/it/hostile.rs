@@ -1,0 +1,36 @@
+//! Documents that say what no party would write.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use steward_coordination::{Attempt, Coordinator, Epoch, FileBacking, Purpose, Wish};
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+#[tokio::test]
+async fn a_lock_for_ever_is_held_for_an_hour_and_stops_nobody() {
+    let home = TempDir::new().unwrap();
+    let path = home.path().join("coordination.json");
+    let coordinator = Coordinator::new(Arc::new(FileBacking::new(&path)));
+    let wish = Wish {
+        holder: "somebody".to_owned(),
+        purpose: Purpose::Restore,
+        ttl: Duration::from_secs(30),
+    };
+    let Attempt::Held(held) = coordinator.try_acquire(&wish).await.unwrap() else {
+        panic!("nobody else is there")
+    };
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains("30s"), "{text}");
+    let longest = format!("{}s", i64::MAX);
+    fs::write(&path, text.replace("30s", &longest)).unwrap();
+
+    let latest = || Instant::now() + Duration::from_hours(1);
+    let resumed = coordinator.resume(held.claim()).await.unwrap();
+    assert!(resumed.valid_until() < latest());
+    let above = Epoch(held.claim().epoch.0 + 5);
+    let raised = resumed.raise(above).await.unwrap();
+    assert!(raised.claim().epoch > above);
+    assert!(raised.valid_until() < latest());
+}
