@@ -1,6 +1,7 @@
 //! Data that was put aside when other data took its place, and is not needed any more.
 //!
-//! A restore keeps what it found. Once the member has served with its new data for long enough, the old one only takes room.
+//! A restore keeps what it found. Once the member has served with its new data for long enough, the old one only takes room. A
+//! member that was away for long, or has just come back, has not: then nothing goes for a while, however old it is.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +21,7 @@ pub struct AsideKeeper {
     data_dir: PathBuf,
     /// How long what was put aside is kept; for ever when absent.
     keep: Option<Duration>,
+    /// The last look, or when the member was first seen to serve.
     looked: Option<Instant>,
 }
 
@@ -35,7 +37,8 @@ impl AsideKeeper {
 
     /// Looks now and then. To be called only while the member serves.
     pub async fn look(&mut self) {
-        let is_due = self.looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY);
+        let since = *self.looked.get_or_insert_with(Instant::now);
+        let is_due = since.elapsed() >= LOOK_EVERY;
         let Some(keep) = self.keep.filter(|_| is_due) else {
             return;
         };
@@ -106,15 +109,21 @@ mod tests {
         );
     }
 
-    #[tokio::test]
-    async fn without_a_limit_everything_stays() {
+    #[tokio::test(start_paused = true)]
+    async fn nothing_goes_without_a_limit_or_before_the_member_has_served_for_a_while() {
         let root = tempfile::tempdir().unwrap();
         let old = root.path().join("new.etcd.before-20200101T000000Z");
         std::fs::create_dir(&old).unwrap();
         let data = root.path().join("new.etcd");
-        AsideKeeper::new(data.clone(), Duration::ZERO).look().await;
+        let mut for_ever = AsideKeeper::new(data.clone(), Duration::ZERO);
+        let mut for_a_second = AsideKeeper::new(data, Duration::from_secs(1));
+        for_ever.look().await;
+        for_a_second.look().await;
+        assert!(old.exists(), "it may have come back this very moment");
+        tokio::time::advance(LOOK_EVERY).await;
+        for_ever.look().await;
         assert!(old.exists());
-        AsideKeeper::new(data, Duration::from_secs(1)).look().await;
+        for_a_second.look().await;
         assert!(!old.exists());
     }
 }

@@ -39,6 +39,9 @@ pub use pins::{Pinned, Pins, PinsError, StaticPins};
 
 use memory::Memory;
 
+/// After so many deletions pins are read again: somebody may have begun to read the backup meanwhile.
+const PINS_AGAIN: usize = 20;
+
 /// Failed deletions that end a round: the store has another problem than one object.
 const MOST_FAILURES: usize = 5;
 
@@ -220,7 +223,15 @@ impl Retention {
         summary.plan = plan(&catalogue, rules, now, &guard);
         match self.config.action {
             Action::DryRun => self.tell(&summary.plan),
-            Action::Delete => self.carry_out(&store, now, &mut summary).await?,
+            Action::Delete => {
+                let may_go = |Pinned(pinned)| {
+                    guard.pinned = pinned;
+                    let now_planned = plan(&catalogue, rules, now, &guard).deletions;
+                    let keys = now_planned.into_iter().map(|one| one.object.key);
+                    keys.collect::<BTreeSet<String>>()
+                };
+                self.carry_out(&store, now, &mut summary, may_go).await?;
+            }
         }
         Ok(summary)
     }
@@ -261,16 +272,33 @@ impl Retention {
         store: &SnapStore,
         now: Timestamp,
         summary: &mut Summary,
+        mut may_go: impl FnMut(Pinned) -> BTreeSet<String>,
     ) -> Result<(), RetentionError> {
         // Bases of deltas that are still there: neither they nor the deltas before go.
         let mut held: BTreeSet<String> = BTreeSet::new();
-        for Deletion {
-            object,
-            kind,
-            reason,
-            base,
-        } in &summary.plan.deletions
-        {
+        let mut still = None;
+        for (number, deletion) in summary.plan.deletions.iter().enumerate() {
+            if number > 0 && number.is_multiple_of(PINS_AGAIN) {
+                match self.pins.pinned().await {
+                    Ok(pinned) => still = Some(may_go(pinned)),
+                    Err(error) => {
+                        warn!(error = %Chain(&error), "pins cannot be read any more; the rest stays until the next round");
+                        return Ok(());
+                    }
+                }
+            }
+            let Deletion {
+                object,
+                kind,
+                reason,
+                base,
+            } = deletion;
+            if still
+                .as_ref()
+                .is_some_and(|keys| !keys.contains(&object.key))
+            {
+                continue;
+            }
             let stays = |key: &String| held.contains(key);
             if stays(&object.key) || base.as_ref().is_some_and(stays) {
                 continue;

@@ -4,6 +4,7 @@ mod bucket;
 mod s3;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -217,6 +218,44 @@ async fn a_pinned_object_stays_with_what_leads_to_it() {
     let summary = retention.run_once(now()).await.unwrap();
     assert_eq!(summary.deleted, 1, "only {oldest} goes");
     assert_eq!(bucket.keys().await.len(), 4);
+}
+
+/// Somebody who begins to read an object after the first look, and may not be asked after the second.
+struct Begins {
+    asked: AtomicUsize,
+    reads: String,
+    answers: usize,
+}
+
+#[async_trait]
+impl Pins for Begins {
+    async fn pinned(&self) -> Result<Pinned, PinsError> {
+        match self.asked.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok(Pinned::default()),
+            look if look < self.answers => Ok(Pinned([self.reads.clone()].into())),
+            _ => Unreachable.pinned().await,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_begins_to_read_in_the_middle_of_a_long_round_stays() {
+    for (answers, deleted) in [(9, 28), (1, 20)] {
+        let bucket = Bucket::local();
+        let mut keys = Vec::new();
+        for number in 1..=30 {
+            keys.push(bucket.full(number * 10, number).await);
+        }
+        let pins = Arc::new(Begins {
+            asked: AtomicUsize::new(0),
+            reads: keys[28].clone(),
+            answers,
+        });
+        let retention = Retention::new(bucket.store.clone(), strict(), pins, Arc::new(()));
+        let summary = retention.run_once(now()).await.unwrap();
+        assert_eq!(summary.deleted, deleted);
+        assert!(bucket.keys().await.contains(&keys[28]));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
