@@ -34,3 +34,5 @@ pub const LOG_IN_VAIN: Duration = Duration::from_secs(20);
 /// The first pause after a Job of a recovery failed, and the longest.
 pub const RECOVERY_BACKOFF: (Duration, Duration) =
     (Duration::from_secs(20), Duration::from_mins(20));
+/// How long the last words of a Job that went well are waited for: its pod tells them, and may be heard of later.
+pub const LAST_WORDS: Duration = Duration::from_secs(30);

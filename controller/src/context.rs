@@ -129,7 +129,8 @@ struct Cluster {
     expansion_refused: Option<Refused>,
     asked: Option<Timestamp>,
     asked_in_vain: u32,
-    coordinator: Option<Arc<Coordinator>>,
+    /// Of the resource with this uid.
+    coordinator: Option<(String, Arc<Coordinator>)>,
     fall_back: FallBack,
     log: Option<LogRead>,
     told_from: Option<String>,
@@ -288,14 +289,20 @@ impl Memory {
         self.with(key, |cluster| cluster.log.clone())
     }
 
-    /// Access to the coordination document of a cluster. It remembers how long it has seen a lock unchanged.
+    /// Access to the coordination document of a cluster. It remembers how long it has seen a lock unchanged. That of a
+    /// resource that was deleted and made again is another one, with another owner.
     pub fn coordinator(
         &self,
-        key: &Key,
+        (key, uid): (&Key, &str),
         make: impl FnOnce() -> Arc<Coordinator>,
     ) -> Arc<Coordinator> {
-        self.with(key, |cluster| {
-            Arc::clone(cluster.coordinator.get_or_insert_with(make))
+        self.with(key, |cluster| match &cluster.coordinator {
+            Some((of, known)) if of == uid => Arc::clone(known),
+            _ => {
+                let fresh = make();
+                cluster.coordinator = Some((uid.to_owned(), Arc::clone(&fresh)));
+                fresh
+            }
         })
     }
 

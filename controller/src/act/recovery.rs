@@ -65,6 +65,9 @@ pub(super) async fn carry_out(
 }
 
 async fn take(ctx: &Context, work: Work<'_>, step: &Recovery) -> Result<(), ActError> {
+    ctx.leadership
+        .check()
+        .map_err(|source| ActError::Fenced { source })?;
     let coordinator = coordinator(ctx, work.etcd);
     match step {
         Recovery::Open(incident) => open(&coordinator, incident).await,
@@ -110,7 +113,8 @@ pub(crate) fn coordinator(ctx: &Context, etcd: &Etcd) -> Arc<Coordinator> {
         namespace: names.namespace.to_owned(),
         name: names.etcd.to_owned(),
     };
-    ctx.memory.coordinator(&key, || {
+    let uid = etcd.metadata.uid.as_deref().unwrap_or_default();
+    ctx.memory.coordinator((&key, uid), || {
         let name = names.coordination();
         let metadata = ObjectMeta {
             labels: Some(of_object(names.etcd, &name, Component::Coordination)),

@@ -7,6 +7,7 @@
 
 use steward_coordination::incident::Stage;
 
+use super::recovery::lives_since;
 use super::{Blocker, Removal, Restart, Step, Useless, World, is_accepted, quorum};
 use crate::observe::{Finding, Ordinal, SeenClaim, SeenMember, SeenPod};
 
@@ -100,8 +101,7 @@ fn is_spare(world: &World<'_>, ordinal: Ordinal) -> bool {
     let over = world.seen.recovery.over();
     let over = over.filter(|over| over.stage == Stage::Closed && ordinal.0 < over.size);
     let lease = world.seen.leases.get(&ordinal);
-    let renewed = lease.and_then(|lease| lease.renewed);
-    if over.is_none_or(|over| renewed.is_some_and(|renewed| renewed > over.changed)) {
+    if over.is_none_or(|over| lease.is_some_and(|lease| lives_since(lease, over))) {
         return true; // it has lived since
     }
     let all = world.ordinals().count();

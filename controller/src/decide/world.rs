@@ -113,7 +113,7 @@ impl<'a> World<'a> {
         let is_ready = self.pod(ordinal).is_some_and(|pod| pod.is_ready);
         let answers = match &self.seen.membership {
             Membership::Known(_) => self.member(ordinal).is_some_and(|m| m.answer.is_some()),
-            Membership::Silent { alive, .. } => alive.contains(&ordinal),
+            Membership::Silent { alive, .. } => alive.contains_key(&ordinal),
             Membership::Unasked => false,
         };
         is_ready || answers

@@ -91,7 +91,7 @@ pub async fn members(dialer: &Dialer, etcd: &Etcd, seen: &Observation) -> Member
     answered.sort_by_key(|one| std::cmp::Reverse(one.answer.revision));
     let alive = answered
         .iter()
-        .filter_map(|one| one.target.ordinal)
+        .filter_map(|one| Some((one.target.ordinal?, one.answer.revision)))
         .collect();
     let leads = |one: &&mut Answered<'_>| one.answer.leader == Some(one.member);
     let answers: BTreeMap<MemberId, Answer> = answered

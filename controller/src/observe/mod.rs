@@ -33,7 +33,7 @@ pub use jobs::{FailureClass, JobFailure, JobState, SeenJob};
 pub use leases::Held;
 pub use local_store::local_store_root;
 pub use members::{Target, members, targets};
-pub use objects::{Objects, confirm_missing_claims, objects};
+pub use objects::{Objects, confirm_claims, confirm_missing_claims, objects};
 pub use progress::{LogRead, Progress};
 pub use recovery::{SeenLock, SeenRecovery};
 pub use upkeep::{FallBack, SeenPile, SeenPin, SeenUpkeep};
@@ -178,6 +178,8 @@ pub struct SeenPod {
     pub finding: Option<Finding>,
     /// The same in words, when etcd may not start.
     pub words: Option<String>,
+    /// The newest revision it found in the data directory.
+    pub reaches: Option<i64>,
     /// How often etcd has ended, while it does nothing else; 0 when it runs.
     pub crashes: u32,
     /// How it is spoken to: pods of one cluster differ while TLS is switched.
@@ -280,8 +282,8 @@ pub enum Membership {
     Silent {
         /// Why, in words.
         why: String,
-        /// Members that answer by themselves nevertheless, the newest data first.
-        alive: Vec<Ordinal>,
+        /// Members that answer by themselves nevertheless, and the revision each has.
+        alive: BTreeMap<Ordinal, i64>,
     },
     /// A quorum agrees on this.
     Known(Members),

@@ -1,6 +1,6 @@
 //! What the stores hold of one cluster, as plain data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -15,6 +15,7 @@ use steward_manifests::{ETCD_CONTAINER, INIT_CONTAINER, Names, quantity};
 use steward_telemetry::Chain;
 use tracing::debug;
 
+use super::verdict::{self, Said};
 use super::{
     Authorities, Finding, Held, Observation, Ordinal, PeerStage, SeenClaim, SeenLease, SeenPod,
     SeenSet, SetCounts, SnapshotLease, Strategy, Talks,
@@ -108,11 +109,28 @@ pub fn objects(stores: &Stores, etcd: &Etcd) -> Objects {
 /// A claim may be missing from the store because it is gone, or because somebody took the label off by which it is watched.
 /// Where that matters, the API server is asked. What it does not answer is not taken for gone.
 pub async fn confirm_missing_claims(client: &Client, etcd: &Etcd, seen: &mut Observation) {
-    let names = Names::of(etcd);
     let unready = seen.pods.iter().filter(|(_, pod)| !pod.is_ready);
-    let base = seen.recovery.open().map(|incident| Ordinal(incident.base));
-    let matters = unready.map(|(ordinal, _)| *ordinal).chain(base);
-    let missing = matters.filter(|ordinal| !seen.claims.contains_key(ordinal));
+    // What the members of a cluster that is made anew had must not come up beside it.
+    let size = seen.recovery.open().map_or(0, |incident| incident.size);
+    let written = (0..size.min(MOST_SEEN)).map(Ordinal);
+    let matters: BTreeSet<Ordinal> = unready
+        .map(|(ordinal, _)| *ordinal)
+        .chain(written)
+        .collect();
+    confirm_claims(client, etcd, seen, matters).await;
+}
+
+/// Asks for those of these claims that are not seen.
+pub async fn confirm_claims(
+    client: &Client,
+    etcd: &Etcd,
+    seen: &mut Observation,
+    of: impl IntoIterator<Item = Ordinal>,
+) {
+    let names = Names::of(etcd);
+    let missing = of
+        .into_iter()
+        .filter(|ordinal| !seen.claims.contains_key(ordinal));
     let missing: Vec<Ordinal> = missing.collect();
     let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), names.namespace);
     for ordinal in missing {
@@ -197,12 +215,13 @@ fn seen_pod(pod: &Pod) -> SeenPod {
     };
     let spec = pod.spec.as_ref();
     let etcd = spec.and_then(|spec| spec.containers.iter().find(|c| c.name == ETCD_CONTAINER));
-    let concluded = if holds("Initialized") {
-        Some((Finding::Good, None))
+    let said = said(pod);
+    let reaches = said.as_ref().and_then(|said| said.reaches);
+    let (finding, words) = if holds("Initialized") {
+        (Some(Finding::Good), None)
     } else {
-        finding(pod)
+        said.map(|said| (said.finding, said.words)).unzip()
     };
-    let (finding, words) = concluded.unzip();
     SeenPod {
         uid: pod.metadata.uid.clone().unwrap_or_default(),
         revision: pod.labels().get(REVISION_LABEL).cloned(),
@@ -216,6 +235,7 @@ fn seen_pod(pod: &Pod) -> SeenPod {
         etcd_image: etcd.and_then(|container| container.image.clone()),
         finding,
         words: words.flatten(),
+        reaches,
         crashes: crashes(pod).unwrap_or_default(),
         talks: Talks {
             client_tls: spec.and_then(client_tls_of),
@@ -225,7 +245,7 @@ fn seen_pod(pod: &Pod) -> SeenPod {
 }
 
 /// What the init container said when it last ended.
-fn finding(pod: &Pod) -> Option<(Finding, Option<String>)> {
+fn said(pod: &Pod) -> Option<Said> {
     let status = pod.status.as_ref()?.init_container_statuses.as_ref()?;
     let init: &ContainerStatus = status
         .iter()
@@ -234,7 +254,7 @@ fn finding(pod: &Pod) -> Option<(Finding, Option<String>)> {
         state.as_ref()?.terminated.as_ref()?.message.clone()
     };
     let words = ended(&init.state).or_else(|| ended(&init.last_state))?;
-    super::verdict::finding(&words)
+    verdict::said(&words)
 }
 
 /// How often etcd has ended, when the kubelet has begun to wait before it starts it again.

@@ -5,10 +5,24 @@ use steward_verdict::{Decision, Message, RefuseCause, RestoreCause, WaitCause};
 use super::Finding;
 
 /// What the words mean, and why that is so; `None` for words that are no verdict, such as the last lines of a log.
-pub(super) fn finding(words: &str) -> Option<(Finding, Option<String>)> {
+/// What an init container said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) finding: Finding,
+    /// In words.
+    pub(super) words: Option<String>,
+    /// The newest revision of the data directory.
+    pub(super) reaches: Option<i64>,
+}
+
+pub(super) fn said(words: &str) -> Option<Said> {
     let message = Message::read(words).ok()?;
     let report = message.init().ok()?;
-    Some((of(report.decision), message.reason))
+    Some(Said {
+        finding: of(report.decision),
+        words: message.reason,
+        reaches: report.data.highest_revision.or(report.data.revision),
+    })
 }
 
 fn of(decision: Decision) -> Finding {
@@ -59,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_log_is_no_verdict() {
-        assert_eq!(finding("panic: out of memory"), None);
-        assert_eq!(finding(""), None);
+        assert_eq!(said("panic: out of memory"), None);
+        assert_eq!(said(""), None);
     }
 }

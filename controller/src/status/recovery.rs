@@ -61,6 +61,11 @@ pub fn describe_hold(hold: &Hold, wanted: &Wanted) -> String {
             "a quorum is lost, and whether the data of {} is good is not known yet",
             pod(ordinal)
         ),
+        Hold::Doomed { ordinal } => format!(
+            "a quorum is lost; {} has the newest copy, and its volume claim is being deleted: save its data, for example with \
+             a snapshot of its etcd, and delete the pod to let the backup be restored",
+            pod(ordinal)
+        ),
         Hold::NothingToRestore => {
             "data is lost, and there is neither another copy nor a backup of it".to_owned()
         }
@@ -153,6 +158,7 @@ fn reason(hold: &Hold) -> &'static str {
         Hold::Unconfirmed | Hold::Verdict { .. } => "QuorumLost",
         Hold::Approval { .. } => "ApprovalRequired",
         Hold::Manual => "ManualRecovery",
+        Hold::Doomed { .. } => "SurvivorAtRisk",
         Hold::NothingToRestore => "NothingToRestore",
         Hold::Unreadable { .. } => "CoordinationUnreadable",
         Hold::JobFailed { .. } => "RestoreFailed",

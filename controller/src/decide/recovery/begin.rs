@@ -22,12 +22,18 @@ pub(super) fn next(world: &World<'_>) -> Option<Step> {
         let is_ours = matches!(world.seen.recovery.lock, SeenLock::Ours { .. });
         return is_ours.then_some(Step::Recover(Recovery::Release));
     };
+    if loss.base.is_none()
+        && let Some(step) = give_up_claim(world, &loss)
+    {
+        return Some(step); // whatever is decided then, there has to be a volume
+    }
     let id = identity(world, &loss);
     if let Some(hold) = not_yet(world, &loss, &id) {
         return Some(wait(hold));
     }
     let Some(base) = loss.base else {
-        return Some(renew_volume(world, &loss));
+        let ordinal = loss.lost.first().copied().unwrap_or(Ordinal(0));
+        return Some(wait(Hold::Claim { ordinal }));
     };
     if let Some(Step::Wait { on }) = without_lock(world) {
         return Some(Step::Wait { on });
@@ -114,24 +120,19 @@ fn has_lasted(world: &World<'_>) -> bool {
     })
 }
 
-/// There is no volume to write to. One whose claim is of no use is given up, so that another is made; it holds nothing.
-fn renew_volume(world: &World<'_>, loss: &Loss) -> Step {
+/// There is no volume to write to. A claim whose volume is gone is given up, so that another is made; it holds nothing.
+fn give_up_claim(world: &World<'_>, loss: &Loss) -> Option<Step> {
     let claims = &world.seen.claims;
     let gone = loss.lost.iter().find_map(|ordinal| {
         let claim = claims.get(ordinal)?;
         (claim.is_lost && !claim.is_deleting).then_some((*ordinal, claim))
     });
-    match gone {
-        Some((ordinal, claim)) => Step::DiscardClaim {
-            ordinal,
-            uid: claim.uid.clone(),
-            pod_uid: world.pod(ordinal).map(|pod| pod.uid.clone()),
-            because: Useless::VolumeGone,
-        },
-        None => wait(Hold::Claim {
-            ordinal: loss.lost.first().copied().unwrap_or(Ordinal(0)),
-        }),
-    }
+    gone.map(|(ordinal, claim)| Step::DiscardClaim {
+        ordinal,
+        uid: claim.uid.clone(),
+        pod_uid: world.pod(ordinal).map(|pod| pod.uid.clone()),
+        because: Useless::VolumeGone,
+    })
 }
 
 /// Names an incident: whose data is lost, on which volumes, after which incident. The same loss has the same name until

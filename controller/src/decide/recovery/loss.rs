@@ -1,17 +1,17 @@
 //! Whether data is lost for good, and where the best copy is.
 
-use steward_coordination::incident::{Cause, Source, Stage};
+use steward_coordination::incident::{Cause, Incident, Source, Stage};
 
 use super::Hold;
 use crate::decide::{World, quorum};
-use crate::observe::{Finding, Membership, Ordinal};
+use crate::observe::{Finding, Membership, Ordinal, SeenLease};
 
 /// What one place of the cluster holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holds {
     /// Data that etcd serves from, or would with a quorum.
     Alive,
-    /// Data its check found good; etcd has not answered yet.
+    /// Data its check found good; etcd does not answer. Most versions do not, before there is a quorum.
     Sound,
     /// Nothing, or nothing of use: its check or the absence of its volume proves it.
     Lost,
@@ -88,8 +88,20 @@ fn never_begun(world: &World<'_>) -> Option<Loss> {
         lost: world.ordinals().collect(),
         base: writable(world, world.ordinals()),
         source: Source::Backup,
-        hold: None,
+        hold: unlooked(world).map(|ordinal| Hold::Verdict { ordinal }),
     })
+}
+
+/// Somebody whose volume may hold data that nobody has looked at.
+fn unlooked(world: &World<'_>) -> Option<Ordinal> {
+    let may_hold_data = |ordinal: &Ordinal| {
+        let claim = world.seen.claims.get(ordinal);
+        claim.is_none_or(|claim| claim.is_bound)
+    };
+    let mut unknown = world
+        .ordinals()
+        .filter(|ordinal| holds(world, *ordinal) == Holds::Unknown);
+    unknown.find(may_hold_data)
 }
 
 /// The only member: the backup is the only other copy.
@@ -120,17 +132,18 @@ fn several(world: &World<'_>) -> Option<Loss> {
     if members.len() - lost.len() >= quorum(members.len()) {
         return None;
     }
-    let undecided = of(&[Holds::Sound, Holds::Unknown]).first().copied();
-    let alive = of(&[Holds::Alive]);
-    let survivor = best(world, &alive);
-    let (base, source) = match survivor {
+    let undecided = of(&[Holds::Unknown]).first().copied();
+    let survivors = of(&[Holds::Alive, Holds::Sound]);
+    let (base, source) = match best(world, &survivors) {
         Some(survivor) => (Some(survivor), Source::BestCopy),
         None => (writable(world, world.ordinals()), Source::Backup),
     };
-    let hold = match (undecided, source) {
-        (Some(ordinal), _) => Some(Hold::Verdict { ordinal }),
-        (None, Source::BestCopy) => None,
-        (None, Source::Backup) => has_backup(world),
+    let hold = match (undecided, source, survivors.first()) {
+        (Some(ordinal), _, _) => Some(Hold::Verdict { ordinal }),
+        (None, Source::BestCopy, _) => None,
+        // Stopping it would end the newest copy there is.
+        (None, Source::Backup, Some(&ordinal)) => Some(Hold::Doomed { ordinal }),
+        (None, Source::Backup, None) => has_backup(world),
     };
     Some(Loss {
         cause: Cause::QuorumLost,
@@ -153,9 +166,9 @@ fn members(world: &World<'_>) -> Vec<Ordinal> {
     let over = over.filter(|over| over.stage == Stage::Closed); // one that was given up has made nobody a member
     let counts = |ordinal: &Ordinal| {
         let lease = world.seen.leases.get(ordinal);
-        let is_held = lease.is_some_and(|lease| lease.held.is_some());
-        let renewed = lease.and_then(|lease| lease.renewed);
-        is_held && over.is_none_or(|over| renewed.is_some_and(|renewed| renewed > over.changed))
+        lease.is_some_and(|lease| {
+            lease.held.is_some() && over.is_none_or(|over| lives_since(lease, over))
+        })
     };
     let held: Vec<Ordinal> = world.ordinals().filter(counts).collect();
     match (held.is_empty(), over) {
@@ -165,15 +178,26 @@ fn members(world: &World<'_>) -> Vec<Ordinal> {
     }
 }
 
-/// The survivor with the newest data whose volume can be written: they are listed in that order.
-fn best(world: &World<'_>, alive: &[Ordinal]) -> Option<Ordinal> {
-    let order: &[Ordinal] = match &world.seen.membership {
-        Membership::Silent { alive, .. } => alive,
-        Membership::Known(_) | Membership::Unasked => &[],
+/// Whether a member has given a sign of life since a recovery was over. The cluster it names tells that; its clock is asked where
+/// one of the two is not known.
+pub(in crate::decide) fn lives_since(lease: &SeenLease, over: &Incident) -> bool {
+    let named = lease.held.as_ref().and_then(|held| held.cluster);
+    match (named, &over.cluster) {
+        (Some(named), Some(made)) => named.to_string() == *made,
+        _ => lease.renewed.is_some_and(|renewed| renewed > over.changed),
+    }
+}
+
+/// The survivor with the newest data whose volume can be written.
+fn best(world: &World<'_>, survivors: &[Ordinal]) -> Option<Ordinal> {
+    let answered = |ordinal: &Ordinal| match &world.seen.membership {
+        Membership::Silent { alive, .. } => alive.get(ordinal).copied(),
+        Membership::Known(_) | Membership::Unasked => None,
     };
-    let listed = order.iter().copied().filter(|one| alive.contains(one));
-    let others = alive.iter().copied().filter(|one| !order.contains(one));
-    writable(world, listed.chain(others))
+    let found = |ordinal: &Ordinal| world.pod(*ordinal).and_then(|pod| pod.reaches);
+    let mut newest_first = survivors.to_vec();
+    newest_first.sort_by_key(|one| std::cmp::Reverse(answered(one).or_else(|| found(one))));
+    writable(world, newest_first)
 }
 
 /// The first whose volume can be written.

@@ -21,6 +21,7 @@ mod progress;
 pub(in crate::decide) mod tests;
 
 pub use begin::{on_request, token};
+pub(super) use loss::lives_since;
 #[cfg(test)]
 pub(crate) fn an_incident() -> Incident {
     tests::an_incident()
@@ -114,6 +115,11 @@ pub enum Hold {
         /// Which.
         ordinal: Ordinal,
     },
+    /// A person who saves what the last survivor has: its volume goes with it.
+    Doomed {
+        /// Who.
+        ordinal: Ordinal,
+    },
     /// There is neither usable data nor a backup.
     NothingToRestore,
     /// A volume to write to.
@@ -159,6 +165,7 @@ impl Hold {
             | Self::Approval { .. }
             | Self::Manual
             | Self::Verdict { .. }
+            | Self::Doomed { .. }
             | Self::NothingToRestore
             | Self::Unreadable { .. }
             | Self::JobFailed { .. } => true,

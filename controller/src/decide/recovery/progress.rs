@@ -58,7 +58,8 @@ fn restoring(world: &World<'_>, incident: &Incident) -> Step {
             to: 0,
         });
     }
-    if !world.seen.pods.is_empty() {
+    // Until Kubernetes has taken note of that, it may start another pod.
+    if !world.seen.pods.is_empty() || !set.is_observed {
         return wait(Hold::PodsStop);
     }
     let base = Ordinal(incident.base);
@@ -121,12 +122,21 @@ fn job<'a>(
     }
     match &job.state {
         JobState::Running => Err(wait(Hold::JobRuns { ordinal })),
+        JobState::Succeeded { at, done } if is_untold(world.now, task, (*at, done)) => {
+            Err(wait(Hold::JobRuns { ordinal }))
+        }
         JobState::Succeeded { at, done } => Ok(Ok((*at, done))),
         JobState::Failed { at, failure } => match outranked(world, failure) {
             Some(step) => Err(step),
             None => Ok(Err((*at, failure))),
         },
     }
+}
+
+/// Whether a restore is over, but what it did has not been heard yet: of pods it is heard later than of Jobs, at times.
+fn is_untold(now: Timestamp, task: Task, (at, done): (Timestamp, &Done)) -> bool {
+    let is_silent = task == Task::Restore && done.revision.is_none();
+    is_silent && now < after(at, cadence::LAST_WORDS)
 }
 
 /// What is done before a Job is tried again whose volume remembers an epoch that is not below ours: the document it was from is

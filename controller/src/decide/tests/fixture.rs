@@ -75,6 +75,7 @@ pub(crate) fn pod(ordinal: u32, revision: &str) -> SeenPod {
         etcd_image: Some(IMAGE.to_owned()),
         finding: Some(Finding::Good),
         words: None,
+        reaches: None,
         crashes: 0,
         talks: Talks::default(),
     }
@@ -277,7 +278,7 @@ impl Scene {
     pub(crate) fn silent(mut self) -> Self {
         self.seen.membership = Membership::Silent {
             why: "no leader".to_owned(),
-            alive: Vec::new(),
+            alive: std::collections::BTreeMap::new(),
         };
         self
     }

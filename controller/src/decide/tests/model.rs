@@ -173,7 +173,7 @@ impl Model {
             let alive = self.pods.iter().filter(|(_, pod)| pod.is_up);
             return Membership::Silent {
                 why: "no leader".to_owned(),
-                alive: alive.map(|(ordinal, _)| Ordinal(*ordinal)).collect(),
+                alive: alive.map(|(ordinal, _)| (Ordinal(*ordinal), 0)).collect(),
             };
         }
         let list = self.members.iter().map(|model| {

@@ -100,7 +100,7 @@ prop_compose! {
         scene.seen.membership = if is_known {
             Membership::Known(Members { cluster: ClusterId(7), list })
         } else {
-            Membership::Silent { why: "no leader".to_owned(), alive: Vec::new() }
+            Membership::Silent { why: "no leader".to_owned(), alive: std::collections::BTreeMap::new() }
         };
         scene
     }

@@ -135,7 +135,7 @@ fn who_answers_without_a_quorum_is_not_taken_for_dead() {
     scene.pod_mut(2).is_ready = false;
     scene.seen.membership = Membership::Silent {
         why: "no leader".to_owned(),
-        alive: vec![Ordinal(2)],
+        alive: [(Ordinal(2), 0)].into(),
     };
     assert_eq!(scene.waits(), Some(Blocker::NoQuorum));
 }

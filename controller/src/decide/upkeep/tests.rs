@@ -71,7 +71,7 @@ fn enough_changes_or_enough_bytes_or_the_time_start_a_compaction() {
     scene.wanted.upkeep.events = Some(10);
     assert_eq!(what(&scene), compact);
     let mut scene = behind(10);
-    scene.seen.upkeep.pile = pile(100, 1 << 30);
+    scene.seen.upkeep.pile = Some(pile(100, 1 << 30));
     assert_eq!(what(&scene), compact);
     scene.wanted.upkeep.bytes = Some(2 << 30);
     assert_eq!(what(&scene), []);
@@ -82,18 +82,18 @@ fn enough_changes_or_enough_bytes_or_the_time_start_a_compaction() {
 }
 
 /// So many bytes behind the full snapshot of this revision, as a sidecar tells.
-fn pile(since: i64, bytes: u64) -> Option<SeenPile> {
-    Some(SeenPile { since, bytes })
+fn pile(since: i64, bytes: u64) -> SeenPile {
+    SeenPile { since, bytes }
 }
 
 #[test]
 fn what_was_folded_is_not_folded_again_although_the_sidecar_has_not_heard_of_it() {
     let mut scene = behind(10);
-    scene.seen.upkeep.pile = pile(99, 1 << 40);
+    scene.seen.upkeep.pile = Some(pile(99, 1 << 40));
     assert_eq!(what(&scene), [], "these bytes are behind an earlier one");
-    scene.seen.upkeep.pile = pile(100, 1 << 10);
+    scene.seen.upkeep.pile = Some(pile(100, 1 << 10));
     assert_eq!(what(&scene), []);
-    scene.seen.upkeep.pile = pile(100, 1 << 40);
+    scene.seen.upkeep.pile = Some(pile(100, 1 << 40));
     assert_eq!(what(&scene), [Chore::Compact { from: 100 }]);
 }
 
@@ -267,7 +267,7 @@ proptest! {
         recovers in any::<bool>(),
     ) {
         let mut scene = behind(events);
-        scene.seen.upkeep.pile = bytes.and_then(|bytes| pile(100, bytes));
+        scene.seen.upkeep.pile = bytes.map(|bytes| pile(100, bytes));
         scene.wanted.upkeep.drill = Some("* * * * *".to_owned());
         scene.wanted.upkeep.compaction = Some("* * * * *".to_owned());
         if recovers {

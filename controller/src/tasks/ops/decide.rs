@@ -254,10 +254,7 @@ pub fn of_incident(incident: &Incident) -> Option<Telling> {
             Some(Telling::well(TaskState::Succeeded, words.clone()).with(result(words)))
         }
         Stage::Failed => {
-            let words = format!(
-                "nothing was restored, the cluster is as it was: {}",
-                incident.message
-            );
+            let words = format!("the restore was given up: {}", incident.message);
             Some(Telling::ill(TaskState::Failed, "ERR_RESTORE", words))
         }
     }

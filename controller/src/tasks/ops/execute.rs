@@ -24,7 +24,7 @@ use crate::act::snapshots::{Ask, SnapshotError, ask};
 use crate::act::upkeep::{Reader, keep_pin, unpin};
 use crate::act::{ActError, Work};
 use crate::observe::jobs::state;
-use crate::observe::{self, Objects};
+use crate::observe::{self, Dialer, Membership, Objects, Observation, Ordinal};
 use crate::tasks::TaskError;
 use crate::validate::{self, Wanted};
 
@@ -57,6 +57,13 @@ pub(super) async fn execute(pass: &Pass<'_>, etcd: &Etcd) -> Result<Outcome, Tas
         Err(problem) => return Ok(failed("ERR_GET_ETCD", problem.to_string())),
     };
     let mut objects = observe::objects(&pass.ctx.stores, etcd);
+    observe::confirm_claims(
+        &pass.ctx.client,
+        etcd,
+        &mut objects.observation,
+        [Ordinal(0)],
+    )
+    .await;
     let root = observe::local_store_root(&pass.ctx.client, etcd).await;
     objects.local_store_root = root.map_err(|source| ActError::Etcd {
         step: "look at the store",
@@ -189,13 +196,27 @@ pub(super) async fn safety(
     etcd: &Etcd,
     sight: &Sight,
 ) -> Result<Safety, SnapshotError> {
-    if is_ready(etcd).is_err() {
+    let seen = &sight.objects.observation;
+    if !serves(pass, etcd, seen).await {
         return Ok(Safety::Silent);
     }
-    let seen = &sight.objects.observation;
     let answer = ask(&pass.ctx.client, etcd, seen, Ask::full(etcd)).await?;
     let name = answer["snapName"].as_str();
     Ok(name.map_or(Safety::Unchanged, |name| Safety::Taken(name.to_owned())))
+}
+
+/// Whether there is a present state: a pod is ready, or etcd answers with a quorum, whatever the status says.
+async fn serves(pass: &Pass<'_>, etcd: &Etcd, seen: &Observation) -> bool {
+    let is_ready = seen
+        .pods
+        .values()
+        .any(|pod| pod.is_ready && !pod.is_deleting);
+    if is_ready || self::is_ready(etcd).is_ok() {
+        return true;
+    }
+    let dialer = Dialer::new(&pass.ctx.client, etcd);
+    let members = observe::members(&dialer, etcd, seen).await;
+    matches!(members, Membership::Known(_))
 }
 
 /// The Job of the upkeep does it, whoever started it; the condition tells how it ended.
@@ -205,7 +226,8 @@ async fn compact(pass: &Pass<'_>, etcd: &Etcd, sight: &Sight) -> Result<Outcome,
     if let Some(telling) = of_compaction(told.as_ref(), pass.started()) {
         return Ok(Outcome::Told(telling));
     }
-    if sight.objects.observation.upkeep.compaction.is_none() {
+    let is_recovering = sight.objects.observation.recovery.open().is_some();
+    if sight.objects.observation.upkeep.compaction.is_none() && !is_recovering {
         let full = sight.objects.observation.full_snapshot.as_ref();
         let from = full.and_then(|full| full.revision).unwrap_or_default();
         crate::act::compact(pass.ctx, sight.work(etcd), from).await?;

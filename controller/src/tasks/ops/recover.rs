@@ -29,6 +29,8 @@ enum Written {
     Over(Telling),
     /// It goes on, or another one does.
     Busy,
+    /// Another one goes on that nobody asked for, and it has failed before: a person may want another state instead.
+    Stuck(Incident),
     /// Nothing goes on; this is what was last.
     Nothing(Option<Incident>),
 }
@@ -42,6 +44,7 @@ pub(super) async fn restore(
 ) -> Result<Outcome, TaskError> {
     let last = match written(pass, etcd).await? {
         Written::Over(telling) => return Ok(Outcome::Told(telling)),
+        Written::Stuck(incident) => Some(incident),
         Written::Busy => return Ok(wait()),
         Written::Nothing(last) => last,
     };
@@ -71,9 +74,18 @@ pub(super) async fn restore(
             "the Etcd went to sleep meanwhile",
         ));
     }
+    match incident(pass.id(), (base, size), target) {
+        Ok(incident) => open(pass, etcd, last.as_ref(), &incident).await,
+        Err(words) => Ok(failed("ERR_INVALID_TASK", words)),
+    }
+}
+
+/// The restore of a state that a person wants.
+fn incident(id: String, (base, size): (Ordinal, u32), target: Target) -> Result<Incident, String> {
     let now = Timestamp::now();
-    let incident = Incident {
-        id: pass.id(),
+    Ok(Incident {
+        token: token(&id, now),
+        id,
         cause: Cause::Requested,
         stage: Stage::Restoring,
         base: base.0,
@@ -84,11 +96,10 @@ pub(super) async fn restore(
             Target::Revision(revision) => incident::Target::Revision(revision),
             Target::Time(time) => match time.parse() {
                 Ok(time) => incident::Target::Time(time),
-                Err(_) => return Ok(failed("ERR_INVALID_TASK", format!("{time:?} is no time"))),
+                Err(_) => return Err(format!("{time:?} is no time")),
             },
             Target::Full { name, revision } => incident::Target::Full { name, revision },
         },
-        token: token(&pass.id(), now),
         attempt: 1,
         started: now,
         changed: now,
@@ -96,8 +107,7 @@ pub(super) async fn restore(
         cluster: None,
         message: String::new(),
         other: BTreeMap::new(),
-    };
-    open(pass, etcd, last.as_ref(), &incident).await
+    })
 }
 
 fn saved(safety: Safety) -> Telling {
@@ -132,7 +142,7 @@ pub(super) async fn quorum(
 ) -> Result<Outcome, TaskError> {
     let last = match written(pass, etcd).await? {
         Written::Over(telling) => return Ok(Outcome::Told(telling)),
-        Written::Busy => return Ok(wait()),
+        Written::Busy | Written::Stuck(_) => return Ok(wait()),
         Written::Nothing(last) => last,
     };
     let base = match &how.from_member {
@@ -204,9 +214,15 @@ fn judge(found: Option<Incident>, id: &str, has_begun: bool) -> Written {
                          the Events and the status of the Etcd tell more";
             Written::Over(Telling::ill(TaskState::Failed, "ERR_RESTORE", words))
         }
+        Some(incident) if is_stuck(&incident) => Written::Stuck(incident),
         Some(incident) if incident.is_open() => Written::Busy,
         last => Written::Nothing(last),
     }
+}
+
+/// Whether a recovery writes a volume and could not do it: the backup does not hold what it wants.
+fn is_stuck(incident: &Incident) -> bool {
+    incident.stage == Stage::Restoring && incident.attempt > 1 && incident.cause != Cause::Requested
 }
 
 async fn open(
@@ -276,6 +292,24 @@ mod tests {
         );
         let busy = judge(Some(written("5f3a", Stage::Restoring)), id, false);
         assert!(matches!(busy, Written::Busy));
+    }
+
+    #[test]
+    fn a_recovery_that_fails_again_and_again_gives_way_to_what_a_person_asks_for() {
+        let failing = |stage, cause| Incident {
+            attempt: 2,
+            cause,
+            ..written("5f3a", stage)
+        };
+        let judged = |incident| judge(Some(incident), "task-1", false);
+        for cause in [Cause::MemberLost, Cause::QuorumLost, Cause::FormerBackup] {
+            let stuck = judged(failing(Stage::Restoring, cause));
+            assert!(matches!(stuck, Written::Stuck(_)), "{cause:?}");
+            let restored = judged(failing(Stage::Restored, cause));
+            assert!(matches!(restored, Written::Busy), "its data is there");
+        }
+        let asked_for = judged(failing(Stage::Restoring, Cause::Requested));
+        assert!(matches!(asked_for, Written::Busy), "somebody else's");
     }
 
     #[test]

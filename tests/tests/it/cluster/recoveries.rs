@@ -87,6 +87,18 @@ async fn a_bad_delete_is_undone_by_going_back_to_the_revision_before_it() {
         assert_recovered(&etcd, &before, (3, is_new)).await;
         timeline.mark("all members are ready, with all their keys");
         timeline.keep(&timeline::directory().unwrap()).unwrap();
+
+        // And once more, to what is now the state before a recovery. Backups go on behind it.
+        let members = etcd.members(3).await.unwrap();
+        let task = json!({"restore": {"toRevision": before.revision.0}});
+        let (state, said) = etcd.ask("undo-again", task).await.unwrap();
+        assert_eq!(state, TaskState::Succeeded, "{said}");
+        let is_new = |member: &_| !members.contains(member);
+        assert_recovered(&etcd, &before, (3, is_new)).await;
+        etcd.settled().await.unwrap();
+        let task = json!({"onDemandSnapshot": {"type": "full"}});
+        let (state, said) = etcd.ask("backed-up", task).await.unwrap();
+        assert_eq!(state, TaskState::Succeeded, "{said}");
     })
     .await;
 }

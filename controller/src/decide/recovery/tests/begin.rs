@@ -67,6 +67,32 @@ fn a_cluster_that_never_was_begins_with_the_backup_of_a_former_one() {
 }
 
 #[test]
+fn no_volume_is_written_before_each_was_looked_at() {
+    let all = [
+        (0, Finding::Refused),
+        (1, Finding::Unborn),
+        (2, Finding::Unborn),
+    ];
+    let mut scene = lost(3, &all);
+    scene.seen.leases.clear();
+    scene.set_mut().noted_size = None;
+    let ordinal = Ordinal(0);
+    for finding in [Some(Finding::Refused), None] {
+        scene.pod_mut(0).finding = finding;
+        assert_eq!(scene.hold(), Hold::Verdict { ordinal });
+    }
+    // A claim that was never bound holds nothing.
+    scene.seen.claims.get_mut(&ordinal).unwrap().is_bound = false;
+    assert_eq!(scene.opened().cause, Cause::FormerBackup);
+    // What is good there is the best copy.
+    scene.seen.claims.get_mut(&ordinal).unwrap().is_bound = true;
+    scene.pod_mut(0).finding = Some(Finding::Good);
+    scene.wanted.recovery.mode = RecoveryMode::Automatic;
+    let incident = scene.opened();
+    assert_eq!((incident.base, incident.source), (0, Source::BestCopy));
+}
+
+#[test]
 fn members_that_found_a_cluster_are_not_stopped_by_one_that_looks_too_late() {
     let mut scene = lost(3, &[(0, Finding::Unborn)]);
     scene.seen.leases.clear();
@@ -180,7 +206,6 @@ fn silence_of_a_survivor_proves_nothing() {
     );
     scene.wanted.recovery.mode = RecoveryMode::Automatic;
     let ordinal = Ordinal(2);
-    assert_eq!(scene.hold(), Hold::Verdict { ordinal });
     scene.pod_mut(2).finding = None;
     assert_eq!(scene.hold(), Hold::Verdict { ordinal });
     scene.seen.pods.remove(&ordinal);
@@ -201,12 +226,43 @@ fn the_newest_survivor_is_the_base_and_is_compared_with_the_backup() {
     let crate::observe::Membership::Silent { alive, .. } = &mut scene.seen.membership else {
         panic!()
     };
-    *alive = vec![Ordinal(4), Ordinal(3)];
+    *alive = [(Ordinal(3), 10), (Ordinal(4), 20)].into();
     let incident = scene.opened();
     assert_eq!((incident.base, incident.source), (4, Source::BestCopy));
     // Without a backup the survivor alone will do.
     scene.wanted.backup = None;
     assert_eq!(scene.opened().base, 4);
+}
+
+#[test]
+fn a_survivor_that_restarted_is_the_base_although_its_etcd_waits_for_a_quorum() {
+    let lost = [
+        (0, Finding::Waits),
+        (1, Finding::Waits),
+        (2, Finding::Waits),
+        (3, Finding::Good),
+    ];
+    let mut scene = super::scene::lost(5, &lost);
+    scene.wanted.recovery.mode = RecoveryMode::Automatic;
+    // The fifth answers, at revision 1000.
+    scene.pod_mut(3).reaches = Some(1_001);
+    let incident = scene.opened();
+    assert_eq!((incident.base, incident.source), (3, Source::BestCopy));
+    for older in [Some(999), None] {
+        scene.pod_mut(3).reaches = older;
+        assert_eq!(scene.opened().base, 4);
+    }
+    scene.known.loss_since = Some(ago(10));
+    assert_eq!(scene.hold(), Hold::Unconfirmed, "it may still answer");
+}
+
+#[test]
+fn the_last_survivor_is_not_stopped_while_its_volume_would_go_with_it() {
+    let mut scene = lost(3, &[(0, Finding::Waits), (1, Finding::Waits)]);
+    scene.wanted.recovery.mode = RecoveryMode::Automatic;
+    scene.seen.claims.get_mut(&Ordinal(2)).unwrap().is_deleting = true;
+    let ordinal = Ordinal(2);
+    assert_eq!(scene.hold(), Hold::Doomed { ordinal });
 }
 
 #[test]
@@ -246,6 +302,40 @@ fn after_a_recovery_only_those_count_who_have_given_a_sign_of_life_since() {
     let step = scene.step();
     assert!(!matches!(step, Some(Step::Recover(_))), "{step:?}");
     assert!(!matches!(scene.waits(), Some(Blocker::RecoveryNeeded(_))));
+}
+
+#[test]
+fn whoever_is_of_the_cluster_that_was_restored_is_a_member_whatever_its_clock_says() {
+    let mut scene = lost(3, &[(0, Finding::Waits)]);
+    scene.wanted.recovery.mode = RecoveryMode::Automatic;
+    let mut over = incident(3, 0);
+    (over.stage, over.changed) = (Stage::Closed, ago(2));
+    let made = steward_ids::ClusterId(7);
+    over.cluster = Some(made.to_string());
+    scene.seen.recovery.incident = Some(over);
+    for lease in scene.seen.leases.values_mut() {
+        lease.renewed = Some(ago(100));
+        lease.held.as_mut().unwrap().cluster = Some(made);
+    }
+    let step = scene.step();
+    assert!(!matches!(step, Some(Step::Recover(_))), "{step:?}");
+    assert!(!matches!(scene.waits(), Some(Blocker::RecoveryNeeded(_))));
+}
+
+#[test]
+fn a_new_volume_needs_nobodys_word() {
+    for mode in [RecoveryMode::Manual, RecoveryMode::Approve] {
+        let mut scene = lost(
+            3,
+            &[(0, Finding::Good), (1, Finding::Good), (2, Finding::Good)],
+        );
+        scene.wanted.recovery.mode = mode;
+        for claim in scene.seen.claims.values_mut() {
+            claim.is_lost = true;
+        }
+        let step = scene.step();
+        assert!(matches!(step, Some(Step::DiscardClaim { .. })), "{step:?}");
+    }
 }
 
 #[test]

@@ -40,6 +40,8 @@ struct Model {
     cluster: u64,
     members: Vec<u32>,
     learners: Vec<u32>,
+    /// Whether etcd answers without a quorum: most versions do not after a restart.
+    answers_alone: bool,
     backup: Option<i64>,
     epoch: u64,
     held: Option<Timestamp>,
@@ -79,6 +81,7 @@ impl Model {
             cluster: 1,
             members: (0..size).collect(),
             learners: Vec::new(),
+            answers_alone: true,
             backup,
             epoch: 0,
             held: None,
@@ -105,6 +108,10 @@ impl Model {
         up >= quorum(self.members.len())
     }
 
+    fn revision(&self, ordinal: u32) -> Option<i64> {
+        self.volumes.get(&ordinal)?.map(|data| data.revision)
+    }
+
     fn finding(&self, ordinal: u32) -> Finding {
         match self.volumes.get(&ordinal).copied().flatten() {
             Some(data) if !data.is_good => Finding::Corrupt,
@@ -121,7 +128,10 @@ impl Model {
         if !self.has_quorum() {
             return Membership::Silent {
                 why: "no leader".to_owned(),
-                alive: alive.map(Ordinal).collect(),
+                alive: alive
+                    .filter(|_| self.answers_alone)
+                    .map(|ordinal| (Ordinal(ordinal), self.revision(ordinal).unwrap_or_default()))
+                    .collect(),
             };
         }
         let leader = alive.clone().next().unwrap_or_default();
@@ -137,7 +147,7 @@ impl Model {
             answer: self.is_up(*ordinal).then(|| Answer {
                 leader: Some(MemberId(u64::from(leader) + 100 * self.cluster)),
                 cluster: ClusterId(self.cluster),
-                revision: self.volumes[ordinal].map_or(0, |data| data.revision),
+                revision: self.revision(*ordinal).unwrap_or_default(),
                 ..answer(0)
             }),
         });
@@ -154,6 +164,7 @@ impl Model {
                 is_ready,
                 has_ready_containers: is_ready,
                 finding: is_initialised.then(|| self.finding(*ordinal)),
+                reaches: self.revision(*ordinal),
                 ..pod(*ordinal, OLD)
             };
             (Ordinal(*ordinal), seen)
@@ -164,10 +175,12 @@ impl Model {
             } else {
                 ago(10_000)
             };
-            let lease = SeenLease {
+            let mut lease = SeenLease {
                 renewed: Some(renewed),
                 ..lease(ordinal, false)
             };
+            let cluster = if self.is_up(ordinal) { self.cluster } else { 1 };
+            lease.held.as_mut().expect("a holder").cluster = Some(ClusterId(cluster));
             (Ordinal(ordinal), lease)
         });
         let mut set = set(self.replicas);
@@ -454,8 +467,10 @@ proptest! {
         kills in prop::collection::vec(any::<bool>(), 0..60),
         trouble in prop::collection::vec(any::<bool>(), 0..4),
         marks in prop::collection::btree_map(0_u32..5, 0_u64..9, 0..4),
+        answers_alone in any::<bool>(),
     ) {
         let mut model = Model::new(size, revision, backup);
+        model.answers_alone = answers_alone;
         (model.trouble, model.marks) = (trouble, marks.clone());
         let mut damaged = 0;
         for (ordinal, loss) in losses.iter().filter(|(ordinal, _)| **ordinal < size) {

@@ -1,5 +1,7 @@
 //! A cluster that has lost something, and a recovery on its way.
 
+use std::collections::BTreeMap;
+
 use steward_coordination::Epoch;
 use steward_coordination::incident::{Cause, Incident, Source, Stage, Target};
 use steward_verdict::Done;
@@ -23,8 +25,8 @@ pub(super) fn lost(size: u32, ordinals: &[(u32, Finding)]) -> Scene {
         scene = scene.down(*ordinal).finding(*ordinal, *finding);
     }
     let alive = (0..size).filter(|n| ordinals.iter().all(|(lost, _)| lost != n));
-    let alive: Vec<Ordinal> = alive.map(Ordinal).collect();
-    for ordinal in &alive {
+    let alive: BTreeMap<Ordinal, i64> = alive.map(|n| (Ordinal(n), 1_000)).collect();
+    for ordinal in alive.keys() {
         scene.pod_mut(ordinal.0).is_ready = false;
     }
     scene.seen.membership = Membership::Silent {
@@ -69,7 +71,7 @@ pub(in crate::decide) fn incident(size: u32, base: u32) -> Incident {
         revision: None,
         cluster: None,
         message: String::new(),
-        other: std::collections::BTreeMap::new(),
+        other: BTreeMap::new(),
     }
 }
 
