@@ -23,7 +23,7 @@ ENV := if [ -f "$(STEWARD_CACHE)/env" ]; then . "$(STEWARD_CACHE)/env"; fi;
 
 # Tests that need a Kubernetes cluster, and tests that start servers, by the convention of .config/nextest.toml.
 CLUSTER := package(steward-tests) & kind(test) & test(/^cluster::/)
-LIVE := (package(steward-testkit) + package(steward-tests)) & kind(test) - ($(CLUSTER)) + test(/(^|::)live::/)
+LIVE := (package(steward-store) + package(steward-testkit) + package(steward-tests)) & kind(test) - ($(CLUSTER)) + test(/(^|::)live::/)
 
 .PHONY: help test
 help: ## this list
