@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Longer than a healthy cluster needs for anything on a loaded machine.
-pub const PATIENCE: Duration = Duration::from_mins(4);
+pub const PATIENCE: Duration = Duration::from_mins(8);
 const POLL: Duration = Duration::from_millis(250);
 
 /// It did not become so.

@@ -161,7 +161,7 @@ async fn what_is_left_to_people_waits_for_the_task_of_one_and_outlives_the_contr
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quorum_is_recovered_unasked_or_once_approved_and_outlives_the_controllers() {
+async fn a_quorum_is_recovered_unasked_and_outlives_the_controllers() {
     on_stage("unasked", async |stage| {
         let mut spec = stage.spec(3);
         spec["steward"] = json!({"recovery": {"mode": "Automatic"}});
@@ -175,11 +175,18 @@ async fn a_quorum_is_recovered_unasked_or_once_approved_and_outlives_the_control
         kill_controllers_at_job(stage, RESTORES).await;
         let is_new = |member: &_| !members.contains(member);
         assert_resumed(&etcd, load, (3, is_new)).await;
+    })
+    .await;
+}
 
-        let approve = json!({"steward": {"recovery": {"mode": "Approve"}}});
-        etcd.change(approve).await.unwrap();
-        etcd.settled().await.unwrap();
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quorum_is_recovered_once_approved_and_outlives_the_controllers() {
+    on_stage("approved", async |stage| {
+        let mut spec = stage.spec(3);
+        spec["steward"] = json!({"recovery": {"mode": "Approve"}});
+        let etcd = stage.etcd(&spec).await;
         let members = etcd.members(3).await.unwrap();
+        etcd.settled().await.unwrap();
         let load = load_in_the_backup(&etcd).await;
         for member in &members {
             etcd.lose_volume(member).await.unwrap();
