@@ -45,6 +45,28 @@ pub(crate) async fn force(backing: &dyn Backing, entry: &str, text: Option<&str>
     backing.write(&page, &edits).await.unwrap();
 }
 
+/// Asks again when the others wrote every time.
+async fn insist<T, F>(ask: impl Fn() -> F) -> T
+where
+    F: Future<Output = Result<T, CoordinationError>>,
+{
+    loop {
+        match ask().await {
+            Err(CoordinationError::Contended { .. }) => {}
+            answer => return answer.unwrap(),
+        }
+    }
+}
+
+/// Whether something was done; if not, because the others wrote every time.
+fn contended_at_most(outcome: Result<(), CoordinationError>) -> bool {
+    match outcome {
+        Ok(()) => true,
+        Err(CoordinationError::Contended { .. }) => false,
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
 /// Pins of eight parties come, are renewed and go while others write; none disappears by another's write.
 pub(crate) async fn pins_are_never_lost(backings: impl Fn() -> Arc<dyn Backing>) {
     force(&*backings(), "from-the-future", Some("{\"kept\":true}")).await;
@@ -55,10 +77,8 @@ pub(crate) async fn pins_are_never_lost(backings: impl Fn() -> Arc<dyn Backing>)
             for round in 0..4 {
                 let name = format!("pin-{number}-{round}");
                 let key = format!("v2/{name}");
-                let pin = coordinator
-                    .pin(&pin_wish(&name, Duration::from_mins(1)))
-                    .await
-                    .unwrap();
+                let wanted = pin_wish(&name, Duration::from_mins(1));
+                let mut pin = insist(|| coordinator.pin(&wanted)).await;
                 for _ in 0..3 {
                     assert!(
                         coordinator.pinned().await.unwrap().covers(&key),
@@ -66,12 +86,15 @@ pub(crate) async fn pins_are_never_lost(backings: impl Fn() -> Arc<dyn Backing>)
                     );
                     // Locks change hands in the same document meanwhile.
                     let holder = wish(&name, Duration::from_secs(30));
-                    if let Attempt::Held(held) = coordinator.try_acquire(&holder).await.unwrap() {
-                        held.release().await.unwrap();
+                    let attempt = insist(|| coordinator.try_acquire(&holder)).await;
+                    if let Attempt::Held(held) = attempt {
+                        contended_at_most(held.release().await);
                     }
-                    pin.renew().await.unwrap();
+                    insist(|| pin.renew()).await;
                 }
-                pin.remove().await.unwrap();
+                while !contended_at_most(pin.remove().await) {
+                    pin = insist(|| coordinator.pin(&wanted)).await;
+                }
                 assert!(
                     !coordinator.pinned().await.unwrap().covers(&key),
                     "{name} is still there"
@@ -93,7 +116,7 @@ pub(crate) async fn pins_are_never_lost(backings: impl Fn() -> Arc<dyn Backing>)
 
 /// A reader that died stops protecting what it read, after its time and not before.
 pub(crate) async fn the_pin_of_a_dead_reader_expires(backings: impl Fn() -> Arc<dyn Backing>) {
-    let ttl = Duration::from_secs(1);
+    let ttl = Duration::from_secs(5);
     let retention = Coordinator::new(backings());
     let reader = Coordinator::new(backings());
     let alive = reader.pin(&pin_wish("alive", ttl)).await.unwrap();
@@ -242,10 +265,10 @@ pub(crate) async fn an_epoch_is_raised_by_its_holder(backings: impl Fn() -> Arc<
 
 /// Work under a lock is renewed for while it lasts, and dropped when somebody takes the lock away.
 pub(crate) async fn work_lasts_as_long_as_the_lock(backings: impl Fn() -> Arc<dyn Backing>) {
-    let ttl = Duration::from_millis(900);
+    let ttl = Duration::from_secs(8);
     let coordinator = Coordinator::new(backings());
     let held = acquire(&coordinator, "worker", ttl).await;
-    let done = held.keep(async { sleep(ttl * 3).await }).await;
+    let done = held.keep(async { sleep(ttl + ttl / 2).await }).await;
     assert!(done.is_ok(), "{done:?}");
     held.fence().check().await.unwrap();
 

@@ -23,6 +23,10 @@ impl Ledger {
         assert!(before.is_none(), "epoch {epoch} was given twice");
     }
 
+    fn tenures(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
     /// One tenure begins when all before it are over.
     fn check(&self, at_least: usize) {
         let tenures = self.0.lock().unwrap();
@@ -41,50 +45,56 @@ impl Ledger {
     }
 }
 
-/// Runs the contest for a while over one document, which each party reaches through a backing of its own.
-pub(crate) async fn contest(
-    backings: impl Fn() -> Arc<dyn Backing>,
-    ttl: Duration,
-    lasts: Duration,
-    at_least: usize,
-) {
-    let (ledger, until) = (Arc::new(Ledger::default()), Instant::now() + lasts);
+/// How long a contest goes on.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules {
+    pub(crate) ttl: Duration,
+    /// For so long,
+    pub(crate) lasts: Duration,
+    /// and until there were so many tenures,
+    pub(crate) at_least: usize,
+    /// but after this time the lock is stuck.
+    pub(crate) patience: Duration,
+}
+
+/// Runs the contest over one document, which each party reaches through a backing of its own.
+pub(crate) async fn contest(backings: impl Fn() -> Arc<dyn Backing>, rules: Rules) {
+    let (ledger, began) = (Arc::new(Ledger::default()), Instant::now());
     let mut parties = tokio::task::JoinSet::new();
     for number in 0..CONTENDERS {
         // From four years slow to three years fast.
         let skew = SignedDuration::from_hours((i64::try_from(number).unwrap() - 4) * 24 * 365);
         let coordinator = Coordinator::with_wall_clock(backings(), move || Timestamp::now() + skew);
-        parties.spawn(contend(
-            coordinator,
-            number,
-            ttl,
-            until,
-            Arc::clone(&ledger),
-        ));
+        let ledger = Arc::clone(&ledger);
+        parties.spawn(contend(coordinator, number, rules, began, ledger));
     }
     while let Some(party) = parties.join_next().await {
         party.unwrap();
     }
-    ledger.check(at_least);
+    ledger.check(rules.at_least);
 }
 
 async fn contend(
     coordinator: Arc<Coordinator>,
     number: usize,
-    ttl: Duration,
-    until: Instant,
+    rules: Rules,
+    start: Instant,
     ledger: Arc<Ledger>,
 ) {
-    while Instant::now() < until {
+    let ttl = rules.ttl;
+    while start.elapsed() < rules.lasts || ledger.tenures() < rules.at_least {
         let wish = Wish {
             holder: format!("party-{number}"),
             purpose: Purpose::Roll,
             ttl,
         };
-        let held = coordinator
-            .acquire(&wish, Duration::from_mins(2))
-            .await
-            .unwrap();
+        let patience = rules.patience.saturating_sub(start.elapsed());
+        let held = match coordinator.acquire(&wish, patience).await {
+            Ok(held) => held,
+            Err(CoordinationError::Contended { .. }) if !patience.is_zero() => continue,
+            Err(CoordinationError::Contended { .. } | CoordinationError::Held { .. }) => return,
+            Err(error) => panic!("acquire: {error:?}"),
+        };
         let (began, epoch) = (Instant::now(), held.claim().epoch);
         for _ in 0..draw(3) {
             sleep(ttl / 10).await;
@@ -93,9 +103,11 @@ async fn contend(
         match draw(10) {
             0..6 => {
                 let ended = Instant::now().min(held.valid_until());
-                // Refused when it was lost meanwhile, which is as good.
+                // Refused when it was lost meanwhile, which is as good; not done when the others wrote every time.
                 match held.release().await {
-                    Ok(()) | Err(CoordinationError::Lost { .. }) => {}
+                    Ok(())
+                    | Err(CoordinationError::Lost { .. } | CoordinationError::Contended { .. }) => {
+                    }
                     Err(error) => panic!("release: {error:?}"),
                 }
                 ledger.note(epoch, began, ended);
@@ -113,7 +125,8 @@ fn draw(below: u32) -> u32 {
     rand::rng().random_range(0..below)
 }
 
-/// What a holder does: renews, checks its fence, writes with it. All may fail, but only because the lock is lost.
+/// What a holder does: renews, checks its fence, writes with it. All may fail, but only because the lock is lost or the
+/// others wrote every time.
 async fn work(held: &Held, number: usize) {
     let fence = held.fence();
     let state = MemberState::new(Phase::Restoring, Timestamp::now());
@@ -123,7 +136,7 @@ async fn work(held: &Held, number: usize) {
         fence.report(&format!("member-{number}"), &state).await
     };
     match outcome.await {
-        Ok(()) | Err(CoordinationError::Lost { .. }) => {}
+        Ok(()) | Err(CoordinationError::Lost { .. } | CoordinationError::Contended { .. }) => {}
         Err(error) => panic!("work: {error:?}"),
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use steward_coordination::{Backing, BackingError, CoordinationError, Coordinator, FileBacking};
 use tempfile::TempDir;
 
-use crate::{conformance, contention};
+use crate::conformance;
+use crate::contention::{self, Rules};
 
 fn document() -> (TempDir, impl Fn() -> Arc<dyn Backing>) {
     let home = TempDir::new().unwrap();
@@ -18,8 +19,13 @@ fn document() -> (TempDir, impl Fn() -> Arc<dyn Backing>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_party_at_a_time() {
     let (_home, backings) = document();
-    let (ttl, lasts) = (Duration::from_millis(400), Duration::from_secs(8));
-    contention::contest(backings, ttl, lasts, 12).await;
+    let rules = Rules {
+        ttl: Duration::from_millis(400),
+        lasts: Duration::from_secs(8),
+        at_least: 12,
+        patience: Duration::from_secs(50),
+    };
+    contention::contest(backings, rules).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,7 +13,8 @@ use steward_coordination::{
 use steward_testkit::ApiServer;
 use tokio::time::{Instant, sleep};
 
-use crate::{conformance, contention};
+use crate::conformance;
+use crate::contention::{self, Rules};
 
 const NAME: &str = "etcd-main-coordination";
 
@@ -27,8 +28,13 @@ async fn document(server: &ApiServer) -> impl Fn() -> Arc<dyn Backing> + use<> {
 async fn one_party_at_a_time() {
     let server = ApiServer::start().await;
     let backings = document(&server).await;
-    let (ttl, lasts) = (Duration::from_secs(2), Duration::from_secs(25));
-    contention::contest(backings, ttl, lasts, 8).await;
+    let rules = Rules {
+        ttl: Duration::from_secs(2),
+        lasts: Duration::from_secs(25),
+        at_least: 8,
+        patience: Duration::from_mins(2),
+    };
+    contention::contest(backings, rules).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
