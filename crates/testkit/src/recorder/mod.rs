@@ -116,15 +116,7 @@ impl Recorder {
         if end <= self.last {
             return None;
         }
-        while self
-            .pending
-            .back()
-            .is_none_or(|event| event.revision() < end)
-        {
-            let arrived = self.arriving.recv().await.expect("a running watch");
-            let arrived = arrived.unwrap_or_else(|reason| panic!("the watch ended: {reason}"));
-            self.pending.extend(arrived);
-        }
+        self.receive(end).await;
         let after = self
             .pending
             .partition_point(|event| event.revision() <= end);
@@ -142,6 +134,30 @@ impl Recorder {
             last: end,
             events: events.len(),
         })
+    }
+
+    /// Waits until everything up to the revision the store has now has arrived, with the time of its arrival; what is
+    /// done later has a later time.
+    ///
+    /// # Panics
+    /// When the watch ended.
+    pub async fn catch_up(&mut self, etcd: &Etcd) {
+        let end = etcd.revision().await;
+        if end > self.last {
+            self.receive(end).await;
+        }
+    }
+
+    async fn receive(&mut self, end: Revision) {
+        while self
+            .pending
+            .back()
+            .is_none_or(|event| event.revision() < end)
+        {
+            let arrived = self.arriving.recv().await.expect("a running watch");
+            let arrived = arrived.unwrap_or_else(|reason| panic!("the watch ended: {reason}"));
+            self.pending.extend(arrived);
+        }
     }
 
     fn write(&self, name: &str, content: &[u8]) -> PathBuf {
