@@ -82,7 +82,12 @@ async fn a_lease_that_was_given_back_without_naming_a_holder_is_taken() {
     let lease: Lease = serde_json::from_value(lease).unwrap();
     let leases = stage.api::<Lease>();
     leases.create(&PostParams::default(), &lease).await.unwrap();
-    let controller = stage.control_with(elected).await;
+    // Giving back gets as long as a pause between two attempts.
+    let unhurried = |config: &mut OperatorConfiguration| {
+        elected(config);
+        config.leader_election.retry_period = Duration::from_secs(5);
+    };
+    let controller = stage.control_with(unhurried).await;
     stage.create("one", json!({ "replicas": 1 })).await;
     stage.set_of("one", 1).await;
     controller.stop().await;

@@ -13,7 +13,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use steward_crds::ops::TaskState;
 use steward_crds::{EtcdCopyBackupsTask, EtcdOpsTask};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
 use super::kubelet::{Ends, Kubelet};
@@ -135,17 +135,18 @@ async fn a_copy_is_pinned_for_as_long_as_its_job_is_there_whoever_is_killed() {
 
 #[tokio::test]
 async fn no_copy_begins_before_its_pin_is_set_however_often_that_goes_wrong() {
+    static LOOKED: Semaphore = Semaphore::const_new(0);
     let stage = Stage::set().await;
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
     backed_up(&stage).await;
-    // What happens to the next write of the document; a Job is made a moment late, so that it can be looked before.
+    // What happens to the next write of the document; a Job is made when it was looked before.
     let (next, asked) = (Arc::new(Mutex::new(None)), Arc::new(Notify::new()));
     let (fate, told) = (Arc::clone(&next), Arc::clone(&asked));
     let client = wire::client(&stage, move |request| {
         let path = request.uri().path();
         if request.method() == Method::POST && path.ends_with("/jobs") {
             told.notify_one();
-            return Fate::Late(Duration::from_secs(2));
+            return Fate::Held(&LOOKED);
         }
         let is_document = is_write(request) && path.contains("/configmaps");
         let fate = is_document.then(|| fate.lock().unwrap().take());
@@ -170,6 +171,7 @@ async fn no_copy_begins_before_its_pin_is_set_however_often_that_goes_wrong() {
         );
         assert!(is_pinned(&stage, &pin).await, "{name}");
         assert!(job(&stage, &worker).await.is_none(), "{name}: too late");
+        LOOKED.add_permits(1);
         stage.until(&worker, "there", |_: &Job| true).await;
         assert!(is_pinned(&stage, &pin).await, "{name}");
         ends(

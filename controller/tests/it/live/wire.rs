@@ -13,7 +13,7 @@ use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tower::{BoxError, Layer, Service};
 
 use super::stage::Stage;
@@ -29,6 +29,8 @@ pub(super) enum Fate {
     Unanswered,
     /// It arrives late.
     Late(Duration),
+    /// It arrives when somebody gives it a permit.
+    Held(&'static Semaphore),
     /// It is refused with this code by somebody on the way.
     Refused(u16),
     /// It is answered with these words by somebody on the way.
@@ -135,12 +137,14 @@ where
             Fate::Refused(code) => async move { Ok(refusal(code)) }.boxed(),
             Fate::Told(words) => async move { Ok(Response::new(AnyBody::from(words))) }.boxed(),
             Fate::Silent => futures::future::pending().boxed(),
-            Fate::Answered | Fate::Unanswered | Fate::Late(_) => {
+            Fate::Answered | Fate::Unanswered | Fate::Late(_) | Fate::Held(_) => {
                 // Nothing is sent before this is polled.
                 let answer = self.inner.call(request);
                 async move {
-                    if let Fate::Late(by) = fate {
-                        tokio::time::sleep(by).await;
+                    match fate {
+                        Fate::Late(by) => tokio::time::sleep(by).await,
+                        Fate::Held(gate) => gate.acquire().await?.forget(),
+                        _ => {}
                     }
                     let answer = answer.await?;
                     if matches!(fate, Fate::Unanswered) {
