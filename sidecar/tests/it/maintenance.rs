@@ -213,7 +213,7 @@ mod live {
     }
 
     async fn every_member_is_defragmented_the_leader_last(version: EtcdVersion) {
-        let cluster = EtcdCluster::start(version, 3, &EtcdOptions::new()).await;
+        let cluster = EtcdCluster::start(version, 3, &EtcdOptions::new().patient()).await;
         fill_with_air(&cluster.members[0]).await;
         let links = links(&cluster.members, 0);
         let before = until_airy(&links).await;

@@ -32,13 +32,21 @@ pub(super) struct Behind {
 impl Behind {
     /// `size` members of `<name>`, with room for `room`.
     pub(super) async fn start(name: &str, size: usize, room: usize) -> Self {
+        Self::start_with(&EtcdOptions::new(), name, size, room).await
+    }
+
+    /// The same, with options for all members.
+    pub(super) async fn start_with(
+        options: &EtcdOptions,
+        name: &str,
+        size: usize,
+        room: usize,
+    ) -> Self {
         let peers: Vec<String> = (0..room).map(|_| free_url()).collect();
         let members = peers.iter().take(size).enumerate();
         let members = members.map(|(n, url)| {
-            (
-                VERSION,
-                EtcdOptions::new().name(format!("{name}-{n}")).peer_url(url),
-            )
+            let options = options.clone().name(format!("{name}-{n}"));
+            (VERSION, options.peer_url(url))
         });
         let cluster = EtcdCluster::start_members(members.collect()).await;
         let free = free_url();

@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use serde_json::json;
 use steward_crds::Etcd;
 use steward_crds::etcd::{EtcdMemberStatus, MemberRole};
+use steward_testkit::EtcdOptions;
 
 use super::cluster::Behind;
 use super::kubelet::Kubelet;
@@ -40,7 +41,9 @@ fn has_versions(etcd: &Etcd) -> bool {
 async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
     let stage = Stage::set().await;
     let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let mut behind = Behind::start("main", 3, 3).await;
+    // Nobody is elected but who is told to lead.
+    let options = EtcdOptions::new().patient();
+    let mut behind = Behind::start_with(&options, "main", 3, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;
     stage.create("main", behind.spec(3)).await;

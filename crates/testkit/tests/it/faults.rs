@@ -46,7 +46,8 @@ each_version! {
 
 #[tokio::test]
 async fn a_paused_leader_is_replaced_and_follows_when_it_goes_on() {
-    let cluster = EtcdCluster::start(EtcdVersion::V3_5New, 3, &EtcdOptions::new()).await;
+    let options = EtcdOptions::new().patient();
+    let cluster = EtcdCluster::start(EtcdVersion::V3_5New, 3, &options).await;
     let before = cluster.leader().await;
     cluster.members[before].pause();
     let after = cluster.leader_after(before).await;
@@ -57,7 +58,8 @@ async fn a_paused_leader_is_replaced_and_follows_when_it_goes_on() {
 
 #[tokio::test]
 async fn leadership_goes_where_it_is_moved() {
-    let cluster = EtcdCluster::start(EtcdVersion::V3_5, 3, &EtcdOptions::new()).await;
+    let options = EtcdOptions::new().patient();
+    let cluster = EtcdCluster::start(EtcdVersion::V3_5, 3, &options).await;
     let before = cluster.leader().await;
     let to = cluster.next_to(before);
     let members = &cluster.members;

@@ -88,7 +88,8 @@ async fn backups_follow_a_leader_that_is_moved() {
 async fn what_was_captured_is_stored_when_leadership_is_moved() {
     let flags = [("delta-snapshot-period", "1h")];
     let version = EtcdVersion::V3_5New;
-    let stage = Stage::local_with(version, 3, &EtcdOptions::new(), &flags).await;
+    let options = EtcdOptions::new().patient();
+    let stage = Stage::local_with(version, 3, &options, &flags).await;
     let before = stage.settled().await;
     stage.stored().await;
     let writer = Writer::start(&stage.client_urls(), 2, PACE, 19);
