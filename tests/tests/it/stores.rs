@@ -126,24 +126,17 @@ async fn an_empty_bucket_is_told_from_a_store_that_does_not_answer() {
     let weed = Weed::start().await;
     let directory = TempDir::new().unwrap();
     let data_dir = directory.path().join("data");
-    let arguments = [
-        "--data-dir",
-        data_dir.to_str().unwrap(),
-        "--store-retry-timeout",
-        "1s",
-    ];
+    let into = ["--data-dir", data_dir.to_str().unwrap()];
     let credentials = weed.credentials();
     let variable = ("AWS_APPLICATION_CREDENTIALS", credentials.as_str());
     let bucket = Bucket::open(Provider::S3, Weed::BUCKET, &weed.endpoint, Some(variable));
-    bucket
-        .backup
-        .run("restore", &arguments)
-        .refused("no-backup", 20);
+    bucket.backup.run("restore", &into).refused("no-backup", 20);
+    let impatient = [&into[..], &["--store-retry-timeout", "1s"]].concat();
     let nowhere = steward_testkit::etcd::free_url();
     let bucket = Bucket::open(Provider::S3, Weed::BUCKET, &nowhere, Some(variable));
     bucket
         .backup
-        .run("restore", &arguments)
+        .run("restore", &impatient)
         .refused("store-unavailable", 23);
     assert!(!data_dir.exists());
 }

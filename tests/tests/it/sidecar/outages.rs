@@ -8,6 +8,7 @@ use steward_ids::Revision;
 use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating, SidecarProcess};
 use tokio::time::sleep;
 
+use super::stage::IMPATIENT;
 use super::{Place, Stage, Writer};
 use crate::servers::Weed;
 
@@ -21,7 +22,8 @@ async fn behind_a_gate(flags: &[(&str, &str)]) -> (Weed, Gate, Stage) {
     let weed = Weed::start().await;
     let gate = Gate::before(&weed.endpoint);
     let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
-    let stage = Stage::on(cluster, Place::s3(&weed, gate.url()), flags).await;
+    let flags = [&[IMPATIENT], flags].concat();
+    let stage = Stage::on(cluster, Place::s3(&weed, gate.url()), &flags).await;
     stage.settled().await;
     (weed, gate, stage)
 }
@@ -36,6 +38,19 @@ pub(super) async fn until_trouble(sidecar: &SidecarProcess, class: &str) -> Stri
             return trouble["text"].as_str().unwrap_or_default().to_owned();
         }
         assert!(Instant::now() < deadline, "no {class}:\n{status:#}");
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Waits for `/status` to tell of no trouble any more.
+async fn until_no_trouble(sidecar: &SidecarProcess) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    loop {
+        let status = sidecar.status().await;
+        if status["trouble"].is_null() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "trouble remains:\n{status:#}");
         sleep(Duration::from_millis(100)).await;
     }
 }
@@ -59,8 +74,7 @@ async fn a_store_that_is_gone_or_refuses_for_a_while_costs_nothing() {
         assert!(gate.spoiled() > spoiled, "{gating:?} struck nothing");
         gate.set(Gating::Open);
         stage.stored().await;
-        let status = stage.sidecars[0].status().await;
-        assert!(status["trouble"].is_null(), "{gating:?}: {status:#}");
+        until_no_trouble(&stage.sidecars[0]).await;
     }
     let acks = writer.stop().await;
     stage.comes_back_with(&acks, "a store that was gone").await;
@@ -153,7 +167,7 @@ async fn credentials_replaced_on_disk_are_used_from_then_on() {
     let directory = Path::new(&directory);
     write_credentials(directory, (Weed::KEY_ID, "not the secret"));
     let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
-    let stage = Stage::on(cluster, place, &[]).await;
+    let stage = Stage::on(cluster, place, &[IMPATIENT]).await;
     stage.settled().await;
     until_trouble(&stage.sidecars[0], "store").await;
 

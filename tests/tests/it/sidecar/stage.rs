@@ -29,8 +29,11 @@ const FLAGS: [(&str, &str); 6] = [
     ("etcd-connection-timeout-leader-election", "1s"),
     ("schedule", "0 0 1 1 *"),
     ("backoff-threshold-time", "1s"),
-    ("store-retry-timeout", "1s"),
+    ("store-retry-timeout", "30s"),
 ];
+
+/// Where a store is made to fail: that is told at once.
+pub(crate) const IMPATIENT: (&str, &str) = ("store-retry-timeout", "1s");
 
 const VARIABLES: [(&str, &str); 2] = [
     ("STEWARD_GARBAGE_COLLECTION_PERIOD", "24h"),

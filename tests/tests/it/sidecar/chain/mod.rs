@@ -24,6 +24,7 @@ use rand::{Rng, SeedableRng};
 use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Gate};
 use tokio::time::sleep;
 
+use super::stage::IMPATIENT;
 use super::{Place, Stage, Writer};
 use crate::servers::Weed;
 use faults::Fault;
@@ -32,7 +33,7 @@ use samples::Samples;
 const CLIENTS: usize = 3;
 const PACE: Duration = Duration::from_millis(15);
 /// A full snapshot every minute, so that short runs have several.
-const FLAGS: [(&str, &str); 1] = [("schedule", "* * * * *")];
+const FLAGS: [(&str, &str); 2] = [("schedule", "* * * * *"), IMPATIENT];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_breaks_the_bucket_gives_back_what_etcd_had() {
