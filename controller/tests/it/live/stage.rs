@@ -7,8 +7,8 @@ use std::sync::Once;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -87,7 +87,7 @@ impl Stage {
 
     /// Teaches the API server the resources, and waits until it has learnt.
     pub(super) async fn define(&self) {
-        define(&self.client).await;
+        self.server.define(definitions()).await;
     }
 
     pub(super) fn api<K>(&self) -> Api<K>
@@ -292,27 +292,13 @@ impl Stage {
     }
 }
 
-async fn define(client: &Client) {
-    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let definitions = Api::<DynamicObject>::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+fn definitions() -> impl Iterator<Item = CustomResourceDefinition> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds/yaml");
-    for file in std::fs::read_dir(folder).expect("the definitions") {
+    let files = std::fs::read_dir(folder).expect("the definitions");
+    files.map(|file| {
         let text = std::fs::read_to_string(file.expect("a file").path()).expect("a definition");
-        let definition: DynamicObject = serde_norway::from_str(&text).expect("a definition");
-        definitions
-            .create(&PostParams::default(), &definition)
-            .await
-            .expect("install a definition");
-    }
-    let deadline = Instant::now() + PATIENCE;
-    while Api::<Etcd>::all(client.clone())
-        .list(&ListParams::default())
-        .await
-        .is_err()
-    {
-        assert!(Instant::now() < deadline, "the resource Etcd is not served");
-        sleep(POLL).await;
-    }
+        serde_norway::from_str(&text).expect("a definition")
+    })
 }
 
 fn merge(into: &mut Value, from: Value) {

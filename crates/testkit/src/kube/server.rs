@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use ::kube::api::{Api, ObjectMeta, PostParams};
+use ::kube::api::{Api, DynamicObject, ListParams, ObjectMeta, PostParams};
 use ::kube::config::{KubeConfigOptions, Kubeconfig};
+use ::kube::core::{ApiResource, GroupVersionKind};
 use ::kube::{Client, Config};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -231,13 +232,14 @@ impl ApiServer {
     /// # Panics
     /// When it refuses one.
     pub async fn define(&self, definitions: impl IntoIterator<Item = CustomResourceDefinition>) {
-        let known = Api::<CustomResourceDefinition>::all(self.client().await);
+        let client = self.client().await;
+        let known = Api::<CustomResourceDefinition>::all(client.clone());
         for definition in definitions {
             let name = definition.metadata.name.clone().unwrap_or_default();
             let created = known.create(&PostParams::default(), &definition).await;
             created.unwrap_or_else(|error| panic!("define {name}: {error}"));
             let deadline = Instant::now() + START_DEADLINE;
-            while !known.get(&name).await.as_ref().is_ok_and(is_established) {
+            while !is_served(&client, &definition).await {
                 assert!(Instant::now() < deadline, "{name} is not served");
                 sleep(POLL).await;
             }
@@ -268,11 +270,19 @@ async fn is_ready(client: &Client) -> bool {
             .is_ok()
 }
 
-fn is_established(definition: &CustomResourceDefinition) -> bool {
-    let status = definition.status.as_ref();
-    let conditions = status.and_then(|status| status.conditions.as_deref());
-    let mut conditions = conditions.unwrap_or_default().iter();
-    conditions.any(|condition| condition.type_ == "Established" && condition.status == "True")
+/// Whether resources of a definition can be listed, in each version: that comes a moment after the server calls it
+/// established.
+async fn is_served(client: &Client, definition: &CustomResourceDefinition) -> bool {
+    let spec = &definition.spec;
+    for version in spec.versions.iter().filter(|version| version.served) {
+        let kind = GroupVersionKind::gvk(&spec.group, &version.name, &spec.names.kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, &spec.names.plural);
+        let all = Api::<DynamicObject>::all_with(client.clone(), &resource);
+        if all.list(&ListParams::default().limit(1)).await.is_err() {
+            return false;
+        }
+    }
+    true
 }
 
 async fn client(kubeconfig: &Path) -> Client {

@@ -1,5 +1,7 @@
 //! The chart's roles before a real API server: what the controller makes it can make, and nothing besides.
 
+use std::time::{Duration, Instant};
+
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use kube::api::{
@@ -11,6 +13,7 @@ use serde_json::{Value, json};
 use steward_crds::{Etcd, EtcdSpec};
 use steward_manifests::{Manifests, Object};
 use steward_testkit::ApiServer;
+use tokio::time::sleep;
 
 use crate::chart::{helms, template};
 use crate::support::{jobs, rendered, store};
@@ -38,7 +41,23 @@ pub(super) async fn installed(values: &[&str]) -> (ApiServer, Client) {
         }
     }
     let controller = server.client_as(ACCOUNT).await;
+    until_granted(&controller).await;
     (server, controller)
+}
+
+/// Roles are heeded a moment after they are made.
+async fn until_granted(controller: &Client) {
+    let (etcds, leases) = (
+        place::<Etcd>(controller, "shoot"),
+        place::<Lease>(controller, "garden"),
+    );
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while etcds.list(&ListParams::default()).await.is_err()
+        || leases.get_opt("druid-leader-election").await.is_err()
+    {
+        assert!(Instant::now() < deadline, "the roles are not heeded");
+        sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// Makes any object.
