@@ -167,9 +167,10 @@ impl Stage {
             .map(|i| format!("{}-{i}={}", self.called, self.places[*i].peer));
         let pairs = pairs.collect::<Vec<_>>().join(",");
         for (member, place) in self.places.iter().enumerate() {
+            // If it were strict, a cluster that has been up for a few seconds only would not let a member go.
             let text = format!(
                 "name: etcd-config\ndata-dir: {}\nmetrics: basic\nunsafe-no-fsync: true\n\
-                 initial-cluster-token: etcd-cluster\ninitial-cluster-state: {state}\n\
+                 strict-reconfig-check: false\ninitial-cluster-token: etcd-cluster\ninitial-cluster-state: {state}\n\
                  initial-cluster: \"{pairs}\"\nnext-cluster-version-compatible: true\n\
                  listen-peer-urls: {}\nlisten-client-urls: {}\nlisten-metrics-urls: {}\n\
                  initial-advertise-peer-urls:\n{}advertise-client-urls:\n{}",

@@ -55,8 +55,9 @@ fn cut_the_database(data_dir: &Path) {
 /// A bit of a record in the middle of the log, which its checksum notices.
 fn flip_a_bit_of_the_log(data_dir: &Path) {
     change(&log(data_dir), |bytes| {
-        let middle = written(bytes) / 2;
-        bytes[middle] ^= 1;
+        let mut windows = bytes.windows(5);
+        let key = windows.position(|window| window == b"key-2").unwrap();
+        bytes[key] ^= 1;
     });
 }
 
