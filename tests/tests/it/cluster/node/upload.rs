@@ -1,5 +1,6 @@
 //! A sidecar dies while it writes.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use rand::Rng as _;
@@ -24,23 +25,24 @@ async fn a_sidecar_that_is_killed_while_it_uploads_leaves_a_backup_that_is_whole
             client.put("/large", noise.clone(), None).await.unwrap();
         }
         for (name, after) in [("soon", 0), ("later", 100), ("late", 300)] {
+            etcd.settled().await.unwrap();
             let task = json!({"onDemandSnapshot": {"type": "full"}});
-            let asked = etcd.ask(name, task);
-            let killed = async {
-                let uploads = async || {
-                    let status = members[0].sidecar().await?;
-                    (status["fullUnderWay"] == true).then_some(())
-                };
-                eventually("an upload", uploads).await.unwrap();
-                sleep(Duration::from_millis(after)).await;
-                let killed = stage.node().kill("steward-sidecar", &members[0].uid);
-                killed.unwrap();
-                if name == "later" {
-                    kill_controllers(stage).await;
-                }
+            let mut asked = pin!(etcd.ask(name, task));
+            let uploads = async || {
+                let status = members[0].sidecar().await?;
+                (status["fullUnderWay"] == true).then_some(())
             };
-            let (asked, ()) = tokio::join!(asked, killed);
-            let (state, _) = asked.unwrap(); // it was too late to be killed, or it was not
+            tokio::select! {
+                ended = &mut asked => panic!("{name}: no upload was seen: {ended:?}"),
+                uploads = eventually("an upload", uploads) => uploads.unwrap(),
+            }
+            sleep(Duration::from_millis(after)).await;
+            let killed = stage.node().kill("steward-sidecar", &members[0].uid);
+            killed.unwrap();
+            if name == "later" {
+                kill_controllers(stage).await;
+            }
+            let (state, _) = asked.await.unwrap(); // it was too late to be killed, or it was not
             assert!(matches!(state, TaskState::Succeeded | TaskState::Failed));
         }
         let before = write_and_back_up(&etcd, &members).await;
