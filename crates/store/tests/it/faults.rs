@@ -237,8 +237,8 @@ async fn an_outage_is_reported_before_the_deadline() {
     let direct = s3::open(&weed, &weed.endpoint);
     put(&direct, "object", &noise(8, 9 * MIB)).await;
     let effort = Effort {
-        request_timeout: Duration::from_secs(1),
-        retry_timeout: Duration::from_secs(4),
+        request_timeout: Duration::from_secs(3),
+        retry_timeout: Duration::from_secs(9),
         ..Effort::default()
     };
     for fault in [Fault::Status(503), Fault::Refuse, Fault::Silence] {
@@ -269,7 +269,7 @@ async fn an_outage_is_reported_before_the_deadline() {
         }
         let elapsed = started.elapsed();
         assert!(
-            elapsed < Duration::from_secs(8),
+            elapsed < Duration::from_secs(20),
             "{fault:?} took {elapsed:?}"
         );
     }
@@ -280,7 +280,7 @@ async fn an_outage_is_reported_before_the_deadline() {
 async fn an_upload_that_cannot_finish_leaves_no_object_and_no_parts() {
     let weed = Weed::start(Access::Keys).await;
     let effort = Effort {
-        retry_timeout: Duration::from_secs(3),
+        retry_timeout: Duration::from_secs(10),
         ..brisk()
     };
     let bytes = noise(9, 17 * MIB);

@@ -76,7 +76,7 @@ async fn a_store_that_takes_nothing_stops_the_writer() {
     let mut upload = store.upload("object", UploadOptions::default()).unwrap();
     let (piece, mut taken) = (noise(3, MIB), 0);
     while let Ok(outcome) =
-        tokio::time::timeout(Duration::from_secs(2), upload.write(piece.clone())).await
+        tokio::time::timeout(Duration::from_secs(10), upload.write(piece.clone())).await
     {
         outcome.unwrap();
         taken += piece.len() as u64;
