@@ -22,9 +22,17 @@ fn source(stage: &Stage) -> Value {
 
 /// The last voter of before leaves, as its people would make it.
 async fn leave(stage: &Stage, old: &Member, joined: &[Member]) {
-    let mut client = joined[0].client().await.unwrap();
-    let id = old.id().await.unwrap();
-    client.member_remove(id.0).await.unwrap();
+    let id = eventually("who the last voter is", async || old.id().await);
+    let id = id.await.unwrap();
+    let left = async || {
+        let mut client = joined[0].client().await.ok()?;
+        let list = client.member_list().await.ok()?;
+        if list.members().iter().any(|member| member.id() == id.0) {
+            client.member_remove(id.0).await.ok()?;
+        }
+        Some(())
+    };
+    eventually("the last voter leaves", left).await.unwrap();
     let sets = stage.api::<StatefulSet>();
     sets.delete(NAME, &DeleteParams::default()).await.unwrap();
 }

@@ -73,7 +73,8 @@ async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
             members = etcd.members_that(3, is_new).await.unwrap();
             let settled = etcd.settled().await.unwrap();
             for member in &members {
-                let status = member.client().await.unwrap().status().await.unwrap();
+                let status = async || member.client().await.ok()?.status().await.ok();
+                let status = eventually("the status of a member", status).await.unwrap();
                 assert_eq!(status.version(), version, "{}", member.pod);
             }
             let still = condition(&settled, &ConditionType::Ready).unwrap();

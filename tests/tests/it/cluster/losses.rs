@@ -1,6 +1,7 @@
 //! What an Etcd loses, it has back by itself as long as a quorum of its volumes is left: all pods, one volume. With the
 //! controllers killed meanwhile: `killed`.
 
+use steward_tests::cluster::eventually;
 use steward_tests::cluster::member::content;
 use steward_tests::cluster::timeline::{self, Timeline};
 
@@ -40,7 +41,8 @@ async fn a_member_that_lost_its_volume_is_replaced_and_the_others_serve_meanwhil
         let load = etcd.load().await.unwrap();
         load.has_written(100).await.unwrap();
         let lost = &before[1];
-        let old = lost.id().await.unwrap();
+        let old = eventually("who is lost", async || lost.id().await);
+        let old = old.await.unwrap();
 
         let mut timeline = Timeline::start("one volume of three", "a pod and its volume are gone");
         etcd.lose_volume(lost).await.unwrap();
@@ -53,7 +55,8 @@ async fn a_member_that_lost_its_volume_is_replaced_and_the_others_serve_meanwhil
         timeline.keep(&timeline::directory().unwrap()).unwrap();
         assert_served(&written);
         assert_kept(&written, &content(&members).await.unwrap());
-        let new = members[1].id().await.unwrap();
+        let new = eventually("who came instead", async || members[1].id().await);
+        let new = new.await.unwrap();
         assert_ne!(new, old, "without its data it is another member");
     })
     .await;

@@ -94,7 +94,7 @@ each_version! {
             is_full |= client.put(format!("k{i}"), value.clone(), None).await.is_err();
         }
         assert!(is_full, "the space was meant to be used up");
-        assert!(passes(&readiness, &url).await, "deletes have to get through");
+        assert!(becomes(true, &readiness, &url).await, "deletes have to get through");
         assert!(passes(&liveness, &url).await);
     }
 }
