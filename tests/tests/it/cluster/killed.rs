@@ -161,7 +161,7 @@ async fn what_is_left_to_people_waits_for_the_task_of_one_and_outlives_the_contr
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quorum_is_recovered_unasked_and_outlives_the_controllers() {
+async fn a_quorum_is_recovered_unasked_also_when_the_survivor_restarted() {
     on_stage("unasked", async |stage| {
         let mut spec = stage.spec(3);
         spec["steward"] = json!({"recovery": {"mode": "Automatic"}});
@@ -172,6 +172,8 @@ async fn a_quorum_is_recovered_unasked_and_outlives_the_controllers() {
         for member in &members[1..] {
             etcd.lose_volume(member).await.unwrap();
         }
+        // Its etcd does not answer any more: there is no quorum it could join.
+        etcd.kill(&members[0]).await.unwrap();
         kill_controllers_at_job(stage, RESTORES).await;
         let is_new = |member: &_| !members.contains(member);
         assert_resumed(&etcd, load, (3, is_new)).await;
