@@ -24,6 +24,7 @@ mod signals;
 mod stage;
 mod tasks;
 mod tls;
+mod unwatched;
 mod volumes;
 mod watching;
 mod wire;
