@@ -109,14 +109,13 @@ pub fn objects(stores: &Stores, etcd: &Etcd) -> Objects {
 /// A claim may be missing from the store because it is gone, or because somebody took the label off by which it is watched.
 /// Where that matters, the API server is asked. What it does not answer is not taken for gone.
 pub async fn confirm_missing_claims(client: &Client, etcd: &Etcd, seen: &mut Observation) {
-    let unready = seen.pods.iter().filter(|(_, pod)| !pod.is_ready);
+    // Whoever may be lost, and whoever may survive it.
+    let is_unwell = seen.pods.values().any(|pod| !pod.is_ready);
+    let unwell = seen.pods.keys().filter(|_| is_unwell).copied();
     // What the members of a cluster that is made anew had must not come up beside it.
     let size = seen.recovery.open().map_or(0, |incident| incident.size);
     let written = (0..size.min(MOST_SEEN)).map(Ordinal);
-    let matters: BTreeSet<Ordinal> = unready
-        .map(|(ordinal, _)| *ordinal)
-        .chain(written)
-        .collect();
+    let matters: BTreeSet<Ordinal> = unwell.chain(written).collect();
     confirm_claims(client, etcd, seen, matters).await;
 }
 
