@@ -61,6 +61,10 @@ pub fn describe_hold(hold: &Hold, wanted: &Wanted) -> String {
             "a quorum is lost, and whether the data of {} is good is not known yet",
             pod(ordinal)
         ),
+        Hold::Unlooked { ordinal } => format!(
+            "a former cluster of this name has left a backup; before it is restored, the volume of {} is looked at",
+            pod(ordinal)
+        ),
         Hold::Doomed { ordinal } => format!(
             "a quorum is lost; {} has the newest copy, and its volume claim is being deleted: save its data, for example with \
              a snapshot of its etcd, and delete the pod to let the backup be restored",
@@ -162,7 +166,8 @@ fn reason(hold: &Hold) -> &'static str {
         Hold::NothingToRestore => "NothingToRestore",
         Hold::Unreadable { .. } => "CoordinationUnreadable",
         Hold::JobFailed { .. } => "RestoreFailed",
-        Hold::Claim { .. }
+        Hold::Unlooked { .. }
+        | Hold::Claim { .. }
         | Hold::Locked { .. }
         | Hold::PodsStop
         | Hold::JobRuns { .. }

@@ -77,7 +77,9 @@ pub fn on_request(
 ) -> Result<Incident, Option<Hold>> {
     let loss = loss::assess(world).ok_or(None)?;
     match (&loss.hold, base) {
-        (None | Some(Hold::Verdict { .. }), Some(base)) if loss::is_writable(world, base) => {
+        (None | Some(Hold::Verdict { .. } | Hold::Unlooked { .. }), Some(base))
+            if loss::is_writable(world, base) =>
+        {
             let loss = Loss {
                 source: Source::BestCopy,
                 ..loss

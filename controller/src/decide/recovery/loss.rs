@@ -88,7 +88,7 @@ fn never_begun(world: &World<'_>) -> Option<Loss> {
         lost: world.ordinals().collect(),
         base: writable(world, world.ordinals()),
         source: Source::Backup,
-        hold: unlooked(world).map(|ordinal| Hold::Verdict { ordinal }),
+        hold: unlooked(world).map(|ordinal| Hold::Unlooked { ordinal }),
     })
 }
 

@@ -115,6 +115,11 @@ pub enum Hold {
         /// Which.
         ordinal: Ordinal,
     },
+    /// The check of a volume, before a former backup is restored: it may hold data.
+    Unlooked {
+        /// Whose.
+        ordinal: Ordinal,
+    },
     /// A person who saves what the last survivor has: its volume goes with it.
     Doomed {
         /// Who.
@@ -169,7 +174,8 @@ impl Hold {
             | Self::NothingToRestore
             | Self::Unreadable { .. }
             | Self::JobFailed { .. } => true,
-            Self::Claim { .. }
+            Self::Unlooked { .. }
+            | Self::Claim { .. }
             | Self::Locked { .. }
             | Self::PodsStop
             | Self::JobRuns { .. }

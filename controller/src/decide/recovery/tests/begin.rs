@@ -79,7 +79,7 @@ fn no_volume_is_written_before_each_was_looked_at() {
     let ordinal = Ordinal(0);
     for finding in [Some(Finding::Refused), None] {
         scene.pod_mut(0).finding = finding;
-        assert_eq!(scene.hold(), Hold::Verdict { ordinal });
+        assert_eq!(scene.hold(), Hold::Unlooked { ordinal });
     }
     // A claim that was never bound holds nothing.
     scene.seen.claims.get_mut(&ordinal).unwrap().is_bound = false;
