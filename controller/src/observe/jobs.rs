@@ -8,6 +8,7 @@ use steward_coordination::Epoch;
 use steward_coordination::incident::Incident;
 use steward_verdict::{Done, Message};
 
+use super::last_words;
 use crate::act::marks::{ATTEMPT, INCIDENT};
 use crate::caches::packed::{JOB_UID, PackedStore, find};
 
@@ -179,9 +180,10 @@ pub(crate) fn state(job: &Job, pod: impl FnOnce() -> Option<Pod>) -> JobState {
         .as_ref()
         .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     let pod = pod();
-    let message = pod.as_ref().and_then(last_words);
     if ended.type_ == "Complete" {
-        let done = message.and_then(|text| Message::read(&text).ok());
+        let words = pod.as_ref().and_then(last_words::ended);
+        let text = words.and_then(last_words::message);
+        let done = text.and_then(|text| Message::read(text).ok());
         let done = done.map(|message| message.done).unwrap_or_default();
         return JobState::Succeeded { at, done };
     }
@@ -189,16 +191,18 @@ pub(crate) fn state(job: &Job, pod: impl FnOnce() -> Option<Pod>) -> JobState {
     let said = ended.message.as_deref().unwrap_or_default();
     JobState::Failed {
         at,
-        failure: failure(reason, said, pod.as_ref(), message.as_deref()),
+        failure: failure(reason, said, pod.as_ref()),
     }
 }
 
-fn failure(reason: &str, said: &str, pod: Option<&Pod>, message: Option<&str>) -> JobFailure {
+fn failure(reason: &str, said: &str, pod: Option<&Pod>) -> JobFailure {
+    let ended = pod.and_then(last_words::ended);
+    let message = ended.and_then(last_words::message);
     let verdict = message.and_then(|text| Message::read(text).ok());
     let class = match disruption(pod) {
         _ if reason == "DeadlineExceeded" => FailureClass::Deadline,
         Some(class) => class,
-        None if message.is_some() => FailureClass::Process,
+        None if ended.is_some() => FailureClass::Process,
         None => FailureClass::Unknown,
     };
     let words = match &verdict {
@@ -206,9 +210,8 @@ fn failure(reason: &str, said: &str, pod: Option<&Pod>, message: Option<&str>) -
             .reason
             .clone()
             .unwrap_or_else(|| message.verdict.clone()),
-        None => message
-            .map(last_line)
-            .filter(|line| !line.is_empty())
+        None => ended
+            .and_then(last_words::without_verdict)
             .unwrap_or_else(|| format!("{reason}: {said}")),
     };
     let overtaken_by = verdict.as_ref().and_then(|message| message.overtaken_by);
@@ -218,16 +221,6 @@ fn failure(reason: &str, said: &str, pod: Option<&Pod>, message: Option<&str>) -
         verdict: verdict.map(|message| message.verdict),
         words,
     }
-}
-
-fn last_line(text: &str) -> String {
-    text.trim_end()
-        .lines()
-        .next_back()
-        .unwrap_or_default()
-        .chars()
-        .take(300)
-        .collect()
 }
 
 /// Who took the pod away, if somebody did.
@@ -245,15 +238,6 @@ fn disruption(pod: Option<&Pod>) -> Option<FailureClass> {
         "EvictionByEvictionAPI" => FailureClass::Evicted,
         "TerminationByKubelet" => FailureClass::Terminated,
         _ => FailureClass::Unknown,
-    })
-}
-
-/// The termination message of the pod's container.
-fn last_words(pod: &Pod) -> Option<String> {
-    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
-    containers.iter().find_map(|container| {
-        let state = container.state.as_ref()?.terminated.as_ref()?;
-        state.message.clone().filter(|text| !text.is_empty())
     })
 }
 

@@ -11,6 +11,7 @@
 mod authorities;
 pub(crate) mod dial;
 pub(crate) mod jobs;
+mod last_words;
 mod leases;
 mod local_store;
 mod members;

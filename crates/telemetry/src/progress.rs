@@ -43,14 +43,12 @@ impl Sample {
     /// The newest look at a job that a log of JSON lines tells. Lines about anything else, and halves of lines, are passed
     /// over.
     pub fn last_in(log: &str, job: &str) -> Option<Self> {
-        let lines = log.lines().rev();
-        let mut looks = lines.filter_map(|line| serde_json::from_str::<Line>(line).ok());
-        let last = looks.find(|line| line.message == WORKING && line.job == job)?;
-        Some(Self {
-            total_bytes: last.total_bytes,
-            done_bytes: last.bytes,
-            note: last.note,
-        })
+        looks(log).find(|line| line.job == job).map(Self::from)
+    }
+
+    /// The same, whatever the job is called.
+    pub fn newest_in(log: &str) -> Option<Self> {
+        looks(log).next().map(Self::from)
     }
 }
 
@@ -63,6 +61,23 @@ struct Line {
     total_bytes: u64,
     #[serde(default)]
     note: String,
+}
+
+impl From<Line> for Sample {
+    fn from(line: Line) -> Self {
+        Self {
+            total_bytes: line.total_bytes,
+            done_bytes: line.bytes,
+            note: line.note,
+        }
+    }
+}
+
+/// The lines about progress, the newest first.
+fn looks(log: &str) -> impl Iterator<Item = Line> {
+    let lines = log.lines().rev();
+    let looks = lines.filter_map(|line| serde_json::from_str::<Line>(line).ok());
+    looks.filter(|line| line.message == WORKING)
 }
 
 /// Shows the progress of a job until it is dropped.
@@ -193,6 +208,7 @@ mod tests {
         });
         assert_eq!(Sample::last_in(&log, RESTORE), Some(sample(86, 200)));
         assert_eq!(Sample::last_in(&log, "compact"), None);
+        assert_eq!(Sample::newest_in(&log), Some(sample(200, 200)));
         let (cut, _) = log.split_once(r#""bytes":86"#).unwrap();
         assert_eq!(Sample::last_in(cut, RESTORE), Some(sample(1, 200)));
     }
