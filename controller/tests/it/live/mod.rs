@@ -12,6 +12,7 @@ mod gates;
 mod joining;
 mod kubelet;
 mod lead;
+mod leaving;
 mod lifecycle;
 mod outage;
 mod pins;
