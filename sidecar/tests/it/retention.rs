@@ -269,12 +269,12 @@ async fn rounds_go_on_until_cancelled() {
         let mut looks = 0;
         while bucket.keys().await.len() > 1 {
             looks += 1;
-            assert!(looks < 1000, "round {round} deletes nothing");
+            assert!(looks < 4000, "round {round} deletes nothing");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
     cancel.cancel();
-    tokio::time::timeout(Duration::from_secs(10), task)
+    tokio::time::timeout(Duration::from_mins(1), task)
         .await
         .expect("the loop ends")
         .unwrap();

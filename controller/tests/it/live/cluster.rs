@@ -16,7 +16,7 @@ use super::kubelet::Kubelet;
 
 const VERSION: EtcdVersion = EtcdVersion::V3_5New;
 /// How long a cluster may be without a leader while its members change.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(super) struct Behind {
     pub(super) name: String,
@@ -173,7 +173,7 @@ impl Behind {
                     client.get("-", None).await.ok()?; // which one that lags behind answers when it does not
                     client.member_list().await.ok()
                 };
-                if let Ok(Some(list)) = timeout(PATIENCE, question).await {
+                if let Ok(Some(list)) = timeout(PATIENCE / 8, question).await {
                     return list;
                 }
             }

@@ -219,12 +219,12 @@ async fn write_all_the_time(urls: Vec<String>, stop: Arc<AtomicBool>) -> u32 {
                     let mut client = etcd_client::Client::connect([url], None).await.ok()?;
                     client.put("key", "value", None).await.ok()
                 };
-                if let Ok(Some(_)) = timeout(Duration::from_secs(2), put).await {
+                if let Ok(Some(_)) = timeout(Duration::from_secs(5), put).await {
                     return;
                 }
             }
         };
-        let in_time = timeout(Duration::from_secs(30), one).await;
+        let in_time = timeout(Duration::from_mins(1), one).await;
         assert!(in_time.is_ok(), "nobody took a write: the quorum was lost");
         written.fetch_add(1, Ordering::Relaxed);
         sleep(Duration::from_millis(20)).await;

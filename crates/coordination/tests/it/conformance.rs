@@ -116,7 +116,7 @@ pub(crate) async fn pins_are_never_lost(backings: impl Fn() -> Arc<dyn Backing>)
 
 /// A reader that died stops protecting what it read, after its time and not before.
 pub(crate) async fn the_pin_of_a_dead_reader_expires(backings: impl Fn() -> Arc<dyn Backing>) {
-    let ttl = Duration::from_secs(5);
+    let ttl = Duration::from_secs(10);
     let retention = Coordinator::new(backings());
     let reader = Coordinator::new(backings());
     let alive = reader.pin(&pin_wish("alive", ttl)).await.unwrap();
@@ -125,10 +125,7 @@ pub(crate) async fn the_pin_of_a_dead_reader_expires(backings: impl Fn() -> Arc<
     assert!(retention.pinned().await.unwrap().covers("v2/dead"));
     let watch = async {
         while retention.pinned().await.unwrap().covers("v2/dead") {
-            assert!(
-                began.elapsed() < Duration::from_secs(30),
-                "the pin is stuck"
-            );
+            assert!(began.elapsed() < Duration::from_mins(3), "the pin is stuck");
             sleep(Duration::from_millis(50)).await;
         }
     };

@@ -109,7 +109,7 @@ async fn a_map_that_is_deleted_ends_the_tenure() {
 async fn a_holder_without_an_api_server_stops_before_others_may_begin() {
     let mut server = ApiServer::start().await;
     let backings = document(&server).await;
-    let ttl = Duration::from_secs(4);
+    let ttl = Duration::from_secs(20);
     let coordinator = Coordinator::new(backings());
     let held = conformance::acquire(&coordinator, "a", ttl).await;
     server.stop();

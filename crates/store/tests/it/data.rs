@@ -25,6 +25,13 @@ pub(crate) fn brisk() -> Effort {
     }
 }
 
+/// The answer was believed: nothing was asked a second time.
+#[track_caller]
+pub(crate) fn assert_tried_once(error: &StoreError) {
+    let is_once = matches!(error, StoreError::Request { attempts: 1, .. });
+    assert!(is_once, "{error:?}");
+}
+
 /// Uploads `bytes` in pieces that do not line up with parts.
 pub(crate) async fn upload(
     store: &SnapStore,

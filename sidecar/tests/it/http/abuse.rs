@@ -33,7 +33,7 @@ async fn rest(stream: &mut TcpStream) -> String {
 
 #[tokio::test]
 async fn half_a_header_is_cut_off_while_others_are_served() {
-    let header_time = Duration::from_secs(5);
+    let header_time = Duration::from_secs(10);
     let server = Server::leader(limited(Limits {
         header_time,
         ..brisk()

@@ -114,7 +114,7 @@ impl Sidecar {
     /// Ends in order; a loop that ignores its cancellation fails the test.
     pub(crate) async fn stop(self) {
         self.cancel.cancel();
-        tokio::time::timeout(Duration::from_secs(5), self.task)
+        tokio::time::timeout(Duration::from_mins(1), self.task)
             .await
             .unwrap()
             .unwrap();

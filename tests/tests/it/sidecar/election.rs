@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::{Stage, Writer};
 
 /// For what has no promise.
-const GENEROUS: Duration = Duration::from_secs(20);
+const GENEROUS: Duration = Duration::from_mins(2);
 const PACE: Duration = Duration::from_millis(10);
 
 /// Three members under load, with backups going on.

@@ -193,8 +193,8 @@ async fn credentials_replaced_on_disk_are_used_from_then_on() {
 
 /// How long a store is tried before anyone hears of it, if nobody says otherwise.
 const BY_DEFAULT: [(&str, &str); 1] = [("store-retry-timeout", "10m")];
-/// A farewell takes ten seconds at most.
-const SOON: Duration = Duration::from_secs(20);
+/// A farewell takes ten seconds at most, also where a store is tried for ten minutes.
+const SOON: Duration = Duration::from_mins(2);
 
 /// One member, whose sidecar leads and asks a store that never answers.
 async fn before_a_closed_gate() -> (Weed, Gate, Stage) {

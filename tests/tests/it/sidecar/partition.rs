@@ -9,9 +9,9 @@ use tokio::time::sleep;
 use super::{Stage, Writer};
 
 const PACE: Duration = Duration::from_millis(10);
-const GENEROUS: Duration = Duration::from_secs(20);
+const GENEROUS: Duration = Duration::from_mins(2);
 /// Until what was about to be completed is in the store.
-const A_MOMENT: Duration = Duration::from_secs(1);
+const A_MOMENT: Duration = Duration::from_secs(3);
 /// Several periods of deltas.
 const LONG: Duration = Duration::from_secs(5);
 

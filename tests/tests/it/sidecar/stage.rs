@@ -16,8 +16,8 @@ use crate::support::{Backup, State, boot};
 const REELECTION: &str = "1s";
 const PROMISED: Duration = Duration::from_secs(1 + 2);
 /// What a machine may add that runs all tests at once. How long it took is printed.
-const LOADED: Duration = Duration::from_secs(12);
-const PATIENCE: Duration = Duration::from_mins(1);
+const LOADED: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_millis(50);
 /// Where moments are measured.
 const CLOSE: Duration = Duration::from_millis(10);
