@@ -4,7 +4,6 @@ use steward_verdict::{Decision, Message, RefuseCause, RestoreCause, WaitCause};
 
 use super::Finding;
 
-/// What the words mean, and why that is so; `None` for words that are no verdict, such as the last lines of a log.
 /// What an init container said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Said {
@@ -15,6 +14,7 @@ pub(super) struct Said {
     pub(super) reaches: Option<i64>,
 }
 
+/// What the words mean, and why that is so; `None` for words that are no verdict, such as the last lines of a log.
 pub(super) fn said(words: &str) -> Option<Said> {
     let message = Message::read(words).ok()?;
     let report = message.init().ok()?;
