@@ -40,11 +40,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [get, list, watch, patch]
 # Those that are over go after the time their author gives them.
 - apiGroups: [druid.gardener.cloud]
-  resources: [etcdcopybackupstasks]
+  resources: [etcdcopybackupstasks, etcdopstasks]
   verbs: [get, list, watch, patch, delete]
-- apiGroups: [druid.gardener.cloud]
-  resources: [etcdopstasks]
-  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [druid.gardener.cloud]
   resources: [etcds/status, etcdcopybackupstasks/status, etcdopstasks/status]
   verbs: [get, patch]

@@ -18,8 +18,11 @@ const NEEDED: [(&str, &str, &[&str]); 23] = [
         "etcdcopybackupstasks",
         &["get", "list", "watch", "patch", "delete"],
     ),
-    // Made for scheduled work, and removed when they are done for a while.
-    (DRUID, "etcdopstasks", EVERYTHING),
+    (
+        DRUID,
+        "etcdopstasks",
+        &["get", "list", "watch", "patch", "delete"],
+    ),
     (DRUID, "etcds/status", &["get", "patch"]),
     (DRUID, "etcdcopybackupstasks/status", &["get", "patch"]),
     (DRUID, "etcdopstasks/status", &["get", "patch"]),
