@@ -184,6 +184,15 @@ impl Metrics {
             let series = self.own.role.with_label_values(&[standing.word()]);
             series.set((standing == now).into());
         }
+        if now != Standing::Leader {
+            // Nothing is captured here any more.
+            self.watch_lag(0, 0.0);
+            self.buffer_bytes(0);
+        }
+        if matches!(now, Standing::Follower | Standing::Learner) {
+            // Whoever leads reads the backup, and tells. While nobody does, the damage is still there.
+            self.damaged_objects(0);
+        }
         self.on_duty(|duty| duty.standing(now, Timestamp::now()));
     }
 

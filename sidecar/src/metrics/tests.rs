@@ -132,6 +132,31 @@ fn exactly_one_role_is_held() {
 }
 
 #[test]
+fn a_former_leader_tells_nothing_of_a_capture_that_has_ended() {
+    const OF_LEADERS: [&str; 4] = [
+        "steward_watch_lag_revisions",
+        "steward_watch_lag_seconds",
+        "steward_delta_buffer_bytes",
+        "steward_damaged_objects",
+    ];
+    for (standing, expected) in [
+        (Standing::Leader, ["7", "90", "1024", "2"]),
+        (Standing::Follower, ["0"; 4]),
+        (Standing::Learner, ["0"; 4]),
+        (Standing::Unknown, ["0", "0", "0", "2"]),
+    ] {
+        let metrics = Metrics::new().unwrap();
+        metrics.standing(Standing::Leader);
+        metrics.watch_lag(7, 90.0);
+        metrics.buffer_bytes(1024);
+        metrics.damaged_objects(2);
+        metrics.standing(standing);
+        let told = OF_LEADERS.map(|series| value(&metrics, series));
+        assert_eq!(told, expected, "{}", standing.word());
+    }
+}
+
+#[test]
 fn clones_share_their_values() {
     let metrics = Metrics::new().unwrap();
     metrics.clone().gap(GapCause::Compacted);
