@@ -19,6 +19,7 @@ use self::protection::Protection;
 use crate::context::Key;
 use crate::decide::Step;
 use crate::observe::JobState;
+use crate::status::NOT_CHECKED;
 
 /// Media type of what [`Metrics::render`] gives.
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
@@ -146,7 +147,7 @@ impl Metrics {
             )?,
             condition: gauges(
                 "steward_etcd_condition",
-                "Conditions of each Etcd: 1 is True, 0 is False, -1 is Unknown.",
+                "Conditions of each Etcd: 1 is True, 0 is False, -1 is Unknown; none of what is not checked while it sleeps.",
                 &["namespace", "etcd", "type"],
             )?,
             members: gauges(
@@ -209,16 +210,20 @@ impl Metrics {
     /// What is told of a cluster.
     pub fn told(&self, key: &Key, generation: i64, status: &EtcdStatus) {
         let Key { namespace, name } = key;
-        for condition in status.conditions.iter().flatten() {
-            if matches!(condition.type_, ConditionType::Other(_)) {
-                continue; // not of a closed list
-            }
+        for type_ in ConditionType::KNOWN {
+            let mut conditions = status.conditions.iter().flatten();
+            let told = conditions.find(|condition| condition.type_ == *type_);
+            let labels = [namespace.as_str(), name, type_.as_str()];
+            // What is said no more, or was true when the cluster fell asleep, is not told as if it were so now.
+            let Some(condition) = told.filter(|condition| condition.reason != NOT_CHECKED) else {
+                self.0.condition.remove_label_values(&labels).ok();
+                continue;
+            };
             let value = match condition.status {
                 ConditionStatus::True => 1,
                 ConditionStatus::False => 0,
                 _ => -1,
             };
-            let labels = [namespace.as_str(), name, condition.type_.as_str()];
             self.0.condition.with_label_values(&labels).set(value);
         }
         for state in MemberState::KNOWN {
@@ -349,6 +354,37 @@ mod tests {
         assert_eq!(metrics.render().unwrap(), before);
     }
 
+    fn ready(status: &str, reason: &str) -> EtcdStatus {
+        let status = serde_json::json!({ "conditions": [{
+            "type": "Ready", "status": status, "reason": reason, "message": "",
+            "lastUpdateTime": "2026-11-16T12:00:00Z", "lastTransitionTime": "2026-11-16T12:00:00Z",
+        }] });
+        serde_json::from_value(status).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_checked_or_not_said_any_more_is_not_told() {
+        const SERIES: &str =
+            r#"steward_etcd_condition{etcd="main",namespace="shoot",type="Ready"}"#;
+        let metrics = Metrics::new().unwrap();
+        let key = Key {
+            namespace: "shoot".to_owned(),
+            name: "main".to_owned(),
+        };
+        let told = |status: &EtcdStatus| {
+            metrics.told(&key, 1, status);
+            let text = metrics.render().unwrap();
+            let value = text.lines().find_map(|line| line.strip_prefix(SERIES));
+            value.map(|value| value.trim().to_owned())
+        };
+        let is = |value: &str| Some(value.to_owned());
+        assert_eq!(told(&ready("Unknown", "NoMembersInStatus")), is("-1"));
+        assert_eq!(told(&ready("False", "QuorumLost")), is("0"));
+        assert_eq!(told(&ready("False", NOT_CHECKED)), None, "it sleeps");
+        assert_eq!(told(&ready("True", "Quorate")), is("1"), "it wakes");
+        assert_eq!(told(&EtcdStatus::default()), None, "nobody says it");
+    }
+
     const BEGIN: &str = "<!-- begin: from the registry -->\n";
     const END: &str = "<!-- end: from the registry -->";
 
@@ -378,11 +414,7 @@ mod tests {
             namespace: "shoot".to_owned(),
             name: "main".to_owned(),
         };
-        let status = serde_json::json!({ "conditions": [{
-            "type": "Ready", "status": "True", "reason": "Quorate", "message": "",
-            "lastUpdateTime": "2026-11-16T12:00:00Z", "lastTransitionTime": "2026-11-16T12:00:00Z",
-        }] });
-        metrics.told(&key, 1, &serde_json::from_value(status).unwrap());
+        metrics.told(&key, 1, &ready("True", "Quorate"));
         let done = JobState::Succeeded {
             at: jiff::Timestamp::UNIX_EPOCH,
             done: steward_verdict::Done::default(),

@@ -10,6 +10,9 @@ use super::{Facts, backup, clock, recovery, upkeep};
 use crate::decide::{Refusal, quorum};
 use crate::observe::{Membership, Ordinal, SeenLease};
 
+/// The reason of a condition that keeps its status because nobody looks: the cluster sleeps.
+pub(crate) const NOT_CHECKED: &str = "NotChecked";
+
 /// What a condition says now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Says {
@@ -86,7 +89,7 @@ fn not_checked(facts: &Facts<'_>, type_: &ConditionType) -> Says {
     let message = "the cluster is scaled down to no members";
     says(
         before.unwrap_or(ConditionStatus::Unknown),
-        "NotChecked",
+        NOT_CHECKED,
         message,
     )
 }

@@ -33,6 +33,7 @@ use crate::decide::{Known, Plan, Policy, World, is_accepted};
 use crate::observe::{Observation, PeerStage};
 use crate::validate::Wanted;
 
+pub(crate) use conditions::NOT_CHECKED;
 pub use events::{Notice, NoticeKind, notices};
 pub use recovery::{describe_hold, loss_since, plan as plan_of};
 pub use upkeep::told as told_upkeep;
