@@ -12,8 +12,9 @@ use crate::support::folder;
 
 const RULES: &str = "../../charts/etcd-steward/rules/etcd-steward.yaml";
 const DASHBOARD: &str = "../../charts/etcd-steward/dashboards/etcd-steward.json";
-/// What the monitors add to series of members, and what Prometheus adds to histograms.
-const ADDED: [&str; 3] = ["namespace", "etcd", "le"];
+/// What the monitors add to series of members (the container is added by the Prometheus operator, to all series of
+/// pods), and what Prometheus adds to histograms.
+const ADDED: [&str; 4] = ["namespace", "etcd", "container", "le"];
 
 /// How rows about series begin.
 const FAMILIES: [&str; 3] = ["| `steward_", "| `etcdbr_", "| `process_"];
