@@ -32,6 +32,49 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- dig "leaderElection" "resourceName" "druid-leader-election" .Values.operatorConfig -}}
 {{- end -}}
 
+{{/* What is logged; etcd-druid's chart calls it logConfiguration. */}}
+{{- define "etcd-steward.logging" -}}
+{{- $logging := .Values.operatorConfig.logging | default dict | deepCopy -}}
+{{- mergeOverwrite $logging (.Values.operatorConfig.logConfiguration | default dict) | toYaml -}}
+{{- end -}}
+
+{{/* A flag and its value, unless there is none or extraArgs has the flag. */}}
+{{- define "etcd-steward.flag" -}}
+{{- $given := printf "--%s" .flag -}}
+{{- $is_given := false -}}
+{{- range .root.Values.extraArgs -}}
+{{- if or (eq . $given) (hasPrefix (printf "%s=" $given) .) }}{{ $is_given = true }}{{ end -}}
+{{- end -}}
+{{- if and (ne (toString .value) "") (not $is_given) }}
+- {{ printf "%s=%v" $given .value | quote }}
+{{- end -}}
+{{- end -}}
+
+{{/* The configuration as flags, for when it is not a file: what has one. */}}
+{{- define "etcd-steward.flags" -}}
+{{- $config := .Values.operatorConfig -}}
+{{- $etcd := dig "controllers" "etcd" dict $config -}}
+{{- $compaction := dig "controllers" "compaction" dict $config -}}
+{{- $flags := list
+  (list "enable-leader-election" (dig "leaderElection" "enabled" false $config))
+  (list "leader-election-id" (include "etcd-steward.electionLease" .))
+  (list "metrics-bind-address" (dig "server" "metrics" "bindAddress" "" $config))
+  (list "metrics-port" (include "etcd-steward.port" .))
+  (list "etcd-workers" (dig "concurrentSyncs" "" $etcd))
+  (list "enable-etcd-spec-auto-reconcile" (dig "enableEtcdSpecAutoReconcile" false $etcd))
+  (list "disable-etcd-serviceaccount-automount" (dig "disableEtcdServiceAccountAutomount" false $etcd))
+  (list "etcd-member-notready-threshold" (dig "etcdMember" "notReadyThreshold" "" $etcd))
+  (list "etcd-member-unknown-threshold" (dig "etcdMember" "unknownThreshold" "" $etcd))
+  (list "enable-backup-compaction" (dig "enabled" true $compaction))
+  (list "etcd-events-threshold" (dig "eventsThreshold" 1000000 $compaction | int64))
+  (list "active-deadline-duration" (dig "activeDeadlineDuration" "" $compaction))
+  (list "metrics-scrape-wait-duration" (dig "metricsScrapeWaitDuration" "" $compaction))
+-}}
+{{- range $flags -}}
+{{- include "etcd-steward.flag" (dict "flag" (first .) "value" (last .) "root" $) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What the controller may do where it looks after resources. It applies objects, which is creating and patching. */}}
 {{- define "etcd-steward.rules" -}}
 # What it looks after. The specs are its authors'.

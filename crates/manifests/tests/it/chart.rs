@@ -213,6 +213,86 @@ fn values_of_the_peers_chart_are_taken() {
     assert!(of_kind(&objects, "PodDisruptionBudget").is_empty());
 }
 
+/// The controller's container.
+fn controller(objects: &[Value]) -> &Value {
+    let deployment = of_kind(objects, "Deployment")[0];
+    &deployment["spec"]["template"]["spec"]["containers"][0]
+}
+
+#[test]
+fn a_configuration_of_the_peers_chart_is_passed_on_and_says_what_is_logged() {
+    let text = r#"operatorConfig={"logConfiguration": {"logLevel": "debug"}, "server": {"metrics": {"port": 9445}}}"#;
+    for program in helms() {
+        let objects = template(&program, &[text]).unwrap();
+        let config = of_kind(&objects, "ConfigMap")[0]["data"]["config.yaml"].as_str();
+        let config: Value = serde_norway::from_str(config.unwrap()).unwrap();
+        // The controller takes one of the two names, and refuses both at once.
+        assert!(config.get("logConfiguration").is_none(), "{config}");
+        let expected = serde_json::json!({"logLevel": "debug", "logFormat": "json"});
+        assert_eq!(config["logging"], expected);
+        let env = controller(&objects)["env"].as_array().unwrap();
+        for (name, value) in [
+            ("STEWARD_LOG_LEVEL", "debug"),
+            ("STEWARD_LOG_FORMAT", "json"),
+        ] {
+            let set = env.iter().find(|one| one["name"] == name).unwrap();
+            assert_eq!(set["value"], value, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_variable_that_is_given_is_not_set_twice() {
+    let given = r#"extraEnv=[{"name": "STEWARD_LOG_LEVEL", "value": "trace"}]"#;
+    let objects = template(&helms()[0], &[given]).unwrap();
+    let env = controller(&objects)["env"].as_array().unwrap().iter();
+    let levels: Vec<&Value> = env
+        .filter(|one| one["name"] == "STEWARD_LOG_LEVEL")
+        .collect();
+    assert_eq!(levels.len(), 1, "{levels:?}");
+    assert_eq!(levels[0]["value"], "trace");
+}
+
+#[test]
+fn without_a_file_the_configuration_becomes_flags() {
+    for program in helms() {
+        let objects = template(
+            &program,
+            &[
+                "enabledOperatorConfig=false",
+                r#"operatorConfig={"server": {"metrics": {"port": 9445}},
+                    "controllers": {"etcd": {"concurrentSyncs": 7, "enableEtcdSpecAutoReconcile": true}}}"#,
+                r#"extraArgs=["--etcd-events-threshold=5", "--active-deadline-duration", "1h"]"#,
+            ],
+        )
+        .unwrap();
+        assert!(of_kind(&objects, "ConfigMap").is_empty());
+        let container = controller(&objects);
+        assert_eq!(container["ports"][0]["containerPort"], 9445);
+        let expected = [
+            "--enable-leader-election=true",
+            "--leader-election-id=druid-leader-election",
+            "--metrics-port=9445",
+            "--etcd-workers=7",
+            "--enable-etcd-spec-auto-reconcile=true",
+            "--disable-etcd-serviceaccount-automount=false",
+            "--etcd-member-notready-threshold=5m",
+            "--etcd-member-unknown-threshold=1m",
+            "--enable-backup-compaction=true",
+            "--metrics-scrape-wait-duration=0s",
+            // Those somebody gives are not given twice, which the controller would refuse.
+            "--etcd-events-threshold=5",
+            "--active-deadline-duration",
+            "1h",
+        ];
+        assert_eq!(container["args"], serde_json::json!(expected));
+    }
+    let plain = template(&helms()[0], &["enabledOperatorConfig=false"]).unwrap();
+    let args = controller(&plain)["args"].as_array().unwrap();
+    // A number, not 1e+06.
+    assert!(args.contains(&"--etcd-events-threshold=1000000".into()));
+}
+
 #[test]
 fn the_controller_runs_where_security_is_restricted() {
     let objects = template(&helms()[0], &[]).unwrap();
