@@ -2,7 +2,8 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    Container, ContainerStatus, PersistentVolumeClaim, Pod, PodSpec, PodStatus, Volume,
+    Container, ContainerPort, ContainerStatus, PersistentVolumeClaim, Pod, PodSpec, PodStatus,
+    Volume,
 };
 
 use steward_manifests::ETCD_CONTAINER;
@@ -12,13 +13,14 @@ use steward_manifests::tls::tells_certificates;
 use crate::caches::number;
 
 /// A pod without what nobody here looks at: of its spec only the names of volumes, the images of containers,
-/// and which certificates its listeners have.
+/// where its listeners are and which certificates they have.
 pub(crate) fn pod(pod: &mut Pod) {
     pod.metadata.owner_references = None;
     let slim_container = |container: &Container| Container {
         name: container.name.clone(),
         image: container.image.clone(),
         args: slim_args(container),
+        ports: slim_ports(container),
         ..Container::default()
     };
     let slim_volume = |volume: &Volume| Volume {
@@ -70,6 +72,21 @@ pub(crate) fn pod(pod: &mut Pod) {
 fn waits(container: &ContainerStatus) -> bool {
     let state = container.state.as_ref();
     container.name == ETCD_CONTAINER && state.is_some_and(|state| state.waiting.is_some())
+}
+
+/// Where it is talked to.
+fn slim_ports(container: &Container) -> Option<Vec<ContainerPort>> {
+    let is_asked =
+        |port: &&ContainerPort| matches!(port.name.as_deref(), Some("client" | "server"));
+    let ports = container.ports.iter().flatten().filter(is_asked);
+    let ports: Vec<ContainerPort> = ports
+        .map(|port| ContainerPort {
+            name: port.name.clone(),
+            container_port: port.container_port,
+            ..ContainerPort::default()
+        })
+        .collect();
+    Some(ports).filter(|ports| !ports.is_empty())
 }
 
 fn slim_args(container: &Container) -> Option<Vec<String>> {

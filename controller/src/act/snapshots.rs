@@ -123,9 +123,17 @@ pub(crate) async fn ask(
 ) -> Result<serde_json::Value, SnapshotError> {
     let names = Names::of(etcd);
     let (ordinal, address) = whom(seen).ok_or(SnapshotError::Nobody)?;
-    let port = u16::try_from(etcd.spec.backup.port.unwrap_or(8080)).unwrap_or(8080);
     let host = names.client_host();
     let pod = seen.pods.get(&ordinal);
+    let wanted = etcd
+        .spec
+        .backup
+        .port
+        .and_then(|port| u16::try_from(port).ok());
+    let port = pod
+        .and_then(|pod| pod.talks.backup_port)
+        .or(wanted)
+        .unwrap_or(8080);
     let mounted = pod.and_then(|pod| pod.talks.backup_tls.as_ref());
     // The spec knows the key too, as long as it means the same secret.
     let own = etcd.spec.backup.tls.as_ref();

@@ -29,9 +29,14 @@ pub struct Target {
 /// Everybody who can be asked.
 pub fn targets(etcd: &Etcd, seen: &Observation) -> Vec<Target> {
     let names = Names::of(etcd);
-    let port = etcd.spec.etcd.client_port.unwrap_or(2379);
+    let wanted = etcd
+        .spec
+        .etcd
+        .client_port
+        .and_then(|port| u16::try_from(port).ok());
     let pods = seen.pods.iter().filter_map(|(ordinal, pod)| {
         let tls = pod.talks.client_tls.as_ref();
+        let port = pod.talks.client_port.or(wanted).unwrap_or(2379);
         let scheme = if tls.is_some() { "https" } else { "http" };
         let address = pod.address.as_ref()?;
         let host = if address.contains(':') {

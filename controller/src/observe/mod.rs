@@ -187,13 +187,17 @@ pub struct SeenPod {
     pub talks: Talks,
 }
 
-/// The certificates of a pod's listeners: those it was made with, whatever the spec says since.
+/// The listeners of a pod: those it was made with, whatever the spec says since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Talks {
     /// etcd, to clients; plain when absent.
     pub client_tls: Option<TlsConfig>,
     /// The sidecar; plain when absent.
     pub backup_tls: Option<TlsConfig>,
+    /// Where etcd listens to clients, if the pod says.
+    pub client_port: Option<u16>,
+    /// Where the sidecar listens, if the pod says.
+    pub backup_port: Option<u16>,
 }
 
 /// What an init container concluded, as far as it matters here.

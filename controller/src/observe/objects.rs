@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, PersistentVolumeClaim, Pod, PodSpec};
 use kube::{Api, Client, ResourceExt};
 use steward_coordination::annotation::PEER_TLS;
 use steward_crds::Etcd;
 use steward_crds::tls::PeerTlsConfig;
 use steward_manifests::tls::{backup_tls_of, client_tls_of, peer_tls_of};
-use steward_manifests::{ETCD_CONTAINER, INIT_CONTAINER, Names, quantity};
+use steward_manifests::{ETCD_CONTAINER, INIT_CONTAINER, Names, SIDECAR_CONTAINER, quantity};
 use steward_telemetry::Chain;
 use tracing::debug;
 
@@ -239,8 +239,18 @@ fn seen_pod(pod: &Pod) -> SeenPod {
         talks: Talks {
             client_tls: spec.and_then(client_tls_of),
             backup_tls: spec.and_then(backup_tls_of),
+            client_port: spec.and_then(|spec| port_of(spec, ETCD_CONTAINER, "client")),
+            backup_port: spec.and_then(|spec| port_of(spec, SIDECAR_CONTAINER, "server")),
         },
     }
+}
+
+/// A port of a container by its name.
+fn port_of(pod: &PodSpec, container: &str, name: &str) -> Option<u16> {
+    let container = pod.containers.iter().find(|one| one.name == container)?;
+    let mut ports = container.ports.iter().flatten();
+    let port = ports.find(|port| port.name.as_deref() == Some(name))?;
+    u16::try_from(port.container_port).ok()
 }
 
 /// What the init container said when it last ended.
@@ -343,6 +353,49 @@ mod tests {
         assert_eq!(waits("ContainerCreating"), 0);
         assert_eq!(etcd(json!({ "running": {} })).crashes, 0);
         assert_eq!(pod(&json!({})).crashes, 0);
+    }
+
+    #[test]
+    fn a_pod_is_asked_where_it_listens_whatever_the_spec_says_since() {
+        let mut pod: Pod = serde_json::from_value(json!({
+            "spec": { "containers": [
+                { "name": "etcd", "ports": [
+                    { "name": "server", "containerPort": 2380 },
+                    { "name": "client", "containerPort": 2379 },
+                ]},
+                { "name": "backup-restore", "ports": [{ "name": "server", "containerPort": 8080 }] },
+            ]},
+            "status": { "podIP": "10.0.0.7" },
+        }))
+        .unwrap();
+        crate::trim::pod(&mut pod);
+        let seen = seen_pod(&pod);
+        assert_eq!(
+            (seen.talks.client_port, seen.talks.backup_port),
+            (Some(2379), Some(8080))
+        );
+        let mut etcd = Etcd::new("main", steward_crds::EtcdSpec::default());
+        etcd.spec.etcd.client_port = Some(2381);
+        let urls = |seen: SeenPod| {
+            let pods = BTreeMap::from([(Ordinal(0), seen)]);
+            let targets = crate::observe::targets(
+                &etcd,
+                &Observation {
+                    pods,
+                    ..Observation::default()
+                },
+            );
+            targets
+                .into_iter()
+                .map(|target| target.reach.url)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(urls(seen.clone()), ["http://10.0.0.7:2379"]);
+        let silent = SeenPod {
+            talks: Talks::default(),
+            ..seen
+        };
+        assert_eq!(urls(silent), ["http://10.0.0.7:2381"]);
     }
 
     #[test]

@@ -13,7 +13,9 @@ pub const ALLOW_UNHEALTHY_POD_EVICTION: &str =
     "resources.druid.gardener.cloud/allow-unhealthy-pod-eviction";
 
 pub(crate) fn pod_disruption_budget(draft: &Draft<'_>) -> PodDisruptionBudget {
-    let replicas = draft.etcd.spec.replicas;
+    // Members that are to go are needed until they are gone.
+    let there = i32::try_from(draft.shape.replicas).unwrap_or(i32::MAX);
+    let replicas = draft.etcd.spec.replicas.max(there);
     // One member alone may be evicted: a drain must not wait for ever.
     let needed = if replicas <= 1 { 0 } else { replicas / 2 + 1 };
     let annotations = draft.etcd.metadata.annotations.as_ref();

@@ -22,7 +22,11 @@ pub(crate) fn client(draft: &Draft<'_>) -> Service {
             type_: Some("ClusterIP".into()),
             selector: Some(labels::member_selector(&draft.names)),
             ports: Some(vec![
-                port("client", draft.ports.client),
+                // By name: while the number changes, each pod listens where it was made to.
+                ServicePort {
+                    target_port: Some(IntOrString::String("client".into())),
+                    ..port("client", draft.ports.client)
+                },
                 // Deprecated by the peer, still there for those who use it.
                 port("server", draft.ports.peer),
                 port("backuprestore", draft.ports.backup),

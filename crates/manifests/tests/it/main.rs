@@ -6,6 +6,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod budget;
 mod chart;
 mod flags;
 mod golden;
