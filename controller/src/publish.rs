@@ -7,7 +7,10 @@ use kube::runtime::events::{Event, EventType};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use steward_crds::etcd::APPROVE_RECOVERY;
-use steward_crds::{Etcd, EtcdStatus, LastError, LastOperation, OperationState, OperationType};
+use steward_crds::{
+    Condition, ConditionStatus, Etcd, EtcdStatus, LastError, LastOperation, OperationState,
+    OperationType,
+};
 use steward_telemetry::Chain;
 use tracing::warn;
 
@@ -150,7 +153,7 @@ async fn tell(ctx: &Context, etcd: &Etcd, notice: Notice) {
     }
 }
 
-/// Tells that a spec cannot be worked with.
+/// Tells that a spec cannot be worked with. Nothing is looked at then, so nothing that was found before is claimed any more.
 pub(crate) async fn problem(
     ctx: &Context,
     etcd: &Etcd,
@@ -166,7 +169,26 @@ pub(crate) async fn problem(
         OperationState::Error,
         problem.to_string(),
     );
-    operation(ctx, etcd, told, Some(vec![error])).await
+    let mut etcd = etcd.clone();
+    if let Some(status) = &mut etcd.status {
+        status.ready = None;
+        for condition in status.conditions.iter_mut().flatten() {
+            unlook(condition, &problem.to_string());
+        }
+    }
+    operation(ctx, &etcd, told, Some(vec![error])).await
+}
+
+/// Nobody knows whether a condition still holds.
+fn unlook(condition: &mut Condition, why: &str) {
+    let now = now();
+    if condition.status != ConditionStatus::Unknown {
+        condition.last_transition_time = now.clone();
+    }
+    condition.status = ConditionStatus::Unknown;
+    "SpecInvalid".clone_into(&mut condition.reason);
+    why.clone_into(&mut condition.message);
+    condition.last_update_time = now;
 }
 
 /// Tells how far the end is.

@@ -216,6 +216,7 @@ pub fn etcd(etcd: &Etcd, default_image: &str) -> Result<Wanted, Problem> {
             .etcd
             .image
             .clone()
+            .filter(|image| !image.is_empty())
             .unwrap_or_else(|| default_image.to_owned()),
         storage_bytes: storage(etcd)?,
         growth: spec.volume_growth(),
@@ -403,6 +404,13 @@ mod tests {
         assert_eq!(wanted.etcd_image, "etcd:3.5.21");
         assert_eq!(wanted.backup, None);
         assert_eq!(wanted.member(Ordinal(2)), "main-2");
+    }
+
+    #[test]
+    fn an_image_without_a_name_is_none() {
+        let mut etcd = resource();
+        etcd.spec.etcd.image = Some(String::new());
+        assert_eq!(wanted(&etcd).etcd_image, "etcd:3.5.21");
     }
 
     #[test]

@@ -151,6 +151,17 @@ impl ActError {
         }
     }
 
+    /// Whether it will be said again, however often it is tried: the spec asks for an object that nobody can make.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Render { .. } | Self::Encode { .. } => true,
+            Self::Apply { source, .. } => {
+                matches!(&**source, kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422))
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the object had changed since it was read: nothing is wrong, the next pass sees it.
     pub fn is_conflict(&self) -> bool {
         match self {
@@ -199,19 +210,43 @@ pub async fn carry_out(ctx: &Context, work: Work<'_>, plan: &Plan) -> Result<Act
         // What has to be stopped is stopped before the template changes.
         steps::take(ctx, work, step).await?;
     }
-    let mut acted = Acted::default();
-    if let Some(shape) = &plan.shape {
-        acted = objects::apply(ctx, work, shape).await?;
-    }
-    if let Some(step) = plan.step.as_ref().filter(|step| !steps::is_first(step)) {
+    let applied = match &plan.shape {
+        Some(shape) => objects::apply(ctx, work, shape).await,
+        None => Ok(Acted::default()),
+    };
+    let is_refused = applied.as_ref().is_err_and(ActError::is_refusal);
+    let may = |step: &&Step| applied.is_ok() || (is_refused && steps::heals(step));
+    let step = plan.step.as_ref().filter(|step| !steps::is_first(step));
+    if let Some(step) = step.filter(may) {
         steps::take(ctx, work, step).await?;
     }
-    Ok(acted)
+    applied
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_spec_nobody_can_follow_is_told_from_a_bad_moment() {
+        let answer = |code: u16| ActError::Apply {
+            kind: "Service".into(),
+            name: "main-client".into(),
+            source: Box::new(kube::Error::Api(Box::new(kube::core::Status {
+                code,
+                ..kube::core::Status::default()
+            }))),
+        };
+        for (code, is_refusal) in [
+            (422, true),
+            (403, true),
+            (409, false),
+            (500, false),
+            (429, false),
+        ] {
+            assert_eq!(answer(code).is_refusal(), is_refusal, "{code}");
+        }
+    }
 
     #[test]
     fn codes_are_those_consumers_know() {

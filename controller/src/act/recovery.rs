@@ -54,14 +54,25 @@ pub(super) async fn carry_out(
             return Ok(());
         }
         return match shape {
-            Some(shape) => objects::apply(ctx, work, shape).await.map(drop), // which has the number of pods
+            Some(shape) => match objects::apply(ctx, work, shape).await {
+                Err(error) if *to == 0 && error.is_refusal() => {
+                    scale(ctx, work, *to).await?;
+                    Err(error)
+                }
+                applied => applied.map(drop), // which has the number of pods
+            },
             None => scale(ctx, work, *to).await,
         };
     }
-    if let Some(shape) = shape {
-        objects::apply(ctx, work, shape).await?;
+    let applied = match shape {
+        Some(shape) => objects::apply(ctx, work, shape).await,
+        None => return take(ctx, work, step).await,
+    };
+    // What the spec asks for besides is no reason to leave data lost.
+    if applied.as_ref().err().is_none_or(ActError::is_refusal) {
+        take(ctx, work, step).await?;
     }
-    take(ctx, work, step).await
+    applied.map(drop)
 }
 
 async fn take(ctx: &Context, work: Work<'_>, step: &Recovery) -> Result<(), ActError> {

@@ -14,7 +14,7 @@ use super::marks::FIELD_MANAGER;
 use super::objects::resource;
 use super::{ActError, Work, apply, members, snapshots};
 use crate::context::Context;
-use crate::decide::Step;
+use crate::decide::{Removal, Restart, Step, Useless};
 use crate::observe::Ordinal;
 use crate::quantity::quantity;
 use crate::status::describe_step;
@@ -22,6 +22,20 @@ use crate::status::describe_step;
 /// Whether a step comes before the objects are applied.
 pub(super) fn is_first(step: &Step) -> bool {
     matches!(step, Step::StopRolling)
+}
+
+/// Whether a step mends what is there, whatever the spec asks for: it is taken also when the spec asks for an object that is
+/// refused.
+pub(super) fn heals(step: &Step) -> bool {
+    match step {
+        Step::Promote { .. } | Step::AddLearner { .. } => true,
+        Step::RemoveMember { because, .. } => *because != Removal::ScaleIn,
+        Step::DiscardClaim { because, .. } => *because != Useless::LeftBehind,
+        Step::DeletePod { because, .. } => {
+            !matches!(because, Restart::Outdated | Restart::OutdatedAndUnwell)
+        }
+        _ => false,
+    }
 }
 
 /// Says what is about to be done.
