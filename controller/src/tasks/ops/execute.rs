@@ -205,8 +205,12 @@ pub(super) async fn safety(
     Ok(name.map_or(Safety::Unchanged, |name| Safety::Taken(name.to_owned())))
 }
 
-/// Whether there is a present state: a pod is ready, or etcd answers with a quorum, whatever the status says.
+/// Whether there is a present state: a pod is ready, or etcd answers with a quorum, whatever the status says. Without a pod
+/// there is none: nobody could be asked to save it.
 async fn serves(pass: &Pass<'_>, etcd: &Etcd, seen: &Observation) -> bool {
+    if seen.pods.is_empty() {
+        return false;
+    }
     let is_ready = seen
         .pods
         .values()

@@ -44,6 +44,8 @@ pub(super) enum Ends {
     Later,
     Well(Value),
     Badly(Value),
+    /// For want of memory: what is left is the end of its log.
+    Killed(String),
 }
 
 pub(super) struct Kubelet {
@@ -152,7 +154,7 @@ impl Scene {
         let (Some(ends), Some("Pending" | "Running")) = (ends, phase) else {
             return;
         };
-        let (phase, code, words) = match ends {
+        let (phase, code, reason, words) = match ends {
             Ends::Later if phase == Some("Running") => return,
             Ends::Later => {
                 let patch = json!({ "status": { "phase": "Running" } });
@@ -163,10 +165,12 @@ impl Scene {
                     .ok();
                 return;
             }
-            Ends::Well(words) => ("Succeeded", 0, words),
-            Ends::Badly(words) => ("Failed", 1, words),
+            Ends::Well(words) => ("Succeeded", 0, "Completed", words.to_string()),
+            Ends::Badly(words) => ("Failed", 1, "Error", words.to_string()),
+            Ends::Killed(log) => ("Failed", 137, "OOMKilled", log.clone()),
         };
-        let ended = json!({ "terminated": { "exitCode": code, "message": words.to_string() } });
+        let ended =
+            json!({ "terminated": { "exitCode": code, "reason": reason, "message": words } });
         let patch = json!({ "status": { "phase": phase, "containerStatuses": [{
             "name": "restore", "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": ended,

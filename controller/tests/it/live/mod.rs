@@ -24,6 +24,7 @@ mod rolling;
 mod signals;
 mod stage;
 mod tasks;
+mod thwarted;
 mod tls;
 mod unwatched;
 mod volumes;
