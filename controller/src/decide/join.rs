@@ -1,7 +1,7 @@
 //! A pod that waits to become a member: added without a vote, given one when it has caught up. One at a time.
 
-use super::{Blocker, Step, World, is_accepted};
-use crate::observe::{Finding, Ordinal, SeenMember};
+use super::{Blocker, Restart, Step, World, is_accepted};
+use crate::observe::{Finding, Ordinal, SeenMember, Strategy};
 
 pub(super) fn consider(world: &World<'_>) -> Option<Step> {
     world.members()?;
@@ -41,14 +41,24 @@ fn raise(world: &World<'_>, learner: &SeenMember, limit: u32) -> Option<Step> {
         return None; // it goes: see scaling in
     }
     let is_up = learner.is_healthy() && world.pod(ordinal).is_some_and(|pod| !pod.is_deleting);
-    Some(if is_up {
-        Step::Promote {
-            member: learner.id,
-            ordinal,
-        }
-    } else {
-        Step::Wait {
-            on: Blocker::LearnerBehind { ordinal },
-        }
+    if is_up {
+        let member = learner.id;
+        return Some(Step::Promote { member, ordinal });
+    }
+    outdated(world, ordinal).or(Some(Step::Wait {
+        on: Blocker::LearnerBehind { ordinal },
+    }))
+}
+
+/// It has no vote, so its pod may go at any time; one that cannot start may be what the template has been corrected for.
+fn outdated(world: &World<'_>, ordinal: Ordinal) -> Option<Step> {
+    let set = world.set().filter(|set| set.is_observed)?;
+    let pod = world.pod(ordinal).filter(|pod| !pod.is_deleting)?;
+    let is_outdated = set.update_revision.is_some() && pod.revision != set.update_revision;
+    let goes = is_outdated && set.strategy == Strategy::OnDelete && !world.takes_part(ordinal);
+    goes.then(|| Step::DeletePod {
+        ordinal,
+        uid: pod.uid.clone(),
+        because: Restart::OutdatedAndUnwell,
     })
 }

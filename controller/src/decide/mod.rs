@@ -1,7 +1,7 @@
 //! What to do next: a pure function of what is wanted, what is seen, and the time.
 //!
 //! ```text
-//! World ─► crash ─► stranded ─► recovery ─► adopt ─► hibernate ─► replace ─► join ─► scale in ─► volume ─► upgrade ─► peers ─► roll ─► scale out ─► founding ─► whole?
+//! World ─► crash ─► stranded ─► shrunk ─► recovery ─► adopt ─► hibernate ─► replace ─► join ─► scale in ─► volume ─► upgrade ─► peers ─► roll ─► scale out ─► founding ─► whole?
 //!              first answer wins: one step, or what is waited for
 //! ```
 //!
@@ -78,9 +78,10 @@ type Consider = fn(&World<'_>) -> Option<Step>;
 /// In the order in which they are asked. What makes data known and costs nobody anything; data before everything else; then what heals, since a member that goes may be the
 /// one the others need to come back; then what changes, from the smallest cluster that does it: members that go are not
 /// rolled first, members that come start as they will stay.
-const CONCERNS: [(Consider, Needs); 16] = [
+const CONCERNS: [(Consider, Needs); 17] = [
     (crash::consider, Needs::Nothing),
     (stranded::consider, Needs::Nothing),
+    (scale::shrunk, Needs::Nothing),
     (recovery::consider, Needs::Nothing),
     (adopt::consider, Needs::Acceptance),
     (hibernate::consider, Needs::Acceptance),
@@ -234,6 +235,8 @@ pub fn is_moving(world: &World<'_>) -> bool {
     let size_differs = set.replicas != world.wanted.replicas;
     let image_differs = set.etcd_image.as_ref() != Some(&world.wanted.etcd_image);
     let is_unspoken = set.replicas > 0 && set.noted_size.is_none();
+    // Some of a spec is known to etcd alone, such as the addresses of members.
+    let is_new = world.known.observed_generation != Some(world.wanted.generation);
     let tls_differs = set.peer_stage != tls::goal(world)
         || world.seen.leases.iter().any(|(ordinal, lease)| {
             ordinal.0 < set.replicas
@@ -246,6 +249,7 @@ pub fn is_moving(world: &World<'_>) -> bool {
             || recovery::wants_an_answer(world)
             || image_differs
             || is_unspoken
+            || (is_new && is_accepted(world))
             || tls_differs
             || !set.is_observed
             || world.wanted.joins_existing

@@ -8,12 +8,15 @@
 //! a pause; there it is as short as a restart.
 
 use super::{Blocker, Change, Restart, Step, World, snapshot};
-use crate::observe::{Ordinal, SeenMember, SeenPod};
+use crate::observe::{Ordinal, SeenMember, SeenPod, Strategy};
 
 pub(super) fn consider(world: &World<'_>) -> Option<Step> {
     let set = world.set()?;
     if set.replicas == 0 {
         return None;
+    }
+    if set.strategy == Strategy::Rolling {
+        return None; // it replaces pods itself, and two that do that take a quorum away
     }
     if !set.is_observed || set.update_revision.is_none() {
         return Some(wait(Blocker::SetUnobserved));

@@ -1,11 +1,41 @@
-//! More members, or fewer; one at a time, always the highest ordinal.
+//! More members, or fewer; one at a time, always the highest ordinal. And as many pods as there are members.
 //!
 //! **Outward**: from a whole cluster the StatefulSet grows by one pod, which waits until it is added as a learner.
 //! **Inward**: leadership is moved away, the member is removed, then its pod goes. What would cost the quorum waits, with
 //! the reason.
 
-use super::{Blocker, Removal, Step, Useless, World, quorum};
+use super::{Blocker, Removal, Step, Useless, World, is_accepted, quorum, shape};
 use crate::observe::{Ordinal, SeenMember};
+use crate::validate::Drift;
+
+/// Somebody made the StatefulSet smaller than the cluster is: all pods come back, to what they hold. Nobody is given up, and
+/// nothing is restored, because pods were taken away.
+pub(super) fn shrunk(world: &World<'_>) -> Option<Step> {
+    let (from, observed) = (world.size(), world.known.observed_generation);
+    let is_left = world.wanted.drift(observed) == Drift::Left;
+    if from == 0 || is_left || world.seen.recovery.open().is_some() {
+        return None;
+    }
+    let members = match world.members() {
+        Some(members) => shape::behind(
+            members
+                .list
+                .iter()
+                .filter_map(|one| one.ordinal.as_ref())
+                .max(),
+        ),
+        None => shape::size_held(world),
+    };
+    let to = members.min(world.wanted.replicas);
+    let ordinal = Ordinal(from);
+    (from < to).then_some(if is_accepted(world) {
+        Step::Resize { from, to }
+    } else {
+        Step::Wait {
+            on: Blocker::PodReturns { ordinal },
+        }
+    })
+}
 
 pub(super) fn inward(world: &World<'_>) -> Option<Step> {
     let (size, wanted) = (world.size(), world.wanted.replicas);

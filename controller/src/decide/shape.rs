@@ -69,7 +69,7 @@ fn size_to_begin(world: &World<'_>) -> u32 {
 }
 
 /// How many members were ever heard of.
-fn size_held(world: &World<'_>) -> u32 {
+pub(super) fn size_held(world: &World<'_>) -> u32 {
     let leases = world.seen.leases.iter();
     let mut held = leases.filter(|(_, lease)| lease.held.is_some());
     behind(held.next_back().map(|(ordinal, _)| ordinal))
@@ -94,6 +94,7 @@ pub(super) fn size_to_wake(world: &World<'_>) -> u32 {
     noted.or(held).unwrap_or(fresh)
 }
 
-fn behind(last: Option<&Ordinal>) -> u32 {
+/// As many as there are up to the last one.
+pub(super) fn behind(last: Option<&Ordinal>) -> u32 {
     last.map_or(0, |ordinal| ordinal.0 + 1)
 }

@@ -12,15 +12,18 @@ pub(super) fn consider(world: &World<'_>) -> Option<Step> {
     if set.storage_bytes.is_none_or(|have| have >= bytes) {
         return None;
     }
-    let is_small = |(ordinal, claim): (&Ordinal, &SeenClaim)| {
-        let is_small = claim.requested_bytes.is_some_and(|have| have < bytes);
-        (is_small && !claim.is_deleting).then_some(*ordinal)
-    };
     let expands =
         world.wanted.growth == VolumeGrowth::Expand && world.seen.expansion_refused.is_none();
-    let ordinals: Vec<Ordinal> = world.seen.claims.iter().filter_map(is_small).collect();
-    if expands && !ordinals.is_empty() {
-        return Some(Step::ExpandClaims { ordinals, bytes });
+    if expands {
+        let (bound, unbound): (Vec<_>, Vec<_>) =
+            small(world, set, bytes).partition(|(_, claim)| claim.is_bound);
+        let ordinals: Vec<Ordinal> = bound.into_iter().map(|(ordinal, _)| ordinal).collect();
+        if !ordinals.is_empty() {
+            return Some(Step::ExpandClaims { ordinals, bytes });
+        }
+        if !unbound.is_empty() {
+            return None; // there is nothing to expand yet, and their pods are waited for anyway
+        }
     }
     if world.seen.expansion_refused.is_some() && world.wanted.growth == VolumeGrowth::Expand {
         return None; // told as a refusal; the template stays as it is
@@ -28,6 +31,29 @@ pub(super) fn consider(world: &World<'_>) -> Option<Step> {
     // The old template is the only note of how far other changes are, so they are finished first.
     is_at_rest(world, set).then(|| Step::RecreateSet {
         uid: set.uid.clone(),
+    })
+}
+
+/// Claims of members that are smaller than wanted. What is left of members that are gone is not looked at.
+fn small<'a>(
+    world: &World<'a>,
+    set: &SeenSet,
+    bytes: u64,
+) -> impl Iterator<Item = (Ordinal, &'a SeenClaim)> {
+    let noted = set.noted_size.unwrap_or(u32::MAX);
+    let size = if set.replicas > 0 {
+        set.replicas
+    } else {
+        noted
+    };
+    let claims = world
+        .seen
+        .claims
+        .iter()
+        .map(|(ordinal, claim)| (*ordinal, claim));
+    claims.filter(move |(ordinal, claim)| {
+        let is_small = claim.requested_bytes.is_some_and(|have| have < bytes);
+        is_small && !claim.is_deleting && ordinal.0 < size
     })
 }
 

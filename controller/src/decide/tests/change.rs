@@ -4,7 +4,7 @@ use steward_crds::etcd::VolumeGrowth;
 
 use super::fixture::*;
 use crate::decide::{
-    Blocker, Change, Phase, Plan, Refusal, Removal, Runtime, Step, Useless, is_moving,
+    Blocker, Change, Phase, Plan, Refusal, Removal, Restart, Runtime, Step, Useless, is_moving,
 };
 use crate::observe::{Finding, Observation, Ordinal, SnapshotRequest, Strategy};
 
@@ -81,6 +81,23 @@ fn a_learner_is_waited_for_then_promoted() {
             ordinal: Ordinal(1)
         })
     );
+}
+
+#[test]
+fn the_pod_of_a_learner_that_cannot_start_is_made_anew_from_a_corrected_template() {
+    let mut scene = Scene::whole(1).replicas(3).waiting_pod(1).outdated();
+    let mut learner = member(&scene.wanted, 1);
+    (learner.is_learner, learner.answer, learner.name) = (true, None, String::new());
+    scene.members_mut().push(learner);
+    let goes = Step::DeletePod {
+        ordinal: Ordinal(1),
+        uid: scene.seen.pods[&Ordinal(1)].uid.clone(),
+        because: Restart::OutdatedAndUnwell,
+    };
+    assert_eq!(scene.step(), Some(goes));
+    scene.set_mut().is_observed = false;
+    let ordinal = Ordinal(1);
+    assert_eq!(scene.waits(), Some(Blocker::LearnerBehind { ordinal }));
 }
 
 #[test]
@@ -314,6 +331,30 @@ fn a_volume_does_not_shrink() {
 }
 
 #[test]
+fn claims_that_nobody_uses_or_that_are_not_bound_do_not_keep_the_others_small() {
+    let mut scene = Scene::whole(1);
+    scene.wanted.storage_bytes = 32 * GIB;
+    let mut left = claim(1);
+    left.is_bound = false;
+    scene.seen.claims.insert(Ordinal(1), left.clone());
+    let grows = Step::ExpandClaims {
+        ordinals: vec![Ordinal(0)],
+        bytes: 32 * GIB,
+    };
+    assert_eq!(scene.step(), Some(grows));
+    scene
+        .seen
+        .claims
+        .get_mut(&Ordinal(0))
+        .unwrap()
+        .requested_bytes = Some(32 * GIB);
+    assert!(matches!(scene.step(), Some(Step::RecreateSet { .. })));
+    // One that a member waits for is not left small.
+    scene.seen.claims.insert(Ordinal(0), left);
+    assert!(!matches!(scene.step(), Some(Step::RecreateSet { .. })));
+}
+
+#[test]
 fn a_set_of_etcd_druid_is_stopped_before_anything_else_changes() {
     let mut scene = Scene::whole(3).outdated().replicas(5);
     scene.set_mut().strategy = Strategy::Rolling;
@@ -407,6 +448,10 @@ fn etcd_is_asked_only_when_something_moves() {
     assert!(!is_moving(&scene.world()));
     scene.pod_mut(1).is_ready = false;
     assert!(is_moving(&scene.world()));
+    let mut new = Scene::whole(3);
+    new.wanted.generation += 1;
+    new.policy.auto_reconcile = true;
+    assert!(is_moving(&new.world()), "only etcd knows all of it");
     assert!(is_moving(&Scene::whole(3).outdated().world()));
     assert!(is_moving(&Scene::whole(3).replicas(5).world()));
 }

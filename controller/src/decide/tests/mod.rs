@@ -3,6 +3,7 @@
 mod again;
 mod change;
 pub(crate) mod fixture;
+mod hands;
 mod heal;
 mod model;
 mod props;
