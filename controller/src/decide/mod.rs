@@ -235,8 +235,9 @@ pub fn is_moving(world: &World<'_>) -> bool {
     let size_differs = set.replicas != world.wanted.replicas;
     let image_differs = set.etcd_image.as_ref() != Some(&world.wanted.etcd_image);
     let is_unspoken = set.replicas > 0 && set.noted_size.is_none();
-    // Some of a spec is known to etcd alone, such as the addresses of members.
+    // What addresses members have besides their own is known to etcd alone.
     let is_new = world.known.observed_generation != Some(world.wanted.generation);
+    let has_addresses = !world.wanted.peers.additional.is_empty();
     let tls_differs = set.peer_stage != tls::goal(world)
         || world.seen.leases.iter().any(|(ordinal, lease)| {
             ordinal.0 < set.replicas
@@ -249,7 +250,7 @@ pub fn is_moving(world: &World<'_>) -> bool {
             || recovery::wants_an_answer(world)
             || image_differs
             || is_unspoken
-            || (is_new && is_accepted(world))
+            || (is_new && has_addresses && is_accepted(world))
             || tls_differs
             || !set.is_observed
             || world.wanted.joins_existing

@@ -451,7 +451,13 @@ fn etcd_is_asked_only_when_something_moves() {
     let mut new = Scene::whole(3);
     new.wanted.generation += 1;
     new.policy.auto_reconcile = true;
-    assert!(is_moving(&new.world()), "only etcd knows all of it");
+    assert!(!is_moving(&new.world()));
+    let further = vec!["http://10.0.0.1:2380".to_owned()];
+    new.wanted
+        .peers
+        .additional
+        .insert("main-0".to_owned(), further);
+    assert!(is_moving(&new.world()), "only etcd knows them");
     assert!(is_moving(&Scene::whole(3).outdated().world()));
     assert!(is_moving(&Scene::whole(3).replicas(5).world()));
 }

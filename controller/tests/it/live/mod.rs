@@ -9,6 +9,7 @@ mod faults;
 mod fencing;
 mod folding;
 mod gates;
+mod hands;
 mod joining;
 mod kubelet;
 mod lead;

@@ -1,0 +1,50 @@
+//! What somebody changes by hand about a StatefulSet.
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::json;
+
+use super::cluster::Behind;
+use super::kubelet::Kubelet;
+use super::stage::Stage;
+
+/// The identities of all claims.
+async fn claims(stage: &Stage) -> Vec<String> {
+    let claims = stage.api::<PersistentVolumeClaim>();
+    let claims = claims.list(&ListParams::default()).await.expect("a list");
+    claims.items.iter().filter_map(ResourceExt::uid).collect()
+}
+
+#[tokio::test]
+async fn pods_that_somebody_took_away_come_back_to_their_volumes() {
+    let stage = Stage::set().await;
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let behind = Behind::start("main", 3, 3).await;
+    behind.settle_in(&kubelet).await;
+    let controller = stage.control().await;
+    stage.create("main", behind.spec(3)).await;
+    stage.settled("main").await;
+    let before = claims(&stage).await;
+    for left in [2, 1] {
+        let fewer = json!({ "spec": { "replicas": left } });
+        let sets = stage.api::<StatefulSet>();
+        let (params, patch) = (PatchParams::default(), Patch::Merge(&fewer));
+        let scaled = sets.patch("main", &params, &patch).await.expect("a patch");
+        let generation = scaled.metadata.generation;
+        let is_back = |set: &StatefulSet| {
+            let replicas = set.spec.as_ref().and_then(|spec| spec.replicas);
+            replicas == Some(3) && set.metadata.generation > generation
+        };
+        stage.until("main", "whole again", is_back).await;
+        stage.settled("main").await;
+        assert_eq!(claims(&stage).await, before, "nobody is given up");
+        let (voters, learners) = behind.names().await;
+        assert_eq!(voters, ["main-0", "main-1", "main-2"]);
+        assert!(learners.is_empty(), "{learners:?}");
+        assert_eq!(stage.count::<Job>().await, 0, "nothing is restored");
+    }
+    controller.stop().await;
+}
