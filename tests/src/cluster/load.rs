@@ -90,6 +90,7 @@ where
             sleep(PAUSE).await;
         }
     }
+    seen.end(Instant::now());
     seen
 }
 
@@ -120,6 +121,11 @@ impl Acknowledged {
         self.longest_silence = self.longest_silence.max(at - self.last);
         self.last = at;
         self.writes.insert(key, (number.to_string(), revision));
+    }
+
+    /// Nothing was acknowledged since the last write.
+    fn end(&mut self, at: Instant) {
+        self.longest_silence = self.longest_silence.max(at - self.last);
     }
 
     /// How many there are.
@@ -218,5 +224,12 @@ mod tests {
     #[test]
     fn the_longest_silence_lies_between_two_acknowledgements() {
         assert_eq!(three_writes().longest_silence(), Duration::from_secs(5));
+    }
+
+    #[test]
+    fn or_behind_the_last_one() {
+        let mut written = three_writes();
+        written.end(written.last + Duration::from_secs(9));
+        assert_eq!(written.longest_silence(), Duration::from_secs(9));
     }
 }

@@ -15,7 +15,7 @@ use steward_tests::cluster::member::{Content, Member, content, content_at};
 use super::bucket::Bucket;
 use super::druid::{self, MEMBERS};
 use super::midway::{kill_controllers, replaced};
-use super::stage::{ETCD, Stage, assert_kept, on_stage, write_and_back_up};
+use super::stage::{ETCD, Stage, assert_kept, assert_served, on_stage, write_and_back_up};
 
 /// Nobody acts on an Etcd that has it.
 const SUSPENDED: &str = "druid.gardener.cloud/suspend-etcd-spec-reconcile";
@@ -93,6 +93,7 @@ async fn a_cluster_of_etcd_druid_goes_on_with_its_data_its_quorum_and_its_backup
         etcd.settled().await.unwrap();
         let more = load.stop().await.unwrap();
         assert_kept(&more, &content(&members).await.unwrap());
+        assert_served(&more);
         assert_nothing_was_restored((stage, &etcd), (&before, &written), &ids).await;
         let now = stage.api::<StatefulSet>().get(ETCD).await.unwrap();
         assert_eq!(now.uid(), set.uid(), "the same StatefulSet");

@@ -16,8 +16,9 @@ use steward_tests::cluster::member::{content, content_at};
 use steward_tests::cluster::timeline::{self, Timeline};
 use steward_tests::cluster::{Programs, eventually};
 
+use super::bucket::Bucket;
 use super::midway::{kill_controllers, pods, replaced};
-use super::stage::{SILENCE, assert_kept, assert_served, on_stage};
+use super::stage::{ETCD, SILENCE, assert_kept, assert_served, on_stage, write_and_back_up};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_member_becomes_five_and_one_again_and_nothing_that_was_written_is_lost() {
@@ -130,11 +131,15 @@ async fn a_cluster_that_slept_wakes_with_what_it_had() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_etcd_leaves_its_volumes_and_nothing_else() {
+async fn a_deleted_etcd_leaves_its_volumes_its_backup_and_nothing_else() {
     on_stage("delete", async |stage| {
         let etcd = stage.etcd(&stage.spec(1)).await;
-        etcd.members(1).await.unwrap();
+        let members = etcd.members(1).await.unwrap();
         etcd.settled().await.unwrap();
+        write_and_back_up(&etcd, &members).await;
+        let prefix = format!("{}/{ETCD}", stage.namespace);
+        let backup = Bucket::open().snapshots(&prefix).await;
+        assert!(!backup.is_empty());
         let is_going = async || {
             let meta = etcd.get().await.ok().map(|etcd| etcd.metadata);
             let is_there = meta.is_some_and(|meta| meta.deletion_timestamp.is_none());
@@ -167,6 +172,10 @@ async fn a_deleted_etcd_leaves_its_volumes_and_nothing_else() {
         let claims = stage.api::<PersistentVolumeClaim>();
         let claims = claims.list(&ListParams::default()).await.unwrap().items;
         assert_eq!(claims.len(), 1, "volumes stay");
+        let kept = Bucket::open().snapshots(&prefix).await;
+        let is_gone = |key: &&String| !kept.contains(key);
+        let gone: Vec<_> = backup.iter().filter(is_gone).collect();
+        assert!(gone.is_empty(), "{gone:?}");
     })
     .await;
 }
