@@ -355,3 +355,28 @@ async fn take_off<'a>(
         Err(source) => Err(failed(source)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_spec_that_cannot_be_read_no_condition_is_claimed() {
+        let before: Condition = serde_json::from_value(json!({
+            "type": "Ready", "status": "True", "reason": "Quorate", "message": "",
+            "lastUpdateTime": "2026-11-16T12:00:00Z", "lastTransitionTime": "2026-11-16T12:00:00Z",
+        }))
+        .unwrap();
+        let mut first = before.clone();
+        unlook(&mut first, "much is no quantity");
+        assert_eq!(first.status, ConditionStatus::Unknown);
+        assert_eq!(
+            (&*first.reason, &*first.message),
+            ("SpecInvalid", "much is no quantity")
+        );
+        assert!(first.last_transition_time > before.last_transition_time);
+        let mut again = first.clone();
+        unlook(&mut again, "more is no quantity");
+        assert_eq!(again.last_transition_time, first.last_transition_time);
+    }
+}

@@ -194,3 +194,51 @@ async fn expand(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use steward_ids::MemberId;
+
+    use super::*;
+    use crate::observe::Ordinal;
+
+    #[test]
+    fn what_mends_does_not_wait_for_a_spec_that_can_be_followed() {
+        let ordinal = Ordinal(1);
+        let (uid, member) = ("uid".to_owned(), MemberId(7));
+        let removal = |because| Step::RemoveMember {
+            member,
+            ordinal,
+            because,
+        };
+        let restart = |because| Step::DeletePod {
+            ordinal,
+            uid: uid.clone(),
+            because,
+        };
+        let discard = |because| Step::DiscardClaim {
+            ordinal,
+            uid: uid.clone(),
+            pod_uid: None,
+            because,
+        };
+        for step in [
+            Step::AddLearner { ordinal },
+            Step::Promote { member, ordinal },
+            removal(Removal::Lost),
+            restart(Restart::VolumeGone),
+            discard(Useless::Corrupt),
+        ] {
+            assert!(heals(&step), "{step:?}");
+        }
+        for step in [
+            Step::Resize { from: 3, to: 4 },
+            removal(Removal::ScaleIn),
+            restart(Restart::Outdated),
+            restart(Restart::OutdatedAndUnwell),
+            discard(Useless::LeftBehind),
+        ] {
+            assert!(!heals(&step), "{step:?}");
+        }
+    }
+}
