@@ -8,8 +8,8 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use steward_crds::etcd::APPROVE_RECOVERY;
 use steward_crds::{
-    Condition, ConditionStatus, Etcd, EtcdStatus, LastError, LastOperation, OperationState,
-    OperationType,
+    Condition, ConditionStatus, ConditionType, Etcd, EtcdStatus, LastError, LastOperation,
+    OperationState, OperationType,
 };
 use steward_telemetry::Chain;
 use tracing::warn;
@@ -19,6 +19,15 @@ use crate::context::{Context, Key};
 use crate::leader::LeadershipLost;
 use crate::status::{Notice, NoticeKind, notices};
 use crate::validate::{FINALIZER, LEGACY_OPERATION, OPERATION, Problem, RECONCILE};
+
+/// Conditions that are true as long as somebody looks. The others tell of what has happened, and nobody else remembers it; or
+/// they are not ours.
+const OF_THE_MOMENT: [ConditionType; 4] = [
+    ConditionType::Ready,
+    ConditionType::AllMembersReady,
+    ConditionType::AllMembersUpdated,
+    ConditionType::BackupReady,
+];
 
 /// The longest note an Event may have.
 const NOTE_BYTES: usize = 1000;
@@ -172,7 +181,8 @@ pub(crate) async fn problem(
     let mut etcd = etcd.clone();
     if let Some(status) = &mut etcd.status {
         status.ready = None;
-        for condition in status.conditions.iter_mut().flatten() {
+        let conditions = status.conditions.iter_mut().flatten();
+        for condition in conditions.filter(|one| OF_THE_MOMENT.contains(&one.type_)) {
             unlook(condition, &problem.to_string());
         }
     }

@@ -17,23 +17,22 @@ pub(super) fn shrunk(world: &World<'_>) -> Option<Step> {
         return None;
     }
     let members = match world.members() {
-        Some(members) => shape::behind(
-            members
-                .list
-                .iter()
-                .filter_map(|one| one.ordinal.as_ref())
-                .max(),
-        ),
+        Some(members) => {
+            let ordinals = members.list.iter().filter_map(|one| one.ordinal);
+            shape::behind(ordinals.max().as_ref())
+        }
         None => shape::size_held(world),
     };
     let to = members.min(world.wanted.replicas);
-    let ordinal = Ordinal(from);
-    (from < to).then_some(if is_accepted(world) {
+    if from >= to {
+        return None;
+    }
+    Some(if is_accepted(world) {
         Step::Resize { from, to }
     } else {
-        Step::Wait {
-            on: Blocker::PodReturns { ordinal },
-        }
+        let ordinal = Ordinal(from);
+        let on = Blocker::PodReturns { ordinal };
+        Step::Wait { on }
     })
 }
 

@@ -37,7 +37,8 @@ fn how(ended: &ContainerStateTerminated) -> Option<String> {
         return Some("killed, its memory limit was not enough (OOMKilled)".into());
     }
     let signal = ended.signal.filter(|signal| *signal > 0);
-    let signal = signal.or_else(|| Some(ended.exit_code - SIGNALLED).filter(|signal| *signal > 0));
+    let coded = || ended.exit_code.checked_sub(SIGNALLED);
+    let signal = signal.or_else(|| coded().filter(|signal| *signal > 0));
     signal.map(|signal| format!("killed by signal {signal}"))
 }
 
@@ -103,6 +104,7 @@ mod tests {
         assert_eq!(told("Error", 137, "").unwrap(), "killed by signal 9");
         assert_eq!(told("Error", 1, "panic: full\n").unwrap(), "panic: full");
         assert_eq!(told("Error", 1, ""), None);
+        assert_eq!(told("Error", i32::MIN, ""), None, "whoever wrote that");
     }
 
     #[test]

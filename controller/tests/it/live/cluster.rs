@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::kubelet::Kubelet;
+use super::stage::{Running, Stage};
 
 const VERSION: EtcdVersion = EtcdVersion::V3_5New;
 /// How long a cluster may be without a leader while its members change.
@@ -27,6 +28,17 @@ pub(super) struct Behind {
     wires: JoinSet<()>,
     /// Where each wire leads.
     ends: Vec<Arc<Mutex<SocketAddr>>>,
+}
+
+/// Three members whose controller has nothing left to do.
+pub(super) async fn settled_three(stage: &Stage) -> (Kubelet, Behind, Running) {
+    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let behind = Behind::start("main", 3, 3).await;
+    behind.settle_in(&kubelet).await;
+    let controller = stage.control().await;
+    stage.create("main", behind.spec(3)).await;
+    stage.settled("main").await;
+    (kubelet, behind, controller)
 }
 
 impl Behind {

@@ -17,7 +17,7 @@ use serde_json::json;
 use steward_controller::caches::pauses::LONGEST;
 use steward_crds::{Etcd, OperationState};
 
-use super::cluster::Behind;
+use super::cluster::settled_three;
 use super::kubelet::Kubelet;
 use super::stage::Stage;
 use super::wire::{self, Fate, a_few_writes_at_a_time, is_write};
@@ -146,12 +146,7 @@ pub(super) async fn pods(stage: &Stage) -> BTreeSet<String> {
 #[tokio::test]
 async fn so_do_they_when_members_are_replaced_and_when_they_leave() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let behind = Behind::start("main", 3, 3).await;
-    behind.settle_in(&kubelet).await;
-    let controller = stage.control().await;
-    stage.create("main", behind.spec(3)).await;
-    stage.settled("main").await;
+    let (kubelet, behind, controller) = settled_three(&stage).await;
     controller.kill();
 
     let old = pods(&stage).await;

@@ -7,8 +7,7 @@ use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use super::cluster::Behind;
-use super::kubelet::Kubelet;
+use super::cluster::settled_three;
 use super::stage::Stage;
 
 /// The identities of all claims.
@@ -21,12 +20,7 @@ async fn claims(stage: &Stage) -> Vec<String> {
 #[tokio::test]
 async fn pods_that_somebody_took_away_come_back_to_their_volumes() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let behind = Behind::start("main", 3, 3).await;
-    behind.settle_in(&kubelet).await;
-    let controller = stage.control().await;
-    stage.create("main", behind.spec(3)).await;
-    stage.settled("main").await;
+    let (_kubelet, behind, controller) = settled_three(&stage).await;
     let before = claims(&stage).await;
     for left in [2, 1] {
         let fewer = json!({ "spec": { "replicas": left } });

@@ -3,8 +3,7 @@
 use serde_json::json;
 use steward_crds::Etcd;
 
-use super::cluster::Behind;
-use super::kubelet::Kubelet;
+use super::cluster::settled_three;
 use super::stage::Stage;
 
 /// What the controller says of its last step.
@@ -17,12 +16,7 @@ fn says(etcd: &Etcd) -> &str {
 #[tokio::test]
 async fn a_removal_that_costs_the_quorum_is_refused_with_its_reason_until_it_is_safe() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let mut behind = Behind::start("main", 3, 3).await;
-    behind.settle_in(&kubelet).await;
-    let controller = stage.control().await;
-    stage.create("main", behind.spec(3)).await;
-    stage.settled("main").await;
+    let (kubelet, mut behind, controller) = settled_three(&stage).await;
 
     behind.cluster.members[0].kill();
     behind.cluster.leader_after(0).await;

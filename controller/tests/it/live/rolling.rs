@@ -11,7 +11,7 @@ use steward_crds::Etcd;
 use steward_crds::etcd::{EtcdMemberStatus, MemberRole};
 use steward_testkit::EtcdOptions;
 
-use super::cluster::Behind;
+use super::cluster::{Behind, settled_three};
 use super::kubelet::Kubelet;
 use super::stage::Stage;
 
@@ -108,12 +108,7 @@ async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
 #[tokio::test]
 async fn members_leave_the_cluster_before_their_pods_go() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let behind = Behind::start("main", 3, 3).await;
-    behind.settle_in(&kubelet).await;
-    let controller = stage.control().await;
-    stage.create("main", behind.spec(3)).await;
-    stage.settled("main").await;
+    let (kubelet, behind, controller) = settled_three(&stage).await;
     let led = behind.cluster.leader().await;
     behind.cluster.members[led]
         .move_leader_to(&behind.cluster.members[2])
@@ -146,12 +141,7 @@ async fn members_leave_the_cluster_before_their_pods_go() {
 #[tokio::test]
 async fn a_member_without_data_is_removed_and_added_again_as_a_learner() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
-    let mut behind = Behind::start("main", 3, 3).await;
-    behind.settle_in(&kubelet).await;
-    let controller = stage.control().await;
-    stage.create("main", behind.spec(3)).await;
-    stage.settled("main").await;
+    let (kubelet, mut behind, controller) = settled_three(&stage).await;
 
     let lost = (behind.cluster.leader().await + 1) % 3;
     behind.cluster.members[lost].kill();

@@ -6,7 +6,7 @@ use steward_tests::cluster::managed::{self, Managed};
 use steward_tests::cluster::member::content;
 
 use super::midway::kill_controllers_at_job;
-use super::stage::{assert_recovered, on_stage, write_and_back_up};
+use super::stage::{assert_kept, assert_recovered, on_stage, write_and_back_up};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewhere() {
@@ -20,6 +20,7 @@ async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewher
         // Before anything is folded: that leaves less history in the backup than this etcd has.
         let drill = etcd.is_rehearsed(before.revision).await.unwrap();
         assert!(drill.succeeded, "{}", drill.message);
+        let load = etcd.load().await.unwrap();
         let killed = kill_controllers_at_job(stage, "main-compactor");
         let (folded, ()) = tokio::join!(etcd.ask("fold", json!({"compact": {}})), killed);
         let (state, said) = folded.unwrap();
@@ -27,6 +28,10 @@ async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewher
         let all = json!({"verifyBackup": {"chains": "All"}});
         let (state, said) = etcd.ask("verify", all).await.unwrap();
         assert_eq!(state, TaskState::Succeeded, "{said}");
+        load.has_written(50).await.unwrap();
+        let written = load.stop().await.unwrap();
+        assert_kept(&written, &content(&members).await.unwrap());
+        let before = write_and_back_up(&etcd, &members).await;
         let spec = managed::spec(&stage.namespace, "copy", 1);
         let prefix = spec["backup"]["store"]["prefix"].as_str().unwrap();
         let killed = kill_controllers_at_job(stage, "copy-worker");
