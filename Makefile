@@ -1,8 +1,8 @@
 # Everything a developer or a build machine runs. `make help` lists it.
 #
 # Honoured: CARGO_TARGET_DIR (where cargo builds), STEWARD_CACHE (where servers and tools are kept,
-# see tests/env/setup.sh), FUZZ_SECONDS (time per fuzz target), FUZZ_TARGETS (which), BENCH_FLAGS
-# (see bench --help), BENCH_SIDECAR_FLAGS (see bench sidecar --help),
+# see tests/env/setup.sh), FUZZ_SECONDS (time per fuzz target), FUZZ_TARGETS (which), SOAK_RUNS, RUNS and WHAT
+# (see soak, strain), BENCH_FLAGS (see bench --help), BENCH_SIDECAR_FLAGS (see bench sidecar --help),
 # BENCH_CONTROLLER_FLAGS (see bench controller --help).
 
 SHELL := bash
@@ -13,6 +13,9 @@ STEWARD_CACHE ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/etcd-s
 export STEWARD_CACHE
 
 FUZZ_SECONDS ?= 10
+SOAK_RUNS ?= 1
+RUNS ?= 10
+WHAT ?= live e2e
 # The smaller size is replayed in full, the larger one in part.
 BENCH_FLAGS ?= --scale 1,4 --replay-sample 500000
 BENCH_SIDECAR_FLAGS ?=
@@ -21,53 +24,73 @@ FUZZ_TARGETS ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 # The variables that name the real servers; without a set-up there are none.
 ENV := if [ -f "$(STEWARD_CACHE)/env" ]; then . "$(STEWARD_CACHE)/env"; fi;
 
-# Tests that need a Kubernetes cluster, and tests that start servers, by the convention of .config/nextest.toml.
+# Tests that need a Kubernetes cluster, tests that start servers, and their long or repeated forms, by the convention of
+# .config/nextest.toml.
+SOAK := test(/(^|::)soak::/)
 CLUSTER := package(steward-tests) & kind(test) & test(/^cluster::/)
 LIVE := (package(steward-store) + package(steward-testkit) + package(steward-tests)) & kind(test) - ($(CLUSTER)) + test(/(^|::)live::/)
+
+# Test binaries are built once, then run by this list: no tier waits for a build that goes on beside it.
+BUILT := $${CARGO_TARGET_DIR:-target}/nextest
+NEXTEST := cargo nextest run --binaries-metadata "$(BUILT)/binaries.json" --cargo-metadata "$(BUILT)/cargo.json"
 
 .PHONY: help test
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## everything: set-up, lint, unit, live servers, a cluster, documentation, brief fuzzing
-	@$(MAKE) --no-print-directory setup
-	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory test-unit
-	@tests/env/beside.sh '$(MAKE) --no-print-directory fuzz-targets && $(MAKE) --no-print-directory doc' \
-	  '$(MAKE) --no-print-directory test-live'
-	@$(MAKE) --no-print-directory e2e
-	@$(MAKE) --no-print-directory fuzz
+	@tests/env/everything.sh
 
-.PHONY: setup build
+.PHONY: setup build build-tests
 setup: ## get real etcd servers, object stores and tools into the cache
-	@tests/env/setup.sh
+	@tests/env/setup.sh test
 
 build: ## the programs, as they are released
 	cargo build --release --workspace --bins
 
-.PHONY: lint test-unit test-live e2e doc
-lint: ## formatting, clippy, rules of the tree
+build-tests: ## the test binaries and the programs they run
+	@mkdir -p "$(BUILT)"
+	$(ENV) cargo nextest list --workspace --list-type binaries-only --message-format json >"$(BUILT)/binaries.json.new"
+	@mv "$(BUILT)/binaries.json.new" "$(BUILT)/binaries.json"
+	@cargo metadata --format-version 1 >"$(BUILT)/cargo.json"
+
+.PHONY: lint lint-tree clippy test-unit test-live e2e soak strain doc
+lint: lint-tree clippy ## formatting, rules of the tree, clippy
+
+lint-tree: ## the fast part of it: formatting and rules of the tree
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	tests/env/mirror-check.sh
 	tests/env/check-tree.sh
 
-test-unit: ## the fast tier: no server, no network
-	$(ENV) cargo nextest run --workspace -E 'not ($(LIVE)) - ($(CLUSTER))'
+# Checked and documented in a directory of their own: both run beside tests, and cargo lets one in at a time.
+CHECKED := CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/checked"
+clippy: ## clippy, warnings are errors
+	$(CHECKED) cargo clippy --workspace --all-targets --quiet -- -D warnings
 
-test-live: ## tests against real etcd servers and object stores
-	$(ENV) cargo nextest run --workspace --test-threads 4 -E '$(LIVE)'
+test-unit: build-tests ## the fast tier: no server, no network
+	$(ENV) $(NEXTEST) -E 'not ($(LIVE)) - ($(CLUSTER)) - ($(SOAK))'
 
-# A cluster is brought up for the tests and taken down after them, however they end. Tests are built with the
-# programs, which the other tiers have built already: no feature differs.
-e2e: ## tests on a real Kubernetes cluster: KUBECONFIG's, or one of this machine's own
-	$(ENV) cargo nextest run --workspace --no-run
-	$(ENV) trap '$(CLUSTER_PROGRAM) down' EXIT; $(CLUSTER_PROGRAM) up; $(CLUSTER_PROGRAM) install; \
-	  cargo nextest run --workspace --test-threads 3 -E "$(CLUSTER) & ($$($(CLUSTER_PROGRAM) filter))"
+test-live: build-tests ## tests against real etcd servers and object stores
+	$(ENV) $(NEXTEST) --test-threads 4 -E '($(LIVE)) - ($(SOAK))'
+
+# A cluster is brought up for the tests and taken down after them, however they end.
+ON_CLUSTER = $(ENV) trap '$(CLUSTER_PROGRAM) down' EXIT; $(CLUSTER_PROGRAM) up; $(CLUSTER_PROGRAM) install; \
+  $(NEXTEST) --test-threads 3 -E "($(1)) & ($$($(CLUSTER_PROGRAM) filter))"
+e2e: build-tests ## tests on a real Kubernetes cluster: KUBECONFIG's, or one of this machine's own
+	$(call ON_CLUSTER,$(CLUSTER) - ($(SOAK)))
+
+soak: ## the long and repeated forms of live and end-to-end tests (SOAK_RUNS times)
+	@$(MAKE) --no-print-directory setup build-tests
+	for run in $$(seq $(SOAK_RUNS)); do echo "soak: run $$run of $(SOAK_RUNS)"; \
+	  ($(ENV) $(NEXTEST) --test-threads 4 -E '($(LIVE)) & $(SOAK)'); \
+	  ($(call ON_CLUSTER,$(CLUSTER) & $(SOAK))); done
+
+strain: ## live and end-to-end tests RUNS times beside a busy core; resumable (WHAT="live e2e demo test")
+	@tests/env/strain.sh "$(RUNS)" $(WHAT)
 
 doc: ## documentation builds without a warning, its examples run
-	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet
+	$(CHECKED) RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet
 	cargo test --workspace --doc --quiet
 
 # What is measured and what measures, as it is released.
@@ -120,8 +143,8 @@ bench-controller: ## measure the controller alone
 	  --date "$$(date -u +%F)" --write docs/benchmarks-controller.md $(BENCH_CONTROLLER_FLAGS)
 
 demo: ## a cluster, the controller, an etcd, a disaster: told with the real programs (needs root; KEEP=1 keeps it)
-	@$(MAKE) --no-print-directory setup
-	$(PROGRAMS)
+	@tests/env/setup.sh demo
+	@tests/env/build-demo.sh
 	@$(ENV) "$${CARGO_TARGET_DIR:-target}/debug/demo"
 
 demo-local: ## three etcd servers, sidecars, a lost quorum, a restore; without Kubernetes

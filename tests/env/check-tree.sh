@@ -87,7 +87,7 @@ places() {
 
 # Debian packages, one a line: of the machines that build and test, and of the images' build.
 packages_of_machines() {
-  sed -n '/^PACKAGES=(/,/)/p' tests/env/packages.sh | tr -s ' ()' '\n' | grep -vE '^(PACKAGES=)?$' | sort -u
+  sed -nE 's/^.*\bneed "[^"]*" ([a-z0-9+. -]+).*$/\1/p' tests/env/packages.sh | tr -s ' ' '\n' | grep . | sort -u
 }
 packages_of_images() {
   sed -e ':join' -e '/\\$/{ N; s/\\\n//; b join' -e '}' images/Containerfile |

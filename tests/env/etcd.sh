@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# etcd of three ages, unpacked from Debian's packages without installing them:
+# etcd of up to three ages (etcd.sh 3.4 3.5 3.5-new), unpacked from Debian's packages without installing them:
 # <cache>/etcd/<version>/{etcd,etcdctl[,etcdutl]} and a link per age, <cache>/etcd/{3.4,3.5,3.5-new}.
 #
 # What the links point at moves when the suites do and STEWARD_REFRESH=1 asks to look again.
@@ -25,20 +25,25 @@ unpack() {
 provide() {
   local age=$1 suite=$2 link=$CACHE/etcd/$1 work version
   [ "${STEWARD_REFRESH:-0}" = 1 ] || [ ! -x "$link/etcdctl" ] || return 0
-  say "fetching etcd of Debian $suite"
+  say "fetching etcd of Debian $suite: the members"
   work=$(mktemp -d "$CACHE/etcd/.unpack.XXXXXX")
   write_sources "$suite"
   quietly apt_of "$suite" update
   version=$(unpack "$suite" "$work")
   ln -sfn "$version" "$link.new"
   mv -T "$link.new" "$link"
-  rm -rf "$work" "$CACHE/apt/$suite"
+  rm -rf "$work" "$(apt_root "$suite")"
   say "etcd $age is $version"
 }
 
 lock_cache
 mkdir -p "$CACHE/etcd"
 rm -rf "$CACHE"/etcd/.unpack.*
-[ -n "${STEWARD_ETCD_3_4:-}" ] || provide 3.4 bookworm
-[ -n "${STEWARD_ETCD_3_5:-}" ] || provide 3.5 trixie
-[ -n "${STEWARD_ETCD_3_5_NEW:-}" ] || provide 3.5-new sid
+for age in "$@"; do
+  case $age in
+    3.4) [ -n "${STEWARD_ETCD_3_4:-}" ] || provide "$age" bookworm ;;
+    3.5) [ -n "${STEWARD_ETCD_3_5:-}" ] || provide "$age" trixie ;;
+    3.5-new) [ -n "${STEWARD_ETCD_3_5_NEW:-}" ] || provide "$age" sid ;;
+    *) die "etcd.sh: no etcd '$age'" ;;
+  esac
+done

@@ -4,7 +4,7 @@
 # The machine's own, from KUBEBUILDER_ASSETS or PATH, when it has them all. Otherwise those of Debian
 # bookworm: kubectl from its package, the rest built from the source package, which carries every
 # dependency, with the Go of the same suite. No registry has the servers ready-made. Building takes about
-# seven minutes on two idle cores and happens once per machine.
+# six minutes on two idle cores and happens once per machine.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 . "$ENV_DIR/apt.sh"
 
@@ -49,7 +49,7 @@ take_found() {
 
 fetch() {
   local work=$1 package
-  say "fetching Kubernetes and Go of Debian $SUITE"
+  say "fetching Kubernetes and Go of Debian $SUITE: the test cluster (about 30 s)"
   write_sources "$SUITE" "deb deb-src"
   quietly apt_of "$SUITE" update
   (cd "$work" && quietly apt_of "$SUITE" download "$GO-go" "$GO-src" \
@@ -57,7 +57,7 @@ fetch() {
   (cd "$work" && quietly apt_of "$SUITE" source --download-only kubernetes)
   for package in "$work"/*.deb; do dpkg -x "$package" "$work/root"; done
   quietly dpkg-source --extract "$work"/kubernetes_*.dsc "$work/source"
-  rm -rf "$CACHE/apt/$SUITE"
+  rm -rf "$(apt_root "$SUITE")"
 }
 
 # The upstream version of a source package: 1.20.2, also when Debian calls it 1.20.5+really1.20.2-1.1.
@@ -86,17 +86,10 @@ mend() {
 # if any, must not lend its flags to this one.
 build() {
   local work=$1 go=$1/root/usr/lib/${GO/golang/go}
-  say "building ${BUILT[*]}"
-  quietly env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u GOPATH -u GOFLAGS \
+  env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u GOPATH -u GOFLAGS \
     GOROOT="$go" PATH="$go/bin:$PATH" GOCACHE="$work/go-cache" HOME="$work" \
     KUBE_GIT_VERSION_FILE="$work/version" KUBE_CGO_OVERRIDES="${BUILT[*]}" GOLDFLAGS="-s -w" \
     make --no-print-directory -C "$work/source" WHAT="${BUILT[*]/#/cmd/}"
-}
-
-# Says every other minute that the long silence is work. Ends with the script.
-tell_that_it_lasts() {
-  while sleep 120; do say "still building Kubernetes, $((SECONDS / 60)) minutes so far"; done &
-  trap 'kill '"$!"' 2>/dev/null || true' EXIT
 }
 
 provide() {
@@ -107,8 +100,7 @@ provide() {
   [ -n "$version" ] || die "the source package of Kubernetes does not tell its version"
   write_version "$version" "$work/version"
   mend "$work"
-  tell_that_it_lasts
-  build "$work"
+  long_step 400 "building Kubernetes $version (API server, controllers, scheduler, kubelet, proxy)" build "$work"
   mkdir -p "$work/result/bin"
   mv "$work"/source/_output/bin/kube* "$work/root/usr/bin/kubectl" "$work/result/bin/"
   is_complete "$work/result" || die "the build of Kubernetes $version left a program out"

@@ -28,6 +28,45 @@ die() {
   exit 1
 }
 
+# duration <seconds>: 45 s, 3 min 20 s.
+duration() {
+  if [ "$1" -lt 60 ]; then printf '%s s' "$1"; else printf '%s min %s s' $(($1 / 60)) $(($1 % 60)); fi
+}
+
+# long_step <expected seconds> <title> <command…>: runs a command that takes a while. Prints what begins and how long
+# it usually takes on two idle cores, a line every half minute while it runs, and the time it took. Shows the
+# command's output only when it fails.
+long_step() {
+  local expected=$1 title=$2 start=$SECONDS status=0 ticks
+  shift 2
+  say "$title: about $(duration "$expected")"
+  # The reader ends when this shell closes the pipe, also when it is killed.
+  exec {ticks}> >(while read -r -t 30 || [ $? -gt 128 ]; do
+    say "$title: $(duration $((SECONDS - start))) of about $(duration "$expected")"
+  done)
+  # In a subshell, because `quietly` ends the shell it runs in.
+  (quietly "$@") || status=$?
+  exec {ticks}>&-
+  [ "$status" -eq 0 ] || exit "$status"
+  say "$title: done in $(duration $((SECONDS - start)))"
+}
+
+# together <command…> -- <command…>: runs commands at the same time, waits for all, fails if one fails.
+together() {
+  local running=() command=() word status=0
+  for word in "$@" --; do
+    if [ "$word" != -- ]; then
+      command+=("$word")
+    elif [ ${#command[@]} -gt 0 ]; then
+      "${command[@]}" &
+      running+=($!)
+      command=()
+    fi
+  done
+  for word in "${running[@]}"; do wait "$word" || status=$?; done
+  return "$status"
+}
+
 # Runs a command, shows its output only when it fails.
 quietly() {
   local log

@@ -11,7 +11,7 @@ PLUGINS=(bridge host-local loopback)
 
 fill_node() {
   local tree=$1 work=$1/.unpack package file
-  say "fetching containerd, runc and network plugins of Debian $SUITE"
+  say "fetching containerd, runc and network plugins of Debian $SUITE: the node"
   mkdir -p "$work" "$tree/bin" "$tree/cni"
   write_sources "$SUITE"
   quietly apt_of "$SUITE" update
@@ -19,7 +19,7 @@ fill_node() {
   for package in "$work"/*.deb; do dpkg -x "$package" "$work/root"; done
   for file in "${PROGRAMS[@]}"; do mv "$work/root/$file" "$tree/bin/"; done
   for file in "${PLUGINS[@]}"; do mv "$work/root/usr/lib/cni/$file" "$tree/cni/"; done
-  rm -rf "$work" "$CACHE/apt/$SUITE"
+  rm -rf "$work" "$(apt_root "$SUITE")"
 }
 
 lock_cache

