@@ -7,6 +7,7 @@ use steward_ids::{LeaseId, Revision};
 use steward_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, each_version};
 use tempfile::TempDir;
 
+use super::stage::PATIENCE;
 use super::{Stage, Writer};
 use crate::support::boot;
 
@@ -140,7 +141,7 @@ async fn a_delta_is_stored_as_soon_as_it_is_large_enough() {
             let put = client.put(format!("{half}/{i:03}"), value.clone(), None);
             last = Revision(put.await.unwrap().header().unwrap().revision());
         }
-        let stored = tokio::time::timeout(Duration::from_mins(1), async {
+        let stored = tokio::time::timeout(PATIENCE, async {
             while deltas(&stage).len() < half {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
