@@ -29,9 +29,9 @@ struct Scene {
 }
 
 impl Scene {
-    async fn set() -> Self {
+    async fn set(size: Size) -> Self {
         let home = TempDir::new().unwrap();
-        let source = large_backup(&home).await;
+        let source = backup(&home, size).await;
         let place = TempDir::new().unwrap();
         let mut scene = Self {
             home,
@@ -132,14 +132,19 @@ enum Whole {
     New,
 }
 
-/// Incompressible, so that there is something to write.
-async fn large_backup(home: &TempDir) -> State {
+/// Bytes of the base and of the deltas, incompressible, so that there is something to write.
+type Size = (usize, usize);
+
+const SMALL: Size = (10 << 20, 6 << 20);
+const LARGE: Size = (40 << 20, 24 << 20);
+
+async fn backup(home: &TempDir, (base, deltas): Size) -> State {
     let etcd = Etcd::start(VERSION, EtcdOptions::new().huge_transactions()).await;
     let mut load = Load::new(20_260_707);
-    load.huge_transaction(&etcd, 2_000, 40 << 20).await;
+    load.huge_transaction(&etcd, 2_000, base).await;
     let container = Backup::container(home);
     let mut recorder = Recorder::start(&etcd, &container, PREFIX, Compression::None).await;
-    load.huge_transaction(&etcd, 2_000, 24 << 20).await;
+    load.huge_transaction(&etcd, 2_000, deltas).await;
     load.run(&etcd, 200).await;
     recorder.cut(&etcd).await.unwrap();
     State::of(&etcd).await
@@ -157,12 +162,12 @@ const EIGHTHS: [u64; 3] = [0, 4, 7];
 
 #[tokio::test]
 async fn a_killed_restore_leaves_the_old_or_the_new_directory() {
-    old_or_new(&PARTS).await;
+    old_or_new(SMALL, &PARTS).await;
 }
 
 #[tokio::test]
 async fn a_killed_restore_into_a_new_place_leaves_nothing_or_all() {
-    nothing_or_all(&PARTS[1..4]).await;
+    nothing_or_all(SMALL, &PARTS[1..4]).await;
 }
 
 #[tokio::test]
@@ -190,12 +195,12 @@ mod soak {
 
     #[tokio::test]
     async fn a_restore_killed_at_any_moment_leaves_the_old_or_the_new_directory() {
-        old_or_new(&parts(20_260_808, 24)).await;
+        old_or_new(LARGE, &parts(20_260_808, 24)).await;
     }
 
     #[tokio::test]
     async fn a_restore_into_a_new_place_killed_at_any_moment_leaves_nothing_or_all() {
-        nothing_or_all(&parts(20_260_909, 8)).await;
+        nothing_or_all(LARGE, &parts(20_260_909, 8)).await;
     }
 
     #[tokio::test]
@@ -205,8 +210,8 @@ mod soak {
 }
 
 /// Kills restores after parts of the time one takes.
-async fn old_or_new(parts: &[f64]) {
-    let scene = Scene::set().await;
+async fn old_or_new(size: Size, parts: &[f64]) {
+    let scene = Scene::set(size).await;
     let mut seen = Vec::new();
     for (number, part) in parts.iter().enumerate() {
         let moment = scene.takes.mul_f64(*part);
@@ -233,8 +238,8 @@ async fn old_or_new(parts: &[f64]) {
 }
 
 /// The same where there is no directory yet.
-async fn nothing_or_all(parts: &[f64]) {
-    let scene = Scene::set().await;
+async fn nothing_or_all(size: Size, parts: &[f64]) {
+    let scene = Scene::set(size).await;
     for (number, part) in parts.iter().enumerate() {
         let moment = scene.takes.mul_f64(*part);
         let context = format!("run {number}, killed after {moment:?} of {:?}", scene.takes);
@@ -307,7 +312,7 @@ fn on_a_small_disk(bytes: u64, place: &Path, old: &Path, restore: &Command) -> R
 
 /// From no room at all to not quite enough: the disk is full at another step each time.
 async fn untouched_by_a_full_disk(eighths: &[u64]) {
-    let scene = Scene::set().await;
+    let scene = Scene::set(LARGE).await;
     let place = TempDir::new().unwrap();
     let target = place.path().join("target");
     let all = [&["--data-dir", target.to_str().unwrap()], &TOKEN[..]].concat();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use steward_testkit::{EtcdOptions, EtcdVersion, SidecarProcess, each_version};
+use steward_testkit::{EtcdOptions, EtcdVersion, SidecarProcess, each_version, newest_version};
 use tokio::time::sleep;
 
 use super::{Stage, Writer};
@@ -46,7 +46,9 @@ each_version! {
         stage.cluster.members[before].restart().await;
         goes_well(&stage, writer, "a leader was killed").await;
     }
+}
 
+newest_version! {
     async fn a_sidecar_that_dies_and_comes_back_goes_on_without_a_hole(version) {
         let (mut stage, writer, leader) = under_load(version, 12).await;
         for _ in 0..3 {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use futures::{StreamExt, TryStreamExt, stream};
 use steward_ids::Revision;
 use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating, SidecarProcess};
 use tokio::time::sleep;
@@ -100,12 +101,15 @@ async fn history_compacted_during_an_outage_is_counted_and_bridged() {
     gate.set(Gating::Closed);
     let etcd = &stage.cluster.members[0];
     let mut client = etcd.client().await;
-    for i in 0..3_000 {
-        client
-            .put(format!("/filler/{i:04}"), vec![b'x'; 8_000], None)
-            .await
-            .unwrap();
-    }
+    let fillers = (0..3_000).map(|i| {
+        let mut kv = client.kv_client();
+        async move {
+            kv.put(format!("/filler/{i:04}"), vec![b'x'; 8_000], None)
+                .await
+        }
+    });
+    let written = stream::iter(fillers).buffer_unordered(20);
+    written.try_for_each(async |_| Ok(())).await.unwrap();
     let buffered = stage.metric("steward_delta_buffer_bytes").await;
     assert!(buffered < 3 << 20, "{buffered} bytes are held in memory");
     etcd.compact(etcd.revision().await).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use steward_testkit::{EtcdOptions, EtcdVersion, each_version};
+use steward_testkit::{EtcdOptions, EtcdVersion, newest_version};
 use tokio::time::sleep;
 
 use super::{Stage, Writer};
@@ -46,7 +46,7 @@ async fn several_since(stage: &Stage, before: &[String]) -> BTreeMap<String, Vec
     }
 }
 
-each_version! {
+newest_version! {
     async fn a_leader_that_is_cut_off_stores_nothing_more(version) {
         let stage = Stage::local(version, 3).await;
         let writer = Writer::start(&stage.client_urls(), 2, PACE, 21);

@@ -165,11 +165,9 @@ impl Stage {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let log = self.sidecars[sidecar].log();
-            let changes = log.lines().filter(|line| line.contains("standing changed"));
-            if changes
-                .last()
-                .is_none_or(|last| !last.contains("to=\"leader\""))
-            {
+            let mut changes = log.lines().filter(|line| line.contains("standing changed"));
+            let last = changes.next_back();
+            if last.is_none_or(|last| !last.contains("to=\"leader\"")) {
                 return;
             }
             assert!(
