@@ -39,3 +39,47 @@ macro_rules! each_version {
         }
     )+};
 }
+
+/// Declares a test for the newest [`EtcdVersion`](crate::EtcdVersion), named `<claim>::on_3_5_new`, and in `<claim>::soak` one
+/// for each other version: for claims that take long and do not depend on the version. The test's crate needs tokio.
+///
+/// ```
+/// steward_testkit::newest_version! {
+///     async fn a_fresh_server_has_no_keys(version) {
+///         let etcd = Etcd::start(version, EtcdOptions::new()).await;
+///         assert_eq!(etcd.all_keys().await, []);
+///     }
+/// }
+/// # use steward_testkit::{Etcd, EtcdOptions};
+/// # fn main() {}
+/// ```
+#[macro_export]
+macro_rules! newest_version {
+    ($(async fn $claim:ident($version:ident) $body:block)+) => {$(
+        mod $claim {
+            #[allow(unused_imports, clippy::allow_attributes, reason = "a body may need nothing")]
+            use super::*;
+
+            async fn check($version: $crate::EtcdVersion) $body
+
+            #[tokio::test]
+            async fn on_3_5_new() {
+                check($crate::EtcdVersion::V3_5New).await;
+            }
+
+            mod soak {
+                use super::check;
+
+                #[tokio::test]
+                async fn on_3_4() {
+                    check($crate::EtcdVersion::V3_4).await;
+                }
+
+                #[tokio::test]
+                async fn on_3_5() {
+                    check($crate::EtcdVersion::V3_5).await;
+                }
+            }
+        }
+    )+};
+}

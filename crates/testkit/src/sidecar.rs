@@ -14,9 +14,9 @@ use tokio::time::sleep;
 use crate::etcd::{free_url, signal_process};
 
 /// How long the program may take to answer on a loaded machine.
-const START_DEADLINE: Duration = Duration::from_mins(1);
+const START_DEADLINE: Duration = Duration::from_mins(2);
 /// It stores what it has before it ends, and waits for etcd.
-const STOP_DEADLINE: Duration = Duration::from_mins(1);
+const STOP_DEADLINE: Duration = Duration::from_mins(2);
 /// Snapshots on demand are answered when they are stored.
 const ANSWER_DEADLINE: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_millis(50);

@@ -178,3 +178,18 @@ async fn end(running: Option<Running>, farewell: Farewell) {
         warn!(error = %error, "the session did not end in an orderly way");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_leadership_is_looked_for_several_times_in_each_period() {
+        for seconds in [1, 2, 5, 60] {
+            let period = Duration::from_secs(seconds);
+            let cadence = Cadence::from_period(period, Duration::from_secs(5));
+            assert!(cadence.poll * 5 <= period, "{cadence:?} in {period:?}");
+            assert!(cadence.patience <= period, "{cadence:?} in {period:?}");
+        }
+    }
+}

@@ -93,6 +93,7 @@ mod live {
     use std::time::Instant;
 
     use etcd_client::{MemberAddOptions, Txn, TxnOp};
+    use jiff::{SignedDuration, Timestamp};
     use steward_ids::Revision;
     use steward_sidecar::maintenance::alarms::{Alarm, AlarmKind, alarms};
     use steward_sidecar::maintenance::defragment::decide::{Refusal, Threshold, Trigger};
@@ -150,15 +151,19 @@ mod live {
     /// A member counts pages as free when it commits again, so there is a little to commit all the time.
     async fn until_airy(links: &Links) -> Vec<(MemberId, Vitals)> {
         let mut client = Client::connect([&links.own], None).await.unwrap();
-        for _ in 0..600 {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
             client.put("still here", "", None).await.unwrap();
             let found = vitals(links).await;
             if found.iter().all(|(_, vitals)| vitals.free_percent() >= 60) {
                 return found;
             }
+            assert!(
+                Instant::now() < deadline,
+                "the history is still there: {found:?}"
+            );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("the history is still there: {:?}", vitals(links).await);
     }
 
     fn defragmenter(links: &Arc<Links>, told: &Arc<Told>, threshold: u64) -> Defragmenter {
@@ -180,6 +185,7 @@ mod live {
     /// A client that goes on writing, and what it was told to be stored.
     struct Writer {
         stop: CancellationToken,
+        stored: watch::Receiver<usize>,
         task: AbortOnDropHandle<usize>,
     }
 
@@ -188,6 +194,7 @@ mod live {
             let mut client = links.cluster().await.unwrap();
             let stop = CancellationToken::new();
             let stopped = stop.clone();
+            let (count, stored_so_far) = watch::channel(0);
             let task = tokio::spawn(async move {
                 let mut stored = 0;
                 while !stopped.is_cancelled() {
@@ -200,11 +207,23 @@ mod live {
                         assert!(start.elapsed() < PATIENCE, "nobody answers");
                     }
                     stored += 1;
+                    count.send_replace(stored);
                 }
                 stored
             });
-            let task = AbortOnDropHandle::new(task);
-            Self { stop, task }
+            Self {
+                stop,
+                stored: stored_so_far,
+                task: AbortOnDropHandle::new(task),
+            }
+        }
+
+        /// Waits until so many more writes are acknowledged.
+        async fn goes_on(&mut self, writes: usize) {
+            let wanted = *self.stored.borrow() + writes;
+            let acked = self.stored.wait_for(|stored| *stored >= wanted);
+            let acked = tokio::time::timeout(PATIENCE, acked).await;
+            acked.expect("nobody writes").unwrap();
         }
 
         /// How many writes were acknowledged.
@@ -220,7 +239,8 @@ mod live {
         let links = links(&cluster.members, 0);
         let before = until_airy(&links).await;
         let leader = before[0].1.leader;
-        let writer = Writer::start(&links).await;
+        let mut writer = Writer::start(&links).await;
+        writer.goes_on(1).await;
 
         let told = Arc::new(Told::default());
         let mut done = BTreeSet::new();
@@ -231,6 +251,7 @@ mod live {
         let pass = defragmenter(&links, &told, 50).flushing(asked.clone());
         pass.pass(Trigger::Schedule, &mut done).await.unwrap();
 
+        writer.goes_on(10).await;
         let stored = writer.stop().await;
         let after = vitals(&links).await;
         for ((member, before), (_, after)) in before.iter().zip(&after) {
@@ -248,7 +269,6 @@ mod live {
         assert_eq!(turns.len(), 3, "{turns:?}");
         assert_eq!(turns[2], (leader.url.clone(), Outcome::Succeeded));
 
-        assert!(stored > 10, "{stored} writes");
         for member in &cluster.members {
             let keys = member.all_keys().await;
             let found = keys
@@ -272,7 +292,7 @@ mod live {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_threshold_defragments_who_is_above_it_and_then_nobody() {
         let version = EtcdVersion::V3_5New;
-        let cluster = EtcdCluster::start(version, 3, &EtcdOptions::new()).await;
+        let cluster = EtcdCluster::start(version, 3, &EtcdOptions::new().patient()).await;
         fill_with_air(&cluster.members[0]).await;
         let links = links(&cluster.members, 0);
         let before = until_airy(&links).await;
@@ -304,9 +324,13 @@ mod live {
     #[tokio::test(flavor = "multi_thread")]
     async fn nobody_is_defragmented_while_a_member_is_away() {
         let version = EtcdVersion::V3_5New;
-        let mut cluster = EtcdCluster::start(version, 3, &EtcdOptions::new()).await;
-        let links = links(&cluster.members, 0);
-        cluster.members[2].kill();
+        let options = EtcdOptions::new().patient();
+        let mut cluster = EtcdCluster::start(version, 3, &options).await;
+        // A follower is killed: without a leader not even the members could be listed.
+        let own = cluster.leader().await;
+        let links = links(&cluster.members, own);
+        let away = cluster.next_to(own);
+        cluster.members[away].kill();
         let told = Arc::new(Told::default());
         let pass = defragmenter(&links, &told, 50);
         let error = pass.pass(Trigger::Schedule, &mut BTreeSet::new()).await;
@@ -316,8 +340,19 @@ mod live {
         assert!(told.defragmented.lock().unwrap().is_empty());
     }
 
-    /// A sidecar in this standing that defragments every minute, unless somebody holds the permit.
+    /// A sidecar in this standing that defragments every minute, unless somebody holds the permit. By its clock a minute
+    /// begins soon.
     fn every_minute(links: &Arc<Links>, standing: Standing, quiet: &Arc<Semaphore>) -> Sidecar {
+        let now = Timestamp::now();
+        let minute = Timestamp::from_second(now.as_second() / 60 * 60).unwrap();
+        let ahead = minute + SignedDuration::from_secs(59) - now;
+        let minute = minute + SignedDuration::from_mins(1);
+        let (told_the_time, minute_came) = watch::channel(false);
+        let clock = move || {
+            let now = Timestamp::now() + ahead;
+            told_the_time.send_if_modified(|came| now >= minute && !std::mem::replace(came, true));
+            now
+        };
         let told = Arc::new(Told::default());
         let config = DefragmentConfig {
             schedule: Some("* * * * *".parse().unwrap()),
@@ -325,6 +360,7 @@ mod live {
             timeout: Duration::from_mins(1),
         };
         let defragmenter = Defragmenter::new(links.clone(), quiet.clone(), config, told.clone());
+        let defragmenter = defragmenter.by_clock(clock);
         let state = State {
             standing,
             ..State::default()
@@ -334,6 +370,7 @@ mod live {
         let task = tokio::spawn(defragmenter.run(view, cancel.clone()));
         Sidecar {
             told,
+            minute_came,
             cancel,
             task,
             _board: board,
@@ -342,6 +379,8 @@ mod live {
 
     struct Sidecar {
         told: Arc<Told>,
+        /// Whether it has read from its clock that the minute began.
+        minute_came: watch::Receiver<bool>,
         cancel: CancellationToken,
         task: tokio::task::JoinHandle<()>,
         _board: watch::Sender<State>,
@@ -359,16 +398,23 @@ mod live {
         let links = links(&etcd, 0);
         let quiet = Arc::new(Semaphore::new(1));
         let snapshot = quiet.clone().acquire_owned().await.unwrap();
-        let leader = every_minute(&links, Standing::Leader, &quiet);
+        let mut leader = every_minute(&links, Standing::Leader, &quiet);
         let free = Arc::new(Semaphore::new(1));
-        let follower = every_minute(&links, Standing::Follower, &free);
+        let mut follower = every_minute(&links, Standing::Follower, &free);
 
-        // A minute at most, and a moment for the snapshot to be in the way.
-        tokio::time::sleep(Duration::from_secs(62)).await;
+        for sidecar in [&mut leader, &mut follower] {
+            let came = sidecar.minute_came.wait_for(|came| *came);
+            tokio::time::timeout(PATIENCE, came).await.unwrap().unwrap();
+        }
+        // Time for one that does not wait to begin.
+        tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!((leader.turns(), follower.turns()), (0, 0));
         drop(snapshot);
-        // Who waits longest is next: this comes after the leader's turn, and nobody's turn after this.
-        let _done = quiet.clone().acquire_owned().await.unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while leader.turns() == 0 {
+            assert!(Instant::now() < deadline, "nobody is defragmented");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         assert_eq!((leader.turns(), follower.turns()), (1, 0));
         for sidecar in [leader, follower] {
             sidecar.cancel.cancel();
@@ -423,18 +469,14 @@ mod live {
         assert!(joined.status().await.is_learner());
         let cancel = CancellationToken::new();
         let wait = until_voter(&links, &told, &cancel);
-        assert!(
-            tokio::time::timeout(Duration::from_mins(1), wait)
-                .await
-                .unwrap()
-        );
+        assert!(tokio::time::timeout(PATIENCE, wait).await.unwrap());
         // The founder has agreed; the new voter hears of it a moment later.
         let heard = async {
             while joined.status().await.is_learner() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(Duration::from_mins(1), heard)
+        tokio::time::timeout(PATIENCE, heard)
             .await
             .expect("it is still a learner");
         assert_eq!(*told.promoted.lock().unwrap(), [Outcome::Succeeded]);

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use steward_testkit::recorder::Compression;
 use steward_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, Recorder};
 use tempfile::TempDir;
@@ -31,9 +29,9 @@ struct Scene {
 }
 
 impl Scene {
-    async fn set() -> Self {
+    async fn set(size: Size) -> Self {
         let home = TempDir::new().unwrap();
-        let source = large_backup(&home).await;
+        let source = backup(&home, size).await;
         let place = TempDir::new().unwrap();
         let mut scene = Self {
             home,
@@ -134,14 +132,19 @@ enum Whole {
     New,
 }
 
-/// Incompressible, so that there is something to write.
-async fn large_backup(home: &TempDir) -> State {
+/// Bytes of the base and of the deltas, incompressible, so that there is something to write.
+type Size = (usize, usize);
+
+const SMALL: Size = (10 << 20, 6 << 20);
+const LARGE: Size = (40 << 20, 24 << 20);
+
+async fn backup(home: &TempDir, (base, deltas): Size) -> State {
     let etcd = Etcd::start(VERSION, EtcdOptions::new().huge_transactions()).await;
     let mut load = Load::new(20_260_707);
-    load.huge_transaction(&etcd, 2_000, 40 << 20).await;
+    load.huge_transaction(&etcd, 2_000, base).await;
     let container = Backup::container(home);
     let mut recorder = Recorder::start(&etcd, &container, PREFIX, Compression::None).await;
-    load.huge_transaction(&etcd, 2_000, 24 << 20).await;
+    load.huge_transaction(&etcd, 2_000, deltas).await;
     load.run(&etcd, 200).await;
     recorder.cut(&etcd).await.unwrap();
     State::of(&etcd).await
@@ -152,26 +155,66 @@ fn kill(child: &mut Child) {
     child.wait().unwrap();
 }
 
-/// Moments all over a restore, and as many around its end, where the directories are swapped.
-fn moments(seed: u64, count: usize, takes: Duration) -> Vec<Duration> {
-    let mut random = StdRng::seed_from_u64(seed);
-    let mut draw = |parts: std::ops::Range<f64>| takes.mul_f64(random.random_range(parts));
-    (0..count)
-        .map(|number| {
-            if number % 2 == 0 {
-                draw(0.0..1.1)
-            } else {
-                draw(0.85..1.1)
-            }
-        })
-        .collect()
-}
+/// Parts of a restore: at once, in the middle, and around its end, where the directories are swapped.
+const PARTS: [f64; 5] = [0.0, 0.5, 0.9, 0.97, 1.05];
+/// So many eighths of the room a restore needs.
+const EIGHTHS: [u64; 3] = [0, 4, 7];
 
 #[tokio::test]
 async fn a_killed_restore_leaves_the_old_or_the_new_directory() {
-    let scene = Scene::set().await;
+    old_or_new(SMALL, &PARTS).await;
+}
+
+#[tokio::test]
+async fn a_killed_restore_into_a_new_place_leaves_nothing_or_all() {
+    nothing_or_all(SMALL, &PARTS[1..4]).await;
+}
+
+#[tokio::test]
+async fn a_full_disk_leaves_the_target_untouched() {
+    untouched_by_a_full_disk(&EIGHTHS).await;
+}
+
+/// The same at many more moments.
+mod soak {
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    /// All over a restore, and as many around its end.
+    fn parts(seed: u64, count: usize) -> Vec<f64> {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut draw = |parts: std::ops::Range<f64>| random.random_range(parts);
+        let part = |number| match number % 2 {
+            0 => draw(0.0..1.1),
+            _ => draw(0.85..1.1),
+        };
+        (0..count).map(part).collect()
+    }
+
+    #[tokio::test]
+    async fn a_restore_killed_at_any_moment_leaves_the_old_or_the_new_directory() {
+        old_or_new(LARGE, &parts(20_260_808, 24)).await;
+    }
+
+    #[tokio::test]
+    async fn a_restore_into_a_new_place_killed_at_any_moment_leaves_nothing_or_all() {
+        nothing_or_all(LARGE, &parts(20_260_909, 8)).await;
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_is_full_at_any_step_leaves_the_target_untouched() {
+        untouched_by_a_full_disk(&[0, 1, 2, 3, 4, 5, 6, 7]).await;
+    }
+}
+
+/// Kills restores after parts of the time one takes.
+async fn old_or_new(size: Size, parts: &[f64]) {
+    let scene = Scene::set(size).await;
     let mut seen = Vec::new();
-    for (number, moment) in moments(20_260_808, 24, scene.takes).into_iter().enumerate() {
+    for (number, part) in parts.iter().enumerate() {
+        let moment = scene.takes.mul_f64(*part);
         let context = format!("run {number}, killed after {moment:?} of {:?}", scene.takes);
         scene.kill_after(moment).await;
         let whole = scene.whole(&context);
@@ -194,10 +237,11 @@ async fn a_killed_restore_leaves_the_old_or_the_new_directory() {
         .await;
 }
 
-#[tokio::test]
-async fn a_killed_restore_into_a_new_place_leaves_nothing_or_all() {
-    let scene = Scene::set().await;
-    for (number, moment) in moments(20_260_909, 8, scene.takes).into_iter().enumerate() {
+/// The same where there is no directory yet.
+async fn nothing_or_all(size: Size, parts: &[f64]) {
+    let scene = Scene::set(size).await;
+    for (number, part) in parts.iter().enumerate() {
+        let moment = scene.takes.mul_f64(*part);
         let context = format!("run {number}, killed after {moment:?} of {:?}", scene.takes);
         fs::remove_dir_all(scene.target()).unwrap();
         for sibling in scene.siblings() {
@@ -266,16 +310,15 @@ fn on_a_small_disk(bytes: u64, place: &Path, old: &Path, restore: &Command) -> R
     Run::from_output(&command.output().unwrap())
 }
 
-#[tokio::test]
-async fn a_full_disk_leaves_the_target_untouched() {
-    let scene = Scene::set().await;
+/// From no room at all to not quite enough: the disk is full at another step each time.
+async fn untouched_by_a_full_disk(eighths: &[u64]) {
+    let scene = Scene::set(LARGE).await;
     let place = TempDir::new().unwrap();
     let target = place.path().join("target");
     let all = [&["--data-dir", target.to_str().unwrap()], &TOKEN[..]].concat();
     let restore = scene.backup().command("restore", &all);
-    // From no room at all to not quite enough: the disk is full at another step each time.
-    for part in 0..8 {
-        let bytes = scene.old.bytes() + 65_536 + scene.new.bytes() * part / 8;
+    for eighth in eighths {
+        let bytes = scene.old.bytes() + 65_536 + scene.new.bytes() * eighth / 8;
         let run = on_a_small_disk(bytes, place.path(), &scene.target(), &restore);
         let reason = run.refused("disk", 30);
         assert!(

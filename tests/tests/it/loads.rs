@@ -5,7 +5,9 @@ use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
 use steward_ids::{HashKv, Revision};
 use steward_testkit::recorder::Compression;
-use steward_testkit::{Etcd, EtcdOptions, Load, Recorder, each_version};
+use steward_testkit::{
+    Etcd, EtcdOptions, EtcdVersion, Load, Recorder, each_version, newest_version,
+};
 use tempfile::TempDir;
 
 use crate::support::{Backup, State, boot};
@@ -38,32 +40,49 @@ async fn recorder(etcd: &Etcd, home: &TempDir) -> Recorder {
 }
 
 /// The ends, and revisions drawn between them.
-fn sampled(seed: u64, first: Revision, last: Revision) -> Vec<Revision> {
+fn sampled(seed: u64, (first, last): (Revision, Revision), between: usize) -> Vec<Revision> {
     let mut random = StdRng::seed_from_u64(seed);
-    let mut chosen = (first.0 + 1..last.0).choose_multiple(&mut random, SAMPLES - 2);
+    let mut chosen = (first.0 + 1..last.0).choose_multiple(&mut random, between);
     chosen.extend([first.0, last.0]);
     chosen.into_iter().map(Revision).collect()
 }
 
+/// A history in deltas of every compression comes back at its ends and at so many revisions between them.
+async fn history_comes_back(version: EtcdVersion, between: usize) {
+    let seed = 20_260_101;
+    let etcd = Etcd::start(version, EtcdOptions::new()).await;
+    let mut load = Load::new(seed)
+        .with_values_up_to(200_000)
+        .with_transactions_up_to(120);
+    let home = TempDir::new().unwrap();
+    load.run(&etcd, 250).await;
+    let mut recorder = recorder(&etcd, &home).await;
+    let first = recorder.last();
+    for compression in [Compression::Zlib, Compression::None, Compression::Gzip] {
+        recorder.set_compression(compression);
+        load.run(&etcd, 250).await;
+        recorder.cut(&etcd).await.unwrap();
+    }
+    let mut states = Vec::new();
+    for revision in sampled(seed, (first, load.revision()), between) {
+        states.push(State::at(&etcd, revision).await);
+    }
+    all_come_back(etcd, &home, &states, seed).await;
+}
+
+mod soak {
+    use super::*;
+
+    each_version! {
+        async fn a_history_comes_back_at_many_points(version) {
+            history_comes_back(version, 6).await;
+        }
+    }
+}
+
 each_version! {
     async fn a_history_comes_back_at_every_point(version) {
-        let seed = 20_260_101;
-        let etcd = Etcd::start(version, EtcdOptions::new()).await;
-        let mut load = Load::new(seed).with_values_up_to(200_000).with_transactions_up_to(120);
-        let home = TempDir::new().unwrap();
-        load.run(&etcd, 250).await;
-        let mut recorder = recorder(&etcd, &home).await;
-        let first = recorder.last();
-        for compression in [Compression::Zlib, Compression::None, Compression::Gzip] {
-            recorder.set_compression(compression);
-            load.run(&etcd, 250).await;
-            recorder.cut(&etcd).await.unwrap();
-        }
-        let mut states = Vec::new();
-        for revision in sampled(seed, first, load.revision()) {
-            states.push(State::at(&etcd, revision).await);
-        }
-        all_come_back(etcd, &home, &states, seed).await;
+        history_comes_back(version, 1).await;
     }
 
     async fn a_history_that_etcd_compacts_comes_back(version) {
@@ -124,24 +143,6 @@ each_version! {
         assert_eq!(report["hashKv"], format!("equal {live}"));
     }
 
-    async fn the_largest_transactions_come_back(version) {
-        let seed = 20_260_303;
-        let etcd = Etcd::start(version, EtcdOptions::new().huge_transactions()).await;
-        let mut load = Load::new(seed);
-        let home = TempDir::new().unwrap();
-        load.run(&etcd, 20).await;
-        let mut recorder = recorder(&etcd, &home).await;
-        recorder.set_compression(Compression::None);
-        let mut states = Vec::new();
-        for (operations, bytes) in [(10_000, 64 << 20), (10_000, 1 << 20)] {
-            let reached = load.huge_transaction(&etcd, operations, bytes).await;
-            recorder.cut_at(reached).await.unwrap();
-            recorder.set_compression(Compression::Gzip);
-            states.push(State::of(&etcd).await);
-        }
-        all_come_back(etcd, &home, &states, seed).await;
-    }
-
     async fn a_cluster_with_authentication_comes_back_with_it(version) {
         let seed = 20_260_404;
         let mut etcd = Etcd::start(version, EtcdOptions::new()).await;
@@ -165,5 +166,25 @@ each_version! {
         reader.get("/registry/group-00/object-00", None).await.unwrap();
         let refused = reader.put("/registry/k", "v", None).await.unwrap_err();
         assert!(refused.to_string().contains("permission denied"), "{refused}");
+    }
+}
+
+newest_version! {
+    async fn the_largest_transactions_come_back(version) {
+        let seed = 20_260_303;
+        let etcd = Etcd::start(version, EtcdOptions::new().huge_transactions()).await;
+        let mut load = Load::new(seed);
+        let home = TempDir::new().unwrap();
+        load.run(&etcd, 20).await;
+        let mut recorder = recorder(&etcd, &home).await;
+        recorder.set_compression(Compression::None);
+        let mut states = Vec::new();
+        for (operations, bytes) in [(10_000, 64 << 20), (10_000, 1 << 20)] {
+            let reached = load.huge_transaction(&etcd, operations, bytes).await;
+            recorder.cut_at(reached).await.unwrap();
+            recorder.set_compression(Compression::Gzip);
+            states.push(State::of(&etcd).await);
+        }
+        all_come_back(etcd, &home, &states, seed).await;
     }
 }

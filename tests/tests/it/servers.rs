@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 /// How long a server may take on a busy machine.
-const STARTUP: Duration = Duration::from_secs(90);
+const STARTUP: Duration = Duration::from_mins(3);
 /// No head of a request is longer.
 const MAX_HEAD_BYTES: usize = 65_536;
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures::future::join_all;
 use steward_store::{Class, Effort, Provider, SnapStore, StoreConfig, StoreError, UploadOptions};
 
 use crate::data::{MIB, assert_same, brisk, download, keys, noise, put, upload};
@@ -231,6 +232,34 @@ async fn listings_survive_errors_and_resets() {
     }
 }
 
+/// Whatever is asked of a store that is gone is tried several times and fails.
+async fn an_outage(weed: &Weed, effort: Effort, fault: Fault) {
+    let proxy = Proxy::start(&weed.endpoint).await;
+    let store = with_effort(weed, &proxy, effort);
+    let reading = store.download("object", None).await.unwrap();
+    drop(reading);
+    proxy.spoil(Kind::Any, 0, usize::MAX, fault);
+    let small = Bytes::from_static(b"x");
+    let (list, head, read, write) = tokio::join!(
+        store.list("v2"),
+        store.head("object"),
+        download(&store, "object"),
+        upload(&store, "new", &small, UploadOptions::create_only()),
+    );
+    for error in [
+        list.unwrap_err(),
+        head.unwrap_err(),
+        read.unwrap_err(),
+        write.unwrap_err(),
+    ] {
+        assert_eq!(error.class(), Class::Transient, "{fault:?}: {error:?}");
+        assert!(
+            matches!(error, StoreError::Request { attempts: 2.., .. }),
+            "{error:?}"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_is_reported_before_the_deadline() {
     let weed = Weed::start(Access::Keys).await;
@@ -241,32 +270,8 @@ async fn an_outage_is_reported_before_the_deadline() {
         retry_timeout: Duration::from_secs(9),
         ..Effort::default()
     };
-    for fault in [Fault::Status(503), Fault::Refuse, Fault::Silence] {
-        let proxy = Proxy::start(&weed.endpoint).await;
-        let store = with_effort(&weed, &proxy, effort.clone());
-        let reading = store.download("object", None).await.unwrap();
-        drop(reading);
-        proxy.spoil(Kind::Any, 0, usize::MAX, fault);
-        let small = Bytes::from_static(b"x");
-        let (list, head, read, write) = tokio::join!(
-            store.list("v2"),
-            store.head("object"),
-            download(&store, "object"),
-            upload(&store, "new", &small, UploadOptions::create_only()),
-        );
-        for error in [
-            list.unwrap_err(),
-            head.unwrap_err(),
-            read.unwrap_err(),
-            write.unwrap_err(),
-        ] {
-            assert_eq!(error.class(), Class::Transient, "{fault:?}: {error:?}");
-            assert!(
-                matches!(error, StoreError::Request { attempts: 2.., .. }),
-                "{error:?}"
-            );
-        }
-    }
+    let faults = [Fault::Status(503), Fault::Refuse, Fault::Silence];
+    join_all(faults.map(|fault| an_outage(&weed, effort.clone(), fault))).await;
     assert_eq!(keys(&direct, "new").await, Vec::<String>::new());
 }
 
@@ -278,24 +283,28 @@ async fn an_upload_that_cannot_finish_leaves_no_object_and_no_parts() {
         ..brisk()
     };
     let bytes = noise(9, 17 * MIB);
-    for (kind, skip) in [(Kind::Part, 0), (Kind::Part, 2), (Kind::Complete, 0)] {
+    let faults = [(Kind::Part, 0), (Kind::Part, 2), (Kind::Complete, 0)];
+    let uploads = faults.map(async |(kind, skip)| {
         let proxy = Proxy::start(&weed.endpoint).await;
         proxy.spoil(kind, skip, usize::MAX, Fault::Status(503));
         let store = with_effort(&weed, &proxy, effort.clone());
-        let outcome = upload(&store, "v2/Full-1", &bytes, UploadOptions::create_only());
+        let key = format!("v2/{kind:?}-{skip}");
+        let outcome = upload(&store, &key, &bytes, UploadOptions::create_only());
         let error = outcome.await.unwrap_err();
         assert_eq!(error.class(), Class::Transient, "{error:?}");
         assert!(proxy.struck() > 1);
-        let direct = s3::open(&weed, &weed.endpoint);
-        assert_eq!(keys(&direct, "v2").await, Vec::<String>::new());
-        let deadline = Instant::now() + Duration::from_mins(1);
-        while !weed.unfinished_uploads().await.is_empty() {
-            assert!(
-                Instant::now() < deadline,
-                "parts remain after {kind:?} failed"
-            );
-            tokio::time::sleep(Duration::from_millis(100)).await;
+    });
+    join_all(uploads).await;
+    let direct = s3::open(&weed, &weed.endpoint);
+    assert_eq!(keys(&direct, "v2").await, Vec::<String>::new());
+    let deadline = Instant::now() + Duration::from_mins(2);
+    loop {
+        let left = weed.unfinished_uploads().await;
+        if left.is_empty() {
+            return;
         }
+        assert!(Instant::now() < deadline, "parts remain: {left:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use steward_store::{
     Class, Environment, OpenError, Provider, SnapStore, StoreConfig, UploadOptions,
@@ -62,17 +63,18 @@ async fn an_upload_is_invisible_until_it_is_finished_and_gone_when_dropped() {
     );
     drop(writer);
     // The abort runs in the background.
-    for _ in 0..100 {
-        if fs::read_dir(home.path().join("default.bkp/v2"))
-            .unwrap()
-            .count()
-            == 0
-        {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    let deadline = Instant::now() + Duration::from_mins(2);
+    while fs::read_dir(home.path().join("default.bkp/v2"))
+        .unwrap()
+        .count()
+        > 0
+    {
+        assert!(
+            Instant::now() < deadline,
+            "the unfinished file is still there"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("the unfinished file is still there");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -79,6 +79,7 @@ struct State {
     rules: Mutex<Vec<Rule>>,
     struck: AtomicUsize,
     sent: AtomicU64,
+    under_way: AtomicUsize,
 }
 
 /// A running proxy; ends when dropped.
@@ -137,6 +138,11 @@ impl Proxy {
     /// How many requests were spoiled.
     pub(crate) fn struck(&self) -> usize {
         self.state.struck.load(Ordering::SeqCst)
+    }
+
+    /// Bodies on their way to the client.
+    pub(crate) fn under_way(&self) -> usize {
+        self.state.under_way.load(Ordering::SeqCst)
     }
 
     /// Bytes of bodies passed to the client.
@@ -250,6 +256,7 @@ struct Spoiled {
 
 impl Spoiled {
     fn new(inner: Incoming, fault: Option<Fault>, state: Arc<State>) -> Self {
+        state.under_way.fetch_add(1, Ordering::SeqCst);
         Self {
             inner,
             fault,
@@ -274,6 +281,12 @@ impl Spoiled {
             }
             _ => Ok(Some(available)),
         }
+    }
+}
+
+impl Drop for Spoiled {
+    fn drop(&mut self) {
+        self.state.under_way.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

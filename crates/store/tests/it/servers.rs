@@ -15,7 +15,7 @@ use steward_testkit::ports::free_ports;
 use tempfile::TempDir;
 
 /// How long a server may take on a busy machine.
-const STARTUP: Duration = Duration::from_secs(90);
+const STARTUP: Duration = Duration::from_mins(3);
 
 /// A running program. Dropping it kills the program and, if the test fails, shows its log.
 pub(crate) struct Server {

@@ -10,7 +10,7 @@ use super::wires::Wires;
 use super::{Etcd, EtcdOptions, EtcdVersion};
 
 /// How long an election may take on a loaded machine.
-const ELECTION_DEADLINE: Duration = Duration::from_mins(1);
+const ELECTION_DEADLINE: Duration = Duration::from_mins(2);
 /// A member that does not answer within this is paused, cut off or gone.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
@@ -110,7 +110,7 @@ impl EtcdCluster {
     /// The member that a majority follows.
     ///
     /// # Panics
-    /// When there is none after a minute.
+    /// When there is none after two minutes.
     pub async fn leader(&self) -> usize {
         self.leader_other_than(None).await
     }
@@ -118,7 +118,7 @@ impl EtcdCluster {
     /// The member that a majority follows, once that is not the one that led before.
     ///
     /// # Panics
-    /// When there is none after a minute.
+    /// When there is none after two minutes.
     pub async fn leader_after(&self, before: usize) -> usize {
         self.leader_other_than(Some(before)).await
     }

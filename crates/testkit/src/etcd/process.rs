@@ -18,9 +18,9 @@ use super::{EtcdOptions, EtcdVersion};
 use crate::ports::free_port;
 
 /// Long enough for a cold start on a loaded machine; a server that needs more is stuck.
-const START_DEADLINE: Duration = Duration::from_mins(1);
-/// How long a server may take to leave after SIGTERM.
-const STOP_DEADLINE: Duration = Duration::from_secs(30);
+const START_DEADLINE: Duration = Duration::from_mins(2);
+/// A server that takes longer to leave after SIGTERM is stuck.
+const STOP_DEADLINE: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_millis(25);
 
 /// Why a server did not come up, with its log.

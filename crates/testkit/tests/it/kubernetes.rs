@@ -1,6 +1,7 @@
 //! API servers start, serve, end and come back.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::api::{Api, ObjectMeta, PostParams};
@@ -59,6 +60,6 @@ async fn controllers_give_a_namespace_its_service_account() {
     let namespace = server.namespace().await;
     let accounts = Api::<ServiceAccount>::namespaced(server.client().await, &namespace);
     while accounts.get_opt("default").await.unwrap().is_none() {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -119,7 +119,11 @@ pub struct Defragmenter {
     config: DefragmentConfig,
     metrics: Arc<dyn MaintenanceMetrics>,
     snapshots: Option<Arc<dyn Snapshots>>,
+    clock: Clock,
 }
+
+/// Reads the wall clock.
+type Clock = Box<dyn Fn() -> Timestamp + Send + Sync>;
 
 impl Defragmenter {
     /// `quiet` has one permit; whoever holds it keeps the others from working on the database.
@@ -135,7 +139,15 @@ impl Defragmenter {
             config,
             metrics,
             snapshots: None,
+            clock: Box::new(Timestamp::now),
         }
+    }
+
+    /// Follows its schedule by another clock than the wall clock.
+    #[must_use]
+    pub fn by_clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        self.clock = Box::new(clock);
+        self
     }
 
     /// Has what was captured stored before leadership is moved away.
@@ -150,17 +162,18 @@ impl Defragmenter {
     /// Belongs to the process, not to a term of leadership: a pass moves leadership away and goes on.
     pub async fn run(self, view: View, cancel: CancellationToken) {
         let schedule = self.config.schedule.clone();
-        let mut schedule = schedule.map(|s| Upcoming::new(s, Timestamp::now()));
-        let mut looked = Timestamp::now();
+        let mut schedule = schedule.map(|s| Upcoming::new(s, (self.clock)()));
+        let mut looked = (self.clock)();
         loop {
+            let nap = nap(schedule.as_ref().and_then(Upcoming::at), (self.clock)());
             tokio::select! {
                 () = cancel.cancelled() => return,
-                () = tokio::time::sleep(nap(schedule.as_ref().and_then(Upcoming::at))) => {}
+                () = tokio::time::sleep(nap) => {}
             }
-            let now = Timestamp::now();
+            let now = (self.clock)();
             let trigger = if schedule.as_mut().is_some_and(|s| s.has_come(now)) {
                 Trigger::Schedule
-            } else if self.config.threshold.is_some() && since(looked) >= LOOK_EVERY {
+            } else if self.config.threshold.is_some() && is_due(looked, now) {
                 Trigger::Threshold
             } else {
                 continue;
@@ -284,9 +297,14 @@ impl Defragmenter {
     }
 }
 
+/// Whether it is time to compare sizes with the threshold again.
+fn is_due(looked: Timestamp, now: Timestamp) -> bool {
+    Duration::try_from(now.duration_since(looked)).is_ok_and(|passed| passed >= LOOK_EVERY)
+}
+
 /// How long to sleep before looking at the clock again.
-fn nap(next_time: Option<Timestamp>) -> Duration {
-    let left = next_time.map(|time| time.duration_since(Timestamp::now()));
+fn nap(next_time: Option<Timestamp>, now: Timestamp) -> Duration {
+    let left = next_time.map(|time| time.duration_since(now));
     // What is due already has been waited for; a negative span is that.
     let left = left.map(|left| Duration::try_from(left).unwrap_or_default());
     left.map_or(LONGEST_SLEEP, |left| left.min(LONGEST_SLEEP))

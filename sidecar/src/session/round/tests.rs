@@ -11,7 +11,8 @@ use crate::session::handle::Line;
 use crate::state::Sighting;
 use crate::tail::{Gap, GapCause};
 
-const SOON: Duration = Duration::from_secs(5);
+/// Detects a hang.
+const SOON: Duration = Duration::from_secs(45);
 
 /// As the program makes it; its etcd does not answer, and its store is never asked.
 fn leader() -> Leader {

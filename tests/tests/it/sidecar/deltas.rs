@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use etcd_client::PutOptions;
 use steward_ids::{LeaseId, Revision};
-use steward_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, each_version};
+use steward_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, each_version, newest_version};
 use tempfile::TempDir;
 
+use super::stage::PATIENCE;
 use super::{Stage, Writer};
 use crate::support::boot;
 
@@ -31,7 +32,7 @@ fn deltas(stage: &Stage) -> Vec<(Revision, Revision)> {
         .collect()
 }
 
-each_version! {
+newest_version! {
     async fn the_largest_transactions_stay_whole(version) {
         let options = EtcdOptions::new().huge_transactions();
         let stage = Stage::local_with(version, 1, &options, &[]).await;
@@ -49,7 +50,9 @@ each_version! {
         assert_eq!(stage.backup().restorable().len(), 1);
         assert_eq!(stage.metric("steward_gaps_total{cause=\"lost\"}").await, 0);
     }
+}
 
+each_version! {
     async fn leases_come_back_with_the_life_they_were_granted(version) {
         let stage = Stage::local(version, 1).await;
         stage.settled().await;
@@ -140,7 +143,7 @@ async fn a_delta_is_stored_as_soon_as_it_is_large_enough() {
             let put = client.put(format!("{half}/{i:03}"), value.clone(), None);
             last = Revision(put.await.unwrap().header().unwrap().revision());
         }
-        let stored = tokio::time::timeout(Duration::from_mins(1), async {
+        let stored = tokio::time::timeout(PATIENCE, async {
             while deltas(&stage).len() < half {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }

@@ -44,7 +44,10 @@ each_version! {
         let mut etcd = Etcd::start(version, EtcdOptions::new()).await;
         write(&etcd).await;
         let data_dir = etcd.data_dir().display().to_string();
-        let options = SidecarOptions::beside(etcd.client_url()).flag("data-dir", &data_dir);
+        let options = SidecarOptions::beside(etcd.client_url())
+            .flag("data-dir", &data_dir)
+            // etcd may take its time on a busy machine.
+            .flag("stop-grace", "1m");
         let mut sidecar = SidecarProcess::start(options).await;
         // The kubelet tells both at the same moment.
         let ((), status) = tokio::join!(etcd.stop(), sidecar.stop());

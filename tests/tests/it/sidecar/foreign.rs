@@ -7,7 +7,6 @@ use rand::{RngCore, SeedableRng};
 use steward_ids::Revision;
 use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion};
 use tempfile::TempDir;
-use tokio::time::sleep;
 
 use super::outages::until_trouble;
 use super::{Place, Stage, Writer};
@@ -29,6 +28,13 @@ async fn orphaned(seed: u64) -> (Stage, Vec<String>, Revision) {
     stage.cluster.members[0].kill();
     let names = stage.backup().names();
     (stage, names, reached)
+}
+
+/// Also when it ends, which is when a sidecar stores all it has.
+async fn nothing_is_stored(stage: &mut Stage, before: &[String]) {
+    stage.has_looked(0, 3).await;
+    stage.sidecars[0].stop().await;
+    assert_eq!(stage.backup().names(), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,8 +59,7 @@ async fn an_etcd_that_overtakes_the_store_with_another_history_stays_refused() {
         let (code, answer) = empty.sidecars[0].ask(path).await;
         assert_eq!(code, 500, "{path}: {answer:#}");
     }
-    sleep(Duration::from_secs(3)).await;
-    assert_eq!(empty.backup().names(), before);
+    nothing_is_stored(&mut empty, &before).await;
 }
 
 /// Set back, but with a revision beyond everything: the two histories cannot be mixed up, and backups go on.
@@ -121,7 +126,7 @@ async fn a_store_ahead_of_etcd_is_not_written_into() {
 
     // Another etcd with the same prefix: a cluster that lost its data and was started empty.
     let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
-    let empty = Stage::on(cluster, stage.place.clone(), &[]).await;
+    let mut empty = Stage::on(cluster, stage.place.clone(), &[]).await;
     empty.settled().await;
     empty.cluster.members[0]
         .client()
@@ -135,10 +140,9 @@ async fn a_store_ahead_of_etcd_is_not_written_into() {
         let (code, answer) = empty.sidecars[0].ask(path).await;
         assert_eq!(code, 500, "{path}: {answer:#}");
     }
-    sleep(Duration::from_secs(3)).await;
-    assert_eq!(empty.backup().names(), before);
     let counted = empty.metric("steward_gaps_total{cause=\"store-ahead\"}");
     assert!(counted.await >= 1);
+    nothing_is_stored(&mut empty, &before).await;
 }
 
 /// A cluster with so many writes of so many bytes that do not compress.
@@ -175,11 +179,10 @@ async fn a_full_snapshot_of_another_history_is_not_continued() {
     let home = TempDir::new().unwrap();
     let (stage, before) = only_a_full(&home, 10).await;
     let other = cluster_with(40, 10, 2).await;
-    let other = Stage::on(other, stage.place.clone(), &[]).await;
+    let mut other = Stage::on(other, stage.place.clone(), &[]).await;
     other.settled().await;
     until_trouble(&other.sidecars[0], "foreign-history").await;
-    sleep(Duration::from_secs(3)).await;
-    assert_eq!(other.backup().names(), before);
+    nothing_is_stored(&mut other, &before).await;
 }
 
 /// To see that it is of another history it would have to be read whole, so the new history begins with one of its own.

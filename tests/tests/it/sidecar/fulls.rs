@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use steward_ids::Revision;
@@ -10,8 +11,9 @@ use steward_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating,
 use tempfile::TempDir;
 use tokio::time::sleep;
 
+use super::outages::servers;
+use super::stage::PATIENCE;
 use super::{Place, Stage, Writer};
-use crate::servers::Weed;
 
 const VERSION: EtcdVersion = EtcdVersion::V3_5New;
 const PACE: Duration = Duration::from_millis(10);
@@ -104,30 +106,72 @@ async fn a_full_snapshot_ahead_of_the_deltas_leaves_no_hole() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_snapshot_is_taken_when_the_schedule_says_so() {
     let flags = [("schedule", "* * * * *")];
+    let begun = Timestamp::now().as_second() / 60;
     let stage = Stage::local_with(VERSION, 1, &EtcdOptions::new(), &flags).await;
     stage.settled().await;
     let writer = Writer::start(&stage.client_urls(), 1, PACE, 53);
-    let deadline = Instant::now() + Duration::from_secs(100);
+    let deadline = Instant::now() + PATIENCE;
     while fulls(&stage).len() < 2 {
         assert!(Instant::now() < deadline, "{:?}", stage.backup().names());
         sleep(Duration::from_millis(500)).await;
     }
     let acks = writer.stop().await;
     stage.comes_back_with(&acks, "by schedule").await;
-    let due = fulls(&stage)[1]
-        .split(['-', '.'])
-        .nth(3)
-        .unwrap()
-        .parse::<i64>()
-        .unwrap();
-    assert!(due % 60 < 15, "on the minute, not {} s behind it", due % 60);
+    let log = stage.sidecars[0].log();
+    assert!(log.contains("it is scheduled"), "{log}");
+    let found = fulls(&stage);
+    let minute = unix_seconds(&found[1]) / 60;
+    assert!(minute > begun, "{found:?}: before a minute began");
+}
+
+/// When a snapshot was taken, by its name.
+fn unix_seconds(name: &str) -> i64 {
+    let field = name.split(['-', '.']).nth(3).unwrap();
+    field.parse().unwrap()
+}
+
+/// The revisions of the full snapshots a sidecar began, by its log.
+fn taken(sidecar: &SidecarProcess) -> Vec<i64> {
+    let log = sidecar.log();
+    let begun = log
+        .lines()
+        .filter(|line| line.contains("taking a full snapshot"));
+    let revision = |line: &str| {
+        let (_, rest) = line.split_once(" revision=").unwrap();
+        rest.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    begun.map(revision).collect()
+}
+
+/// What is captured while one more full snapshot than before is under way, until several revisions behind its own are.
+async fn captured_beside_a_full(sidecar: &SidecarProcess, before: usize) -> Vec<i64> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut captured = Vec::new();
+    loop {
+        assert!(Instant::now() < deadline, "only {captured:?} is captured");
+        sleep(Duration::from_millis(100)).await;
+        let Some(named) = taken(sidecar).get(before).copied() else {
+            continue;
+        };
+        let status = sidecar.status().await;
+        assert_eq!(status["fullUnderWay"], true, "too quick: {captured:?}");
+        captured.push(status["captured"].as_i64().unwrap());
+        captured.dedup();
+        if captured
+            .iter()
+            .filter(|revision| **revision > named)
+            .count()
+            > 2
+        {
+            return captured;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deltas_go_on_while_a_full_snapshot_takes_its_time() {
-    let weed = Weed::start().await;
+    let (weed, cluster) = servers().await;
     let gate = Gate::before(&weed.endpoint);
-    let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
     // Slow is not silent, but close to it for a part of several megabytes.
     let flags = [("store-retry-timeout", "1m")];
     let stage = Stage::on(cluster, Place::s3(&weed, gate.url()), &flags).await;
@@ -137,28 +181,16 @@ async fn deltas_go_on_while_a_full_snapshot_takes_its_time() {
     let writer = Writer::start(&stage.client_urls(), 1, PACE, 54);
 
     gate.set(Gating::Slow(300_000));
+    let before = taken(&stage.sidecars[0]).len();
     let asked = stage.sidecars[0].ask("/snapshot/full");
     let watched = async {
-        let mut meanwhile = Vec::new();
-        sleep(Duration::from_secs(2)).await;
-        for _ in 0..6 {
-            let status = stage.sidecars[0].status().await;
-            if status["fullUnderWay"] == true {
-                meanwhile.push(status["captured"].as_i64().unwrap());
-            }
-            sleep(Duration::from_millis(500)).await;
-        }
+        let captured = captured_beside_a_full(&stage.sidecars[0], before).await;
         gate.set(Gating::Open);
-        meanwhile
+        captured
     };
     let ((code, answer), captured) = tokio::join!(asked, watched);
     assert_eq!(code, 200, "{answer:#}");
-    assert!(
-        captured.len() > 2,
-        "the full snapshot was too quick: {captured:?}"
-    );
     assert!(captured.is_sorted(), "{captured:?}");
-    assert!(captured.first() < captured.last(), "{captured:?}");
     let named = Revision(answer["lastRevision"].as_i64().unwrap());
     assert!(
         captured.last() > Some(&named.0),
@@ -182,7 +214,7 @@ async fn a_snapshot_cut_in_the_middle_leaves_nothing_and_is_taken_again() {
     let gate = Gate::before(cluster.members[0].client_url());
     gate.set(Gating::CutAfter(8 << 20));
     let sidecar = SidecarProcess::start(Stage::options(gate.url(), &place)).await;
-    let deadline = Instant::now() + Duration::from_mins(1);
+    let deadline = Instant::now() + PATIENCE;
     while sidecar.status().await["lastFull"].is_null() {
         assert!(Instant::now() < deadline, "no full snapshot");
         sleep(Duration::from_millis(100)).await;

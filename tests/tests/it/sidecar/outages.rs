@@ -4,11 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use futures::{StreamExt, TryStreamExt, stream};
 use steward_ids::Revision;
 use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating, SidecarProcess};
 use tokio::time::sleep;
 
-use super::stage::IMPATIENT;
+use super::stage::{IMPATIENT, PATIENCE};
 use super::{Place, Stage, Writer};
 use crate::servers::Weed;
 
@@ -17,11 +18,16 @@ const PACE: Duration = Duration::from_millis(10);
 const COMPACTED: &str = "steward_gaps_total{cause=\"compacted\"}";
 const LOST: &str = "steward_gaps_total{cause=\"lost\"}";
 
+/// An S3 server and a member.
+pub(super) async fn servers() -> (Weed, EtcdCluster) {
+    let options = EtcdOptions::new();
+    tokio::join!(Weed::start(), EtcdCluster::start(VERSION, 1, &options))
+}
+
 /// One member, whose sidecar reaches a real S3 server through a gate.
 async fn behind_a_gate(flags: &[(&str, &str)]) -> (Weed, Gate, Stage) {
-    let weed = Weed::start().await;
+    let (weed, cluster) = servers().await;
     let gate = Gate::before(&weed.endpoint);
-    let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
     let flags = [&[IMPATIENT], flags].concat();
     let stage = Stage::on(cluster, Place::s3(&weed, gate.url()), &flags).await;
     stage.settled().await;
@@ -30,7 +36,7 @@ async fn behind_a_gate(flags: &[(&str, &str)]) -> (Weed, Gate, Stage) {
 
 /// Waits for `/status` to tell of this trouble; its text.
 pub(super) async fn until_trouble(sidecar: &SidecarProcess, class: &str) -> String {
-    let deadline = Instant::now() + Duration::from_mins(1);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let status = sidecar.status().await;
         let trouble = &status["trouble"];
@@ -44,7 +50,7 @@ pub(super) async fn until_trouble(sidecar: &SidecarProcess, class: &str) -> Stri
 
 /// Waits for `/status` to tell of no trouble any more.
 async fn until_no_trouble(sidecar: &SidecarProcess) {
-    let deadline = Instant::now() + Duration::from_mins(1);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let status = sidecar.status().await;
         if status["trouble"].is_null() {
@@ -95,21 +101,23 @@ async fn history_compacted_during_an_outage_is_counted_and_bridged() {
     gate.set(Gating::Closed);
     let etcd = &stage.cluster.members[0];
     let mut client = etcd.client().await;
-    for i in 0..3_000 {
-        client
-            .put(format!("/filler/{i:04}"), vec![b'x'; 8_000], None)
-            .await
-            .unwrap();
-    }
+    let fillers = (0..3_000).map(|i| {
+        let mut kv = client.kv_client();
+        async move {
+            kv.put(format!("/filler/{i:04}"), vec![b'x'; 8_000], None)
+                .await
+        }
+    });
+    let written = stream::iter(fillers).buffer_unordered(20);
+    written.try_for_each(async |_| Ok(())).await.unwrap();
     let buffered = stage.metric("steward_delta_buffer_bytes").await;
     assert!(buffered < 3 << 20, "{buffered} bytes are held in memory");
     etcd.compact(etcd.revision().await).await;
     // At the revision of a compaction etcd tells the hash of before; behind it, the one of now.
     client.put("compacted", "", None).await.unwrap();
-    sleep(Duration::from_secs(2)).await;
     gate.set(Gating::Open);
 
-    let deadline = Instant::now() + Duration::from_mins(1);
+    let deadline = Instant::now() + PATIENCE;
     while stage.metric(COMPACTED).await == 0 {
         assert!(Instant::now() < deadline, "no gap is counted");
         sleep(Duration::from_millis(200)).await;
@@ -161,12 +169,11 @@ fn write_credentials(directory: &Path, (id, secret): (&str, &str)) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_replaced_on_disk_are_used_from_then_on() {
-    let weed = Weed::start().await;
+    let (weed, cluster) = servers().await;
     let place = Place::s3(&weed, &weed.endpoint);
     let directory = weed.credentials();
     let directory = Path::new(&directory);
     write_credentials(directory, (Weed::KEY_ID, "not the secret"));
-    let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
     let stage = Stage::on(cluster, place, &[IMPATIENT]).await;
     stage.settled().await;
     until_trouble(&stage.sidecars[0], "store").await;
@@ -193,18 +200,15 @@ async fn credentials_replaced_on_disk_are_used_from_then_on() {
 
 /// How long a store is tried before anyone hears of it, if nobody says otherwise.
 const BY_DEFAULT: [(&str, &str); 1] = [("store-retry-timeout", "10m")];
-/// A farewell takes ten seconds at most, also where a store is tried for ten minutes.
-const SOON: Duration = Duration::from_mins(2);
 
 /// One member, whose sidecar leads and asks a store that never answers.
 async fn before_a_closed_gate() -> (Weed, Gate, Stage) {
-    let weed = Weed::start().await;
+    let (weed, cluster) = servers().await;
     let gate = Gate::before(&weed.endpoint);
     gate.set(Gating::Closed);
-    let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
     let stage = Stage::on(cluster, Place::s3(&weed, gate.url()), &BY_DEFAULT).await;
     stage.settled().await;
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + PATIENCE;
     while gate.spoiled() == 0 {
         assert!(Instant::now() < deadline, "the store is not asked");
         sleep(Duration::from_millis(50)).await;
@@ -212,29 +216,29 @@ async fn before_a_closed_gate() -> (Weed, Gate, Stage) {
     (weed, gate, stage)
 }
 
+/// A farewell takes ten seconds at most, also where a store is tried for ten minutes. Waiting for its end detects a hang
+/// long before that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_does_not_answer_keeps_nobody_from_stopping() {
     let (_weed, gate, mut stage) = before_a_closed_gate().await;
-    let since = Instant::now();
     let status = stage.sidecars[0].stop().await;
-    assert!(status.success() && since.elapsed() < SOON, "{status}");
+    assert!(status.success(), "{status}");
 
     // The same in the middle of a full snapshot.
     gate.set(Gating::Open);
     stage.sidecars[0].restart().await;
     stage.stored().await;
+    let spoiled = gate.spoiled();
     gate.set(Gating::Silent);
     let full = reqwest::get(format!("{}/snapshot/full", stage.sidecars[0].url()));
     let asking = tokio::spawn(full);
-    let deadline = Instant::now() + SOON;
-    while !stage.sidecars[0].log().contains("it was asked for") {
+    let deadline = Instant::now() + PATIENCE;
+    while stage.sidecars[0].status().await["fullUnderWay"] != true || gate.spoiled() == spoiled {
         assert!(Instant::now() < deadline, "no full snapshot is taken");
         sleep(Duration::from_millis(50)).await;
     }
-    sleep(Duration::from_secs(1)).await;
-    let since = Instant::now();
     let status = stage.sidecars[0].stop().await;
-    assert!(status.success() && since.elapsed() < SOON, "{status}");
+    assert!(status.success(), "{status}");
     asking.await.unwrap().ok(); // whatever it was answered
 }
 
@@ -243,14 +247,12 @@ async fn leadership_comes_and_goes_while_a_store_does_not_answer() {
     let (_weed, _gate, mut stage) = before_a_closed_gate().await;
     for _ in 0..2 {
         stage.cluster.members[0].kill();
-        let since = Instant::now();
+        let deadline = Instant::now() + PATIENCE;
         while stage.sidecars[0].leads().await {
-            assert!(since.elapsed() < SOON, "it leads without an etcd");
+            assert!(Instant::now() < deadline, "it leads without an etcd");
             sleep(Duration::from_millis(50)).await;
         }
         stage.cluster.members[0].restart().await;
-        let since = Instant::now();
         stage.settled().await;
-        assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
     }
 }

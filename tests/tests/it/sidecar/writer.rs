@@ -17,6 +17,8 @@ use super::Acks;
 
 /// A member that does not answer within this is left for the next one.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Writes that do not come by then never come.
+const HANGS: Duration = Duration::from_mins(2);
 /// Before another member is tried.
 const PAUSE: Duration = Duration::from_millis(50);
 /// No lease may expire while a test runs.
@@ -64,9 +66,9 @@ impl Writer {
                 sleep(PAUSE).await;
             }
         };
-        timeout(Duration::from_mins(1), acked)
+        timeout(HANGS, acked)
             .await
-            .unwrap_or_else(|_| panic!("{} of {wanted} writes after a minute", self.acks.count()));
+            .unwrap_or_else(|_| panic!("{} of {wanted} writes after {HANGS:?}", self.acks.count()));
     }
 
     /// Ends the clients; what they were told.

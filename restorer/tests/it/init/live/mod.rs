@@ -4,14 +4,14 @@ mod damage;
 mod volumes;
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use etcd_client::{Client, Member, MemberAddOptions};
 use steward_testkit::{EtcdVersion, each_version};
 use steward_verdict::{Backup, Cluster, DataState, Thoroughness};
 use tokio::time::sleep;
 
-use super::stage::{Running, Stage};
+use super::stage::{PATIENCE, Running, Stage};
 
 const NEW: EtcdVersion = EtcdVersion::V3_5New;
 /// The bucket of the fixtures.
@@ -86,10 +86,10 @@ each_version! {
         assert_eq!(said.brief(), (0, "join", ""), "{}", said.json);
         let _second = stage.launch(1);
         stage.client(1).await;
-        for _ in 0..100 {
-            if client.member_promote(id).await.is_ok() {
-                break;
-            }
+        // Refused until it has caught up.
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(refused) = client.member_promote(id).await {
+            assert!(Instant::now() < deadline, "it does not catch up: {refused}");
             sleep(Duration::from_millis(200)).await;
         }
         assert_eq!(keys(&mut stage.client(1).await).await, 5);

@@ -8,14 +8,15 @@ use super::super::{Acks, Stage};
 use super::samples::{Sample, Samples};
 use crate::support::boot;
 
-/// Restores that are tried; each starts a server.
-const RESTORES: usize = 8;
-
-/// All claims.
-pub(super) async fn everything(stage: &Stage, acks: &Acks, samples: &Samples, seed: u64) {
-    let context = format!("seed {seed}");
+/// All claims, with so many of the samples.
+pub(super) async fn everything(
+    stage: &Stage,
+    acks: &Acks,
+    (samples, restores): (&Samples, usize),
+    context: &str,
+) {
     let stored = stage.stored().await;
-    let reached = stage.comes_back(&context).await;
+    let reached = stage.comes_back(context).await;
     assert!(
         reached >= stored,
         "{context}: {stored} was stored, {reached} comes back"
@@ -24,15 +25,15 @@ pub(super) async fn everything(stage: &Stage, acks: &Acks, samples: &Samples, se
         reached >= acks.newest(),
         "{context}: everything acknowledged is stored"
     );
-    acks_come_back(stage, acks, reached, &context).await;
+    acks_come_back(stage, acks, reached, context).await;
 
     let ranges = stage.backup().restorable();
     eprintln!("{context}: restorable {ranges:?}");
-    every_hole_is_named(stage, &ranges, &context);
+    every_hole_is_named(stage, &ranges, context);
     let mut compared = 0;
-    let tried = samples.within(&ranges, RESTORES);
+    let tried = samples.within(&ranges, restores);
     for sample in &tried {
-        compared += usize::from(is_as_it_was(stage, sample, &context).await);
+        compared += usize::from(is_as_it_was(stage, sample, context).await);
     }
     assert!(
         compared * 2 >= tried.len().max(2),

@@ -10,7 +10,8 @@
 //!                └► holes ── each named in a log?
 //! ```
 //!
-//! `STEWARD_CHAIN_MINUTES` says how long (2), `STEWARD_CHAIN_SEED` repeats a run as far as timing allows.
+//! `make test` has each kind of fault once. `soak` goes on for `STEWARD_CHAIN_MINUTES` (2); `STEWARD_CHAIN_SEED` repeats a
+//! run as far as timing allows.
 
 mod faults;
 mod judge;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Gate};
+use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating};
 use tokio::time::sleep;
 
 use super::stage::IMPATIENT;
@@ -35,24 +36,81 @@ const PACE: Duration = Duration::from_millis(15);
 /// A full snapshot every minute, so that short runs have several.
 const FLAGS: [(&str, &str); 2] = [("schedule", "* * * * *"), IMPATIENT];
 
-#[tokio::test(flavor = "multi_thread")]
-async fn whatever_breaks_the_bucket_gives_back_what_etcd_had() {
-    let seed = setting("STEWARD_CHAIN_SEED")
-        .unwrap_or_else(|| Timestamp::now().as_millisecond().unsigned_abs());
-    let minutes = setting("STEWARD_CHAIN_MINUTES").unwrap_or(2);
-    let version = EtcdVersion::all()[usize::try_from(seed % 3).unwrap()];
-    eprintln!("STEWARD_CHAIN_SEED={seed} STEWARD_CHAIN_MINUTES={minutes}, etcd {version}");
+/// What breaks at once.
+type Round = (Fault, Option<Fault>);
 
-    let weed = Weed::start().await;
+/// Every kind of fault once, alone and in pairs.
+const EACH_KIND: [Round; 7] = [
+    (Fault::MemberKilled(0), None),
+    (Fault::SidecarKilled(1), Some(Fault::Compaction(500))),
+    (
+        Fault::LeaderMoved,
+        Some(Fault::Store(Gating::Answering(503))),
+    ),
+    (Fault::MemberCutOff(2), None),
+    (Fault::MemberPaused(1), Some(Fault::Store(Gating::Closed))),
+    (Fault::SidecarStopped(2), Some(Fault::FullAsked)),
+    (
+        Fault::Defragmentation(0),
+        Some(Fault::Store(Gating::Silent)),
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_kind_of_fault_leaves_a_bucket_that_gives_back_what_etcd_had() {
+    const SEED: u64 = 2;
+    whatever_breaks(SEED, EACH_KIND.into_iter(), 3).await;
+}
+
+mod soak {
+    use super::*;
+
+    /// Restores that are tried; each starts a server.
+    const RESTORES: usize = 8;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn whatever_breaks_the_bucket_gives_back_what_etcd_had() {
+        let seed = setting("STEWARD_CHAIN_SEED")
+            .unwrap_or_else(|| Timestamp::now().as_millisecond().unsigned_abs());
+        let minutes = setting("STEWARD_CHAIN_MINUTES").unwrap_or(2);
+        eprintln!("STEWARD_CHAIN_SEED={seed} STEWARD_CHAIN_MINUTES={minutes}");
+        let end = Instant::now() + Duration::from_mins(minutes);
+        let rounds = drawn(seed).take_while(|_| Instant::now() < end);
+        whatever_breaks(seed, rounds, RESTORES).await;
+    }
+
+    /// Faults without an end.
+    fn drawn(seed: u64) -> impl Iterator<Item = Round> {
+        let mut random = StdRng::seed_from_u64(seed);
+        std::iter::repeat_with(move || {
+            let first = Fault::draw(&mut random);
+            let second = random.random_bool(0.4).then(|| Fault::draw(&mut random));
+            (first, second.filter(|second| !first.collides_with(second)))
+        })
+    }
+}
+
+async fn whatever_breaks(seed: u64, rounds: impl Iterator<Item = Round>, restores: usize) {
+    let version = EtcdVersion::all()[usize::try_from(seed % 3).unwrap()];
+    eprintln!("seed {seed}, etcd {version}");
+    let options = EtcdOptions::new();
+    let cluster = EtcdCluster::start_wired(version, 3, &options);
+    let (weed, cluster) = tokio::join!(Weed::start(), cluster);
     let gate = Gate::before(&weed.endpoint);
-    let cluster = EtcdCluster::start_wired(version, 3, &EtcdOptions::new()).await;
     let mut stage = Stage::on(cluster, Place::s3(&weed, gate.url()), &FLAGS).await;
     stage.settled().await;
     let writer = Writer::start(&stage.client_urls(), CLIENTS, PACE, seed);
     stage.stored().await;
 
     let mut samples = Samples::default();
-    break_things(&mut stage, &gate, &writer, &mut samples, (seed, minutes)).await;
+    let mut random = StdRng::seed_from_u64(seed);
+    for round in rounds {
+        eprintln!("{} {round:?}", Timestamp::now());
+        break_and_heal(&mut stage, &gate, round, &mut random).await;
+        samples.take(&stage.cluster).await;
+        writer.goes_on(random.random_range(20..100)).await;
+        samples.take(&stage.cluster).await;
+    }
 
     let acks = writer.stop().await;
     eprintln!(
@@ -60,42 +118,27 @@ async fn whatever_breaks_the_bucket_gives_back_what_etcd_had() {
         acks.count(),
         samples.len()
     );
-    judge::everything(&stage, &acks, &samples, seed).await;
+    let tried = (&samples, restores);
+    judge::everything(&stage, &acks, tried, &format!("seed {seed}")).await;
 }
 
-/// One or two faults at a time, and a whole cluster between.
-async fn break_things(
-    stage: &mut Stage,
-    gate: &Gate,
-    writer: &Writer,
-    samples: &mut Samples,
-    (seed, minutes): (u64, u64),
-) {
-    let mut random = StdRng::seed_from_u64(seed);
-    let until = Instant::now() + Duration::from_mins(minutes);
-    while Instant::now() < until {
-        let first = Fault::draw(&mut random);
-        let second = random.random_bool(0.4).then(|| Fault::draw(&mut random));
-        let second = second.filter(|second| !first.collides_with(second));
-        eprintln!("{} {first:?} {second:?}", Timestamp::now());
-        first.begin(stage, gate).await;
-        if let Some(second) = &second {
-            second.begin(stage, gate).await;
-        }
-        sleep(Duration::from_millis(random.random_range(300..4_000))).await;
-        if let Some(second) = &second {
-            second.end(stage, gate).await;
-        }
-        first.end(stage, gate).await;
-        for member in &mut stage.cluster.members {
-            member
-                .wait_until_healthy()
-                .await
-                .unwrap_or_else(|error| panic!("{error}"));
-        }
-        samples.take(&stage.cluster).await;
-        writer.goes_on(random.random_range(20..100)).await;
-        samples.take(&stage.cluster).await;
+/// One or two faults at a time, and a whole cluster afterwards.
+async fn break_and_heal(stage: &mut Stage, gate: &Gate, round: Round, random: &mut StdRng) {
+    let (first, second) = round;
+    first.begin(stage, gate).await;
+    if let Some(second) = &second {
+        second.begin(stage, gate).await;
+    }
+    sleep(Duration::from_millis(random.random_range(300..4_000))).await;
+    if let Some(second) = &second {
+        second.end(stage, gate).await;
+    }
+    first.end(stage, gate).await;
+    for member in &mut stage.cluster.members {
+        member
+            .wait_until_healthy()
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
