@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    async fn panicking(number: u32) -> anyhow::Result<()> {
+    fn panicking(number: u32) -> anyhow::Result<()> {
         panic!("{number} members")
     }
 
@@ -119,7 +119,7 @@ mod tests {
             panic!("it failed");
         };
         assert_eq!(format!("{error:#}"), "write: no room");
-        let Ended::Failed(error) = to_its_end(panicking(3)).await else {
+        let Ended::Failed(error) = to_its_end(async { panicking(3) }).await else {
             panic!("it panicked");
         };
         assert_eq!(format!("{error:#}"), "3 members");

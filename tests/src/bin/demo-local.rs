@@ -14,7 +14,8 @@ use steward_tests::story::{self, say, to_its_end};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let ended = to_its_end(tell()).await; // servers and sidecars have ended with it
+    // Boxed, since it takes a lot of room. Servers and sidecars have ended with it.
+    let ended = Box::pin(to_its_end(tell())).await;
     ended.explain("demo-local");
     ended.exit_code()
 }

@@ -36,7 +36,7 @@ async fn main() -> ExitCode {
             return ended.exit_code();
         }
     };
-    let ended = to_its_end(tell(&home)).await;
+    let ended = Box::pin(to_its_end(tell(&home))).await; // it takes a lot of room
     ended.explain(PROGRAM);
     match end(&home, &ended).await {
         Ok(()) => ended.exit_code(),

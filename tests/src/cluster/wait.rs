@@ -63,7 +63,7 @@ mod tests {
     async fn a_wait_that_fails_names_the_state_and_the_time_it_waited() {
         let failed = within(SHORT, "three members", async || None::<()>).await;
         let failed = NotYet {
-            waited: Duration::from_secs(480),
+            waited: Duration::from_mins(8),
             ..failed.unwrap_err()
         };
         assert_eq!(failed.to_string(), "waited 480 s for three members");

@@ -116,7 +116,7 @@ pub(super) fn directories(home: &Home) -> BTreeSet<String> {
         .collect()
 }
 
-/// Deletes a PersistentVolume if no PVC has its uid, as the API server says now: what was watched may be old.
+/// Deletes a `PersistentVolume` if no PVC has its uid, as the API server says now: what was watched may be old.
 async fn remove(client: &Client, name: &str) -> Result<(), ActError> {
     let volumes = Api::<PersistentVolume>::all(client.clone());
     let Some(volume) = volumes.get_opt(name).await.map_err(listed(name))? else {
@@ -138,7 +138,7 @@ async fn remove(client: &Client, name: &str) -> Result<(), ActError> {
     }
 }
 
-/// Deletes the bytes of a PersistentVolume that is gone. A pod that was deleted by force is gone for the API server while its
+/// Deletes the bytes of a `PersistentVolume` that is gone. A pod that was deleted by force is gone for the API server while its
 /// processes still run, so the processes are what counts.
 async fn clear(client: &Client, home: &Home, name: &str) -> Result<(), ActError> {
     let volumes = Api::<PersistentVolume>::all(client.clone());

@@ -18,7 +18,7 @@ pub const MEMORY: &str = "steward-memory";
 /// Says who made a volume; the controllers of Kubernetes leave its removal to that one.
 pub(super) const MADE_BY: &str = "pv.kubernetes.io/provisioned-by";
 
-/// How the name of a PersistentVolume, and of its directory, begins; the uid of its PVC follows.
+/// How the name of a `PersistentVolume`, and of its directory, begins; the uid of its PVC follows.
 const PREFIX: &str = "pvc-";
 
 /// Where a volume's bytes are.
@@ -78,14 +78,14 @@ pub enum Step {
         /// How large.
         size: Quantity,
     },
-    /// Deletes a PersistentVolume that no PVC uses. Its bytes stay until the API server has deleted the object.
+    /// Deletes a `PersistentVolume` that no PVC uses. Its bytes stay until the API server has deleted the object.
     Remove {
-        /// The PersistentVolume's name.
+        /// The `PersistentVolume`'s name.
         volume: String,
     },
-    /// Deletes the bytes of a PersistentVolume that the API server has deleted.
+    /// Deletes the bytes of a `PersistentVolume` that the API server has deleted.
     Clear {
-        /// The PersistentVolume's name, which its directory has too.
+        /// The `PersistentVolume`'s name, which its directory has too.
         volume: String,
     },
 }
@@ -193,7 +193,7 @@ fn for_claim(
     })
 }
 
-/// Whether a PersistentVolume of this provisioner can be deleted: no PVC has the uid it was made for.
+/// Whether a `PersistentVolume` of this provisioner can be deleted: no PVC has the uid it was made for.
 ///
 /// The phase alone is no evidence. Kubernetes 1.20 sets `Released` for a moment on the volume of a PVC that has just replaced
 /// another one of the same name: its controller compares the volume with the PVC of before.
@@ -219,7 +219,7 @@ pub(super) fn is_left<'a>(
     is_ours(volume) && is_released && !is_claimed
 }
 
-/// Whether a directory holds the bytes of no PersistentVolume, and of none that a PVC is about to get.
+/// Whether a directory holds the bytes of no `PersistentVolume`, and of none that a PVC is about to get.
 pub(super) fn is_unused<'a>(
     directory: &str,
     claims: impl IntoIterator<Item = &'a PersistentVolumeClaim>,

@@ -4,9 +4,9 @@
 //! claims, volumes ─ watch ─► steps (pure) ─► act: directory, mount, PersistentVolume, status of the claim
 //! ```
 //!
-//! **Deleting**: PersistentVolume first, bytes second. The API server deletes the object only if it is still the one that was
+//! **Deleting**: `PersistentVolume` first, bytes second. The API server deletes the object only if it is still the one that was
 //! decided on, and only when no PVC has its uid. The bytes follow when the object is gone and no process has them
-//! mounted. If this program is killed in between, a directory without a PersistentVolume is left, which the next
+//! mounted. If this program is killed in between, a directory without a `PersistentVolume` is left, which the next
 //! pass deletes.
 //!
 //! **Holds**: what should be follows from the claims and volumes alone, so a pass can be repeated. A volume on

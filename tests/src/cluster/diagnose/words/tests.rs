@@ -11,7 +11,7 @@ fn now() -> Timestamp {
     "2026-01-02T03:05:00Z".parse().unwrap()
 }
 
-fn member(status: Value) -> Pod {
+fn member(status: &Value) -> Pod {
     of(json!({
         "metadata": {"name": "main-0", "creationTimestamp": "2026-01-02T03:04:05Z"},
         "spec": {"nodeName": "steward", "containers": [{"name": "etcd"}, {"name": "backup-restore"}]},
@@ -19,7 +19,7 @@ fn member(status: Value) -> Pod {
     }))
 }
 
-fn container(name: &str, ready: bool, state: Value) -> Value {
+fn container(name: &str, ready: bool, state: &Value) -> Value {
     json!({
         "name": name, "ready": ready, "restartCount": 1, "state": state, "image": "", "imageID": "",
     })
@@ -68,10 +68,10 @@ fn pods_are_a_table_with_the_reason_why_one_is_not_ready() {
     let crashing = container(
         "backup-restore",
         false,
-        json!({"waiting": {"reason": "CrashLoopBackOff"}}),
+        &json!({"waiting": {"reason": "CrashLoopBackOff"}}),
     );
-    let etcd = container("etcd", true, json!({"running": {}}));
-    let pod = member(json!({"phase": "Running", "containerStatuses": [etcd, crashing]}));
+    let etcd = container("etcd", true, &json!({"running": {}}));
+    let pod = member(&json!({"phase": "Running", "containerStatuses": [etcd, crashing]}));
     let told = pods(&[pod], now());
     let lines: Vec<&str> = told.lines().collect();
     assert_eq!(
@@ -86,8 +86,8 @@ fn pods_are_a_table_with_the_reason_why_one_is_not_ready() {
 #[test]
 fn an_init_container_that_fails_is_named() {
     let failed = json!({"terminated": {"exitCode": 3, "reason": "Error"}});
-    let init = container("init", false, failed);
-    let pod = member(json!({"phase": "Pending", "initContainerStatuses": [init]}));
+    let init = container("init", false, &failed);
+    let pod = member(&json!({"phase": "Pending", "initContainerStatuses": [init]}));
     assert_eq!(state(&pod), "Init:init:Error (exit code 3)");
     let expected = NotReady {
         container: "init".to_owned(),
@@ -98,13 +98,13 @@ fn an_init_container_that_fails_is_named() {
 
 #[test]
 fn logs_of_what_is_ready_or_has_ended_well_are_not_shown() {
-    let done = container("init", false, json!({"terminated": {"exitCode": 0}}));
-    let etcd = container("etcd", true, json!({"running": {}}));
+    let done = container("init", false, &json!({"terminated": {"exitCode": 0}}));
+    let etcd = container("etcd", true, &json!({"running": {}}));
     let runs = json!({"initContainerStatuses": [done], "containerStatuses": [etcd]});
-    assert_eq!(not_ready(&member(runs)), []);
-    let job = container("job", false, json!({"terminated": {"exitCode": 0}}));
+    assert_eq!(not_ready(&member(&runs)), []);
+    let job = container("job", false, &json!({"terminated": {"exitCode": 0}}));
     let ended = json!({"phase": "Succeeded", "containerStatuses": [job]});
-    assert_eq!(not_ready(&member(ended)), []);
+    assert_eq!(not_ready(&member(&ended)), []);
 }
 
 #[test]
