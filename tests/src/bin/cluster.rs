@@ -4,6 +4,7 @@
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -11,7 +12,8 @@ use clap::{Parser, Subcommand};
 use steward_tests::cluster::attend::attend;
 use steward_tests::cluster::world::init;
 use steward_tests::cluster::{
-    Home, Programs, Whose, down, image, import, install, timeline, up, whose,
+    Cluster, Home, NAMESPACE, Programs, Whose, diagnose, down, image, import, install, timeline,
+    up, whose,
 };
 
 /// All tests, and those that need no hand on the node, as filters of nextest.
@@ -62,8 +64,17 @@ enum Verb {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    let Args { home, verb } = Args::parse();
+async fn main() -> ExitCode {
+    match run(Args::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            writeln!(io::stderr(), "cluster: failed: {error:#}").ok(); // as in `say`
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(Args { home, verb }: Args) -> anyhow::Result<()> {
     let home = match home {
         Some(path) => {
             Home::at(&std::path::absolute(path).context("find the directory of the cluster")?)
@@ -137,7 +148,14 @@ async fn put_in(home: &Home) -> anyhow::Result<()> {
         Whose::Own => home.kubeconfig(),
         Whose::Given(kubeconfig) => kubeconfig,
     };
-    install(&kubeconfig, &Programs::of_etcd()?).await?;
+    let installed = install(&kubeconfig, &Programs::of_etcd()?).await;
+    if installed.is_err()
+        && let Ok(cluster) = Cluster::find().await
+    {
+        let state = diagnose(&cluster.client(), NAMESPACE).await;
+        say(start, &format!("the cluster when that failed:\n{state}"));
+    }
+    installed?;
     say(start, "the controller is installed");
     Ok(())
 }

@@ -5,14 +5,22 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use etcd_client::DeleteOptions;
 use steward_tests::local::{Local, Proof};
-use steward_tests::story::{self, say};
+use steward_tests::story::{self, say, to_its_end};
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> ExitCode {
+    // Boxed, since it takes a lot of room. Servers and sidecars have ended with it.
+    let ended = Box::pin(to_its_end(tell())).await;
+    ended.explain("demo-local");
+    ended.exit_code()
+}
+
+async fn tell() -> anyhow::Result<()> {
     let home = tempfile::tempdir().context("make a directory for the demo")?;
     let mut story = Story::begin(home.path()).await?;
     story.backups_follow_the_leader().await?;

@@ -4,7 +4,7 @@
 //! whole history. `KEEP=1` leaves the cluster running.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -13,29 +13,63 @@ use steward_crds::{ConditionStatus, ConditionType};
 use steward_testkit::place::setting;
 use steward_tests::cluster::managed::{self, Managed, condition};
 use steward_tests::cluster::member::{content, content_at};
-use steward_tests::cluster::{Cluster, Home, NAMESPACE, Programs, down, eventually, install};
-use steward_tests::story::{Story, say};
+use steward_tests::cluster::{
+    Cluster, Home, NAMESPACE, Programs, diagnose, down, eventually, install,
+};
+use steward_tests::story::{Ended, Story, say, to_its_end, waiting};
+use tokio::process::Command;
 use tokio::time::sleep;
 
+const PROGRAM: &str = "demo";
 const PROJECT: &str = "demo";
 const NAME: &str = "main";
 /// How often the status is looked at.
 const POLL: Duration = Duration::from_millis(100);
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    let home = Home::of_this_machine()?;
-    let told = tell(&home).await;
-    if told.is_ok() && setting("KEEP").is_some() {
+async fn main() -> ExitCode {
+    let home = match Home::of_this_machine() {
+        Ok(home) => home,
+        Err(error) => {
+            let ended = Ended::Failed(error.into());
+            ended.explain(PROGRAM);
+            return ended.exit_code();
+        }
+    };
+    let ended = Box::pin(to_its_end(tell(&home))).await; // it takes a lot of room
+    ended.explain(PROGRAM);
+    match end(&home, &ended).await {
+        Ok(()) => ended.exit_code(),
+        Err(error) => {
+            let untidy = Ended::Failed(error);
+            untidy.explain(PROGRAM);
+            untidy.exit_code()
+        }
+    }
+}
+
+/// Shows what the cluster looks like if the story failed, and takes it down.
+async fn end(home: &Home, ended: &Ended) -> anyhow::Result<()> {
+    if matches!(ended, Ended::Told) && setting("KEEP").is_some() {
         let kubeconfig = home.kubeconfig();
         return say(&format!(
             "\nThe cluster stays:\n  export KUBECONFIG={}\n  kubectl --namespace {PROJECT} get etcd,pods\n  make cluster-down",
             kubeconfig.display()
         ));
     }
-    down(&home).await.context("take the cluster down")?;
-    told?;
-    say("\nThe cluster is gone, nothing is left behind. KEEP=1 make demo leaves it running.")
+    // Without a cluster there is nothing to show beyond the failure itself.
+    if let (Ended::Failed(_), Ok(cluster)) = (ended, Cluster::of(home).await) {
+        let state = diagnose(&cluster.client(), PROJECT).await;
+        say(&format!("\nThe cluster when it failed:\n{state}")).ok(); // it is taken down in any case
+    }
+    down(home).await.context("take the cluster down")?;
+    let hint = match ended {
+        Ended::Told => " KEEP=1 make demo leaves it running.",
+        _ => "",
+    };
+    say(&format!(
+        "\nThe cluster is gone, nothing is left behind.{hint}"
+    ))
 }
 
 async fn tell(home: &Home) -> anyhow::Result<()> {
@@ -62,13 +96,14 @@ struct Demo {
 
 impl Demo {
     /// Shows what kubectl says.
-    fn kubectl(&self, words: &[&str]) -> anyhow::Result<()> {
+    async fn kubectl(&self, words: &[&str]) -> anyhow::Result<()> {
         let output = Command::new(&self.kubectl)
             .arg("--kubeconfig")
             .arg(self.cluster.kubeconfig())
             .arg(format!("--namespace={PROJECT}"))
             .args(words)
             .output()
+            .await
             .context("run kubectl")?;
         ensure!(
             output.status.success(),
@@ -93,11 +128,14 @@ async fn prepare(story: &mut Story, home: &Home, programs: &Programs) -> anyhow:
         "API server, controllers, kubelet, containerd, an S3 server: the real programs, in a world of their own\n\
          on this machine. Images of etcd and of our three programs are put into it without a registry.",
     )?;
+    waiting("the cluster", 25)?;
     let this = std::env::current_exe().context("find this program")?;
     let brought = Command::new(this.with_file_name("cluster"))
         .arg("up")
         .env_remove("KUBECONFIG")
-        .status();
+        .kill_on_drop(true)
+        .status()
+        .await;
     ensure!(
         brought.context("run `cluster`")?.success(),
         "the cluster did not come up"
@@ -110,13 +148,15 @@ async fn prepare(story: &mut Story, home: &Home, programs: &Programs) -> anyhow:
     say(&format!(
         "  $ helm install etcd-steward charts/etcd-steward --namespace {NAMESPACE}"
     ))?;
+    waiting("two controllers to be ready", 15)?;
     install(&home.kubeconfig(), programs).await?;
     let cluster = Cluster::of(home).await?;
     let demo = Demo {
         cluster,
         kubectl: programs.kubernetes("kubectl"),
     };
-    demo.kubectl(&["get", "pods", "--namespace", NAMESPACE])?;
+    demo.kubectl(&["get", "pods", "--namespace", NAMESPACE])
+        .await?;
     Ok(demo)
 }
 
@@ -128,15 +168,16 @@ async fn create(story: &mut Story, demo: &Demo) -> anyhow::Result<Managed> {
         "Three members, a snapshot of what changed every five seconds into the S3 server:",
     )?;
     say(&yaml(&spec)?)?;
-    demo.kubectl(&["create", "namespace", PROJECT])?;
+    demo.kubectl(&["create", "namespace", PROJECT]).await?;
     let etcd = Managed::create(demo.cluster.client(), PROJECT, NAME, &spec).await?;
+    waiting("three members that serve", 20)?;
     follow(&etcd, async { Ok(etcd.settled().await?) }).await?;
 
     story.tell(
         "Somebody uses it",
         "A thousand writes through its Service; every acknowledged one is remembered.",
     )?;
-    let load = etcd.load().await?;
+    let load = etcd.flood().await?;
     load.has_written(1_000).await?;
     let written = load.stop().await?;
     let held = content(&etcd.members(3).await?).await?;
@@ -149,9 +190,11 @@ async fn create(story: &mut Story, demo: &Demo) -> anyhow::Result<Managed> {
         "{} writes acknowledged. All three members answer: {held}",
         written.count()
     ))?;
+    waiting("a backup", 5)?;
     until_backed_up(&etcd).await?;
-    demo.kubectl(&["get", "etcd", "--output", "wide"])?;
-    demo.kubectl(&["get", "pods,persistentvolumeclaims,leases"])?;
+    demo.kubectl(&["get", "etcd", "--output", "wide"]).await?;
+    demo.kubectl(&["get", "pods,persistentvolumeclaims,leases"])
+        .await?;
     Ok(etcd)
 }
 
@@ -173,6 +216,7 @@ async fn lose_a_volume(story: &mut Story, demo: &Demo, etcd: &Managed) -> anyhow
     };
     let start = Instant::now();
     etcd.lose_volume(lost).await?;
+    waiting("the controller to replace the member", 25)?;
     let whole = async {
         let members = etcd.members_that(3, |member| member != lost).await?;
         etcd.settled().await?;
@@ -202,7 +246,7 @@ async fn lose_a_volume(story: &mut Story, demo: &Demo, etcd: &Managed) -> anyhow
         written.count(),
         written.longest_silence().as_secs_f64()
     ))?;
-    demo.kubectl(&["get", "etcd", "--output", "wide"])
+    demo.kubectl(&["get", "etcd", "--output", "wide"]).await
 }
 
 /// The great disaster: every pod and every volume is gone, and only the backup is left.
@@ -221,8 +265,10 @@ async fn lose_everything(story: &mut Story, demo: &Demo, etcd: &Managed) -> anyh
     for member in &lost {
         etcd.lose_volume(member).await?;
     }
+    waiting("the controller to prove the loss", 65)?;
     let asked = follow(etcd, async { Ok(etcd.approve_recovery().await?) }).await?;
     say(&format!("The controller asks: {asked}\nWe approve."))?;
+    waiting("three members restored from the backup", 35)?;
     let whole = async {
         let is_new = |member: &_| !lost.contains(member);
         let members = etcd.members_that(3, is_new).await?;
@@ -246,7 +292,7 @@ async fn lose_everything(story: &mut Story, demo: &Demo, etcd: &Managed) -> anyh
         after.keys.len(),
         took.as_secs_f64()
     ))?;
-    demo.kubectl(&["get", "etcd", "--output", "wide"])
+    demo.kubectl(&["get", "etcd", "--output", "wide"]).await
 }
 
 /// Tells what the controller says it does, until something else is done.

@@ -68,7 +68,7 @@ impl Component {
     /// How it is started by Kubernetes 1.`minor`.
     pub(crate) fn launch(self, home: &Home, programs: &Programs, minor: u32) -> Launch {
         let (program, flags) = match self {
-            Self::Etcd => (programs.etcds()[2].join("etcd"), etcd(home)),
+            Self::Etcd => (programs.newest_etcd().join("etcd"), etcd(home)),
             Self::ApiServer => (programs.kubernetes(self.name()), api_server(home)),
             Self::ControllerManager => (programs.kubernetes(self.name()), controllers(home)),
             Self::Scheduler => (programs.kubernetes(self.name()), scheduler(home)),

@@ -13,7 +13,7 @@ use super::world::control_groups::{self, ControlGroupError};
 use super::world::{holder, link};
 
 /// The kernel ends a few hundred processes and takes their mounts and networks apart.
-const END_DEADLINE: Duration = Duration::from_mins(1);
+const END_DEADLINE: Duration = Duration::from_mins(3);
 /// What is mounted, as the kernel tells.
 const MOUNTS: &str = "/proc/self/mountinfo";
 const POLL: Duration = Duration::from_millis(50);
@@ -107,7 +107,7 @@ async fn end(holder: &Record) -> Result<(), DownError> {
 
 /// A world whose holder was killed ends at once, though not at the same instant.
 async fn wait_for_link_to_go(home: &Home) -> Result<(), DownError> {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while link::is_laid() {
         if Instant::now() > deadline {
             return Err(DownError::Another {

@@ -10,6 +10,8 @@ use super::run::{RunError, run};
 
 /// Where the controller lives.
 pub const NAMESPACE: &str = "etcd-steward";
+/// The Lease of the controller that leads, which the chart names.
+pub const ELECTION_LEASE: &str = "druid-leader-election";
 
 /// Why the controller is not installed.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +36,10 @@ pub async fn install(kubeconfig: &Path, programs: &Programs) -> Result<(), Insta
         format!("images.etcd={ETCD}:{newest}"),
         "images.imagePullPolicy=Never".to_owned(),
         "operatorConfig.controllers.etcd.enableEtcdSpecAutoReconcile=true".to_owned(),
+        // Whoever takes over waits for both; on one machine, a controller that is silent for so long is gone.
+        "operatorConfig.leaderElection.leaseDuration=8s".to_owned(),
+        "operatorConfig.leaderElection.renewDeadline=5s".to_owned(),
+        "operatorConfig.leaderElection.retryPeriod=1s".to_owned(),
     ];
     let helm = setting("STEWARD_HELM");
     let helm = helm.unwrap_or_else(|| cache().unwrap_or_default().join("helm/4/helm"));
@@ -44,7 +50,7 @@ pub async fn install(kubeconfig: &Path, programs: &Programs) -> Result<(), Insta
         format!("--namespace={NAMESPACE}"),
         "--create-namespace".to_owned(),
         "--wait".to_owned(),
-        "--timeout=3m".to_owned(),
+        "--timeout=10m".to_owned(),
         // Kubernetes before 1.25 drops rules of definitions it does not know; Helm would refuse to send them.
         "--server-side=false".to_owned(),
         "--disable-openapi-validation".to_owned(),

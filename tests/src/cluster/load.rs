@@ -31,15 +31,24 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts writing below a prefix. `connect` is called again whenever a write fails.
+    /// Starts writing below a prefix, with a pause after each write. `connect` is called again whenever a write fails.
     pub fn start<F>(prefix: &str, connect: impl Fn() -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Result<Client, Error>> + Send,
+    {
+        Self::paced(prefix, PACE, connect)
+    }
+
+    /// The same with a pause of another length.
+    pub fn paced<F>(prefix: &str, pace: Duration, connect: impl Fn() -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<Client, Error>> + Send,
     {
         let (stop, stopped) = watch::channel(false);
         let (counted, count) = watch::channel(0);
         let prefix = prefix.to_owned();
-        let task = tokio::spawn(async move { write(&prefix, connect, &stopped, &counted).await });
+        let task =
+            tokio::spawn(async move { write((&prefix, pace), connect, &stopped, &counted).await });
         Self { stop, count, task }
     }
 
@@ -59,7 +68,7 @@ impl Load {
 }
 
 async fn write<F>(
-    prefix: &str,
+    (prefix, pace): (&str, Duration),
     connect: impl Fn() -> F,
     stopped: &watch::Receiver<bool>,
     counted: &watch::Sender<u64>,
@@ -84,7 +93,7 @@ where
         if let Some(revision) = revision {
             seen.add(key, number, revision, Instant::now());
             counted.send_modify(|count| *count += 1);
-            sleep(PACE).await;
+            sleep(pace).await;
         } else {
             client = None;
             sleep(PAUSE).await;
@@ -104,6 +113,8 @@ async fn put(client: &mut Client, key: &str, number: u64) -> Option<Revision> {
 #[derive(Clone, Debug)]
 pub struct Acknowledged {
     writes: BTreeMap<String, (String, Revision)>,
+    /// When each was acknowledged, in order.
+    moments: Vec<Instant>,
     last: Instant,
     longest_silence: Duration,
 }
@@ -112,6 +123,7 @@ impl Acknowledged {
     fn since(start: Instant) -> Self {
         Self {
             writes: BTreeMap::new(),
+            moments: Vec::new(),
             last: start,
             longest_silence: Duration::ZERO,
         }
@@ -120,6 +132,7 @@ impl Acknowledged {
     fn add(&mut self, key: String, number: u64, revision: Revision, at: Instant) {
         self.longest_silence = self.longest_silence.max(at - self.last);
         self.last = at;
+        self.moments.push(at);
         self.writes.insert(key, (number.to_string(), revision));
     }
 
@@ -131,6 +144,13 @@ impl Acknowledged {
     /// How many there are.
     pub fn count(&self) -> usize {
         self.writes.len()
+    }
+
+    /// How many were acknowledged between two moments.
+    pub fn count_between(&self, from: Instant, to: Instant) -> usize {
+        let since = self.moments.partition_point(|at| *at < from);
+        let until = self.moments.partition_point(|at| *at <= to);
+        until.saturating_sub(since)
     }
 
     /// The longest time without an acknowledgement.
@@ -224,6 +244,15 @@ mod tests {
     #[test]
     fn the_longest_silence_lies_between_two_acknowledgements() {
         assert_eq!(three_writes().longest_silence(), Duration::from_secs(5));
+    }
+
+    #[test]
+    fn writes_are_counted_between_two_moments() {
+        let written = three_writes();
+        let at = |seconds: u64| written.last - Duration::from_secs(7 - seconds);
+        assert_eq!(written.count_between(at(1), at(2)), 2);
+        assert_eq!(written.count_between(at(3), at(6)), 0);
+        assert_eq!(written.count_between(at(3), at(7)), 1);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod tasks;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -32,6 +33,8 @@ use super::wait::{NotYet, eventually};
 
 /// The secret with the credentials of the store.
 const CREDENTIALS: &str = "backup-store";
+/// Where a load writes.
+const LOAD: &str = "/load/";
 /// Two segments of the log, made in advance, and a database.
 const VOLUME: &str = "512Mi";
 
@@ -55,16 +58,6 @@ pub enum ManagedError {
     /// It did not become what it should be.
     #[error(transparent)]
     NotYet(#[from] NotYet),
-    /// It did not settle; what it said last.
-    #[error("Etcd {name} did not settle, {status}")]
-    Unsettled {
-        /// Which.
-        name: String,
-        /// Its last words.
-        status: String,
-        /// For how long it was waited.
-        source: NotYet,
-    },
 }
 
 /// One Etcd.
@@ -254,22 +247,9 @@ impl Managed {
 
     /// Waits until nothing is left to do for what its spec asks now.
     pub async fn settled(&self) -> Result<Etcd, ManagedError> {
-        let settled = eventually("a settled Etcd", async || {
-            self.get().await.ok().filter(is_settled)
-        });
-        match settled.await {
-            Ok(etcd) => Ok(etcd),
-            Err(source) => {
-                let status = self.get().await?.status;
-                let status = serde_json::to_string(&status).unwrap_or_default();
-                let name = self.name.clone();
-                Err(ManagedError::Unsettled {
-                    name,
-                    status,
-                    source,
-                })
-            }
-        }
+        let what = format!("Etcd {} to be as its spec asks", self.name);
+        let settled = async || self.get().await.ok().filter(is_settled);
+        Ok(eventually(&what, settled).await?)
     }
 
     /// Its members by name, once there are so many and all are ready.
@@ -324,6 +304,15 @@ impl Managed {
 
     /// Writes to it through its Service until stopped, whichever member answers.
     pub async fn load(&self) -> Result<Load, ManagedError> {
+        self.start_load(None).await
+    }
+
+    /// The same without a pause between two writes.
+    pub async fn flood(&self) -> Result<Load, ManagedError> {
+        self.start_load(Some(Duration::ZERO)).await
+    }
+
+    async fn start_load(&self, pace: Option<Duration>) -> Result<Load, ManagedError> {
         let services = self.api::<Service>();
         let name = format!("{}-client", self.name);
         let address = async || -> Option<Ipv4Addr> {
@@ -332,10 +321,14 @@ impl Managed {
         };
         let address = eventually("the Service of clients", address).await?;
         let identity = self.identity.clone();
-        Ok(Load::start("/load/", move || {
+        let connect = move || {
             let identity = identity.clone();
             async move { connect(address, identity.as_deref()).await }
-        }))
+        };
+        Ok(match pace {
+            Some(pace) => Load::paced(LOAD, pace, connect),
+            None => Load::start(LOAD, connect),
+        })
     }
 
     /// Waits until the controller says that data is lost.

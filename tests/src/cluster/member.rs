@@ -23,8 +23,12 @@ use super::wait::{NotYet, eventually};
 pub(super) const CLIENT_PORT: u16 = 2379;
 /// Where the sidecar answers.
 const SIDECAR_PORT: u16 = 8080;
-/// How long an answer may take.
+/// How long an answer of the sidecar may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a connection may take; who writes without pause waits for less.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long an answer of etcd may take: longer than an election on a machine that is busy.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// Why nothing is known about members.
 #[derive(Debug, thiserror::Error)]
@@ -107,8 +111,8 @@ impl Member {
 /// A client at an address, which may be down.
 pub async fn connect(address: Ipv4Addr, identity: Option<&Identity>) -> Result<Client, Error> {
     let mut options = ConnectOptions::new()
-        .with_connect_timeout(Duration::from_secs(2))
-        .with_timeout(Duration::from_secs(5));
+        .with_connect_timeout(CONNECT)
+        .with_timeout(ANSWER);
     let mut scheme = "http";
     if let Some(identity) = identity {
         options = options.with_tls(identity.tls());

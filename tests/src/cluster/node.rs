@@ -12,13 +12,14 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
+use super::addresses::S3_PORT;
 use super::components::Component;
 use super::home::Home;
 use super::run::{RunError, run};
 use super::world::holder;
 
 /// Process 1 looks every few milliseconds, and a killed program ends at once.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_millis(20);
 /// Tells rules of tests from those of Kubernetes.
 const COMMENT: &str = "steward-cut";
@@ -49,7 +50,7 @@ pub enum NodeError {
         /// Identity of the pod.
         pod: String,
     },
-    /// A rule was not set or removed.
+    /// A rule was not set, read or removed.
     #[error("change the rules between pods")]
     Rule(#[source] RunError),
 }
@@ -152,11 +153,24 @@ impl Node {
 
     /// Drops every packet between two groups of pods, in both directions, until the cut is healed.
     pub async fn cut(&self, some: &[Ipv4Addr], others: &[Ipv4Addr]) -> Result<Cut, NodeError> {
+        self.set(rules(some, others)).await
+    }
+
+    /// Lets so many bytes of a pod pass to the S3 server, and drops all that follow, until the cut is healed. An upload of more
+    /// bytes hangs in its middle.
+    pub async fn stall_uploads(&self, of: Ipv4Addr, after: u64) -> Result<Cut, NodeError> {
+        // Each new rule comes before the last one.
+        let stall = Rule::ToStore { of };
+        self.set(vec![stall, Rule::AtFirst { of, bytes: after }])
+            .await
+    }
+
+    async fn set(&self, rules: Vec<Rule>) -> Result<Cut, NodeError> {
         let mut cut = Cut {
             first: self.first,
             rules: Vec::new(),
         };
-        for rule in rules(some, others) {
+        for rule in rules {
             let words = words(self.first, "--insert", rule);
             run("nsenter", &words).await.map_err(NodeError::Rule)?;
             cut.rules.push(rule);
@@ -174,6 +188,16 @@ pub struct Cut {
 }
 
 impl Cut {
+    /// Whether a packet to the S3 server was dropped.
+    pub async fn has_stalled(&self) -> Result<bool, NodeError> {
+        let words = inside(self.first, "--list INPUT --numeric --verbose --exact");
+        let list = run("nsenter", &words).await.map_err(NodeError::Rule)?;
+        Ok(self.rules.iter().any(|rule| match rule {
+            Rule::ToStore { of } => dropped(&list, *of) > 0,
+            _ => false,
+        }))
+    }
+
     /// Lets packets pass again.
     pub async fn heal(mut self) -> Result<(), NodeError> {
         while let Some(&rule) = self.rules.last() {
@@ -197,11 +221,15 @@ impl Drop for Cut {
     }
 }
 
-/// Packets from one pod to another.
+/// Which packets pass or are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Rule {
-    from: Ipv4Addr,
-    to: Ipv4Addr,
+enum Rule {
+    /// None from one pod to another passes.
+    Between { from: Ipv4Addr, to: Ipv4Addr },
+    /// None from a pod to the S3 server passes.
+    ToStore { of: Ipv4Addr },
+    /// So many bytes of them pass.
+    AtFirst { of: Ipv4Addr, bytes: u64 },
 }
 
 fn rules(some: &[Ipv4Addr], others: &[Ipv4Addr]) -> Vec<Rule> {
@@ -211,16 +239,7 @@ fn rules(some: &[Ipv4Addr], others: &[Ipv4Addr]) -> Vec<Rule> {
     let distinct = pairs.filter(|(one, other)| one != other);
     distinct
         .flat_map(|(one, other)| {
-            [
-                Rule {
-                    from: one,
-                    to: other,
-                },
-                Rule {
-                    from: other,
-                    to: one,
-                },
-            ]
+            [(one, other), (other, one)].map(|(from, to)| Rule::Between { from, to })
         })
         .collect()
 }
@@ -228,17 +247,38 @@ fn rules(some: &[Ipv4Addr], others: &[Ipv4Addr]) -> Vec<Rule> {
 /// Pods hang on a bridge whose packets pass the same chain as those between networks. New rules come first,
 /// or packets of old connections would pass by an earlier one.
 fn words(first: i32, verb: &str, rule: Rule) -> Vec<String> {
-    let Rule { from, to } = rule;
-    let inside = format!("--target {first} --mount --net -- iptables --wait {verb} FORWARD");
-    let rule = format!(
-        "--source {from} --destination {to} --match comment --comment {COMMENT} --jump DROP"
-    );
-    let words = [inside, rule];
-    words
-        .iter()
-        .flat_map(|line| line.split(' '))
-        .map(str::to_owned)
-        .collect()
+    let store = |of| format!("INPUT --source {of} --protocol tcp --destination-port {S3_PORT}");
+    let (matches, jump) = match rule {
+        Rule::Between { from, to } => {
+            let between = format!("FORWARD --source {from} --destination {to}");
+            (between, "DROP")
+        }
+        Rule::ToStore { of } => (store(of), "DROP"),
+        Rule::AtFirst { of, bytes } => {
+            let quota = format!("{} --match quota --quota {bytes}", store(of));
+            (quota, "ACCEPT")
+        }
+    };
+    let rule = format!("{verb} {matches} --match comment --comment {COMMENT} --jump {jump}");
+    inside(first, &rule)
+}
+
+/// A command of iptables in the world of a first process, without quotes in it.
+fn inside(first: i32, command: &str) -> Vec<String> {
+    let line = format!("--target {first} --mount --net -- iptables --wait {command}");
+    line.split(' ').map(str::to_owned).collect()
+}
+
+/// How many packets of a pod were dropped, by a list with the columns packets, bytes, target, protocol, options, in, out, source.
+fn dropped(list: &str, of: Ipv4Addr) -> u64 {
+    let source = of.to_string();
+    let lines = list.lines().filter(|line| line.contains(COMMENT));
+    let columns = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut counts = columns.filter_map(|columns| {
+        let is_it = columns.get(2) == Some(&"DROP") && columns.get(7) == Some(&source.as_str());
+        is_it.then(|| columns.first()?.parse::<u64>().ok())?
+    });
+    counts.next().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -250,13 +290,13 @@ mod tests {
 
     #[test]
     fn a_cut_goes_both_ways_and_never_between_a_pod_and_itself() {
-        let both = [Rule { from: ONE, to: TWO }, Rule { from: TWO, to: ONE }];
+        let both = [(ONE, TWO), (TWO, ONE)].map(|(from, to)| Rule::Between { from, to });
         assert_eq!(rules(&[ONE], &[ONE, TWO]), both);
     }
 
     #[test]
     fn every_rule_is_set_inside_the_world_and_names_both_ends() {
-        let line = words(42, "--insert", Rule { from: ONE, to: TWO }).join(" ");
+        let line = words(42, "--insert", Rule::Between { from: ONE, to: TWO }).join(" ");
         assert!(
             line.starts_with("--target 42 --mount --net -- iptables "),
             "{line}"
@@ -265,5 +305,15 @@ mod tests {
             line.contains("--source 198.18.16.2 --destination 198.18.16.3 "),
             "{line}"
         );
+    }
+
+    #[test]
+    fn packets_dropped_are_read_from_the_rule_of_the_pod() {
+        let list = "Chain INPUT (policy ACCEPT 9 packets, 9 bytes)\n\
+            \x20   pkts      bytes target     prot opt in     out     source               destination\n\
+            \x20      3      464 ACCEPT     6    --  *      *       198.18.16.2          0.0.0.0/0            tcp dpt:8333 quota: 500 bytes /* steward-cut */\n\
+            \x20      7       52 DROP       6    --  *      *       198.18.16.2          0.0.0.0/0            tcp dpt:8333 /* steward-cut */\n";
+        assert_eq!(dropped(list, ONE), 7);
+        assert_eq!(dropped(list, TWO), 0);
     }
 }

@@ -72,9 +72,17 @@ pub enum ProgramsError {
 pub struct Programs {
     kubernetes: PathBuf,
     node: PathBuf,
-    etcds: [PathBuf; 3],
+    /// From the oldest to the newest, which is always there, with the variables that name their directories.
+    etcds: Vec<(PathBuf, &'static str)>,
     weed: PathBuf,
 }
+
+/// Etcds by the variables that name their directories, and where they are otherwise. The newest is the last.
+const ETCDS: [(&str, &str); 3] = [
+    ("STEWARD_ETCD_3_4", "etcd/3.4"),
+    ("STEWARD_ETCD_3_5", "etcd/3.5"),
+    ("STEWARD_ETCD_3_5_NEW", "etcd/3.5-new"),
+];
 
 impl Programs {
     /// Those `make setup` provided, or variables name, all of them there.
@@ -100,23 +108,28 @@ impl Programs {
         Self {
             kubernetes: place("STEWARD_KUBERNETES", "kubernetes/current/bin"),
             node: place("STEWARD_NODE", "node"),
-            etcds: [
-                place("STEWARD_ETCD_3_4", "etcd/3.4"),
-                place("STEWARD_ETCD_3_5", "etcd/3.5"),
-                place("STEWARD_ETCD_3_5_NEW", "etcd/3.5-new"),
-            ],
+            etcds: chosen(&ETCDS.map(|(variable, default)| Place {
+                path: place(variable, default),
+                variable,
+                is_named: setting(variable).is_some(),
+            })),
             weed: place("STEWARD_WEED", "stores/weed/bin/weed"),
         }
     }
 
     fn check_etcds(&self) -> Result<(), ProgramsError> {
-        let variables = [
-            "STEWARD_ETCD_3_4",
-            "STEWARD_ETCD_3_5",
-            "STEWARD_ETCD_3_5_NEW",
-        ];
-        let programs = self.etcds.iter().map(|directory| directory.join("etcd"));
-        are_there(programs.zip(variables))
+        let etcds = self.etcds.iter();
+        are_there(etcds.map(|(directory, variable)| (directory.join("etcd"), *variable)))
+    }
+
+    /// Fails unless every version that `make setup` provides is there, for tests that compare versions.
+    pub fn every_etcd(&self) -> Result<(), ProgramsError> {
+        let cache = cache().unwrap_or_default();
+        let etcds = ETCDS.map(|(variable, default)| {
+            let directory = setting(variable).unwrap_or_else(|| cache.join(default));
+            (directory.join("etcd"), variable)
+        });
+        are_there(etcds)
     }
 
     fn check(&self) -> Result<(), ProgramsError> {
@@ -146,8 +159,13 @@ impl Programs {
     }
 
     /// Directories of etcd, from the oldest to the newest.
-    pub(crate) fn etcds(&self) -> &[PathBuf; 3] {
-        &self.etcds
+    pub(crate) fn etcds(&self) -> impl Iterator<Item = &Path> {
+        self.etcds.iter().map(|(directory, _)| directory.as_path())
+    }
+
+    /// The directory of the newest etcd.
+    pub(crate) fn newest_etcd(&self) -> &Path {
+        self.etcds().last().unwrap_or(Path::new(""))
     }
 
     /// The S3 server.
@@ -158,7 +176,7 @@ impl Programs {
     /// Every directory that holds one of them.
     pub(crate) fn directories(&self) -> Vec<PathBuf> {
         let mut all = vec![self.kubernetes.clone(), self.node.clone()];
-        all.extend(self.etcds.iter().cloned());
+        all.extend(self.etcds().map(Path::to_owned));
         // A Python environment: the program finds its parts from the tree's root.
         all.extend(self.weed.ancestors().nth(2).map(Path::to_owned));
         all.extend(
@@ -190,6 +208,26 @@ impl Programs {
     }
 }
 
+/// Where an etcd may be.
+struct Place {
+    path: PathBuf,
+    /// Which may name the path.
+    variable: &'static str,
+    /// Whether it does, so that the etcd has to be there.
+    is_named: bool,
+}
+
+/// The newest etcd, and the older ones that are there or have to be: a demo needs one version only.
+fn chosen(places: &[Place]) -> Vec<(PathBuf, &'static str)> {
+    let newest = places.len().saturating_sub(1);
+    let places = places.iter().enumerate();
+    let chosen = places.filter(|(number, place)| {
+        *number == newest || place.is_named || place.path.join("etcd").is_file()
+    });
+    let chosen = chosen.map(|(_, place)| (place.path.clone(), place.variable));
+    chosen.collect()
+}
+
 /// Files, each with the variable that says where to look for it.
 fn are_there(
     files: impl IntoIterator<Item = (PathBuf, &'static str)>,
@@ -198,5 +236,40 @@ fn are_there(
     match missing.next() {
         Some((path, variable)) => Err(ProgramsError::Missing { path, variable }),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn older_etcds_are_used_where_they_are_and_the_newest_is_required() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir(path("3.5")).unwrap();
+        fs::write(path("3.5/etcd"), "").unwrap();
+        let place = |name: &str, variable, is_named| Place {
+            path: path(name),
+            variable,
+            is_named,
+        };
+        let names = |is_named| {
+            let places = [
+                place("3.4", "OLD", is_named),
+                place("3.5", "MIDDLE", false),
+                place("new", "NEW", false),
+            ];
+            let chosen = chosen(&places).into_iter();
+            chosen.map(|(_, variable)| variable).collect::<Vec<_>>()
+        };
+        assert_eq!(names(false), ["MIDDLE", "NEW"]);
+        assert_eq!(
+            names(true),
+            ["OLD", "MIDDLE", "NEW"],
+            "a variable asks for it"
+        );
     }
 }

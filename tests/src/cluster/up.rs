@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::future::try_join3;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Node as KubernetesNode;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Patch, PatchParams};
@@ -13,6 +14,7 @@ use kube::{Api, Client};
 use reqwest::StatusCode;
 use rustix::process::geteuid;
 use serde_json::json;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::addresses::{FILER_PORT, NODE, NODE_NAME};
@@ -30,8 +32,10 @@ use super::world::control_groups::{self, ControlGroupError};
 use super::world::{self, StartError, link};
 
 /// A cold start on a loaded machine takes a fraction of this.
-const DEADLINE: Duration = Duration::from_mins(5);
+const DEADLINE: Duration = Duration::from_mins(10);
 const POLL: Duration = Duration::from_millis(200);
+/// How many images are imported at the same time.
+const AT_ONCE: usize = 3;
 /// The bucket every test may use, below a prefix of its own.
 pub const BUCKET: &str = "backups";
 
@@ -203,20 +207,19 @@ async fn load_images(
         ctr.run(&["version"]).await.is_ok()
     })
     .await?;
-    for image in &images {
-        ctr.import(home, image).await?;
-    }
+    ctr.import_all(home, &images).await?;
+    say_images(&images, say);
+    Ok(())
+}
+
+fn say_images(images: &[Image], say: &dyn Fn(&str)) {
     let names: Vec<&str> = images.iter().map(Image::name).collect();
     say(&format!("images: {}", names.join(", ")));
-    Ok(())
 }
 
 /// Imports images into a running cluster; one of the same name is replaced for pods to come.
 pub async fn import(home: &Home, programs: &Programs, images: &[Image]) -> Result<(), UpError> {
-    for image in images {
-        Ctr::of(home, programs).import(home, image).await?;
-    }
-    Ok(())
+    Ctr::of(home, programs).import_all(home, images).await
 }
 
 /// containerd's own client.
@@ -238,11 +241,17 @@ impl Ctr {
         run(&self.program, &[&common, words].concat()).await
     }
 
+    /// Some at a time: one is written while another is unpacked.
+    async fn import_all(&self, home: &Home, images: &[Image]) -> Result<(), UpError> {
+        let imports = stream::iter(images).map(|image| self.import(home, image));
+        imports.buffer_unordered(AT_ONCE).try_collect().await
+    }
+
     async fn import(&self, home: &Home, image: &Image) -> Result<(), UpError> {
         let path = home
             .images()
             .join(format!("{}.tar", image.name().replace(['/', ':'], "-")));
-        image.write(&path)?;
+        write(image.clone(), path.clone()).await?;
         let imported = self
             .run(&["images", "import", &path.display().to_string()])
             .await;
@@ -252,6 +261,17 @@ impl Ctr {
         })?;
         fs::remove_file(&path).map_err(|source| UpError::File { path, source })
     }
+}
+
+/// Away from the threads that wait for answers.
+async fn write(image: Image, path: PathBuf) -> Result<(), UpError> {
+    let name = image.name().to_owned();
+    let written = spawn_blocking(move || image.write(&path)).await;
+    written.map_err(|error| ImageError::Write {
+        image: name,
+        source: io::Error::other(error),
+    })??;
+    Ok(())
 }
 
 async fn kubernetes(home: &Home, client: &Client, say: &dyn Fn(&str)) -> Result<(), UpError> {

@@ -1,32 +1,78 @@
-//! Waiting for something to become so, by asking again and again.
+//! Waits for a state by checking again and again. No test fails because a state took long: the deadline only detects a wait
+//! that never ends.
 
+use std::fmt;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// Longer than a healthy cluster needs for anything on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_mins(8);
-const POLL: Duration = Duration::from_millis(250);
+const POLL: Duration = Duration::from_millis(100);
 
-/// It did not become so.
-#[derive(Debug, thiserror::Error)]
-#[error("{what}: not within {PATIENCE:?}")]
+/// The state did not come. What the cluster looks like then is told by [`super::diagnose`].
+#[derive(thiserror::Error)]
+#[error("waited {} s for {what}", waited.as_secs())]
 pub struct NotYet {
     what: String,
+    waited: Duration,
 }
 
-/// Asks until there is an answer.
+/// In the same words: this is what a test prints that fails.
+impl fmt::Debug for NotYet {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{self}")
+    }
+}
+
+/// Checks until there is an answer. A check that hangs ends with the wait.
 pub async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> Result<T, NotYet> {
-    let deadline = Instant::now() + PATIENCE;
+    within(PATIENCE, what, ask).await
+}
+
+async fn within<T>(
+    limit: Duration,
+    what: &str,
+    ask: impl AsyncFn() -> Option<T>,
+) -> Result<T, NotYet> {
+    let start = Instant::now();
+    let deadline = start + limit;
     loop {
-        if let Some(answer) = ask().await {
+        if let Ok(Some(answer)) = timeout_at(deadline, ask()).await {
             return Ok(answer);
         }
-        if Instant::now() > deadline {
+        if Instant::now() >= deadline {
             return Err(NotYet {
                 what: what.to_owned(),
+                waited: start.elapsed(),
             });
         }
         sleep(POLL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(20);
+
+    #[tokio::test]
+    async fn a_wait_that_fails_names_the_state_and_the_time_it_waited() {
+        let failed = within(SHORT, "three members", async || None::<()>).await;
+        let failed = NotYet {
+            waited: Duration::from_mins(8),
+            ..failed.unwrap_err()
+        };
+        assert_eq!(failed.to_string(), "waited 480 s for three members");
+        assert_eq!(format!("{failed:?}"), failed.to_string());
+    }
+
+    #[tokio::test]
+    async fn a_check_that_hangs_ends_with_the_wait() {
+        let hangs = async || pending::<Option<()>>().await;
+        assert!(within(SHORT, "an answer", hangs).await.is_err());
     }
 }

@@ -54,7 +54,7 @@ pub(crate) async fn base(programs: &Programs) -> Result<Vec<Image>, CatalogueErr
         pause.entrypoint(&["/bin/sleep", "infinity"]),
         toolbox().await?,
     ];
-    for (directory, version) in programs.etcds().iter().zip(etcd_versions(programs).await?) {
+    for (directory, version) in programs.etcds().zip(etcd_versions(programs).await?) {
         let mut image = Image::new(&format!("{ETCD}:{version}")).scratch("/tmp");
         for program in ["etcd", "etcdctl"] {
             image = image

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::super::configuration::CONTROL_GROUP;
 
 /// A group is busy until the kernel is done with the last of its processes.
-const REMOVE_DEADLINE: Duration = Duration::from_secs(20);
+const REMOVE_DEADLINE: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_millis(100);
 
 /// Why a control group is not as it should be.

@@ -20,6 +20,9 @@ use crate::cluster::programs::{Programs, ProgramsError};
 
 /// Between the end of a component and its next start.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Whoever started this world links it within a moment. One that was killed before never does, and may not have recorded
+/// the world either, so that nobody would end it.
+const LINK_DEADLINE: Duration = Duration::from_mins(5);
 /// How soon a hold is seen.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -36,6 +39,9 @@ pub enum InitError {
     /// A sign for those outside could not be written.
     #[error("say that the world is furnished")]
     Sign(#[source] io::Error),
+    /// Whoever started it is gone.
+    #[error("the world got no network within {LINK_DEADLINE:?}")]
+    Unlinked,
     /// A component could not be started.
     #[error("start {component}")]
     Start {
@@ -63,7 +69,11 @@ pub async fn init(home: &Home) -> Result<Infallible, InitError> {
     let minor = programs.minor_version().await?;
     furnish(home, &programs).await?;
     File::create(home.furnished()).map_err(InitError::Sign)?;
+    let deadline = Instant::now() + LINK_DEADLINE;
     while !home.linked().exists() {
+        if Instant::now() > deadline {
+            return Err(InitError::Unlinked);
+        }
         sleep(POLL).await;
     }
     let path = programs.search_path();

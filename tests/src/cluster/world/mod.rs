@@ -27,7 +27,7 @@ use super::home::Home;
 use super::record::Record;
 
 /// Mounting a dozen things takes a fraction of a second.
-const FURNISH_DEADLINE: Duration = Duration::from_secs(30);
+const FURNISH_DEADLINE: Duration = Duration::from_mins(3);
 const POLL: Duration = Duration::from_millis(50);
 
 /// Why a world did not begin.

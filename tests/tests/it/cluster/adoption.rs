@@ -15,7 +15,8 @@ use steward_tests::cluster::member::{Content, Member, content, content_at};
 use super::bucket::Bucket;
 use super::druid::{self, MEMBERS};
 use super::midway::{kill_controllers, replaced};
-use super::stage::{ETCD, Stage, assert_kept, assert_served, on_stage, write_and_back_up};
+use super::served::Absences;
+use super::stage::{ETCD, Stage, assert_kept, on_stage, write_and_back_up};
 
 /// Nobody acts on an Etcd that has it.
 const SUSPENDED: &str = "druid.gardener.cloud/suspend-etcd-spec-reconcile";
@@ -84,6 +85,7 @@ async fn a_cluster_of_etcd_druid_goes_on_with_its_data_its_quorum_and_its_backup
             "{theirs:?}"
         );
 
+        let away = Absences::watch(stage, &etcd).await;
         etcd.annotate(SUSPENDED, None).await.unwrap();
         let load = etcd.load().await.unwrap();
         replaced(&etcd, &before, 1).await;
@@ -91,9 +93,10 @@ async fn a_cluster_of_etcd_druid_goes_on_with_its_data_its_quorum_and_its_backup
         let is_new = |member: &_| !before.contains(member);
         let members = etcd.members_that(MEMBERS, is_new).await.unwrap();
         etcd.settled().await.unwrap();
+        load.has_written(20).await.unwrap();
         let more = load.stop().await.unwrap();
         assert_kept(&more, &content(&members).await.unwrap());
-        assert_served(&more);
+        away.assert_served(MEMBERS, &more).await;
         assert_nothing_was_restored((stage, &etcd), (&before, &written), &ids).await;
         let now = stage.api::<StatefulSet>().get(ETCD).await.unwrap();
         assert_eq!(now.uid(), set.uid(), "the same StatefulSet");

@@ -5,7 +5,7 @@ use steward_crds::ops::TaskState;
 use steward_tests::cluster::managed::{self, Managed};
 use steward_tests::cluster::member::content;
 
-use super::midway::kill_controllers_at_job;
+use super::midway::Jobs;
 use super::stage::{assert_kept, assert_recovered, on_stage, write_and_back_up};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -13,6 +13,7 @@ async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewher
     on_stage("copy", async |stage| {
         let mut spec = stage.spec(1);
         spec["steward"] = json!({"restoreDrill": {"schedule": "* * * * *"}});
+        let jobs = Jobs::watch(stage).await;
         let etcd = stage.etcd(&spec).await;
         let members = etcd.members(1).await.unwrap();
         etcd.settled().await.unwrap();
@@ -21,7 +22,7 @@ async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewher
         let drill = etcd.is_rehearsed(before.revision).await.unwrap();
         assert!(drill.succeeded, "{}", drill.message);
         let load = etcd.load().await.unwrap();
-        let killed = kill_controllers_at_job(stage, "main-compactor");
+        let killed = jobs.kill_controllers_at(stage, "main-compactor");
         let (folded, ()) = tokio::join!(etcd.ask("fold", json!({"compact": {}})), killed);
         let (state, said) = folded.unwrap();
         assert_eq!(state, TaskState::Succeeded, "{said}");
@@ -34,7 +35,7 @@ async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewher
         let before = write_and_back_up(&etcd, &members).await;
         let spec = managed::spec(&stage.namespace, "copy", 1);
         let prefix = spec["backup"]["store"]["prefix"].as_str().unwrap();
-        let killed = kill_controllers_at_job(stage, "copy-worker");
+        let killed = jobs.kill_controllers_at(stage, "copy-worker");
         let (copied, ()) = tokio::join!(etcd.copy_backup("copy", prefix), killed);
         copied.unwrap();
 

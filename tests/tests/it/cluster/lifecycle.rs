@@ -1,5 +1,5 @@
 //! An Etcd from its first member to its last, under load, with the controller, init container and sidecar as they are
-//! installed. Controllers are killed in the middle of it; while it grows and shrinks, in `killed`.
+//! installed. Controllers are killed in the middle of it; more often in `soak`.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
@@ -18,7 +18,8 @@ use steward_tests::cluster::{Programs, eventually};
 
 use super::bucket::Bucket;
 use super::midway::{kill_controllers, pods, replaced};
-use super::stage::{ETCD, SILENCE, assert_kept, assert_served, on_stage, write_and_back_up};
+use super::served::Absences;
+use super::stage::{ETCD, SILENCE, Stage, assert_kept, on_stage, write_and_back_up};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_member_becomes_five_and_one_again_and_nothing_that_was_written_is_lost() {
@@ -27,8 +28,12 @@ async fn one_member_becomes_five_and_one_again_and_nothing_that_was_written_is_l
         etcd.members(1).await.unwrap();
         etcd.settled().await.unwrap();
         let load = etcd.load().await.unwrap();
-        for count in [3, 5, 3, 1] {
+        for (step, count) in [3, 5, 3, 1].into_iter().enumerate() {
             etcd.change(json!({"replicas": count})).await.unwrap();
+            if step == 0 {
+                pods(&etcd, 2).await; // the second member joins, and there is a third one to come
+                kill_controllers(stage).await;
+            }
             etcd.settled().await.unwrap();
             assert_eq!(etcd.members(count).await.unwrap().len(), count);
             let is_told = async || {
@@ -53,6 +58,8 @@ async fn one_member_becomes_five_and_one_again_and_nothing_that_was_written_is_l
 async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
     on_stage("upgrade", async |stage| {
         let programs = Programs::of_etcd().unwrap();
+        let every = programs.every_etcd();
+        every.unwrap_or_else(|missing| panic!("an upgrade needs every version: {missing}"));
         let versions = etcd_versions(&programs).await.unwrap();
         let (oldest, newer) = versions.split_first().expect("versions of etcd");
         let mut spec = stage.spec(3);
@@ -62,6 +69,7 @@ async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
         let settled = etcd.settled().await.unwrap();
         let ready = condition(&settled, &ConditionType::Ready).unwrap();
 
+        let away = Absences::watch(stage, &etcd).await;
         let load = etcd.load().await.unwrap();
         let what = "upgrades of three members, one after the other";
         let mut timeline = Timeline::start(what, "another image is asked for");
@@ -87,45 +95,63 @@ async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
         let written = load.stop().await.unwrap();
         timeline.mark_after(written.longest_silence(), SILENCE);
         timeline.keep(&timeline::directory().unwrap()).unwrap();
-        assert_served(&written);
+        away.assert_served(3 * newer.len(), &written).await;
         assert_kept(&written, &content(&members).await.unwrap());
     })
     .await;
 }
 
+/// When controllers are killed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kills {
+    /// While the cluster wakes.
+    WhileItWakes,
+    /// While it is made, while it goes to sleep, and while it wakes.
+    AtEveryStep,
+}
+
+/// Makes a cluster, lets it sleep, and wakes it.
+pub(crate) async fn sleep_and_wake(stage: &Stage, kills: Kills) {
+    let etcd = stage.etcd(&stage.spec(3)).await;
+    if kills == Kills::AtEveryStep {
+        pods(&etcd, 1).await;
+        kill_controllers(stage).await;
+    }
+    etcd.members(3).await.unwrap();
+    etcd.settled().await.unwrap();
+    let load = etcd.load().await.unwrap();
+    load.has_written(100).await.unwrap();
+    let written = load.stop().await.unwrap();
+    let before = content(&etcd.members(3).await.unwrap()).await.unwrap();
+    assert_kept(&written, &before);
+
+    etcd.change(json!({"replicas": 0})).await.unwrap();
+    if kills == Kills::AtEveryStep {
+        kill_controllers(stage).await;
+    }
+    eventually("no pod is left", async || {
+        etcd.pods().await.ok()?.is_empty().then_some(())
+    })
+    .await
+    .unwrap();
+    etcd.settled().await.unwrap();
+    let claims = stage.api::<PersistentVolumeClaim>();
+    let claims = claims.list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(claims.len(), 3, "volumes stay");
+
+    etcd.change(json!({"replicas": 3})).await.unwrap();
+    pods(&etcd, 1).await;
+    kill_controllers(stage).await;
+    let members = etcd.members(3).await.unwrap();
+    etcd.settled().await.unwrap();
+    let after = content_at(&members, before.revision).await.unwrap();
+    assert_eq!(after, before);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_slept_wakes_with_what_it_had() {
     on_stage("sleep", async |stage| {
-        let etcd = stage.etcd(&stage.spec(3)).await;
-        pods(&etcd, 1).await;
-        kill_controllers(stage).await;
-        etcd.members(3).await.unwrap();
-        etcd.settled().await.unwrap();
-        let load = etcd.load().await.unwrap();
-        load.has_written(100).await.unwrap();
-        let written = load.stop().await.unwrap();
-        let before = content(&etcd.members(3).await.unwrap()).await.unwrap();
-        assert_kept(&written, &before);
-
-        etcd.change(json!({"replicas": 0})).await.unwrap();
-        kill_controllers(stage).await;
-        eventually("no pod is left", async || {
-            etcd.pods().await.ok()?.is_empty().then_some(())
-        })
-        .await
-        .unwrap();
-        etcd.settled().await.unwrap();
-        let claims = stage.api::<PersistentVolumeClaim>();
-        let claims = claims.list(&ListParams::default()).await.unwrap().items;
-        assert_eq!(claims.len(), 3, "volumes stay");
-
-        etcd.change(json!({"replicas": 3})).await.unwrap();
-        pods(&etcd, 1).await;
-        kill_controllers(stage).await;
-        let members = etcd.members(3).await.unwrap();
-        etcd.settled().await.unwrap();
-        let after = content_at(&members, before.revision).await.unwrap();
-        assert_eq!(after, before);
+        sleep_and_wake(stage, Kills::WhileItWakes).await;
     })
     .await;
 }

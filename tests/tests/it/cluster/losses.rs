@@ -5,7 +5,8 @@ use steward_tests::cluster::eventually;
 use steward_tests::cluster::member::content;
 use steward_tests::cluster::timeline::{self, Timeline};
 
-use super::stage::{SILENCE, assert_kept, assert_served, on_stage};
+use super::served::Absences;
+use super::stage::{SILENCE, assert_kept, on_stage};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_pods_killed_at_once_come_back_with_every_acknowledged_write() {
@@ -44,6 +45,7 @@ async fn a_member_that_lost_its_volume_is_replaced_and_the_others_serve_meanwhil
         let old = eventually("who is lost", async || lost.id().await);
         let old = old.await.unwrap();
 
+        let away = Absences::watch(stage, &etcd).await;
         let mut timeline = Timeline::start("one volume of three", "a pod and its volume are gone");
         etcd.lose_volume(lost).await.unwrap();
         let is_another = |member: &_| *member != *lost;
@@ -53,7 +55,7 @@ async fn a_member_that_lost_its_volume_is_replaced_and_the_others_serve_meanwhil
         let written = load.stop().await.unwrap();
         timeline.mark_after(written.longest_silence(), SILENCE);
         timeline.keep(&timeline::directory().unwrap()).unwrap();
-        assert_served(&written);
+        away.assert_served(1, &written).await;
         assert_kept(&written, &content(&members).await.unwrap());
         let new = eventually("who came instead", async || members[1].id().await);
         let new = new.await.unwrap();

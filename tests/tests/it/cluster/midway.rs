@@ -2,13 +2,22 @@
 //!
 //! The next ones act once the Lease of the killed has run out, so every other test is delayed, and bears it.
 
+use std::collections::BTreeSet;
+use std::pin::pin;
+
+use futures::TryStreamExt as _;
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
+use kube::runtime::watcher::{Config, Event};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt};
 use steward_tests::cluster::managed::Managed;
 use steward_tests::cluster::member::Member;
-use steward_tests::cluster::{NAMESPACE, eventually};
+use steward_tests::cluster::{ELECTION_LEASE, NAMESPACE, eventually};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::stage::Stage;
 
@@ -30,18 +39,76 @@ pub(crate) async fn kill_controllers(stage: &Stage) {
     controllers.delete_collection(&at_once, &all).await.unwrap();
 }
 
-/// Kills them once there is a Job whose name begins so.
-pub(crate) async fn kill_controllers_at_job(stage: &Stage, name: &str) {
-    let jobs = stage.api::<Job>();
-    let is_there = async || {
-        let jobs = jobs.list(&ListParams::default()).await.ok()?.items;
-        let mut names = jobs.iter().map(ResourceExt::name_any);
-        names.any(|one| one.starts_with(name)).then_some(())
-    };
-    eventually(&format!("a Job {name}"), is_there)
+/// Which process leads the controllers; `None` when that cannot be read.
+async fn leader(stage: &Stage) -> Option<String> {
+    let leases = Api::<Lease>::namespaced(stage.cluster.client(), NAMESPACE);
+    leases.get(ELECTION_LEASE).await.ok()?.spec?.holder_identity
+}
+
+/// Kills every controller and waits until another one leads.
+pub(crate) async fn replace_controllers(stage: &Stage) {
+    let old = eventually("a controller that leads", async || leader(stage).await);
+    let old = old.await.unwrap();
+    kill_controllers(stage).await;
+    let is_another = async || leader(stage).await.filter(|new| *new != old);
+    eventually("another controller that leads", is_another)
         .await
         .unwrap();
-    kill_controllers(stage).await;
+}
+
+/// Names of all Jobs of a namespace since the watch began: one that is gone again is not missed.
+pub(crate) struct Jobs {
+    names: watch::Receiver<BTreeSet<String>>,
+    watching: JoinHandle<()>,
+}
+
+impl Jobs {
+    /// Starts. Begin it before what makes the Job.
+    pub(crate) async fn watch(stage: &Stage) -> Self {
+        let events = watcher(stage.api::<Job>(), Config::default()).default_backoff();
+        let (sender, names) = watch::channel(BTreeSet::new());
+        let (ready, is_ready) = watch::channel(false);
+        let watching = tokio::spawn(async move {
+            let mut events = pin!(events);
+            loop {
+                match events.try_next().await {
+                    Ok(Some(Event::Apply(job) | Event::InitApply(job))) => {
+                        sender.send_modify(|names| {
+                            names.insert(job.name_any());
+                        });
+                    }
+                    Ok(Some(Event::InitDone)) => {
+                        ready.send_replace(true);
+                    }
+                    _ => {} // after an error of the API server the watch goes on
+                }
+            }
+        });
+        let begun = async || is_ready.borrow().then_some(());
+        eventually("the list of Jobs to watch", begun)
+            .await
+            .unwrap();
+        Self { names, watching }
+    }
+
+    /// Kills the controllers once there was a Job whose name begins so.
+    pub(crate) async fn kill_controllers_at(&self, stage: &Stage, name: &str) {
+        let was_there = async || {
+            let names = self.names.borrow();
+            let mut names = names.iter();
+            names.any(|one| one.starts_with(name)).then_some(())
+        };
+        eventually(&format!("a Job {name}"), was_there)
+            .await
+            .unwrap();
+        kill_controllers(stage).await;
+    }
+}
+
+impl Drop for Jobs {
+    fn drop(&mut self) {
+        self.watching.abort();
+    }
 }
 
 /// Waits until there are so many pods.

@@ -17,6 +17,7 @@ async fn three_members_find_each_other_by_name_and_agree_on_what_was_written() {
         stage
             .job("no-such-name", "! getent hosts etcd-9.etcd", None)
             .await;
+        load.has_written(20).await.unwrap();
         let written = load.stop().await.unwrap();
         assert_kept(&written, &content(&members).await.unwrap());
     })

@@ -1,5 +1,6 @@
 //! Carries one step out.
 
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::decide::{MADE_BY, Medium, PROVISIONER, Step, volume_name};
+use super::decide::{MADE_BY, Medium, PROVISIONER, Step, is_left, is_unused, volume_name};
+use super::mounts;
 use super::size::bytes;
 use crate::cluster::home::Home;
 use crate::cluster::run::{RunError, run};
@@ -38,6 +40,14 @@ pub enum ActError {
         path: PathBuf,
         /// Why.
         source: RunError,
+    },
+    /// Whether a volume is in use is unknown.
+    #[error("list PVCs and PersistentVolumes before deleting {volume}")]
+    List {
+        /// The volume.
+        volume: String,
+        /// Why.
+        source: Box<kube::Error>,
     },
     /// The API server refused.
     #[error("write {what}")]
@@ -93,13 +103,69 @@ pub(super) async fn carry_out(client: &Client, home: &Home, step: &Step) -> Resu
             patched.map_err(written(claim))?;
             Ok(())
         }
-        Step::Remove { volume, medium } => {
-            empty(&directory(volume), *medium).await?;
-            match volumes.delete(volume, &DeleteParams::default()).await {
-                Err(error) if is_code(&error, 404) => Ok(()),
-                deleted => deleted.map(|_| ()).map_err(written(volume)),
-            }
-        }
+        Step::Remove { volume } => remove(client, volume).await,
+        Step::Clear { volume } => clear(client, home, volume).await,
+    }
+}
+
+/// Names of the directories of volumes; none where they cannot be listed.
+pub(super) fn directories(home: &Home) -> BTreeSet<String> {
+    let entries = fs::read_dir(home.volumes()).into_iter().flatten();
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect()
+}
+
+/// Deletes a `PersistentVolume` if no PVC has its uid, as the API server says now: what was watched may be old.
+async fn remove(client: &Client, name: &str) -> Result<(), ActError> {
+    let volumes = Api::<PersistentVolume>::all(client.clone());
+    let Some(volume) = volumes.get_opt(name).await.map_err(listed(name))? else {
+        return Ok(());
+    };
+    // Listed after the volume was read: a PVC that is not in this list has been deleted, and no uid comes back.
+    if !is_left(&volume, &claims(client, name).await?) {
+        return Ok(());
+    }
+    let only_this_one = Preconditions {
+        uid: volume.metadata.uid,
+        resource_version: volume.metadata.resource_version,
+    };
+    let params = DeleteParams::default().preconditions(only_this_one);
+    match volumes.delete(name, &params).await {
+        // Somebody else deleted or changed it, which the next pass looks at.
+        Err(error) if is_code(&error, 404) || is_code(&error, 409) => Ok(()),
+        deleted => deleted.map(|_| ()).map_err(written(name)),
+    }
+}
+
+/// Deletes the bytes of a `PersistentVolume` that is gone. A pod that was deleted by force is gone for the API server while its
+/// processes still run, so the processes are what counts.
+async fn clear(client: &Client, home: &Home, name: &str) -> Result<(), ActError> {
+    let volumes = Api::<PersistentVolume>::all(client.clone());
+    let found = volumes.get_opt(name).await.map_err(listed(name))?;
+    let found: Vec<PersistentVolume> = found.into_iter().collect();
+    if !is_unused(name, &claims(client, name).await?, &found) {
+        return Ok(());
+    }
+    let directory = home.volumes().join(name);
+    if mounts::is_used(&directory) {
+        return Ok(()); // looked at again with the next change, or soon
+    }
+    empty(&directory).await
+}
+
+/// Every PVC there is, as the API server says now.
+async fn claims(client: &Client, volume: &str) -> Result<Vec<PersistentVolumeClaim>, ActError> {
+    let all = Api::<PersistentVolumeClaim>::all(client.clone());
+    let all = all.list(&ListParams::default()).await;
+    Ok(all.map_err(listed(volume))?.items)
+}
+
+fn listed(volume: &str) -> impl FnOnce(kube::Error) -> ActError {
+    let volume = volume.to_owned();
+    move |source| ActError::List {
+        volume,
+        source: Box::new(source),
     }
 }
 
@@ -188,8 +254,8 @@ async fn mount_memory(
 }
 
 /// Gives back what a volume held, whatever part of it is left.
-async fn empty(directory: &Path, medium: Medium) -> Result<(), ActError> {
-    if medium == Medium::Memory && is_mounted(directory) {
+async fn empty(directory: &Path) -> Result<(), ActError> {
+    if is_mounted(directory) {
         let unmounted = run("umount", &[directory]).await;
         unmounted.map_err(|source| ActError::Mount {
             path: directory.to_owned(),

@@ -1,6 +1,6 @@
 //! What has to be done for claims and volumes as they are. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -17,6 +17,9 @@ pub const MEMORY: &str = "steward-memory";
 
 /// Says who made a volume; the controllers of Kubernetes leave its removal to that one.
 pub(super) const MADE_BY: &str = "pv.kubernetes.io/provisioned-by";
+
+/// How the name of a `PersistentVolume`, and of its directory, begins; the uid of its PVC follows.
+const PREFIX: &str = "pvc-";
 
 /// Where a volume's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,30 +78,48 @@ pub enum Step {
         /// How large.
         size: Quantity,
     },
-    /// A volume whose claim is gone goes too.
+    /// Deletes a `PersistentVolume` that no PVC uses. Its bytes stay until the API server has deleted the object.
     Remove {
-        /// The volume's name.
+        /// The `PersistentVolume`'s name.
         volume: String,
-        /// Where its bytes are.
-        medium: Medium,
+    },
+    /// Deletes the bytes of a `PersistentVolume` that the API server has deleted.
+    Clear {
+        /// The `PersistentVolume`'s name, which its directory has too.
+        volume: String,
     },
 }
 
 /// Everything there is to do now. Carrying it out changes claims and volumes, after which there is less.
+/// `directories` are the names of the directories that hold the bytes of volumes.
 pub fn steps(
     claims: &[Arc<PersistentVolumeClaim>],
     volumes: &[Arc<PersistentVolume>],
+    directories: &BTreeSet<String>,
 ) -> Vec<Step> {
+    let cleared = directories
+        .iter()
+        .filter(|name| {
+            let (claims, volumes) = (claims.iter(), volumes.iter());
+            is_unused(name, claims.map(Arc::as_ref), volumes.map(Arc::as_ref))
+        })
+        .map(|name| Step::Clear {
+            volume: name.clone(),
+        });
     let volumes: BTreeMap<&str, &PersistentVolume> = volumes
         .iter()
         .filter(|volume| is_ours(volume))
         .filter_map(|volume| Some((volume.metadata.name.as_deref()?, volume.as_ref())))
         .collect();
     let served = claims.iter().filter_map(|claim| for_claim(claim, &volumes));
-    let removed = volumes
-        .iter()
-        .filter_map(|(name, volume)| for_volume(name, volume));
-    served.chain(removed).collect()
+    let removed = volumes.values();
+    let removed = removed.filter(|volume| is_left(volume, claims.iter().map(Arc::as_ref)));
+    let removed = removed.filter_map(|volume| {
+        Some(Step::Remove {
+            volume: volume.metadata.name.clone()?,
+        })
+    });
+    served.chain(removed).chain(cleared).collect()
 }
 
 fn is_ours(volume: &PersistentVolume) -> bool {
@@ -116,7 +137,7 @@ pub(super) fn volume_name(claim: &PersistentVolumeClaim) -> Option<String> {
         .metadata
         .uid
         .as_deref()
-        .map(|uid| format!("pvc-{uid}"))
+        .map(|uid| format!("{PREFIX}{uid}"))
 }
 
 fn for_claim(
@@ -172,14 +193,43 @@ fn for_claim(
     })
 }
 
-fn for_volume(name: &str, volume: &PersistentVolume) -> Option<Step> {
-    let phase = volume.status.as_ref()?.phase.as_deref();
-    let medium = Medium::of(volume.spec.as_ref()?.storage_class_name.as_deref())?;
-    let is_left = phase == Some("Released") && volume.metadata.deletion_timestamp.is_none();
-    is_left.then(|| Step::Remove {
-        volume: name.to_owned(),
-        medium,
-    })
+/// Whether a `PersistentVolume` of this provisioner can be deleted: no PVC has the uid it was made for.
+///
+/// The phase alone is no evidence. Kubernetes 1.20 sets `Released` for a moment on the volume of a PVC that has just replaced
+/// another one of the same name: its controller compares the volume with the PVC of before.
+pub(super) fn is_left<'a>(
+    volume: &PersistentVolume,
+    claims: impl IntoIterator<Item = &'a PersistentVolumeClaim>,
+) -> bool {
+    let phase = volume
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    let uid = volume
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.claim_ref.as_ref()?.uid.as_deref());
+    let Some(uid) = uid else {
+        return false; // it is unknown whose it is
+    };
+    let is_claimed = claims.into_iter().any(|claim| {
+        claim.metadata.uid.as_deref() == Some(uid) || volume_name(claim) == volume.metadata.name
+    });
+    let is_released = phase == Some("Released") && volume.metadata.deletion_timestamp.is_none();
+    is_ours(volume) && is_released && !is_claimed
+}
+
+/// Whether a directory holds the bytes of no `PersistentVolume`, and of none that a PVC is about to get.
+pub(super) fn is_unused<'a>(
+    directory: &str,
+    claims: impl IntoIterator<Item = &'a PersistentVolumeClaim>,
+    volumes: impl IntoIterator<Item = &'a PersistentVolume>,
+) -> bool {
+    let mut names = volumes.into_iter().map(|volume| &volume.metadata.name);
+    let is_volume = names.any(|name| name.as_deref() == Some(directory));
+    let mut claimed = claims.into_iter().map(volume_name);
+    let is_claimed = claimed.any(|name| name.as_deref() == Some(directory));
+    directory.starts_with(PREFIX) && !is_volume && !is_claimed
 }
 
 #[cfg(test)]

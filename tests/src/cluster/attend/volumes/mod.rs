@@ -4,11 +4,17 @@
 //! claims, volumes ─ watch ─► steps (pure) ─► act: directory, mount, PersistentVolume, status of the claim
 //! ```
 //!
+//! **Deleting**: `PersistentVolume` first, bytes second. The API server deletes the object only if it is still the one that was
+//! decided on, and only when no PVC has its uid. The bytes follow when the object is gone and no process has them
+//! mounted. If this program is killed in between, a directory without a `PersistentVolume` is left, which the next
+//! pass deletes.
+//!
 //! **Holds**: what should be follows from the claims and volumes alone, so a pass can be repeated. A volume on
 //! disk is a plain directory. One in memory has the size it was asked for: it can be full, and it grows.
 
 mod act;
 mod decide;
+mod mounts;
 mod size;
 
 use std::convert::Infallible;
@@ -56,7 +62,8 @@ pub(super) async fn provide(client: Client, home: Home) -> Result<Infallible, Pr
         if let Ok(None) = tokio::time::timeout(AGAIN, changes.next()).await {
             return Err(ProvideError::Watch);
         }
-        for step in steps(&claims.state(), &volumes.state()) {
+        let directories = act::directories(&home);
+        for step in steps(&claims.state(), &volumes.state(), &directories) {
             if let Err(error) = act::carry_out(&client, &home, &step).await {
                 eprintln!("volumes: {:#}", anyhow::Error::from(error));
             }

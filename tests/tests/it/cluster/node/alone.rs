@@ -1,24 +1,16 @@
 //! Something all tests share is taken away. Tests of the cluster run one after the other.
 
-use std::time::Duration;
+mod soak;
 
 use serde_json::json;
-use steward_crds::{ConditionStatus, ConditionType};
 use steward_store::UploadOptions;
-use steward_tests::cluster::managed::condition;
 use steward_tests::cluster::member::content;
 use steward_tests::cluster::timeline::{self, Timeline};
 use steward_tests::cluster::{Component, eventually};
-use tokio::time::{Instant, sleep_until};
 
 use super::super::bucket::Bucket;
-use super::super::midway::{controllers, kill_controllers, pods};
-use super::super::stage::{
-    SILENCE, assert_kept, assert_recovered, on_own_stage, write_and_back_up,
-};
-
-/// For how long the store is away.
-const AWAY: Duration = Duration::from_mins(2);
+use super::super::midway::{controllers, pods};
+use super::super::stage::{SILENCE, assert_kept, on_own_stage};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_restarts_in_the_middle_delays_a_third_member_and_stops_no_write() {
@@ -34,13 +26,12 @@ async fn an_api_server_that_restarts_in_the_middle_delays_a_third_member_and_sto
             "the API server",
             "it and the controllers are killed while members are added",
         );
-        let controllers = controllers(stage).await;
-        node.stop(Component::ApiServer).await.unwrap();
-        assert!(etcd.get().await.is_err());
-        // One that cannot renew its Lease ends by itself, which may be sooner.
-        let killed = controllers.iter();
+        // First the controllers: one that leads ends by itself when it cannot renew its Lease.
+        let killed = controllers(stage).await.into_iter();
         let killed = killed.filter(|pod| node.kill("steward-controller", pod).is_ok());
         assert_ne!(killed.count(), 0, "a controller was there to be killed");
+        node.stop(Component::ApiServer).await.unwrap();
+        assert!(etcd.get().await.is_err());
         let stored = async || first[0].sidecar().await?["lastDelta"]["lastRevision"].as_i64();
         let then = eventually("a delta", stored).await.unwrap();
         load.has_written(100).await.unwrap();
@@ -60,44 +51,6 @@ async fn an_api_server_that_restarts_in_the_middle_delays_a_third_member_and_sto
         timeline.mark_after(written.longest_silence(), SILENCE);
         timeline.keep(&timeline::directory().unwrap()).unwrap();
         assert_kept(&written, &content(&members).await.unwrap());
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_away_for_minutes_is_told_and_caught_up_with() {
-    on_own_stage("outage", async |stage| {
-        let etcd = stage.etcd(&stage.spec(1)).await;
-        let members = etcd.members(1).await.unwrap();
-        etcd.settled().await.unwrap();
-        write_and_back_up(&etcd, &members).await;
-        let load = etcd.load().await.unwrap();
-        let mut timeline = Timeline::start("the backup store", "it is away");
-        let away = Instant::now();
-        stage.node().stop(Component::Store).await.unwrap();
-        let is_told = async || {
-            let told = condition(&etcd.get().await.ok()?, &ConditionType::BackupReady)?;
-            (told.status != ConditionStatus::True).then_some(())
-        };
-        eventually("a backup that is told to be late", is_told)
-            .await
-            .unwrap();
-        timeline.mark("the Etcd says that its backup is late");
-        kill_controllers(stage).await;
-        sleep_until(away + AWAY).await;
-        stage.node().start(Component::Store).await.unwrap();
-        timeline.mark("the store is back");
-        load.has_written(20).await.unwrap();
-        let written = load.stop().await.unwrap();
-        let before = content(&members).await.unwrap();
-        assert_kept(&written, &before);
-        etcd.is_backed_up(before.revision).await.unwrap();
-        timeline.mark("every write is in the backup");
-        timeline.keep(&timeline::directory().unwrap()).unwrap();
-
-        etcd.lose_volume(&members[0]).await.unwrap();
-        let is_new = |member: &_| !members.contains(member);
-        assert_recovered(&etcd, &before, (1, is_new)).await;
     })
     .await;
 }

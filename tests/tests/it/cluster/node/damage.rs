@@ -7,9 +7,8 @@ use std::path::Path;
 use steward_tests::cluster::member::content;
 use steward_tests::cluster::timeline::{self, Timeline};
 
-use super::super::stage::{
-    assert_kept, assert_resumed, assert_served, load_in_the_backup, on_own_stage,
-};
+use super::super::served::Absences;
+use super::super::stage::{assert_kept, assert_resumed, load_in_the_backup, on_own_stage};
 
 const PAGE: u64 = 4096;
 
@@ -48,6 +47,7 @@ async fn a_member_whose_database_is_damaged_is_replaced_and_the_others_serve_mea
         let bad = &before[2];
         let data = stage.data_of(&etcd, bad).await;
 
+        let away = Absences::watch(stage, &etcd).await;
         let mut timeline = Timeline::start("one database of three", "its pages are overwritten");
         damage_database(&data);
         etcd.kill(bad).await.unwrap();
@@ -59,7 +59,7 @@ async fn a_member_whose_database_is_damaged_is_replaced_and_the_others_serve_mea
         load.has_written(20).await.unwrap();
         let written = load.stop().await.unwrap();
         assert_kept(&written, &content(&members).await.unwrap());
-        assert_served(&written);
+        away.assert_served(1, &written).await;
     })
     .await;
 }

@@ -5,5 +5,7 @@ mod alone;
 mod cut;
 mod damage;
 mod mended;
+mod outage;
+mod soak;
 mod upload;
 mod volumes;

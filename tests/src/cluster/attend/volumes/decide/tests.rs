@@ -27,11 +27,20 @@ fn bound(differs: Value) -> Arc<PersistentVolumeClaim> {
 fn volume(differs: Value) -> Arc<PersistentVolume> {
     let mut volume = json!({
         "metadata": {"name": "pvc-1234", "annotations": {MADE_BY: PROVISIONER}},
-        "spec": {"storageClassName": MEMORY, "capacity": {"storage": "64Mi"}},
+        "spec": {
+            "storageClassName": MEMORY,
+            "capacity": {"storage": "64Mi"},
+            "claimRef": {"namespace": "shoot", "name": "data-0", "uid": "1234"},
+        },
         "status": {"phase": "Bound"},
     });
     merge(&mut volume, differs);
     Arc::new(serde_json::from_value(volume).unwrap())
+}
+
+/// What is to be done where no directory is left over.
+fn decided(claims: &[Arc<PersistentVolumeClaim>], volumes: &[Arc<PersistentVolume>]) -> Vec<Step> {
+    steps(claims, volumes, &BTreeSet::new())
 }
 
 fn merge(into: &mut Value, from: Value) {
@@ -47,7 +56,7 @@ fn merge(into: &mut Value, from: Value) {
 
 #[test]
 fn a_new_claim_gets_a_volume_of_the_size_it_asks_for() {
-    let steps = steps(&[claim(json!({}))], &[]);
+    let steps = decided(&[claim(json!({}))], &[]);
     assert!(
         matches!(&steps[..], [Step::Make { medium: Medium::Memory, size, .. }] if size.0 == "64Mi"),
         "{steps:?}"
@@ -56,56 +65,108 @@ fn a_new_claim_gets_a_volume_of_the_size_it_asks_for() {
 
 #[test]
 fn a_claim_whose_volume_exists_gets_no_second_one() {
-    let steps = steps(&[claim(json!({}))], &[volume(json!({}))]);
+    let steps = decided(&[claim(json!({}))], &[volume(json!({}))]);
     assert!(steps.is_empty(), "{steps:?}");
 }
 
 #[test]
 fn claims_of_other_classes_are_left_to_others() {
     let other = claim(json!({"spec": {"storageClassName": "gp3"}}));
-    assert!(steps(&[other], &[]).is_empty());
+    assert!(decided(&[other], &[]).is_empty());
 }
 
 #[test]
 fn a_claim_that_is_being_deleted_gets_nothing() {
     let leaving = claim(json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}));
-    assert!(steps(&[leaving], &[]).is_empty());
+    assert!(decided(&[leaving], &[]).is_empty());
 }
 
 #[test]
 fn a_bound_claim_is_at_rest() {
-    let steps = steps(&[bound(json!({}))], &[volume(json!({}))]);
+    let steps = decided(&[bound(json!({}))], &[volume(json!({}))]);
     assert!(steps.is_empty(), "{steps:?}");
 }
 
 #[test]
 fn a_claim_that_lost_its_volume_does_not_get_an_empty_one_by_itself() {
-    assert!(steps(&[bound(json!({}))], &[]).is_empty());
+    assert!(decided(&[bound(json!({}))], &[]).is_empty());
 }
 
 #[test]
 fn a_grown_claim_first_enlarges_its_volume_then_is_told() {
     let grown = || bound(json!({"spec": {"resources": {"requests": {"storage": "1Gi"}}}}));
-    let first = steps(&[grown()], &[volume(json!({}))]);
+    let first = decided(&[grown()], &[volume(json!({}))]);
     assert!(
         matches!(&first[..], [Step::Enlarge { volume, .. }] if volume == "pvc-1234"),
         "{first:?}"
     );
     let enlarged = volume(json!({"spec": {"capacity": {"storage": "1Gi"}}}));
-    let second = steps(&[grown()], &[enlarged]);
+    let second = decided(&[grown()], &[enlarged]);
     assert!(
         matches!(&second[..], [Step::Tell { size, .. }] if size.0 == "1Gi"),
         "{second:?}"
     );
 }
 
+fn released() -> Arc<PersistentVolume> {
+    volume(json!({"status": {"phase": "Released"}}))
+}
+
 #[test]
-fn a_volume_whose_claim_is_gone_goes_unless_it_is_somebody_elses() {
-    let left = volume(json!({"status": {"phase": "Released"}}));
-    let found = steps(&[], &[left]);
-    assert!(matches!(&found[..], [Step::Remove { .. }]), "{found:?}");
+fn a_released_volume_is_deleted_when_no_pvc_has_its_uid() {
+    let found = decided(&[], &[released()]);
+    assert!(
+        matches!(&found[..], [Step::Remove { volume }] if volume == "pvc-1234"),
+        "{found:?}"
+    );
+    let replaced = claim(json!({"metadata": {"uid": "5678"}, "spec": {"volumeName": "pvc-5678"}}));
+    let found = decided(&[replaced], &[released()]);
+    assert!(
+        matches!(&found[..], [Step::Remove { volume }] if volume == "pvc-1234"),
+        "the PVC of the same name is another one: {found:?}"
+    );
+}
+
+#[test]
+fn a_volume_that_is_called_released_for_a_moment_stays_with_its_pvc() {
+    for claim in [claim(json!({})), bound(json!({}))] {
+        let found = decided(&[claim], &[released()]);
+        assert!(found.is_empty(), "{found:?}");
+    }
+    let terminating = bound(json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}));
+    let found = decided(&[terminating], &[released()]);
+    assert!(found.is_empty(), "a pod may still mount it: {found:?}");
+}
+
+#[test]
+fn a_volume_of_another_provisioner_or_of_an_unknown_pvc_is_left_alone() {
     let foreign = volume(json!({
         "metadata": {"annotations": {MADE_BY: "somebody"}}, "status": {"phase": "Released"},
     }));
-    assert!(steps(&[], &[foreign]).is_empty());
+    let unknown = volume(json!({
+        "spec": {"claimRef": {"uid": null}}, "status": {"phase": "Released"},
+    }));
+    assert!(decided(&[], &[foreign, unknown]).is_empty());
+}
+
+#[test]
+fn bytes_are_deleted_only_after_the_volume_and_its_pvc() {
+    let directories = BTreeSet::from(["pvc-1234".to_owned(), "lost+found".to_owned()]);
+    let deleting = json!({
+        "metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}, "status": {"phase": "Released"},
+    });
+    let found = steps(&[], &[volume(deleting)], &directories);
+    assert!(found.is_empty(), "the object is still there: {found:?}");
+    let found = steps(&[], &[], &directories);
+    assert!(
+        matches!(&found[..], [Step::Clear { volume }] if volume == "pvc-1234"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_directory_is_not_cleared_before_its_pvc_has_got_the_volume() {
+    let directories = BTreeSet::from(["pvc-1234".to_owned()]);
+    let found = steps(&[claim(json!({}))], &[], &directories);
+    assert!(matches!(&found[..], [Step::Make { .. }]), "{found:?}");
 }

@@ -1,0 +1,134 @@
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::*;
+
+fn of<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn now() -> Timestamp {
+    "2026-01-02T03:05:00Z".parse().unwrap()
+}
+
+fn member(status: &Value) -> Pod {
+    of(json!({
+        "metadata": {"name": "main-0", "creationTimestamp": "2026-01-02T03:04:05Z"},
+        "spec": {"nodeName": "steward", "containers": [{"name": "etcd"}, {"name": "backup-restore"}]},
+        "status": status,
+    }))
+}
+
+fn container(name: &str, ready: bool, state: &Value) -> Value {
+    json!({
+        "name": name, "ready": ready, "restartCount": 1, "state": state, "image": "", "imageID": "",
+    })
+}
+
+#[test]
+fn the_status_of_an_etcd_is_told_in_lines() {
+    let time = "2026-01-02T03:04:05Z";
+    let told = etcd(&of(json!({
+        "apiVersion": "druid.gardener.cloud/v1alpha1",
+        "kind": "Etcd",
+        "metadata": {"name": "main", "generation": 2},
+        "spec": {"replicas": 3, "etcd": {}, "backup": {}, "labels": {}},
+        "status": {
+            "observedGeneration": 1,
+            "readyReplicas": 2,
+            "lastOperation": {
+                "type": "Reconcile", "state": "Processing", "description": "waiting for main-2",
+                "runID": "1", "lastUpdateTime": time,
+            },
+            "conditions": [{
+                "type": "Ready", "status": "True", "reason": "Quorate", "message": "2 of 3 answer",
+                "lastTransitionTime": time, "lastUpdateTime": time,
+            }],
+            "members": [{
+                "name": "main-0", "role": "Leader", "status": "Ready", "reason": "Serves",
+                "lastTransitionTime": time,
+            }],
+        },
+    })));
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "Etcd main: 3 replicas wanted, 2 ready",
+            "  the status is of an earlier spec",
+            "  operation: Processing: waiting for main-2",
+            "  Ready=True (Quorate): 2 of 3 answer",
+            "  member main-0: Leader, Ready (Serves)",
+        ]
+    );
+}
+
+#[test]
+fn pods_are_a_table_with_the_reason_why_one_is_not_ready() {
+    let crashing = container(
+        "backup-restore",
+        false,
+        &json!({"waiting": {"reason": "CrashLoopBackOff"}}),
+    );
+    let etcd = container("etcd", true, &json!({"running": {}}));
+    let pod = member(&json!({"phase": "Running", "containerStatuses": [etcd, crashing]}));
+    let told = pods(&[pod], now());
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "  NAME    READY  STATUS            RESTARTS  NODE     AGE",
+            "  main-0  1/2    CrashLoopBackOff  2         steward  55s",
+        ]
+    );
+}
+
+#[test]
+fn an_init_container_that_fails_is_named() {
+    let failed = json!({"terminated": {"exitCode": 3, "reason": "Error"}});
+    let init = container("init", false, &failed);
+    let pod = member(&json!({"phase": "Pending", "initContainerStatuses": [init]}));
+    assert_eq!(state(&pod), "Init:init:Error (exit code 3)");
+    let expected = NotReady {
+        container: "init".to_owned(),
+        restarts: 1,
+    };
+    assert_eq!(not_ready(&pod), [expected]);
+}
+
+#[test]
+fn logs_of_what_is_ready_or_has_ended_well_are_not_shown() {
+    let done = container("init", false, &json!({"terminated": {"exitCode": 0}}));
+    let etcd = container("etcd", true, &json!({"running": {}}));
+    let runs = json!({"initContainerStatuses": [done], "containerStatuses": [etcd]});
+    assert_eq!(not_ready(&member(&runs)), []);
+    let job = container("job", false, &json!({"terminated": {"exitCode": 0}}));
+    let ended = json!({"phase": "Succeeded", "containerStatuses": [job]});
+    assert_eq!(not_ready(&member(&ended)), []);
+}
+
+#[test]
+fn the_newest_events_are_told_and_the_newest_is_last() {
+    let event = |second: u32, count: i32| -> Event {
+        of(json!({
+            "metadata": {}, "type": "Warning", "reason": "BackOff", "message": "again\n",
+            "count": count, "lastTimestamp": format!("2026-01-02T03:04:{second:02}Z"),
+            "involvedObject": {"kind": "Pod", "name": format!("main-{second}")},
+        }))
+    };
+    let all: Vec<Event> = (0..30).rev().map(|second| event(second, 2)).collect();
+    let told = events(&all, now());
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines.len(), EVENTS);
+    let newest = "    31s ago  Warning  Pod/main-29  BackOff: again (x2)";
+    assert_eq!(lines.last(), Some(&newest));
+}
+
+#[test]
+fn a_line_of_json_is_told_in_words_and_another_one_as_it_is() {
+    let json = r#"{"timestamp":"T","level":"WARN","fields":{"message":"no answer","pod":"main-1"},"target":"x"}"#;
+    assert_eq!(log_line(json), "T WARN no answer pod=main-1");
+    let zap = r#"{"level":"info","ts":"T","caller":"a.go:1","msg":"serving","port":2379}"#;
+    assert_eq!(log_line(zap), "T info serving port=2379");
+    assert_eq!(log_line("plain {words}"), "plain {words}");
+}

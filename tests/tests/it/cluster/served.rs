@@ -1,0 +1,133 @@
+//! Whether clients were served while members were replaced, told by the order of events: no time is judged.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+
+use futures::TryStreamExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::runtime::watcher::{Config, Event};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use steward_tests::cluster::managed::Managed;
+use steward_tests::cluster::{Acknowledged, eventually};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::stage::Stage;
+
+/// A member was gone, and then its replacement was ready.
+#[derive(Clone, Debug)]
+pub(crate) struct Absence {
+    member: String,
+    gone: Instant,
+    back: Instant,
+}
+
+/// Watches the pods of an Etcd and records every absence.
+pub(crate) struct Absences {
+    seen: watch::Receiver<Seen>,
+    watching: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// Whether every pod that was there at first has been seen.
+    is_complete: bool,
+    members: BTreeMap<String, Presence>,
+    absences: Vec<Absence>,
+}
+
+/// A member by the uid of the pod that was ready last.
+#[derive(Debug)]
+struct Presence {
+    uid: String,
+    gone: Option<Instant>,
+}
+
+impl Absences {
+    /// Starts, and returns when the pods that are there have been seen.
+    pub(crate) async fn watch(stage: &Stage, etcd: &Managed) -> Self {
+        let config = Config::default().labels(&etcd.selector());
+        let events = watcher(stage.api::<Pod>(), config).default_backoff();
+        let (sender, seen) = watch::channel(Seen::default());
+        let watching = tokio::spawn(async move {
+            let mut events = pin!(events);
+            loop {
+                // An error is one of the API server, and the watch goes on after a pause.
+                if let Ok(Some(event)) = events.try_next().await {
+                    sender.send_modify(|seen| seen.add(event, Instant::now()));
+                }
+            }
+        });
+        let this = Self { seen, watching };
+        let is_complete = async || this.seen.borrow().is_complete.then_some(());
+        let complete = eventually("the list of pods to watch", is_complete).await;
+        complete.unwrap();
+        this
+    }
+
+    /// Waits until so many members have been replaced, and asserts that writes were acknowledged during each absence: what was
+    /// left of the members had a quorum. Without one, the next write is acknowledged only when a member is back.
+    pub(crate) async fn assert_served(self, count: usize, written: &Acknowledged) {
+        let replaced = async || {
+            let absences = self.seen.borrow().absences.clone();
+            (absences.len() >= count).then_some(absences)
+        };
+        let what = format!("{count} replaced members");
+        let absences = eventually(&what, replaced).await.unwrap();
+        self.watching.abort();
+        for Absence { member, gone, back } in absences {
+            let count = written.count_between(gone, back);
+            assert_ne!(count, 0, "no write while {member} was away");
+        }
+    }
+}
+
+impl Seen {
+    fn add(&mut self, event: Event<Pod>, now: Instant) {
+        match event {
+            Event::Init => {}
+            Event::InitDone => self.is_complete = true,
+            Event::Delete(pod) => {
+                let member = self.members.get_mut(&pod.name_any());
+                if let Some(member) =
+                    member.filter(|member| Some(&member.uid) == pod.uid().as_ref())
+                {
+                    member.gone.get_or_insert(now);
+                }
+            }
+            Event::Apply(pod) | Event::InitApply(pod) => self.see(&pod, now),
+        }
+    }
+
+    fn see(&mut self, pod: &Pod, now: Instant) {
+        let (name, Some(uid)) = (pod.name_any(), pod.uid()) else {
+            return;
+        };
+        let status = pod.status.as_ref();
+        let mut conditions = status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten());
+        let is_ready =
+            conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        match self.members.get_mut(&name) {
+            Some(member) if member.uid == uid => {}
+            Some(member) => {
+                let gone = *member.gone.get_or_insert(now); // seen late: the watch was interrupted
+                if is_ready {
+                    *member = Presence { uid, gone: None };
+                    self.absences.push(Absence {
+                        member: name,
+                        gone,
+                        back: now,
+                    });
+                }
+            }
+            None if is_ready => {
+                self.members.insert(name, Presence { uid, gone: None });
+            }
+            None => {}
+        }
+    }
+}
