@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use crate::caches::{Guarded, Stores};
 use crate::cadence;
 use crate::decide::Policy;
+use crate::insight::Insight;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::observe::{FallBack, LogRead, Observation, SnapshotRequest};
@@ -53,6 +54,8 @@ pub struct Context {
     pub runs: AtomicU64,
     /// Who may write now.
     pub turns: Turns,
+    /// How far this process is.
+    pub insight: Insight,
 }
 
 impl Context {
@@ -132,8 +135,17 @@ struct Cluster {
     /// Of the resource with this uid.
     coordinator: Option<(String, Arc<Coordinator>)>,
     fall_back: FallBack,
+    full_snapshot: Option<FullSnapshot>,
     log: Option<LogRead>,
     told_from: Option<String>,
+}
+
+/// A full snapshot whose Lease the caches may not have at its new revision yet.
+#[derive(Clone, Copy, Debug)]
+struct FullSnapshot {
+    /// What the cached Lease said when the snapshot was stored.
+    before: Option<i64>,
+    revision: i64,
 }
 
 /// An expansion of volumes that was refused.
@@ -263,6 +275,25 @@ impl Memory {
                 }
             }
             cluster.deleted = still;
+            let (known, lease) = (cluster.full_snapshot, seen.full_snapshot.as_mut());
+            match known.zip(lease) {
+                Some((known, lease)) if lease.revision == known.before => {
+                    lease.revision = lease.revision.max(Some(known.revision));
+                }
+                Some(_) => cluster.full_snapshot = None,
+                None => {}
+            }
+        });
+    }
+
+    /// A full snapshot of this revision is stored, observed over a Lease of revision `before`. Until the caches have the Lease at
+    /// another revision, deltas up to this one are not compacted again.
+    pub fn full_snapshot(&self, key: &Key, before: Option<i64>, revision: i64) {
+        self.with(key, |cluster| {
+            let known = cluster.full_snapshot;
+            let corrected = known.filter(|known| Some(known.revision) == before);
+            let before = corrected.map_or(before, |known| known.before);
+            cluster.full_snapshot = Some(FullSnapshot { before, revision });
         });
     }
 
@@ -271,12 +302,18 @@ impl Memory {
         self.with(key, |cluster| cluster.fall_back = state);
     }
 
-    /// What is known of it; the outcome is told once.
+    /// What is known of it.
     pub fn fall_back_state(&self, key: &Key) -> FallBack {
-        self.with(key, |cluster| match cluster.fall_back {
-            FallBack::Running => FallBack::Running,
-            _ => std::mem::take(&mut cluster.fall_back),
-        })
+        self.with(key, |cluster| cluster.fall_back.clone())
+    }
+
+    /// This outcome of it was published, which happens once. One that was not published is kept for the next reconcile.
+    pub fn fall_back_was_published(&self, key: &Key, state: &FallBack) {
+        self.with(key, |cluster| {
+            if *state != FallBack::Running && cluster.fall_back == *state {
+                cluster.fall_back = FallBack::None;
+            }
+        });
     }
 
     /// The log of a restore was read, or that was tried.
@@ -328,7 +365,7 @@ impl Memory {
 mod tests {
     use super::*;
     use crate::decide::tests::fixture::{Scene, claim, noon};
-    use crate::observe::Ordinal;
+    use crate::observe::{Ordinal, SnapshotLease};
 
     #[test]
     fn what_was_deleted_goes_even_if_the_watch_does_not_know_yet() {
@@ -394,6 +431,39 @@ mod tests {
         memory.told(&key, Some("7".to_owned()));
         assert!(memory.is_outdated(&key, Some("7")));
         assert!(!memory.is_outdated(&key, Some("8")));
+    }
+
+    #[test]
+    fn a_full_snapshot_counts_before_its_lease_is_seen_and_not_after() {
+        let (memory, key) = (Memory::default(), Scene::whole(3).wanted.key());
+        let seen_as = |revision: i64| {
+            let mut seen = Scene::whole(3).seen;
+            seen.full_snapshot = Some(SnapshotLease {
+                revision: Some(revision),
+                ..SnapshotLease::default()
+            });
+            memory.correct(&key, &mut seen);
+            seen.full_snapshot.unwrap().revision
+        };
+        memory.full_snapshot(&key, Some(100), 120);
+        assert_eq!(seen_as(100), Some(120), "the Lease is on its way");
+        memory.full_snapshot(&key, Some(120), 130);
+        assert_eq!(seen_as(100), Some(130), "so are two");
+        assert_eq!(seen_as(125), Some(125), "the Lease is there");
+        assert_eq!(seen_as(100), Some(100), "a restore goes back");
+    }
+
+    #[test]
+    fn an_outcome_is_kept_until_it_is_published() {
+        let (memory, key) = (Memory::default(), Scene::whole(3).wanted.key());
+        memory.fall_back(&key, FallBack::Taken);
+        assert_eq!(memory.fall_back_state(&key), FallBack::Taken);
+        assert_eq!(memory.fall_back_state(&key), FallBack::Taken);
+        memory.fall_back_was_published(&key, &FallBack::Taken);
+        assert_eq!(memory.fall_back_state(&key), FallBack::None);
+        memory.fall_back(&key, FallBack::Running);
+        memory.fall_back_was_published(&key, &FallBack::Running);
+        assert_eq!(memory.fall_back_state(&key), FallBack::Running);
     }
 
     #[test]

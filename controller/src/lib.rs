@@ -24,6 +24,7 @@ pub mod context;
 pub mod decide;
 mod fingerprint;
 pub mod http;
+pub mod insight;
 pub mod leader;
 pub mod metrics;
 pub mod observe;

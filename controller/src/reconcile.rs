@@ -94,6 +94,9 @@ pub async fn reconcile(guard: Arc<Guarded>, ctx: Arc<Context>) -> Result<Action,
         Err(_) => Outcome::Failed,
     };
     ctx.metrics.passed(word, started.elapsed());
+    if outcome.as_ref().err().is_none_or(is_lasting) {
+        ctx.insight.reconciled("Etcd", &*guard);
+    }
     outcome.map(|passed| {
         if passed.is_last {
             ctx.memory.forget(&key);
@@ -113,13 +116,21 @@ pub fn error_policy(guard: Arc<Guarded>, error: &ReconcileError, ctx: Arc<Contex
         name: guard.name_any(),
     };
     warn!(cluster = %key, error = %Chain(error), "a pass failed");
-    if let ReconcileError::Unreadable { .. } | ReconcileError::Validate { .. } = error {
+    if is_lasting(error) {
         return Action::await_change();
     }
     let (first, longest) = cadence::ERROR_BACKOFF;
     let doublings = ctx.memory.failed(&key).saturating_sub(1).min(16);
     let pause = first.saturating_mul(1 << doublings).min(longest);
     Action::requeue(jittered(pause, &key))
+}
+
+/// Whether only a change of the resource helps.
+fn is_lasting(error: &ReconcileError) -> bool {
+    matches!(
+        error,
+        ReconcileError::Unreadable { .. } | ReconcileError::Validate { .. }
+    )
 }
 
 /// How a pass ended.
@@ -191,6 +202,10 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
     };
     let status = status::compute(&facts);
     let told = publish::status(ctx, etcd, &status).await;
+    if told.is_ok() {
+        let outcome = &objects.observation.upkeep.fall_back;
+        ctx.memory.fall_back_was_published(key, outcome);
+    }
     acted.map_err(|source| ReconcileError::Act { source })?;
     told.map_err(|source| ReconcileError::Publish { source })?;
     take_off_what_is_done(ctx, etcd, &plan, &world)

@@ -37,6 +37,7 @@ use crate::context::{Context, Memory, Poke};
 use crate::decide::Policy;
 use crate::decide::upkeep::UpkeepPolicy;
 use crate::http::{self, Readiness};
+use crate::insight::Insight;
 use crate::leader::{Election, Leadership};
 use crate::metrics::Metrics;
 use crate::reconcile::{error_policy, reconcile};
@@ -106,6 +107,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
         client,
         metrics,
         readiness,
+        insight: Insight::default(),
         cancel,
     };
     let outcome = tokio::select! {
@@ -166,6 +168,8 @@ pub struct Parts {
     pub metrics: Metrics,
     /// Whether it is of use.
     pub readiness: Readiness,
+    /// How far it is, where somebody asks.
+    pub insight: Insight,
     /// Tells it to stop.
     pub cancel: CancellationToken,
 }
@@ -244,6 +248,7 @@ impl Parts {
             () = self.cancel.cancelled() => return Ok(()),
             ready = watching.ready() => ready?,
         }
+        self.insight.caches(&watching.stores);
         let (poke, poked) = mpsc::unbounded();
         let context = Arc::new(self.context(leadership, &watching, poke));
         let tasks = context.tasks.clone();
@@ -327,6 +332,7 @@ impl Parts {
             poke: Poke(poke),
             runs: AtomicU64::new(0),
             turns: Turns::default(),
+            insight: self.insight.clone(),
         }
     }
 }

@@ -274,6 +274,7 @@ async fn tell_full(ctx: &Context, work: Work<'_>, revision: i64) -> Result<(), A
     };
     let spec = lease.spec.as_ref();
     let held = spec.and_then(|spec| spec.holder_identity.as_ref()?.parse::<i64>().ok());
+    remember_full(ctx, work, held.unwrap_or_default().max(revision));
     if held.is_some_and(|held| held >= revision) {
         return Ok(());
     }
@@ -297,6 +298,14 @@ async fn tell_full(ctx: &Context, work: Work<'_>, revision: i64) -> Result<(), A
     Ok(())
 }
 
+/// The caches hear of the Lease later than of the Job, and a Job that is gone must not be followed by another for the same deltas.
+fn remember_full(ctx: &Context, work: Work<'_>, revision: i64) {
+    let seen = work.objects.observation.full_snapshot.as_ref();
+    let before = seen.and_then(|lease| lease.revision);
+    ctx.memory
+        .full_snapshot(&work.wanted.key(), before, revision);
+}
+
 /// Asks the leader's sidecar in a task of its own; what became of it is seen in the next pass.
 fn fall_back(ctx: &Context, work: Work<'_>) {
     let key = work.wanted.key();
@@ -308,7 +317,14 @@ fn fall_back(ctx: &Context, work: Work<'_>) {
         let outcome = snapshots::ask(&client, &etcd, &seen, Ask::full(&etcd)).await;
         metrics.fell_back(&key, outcome.is_ok());
         let state = match outcome {
-            Ok(_) => FallBack::Taken,
+            Ok(answer) => {
+                if let Some(revision) = answer["lastRevision"].as_i64() {
+                    let lease = seen.full_snapshot.as_ref();
+                    let before = lease.and_then(|lease| lease.revision);
+                    memory.full_snapshot(&key, before, revision);
+                }
+                FallBack::Taken
+            }
             Err(error) => FallBack::Failed {
                 why: Chain(&error).to_string(),
             },

@@ -225,7 +225,8 @@ fn compaction(world: &World<'_>) -> Option<Chore> {
         let uid = job.uid.clone();
         return is_over(job, told).then_some(Chore::RetireCompaction { uid, wrote });
     }
-    if !world.policy.upkeep.compacts || world.seen.upkeep.fall_back == FallBack::Running {
+    // An outcome that is not published yet: the condition still says what led to the request.
+    if !world.policy.upkeep.compacts || world.seen.upkeep.fall_back != FallBack::None {
         return None;
     }
     let events = piled_up(world.seen)?;

@@ -119,7 +119,7 @@ pub async fn run(
     .trigger_backoff(Pauses::default())
     .with_config(ControllerConfig::default().concurrency(workers.copy))
     .graceful_shutdown_on(cancel.clone().cancelled_owned())
-    .run(copy::reconcile, again, Arc::clone(&context))
+    .run(copy_task, again, Arc::clone(&context))
     .for_each(|passed| async move {
         if let Err(error) = passed {
             debug!(error = %Chain(&error), "a pass over a copy task did not end well");
@@ -132,7 +132,7 @@ pub async fn run(
     .trigger_backoff(Pauses::default())
     .with_config(ControllerConfig::default().concurrency(workers.ops))
     .graceful_shutdown_on(cancel.cancelled_owned())
-    .run(ops::reconcile, again, context)
+    .run(ops_task, again, context)
     .for_each(|passed| async move {
         if let Err(error) = passed {
             debug!(error = %Chain(&error), "a pass over an ops task did not end well");
@@ -141,11 +141,38 @@ pub async fn run(
     tokio::join!(copies, ops);
 }
 
+async fn copy_task(
+    task: Arc<DeserializeGuard<EtcdCopyBackupsTask>>,
+    ctx: Arc<Context>,
+) -> Result<Action, TaskError> {
+    let outcome = copy::reconcile(Arc::clone(&task), Arc::clone(&ctx)).await;
+    if outcome.as_ref().err().is_none_or(is_lasting) {
+        ctx.insight.reconciled("EtcdCopyBackupsTask", &*task);
+    }
+    outcome
+}
+
+async fn ops_task(
+    task: Arc<DeserializeGuard<EtcdOpsTask>>,
+    ctx: Arc<Context>,
+) -> Result<Action, TaskError> {
+    let outcome = ops::reconcile(Arc::clone(&task), Arc::clone(&ctx)).await;
+    if outcome.as_ref().err().is_none_or(is_lasting) {
+        ctx.insight.reconciled("EtcdOpsTask", &*task);
+    }
+    outcome
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "the signature is kube's")]
 fn again<K: kube::Resource>(task: Arc<K>, error: &TaskError, _: Arc<Context>) -> Action {
     warn!(task = task.name_any(), error = %Chain(error), "a pass over a task failed");
-    match error {
-        TaskError::Unreadable { .. } => Action::await_change(),
-        _ => Action::requeue(RETRY),
+    if is_lasting(error) {
+        return Action::await_change();
     }
+    Action::requeue(RETRY)
+}
+
+/// Whether only a change of the task helps.
+fn is_lasting(error: &TaskError) -> bool {
+    matches!(error, TaskError::Unreadable { .. })
 }

@@ -115,9 +115,12 @@ fn nothing_is_folded_where_nothing_has_piled_up_or_nobody_knows() {
 #[test]
 fn too_much_for_a_job_is_a_full_snapshot_by_the_sidecar() {
     assert_eq!(what(&behind(3_000_000)), [Chore::FullSnapshot]);
-    let mut scene = behind(3_000_000);
-    scene.seen.upkeep.fall_back = FallBack::Running;
-    assert_eq!(what(&scene), []);
+    let why = String::new();
+    for state in [FallBack::Running, FallBack::Taken, FallBack::Failed { why }] {
+        let mut scene = behind(3_000_000);
+        scene.seen.upkeep.fall_back = state;
+        assert_eq!(what(&scene), [], "its outcome is to be published first");
+    }
     let mut asleep = behind(3_000_000);
     asleep.seen.pods.clear();
     assert_eq!(what(&asleep), [], "there is nobody to take it");

@@ -14,7 +14,7 @@ use super::faults::{pods, rests};
 use super::kubelet::Kubelet;
 use super::rest::expect_rest;
 use super::stage::Stage;
-use super::wire::a_few_writes_at_a_time;
+use super::wire::{Kills, a_few_writes_at_a_time};
 
 /// A StatefulSet as etcd-druid makes it.
 fn theirs(etcd: &Etcd) -> Value {
@@ -76,7 +76,7 @@ fn says_what_only_they_said(container: &Container) -> bool {
 #[tokio::test]
 async fn a_set_of_etcd_druid_is_adopted_and_what_only_it_said_is_gone() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let etcd = stage.create("main", json!({ "replicas": 1 })).await;
     make_theirs(&stage, &etcd).await;
     let before = stage.until("main-0", "there", |_: &Pod| true).await;
@@ -111,9 +111,13 @@ async fn a_set_of_etcd_druid_is_adopted_and_what_only_it_said_is_gone() {
 }
 
 #[tokio::test]
-async fn adopters_that_are_killed_between_any_two_writes_replace_each_pod_once() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+async fn adopters_that_are_killed_replace_each_pod_once() {
+    adopt_three(Kills::Seldom).await;
+}
+
+pub(super) async fn adopt_three(kills: Kills) {
+    let stage = Stage::with(kills).await;
+    let kubelet = Kubelet::play(&stage);
     let behind = Behind::start("main", 3, 3).await;
     behind.settle_in(&kubelet).await;
     let etcd = stage.create("main", behind.spec(3)).await;
@@ -138,7 +142,7 @@ async fn adopters_that_are_killed_between_any_two_writes_replace_each_pod_once()
         now.len() == 3 && now.is_disjoint(&old) && rests(&stage, 3).await
     };
     let lives = a_few_writes_at_a_time(&stage, "it is adopted", is_adopted).await;
-    assert!(lives > 5, "{lives} lives are too few to prove anything");
+    kills.assert_proven(lives, 5);
     expect_rest(&stage, "main").await;
     let now = stage.set_of("main", 3).await;
     assert!(!containers(&now).iter().any(says_what_only_they_said));

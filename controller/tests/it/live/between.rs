@@ -16,16 +16,16 @@ use super::recovery::{
 use super::rest::nothing_is_left_to_write;
 use super::stage::Stage;
 use super::tasks::{backed_up, left_to_people};
-use super::wire::a_few_writes_at_a_time;
+use super::wire::{Kills, a_few_writes_at_a_time};
 use super::witness::Witness;
 
 /// The Job that restores the only member.
 const RESTORE: &str = "main-restore-0";
 
 /// A stage, somebody who plays on it, and somebody who watches.
-async fn scene() -> (Stage, Kubelet, Witness) {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+async fn scene(kills: Kills) -> (Stage, Kubelet, Witness) {
+    let stage = Stage::with(kills).await;
+    let kubelet = Kubelet::play(&stage);
     let witness = Witness::of(&stage);
     (stage, kubelet, witness)
 }
@@ -34,7 +34,7 @@ async fn scene() -> (Stage, Kubelet, Witness) {
 async fn launched(stage: &Stage, name: &str) {
     let is_there = async || job(stage, name).await.is_some();
     let lives = a_few_writes_at_a_time(stage, "the Job is there", is_there).await;
-    assert!(lives > 1, "{lives} lives are too few to prove anything");
+    stage.kills.assert_proven(lives, 1);
 }
 
 /// Ends a Job while no controller is there to see it.
@@ -46,12 +46,16 @@ async fn ends_unseen(stage: &Stage, kubelet: &Kubelet, name: &str, how: Ends) {
 /// Lets controllers live for a few writes each until a recovery is over.
 async fn recovered(stage: &Stage) {
     let lives = a_few_writes_at_a_time(stage, "it is over", async || is_over(stage).await).await;
-    assert!(lives > 1, "{lives} lives are too few to prove anything");
+    stage.kills.assert_proven(lives, 1);
 }
 
 #[tokio::test]
 async fn a_single_member_is_restored_by_one_job_for_each_attempt() {
-    let (stage, kubelet, witness) = scene().await;
+    restore_the_only(Kills::Seldom).await;
+}
+
+pub(super) async fn restore_the_only(kills: Kills) {
+    let (stage, kubelet, witness) = scene(kills).await;
     let restored = Restored::start("main-0").await;
     lose_the_only(&kubelet);
     stage.create("main", of_one(&restored)).await;
@@ -83,7 +87,11 @@ async fn assert_recovered_once(stage: &Stage, witness: &Witness, restored: &Rest
 
 #[tokio::test]
 async fn a_lost_quorum_is_recovered_by_one_job_for_each_volume() {
-    let (stage, kubelet, witness) = scene().await;
+    recover_a_quorum(Kills::Seldom).await;
+}
+
+pub(super) async fn recover_a_quorum(kills: Kills) {
+    let (stage, kubelet, witness) = scene(kills).await;
     let mut behind = Behind::start("main", 3, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;
@@ -109,7 +117,11 @@ async fn is_done(stage: &Stage, name: &str) -> bool {
 
 #[tokio::test]
 async fn a_task_goes_back_to_a_moment_by_one_job() {
-    let (stage, kubelet, witness) = scene().await;
+    go_back_by_a_task(Kills::Seldom).await;
+}
+
+pub(super) async fn go_back_by_a_task(kills: Kills) {
+    let (stage, kubelet, witness) = scene(kills).await;
     let controller = stage.control().await;
     let (restored, serving) = backed_up(&stage, &kubelet).await;
     controller.kill();
@@ -130,7 +142,11 @@ async fn a_task_goes_back_to_a_moment_by_one_job() {
 
 #[tokio::test]
 async fn a_task_recovers_a_quorum_by_one_job_for_each_volume() {
-    let (stage, kubelet, witness) = scene().await;
+    recover_by_a_task(Kills::Seldom).await;
+}
+
+pub(super) async fn recover_by_a_task(kills: Kills) {
+    let (stage, kubelet, witness) = scene(kills).await;
     let mut behind = Behind::start("main", 3, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;
@@ -169,14 +185,18 @@ async fn launched_pinned(stage: &Stage, name: &str, pin: &str) {
         assert_pinned(stage, name, pin).await;
         job(stage, name).await.is_some()
     });
-    assert!(lives.await > 1, "too few lives to prove anything");
+    stage.kills.assert_proven(lives.await, 1);
     assert_pinned(stage, name, pin).await;
 }
 
 #[tokio::test]
 async fn deltas_are_folded_by_one_job_whose_outcome_is_told_before_it_goes() {
+    fold_deltas(Kills::Seldom).await;
+}
+
+pub(super) async fn fold_deltas(kills: Kills) {
     const FOLD: &str = "main-compactor";
-    let (stage, kubelet, witness) = scene().await;
+    let (stage, kubelet, witness) = scene(kills).await;
     let launched = launched_pinned(&stage, FOLD, "pin.compaction");
     tokio::join!(pile_up(&stage), launched);
     let words =
@@ -198,8 +218,12 @@ fn every(schedule: &str) -> Value {
 
 #[tokio::test]
 async fn a_restore_is_rehearsed_by_one_job_whose_outcome_is_told_before_it_goes() {
+    rehearse_a_restore(Kills::Seldom).await;
+}
+
+pub(super) async fn rehearse_a_restore(kills: Kills) {
     const DRILL: &str = "main-restore-drill";
-    let (stage, kubelet, witness) = scene().await;
+    let (stage, kubelet, witness) = scene(kills).await;
     let launched = launched_pinned(&stage, DRILL, "pin.restore-drill");
     tokio::join!(rehearse(&stage), launched);
     // Not again for a while, so that whatever follows belongs to this one.

@@ -32,7 +32,7 @@ pub(super) struct Behind {
 
 /// Three members whose controller has nothing left to do.
 pub(super) async fn settled_three(stage: &Stage) -> (Kubelet, Behind, Running) {
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(stage);
     let behind = Behind::start("main", 3, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;

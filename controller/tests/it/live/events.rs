@@ -35,27 +35,38 @@ pub(super) async fn told(stage: &Stage, kind: &str, words: &str) {
         .await;
 }
 
+/// Waits for an Event with this reason.
+async fn told_of(stage: &Stage, reason: &str) {
+    stage
+        .eventually(&format!("{reason} is an Event"), async || {
+            let events = events(stage).await;
+            events.iter().any(|(_, of, _)| of == reason)
+        })
+        .await;
+}
+
 /// Looking again writes nothing, and so no Event: an equal one would be counted in the one that is there.
 async fn looked_at_again(stage: &Stage, controller: &Running) {
     let before = controller.metrics.writes();
-    let look = json!({ "metadata": { "annotations": { "look": "again" } } });
-    stage.change("main", look).await;
-    stage.at_rest(controller).await;
+    stage.look_again(controller).await;
     assert_eq!(controller.metrics.writes(), before, "nothing is different");
 }
 
 #[tokio::test]
 async fn transitions_are_events_and_standing_still_is_none() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
+    // The pod is not ready before it is told that it is waited for.
+    kubelet.order(|orders| {
+        orders.idle.insert("main-0".to_owned());
+    });
     let controller = stage.control().await;
     let etcd = stage.create("main", json!({ "replicas": 1 })).await;
+    told_of(&stage, "Waiting").await;
+    kubelet.order(|orders| orders.idle.clear());
     stage.settled("main").await;
     told(&stage, "Normal", "AllMembersReady is True").await;
-    let reasons: Vec<String> = events(&stage).await.into_iter().map(|one| one.1).collect();
-    for reason in ["Waiting", "Reconciled"] {
-        assert!(reasons.iter().any(|one| one == reason), "{reasons:?}");
-    }
+    told_of(&stage, "Reconciled").await;
 
     stage.at_rest(&controller).await;
     looked_at_again(&stage, &controller).await;
@@ -63,12 +74,7 @@ async fn transitions_are_events_and_standing_still_is_none() {
     stage
         .change("main", json!({ "spec": { "replicas": 0 } }))
         .await;
-    stage
-        .eventually("what is being done is an Event", async || {
-            let events = events(&stage).await;
-            events.iter().any(|(_, reason, _)| reason == "Processing")
-        })
-        .await;
+    told_of(&stage, "Processing").await;
 
     let about = stage.api::<Event>().list(&ListParams::default()).await;
     let uids = about.expect("a list").items.into_iter();

@@ -14,13 +14,12 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::client::Body;
 use serde_json::json;
-use steward_controller::caches::pauses::LONGEST;
 use steward_crds::{Etcd, OperationState};
 
 use super::cluster::settled_three;
 use super::kubelet::Kubelet;
 use super::stage::Stage;
-use super::wire::{self, Fate, a_few_writes_at_a_time, is_write};
+use super::wire::{self, Fate, Kills, a_few_writes_at_a_time, is_write};
 
 /// How many objects of each kind a cluster is made of.
 async fn parts(stage: &Stage) -> [usize; 7] {
@@ -42,7 +41,7 @@ async fn is_gone(stage: &Stage) -> bool {
 #[tokio::test]
 async fn writes_and_answers_that_are_lost_change_nothing_about_the_outcome() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let (writes, lost) = (AtomicU32::new(0), Arc::new(AtomicU32::new(0)));
     let counted = Arc::clone(&lost);
     let client = wire::client(&stage, move |request| {
@@ -100,13 +99,17 @@ pub(super) async fn rests(stage: &Stage, replicas: i32) -> bool {
 }
 
 #[tokio::test]
-async fn controllers_that_are_killed_between_any_two_writes_get_there_together() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+async fn controllers_that_are_killed_get_there_together() {
+    live_and_go(Kills::Seldom).await;
+}
+
+pub(super) async fn live_and_go(kills: Kills) {
+    let stage = Stage::with(kills).await;
+    let kubelet = Kubelet::play(&stage);
     stage.create("main", json!({ "replicas": 1 })).await;
     let rests = async |replicas| rests(&stage, replicas).await;
     let lives = a_few_writes_at_a_time(&stage, "it is made", async || rests(1).await).await;
-    assert!(lives > 5, "{lives} lives are too few to prove anything");
+    kills.assert_proven(lives, 5);
     let whole = parts(&stage).await;
     assert_eq!(whole[0], 1);
     assert_eq!(whole[3], 1);
@@ -145,7 +148,11 @@ pub(super) async fn pods(stage: &Stage) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn so_do_they_when_members_are_replaced_and_when_they_leave() {
-    let stage = Stage::set().await;
+    replace_and_shrink(Kills::Seldom).await;
+}
+
+pub(super) async fn replace_and_shrink(kills: Kills) {
+    let stage = Stage::with(kills).await;
     let (kubelet, behind, controller) = settled_three(&stage).await;
     controller.kill();
 
@@ -157,7 +164,7 @@ async fn so_do_they_when_members_are_replaced_and_when_they_leave() {
         rests(&stage, 3).await && new.len() == 3 && new.is_disjoint(&old)
     };
     let lives = a_few_writes_at_a_time(&stage, "all were replaced", is_rolled).await;
-    assert!(lives > 3, "{lives} lives are too few to prove anything");
+    kills.assert_proven(lives, 3);
 
     let urls = behind.spec(1)["etcd"]["additionalAdvertisePeerURLs"].take();
     let fewer = json!({ "replicas": 1, "etcd": { "additionalAdvertisePeerURLs": urls } });
@@ -173,7 +180,7 @@ async fn so_do_they_when_members_are_replaced_and_when_they_leave() {
 async fn an_error_at_any_one_write_delays_and_breaks_nothing() {
     const CLUSTERS: u32 = 24;
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let writes = Mutex::new(HashMap::<String, u32>::new());
     let failed = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&failed);
@@ -247,7 +254,7 @@ impl Unread {
 #[tokio::test]
 async fn reads_that_fail_now_and_then_delay_and_break_nothing() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let unread = Arc::new(Unread::default());
     let reads = Arc::clone(&unread);
     let client = wire::client(&stage, move |request| {
@@ -268,7 +275,7 @@ async fn reads_that_fail_now_and_then_delay_and_break_nothing() {
         stage.set_of("main", replicas).await;
         stage.settled("main").await;
     }
-    stage.at_rest_for(&controller, LONGEST).await;
+    stage.at_rest(&controller).await;
     assert_eq!(parts(&stage).await, whole);
     let failed = unread.0.lock().unwrap().1.clone();
     assert!(
@@ -286,7 +293,7 @@ fn name(n: u32) -> String {
 #[tokio::test]
 async fn a_controller_that_is_killed_again_and_again_gets_there_while_others_write_too() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     stage.create("main", json!({ "replicas": 3 })).await;
     let sets = stage.api::<StatefulSet>();
     let rival = tokio::spawn(async move {

@@ -44,7 +44,7 @@ async fn begin_anew(stage: &Stage) -> Job {
 #[tokio::test]
 async fn a_volume_that_remembers_a_greater_epoch_is_outranked_and_the_recovery_completes() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let restored = Restored::start("main-0").await;
     lose_the_only(&kubelet);
     let controller = stage.control().await;

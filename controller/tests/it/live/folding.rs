@@ -81,7 +81,7 @@ async fn newest_full(stage: &Stage) -> String {
 #[tokio::test]
 async fn many_bytes_in_few_deltas_are_folded_once() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let controller = stage.control().await;
     cluster(&stage, json!({ "bytesThreshold": "1Ki" })).await;
     folds_to(&kubelet, 102);
@@ -112,7 +112,7 @@ fn in_half_a_day() -> String {
 #[tokio::test]
 async fn whatever_has_piled_up_is_folded_when_its_time_comes() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let controller = stage.control().await;
     folds_to(&kubelet, 101);
     let compaction = json!({ "schedule": in_half_a_day(), "bytesThreshold": "1Ki" });

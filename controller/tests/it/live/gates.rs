@@ -18,7 +18,7 @@ use super::cluster::Behind;
 use super::faults::{pods, rests};
 use super::kubelet::Kubelet;
 use super::protection::TAKEN;
-use super::recovery::{passes, store};
+use super::recovery::store;
 use super::stage::{Running, Stage};
 
 /// What a sidecar does that is asked for a snapshot.
@@ -120,7 +120,7 @@ impl Play {
     /// They are at rest, and so is their controller.
     async fn begin(mood: Mood) -> (Self, Running) {
         let stage = Arc::new(Stage::set().await);
-        let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+        let kubelet = Kubelet::play(&stage);
         let behind = Behind::start("main", 3, 3).await;
         behind.settle_in(&kubelet).await;
         let sidecars = Sidecars::start(&stage, mood).await;
@@ -179,12 +179,9 @@ fn another_image(version: &str) -> Value {
 
 /// Waits for two more passes: whoever would go without a snapshot has gone by then.
 async fn looked_at_twice(stage: &Stage, controller: &Running) {
-    let seen = passes(&controller.metrics);
-    stage
-        .eventually("two more passes", async || {
-            passes(&controller.metrics) >= seen + 2
-        })
-        .await;
+    for _ in 0..2 {
+        stage.look_again(controller).await;
+    }
 }
 
 #[tokio::test]
@@ -255,7 +252,7 @@ async fn no_pod_is_replaced_while_the_snapshot_before_that_is_being_taken() {
 #[tokio::test]
 async fn an_older_etcd_is_refused_with_the_reason_and_changes_nothing() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let behind = Behind::start("main", 1, 1).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;

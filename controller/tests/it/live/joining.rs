@@ -13,7 +13,7 @@ use super::faults::rests;
 use super::kubelet::Kubelet;
 use super::rest::expect_rest;
 use super::stage::Stage;
-use super::wire::a_few_writes_at_a_time;
+use super::wire::{Kills, a_few_writes_at_a_time};
 
 /// Starts the servers of members that are added, until dropped.
 struct Node(JoinHandle<()>);
@@ -59,8 +59,12 @@ async fn voters(stage: &Stage, behind: &Mutex<Behind>) -> Vec<String> {
 
 #[tokio::test]
 async fn a_cluster_grows_by_one_member_after_the_other_whoever_is_killed() {
-    let stage = Stage::set().await;
-    let kubelet = Arc::new(Kubelet::play(&stage.client, &stage.namespace));
+    grow_to_three(Kills::Seldom).await;
+}
+
+pub(super) async fn grow_to_three(kills: Kills) {
+    let stage = Stage::with(kills).await;
+    let kubelet = Arc::new(Kubelet::play(&stage));
     let behind = Behind::start("main", 1, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;
@@ -79,7 +83,7 @@ async fn a_cluster_grows_by_one_member_after_the_other_whoever_is_killed() {
     let all = ["main-0", "main-1", "main-2"];
     let is_whole = async || voters(&stage, &behind).await == all && rests(&stage, 3).await;
     let lives = a_few_writes_at_a_time(&stage, "all vote", is_whole).await;
-    assert!(lives > 5, "{lives} lives are too few to prove anything");
+    kills.assert_proven(lives, 5);
     expect_rest(&stage, "main").await;
     assert_eq!(voters(&stage, &behind).await, all);
     drop(node);

@@ -1,6 +1,7 @@
 //! The kubelet, the volume provisioner and the sidecars, played by the test: pods become ready, claims bound, Leases held.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,10 +12,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
+
+use super::stage::Stage;
 
 /// How often sidecars renew their Leases.
 const HEARTBEAT: SignedDuration = SignedDuration::from_secs(10);
+
+/// How long the kubelet waits before it looks again, unless somebody waits for it.
+const PAUSE: Duration = Duration::from_millis(150);
+/// An address of the loopback network where nobody listens, not even an etcd of this machine.
+const NOBODY: &str = "127.0.0.9";
 
 /// What the kubelet does with pods.
 #[derive(Clone, Debug, Default)]
@@ -50,28 +59,89 @@ pub(super) enum Ends {
 
 pub(super) struct Kubelet {
     orders: Arc<Mutex<Orders>>,
+    rounds: Rounds,
     task: JoinHandle<()>,
+}
+
+/// How often a kubelet looked at everything, and how often it wrote or could not look.
+#[derive(Clone, Debug)]
+pub(super) struct Rounds {
+    now: watch::Sender<Round>,
+    /// Somebody waits for the next one.
+    hurry: Arc<Notify>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    is_played: bool,
+    finished: u64,
+    writes: u64,
+}
+
+impl Default for Rounds {
+    fn default() -> Self {
+        Self {
+            now: watch::Sender::new(Round::default()),
+            hurry: Arc::default(),
+        }
+    }
+}
+
+impl Rounds {
+    /// Waits until the kubelet looked at everything once more; whether it had nothing to write.
+    pub(super) async fn is_quiet(&self) -> bool {
+        let before = *self.now.borrow();
+        let mut rounds = self.now.subscribe();
+        // The round that is under way may have begun before.
+        for more in [1, 2] {
+            self.hurry.notify_one();
+            let is_over = |now: &Round| !now.is_played || now.finished >= before.finished + more;
+            rounds.wait_for(is_over).await.expect("a stage");
+        }
+        self.now.borrow().writes == before.writes
+    }
+
+    fn play(&self, is_played: bool) {
+        self.now.send_modify(|round| round.is_played = is_played);
+    }
+
+    fn finish(&self, writes: u64) {
+        self.now.send_modify(|round| {
+            round.finished += 1;
+            round.writes += writes;
+        });
+    }
 }
 
 impl Kubelet {
     /// Plays for one namespace until dropped.
-    pub(super) fn play(client: &Client, namespace: &str) -> Self {
+    pub(super) fn play(stage: &Stage) -> Self {
         let orders = Arc::new(Mutex::new(Orders::default()));
-        let stage = Scene {
-            client: client.clone(),
-            namespace: namespace.to_owned(),
+        let scene = Scene {
+            client: stage.client.clone(),
+            namespace: stage.namespace.clone(),
+            writes: AtomicU64::new(0),
         };
-        let shared = Arc::clone(&orders);
+        let (shared, rounds) = (Arc::clone(&orders), stage.rounds.clone());
+        rounds.play(true);
+        let counted = rounds.clone();
         let task = tokio::spawn(async move {
             loop {
                 let now = shared.lock().unwrap().clone();
-                stage.pods(&now).await;
-                stage.claims(&now).await;
-                stage.leases(&now).await;
-                tokio::time::sleep(Duration::from_millis(150)).await;
+                scene.pods(&now).await;
+                scene.claims(&now).await;
+                scene.leases(&now).await;
+                counted.finish(scene.writes.swap(0, Ordering::Relaxed));
+                tokio::time::timeout(PAUSE, counted.hurry.notified())
+                    .await
+                    .ok();
             }
         });
-        Self { orders, task }
+        Self {
+            orders,
+            rounds,
+            task,
+        }
     }
 
     pub(super) fn order(&self, change: impl FnOnce(&mut Orders)) {
@@ -82,19 +152,26 @@ impl Kubelet {
 impl Drop for Kubelet {
     fn drop(&mut self) {
         self.task.abort();
+        self.rounds.play(false);
     }
 }
 
 struct Scene {
     client: Client,
     namespace: String,
+    writes: AtomicU64,
 }
 
 impl Scene {
+    /// It wrote, or could not look.
+    fn count(&self) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
     async fn pods(&self, orders: &Orders) {
         let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace);
         let Ok(list) = pods.list(&ListParams::default()).await else {
-            return;
+            return self.count();
         };
         for pod in list {
             let name = pod.name_any();
@@ -113,12 +190,7 @@ impl Scene {
                 _ if pod.uid().is_some_and(|uid| orders.crashing.contains(&uid)) => crashes(),
                 Some(verdict) => refused(verdict),
                 None if orders.idle.contains(&name) => continue,
-                None => ready(
-                    orders
-                        .addresses
-                        .get(&name)
-                        .map_or("127.0.0.1", String::as_str),
-                ),
+                None => ready(orders.addresses.get(&name).map_or(NOBODY, String::as_str)),
             };
             let conditions = |status: &Value| status["conditions"][1]["status"].clone();
             let has = pod
@@ -139,6 +211,7 @@ impl Scene {
             {
                 continue;
             }
+            self.count();
             let patch = json!({ "status": status });
             pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await
@@ -157,6 +230,7 @@ impl Scene {
         let (phase, code, reason, words) = match ends {
             Ends::Later if phase == Some("Running") => return,
             Ends::Later => {
+                self.count();
                 let patch = json!({ "status": { "phase": "Running" } });
                 let patch = Patch::Merge(&patch);
                 let name = pod.name_any();
@@ -171,6 +245,7 @@ impl Scene {
         };
         let ended =
             json!({ "terminated": { "exitCode": code, "reason": reason, "message": words } });
+        self.count();
         let patch = json!({ "status": { "phase": phase, "containerStatuses": [{
             "name": "restore", "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": ended,
@@ -187,7 +262,7 @@ impl Scene {
     async fn claims(&self, orders: &Orders) {
         let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
         let Ok(list) = claims.list(&ListParams::default()).await else {
-            return;
+            return self.count();
         };
         for claim in list {
             let requested = claim
@@ -200,6 +275,7 @@ impl Scene {
                 status.capacity == requested && status.phase.as_deref() == Some(phase)
             });
             if !is_told {
+                self.count();
                 let patch = json!({ "status": { "phase": phase, "capacity": requested } });
                 claims
                     .patch_status(
@@ -221,7 +297,7 @@ impl Scene {
             leases.list(&members).await,
             pods.list(&ListParams::default()).await,
         ) else {
-            return;
+            return self.count();
         };
         for lease in list {
             let name = lease.name_any();
@@ -245,6 +321,7 @@ impl Scene {
             if !lives || orders.idle.contains(&name) || is_held {
                 continue;
             }
+            self.count();
             let patch = json!({ "spec": { "holderIdentity": wanted, "renewTime": MicroTime(Timestamp::now()) } });
             leases
                 .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
@@ -280,7 +357,7 @@ fn crashes() -> Value {
     .map(|(type_, status)| json!({ "type": type_, "status": status }));
     json!({
         "phase": "Running",
-        "podIP": "127.0.0.1",
+        "podIP": NOBODY,
         "conditions": conditions,
         "initContainerStatuses": null,
         "containerStatuses": [{
@@ -296,7 +373,7 @@ fn refused(verdict: &Value) -> Value {
     let ended = json!({ "terminated": { "exitCode": 1, "message": verdict.to_string() } });
     json!({
         "phase": "Pending",
-        "podIP": "127.0.0.1",
+        "podIP": NOBODY,
         "conditions": conditions,
         "initContainerStatuses": [{
             "name": "init", "image": "", "imageID": "", "ready": false, "restartCount": 1,

@@ -130,6 +130,11 @@ impl Writers {
 
 #[tokio::test]
 async fn never_do_two_act_whoever_believes_to_have_the_lease() {
+    contend(2).await;
+}
+
+/// Several controllers contend for the Lease until so many have led.
+pub(super) async fn contend(leaders: usize) {
     let stage = Stage::set().await;
     stage.create("main", json!({ "replicas": 1 })).await;
     let etcds = stage.api::<Etcd>();
@@ -147,7 +152,7 @@ async fn never_do_two_act_whoever_believes_to_have_the_lease() {
     let writers = Writers::default();
     let mut running: Vec<(usize, Running)> = Vec::new();
     let (mut started, mut led) = (0, Vec::new());
-    while led.len() < 4 {
+    while led.len() < leaders {
         while running.len() < 3 {
             running.push((started, writers.start(&stage, started).await));
             started += 1;

@@ -104,7 +104,7 @@ async fn vandalise(stage: &Stage) {
 #[tokio::test]
 async fn changes_by_hand_stay_while_an_annotation_says_so_until_the_spec_changes() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let controller = stage.control().await;
     stage.create("main", json!({ "replicas": 1 })).await;
     stage.settled("main").await;
@@ -136,7 +136,7 @@ async fn changes_by_hand_stay_while_an_annotation_says_so_until_the_spec_changes
 #[tokio::test]
 async fn a_resource_becomes_a_cluster_is_repaired_sleeps_wakes_and_goes() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let controller = stage.control().await;
     stage.create("main", json!({ "replicas": 3 })).await;
 
@@ -182,7 +182,7 @@ async fn a_resource_becomes_a_cluster_is_repaired_sleeps_wakes_and_goes() {
 #[tokio::test]
 async fn a_spec_is_acted_on_when_somebody_asks_and_left_alone_when_suspended() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let auto = |config: &mut steward_controller::config::OperatorConfiguration| {
         config.controllers.etcd.enable_etcd_spec_auto_reconcile = false;
     };

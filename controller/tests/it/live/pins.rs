@@ -20,7 +20,7 @@ use super::kubelet::{Ends, Kubelet};
 use super::protection::{copy, ended, is_copied, ops};
 use super::recovery::store;
 use super::stage::Stage;
-use super::wire::{self, Fate, a_few_writes_at_a_time, is_write};
+use super::wire::{self, Fate, Kills, a_few_writes_at_a_time, is_write};
 
 /// A cluster with a backup, at rest.
 async fn backed_up(stage: &Stage) {
@@ -91,9 +91,13 @@ pub(super) fn ends(kubelet: &Kubelet, job: &str, how: Ends) {
 
 #[tokio::test]
 async fn a_copy_is_pinned_for_as_long_as_its_job_is_there_whoever_is_killed() {
+    copy_pinned(Kills::Seldom).await;
+}
+
+pub(super) async fn copy_pinned(kills: Kills) {
     const PIN: &str = "pin.copy-move";
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let stage = Stage::with(kills).await;
+    let kubelet = Kubelet::play(&stage);
     backed_up(&stage).await;
     copy(&stage, "move", None).await;
     let lives = a_few_writes_at_a_time(&stage, "the Job is there", async || {
@@ -101,7 +105,7 @@ async fn a_copy_is_pinned_for_as_long_as_its_job_is_there_whoever_is_killed() {
         job(&stage, "move-worker").await.is_some()
     })
     .await;
-    assert!(lives > 0, "one life is too few to prove anything");
+    kills.assert_proven(lives, 0);
     assert!(is_pinned(&stage, PIN).await);
 
     // Somebody deletes the task while its Job reads, and the Job takes its time.
@@ -137,7 +141,7 @@ async fn a_copy_is_pinned_for_as_long_as_its_job_is_there_whoever_is_killed() {
 async fn no_copy_begins_before_its_pin_is_set_however_often_that_goes_wrong() {
     static LOOKED: Semaphore = Semaphore::const_new(0);
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     backed_up(&stage).await;
     // What happens to the next write of the document; a Job is made when it was looked before.
     let (next, asked) = (Arc::new(Mutex::new(None)), Arc::new(Notify::new()));
@@ -219,8 +223,12 @@ async fn is_told(stage: &Stage, name: &str) -> bool {
 
 #[tokio::test]
 async fn what_a_verification_found_is_told_whoever_is_killed_before() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    verify_pinned(Kills::Seldom).await;
+}
+
+pub(super) async fn verify_pinned(kills: Kills) {
+    let stage = Stage::with(kills).await;
+    let kubelet = Kubelet::play(&stage);
     backed_up(&stage).await;
     verify(&stage, "first").await;
     a_few_writes_at_a_time(&stage, "the Job is there", async || {
@@ -239,7 +247,7 @@ async fn what_a_verification_found_is_told_whoever_is_killed_before() {
 #[tokio::test]
 async fn the_job_of_a_verification_goes_after_its_outcome_was_told_and_not_before() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     backed_up(&stage).await;
     // The outcome is lost once on its way; then the controller is killed when it is about to delete the Job.
     let (is_over, deletes) = (Arc::new(Mutex::new(0_u32)), Arc::new(Notify::new()));

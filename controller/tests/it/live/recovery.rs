@@ -1,6 +1,7 @@
 //! Lost data comes back, through every step, with the controller killed between any two of them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -21,6 +22,7 @@ use super::cluster::Behind;
 use super::events::told;
 use super::kubelet::{Ends, Kubelet};
 use super::stage::Stage;
+use super::wire::{self, Fate, is_write};
 
 /// Where the restored member is.
 pub(super) const ADDRESS: &str = "127.0.0.50";
@@ -118,16 +120,27 @@ async fn wire(server: &Server, port: u16) -> JoinHandle<()> {
     })
 }
 
-/// Kills the controller again and again until dropped.
+/// Kills the controller again and again until dropped: a moment after a few writes, now one, now more, or after a few reconciles
+/// that wrote less. So each gets further, however slow the machine is.
 pub(super) struct Reaper(JoinHandle<()>);
 
 impl Reaper {
     pub(super) fn start(stage: &Arc<Stage>) -> Self {
         let stage = Arc::clone(stage);
         Self(tokio::spawn(async move {
-            for round in 1_u64.. {
-                let controller = stage.control().await;
-                tokio::time::sleep(Duration::from_millis(1_500 + 370 * round % 2_900)).await;
+            for round in 0_u64.. {
+                let writes = Arc::new(AtomicU64::new(0));
+                let counted = Arc::clone(&writes);
+                let client = wire::client(&stage, move |request| {
+                    counted.fetch_add(u64::from(is_write(request)), Ordering::Relaxed);
+                    Fate::Answered
+                });
+                let controller = stage.control_through(client.await, |_| {});
+                while writes.load(Ordering::Relaxed) <= round % 4 && passes(&controller.metrics) < 3
+                {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                tokio::time::sleep(Duration::from_millis(370 * round % 1_100)).await;
                 controller.kill();
             }
         }))
@@ -218,7 +231,7 @@ pub(super) fn come_back_alone(kubelet: &Kubelet, words: Value) {
 #[tokio::test]
 async fn a_single_member_is_restored_while_the_controller_is_killed_again_and_again() {
     let stage = Arc::new(Stage::set().await);
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let restored = Restored::start("main-0").await;
     lose_the_only(&kubelet);
     let reaper = Reaper::start(&stage);
@@ -258,7 +271,7 @@ async fn a_single_member_is_restored_while_the_controller_is_killed_again_and_ag
 #[tokio::test]
 async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
     let stage = Arc::new(Stage::set().await);
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let mut behind = Behind::start("main", 3, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;
@@ -368,7 +381,7 @@ pub(super) async fn members_run(stage: &Stage) -> bool {
 #[tokio::test]
 async fn a_store_that_cannot_be_reached_and_a_wrong_volume_restore_nothing() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let controller = stage.control().await;
     for (decision, cause) in [("wait", "storeUnreachable"), ("refuse", "wrongVolume")] {
         let refused = verdict("main-0", decision, cause);

@@ -40,7 +40,7 @@ fn has_versions(etcd: &Etcd) -> bool {
 #[tokio::test]
 async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     // Nobody is elected but who is told to lead.
     let options = EtcdOptions::new().patient();
     let mut behind = Behind::start_with(&options, "main", 3, 3).await;
@@ -166,7 +166,7 @@ async fn a_member_without_data_is_removed_and_added_again_as_a_learner() {
 #[tokio::test]
 async fn a_cluster_grows_by_a_pod_that_is_added_as_a_learner() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let behind = Behind::start("main", 1, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;
@@ -186,7 +186,7 @@ async fn a_cluster_grows_by_a_pod_that_is_added_as_a_learner() {
             behind.names().await == (vec!["main-0".to_owned()], vec![String::new()])
         })
         .await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    stage.at_rest(&controller).await;
     stage.set_of("main", 2).await;
     let waits = |etcd: &Etcd| {
         let last = etcd

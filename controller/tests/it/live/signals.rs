@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, ListParams};
 use super::kubelet::Kubelet;
 use super::recovery::{ADDRESS, Restored, come_back_alone, of_one, over, verdict};
 use super::stage::Stage;
-use super::wire::a_few_writes_at_a_time;
+use super::wire::{Kills, a_few_writes_at_a_time};
 use super::witness::Witness;
 
 /// The Job that restores the only member.
@@ -63,8 +63,12 @@ async fn is_restored_once(
 
 #[tokio::test]
 async fn a_claim_whose_volume_is_gone_is_given_up_and_the_new_one_is_restored() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    replace_a_lost_claim(Kills::Seldom).await;
+}
+
+pub(super) async fn replace_a_lost_claim(kills: Kills) {
+    let stage = Stage::with(kills).await;
+    let kubelet = Kubelet::play(&stage);
     let witness = Witness::of(&stage);
     let restored = settled(&stage, &kubelet).await;
     // The node and the volume go together; the new pod waits for its volume.
@@ -112,8 +116,8 @@ fn seconds(moment: jiff::Timestamp) -> [u8; 6] {
 
 #[tokio::test]
 async fn etcd_that_ends_again_and_again_gets_another_pod_whose_verdict_decides() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let stage = Stage::alone().await;
+    let kubelet = Kubelet::play(&stage);
     let witness = Witness::of(&stage);
     let restored = settled(&stage, &kubelet).await;
     let pod = stage.api::<Pod>().get("main-0").await.expect("a pod");

@@ -15,19 +15,21 @@ use serde_json::{Value, json};
 use steward_controller::args::Args;
 use steward_controller::config::OperatorConfiguration;
 use steward_controller::http::Readiness;
+use steward_controller::insight::Insight;
 use steward_controller::metrics::Metrics;
 use steward_controller::run::Parts;
 use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd};
 use steward_testkit::kube::ApiServer;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::kubelet::Rounds;
+use super::wire::Kills;
 
 /// On a loaded machine the controllers of Kubernetes take their time.
 const PATIENCE: Duration = Duration::from_mins(3);
 const POLL: Duration = Duration::from_millis(100);
-/// A controller that wrote nothing for this long has nothing to write.
-const QUIET: Duration = Duration::from_secs(3);
 
 /// With `STEWARD_TEST_LOG` set, a test shows what its controllers say.
 static LOG: Once = Once::new();
@@ -36,14 +38,19 @@ pub(super) struct Stage {
     pub(super) server: ApiServer,
     pub(super) client: Client,
     pub(super) namespace: String,
+    /// What the kubelet does here.
+    pub(super) rounds: Rounds,
+    /// How often controllers are killed here.
+    pub(super) kills: Kills,
 }
 
-/// A controller that runs in this process.
+/// A controller that runs in this process, until dropped.
 pub(super) struct Running {
     pub(super) metrics: Metrics,
     pub(super) readiness: Readiness,
+    pub(super) insight: Insight,
     cancel: CancellationToken,
-    task: JoinHandle<anyhow::Result<()>>,
+    task: AbortOnDropHandle<anyhow::Result<()>>,
 }
 
 impl Running {
@@ -64,7 +71,21 @@ impl Running {
 }
 
 impl Stage {
+    /// A namespace of an API server that other tests may use as well.
     pub(super) async fn set() -> Self {
+        let stage = Self::on(ApiServer::shared().await).await;
+        stage.define().await;
+        stage
+    }
+
+    /// The same for a test that kills controllers.
+    pub(super) async fn with(kills: Kills) -> Self {
+        let stage = Self::set().await;
+        Self { kills, ..stage }
+    }
+
+    /// An API server of the test's own, which can be stopped and looked into.
+    pub(super) async fn alone() -> Self {
         let stage = Self::on(ApiServer::start().await.with_controllers().await).await;
         stage.define().await;
         stage
@@ -82,6 +103,8 @@ impl Stage {
             server,
             client,
             namespace,
+            rounds: Rounds::default(),
+            kills: Kills::default(),
         }
     }
 
@@ -133,19 +156,21 @@ impl Stage {
         config.controllers.compaction.enabled = true;
         change(&mut config);
         let (metrics, cancel) = (Metrics::new().expect("metrics"), CancellationToken::new());
-        let readiness = Readiness::default();
+        let (readiness, insight) = (Readiness::default(), Insight::recording());
         let parts = Parts {
             args,
             config,
             client,
             metrics: metrics.clone(),
             readiness: readiness.clone(),
+            insight: insight.clone(),
             cancel: cancel.clone(),
         };
-        let task = tokio::spawn(parts.run());
+        let task = AbortOnDropHandle::new(tokio::spawn(parts.run()));
         Running {
             metrics,
             readiness,
+            insight,
             cancel,
             task,
         }
@@ -212,21 +237,6 @@ impl Stage {
             assert!(Instant::now() < deadline, "never: {what}");
             sleep(POLL).await;
         }
-    }
-
-    /// Waits until the controller has nothing left to tell: it wrote nothing for a while.
-    pub(super) async fn at_rest(&self, controller: &Running) {
-        self.at_rest_for(controller, QUIET).await;
-    }
-
-    /// Waits until the controller wrote nothing for this long.
-    pub(super) async fn at_rest_for(&self, controller: &Running, quiet: Duration) {
-        self.eventually("nothing is left to tell", async || {
-            let before = controller.metrics.writes();
-            sleep(quiet).await;
-            before == controller.metrics.writes()
-        })
-        .await;
     }
 
     /// Waits for a StatefulSet of so many pods.

@@ -37,7 +37,7 @@ async fn sizes(behind: &Behind) -> Vec<i64> {
 #[tokio::test]
 async fn members_are_defragmented_and_led_as_asked() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let behind = Behind::start("main", 3, 3).await;
     behind.settle_in(&kubelet).await;
     let leader = behind.cluster.leader().await;
@@ -99,7 +99,7 @@ async fn document(stage: &Stage) -> BTreeMap<String, String> {
 #[tokio::test]
 async fn a_restore_is_tried_before_it_is_done() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let controller = stage.control().await;
     let (_restored, serving) = backed_up(&stage, &kubelet).await;
     let full = "Full-00000000-00000042-1800000000.gz";
@@ -134,7 +134,7 @@ async fn a_restore_is_tried_before_it_is_done() {
 #[tokio::test]
 async fn a_restore_goes_to_the_moment_asked_for() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let controller = stage.control().await;
     let (restored, serving) = backed_up(&stage, &kubelet).await;
     let moment = "2026-01-31T11:59:00Z";
@@ -166,7 +166,7 @@ async fn a_restore_goes_to_the_moment_asked_for() {
 #[tokio::test]
 async fn a_restore_takes_the_full_snapshot_asked_for_and_nothing_behind_it() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let controller = stage.control().await;
     let (restored, serving) = backed_up(&stage, &kubelet).await;
     let full = "Full-00000000-00000017-1700000000.gz";
@@ -212,7 +212,7 @@ pub(super) async fn left_to_people(stage: &Stage) {
 #[tokio::test]
 async fn a_lost_quorum_is_recovered_from_the_member_a_person_names() {
     let stage = Arc::new(Stage::set().await);
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let mut behind = Behind::start("main", 3, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;
@@ -241,7 +241,7 @@ async fn a_lost_quorum_is_recovered_from_the_member_a_person_names() {
 #[tokio::test]
 async fn a_recovery_whose_document_is_lost_stops_its_job_before_a_pod_starts() {
     let stage = Arc::new(Stage::set().await);
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     lose_the_only(&kubelet);
     let controller = stage.control().await;
     let spec = json!({ "replicas": 1, "backup": { "store": store() } });

@@ -39,7 +39,7 @@ async fn attempt(stage: &Stage) -> u64 {
 #[tokio::test]
 async fn a_task_takes_the_place_of_a_recovery_whose_job_is_killed_again_and_again() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let restored = Restored::start("main-0").await;
     lose_the_only(&kubelet);
     let line =
@@ -99,7 +99,7 @@ async fn keep(stage: &Stage, claim: &str, by: &[&str]) {
 #[tokio::test]
 async fn the_last_survivor_is_not_stopped_while_its_volume_would_go_with_it() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let mut behind = Behind::start("main", 3, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;

@@ -235,7 +235,7 @@ async fn write_all_the_time(urls: Vec<String>, stop: Arc<AtomicBool>) -> u32 {
 #[tokio::test]
 async fn members_learn_to_talk_encrypted_and_back_without_a_moment_without_a_quorum() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let certificates = Certificates::make();
     certificates.store(&stage).await;
     let behind = Behind::start("main", 3, 3).await;
@@ -285,7 +285,7 @@ async fn members_learn_to_talk_encrypted_and_back_without_a_moment_without_a_quo
 #[tokio::test]
 async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     Certificates::make().store(&stage).await;
     let controller = stage.control().await;
     let tls = json!({ "replicas": 1, "etcd": { "peerUrlTls": spec() } });
@@ -445,7 +445,7 @@ impl Listeners {
 #[tokio::test]
 async fn clients_certificates_come_change_their_authority_and_go_while_a_quorum_serves() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let name = format!("*.main-peer.{}.svc", stage.namespace);
     let certificates = BTreeMap::from([
         ("one-server", Certificates::of(&name)),

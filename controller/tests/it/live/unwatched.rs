@@ -34,7 +34,7 @@ async fn unlabel_claims(stage: &Stage) {
 #[tokio::test]
 async fn what_the_others_had_is_put_aside_also_when_nobody_watches_their_claims() {
     let stage = Arc::new(Stage::set().await);
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let mut behind = Behind::start("main", 3, 3).await;
     behind.settle_in(&kubelet).await;
     let controller = stage.control().await;

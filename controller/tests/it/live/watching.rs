@@ -116,7 +116,7 @@ async fn at(stage: &Stage, percent: i32) -> Etcd {
 #[tokio::test]
 async fn a_restore_tells_how_far_it_is_and_nothing_twice() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let log = Log::that(Fate::Told(EARLIER));
     let (restored, controller) = under_way(&stage, &kubelet, &log).await;
     let told = recovery(&at(&stage, 43).await).unwrap();
@@ -144,8 +144,9 @@ async fn a_restore_tells_how_far_it_is_and_nothing_twice() {
 
     let told = come_back(&stage, &kubelet, &restored).await;
     assert_eq!((told.percent, told.revision), (None, Some(1)));
-    let read = log.reads();
     stage.at_rest(&controller).await;
+    let read = log.reads();
+    stage.look_again(&controller).await;
     assert_eq!(read, log.reads(), "at rest no log is read");
     controller.stop().await;
 }
@@ -153,7 +154,7 @@ async fn a_restore_tells_how_far_it_is_and_nothing_twice() {
 #[tokio::test]
 async fn a_log_that_nobody_can_read_stops_no_restore() {
     let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage.client, &stage.namespace);
+    let kubelet = Kubelet::play(&stage);
     let log = Log::that(Fate::Refused(403));
     let (restored, controller) = under_way(&stage, &kubelet, &log).await;
     log.is_read_again(&stage, 1).await;

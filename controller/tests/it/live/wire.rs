@@ -61,8 +61,37 @@ pub(super) async fn client(
     builder.with_layer(&Wire(decide)).build()
 }
 
-/// Lets controllers live for a few writes each, now one, now more, until something holds. Between two lives it is looked at,
-/// too, while nobody writes. Returns how many it took.
+/// How often controllers are killed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kills {
+    /// A few times on the way: enough to see that another one goes on.
+    #[default]
+    Seldom,
+    /// After every few writes, now one, now more: `make soak`.
+    Often,
+}
+
+impl Kills {
+    /// How many writes a controller may make that comes after so many others.
+    fn allowed(self, lives: u32) -> u32 {
+        match self {
+            Self::Seldom => 2 << lives.min(8),
+            Self::Often => 1 + lives % 4,
+        }
+    }
+
+    /// Fails when fewer were killed than are needed to prove anything: more than `often` at every few writes.
+    pub(super) fn assert_proven(self, lives: u32, often: u32) {
+        let least = match self {
+            Self::Seldom => 0,
+            Self::Often => often,
+        };
+        assert!(lives > least, "{lives} lives are too few to prove anything");
+    }
+}
+
+/// Lets controllers live for some writes each, until something holds. Between two lives it is looked at, too, while nobody writes.
+/// Returns how many it took.
 pub(super) async fn a_few_writes_at_a_time(
     stage: &Stage,
     what: &str,
@@ -71,7 +100,7 @@ pub(super) async fn a_few_writes_at_a_time(
     const MOST: u32 = 200;
     for lives in 0..MOST {
         let (writes, one_more) = (AtomicU32::new(0), Arc::new(Notify::new()));
-        let (told, allowed) = (Arc::clone(&one_more), 1 + lives % 4);
+        let (told, allowed) = (Arc::clone(&one_more), stage.kills.allowed(lives));
         let client = client(stage, move |request| {
             if !is_write(request) || writes.fetch_add(1, Ordering::Relaxed) < allowed {
                 return Fate::Answered;

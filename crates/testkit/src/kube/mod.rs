@@ -9,4 +9,4 @@ mod pki;
 mod process;
 mod server;
 
-pub use server::ApiServer;
+pub use server::{ApiServer, SHARED_API};

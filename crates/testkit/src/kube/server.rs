@@ -1,7 +1,6 @@
 //! An API server, started, stopped and asked for clients.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ::kube::api::{Api, DynamicObject, ListParams, ObjectMeta, PostParams};
@@ -11,6 +10,7 @@ use ::kube::{Client, Config};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use rustls::crypto::{CryptoProvider, ring};
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
@@ -18,6 +18,14 @@ use super::binaries::minor_version;
 use super::pki::Pki;
 use super::process::Process;
 use crate::etcd::{Etcd, EtcdOptions, EtcdVersion, free_url};
+use crate::place::setting;
+
+/// Names the directory of a server that several tests share.
+pub const SHARED_API: &str = "STEWARD_SHARED_API";
+/// The administrator's, in that directory.
+const KUBECONFIG: &str = "kubeconfig";
+/// Says what a definition was before the server added its defaults.
+const DIGEST: &str = "tests.steward/digest";
 
 /// A cold start on a loaded machine takes a fraction of this; a server that needs more is stuck.
 const START_DEADLINE: Duration = Duration::from_mins(2);
@@ -28,14 +36,20 @@ const POLL: Duration = Duration::from_millis(50);
 /// Service accounts get no tokens and pods need none; nothing runs pods.
 #[derive(Debug)]
 pub struct ApiServer {
+    /// Nothing of a server that others use, too.
+    own: Option<Own>,
+    kubeconfig: PathBuf,
+}
+
+/// What belongs to this process alone. It ends in this order.
+#[derive(Debug)]
+struct Own {
     controllers: Option<Process>,
     server: Option<Process>,
     etcd: Etcd,
     home: TempDir,
     pki: Pki,
     url: String,
-    kubeconfig: PathBuf,
-    namespaces: AtomicU32,
 }
 
 impl ApiServer {
@@ -44,34 +58,67 @@ impl ApiServer {
     /// # Panics
     /// With the server's log when it does not come up.
     pub async fn start() -> Self {
-        // Two crates of the test's graph bring a provider each, so none is the default by itself. Somebody
-        // else may have chosen already, which is as good.
-        if CryptoProvider::get_default().is_none() {
-            ring::default_provider().install_default().ok();
-        }
+        choose_crypto();
         let etcd = Etcd::start(EtcdVersion::V3_5New, EtcdOptions::new()).await;
         let home = TempDir::with_prefix("kubernetes-").expect("a temporary directory");
         let pki = Pki::create(home.path().join("pki"));
-        let kubeconfig = home.path().join("kubeconfig");
-        let mut this = Self {
+        let kubeconfig = home.path().join(KUBECONFIG);
+        let mut own = Own {
             controllers: None,
             server: None,
             etcd,
             home,
             pki,
             url: String::new(),
-            kubeconfig,
-            namespaces: AtomicU32::new(0),
         };
         for _ in 0..5 {
-            this.url = free_url().replace("http://", "https://");
-            this.pki.write_kubeconfig(&this.url, &this.kubeconfig);
-            this.launch();
-            if this.is_ready_in_time().await {
-                return this;
+            own.url = free_url().replace("http://", "https://");
+            own.pki.write_kubeconfig(&own.url, &kubeconfig);
+            own.launch();
+            if own.is_ready_in_time(&kubeconfig).await {
+                let own = Some(own);
+                return Self { own, kubeconfig };
             }
         }
         panic!("five times in a row somebody took the port chosen for the API server")
+    }
+
+    /// The server of the directory `STEWARD_SHARED_API` names, which others use at the same time and which has controllers; without
+    /// that variable, one of this test's own with controllers.
+    ///
+    /// For tests that keep to namespaces of their own. What is cluster-wide, such as a storage class, needs a name nobody else
+    /// uses. Nothing has to be deleted: the server ends with all tests, and until then objects that are left alone cost
+    /// less than their deletion.
+    ///
+    /// # Panics
+    /// With the server's log when it does not come up.
+    pub async fn shared() -> Self {
+        let Some(home) = setting(SHARED_API) else {
+            return Self::start().await.with_controllers().await;
+        };
+        choose_crypto();
+        Self {
+            own: None,
+            kubeconfig: home.join(KUBECONFIG),
+        }
+    }
+
+    /// The directory that `STEWARD_SHARED_API` has to name for this server to be shared.
+    ///
+    /// # Panics
+    /// When it is shared already.
+    pub fn home(&self) -> &Path {
+        self.own().home.path()
+    }
+
+    fn own(&self) -> &Own {
+        let own = self.own.as_ref();
+        own.expect("a server of the test's own, made by ApiServer::start")
+    }
+
+    fn own_mut(&mut self) -> &mut Own {
+        let own = self.own.as_mut();
+        own.expect("a server of the test's own, made by ApiServer::start")
     }
 
     /// Starts the controllers as well: namespaces, garbage collection, workloads, Jobs and so on, but none that binds
@@ -82,25 +129,30 @@ impl ApiServer {
     pub async fn with_controllers(mut self) -> Self {
         let url = free_url();
         let port = port_of(&url);
+        let kubeconfig = self.kubeconfig.clone();
+        let own = self.own_mut();
         let mut flags = vec![
-            format!("--kubeconfig={}", self.kubeconfig.display()),
+            format!("--kubeconfig={}", kubeconfig.display()),
             format!(
                 "--service-account-private-key-file={}",
-                self.file("accounts.key")
+                own.file("accounts.key")
             ),
-            format!("--root-ca-file={}", self.file("ca.crt")),
+            format!("--root-ca-file={}", own.file("ca.crt")),
             format!("--secure-port={port}"),
             "--bind-address=127.0.0.1".to_owned(),
             "--leader-elect=false".to_owned(),
+            // Several tests at a time: a limit of 20 requests a second would make them wait for each other.
+            "--kube-api-qps=200".to_owned(),
+            "--kube-api-burst=400".to_owned(),
             // There are no volumes: claims, like pods, are as a test leaves them.
             "--controllers=*,-persistentvolume-binder,-persistentvolume-expander".to_owned(),
         ];
         if minor_version("kube-controller-manager") < 24 {
             flags.push("--port=0".to_owned()); // the insecure one, always the same
         }
-        let process = Process::start("kube-controller-manager", &flags, self.home.path());
-        let process = self.controllers.insert(process);
-        let accounts = Api::<ServiceAccount>::namespaced(client(&self.kubeconfig).await, "default");
+        let process = Process::start("kube-controller-manager", &flags, own.home.path());
+        let process = own.controllers.insert(process);
+        let accounts = Api::<ServiceAccount>::namespaced(client(&kubeconfig).await, "default");
         let deadline = Instant::now() + START_DEADLINE;
         while accounts.get("default").await.is_err() {
             let ended = process.exit_status();
@@ -115,8 +167,11 @@ impl ApiServer {
     }
 
     /// Ends the server at once; its data stays.
+    ///
+    /// # Panics
+    /// When others use it, too. So does everything else that concerns more than namespaces of the test's own.
     pub fn stop(&mut self) {
-        self.server = None;
+        self.own_mut().server = None;
     }
 
     /// Starts a stopped server again: same address, same data.
@@ -124,14 +179,100 @@ impl ApiServer {
     /// # Panics
     /// With the server's log when it does not come up, and when it already runs.
     pub async fn restart(&mut self) {
-        assert!(self.server.is_none(), "the API server runs already");
-        self.launch();
+        let kubeconfig = self.kubeconfig.clone();
+        let own = self.own_mut();
+        assert!(own.server.is_none(), "the API server runs already");
+        own.launch();
         assert!(
-            self.is_ready_in_time().await,
+            own.is_ready_in_time(&kubeconfig).await,
             "somebody took the port of the API server"
         );
     }
 
+    /// A client with all rights.
+    pub async fn client(&self) -> Client {
+        client(&self.kubeconfig).await
+    }
+
+    /// A client that acts as a user, who has no rights but those a test grants.
+    pub async fn client_as(&self, user: &str) -> Client {
+        let mut config = config(&self.kubeconfig).await;
+        config.auth_info.impersonate = Some(user.to_owned());
+        Client::try_from(config).expect("a client")
+    }
+
+    /// Where it keeps what it knows.
+    pub fn etcd(&self) -> &Etcd {
+        &self.own().etcd
+    }
+
+    /// The administrator's kubeconfig; it goes when this value goes.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Where clients connect.
+    pub fn url(&self) -> &str {
+        &self.own().url
+    }
+
+    /// Makes a namespace nobody used before and returns its name.
+    pub async fn namespace(&self) -> String {
+        let namespace = Namespace {
+            metadata: ObjectMeta {
+                generate_name: Some("test-".to_owned()),
+                ..ObjectMeta::default()
+            },
+            ..Namespace::default()
+        };
+        let created = Api::all(self.client().await)
+            .create(&PostParams::default(), &namespace)
+            .await
+            .unwrap_or_else(|error| panic!("create a namespace: {error}"));
+        created
+            .metadata
+            .name
+            .expect("a name of the server's choice")
+    }
+
+    /// Teaches the server custom resources and waits until it serves them. Another test may have done so already.
+    ///
+    /// # Panics
+    /// When it refuses one, or knows another definition of that name.
+    pub async fn define(&self, definitions: impl IntoIterator<Item = CustomResourceDefinition>) {
+        let client = self.client().await;
+        let known = Api::<CustomResourceDefinition>::all(client.clone());
+        for mut definition in definitions {
+            let name = definition.metadata.name.clone().unwrap_or_default();
+            let (annotation, digest) = (DIGEST.to_owned(), digest(&definition));
+            let annotations = definition.metadata.annotations.get_or_insert_default();
+            annotations.insert(annotation, digest.clone());
+            match known.create(&PostParams::default(), &definition).await {
+                Ok(_) => {}
+                Err(::kube::Error::Api(status)) if status.code == 409 => {
+                    let there = known.get(&name).await.expect("the definition");
+                    let its = there.metadata.annotations.unwrap_or_default();
+                    let is_same = its.get(DIGEST) == Some(&digest);
+                    assert!(is_same, "{name} is defined differently by another test");
+                }
+                Err(error) => panic!("define {name}: {error}"),
+            }
+            let deadline = Instant::now() + START_DEADLINE;
+            while !is_served(&client, &definition).await {
+                assert!(Instant::now() < deadline, "{name} is not served");
+                sleep(POLL).await;
+            }
+        }
+    }
+
+    /// All the server wrote, over all its starts; empty while it is stopped.
+    pub fn log(&self) -> String {
+        let server = self.own().server.as_ref();
+        server.map(Process::log).unwrap_or_default()
+    }
+}
+
+impl Own {
     fn launch(&mut self) {
         let flags = [
             format!("--etcd-servers={}", self.etcd.client_url()),
@@ -157,8 +298,8 @@ impl ApiServer {
     }
 
     /// Whether it became ready; `false` when it ended because its port was taken meanwhile.
-    async fn is_ready_in_time(&mut self) -> bool {
-        let client = client(&self.kubeconfig).await;
+    async fn is_ready_in_time(&mut self, kubeconfig: &Path) -> bool {
+        let client = client(kubeconfig).await;
         let deadline = Instant::now() + START_DEADLINE;
         loop {
             if is_ready(&client).await {
@@ -182,78 +323,22 @@ impl ApiServer {
         }
     }
 
-    /// A client with all rights.
-    pub async fn client(&self) -> Client {
-        client(&self.kubeconfig).await
-    }
-
-    /// A client that acts as a user, who has no rights but those a test grants.
-    pub async fn client_as(&self, user: &str) -> Client {
-        let mut config = config(&self.kubeconfig).await;
-        config.auth_info.impersonate = Some(user.to_owned());
-        Client::try_from(config).expect("a client")
-    }
-
-    /// Where it keeps what it knows.
-    pub fn etcd(&self) -> &Etcd {
-        &self.etcd
-    }
-
-    /// The administrator's kubeconfig; it goes when this value goes.
-    pub fn kubeconfig(&self) -> &Path {
-        &self.kubeconfig
-    }
-
-    /// Where clients connect.
-    pub fn url(&self) -> &str {
-        &self.url
-    }
-
-    /// Makes a namespace nobody used before and returns its name.
-    pub async fn namespace(&self) -> String {
-        let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
-        let name = format!("test-{number}");
-        let namespace = Namespace {
-            metadata: ObjectMeta {
-                name: Some(name.clone()),
-                ..ObjectMeta::default()
-            },
-            ..Namespace::default()
-        };
-        Api::all(self.client().await)
-            .create(&PostParams::default(), &namespace)
-            .await
-            .unwrap_or_else(|error| panic!("create namespace {name}: {error}"));
-        name
-    }
-
-    /// Teaches the server custom resources and waits until it serves them.
-    ///
-    /// # Panics
-    /// When it refuses one.
-    pub async fn define(&self, definitions: impl IntoIterator<Item = CustomResourceDefinition>) {
-        let client = self.client().await;
-        let known = Api::<CustomResourceDefinition>::all(client.clone());
-        for definition in definitions {
-            let name = definition.metadata.name.clone().unwrap_or_default();
-            let created = known.create(&PostParams::default(), &definition).await;
-            created.unwrap_or_else(|error| panic!("define {name}: {error}"));
-            let deadline = Instant::now() + START_DEADLINE;
-            while !is_served(&client, &definition).await {
-                assert!(Instant::now() < deadline, "{name} is not served");
-                sleep(POLL).await;
-            }
-        }
-    }
-
-    /// All the server wrote, over all its starts; empty while it is stopped.
-    pub fn log(&self) -> String {
-        self.server.as_ref().map(Process::log).unwrap_or_default()
-    }
-
     fn file(&self, name: &str) -> String {
         self.pki.path(name).display().to_string()
     }
+}
+
+/// Two crates of the test's graph bring a provider each, so none is the default by itself. Somebody else may have chosen already,
+/// which is as good.
+fn choose_crypto() {
+    if CryptoProvider::get_default().is_none() {
+        ring::default_provider().install_default().ok();
+    }
+}
+
+fn digest(definition: &CustomResourceDefinition) -> String {
+    let text = serde_json::to_vec(definition).expect("a definition");
+    hex::encode(Sha256::digest(text))
 }
 
 /// Ready to serve, which includes the roles and namespaces every cluster starts with.

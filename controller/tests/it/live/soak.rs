@@ -1,0 +1,79 @@
+//! What `make test` shows with a few kills, with one after every few writes: `make soak`.
+
+use super::wire::Kills::Often;
+use super::{adopt, between, faults, joining, lead, pins, signals, volumes};
+
+#[tokio::test]
+async fn adopters_that_are_killed_between_any_two_writes_replace_each_pod_once() {
+    adopt::adopt_three(Often).await;
+}
+
+#[tokio::test]
+async fn a_single_member_is_restored_by_one_job_for_each_attempt() {
+    between::restore_the_only(Often).await;
+}
+
+#[tokio::test]
+async fn a_lost_quorum_is_recovered_by_one_job_for_each_volume() {
+    between::recover_a_quorum(Often).await;
+}
+
+#[tokio::test]
+async fn a_task_goes_back_to_a_moment_by_one_job() {
+    between::go_back_by_a_task(Often).await;
+}
+
+#[tokio::test]
+async fn a_task_recovers_a_quorum_by_one_job_for_each_volume() {
+    between::recover_by_a_task(Often).await;
+}
+
+#[tokio::test]
+async fn deltas_are_folded_by_one_job_whose_outcome_is_told_before_it_goes() {
+    between::fold_deltas(Often).await;
+}
+
+#[tokio::test]
+async fn a_restore_is_rehearsed_by_one_job_whose_outcome_is_told_before_it_goes() {
+    between::rehearse_a_restore(Often).await;
+}
+
+#[tokio::test]
+async fn controllers_that_are_killed_between_any_two_writes_get_there_together() {
+    faults::live_and_go(Often).await;
+}
+
+#[tokio::test]
+async fn so_do_they_when_members_are_replaced_and_when_they_leave() {
+    faults::replace_and_shrink(Often).await;
+}
+
+#[tokio::test]
+async fn a_cluster_grows_by_one_member_after_the_other_whoever_is_killed() {
+    joining::grow_to_three(Often).await;
+}
+
+#[tokio::test]
+async fn a_copy_is_pinned_for_as_long_as_its_job_is_there_whoever_is_killed() {
+    pins::copy_pinned(Often).await;
+}
+
+#[tokio::test]
+async fn what_a_verification_found_is_told_whoever_is_killed_before() {
+    pins::verify_pinned(Often).await;
+}
+
+#[tokio::test]
+async fn a_claim_whose_volume_is_gone_is_given_up_and_the_new_one_is_restored() {
+    signals::replace_a_lost_claim(Often).await;
+}
+
+#[tokio::test]
+async fn nor_do_pods_notice_when_controllers_are_killed_between_any_two_writes_of_it() {
+    volumes::grow_volumes(Often).await;
+}
+
+#[tokio::test]
+async fn never_do_two_act_whoever_believes_to_have_the_lease() {
+    lead::contend(4).await;
+}

@@ -1,0 +1,82 @@
+//! `shared-servers -- COMMAND`: runs a command beside one Kubernetes API server that all its tests share.
+//!
+//! `make test-live` calls it. Tests that use `ApiServer::shared` find the server through the variable `STEWARD_SHARED_API`; each
+//! has a namespace of its own. Everything ends with the command, however that ends, and its exit code is passed on.
+
+use std::ffi::OsString;
+use std::process::{ExitCode, ExitStatus};
+
+use anyhow::Context as _;
+use clap::Parser;
+use rustix::process::{Pid, Signal, kill_process};
+use steward_testkit::ApiServer;
+use steward_testkit::kube::SHARED_API;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// What a shell reports of a command that was ended by a signal: this and the number of the signal.
+const BY_SIGNAL: u8 = 128;
+
+/// Runs a command beside one Kubernetes API server that all its tests share.
+#[derive(Parser)]
+struct Args {
+    /// The command and its arguments.
+    #[arg(required = true, last = true)]
+    command: Vec<OsString>,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    let Args { command } = Args::parse();
+    let server = ApiServer::start().await.with_controllers().await;
+    let (program, arguments) = command.split_first().context("a command to run")?;
+    let child = Command::new(program)
+        .args(arguments)
+        .env(SHARED_API, server.home())
+        .spawn()
+        .with_context(|| format!("start {}", program.display()))?;
+    let status = ended(child).await?;
+    drop(server);
+    Ok(ExitCode::from(code(status)))
+}
+
+/// Waits for the command. Whoever ends this program means the command: it is asked to end, and is waited for.
+async fn ended(mut child: Child) -> anyhow::Result<ExitStatus> {
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    // A terminal sends it to the command as well.
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    loop {
+        tokio::select! {
+            status = child.wait() => return status.context("wait for the command"),
+            _ = terminate.recv() => {
+                let id = child.id().and_then(|id| i32::try_from(id).ok());
+                if let Some(pid) = id.and_then(Pid::from_raw) {
+                    kill_process(pid, Signal::TERM).context("end the command")?;
+                }
+            }
+            _ = interrupt.recv() => {}
+        }
+    }
+}
+
+fn code(status: ExitStatus) -> u8 {
+    use std::os::unix::process::ExitStatusExt as _;
+    let by_signal = || status.signal().and_then(|number| u8::try_from(number).ok());
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    code.or_else(|| by_signal().map(|number| BY_SIGNAL.saturating_add(number)))
+        .unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_exit_code_of_the_command_is_passed_on() {
+        assert_eq!(code(ExitStatus::from_raw(0)), 0);
+        assert_eq!(code(ExitStatus::from_raw(100 << 8)), 100);
+        assert_eq!(code(ExitStatus::from_raw(15)), 143, "ended by SIGTERM");
+    }
+}
