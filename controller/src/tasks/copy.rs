@@ -339,7 +339,10 @@ impl<'a> Pass<'a> {
     }
 
     async fn remove(&self, job: Option<&Job>) -> Result<(), TaskError> {
-        let Some(job) = job else { return Ok(()) };
+        // Deleting it once more would add the finalizer that the garbage collector has just removed, again and again.
+        let Some(job) = job.filter(|job| job.metadata.deletion_timestamp.is_none()) else {
+            return Ok(());
+        };
         self.may()?;
         match self
             .jobs

@@ -17,9 +17,9 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use steward_controller::insight::Version;
 use steward_crds::{Etcd, EtcdCopyBackupsTask, EtcdOpsTask};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
-use super::stage::{Running, Stage};
+use super::stage::{PATIENCE, POLL, Running, Stage};
 
 /// No annotation has the same value twice.
 static LOOK: AtomicU64 = AtomicU64::new(0);
@@ -32,18 +32,27 @@ impl Stage {
     /// Waits until the controller has nothing left to do: its caches hold every object at its current version, the controllers of
     /// Kubernetes and the kubelet are done, and one more reconcile of everything wrote nothing and changed nothing of that.
     pub(super) async fn at_rest(&self, controller: &Running) {
-        let what = "the controller has nothing left to do";
-        let is_at_rest = async || self.is_at_rest(controller).await;
-        self.eventually(what, is_at_rest).await;
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(busy) = self.is_at_rest(controller).await {
+            assert!(Instant::now() < deadline, "never at rest: {busy}");
+            sleep(POLL).await;
+        }
     }
 
-    async fn is_at_rest(&self, controller: &Running) -> bool {
+    /// Or who still has something to do.
+    async fn is_at_rest(&self, controller: &Running) -> Result<(), String> {
         let writes = controller.metrics.writes();
-        let Some(before) = self.all_is_seen(controller).await else {
-            return false;
-        };
+        let before = self.all_is_seen(controller).await?;
         self.look_again(controller).await;
-        self.all_is_seen(controller).await == Some(before) && controller.metrics.writes() == writes
+        let after = self.all_is_seen(controller).await?;
+        let changed: Vec<_> = before.symmetric_difference(&after).collect();
+        let written = controller.metrics.writes() - writes;
+        match (&*changed, written) {
+            ([], 0) => Ok(()),
+            _ => Err(format!(
+                "one more reconcile made {written} writes and changed {changed:?}"
+            )),
+        }
     }
 
     /// Lets every resource be reconciled once more, and waits until it was.
@@ -86,17 +95,29 @@ impl Stage {
     }
 
     /// All objects, when the controller has seen every one of them as it is and nobody else has something to do about them.
-    async fn all_is_seen(&self, controller: &Running) -> Option<BTreeSet<Version>> {
-        if !self.rounds.is_quiet().await || !self.others_are_done().await {
-            return None;
+    async fn all_is_seen(&self, controller: &Running) -> Result<BTreeSet<Version>, String> {
+        if !self.rounds.is_quiet().await {
+            return Err("the kubelet is at work".to_owned());
         }
-        let cached = controller.insight.cached(&self.namespace)?;
+        if !self.others_are_done().await {
+            return Err("the controllers of Kubernetes are at work".to_owned());
+        }
+        let cached = controller.insight.cached(&self.namespace);
+        let cached = cached.ok_or("the caches are not filled")?;
         // The version of the budgets depends on the API server, and nobody but the controller writes them.
         let is_compared = |one: &Version| one.kind != "PodDisruptionBudget";
         let cached: BTreeSet<Version> = cached.into_iter().filter(is_compared).collect();
         let current = self.current().await;
-        let is_seen = current == cached && self.facts_are_published().await;
-        is_seen.then_some(current)
+        let unseen: Vec<_> = current.symmetric_difference(&cached).collect();
+        if !unseen.is_empty() {
+            return Err(format!("not seen as they are: {unseen:?}"));
+        }
+        match self.unpublished_member().await {
+            Some(member) => Err(format!(
+                "{member} answers, and its version is not published"
+            )),
+            None => Ok(current),
+        }
     }
 
     /// All objects the controller watches, at their current versions.
@@ -146,8 +167,8 @@ impl Stage {
             && jobs.iter().all(is_known)
     }
 
-    /// Whether the status has the version of every member that answers. Who does not answer is asked again only now and then.
-    async fn facts_are_published(&self) -> bool {
+    /// A member that answers and whose version the status does not have. Who does not answer is asked again only now and then.
+    async fn unpublished_member(&self) -> Option<String> {
         for etcd in all(&self.api::<Etcd>()).await {
             let port = etcd.spec.etcd.client_port.unwrap_or(2379);
             let members = etcd.status.and_then(|status| status.members);
@@ -163,18 +184,20 @@ impl Stage {
                 if let Some(url) = url
                     && answers(&url).await
                 {
-                    return false;
+                    return Some(member.name);
                 }
             }
         }
-        true
+        None
     }
 }
 
 async fn answers(url: &str) -> bool {
     let asked = async {
         let mut client = etcd_client::Client::connect([url], None).await.ok()?;
-        client.status().await.ok()
+        let status = client.status().await.ok()?;
+        // Without a leader it reports its status, but the controller counts it as not serving.
+        (status.leader() != 0).then_some(())
     };
     matches!(timeout(ANSWER, asked).await, Ok(Some(_)))
 }

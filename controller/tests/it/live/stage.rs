@@ -28,8 +28,8 @@ use super::kubelet::Rounds;
 use super::wire::Kills;
 
 /// On a loaded machine the controllers of Kubernetes take their time.
-const PATIENCE: Duration = Duration::from_mins(3);
-const POLL: Duration = Duration::from_millis(100);
+pub(super) const PATIENCE: Duration = Duration::from_mins(3);
+pub(super) const POLL: Duration = Duration::from_millis(100);
 
 /// With `STEWARD_TEST_LOG` set, a test shows what its controllers say.
 static LOG: Once = Once::new();
