@@ -52,7 +52,7 @@ build-tests: ## the test binaries and the programs they run
 	@mkdir -p "$(BUILT)"
 	$(ENV) cargo nextest list --workspace --list-type binaries-only --message-format json >"$(BUILT)/binaries.json.new"
 	@mv "$(BUILT)/binaries.json.new" "$(BUILT)/binaries.json"
-	@cargo metadata --format-version 1 >"$(BUILT)/cargo.json"
+	@cargo metadata --format-version 1 --filter-platform "$$(rustc -vV | sed -n "s/^host: //p")" >"$(BUILT)/cargo.json"
 
 .PHONY: lint lint-tree clippy test-unit test-live e2e soak strain doc
 lint: lint-tree clippy ## formatting, rules of the tree, clippy
@@ -71,8 +71,10 @@ clippy: ## clippy, warnings are errors
 test-unit: build-tests ## the fast tier: no server, no network
 	$(ENV) $(NEXTEST) -E 'not ($(LIVE)) - ($(CLUSTER)) - ($(SOAK))'
 
+# One API server serves all tests that need none of their own.
+SHARED := "$${CARGO_TARGET_DIR:-target}/debug/shared-servers" --
 test-live: build-tests ## tests against real etcd servers and object stores
-	$(ENV) $(NEXTEST) --test-threads 4 -E '($(LIVE)) - ($(SOAK))'
+	$(ENV) $(SHARED) $(NEXTEST) --test-threads 4 -E '($(LIVE)) - ($(SOAK))'
 
 # A cluster is brought up for the tests and taken down after them, however they end.
 ON_CLUSTER = $(ENV) trap '$(CLUSTER_PROGRAM) down' EXIT; $(CLUSTER_PROGRAM) up; $(CLUSTER_PROGRAM) install; \
@@ -83,7 +85,7 @@ e2e: build-tests ## tests on a real Kubernetes cluster: KUBECONFIG's, or one of 
 soak: ## the long and repeated forms of live and end-to-end tests (SOAK_RUNS times)
 	@$(MAKE) --no-print-directory setup build-tests
 	for run in $$(seq $(SOAK_RUNS)); do echo "soak: run $$run of $(SOAK_RUNS)"; \
-	  ($(ENV) $(NEXTEST) --test-threads 4 -E '($(LIVE)) & $(SOAK)'); \
+	  ($(ENV) $(SHARED) $(NEXTEST) --test-threads 4 -E '($(LIVE)) & $(SOAK)'); \
 	  ($(call ON_CLUSTER,$(CLUSTER) & $(SOAK))); done
 
 strain: ## live and end-to-end tests RUNS times beside a busy core; resumable (WHAT="live e2e demo test")

@@ -7,6 +7,8 @@ cd "$REPO"
 # The caller's make must not lend its flags to the makes below.
 unset MAKEFLAGS MFLAGS MAKELEVEL
 make=(make --no-print-directory)
+# A build machine builds once: what cargo keeps for the next change would only cost time.
+[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
 STAGES=6
 number=0
 summary=()

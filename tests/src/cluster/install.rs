@@ -36,10 +36,6 @@ pub async fn install(kubeconfig: &Path, programs: &Programs) -> Result<(), Insta
         format!("images.etcd={ETCD}:{newest}"),
         "images.imagePullPolicy=Never".to_owned(),
         "operatorConfig.controllers.etcd.enableEtcdSpecAutoReconcile=true".to_owned(),
-        // Whoever takes over waits for both; on one machine, a controller that is silent for so long is gone.
-        "operatorConfig.leaderElection.leaseDuration=8s".to_owned(),
-        "operatorConfig.leaderElection.renewDeadline=5s".to_owned(),
-        "operatorConfig.leaderElection.retryPeriod=1s".to_owned(),
     ];
     let helm = setting("STEWARD_HELM");
     let helm = helm.unwrap_or_else(|| cache().unwrap_or_default().join("helm/4/helm"));
