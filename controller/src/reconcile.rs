@@ -201,11 +201,7 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
         now,
     };
     let status = status::compute(&facts);
-    let told = publish::status(ctx, etcd, &status).await;
-    if told.is_ok() {
-        let outcome = &objects.observation.upkeep.fall_back;
-        ctx.memory.fall_back_was_published(key, outcome);
-    }
+    let told = publish_status(ctx, etcd, &status, (key, &objects)).await;
     acted.map_err(|source| ReconcileError::Act { source })?;
     told.map_err(|source| ReconcileError::Publish { source })?;
     take_off_what_is_done(ctx, etcd, &plan, &world)
@@ -214,6 +210,19 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
     let facts_due = lacks_facts(&status).then(|| ctx.memory.patience_for_facts(key));
     let pause = wake(&plan, &facts, key).min(facts_due.unwrap_or(Duration::MAX));
     Ok(Passed::on(Action::requeue(pause), plan.is_settled()))
+}
+
+/// Publishes the status. Only then an outcome that it reports may be forgotten: a conflict would lose it.
+async fn publish_status(
+    ctx: &Context,
+    etcd: &Etcd,
+    status: &EtcdStatus,
+    (key, objects): (&Key, &Objects),
+) -> Result<(), PublishError> {
+    publish::status(ctx, etcd, status).await?;
+    let outcome = &objects.observation.upkeep.fall_back;
+    ctx.memory.fall_back_was_published(key, outcome);
+    Ok(())
 }
 
 /// Removes annotations that ask for what is done, or approve what is over.

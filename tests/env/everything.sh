@@ -23,17 +23,17 @@ stage() {
     printf '\n=== failed after %s: %s\n' "$(duration $((SECONDS - start)))" "$title" >&2
     exit 1
   fi
-  summary+=("$(printf '%-52s %s' "$title" "$(duration $((SECONDS - start)))")")
+  summary+=("$(printf '%-75s %s' "$title" "$(duration $((SECONDS - start)))")")
 }
 
-# What builds runs at idle priority beside what mostly waits.
+# Live tests use both cores. End-to-end tests mostly wait: what builds runs at idle priority beside them.
 beside() { tests/env/beside.sh "${make[*]} $1" "${make[*]} $2"; }
 
 stage "1 s, cold 9 min" "set-up" "${make[@]}" setup
-stage "8 min, rebuilt 1 min" "build the programs and tests; rules of the tree" "${make[@]}" lint-tree build-tests
+stage "13 min, rebuilt 1 min" "build the programs and tests; rules of the tree" "${make[@]}" lint-tree build-tests
 stage "2 min" "unit tests" "${make[@]}" test-unit
-stage "10 min" "live tests; clippy and documentation beside them" beside "clippy doc" test-live
-stage "12 min" "end-to-end tests; fuzz targets are built beside them" beside fuzz-targets e2e
+stage "18 min" "live tests" "${make[@]}" test-live
+stage "14 min" "end-to-end tests; clippy, documentation and fuzz targets beside them" beside "clippy doc fuzz-targets" e2e
 stage "2 min" "fuzzing" "${make[@]}" fuzz
 
 printf '\n=== everything passed in %s\n' "$(duration $SECONDS)"

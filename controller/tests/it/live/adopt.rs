@@ -112,7 +112,7 @@ async fn a_set_of_etcd_druid_is_adopted_and_what_only_it_said_is_gone() {
 
 #[tokio::test]
 async fn adopters_that_are_killed_replace_each_pod_once() {
-    adopt_three(Kills::Seldom).await;
+    Box::pin(adopt_three(Kills::Seldom)).await;
 }
 
 pub(super) async fn adopt_three(kills: Kills) {

@@ -218,7 +218,7 @@ fn every(schedule: &str) -> Value {
 
 #[tokio::test]
 async fn a_restore_is_rehearsed_by_one_job_whose_outcome_is_told_before_it_goes() {
-    rehearse_a_restore(Kills::Seldom).await;
+    Box::pin(rehearse_a_restore(Kills::Seldom)).await;
 }
 
 pub(super) async fn rehearse_a_restore(kills: Kills) {

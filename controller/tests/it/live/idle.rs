@@ -199,7 +199,7 @@ async fn answers(url: &str) -> bool {
         // Without a leader it reports its status, but the controller counts it as not serving.
         (status.leader() != 0).then_some(())
     };
-    matches!(timeout(ANSWER, asked).await, Ok(Some(_)))
+    matches!(timeout(ANSWER, asked).await, Ok(Some(())))
 }
 
 async fn all<K>(api: &Api<K>) -> Vec<K>

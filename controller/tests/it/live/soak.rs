@@ -5,7 +5,7 @@ use super::{adopt, between, faults, joining, lead, pins, signals, volumes};
 
 #[tokio::test]
 async fn adopters_that_are_killed_between_any_two_writes_replace_each_pod_once() {
-    adopt::adopt_three(Often).await;
+    Box::pin(adopt::adopt_three(Often)).await;
 }
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn deltas_are_folded_by_one_job_whose_outcome_is_told_before_it_goes() {
 
 #[tokio::test]
 async fn a_restore_is_rehearsed_by_one_job_whose_outcome_is_told_before_it_goes() {
-    between::rehearse_a_restore(Often).await;
+    Box::pin(between::rehearse_a_restore(Often)).await;
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn a_claim_whose_volume_is_gone_is_given_up_and_the_new_one_is_restored() 
 
 #[tokio::test]
 async fn nor_do_pods_notice_when_controllers_are_killed_between_any_two_writes_of_it() {
-    volumes::grow_volumes(Often).await;
+    Box::pin(volumes::grow_volumes(Often)).await;
 }
 
 #[tokio::test]

@@ -95,7 +95,7 @@ async fn claims_grow_and_the_set_is_made_again_around_pods_that_notice_nothing()
 
 #[tokio::test]
 async fn nor_do_pods_notice_when_controllers_are_killed_meanwhile() {
-    grow_volumes(Kills::Seldom).await;
+    Box::pin(grow_volumes(Kills::Seldom)).await;
 }
 
 pub(super) async fn grow_volumes(kills: Kills) {

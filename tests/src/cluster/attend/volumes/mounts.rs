@@ -92,8 +92,8 @@ mod tests {
     use super::*;
 
     const NODE: &str = "20 1 8:1 / / rw - ext4 /dev/sda rw\n\
-        30 20 8:2 /cache /home rw - ext4 /dev/sdb rw\n\
-        40 30 0:50 / /home/volumes/pvc-1 rw - tmpfs steward rw\n";
+        30 20 8:2 /cache /srv rw - ext4 /dev/sdb rw\n\
+        40 30 0:50 / /srv/volumes/pvc-1 rw - tmpfs steward rw\n";
 
     fn bytes(directory: &str) -> Bytes {
         Bytes::of(Path::new(directory), NODE).unwrap()
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_volume_in_memory_is_a_device_of_its_own() {
-        let memory = bytes("/home/volumes/pvc-1");
+        let memory = bytes("/srv/volumes/pvc-1");
         assert!(memory.are_mounted("70 60 0:50 / /var/etcd/data rw - tmpfs steward rw\n"));
         assert!(memory.are_mounted("70 60 0:50 /part /data rw - tmpfs steward rw\n"));
         assert!(!memory.are_mounted("70 60 0:51 / /var/etcd/data rw - tmpfs steward rw\n"));
@@ -109,11 +109,11 @@ mod tests {
 
     #[test]
     fn a_volume_on_disk_is_a_path_within_its_device() {
-        let disk = bytes("/home/volumes/pvc-2");
+        let disk = bytes("/srv/volumes/pvc-2");
         let expected = Path::new("/cache/volumes/pvc-2");
         assert_eq!((disk.device.as_str(), &*disk.path), ("8:2", expected));
         assert!(disk.are_mounted("70 60 8:2 /cache/volumes/pvc-2 /data rw - ext4 /dev/sdb rw\n"));
         assert!(!disk.are_mounted("70 60 8:2 /cache/volumes/pvc-3 /data rw - ext4 /dev/sdb rw\n"));
-        assert!(!disk.are_mounted("30 20 8:2 /cache /home rw - ext4 /dev/sdb rw\n"));
+        assert!(!disk.are_mounted("30 20 8:2 /cache /srv rw - ext4 /dev/sdb rw\n"));
     }
 }
