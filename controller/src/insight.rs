@@ -1,7 +1,7 @@
 //! How far a controller is, for a caller in the same process that waits for it.
 //!
-//! A controller that writes nothing may have nothing to write, or may not have come to it yet: silence does not tell which. This
-//! does: it reports which version of every watched object the caches hold, and which version of every resource was reconciled
+//! A controller that writes nothing may have nothing to write, or may not have come to it yet: silence is no evidence of
+//! either. This reports which version of every watched object the caches hold, and which version of every resource was reconciled
 //! last. When both are the current versions and nothing was written, nothing is left to write.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ pub struct Version {
     pub version: String,
 }
 
-/// Nothing is recorded unless somebody asks for it with [`Insight::recording`]. Clones share what is recorded.
+/// Records nothing unless it was made with [`Insight::recording`]. Clones share what is recorded.
 #[derive(Clone, Debug, Default)]
 pub struct Insight(Option<Arc<Recorded>>);
 

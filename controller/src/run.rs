@@ -168,7 +168,7 @@ pub struct Parts {
     pub metrics: Metrics,
     /// Whether it is of use.
     pub readiness: Readiness,
-    /// How far it is, where somebody asks.
+    /// What it has observed and reconciled, for tests.
     pub insight: Insight,
     /// Tells it to stop.
     pub cancel: CancellationToken,

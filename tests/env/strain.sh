@@ -4,7 +4,7 @@
 #   strain.sh <runs> <what…>      what: live, e2e, demo, test
 #
 # The commit at HEAD is cloned and built below the cache, so that work in the checkout can go on. Results are kept there,
-# one file a run: a strain that was interrupted goes on with the runs that are missing. A run that fails stays failed;
+# one file a run: a strain that was interrupted continues with the missing runs. A run that fails stays failed;
 # nothing is run again. The end writes the tally into docs/contributing.md.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

@@ -72,7 +72,7 @@ impl Ended {
 
 /// Tells a story until it ends, fails, panics, or SIGINT or SIGTERM arrives. What the story holds is dropped then.
 pub async fn to_its_end(story: impl Future<Output = anyhow::Result<()>>) -> Ended {
-    set_hook(Box::new(|_| {})); // a panic is told like any other failure
+    set_hook(Box::new(|_| {})); // a panic is reported like any other failure
     let mut signals = match (
         signal(SignalKind::interrupt()),
         signal(SignalKind::terminate()),

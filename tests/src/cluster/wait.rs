@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 pub const PATIENCE: Duration = Duration::from_mins(8);
 const POLL: Duration = Duration::from_millis(100);
 
-/// The state did not come. What the cluster looks like then is told by [`super::diagnose()`].
+/// The state did not come. [`super::diagnose()`] shows the state of the cluster.
 #[derive(thiserror::Error)]
 #[error("waited {} s for {what}", waited.as_secs())]
 pub struct NotYet {

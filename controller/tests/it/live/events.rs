@@ -56,7 +56,7 @@ async fn looked_at_again(stage: &Stage, controller: &Running) {
 async fn transitions_are_events_and_standing_still_is_none() {
     let stage = Stage::set().await;
     let kubelet = Kubelet::play(&stage);
-    // The pod is not ready before it is told that it is waited for.
+    // The pod stays unready until `Waiting` is published.
     kubelet.order(|orders| {
         orders.idle.insert("main-0".to_owned());
     });

@@ -1,4 +1,4 @@
-//! When nothing is left to do: told by what was seen and reconciled, not by how long nobody wrote.
+//! Whether work is left, judged by what was observed and reconciled, not by seconds without a write.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -39,7 +39,7 @@ impl Stage {
         }
     }
 
-    /// Or who still has something to do.
+    /// The error names who still has work left.
     async fn is_at_rest(&self, controller: &Running) -> Result<(), String> {
         let writes = controller.metrics.writes();
         let before = self.all_is_seen(controller).await?;
@@ -94,7 +94,7 @@ impl Stage {
         }
     }
 
-    /// All objects, when the controller has seen every one of them as it is and nobody else has something to do about them.
+    /// All objects, once the controller has observed their current versions and no other controller has work left on them.
     async fn all_is_seen(&self, controller: &Running) -> Result<BTreeSet<Version>, String> {
         if !self.rounds.is_quiet().await {
             return Err("the kubelet is at work".to_owned());
@@ -104,7 +104,7 @@ impl Stage {
         }
         let cached = controller.insight.cached(&self.namespace);
         let cached = cached.ok_or("the caches are not filled")?;
-        // The version of the budgets depends on the API server, and nobody but the controller writes them.
+        // The version of the budgets depends on the API server, and only the controller writes them.
         let is_compared = |one: &Version| one.kind != "PodDisruptionBudget";
         let cached: BTreeSet<Version> = cached.into_iter().filter(is_compared).collect();
         let current = self.current().await;

@@ -20,9 +20,9 @@ use super::stage::Stage;
 /// How often sidecars renew their Leases.
 const HEARTBEAT: SignedDuration = SignedDuration::from_secs(10);
 
-/// How long the kubelet waits before it looks again, unless somebody waits for it.
+/// The interval between two rounds of the kubelet; a test that waits for a round starts it at once.
 const PAUSE: Duration = Duration::from_millis(150);
-/// An address of the loopback network where nobody listens, not even an etcd of this machine.
+/// A loopback address without a listener: an etcd of this machine may listen on 127.0.0.1.
 const NOBODY: &str = "127.0.0.9";
 
 /// What the kubelet does with pods.
@@ -67,7 +67,7 @@ pub(super) struct Kubelet {
 #[derive(Clone, Debug)]
 pub(super) struct Rounds {
     now: watch::Sender<Round>,
-    /// Somebody waits for the next one.
+    /// A test waits for the next round.
     hurry: Arc<Notify>,
 }
 

@@ -16,7 +16,7 @@ use super::rest::expect_rest;
 use super::stage::{Running, Stage};
 use super::wire::{Kills, a_few_writes_at_a_time};
 
-/// A storage class nobody else uses; its name.
+/// Creates a storage class for this test alone; returns its name.
 async fn storage_class(stage: &Stage, can_grow: bool) -> String {
     let name = format!("of-{}", stage.namespace);
     let class = json!({

@@ -1,4 +1,4 @@
-//! Whether clients were served while members were replaced, told by the order of events: no time is judged.
+//! Whether clients were served while members were replaced, judged by the order of events, not by time.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
