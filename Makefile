@@ -1,6 +1,6 @@
 # Everything a developer or a build machine runs. `make help` lists it.
 #
-# Honoured: CARGO_TARGET_DIR (where cargo builds), STEWARD_CACHE (where servers and tools are kept,
+# Honoured: CARGO_TARGET_DIR (where cargo builds), MAINSTAY_CACHE (where servers and tools are kept,
 # see tests/env/setup.sh), FUZZ_SECONDS (time per fuzz target), FUZZ_TARGETS (which), SOAK_RUNS, RUNS and WHAT
 # (see soak, strain), BENCH_FLAGS (see bench --help), BENCH_SIDECAR_FLAGS (see bench sidecar --help),
 # BENCH_CONTROLLER_FLAGS (see bench controller --help).
@@ -9,8 +9,8 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-STEWARD_CACHE ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/etcd-steward
-export STEWARD_CACHE
+MAINSTAY_CACHE ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/etcd-mainstay
+export MAINSTAY_CACHE
 
 FUZZ_SECONDS ?= 10
 SOAK_RUNS ?= 1
@@ -22,13 +22,13 @@ BENCH_SIDECAR_FLAGS ?=
 FUZZ_TARGETS ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 
 # The variables that name the real servers; without a set-up there are none.
-ENV := if [ -f "$(STEWARD_CACHE)/env" ]; then . "$(STEWARD_CACHE)/env"; fi;
+ENV := if [ -f "$(MAINSTAY_CACHE)/env" ]; then . "$(MAINSTAY_CACHE)/env"; fi;
 
 # Tests that need a Kubernetes cluster, tests that start servers, and their long or repeated forms, by the convention of
 # .config/nextest.toml.
 SOAK := test(/(^|::)soak::/)
-CLUSTER := package(steward-tests) & kind(test) & test(/^cluster::/)
-LIVE := (package(steward-store) + package(steward-testkit) + package(steward-tests)) & kind(test) - ($(CLUSTER)) + test(/(^|::)live::/)
+CLUSTER := package(mainstay-tests) & kind(test) & test(/^cluster::/)
+LIVE := (package(mainstay-store) + package(mainstay-testkit) + package(mainstay-tests)) & kind(test) - ($(CLUSTER)) + test(/(^|::)live::/)
 
 # Test binaries are built once, then run by this list: no tier waits for a build that goes on beside it.
 BUILT := $${CARGO_TARGET_DIR:-target}/nextest
@@ -96,7 +96,7 @@ doc: ## documentation builds without a warning, its examples run
 	cargo test --workspace --doc --quiet
 
 # What is measured and what measures, as it is released.
-MEASURED := cargo build --release --workspace --bin bench --bin steward-controller --bin steward-restorer --bin steward-sidecar
+MEASURED := cargo build --release --workspace --bin bench --bin mainstay-controller --bin mainstay-restorer --bin mainstay-sidecar
 
 # The programs under test, which become images, and the program that makes clusters.
 PROGRAMS := cargo build --quiet --workspace --bins
@@ -134,7 +134,7 @@ bench: ## measure restore, compact, verify and the sidecar against a real etcd
 bench-sidecar: ## measure the sidecar alone
 	@$(MAKE) --no-print-directory setup
 	$(MEASURED)
-	$(ENV) STEWARD_SIDECAR="$${CARGO_TARGET_DIR:-target}/release/steward-sidecar" \
+	$(ENV) MAINSTAY_SIDECAR="$${CARGO_TARGET_DIR:-target}/release/mainstay-sidecar" \
 	  "$${CARGO_TARGET_DIR:-target}/release/bench" sidecar \
 	  --date "$$(date -u +%F)" --write docs/benchmarks-sidecar.md $(BENCH_SIDECAR_FLAGS)
 
@@ -152,16 +152,16 @@ demo: ## a cluster, the controller, an etcd, a disaster: told with the real prog
 demo-local: ## three etcd servers, sidecars, a lost quorum, a restore; without Kubernetes
 	@$(MAKE) --no-print-directory setup
 	$(PROGRAMS)
-	@$(ENV) STEWARD_SIDECAR="$${CARGO_TARGET_DIR:-target}/debug/steward-sidecar" \
+	@$(ENV) MAINSTAY_SIDECAR="$${CARGO_TARGET_DIR:-target}/debug/mainstay-sidecar" \
 	  "$${CARGO_TARGET_DIR:-target}/debug/demo-local"
 
 .PHONY: manual
 manual: ## write the manual pages of docs/man anew
-	STEWARD_UPDATE_MANUAL=1 cargo nextest run --workspace -E 'test(/manual_pages?_(is|are)_up_to_date/)'
+	MAINSTAY_UPDATE_MANUAL=1 cargo nextest run --workspace -E 'test(/manual_pages?_(is|are)_up_to_date/)'
 
 .PHONY: deny clean-cache
 deny: ## licences, sources and banned crates (needs cargo-deny)
 	cargo deny --all-features check bans licenses sources
 
 clean-cache: ## forget every downloaded server and tool
-	rm -rf -- "$(STEWARD_CACHE)"
+	rm -rf -- "$(MAINSTAY_CACHE)"

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory, Parser, ValueEnum};
-use steward_crds::scalar::Span;
-use steward_manifests::{Images, PullPolicy, Settings};
-use steward_telemetry::LogArgs;
+use mainstay_crds::scalar::Span;
+use mainstay_manifests::{Images, PullPolicy, Settings};
+use mainstay_telemetry::LogArgs;
 
 use crate::caches::Scope;
 use crate::config::{ConfigError, OperatorConfiguration};
@@ -16,45 +16,45 @@ use crate::config::{ConfigError, OperatorConfiguration};
 const EXAMPLES: &str = "\
 Examples:
   # in a pod, one of several replicas, settings from a file
-  steward-controller --config=/etc/steward/config.yaml
+  mainstay-controller --config=/etc/mainstay/config.yaml
 
   # from a laptop, for one namespace, acting on every change of a spec
-  steward-controller --kubeconfig=$HOME/.kube/config --namespace=shoot --enable-etcd-spec-auto-reconcile";
+  mainstay-controller --kubeconfig=$HOME/.kube/config --namespace=shoot --enable-etcd-spec-auto-reconcile";
 
 /// Turns Etcd resources into healthy etcd clusters, and keeps them so.
 ///
 /// Run one or more replicas in a cluster; with `--enable-leader-election` one of them acts. Settings come from the
 /// file --config names (kind `OperatorConfiguration`, as etcd-druid has it) or from flags.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "steward-controller", version, after_help = EXAMPLES)]
+#[command(name = "mainstay-controller", version, after_help = EXAMPLES)]
 pub struct Args {
     /// File with the operator's configuration; the flags of the group "without a file" are ignored then
-    #[arg(long, env = "STEWARD_CONFIG", value_name = "FILE")]
+    #[arg(long, env = "MAINSTAY_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
 
     /// Image of etcd for clusters that name none; its tag should be a version
     #[arg(
         long,
-        env = "STEWARD_ETCD_IMAGE",
+        env = "MAINSTAY_ETCD_IMAGE",
         value_name = "IMAGE",
         default_value = "etcd:v3.5.27"
     )]
     pub etcd_image: String,
 
-    /// Image of steward-sidecar for clusters that name none
-    #[arg(long, env = "STEWARD_SIDECAR_IMAGE", value_name = "IMAGE", default_value = concat!("steward-sidecar:v", env!("CARGO_PKG_VERSION")))]
+    /// Image of mainstay-sidecar for clusters that name none
+    #[arg(long, env = "MAINSTAY_SIDECAR_IMAGE", value_name = "IMAGE", default_value = concat!("mainstay-sidecar:v", env!("CARGO_PKG_VERSION")))]
     pub sidecar_image: String,
 
-    /// Image of steward-restorer, for init containers and Jobs
-    #[arg(long, env = "STEWARD_RESTORER_IMAGE", value_name = "IMAGE", default_value = concat!("steward-restorer:v", env!("CARGO_PKG_VERSION")))]
+    /// Image of mainstay-restorer, for init containers and Jobs
+    #[arg(long, env = "MAINSTAY_RESTORER_IMAGE", value_name = "IMAGE", default_value = concat!("mainstay-restorer:v", env!("CARGO_PKG_VERSION")))]
     pub restorer_image: String,
 
     /// When nodes pull these images
-    #[arg(long, env = "STEWARD_IMAGE_PULL_POLICY", value_name = "POLICY")]
+    #[arg(long, env = "MAINSTAY_IMAGE_PULL_POLICY", value_name = "POLICY")]
     pub image_pull_policy: Option<Pull>,
 
     /// Look after the Etcds of this namespace only
-    #[arg(long, env = "STEWARD_NAMESPACE", value_name = "NAME")]
+    #[arg(long, env = "MAINSTAY_NAMESPACE", value_name = "NAME")]
     pub namespace: Option<String>,
 
     /// Reach Kubernetes with this kubeconfig instead of the pod's service account
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     fn read(flags: &[&str]) -> (Args, Vec<String>) {
-        let line = std::iter::once("steward-controller").chain(flags.iter().copied());
+        let line = std::iter::once("mainstay-controller").chain(flags.iter().copied());
         Args::read(line.map(OsString::from)).unwrap()
     }
 

@@ -30,11 +30,11 @@ use kube::runtime::reflector::{ObjectRef, store};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Client, Resource, ResourceExt};
+use mainstay_manifests::labels::{JOB_FOR, MANAGED_BY, MANAGER, PART_OF};
 use packed::{Packed, PackedStore};
 use pauses::Pauses;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use steward_manifests::labels::{JOB_FOR, MANAGED_BY, MANAGER, PART_OF};
 use tokio::task::JoinSet;
 
 use crate::trim;
@@ -257,7 +257,7 @@ impl Start {
                     }
                     Ok(None) => return,
                     Err(error) => {
-                        tracing::warn!(error = %steward_telemetry::Chain(&error), kind = std::any::type_name::<K>(), "a watch was interrupted");
+                        tracing::warn!(error = %mainstay_telemetry::Chain(&error), kind = std::any::type_name::<K>(), "a watch was interrupted");
                     }
                 }
             }

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use mainstay_crds::scalar::Span;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
-use steward_crds::scalar::Span;
 
 /// The file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
-use steward_coordination::Coordinator;
-use steward_manifests::Settings;
+use mainstay_coordination::Coordinator;
+use mainstay_manifests::Settings;
 use tokio_util::task::TaskTracker;
 
 use crate::caches::{Guarded, Stores};

@@ -1,8 +1,8 @@
-//! See [`steward_controller::run`].
+//! See [`mainstay_controller::run`].
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    steward_heaps::begin_with_one();
-    steward_controller::run::main()
+    mainstay_heaps::begin_with_one();
+    mainstay_controller::run::main()
 }

@@ -6,13 +6,13 @@ mod protection;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mainstay_coordination::Incident;
+use mainstay_crds::etcd::MemberState;
+use mainstay_crds::{ConditionStatus, ConditionType, EtcdStatus};
 use prometheus::core::Collector;
 use prometheus::{
     Histogram, HistogramOpts, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder,
 };
-use steward_coordination::Incident;
-use steward_crds::etcd::MemberState;
-use steward_crds::{ConditionStatus, ConditionType, EtcdStatus};
 
 use self::compaction::Compaction;
 use self::protection::Protection;
@@ -126,42 +126,42 @@ impl Metrics {
         let buckets = vec![0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
         let help = "Seconds one pass over one Etcd took.";
         let opts =
-            HistogramOpts::new("steward_controller_reconcile_seconds", help).buckets(buckets);
+            HistogramOpts::new("mainstay_controller_reconcile_seconds", help).buckets(buckets);
         let seconds = Histogram::with_opts(opts)?;
         registry.register(Box::new(seconds.clone()))?;
         let series = Series {
             passes: counters(
-                "steward_controller_reconciles_total",
+                "mainstay_controller_reconciles_total",
                 "Passes over Etcds, by how they ended.",
                 "outcome",
             )?,
             writes: counters(
-                "steward_controller_writes_total",
+                "mainstay_controller_writes_total",
                 "Writes to the API server, by kind of object.",
                 "kind",
             )?,
             steps: counters(
-                "steward_controller_steps_total",
+                "mainstay_controller_steps_total",
                 "Steps taken, by kind.",
                 "step",
             )?,
             condition: gauges(
-                "steward_etcd_condition",
+                "mainstay_etcd_condition",
                 "Conditions of each Etcd: 1 is True, 0 is False, -1 is Unknown; none of what is not checked while it sleeps.",
                 &["namespace", "etcd", "type"],
             )?,
             members: gauges(
-                "steward_etcd_members",
+                "mainstay_etcd_members",
                 "Members of each Etcd, by how they are.",
                 &["namespace", "etcd", "status"],
             )?,
             db_bytes: gauges(
-                "steward_etcd_db_bytes",
+                "mainstay_etcd_db_bytes",
                 "Size of the largest database file among the members of each Etcd.",
                 &["namespace", "etcd"],
             )?,
             generation_lag: gauges(
-                "steward_etcd_generation_lag",
+                "mainstay_etcd_generation_lag",
                 "Generations of the spec that were not acted on yet.",
                 &["namespace", "etcd"],
             )?,
@@ -246,7 +246,7 @@ impl Metrics {
             .with_label_values(&labels)
             .set(sizes.max().unwrap_or_default());
         let recovery = status
-            .steward
+            .mainstay
             .as_ref()
             .and_then(|ours| ours.recovery.as_ref());
         let goes_on = recovery.is_some_and(|recovery| recovery.finished_at.is_none());
@@ -347,7 +347,7 @@ mod tests {
         );
         let told = metrics.render().unwrap();
         assert!(
-            told.contains(r#"steward_etcd_generation_lag{etcd="main",namespace="shoot"} 2"#),
+            told.contains(r#"mainstay_etcd_generation_lag{etcd="main",namespace="shoot"} 2"#),
             "{told}"
         );
         metrics.forget(&key);
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn what_is_not_checked_or_not_said_any_more_is_not_told() {
         const SERIES: &str =
-            r#"steward_etcd_condition{etcd="main",namespace="shoot",type="Ready"}"#;
+            r#"mainstay_etcd_condition{etcd="main",namespace="shoot",type="Ready"}"#;
         let metrics = Metrics::new().unwrap();
         let key = Key {
             namespace: "shoot".to_owned(),
@@ -417,7 +417,7 @@ mod tests {
         metrics.told(&key, 1, &ready("True", "Quorate"));
         let done = JobState::Succeeded {
             at: jiff::Timestamp::UNIX_EPOCH,
-            done: steward_verdict::Done::default(),
+            done: mainstay_verdict::Done::default(),
         };
         metrics.compacted(&key, &done, Some(Duration::from_secs(1)));
         metrics.compacting(&key, 0);
@@ -429,12 +429,12 @@ mod tests {
         let (before, rest) = text.split_once(BEGIN).unwrap();
         let (_, after) = rest.split_once(END).unwrap();
         let wanted = format!("{before}{BEGIN}\n{}\n{END}{after}", table(&metrics));
-        if std::env::var_os("STEWARD_UPDATE_DOCS").is_some() {
+        if std::env::var_os("MAINSTAY_UPDATE_DOCS").is_some() {
             fs::write(&page, &wanted).unwrap();
         } else {
             assert!(
                 text == wanted,
-                "docs/controller.md is stale: STEWARD_UPDATE_DOCS=1 cargo nextest run -p steward-controller metrics"
+                "docs/controller.md is stale: MAINSTAY_UPDATE_DOCS=1 cargo nextest run -p mainstay-controller metrics"
             );
         }
     }
@@ -443,8 +443,8 @@ mod tests {
     fn tasks_are_counted_from_zero() {
         let text = Metrics::new().unwrap().render().unwrap();
         for series in [
-            r#"steward_tasks_total{kind="restore",state="Failed"} 0"#,
-            r#"steward_tasks_total{kind="copyBackups",state="Succeeded"} 0"#,
+            r#"mainstay_tasks_total{kind="restore",state="Failed"} 0"#,
+            r#"mainstay_tasks_total{kind="copyBackups",state="Succeeded"} 0"#,
         ] {
             assert!(text.contains(series), "{series}");
         }

@@ -5,13 +5,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType};
 use kube::{Resource, ResourceExt};
-use serde_json::{Value, json};
-use steward_crds::etcd::APPROVE_RECOVERY;
-use steward_crds::{
+use mainstay_crds::etcd::APPROVE_RECOVERY;
+use mainstay_crds::{
     Condition, ConditionStatus, ConditionType, Etcd, EtcdStatus, LastError, LastOperation,
     OperationState, OperationType,
 };
-use steward_telemetry::Chain;
+use mainstay_telemetry::Chain;
+use serde_json::{Value, json};
 use tracing::warn;
 
 use crate::act::marks::FIELD_MANAGER;
@@ -95,7 +95,7 @@ pub(crate) async fn status(
     let failed = |source| PublishError::Status {
         source: Box::new(source),
     };
-    let body = steward_crds::status::apply(etcd, status);
+    let body = mainstay_crds::status::apply(etcd, status);
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let api = api(ctx, etcd);
     let written = api

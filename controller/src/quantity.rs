@@ -23,7 +23,7 @@ pub fn quantity(bytes: u64) -> Quantity {
 
 #[cfg(test)]
 mod tests {
-    use steward_manifests::quantity::bytes;
+    use mainstay_manifests::quantity::bytes;
 
     use super::*;
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
-use steward_crds::{Etcd, EtcdStatus};
-use steward_telemetry::Chain;
+use mainstay_crds::{Etcd, EtcdStatus};
+use mainstay_telemetry::Chain;
 use tokio::time::Instant;
 use tracing::{Instrument, debug, info_span, warn};
 

@@ -9,9 +9,9 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, ApiResource, ListParams};
 use kube::core::DeserializeGuard;
 use kube::{Client, Resource};
+use mainstay_crds::{EtcdCopyBackupsTask, EtcdOpsTask};
+use mainstay_telemetry::Chain;
 use serde::de::DeserializeOwned;
-use steward_crds::{EtcdCopyBackupsTask, EtcdOpsTask};
-use steward_telemetry::Chain;
 use tracing::warn;
 
 use crate::caches::{Guarded, Scope};

@@ -22,7 +22,7 @@ use kube::runtime::controller::Config as ControllerConfig;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::{Controller, watcher};
 use kube::{Client, Config};
-use steward_telemetry::Chain;
+use mainstay_telemetry::Chain;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -222,7 +222,7 @@ impl Parts {
                 .args
                 .pod_name
                 .clone()
-                .unwrap_or_else(|| "steward-controller".to_owned());
+                .unwrap_or_else(|| "mainstay-controller".to_owned());
             // A container that is started again in the same pod is another process.
             format!("{pod}_{}", jiff::Timestamp::now().as_nanosecond())
         };

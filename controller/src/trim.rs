@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::{
     Volume,
 };
 
-use steward_manifests::ETCD_CONTAINER;
-use steward_manifests::labels::JOB_FOR;
-use steward_manifests::tls::tells_certificates;
+use mainstay_manifests::ETCD_CONTAINER;
+use mainstay_manifests::labels::JOB_FOR;
+use mainstay_manifests::tls::tells_certificates;
 
 use crate::caches::number;
 

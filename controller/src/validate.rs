@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use steward_crds::Etcd;
-use steward_crds::etcd::{APPROVE_RECOVERY, RecoveryMode, VolumeGrowth};
-use steward_crds::scalar::Span;
+use mainstay_crds::Etcd;
+use mainstay_crds::etcd::{APPROVE_RECOVERY, RecoveryMode, VolumeGrowth};
+use mainstay_crds::scalar::Span;
 
 use crate::decide::upkeep::WantedUpkeep;
 use crate::observe::{Ordinal, PeerStage};
-use steward_manifests::quantity::bytes;
-use steward_manifests::store::Provider;
+use mainstay_manifests::quantity::bytes;
+use mainstay_manifests::store::Provider;
 
 /// Asks for one reconciliation of the spec; removed when that is done.
 pub const OPERATION: &str = "druid.gardener.cloud/operation";
@@ -29,7 +29,7 @@ pub const UNPROTECTED: &str = "druid.gardener.cloud/disable-etcd-component-prote
 /// Makes nothing but configuration while it is there.
 pub const RUNTIME_DISABLED: &str = "druid.gardener.cloud/disable-etcd-runtime-component-creation";
 /// Goes on without the snapshot before a change, for the generation that is its value.
-pub const WITHOUT_SNAPSHOT: &str = "steward.druid.gardener.cloud/without-snapshot";
+pub const WITHOUT_SNAPSHOT: &str = "etcd-mainstay.io/without-snapshot";
 /// Keeps an Etcd until its objects are gone.
 pub const FINALIZER: &str = "druid.gardener.cloud/etcd-druid";
 
@@ -170,7 +170,7 @@ pub enum Problem {
         text: String,
     },
     /// A size cannot be read.
-    #[error("spec.steward.compaction.bytesThreshold is no size: \"{text}\"")]
+    #[error("spec.mainstay.compaction.bytesThreshold is no size: \"{text}\"")]
     CompactionBytes {
         /// What it says.
         text: String,
@@ -266,7 +266,7 @@ fn storage(etcd: &Etcd) -> Result<u64, Problem> {
 
 fn upkeep(etcd: &Etcd) -> Result<WantedUpkeep, Problem> {
     let compaction = etcd.spec.backup.snapshot_compaction.as_ref();
-    let ours = etcd.spec.steward.as_ref();
+    let ours = etcd.spec.mainstay.as_ref();
     let triggers = ours.and_then(|ours| ours.compaction.as_ref());
     let drill = ours.and_then(|ours| ours.restore_drill.as_ref());
     let limit = triggers.and_then(|triggers| triggers.bytes_threshold.as_ref());
@@ -375,9 +375,9 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-    use steward_crds::EtcdSpec;
-    use steward_crds::etcd::MemberPeerUrls;
-    use steward_crds::store::StoreSpec;
+    use mainstay_crds::EtcdSpec;
+    use mainstay_crds::etcd::MemberPeerUrls;
+    use mainstay_crds::store::StoreSpec;
 
     use super::*;
 

@@ -40,5 +40,5 @@ fn file_stem(definition: &definition::Definition) -> String {
 
 fn yaml(definition: &definition::Definition) -> String {
     let body = serde_norway::to_string(&definition.to_value()).expect("a definition is YAML");
-    format!("# Generated from the types of the crate steward-crds by crdgen. Do not edit.\n{body}")
+    format!("# Generated from the types of the crate mainstay-crds by crdgen. Do not edit.\n{body}")
 }

@@ -1,4 +1,4 @@
-//! The resources etcd-steward understands, as Rust types and as the YAML that teaches them to Kubernetes.
+//! The resources etcd-mainstay understands, as Rust types and as the YAML that teaches them to Kubernetes.
 //!
 //! ```text
 //! types (etcd, copy, ops) ─┬─► controller: read, decide, report
@@ -8,7 +8,7 @@
 //!
 //! **Comes in**: `Etcd`, `EtcdCopyBackupsTask` and `EtcdOpsTask` of `druid.gardener.cloud/v1alpha1`, as users
 //! of etcd-druid have them. **Goes out**: the same three, plus fields of ours that are all optional: below
-//! `spec.steward` and `status.steward`, three sizes and versions in `status.members`, and further kinds of
+//! `spec.mainstay` and `status.mainstay`, three sizes and versions in `status.members`, and further kinds of
 //! ops task.
 //!
 //! **Holds**

@@ -10,10 +10,10 @@ use crate::scalar::{ANY_SCHEDULE_PATTERN, PATIENCE_PATTERN, SCHEDULE_PATTERN, SP
 const PREFACE: &str = "\
 # API reference
 
-Generated from the types of the crate `steward-crds`; `crds/yaml` holds the same as definitions to install.
+Generated from the types of the crate `mainstay-crds`; `crds/yaml` holds the same as definitions to install.
 
 Group `druid.gardener.cloud`, version `v1alpha1`. Every resource etcd-druid accepts is accepted, with the same
-meaning. What etcd-steward adds is optional: `spec.steward` and `status.steward`, the sizes and version in
+meaning. What etcd-mainstay adds is optional: `spec.mainstay` and `status.mainstay`, the sizes and version in
 `status.members`, and all kinds of EtcdOpsTask but `onDemandSnapshot`.
 
 The controller never writes a spec. It writes status by server-side apply, so fields it does not know stay.

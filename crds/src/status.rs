@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// other metadata. Whatever else the stored resource holds, known here or not, is left as it is.
 ///
 /// ```
-/// use steward_crds::{Etcd, EtcdSpec, EtcdStatus, status};
+/// use mainstay_crds::{Etcd, EtcdSpec, EtcdStatus, status};
 ///
 /// let mut etcd = Etcd::new("main", EtcdSpec::default());
 /// etcd.metadata.namespace = Some("shoot".into());

@@ -2,11 +2,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use steward_bbolt::{Database, Error, check};
-use steward_mvcc::{Facts, History, schema};
+use mainstay_bbolt::{Database, Error, check};
+use mainstay_mvcc::{Facts, History, schema};
 
 fuzz_target!(|input: &[u8]| {
-    let file = steward_fuzz::damaged(steward_fuzz::database(), input);
+    let file = mainstay_fuzz::damaged(mainstay_fuzz::database(), input);
     let Ok(database) = Database::open(file.as_slice()) else {
         return;
     };
@@ -34,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
 
 fn walk(
     database: &Database<&[u8]>,
-    root: &steward_bbolt::BucketRoot,
+    root: &mainstay_bbolt::BucketRoot,
     walked: &mut u64,
 ) -> Result<(), Error> {
     let mut cursor = database.scan_back(root)?;

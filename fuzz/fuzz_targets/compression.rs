@@ -5,13 +5,13 @@ use std::io::Read;
 use std::num::NonZeroUsize;
 
 use libfuzzer_sys::fuzz_target;
-use steward_archive::compression::{Compression, decoder};
+use mainstay_archive::compression::{Compression, decoder};
 
 /// Enough for every honest input; a bomb is cut off by the reader, as in the product.
 const LIMIT: u64 = 8 << 20;
 
 fuzz_target!(|input: &[u8]| {
-    let file = steward_fuzz::damaged(steward_fuzz::compressed(), input);
+    let file = mainstay_fuzz::damaged(mainstay_fuzz::compressed(), input);
     let all = [
         Compression::Gzip,
         Compression::Zlib,
@@ -26,8 +26,8 @@ fuzz_target!(|input: &[u8]| {
         let mut plain = Vec::new();
         let ended = stream.take(LIMIT).read_to_end(&mut plain);
         let is_patched = input.first() != Some(&0xFF) && compression == Compression::Gzip;
-        if is_patched && ended.is_ok() && file == steward_fuzz::compressed() {
-            assert_eq!(plain, steward_fuzz::delta());
+        if is_patched && ended.is_ok() && file == mainstay_fuzz::compressed() {
+            assert_eq!(plain, mainstay_fuzz::delta());
         }
     }
 });

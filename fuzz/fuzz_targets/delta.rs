@@ -2,11 +2,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use steward_archive::delta::{DeltaReader, TRAILER};
+use mainstay_archive::delta::{DeltaReader, TRAILER};
 
 fuzz_target!(|input: &[u8]| {
-    let real = steward_fuzz::delta();
-    let file = steward_fuzz::damaged(real, input);
+    let real = mainstay_fuzz::delta();
+    let file = mainstay_fuzz::damaged(real, input);
     let mut reader = DeltaReader::new(file.as_slice());
     loop {
         match reader.next_event() {

@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use steward_archive::catalogue::{Catalogue, Listed};
-use steward_archive::chain::{Request, Target, chains, choose};
-use steward_archive::name::SnapshotName;
-use steward_ids::{MemberId, Revision};
+use mainstay_archive::catalogue::{Catalogue, Listed};
+use mainstay_archive::chain::{Request, Target, chains, choose};
+use mainstay_archive::name::SnapshotName;
+use mainstay_ids::{MemberId, Revision};
 
 fuzz_target!(|text: &str| {
     if let Some(id) = MemberId::from_hex(text) {

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use steward_mvcc::schema::{Alarm, Lease};
-use steward_mvcc::{KeyValue, RevisionKey};
+use mainstay_mvcc::schema::{Alarm, Lease};
+use mainstay_mvcc::{KeyValue, RevisionKey};
 
 fuzz_target!(|input: &[u8]| {
     if let Ok(key) = RevisionKey::decode(input) {

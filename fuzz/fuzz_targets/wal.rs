@@ -4,11 +4,11 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use steward_ids::{RaftIndex, Term};
-use steward_wal::{Decoded, Decoder, Entry, EntryKind, Place, Request};
+use mainstay_ids::{RaftIndex, Term};
+use mainstay_wal::{Decoded, Decoder, Entry, EntryKind, Place, Request};
 
 fuzz_target!(|input: &[u8]| {
-    let file = steward_fuzz::damaged(steward_fuzz::wal(), input);
+    let file = mainstay_fuzz::damaged(mainstay_fuzz::wal(), input);
     let length = file.len() as u64;
     let source = std::io::Cursor::new(&file);
     let mut decoder = Decoder::new(source, Path::new("fuzzed.wal"), length, Place::Last, 0);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use steward_telemetry::LogArgs;
+use mainstay_telemetry::LogArgs;
 
 use crate::verbs::Verb;
 
@@ -22,7 +22,7 @@ pub enum Format {
 /// up. Understands the buckets that etcd-backup-restore writes, and writes buckets it understands.
 #[derive(Debug, Parser)]
 #[command(
-    name = "steward-restorer",
+    name = "mainstay-restorer",
     version,
     propagate_version = true,
     subcommand_required = true,
@@ -44,7 +44,7 @@ pub struct Args {
         value_name = "FORMAT",
         default_value = "text"
     )]
-    #[arg(env = "STEWARD_OUTPUT")]
+    #[arg(env = "MAINSTAY_OUTPUT")]
     pub output: Format,
 
     /// Also write the result as JSON to this file (Kubernetes: /dev/termination-log)
@@ -52,7 +52,7 @@ pub struct Args {
         long,
         global = true,
         value_name = "FILE",
-        env = "STEWARD_TERMINATION_MESSAGE_PATH"
+        env = "MAINSTAY_TERMINATION_MESSAGE_PATH"
     )]
     pub termination_message_path: Option<PathBuf>,
 

@@ -3,10 +3,10 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use steward_archive::catalogue::{Catalogue, Listed, Object};
-use steward_archive::layout::list_prefixes;
-use steward_archive::name::Kind;
-use steward_store::{Environment, SnapStore, StoreConfig, StoreError};
+use mainstay_archive::catalogue::{Catalogue, Listed, Object};
+use mainstay_archive::layout::list_prefixes;
+use mainstay_archive::name::Kind;
+use mainstay_store::{Environment, SnapStore, StoreConfig, StoreError};
 use tokio::runtime::Handle;
 
 use crate::failure::Failure;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use jiff::Timestamp;
-use steward_store::Environment;
+use mainstay_store::Environment;
 
 use crate::args::{Args, Format};
 use crate::failure::{Failure, Verdict};

@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 
-use steward_archive::catalogue::Catalogue;
-use steward_archive::chain::{Chain, ChooseError, Request, choose};
-use steward_telemetry::Chain as ErrorChain;
+use mainstay_archive::catalogue::Catalogue;
+use mainstay_archive::chain::{Chain, ChooseError, Request, choose};
+use mainstay_telemetry::Chain as ErrorChain;
 
 use crate::failure::{Classify, Verdict};
 use crate::rebuild::{RebuildError, Rebuilt};

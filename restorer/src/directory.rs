@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
+use mainstay_archive::catalogue::Catalogue;
+use mainstay_archive::chain::Chain;
+use mainstay_datadir::{BootstrapInfo, Fence, Staging, SwapError, write_raft_files};
+use mainstay_ids::{HashKv, MemberId, Revision};
+use mainstay_telemetry::{Progress, RESTORE, Sample, human_bytes};
 use serde::Serialize;
-use steward_archive::catalogue::Catalogue;
-use steward_archive::chain::Chain;
-use steward_datadir::{BootstrapInfo, Fence, Staging, SwapError, write_raft_files};
-use steward_ids::{HashKv, MemberId, Revision};
-use steward_telemetry::{Progress, RESTORE, Sample, human_bytes};
 
 use crate::backup::{Backup, StoreSources};
 use crate::detour::{Route, rebuild_around};

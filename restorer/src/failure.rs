@@ -6,8 +6,8 @@ use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
+use mainstay_telemetry::Chain;
 use serde_json::{Value, json};
-use steward_telemetry::Chain;
 
 /// One word for how it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use steward_datadir::{
+use mainstay_datadir::{
     Depth, DirFacts, DirVerdict, Guard, GuardError, Report, VerifyError, check_guard, verify,
 };
-use steward_telemetry::human_bytes;
+use mainstay_telemetry::human_bytes;
 
 use crate::failure::{Classify, Failure, Verdict};
 use crate::outcome::Outcome;
@@ -100,7 +100,7 @@ pub fn judge(data_dir: &Path, report: &Report) -> Result<Outcome, Failure> {
     let failure = Failure::because(verdict, reason(data_dir, report)).with_details(details);
     Err(match verdict {
         Verdict::Corrupt | Verdict::Missing => {
-            failure.with_next_step("`steward-restorer restore` brings it back from a backup")
+            failure.with_next_step("`mainstay-restorer restore` brings it back from a backup")
         }
         _ => failure.with_next_step("stop the etcd that uses it, then look again"),
     })

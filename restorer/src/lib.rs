@@ -1,4 +1,4 @@
-//! `steward-restorer`: verifies, restores, compacts and copies etcd backups without an etcd.
+//! `mainstay-restorer`: verifies, restores, compacts and copies etcd backups without an etcd.
 //!
 //! ```text
 //! args → verb → backup (store, catalogue) → chain → rebuild → data directory → verdict

@@ -1,7 +1,7 @@
-//! See [`steward_restorer::cli`].
+//! See [`mainstay_restorer::cli`].
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    steward_restorer::cli::main()
+    mainstay_restorer::cli::main()
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use jiff::Timestamp;
-use steward_datadir::{InitialCluster, Member, Membership, PeerUrl, parse_peer_urls};
+use mainstay_datadir::{InitialCluster, Member, Membership, PeerUrl, parse_peer_urls};
 
 use crate::failure::{Failure, Verdict};
 
@@ -15,7 +15,7 @@ use crate::failure::{Failure, Verdict};
 pub struct MemberArgs {
     /// The data directory. An existing one is kept as `<DIR>.before-<time>`
     #[arg(short, long, value_name = "DIR", default_value = "default.etcd")]
-    #[arg(env = "STEWARD_DATA_DIR")]
+    #[arg(env = "MAINSTAY_DATA_DIR")]
     pub data_dir: PathBuf,
 
     /// Name of the member the directory is for
@@ -23,22 +23,22 @@ pub struct MemberArgs {
         long,
         value_name = "NAME",
         default_value = "default",
-        env = "STEWARD_NAME"
+        env = "MAINSTAY_NAME"
     )]
     pub name: String,
 
     /// All members, name=url pairs separated by commas [default: the member itself, alone]
-    #[arg(long, value_name = "MEMBERS", env = "STEWARD_INITIAL_CLUSTER")]
+    #[arg(long, value_name = "MEMBERS", env = "MAINSTAY_INITIAL_CLUSTER")]
     pub initial_cluster: Option<InitialCluster>,
 
     /// Token the ids of cluster and members are made with; several members restored by several runs
     /// need the same one [default: a fresh one, so that old members cannot talk to the new cluster]
-    #[arg(long, value_name = "TOKEN", env = "STEWARD_INITIAL_CLUSTER_TOKEN")]
+    #[arg(long, value_name = "TOKEN", env = "MAINSTAY_INITIAL_CLUSTER_TOKEN")]
     pub initial_cluster_token: Option<String>,
 
     /// Peer addresses of this member, separated by commas
     #[arg(long, value_name = "URLS", default_value = "http://localhost:2380")]
-    #[arg(env = "STEWARD_INITIAL_ADVERTISE_PEER_URLS")]
+    #[arg(env = "MAINSTAY_INITIAL_ADVERTISE_PEER_URLS")]
     pub initial_advertise_peer_urls: String,
 
     /// Make the directories of all members in one run, as `<DIR>/<member name>`

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use jiff::Timestamp;
+use mainstay_datadir::{BootstrapInfo, DirVerdict, Fence, Staging, WarningKind, write_raft_files};
 use serde::Serialize;
-use steward_datadir::{BootstrapInfo, DirVerdict, Fence, Staging, WarningKind, write_raft_files};
 use tracing::{info, warn};
 
 use crate::directory::{RestoredMember, check, database_path};

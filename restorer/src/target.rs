@@ -2,9 +2,9 @@
 
 use clap::Args;
 use jiff::Timestamp;
-use steward_archive::chain::{Request, Target};
-use steward_archive::name::{NameError, SnapshotName};
-use steward_ids::Revision;
+use mainstay_archive::chain::{Request, Target};
+use mainstay_archive::name::{NameError, SnapshotName};
+use mainstay_ids::Revision;
 
 use crate::rebuild::Stop;
 
@@ -14,16 +14,16 @@ use crate::rebuild::Stop;
 pub struct TargetArgs {
     /// Stop after this revision
     #[arg(long, value_name = "REVISION", conflicts_with = "to_time", value_parser = revision)]
-    #[arg(env = "STEWARD_TO_REVISION")]
+    #[arg(env = "MAINSTAY_TO_REVISION")]
     pub to_revision: Option<Revision>,
 
     /// Stop before the first change that was recorded later than this, RFC 3339 such as
     /// 2026-01-31T23:59:00Z; the result tells the revision this came to
-    #[arg(long, value_name = "TIME", env = "STEWARD_TO_TIME")]
+    #[arg(long, value_name = "TIME", env = "MAINSTAY_TO_TIME")]
     pub to_time: Option<Timestamp>,
 
     /// Start from this full snapshot (its name, Full-…) instead of the best one
-    #[arg(long, value_name = "SNAPSHOT", value_parser = full_name, env = "STEWARD_FROM")]
+    #[arg(long, value_name = "SNAPSHOT", value_parser = full_name, env = "MAINSTAY_FROM")]
     pub from: Option<SnapshotName>,
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
 use jiff::SignedDuration;
-use steward_archive::compression::Compression;
-use steward_store::StoreArgs;
-use steward_telemetry::LogArgs;
+use mainstay_archive::compression::Compression;
+use mainstay_store::StoreArgs;
+use mainstay_telemetry::LogArgs;
 
 use crate::backoff::Backoff;
 use crate::etcd::EtcdArgs;
@@ -26,18 +26,18 @@ const DELTA_LIMIT_BYTES: u64 = 10 << 20;
 /// Backs up the etcd it runs beside.
 #[derive(Debug, Parser)]
 #[command(
-    name = "steward-sidecar",
+    name = "mainstay-sidecar",
     version,
     about,
     long_about = "Backs up the etcd it runs beside, one sidecar per member.\n\n\
         The sidecar whose own member leads etcd takes the backups: full snapshots by schedule, and deltas without a \
         gap in between. They go to an object store in the layout of etcd-backup-restore, which can read them, as \
-        this program continues what that one wrote. Restoring is the work of steward-restorer.\n\n\
-        Every flag can be given as a variable, too: STEWARD_ and its name. Without --storage-provider nothing is \
+        this program continues what that one wrote. Restoring is the work of mainstay-restorer.\n\n\
+        Every flag can be given as a variable, too: MAINSTAY_ and its name. Without --storage-provider nothing is \
         backed up, and the sidecar only looks after its member.",
     after_help = "Examples:\n  \
-        steward-sidecar --endpoints http://127.0.0.1:2379 --storage-provider Local --store-container backups\n  \
-        steward-sidecar --endpoints https://etcd-0:2379 --cacert ca.crt --cert tls.crt --key tls.key \\\n    \
+        mainstay-sidecar --endpoints http://127.0.0.1:2379 --storage-provider Local --store-container backups\n  \
+        mainstay-sidecar --endpoints https://etcd-0:2379 --cacert ca.crt --cert tls.crt --key tls.key \\\n    \
           --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main"
 )]
 pub struct SidecarArgs {
@@ -46,7 +46,7 @@ pub struct SidecarArgs {
     pub verb: Verb,
 
     /// Take everything from this file instead of the command line; the peer's format, YAML
-    #[arg(long, env = "STEWARD_CONFIG_FILE", value_name = "FILE")]
+    #[arg(long, env = "MAINSTAY_CONFIG_FILE", value_name = "FILE")]
     pub config_file: Option<PathBuf>,
 
     /// etcd.
@@ -122,7 +122,7 @@ pub struct SnapshotArgs {
     #[arg(
         short,
         long,
-        env = "STEWARD_SCHEDULE",
+        env = "MAINSTAY_SCHEDULE",
         value_name = "CRON",
         default_value = "0 */1 * * *"
     )]
@@ -131,7 +131,7 @@ pub struct SnapshotArgs {
     /// How often deltas are stored; below one second there are none
     #[arg(
         long,
-        env = "STEWARD_DELTA_SNAPSHOT_PERIOD",
+        env = "MAINSTAY_DELTA_SNAPSHOT_PERIOD",
         value_name = "DURATION",
         default_value = "20s"
     )]
@@ -140,7 +140,7 @@ pub struct SnapshotArgs {
     /// Bytes of events after which a delta is stored at once; below 1 means 10 MiB
     #[arg(
         long,
-        env = "STEWARD_DELTA_SNAPSHOT_MEMORY_LIMIT",
+        env = "MAINSTAY_DELTA_SNAPSHOT_MEMORY_LIMIT",
         value_name = "BYTES",
         default_value_t = 10 << 20,
         allow_negative_numbers = true
@@ -150,7 +150,7 @@ pub struct SnapshotArgs {
     /// Whether objects are compressed
     #[arg(
         long,
-        env = "STEWARD_COMPRESS_SNAPSHOTS",
+        env = "MAINSTAY_COMPRESS_SNAPSHOTS",
         value_name = "BOOL",
         num_args = 0..=1,
         default_value = "true",
@@ -162,7 +162,7 @@ pub struct SnapshotArgs {
     /// How objects are compressed; etcd-backup-restore cannot read zstd
     #[arg(
         long,
-        env = "STEWARD_COMPRESSION_POLICY",
+        env = "MAINSTAY_COMPRESSION_POLICY",
         value_name = "POLICY",
         default_value = "gzip"
     )]
@@ -171,7 +171,7 @@ pub struct SnapshotArgs {
     /// Within which time another sidecar takes over after etcd's leader has changed
     #[arg(
         long,
-        env = "STEWARD_REELECTION_PERIOD",
+        env = "MAINSTAY_REELECTION_PERIOD",
         value_name = "DURATION",
         default_value = "5s"
     )]
@@ -180,7 +180,7 @@ pub struct SnapshotArgs {
     /// By which factor waits grow between attempts that fail
     #[arg(
         long,
-        env = "STEWARD_BACKOFF_MULTIPLIER",
+        env = "MAINSTAY_BACKOFF_MULTIPLIER",
         value_name = "FACTOR",
         default_value_t = 2
     )]
@@ -189,7 +189,7 @@ pub struct SnapshotArgs {
     /// The longest wait between two attempts
     #[arg(
         long,
-        env = "STEWARD_BACKOFF_THRESHOLD_TIME",
+        env = "MAINSTAY_BACKOFF_THRESHOLD_TIME",
         value_name = "DURATION",
         default_value = "128s"
     )]
@@ -203,7 +203,7 @@ pub struct MemberArgs {
     /// Peer URLs the own member is to have in the member list; it is corrected where they differ
     #[arg(
         long,
-        env = "STEWARD_MEMBER_PEER_URLS",
+        env = "MAINSTAY_MEMBER_PEER_URLS",
         value_name = "URL",
         value_delimiter = ','
     )]
@@ -213,14 +213,14 @@ pub struct MemberArgs {
     /// for ever
     #[arg(
         long,
-        env = "STEWARD_SET_ASIDE_RETENTION",
+        env = "MAINSTAY_SET_ASIDE_RETENTION",
         value_name = "DURATION",
         default_value = "168h"
     )]
     pub set_aside_retention: SignedDuration,
 
     /// What the name of the member has before the name of its pod
-    #[arg(long, env = "STEWARD_MEMBER_NAME_PREFIX", value_name = "PREFIX")]
+    #[arg(long, env = "MAINSTAY_MEMBER_NAME_PREFIX", value_name = "PREFIX")]
     pub member_name_prefix: Option<String>,
 }
 
@@ -232,7 +232,7 @@ pub struct StopArgs {
     #[arg(
         short,
         long,
-        env = "STEWARD_DATA_DIR",
+        env = "MAINSTAY_DATA_DIR",
         value_name = "DIR",
         default_value = "default.etcd"
     )]
@@ -241,7 +241,7 @@ pub struct StopArgs {
     /// How long to wait for etcd to end before the note is left out
     #[arg(
         long,
-        env = "STEWARD_STOP_GRACE",
+        env = "MAINSTAY_STOP_GRACE",
         value_name = "DURATION",
         default_value = "15s"
     )]
@@ -249,7 +249,7 @@ pub struct StopArgs {
 }
 
 /// Flags of the peer that are accepted so that existing command lines keep working. They belong to restoring,
-/// which is steward-restorer's, or to how the peer is built.
+/// which is mainstay-restorer's, or to how the peer is built.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PeerArgs {
     #[expect(missing_docs, reason = "without effect, and hidden")]

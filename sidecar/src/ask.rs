@@ -1,7 +1,7 @@
 //! What others may ask of the snapshotter, and what it answers when it cannot.
 
 use async_trait::async_trait;
-use steward_archive::catalogue::Catalogue;
+use mainstay_archive::catalogue::Catalogue;
 
 use crate::state::Stored;
 

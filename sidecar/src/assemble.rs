@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use steward_store::Environment;
+use mainstay_store::Environment;
 use tokio::sync::{Semaphore, watch};
 
 use crate::args::SidecarArgs;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use steward_archive::catalogue::{Catalogue, Listed};
-use steward_archive::layout::list_prefixes;
-use steward_store::{Environment, OpenError, SnapStore, StoreConfig, StoreError};
+use mainstay_archive::catalogue::{Catalogue, Listed};
+use mainstay_archive::layout::list_prefixes;
+use mainstay_store::{Environment, OpenError, SnapStore, StoreConfig, StoreError};
 use tokio::sync::Mutex;
 use tracing::{info, warn};
 

@@ -289,7 +289,7 @@ mod tests {
             flags.contains(&"--server-port=9090".to_owned()),
             "{flags:?}"
         );
-        let line = std::iter::once("steward-sidecar".to_owned()).chain(flags);
+        let line = std::iter::once("mainstay-sidecar".to_owned()).chain(flags);
         let args = SidecarArgs::try_parse_from(line).unwrap();
         assert_eq!(args.snapshots.schedule.to_string(), "0 */2 * * *");
     }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use steward_datadir::{CleanStop, CleanStopError};
-use steward_telemetry::Chain;
+use mainstay_datadir::{CleanStop, CleanStopError};
+use mainstay_telemetry::Chain;
 use tracing::{debug, info};
 
 /// How often to look whether etcd has ended.
@@ -34,7 +34,7 @@ async fn observe(data_dir: PathBuf) -> Result<(), CleanStopError> {
     let work = tokio::task::spawn_blocking(move || {
         let note = CleanStop::observe(
             &data_dir,
-            concat!("steward-sidecar ", env!("CARGO_PKG_VERSION")),
+            concat!("mainstay-sidecar ", env!("CARGO_PKG_VERSION")),
         )?;
         note.write(&data_dir)
     });

@@ -1,4 +1,4 @@
-//! `steward-sidecar`: backs up one etcd cluster from beside its members.
+//! `mainstay-sidecar`: backs up one etcd cluster from beside its members.
 //!
 //! ```text
 //! own member ─status, linearizable read─► election ─leads─► session

@@ -1,8 +1,8 @@
-//! See [`steward_sidecar::run`].
+//! See [`mainstay_sidecar::run`].
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    steward_heaps::begin_with_one();
-    steward_sidecar::run::main()
+    mainstay_heaps::begin_with_one();
+    mainstay_sidecar::run::main()
 }

@@ -2,9 +2,9 @@
 //! and metrics.
 
 use jiff::Timestamp;
+use mainstay_archive::name::SnapshotName;
+use mainstay_ids::{ClusterId, MemberId, Revision};
 use serde::Serialize;
-use steward_archive::name::SnapshotName;
-use steward_ids::{ClusterId, MemberId, Revision};
 use tokio::sync::watch;
 
 /// What this sidecar is to the cluster.

@@ -5,7 +5,7 @@
 cd "$REPO"
 mkdir -p "$CACHE"
 build=(cargo build --workspace)
-for program in cluster demo steward-controller steward-restorer steward-sidecar; do build+=(--bin "$program"); done
+for program in cluster demo mainstay-controller mainstay-restorer mainstay-sidecar; do build+=(--bin "$program"); done
 
 if [ -x "${CARGO_TARGET_DIR:-target}/debug/demo" ]; then
   say "building the programs (what changed since the last time)"

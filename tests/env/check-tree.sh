@@ -30,6 +30,13 @@ unfinished() {
   breach_of "a test that never runs" -E '#\[ignor[e]' -- '*.rs'
 }
 
+# The name the project had before its first release, in contents and in paths. Another project has it.
+former_name() {
+  local name
+  breach_of "the project's former name" -iE 'st[e]ward|\bst[w]d' -- ':!tests/fixtures'
+  while IFS= read -r name; do breach "the project's former name: $name"; done < <(git ls-files | grep -iE 'st[e]ward')
+}
+
 # The names of every package a crate needs to be built and run, as the dependency graph has them.
 reach() { cargo tree --quiet --edges normal,build --prefix none --format '{p}' "$@" | awk '{ print $1 }' | sort -u; }
 
@@ -45,17 +52,17 @@ forbid() {
 
 directions() {
   local crate name everything
-  for crate in steward-ids steward-bbolt steward-wal steward-mvcc steward-archive; do
-    forbid "$crate" tokio kube object_store tracing steward-testkit
+  for crate in mainstay-ids mainstay-bbolt mainstay-wal mainstay-mvcc mainstay-archive; do
+    forbid "$crate" tokio kube object_store tracing mainstay-testkit
   done
-  for crate in steward-manifests steward-verdict; do
-    forbid "$crate" tokio kube object_store tracing steward-testkit
+  for crate in mainstay-manifests mainstay-verdict; do
+    forbid "$crate" tokio kube object_store tracing mainstay-testkit
   done
-  for crate in steward-restorer steward-sidecar steward-store steward-datadir steward-telemetry steward-crds steward-coordination; do
-    forbid "$crate" steward-testkit steward-controller
+  for crate in mainstay-restorer mainstay-sidecar mainstay-store mainstay-datadir mainstay-telemetry mainstay-crds mainstay-coordination; do
+    forbid "$crate" mainstay-testkit mainstay-controller
   done
-  forbid steward-crds tokio steward-store
-  forbid steward-controller steward-bbolt steward-wal steward-mvcc steward-testkit
+  forbid mainstay-crds tokio mainstay-store
+  forbid mainstay-controller mainstay-bbolt mainstay-wal mainstay-mvcc mainstay-testkit
   everything=$(reach --workspace --all-features --edges normal,build,dev)
   for name in openssl-sys native-tls; do
     ! grep -qx "$name" <<<"$everything" || breach "$name is linked: cargo tree --workspace -i $name"
@@ -111,6 +118,7 @@ packages() {
 
 long_files
 unfinished
+former_name
 directions
 places
 packages

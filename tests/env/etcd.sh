@@ -2,7 +2,7 @@
 # etcd of up to three ages (etcd.sh 3.4 3.5 3.5-new), unpacked from Debian's packages without installing them:
 # <cache>/etcd/<version>/{etcd,etcdctl[,etcdutl]} and a link per age, <cache>/etcd/{3.4,3.5,3.5-new}.
 #
-# What the links point at moves when the suites do and STEWARD_REFRESH=1 asks to look again.
+# What the links point at moves when the suites do and MAINSTAY_REFRESH=1 asks to look again.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 . "$ENV_DIR/apt.sh"
 
@@ -24,7 +24,7 @@ unpack() {
 
 provide() {
   local age=$1 suite=$2 link=$CACHE/etcd/$1 work version
-  [ "${STEWARD_REFRESH:-0}" = 1 ] || [ ! -x "$link/etcdctl" ] || return 0
+  [ "${MAINSTAY_REFRESH:-0}" = 1 ] || [ ! -x "$link/etcdctl" ] || return 0
   say "fetching etcd of Debian $suite: the members"
   work=$(mktemp -d "$CACHE/etcd/.unpack.XXXXXX")
   write_sources "$suite"
@@ -41,9 +41,9 @@ mkdir -p "$CACHE/etcd"
 rm -rf "$CACHE"/etcd/.unpack.*
 for age in "$@"; do
   case $age in
-    3.4) [ -n "${STEWARD_ETCD_3_4:-}" ] || provide "$age" bookworm ;;
-    3.5) [ -n "${STEWARD_ETCD_3_5:-}" ] || provide "$age" trixie ;;
-    3.5-new) [ -n "${STEWARD_ETCD_3_5_NEW:-}" ] || provide "$age" sid ;;
+    3.4) [ -n "${MAINSTAY_ETCD_3_4:-}" ] || provide "$age" bookworm ;;
+    3.5) [ -n "${MAINSTAY_ETCD_3_5:-}" ] || provide "$age" trixie ;;
+    3.5-new) [ -n "${MAINSTAY_ETCD_3_5_NEW:-}" ] || provide "$age" sid ;;
     *) die "etcd.sh: no etcd '$age'" ;;
   esac
 done

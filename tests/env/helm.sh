@@ -46,8 +46,8 @@ lock_cache
 wants=()
 for want in "$@"; do
   case $want in
-    4) [ -n "${STEWARD_HELM:-}" ] || is_filled 4 "$PACKAGE_4" || wants+=(4) ;;
-    3) [ -n "${STEWARD_HELM_3:-}" ] || is_filled 3 "$PACKAGE_3" || wants+=(3) ;;
+    4) [ -n "${MAINSTAY_HELM:-}" ] || is_filled 4 "$PACKAGE_4" || wants+=(4) ;;
+    3) [ -n "${MAINSTAY_HELM_3:-}" ] || is_filled 3 "$PACKAGE_3" || wants+=(3) ;;
     *) die "helm.sh: no Helm '$want'" ;;
   esac
 done

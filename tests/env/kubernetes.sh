@@ -115,4 +115,4 @@ provide() {
 lock_cache
 mkdir -p "$HOME_OF_ALL"
 rm -rf "$HOME_OF_ALL"/.build.*
-[ -n "${STEWARD_KUBERNETES:-}" ] || is_current || take_found || provide
+[ -n "${MAINSTAY_KUBERNETES:-}" ] || is_current || take_found || provide

@@ -11,7 +11,7 @@ shopt -s inherit_errexit # a failure inside $(…) counts too
 
 ENV_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 REPO=$(cd "$ENV_DIR/../.." && pwd)
-CACHE=${STEWARD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/etcd-steward}
+CACHE=${MAINSTAY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/etcd-mainstay}
 
 # Pinned, so that every machine runs the same servers. etcd is not pinned: Debian's suites are.
 SEAWEEDFS_VERSION=4.48
@@ -82,14 +82,14 @@ quietly() {
 # Holds the cache for the rest of this script. A second run waits; a killed run lets go by dying.
 # A script called by the holder is part of the same run.
 lock_cache() {
-  [ "${STEWARD_CACHE_HELD:-}" != "$CACHE" ] || return 0
+  [ "${MAINSTAY_CACHE_HELD:-}" != "$CACHE" ] || return 0
   mkdir -p "$CACHE"
   exec 9>"$CACHE/.lock"
   if ! flock --nonblock 9; then
     say "another set-up is running, waiting for it"
     flock 9
   fi
-  export STEWARD_CACHE_HELD=$CACHE
+  export MAINSTAY_CACHE_HELD=$CACHE
 }
 
 # fill_tree <directory> <stamp text> <function>: calls the function to fill an empty directory,

@@ -87,5 +87,5 @@ done | awk -F '\t' -v known="$suites" '
     }
   }
   END { exit !printed }
-' || die "no Debian archive among apt's sources: point STEWARD_ETCD_3_4, STEWARD_ETCD_3_5 and" \
-  "STEWARD_ETCD_3_5_NEW at directories that hold etcd and etcdctl"
+' || die "no Debian archive among apt's sources: point MAINSTAY_ETCD_3_4, MAINSTAY_ETCD_3_5 and" \
+  "MAINSTAY_ETCD_3_5_NEW at directories that hold etcd and etcdctl"

@@ -23,4 +23,4 @@ fill_node() {
 }
 
 lock_cache
-[ -n "${STEWARD_NODE:-}" ] || fill_tree "$CACHE/node" "$SUITE 1" fill_node
+[ -n "${MAINSTAY_NODE:-}" ] || fill_tree "$CACHE/node" "$SUITE 1" fill_node

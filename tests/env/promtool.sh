@@ -19,4 +19,4 @@ fill_promtool() {
 }
 
 lock_cache
-[ -n "${STEWARD_PROMTOOL:-}" ] || fill_tree "$CACHE/promtool" "$SUITE" fill_promtool
+[ -n "${MAINSTAY_PROMTOOL:-}" ] || fill_tree "$CACHE/promtool" "$SUITE" fill_promtool

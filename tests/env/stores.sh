@@ -40,12 +40,12 @@ END
 lock_cache
 provide() {
   case $1 in
-    weed) [ -n "${STEWARD_WEED:-}" ] || fill_tree "$CACHE/stores/weed" "$SEAWEEDFS_VERSION" fill_weed ;;
+    weed) [ -n "${MAINSTAY_WEED:-}" ] || fill_tree "$CACHE/stores/weed" "$SEAWEEDFS_VERSION" fill_weed ;;
     gcs)
-      [ -n "${STEWARD_GCS_EMULATOR:-}" ] || fill_tree "$CACHE/stores/gcs" "$GCS_EMULATOR_VERSION" fill_gcs
+      [ -n "${MAINSTAY_GCS_EMULATOR:-}" ] || fill_tree "$CACHE/stores/gcs" "$GCS_EMULATOR_VERSION" fill_gcs
       ;;
     azurite)
-      [ -n "${STEWARD_AZURITE:-}" ] ||
+      [ -n "${MAINSTAY_AZURITE:-}" ] ||
         fill_tree "$CACHE/stores/azurite" "blob $AZURITE_VERSION node $NODE_VERSION itself" fill_azurite
       ;;
     *) die "stores.sh: no store '$1'" ;;

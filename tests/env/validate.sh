@@ -13,5 +13,5 @@ fill_validate() {
 }
 
 lock_cache
-[ -n "${STEWARD_KUBERNETES_VALIDATE:-}" ] ||
+[ -n "${MAINSTAY_KUBERNETES_VALIDATE:-}" ] ||
   fill_tree "$CACHE/kubernetes-validate" "$KUBERNETES_VALIDATE_VERSION" fill_validate

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use etcd_client::PutOptions;
-use steward_ids::{HashKv, Revision};
-use steward_testkit::etcd::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion};
-use steward_testkit::{SidecarOptions, SidecarProcess};
+use mainstay_ids::{HashKv, Revision};
+use mainstay_testkit::etcd::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion};
+use mainstay_testkit::{SidecarOptions, SidecarProcess};
 use tokio::time::sleep;
 
 /// The bucket, a directory.
@@ -184,13 +184,13 @@ impl Local {
 
     /// Runs the restorer on the backup.
     pub fn restorer(&self, arguments: &[String]) -> anyhow::Result<Output> {
-        let program = beside("steward-restorer")?;
+        let program = beside("mainstay-restorer")?;
         Command::new(&program)
             .args(arguments)
             .env("HOME", &self.home)
             .env("STORAGE_CONTAINER", CONTAINER)
-            .env("STEWARD_STORE_PREFIX", PREFIX)
-            .env("STEWARD_LOG_LEVEL", "warn")
+            .env("MAINSTAY_STORE_PREFIX", PREFIX)
+            .env("MAINSTAY_LOG_LEVEL", "warn")
             .output()
             .with_context(|| format!("run {}: build it with `make build`", program.display()))
     }

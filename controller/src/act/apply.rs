@@ -3,8 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
+use mainstay_manifests::Object;
 use serde_json::{Value, json};
-use steward_manifests::Object;
 use tracing::debug;
 
 use super::marks::{APPLIED, FIELD_MANAGER};

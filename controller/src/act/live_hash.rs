@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use steward_ids::{HashKv, Revision};
-use steward_telemetry::Chain;
+use mainstay_ids::{HashKv, Revision};
+use mainstay_telemetry::Chain;
 use tracing::warn;
 
 use super::Work;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use etcd_client::{Client, MemberAddOptions};
-use steward_ids::MemberId;
+use mainstay_ids::MemberId;
 
 use super::{ActError, Work};
 use crate::context::Context;

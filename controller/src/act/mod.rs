@@ -19,8 +19,8 @@ mod takeover;
 mod teardown;
 pub(crate) mod upkeep;
 
-use steward_crds::Etcd;
-use steward_manifests::RenderError;
+use mainstay_crds::Etcd;
+use mainstay_manifests::RenderError;
 
 use crate::context::Context;
 use crate::decide::{Plan, Step};
@@ -124,7 +124,7 @@ pub enum ActError {
         /// What for.
         step: &'static str,
         /// What went wrong.
-        source: steward_coordination::CoordinationError,
+        source: mainstay_coordination::CoordinationError,
     },
     /// There is no member to ask.
     #[error("{step}: no member leads")]

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Resource;
 use kube::api::{ApiResource, DeleteParams};
-use steward_crds::tls::PeerTlsConfig;
-use steward_manifests::{
+use mainstay_crds::tls::PeerTlsConfig;
+use mainstay_manifests::{
     ClusterState, Manifests, Names, Object, PeerTls, RenderError, RuntimeComponents,
     Shape as Rendered, render,
 };

@@ -12,17 +12,17 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Resource};
-use serde_json::json;
-use steward_coordination::incident::{Cause, Incident, Source, Stage, Target};
-use steward_coordination::member::{MemberState, Phase};
-use steward_coordination::{
+use mainstay_coordination::incident::{Cause, Incident, Source, Stage, Target};
+use mainstay_coordination::member::{MemberState, Phase};
+use mainstay_coordination::{
     Attempt, Claim, ConfigMapBacking, CoordinationError, Coordinator, Epoch, Fence, Purpose, Wish,
 };
-use steward_crds::Etcd;
-use steward_manifests::jobs::{self, Bump, RestoreJob, SetAsideJob};
-use steward_manifests::labels::{Component, of_object};
-use steward_manifests::{Names, Shape as Rendered};
-use steward_telemetry::Chain;
+use mainstay_crds::Etcd;
+use mainstay_manifests::jobs::{self, Bump, RestoreJob, SetAsideJob};
+use mainstay_manifests::labels::{Component, of_object};
+use mainstay_manifests::{Names, Shape as Rendered};
+use mainstay_telemetry::Chain;
+use serde_json::json;
 use tracing::{info, warn};
 
 use super::marks::{ATTEMPT, FIELD_MANAGER, HOLDER, INCIDENT};
@@ -137,7 +137,7 @@ pub(crate) fn coordinator(ctx: &Context, etcd: &Etcd) -> Arc<Coordinator> {
     })
 }
 
-type Held = steward_coordination::Held;
+type Held = mainstay_coordination::Held;
 
 fn failed(step: &'static str) -> impl Fn(CoordinationError) -> ActError {
     move |source| ActError::Coordinate { step, source }

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
+use mainstay_crds::Etcd;
+use mainstay_telemetry::Chain;
 use serde_json::json;
-use steward_crds::Etcd;
-use steward_telemetry::Chain;
 use tracing::warn;
 
 use crate::context::Context;
@@ -97,9 +97,9 @@ fn named(etcd: &Etcd) -> BTreeSet<String> {
 
 #[cfg(test)]
 mod tests {
-    use steward_crds::EtcdSpec;
-    use steward_crds::store::StoreSpec;
-    use steward_crds::tls::{CaSecretReference, SecretReference, TlsConfig};
+    use mainstay_crds::EtcdSpec;
+    use mainstay_crds::store::StoreSpec;
+    use mainstay_crds::tls::{CaSecretReference, SecretReference, TlsConfig};
 
     use super::*;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
+use mainstay_crds::Etcd;
+use mainstay_manifests::Names;
+use mainstay_telemetry::Chain;
 use reqwest::{Certificate, StatusCode};
-use steward_crds::Etcd;
-use steward_manifests::Names;
-use steward_telemetry::Chain;
 use tracing::{info, warn};
 
 use super::Work;

@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
+use mainstay_manifests::Names;
 use serde_json::json;
-use steward_manifests::Names;
 use tracing::info;
 
 use super::marks::FIELD_MANAGER;
@@ -197,7 +197,7 @@ async fn expand(
 
 #[cfg(test)]
 mod tests {
-    use steward_ids::MemberId;
+    use mainstay_ids::MemberId;
 
     use super::*;
     use crate::observe::Ordinal;

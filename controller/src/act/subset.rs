@@ -1,8 +1,8 @@
 //! Whether an object already says everything that is to be said.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use mainstay_manifests::quantity::bytes;
 use serde_json::Value;
-use steward_manifests::quantity::bytes;
 
 /// Where an object says something else than it should: the first place, as a path; `None` when every field of `wanted` is in
 /// `live` with the same value. `live` may say more: defaults, status, the fields of others.

@@ -6,8 +6,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{ApiResource, DeleteParams};
-use steward_crds::Etcd;
-use steward_manifests::Names;
+use mainstay_crds::Etcd;
+use mainstay_manifests::Names;
 
 use super::objects::resource;
 use super::{ActError, apply, live};

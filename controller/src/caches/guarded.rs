@@ -6,9 +6,9 @@ use std::fmt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use mainstay_crds::Etcd;
 use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::Value;
-use steward_crds::Etcd;
 
 /// An Etcd that another version may have written. One that cannot be read harms no other.
 #[derive(Clone)]

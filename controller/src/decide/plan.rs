@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use steward_ids::MemberId;
+use mainstay_ids::MemberId;
 
 use crate::cadence;
 use crate::observe::{Ordinal, PeerStage};

@@ -5,7 +5,7 @@
 //! only when the new cluster is whole without it. A pod whose member was taken out while it
 //! ran is started again, so that its check sees that; etcd alone would fail for ever.
 
-use steward_coordination::incident::Stage;
+use mainstay_coordination::incident::Stage;
 
 use super::recovery::lives_since;
 use super::{Blocker, Removal, Restart, Step, Useless, World, is_accepted, quorum};

@@ -1,7 +1,7 @@
 //! Larger volumes: the claims are expanded where they are, then the StatefulSet is made again around its pods, because its
 //! claim template cannot be changed. Pods, and so members, notice nothing.
 
-use steward_crds::etcd::VolumeGrowth;
+use mainstay_crds::etcd::VolumeGrowth;
 
 use super::{Refusal, Step, World, tls};
 use crate::observe::{Ordinal, SeenClaim, SeenSet};

@@ -1,7 +1,7 @@
 //! What is measured about data protection.
 
+use mainstay_coordination::incident::{Cause, Incident, Stage};
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
-use steward_coordination::incident::{Cause, Incident, Stage};
 
 use super::registered;
 use crate::context::Key;
@@ -54,27 +54,27 @@ impl Protection {
         };
         let new = Self {
             recoveries: counters(
-                "steward_recoveries_total",
+                "mainstay_recoveries_total",
                 "Recoveries of lost data, by cause and outcome.",
                 &["cause", "outcome"],
             )?,
             recovering: gauges(
-                "steward_etcd_recovery_in_progress",
+                "mainstay_etcd_recovery_in_progress",
                 "Whether data of each Etcd is being recovered.",
                 &OF_CLUSTER,
             )?,
             drills: counters(
-                "steward_restore_drills_total",
+                "mainstay_restore_drills_total",
                 "Rehearsals of a restore, by outcome.",
                 &["outcome"],
             )?,
             drill_succeeded: gauges(
-                "steward_etcd_restore_drill_succeeded",
+                "mainstay_etcd_restore_drill_succeeded",
                 "Whether the last rehearsal of a restore of each Etcd went well.",
                 &OF_CLUSTER,
             )?,
             tasks: counters(
-                "steward_tasks_total",
+                "mainstay_tasks_total",
                 "Tasks that came to an end, by kind and state.",
                 &["kind", "state"],
             )?,

@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use steward_crds::Etcd;
-use steward_telemetry::Chain;
+use mainstay_crds::Etcd;
+use mainstay_telemetry::Chain;
 use tracing::warn;
 
 use super::DialError;

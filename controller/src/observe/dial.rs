@@ -9,8 +9,8 @@ use etcd_client::{Certificate, Client as EtcdClient, ConnectOptions, Identity, T
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use steward_crds::Etcd;
-use steward_crds::tls::TlsConfig;
+use mainstay_crds::Etcd;
+use mainstay_crds::tls::TlsConfig;
 use tokio::sync::Mutex;
 
 /// How long connecting may take, and any one question.

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use steward_coordination::Epoch;
-use steward_coordination::incident::Incident;
-use steward_verdict::{Done, Message};
+use mainstay_coordination::Epoch;
+use mainstay_coordination::incident::Incident;
+use mainstay_verdict::{Done, Message};
 
 use super::last_words;
 use crate::act::marks::{ATTEMPT, INCIDENT};

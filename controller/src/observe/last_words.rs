@@ -4,8 +4,8 @@
 //! that stands how far it was.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
+use mainstay_telemetry::{Sample, human_bytes};
 use serde::Deserialize;
-use steward_telemetry::{Sample, human_bytes};
 
 /// Of a line in no known form.
 const LONGEST: usize = 300;

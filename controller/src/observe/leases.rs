@@ -1,6 +1,6 @@
 //! What a member says of itself in its Lease.
 
-use steward_ids::{ClusterId, MemberId};
+use mainstay_ids::{ClusterId, MemberId};
 
 /// The holder of a member's Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

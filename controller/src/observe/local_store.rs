@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use steward_crds::Etcd;
+use mainstay_crds::Etcd;
 
 use super::DialError;
 

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use etcd_client::{GetOptions, StatusResponse};
 use futures::future::join_all;
-use steward_crds::Etcd;
-use steward_ids::{ClusterId, MemberId};
-use steward_manifests::Names;
-use steward_telemetry::Chain;
+use mainstay_crds::Etcd;
+use mainstay_ids::{ClusterId, MemberId};
+use mainstay_manifests::Names;
+use mainstay_telemetry::Chain;
 
 use super::dial::quickly;
 use super::{

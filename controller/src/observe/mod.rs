@@ -25,8 +25,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
-use steward_crds::tls::TlsConfig;
-use steward_ids::{ClusterId, MemberId};
+use mainstay_crds::tls::TlsConfig;
+use mainstay_ids::{ClusterId, MemberId};
 
 pub use authorities::{Authorities, authorities};
 pub use dial::{DialError, Dialer, Reach};

@@ -7,12 +7,12 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, PersistentVolumeClaim, Pod, PodSpec};
 use kube::{Api, Client, ResourceExt};
-use steward_coordination::annotation::PEER_TLS;
-use steward_crds::Etcd;
-use steward_crds::tls::PeerTlsConfig;
-use steward_manifests::tls::{backup_tls_of, client_tls_of, peer_tls_of};
-use steward_manifests::{ETCD_CONTAINER, INIT_CONTAINER, Names, SIDECAR_CONTAINER, quantity};
-use steward_telemetry::Chain;
+use mainstay_coordination::annotation::PEER_TLS;
+use mainstay_crds::Etcd;
+use mainstay_crds::tls::PeerTlsConfig;
+use mainstay_manifests::tls::{backup_tls_of, client_tls_of, peer_tls_of};
+use mainstay_manifests::{ETCD_CONTAINER, INIT_CONTAINER, Names, SIDECAR_CONTAINER, quantity};
+use mainstay_telemetry::Chain;
 use tracing::debug;
 
 use super::verdict::{self, Said};
@@ -332,8 +332,8 @@ fn snapshot_lease(lease: &Lease) -> SnapshotLease {
 
 #[cfg(test)]
 mod tests {
+    use mainstay_verdict::{Backup, Cluster, Data, DataState, Decision, InitReport, RefuseCause};
     use serde_json::{Value, json};
-    use steward_verdict::{Backup, Cluster, Data, DataState, Decision, InitReport, RefuseCause};
 
     use super::*;
 
@@ -374,7 +374,7 @@ mod tests {
             (seen.talks.client_port, seen.talks.backup_port),
             (Some(2379), Some(8080))
         );
-        let mut etcd = Etcd::new("main", steward_crds::EtcdSpec::default());
+        let mut etcd = Etcd::new("main", mainstay_crds::EtcdSpec::default());
         etcd.spec.etcd.client_port = Some(2381);
         let urls = |seen: SeenPod| {
             let pods = BTreeMap::from([(Ordinal(0), seen)]);

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, LogParams};
 use kube::{Client, ResourceExt};
-use steward_telemetry::{Chain, RESTORE, Sample};
+use mainstay_telemetry::{Chain, RESTORE, Sample};
 use tracing::debug;
 
 use crate::caches::Stores;

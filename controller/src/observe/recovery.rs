@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
+use mainstay_coordination::incident::{self, Incident, Stage};
+use mainstay_coordination::{Epoch, Lock, Purpose, lock};
+use mainstay_crds::Etcd;
+use mainstay_manifests::Names;
 use serde::de::DeserializeOwned;
-use steward_coordination::incident::{self, Incident, Stage};
-use steward_coordination::{Epoch, Lock, Purpose, lock};
-use steward_crds::Etcd;
-use steward_manifests::Names;
 
 use super::Ordinal;
 use super::jobs::{self, JobState, SeenJob};

@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use steward_coordination::annotation::{DELTA_BYTES, DELTA_BYTES_SINCE};
-use steward_coordination::pin::{self, Pin};
-use steward_crds::Etcd;
-use steward_manifests::Names;
+use mainstay_coordination::annotation::{DELTA_BYTES, DELTA_BYTES_SINCE};
+use mainstay_coordination::pin::{self, Pin};
+use mainstay_crds::Etcd;
+use mainstay_manifests::Names;
 
 use super::jobs::{self, SeenJob};
 use crate::act::marks::HOLDER;
@@ -116,9 +116,9 @@ fn pins(map: &ConfigMap) -> BTreeMap<String, SeenPin> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use steward_coordination::lock::LONGEST_TTL;
-    use steward_coordination::{Purpose, RevisionRange};
-    use steward_ids::Revision;
+    use mainstay_coordination::lock::LONGEST_TTL;
+    use mainstay_coordination::{Purpose, RevisionRange};
+    use mainstay_ids::Revision;
 
     use super::*;
 

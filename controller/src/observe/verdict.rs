@@ -1,6 +1,6 @@
-//! The verdict of `steward-restorer init`, as it stands in the termination message of the init container.
+//! The verdict of `mainstay-restorer init`, as it stands in the termination message of the init container.
 
-use steward_verdict::{Decision, Message, RefuseCause, RestoreCause, WaitCause};
+use mainstay_verdict::{Decision, Message, RefuseCause, RestoreCause, WaitCause};
 
 use super::Finding;
 

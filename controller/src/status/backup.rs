@@ -8,7 +8,7 @@ use std::time::Duration;
 use croner::Cron;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use steward_crds::ConditionStatus;
+use mainstay_crds::ConditionStatus;
 
 use super::Facts;
 use super::conditions::{Says, says};

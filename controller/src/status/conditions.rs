@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use steward_crds::etcd::{EtcdMemberStatus, MemberState};
-use steward_crds::{Condition, ConditionStatus, ConditionType};
-use steward_ids::ClusterId;
+use mainstay_crds::etcd::{EtcdMemberStatus, MemberState};
+use mainstay_crds::{Condition, ConditionStatus, ConditionType};
+use mainstay_ids::ClusterId;
 
 use super::{Facts, backup, clock, recovery, upkeep};
 use crate::decide::{Refusal, quorum};

@@ -1,6 +1,6 @@
 //! What became different, as Kubernetes Events: one per transition, none for standing still.
 
-use steward_crds::{Condition, ConditionStatus, ConditionType, EtcdStatus, OperationState};
+use mainstay_crds::{Condition, ConditionStatus, ConditionType, EtcdStatus, OperationState};
 
 /// Something to tell whoever looks at the resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ fn transition(before: Option<&EtcdStatus>, after: &Condition) -> Option<Notice> 
 
 /// A rehearsal that is over, also one that went as the one before.
 fn drill(before: Option<&EtcdStatus>, after: &EtcdStatus) -> Option<Notice> {
-    let of = |status: &EtcdStatus| status.steward.as_ref()?.restore_drill.clone();
+    let of = |status: &EtcdStatus| status.mainstay.as_ref()?.restore_drill.clone();
     let now = of(after)?;
     if before
         .and_then(of)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use steward_crds::etcd::{EtcdMemberStatus, MemberRole, MemberState};
+use mainstay_crds::etcd::{EtcdMemberStatus, MemberRole, MemberState};
 
 use super::{Facts, clock};
 use crate::cadence;

@@ -24,10 +24,10 @@ mod tests;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use steward_crds::etcd::{BootstrapStatus, JoinedMember, ObjectReference};
-use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd, EtcdStatus};
-use steward_manifests::Names;
-use steward_manifests::labels::member_selector_text;
+use mainstay_crds::etcd::{BootstrapStatus, JoinedMember, ObjectReference};
+use mainstay_crds::{Condition, ConditionStatus, ConditionType, Etcd, EtcdStatus};
+use mainstay_manifests::Names;
+use mainstay_manifests::labels::member_selector_text;
 
 use crate::decide::{Known, Plan, Policy, World, is_accepted};
 use crate::observe::{Observation, PeerStage};
@@ -152,7 +152,7 @@ pub fn compute(facts: &Facts<'_>) -> EtcdStatus {
             .or(before.bootstrap_with_existing_cluster),
         conditions: Some(conditions),
         label_selector: before.label_selector,
-        steward: upkeep::steward(facts, recovery::steward(facts, before.steward)),
+        mainstay: upkeep::mainstay(facts, recovery::mainstay(facts, before.mainstay)),
     }
 }
 

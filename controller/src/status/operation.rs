@@ -1,6 +1,6 @@
 //! What goes on, in one sentence, and what stopped it.
 
-use steward_crds::{LastError, LastOperation, OperationState, OperationType};
+use mainstay_crds::{LastError, LastOperation, OperationState, OperationType};
 
 use super::{Facts, Failure, clock, describe_refusal, describe_step};
 use crate::decide::{Blocker, Step};

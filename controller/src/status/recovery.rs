@@ -1,10 +1,10 @@
 //! Lost data and its recovery, as they are told.
 
 use jiff::Timestamp;
-use steward_coordination::incident::{Cause, Incident, Source, Stage};
-use steward_crds::etcd::{APPROVE_RECOVERY, RecoveryPhase, RecoveryStatus, StewardStatus};
-use steward_crds::{ConditionStatus, ConditionType, EtcdStatus};
-use steward_telemetry::human_bytes;
+use mainstay_coordination::incident::{Cause, Incident, Source, Stage};
+use mainstay_crds::etcd::{APPROVE_RECOVERY, MainstayStatus, RecoveryPhase, RecoveryStatus};
+use mainstay_crds::{ConditionStatus, ConditionType, EtcdStatus};
+use mainstay_telemetry::human_bytes;
 
 use super::conditions::{Says, says};
 use super::{Facts, clock};
@@ -54,7 +54,7 @@ pub fn describe_hold(hold: &Hold, wanted: &Wanted) -> String {
             "a quorum of members has lost its data; the recovery waits for the annotation {APPROVE_RECOVERY}={id}"
         ),
         Hold::Manual => {
-            "data is lost, and spec.steward.recovery.mode leaves its recovery to an EtcdOpsTask"
+            "data is lost, and spec.mainstay.recovery.mode leaves its recovery to an EtcdOpsTask"
                 .to_owned()
         }
         Hold::Verdict { ordinal } => format!(
@@ -176,14 +176,17 @@ fn reason(hold: &Hold) -> &'static str {
 }
 
 /// What is told beyond etcd-druid's status.
-pub(super) fn steward(facts: &Facts<'_>, before: Option<StewardStatus>) -> Option<StewardStatus> {
+pub(super) fn mainstay(
+    facts: &Facts<'_>,
+    before: Option<MainstayStatus>,
+) -> Option<MainstayStatus> {
     let told = told(facts);
     if told.is_none() && before.is_none() {
         return None;
     }
     let before = before.unwrap_or_default();
     let recovery = told.or_else(|| before.recovery.clone());
-    Some(StewardStatus { recovery, ..before })
+    Some(MainstayStatus { recovery, ..before })
 }
 
 fn told(facts: &Facts<'_>) -> Option<RecoveryStatus> {

@@ -1,13 +1,13 @@
 //! Claims about what is told.
 
 use jiff::SignedDuration;
-use steward_coordination::incident::Stage;
-use steward_crds::etcd::RecoveryPhase::{Restoring, ScalingUp};
-use steward_crds::etcd::{BootstrapMember, BootstrapWithExistingCluster, MemberRole, MemberState};
-use steward_crds::{
+use mainstay_coordination::incident::Stage;
+use mainstay_crds::etcd::RecoveryPhase::{Restoring, ScalingUp};
+use mainstay_crds::etcd::{BootstrapMember, BootstrapWithExistingCluster, MemberRole, MemberState};
+use mainstay_crds::{
     Condition, ConditionStatus, ConditionType, Etcd, EtcdSpec, EtcdStatus, OperationState,
 };
-use steward_ids::ClusterId;
+use mainstay_ids::ClusterId;
 
 use super::*;
 use crate::decide::recovery::an_incident;
@@ -540,7 +540,7 @@ fn how_far_a_restore_is_is_told_while_it_goes_on() {
     scene.seen.pods.clear();
     scene.set_mut().replicas = 0;
     scene.seen.recovery.incident = Some(an_incident());
-    let recovery = |scene: &Scene| told(scene).steward.unwrap().recovery.unwrap();
+    let recovery = |scene: &Scene| told(scene).mainstay.unwrap().recovery.unwrap();
     let unknown = recovery(&scene);
     assert_eq!((unknown.phase, unknown.percent), (Restoring, None));
     assert!(!unknown.message.contains('%'), "{}", unknown.message);

@@ -1,7 +1,7 @@
 //! What came of compactions and rehearsals, as it is told.
 
-use steward_crds::etcd::{DrillStatus, StewardStatus};
-use steward_crds::{ConditionStatus, ConditionType, EtcdStatus};
+use mainstay_crds::etcd::{DrillStatus, MainstayStatus};
+use mainstay_crds::{ConditionStatus, ConditionType, EtcdStatus};
 
 use super::conditions::{Says, says};
 use super::{Facts, clock};
@@ -25,13 +25,13 @@ pub fn told(status: &EtcdStatus) -> KnownUpkeep {
     KnownUpkeep {
         compaction: of(ConditionType::LastSnapshotCompactionSucceeded),
         drill: of(ConditionType::LastRestoreDrillSucceeded),
-        drills: drills(status.steward.as_ref()),
+        drills: drills(status.mainstay.as_ref()),
     }
 }
 
 /// How many rehearsals were told of.
-fn drills(steward: Option<&StewardStatus>) -> u32 {
-    let drill = steward.and_then(|steward| steward.restore_drill.as_ref());
+fn drills(mainstay: Option<&MainstayStatus>) -> u32 {
+    let drill = mainstay.and_then(|mainstay| mainstay.restore_drill.as_ref());
     let count = drill.map(|drill| drill.count.unwrap_or(1));
     count
         .and_then(|count| u32::try_from(count).ok())
@@ -88,7 +88,7 @@ fn compared(hash_kv: Option<&str>) -> String {
 fn ended(
     job: &SeenJob,
     reason: &'static str,
-    words: impl FnOnce(&steward_verdict::Done) -> String,
+    words: impl FnOnce(&mainstay_verdict::Done) -> String,
 ) -> Option<Says> {
     match &job.state {
         JobState::Running => None,
@@ -106,7 +106,10 @@ fn ended(
 }
 
 /// The last rehearsal in numbers.
-pub(super) fn steward(facts: &Facts<'_>, before: Option<StewardStatus>) -> Option<StewardStatus> {
+pub(super) fn mainstay(
+    facts: &Facts<'_>,
+    before: Option<MainstayStatus>,
+) -> Option<MainstayStatus> {
     let job = facts.seen.upkeep.drill.as_ref();
     let Some((job, says)) = job.zip(drill(facts)) else {
         return before;
@@ -122,10 +125,10 @@ pub(super) fn steward(facts: &Facts<'_>, before: Option<StewardStatus>) -> Optio
     let finished_at = clock::time(ended);
     let told = before
         .as_ref()
-        .and_then(|steward| steward.restore_drill.as_ref());
+        .and_then(|mainstay| mainstay.restore_drill.as_ref());
     let is_new = told.is_none_or(|told| told.finished_at != finished_at);
     let count = drills(before.as_ref()).saturating_add(u32::from(is_new));
-    Some(StewardStatus {
+    Some(MainstayStatus {
         restore_drill: Some(DrillStatus {
             finished_at,
             count: Some(i64::from(count)),

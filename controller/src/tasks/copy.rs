@@ -15,12 +15,12 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use kube::{Client, ResourceExt};
+use mainstay_crds::copy::EtcdCopyBackupsTaskStatus;
+use mainstay_crds::store::StoreSpec;
+use mainstay_crds::{Condition, ConditionStatus, ConditionType, Etcd, EtcdCopyBackupsTask};
+use mainstay_manifests::jobs::{CopyJob, copy_job};
+use mainstay_manifests::names;
 use serde_json::json;
-use steward_crds::copy::EtcdCopyBackupsTaskStatus;
-use steward_crds::store::StoreSpec;
-use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd, EtcdCopyBackupsTask};
-use steward_manifests::jobs::{CopyJob, copy_job};
-use steward_manifests::names;
 
 use super::{LOOK_AGAIN, TaskError};
 use crate::act::marks::{ATTEMPT, FIELD_MANAGER};

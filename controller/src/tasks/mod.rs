@@ -23,9 +23,9 @@ use kube::core::DeserializeGuard;
 use kube::runtime::controller::{Action, Config as ControllerConfig};
 use kube::runtime::{Controller, watcher};
 use kube::{Client, ResourceExt};
-use steward_crds::{EtcdCopyBackupsTask, EtcdOpsTask};
-use steward_manifests::labels::{COMPONENT, Component};
-use steward_telemetry::Chain;
+use mainstay_crds::{EtcdCopyBackupsTask, EtcdOpsTask};
+use mainstay_manifests::labels::{COMPONENT, Component};
+use mainstay_telemetry::Chain;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use clap::CommandFactory;
-use steward_controller::args::Args;
-use steward_testkit::manual::expect_pages;
+use mainstay_controller::args::Args;
+use mainstay_testkit::manual::expect_pages;
 
 #[test]
 fn the_manual_page_is_up_to_date() {

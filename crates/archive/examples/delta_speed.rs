@@ -1,7 +1,7 @@
 //! Prints how fast this machine reads deltas and inflates objects: megabytes of uncompressed text a second.
 //!
 //! ```text
-//! cargo run --release -p steward-archive --example delta_speed
+//! cargo run --release -p mainstay-archive --example delta_speed
 //! ```
 
 #![expect(clippy::print_stdout, reason = "printing is what this program is for")]
@@ -11,11 +11,11 @@ use std::io::{Cursor, Read, Write};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
+use mainstay_archive::compression::{Compression, Encoder, EncoderOptions, decoder};
+use mainstay_archive::delta::{DeltaReader, DeltaWriter, Event, EventKind};
+use mainstay_ids::{LeaseId, Revision};
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
-use steward_archive::compression::{Compression, Encoder, EncoderOptions, decoder};
-use steward_archive::delta::{DeltaReader, DeltaWriter, Event, EventKind};
-use steward_ids::{LeaseId, Revision};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 

@@ -141,7 +141,7 @@ impl Catalogue {
     }
 }
 
-fn order(object: &Object) -> (steward_ids::Revision, i64, &str) {
+fn order(object: &Object) -> (mainstay_ids::Revision, i64, &str) {
     let (last, created) = object.name.order();
     (last, created, &object.key)
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use jiff::Timestamp;
-use steward_ids::Revision;
+use mainstay_ids::Revision;
 
 use crate::compression::Compression;
 

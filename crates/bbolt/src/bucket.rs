@@ -1,6 +1,6 @@
 //! Bucket headers: where the tree of a bucket begins, or the whole bucket when it is small.
 
-use steward_ids::PageId;
+use mainstay_ids::PageId;
 
 use crate::bytes::u64_at;
 use crate::error::Error;

@@ -5,7 +5,7 @@
 //! buckets are sound, that nothing reaches outside its page or the file. Items are shown to a
 //! visitor on the way, so that meaning can be checked in the same read.
 
-use steward_ids::PageId;
+use mainstay_ids::PageId;
 
 use crate::bucket::{BucketRoot, inline_page};
 use crate::bytes::{index, u16_at, u64_at};

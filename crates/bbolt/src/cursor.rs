@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use steward_ids::PageId;
+use mainstay_ids::PageId;
 
 use crate::bucket::{BucketRoot, inline_page};
 use crate::database::Database;

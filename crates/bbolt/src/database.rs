@@ -1,6 +1,6 @@
 //! An opened database: the chosen meta over something that can be read.
 
-use steward_ids::PageId;
+use mainstay_ids::PageId;
 
 use crate::bucket::BucketRoot;
 use crate::bytes::index;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use steward_ids::PageId;
+use mainstay_ids::PageId;
 
 /// Why one of the two meta pages cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

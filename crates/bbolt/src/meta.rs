@@ -1,6 +1,6 @@
 //! Meta pages: the two roots of a file, one of which is current.
 
-use steward_ids::{PageId, TxId};
+use mainstay_ids::{PageId, TxId};
 
 use crate::bytes::{u32_at, u64_at};
 use crate::disk::ReadAt;

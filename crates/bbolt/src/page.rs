@@ -1,6 +1,6 @@
 //! Pages: a 16-byte header, an array of 16-byte elements, then keys and values.
 
-use steward_ids::PageId;
+use mainstay_ids::PageId;
 
 use crate::bytes::{index, u16_at, u32_at, u64_at};
 use crate::error::Error;

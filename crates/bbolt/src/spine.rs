@@ -3,7 +3,7 @@
 //! Revisions only grow, so new rows go behind the last one. Everything left of the spine is shared
 //! with the old tree, untouched.
 
-use steward_ids::PageId;
+use mainstay_ids::PageId;
 
 use crate::bucket::{BucketRoot, inline_page};
 use crate::cursor::MAX_DEPTH;

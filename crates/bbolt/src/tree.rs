@@ -3,7 +3,7 @@
 //! Two rules that bbolt itself does not check and etcd later crashes on are kept here: a branch key
 //! equals the first key of its child, and a branch has at least two children.
 
-use steward_ids::PageId;
+use mainstay_ids::PageId;
 
 use crate::bucket::BucketRoot;
 use crate::bytes::index;

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use steward_ids::{PageId, TxId};
+use mainstay_ids::{PageId, TxId};
 
 use crate::bucket::BucketRoot;
 use crate::database::Database;

@@ -4,8 +4,8 @@
 pub const PEER_TLS: &str = "member.etcd.gardener.cloud/tls-enabled";
 
 /// On the Lease of the deltas: how many bytes of them there are behind a full snapshot. Only of our sidecars.
-pub const DELTA_BYTES: &str = "steward.druid.gardener.cloud/delta-bytes";
+pub const DELTA_BYTES: &str = "etcd-mainstay.io/delta-bytes";
 
 /// Beside [`DELTA_BYTES`]: the revision of the full snapshot they are behind. It is not always the newest one: a Job may have
 /// stored another since.
-pub const DELTA_BYTES_SINCE: &str = "steward.druid.gardener.cloud/delta-bytes-since";
+pub const DELTA_BYTES_SINCE: &str = "etcd-mainstay.io/delta-bytes-since";

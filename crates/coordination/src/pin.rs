@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use mainstay_archive::name::{Kind, SnapshotName};
+use mainstay_ids::Revision;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use steward_archive::name::{Kind, SnapshotName};
-use steward_ids::Revision;
 
 use crate::lock::{LONGEST_TTL, Purpose, after};
 
@@ -127,8 +127,8 @@ impl Pin {
 }
 
 mod revision {
+    use mainstay_ids::Revision;
     use serde::{Deserialize, Deserializer, Serializer};
-    use steward_ids::Revision;
 
     #[expect(
         clippy::trivially_copy_pass_by_ref,
@@ -147,8 +147,8 @@ mod revision {
 }
 
 mod open_revision {
+    use mainstay_ids::Revision;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
-    use steward_ids::Revision;
 
     #[expect(clippy::ref_option, reason = "serde asks for a reference")]
     pub(super) fn serialize<S: Serializer>(

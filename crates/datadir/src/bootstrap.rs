@@ -8,9 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use steward_ids::{MemberId, RaftIndex, Term};
-use steward_wal::v2store::{self, BootstrapMember};
-use steward_wal::{
+use mainstay_ids::{MemberId, RaftIndex, Term};
+use mainstay_wal::v2store::{self, BootstrapMember};
+use mainstay_wal::{
     ConfChange, ConfChangeKind, Encoder, Entry, EntryKind, HardState, Identity, SegmentName,
     SnapFile, SnapshotMark,
 };
@@ -51,7 +51,7 @@ pub enum BootstrapError {
         /// Whose directory it was to be.
         member: MemberId,
         /// The cluster.
-        cluster: steward_ids::ClusterId,
+        cluster: mainstay_ids::ClusterId,
     },
     /// A directory cannot be made.
     #[error("create {}", dir.display())]
@@ -188,9 +188,9 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
+    use mainstay_wal::v2store::V2Store;
+    use mainstay_wal::{Log, Tail};
     use sha2::{Digest as _, Sha256};
-    use steward_wal::v2store::V2Store;
-    use steward_wal::{Log, Tail};
 
     use super::*;
 

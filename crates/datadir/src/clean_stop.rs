@@ -12,9 +12,9 @@ use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
+use mainstay_bbolt::{Database, Error as PageError};
+use mainstay_wal::{DecodeError, Decoded, Decoder, ListError, Log, Place};
 use serde::{Deserialize, Serialize};
-use steward_bbolt::{Database, Error as PageError};
-use steward_wal::{DecodeError, Decoded, Decoder, ListError, Log, Place};
 
 use crate::durable;
 use crate::lock::{self, LockError};

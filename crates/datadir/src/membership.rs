@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::str::FromStr;
 
+use mainstay_ids::{ClusterId, MemberId};
+use mainstay_wal::ConfState;
+use mainstay_wal::go_json::{push_string, push_strings};
 use sha1::{Digest as _, Sha1};
-use steward_ids::{ClusterId, MemberId};
-use steward_wal::ConfState;
-use steward_wal::go_json::{push_string, push_strings};
 
 use crate::peer_url::{PeerUrl, UrlError};
 

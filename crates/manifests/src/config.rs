@@ -1,14 +1,14 @@
 //! The `ConfigMap`: one configuration of etcd for all members, from which each takes its own.
 //!
 //! It has etcd's own keys, with two exceptions that are the peer's: the advertised addresses are a map from
-//! member to addresses, and the name is a placeholder. `steward-restorer init` makes a member's file of it.
+//! member to addresses, and the name is a placeholder. `mainstay-restorer init` makes a member's file of it.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use mainstay_crds::etcd::{CompactionMode, FreelistType, MetricsLevel};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
-use steward_crds::etcd::{CompactionMode, FreelistType, MetricsLevel};
 
 use crate::draft::Draft;
 use crate::error::RenderError;

@@ -1,6 +1,6 @@
 //! What every object is made from: the resource, the moment, and what follows from both once.
 
-use steward_crds::Etcd;
+use mainstay_crds::Etcd;
 
 use crate::error::RenderError;
 use crate::names::{Names, Ordinal};

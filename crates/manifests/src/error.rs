@@ -1,6 +1,6 @@
 //! Why an Etcd cannot be rendered. Each is the author's to mend, and names the field.
 
-use steward_crds::scalar::SpanError;
+use mainstay_crds::scalar::SpanError;
 
 use crate::quantity::QuantityError;
 

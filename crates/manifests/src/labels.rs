@@ -27,7 +27,7 @@ pub const NAME: &str = "app.kubernetes.io/name";
 /// What the object is for.
 pub const COMPONENT: &str = "app.kubernetes.io/component";
 /// The Etcd the pod of a Job works for. It stands in for [`PART_OF`], which only members have.
-pub const JOB_FOR: &str = "steward.druid.gardener.cloud/etcd";
+pub const JOB_FOR: &str = "etcd-mainstay.io/etcd";
 
 /// How long the value of a label may be.
 const LONGEST_VALUE: usize = 63;

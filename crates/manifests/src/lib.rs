@@ -47,7 +47,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use steward_crds::Etcd;
+use mainstay_crds::Etcd;
 
 pub use budget::ALLOW_UNHEALTHY_POD_EVICTION;
 pub use error::RenderError;

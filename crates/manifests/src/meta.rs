@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube_core::Resource;
-use steward_crds::Etcd;
+use mainstay_crds::Etcd;
 
 use crate::labels::{self, Component};
 

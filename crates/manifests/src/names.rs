@@ -1,6 +1,6 @@
 //! Every name that is derived from that of an Etcd. Consumers and older installations rely on them.
 
-use steward_crds::Etcd;
+use mainstay_crds::Etcd;
 
 /// Where a member stands in its `StatefulSet`: 0, 1, 2, …
 pub type Ordinal = u32;
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     fn etcd(name: &str) -> Etcd {
-        let mut etcd = Etcd::new(name, steward_crds::EtcdSpec::default());
+        let mut etcd = Etcd::new(name, mainstay_crds::EtcdSpec::default());
         etcd.metadata.namespace = Some("shoot".into());
         etcd
     }

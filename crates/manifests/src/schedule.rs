@@ -3,7 +3,7 @@
 //! The definition of an Etcd admits `a/n`, "every n from a on", which not every parser knows; `a-last/n` says the
 //! same to all. A step that is longer than the field is admitted too, and comes to its first value alone.
 
-use steward_crds::scalar::Schedule;
+use mainstay_crds::scalar::Schedule;
 
 /// The first and the last value of each field: minute, hour, day, month, weekday.
 const FIELDS: [(u32, u32); 5] = [(0, 59), (0, 23), (1, 31), (1, 12), (1, 7)];

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use steward_crds::etcd::TrafficDistribution;
+use mainstay_crds::etcd::TrafficDistribution;
 
 use crate::draft::Draft;
 use crate::labels::{self, Component};

@@ -18,9 +18,9 @@ pub struct Settings {
 pub struct Images {
     /// etcd, as its authors publish it.
     pub etcd: String,
-    /// `steward-sidecar`.
+    /// `mainstay-sidecar`.
     pub sidecar: String,
-    /// `steward-restorer`: init container and Jobs.
+    /// `mainstay-restorer`: init container and Jobs.
     pub restorer: String,
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use steward_crds::Etcd;
-use steward_crds::tls::PeerTlsConfig;
+use mainstay_crds::Etcd;
+use mainstay_crds::tls::PeerTlsConfig;
 
 use crate::names::Ordinal;
 

@@ -12,7 +12,7 @@
 use k8s_openapi::api::core::v1::{
     EnvVar, EnvVarSource, HostPathVolumeSource, SecretKeySelector, Volume, VolumeMount,
 };
-use steward_crds::store::StoreSpec;
+use mainstay_crds::store::StoreSpec;
 
 use crate::error::RenderError;
 use crate::settings::Settings;
@@ -124,7 +124,7 @@ pub struct Place {
 }
 
 /// The home directory of containers with a `Local` store, which is below it.
-const HOME: &str = "/var/steward";
+const HOME: &str = "/var/mainstay";
 /// The container of a `Local` store that names none.
 const LOCAL_CONTAINER: &str = "default.bkp";
 

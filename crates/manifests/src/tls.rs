@@ -7,8 +7,8 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Container, PodSpec, SecretVolumeSource, Volume, VolumeMount,
 };
+use mainstay_crds::tls::{CaSecretReference, PeerTlsConfig, SecretReference, TlsConfig};
 use serde::Deserialize;
-use steward_crds::tls::{CaSecretReference, PeerTlsConfig, SecretReference, TlsConfig};
 
 use crate::config;
 use crate::error::RenderError;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use steward_crds::scalar::Span;
+use mainstay_crds::scalar::Span;
 
 use crate::error::RenderError;
 use crate::quantity;

@@ -4,8 +4,8 @@
 //! Memory: 16 bytes (and a hash slot) per user key, one bit per row.
 
 use hashbrown::HashSet;
-use steward_bbolt::{Database, Disk, Error as BboltError, ReadAt, Update};
-use steward_ids::Revision;
+use mainstay_bbolt::{Database, Disk, Error as BboltError, ReadAt, Update};
+use mainstay_ids::Revision;
 
 use crate::digest::{BuildReady, Digest, Digester};
 use crate::facts::FactsError;

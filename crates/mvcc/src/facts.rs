@@ -1,7 +1,7 @@
 //! What a database says about itself, read in a handful of pages.
 
-use steward_bbolt::{BucketRoot, Database, Error as BboltError, OwnedItem, ReadAt};
-use steward_ids::{RaftIndex, Revision, Term};
+use mainstay_bbolt::{BucketRoot, Database, Error as BboltError, OwnedItem, ReadAt};
+use mainstay_ids::{RaftIndex, Revision, Term};
 
 use crate::revision_key::{RevisionKey, RevisionKeyError};
 use crate::schema;

@@ -1,9 +1,9 @@
 //! Hashes a live etcd would answer, computed from the file alone.
 
 use hashbrown::HashSet;
-use steward_bbolt::{BucketRoot, Database, Error as BboltError, ReadAt};
-pub use steward_ids::HashKv;
-use steward_ids::Revision;
+use mainstay_bbolt::{BucketRoot, Database, Error as BboltError, ReadAt};
+pub use mainstay_ids::HashKv;
+use mainstay_ids::Revision;
 
 use crate::digest::{BuildReady, Digest, Digester};
 use crate::facts::{Facts, FactsError};

@@ -1,7 +1,7 @@
 //! Checks the rows of the `key` bucket against the rules a real history obeys.
 
 use hashbrown::HashMap;
-use steward_ids::{LeaseId, Revision};
+use mainstay_ids::{LeaseId, Revision};
 
 use crate::digest::{BuildReady, Digest, Digester};
 use crate::facts::Facts;

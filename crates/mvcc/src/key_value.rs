@@ -1,6 +1,6 @@
 //! Values of the `key` bucket: `mvccpb.KeyValue`, fields ascending, zero fields left out.
 
-use steward_ids::{LeaseId, Revision};
+use mainstay_ids::{LeaseId, Revision};
 
 use crate::proto::{Fields, Value, WireError, put_bytes, put_number};
 

@@ -6,7 +6,7 @@
 //!                                        → survivors of a compaction → a smaller database
 //! ```
 //!
-//! **Comes in**: a [`steward_bbolt::Database`]. **Goes out**: facts about the key space, verdicts
+//! **Comes in**: a [`mainstay_bbolt::Database`]. **Goes out**: facts about the key space, verdicts
 //! about its rows, hashes equal to those a live etcd would answer, rows ready to be written.
 //!
 //! **Holds**: no row is believed before it is decoded and bounds-checked; a walk needs memory for

@@ -1,6 +1,6 @@
 //! Keys of the `key` bucket: `u64 BE main | '_' | u64 BE sub`, and a `t` behind deletes.
 
-use steward_ids::Revision;
+use mainstay_ids::Revision;
 
 const SEPARATOR: u8 = b'_';
 const TOMBSTONE: u8 = b't';

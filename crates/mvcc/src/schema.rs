@@ -1,6 +1,6 @@
 //! Names and small encodings of the buckets beside `key`.
 
-use steward_ids::{LeaseId, MemberId};
+use mainstay_ids::{LeaseId, MemberId};
 
 use crate::proto::{Fields, Value, WireError, put_number};
 

@@ -40,7 +40,7 @@ macro_rules! store_args {
         pub struct $name {
             /// Where backups are kept: Local, S3, ABS, GCS, Swift, OSS, ECS or OCS; empty means Local
             #[arg(id = concat!($flag, "storage-provider"), long = concat!($flag, "storage-provider"),
-                env = concat!("STEWARD_", $variable, "STORAGE_PROVIDER"),
+                env = concat!("MAINSTAY_", $variable, "STORAGE_PROVIDER"),
                 value_name = "PROVIDER", default_value = "")]
             pub provider: Provider,
 
@@ -52,7 +52,7 @@ macro_rules! store_args {
 
             /// Folder inside the container that holds the backups of this one etcd
             #[arg(id = concat!($flag, "store-prefix"), long = concat!($flag, "store-prefix"),
-                env = concat!("STEWARD_", $variable, "STORE_PREFIX"),
+                env = concat!("MAINSTAY_", $variable, "STORE_PREFIX"),
                 value_name = "PREFIX", default_value = "")]
             pub prefix: String,
 
@@ -60,21 +60,21 @@ macro_rules! store_args {
             /// server for GCS, which is then used without credentials
             #[arg(id = concat!($flag, "store-endpoint-override"),
                 long = concat!($flag, "store-endpoint-override"),
-                env = concat!("STEWARD_", $variable, "STORE_ENDPOINT_OVERRIDE"),
+                env = concat!("MAINSTAY_", $variable, "STORE_ENDPOINT_OVERRIDE"),
                 value_name = "URL")]
             pub endpoint: Option<Url>,
 
             /// Parts of one upload that are sent at the same time
             #[arg(id = concat!($flag, "max-parallel-chunk-uploads"),
                 long = concat!($flag, "max-parallel-chunk-uploads"),
-                env = concat!("STEWARD_", $variable, "MAX_PARALLEL_CHUNK_UPLOADS"),
+                env = concat!("MAINSTAY_", $variable, "MAX_PARALLEL_CHUNK_UPLOADS"),
                 value_name = "COUNT", default_value_t = 5,
                 value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_PARALLEL_PARTS)))]
             pub parallel_uploads: u16,
 
             /// Size in bytes of an upload part, at least 5242880; larger parts use more memory
             #[arg(id = concat!($flag, "min-chunk-size"), long = concat!($flag, "min-chunk-size"),
-                env = concat!("STEWARD_", $variable, "MIN_CHUNK_SIZE"),
+                env = concat!("MAINSTAY_", $variable, "MIN_CHUNK_SIZE"),
                 value_name = "BYTES", default_value_t = SMALLEST_PART_BYTES,
                 value_parser = clap::value_parser!(u64).range(SMALLEST_PART_BYTES..=1 << 32))]
             pub upload_part_bytes: u64,
@@ -82,14 +82,14 @@ macro_rules! store_args {
             /// Accepted for compatibility and without effect: transfers never spool to disk
             #[arg(id = concat!($flag, "snapstore-temp-directory"),
                 long = concat!($flag, "snapstore-temp-directory"),
-                env = concat!("STEWARD_", $variable, "SNAPSTORE_TEMP_DIRECTORY"),
+                env = concat!("MAINSTAY_", $variable, "SNAPSTORE_TEMP_DIRECTORY"),
                 value_name = "DIR", hide = true)]
             pub temp_directory: Option<PathBuf>,
 
             /// Parts of one download that are fetched at the same time
             #[arg(id = concat!($flag, "max-parallel-downloads"),
                 long = concat!($flag, "max-parallel-downloads"),
-                env = concat!("STEWARD_", $variable, "MAX_PARALLEL_DOWNLOADS"),
+                env = concat!("MAINSTAY_", $variable, "MAX_PARALLEL_DOWNLOADS"),
                 value_name = "COUNT", default_value_t = 4,
                 value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_PARALLEL_PARTS)))]
             pub parallel_downloads: u16,
@@ -98,14 +98,14 @@ macro_rules! store_args {
             /// longer on slow links
             #[arg(id = concat!($flag, "store-request-timeout"),
                 long = concat!($flag, "store-request-timeout"),
-                env = concat!("STEWARD_", $variable, "STORE_REQUEST_TIMEOUT"),
+                env = concat!("MAINSTAY_", $variable, "STORE_REQUEST_TIMEOUT"),
                 value_name = "DURATION", default_value = "3m", value_parser = positive_duration)]
             pub request_timeout: Duration,
 
             /// How long a failing operation is retried without progress before it is given up
             #[arg(id = concat!($flag, "store-retry-timeout"),
                 long = concat!($flag, "store-retry-timeout"),
-                env = concat!("STEWARD_", $variable, "STORE_RETRY_TIMEOUT"),
+                env = concat!("MAINSTAY_", $variable, "STORE_RETRY_TIMEOUT"),
                 value_name = "DURATION", default_value = "10m", value_parser = positive_duration)]
             pub retry_timeout: Duration,
         }

@@ -25,7 +25,7 @@ use crate::error::Fault;
 use crate::store::Object;
 
 /// What the names of unfinished files start with.
-const UNFINISHED: &str = ".steward-upload-";
+const UNFINISHED: &str = ".mainstay-upload-";
 /// An unfinished file nobody has written to for this long belongs to a process that is gone.
 const ABANDONED_AFTER: Duration = Duration::from_hours(24);
 /// Deeper folders than this are not backups.

@@ -22,12 +22,12 @@ pub enum LogFormat {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Logging")]
 pub struct LogArgs {
-    /// What to log: error, warn, info, debug or trace, or a filter such as `info,steward_store=debug`
+    /// What to log: error, warn, info, debug or trace, or a filter such as `info,mainstay_store=debug`
     ///
     /// The numbers 0 to 6 of the peer's flag are understood too.
     #[arg(
         long,
-        env = "STEWARD_LOG_LEVEL",
+        env = "MAINSTAY_LOG_LEVEL",
         default_value = "info",
         value_name = "LEVEL",
         global = true
@@ -35,7 +35,12 @@ pub struct LogArgs {
     pub log_level: String,
 
     /// How log lines look; the default is text on a terminal and JSON elsewhere
-    #[arg(long, env = "STEWARD_LOG_FORMAT", value_name = "FORMAT", global = true)]
+    #[arg(
+        long,
+        env = "MAINSTAY_LOG_FORMAT",
+        value_name = "FORMAT",
+        global = true
+    )]
     pub log_format: Option<LogFormat>,
 }
 
@@ -106,8 +111,8 @@ mod tests {
         assert_eq!(filter("4"), "info");
         assert_eq!(filter("5"), "debug");
         assert_eq!(
-            filter("warn,steward_store=debug"),
-            "warn,steward_store=debug"
+            filter("warn,mainstay_store=debug"),
+            "warn,mainstay_store=debug"
         );
     }
 }

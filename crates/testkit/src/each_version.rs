@@ -4,13 +4,13 @@
 /// The test's crate needs tokio.
 ///
 /// ```
-/// steward_testkit::each_version! {
+/// mainstay_testkit::each_version! {
 ///     async fn a_fresh_server_has_no_keys(version) {
 ///         let etcd = Etcd::start(version, EtcdOptions::new()).await;
 ///         assert_eq!(etcd.all_keys().await, []);
 ///     }
 /// }
-/// # use steward_testkit::{Etcd, EtcdOptions};
+/// # use mainstay_testkit::{Etcd, EtcdOptions};
 /// # fn main() {}
 /// ```
 #[macro_export]
@@ -44,13 +44,13 @@ macro_rules! each_version {
 /// for each other version: for claims that take long and do not depend on the version. The test's crate needs tokio.
 ///
 /// ```
-/// steward_testkit::newest_version! {
+/// mainstay_testkit::newest_version! {
 ///     async fn a_fresh_server_has_no_keys(version) {
 ///         let etcd = Etcd::start(version, EtcdOptions::new()).await;
 ///         assert_eq!(etcd.all_keys().await, []);
 ///     }
 /// }
-/// # use steward_testkit::{Etcd, EtcdOptions};
+/// # use mainstay_testkit::{Etcd, EtcdOptions};
 /// # fn main() {}
 /// ```
 #[macro_export]

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use clap::Command;
 
-/// Compares the pages below `folder` with those of a program: its own and one per verb. With `STEWARD_UPDATE_MANUAL` set
+/// Compares the pages below `folder` with those of a program: its own and one per verb. With `MAINSTAY_UPDATE_MANUAL` set
 /// they are written anew.
 ///
 /// # Panics
 /// When a page is stale.
 pub fn expect_pages(folder: &Path, command: Command) {
-    let update = std::env::var_os("STEWARD_UPDATE_MANUAL").is_some();
+    let update = std::env::var_os("MAINSTAY_UPDATE_MANUAL").is_some();
     for (name, text) in pages(command) {
         let path = folder.join(&name);
         if update {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 /// The cache all servers are kept in.
 pub fn cache() -> Option<PathBuf> {
-    setting("STEWARD_CACHE").or_else(|| {
+    setting("MAINSTAY_CACHE").or_else(|| {
         let caches = setting("XDG_CACHE_HOME")
             .or_else(|| setting("HOME").map(|home| home.join(".cache")))?;
-        Some(caches.join("etcd-steward"))
+        Some(caches.join("etcd-mainstay"))
     })
 }
 

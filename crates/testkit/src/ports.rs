@@ -47,7 +47,7 @@ fn is_free(port: u16) -> bool {
 impl Block {
     /// The first block nobody has, beginning where this process is likely to be alone.
     fn take() -> Self {
-        let folder = std::env::temp_dir().join("etcd-steward-ports");
+        let folder = std::env::temp_dir().join("etcd-mainstay-ports");
         fs::create_dir_all(&folder).expect("a folder for locks");
         let begin = u16::try_from(std::process::id() % u32::from(BLOCKS)).unwrap_or_default();
         (0..BLOCKS)

@@ -310,15 +310,15 @@ impl Drop for SidecarProcess {
     }
 }
 
-/// The program: the one `STEWARD_SIDECAR` names, or the one built beside the test.
+/// The program: the one `MAINSTAY_SIDECAR` names, or the one built beside the test.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
-        let named = std::env::var_os("STEWARD_SIDECAR").filter(|path| !path.is_empty());
+        let named = std::env::var_os("MAINSTAY_SIDECAR").filter(|path| !path.is_empty());
         let path = named.map_or_else(beside_this_test, PathBuf::from);
         assert!(
             path.is_file(),
-            "{} is not there: run `make test-live`, or `cargo build -p steward-sidecar` first",
+            "{} is not there: run `make test-live`, or `cargo build -p mainstay-sidecar` first",
             path.display()
         );
         path
@@ -329,5 +329,5 @@ fn program() -> &'static Path {
 fn beside_this_test() -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
     let programs = test.ancestors().nth(2).expect("a directory of programs");
-    programs.join("steward-sidecar")
+    programs.join("mainstay-sidecar")
 }

@@ -1,4 +1,4 @@
-//! What `steward-restorer init` found about its member and decided.
+//! What `mainstay-restorer init` found about its member and decided.
 
 use serde::{Deserialize, Serialize};
 

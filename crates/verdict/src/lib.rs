@@ -1,7 +1,7 @@
-//! The last words of `steward-restorer`, which the kubelet keeps as the termination message of a container.
+//! The last words of `mainstay-restorer`, which the kubelet keeps as the termination message of a container.
 //!
 //! ```text
-//! steward-restorer ── JSON, at most 4 KiB ──► /dev/termination-log ──► pod status ──► controller
+//! mainstay-restorer ── JSON, at most 4 KiB ──► /dev/termination-log ──► pod status ──► controller
 //!   init:     {"verdict": "restore-required", "reason": "…", "init": {"version": 1, "decision": …}}
 //!   restore:  {"verdict": "restored", "revision": …, "startRevision": …, "clusterId": …}
 //!             {"verdict": "in-use", "reason": "…", "overtakenBy": <epoch>}

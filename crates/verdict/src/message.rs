@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::init::InitReport;
 
-/// A termination message of `steward-restorer`.
+/// A termination message of `mainstay-restorer`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Message {
@@ -75,7 +75,7 @@ where
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// It is not a message of `steward-restorer`: the end of a log, or what is left of a message that was cut.
+    /// It is not a message of `mainstay-restorer`: the end of a log, or what is left of a message that was cut.
     #[error("the termination message is no verdict: {beginning:?}")]
     Foreign {
         /// How it begins.
@@ -118,7 +118,7 @@ impl Message {
         })
     }
 
-    /// The report of `steward-restorer init`.
+    /// The report of `mainstay-restorer init`.
     pub fn init(&self) -> Result<InitReport, ReadError> {
         let Some(report) = &self.init else {
             return Err(ReadError::NoReport {

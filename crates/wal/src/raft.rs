@@ -4,8 +4,8 @@
 //! has no meaning is `None` or an error at the place that knows the file.
 
 use bytes::Bytes;
+use mainstay_ids::{MemberId, RaftIndex, Term};
 use prost::Message as _;
-use steward_ids::{MemberId, RaftIndex, Term};
 
 use crate::message;
 

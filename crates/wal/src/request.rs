@@ -107,7 +107,7 @@ pub fn possible_writes<E>(entries: impl IntoIterator<Item = Result<Entry, E>>) -
 
 #[cfg(test)]
 mod tests {
-    use steward_ids::{RaftIndex, Term};
+    use mainstay_ids::{RaftIndex, Term};
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use steward_ids::RaftIndex;
+use mainstay_ids::RaftIndex;
 
 /// The name of a segment: `<sequence>-<first index>.wal`, both as sixteen lower-case hex digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,8 +9,8 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use mainstay_ids::{RaftIndex, Term};
 use prost::Message as _;
-use steward_ids::{RaftIndex, Term};
 
 use crate::message;
 use crate::raft::ConfState;
@@ -208,7 +208,7 @@ impl SnapFile {
 
 #[cfg(test)]
 mod tests {
-    use steward_ids::MemberId;
+    use mainstay_ids::MemberId;
 
     use super::*;
 

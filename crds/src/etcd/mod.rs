@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! spec   ─ server ─ how etcd runs          status ─ conditions, members, operation, errors
-//!        ─ backup ─ how it is backed up           ─ steward: what is ours
-//!        ─ steward: what is ours
+//!        ─ backup ─ how it is backed up           ─ mainstay: what is ours
+//!        ─ mainstay: what is ours
 //! ```
 //!
 //! **Holds**: nothing in it has a schema default; a stored Etcd stays as its author wrote it, and
 //! defaults are applied where they are used.
 
 mod backup;
+mod mainstay;
 mod server;
 mod status;
-mod steward;
 
 use std::collections::BTreeMap;
 
@@ -27,17 +27,17 @@ pub use backup::{
     BackupSpec, CompressionPolicy, CompressionSpec, GarbageCollectionPolicy, LeaderElectionSpec,
     SnapshotCompactionSpec,
 };
+pub use mainstay::{
+    APPROVE_RECOVERY, CompactionTriggers, MainstaySpec, RecoveryMode, RecoveryPolicy, RestoreDrill,
+    StoragePolicy, VolumeGrowth,
+};
 pub use server::{
     BootstrapMember, BootstrapWithExistingCluster, ClientService, EtcdConfig, FreelistType,
     MEMBER_PATTERN, MemberPeerUrls, MetricsLevel, TrafficDistribution,
 };
 pub use status::{
-    BootstrapStatus, DrillStatus, EtcdMemberStatus, EtcdStatus, JoinedMember, MemberRole,
-    MemberState, ObjectReference, RecoveryPhase, RecoveryStatus, StewardStatus,
-};
-pub use steward::{
-    APPROVE_RECOVERY, CompactionTriggers, RecoveryMode, RecoveryPolicy, RestoreDrill, StewardSpec,
-    StoragePolicy, VolumeGrowth,
+    BootstrapStatus, DrillStatus, EtcdMemberStatus, EtcdStatus, JoinedMember, MainstayStatus,
+    MemberRole, MemberState, ObjectReference, RecoveryPhase, RecoveryStatus,
 };
 
 /// What an etcd cluster should be.
@@ -126,16 +126,16 @@ pub struct EtcdSpec {
     /// says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub externally_managed_member_addresses: Option<Vec<String>>,
-    /// What etcd-steward can do beyond etcd-druid. All of it is optional, and changing it restarts no
+    /// What etcd-mainstay can do beyond etcd-druid. All of it is optional, and changing it restarts no
     /// member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub steward: Option<StewardSpec>,
+    pub mainstay: Option<MainstaySpec>,
 }
 
 impl EtcdSpec {
     /// What may be done about lost data without asking.
     pub fn recovery_mode(&self) -> RecoveryMode {
-        self.steward
+        self.mainstay
             .as_ref()
             .and_then(|ours| ours.recovery.as_ref())
             .and_then(|recovery| recovery.mode)
@@ -144,7 +144,7 @@ impl EtcdSpec {
 
     /// What a raised `storageCapacity` does.
     pub fn volume_growth(&self) -> VolumeGrowth {
-        self.steward
+        self.mainstay
             .as_ref()
             .and_then(|ours| ours.storage.as_ref())
             .and_then(|storage| storage.growth)

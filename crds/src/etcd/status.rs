@@ -62,9 +62,9 @@ pub struct EtcdStatus {
     /// The cluster whose members were joined. Written once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_with_existing_cluster: Option<BootstrapStatus>,
-    /// What etcd-steward knows beyond etcd-druid.
+    /// What etcd-mainstay knows beyond etcd-druid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub steward: Option<StewardStatus>,
+    pub mainstay: Option<MainstayStatus>,
 }
 
 /// An object of the same namespace.
@@ -156,10 +156,10 @@ pub struct JoinedMember {
     pub peer_urls: Vec<String>,
 }
 
-/// What etcd-steward knows beyond etcd-druid.
+/// What etcd-mainstay knows beyond etcd-druid.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct StewardStatus {
+pub struct MainstayStatus {
     /// The recovery that goes on, or the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryStatus>,

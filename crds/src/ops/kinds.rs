@@ -67,8 +67,8 @@ pub enum SnapshotType {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Restore {
-    /// The last revision to have. The sidecar tells what there is: `steward_restorable_oldest_revision` and
-    /// `steward_restorable_newest_revision` among its metrics.
+    /// The last revision to have. The sidecar tells what there is: `mainstay_restorable_oldest_revision` and
+    /// `mainstay_restorable_newest_revision` among its metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub to_revision: Option<i64>,

@@ -59,7 +59,7 @@ const fn one_hour() -> i32 {
     3600
 }
 
-/// What to do: exactly one of the fields. All but `onDemandSnapshot` are etcd-steward's.
+/// What to do: exactly one of the fields. All but `onDemandSnapshot` are etcd-mainstay's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
@@ -200,7 +200,7 @@ pub struct EtcdOpsTaskStatus {
     pub last_operation: Option<LastOperation>,
     /// What came of it, beyond what etcd-druid tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub steward: Option<OpsTaskResult>,
+    pub mainstay: Option<OpsTaskResult>,
 }
 
 /// What came of a task.

@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_cel::{CompiledSchema, ErrorKind, Validator, compile_schema};
+use mainstay_crds::definition::{self, Definition};
 use regex::Regex;
 use serde_json::Value;
-use steward_crds::definition::{self, Definition};
 
 use crate::trials::Change;
 

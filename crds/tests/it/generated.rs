@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use steward_crds::generated::files;
+use mainstay_crds::generated::files;
 
 #[test]
 fn definitions_and_reference_are_current() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let update = std::env::var_os("STEWARD_UPDATE_CRDS").is_some();
+    let update = std::env::var_os("MAINSTAY_UPDATE_CRDS").is_some();
     for file in files() {
         let path = root.join(&file.path);
         if update {
@@ -18,7 +18,7 @@ fn definitions_and_reference_are_current() {
         let found = fs::read_to_string(&path).unwrap_or_default();
         assert!(
             found == file.text,
-            "{} is stale; STEWARD_UPDATE_CRDS=1 writes it anew",
+            "{} is stale; MAINSTAY_UPDATE_CRDS=1 writes it anew",
             file.path.display()
         );
     }
@@ -43,7 +43,7 @@ fn no_stray_definition_lies_beside_the_generated_ones() {
 
 #[test]
 fn the_yaml_is_the_definition_a_client_would_apply() {
-    for (file, definition) in files().iter().zip(steward_crds::definition::all()) {
+    for (file, definition) in files().iter().zip(mainstay_crds::definition::all()) {
         let read: k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition =
             serde_norway::from_str(&file.text).unwrap();
         assert_eq!(read, definition.crd);

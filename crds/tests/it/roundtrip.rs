@@ -1,8 +1,8 @@
 //! Nothing a newer system wrote is lost by us.
 
+use mainstay_crds::etcd::{MemberRole, RecoveryMode, VolumeGrowth};
+use mainstay_crds::{ConditionStatus, ConditionType, Etcd, EtcdStatus, OperationState, status};
 use serde_json::json;
-use steward_crds::etcd::{MemberRole, RecoveryMode, VolumeGrowth};
-use steward_crds::{ConditionStatus, ConditionType, Etcd, EtcdStatus, OperationState, status};
 
 use crate::samples::sample;
 
@@ -76,10 +76,10 @@ fn known_names_are_read_as_themselves() {
 #[test]
 fn without_our_fields_the_safe_choice_is_taken() {
     let spec = everything().spec;
-    assert!(spec.steward.is_none());
+    assert!(spec.mainstay.is_none());
     assert_eq!(spec.recovery_mode(), RecoveryMode::Approve);
     assert_eq!(spec.volume_growth(), VolumeGrowth::Expand);
-    let ours: Etcd = serde_json::from_value(sample("etcd-steward.yaml")).unwrap();
+    let ours: Etcd = serde_json::from_value(sample("etcd-mainstay.yaml")).unwrap();
     assert_eq!(ours.spec.recovery_mode(), RecoveryMode::Automatic);
 }
 
@@ -96,7 +96,7 @@ fn references_without_a_name_count_as_none() {
 
 #[test]
 fn only_the_namespace_tells_which_resource_a_status_belongs_to() {
-    let mut cluster = Etcd::new("main", steward_crds::EtcdSpec::default());
+    let mut cluster = Etcd::new("main", mainstay_crds::EtcdSpec::default());
     cluster.metadata.resource_version = Some("42".into());
     let body = status::apply(&cluster, &EtcdStatus::default());
     assert_eq!(

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use mainstay_crds::{Etcd, EtcdCopyBackupsTask, EtcdOpsTask};
 use serde_json::Value;
-use steward_crds::{Etcd, EtcdCopyBackupsTask, EtcdOpsTask};
 
 use crate::apiserver::ApiServer;
 
@@ -114,7 +114,7 @@ fn present(value: &Value, path: &[&str]) -> bool {
 #[test]
 fn every_field_of_every_schema_is_shown_in_a_sample() {
     let samples = samples();
-    for definition in steward_crds::definition::all() {
+    for definition in mainstay_crds::definition::all() {
         let mut paths = Vec::new();
         properties(&definition.schema, "", &mut paths);
         let of_kind = |resource: &Value| resource["kind"].as_str() == Some(definition.kind());

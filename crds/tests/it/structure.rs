@@ -1,7 +1,7 @@
 //! What an API server demands of a definition before it installs it.
 
+use mainstay_crds::definition::{self, Definition};
 use serde_json::{Value, json};
-use steward_crds::definition::{self, Definition};
 
 /// Every node of a schema with the path to it.
 fn nodes<'a>(schema: &'a Value, path: &str, into: &mut Vec<(String, &'a Value)>) {
@@ -204,11 +204,11 @@ fn typed_and_written_schemas_agree() {
 
 fn version(definition: &Definition) -> Value {
     let spec = &definition.to_value()["spec"];
-    assert_eq!(spec["group"], steward_crds::GROUP);
+    assert_eq!(spec["group"], mainstay_crds::GROUP);
     assert_eq!(spec["scope"], "Namespaced");
     let versions = spec["versions"].as_array().unwrap();
     assert_eq!(versions.len(), 1);
-    assert_eq!(versions[0]["name"], steward_crds::VERSION);
+    assert_eq!(versions[0]["name"], mainstay_crds::VERSION);
     assert_eq!(
         [&versions[0]["served"], &versions[0]["storage"]],
         [&json!(true), &json!(true)]

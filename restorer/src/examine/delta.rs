@@ -3,10 +3,10 @@
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
 
-use steward_archive::catalogue::Object;
-use steward_archive::compression::decoder;
-use steward_archive::delta::{DeltaError, DeltaReader, Event, parse_time};
-use steward_ids::Revision;
+use mainstay_archive::catalogue::Object;
+use mainstay_archive::compression::decoder;
+use mainstay_archive::delta::{DeltaError, DeltaReader, Event, parse_time};
+use mainstay_ids::Revision;
 
 use super::How;
 use crate::rebuild::{RebuildError, Stop};
@@ -115,8 +115,8 @@ impl<R: Read> Read for Counted<R> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use steward_archive::delta::EventKind;
-    use steward_ids::LeaseId;
+    use mainstay_archive::delta::EventKind;
+    use mainstay_ids::LeaseId;
 
     use super::*;
 

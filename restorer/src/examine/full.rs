@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 
+use mainstay_archive::catalogue::Object;
+use mainstay_archive::compression::decoder;
+use mainstay_mvcc::{Facts, FactsError};
 use sha2::{Digest, Sha256};
-use steward_archive::catalogue::Object;
-use steward_archive::compression::decoder;
-use steward_mvcc::{Facts, FactsError};
 
 use super::How;
 use super::outline::{Outline, OutlineError};
@@ -67,7 +67,7 @@ pub fn full_with_facts(
                 if keep.len() < MAX_PASSES && keep.insert(page) {
                     continue;
                 }
-                return Err(structure(object, steward_bbolt::Error::Loop { page }));
+                return Err(structure(object, mainstay_bbolt::Error::Loop { page }));
             }
             Err(OutlineError::Facts(source)) => source,
         };
@@ -81,7 +81,7 @@ pub fn full_with_facts(
     }
 }
 
-fn structure(object: &Object, source: steward_bbolt::Error) -> RebuildError {
+fn structure(object: &Object, source: mainstay_bbolt::Error) -> RebuildError {
     RebuildError::BaseStructure {
         object: object.name.to_string(),
         source,
@@ -136,7 +136,7 @@ struct Tail {
 }
 
 impl Tail {
-    fn push(&mut self, piece: &[u8]) -> Result<(), steward_bbolt::Error> {
+    fn push(&mut self, piece: &[u8]) -> Result<(), mainstay_bbolt::Error> {
         self.received += piece.len() as u64;
         let surplus = (self.held.len() + piece.len()).saturating_sub(HASH_LEN);
         let from_held: Vec<u8> = self.held.drain(..surplus.min(self.held.len())).collect();
@@ -146,7 +146,7 @@ impl Tail {
         self.take(data)
     }
 
-    fn take(&mut self, data: &[u8]) -> Result<(), steward_bbolt::Error> {
+    fn take(&mut self, data: &[u8]) -> Result<(), mainstay_bbolt::Error> {
         self.hash.update(data);
         self.outline.push(data)
     }

@@ -1,8 +1,8 @@
 //! What a chain whose objects were all read can give: the same answer a rebuild would come to.
 
-use steward_archive::chain::Chain;
-use steward_ids::Revision;
-use steward_mvcc::Facts;
+use mainstay_archive::chain::Chain;
+use mainstay_ids::Revision;
+use mainstay_mvcc::Facts;
 
 use super::Span;
 use crate::rebuild::{RebuildError, Stop};

@@ -25,9 +25,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::io;
 
-use steward_bbolt::{Database, Error as BboltError, MAX_PAGE_SIZE, MIN_PAGE_SIZE, Meta, ReadAt};
-use steward_ids::{PageId, Revision};
-use steward_mvcc::{Facts, FactsError, RevisionKey};
+use mainstay_bbolt::{Database, Error as BboltError, MAX_PAGE_SIZE, MIN_PAGE_SIZE, Meta, ReadAt};
+use mainstay_ids::{PageId, Revision};
+use mainstay_mvcc::{Facts, FactsError, RevisionKey};
 
 use self::view::{View, u16_at, u32_at, u64_at};
 

@@ -2,12 +2,12 @@
 
 use std::io;
 
+use mainstay_archive::chain::ChooseError;
+use mainstay_bbolt::Error as BboltError;
+use mainstay_datadir::{BootstrapError, FenceError, LockError, MembershipError, SwapError};
+use mainstay_mvcc::hash::HashError;
+use mainstay_store::{ArgsError, Class, OpenError, StoreError};
 use serde_json::{Value, json};
-use steward_archive::chain::ChooseError;
-use steward_bbolt::Error as BboltError;
-use steward_datadir::{BootstrapError, FenceError, LockError, MembershipError, SwapError};
-use steward_mvcc::hash::HashError;
-use steward_store::{ArgsError, Class, OpenError, StoreError};
 
 use super::{Classify, Verdict};
 use crate::rebuild::RebuildError;
@@ -68,7 +68,7 @@ impl Classify for RebuildError {
     fn next_step(&self) -> Option<String> {
         match self.verdict() {
             Verdict::DamagedBackup => Some(
-                "`steward-restorer list` shows the chains; `--from <Full-…>` starts from another \
+                "`mainstay-restorer list` shows the chains; `--from <Full-…>` starts from another \
                  full snapshot, `--to-revision` stops before the damage"
                     .into(),
             ),

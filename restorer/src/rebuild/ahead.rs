@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Scope;
 
-use steward_archive::compression::decoder;
+use mainstay_archive::compression::decoder;
 
 use super::Job;
 use super::error::RebuildError;
@@ -81,7 +81,7 @@ fn work(
 /// `Ok(false)` when nobody wants the rest.
 fn inflate(
     job: &Job<'_>,
-    object: &steward_archive::catalogue::Object,
+    object: &mainstay_archive::catalogue::Object,
     give: &SyncSender<Piece>,
     spare: &Receiver<Vec<u8>>,
 ) -> Result<bool, RebuildError> {
@@ -111,7 +111,7 @@ fn inflate(
             .read(&mut piece)
             .map_err(|source| RebuildError::Delta {
                 object: name(),
-                source: steward_archive::delta::DeltaError::Read { offset, source },
+                source: mainstay_archive::delta::DeltaError::Read { offset, source },
             })?;
         offset += count as u64;
         if count == 0 {

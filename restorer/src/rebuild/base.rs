@@ -4,9 +4,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::SyncSender;
 
+use mainstay_archive::compression::decoder;
+use mainstay_bbolt::{MAX_PAGE_SIZE, Meta};
 use sha2::{Digest, Sha256};
-use steward_archive::compression::decoder;
-use steward_bbolt::{MAX_PAGE_SIZE, Meta};
 
 use super::error::RebuildError;
 use super::{HashCheck, Job};

@@ -2,10 +2,10 @@
 
 use std::fs::File;
 
+use mainstay_bbolt::{Database, Error as BboltError};
+use mainstay_ids::{HashKv, Revision};
+use mainstay_mvcc::hash::{HashError, hash_kv_compacted};
 use serde::{Serialize, Serializer};
-use steward_bbolt::{Database, Error as BboltError};
-use steward_ids::{HashKv, Revision};
-use steward_mvcc::hash::{HashError, hash_kv_compacted};
 
 /// What came of a comparison that found no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use steward_bbolt::{Database, Update};
-use steward_ids::{LeaseId, Revision};
-use steward_mvcc::hash::HashError;
-use steward_mvcc::{Digester, Facts, KeyValue, RevisionKey, schema};
+use mainstay_bbolt::{Database, Update};
+use mainstay_ids::{LeaseId, Revision};
+use mainstay_mvcc::hash::HashError;
+use mainstay_mvcc::{Digester, Facts, KeyValue, RevisionKey, schema};
 
 use super::Job;
 use super::error::RebuildError;
@@ -56,7 +56,7 @@ fn live_leases(
     let database = Database::open(job.file)?;
     let root = database
         .bucket(schema::KEY)?
-        .ok_or(steward_mvcc::FactsError::NotEtcd)?;
+        .ok_or(mainstay_mvcc::FactsError::NotEtcd)?;
     let digester = Digester::default();
     let mut seen = HashSet::new();
     let mut leases = BTreeMap::new();

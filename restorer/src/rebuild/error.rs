@@ -2,12 +2,12 @@
 
 use std::io;
 
-use steward_archive::compression::OpenError;
-use steward_archive::delta::DeltaError;
-use steward_bbolt::Error as BboltError;
-use steward_ids::Revision;
-use steward_mvcc::FactsError;
-use steward_mvcc::hash::HashError;
+use mainstay_archive::compression::OpenError;
+use mainstay_archive::delta::DeltaError;
+use mainstay_bbolt::Error as BboltError;
+use mainstay_ids::Revision;
+use mainstay_mvcc::FactsError;
+use mainstay_mvcc::hash::HashError;
 
 impl RebuildError {
     /// The object that cannot be used, when there is one: another chain may do without it.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use steward_bbolt::{Disk, ReadAt};
+use mainstay_bbolt::{Disk, ReadAt};
 
 /// Whether the result must survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

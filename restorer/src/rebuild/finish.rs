@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 
-use steward_bbolt::{Database, Error as BboltError, OwnedItem, Update};
-use steward_ids::{RaftIndex, Revision, Term};
-use steward_mvcc::{Facts, FactsError, RevisionKey, schema, small_bucket};
+use mainstay_bbolt::{Database, Error as BboltError, OwnedItem, Update};
+use mainstay_ids::{RaftIndex, Revision, Term};
+use mainstay_mvcc::{Facts, FactsError, RevisionKey, schema, small_bucket};
 
 /// What the database must say about the new cluster.
 #[derive(Clone, Debug)]

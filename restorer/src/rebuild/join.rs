@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use std::iter::Peekable;
 
-use steward_bbolt::{Database, Error as BboltError, Update, WrittenLeaf};
-use steward_ids::{LeaseId, Revision};
-use steward_mvcc::{Facts, FactsError, RevisionKey, schema};
+use mainstay_bbolt::{Database, Error as BboltError, Update, WrittenLeaf};
+use mainstay_ids::{LeaseId, Revision};
+use mainstay_mvcc::{Facts, FactsError, RevisionKey, schema};
 
 use super::error::RebuildError;
 use super::leases::NewLease;
@@ -187,7 +187,7 @@ pub(crate) fn add_leases(
     let failed = |source| RebuildError::Database { source };
     let known = {
         let database = Database::open(file).map_err(failed)?;
-        steward_mvcc::small_bucket(&database, schema::LEASE).map_err(|error| match error {
+        mainstay_mvcc::small_bucket(&database, schema::LEASE).map_err(|error| match error {
             FactsError::Structure(source) => RebuildError::Database { source },
             source => RebuildError::BaseFacts {
                 object: "the base".into(),

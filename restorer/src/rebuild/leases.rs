@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use steward_archive::delta::{Event, EventKind};
-use steward_ids::LeaseId;
-use steward_mvcc::{Digest, Digester};
+use mainstay_archive::delta::{Event, EventKind};
+use mainstay_ids::LeaseId;
+use mainstay_mvcc::{Digest, Digester};
 
 /// A lease to be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub(crate) fn new_lease(id: LeaseId, known: Option<i64>, default_seconds: i64) -
 
 #[cfg(test)]
 mod tests {
-    use steward_ids::Revision;
+    use mainstay_ids::Revision;
 
     use super::*;
 

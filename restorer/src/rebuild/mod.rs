@@ -44,9 +44,9 @@ use std::sync::mpsc;
 use std::thread;
 
 use jiff::Timestamp;
-use steward_archive::catalogue::Object;
-use steward_archive::chain::Chain;
-use steward_ids::Revision;
+use mainstay_archive::catalogue::Object;
+use mainstay_archive::chain::Chain;
+use mainstay_ids::Revision;
 
 pub use error::RebuildError;
 pub use file::{DatabaseFile, Durability};

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::thread;
 
-use steward_archive::catalogue::Object;
-use steward_archive::delta::{DeltaError, DeltaReader, Event, EventKind, parse_time};
-use steward_bbolt::{LeafWriter, Meta};
-use steward_ids::{LeaseId, PageId, Revision};
-use steward_mvcc::{KeyValue, RevisionKey};
+use mainstay_archive::catalogue::Object;
+use mainstay_archive::delta::{DeltaError, DeltaReader, Event, EventKind, parse_time};
+use mainstay_bbolt::{LeafWriter, Meta};
+use mainstay_ids::{LeaseId, PageId, Revision};
+use mainstay_mvcc::{KeyValue, RevisionKey};
 
 use super::ahead::{Ahead, DeltaStream};
 use super::error::RebuildError;
@@ -230,7 +230,7 @@ impl Rows<'_> {
         }
     }
 
-    fn remember(&mut self, leaf: &steward_bbolt::Pointer) -> Result<(), RebuildError> {
+    fn remember(&mut self, leaf: &mainstay_bbolt::Pointer) -> Result<(), RebuildError> {
         self.spool
             .push(leaf)
             .map_err(|source| RebuildError::Scratch { source })

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::path::Path;
 
-use steward_bbolt::Pointer;
-use steward_ids::PageId;
+use mainstay_bbolt::Pointer;
+use mainstay_ids::PageId;
 
 /// Length of the longest revision key, and one byte to tell how long it is.
 const KEY_ROOM: usize = 19;

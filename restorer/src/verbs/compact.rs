@@ -8,17 +8,17 @@ use std::time::Instant;
 
 use clap::Args;
 use jiff::SignedDuration;
+use mainstay_archive::chain::{Chain, choose};
+use mainstay_archive::compression::{Compression, Encoder, EncoderOptions};
+use mainstay_archive::layout::object_key;
+use mainstay_archive::name::SnapshotName;
+use mainstay_bbolt::Database;
+use mainstay_ids::Revision;
+use mainstay_mvcc::compact::{Survivors, compact_into};
+use mainstay_store::{StoreArgs, UploadOptions, UploadWriter};
+use mainstay_telemetry::{Progress, human_bytes};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use steward_archive::chain::{Chain, choose};
-use steward_archive::compression::{Compression, Encoder, EncoderOptions};
-use steward_archive::layout::object_key;
-use steward_archive::name::SnapshotName;
-use steward_bbolt::Database;
-use steward_ids::Revision;
-use steward_mvcc::compact::{Survivors, compact_into};
-use steward_store::{StoreArgs, UploadOptions, UploadWriter};
-use steward_telemetry::{Progress, human_bytes};
 
 use crate::backup::{Backup, StoreSources};
 use crate::cli::Context;
@@ -41,7 +41,7 @@ const PIECE: usize = 1 << 20;
         Nothing is removed from the store: the sidecar's retention does that. Runs beside a live \
         backup without disturbing it, and needs scratch space for the database, twice.",
     after_help = "Example:\n  \
-        steward-restorer compact --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main"
+        mainstay-restorer compact --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main"
 )]
 pub struct CompactArgs {
     /// The backup.
@@ -49,7 +49,7 @@ pub struct CompactArgs {
     pub store: StoreArgs,
 
     /// Directory for the databases while they are worked on [default: the system's]
-    #[arg(long, value_name = "DIR", env = "STEWARD_SCRATCH_DIR")]
+    #[arg(long, value_name = "DIR", env = "MAINSTAY_SCRATCH_DIR")]
     pub scratch_dir: Option<PathBuf>,
 
     /// Make a new full snapshot even when there is no delta to fold in
@@ -61,7 +61,7 @@ pub struct CompactArgs {
         long,
         value_name = "DURATION",
         default_value = "1h",
-        env = "STEWARD_DEFAULT_LEASE_TTL"
+        env = "MAINSTAY_DEFAULT_LEASE_TTL"
     )]
     pub default_lease_ttl: SignedDuration,
 
@@ -130,7 +130,7 @@ pub async fn run(args: CompactArgs, context: &Context) -> Result<Outcome, Failur
         peer_restore: _,
     } = args;
     let backup = Backup::open(&store.into_config()?, &context.environment).await?;
-    let request = steward_archive::chain::Request::new(steward_archive::chain::Target::Latest);
+    let request = mainstay_archive::chain::Request::new(mainstay_archive::chain::Target::Latest);
     let chain = choose(&backup.catalogue, &request)?;
     if chain.deltas.is_empty() && !force {
         let text = format!(
@@ -334,7 +334,7 @@ fn send(
     Ok(())
 }
 
-fn unsound(error: &steward_bbolt::Error) -> Failure {
+fn unsound(error: &mainstay_bbolt::Error) -> Failure {
     Failure::new(database_verdict(error), error)
 }
 

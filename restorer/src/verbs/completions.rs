@@ -9,7 +9,7 @@ use crate::outcome::Outcome;
 /// Flags of `completions`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  steward-restorer completions bash > /etc/bash_completion.d/steward-restorer"
+    after_help = "Example:\n  mainstay-restorer completions bash > /etc/bash_completion.d/mainstay-restorer"
 )]
 pub struct CompletionsArgs {
     /// The shell
@@ -20,7 +20,7 @@ pub struct CompletionsArgs {
 pub fn run(args: &CompletionsArgs) -> Outcome {
     let mut script = Vec::new();
     let mut command = crate::args::Args::command();
-    clap_complete::generate(args.shell, &mut command, "steward-restorer", &mut script);
+    clap_complete::generate(args.shell, &mut command, "mainstay-restorer", &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
     Outcome::new(
         Verdict::Shown,

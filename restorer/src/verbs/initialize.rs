@@ -10,10 +10,10 @@
 //! ```
 
 use clap::Args;
-use steward_archive::catalogue::Catalogue;
-use steward_archive::chain::{Request, Target};
-use steward_datadir::{DirVerdict, Report, write_guard};
-use steward_store::StoreArgs;
+use mainstay_archive::catalogue::Catalogue;
+use mainstay_archive::chain::{Request, Target};
+use mainstay_datadir::{DirVerdict, Report, write_guard};
+use mainstay_store::StoreArgs;
 
 use super::restore::HowArgs;
 use crate::backup::Backup;
@@ -36,7 +36,7 @@ use crate::target::TargetArgs;
         never restores over a volume of another namespace, never takes an unreachable store for an \
         empty one.",
     after_help = "Example:\n  \
-        steward-restorer initialize --store-container backups --store-prefix etcd-main -d /var/lib/etcd && etcd --data-dir /var/lib/etcd"
+        mainstay-restorer initialize --store-container backups --store-prefix etcd-main -d /var/lib/etcd && etcd --data-dir /var/lib/etcd"
 )]
 pub struct InitializeArgs {
     /// How thoroughly to verify: full after a crash, sanity after a clean stop
@@ -44,7 +44,7 @@ pub struct InitializeArgs {
         long,
         value_name = "MODE",
         default_value = "full",
-        env = "STEWARD_VALIDATION_MODE"
+        env = "MAINSTAY_VALIDATION_MODE"
     )]
     pub validation_mode: ValidationMode,
 

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use clap::Args;
+use mainstay_archive::catalogue::{Catalogue, Object};
+use mainstay_archive::chain::{ChainInfo, chains, restorable};
+use mainstay_store::{SnapStore, StoreArgs};
+use mainstay_telemetry::human_bytes;
 use serde::Serialize;
-use steward_archive::catalogue::{Catalogue, Object};
-use steward_archive::chain::{ChainInfo, chains, restorable};
-use steward_store::{SnapStore, StoreArgs};
-use steward_telemetry::human_bytes;
 
 use crate::backup::Backup;
 use crate::cli::Context;
@@ -23,11 +23,11 @@ use crate::outcome::{Outcome, table};
         are no snapshots, and parts of uploads that broke off, are counted; -o json names them all.",
     after_help = "Examples:\n  \
         # the chains of a bucket\n  \
-        steward-restorer list --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main\n\n  \
+        mainstay-restorer list --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main\n\n  \
         # every object, of a directory below $HOME\n  \
-        steward-restorer list --store-container etcd-backups --long\n\n  \
+        mainstay-restorer list --store-container etcd-backups --long\n\n  \
         # what can be restored, for a script\n  \
-        steward-restorer list --store-container etcd-backups -o json | jq .restorable"
+        mainstay-restorer list --store-container etcd-backups -o json | jq .restorable"
 )]
 pub struct ListArgs {
     /// The backup.
@@ -150,7 +150,7 @@ pub(crate) fn place(store: &SnapStore) -> String {
 impl Listing {
     fn of(store: String, catalogue: &Catalogue) -> Self {
         let all = || catalogue.fulls.iter().chain(&catalogue.deltas);
-        let range = |(from, to): &(steward_ids::Revision, steward_ids::Revision)| RangeRow {
+        let range = |(from, to): &(mainstay_ids::Revision, mainstay_ids::Revision)| RangeRow {
             from: from.0,
             to: to.0,
         };
@@ -294,7 +294,7 @@ impl ObjectRow {
 
 impl ChainRow {
     fn of(info: &ChainInfo) -> Self {
-        let gap = |gap: &steward_archive::chain::Gap| GapRow {
+        let gap = |gap: &mainstay_archive::chain::Gap| GapRow {
             from: gap.from.0,
             to: gap.to.0,
             after: gap.after.to_string(),
@@ -316,7 +316,7 @@ impl ChainRow {
 }
 
 impl ChunkRow {
-    fn of(chunk: &steward_archive::catalogue::Chunk) -> Self {
+    fn of(chunk: &mainstay_archive::catalogue::Chunk) -> Self {
         Self {
             key: chunk.object.key.clone(),
             snapshot: chunk.object.name.to_string(),
@@ -327,7 +327,7 @@ impl ChunkRow {
 }
 
 impl ForeignRow {
-    fn of(foreign: &steward_archive::catalogue::Foreign) -> Self {
+    fn of(foreign: &mainstay_archive::catalogue::Foreign) -> Self {
         Self {
             key: foreign.key.clone(),
             bytes: foreign.size,

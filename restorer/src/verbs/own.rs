@@ -19,7 +19,7 @@ const MOST_LEVELS: usize = 32;
     long_about = "Gives a directory, and everything in it, to a user and a group. Runs as root, before a \
         container that is not root uses a directory of the node as the store `Local`. What has the right \
         owner is not touched, and links are not followed.",
-    after_help = "Example:\n  steward-restorer own --owner 65532:65532 /var/steward/backups"
+    after_help = "Example:\n  mainstay-restorer own --owner 65532:65532 /var/mainstay/backups"
 )]
 pub struct OwnArgs {
     /// User and group, as numbers

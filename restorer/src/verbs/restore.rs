@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::SignedDuration;
-use steward_archive::chain::Chain;
-use steward_datadir::Fence;
-use steward_ids::{HashKv, Revision};
-use steward_store::StoreArgs;
-use steward_telemetry::human_bytes;
+use mainstay_archive::chain::Chain;
+use mainstay_datadir::Fence;
+use mainstay_ids::{HashKv, Revision};
+use mainstay_store::StoreArgs;
+use mainstay_telemetry::human_bytes;
 
 use super::init::configured_store;
 use super::initialize::newest_revision;
@@ -36,13 +36,13 @@ use crate::threads;
         compared and every revision must be there; a gap is named before anything is replaced.",
     after_help = "Examples:\n  \
         # the newest state of a bucket, for a single member\n  \
-        steward-restorer restore --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main -d /var/etcd/data/new.etcd\n\n  \
+        mainstay-restorer restore --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main -d /var/etcd/data/new.etcd\n\n  \
         # the state before a bad delete\n  \
-        steward-restorer restore -d restored.etcd --to-time 2026-01-31T11:59:00Z\n\n  \
+        mainstay-restorer restore -d restored.etcd --to-time 2026-01-31T11:59:00Z\n\n  \
         # three directories of a new cluster\n  \
-        steward-restorer restore -d members --all-members --initial-cluster a=http://a:2380,b=http://b:2380,c=http://c:2380\n\n  \
+        mainstay-restorer restore -d members --all-members --initial-cluster a=http://a:2380,b=http://b:2380,c=http://c:2380\n\n  \
         # so that Kubernetes clients notice that time went back\n  \
-        steward-restorer restore -d restored.etcd --bump-revision 1000000000 --mark-compacted"
+        mainstay-restorer restore -d restored.etcd --bump-revision 1000000000 --mark-compacted"
 )]
 pub struct RestoreArgs {
     /// The backup.
@@ -63,7 +63,7 @@ pub struct RestoreArgs {
 
     /// Take this data directory instead of the backup, when it is sound and at least as new. It may be
     /// the one that is replaced
-    #[arg(long, value_name = "DIR", env = "STEWARD_PREFER_DATA_DIR")]
+    #[arg(long, value_name = "DIR", env = "MAINSTAY_PREFER_DATA_DIR")]
     #[arg(conflicts_with_all = ["to_revision", "to_time", "from"])]
     pub prefer_data_dir: Option<PathBuf>,
 
@@ -72,7 +72,7 @@ pub struct RestoreArgs {
     pub namespace: Option<String>,
 
     /// Names this writer on the volume: nothing is put in place once another one has come
-    #[arg(long, value_name = "TOKEN", env = "STEWARD_FENCE")]
+    #[arg(long, value_name = "TOKEN", env = "MAINSTAY_FENCE")]
     pub fence: Option<String>,
 
     /// Say what would be restored, and stop
@@ -92,12 +92,12 @@ pub struct HowArgs {
         default_value_t = 0,
         requires = "mark_compacted"
     )]
-    #[arg(env = "STEWARD_BUMP_REVISION")]
+    #[arg(env = "MAINSTAY_BUMP_REVISION")]
     pub bump_revision: u64,
 
     /// Mark everything up to the newest revision compacted: clients that watch from before the
     /// restore are told to list again
-    #[arg(long, env = "STEWARD_MARK_COMPACTED")]
+    #[arg(long, env = "MAINSTAY_MARK_COMPACTED")]
     pub mark_compacted: bool,
 
     /// Life of a lease that keys hang on and whose granted life no object of the backup tells
@@ -105,17 +105,17 @@ pub struct HowArgs {
         long,
         value_name = "DURATION",
         default_value = "1h",
-        env = "STEWARD_DEFAULT_LEASE_TTL"
+        env = "MAINSTAY_DEFAULT_LEASE_TTL"
     )]
     pub default_lease_ttl: SignedDuration,
 
     /// Accept a full snapshot that carries no hash, one copied out of a data directory
-    #[arg(long, env = "STEWARD_SKIP_HASH_CHECK")]
+    #[arg(long, env = "MAINSTAY_SKIP_HASH_CHECK")]
     pub skip_hash_check: bool,
 
     /// What a live etcd answered to `HashKV`: nothing is restored unless the backup holds the same. Revision, compacted
     /// revision (0 for none) and hash (8 hexadecimal digits), with colons between them
-    #[arg(long, value_name = "HASH", env = "STEWARD_EXPECT_HASH_KV")]
+    #[arg(long, value_name = "HASH", env = "MAINSTAY_EXPECT_HASH_KV")]
     pub expect_hash_kv: Option<HashKv>,
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use steward_datadir::Fence;
+use mainstay_datadir::Fence;
 
 use crate::cli::Context;
 use crate::failure::{Failure, Verdict};
@@ -16,12 +16,12 @@ use crate::outcome::Outcome;
     long_about = "Renames a data directory to <DIR>.before-<time>, so that its member starts without data and joins its \
         cluster anew. Nothing is deleted. A directory that etcd uses, and a volume of another namespace, are \
         refused.",
-    after_help = "Example:\n  steward-restorer set-aside -d /var/etcd/data/new.etcd"
+    after_help = "Example:\n  mainstay-restorer set-aside -d /var/etcd/data/new.etcd"
 )]
 pub struct SetAsideArgs {
     /// The data directory
     #[arg(short, long, value_name = "DIR", default_value = "default.etcd")]
-    #[arg(env = "STEWARD_DATA_DIR")]
+    #[arg(env = "MAINSTAY_DATA_DIR")]
     pub data_dir: PathBuf,
 
     /// Namespace the volume belongs to; a volume marked for another one is refused
@@ -29,7 +29,7 @@ pub struct SetAsideArgs {
     pub namespace: Option<String>,
 
     /// Names this writer on the volume: nothing is put away once another one has come
-    #[arg(long, value_name = "TOKEN", env = "STEWARD_FENCE")]
+    #[arg(long, value_name = "TOKEN", env = "MAINSTAY_FENCE")]
     pub fence: Option<String>,
 }
 
@@ -47,7 +47,7 @@ pub async fn run(args: SetAsideArgs, context: &Context) -> Result<Outcome, Failu
         if let Some(token) = fence {
             Fence::enter(&data_dir, &token)?.check()?;
         }
-        Ok::<_, Failure>(steward_datadir::set_aside(&data_dir, now)?)
+        Ok::<_, Failure>(mainstay_datadir::set_aside(&data_dir, now)?)
     });
     let kept = work
         .await
@@ -71,8 +71,8 @@ mod tests {
     use std::fs;
 
     use jiff::Timestamp;
-    use steward_datadir::write_guard;
-    use steward_store::Environment;
+    use mainstay_datadir::write_guard;
+    use mainstay_store::Environment;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Where revisions begin after a restore.
 
-use steward_restorer::failure::Verdict;
+use mainstay_restorer::failure::Verdict;
 
 use crate::home::{Home, success};
 

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use steward_restorer::failure::{Failure, Verdict};
-use steward_restorer::outcome::Outcome;
+use mainstay_restorer::failure::{Failure, Verdict};
+use mainstay_restorer::outcome::Outcome;
 
 use crate::home::{FOLDER, Home, failure, success};
 use crate::support::{Expected, FIXTURES};
@@ -75,7 +75,7 @@ fn running_again_copies_what_is_missing_and_touches_nothing_else() {
     let missing = &names[3];
     std::fs::remove_file(home.path(TARGET).join(missing)).unwrap();
     // What a run that was killed leaves of an upload.
-    std::fs::write(home.path(TARGET).join(".steward-upload-x"), b"half").unwrap();
+    std::fs::write(home.path(TARGET).join(".mainstay-upload-x"), b"half").unwrap();
     let before: Vec<u64> = names
         .iter()
         .filter(|n| *n != missing)
@@ -89,7 +89,7 @@ fn running_again_copies_what_is_missing_and_touches_nothing_else() {
         .map(|n| inode(n))
         .collect();
     assert_eq!(before, after);
-    std::fs::remove_file(home.path(TARGET).join(".steward-upload-x")).unwrap();
+    std::fs::remove_file(home.path(TARGET).join(".mainstay-upload-x")).unwrap();
     assert_equal_bytes(&home);
 }
 

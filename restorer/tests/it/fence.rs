@@ -4,15 +4,15 @@ use std::process::Command;
 
 use clap::Parser;
 use jiff::Timestamp;
+use mainstay_datadir::Fence;
+use mainstay_restorer::args::Args;
+use mainstay_restorer::backup::Backup;
+use mainstay_restorer::detour::Route;
+use mainstay_restorer::directory::{self, Plan};
+use mainstay_restorer::failure::Verdict;
+use mainstay_restorer::verbs::Verb;
+use mainstay_store::Environment;
 use serde_json::Value;
-use steward_datadir::Fence;
-use steward_restorer::args::Args;
-use steward_restorer::backup::Backup;
-use steward_restorer::detour::Route;
-use steward_restorer::directory::{self, Plan};
-use steward_restorer::failure::Verdict;
-use steward_restorer::verbs::Verb;
-use steward_store::Environment;
 
 use crate::home::{Home, NOW, success};
 
@@ -25,7 +25,7 @@ fn whoever_was_overtaken_leaves_the_directory_as_it_is() {
     std::fs::create_dir_all(data_dir.join("member")).unwrap();
     let shown = data_dir.to_str().unwrap();
     let arguments = [
-        "steward-restorer",
+        "mainstay-restorer",
         "restore",
         "--store-container=bucket",
         "--store-prefix=etcd-main",
@@ -82,7 +82,7 @@ fn whoever_was_sent_last_restores() {
 /// Runs the program on the volume; its exit code and its last words.
 fn program(home: &Home, verb: &str, token: &str) -> (Option<i32>, Value) {
     let words = home.path("last-words");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_steward-restorer"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay-restorer"));
     command.env_clear().env("HOME", home.root()).arg(verb);
     if verb == "restore" {
         command.args(["--store-container=bucket", "--store-prefix=etcd-main"]);

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use jiff::Timestamp;
+use mainstay_restorer::args::Args;
+use mainstay_restorer::cli::Context;
+use mainstay_restorer::failure::{Failure, Verdict};
+use mainstay_restorer::outcome::Outcome;
+use mainstay_store::Environment;
 use serde_json::Value;
-use steward_restorer::args::Args;
-use steward_restorer::cli::Context;
-use steward_restorer::failure::{Failure, Verdict};
-use steward_restorer::outcome::Outcome;
-use steward_store::Environment;
 
 use crate::support::fixture;
 
@@ -96,7 +96,7 @@ impl Home {
 
     /// Runs a verb as the program would.
     pub(crate) fn run(&self, arguments: &[&str]) -> Result<Outcome, Failure> {
-        let arguments = ["steward-restorer"].iter().chain(arguments);
+        let arguments = ["mainstay-restorer"].iter().chain(arguments);
         let args = Args::try_parse_from(arguments).unwrap();
         let home = self.root().to_str().unwrap();
         let context = Context {

@@ -3,9 +3,9 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use mainstay_restorer::failure::{Failure, Verdict};
+use mainstay_restorer::outcome::Outcome;
 use serde_json::json;
-use steward_restorer::failure::{Failure, Verdict};
-use steward_restorer::outcome::Outcome;
 
 use crate::home::{FOLDER, Home, failure, success};
 use crate::support::{Expected, FIXTURES, fixture};
@@ -238,7 +238,7 @@ fn a_live_database_is_refused() {
     let home = Home::new();
     let directory = data_dir(&home);
     let flags = ["inspect", "--data-dir", directory.to_str().unwrap()];
-    let held = steward_datadir::hold(&directory.join("member/snap/db")).unwrap();
+    let held = mainstay_datadir::hold(&directory.join("member/snap/db")).unwrap();
     let found = failure(home.run(&flags), Verdict::InUse);
     assert!(found.reason().contains("member/snap/db"), "{found}");
     assert!(found.to_string().contains("snapshot save"), "{found}");

@@ -1,7 +1,7 @@
 //! `list` shows what is there, as chains.
 
+use mainstay_restorer::failure::Verdict;
 use serde_json::json;
-use steward_restorer::failure::Verdict;
 
 use crate::home::{FOLDER, Home, failure, success};
 use crate::support::{Expected, FIXTURES};

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use clap::CommandFactory;
-use steward_restorer::args::Args;
-use steward_testkit::manual::expect_pages;
+use mainstay_restorer::args::Args;
+use mainstay_testkit::manual::expect_pages;
 
 #[test]
 fn the_manual_pages_are_up_to_date() {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::home::Home;
 
 fn program(home: &Home, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_steward-restorer"))
+    Command::new(env!("CARGO_BIN_EXE_mainstay-restorer"))
         .args(arguments)
         .env_clear()
         .env("HOME", home.root())
@@ -98,7 +98,7 @@ fn every_verb_shows_examples_in_its_help() {
             "{verb}: {text}"
         );
         assert!(
-            text.contains(&format!("steward-restorer {verb}")),
+            text.contains(&format!("mainstay-restorer {verb}")),
             "{verb}: {text}"
         );
     }

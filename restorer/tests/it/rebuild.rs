@@ -1,8 +1,8 @@
 //! A rebuilt database is the one that was backed up.
 
-use steward_archive::chain::Target;
-use steward_ids::Revision;
-use steward_mvcc::hash::hash_kv;
+use mainstay_archive::chain::Target;
+use mainstay_ids::Revision;
+use mainstay_mvcc::hash::hash_kv;
 
 use crate::support::{Bucket, Expected, FIXTURES, restore};
 

@@ -4,9 +4,9 @@ mod live {
     use std::path::Path;
     use std::process::Command;
 
+    use mainstay_testkit::etcd::free_url;
+    use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion, each_version};
     use serde_json::Value;
-    use steward_testkit::etcd::free_url;
-    use steward_testkit::{Etcd, EtcdOptions, EtcdVersion, each_version};
 
     use crate::home::Home;
 
@@ -20,7 +20,7 @@ mod live {
             "--bump-revision=1000000000",
             "--mark-compacted",
         ];
-        let output = Command::new(env!("CARGO_BIN_EXE_steward-restorer"))
+        let output = Command::new(env!("CARGO_BIN_EXE_mainstay-restorer"))
             .args(flags)
             .arg(format!("--data-dir={directory}"))
             .arg(format!("--prefer-data-dir={directory}"))
@@ -91,7 +91,7 @@ mod live {
         let home = Home::of_fixture("gzip-3.5.30");
         let data_dir = home.path("data/new.etcd");
         stopped(EtcdVersion::V3_5New, &data_dir).await;
-        steward_datadir::write_guard(&data_dir, "other").unwrap();
+        mainstay_datadir::write_guard(&data_dir, "other").unwrap();
         let more = [
             "--namespace=shoot",
             "--store-container=bucket",

@@ -5,12 +5,12 @@ use std::io::{self, Read};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use steward_archive::catalogue::{Catalogue, Listed, Object};
-use steward_archive::chain::{Request, Target, choose};
-use steward_bbolt::{Database, check};
-use steward_ids::{LeaseId, Revision};
-use steward_mvcc::{Facts, History, schema};
-use steward_restorer::rebuild::{
+use mainstay_archive::catalogue::{Catalogue, Listed, Object};
+use mainstay_archive::chain::{Request, Target, choose};
+use mainstay_bbolt::{Database, check};
+use mainstay_ids::{LeaseId, Revision};
+use mainstay_mvcc::{Facts, History, schema};
+use mainstay_restorer::rebuild::{
     DatabaseFile, Durability, HashCheck, Meter, Options, RebuildError, Rebuilt, Sources, Stop,
     rebuild,
 };
@@ -136,10 +136,10 @@ impl Restored {
             if bucket == schema::KEY {
                 history.row(item.key, item.value).unwrap();
             }
-            Ok::<_, steward_bbolt::Error>(())
+            Ok::<_, mainstay_bbolt::Error>(())
         })
         .unwrap();
-        let leases = steward_mvcc::small_bucket(&self.database, schema::LEASE).unwrap();
+        let leases = mainstay_mvcc::small_bucket(&self.database, schema::LEASE).unwrap();
         let has_lease = |id: LeaseId| {
             leases
                 .iter()

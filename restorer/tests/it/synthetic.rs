@@ -6,20 +6,20 @@ use std::io::{self, Cursor, Read};
 use std::num::NonZeroUsize;
 
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
-use steward_archive::catalogue::{Catalogue, Listed, Object};
-use steward_archive::chain::{Request, Target};
-use steward_archive::compression::Compression;
-use steward_archive::delta::{DeltaWriter, Event, EventKind};
-use steward_archive::name::SnapshotName;
-use steward_bbolt::{Database, Update};
-use steward_ids::{LeaseId, Revision};
-use steward_mvcc::{Facts, KeyValue, RevisionKey, schema};
-use steward_restorer::detour::{Route, rebuild_around};
-use steward_restorer::rebuild::{
+use mainstay_archive::catalogue::{Catalogue, Listed, Object};
+use mainstay_archive::chain::{Request, Target};
+use mainstay_archive::compression::Compression;
+use mainstay_archive::delta::{DeltaWriter, Event, EventKind};
+use mainstay_archive::name::SnapshotName;
+use mainstay_bbolt::{Database, Update};
+use mainstay_ids::{LeaseId, Revision};
+use mainstay_mvcc::{Facts, KeyValue, RevisionKey, schema};
+use mainstay_restorer::detour::{Route, rebuild_around};
+use mainstay_restorer::rebuild::{
     DatabaseFile, Durability, HashCheck, Meter, Options, RebuildError, Rebuilt, Sources, Stop,
     rebuild,
 };
+use sha2::{Digest, Sha256};
 
 /// Objects in memory.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! `verify` proves a backup, and tells what is wrong with a damaged one.
 
-use steward_restorer::failure::{Failure, Verdict};
+use mainstay_restorer::failure::{Failure, Verdict};
 
 use crate::home::{Home, failure, success};
 use crate::support::{Expected, FIXTURES};

@@ -3,7 +3,7 @@ use clap::CommandFactory;
 use super::*;
 
 fn parse(flags: &[&str]) -> SidecarArgs {
-    SidecarArgs::parse_from([&["steward-sidecar"], flags].concat())
+    SidecarArgs::parse_from([&["mainstay-sidecar"], flags].concat())
 }
 
 #[test]
@@ -82,5 +82,5 @@ fn a_command_line_of_the_peer_is_taken_as_it_is() {
 
 #[test]
 fn a_flag_nobody_knows_is_refused() {
-    assert!(SidecarArgs::try_parse_from(["steward-sidecar", "--schedul=0 * * * *"]).is_err());
+    assert!(SidecarArgs::try_parse_from(["mainstay-sidecar", "--schedul=0 * * * *"]).is_err());
 }

@@ -81,7 +81,7 @@ fn may_pass(sighting: &Sighting, is_leaving: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use steward_ids::MemberId;
+    use mainstay_ids::MemberId;
 
     use super::super::judge::tests::sighting;
     use super::*;

@@ -1,6 +1,6 @@
 //! From what etcd answered to what this sidecar is. Pure.
 
-use steward_ids::Revision;
+use mainstay_ids::Revision;
 
 use crate::state::{Sighting, Standing};
 
@@ -55,7 +55,7 @@ pub fn standing_after(before: Standing, now: Standing) -> Change {
 #[cfg(test)]
 pub(super) mod tests {
     use jiff::Timestamp;
-    use steward_ids::{ClusterId, MemberId};
+    use mainstay_ids::{ClusterId, MemberId};
 
     use super::*;
 

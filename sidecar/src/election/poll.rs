@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use steward_telemetry::Chain;
+use mainstay_telemetry::Chain;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};

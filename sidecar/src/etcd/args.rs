@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::SignedDuration;
-use steward_store::Secret;
+use mainstay_store::Secret;
 use url::Url;
 
 use super::{EtcdConfig, Password, TlsFiles};
@@ -18,7 +18,7 @@ pub struct EtcdArgs {
     #[arg(
         short,
         long,
-        env = "STEWARD_ENDPOINTS",
+        env = "MAINSTAY_ENDPOINTS",
         value_name = "URL",
         value_delimiter = ',',
         default_value = "http://127.0.0.1:2379"
@@ -28,20 +28,20 @@ pub struct EtcdArgs {
     /// Client URLs by which any member is reached, for changes of membership [default: the own member]
     #[arg(
         long,
-        env = "STEWARD_SERVICE_ENDPOINTS",
+        env = "MAINSTAY_SERVICE_ENDPOINTS",
         value_name = "URL",
         value_delimiter = ','
     )]
     pub service_endpoints: Vec<Url>,
 
     /// User to log in as, when etcd asks for one
-    #[arg(long, env = "STEWARD_ETCD_USERNAME", value_name = "NAME")]
+    #[arg(long, env = "MAINSTAY_ETCD_USERNAME", value_name = "NAME")]
     pub etcd_username: Option<String>,
 
     /// Password of the user; a file keeps it out of the list of processes
     #[arg(
         long,
-        env = "STEWARD_ETCD_PASSWORD",
+        env = "MAINSTAY_ETCD_PASSWORD",
         value_name = "PASSWORD",
         hide_env_values = true
     )]
@@ -50,7 +50,7 @@ pub struct EtcdArgs {
     /// File that holds the password
     #[arg(
         long,
-        env = "STEWARD_ETCD_PASSWORD_FILE",
+        env = "MAINSTAY_ETCD_PASSWORD_FILE",
         value_name = "FILE",
         conflicts_with = "etcd_password"
     )]
@@ -59,7 +59,7 @@ pub struct EtcdArgs {
     /// How long connecting to etcd may take
     #[arg(
         long,
-        env = "STEWARD_ETCD_CONNECTION_TIMEOUT",
+        env = "MAINSTAY_ETCD_CONNECTION_TIMEOUT",
         value_name = "DURATION",
         default_value = "30s"
     )]
@@ -68,7 +68,7 @@ pub struct EtcdArgs {
     /// How long streaming a full snapshot may take
     #[arg(
         long,
-        env = "STEWARD_ETCD_SNAPSHOT_TIMEOUT",
+        env = "MAINSTAY_ETCD_SNAPSHOT_TIMEOUT",
         value_name = "DURATION",
         default_value = "15m"
     )]
@@ -77,22 +77,22 @@ pub struct EtcdArgs {
     /// How long one question to etcd may take while leadership is judged
     #[arg(
         long,
-        env = "STEWARD_ETCD_CONNECTION_TIMEOUT_LEADER_ELECTION",
+        env = "MAINSTAY_ETCD_CONNECTION_TIMEOUT_LEADER_ELECTION",
         value_name = "DURATION",
         default_value = "5s"
     )]
     pub etcd_connection_timeout_leader_election: SignedDuration,
 
     /// Certificates to trust, for https endpoints
-    #[arg(long, env = "STEWARD_CACERT", value_name = "FILE")]
+    #[arg(long, env = "MAINSTAY_CACERT", value_name = "FILE")]
     pub cacert: Option<PathBuf>,
 
     /// Client certificate
-    #[arg(long, env = "STEWARD_CERT", value_name = "FILE", requires = "key")]
+    #[arg(long, env = "MAINSTAY_CERT", value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
 
     /// Key of the client certificate
-    #[arg(long, env = "STEWARD_KEY", value_name = "FILE", requires = "cert")]
+    #[arg(long, env = "MAINSTAY_KEY", value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
 
     /// Without effect: the scheme of an endpoint says whether it is encrypted

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
-use steward_store::Secret;
+use mainstay_store::Secret;
 use tokio::sync::Mutex;
 use url::Url;
 

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use etcd_client::GetOptions;
 use jiff::Timestamp;
-use steward_ids::{ClusterId, MemberId, Revision};
+use mainstay_ids::{ClusterId, MemberId, Revision};
 
 use super::connect::{Etcd, within};
 use super::error::{EtcdError, Step};
 use crate::state::Sighting;
 
 /// A key that need not exist: only the header of the answer counts.
-const ANY_KEY: &str = "steward";
+const ANY_KEY: &str = "mainstay";
 
 impl Etcd {
     /// What the own member says about itself. It answers alone, so a member cut off from the others

@@ -6,8 +6,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
 use bytes::Bytes;
+use mainstay_archive::compression::{Compression, Encoder, EncoderOptions, OpenError};
 use sha2::{Digest, Sha256};
-use steward_archive::compression::{Compression, Encoder, EncoderOptions, OpenError};
 
 /// Batches that wait to be hashed.
 const BATCHES_TO_HASH: usize = 2;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use bytes::Bytes;
-use steward_store::{StoreError, Upload};
+use mainstay_store::{StoreError, Upload};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -56,7 +56,7 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Duration;
 
-    use steward_store::{Environment, Provider, SnapStore, StoreConfig, UploadOptions};
+    use mainstay_store::{Environment, Provider, SnapStore, StoreConfig, UploadOptions};
 
     use super::*;
 

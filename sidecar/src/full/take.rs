@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use steward_archive::compression::{Compression, Effort, EncoderOptions};
-use steward_archive::layout::object_key;
-use steward_archive::name::SnapshotName;
-use steward_ids::Revision;
-use steward_store::{Object, StoreError, Upload, UploadOptions};
-use steward_telemetry::Chain;
+use mainstay_archive::compression::{Compression, Effort, EncoderOptions};
+use mainstay_archive::layout::object_key;
+use mainstay_archive::name::SnapshotName;
+use mainstay_ids::Revision;
+use mainstay_store::{Object, StoreError, Upload, UploadOptions};
+use mainstay_telemetry::Chain;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::info;

@@ -31,42 +31,42 @@ pub enum HttpArgsError {
 #[command(next_help_heading = "HTTP server")]
 pub struct HttpArgs {
     /// Port of health, metrics, status and snapshots on demand
-    #[arg(long = "server-port", short = 'p', env = "STEWARD_SERVER_PORT",
+    #[arg(long = "server-port", short = 'p', env = "MAINSTAY_SERVER_PORT",
         value_name = "PORT", default_value_t = DEFAULT_PORT)]
     pub server_port: u16,
 
     /// Certificate chain of the server, a PEM file; with --server-key turns on TLS. Read again when it changes
-    #[arg(long = "server-cert", env = "STEWARD_SERVER_CERT",
+    #[arg(long = "server-cert", env = "MAINSTAY_SERVER_CERT",
         value_name = "FILE", value_parser = path)]
     pub server_cert: Option<PathBuf>,
 
     /// Private key of the server, a PEM file. Read again when it changes
-    #[arg(long = "server-key", env = "STEWARD_SERVER_KEY",
+    #[arg(long = "server-key", env = "MAINSTAY_SERVER_KEY",
         value_name = "FILE", value_parser = path)]
     pub server_key: Option<PathBuf>,
 
     /// Accepted for compatibility and without effect: there is no profiler
-    #[arg(long = "enable-profiling", env = "STEWARD_ENABLE_PROFILING", hide = true,
+    #[arg(long = "enable-profiling", env = "MAINSTAY_ENABLE_PROFILING", hide = true,
         value_name = "BOOL", action = ArgAction::Set, default_value_t = false,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub enable_profiling: bool,
 
     /// Authorities of client certificates, a PEM file. With it /snapshot/* and /status answer only callers
     /// with a certificate of one of them; /healthz, /readyz and /metrics answer everybody
-    #[arg(long = "server-client-ca", env = "STEWARD_SERVER_CLIENT_CA",
+    #[arg(long = "server-client-ca", env = "MAINSTAY_SERVER_CLIENT_CA",
         value_name = "FILE", value_parser = path)]
     pub server_client_ca: Option<PathBuf>,
 
     /// Address to listen on [default: all of the machine, v4 and v6]
     #[arg(
         long = "listen-address",
-        env = "STEWARD_LISTEN_ADDRESS",
+        env = "MAINSTAY_LISTEN_ADDRESS",
         value_name = "ADDRESS"
     )]
     pub listen_address: Option<IpAddr>,
 
     /// Take snapshots on POST only and refuse GET, which the peer's clients use
-    #[arg(long = "require-post", env = "STEWARD_REQUIRE_POST",
+    #[arg(long = "require-post", env = "MAINSTAY_REQUIRE_POST",
         value_name = "BOOL", action = ArgAction::Set, default_value_t = false,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub require_post: bool,

@@ -16,9 +16,9 @@ use axum::extract::Request;
 use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderName, StatusCode};
 use axum::response::Response;
+use mainstay_ids::MemberId;
+use mainstay_telemetry::Chain;
 use reqwest::{Certificate, Client, Identity, redirect};
-use steward_ids::MemberId;
-use steward_telemetry::Chain;
 use tokio::time::timeout;
 use tracing::{info, warn};
 use url::Url;
@@ -29,7 +29,7 @@ use super::routes::App;
 use super::{Delegation, Limits};
 
 /// Says that a request comes from a sidecar that does not lead.
-pub const FORWARDED_HEADER: &str = "x-steward-forwarded";
+pub const FORWARDED_HEADER: &str = "x-mainstay-forwarded";
 
 /// What of the leader's answer matters beside its body.
 const PASSED_ON: [HeaderName; 3] = [ALLOW, CONTENT_TYPE, RETRY_AFTER];

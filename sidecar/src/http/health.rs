@@ -6,8 +6,8 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
+use mainstay_telemetry::Chain;
 use serde_json::json;
-use steward_telemetry::Chain;
 use tracing::warn;
 
 use super::answer::Problem;

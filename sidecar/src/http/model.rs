@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use mainstay_archive::catalogue::{Catalogue, Object};
+use mainstay_archive::chain::chains;
+use mainstay_archive::layout::Layout;
+use mainstay_archive::name::{Kind, SnapshotName};
 use serde::Serialize;
-use steward_archive::catalogue::{Catalogue, Object};
-use steward_archive::chain::chains;
-use steward_archive::layout::Layout;
-use steward_archive::name::{Kind, SnapshotName};
 
 use crate::state::{Sighting, Standing, State, Stored, Trouble};
 
@@ -244,9 +244,9 @@ impl From<Trouble> for Ailment {
 
 #[cfg(test)]
 mod tests {
+    use mainstay_archive::catalogue::Listed;
+    use mainstay_ids::Revision;
     use serde_json::{Value, json};
-    use steward_archive::catalogue::Listed;
-    use steward_ids::Revision;
 
     use super::*;
 

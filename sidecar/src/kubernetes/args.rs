@@ -14,26 +14,26 @@ use super::heartbeat::Leases;
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct KubernetesArgs {
     /// Renew the lease of this member, which tells the controller that it lives and what it is
-    #[arg(long, env = "STEWARD_ENABLE_MEMBER_LEASE_RENEWAL", value_name = "BOOL",
+    #[arg(long, env = "MAINSTAY_ENABLE_MEMBER_LEASE_RENEWAL", value_name = "BOOL",
         action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value_t = false)]
     pub enable_member_lease_renewal: bool,
 
     /// Record the revisions of the newest snapshots in leases
-    #[arg(long, env = "STEWARD_ENABLE_SNAPSHOT_LEASE_RENEWAL", value_name = "BOOL",
+    #[arg(long, env = "MAINSTAY_ENABLE_SNAPSHOT_LEASE_RENEWAL", value_name = "BOOL",
         action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value_t = false)]
     pub enable_snapshot_lease_renewal: bool,
 
     /// Time between two renewals of the member's lease when nothing changes
-    #[arg(long, env = "STEWARD_K8S_HEARTBEAT_DURATION", value_name = "DURATION",
+    #[arg(long, env = "MAINSTAY_K8S_HEARTBEAT_DURATION", value_name = "DURATION",
         default_value = "30s", value_parser = heartbeat)]
     pub k8s_heartbeat_duration: Duration,
 
     /// Lease that holds the revision of the newest full snapshot
     #[arg(
         long,
-        env = "STEWARD_FULL_SNAPSHOT_LEASE_NAME",
+        env = "MAINSTAY_FULL_SNAPSHOT_LEASE_NAME",
         value_name = "NAME",
         default_value = "full-snapshot-revisions"
     )]
@@ -42,14 +42,14 @@ pub struct KubernetesArgs {
     /// Lease that holds the revision of the newest delta snapshot
     #[arg(
         long,
-        env = "STEWARD_DELTA_SNAPSHOT_LEASE_NAME",
+        env = "MAINSTAY_DELTA_SNAPSHOT_LEASE_NAME",
         value_name = "NAME",
         default_value = "delta-snapshot-revisions"
     )]
     pub delta_snapshot_lease_name: String,
 
     /// ConfigMap through which this etcd's parties coordinate; retention leaves alone what is pinned in it
-    #[arg(long, env = "STEWARD_COORDINATION_NAME", value_name = "NAME")]
+    #[arg(long, env = "MAINSTAY_COORDINATION_NAME", value_name = "NAME")]
     pub coordination_name: Option<String>,
 
     /// Name of the pod this runs in; the member's lease is named after it
@@ -61,7 +61,7 @@ pub struct KubernetesArgs {
     pub pod_namespace: Option<String>,
 
     /// Reach Kubernetes with this kubeconfig instead of the pod's service account
-    #[arg(long, env = "STEWARD_KUBECONFIG", value_name = "FILE")]
+    #[arg(long, env = "MAINSTAY_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use steward_ids::Revision;
+use mainstay_ids::Revision;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

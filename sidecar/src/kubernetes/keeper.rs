@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
-use steward_telemetry::Chain;
+use mainstay_telemetry::Chain;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use steward_coordination::{ConfigMapBacking, CoordinationError, Coordinator, Pinned};
+use mainstay_coordination::{ConfigMapBacking, CoordinationError, Coordinator, Pinned};
 use tokio::sync::OnceCell;
 
 use super::connection::{ConnectError, Connection};

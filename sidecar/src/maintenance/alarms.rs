@@ -1,8 +1,8 @@
 //! What the cluster complains about: a value for `/status` and metrics, nothing is disarmed.
 
 use etcd_client::{AlarmAction, AlarmType};
+use mainstay_ids::MemberId;
 use serde::Serialize;
-use steward_ids::MemberId;
 
 use super::{ANSWER, CallError, Connect, ask, reach};
 

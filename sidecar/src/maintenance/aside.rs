@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use steward_datadir::{Aside, put_aside};
+use mainstay_datadir::{Aside, put_aside};
 use tokio::time::Instant;
 use tracing::{info, warn};
 

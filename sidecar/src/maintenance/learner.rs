@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use steward_ids::MemberId;
-use steward_telemetry::Chain;
+use mainstay_ids::MemberId;
+use mainstay_telemetry::Chain;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 

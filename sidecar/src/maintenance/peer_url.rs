@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use steward_ids::MemberId;
+use mainstay_ids::MemberId;
 use tracing::info;
 
 use super::{ANSWER, CallError, Connect, ask, reach};

@@ -4,7 +4,7 @@
 //! case; it ends when another sidecar is known to have it.
 
 use jiff::Timestamp;
-use steward_archive::name::Kind;
+use mainstay_archive::name::Kind;
 
 use crate::state::Standing;
 

@@ -1,8 +1,8 @@
 //! The values labels take. All of them are known before the first scrape, so every series starts at zero
 //! and none can multiply.
 
-use steward_archive::name::Kind;
-use steward_store::Class;
+use mainstay_archive::name::Kind;
+use mainstay_store::Class;
 
 use crate::state::Standing;
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! snapshotter, tail, election, leases, HTTP ──► Metrics ──► peer: etcdbr_*   ┐
-//!                                                        ├─► own:  steward_*  ├─► render ─► /metrics
+//!                                                        ├─► own:  mainstay_*  ├─► render ─► /metrics
 //! kernel, clock ─────────────────────── at the scrape ──► scraped             ┘
 //! ```
 //!
@@ -23,10 +23,10 @@ mod tests;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
+use mainstay_archive::name::Kind;
+use mainstay_ids::Revision;
+use mainstay_store::Class;
 use prometheus::{Registry, TextEncoder};
-use steward_archive::name::Kind;
-use steward_ids::Revision;
-use steward_store::Class;
 
 use crate::state::{Standing, Stored};
 use duty::Duty;
@@ -41,7 +41,7 @@ pub use labels::{ALARMS, Collected, FAILURES, GapCause, LeaseKind, OTHER_ROUTE, 
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 const AGE: Title = (
-    "steward_snapshot_age_seconds",
+    "mainstay_snapshot_age_seconds",
     "Seconds since the last success of a kind, on the sidecar that is to take the snapshots; without a success, \
      since that is its duty. 0 where it is the duty of another.",
 );

@@ -6,85 +6,85 @@ use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Result
 use super::labels::{self, GapCause, LeaseKind, each, pairs, with_outcome};
 use super::register::{Register, Title};
 
-const BUILD: Title = ("steward_build_info", "1; the version is the label.");
+const BUILD: Title = ("mainstay_build_info", "1; the version is the label.");
 const ROLE: Title = (
-    "steward_role",
+    "mainstay_role",
     "1 for what this sidecar is to the cluster, 0 for what it is not.",
 );
 const TRANSITIONS: Title = (
-    "steward_election_transitions_total",
+    "mainstay_election_transitions_total",
     "Times this sidecar became what the label says.",
 );
 const LAG_REVISIONS: Title = (
-    "steward_watch_lag_revisions",
+    "mainstay_watch_lag_revisions",
     "Revisions etcd has and the capture has not, while leading.",
 );
 const LAG_SECONDS: Title = (
-    "steward_watch_lag_seconds",
+    "mainstay_watch_lag_seconds",
     "How long the capture has been behind etcd, while leading; 0 when it is not.",
 );
 const RAW_BYTES: Title = (
-    "steward_snapshot_raw_bytes_total",
+    "mainstay_snapshot_raw_bytes_total",
     "Bytes of stored snapshots before compression.",
 );
 const STORED_BYTES: Title = (
-    "steward_snapshot_stored_bytes_total",
+    "mainstay_snapshot_stored_bytes_total",
     "Bytes of stored snapshots as the store keeps them.",
 );
 const LATEST_BYTES: Title = (
-    "steward_snapshot_latest_stored_bytes",
+    "mainstay_snapshot_latest_stored_bytes",
     "Size of the newest snapshot of a kind as the store keeps it.",
 );
 const GAPS: Title = (
-    "steward_gaps_total",
+    "mainstay_gaps_total",
     "Ranges of revisions that could not be captured; each is answered with a full snapshot.",
 );
 const OLDEST: Title = (
-    "steward_restorable_oldest_revision",
+    "mainstay_restorable_oldest_revision",
     "The oldest revision the backup can restore; 0 when there is none.",
 );
 const NEWEST: Title = (
-    "steward_restorable_newest_revision",
+    "mainstay_restorable_newest_revision",
     "The newest revision the backup can restore; 0 when there is none.",
 );
 const STORE_ERRORS: Title = (
-    "steward_store_errors_total",
+    "mainstay_store_errors_total",
     "Operations on the store that failed, after retries.",
 );
 const UPLOAD_PARTS: Title = (
-    "steward_upload_parts_total",
+    "mainstay_upload_parts_total",
     "Parts of multipart uploads that were sent.",
 );
 const BUFFER: Title = (
-    "steward_delta_buffer_bytes",
+    "mainstay_delta_buffer_bytes",
     "Captured events that are not stored yet, as bytes in memory.",
 );
 const LEASE_LIVES: Title = (
-    "steward_lease_lives_unknown_total",
+    "mainstay_lease_lives_unknown_total",
     "Events stored without the life of their lease, because etcd did not tell it in time.",
 );
 const DAMAGED: Title = (
-    "steward_damaged_objects",
+    "mainstay_damaged_objects",
     "Objects of the backup that were read by retention and found damaged.",
 );
 const ALARM: Title = (
-    "steward_etcd_alarm",
+    "mainstay_etcd_alarm",
     "1 while etcd has an alarm of this kind.",
 );
 const LEASES: Title = (
-    "steward_lease_updates_total",
+    "mainstay_lease_updates_total",
     "Writes of the Kubernetes leases of this sidecar.",
 );
 const REQUESTS: Title = (
-    "steward_http_requests_total",
+    "mainstay_http_requests_total",
     "Answers given over HTTP, by path and class of the status.",
 );
 const REFUSED: Title = (
-    "steward_http_connections_refused_total",
+    "mainstay_http_connections_refused_total",
     "Connections closed at once because there were too many.",
 );
 
-/// `steward_*`.
+/// `mainstay_*`.
 #[derive(Clone, Debug)]
 pub(super) struct OwnSeries {
     pub(super) role: IntGaugeVec,

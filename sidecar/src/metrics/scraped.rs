@@ -109,7 +109,7 @@ const RESIDENT: Title = (
     "Memory of this process that is in RAM now.",
 );
 const PEAK: Title = (
-    "steward_peak_resident_memory_bytes",
+    "mainstay_peak_resident_memory_bytes",
     "The most memory this process ever had in RAM.",
 );
 const RECEIVED: Title = (
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn memory_is_read_from_the_line_that_has_it() {
-        let status = "Name:\tsteward\nVmHWM:\t   20480 kB\nVmRSS:\t   10240 kB\n";
+        let status = "Name:\tmainstay\nVmHWM:\t   20480 kB\nVmRSS:\t   10240 kB\n";
         assert_eq!(kilobytes(status, "VmRSS:"), Some(10_240));
         assert_eq!(kilobytes(status, "VmHWM:"), Some(20_480));
         assert_eq!(kilobytes(status, "VmSwap:"), None);

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use mainstay_archive::compression::Compression;
+use mainstay_archive::name::SnapshotName;
 use prometheus::proto::MetricType;
-use steward_archive::compression::Compression;
-use steward_archive::name::SnapshotName;
 
 use super::*;
 
@@ -96,9 +96,9 @@ fn a_stored_snapshot_is_told_by_revision_time_and_size() {
             "1794795243",
         ),
         ("etcdbr_snapshot_latest_revision{kind=\"Full\"}", "0"),
-        ("steward_snapshot_raw_bytes_total{kind=\"Incr\"}", "80"),
-        ("steward_snapshot_stored_bytes_total{kind=\"Incr\"}", "20"),
-        ("steward_snapshot_latest_stored_bytes{kind=\"Incr\"}", "10"),
+        ("mainstay_snapshot_raw_bytes_total{kind=\"Incr\"}", "80"),
+        ("mainstay_snapshot_stored_bytes_total{kind=\"Incr\"}", "20"),
+        ("mainstay_snapshot_latest_stored_bytes{kind=\"Incr\"}", "10"),
     ] {
         assert_eq!(value(&metrics, series), expected, "{series}");
     }
@@ -123,8 +123,8 @@ fn exactly_one_role_is_held() {
     let metrics = Metrics::new().unwrap();
     for standing in Standing::ALL {
         metrics.standing(standing);
-        let held = samples(&metrics, "steward_role{");
-        let mine = format!("steward_role{{role=\"{}\"}}", standing.word());
+        let held = samples(&metrics, "mainstay_role{");
+        let mine = format!("mainstay_role{{role=\"{}\"}}", standing.word());
         let ones = held.iter().filter(|(_, value)| *value == "1");
         let ones: Vec<_> = ones.map(|(series, _)| series.as_str()).collect();
         assert_eq!(ones, [mine.as_str()]);
@@ -134,10 +134,10 @@ fn exactly_one_role_is_held() {
 #[test]
 fn a_former_leader_tells_nothing_of_a_capture_that_has_ended() {
     const OF_LEADERS: [&str; 4] = [
-        "steward_watch_lag_revisions",
-        "steward_watch_lag_seconds",
-        "steward_delta_buffer_bytes",
-        "steward_damaged_objects",
+        "mainstay_watch_lag_revisions",
+        "mainstay_watch_lag_seconds",
+        "mainstay_delta_buffer_bytes",
+        "mainstay_damaged_objects",
     ];
     for (standing, expected) in [
         (Standing::Leader, ["7", "90", "1024", "2"]),
@@ -161,7 +161,7 @@ fn clones_share_their_values() {
     let metrics = Metrics::new().unwrap();
     metrics.clone().gap(GapCause::Compacted);
     assert_eq!(
-        value(&metrics, "steward_gaps_total{cause=\"compacted\"}"),
+        value(&metrics, "mainstay_gaps_total{cause=\"compacted\"}"),
         "1"
     );
 }
@@ -192,12 +192,12 @@ fn the_page_of_metrics_is_what_the_registry_has() {
     let (_, after) = rest.split_once(END).unwrap();
     let table = table(&Metrics::new().unwrap());
     let wanted = format!("{before}{BEGIN}\n{table}\n{END}{after}");
-    if std::env::var_os("STEWARD_UPDATE_DOCS").is_some() {
+    if std::env::var_os("MAINSTAY_UPDATE_DOCS").is_some() {
         std::fs::write(&page, &wanted).unwrap();
     } else {
         assert!(
             text == wanted,
-            "docs/metrics.md is stale: STEWARD_UPDATE_DOCS=1 cargo nextest run -p steward-sidecar metrics"
+            "docs/metrics.md is stale: MAINSTAY_UPDATE_DOCS=1 cargo nextest run -p mainstay-sidecar metrics"
         );
     }
 }
@@ -219,13 +219,15 @@ mod live {
     ];
 
     fn promtool() -> PathBuf {
-        match std::env::var_os("STEWARD_PROMTOOL").map(PathBuf::from) {
+        match std::env::var_os("MAINSTAY_PROMTOOL").map(PathBuf::from) {
             Some(path) if path.is_file() => path,
             Some(path) => panic!(
-                "STEWARD_PROMTOOL is {}, no file; run `make setup`",
+                "MAINSTAY_PROMTOOL is {}, no file; run `make setup`",
                 path.display()
             ),
-            None => panic!("STEWARD_PROMTOOL is not set; run `make test`, which installs promtool"),
+            None => {
+                panic!("MAINSTAY_PROMTOOL is not set; run `make test`, which installs promtool")
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use jiff::SignedDuration;
-use steward_archive::retention::{Policy, Rules};
+use mainstay_archive::retention::{Policy, Rules};
 
 use super::{Action, RetentionConfig};
 
@@ -28,7 +28,7 @@ pub struct RetentionArgs {
     /// How often old snapshots are looked for and deleted; 1s or less switches it off
     #[arg(
         long = "garbage-collection-period",
-        env = "STEWARD_GARBAGE_COLLECTION_PERIOD"
+        env = "MAINSTAY_GARBAGE_COLLECTION_PERIOD"
     )]
     #[arg(value_name = "DURATION", default_value = "1m", value_parser = duration)]
     pub period: Duration,
@@ -37,27 +37,27 @@ pub struct RetentionArgs {
     /// four weeks before; or as many as --max-backups says
     #[arg(
         long = "garbage-collection-policy",
-        env = "STEWARD_GARBAGE_COLLECTION_POLICY"
+        env = "MAINSTAY_GARBAGE_COLLECTION_POLICY"
     )]
     #[arg(value_name = "POLICY", default_value = "Exponential")]
     pub policy: PolicyName,
 
     /// How many full snapshots stay under the policy that limits their number
-    #[arg(short = 'm', long = "max-backups", env = "STEWARD_MAX_BACKUPS")]
+    #[arg(short = 'm', long = "max-backups", env = "MAINSTAY_MAX_BACKUPS")]
     #[arg(value_name = "COUNT", default_value_t = 7)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub max_backups: u32,
 
     /// How long deltas stay that the newest chain does not need; 0 deletes them with the next full snapshot
     #[arg(long = "delta-snapshot-retention-period")]
-    #[arg(env = "STEWARD_DELTA_SNAPSHOT_RETENTION_PERIOD")]
+    #[arg(env = "MAINSTAY_DELTA_SNAPSHOT_RETENTION_PERIOD")]
     #[arg(value_name = "DURATION", default_value = "0", value_parser = duration)]
     pub delta_retention: Duration,
 
     /// Only log what garbage collection would delete
     #[arg(
         long = "garbage-collection-dry-run",
-        env = "STEWARD_GARBAGE_COLLECTION_DRY_RUN"
+        env = "MAINSTAY_GARBAGE_COLLECTION_DRY_RUN"
     )]
     pub dry_run: bool,
 }

@@ -6,13 +6,13 @@ use std::error::Error as StdError;
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
 
+use mainstay_archive::catalogue::Object;
+use mainstay_archive::compression::{OpenError, decoder};
+use mainstay_archive::delta::{DeltaError, DeltaReader};
+use mainstay_archive::name::Kind;
+use mainstay_ids::Revision;
+use mainstay_store::{SnapStore, StoreError};
 use sha2::{Digest, Sha256};
-use steward_archive::catalogue::Object;
-use steward_archive::compression::{OpenError, decoder};
-use steward_archive::delta::{DeltaError, DeltaReader};
-use steward_archive::name::Kind;
-use steward_ids::Revision;
-use steward_store::{SnapStore, StoreError};
 use tokio_util::sync::CancellationToken;
 
 /// Bytes of an object on their way at once; reading ahead further would only cost memory beside etcd.

@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 
-use steward_store::{Class, StoreError};
+use mainstay_store::{Class, StoreError};
 
 /// What stores say, in lower case. There is no common status for it: S3 and Google refuse, Azure and Alibaba
 /// speak of a conflict, and only the code or the sentence in the answer tells why.

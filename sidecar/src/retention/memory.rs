@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use steward_archive::catalogue::{Catalogue, Object};
+use mainstay_archive::catalogue::{Catalogue, Object};
 
 /// How long an object the store would not let go is left alone.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_hours(1);
@@ -105,7 +105,7 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use steward_archive::catalogue::Listed;
+    use mainstay_archive::catalogue::Listed;
 
     use super::*;
 

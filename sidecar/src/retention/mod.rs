@@ -10,7 +10,7 @@
 //!
 //! **Holds**: nothing older goes before a newer chain was read to its last byte; pins that cannot be read, like a store that
 //! does not answer, mean that nothing goes in that round. What the store refuses to let go (object lock, immutable
-//! blobs) is skipped and tried again an hour later. The choice itself is pure: [`steward_archive::retention`].
+//! blobs) is skipped and tried again an hour later. The choice itself is pure: [`mainstay_archive::retention`].
 //!
 //! **After a crash**: deletions are ordered so that the round may end anywhere. What was proven is proven again.
 
@@ -26,11 +26,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use steward_archive::catalogue::{Catalogue, Listed};
-use steward_archive::layout::list_prefixes;
-use steward_archive::retention::{Deletion, Garbage, Guard, Parts, Plan, Proof, Rules, plan};
-use steward_store::{OpenError, Provider, SnapStore, StoreError};
-use steward_telemetry::Chain;
+use mainstay_archive::catalogue::{Catalogue, Listed};
+use mainstay_archive::layout::list_prefixes;
+use mainstay_archive::retention::{Deletion, Garbage, Guard, Parts, Plan, Proof, Rules, plan};
+use mainstay_store::{OpenError, Provider, SnapStore, StoreError};
+use mainstay_telemetry::Chain;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 

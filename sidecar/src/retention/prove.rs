@@ -1,9 +1,9 @@
 //! Finds the newest chain that is whole, reading each object at most once in the life of the process.
 
-use steward_archive::catalogue::{Catalogue, Object};
-use steward_archive::chain::{Chain, ChooseError, Request, Target, choose};
-use steward_store::SnapStore;
-use steward_telemetry::Chain as Causes;
+use mainstay_archive::catalogue::{Catalogue, Object};
+use mainstay_archive::chain::{Chain, ChooseError, Request, Target, choose};
+use mainstay_store::SnapStore;
+use mainstay_telemetry::Chain as Causes;
 use tracing::error;
 
 use super::examine::{self, ExamineError};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use steward_archive::catalogue::{Catalogue, Object};
-use steward_archive::chain::{Chain, ChooseError, Request, Target, choose, restorable};
-use steward_ids::Revision;
+use mainstay_archive::catalogue::{Catalogue, Object};
+use mainstay_archive::chain::{Chain, ChooseError, Request, Target, choose, restorable};
+use mainstay_ids::Revision;
 
 use crate::schedule::Schedule;
 use crate::tail::newest;

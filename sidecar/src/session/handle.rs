@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use steward_archive::catalogue::Catalogue;
-use steward_telemetry::Chain;
+use mainstay_archive::catalogue::Catalogue;
+use mainstay_telemetry::Chain;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::ask::{AskError, Finality, Snapshots};

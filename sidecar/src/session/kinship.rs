@@ -16,10 +16,10 @@
 use std::time::Duration;
 
 use etcd_client::{GetOptions, KeyValue};
+use mainstay_archive::delta::{Event, EventKind};
+use mainstay_ids::Revision;
+use mainstay_mvcc::{KeyValue as KeyValueRow, RevisionKey};
 use sha2::{Digest, Sha256};
-use steward_archive::delta::{Event, EventKind};
-use steward_ids::Revision;
-use steward_mvcc::{KeyValue as KeyValueRow, RevisionKey};
 
 use crate::etcd::{Etcd, EtcdError, Step, within};
 

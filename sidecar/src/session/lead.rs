@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use steward_archive::name::Kind;
-use steward_ids::Revision;
-use steward_telemetry::Chain;
+use mainstay_archive::name::Kind;
+use mainstay_ids::Revision;
+use mainstay_telemetry::Chain;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;

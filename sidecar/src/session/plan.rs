@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use steward_archive::catalogue::{Catalogue, Object};
-use steward_archive::name::Kind;
-use steward_ids::Revision;
-use steward_telemetry::Chain;
+use mainstay_archive::catalogue::{Catalogue, Object};
+use mainstay_archive::name::Kind;
+use mainstay_ids::Revision;
+use mainstay_telemetry::Chain;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};

@@ -1,6 +1,6 @@
 //! Why a store is not written into.
 
-use steward_ids::Revision;
+use mainstay_ids::Revision;
 
 use crate::metrics::GapCause;
 

@@ -1,10 +1,10 @@
 //! What is in the store, kept up to date without listing it again and again.
 
 use jiff::Timestamp;
-use steward_archive::catalogue::{Catalogue, Listed, Object};
-use steward_archive::chain::restorable;
-use steward_archive::name::Kind;
-use steward_ids::Revision;
+use mainstay_archive::catalogue::{Catalogue, Listed, Object};
+use mainstay_archive::chain::restorable;
+use mainstay_archive::name::Kind;
+use mainstay_ids::Revision;
 
 use crate::metrics::Metrics;
 use crate::state::{Board, Pile, Stored};

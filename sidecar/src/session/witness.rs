@@ -4,12 +4,12 @@ use std::error::Error as StdError;
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
 
-use steward_archive::catalogue::Object;
-use steward_archive::compression::{OpenError, decoder};
-use steward_archive::delta::{DeltaError, DeltaReader};
-use steward_bbolt::{Cursor, Database, Direction, Error as BboltError};
-use steward_mvcc::{KeyValue, KeyValueError, RevisionKey, RevisionKeyError, schema};
-use steward_store::{SnapStore, StoreError};
+use mainstay_archive::catalogue::Object;
+use mainstay_archive::compression::{OpenError, decoder};
+use mainstay_archive::delta::{DeltaError, DeltaReader};
+use mainstay_bbolt::{Cursor, Database, Direction, Error as BboltError};
+use mainstay_mvcc::{KeyValue, KeyValueError, RevisionKey, RevisionKeyError, schema};
+use mainstay_store::{SnapStore, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use super::kinship::Witness;

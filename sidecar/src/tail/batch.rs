@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use steward_archive::compression::{Compression, Effort, Encoder, EncoderOptions, OpenError};
-use steward_archive::delta::{DeltaWriteError, DeltaWriter, Event, EventFault, EventKind};
-use steward_archive::name::SnapshotName;
-use steward_ids::{LeaseId, Revision};
+use mainstay_archive::compression::{Compression, Effort, Encoder, EncoderOptions, OpenError};
+use mainstay_archive::delta::{DeltaWriteError, DeltaWriter, Event, EventFault, EventKind};
+use mainstay_archive::name::SnapshotName;
+use mainstay_ids::{LeaseId, Revision};
 
 use super::gapless::{Gap, Gapless, Seen};
 use super::leases::LeaseTtls;

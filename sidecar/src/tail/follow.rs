@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, WatchOptions, WatchResponse, WatchStream};
-use steward_ids::Revision;
-use steward_telemetry::Chain;
+use mainstay_ids::Revision;
+use mainstay_telemetry::Chain;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use steward_ids::Revision;
+use mainstay_ids::Revision;
 
 pub use crate::metrics::GapCause;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use steward_archive::compression::Compression;
-use steward_ids::Revision;
+use mainstay_archive::compression::Compression;
+use mainstay_ids::Revision;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use etcd_client::{Client, LeaseTimeToLiveOptions};
 use futures::StreamExt;
-use steward_ids::LeaseId;
+use mainstay_ids::LeaseId;
 use tokio::time::Instant;
 use tracing::debug;
 

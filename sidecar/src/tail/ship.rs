@@ -1,9 +1,9 @@
 //! One attempt to store a sealed delta.
 
-use steward_archive::catalogue::{Catalogue, Object};
-use steward_archive::layout::object_key;
-use steward_ids::Revision;
-use steward_store::{Class, SnapStore, StoreError, UploadOptions};
+use mainstay_archive::catalogue::{Catalogue, Object};
+use mainstay_archive::layout::object_key;
+use mainstay_ids::Revision;
+use mainstay_store::{Class, SnapStore, StoreError, UploadOptions};
 
 use super::batch::Sealed;
 use crate::bucket::{Bucket, BucketError};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use steward_archive::name::Kind;
-use steward_ids::Revision;
-use steward_telemetry::Chain;
+use mainstay_archive::name::Kind;
+use mainstay_ids::Revision;
+use mainstay_telemetry::Chain;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};

@@ -6,16 +6,16 @@ mod live {
     use clap::Parser;
     use etcd_client::{Txn, TxnOp};
     use jiff::Timestamp;
-    use steward_archive::compression::Compression;
-    use steward_ids::Revision;
-    use steward_sidecar::args::SidecarArgs;
-    use steward_sidecar::etcd::Etcd;
-    use steward_sidecar::tail::{Batch, Follow, Item, LeaseTtls};
-    use steward_testkit::{EtcdOptions, each_version, newest_version};
+    use mainstay_archive::compression::Compression;
+    use mainstay_ids::Revision;
+    use mainstay_sidecar::args::SidecarArgs;
+    use mainstay_sidecar::etcd::Etcd;
+    use mainstay_sidecar::tail::{Batch, Follow, Item, LeaseTtls};
+    use mainstay_testkit::{EtcdOptions, each_version, newest_version};
 
-    fn beside(member: &steward_testkit::Etcd) -> Etcd {
+    fn beside(member: &mainstay_testkit::Etcd) -> Etcd {
         let endpoints = format!("--endpoints={}", member.client_url());
-        let args = SidecarArgs::parse_from(["steward-sidecar", &endpoints]);
+        let args = SidecarArgs::parse_from(["mainstay-sidecar", &endpoints]);
         Etcd::new(args.etcd.into_config().unwrap())
     }
 
@@ -27,7 +27,7 @@ mod live {
     each_version! {
         // Some versions answer with what is left of that revision: its puts without its deletes.
         async fn a_watch_that_begins_where_etcd_compacted_is_a_gap(version) {
-            let member = steward_testkit::Etcd::start(version, EtcdOptions::new()).await;
+            let member = mainstay_testkit::Etcd::start(version, EtcdOptions::new()).await;
             let mut client = member.client().await;
             client.put("b", "goes", None).await.unwrap();
             let txn = Txn::new().and_then([TxnOp::put("a", "stays", None), TxnOp::delete("b", None)]);
@@ -41,7 +41,7 @@ mod live {
         }
 
         async fn a_watch_that_begins_behind_the_compaction_gives_everything(version) {
-            let member = steward_testkit::Etcd::start(version, EtcdOptions::new()).await;
+            let member = mainstay_testkit::Etcd::start(version, EtcdOptions::new()).await;
             let mut client = member.client().await;
             client.put("a", "1", None).await.unwrap();
             let compacted = member.revision().await;
@@ -59,7 +59,7 @@ mod live {
         // etcd feeds a watch that fell behind so slowly that under load it never comes back.
         async fn a_watch_that_fell_behind_is_overtaken_by_one_at_the_present(version) {
             let options = EtcdOptions::new().quota_bytes(8 << 30);
-            let member = steward_testkit::Etcd::start(version, options).await;
+            let member = mainstay_testkit::Etcd::start(version, options).await;
             let mut follow = Follow::start(beside(&member), member.revision().await);
             // Only a watch that is at the present can fall behind.
             write(&member, 50, 10).await;
@@ -104,7 +104,7 @@ mod live {
     }
 
     /// So many puts of so many bytes; large ones fill what lies between etcd and who watches.
-    async fn write(member: &steward_testkit::Etcd, puts: usize, bytes: usize) {
+    async fn write(member: &mainstay_testkit::Etcd, puts: usize, bytes: usize) {
         let kv = member.client().await.kv_client();
         let value = "x".repeat(bytes);
         let writers = (0..50).map(|writer| {

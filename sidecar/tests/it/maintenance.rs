@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{Client, ConnectOptions};
-use steward_archive::catalogue::Catalogue;
-use steward_ids::MemberId;
-use steward_sidecar::ask::{AskError, Finality, Snapshots};
-use steward_sidecar::maintenance::{Connect, ConnectError, MaintenanceMetrics, Outcome};
-use steward_sidecar::state::Stored;
+use mainstay_archive::catalogue::Catalogue;
+use mainstay_ids::MemberId;
+use mainstay_sidecar::ask::{AskError, Finality, Snapshots};
+use mainstay_sidecar::maintenance::{Connect, ConnectError, MaintenanceMetrics, Outcome};
+use mainstay_sidecar::state::Stored;
 
 /// Ways to the members of a test.
 struct Links {
@@ -94,18 +94,18 @@ mod live {
 
     use etcd_client::{MemberAddOptions, Txn, TxnOp};
     use jiff::{SignedDuration, Timestamp};
-    use steward_ids::Revision;
-    use steward_sidecar::maintenance::alarms::{Alarm, AlarmKind, alarms};
-    use steward_sidecar::maintenance::defragment::decide::{Refusal, Threshold, Trigger};
-    use steward_sidecar::maintenance::defragment::observe::{Observed, Role, Vitals, observe};
-    use steward_sidecar::maintenance::defragment::{
+    use mainstay_ids::Revision;
+    use mainstay_sidecar::maintenance::alarms::{Alarm, AlarmKind, alarms};
+    use mainstay_sidecar::maintenance::defragment::decide::{Refusal, Threshold, Trigger};
+    use mainstay_sidecar::maintenance::defragment::observe::{Observed, Role, Vitals, observe};
+    use mainstay_sidecar::maintenance::defragment::{
         DefragmentConfig, DefragmentError, Defragmenter,
     };
-    use steward_sidecar::maintenance::learner::{Promotion, promote, until_voter};
-    use steward_sidecar::maintenance::peer_url::{PeerUrls, reconcile};
-    use steward_sidecar::state::{Standing, State};
-    use steward_testkit::etcd::free_url;
-    use steward_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion};
+    use mainstay_sidecar::maintenance::learner::{Promotion, promote, until_voter};
+    use mainstay_sidecar::maintenance::peer_url::{PeerUrls, reconcile};
+    use mainstay_sidecar::state::{Standing, State};
+    use mainstay_testkit::etcd::free_url;
+    use mainstay_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion};
     use tokio::sync::{Semaphore, watch};
     use tokio_util::sync::CancellationToken;
     use tokio_util::task::AbortOnDropHandle;

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
-use steward_archive::retention::{Keep, Policy, Reason, Rules};
-use steward_sidecar::retention::{
+use mainstay_archive::retention::{Keep, Policy, Reason, Rules};
+use mainstay_sidecar::retention::{
     Action, Pinned, Pins, PinsError, Retention, RetentionConfig, RetentionError, StaticPins,
 };
-use steward_store::SnapStore;
+use mainstay_store::SnapStore;
 use tokio_util::sync::CancellationToken;
 
 use self::bucket::{Bucket, NOW};

@@ -43,7 +43,7 @@ pub struct Args {
     pub page_cache: PageCache,
 
     /// The program to measure [default: the one beside this program]
-    #[arg(long, value_name = "FILE", env = "STEWARD_RESTORER")]
+    #[arg(long, value_name = "FILE", env = "MAINSTAY_RESTORER")]
     pub restorer: Option<PathBuf>,
 
     #[command(flatten)]
@@ -61,8 +61,8 @@ pub struct Args {
 /// Where data is kept.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Cache {
-    /// Where the data is kept between runs, below `bench` [default: ~/.cache/etcd-steward]
-    #[arg(long, value_name = "DIR", env = "STEWARD_CACHE")]
+    /// Where the data is kept between runs, below `bench` [default: ~/.cache/etcd-mainstay]
+    #[arg(long, value_name = "DIR", env = "MAINSTAY_CACHE")]
     cache: Option<PathBuf>,
 }
 
@@ -112,11 +112,11 @@ impl Cache {
         let default = || {
             let caches = set("XDG_CACHE_HOME").map(PathBuf::from);
             let caches = caches.or_else(|| Some(PathBuf::from(set("HOME")?).join(".cache")))?;
-            Some(caches.join("etcd-steward"))
+            Some(caches.join("etcd-mainstay"))
         };
         let cache = self.cache.clone().or_else(default);
         Ok(cache
-            .context("neither STEWARD_CACHE nor HOME is set")?
+            .context("neither MAINSTAY_CACHE nor HOME is set")?
             .join("bench"))
     }
 }
@@ -128,10 +128,10 @@ impl Args {
             return Ok(program.clone());
         }
         let own = std::env::current_exe().context("find this program")?;
-        let program = own.with_file_name("steward-restorer");
+        let program = own.with_file_name("mainstay-restorer");
         anyhow::ensure!(
             program.exists(),
-            "{} is missing: cargo build --release -p steward-restorer",
+            "{} is missing: cargo build --release -p mainstay-restorer",
             program.display()
         );
         Ok(program)

@@ -12,11 +12,11 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
+use mainstay_ids::Revision;
+use mainstay_testkit::recorder::Compression;
+use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion, HashKv, Recorder};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use steward_ids::Revision;
-use steward_testkit::recorder::Compression;
-use steward_testkit::{Etcd, EtcdOptions, EtcdVersion, HashKv, Recorder};
 
 use super::load::{Shape, Writers};
 

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use anyhow::Context;
+use mainstay_archive::compression::{Compression, decoder};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use steward_archive::compression::{Compression, decoder};
 
 use super::args::PageCache;
 use super::dataset::{Dataset, length};

@@ -6,10 +6,10 @@
 
 use anyhow::Context;
 use etcd_client::KvClient;
+use mainstay_testkit::Etcd;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
-use steward_testkit::Etcd;
 use tokio::task::JoinSet;
 
 /// Writers at work at the same time; etcd batches what waits together.

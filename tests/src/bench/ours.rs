@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use steward_testkit::Etcd;
+use mainstay_testkit::Etcd;
 
 use super::args::PageCache;
 use super::claims::megabytes;
@@ -41,7 +41,7 @@ pub(super) struct Restored {
 /// `verify` and the tool it is compared with, on the same database.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Verified {
-    /// `steward-restorer verify --data-dir`
+    /// `mainstay-restorer verify --data-dir`
     pub(super) ours: Cost,
     /// `etcdutl snapshot status`
     pub(super) etcdutl: Cost,

@@ -16,10 +16,10 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use etcd_client::{KvClient, Txn, TxnOp};
-use steward_archive::delta::{DeltaReader, EventKind};
-use steward_ids::Revision;
-use steward_testkit::recorder::Compression;
-use steward_testkit::{Etcd, Recorder};
+use mainstay_archive::delta::{DeltaReader, EventKind};
+use mainstay_ids::Revision;
+use mainstay_testkit::recorder::Compression;
+use mainstay_testkit::{Etcd, Recorder};
 
 use super::args::PageCache;
 use super::dataset::{Dataset, ETCD, options, remove};

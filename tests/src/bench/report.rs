@@ -18,7 +18,7 @@ watch records those writes in the peer's format. Keys and values look like Kuber
 whose names repeat around hex digits that do not. Every object is one gzip member of level 6, as the
 peer writes it.
 
-* **restore** and **compact** are `steward-restorer` as a user runs it, a process that reads a bucket of
+* **restore** and **compact** are `mainstay-restorer` as a user runs it, a process that reads a bucket of
   provider `Local` and syncs what it writes. What they made is given to the etcd that made the data, and
   must have the HashKV of the source; the bench fails if it does not.
 * **(a) replay** is the peer's way: inflate the base, `etcdutl snapshot restore`, start an etcd that does

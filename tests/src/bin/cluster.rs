@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use steward_tests::cluster::attend::attend;
-use steward_tests::cluster::world::init;
-use steward_tests::cluster::{
+use mainstay_tests::cluster::attend::attend;
+use mainstay_tests::cluster::world::init;
+use mainstay_tests::cluster::{
     Cluster, Home, NAMESPACE, Programs, Whose, diagnose, down, image, import, install, timeline,
     up, whose,
 };
@@ -24,7 +24,7 @@ const WITHOUT_THE_NODE: &str = "not test(/^cluster::node::/)";
 #[derive(Parser)]
 struct Args {
     /// Where it keeps its files; a directory of its own.
-    #[arg(long, env = "STEWARD_CLUSTER")]
+    #[arg(long, env = "MAINSTAY_CLUSTER")]
     home: Option<PathBuf>,
     #[command(subcommand)]
     verb: Verb,

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use etcd_client::DeleteOptions;
-use steward_tests::local::{Local, Proof};
-use steward_tests::story::{self, say, to_its_end};
+use mainstay_tests::local::{Local, Proof};
+use mainstay_tests::story::{self, say, to_its_end};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -29,8 +29,8 @@ async fn tell() -> anyhow::Result<()> {
     story.tell(
         "What to try next",
         "make demo                        the same with Kubernetes: the controller does all of this by itself\n\
-         steward-restorer --help          every verb, with examples\n\
-         steward-sidecar --help           how backups are taken\n\
+         mainstay-restorer --help          every verb, with examples\n\
+         mainstay-sidecar --help           how backups are taken\n\
          docs/concepts.md                 the words, and why they matter",
     )
 }
@@ -161,7 +161,7 @@ impl Story {
     /// Runs the restorer on the demo's bucket and shows what it prints.
     fn run(&self, arguments: &[String], expected: i32) -> anyhow::Result<()> {
         let output = self.local.restorer(arguments)?;
-        let mut shown = format!("\n  $ steward-restorer {}\n", arguments.join(" "));
+        let mut shown = format!("\n  $ mainstay-restorer {}\n", arguments.join(" "));
         let printed = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
         for line in String::from_utf8_lossy(&printed).lines() {
             let _ = writeln!(shown, "  {line}");

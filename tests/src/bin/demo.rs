@@ -1,4 +1,4 @@
-//! `make demo`: etcd-steward on a real Kubernetes cluster of this machine, from nothing to a disaster and back.
+//! `make demo`: etcd-mainstay on a real Kubernetes cluster of this machine, from nothing to a disaster and back.
 //!
 //! Each step says what it does and why, and the end is proven with the hash every live etcd computes over its
 //! whole history. `KEEP=1` leaves the cluster running.
@@ -8,15 +8,15 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use serde_json::{Value, json};
-use steward_crds::{ConditionStatus, ConditionType};
-use steward_testkit::place::setting;
-use steward_tests::cluster::managed::{self, Managed, condition};
-use steward_tests::cluster::member::{content, content_at};
-use steward_tests::cluster::{
+use mainstay_crds::{ConditionStatus, ConditionType};
+use mainstay_testkit::place::setting;
+use mainstay_tests::cluster::managed::{self, Managed, condition};
+use mainstay_tests::cluster::member::{content, content_at};
+use mainstay_tests::cluster::{
     Cluster, Home, NAMESPACE, Programs, diagnose, down, eventually, install,
 };
-use steward_tests::story::{Ended, Story, say, to_its_end, waiting};
+use mainstay_tests::story::{Ended, Story, say, to_its_end, waiting};
+use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::sleep;
 
@@ -146,7 +146,7 @@ async fn prepare(story: &mut Story, home: &Home, programs: &Programs) -> anyhow:
         "Installed with its chart, as on any cluster; two replicas, one of which acts.",
     )?;
     say(&format!(
-        "  $ helm install etcd-steward charts/etcd-steward --namespace {NAMESPACE}"
+        "  $ helm install etcd-mainstay charts/etcd-mainstay --namespace {NAMESPACE}"
     ))?;
     waiting("two controllers to be ready", 15)?;
     install(&home.kubeconfig(), programs).await?;

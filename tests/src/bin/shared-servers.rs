@@ -1,6 +1,6 @@
 //! `shared-servers -- COMMAND`: runs a command beside one Kubernetes API server that all its tests share.
 //!
-//! `make test-live` calls it. Tests that use `ApiServer::shared` find the server through the variable `STEWARD_SHARED_API`; each
+//! `make test-live` calls it. Tests that use `ApiServer::shared` find the server through the variable `MAINSTAY_SHARED_API`; each
 //! has a namespace of its own. Everything ends with the command, however that ends, and its exit code is passed on.
 
 use std::ffi::OsString;
@@ -8,9 +8,9 @@ use std::process::{ExitCode, ExitStatus};
 
 use anyhow::Context as _;
 use clap::Parser;
+use mainstay_testkit::ApiServer;
+use mainstay_testkit::kube::SHARED_API;
 use rustix::process::{Pid, Signal, kill_process};
-use steward_testkit::ApiServer;
-use steward_testkit::kube::SHARED_API;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 

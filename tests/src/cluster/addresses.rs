@@ -26,11 +26,11 @@ pub const S3_PORT: u16 = 8333;
 pub const FILER_PORT: u16 = 8888;
 
 /// The only node's name.
-pub const NODE_NAME: &str = "steward";
+pub const NODE_NAME: &str = "mainstay";
 /// The domain of all services.
 pub const DOMAIN: &str = "cluster.local";
 /// The machine's device of the link. It goes when the world goes.
-pub const MACHINE_DEVICE: &str = "stwd0";
+pub const MACHINE_DEVICE: &str = "mnst0";
 
 /// The URL of the API server, for pods as for this machine.
 pub fn api_url() -> String {

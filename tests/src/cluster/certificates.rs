@@ -4,9 +4,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use mainstay_testkit::authority::authority;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 use serde_json::json;
-use steward_testkit::authority::authority;
 
 use super::addresses::{API_SERVICE, NODE, NODE_NAME, api_url};
 use super::home::Home;
@@ -94,7 +94,7 @@ fn subjects() -> [Subject; 6] {
 
 /// Writes the authority, everybody's certificate and kubeconfig, and the key for tokens of service accounts.
 pub(super) fn create(home: &Home) -> Result<(), CertificatesError> {
-    let authority = authority("steward-cluster").map_err(made("the authority"))?;
+    let authority = authority("mainstay-cluster").map_err(made("the authority"))?;
     write(&home.pki("ca.crt"), &authority.pem())?;
     for subject in subjects() {
         let key = KeyPair::generate().map_err(made(subject.file))?;
@@ -152,14 +152,14 @@ fn kubeconfig(authority: &str, certificate: &str, key: &str) -> String {
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "steward", "cluster": {
+        "clusters": [{"name": "mainstay", "cluster": {
             "server": api_url(), "certificate-authority-data": data(authority),
         }}],
-        "users": [{"name": "steward", "user": {
+        "users": [{"name": "mainstay", "user": {
             "client-certificate-data": data(certificate), "client-key-data": data(key),
         }}],
-        "contexts": [{"name": "steward", "context": {"cluster": "steward", "user": "steward"}}],
-        "current-context": "steward",
+        "contexts": [{"name": "mainstay", "context": {"cluster": "mainstay", "user": "mainstay"}}],
+        "current-context": "mainstay",
     });
     format!("{config:#}\n")
 }

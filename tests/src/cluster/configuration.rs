@@ -12,7 +12,7 @@ use super::image::PAUSE;
 use super::programs::Programs;
 
 /// The control group all pods are in.
-pub(crate) const CONTROL_GROUP: &str = "steward-cluster";
+pub(crate) const CONTROL_GROUP: &str = "mainstay-cluster";
 
 /// A file that could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ fn containerd(home: &Home, programs: &Programs) -> String {
     format!(
         r#"version = 2
 root = "{home}/containerd"
-state = "/run/steward-containerd"
+state = "/run/mainstay-containerd"
 [grpc]
   address = "{socket}"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -72,7 +72,7 @@ fn network() -> Value {
             "hairpinMode": true,
             "ipam": {
                 "type": "host-local",
-                "dataDir": "/run/steward-addresses",
+                "dataDir": "/run/mainstay-addresses",
                 "ranges": [[{"subnet": PODS}]],
                 "routes": [{"dst": "0.0.0.0/0"}],
             },
@@ -107,13 +107,13 @@ fn kubelet(home: &Home) -> Value {
 }
 
 /// Credentials of the S3 server.
-pub const S3_KEY_ID: &str = "AKIDSTEWARDCLUSTER";
+pub const S3_KEY_ID: &str = "AKIDMAINSTAYCLUSTER";
 /// The secret half of them.
-pub const S3_SECRET: &str = "steward-cluster-secret";
+pub const S3_SECRET: &str = "mainstay-cluster-secret";
 
 fn s3() -> Value {
     json!({"identities": [{
-        "name": "steward",
+        "name": "mainstay",
         "credentials": [{"accessKey": S3_KEY_ID, "secretKey": S3_SECRET}],
         "actions": ["Admin", "Read", "List", "Tagging", "Write"],
     }]})

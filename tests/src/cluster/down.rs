@@ -19,7 +19,7 @@ const MOUNTS: &str = "/proc/self/mountinfo";
 const POLL: Duration = Duration::from_millis(50);
 
 /// Marks a directory as one a cluster made and may therefore remove.
-pub(super) const MARK: &str = "this-is-a-steward-cluster";
+pub(super) const MARK: &str = "this-is-a-mainstay-cluster";
 
 /// Why a cluster is not gone.
 #[derive(Debug, thiserror::Error)]

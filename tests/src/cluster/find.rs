@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use mainstay_testkit::place::setting;
 use rustls::crypto::{CryptoProvider, ring};
-use steward_testkit::place::setting;
 
 use super::home::{Home, HomeError};
 use super::node::Node;

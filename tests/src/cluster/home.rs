@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use steward_testkit::place::{cache, setting};
+use mainstay_testkit::place::{cache, setting};
 
 use super::components::Component;
 
@@ -12,7 +12,7 @@ use super::components::Component;
 pub enum HomeError {
     /// No variable says where caches are.
     #[error(
-        "none of STEWARD_CLUSTER, STEWARD_CACHE, XDG_CACHE_HOME and HOME says where to keep a cluster"
+        "none of MAINSTAY_CLUSTER, MAINSTAY_CACHE, XDG_CACHE_HOME and HOME says where to keep a cluster"
     )]
     Nowhere,
 }
@@ -22,9 +22,9 @@ pub enum HomeError {
 pub struct Home(PathBuf);
 
 impl Home {
-    /// The directory `STEWARD_CLUSTER` names, or `cluster` in the cache.
+    /// The directory `MAINSTAY_CLUSTER` names, or `cluster` in the cache.
     pub fn of_this_machine() -> Result<Self, HomeError> {
-        let path = setting("STEWARD_CLUSTER").or_else(|| Some(cache()?.join("cluster")));
+        let path = setting("MAINSTAY_CLUSTER").or_else(|| Some(cache()?.join("cluster")));
         path.map(Self).ok_or(HomeError::Nowhere)
     }
 

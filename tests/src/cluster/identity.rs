@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use etcd_client::{Certificate, Identity as Shown, TlsOptions};
+use mainstay_testkit::authority::{Authority, authority};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 use serde_json::{Value, json};
-use steward_testkit::authority::{Authority, authority};
 
 use super::addresses::DOMAIN;
 

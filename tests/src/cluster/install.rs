@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use steward_testkit::place::{cache, setting};
+use mainstay_testkit::place::{cache, setting};
 
 use super::image::{CatalogueError, DEV, ETCD, etcd_versions};
 use super::programs::Programs;
 use super::run::{RunError, run};
 
 /// Where the controller lives.
-pub const NAMESPACE: &str = "etcd-steward";
+pub const NAMESPACE: &str = "etcd-mainstay";
 /// The Lease of the controller that leads, which the chart names.
 pub const ELECTION_LEASE: &str = "druid-leader-election";
 
@@ -37,7 +37,7 @@ pub async fn install(kubeconfig: &Path, programs: &Programs) -> Result<(), Insta
         "images.imagePullPolicy=Never".to_owned(),
         "operatorConfig.controllers.etcd.enableEtcdSpecAutoReconcile=true".to_owned(),
     ];
-    let helm = setting("STEWARD_HELM");
+    let helm = setting("MAINSTAY_HELM");
     let helm = helm.unwrap_or_else(|| cache().unwrap_or_default().join("helm/4/helm"));
     let mut words = vec![
         "upgrade".to_owned(),
@@ -52,7 +52,7 @@ pub async fn install(kubeconfig: &Path, programs: &Programs) -> Result<(), Insta
         "--disable-openapi-validation".to_owned(),
     ];
     words.extend(values.map(|value| format!("--set={value}")));
-    words.extend(["etcd-steward".to_owned(), chart().display().to_string()]);
+    words.extend(["etcd-mainstay".to_owned(), chart().display().to_string()]);
     let installed = run(&helm.display().to_string(), &words).await;
     installed.map_err(InstallError::Helm)?;
     Ok(())
@@ -60,5 +60,5 @@ pub async fn install(kubeconfig: &Path, programs: &Programs) -> Result<(), Insta
 
 /// The chart of this checkout.
 fn chart() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/etcd-steward")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/etcd-mainstay")
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use etcd_client::{Client, Error};
-use steward_ids::Revision;
-use steward_testkit::Kv;
+use mainstay_ids::Revision;
+use mainstay_testkit::Kv;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, timeout};
@@ -191,7 +191,7 @@ impl Acknowledged {
 
 #[cfg(test)]
 mod tests {
-    use steward_ids::LeaseId;
+    use mainstay_ids::LeaseId;
 
     use super::*;
 

@@ -16,11 +16,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource};
+use mainstay_crds::etcd::{APPROVE_RECOVERY, DrillStatus, RecoveryPhase};
+use mainstay_crds::{Condition, ConditionStatus, ConditionType, Etcd, OperationState};
+use mainstay_ids::Revision;
+use mainstay_testkit::place::setting;
 use serde_json::{Value, json};
-use steward_crds::etcd::{APPROVE_RECOVERY, DrillStatus, RecoveryPhase};
-use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd, OperationState};
-use steward_ids::Revision;
-use steward_testkit::place::setting;
 
 use super::addresses::s3_url;
 use super::attend::volumes::MEMORY;
@@ -70,15 +70,15 @@ pub struct Managed {
     identity: Option<Arc<Identity>>,
 }
 
-/// Where the backups go: into the cluster's own store, or the S3 server that `STEWARD_TEST_STORE_URL` names.
+/// Where the backups go: into the cluster's own store, or the S3 server that `MAINSTAY_TEST_STORE_URL` names.
 pub fn store_url() -> String {
-    let named = setting("STEWARD_TEST_STORE_URL");
+    let named = setting("MAINSTAY_TEST_STORE_URL");
     named.map_or_else(s3_url, |url| url.display().to_string())
 }
 
-/// Volumes of exactly the size asked for, or of the class `STEWARD_TEST_STORAGE_CLASS` names.
+/// Volumes of exactly the size asked for, or of the class `MAINSTAY_TEST_STORAGE_CLASS` names.
 pub fn storage_class() -> String {
-    let named = setting("STEWARD_TEST_STORAGE_CLASS");
+    let named = setting("MAINSTAY_TEST_STORAGE_CLASS");
     named.map_or_else(|| MEMORY.to_owned(), |class| class.display().to_string())
 }
 
@@ -343,7 +343,7 @@ impl Managed {
     /// Waits until the controller asks whether it may recover what was lost, and approves. Returns what it said.
     pub async fn approve_recovery(&self) -> Result<String, ManagedError> {
         let asked = async || {
-            let recovery = self.get().await.ok()?.status?.steward?.recovery?;
+            let recovery = self.get().await.ok()?.status?.mainstay?.recovery?;
             (recovery.phase == RecoveryPhase::AwaitingApproval).then_some(recovery)
         };
         let recovery = eventually("a recovery that waits for approval", asked).await?;
@@ -354,7 +354,7 @@ impl Managed {
     /// Waits until a rehearsed restore went wrong, or reached this revision and was compared with etcd.
     pub async fn is_rehearsed(&self, revision: Revision) -> Result<DrillStatus, NotYet> {
         let drilled = async || {
-            let drill = self.get().await.ok()?.status?.steward?.restore_drill?;
+            let drill = self.get().await.ok()?.status?.mainstay?.restore_drill?;
             let reached = drill.revision.is_some_and(|reached| reached >= revision.0);
             let is_compared = drill.message.contains("it is what etcd held");
             (!drill.succeeded || reached && is_compared).then_some(drill)
@@ -401,7 +401,7 @@ impl Managed {
 
 /// Who applies what tests make.
 fn owner() -> PatchParams {
-    PatchParams::apply("steward-tests").force()
+    PatchParams::apply("mainstay-tests").force()
 }
 
 /// What opens the cluster's own store.

@@ -10,10 +10,10 @@ use etcd_client::{Client, ConnectOptions, Error};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
+use mainstay_ids::{MemberId, Revision};
+use mainstay_testkit::Kv;
+use mainstay_testkit::etcd::{keys_at, newest_revision};
 use serde_json::Value;
-use steward_ids::{MemberId, Revision};
-use steward_testkit::Kv;
-use steward_testkit::etcd::{keys_at, newest_revision};
 use tokio::time::timeout;
 
 use super::identity::Identity;

@@ -22,7 +22,7 @@ use super::world::holder;
 const DEADLINE: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_millis(20);
 /// Tells rules of tests from those of Kubernetes.
-const COMMENT: &str = "steward-cut";
+const COMMENT: &str = "mainstay-cut";
 
 /// Why something did not happen to a node.
 #[derive(Debug, thiserror::Error)]
@@ -311,8 +311,8 @@ mod tests {
     fn packets_dropped_are_read_from_the_rule_of_the_pod() {
         let list = "Chain INPUT (policy ACCEPT 9 packets, 9 bytes)\n\
             \x20   pkts      bytes target     prot opt in     out     source               destination\n\
-            \x20      3      464 ACCEPT     6    --  *      *       198.18.16.2          0.0.0.0/0            tcp dpt:8333 quota: 500 bytes /* steward-cut */\n\
-            \x20      7       52 DROP       6    --  *      *       198.18.16.2          0.0.0.0/0            tcp dpt:8333 /* steward-cut */\n";
+            \x20      3      464 ACCEPT     6    --  *      *       198.18.16.2          0.0.0.0/0            tcp dpt:8333 quota: 500 bytes /* mainstay-cut */\n\
+            \x20      7       52 DROP       6    --  *      *       198.18.16.2          0.0.0.0/0            tcp dpt:8333 /* mainstay-cut */\n";
         assert_eq!(dropped(list, ONE), 7);
         assert_eq!(dropped(list, TWO), 0);
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use steward_testkit::place::{cache, setting};
+use mainstay_testkit::place::{cache, setting};
 
 use super::run::{RunError, run};
 
@@ -79,9 +79,9 @@ pub struct Programs {
 
 /// Etcds by the variables that name their directories, and where they are otherwise. The newest is the last.
 const ETCDS: [(&str, &str); 3] = [
-    ("STEWARD_ETCD_3_4", "etcd/3.4"),
-    ("STEWARD_ETCD_3_5", "etcd/3.5"),
-    ("STEWARD_ETCD_3_5_NEW", "etcd/3.5-new"),
+    ("MAINSTAY_ETCD_3_4", "etcd/3.4"),
+    ("MAINSTAY_ETCD_3_5", "etcd/3.5"),
+    ("MAINSTAY_ETCD_3_5_NEW", "etcd/3.5-new"),
 ];
 
 impl Programs {
@@ -106,14 +106,14 @@ impl Programs {
             setting(variable).unwrap_or_else(default)
         };
         Self {
-            kubernetes: place("STEWARD_KUBERNETES", "kubernetes/current/bin"),
-            node: place("STEWARD_NODE", "node"),
+            kubernetes: place("MAINSTAY_KUBERNETES", "kubernetes/current/bin"),
+            node: place("MAINSTAY_NODE", "node"),
             etcds: chosen(&ETCDS.map(|(variable, default)| Place {
                 path: place(variable, default),
                 variable,
                 is_named: setting(variable).is_some(),
             })),
-            weed: place("STEWARD_WEED", "stores/weed/bin/weed"),
+            weed: place("MAINSTAY_WEED", "stores/weed/bin/weed"),
         }
     }
 
@@ -133,9 +133,9 @@ impl Programs {
     }
 
     fn check(&self) -> Result<(), ProgramsError> {
-        let kubernetes = KUBERNETES.map(|name| (self.kubernetes(name), "STEWARD_KUBERNETES"));
-        let node = NODE.map(|name| (self.node(name), "STEWARD_NODE"));
-        let weed = (self.weed.clone(), "STEWARD_WEED");
+        let kubernetes = KUBERNETES.map(|name| (self.kubernetes(name), "MAINSTAY_KUBERNETES"));
+        let node = NODE.map(|name| (self.node(name), "MAINSTAY_NODE"));
+        let weed = (self.weed.clone(), "MAINSTAY_WEED");
         are_there(kubernetes.into_iter().chain(node).chain([weed]))?;
         for program in MACHINE {
             let mut places = MACHINE_PATH

@@ -11,8 +11,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use mainstay_testkit::place::cache;
 use serde::{Deserialize, Serialize};
-use steward_testkit::place::cache;
 
 use super::home::HomeError;
 

@@ -315,7 +315,7 @@ async fn make_classes(client: &Client) -> Result<(), UpError> {
             "provisioner": PROVISIONER,
             "allowVolumeExpansion": true,
         });
-        let manager = PatchParams::apply("steward-cluster");
+        let manager = PatchParams::apply("mainstay-cluster");
         let applied = classes.patch(class, &manager, &Patch::Apply(wanted)).await;
         applied.map_err(|source| UpError::StorageClass {
             class,

@@ -4,9 +4,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
-use steward_ids::Revision;
-use steward_testkit::recorder::Compression;
-use steward_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, Recorder, each_version};
+use mainstay_ids::Revision;
+use mainstay_testkit::recorder::Compression;
+use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, Recorder, each_version};
 use tempfile::TempDir;
 
 use crate::support::{Backup, State, assert_same_keys, boot};

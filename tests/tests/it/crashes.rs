@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use steward_testkit::recorder::Compression;
-use steward_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, Recorder};
+use mainstay_testkit::recorder::Compression;
+use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, Recorder};
 use tempfile::TempDir;
 
 use crate::support::{Backup, Fixture, Run, State, Tree, boot};
@@ -14,7 +14,7 @@ use crate::support::{Backup, Fixture, Run, State, Tree, boot};
 const VERSION: EtcdVersion = EtcdVersion::V3_5New;
 const PREFIX: &str = "etcd-main";
 /// Left in a directory until its swap is finished.
-const MARK: &str = ".steward-restoring";
+const MARK: &str = ".mainstay-restoring";
 /// With the token given, a restore writes the same bytes every time.
 const TOKEN: [&str; 2] = ["--initial-cluster-token", "the-same-every-time"];
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use steward_ids::{LeaseId, Revision};
-use steward_testkit::{Etcd, EtcdVersion};
+use mainstay_ids::{LeaseId, Revision};
+use mainstay_testkit::{Etcd, EtcdVersion};
 use tempfile::TempDir;
 
 use crate::support::{Fixture, State, assert_same_keys, boot};

@@ -1,13 +1,13 @@
 //! Random histories of live servers come back, at their end and at points in the middle.
 
+use mainstay_ids::{HashKv, Revision};
+use mainstay_testkit::recorder::Compression;
+use mainstay_testkit::{
+    Etcd, EtcdOptions, EtcdVersion, Load, Recorder, each_version, newest_version,
+};
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
-use steward_ids::{HashKv, Revision};
-use steward_testkit::recorder::Compression;
-use steward_testkit::{
-    Etcd, EtcdOptions, EtcdVersion, Load, Recorder, each_version, newest_version,
-};
 use tempfile::TempDir;
 
 use crate::support::{Backup, State, boot};

@@ -1,7 +1,7 @@
 //! The programs as people run them, on real backups, judged by real etcd servers.
 //!
 //! ```text
-//! fixtures/ | Load + Recorder ─► bucket ─► steward-restorer (a child process) ─► directory ─► etcd
+//! fixtures/ | Load + Recorder ─► bucket ─► mainstay-restorer (a child process) ─► directory ─► etcd
 //!                    └────────── what the source answered ──────────── equal? ───────────────┘
 //! ```
 //!

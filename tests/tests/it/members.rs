@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use etcd_client::{AlarmAction, AlarmType, WatchOptions};
+use mainstay_ids::Revision;
+use mainstay_testkit::etcd::free_url;
+use mainstay_testkit::recorder::Compression;
+use mainstay_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, Recorder, each_version};
 use serde_json::Value;
-use steward_ids::Revision;
-use steward_testkit::etcd::free_url;
-use steward_testkit::recorder::Compression;
-use steward_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, Recorder, each_version};
 use tempfile::TempDir;
 
 use crate::support::{Backup, Fixture, State, assert_same_keys, boot};

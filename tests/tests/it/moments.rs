@@ -4,8 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use steward_testkit::recorder::{Compression, Recorded};
-use steward_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, Recorder};
+use mainstay_testkit::recorder::{Compression, Recorded};
+use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, Recorder};
 use tempfile::TempDir;
 
 use crate::support::{Backup, State, boot};
@@ -95,7 +95,7 @@ fn only_full(recorder: &Recorder) -> Recorded {
     let path = entries.next().unwrap().unwrap().path();
     Recorded {
         path,
-        start: steward_ids::Revision(0),
+        start: mainstay_ids::Revision(0),
         last: recorder.last(),
         events: 0,
     }

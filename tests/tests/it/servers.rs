@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use mainstay_testkit::ports::free_ports;
 use object_store::ClientOptions;
 use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential};
 use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector};
 use serde_json::json;
-use steward_testkit::ports::free_ports;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::TcpStream;
@@ -91,9 +91,9 @@ pub(crate) struct Weed {
 
 impl Weed {
     pub(crate) const BUCKET: &str = "backups";
-    pub(crate) const KEY_ID: &str = "AKIDSTEWARDTEST";
+    pub(crate) const KEY_ID: &str = "AKIDMAINSTAYTEST";
     pub(crate) const SECRET: &str = "weed-secret";
-    pub(crate) const OTHER_KEY_ID: &str = "AKIDSTEWARDOTHER";
+    pub(crate) const OTHER_KEY_ID: &str = "AKIDMAINSTAYOTHER";
     pub(crate) const OTHER_SECRET: &str = "another-weed-secret";
 
     /// A server for those who sign their requests.
@@ -114,7 +114,7 @@ impl Weed {
             { "accessKey": Self::OTHER_KEY_ID, "secretKey": Self::OTHER_SECRET },
         ]);
         let mut identities =
-            vec![json!({ "name": "steward", "credentials": keys, "actions": actions })];
+            vec![json!({ "name": "mainstay", "credentials": keys, "actions": actions })];
         identities.extend(
             others
                 .iter()
@@ -152,7 +152,7 @@ impl Weed {
             "s3.port",
             "s3.port.grpc",
         ];
-        let mut command = Command::new(program("STEWARD_WEED"));
+        let mut command = Command::new(program("MAINSTAY_WEED"));
         command
             .args([
                 "server",
@@ -220,14 +220,14 @@ pub(crate) struct Azurite {
 
 impl Azurite {
     pub(crate) const CONTAINER: &str = "backups";
-    const ACCOUNT: &str = "steward";
+    const ACCOUNT: &str = "mainstay";
     /// Base64, as storage keys are.
     const KEY: &str = "c3Rld2FyZC1henVyaXRlLWtleQ==";
 
     pub(crate) async fn start() -> Self {
         let directory = TempDir::new().unwrap();
         let [port] = free_ports();
-        let mut command = Command::new(program("STEWARD_AZURITE"));
+        let mut command = Command::new(program("MAINSTAY_AZURITE"));
         command
             .env(
                 "AZURITE_ACCOUNTS",

@@ -1,7 +1,7 @@
 //! Backups in real object stores: restored and compacted where they are.
 
-use steward_store::{Environment, Provider, SnapStore, StoreConfig, UploadOptions};
-use steward_testkit::EtcdVersion;
+use mainstay_store::{Environment, Provider, SnapStore, StoreConfig, UploadOptions};
+use mainstay_testkit::EtcdVersion;
 use tempfile::TempDir;
 
 use crate::servers::{Azurite, GoogleFront, Weed};
@@ -132,7 +132,7 @@ async fn an_empty_bucket_is_told_from_a_store_that_does_not_answer() {
     let bucket = Bucket::open(Provider::S3, Weed::BUCKET, &weed.endpoint, Some(variable));
     bucket.backup.run("restore", &into).refused("no-backup", 20);
     let impatient = [&into[..], &["--store-retry-timeout", "1s"]].concat();
-    let nowhere = steward_testkit::etcd::free_url();
+    let nowhere = mainstay_testkit::etcd::free_url();
     let bucket = Bucket::open(Provider::S3, Weed::BUCKET, &nowhere, Some(variable));
     bucket
         .backup

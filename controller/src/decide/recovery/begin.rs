@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
+use mainstay_coordination::incident::{Cause, Incident, Source, Stage, Target};
+use mainstay_crds::etcd::RecoveryMode;
 use sha2::{Digest, Sha256};
-use steward_coordination::incident::{Cause, Incident, Source, Stage, Target};
-use steward_crds::etcd::RecoveryMode;
 
 use super::loss::{self, Loss};
 use super::{Hold, Recovery, wait, without_lock};

@@ -1,6 +1,6 @@
 //! Whether data is lost for good, and where the best copy is.
 
-use steward_coordination::incident::{Cause, Incident, Source, Stage};
+use mainstay_coordination::incident::{Cause, Incident, Source, Stage};
 
 use super::Hold;
 use crate::decide::{World, quorum};

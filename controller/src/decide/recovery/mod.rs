@@ -28,8 +28,8 @@ pub(crate) fn an_incident() -> Incident {
 }
 
 use jiff::Timestamp;
-use steward_coordination::Epoch;
-use steward_coordination::incident::{Incident, Stage};
+use mainstay_coordination::Epoch;
+use mainstay_coordination::incident::{Incident, Stage};
 
 use super::{Blocker, Step, World};
 use crate::observe::{JobState, Ordinal, SeenLock};

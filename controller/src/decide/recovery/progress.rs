@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use steward_coordination::incident::{Cause, Incident, Stage};
-use steward_verdict::Done;
+use mainstay_coordination::incident::{Cause, Incident, Stage};
+use mainstay_verdict::Done;
 
 use super::loss::is_writable;
 use super::{Hold, Recovery, Task, unfinished, wait, without_lock};

@@ -1,6 +1,6 @@
 //! More members, fewer, none; larger volumes; whose word counts.
 
-use steward_crds::etcd::VolumeGrowth;
+use mainstay_crds::etcd::VolumeGrowth;
 
 use super::fixture::*;
 use crate::decide::{

@@ -1,8 +1,8 @@
 //! A cluster that is whole, and the ways to make it less so.
 
 use jiff::{SignedDuration, Timestamp};
-use steward_crds::etcd::VolumeGrowth;
-use steward_ids::{ClusterId, MemberId};
+use mainstay_crds::etcd::VolumeGrowth;
+use mainstay_ids::{ClusterId, MemberId};
 
 use crate::decide::{Blocker, Known, Plan, Policy, Step, World, decide};
 use crate::observe::{

@@ -1,6 +1,6 @@
 //! Members that lost their data.
 
-use steward_coordination::incident::Stage;
+use mainstay_coordination::incident::Stage;
 
 use super::fixture::*;
 use crate::decide::recovery::Hold;

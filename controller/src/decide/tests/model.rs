@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use mainstay_ids::ClusterId;
 use proptest::prelude::*;
-use steward_ids::ClusterId;
 
 use super::fixture::*;
 use crate::decide::{Known, Plan, Policy, Step, World, decide, quorum};
@@ -139,7 +139,7 @@ impl Model {
         });
         let held = self.heard.iter().map(|(ordinal, member)| {
             let mut lease = lease(*ordinal, false);
-            lease.held.as_mut().unwrap().member = steward_ids::MemberId(*member);
+            lease.held.as_mut().unwrap().member = mainstay_ids::MemberId(*member);
             let pod = self.pods.get(ordinal);
             lease.peer_tls = pod.map(|pod| pod.revision.ends_with("/On"));
             (Ordinal(*ordinal), lease)
@@ -178,9 +178,9 @@ impl Model {
         }
         let list = self.members.iter().map(|model| {
             let mut reply = answer(0);
-            reply.leader = self.leader.map(steward_ids::MemberId);
+            reply.leader = self.leader.map(mainstay_ids::MemberId);
             SeenMember {
-                id: steward_ids::MemberId(model.id),
+                id: mainstay_ids::MemberId(model.id),
                 name: if model.has_started {
                     self.wanted.member(Ordinal(model.ordinal))
                 } else {

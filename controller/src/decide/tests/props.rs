@@ -1,7 +1,7 @@
 //! What no decision may ever do, over worlds nobody thought of.
 
+use mainstay_ids::ClusterId;
 use proptest::prelude::*;
-use steward_ids::ClusterId;
 
 use super::fixture::*;
 use crate::decide::{Restart, Step, World, quorum};

@@ -1,5 +1,5 @@
+use mainstay_verdict::Done;
 use proptest::prelude::*;
-use steward_verdict::Done;
 
 use super::*;
 use crate::decide::Known;
@@ -275,7 +275,7 @@ proptest! {
         scene.wanted.upkeep.compaction = Some("* * * * *".to_owned());
         if recovers {
             let mut other = crate::decide::recovery::tests::scene::incident(3, 0);
-            other.stage = steward_coordination::incident::Stage::Restored;
+            other.stage = mainstay_coordination::incident::Stage::Restored;
             scene.seen.recovery.incident = Some(other);
             prop_assert_eq!(what(&scene), []);
             return Ok(());

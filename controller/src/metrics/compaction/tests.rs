@@ -1,6 +1,6 @@
 use jiff::Timestamp;
+use mainstay_verdict::Done;
 use prometheus::TextEncoder;
-use steward_verdict::Done;
 
 use super::*;
 use crate::observe::JobFailure;

@@ -1,7 +1,7 @@
 //! Claims about what is done with a copy task.
 
+use mainstay_verdict::Done;
 use serde_json::Value;
-use steward_verdict::Done;
 
 use super::*;
 use crate::observe::{FailureClass, JobFailure};
@@ -149,7 +149,7 @@ fn the_backup_that_is_copied_is_known_by_its_place() {
         prefix: prefix.to_owned(),
         ..StoreSpec::default()
     };
-    let mut etcd = Etcd::new("main", steward_crds::EtcdSpec::default());
+    let mut etcd = Etcd::new("main", mainstay_crds::EtcdSpec::default());
     assert!(!writes(&etcd, &store("shoot/main")));
     etcd.spec.backup.store = Some(store("shoot/main/"));
     assert!(writes(&etcd, &store("shoot/main")));

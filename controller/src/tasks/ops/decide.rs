@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use steward_coordination::incident::{Incident, Stage};
-use steward_crds::ops::{OpsTaskResult, TaskState};
-use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd, EtcdOpsTask};
+use mainstay_coordination::incident::{Incident, Stage};
+use mainstay_crds::ops::{OpsTaskResult, TaskState};
+use mainstay_crds::{Condition, ConditionStatus, ConditionType, Etcd, EtcdOpsTask};
 
 use crate::decide::upkeep::Told;
 use crate::observe::JobState;
@@ -129,7 +129,7 @@ type Refusal = (&'static str, String);
 
 /// Whether a task may begin.
 pub fn admit(seen: &Seen<'_>) -> Result<(), Refusal> {
-    use steward_crds::ops::Operation;
+    use mainstay_crds::ops::Operation;
     let operation = seen.task.spec.config.operation();
     let operation = operation.map_err(|error| ("ERR_UNSUPPORTED_TASK", error.to_string()))?;
     let name = seen.task.spec.etcd_name.as_deref().unwrap_or_default();
@@ -142,7 +142,7 @@ pub fn admit(seen: &Seen<'_>) -> Result<(), Refusal> {
     }
     match operation {
         Operation::OnDemandSnapshot(snapshot) => {
-            let is_delta = snapshot.type_ == steward_crds::ops::SnapshotType::Delta;
+            let is_delta = snapshot.type_ == mainstay_crds::ops::SnapshotType::Delta;
             if is_delta && snapshot.is_final == Some(true) {
                 let words = "a delta cannot be the final snapshot".to_owned();
                 return Err(("ERR_INVALID_TASK", words));
@@ -156,7 +156,7 @@ pub fn admit(seen: &Seen<'_>) -> Result<(), Refusal> {
                 is_looked_after(etcd)?;
             }
             match restore.target() {
-                Ok(steward_crds::ops::RestoreTarget::Full(name)) => full(name).map(drop),
+                Ok(mainstay_crds::ops::RestoreTarget::Full(name)) => full(name).map(drop),
                 Ok(_) => Ok(()),
                 Err(error) => Err(("ERR_INVALID_TASK", error.to_string())),
             }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use steward_crds::Etcd;
-use steward_crds::ops::{Defragment, MoveLeader, OpsTaskResult, TaskState};
-use steward_telemetry::Chain;
+use mainstay_crds::Etcd;
+use mainstay_crds::ops::{Defragment, MoveLeader, OpsTaskResult, TaskState};
+use mainstay_telemetry::Chain;
 
 use super::decide::{Telling, is_ready};
 use super::execute::{Sight, failed};

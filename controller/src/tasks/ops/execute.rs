@@ -7,14 +7,14 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Preconditions};
-use serde_json::Value;
-use steward_crds::Etcd;
-use steward_crds::ops::{
+use mainstay_crds::Etcd;
+use mainstay_crds::ops::{
     Chains, OnDemandSnapshot, Operation, OpsTaskResult, RestoreTarget, SnapshotType, TaskState,
 };
-use steward_manifests::Names;
-use steward_manifests::jobs::{self, Target, VerifyJob};
-use steward_telemetry::Chain;
+use mainstay_manifests::Names;
+use mainstay_manifests::jobs::{self, Target, VerifyJob};
+use mainstay_telemetry::Chain;
+use serde_json::Value;
 
 use super::decide::{Telling, full, is_ready, of_check, of_compaction};
 use super::{Finished, Outcome, Pass, etcd as members, recover, wait};

@@ -14,10 +14,10 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
+use mainstay_crds::ops::TaskState;
+use mainstay_crds::{Etcd, EtcdOpsTask};
+use mainstay_telemetry::Chain;
 use serde_json::json;
-use steward_crds::ops::TaskState;
-use steward_crds::{Etcd, EtcdOpsTask};
-use steward_telemetry::Chain;
 use tracing::info;
 
 use self::decide::{FINALIZER, Next, Seen, Telling};

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use steward_coordination::incident::{self, Cause, Incident, Source, Stage};
-use steward_coordination::{CoordinationError, Purpose};
-use steward_crds::Etcd;
-use steward_crds::ops::{OpsTaskResult, RecoverQuorum, TaskState};
-use steward_manifests::Names;
-use steward_manifests::jobs::Target;
-use steward_telemetry::Chain;
+use mainstay_coordination::incident::{self, Cause, Incident, Source, Stage};
+use mainstay_coordination::{CoordinationError, Purpose};
+use mainstay_crds::Etcd;
+use mainstay_crds::ops::{OpsTaskResult, RecoverQuorum, TaskState};
+use mainstay_manifests::Names;
+use mainstay_manifests::jobs::Target;
+use mainstay_telemetry::Chain;
 
 use super::decide::{Telling, of_incident};
 use super::execute::{Safety, Sight, failed, safety};
@@ -49,7 +49,7 @@ pub(super) async fn restore(
         Written::Nothing(last) => last,
     };
     let status = pass.task.status.as_ref();
-    if status.and_then(|status| status.steward.as_ref()).is_none() {
+    if status.and_then(|status| status.mainstay.as_ref()).is_none() {
         return Ok(match safety(pass, etcd, sight).await {
             Ok(safety) => Outcome::Told(saved(safety)),
             Err(error) => failed(

@@ -1,7 +1,7 @@
 //! The status of an ops task. Pure, but for the time.
 
-use steward_crds::ops::{EtcdOpsTaskConfig, EtcdOpsTaskStatus, TaskState};
-use steward_crds::{EtcdOpsTask, LastError, LastOperation, OperationState, OperationType};
+use mainstay_crds::ops::{EtcdOpsTaskConfig, EtcdOpsTaskStatus, TaskState};
+use mainstay_crds::{EtcdOpsTask, LastError, LastOperation, OperationState, OperationType};
 
 use super::decide::Telling;
 use crate::tasks::copy::now;
@@ -11,7 +11,7 @@ const ERRORS: usize = 10;
 
 /// One word of a closed list.
 pub(super) fn kind(config: &EtcdOpsTaskConfig) -> &'static str {
-    use steward_crds::ops::Operation;
+    use mainstay_crds::ops::Operation;
     match config.operation() {
         Ok(Operation::OnDemandSnapshot(_)) => "onDemandSnapshot",
         Ok(Operation::Restore(_)) => "restore",
@@ -56,8 +56,8 @@ pub(super) fn status(task: &EtcdOpsTask, telling: &Telling, run_id: &str) -> Etc
     let surplus = errors.len().saturating_sub(ERRORS);
     errors.drain(..surplus);
     let begins = is_new && telling.state == TaskState::InProgress;
-    let mut result = telling.result.clone().or(before.steward.clone());
-    if let (Some(result), Some(before)) = (&mut result, before.steward) {
+    let mut result = telling.result.clone().or(before.mainstay.clone());
+    if let (Some(result), Some(before)) = (&mut result, before.mainstay) {
         result.safety_snapshot = result.safety_snapshot.take().or(before.safety_snapshot);
     }
     EtcdOpsTaskStatus {
@@ -80,14 +80,14 @@ pub(super) fn status(task: &EtcdOpsTask, telling: &Telling, run_id: &str) -> Etc
             run_id: run_id.to_owned(),
             last_update_time: now,
         }),
-        steward: result,
+        mainstay: result,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use mainstay_crds::ops::OpsTaskResult;
     use serde_json::json;
-    use steward_crds::ops::OpsTaskResult;
 
     use super::*;
 
@@ -102,13 +102,13 @@ mod tests {
     #[test]
     fn a_safety_snapshot_is_not_forgotten_in_the_end() {
         let before = json!({ "state": "InProgress", "startedAt": "2026-11-16T12:00:00Z",
-            "steward": { "summary": "saved", "safetySnapshot": "Full-1" } });
+            "mainstay": { "summary": "saved", "safetySnapshot": "Full-1" } });
         let telling = Telling::well(TaskState::Succeeded, "done").with(OpsTaskResult {
             summary: "restored".to_owned(),
             ..OpsTaskResult::default()
         });
         let status = status(&task(&before), &telling, "run");
-        let result = status.steward.unwrap();
+        let result = status.mainstay.unwrap();
         assert_eq!(
             (result.summary.as_str(), result.safety_snapshot.as_deref()),
             ("restored", Some("Full-1"))

@@ -6,8 +6,8 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
+use mainstay_crds::Etcd;
 use serde_json::{Value, json};
-use steward_crds::Etcd;
 
 use super::cluster::Behind;
 use super::faults::{pods, rests};

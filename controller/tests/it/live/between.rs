@@ -2,9 +2,9 @@
 //! volume ever has two writers, and at the end nothing is left and nothing is written.
 
 use k8s_openapi::api::coordination::v1::Lease;
+use mainstay_crds::ops::TaskState;
+use mainstay_crds::{ConditionStatus, ConditionType, Etcd, EtcdOpsTask};
 use serde_json::{Value, json};
-use steward_crds::ops::TaskState;
-use steward_crds::{ConditionStatus, ConditionType, Etcd, EtcdOpsTask};
 
 use super::cluster::Behind;
 use super::kubelet::{Ends, Kubelet};
@@ -132,7 +132,7 @@ pub(super) async fn go_back_by_a_task(kills: Kills) {
     let is_done = async || is_done(&stage, "back").await;
     a_few_writes_at_a_time(&stage, "the task is done", is_done).await;
     let task = ended(&stage, "back", TaskState::Succeeded).await;
-    let result = task.status.unwrap().steward.unwrap();
+    let result = task.status.unwrap().mainstay.unwrap();
     assert!(result.safety_snapshot.is_some(), "{result:?}");
     nothing_is_left_to_write(&stage).await;
     stage.settled("main").await;
@@ -213,7 +213,7 @@ pub(super) async fn fold_deltas(kills: Kills) {
 }
 
 fn every(schedule: &str) -> Value {
-    json!({ "spec": { "steward": { "restoreDrill": { "schedule": schedule } } } })
+    json!({ "spec": { "mainstay": { "restoreDrill": { "schedule": schedule } } } })
 }
 
 #[tokio::test]
@@ -234,7 +234,7 @@ pub(super) async fn rehearse_a_restore(kills: Kills) {
     let told = async || is_told(&stage, DRILL, &type_).await;
     a_few_writes_at_a_time(&stage, "it is told, and the Job is gone", told).await;
     let is_it = |etcd: &Etcd| {
-        let status = etcd.status.as_ref()?.steward.as_ref()?;
+        let status = etcd.status.as_ref()?.mainstay.as_ref()?;
         let drill = status.restore_drill.as_ref()?;
         Some((drill.succeeded, drill.revision))
     };

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use etcd_client::Member;
+use mainstay_testkit::etcd::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, free_url};
 use serde_json::{Value, json};
-use steward_testkit::etcd::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, free_url};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};

@@ -13,8 +13,8 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::client::Body;
+use mainstay_crds::{Etcd, OperationState};
 use serde_json::json;
-use steward_crds::{Etcd, OperationState};
 
 use super::cluster::settled_three;
 use super::kubelet::Kubelet;

@@ -5,8 +5,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Patch, PatchParams};
+use mainstay_crds::{ConditionStatus, ConditionType};
 use serde_json::{Value, json};
-use steward_crds::{ConditionStatus, ConditionType};
 
 use super::kubelet::{Ends, Kubelet};
 use super::protection::{hold, some_minutes_pass};
@@ -21,7 +21,7 @@ async fn cluster(stage: &Stage, compaction: Value) {
     let spec = json!({
         "replicas": 1,
         "backup": { "store": store() },
-        "steward": { "compaction": compaction },
+        "mainstay": { "compaction": compaction },
     });
     stage.create("main", spec).await;
     hold(stage, "main-full-snap", 100).await;
@@ -30,8 +30,8 @@ async fn cluster(stage: &Stage, compaction: Value) {
 /// A delta up to this revision was stored; behind the full snapshot the sidecar knows of there are so many bytes.
 async fn delta(stage: &Stage, revision: i64, (bytes, since): (u64, i64)) {
     let said = json!({ "metadata": { "annotations": {
-        "steward.druid.gardener.cloud/delta-bytes": bytes.to_string(),
-        "steward.druid.gardener.cloud/delta-bytes-since": since.to_string(),
+        "etcd-mainstay.io/delta-bytes": bytes.to_string(),
+        "etcd-mainstay.io/delta-bytes-since": since.to_string(),
     } } });
     let leases = stage.api::<Lease>();
     stage

@@ -13,10 +13,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service,
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
+use mainstay_controller::insight::Version;
+use mainstay_crds::{Etcd, EtcdCopyBackupsTask, EtcdOpsTask};
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use steward_controller::insight::Version;
-use steward_crds::{Etcd, EtcdCopyBackupsTask, EtcdOpsTask};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::stage::{PATIENCE, POLL, Running, Stage};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams, PostParams};
+use mainstay_controller::config::OperatorConfiguration;
+use mainstay_crds::Etcd;
 use serde_json::{Value, json};
-use steward_controller::config::OperatorConfiguration;
-use steward_crds::Etcd;
 
 use super::stage::{Running, Stage};
 use super::wire::{self, Fate, is_write};

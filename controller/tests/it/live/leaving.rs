@@ -1,7 +1,7 @@
 //! Members that leave, when the others can do without them.
 
+use mainstay_crds::Etcd;
 use serde_json::json;
-use steward_crds::Etcd;
 
 use super::cluster::settled_three;
 use super::stage::Stage;

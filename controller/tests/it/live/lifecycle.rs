@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service, Serv
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use mainstay_crds::{ConditionStatus, ConditionType, Etcd};
 use serde_json::{Value, json};
-use steward_crds::{ConditionStatus, ConditionType, Etcd};
 
 use super::kubelet::Kubelet;
 use super::stage::Stage;
@@ -183,7 +183,7 @@ async fn a_resource_becomes_a_cluster_is_repaired_sleeps_wakes_and_goes() {
 async fn a_spec_is_acted_on_when_somebody_asks_and_left_alone_when_suspended() {
     let stage = Stage::set().await;
     let kubelet = Kubelet::play(&stage);
-    let auto = |config: &mut steward_controller::config::OperatorConfiguration| {
+    let auto = |config: &mut mainstay_controller::config::OperatorConfiguration| {
         config.controllers.etcd.enable_etcd_spec_auto_reconcile = false;
     };
     let controller = stage.control_with(auto).await;

@@ -10,9 +10,9 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use mainstay_crds::ops::TaskState;
+use mainstay_crds::{EtcdCopyBackupsTask, EtcdOpsTask};
 use serde_json::{Value, json};
-use steward_crds::ops::TaskState;
-use steward_crds::{EtcdCopyBackupsTask, EtcdOpsTask};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
@@ -206,7 +206,7 @@ async fn verify(stage: &Stage, name: &str) {
 }
 
 fn revision(task: &EtcdOpsTask) -> Option<i64> {
-    let result = task.status.as_ref()?.steward.as_ref()?;
+    let result = task.status.as_ref()?.mainstay.as_ref()?;
     result.revision
 }
 

@@ -10,9 +10,9 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use mainstay_crds::ops::TaskState;
+use mainstay_crds::{ConditionStatus, ConditionType, Etcd, EtcdCopyBackupsTask, EtcdOpsTask};
 use serde_json::{Value, json};
-use steward_crds::ops::TaskState;
-use steward_crds::{ConditionStatus, ConditionType, Etcd, EtcdCopyBackupsTask, EtcdOpsTask};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -249,7 +249,7 @@ async fn a_compaction_that_takes_too_long_is_made_up_for_by_one_full_snapshot() 
 pub(super) async fn rehearse(stage: &Stage) {
     let spec = json!({
         "replicas": 1, "backup": { "store": store() },
-        "steward": { "restoreDrill": { "schedule": "* * * * *" } },
+        "mainstay": { "restoreDrill": { "schedule": "* * * * *" } },
     });
     stage.create("main", spec).await;
     hold(stage, "main-full-snap", 100).await;
@@ -271,7 +271,7 @@ async fn a_restore_is_rehearsed_on_its_schedule_and_the_outcome_is_told() {
     stage.condition("main", type_, ConditionStatus::True).await;
     let status = stage.etcd("main").await.status.expect("a status");
     let drill = status
-        .steward
+        .mainstay
         .expect("ours")
         .restore_drill
         .expect("a rehearsal");
@@ -418,7 +418,7 @@ async fn a_backup_is_verified_by_a_job_and_a_second_task_has_to_wait_its_turn() 
             .insert("main-verify".to_owned(), Ends::Well(words));
     });
     let first = ended(&stage, "first", TaskState::Succeeded).await;
-    let result = first.status.unwrap().steward.unwrap();
+    let result = first.status.unwrap().mainstay.unwrap();
     assert_eq!(result.revision, Some(99));
     drop(reaper);
 }
@@ -462,7 +462,7 @@ async fn a_restore_to_a_revision_saves_the_present_state_first() {
             .insert("main-restore-0".to_owned(), Ends::Well(words));
     });
     let task = ended(&stage, "back", TaskState::Succeeded).await;
-    let result = task.status.unwrap().steward.unwrap();
+    let result = task.status.unwrap().mainstay.unwrap();
     let saved = result.safety_snapshot.as_deref();
     assert_eq!(saved, Some("Full-00000000-00000042-1800000000.gz"));
     over(&stage).await;

@@ -9,12 +9,12 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use kube::api::ListParams;
+use mainstay_controller::metrics::Metrics;
+use mainstay_crds::etcd::RecoveryPhase;
+use mainstay_crds::{Condition, ConditionStatus, ConditionType, Etcd};
+use mainstay_ids::ClusterId;
+use mainstay_testkit::etcd::{Etcd as Server, EtcdOptions, EtcdVersion, free_url};
 use serde_json::{Value, json};
-use steward_controller::metrics::Metrics;
-use steward_crds::etcd::RecoveryPhase;
-use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd};
-use steward_ids::ClusterId;
-use steward_testkit::etcd::{Etcd as Server, EtcdOptions, EtcdVersion, free_url};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
@@ -154,7 +154,7 @@ impl Drop for Reaper {
 }
 
 fn phase(etcd: &Etcd) -> Option<RecoveryPhase> {
-    let status = etcd.status.as_ref()?.steward.as_ref()?;
+    let status = etcd.status.as_ref()?.mainstay.as_ref()?;
     Some(status.recovery.as_ref()?.phase.clone())
 }
 
@@ -288,8 +288,8 @@ async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
     assert_eq!(stage.count::<Job>().await, 0, "nothing is done unasked");
     controller.stop().await;
     let reaper = Reaper::start(&stage);
-    let status = asks.status.unwrap().steward.unwrap().recovery.unwrap();
-    let annotation = "steward.druid.gardener.cloud/approve-recovery";
+    let status = asks.status.unwrap().mainstay.unwrap().recovery.unwrap();
+    let annotation = "etcd-mainstay.io/approve-recovery";
     stage
         .change(
             "main",
@@ -323,7 +323,7 @@ async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
 pub(super) async fn of_three(stage: &Stage, behind: &Behind, mode: &str) -> u16 {
     let mut spec = behind.spec(3);
     spec["backup"] = json!({ "store": store() });
-    spec["steward"] = json!({ "recovery": { "mode": mode } });
+    spec["mainstay"] = json!({ "recovery": { "mode": mode } });
     let port = u16::try_from(spec["etcd"]["clientPort"].as_u64().unwrap()).unwrap();
     stage.create("main", spec).await;
     stage.settled("main").await;
@@ -366,7 +366,7 @@ pub(super) fn passes(metrics: &Metrics) -> u64 {
     let text = metrics.render().expect("metrics");
     let lines = text
         .lines()
-        .filter(|line| line.starts_with("steward_controller_reconciles_total"));
+        .filter(|line| line.starts_with("mainstay_controller_reconciles_total"));
     let counts = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
     counts.sum()
 }

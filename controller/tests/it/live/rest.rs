@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::ResourceExt;
+use mainstay_crds::Etcd;
 use serde_json::json;
-use steward_crds::Etcd;
 
 use super::kubelet::Kubelet;
 use super::stage::{Running, Stage};
@@ -62,7 +62,7 @@ async fn a_new_controller_writes_nothing(stage: &Stage, names: &[&str]) {
     stage
         .eventually("the new controller has looked at them", async || {
             let text = controller.metrics.render().unwrap();
-            let line = |name: &&str| format!(r#"steward_etcd_generation_lag{{etcd="{name}""#);
+            let line = |name: &&str| format!(r#"mainstay_etcd_generation_lag{{etcd="{name}""#);
             names.iter().map(line).all(|line| text.contains(&line))
         })
         .await;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use mainstay_crds::Etcd;
+use mainstay_crds::etcd::{EtcdMemberStatus, MemberRole};
+use mainstay_testkit::EtcdOptions;
 use serde_json::json;
-use steward_crds::Etcd;
-use steward_crds::etcd::{EtcdMemberStatus, MemberRole};
-use steward_testkit::EtcdOptions;
 
 use super::cluster::{Behind, settled_three};
 use super::kubelet::Kubelet;

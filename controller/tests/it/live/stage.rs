@@ -10,16 +10,16 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
+use mainstay_controller::args::Args;
+use mainstay_controller::config::OperatorConfiguration;
+use mainstay_controller::http::Readiness;
+use mainstay_controller::insight::Insight;
+use mainstay_controller::metrics::Metrics;
+use mainstay_controller::run::Parts;
+use mainstay_crds::{Condition, ConditionStatus, ConditionType, Etcd};
+use mainstay_testkit::kube::ApiServer;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use steward_controller::args::Args;
-use steward_controller::config::OperatorConfiguration;
-use steward_controller::http::Readiness;
-use steward_controller::insight::Insight;
-use steward_controller::metrics::Metrics;
-use steward_controller::run::Parts;
-use steward_crds::{Condition, ConditionStatus, ConditionType, Etcd};
-use steward_testkit::kube::ApiServer;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -31,7 +31,7 @@ use super::wire::Kills;
 pub(super) const PATIENCE: Duration = Duration::from_mins(3);
 pub(super) const POLL: Duration = Duration::from_millis(100);
 
-/// With `STEWARD_TEST_LOG` set, a test shows what its controllers say.
+/// With `MAINSTAY_TEST_LOG` set, a test shows what its controllers say.
 static LOG: Once = Once::new();
 
 pub(super) struct Stage {
@@ -140,7 +140,7 @@ impl Stage {
         change: impl FnOnce(&mut OperatorConfiguration),
     ) -> Running {
         let flags = [
-            "steward-controller",
+            "mainstay-controller",
             "--namespace",
             &self.namespace,
             "--pod-namespace",
@@ -148,7 +148,7 @@ impl Stage {
         ];
         let (args, unknown) = Args::read(flags.map(OsString::from)).expect("a command line");
         assert!(unknown.is_empty());
-        if std::env::var_os("STEWARD_TEST_LOG").is_some() {
+        if std::env::var_os("MAINSTAY_TEST_LOG").is_some() {
             LOG.call_once(|| args.log.install());
         }
         let mut config = args.configuration().expect("a configuration");
@@ -273,7 +273,7 @@ impl Stage {
             let status = etcd.status.as_ref();
             let last = status.and_then(|status| status.last_operation.as_ref());
             let is_done =
-                last.is_some_and(|last| last.state == steward_crds::OperationState::Succeeded);
+                last.is_some_and(|last| last.state == mainstay_crds::OperationState::Succeeded);
             let conditions = status.and_then(|status| status.conditions.as_ref());
             let all_ready = conditions.into_iter().flatten().any(|one| {
                 one.type_ == ConditionType::AllMembersReady && one.status == ConditionStatus::True

@@ -8,9 +8,9 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
+use mainstay_crds::Etcd;
+use mainstay_crds::ops::TaskState;
 use serde_json::json;
-use steward_crds::Etcd;
-use steward_crds::ops::TaskState;
 use tokio::task::JoinHandle;
 
 use super::cluster::Behind;
@@ -54,7 +54,7 @@ async fn members_are_defragmented_and_led_as_asked() {
     let before = sizes(&behind).await;
     ops(&stage, "tidy", json!({ "defragment": {} }), 3600).await;
     let task = ended(&stage, "tidy", TaskState::Succeeded).await;
-    let summary = task.status.unwrap().steward.unwrap().summary;
+    let summary = task.status.unwrap().mainstay.unwrap().summary;
     assert_eq!(summary, "3 members were defragmented");
     for (before, after) in before.iter().zip(sizes(&behind).await) {
         assert!(after < before / 2, "{before} became {after}");
@@ -119,7 +119,7 @@ async fn a_restore_is_tried_before_it_is_done() {
             .insert("main-verify".to_owned(), Ends::Well(words));
     });
     let task = ended(&stage, "dry", TaskState::Succeeded).await;
-    assert_eq!(task.status.unwrap().steward.unwrap().revision, Some(42));
+    assert_eq!(task.status.unwrap().mainstay.unwrap().revision, Some(42));
     stage
         .eventually("its Job and its pin go", async || {
             let is_pinned = document(&stage).await.contains_key("pin.verification");
@@ -190,7 +190,7 @@ async fn a_restore_takes_the_full_snapshot_asked_for_and_nothing_behind_it() {
             .insert("main-restore-0".to_owned(), Ends::Well(words));
     });
     let task = ended(&stage, "back", TaskState::Succeeded).await;
-    let result = task.status.unwrap().steward.unwrap();
+    let result = task.status.unwrap().mainstay.unwrap();
     let saved = result.safety_snapshot.as_deref();
     assert_eq!(saved, Some("Full-00000000-00000042-1800000000.gz"));
     assert_eq!(result.revision, Some(1), "what the Job says it restored");
@@ -222,7 +222,7 @@ async fn a_lost_quorum_is_recovered_from_the_member_a_person_names() {
     let named = |dry: bool| json!({ "recoverQuorum": { "fromMember": "main-2", "dryRun": dry } });
     ops(&stage, "dry", named(true), 3600).await;
     let task = ended(&stage, "dry", TaskState::Succeeded).await;
-    let plan = task.status.unwrap().steward.unwrap().summary;
+    let plan = task.status.unwrap().mainstay.unwrap().summary;
     assert!(plan.contains("main-2 is made from"), "{plan}");
     stage.set_of("main", 3).await;
     ops(&stage, "recover", named(false), 3600).await;

@@ -4,9 +4,9 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use mainstay_crds::Etcd;
+use mainstay_crds::ops::TaskState;
 use serde_json::{Value, json};
-use steward_crds::Etcd;
-use steward_crds::ops::TaskState;
 
 use super::cluster::Behind;
 use super::kubelet::{Ends, Kubelet};

@@ -11,9 +11,9 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use mainstay_testkit::etcd::{EtcdOptions, free_url};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::{Value, json};
-use steward_testkit::etcd::{EtcdOptions, free_url};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -22,7 +22,7 @@ use super::cluster::Behind;
 use super::kubelet::Kubelet;
 use super::stage::Stage;
 
-const STAGE: &str = "steward.druid.gardener.cloud/peer-tls";
+const STAGE: &str = "etcd-mainstay.io/peer-tls";
 /// Generous: twelve restarts of etcd on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(200);
 
@@ -163,7 +163,7 @@ impl Servers {
             let status = etcd.status.unwrap_or_default();
             let last = status.last_operation.as_ref();
             let is_done = last
-                .is_some_and(|last| last.state == steward_crds::OperationState::Succeeded)
+                .is_some_and(|last| last.state == mainstay_crds::OperationState::Succeeded)
                 && status.observed_generation == etcd.metadata.generation
                 && set.annotations()[STAGE] == goal;
             if is_done {
@@ -300,7 +300,7 @@ async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
             .metadata
             .as_ref()
             .unwrap();
-        pod.annotations.as_ref().unwrap()["steward.druid.gardener.cloud/authorities"].clone()
+        pod.annotations.as_ref().unwrap()["etcd-mainstay.io/authorities"].clone()
     };
     let old = note(&stage.set_of("main", 1).await);
 
@@ -332,7 +332,7 @@ async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
         json!({ "metadata": { "annotations": { "druid.gardener.cloud/operation": "reconcile" } } });
     stage.change("main", ask).await;
     stage
-        .until("main", "looked at", |etcd: &steward_crds::Etcd| {
+        .until("main", "looked at", |etcd: &mainstay_crds::Etcd| {
             !etcd
                 .annotations()
                 .contains_key("druid.gardener.cloud/operation")
@@ -425,7 +425,7 @@ impl Listeners {
             let status = etcd.status.unwrap_or_default();
             let last = status.last_operation.as_ref();
             let is_settled = last
-                .is_some_and(|last| last.state == steward_crds::OperationState::Succeeded)
+                .is_some_and(|last| last.state == mainstay_crds::OperationState::Succeeded)
                 && status.observed_generation == etcd.metadata.generation;
             let pods = stage.api::<Pod>().list(&ListParams::default()).await;
             let pods = pods.unwrap().items;

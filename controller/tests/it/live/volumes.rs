@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
+use mainstay_crds::{ConditionStatus, ConditionType};
 use serde_json::json;
-use steward_crds::{ConditionStatus, ConditionType};
 
 use super::faults::rests;
 use super::kubelet::Kubelet;

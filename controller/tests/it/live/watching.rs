@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::batch::v1::Job;
+use mainstay_crds::Etcd;
+use mainstay_crds::etcd::{RecoveryPhase, RecoveryStatus};
 use serde_json::json;
-use steward_crds::Etcd;
-use steward_crds::etcd::{RecoveryPhase, RecoveryStatus};
 
 use super::kubelet::{Ends, Kubelet};
 use super::recovery::{ADDRESS, Restored, over, store, verdict};
@@ -104,7 +104,7 @@ async fn come_back(stage: &Stage, kubelet: &Kubelet, restored: &Restored) -> Rec
 }
 
 fn recovery(etcd: &Etcd) -> Option<RecoveryStatus> {
-    etcd.status.as_ref()?.steward.as_ref()?.recovery.clone()
+    etcd.status.as_ref()?.mainstay.as_ref()?.recovery.clone()
 }
 
 async fn at(stage: &Stage, percent: i32) -> Etcd {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use jiff::Timestamp;
-use steward_ids::Revision;
+use mainstay_ids::Revision;
 
 use super::cover::{Deltas, End, FirstHole, Goal, Walk};
 use super::listing::reach_of_all;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use steward_ids::Revision;
+use mainstay_ids::Revision;
 
 use super::Link;
 use crate::catalogue::Object;

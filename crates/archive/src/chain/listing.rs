@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use steward_ids::Revision;
+use mainstay_ids::Revision;
 
 use super::Ranges;
 use super::cover::{Deltas, FirstHole, Goal};

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use jiff::Timestamp;
-use steward_ids::Revision;
+use mainstay_ids::Revision;
 
 pub use choose::{choose, continue_from};
 pub use listing::{ChainInfo, Gap, chains, restorable};

@@ -18,7 +18,7 @@ mod writer;
 use std::io;
 
 use jiff::Timestamp;
-use steward_ids::{LeaseId, Revision};
+use mainstay_ids::{LeaseId, Revision};
 
 pub use reader::DeltaReader;
 pub use writer::{DeltaWriteError, DeltaWriter};

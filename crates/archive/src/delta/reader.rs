@@ -8,7 +8,7 @@
 use std::io::Read;
 
 use base64_simd::{AsOut, STANDARD};
-use steward_ids::Revision;
+use mainstay_ids::Revision;
 
 use super::general::Extent;
 use super::window::{Refill, Window};

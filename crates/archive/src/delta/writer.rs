@@ -6,7 +6,7 @@ use base64_simd::STANDARD;
 use sha2::{Digest, Sha256};
 
 use super::{Event, EventFault, EventKind, Header, Numbers};
-use steward_ids::Revision;
+use mainstay_ids::Revision;
 
 /// Text gathered before it is hashed and handed to the sink.
 const CHUNK: usize = 256 << 10;

@@ -1,6 +1,6 @@
 //! Where the part begins that is never touched.
 
-use steward_ids::Revision;
+use mainstay_ids::Revision;
 
 use super::{Guard, Proof};
 use crate::catalogue::{Catalogue, Object};

@@ -1,13 +1,13 @@
 //! Choosing against a model that looks at one revision after the other, and tries every set of deltas.
 
 use jiff::Timestamp;
+use mainstay_archive::catalogue::{Catalogue, Listed};
+use mainstay_archive::chain::{Chain, ChooseError, Request, Target, choose, restorable};
+use mainstay_archive::compression::Compression;
+use mainstay_archive::layout::object_key;
+use mainstay_archive::name::SnapshotName;
+use mainstay_ids::Revision;
 use proptest::prelude::*;
-use steward_archive::catalogue::{Catalogue, Listed};
-use steward_archive::chain::{Chain, ChooseError, Request, Target, choose, restorable};
-use steward_archive::compression::Compression;
-use steward_archive::layout::object_key;
-use steward_archive::name::SnapshotName;
-use steward_ids::Revision;
 
 /// The objects of a small bucket: (revision, created) of bases, (start, last, created) of deltas.
 #[derive(Clone, Debug)]
@@ -127,7 +127,7 @@ fn base_of(chain: &Chain) -> (i64, i64) {
 
 /// Every link connects to the one before, also when any alternate stands in for it.
 fn is_connected(chain: &Chain, from: i64, to: i64) -> bool {
-    let choices = |l: &steward_archive::chain::Link| {
+    let choices = |l: &mainstay_archive::chain::Link| {
         let all = std::iter::once(&l.object).chain(&l.alternates);
         all.map(|o| (o.name.start.0, o.name.last.0))
             .collect::<Vec<_>>()

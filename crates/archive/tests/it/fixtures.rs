@@ -7,14 +7,14 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use mainstay_archive::catalogue::{Catalogue, Listed, Object};
+use mainstay_archive::chain::{Request, Target, chains, choose, restorable};
+use mainstay_archive::compression::{Compression, Encoder, EncoderOptions, decoder};
+use mainstay_archive::delta::{DeltaReader, DeltaWriter, TRAILER, parse_time};
+use mainstay_archive::layout::list_prefixes;
+use mainstay_ids::{LeaseId, Revision};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use steward_archive::catalogue::{Catalogue, Listed, Object};
-use steward_archive::chain::{Request, Target, chains, choose, restorable};
-use steward_archive::compression::{Compression, Encoder, EncoderOptions, decoder};
-use steward_archive::delta::{DeltaReader, DeltaWriter, TRAILER, parse_time};
-use steward_archive::layout::list_prefixes;
-use steward_ids::{LeaseId, Revision};
 
 const FOLDERS: [&str; 6] = [
     "gzip-3.5.30",

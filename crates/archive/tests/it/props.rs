@@ -3,12 +3,12 @@
 use std::io::{Cursor, Read, Write};
 use std::num::NonZeroUsize;
 
+use mainstay_archive::compression::{Compression, Effort, Encoder, EncoderOptions, decoder};
+use mainstay_archive::delta::{DeltaReader, DeltaWriter, Event, EventKind};
+use mainstay_archive::layout::{Classified, classify, object_key};
+use mainstay_archive::name::{Kind, SnapshotName};
+use mainstay_ids::{LeaseId, Revision};
 use proptest::prelude::*;
-use steward_archive::compression::{Compression, Effort, Encoder, EncoderOptions, decoder};
-use steward_archive::delta::{DeltaReader, DeltaWriter, Event, EventKind};
-use steward_archive::layout::{Classified, classify, object_key};
-use steward_archive::name::{Kind, SnapshotName};
-use steward_ids::{LeaseId, Revision};
 
 fn compressions() -> impl Strategy<Value = Compression> {
     prop_oneof![

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use mainstay_archive::catalogue::{Catalogue, Listed};
+use mainstay_archive::chain::{Request, Target, chains, choose, restorable};
+use mainstay_archive::compression::Compression;
+use mainstay_archive::layout::object_key;
+use mainstay_archive::name::SnapshotName;
+use mainstay_archive::retention::{Guard, Parts, Plan, Policy, Proof, Rules, plan};
+use mainstay_ids::Revision;
 use proptest::prelude::*;
-use steward_archive::catalogue::{Catalogue, Listed};
-use steward_archive::chain::{Request, Target, chains, choose, restorable};
-use steward_archive::compression::Compression;
-use steward_archive::layout::object_key;
-use steward_archive::name::SnapshotName;
-use steward_archive::retention::{Guard, Parts, Plan, Policy, Proof, Rules, plan};
-use steward_ids::Revision;
 
 const NEWEST: i64 = 60;
 /// 2026-11-16T10:30:00Z.

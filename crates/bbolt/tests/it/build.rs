@@ -1,8 +1,8 @@
 //! Built and appended files hold what was put in.
 
+use mainstay_bbolt::{Database, Error, LeafWriter, Update, WrittenLeaf};
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
-use steward_bbolt::{Database, Error, LeafWriter, Update, WrittenLeaf};
 
 use crate::support::{LoggedDisk, Model, build, read, rows};
 

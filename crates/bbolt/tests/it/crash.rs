@@ -1,6 +1,6 @@
 //! A crash at any write of a commit leaves the state before or after it, never anything else.
 
-use steward_bbolt::Update;
+use mainstay_bbolt::Update;
 
 use crate::support::{LoggedDisk, Model, Op, apply, build, read, rows};
 

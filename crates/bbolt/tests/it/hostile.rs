@@ -1,7 +1,7 @@
 //! Damaged and hostile files give errors that name the place, never a panic, never a loop.
 
+use mainstay_bbolt::{Database, Error, Meta, MetaFault, check};
 use proptest::prelude::*;
-use steward_bbolt::{Database, Error, Meta, MetaFault, check};
 
 use crate::support::{build, read, rows};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Mutex;
 
-use steward_bbolt::{BucketRoot, Database, Disk, Error, OwnedItem, ReadAt, Update, check};
+use mainstay_bbolt::{BucketRoot, Database, Disk, Error, OwnedItem, ReadAt, Update, check};
 
 pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -132,7 +132,7 @@ pub(crate) fn read(bytes: &[u8], name: &str) -> Result<Model, Error> {
     Ok(seen)
 }
 
-fn collect<S: ReadAt>(mut cursor: steward_bbolt::Cursor<'_, S>) -> Result<Vec<OwnedItem>, Error> {
+fn collect<S: ReadAt>(mut cursor: mainstay_bbolt::Cursor<'_, S>) -> Result<Vec<OwnedItem>, Error> {
     let mut items = Vec::new();
     while let Some(item) = cursor.next()? {
         items.push((item.key.to_vec(), item.value.to_vec()));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use steward_coordination::backing::Edits;
-use steward_coordination::{
+use mainstay_coordination::backing::Edits;
+use mainstay_coordination::{
     Attempt, Backing, CoordinationError, Coordinator, Epoch, Held, MemberState, Phase, PinWish,
     Purpose, Wish,
 };

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use rand::Rng;
-use steward_coordination::{
+use mainstay_coordination::{
     Backing, CoordinationError, Coordinator, Epoch, Held, MemberState, Phase, Purpose, Wish,
 };
+use rand::Rng;
 use tokio::time::{Instant, sleep, sleep_until};
 
 const CONTENDERS: usize = 8;

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steward_coordination::{Backing, BackingError, CoordinationError, Coordinator, FileBacking};
+use mainstay_coordination::{Backing, BackingError, CoordinationError, Coordinator, FileBacking};
 use tempfile::TempDir;
 
 use crate::conformance;

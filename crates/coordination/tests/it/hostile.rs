@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steward_coordination::{Attempt, Coordinator, Epoch, FileBacking, Purpose, Wish};
+use mainstay_coordination::{Attempt, Coordinator, Epoch, FileBacking, Purpose, Wish};
 use tempfile::TempDir;
 use tokio::time::Instant;
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::{Api, DeleteParams, ObjectMeta};
-use steward_coordination::{
+use mainstay_coordination::{
     Backing, BackingError, ConfigMapBacking, CoordinationError, Coordinator,
 };
-use steward_testkit::ApiServer;
+use mainstay_testkit::ApiServer;
 use tokio::time::{Instant, sleep};
 
 use crate::conformance;

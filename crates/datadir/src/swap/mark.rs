@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 /// Its name. etcd warns of files it does not know in its data directory and goes on.
-pub(super) const FILE_NAME: &str = ".steward-restoring";
+pub(super) const FILE_NAME: &str = ".mainstay-restoring";
 
 const COMPLETE: &[u8] = b"complete ";
 

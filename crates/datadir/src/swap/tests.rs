@@ -280,9 +280,9 @@ fn a_mark_cannot_name_a_place_elsewhere() {
 }
 
 /// Environment of the child process: the target, what to do, and before which step to die.
-const CHILD_TARGET: &str = "STEWARD_TEST_SWAP_TARGET";
-const CHILD_ACTION: &str = "STEWARD_TEST_SWAP_ACTION";
-const CHILD_DIES_AT: &str = "STEWARD_TEST_SWAP_DIES_AT";
+const CHILD_TARGET: &str = "MAINSTAY_TEST_SWAP_TARGET";
+const CHILD_ACTION: &str = "MAINSTAY_TEST_SWAP_ACTION";
+const CHILD_DIES_AT: &str = "MAINSTAY_TEST_SWAP_DIES_AT";
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Action {

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use steward_bbolt::Error as PageError;
-use steward_mvcc::{FactsError, RowFault};
-use steward_wal::{At, DecodeError, ListError, LogError, ReadSnapError};
+use mainstay_bbolt::Error as PageError;
+use mainstay_mvcc::{FactsError, RowFault};
+use mainstay_wal::{At, DecodeError, ListError, LogError, ReadSnapError};
 
 use super::error::{VerifyError, is_truncation};
 use super::findings::Stop;

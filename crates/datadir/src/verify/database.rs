@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use steward_bbolt::{Database, Error as PageError, Meta, ReadAt as _, check};
-use steward_ids::{LeaseId, PageId, Revision};
-use steward_mvcc::{
+use mainstay_bbolt::{Database, Error as PageError, Meta, ReadAt as _, check};
+use mainstay_ids::{LeaseId, PageId, Revision};
+use mainstay_mvcc::{
     Facts, FactsError, History, HistorySummary, KeyValue, RevisionKey, RowFault, Warning as Odd,
     schema, small_bucket,
 };

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use mainstay_bbolt::{Database, OwnedItem, ReadAt};
+use mainstay_ids::MemberId;
+use mainstay_mvcc::{schema, small_bucket};
 use serde::Deserialize;
-use steward_bbolt::{Database, OwnedItem, ReadAt};
-use steward_ids::MemberId;
-use steward_mvcc::{schema, small_bucket};
 
 use super::damage;
 use super::facts::{AlarmFacts, MemberFacts};

@@ -1,7 +1,7 @@
 //! What a data directory says about itself.
 
+use mainstay_ids::{ClusterId, MemberId, RaftIndex, Revision, Term, TxId};
 use serde::{Serialize, Serializer};
-use steward_ids::{ClusterId, MemberId, RaftIndex, Revision, Term, TxId};
 
 /// What a data directory says about itself. Absent is what it does not say or what was not looked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

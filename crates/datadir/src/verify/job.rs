@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use steward_ids::RaftIndex;
+use mainstay_ids::RaftIndex;
 
 use super::Depth;
 use super::conclusion::{conclude, gather};

@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use steward_ids::RaftIndex;
-use steward_wal::{SnapName, snap_db_index};
+use mainstay_ids::RaftIndex;
+use mainstay_wal::{SnapName, snap_db_index};
 
 use super::error::VerifyError;
 

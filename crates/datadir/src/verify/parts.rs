@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::path::Path;
 
+use mainstay_wal::{ListError, Log};
 use rustix::fs::FlockOperation;
-use steward_wal::{ListError, Log};
 
 use super::Depth;
 use super::conclusion::{conclude, gather};

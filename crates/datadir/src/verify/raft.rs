@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use steward_ids::{MemberId, RaftIndex};
-use steward_wal::{
+use mainstay_ids::{MemberId, RaftIndex};
+use mainstay_wal::{
     ConfChange, ConfChangeKind, Entry, EntryKind, Log, LogSummary, Request, SnapFile, Tail,
 };
 
@@ -172,7 +172,7 @@ fn follow(
     snapshot: Option<&(PathBuf, SnapFile)>,
     depth: Depth,
     applied: RaftIndex,
-) -> Result<Behind, steward_wal::LogError> {
+) -> Result<Behind, mainstay_wal::LogError> {
     let mut behind = Behind::default();
     let mut from = applied;
     if depth == Depth::Full {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use steward_ids::{MemberId, RaftIndex, Term};
-use steward_wal::v2store::V2Store;
-use steward_wal::{ConfState, SnapFile};
+use mainstay_ids::{MemberId, RaftIndex, Term};
+use mainstay_wal::v2store::V2Store;
+use mainstay_wal::{ConfState, SnapFile};
 
 use super::database::Opened;
 use super::findings::Findings;

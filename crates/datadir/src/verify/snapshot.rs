@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use steward_ids::{MemberId, RaftIndex, Term};
-use steward_wal::{ConfState, Log, LogSummary, SnapFile, SnapName};
+use mainstay_ids::{MemberId, RaftIndex, Term};
+use mainstay_wal::{ConfState, Log, LogSummary, SnapFile, SnapName};
 
 use super::Depth;
 use super::damage;

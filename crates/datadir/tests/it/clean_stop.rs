@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use steward_bbolt::Update;
-use steward_datadir::{CleanStop, CleanStopError, hold};
+use mainstay_bbolt::Update;
+use mainstay_datadir::{CleanStop, CleanStopError, hold};
 
 use crate::support::{Dir, LAST, cut, flip, length, open};
 
@@ -16,7 +16,7 @@ fn note(dir: &Dir) -> PathBuf {
 }
 
 fn observed(dir: &Dir) -> CleanStop {
-    CleanStop::observe(&dir.path(), "steward 1.2.3").unwrap()
+    CleanStop::observe(&dir.path(), "mainstay 1.2.3").unwrap()
 }
 
 #[test]

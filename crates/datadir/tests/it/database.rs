@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use steward_bbolt::Update;
-use steward_datadir::{Depth, DirVerdict, FaultKind, WarningKind};
-use steward_ids::{LeaseId, RaftIndex, Revision};
-use steward_mvcc::{RevisionKey, schema};
+use mainstay_bbolt::Update;
+use mainstay_datadir::{Depth, DirVerdict, FaultKind, WarningKind};
+use mainstay_ids::{LeaseId, RaftIndex, Revision};
+use mainstay_mvcc::{RevisionKey, schema};
 
 use crate::support::{Content, Dir, Item, cut, delete, flip, leased, length, open, overwrite, put};
 

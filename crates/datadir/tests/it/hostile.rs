@@ -7,8 +7,8 @@
 use std::fs;
 use std::path::Path;
 
+use mainstay_datadir::{Depth, DirFacts, DirVerdict, Report, WarningKind, verify};
 use proptest::prelude::*;
-use steward_datadir::{Depth, DirFacts, DirVerdict, Report, WarningKind, verify};
 
 use crate::support::{Dir, cut, flip, length};
 

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use steward_datadir::{Depth, FaultKind, WarningKind};
-use steward_ids::{MemberId, RaftIndex};
-use steward_wal::{ConfChangeKind, Decoded, Decoder, Encoder, Identity, Place, SegmentName};
+use mainstay_datadir::{Depth, FaultKind, WarningKind};
+use mainstay_ids::{MemberId, RaftIndex};
+use mainstay_wal::{ConfChangeKind, Decoded, Decoder, Encoder, Identity, Place, SegmentName};
 
 use crate::support::{
     Content, Dir, LAST, PUT_REQUEST, SNAPSHOT, TERM, change, cut, entry, flip, identity, length,

@@ -2,9 +2,9 @@
 
 use std::fs::{self, File};
 
-use steward_bbolt::Update;
-use steward_datadir::{Depth, DirVerdict, FaultKind, VerifyError, WarningKind, verify};
-use steward_mvcc::schema;
+use mainstay_bbolt::Update;
+use mainstay_datadir::{Depth, DirVerdict, FaultKind, VerifyError, WarningKind, verify};
+use mainstay_mvcc::schema;
 
 use crate::support::{Content, Dir, PUT_REQUEST, entry, open, state};
 

@@ -4,9 +4,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
+use mainstay_datadir::{CleanStop, Depth, DirVerdict, FaultKind, verify};
+use mainstay_ids::Revision;
 use serde_json::Value;
-use steward_datadir::{CleanStop, Depth, DirVerdict, FaultKind, verify};
-use steward_ids::Revision;
 use tempfile::TempDir;
 
 use crate::support::{cut, flip};

@@ -1,8 +1,8 @@
 //! Database, log and snapshot that do not fit together.
 
-use steward_datadir::{Depth, FaultKind, Membership, WarningKind, write_raft_files};
-use steward_ids::MemberId;
-use steward_wal::{ConfChangeKind, ConfState, Encoder, Identity, SegmentName, SnapshotMark};
+use mainstay_datadir::{Depth, FaultKind, Membership, WarningKind, write_raft_files};
+use mainstay_ids::MemberId;
+use mainstay_wal::{ConfChangeKind, ConfState, Encoder, Identity, SegmentName, SnapshotMark};
 
 use crate::support::{
     Content, Dir, Item, LAST, PUT_REQUEST, SNAPSHOT, TERM, change, entry, identity, mark, me,

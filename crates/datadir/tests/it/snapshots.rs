@@ -4,9 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use steward_datadir::{Depth, DirVerdict, FaultKind, WarningKind};
-use steward_ids::{RaftIndex, Revision};
-use steward_wal::{ConfChangeKind, SegmentName, SnapFile};
+use mainstay_datadir::{Depth, DirVerdict, FaultKind, WarningKind};
+use mainstay_ids::{RaftIndex, Revision};
+use mainstay_wal::{ConfChangeKind, SegmentName, SnapFile};
 
 use crate::support::{
     Content, Dir, LAST, PUT_REQUEST, SNAPSHOT, TERM, change, cut, entry, flip, length, mark,
@@ -40,7 +40,7 @@ fn two_snapshots() -> (Dir, PathBuf) {
     (dir, newest)
 }
 
-fn snapshot_index(report: steward_datadir::Report) -> u64 {
+fn snapshot_index(report: mainstay_datadir::Report) -> u64 {
     report.facts.unwrap().snapshot_index.unwrap().0
 }
 

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use steward_datadir::{
+use mainstay_datadir::{
     AlarmFacts, BootstrapInfo, Depth, DirVerdict, FaultKind, Membership, WarningKind, hold,
     write_raft_files,
 };
-use steward_ids::{RaftIndex, Revision, Term};
+use mainstay_ids::{RaftIndex, Revision, Term};
 
 use crate::support::{Content, Dir, LAST, SNAPSHOT, me, members};
 

@@ -5,12 +5,12 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use steward_bbolt::Update;
-use steward_datadir::{Depth, DirVerdict, FaultKind, Membership, Report, WarningKind, verify};
-use steward_ids::{LeaseId, MemberId, RaftIndex, Revision, Term};
-use steward_mvcc::{KeyValue, RevisionKey, schema};
-use steward_wal::v2store::{self, BootstrapMember};
-use steward_wal::{
+use mainstay_bbolt::Update;
+use mainstay_datadir::{Depth, DirVerdict, FaultKind, Membership, Report, WarningKind, verify};
+use mainstay_ids::{LeaseId, MemberId, RaftIndex, Revision, Term};
+use mainstay_mvcc::{KeyValue, RevisionKey, schema};
+use mainstay_wal::v2store::{self, BootstrapMember};
+use mainstay_wal::{
     ConfChange, ConfChangeKind, ConfState, Encoder, Entry, EntryKind, HardState, Identity,
     SegmentName, SnapFile, SnapshotMark,
 };

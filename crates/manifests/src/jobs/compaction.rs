@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use steward_crds::Etcd;
+use mainstay_crds::Etcd;
 
 use super::{Frame, WORK_DIR};
 use crate::draft::Draft;

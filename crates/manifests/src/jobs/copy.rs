@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use steward_crds::EtcdCopyBackupsTask;
-use steward_crds::copy::WaitForFinalSnapshot;
+use mainstay_crds::EtcdCopyBackupsTask;
+use mainstay_crds::copy::WaitForFinalSnapshot;
 
 use super::Frame;
 use crate::error::RenderError;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use steward_crds::Etcd;
-use steward_ids::HashKv;
+use mainstay_crds::Etcd;
+use mainstay_ids::HashKv;
 
 use super::restore::Target;
 use super::{Frame, WORK_DIR};

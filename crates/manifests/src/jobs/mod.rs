@@ -1,4 +1,4 @@
-//! Jobs around an etcd, all of them runs of `steward-restorer`.
+//! Jobs around an etcd, all of them runs of `mainstay-restorer`.
 //!
 //! | Job | on | name |
 //! | --- | --- | --- |

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Volume};
-use steward_crds::Etcd;
+use mainstay_crds::Etcd;
 
 use super::{Frame, work_mount};
 use crate::config;

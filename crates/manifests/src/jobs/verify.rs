@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
-use steward_crds::Etcd;
+use mainstay_crds::Etcd;
 
 use super::Frame;
 use super::restore::Target;

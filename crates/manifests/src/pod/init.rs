@@ -1,4 +1,4 @@
-//! The init containers: `steward-restorer init`, and for `Local` stores one that makes the directory writable.
+//! The init containers: `mainstay-restorer init`, and for `Local` stores one that makes the directory writable.
 
 use k8s_openapi::api::core::v1::Container;
 
@@ -12,7 +12,7 @@ use crate::store::Wiring;
 use crate::values;
 
 /// The program of init containers and Jobs.
-pub(crate) const RESTORER: &str = "steward-restorer";
+pub(crate) const RESTORER: &str = "mainstay-restorer";
 /// Where the kubelet looks for a container's last words.
 pub(crate) const TERMINATION_LOG: &str = "/dev/termination-log";
 

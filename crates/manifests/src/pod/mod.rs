@@ -1,9 +1,9 @@
 //! The pod of a member.
 //!
 //! ```text
-//! init container  init            steward-restorer init: verifies, decides, writes the member's configuration
+//! init container  init            mainstay-restorer init: verifies, decides, writes the member's configuration
 //! container       etcd            upstream image, etcd --config-file=<what init wrote>
-//! container       backup-restore  steward-sidecar
+//! container       backup-restore  mainstay-sidecar
 //!
 //! volumes  <claim>           /var/etcd/data     data directory, and what is kept beside it
 //!          etcd-config-file  /var/etcd/config   the ConfigMap

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Probe};
-use steward_crds::etcd::{BackupSpec, CompressionPolicy, GarbageCollectionPolicy};
-use steward_crds::scalar::Span;
+use mainstay_crds::etcd::{BackupSpec, CompressionPolicy, GarbageCollectionPolicy};
+use mainstay_crds::scalar::Span;
 
 use super::etcd::port;
 use super::{SIDECAR_CONTAINER, client_flags, data_mount, identity, probes, security};
@@ -36,7 +36,7 @@ pub(super) fn container(draft: &Draft<'_>) -> Result<Container, RenderError> {
         name: SIDECAR_CONTAINER.into(),
         image: Some(image.unwrap_or(&draft.settings.images.sidecar).clone()),
         image_pull_policy: draft.pull_policy(),
-        command: Some(vec!["steward-sidecar".into()]),
+        command: Some(vec!["mainstay-sidecar".into()]),
         args: Some(args(draft)?),
         env: Some(env),
         ports: Some(vec![port("server", draft.ports.backup)]),

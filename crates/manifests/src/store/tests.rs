@@ -1,4 +1,4 @@
-use steward_crds::tls::SecretReference;
+use mainstay_crds::tls::SecretReference;
 
 use super::*;
 
@@ -132,8 +132,8 @@ fn a_local_store_is_a_directory_of_the_node_below_the_home_directory() {
     let wiring = wire(&store("Local"), Side::Primary);
     let path = &wiring.volumes[0].host_path.as_ref().unwrap().path;
     assert_eq!(path, "/buckets/bucket");
-    assert_eq!(wiring.mounts[0].mount_path, "/var/steward/bucket");
-    assert_eq!(wiring.env, [plain("HOME", "/var/steward")]);
+    assert_eq!(wiring.mounts[0].mount_path, "/var/mainstay/bucket");
+    assert_eq!(wiring.env, [plain("HOME", "/var/mainstay")]);
     let unnamed = StoreSpec {
         container: None,
         ..store("Local")
@@ -141,7 +141,7 @@ fn a_local_store_is_a_directory_of_the_node_below_the_home_directory() {
     let wiring = wire(&unnamed, Side::Primary);
     assert_eq!(
         wiring.local_dir.as_deref(),
-        Some("/var/steward/default.bkp")
+        Some("/var/mainstay/default.bkp")
     );
     let cloud = StoreSpec {
         container: None,

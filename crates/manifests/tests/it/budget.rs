@@ -1,7 +1,7 @@
 //! How many members a drain leaves alone.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use steward_manifests::{Shape, render};
+use mainstay_manifests::{Shape, render};
 
 use crate::support::{plain, settings};
 

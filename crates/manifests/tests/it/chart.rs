@@ -14,7 +14,7 @@ const VERSIONS: [&str; 4] = ["1.20.2", "1.28.0", "1.31.0", "1.34.0"];
 
 /// Both Helms there are.
 pub(crate) fn helms() -> [PathBuf; 2] {
-    ["STEWARD_HELM", "STEWARD_HELM_3"].map(|variable| {
+    ["MAINSTAY_HELM", "MAINSTAY_HELM_3"].map(|variable| {
         let path = std::env::var_os(variable).map(PathBuf::from);
         let found = path.filter(|path| path.is_file());
         found.unwrap_or_else(|| panic!("{variable} names no program; run `make setup`"))
@@ -22,7 +22,7 @@ pub(crate) fn helms() -> [PathBuf; 2] {
 }
 
 fn chart() -> PathBuf {
-    folder("../../charts/etcd-steward")
+    folder("../../charts/etcd-mainstay")
 }
 
 /// Runs Helm on the chart; its output, or what it complained about.
@@ -45,7 +45,7 @@ pub(crate) fn template(program: &Path, values: &[&str]) -> Result<Vec<Value>, St
     let chart = chart();
     let mut arguments = vec![
         "template",
-        "steward",
+        "mainstay",
         chart.to_str().unwrap(),
         "--namespace=garden",
     ];
@@ -115,7 +115,7 @@ fn both_helms_render_the_same_for_every_kubernetes() {
         let deployment = of_kind(&objects, "Deployment")[0];
         let labels = &deployment["spec"]["template"]["metadata"]["labels"];
         assert_eq!(
-            labels["app.kubernetes.io/name"], "etcd-steward",
+            labels["app.kubernetes.io/name"], "etcd-mainstay",
             "a selector must match"
         );
         assert_eq!(labels["mine"], "yes");
@@ -141,7 +141,7 @@ fn the_definitions_are_those_of_the_crate_and_stay() {
     let copied = read(chart().join("files/crds"));
     assert!(
         source == copied,
-        "copy crds/yaml to charts/etcd-steward/files/crds"
+        "copy crds/yaml to charts/etcd-mainstay/files/crds"
     );
     let objects = template(&helms()[0], &[]).unwrap();
     let rendered = of_kind(&objects, "CustomResourceDefinition");
@@ -232,8 +232,8 @@ fn a_configuration_of_the_peers_chart_is_passed_on_and_says_what_is_logged() {
         assert_eq!(config["logging"], expected);
         let env = controller(&objects)["env"].as_array().unwrap();
         for (name, value) in [
-            ("STEWARD_LOG_LEVEL", "debug"),
-            ("STEWARD_LOG_FORMAT", "json"),
+            ("MAINSTAY_LOG_LEVEL", "debug"),
+            ("MAINSTAY_LOG_FORMAT", "json"),
         ] {
             let set = env.iter().find(|one| one["name"] == name).unwrap();
             assert_eq!(set["value"], value, "{name}");
@@ -243,11 +243,11 @@ fn a_configuration_of_the_peers_chart_is_passed_on_and_says_what_is_logged() {
 
 #[test]
 fn a_variable_that_is_given_is_not_set_twice() {
-    let given = r#"extraEnv=[{"name": "STEWARD_LOG_LEVEL", "value": "trace"}]"#;
+    let given = r#"extraEnv=[{"name": "MAINSTAY_LOG_LEVEL", "value": "trace"}]"#;
     let objects = template(&helms()[0], &[given]).unwrap();
     let env = controller(&objects)["env"].as_array().unwrap().iter();
     let levels: Vec<&Value> = env
-        .filter(|one| one["name"] == "STEWARD_LOG_LEVEL")
+        .filter(|one| one["name"] == "MAINSTAY_LOG_LEVEL")
         .collect();
     assert_eq!(levels.len(), 1, "{levels:?}");
     assert_eq!(levels[0]["value"], "trace");

@@ -2,15 +2,15 @@
 
 use clap::Parser as _;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
-use steward_crds::etcd::LeaderElectionSpec;
-use steward_crds::scalar::{Schedule, Span};
-use steward_manifests::jobs::{
+use mainstay_crds::etcd::LeaderElectionSpec;
+use mainstay_crds::scalar::{Schedule, Span};
+use mainstay_manifests::jobs::{
     RestoreJob, SetAsideJob, Target, VerifyJob, restore_job, set_aside_job, verify_job,
 };
-use steward_manifests::{Shape, render};
-use steward_restorer::args::Args;
-use steward_restorer::verbs::Verb;
-use steward_sidecar::args::SidecarArgs;
+use mainstay_manifests::{Shape, render};
+use mainstay_restorer::args::Args;
+use mainstay_restorer::verbs::Verb;
+use mainstay_sidecar::args::SidecarArgs;
 
 use crate::support::{
     containers, copies, job_template, jobs, plain, pod, rendered, settings, store, variety,
@@ -83,8 +83,8 @@ fn check_restorer(name: &str, container: &Container) {
 fn check(name: &str, pod: &PodSpec) {
     for container in containers(pod) {
         match container.command.as_ref().unwrap()[0].as_str() {
-            "steward-sidecar" => check_sidecar(name, container),
-            "steward-restorer" => check_restorer(name, container),
+            "mainstay-sidecar" => check_sidecar(name, container),
+            "mainstay-restorer" => check_restorer(name, container),
             "etcd" => {}
             other => panic!("{name}: {other} is none of our programs"),
         }

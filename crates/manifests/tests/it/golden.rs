@@ -1,9 +1,9 @@
-//! Whole objects, as files to read. `STEWARD_UPDATE_GOLDEN=1` writes them anew.
+//! Whole objects, as files to read. `MAINSTAY_UPDATE_GOLDEN=1` writes them anew.
 
 use std::fs;
 
+use mainstay_manifests::{Object, RuntimeComponents, Shape, render};
 use serde::Serialize;
-use steward_manifests::{Object, RuntimeComponents, Shape, render};
 
 use crate::support::{
     PROVIDERS, ambient, container, copy, folder, jobs, plain, pod, rendered, sample, samples,
@@ -12,13 +12,13 @@ use crate::support::{
 
 fn compare(name: &str, text: &str) {
     let path = folder("testdata/golden").join(format!("{name}.yaml"));
-    if std::env::var_os("STEWARD_UPDATE_GOLDEN").is_some() {
+    if std::env::var_os("MAINSTAY_UPDATE_GOLDEN").is_some() {
         fs::write(&path, text).unwrap();
     }
     let found = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == text,
-        "testdata/golden/{name}.yaml differs from what is rendered; STEWARD_UPDATE_GOLDEN=1 writes it anew"
+        "testdata/golden/{name}.yaml differs from what is rendered; MAINSTAY_UPDATE_GOLDEN=1 writes it anew"
     );
 }
 

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use crate::chart::{helms, of_kind, template};
 use crate::support::folder;
 
-const RULES: &str = "../../charts/etcd-steward/rules/etcd-steward.yaml";
-const DASHBOARD: &str = "../../charts/etcd-steward/dashboards/etcd-steward.json";
+const RULES: &str = "../../charts/etcd-mainstay/rules/etcd-mainstay.yaml";
+const DASHBOARD: &str = "../../charts/etcd-mainstay/dashboards/etcd-mainstay.json";
 /// What the monitors add to series of members (the container is added by the Prometheus operator, to all series of
 /// pods), and what Prometheus adds to histograms.
 const ADDED: [&str; 4] = ["namespace", "etcd", "container", "le"];
 
 /// How rows about series begin.
-const FAMILIES: [&str; 3] = ["| `steward_", "| `etcdbr_", "| `process_"];
+const FAMILIES: [&str; 3] = ["| `mainstay_", "| `etcdbr_", "| `process_"];
 
 fn read(path: &str) -> String {
     fs::read_to_string(folder(path)).unwrap()
@@ -137,9 +137,9 @@ fn the_reader_of_expressions_sees_series_and_labels() {
 }
 
 fn promtool(arguments: &[&str], inside: &Path) -> String {
-    let program = std::env::var_os("STEWARD_PROMTOOL").map(PathBuf::from);
+    let program = std::env::var_os("MAINSTAY_PROMTOOL").map(PathBuf::from);
     let program = program.filter(|path| path.is_file());
-    let program = program.expect("STEWARD_PROMTOOL names no program; run `make setup`");
+    let program = program.expect("MAINSTAY_PROMTOOL names no program; run `make setup`");
     let output = Command::new(program)
         .args(arguments)
         .current_dir(inside)
@@ -173,7 +173,7 @@ fn prometheus_takes_the_rules_and_every_question_of_the_dashboard() {
 fn every_alert_fires_when_it_should_and_only_then() {
     let place = tempfile::tempdir().unwrap();
     let tests = read("testdata/rules/alerts.test.yaml");
-    fs::write(place.path().join("etcd-steward.yaml"), read(RULES)).unwrap();
+    fs::write(place.path().join("etcd-mainstay.yaml"), read(RULES)).unwrap();
     fs::write(place.path().join("tests.yaml"), &tests).unwrap();
     promtool(&["test", "rules", "tests.yaml"], place.path());
     let tests: Value = serde_norway::from_str(&tests).unwrap();
@@ -255,7 +255,7 @@ fn the_dashboard_is_installed_as_it_is() {
             .iter()
             .find(|map| map["metadata"]["labels"]["grafana_dashboard"] == "1")
             .unwrap();
-        let installed = map["data"]["etcd-steward.json"].as_str().unwrap();
+        let installed = map["data"]["etcd-mainstay.json"].as_str().unwrap();
         let installed: Value = serde_json::from_str(installed).unwrap();
         let expected: Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
         assert_eq!(installed, expected);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
-use steward_manifests::{PeerTls, Shape, render};
+use mainstay_manifests::{PeerTls, Shape, render};
 
 use crate::support::{
     args, container, containers, copies, job_template, jobs, plain, pod, rendered, settings, store,
@@ -239,12 +239,12 @@ fn k8s(text: &str) -> k8s_openapi::apimachinery::pkg::api::resource::Quantity {
 #[test]
 fn the_certificates_of_listeners_are_found_again_in_a_pod() {
     let mut etcd = plain();
-    let found = |etcd: &steward_crds::Etcd| {
+    let found = |etcd: &mainstay_crds::Etcd| {
         let manifests = rendered(etcd);
         let pod = pod(&manifests);
         (
-            steward_manifests::tls::client_tls_of(pod),
-            steward_manifests::tls::backup_tls_of(pod),
+            mainstay_manifests::tls::client_tls_of(pod),
+            mainstay_manifests::tls::backup_tls_of(pod),
         )
     };
     assert_eq!(found(&etcd), (None, None));
@@ -270,7 +270,7 @@ fn the_certificates_of_members_are_found_again_in_the_objects() {
             ..Shape::of(&etcd)
         };
         let manifests = render(&etcd, &settings(), &shape).unwrap();
-        steward_manifests::tls::peer_tls_of(&manifests.stateful_set, &manifests.config_map)
+        mainstay_manifests::tls::peer_tls_of(&manifests.stateful_set, &manifests.config_map)
     };
     assert_eq!(found(PeerTls::On(config.clone())), Some(config.clone()));
     assert_eq!(found(PeerTls::Prepared(config.clone())), Some(config));

@@ -6,7 +6,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 
 use crate::chart::{helms, of_kind, template};
 use crate::support::{jobs, plain, rendered, store};
-use steward_manifests::Shape;
+use mainstay_manifests::Shape;
 
 /// What the controller does to each kind, and why.
 const NEEDED: [(&str, &str, &[&str]); 23] = [
@@ -103,7 +103,7 @@ fn granted(rules: &[PolicyRule]) -> BTreeSet<Right> {
     rights
 }
 
-const NAME: &str = "steward-etcd-steward";
+const NAME: &str = "mainstay-etcd-mainstay";
 
 #[test]
 fn the_controller_may_do_what_it_needs_and_nothing_else() {
@@ -172,7 +172,7 @@ fn secrets_may_be_limited_to_namespaces() {
     let of_secrets: BTreeSet<Right> = [right("", "secrets", "get")].into();
     let cluster_wide = granted(&rules("ClusterRole", NAME, &values));
     assert_eq!(cluster_wide, &needed() - &of_secrets);
-    let secrets = "steward-etcd-steward-secrets";
+    let secrets = "mainstay-etcd-mainstay-secrets";
     assert_eq!(granted(&rules("Role", secrets, &values)), of_secrets);
     let objects = template(&helms()[0], &values).unwrap();
     for kind in ["Role", "RoleBinding"] {
@@ -213,6 +213,6 @@ fn an_installation_for_one_namespace_has_no_right_elsewhere() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|env| env["name"] == "STEWARD_NAMESPACE");
+        .find(|env| env["name"] == "MAINSTAY_NAMESPACE");
     assert_eq!(named.unwrap()["value"], "shoot");
 }

@@ -1,9 +1,9 @@
 //! What makes a running member outdated, and what does not.
 
-use steward_crds::Etcd;
-use steward_crds::etcd::{BootstrapMember, BootstrapWithExistingCluster, MemberPeerUrls};
-use steward_crds::scalar::Url;
-use steward_manifests::{CONFIG_CHECKSUM, ClusterState, PeerTls, Shape, render};
+use mainstay_crds::Etcd;
+use mainstay_crds::etcd::{BootstrapMember, BootstrapWithExistingCluster, MemberPeerUrls};
+use mainstay_crds::scalar::Url;
+use mainstay_manifests::{CONFIG_CHECKSUM, ClusterState, PeerTls, Shape, render};
 
 use crate::support::{args, container, peer_tls, plain, pod, rendered, settings, template};
 

@@ -5,9 +5,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
+use mainstay_crds::Etcd;
+use mainstay_manifests::{RuntimeComponents, Shape, render};
 use serde::Serialize;
-use steward_crds::Etcd;
-use steward_manifests::{RuntimeComponents, Shape, render};
 
 use crate::chart;
 use crate::support::{copies, jobs, sample, settings, variety};
@@ -17,9 +17,9 @@ const VERSIONS: [&str; 3] = ["1.28", "1.32", "1.36"];
 const NEWER: [&str; 2] = ["1.32", "1.36"];
 
 fn validator() -> PathBuf {
-    let path = std::env::var_os("STEWARD_KUBERNETES_VALIDATE").map(PathBuf::from);
+    let path = std::env::var_os("MAINSTAY_KUBERNETES_VALIDATE").map(PathBuf::from);
     let found = path.filter(|path| path.is_file());
-    found.expect("STEWARD_KUBERNETES_VALIDATE names no program; run `make setup`")
+    found.expect("MAINSTAY_KUBERNETES_VALIDATE names no program; run `make setup`")
 }
 
 /// Checks documents against the schemas of each version, where a field nobody knows is an error.

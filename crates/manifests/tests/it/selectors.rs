@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use mainstay_crds::Etcd;
+use mainstay_manifests::labels::{member_selector_text, stateful_set_selector};
+use mainstay_manifests::{Manifests, Names, Shape};
 use proptest::prelude::*;
-use steward_crds::Etcd;
-use steward_manifests::labels::{member_selector_text, stateful_set_selector};
-use steward_manifests::{Manifests, Names, Shape};
 
 use crate::support::{copies, job_template, jobs, plain, rendered, template};
 
@@ -168,7 +168,7 @@ fn objects_come_in_the_order_in_which_they_need_each_other() {
 #[test]
 fn an_older_api_server_gets_a_budget_it_understands() {
     let mut etcd = plain();
-    let annotation = steward_manifests::ALLOW_UNHEALTHY_POD_EVICTION;
+    let annotation = mainstay_manifests::ALLOW_UNHEALTHY_POD_EVICTION;
     etcd.metadata.annotations = Some([(annotation.into(), String::new())].into());
     let budget = rendered(&etcd).pod_disruption_budget.unwrap();
     let policy = budget
@@ -178,7 +178,7 @@ fn an_older_api_server_gets_a_budget_it_understands() {
         .unhealthy_pod_eviction_policy
         .as_deref();
     assert_eq!(policy, Some("AlwaysAllow"));
-    let old = steward_manifests::Object::of_v1beta1(&budget).unwrap();
+    let old = mainstay_manifests::Object::of_v1beta1(&budget).unwrap();
     assert_eq!(old.resource.api_version, "policy/v1beta1");
     assert_eq!(old.object.types.unwrap().api_version, "policy/v1beta1");
     let spec = &old.object.data["spec"];

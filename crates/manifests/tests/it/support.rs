@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
-use steward_crds::store::StoreSpec;
-use steward_crds::tls::{CaSecretReference, PeerTlsConfig, SecretReference, TlsConfig};
-use steward_crds::{Etcd, EtcdCopyBackupsTask};
-use steward_manifests::jobs::{
+use mainstay_crds::store::StoreSpec;
+use mainstay_crds::tls::{CaSecretReference, PeerTlsConfig, SecretReference, TlsConfig};
+use mainstay_crds::{Etcd, EtcdCopyBackupsTask};
+use mainstay_manifests::jobs::{
     Bump, CompactionJob, CopyJob, DrillJob, RestoreJob, Target, compaction_job, copy_job,
     drill_job, restore_job,
 };
-use steward_manifests::{Images, Manifests, PeerTls, Settings, Shape, render};
+use mainstay_manifests::{Images, Manifests, PeerTls, Settings, Shape, render};
 
 pub(crate) fn folder(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -21,8 +21,8 @@ pub(crate) fn folder(path: &str) -> PathBuf {
 pub(crate) fn settings() -> Settings {
     Settings::with_images(Images {
         etcd: "etcd:v3.5.30".into(),
-        sidecar: "steward-sidecar:1".into(),
-        restorer: "steward-restorer:1".into(),
+        sidecar: "mainstay-sidecar:1".into(),
+        restorer: "mainstay-restorer:1".into(),
     })
 }
 
@@ -51,7 +51,7 @@ fn stored(mut etcd: Etcd) -> Etcd {
 
 /// Three members, no backup, no certificates.
 pub(crate) fn plain() -> Etcd {
-    let mut etcd = Etcd::new("etcd-main", steward_crds::EtcdSpec::default());
+    let mut etcd = Etcd::new("etcd-main", mainstay_crds::EtcdSpec::default());
     etcd.spec.replicas = 3;
     etcd.spec
         .labels

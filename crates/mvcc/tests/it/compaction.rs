@@ -1,10 +1,10 @@
 //! A compaction keeps what etcd keeps, and the hash proves it.
 
-use steward_bbolt::{Database, Error, check};
-use steward_ids::Revision;
-use steward_mvcc::Facts;
-use steward_mvcc::compact::{Survivors, compact_into};
-use steward_mvcc::hash::hash_kv;
+use mainstay_bbolt::{Database, Error, check};
+use mainstay_ids::Revision;
+use mainstay_mvcc::Facts;
+use mainstay_mvcc::compact::{Survivors, compact_into};
+use mainstay_mvcc::hash::hash_kv;
 
 use crate::support::{Memory, Row, data_set_1, data_set_2, database, history, row_names};
 

@@ -1,7 +1,7 @@
 //! Each way a history can be wrong has its own fault.
 
-use steward_ids::Revision;
-use steward_mvcc::{RevisionKey, RowFault, Warning};
+use mainstay_ids::Revision;
+use mainstay_mvcc::{RevisionKey, RowFault, Warning};
 
 use crate::support::{Put, Row, data_set_1, data_set_2, database, delete, history, put};
 

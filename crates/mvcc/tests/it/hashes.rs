@@ -1,12 +1,12 @@
 //! `HashKV` and the status hash equal what etcd 3.4.23, 3.5.16 and 3.5.30 answered.
 
-use steward_ids::Revision;
-use steward_mvcc::Facts;
-use steward_mvcc::hash::{HashError, HashKv, hash_kv, hash_kv_compacted, status_hash};
+use mainstay_ids::Revision;
+use mainstay_mvcc::Facts;
+use mainstay_mvcc::hash::{HashError, HashKv, hash_kv, hash_kv_compacted, status_hash};
 
 use crate::support::{Put, data_set_1, data_set_2, database, put};
 
-fn hash(database: &steward_bbolt::Database<Vec<u8>>, revision: i64) -> u32 {
+fn hash(database: &mainstay_bbolt::Database<Vec<u8>>, revision: i64) -> u32 {
     hash_kv(database, Some(Revision(revision))).unwrap().hash
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use mainstay_ids::Revision;
+use mainstay_mvcc::hash::hash_kv;
 use proptest::prelude::*;
-use steward_ids::Revision;
-use steward_mvcc::hash::hash_kv;
 
 use crate::compaction::compacted;
 use crate::support::{Put, Row, database, delete, history};
@@ -78,7 +78,7 @@ fn naive_hash(rows: &[Row], revision: i64, compact: Option<i64>) -> u32 {
 }
 
 fn user_key(row: &Row) -> &[u8] {
-    steward_mvcc::KeyValue::decode(&row.value).unwrap().key
+    mainstay_mvcc::KeyValue::decode(&row.value).unwrap().key
 }
 
 proptest! {

@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::Mutex;
 
-use steward_bbolt::{Database, Disk, ReadAt, Update};
-use steward_ids::{LeaseId, Revision};
-use steward_mvcc::{Facts, History, HistorySummary, KeyValue, RevisionKey, RowFault, schema};
+use mainstay_bbolt::{Database, Disk, ReadAt, Update};
+use mainstay_ids::{LeaseId, Revision};
+use mainstay_mvcc::{Facts, History, HistorySummary, KeyValue, RevisionKey, RowFault, schema};
 
 /// A file in memory.
 #[derive(Debug, Default)]

@@ -128,8 +128,8 @@ fn leftovers_of_a_crash_are_removed_a_day_later() {
     put(&directory, "k", b"x", Mode::Create).unwrap();
     let root = home.path().join("default.bkp");
     let (old, new) = (
-        root.join(".steward-upload-old"),
-        root.join(".steward-upload-new"),
+        root.join(".mainstay-upload-old"),
+        root.join(".mainstay-upload-new"),
     );
     for path in [&old, &new] {
         fs::write(path, "half").unwrap();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use steward_store::{Class, Environment, Provider, SnapStore, StoreConfig};
+use mainstay_store::{Class, Environment, Provider, SnapStore, StoreConfig};
 
 use crate::conformance;
 use crate::data::brisk;

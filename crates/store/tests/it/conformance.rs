@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use steward_store::{Class, Provider, SnapStore, StoreError, UploadOptions};
+use mainstay_store::{Class, Provider, SnapStore, StoreError, UploadOptions};
 
 use crate::data::{MIB, assert_same, download, keys, noise, put, upload};
 

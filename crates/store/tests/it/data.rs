@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use mainstay_store::{Effort, Object, SnapStore, StoreError, UploadOptions};
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
-use steward_store::{Effort, Object, SnapStore, StoreError, UploadOptions};
 
 pub(crate) const MIB: usize = 1024 * 1024;
 

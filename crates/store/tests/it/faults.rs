@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::join_all;
-use steward_store::{Class, Effort, Provider, SnapStore, StoreConfig, StoreError, UploadOptions};
+use mainstay_store::{Class, Effort, Provider, SnapStore, StoreConfig, StoreError, UploadOptions};
 
 use crate::data::{MIB, assert_same, brisk, download, keys, noise, put, upload};
 use crate::proxy::{Fault, Kind, Proxy};

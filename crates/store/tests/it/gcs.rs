@@ -6,7 +6,7 @@
 //! one header that differs: "only if there is no generation yet" becomes "only if nothing matches".
 
 use hyper::http::{HeaderValue, header, request};
-use steward_store::{Environment, Provider, SnapStore, StoreConfig};
+use mainstay_store::{Environment, Provider, SnapStore, StoreConfig};
 
 use crate::conformance;
 use crate::data::brisk;

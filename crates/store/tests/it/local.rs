@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use steward_store::{
+use mainstay_store::{
     Class, Environment, OpenError, Provider, SnapStore, StoreConfig, UploadOptions,
 };
 use tempfile::TempDir;

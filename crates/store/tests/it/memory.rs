@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use steward_store::config::DOWNLOAD_BUDGET_BYTES;
-use steward_store::{Effort, UploadOptions};
+use mainstay_store::config::DOWNLOAD_BUDGET_BYTES;
+use mainstay_store::{Effort, UploadOptions};
 
 use crate::data::{MIB, brisk, noise, put};
 use crate::proxy::{Fault, Kind, Proxy};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use steward_store::{
+use mainstay_store::{
     Class, Environment, OpenError, Provider, SnapStore, StoreConfig, UploadOptions,
 };
 

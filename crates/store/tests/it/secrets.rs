@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use steward_store::{Effort, Environment, Provider, SnapStore, StoreConfig, UploadOptions};
+use mainstay_store::{Effort, Environment, Provider, SnapStore, StoreConfig, UploadOptions};
 
 use crate::s3::secret_directory;
 

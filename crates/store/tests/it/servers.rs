@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use mainstay_testkit::ports::free_ports;
 use object_store::ClientOptions;
 use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential};
 use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector};
-use steward_testkit::ports::free_ports;
 use tempfile::TempDir;
 
 /// How long a server may take on a busy machine.
@@ -126,7 +126,7 @@ pub(crate) struct Certificate {
 
 impl Weed {
     pub(crate) const BUCKET: &str = "backups";
-    pub(crate) const KEY_ID: &str = "AKIDSTEWARDTEST";
+    pub(crate) const KEY_ID: &str = "AKIDMAINSTAYTEST";
     pub(crate) const SECRET: &str = "weed-secret-that-must-not-leak";
 
     pub(crate) async fn start(access: Access) -> Self {
@@ -193,7 +193,7 @@ impl Weed {
             s3,
             s3_grpc,
         ] = ports;
-        let mut command = Command::new(program("STEWARD_WEED"));
+        let mut command = Command::new(program("MAINSTAY_WEED"));
         command
             .arg("server")
             .args(["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3"])
@@ -219,7 +219,7 @@ impl Weed {
     fn identities(access: Access) -> String {
         let actions = ["Admin", "Read", "List", "Tagging", "Write"];
         let mut identities = vec![serde_json::json!({
-            "name": "steward",
+            "name": "mainstay",
             "credentials": [{ "accessKey": Self::KEY_ID, "secretKey": Self::SECRET }],
             "actions": actions,
         })];
@@ -276,12 +276,12 @@ pub(crate) struct Azurite {
 
 impl Azurite {
     pub(crate) const CONTAINER: &str = "backups";
-    pub(crate) const ACCOUNT: &str = "steward";
+    pub(crate) const ACCOUNT: &str = "mainstay";
     /// Base64, as storage keys are.
     pub(crate) const KEY: &str = "c3Rld2FyZC1henVyaXRlLWtleS10aGF0LW11c3Qtbm90LWxlYWs=";
 
     pub(crate) async fn start() -> Self {
-        let program = program("STEWARD_AZURITE");
+        let program = program("MAINSTAY_AZURITE");
         let directory = tempfile::tempdir().unwrap();
         let [port] = free_ports();
         let mut command = Command::new(program);

@@ -1,9 +1,9 @@
 //! Certificates: whose are trusted, and what happens with others.
 
-use rcgen::{CertificateParams, KeyPair};
-use steward_store::{
+use mainstay_store::{
     Class, Environment, OpenError, Provider, SnapStore, StoreConfig, UploadOptions,
 };
+use rcgen::{CertificateParams, KeyPair};
 
 use crate::data::{MIB, assert_same, assert_tried_once, brisk, download, noise, put, upload};
 use crate::s3::secret_directory;

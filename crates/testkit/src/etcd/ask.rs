@@ -6,7 +6,7 @@ use etcd_client::{
     Client, CompactionOptions, Error, GetOptions, KeyValue, KvClient, LeaseTimeToLiveOptions,
     ResponseHeader, StatusResponse,
 };
-use steward_ids::{LeaseId, MemberId, Revision};
+use mainstay_ids::{LeaseId, MemberId, Revision};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 

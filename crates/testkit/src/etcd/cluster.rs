@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use steward_ids::MemberId;
+use mainstay_ids::MemberId;
 use tokio::time::{sleep, timeout};
 
 use super::process::free_url;

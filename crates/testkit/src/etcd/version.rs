@@ -35,9 +35,9 @@ impl EtcdVersion {
     /// When neither holds an `etcd`; the sentence says what to run.
     pub fn directory(self) -> PathBuf {
         let (variable, link) = match self {
-            Self::V3_4 => ("STEWARD_ETCD_3_4", "3.4"),
-            Self::V3_5 => ("STEWARD_ETCD_3_5", "3.5"),
-            Self::V3_5New => ("STEWARD_ETCD_3_5_NEW", "3.5-new"),
+            Self::V3_4 => ("MAINSTAY_ETCD_3_4", "3.4"),
+            Self::V3_5 => ("MAINSTAY_ETCD_3_5", "3.5"),
+            Self::V3_5New => ("MAINSTAY_ETCD_3_5_NEW", "3.5-new"),
         };
         let found = setting(variable).or_else(|| Some(cache()?.join("etcd").join(link)));
         match found {

@@ -5,14 +5,14 @@ use std::process::Command;
 
 use crate::place::{cache, setting};
 
-/// A program of Kubernetes: of the directory `STEWARD_KUBERNETES` or
+/// A program of Kubernetes: of the directory `MAINSTAY_KUBERNETES` or
 /// `KUBEBUILDER_ASSETS` names, or of the cache.
 ///
 /// # Panics
 /// When none holds it; the sentence says what to run.
 pub(super) fn program(name: &str) -> PathBuf {
     let places = [
-        setting("STEWARD_KUBERNETES"),
+        setting("MAINSTAY_KUBERNETES"),
         setting("KUBEBUILDER_ASSETS"),
         cache().map(|cache| cache.join("kubernetes/current/bin")),
     ];
@@ -25,7 +25,7 @@ pub(super) fn program(name: &str) -> PathBuf {
         .unwrap_or_else(|| {
             panic!(
                 "no {name} on this machine: run `make test` (or `make setup`) once, \
-             or point STEWARD_KUBERNETES at a directory with the programs of Kubernetes"
+             or point MAINSTAY_KUBERNETES at a directory with the programs of Kubernetes"
             )
         })
 }

@@ -21,11 +21,11 @@ use crate::etcd::{Etcd, EtcdOptions, EtcdVersion, free_url};
 use crate::place::setting;
 
 /// Names the directory of a server that several tests share.
-pub const SHARED_API: &str = "STEWARD_SHARED_API";
+pub const SHARED_API: &str = "MAINSTAY_SHARED_API";
 /// The administrator's, in that directory.
 const KUBECONFIG: &str = "kubeconfig";
 /// Says what a definition was before the server added its defaults.
-const DIGEST: &str = "tests.steward/digest";
+const DIGEST: &str = "tests.mainstay/digest";
 
 /// A cold start on a loaded machine takes a fraction of this; a server that needs more is stuck.
 const START_DEADLINE: Duration = Duration::from_mins(2);
@@ -83,7 +83,7 @@ impl ApiServer {
         panic!("five times in a row somebody took the port chosen for the API server")
     }
 
-    /// The server of the directory `STEWARD_SHARED_API` names, which others use at the same time and which has controllers; without
+    /// The server of the directory `MAINSTAY_SHARED_API` names, which others use at the same time and which has controllers; without
     /// that variable, one of this test's own with controllers.
     ///
     /// For tests that keep to namespaces of their own. What is cluster-wide, such as a storage class, needs a name nobody else
@@ -103,7 +103,7 @@ impl ApiServer {
         }
     }
 
-    /// The directory that `STEWARD_SHARED_API` has to name for this server to be shared.
+    /// The directory that `MAINSTAY_SHARED_API` has to name for this server to be shared.
     ///
     /// # Panics
     /// When it is shared already.

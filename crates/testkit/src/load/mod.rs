@@ -11,10 +11,10 @@ use etcd_client::{
     Client, CompactionOptions, DeleteOptions, LeaseGrantOptions, PutOptions, ResponseHeader, Txn,
     TxnOp,
 };
+use mainstay_ids::{LeaseId, Revision};
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, IteratorRandom, SliceRandom};
 use rand::{Rng, RngCore, SeedableRng};
-use steward_ids::{LeaseId, Revision};
 
 use crate::etcd::Etcd;
 use keys::KeyPool;

@@ -7,9 +7,9 @@ use base64_simd::STANDARD;
 use etcd_client::EventType;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use jiff::Timestamp;
+use mainstay_ids::Revision;
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
-use steward_ids::Revision;
 
 /// How objects are compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use etcd_client::WatchOptions;
 use jiff::Timestamp;
-use steward_ids::Revision;
+use mainstay_ids::Revision;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 

@@ -3,10 +3,10 @@
 use std::fs;
 
 use etcd_client::PutOptions;
+use mainstay_ids::{LeaseId, Revision};
+use mainstay_testkit::etcd::StartError;
+use mainstay_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, Kv, each_version};
 use sha2::{Digest, Sha256};
-use steward_ids::{LeaseId, Revision};
-use steward_testkit::etcd::StartError;
-use steward_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, Kv, each_version};
 use tempfile::TempDir;
 
 each_version! {

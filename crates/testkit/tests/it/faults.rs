@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use etcd_client::GetOptions;
-use steward_ids::Revision;
-use steward_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating, each_version};
+use mainstay_ids::Revision;
+use mainstay_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating, each_version};
 use tokio::time::{sleep, timeout};
 
 /// An answer that needs a quorum does not come later either where there is none.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::api::{Api, ObjectMeta, PostParams};
-use steward_testkit::ApiServer;
+use mainstay_testkit::ApiServer;
 
 fn map(text: &str) -> ConfigMap {
     ConfigMap {

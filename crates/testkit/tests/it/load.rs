@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use steward_ids::{LeaseId, Revision};
-use steward_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, each_version};
+use mainstay_ids::{LeaseId, Revision};
+use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, each_version};
 
 each_version! {
     async fn a_seed_repeats_its_history(version) {

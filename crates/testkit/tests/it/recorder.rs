@@ -6,11 +6,11 @@ use std::io::Read;
 use std::path::Path;
 
 use flate2::read::{GzDecoder, ZlibDecoder};
+use mainstay_ids::{LeaseId, Revision};
+use mainstay_testkit::recorder::{Compression, Recorded};
+use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion, Kv, Load, Recorder, each_version};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use steward_ids::{LeaseId, Revision};
-use steward_testkit::recorder::{Compression, Recorded};
-use steward_testkit::{Etcd, EtcdOptions, EtcdVersion, Kv, Load, Recorder, each_version};
 use tempfile::TempDir;
 
 each_version! {

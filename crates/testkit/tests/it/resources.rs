@@ -1,13 +1,13 @@
-//! The API server takes the resources of etcd-steward in every way they are written.
+//! The API server takes the resources of etcd-mainstay in every way they are written.
 
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
+use mainstay_crds::{Etcd, EtcdOpsTask, definition};
+use mainstay_testkit::ApiServer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::fmt::Debug;
-use steward_crds::{Etcd, EtcdOpsTask, definition};
-use steward_testkit::ApiServer;
 
 /// A server that knows the resources, a namespace of it, and who asks.
 async fn server() -> (ApiServer, Client, String) {

@@ -1,6 +1,6 @@
 //! The entries still in force, after overwriting, in index order.
 
-use steward_ids::RaftIndex;
+use mainstay_ids::RaftIndex;
 
 use crate::log::records::Records;
 use crate::log::{LogError, LogSummary, first_needed, fold};

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use steward_ids::{MemberId, RaftIndex, Term};
+use mainstay_ids::{MemberId, RaftIndex, Term};
 
 use crate::decoder::{At, DecodeError};
 

@@ -1,8 +1,8 @@
 //! Folds records, one after the other, into a [`LogSummary`].
 
 use bytes::Bytes;
+use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
 use prost::Message as _;
-use steward_ids::{ClusterId, MemberId, RaftIndex, Term};
 
 use crate::decoder::At;
 use crate::log::records::Located;

@@ -18,7 +18,7 @@ mod terms;
 use std::ffi::OsString;
 use std::path::Path;
 
-use steward_ids::{ClusterId, MemberId, RaftIndex, Term};
+use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
 
 use crate::decoder::{At, TornReason};
 use crate::raft::{HardState, SnapshotMark};

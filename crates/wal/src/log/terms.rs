@@ -1,6 +1,6 @@
 //! The term of every index, as runs of equal terms.
 
-use steward_ids::{RaftIndex, Term};
+use mainstay_ids::{RaftIndex, Term};
 
 /// Changes of term that are kept. A cluster that elects once a second makes as many in twelve days, and a
 /// log reaches back hours.

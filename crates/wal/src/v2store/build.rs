@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use steward_ids::MemberId;
+use mainstay_ids::MemberId;
 
 use crate::go_json::{push_string, push_strings};
 

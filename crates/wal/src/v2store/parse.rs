@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use mainstay_ids::MemberId;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny, MapAccess, Visitor};
-use steward_ids::MemberId;
 
 /// Members, present and removed, that are read from a tree.
 pub(super) const MAX_MEMBERS: usize = 4096;

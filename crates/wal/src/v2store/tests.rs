@@ -1,4 +1,4 @@
-use steward_ids::MemberId;
+use mainstay_ids::MemberId;
 
 use super::build::EVENT_SLOTS;
 use super::parse::MAX_MEMBERS;

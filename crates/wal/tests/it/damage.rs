@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-use steward_ids::RaftIndex;
-use steward_wal::{
+use mainstay_ids::RaftIndex;
+use mainstay_wal::{
     At, DecodeError, Entry, HardState, Log, LogError, LogSummary, SegmentName, SnapshotMark, Tail,
     TornReason,
 };

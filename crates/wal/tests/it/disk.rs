@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use steward_ids::{ClusterId, MemberId, RaftIndex, Term};
-use steward_wal::{
+use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
+use mainstay_wal::{
     Encoder, Entry, EntryKind, HardState, Identity, Log, LogError, LogSummary, SegmentName,
     SnapshotMark,
 };

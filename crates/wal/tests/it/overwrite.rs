@@ -1,7 +1,7 @@
 //! How records add up: overwriting, gaps, several segments, snapshots from a leader.
 
-use steward_ids::{ClusterId, MemberId, RaftIndex, Term};
-use steward_wal::{DecodeError, Encoder, Entry, Identity, LogError, possible_writes};
+use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
+use mainstay_wal::{DecodeError, Encoder, Entry, Identity, LogError, possible_writes};
 
 use crate::disk::{Disk, entry, first, mark, name, next, state};
 

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use proptest::collection::vec;
-use proptest::prelude::*;
-use steward_ids::{MemberId, RaftIndex, Term};
-use steward_wal::{
+use mainstay_ids::{MemberId, RaftIndex, Term};
+use mainstay_wal::{
     ConfState, Decoded, Decoder, Entry, EntryKind, HardState, Log, Place, Request, SegmentName,
     SnapFile, SnapshotMark, Tail, v2store::V2Store,
 };
+use proptest::collection::vec;
+use proptest::prelude::*;
 
 use crate::disk::{Disk, MEMBER, first, mark, name, next};
 

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
-use steward_ids::{MemberId, RaftIndex};
-use steward_wal::{
+use mainstay_ids::{MemberId, RaftIndex};
+use mainstay_wal::{
     ConfChange, Entry, EntryKind, Log, Request, SegmentName, SnapshotMark, Tail, possible_writes,
 };
 use tempfile::TempDir;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use steward_wal::{RepairError, SegmentName, Tail, repair};
+use mainstay_wal::{RepairError, SegmentName, Tail, repair};
 
 use crate::disk::{Disk, entry, first, state};
 

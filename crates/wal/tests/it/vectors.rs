@@ -1,13 +1,13 @@
 //! Bytes written by etcd and etcdutl, met exactly.
 
 use bytes::Bytes;
-use sha2::{Digest as _, Sha256};
-use steward_ids::{ClusterId, MemberId, RaftIndex, Term};
-use steward_wal::v2store::{BootstrapMember, V2Store, bootstrap};
-use steward_wal::{
+use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
+use mainstay_wal::v2store::{BootstrapMember, V2Store, bootstrap};
+use mainstay_wal::{
     ConfChange, ConfChangeKind, ConfState, Encoder, Entry, EntryKind, Identity, SnapFile,
     SnapshotMark, Tail,
 };
+use sha2::{Digest as _, Sha256};
 
 use crate::disk::{Disk, MEMBER, entry, first, name, next, state};
 

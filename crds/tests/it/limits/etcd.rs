@@ -191,21 +191,21 @@ fn enums_know_their_names(trials: &mut Trials) {
 }
 
 fn enums_of_ours_know_their_names(trials: &mut Trials) {
-    let recovery = "/spec/steward/recovery/mode";
+    let recovery = "/spec/mainstay/recovery/mode";
     trials.accepts(
-        "etcd-steward.yaml",
+        "etcd-mainstay.yaml",
         recovery,
         &[json!("Automatic"), json!("Approve"), json!("Manual")],
     );
-    trials.refuses("etcd-steward.yaml", recovery, &[json!("automatic")]);
+    trials.refuses("etcd-mainstay.yaml", recovery, &[json!("automatic")]);
     trials.accepts(
-        "etcd-steward.yaml",
-        "/spec/steward/storage/growth",
+        "etcd-mainstay.yaml",
+        "/spec/mainstay/storage/growth",
         &[json!("Expand"), json!("Keep")],
     );
     trials.refuses(
-        "etcd-steward.yaml",
-        "/spec/steward/storage/growth",
+        "etcd-mainstay.yaml",
+        "/spec/mainstay/storage/growth",
         &[json!("Shrink")],
     );
     trials.refuses(
@@ -292,16 +292,16 @@ fn schedules_follow_their_grammars(trials: &mut Trials) {
         );
     }
     for pointer in [
-        "/spec/steward/compaction/schedule",
-        "/spec/steward/restoreDrill/schedule",
+        "/spec/mainstay/compaction/schedule",
+        "/spec/mainstay/restoreDrill/schedule",
     ] {
         trials.accepts(
-            "etcd-steward.yaml",
+            "etcd-mainstay.yaml",
             pointer,
             &[json!("0 0 * * 0"), json!("1,2 * * * MON")],
         );
         trials.refuses(
-            "etcd-steward.yaml",
+            "etcd-mainstay.yaml",
             pointer,
             &[json!("@daily"), json!("* * * *"), json!("x".repeat(101))],
         );
@@ -336,8 +336,8 @@ fn quantities_are_numbers_with_suffixes(trials: &mut Trials) {
             ],
         );
     }
-    let bytes = "/spec/steward/compaction/bytesThreshold";
-    trials.refuses("etcd-steward.yaml", bytes, &[json!("much")]);
+    let bytes = "/spec/mainstay/compaction/bytesThreshold";
+    trials.refuses("etcd-mainstay.yaml", bytes, &[json!("much")]);
     let cpu = "/spec/etcd/resources/requests/cpu";
     trials.accepts(ALL, cpu, &[json!(2), json!("0.5"), json!("250m")]);
     trials.refuses(ALL, cpu, &[json!("a lot")]);

@@ -6,9 +6,9 @@ use std::path::Path;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use kube::{Client, Error};
+use mainstay_crds::{GROUP, VERSION};
+use mainstay_testkit::ApiServer;
 use serde_json::Value;
-use steward_crds::{GROUP, VERSION};
-use steward_testkit::ApiServer;
 
 use super::without_metadata;
 use crate::apiserver::Answer;

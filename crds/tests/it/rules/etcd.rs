@@ -1,7 +1,7 @@
 //! The cases of the rules of `Etcd`.
 
+use mainstay_crds::rules::ETCD;
 use serde_json::{Value, json};
-use steward_crds::rules::ETCD;
 
 use super::{Case, case};
 use crate::trials::Change;

@@ -5,7 +5,7 @@ mod tasks;
 
 use std::collections::BTreeSet;
 
-use steward_crds::rules as tables;
+use mainstay_crds::rules as tables;
 
 use crate::trials::{Change, Expected, Trial};
 

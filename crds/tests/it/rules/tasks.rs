@@ -1,7 +1,7 @@
 //! The cases of the rules of tasks.
 
+use mainstay_crds::rules::{COPY, OPS};
 use serde_json::{Value, json};
-use steward_crds::rules::{COPY, OPS};
 
 use super::{Case, case};
 use crate::trials::Change;

@@ -1,7 +1,7 @@
 use jiff::Timestamp;
-use steward_archive::catalogue::Object;
-use steward_archive::chain::Link;
-use steward_archive::layout::Layout;
+use mainstay_archive::catalogue::Object;
+use mainstay_archive::chain::Link;
+use mainstay_archive::layout::Layout;
 
 use super::*;
 

@@ -2,10 +2,10 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use steward_archive::compression::decoder;
-use steward_archive::name::SnapshotName;
-use steward_bbolt::Update;
-use steward_mvcc::schema;
+use mainstay_archive::compression::decoder;
+use mainstay_archive::name::SnapshotName;
+use mainstay_bbolt::Update;
+use mainstay_mvcc::schema;
 
 use super::*;
 

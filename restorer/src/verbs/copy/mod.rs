@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use mainstay_store::{SnapStore, SourceStoreArgs, StoreArgs, StoreConfig};
+use mainstay_telemetry::{Progress, human_bytes};
 use serde::Serialize;
-use steward_store::{SnapStore, SourceStoreArgs, StoreArgs, StoreConfig};
-use steward_telemetry::{Progress, human_bytes};
 
 use self::plan::{Conflict, Limits, Plan};
 use self::transfer::{CopyError, Transfer};
@@ -51,12 +51,12 @@ const ASK_EVERY: Duration = Duration::from_secs(15);
         The mark .final of a name is dropped, as etcd-backup-restore does.",
     after_help = "Examples:\n  \
         # all backups of a control plane that moves\n  \
-        steward-restorer copy --source-storage-provider GCS --source-store-container old --source-store-prefix shoot-1/etcd-main \\\n    \
+        mainstay-restorer copy --source-storage-provider GCS --source-store-container old --source-store-prefix shoot-1/etcd-main \\\n    \
         --storage-provider S3 --store-container new --store-prefix shoot-1/etcd-main --wait-for-final-snapshot\n\n  \
         # the two newest backups to a directory below $HOME\n  \
-        steward-restorer copy --source-storage-provider S3 --source-store-container backups --store-container backups.copy --max-backups-to-copy 2\n\n  \
+        mainstay-restorer copy --source-storage-provider S3 --source-store-container backups --store-container backups.copy --max-backups-to-copy 2\n\n  \
         # what would be copied?\n  \
-        steward-restorer copy --source-store-container a --store-container b --dry-run"
+        mainstay-restorer copy --source-store-container a --store-container b --dry-run"
 )]
 pub struct CopyArgs {
     /// Where backups are copied from.
@@ -76,33 +76,33 @@ pub struct CopyArgs {
 pub struct WhichArgs {
     /// Copy this many backups, the newest: a backup is a full snapshot with its deltas; -1 is all
     #[arg(long, value_name = "COUNT", default_value_t = -1, allow_negative_numbers = true)]
-    #[arg(env = "STEWARD_MAX_BACKUPS_TO_COPY")]
+    #[arg(env = "MAINSTAY_MAX_BACKUPS_TO_COPY")]
     pub max_backups_to_copy: i64,
 
     /// Copy backups whose newest object is at most this many days old; -1 is any age
     #[arg(long, value_name = "DAYS", default_value_t = -1, allow_negative_numbers = true)]
-    #[arg(env = "STEWARD_MAX_BACKUP_AGE")]
+    #[arg(env = "MAINSTAY_MAX_BACKUP_AGE")]
     pub max_backup_age: i64,
 
     /// Objects copied at the same time; fewer where they are large, so that memory stays bounded
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
-    #[arg(env = "STEWARD_MAX_PARALLEL_COPY_OPERATIONS")]
+    #[arg(env = "MAINSTAY_MAX_PARALLEL_COPY_OPERATIONS")]
     pub max_parallel_copy_operations: u16,
 
     /// Wait until one of the four newest full snapshots of the source is a final one
     #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     #[arg(require_equals = true, action = clap::ArgAction::Set)]
-    #[arg(env = "STEWARD_WAIT_FOR_FINAL_SNAPSHOT")]
+    #[arg(env = "MAINSTAY_WAIT_FOR_FINAL_SNAPSHOT")]
     pub wait_for_final_snapshot: bool,
 
     /// Stop waiting after this long and copy what is there, for example 30m; 0 waits for ever
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = wait::duration)]
-    #[arg(env = "STEWARD_WAIT_FOR_FINAL_SNAPSHOT_TIMEOUT")]
+    #[arg(env = "MAINSTAY_WAIT_FOR_FINAL_SNAPSHOT_TIMEOUT")]
     pub wait_for_final_snapshot_timeout: Duration,
 
     /// Copy a full snapshot that carries no hash, one copied out of a data directory
-    #[arg(long, env = "STEWARD_SKIP_HASH_CHECK")]
+    #[arg(long, env = "MAINSTAY_SKIP_HASH_CHECK")]
     pub skip_hash_check: bool,
 
     /// Say what would be copied, and stop
@@ -254,7 +254,7 @@ async fn carry_out(
             }
             Some(Err(error)) if error.is_of_the_object() => report.damaged.push(Refused {
                 name: task.object.name.to_string(),
-                reason: steward_telemetry::Chain(&error).to_string(),
+                reason: mainstay_telemetry::Chain(&error).to_string(),
             }),
             Some(Err(error)) => broken_off = broken_off.or(Some(error)),
             None => {}

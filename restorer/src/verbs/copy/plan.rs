@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
-use steward_archive::catalogue::{Catalogue, Object};
-use steward_archive::chain::{ChainInfo, chains};
-use steward_archive::name::SnapshotName;
+use mainstay_archive::catalogue::{Catalogue, Object};
+use mainstay_archive::chain::{ChainInfo, chains};
+use mainstay_archive::name::SnapshotName;
 
 /// Which backups are wanted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -128,7 +128,7 @@ fn plain(name: &SnapshotName) -> SnapshotName {
 
 #[cfg(test)]
 mod tests {
-    use steward_archive::catalogue::Listed;
+    use mainstay_archive::catalogue::Listed;
 
     use super::*;
 

@@ -8,9 +8,9 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use steward_archive::layout::object_key;
-use steward_archive::name::Kind;
-use steward_store::{Class, Effort, SnapStore, StoreError, UploadOptions, UploadWriter};
+use mainstay_archive::layout::object_key;
+use mainstay_archive::name::Kind;
+use mainstay_store::{Class, Effort, SnapStore, StoreError, UploadOptions, UploadWriter};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;

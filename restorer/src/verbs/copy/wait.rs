@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use steward_archive::catalogue::Catalogue;
-use steward_store::{SnapStore, StoreError};
+use mainstay_archive::catalogue::Catalogue;
+use mainstay_store::{SnapStore, StoreError};
 
 use crate::backup;
 
@@ -72,8 +72,8 @@ mod tests {
     use std::path::Path;
 
     use jiff::Timestamp;
-    use steward_archive::catalogue::Listed;
-    use steward_store::{Environment, Provider, StoreConfig};
+    use mainstay_archive::catalogue::Listed;
+    use mainstay_store::{Environment, Provider, StoreConfig};
 
     use super::*;
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use clap::Args;
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
-use steward_ids::{ClusterId, MemberId};
-use steward_telemetry::Chain;
-use steward_verdict::{Cluster, Mine};
+use mainstay_ids::{ClusterId, MemberId};
+use mainstay_telemetry::Chain;
+use mainstay_verdict::{Cluster, Mine};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::debug;
@@ -29,22 +29,22 @@ pub struct ClusterArgs {
     /// Client URLs to ask besides those of the configuration: a service, or a cluster that is joined
     #[arg(
         long,
-        env = "STEWARD_SERVICE_ENDPOINTS",
+        env = "MAINSTAY_SERVICE_ENDPOINTS",
         value_name = "URL",
         value_delimiter = ','
     )]
     pub service_endpoints: Vec<Url>,
 
     /// Certificates to trust, for https addresses
-    #[arg(long, env = "STEWARD_CACERT", value_name = "FILE")]
+    #[arg(long, env = "MAINSTAY_CACERT", value_name = "FILE")]
     pub cacert: Option<PathBuf>,
 
     /// Client certificate
-    #[arg(long, env = "STEWARD_CERT", value_name = "FILE", requires = "key")]
+    #[arg(long, env = "MAINSTAY_CERT", value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
 
     /// Key of the client certificate
-    #[arg(long, env = "STEWARD_KEY", value_name = "FILE", requires = "cert")]
+    #[arg(long, env = "MAINSTAY_KEY", value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
 }
 

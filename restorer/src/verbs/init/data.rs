@@ -3,12 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use steward_datadir::{
+use mainstay_datadir::{
     CleanStop, CleanStopError, DirFacts, DirVerdict, Guard, Report, WarningKind, check_guard,
 };
-use steward_ids::{ClusterId, MemberId};
-use steward_telemetry::Chain;
-use steward_verdict::{Data, DataState, Thoroughness};
+use mainstay_ids::{ClusterId, MemberId};
+use mainstay_telemetry::Chain;
+use mainstay_verdict::{Data, DataState, Thoroughness};
 use tracing::{debug, info};
 
 use super::cluster::place;

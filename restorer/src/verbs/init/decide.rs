@@ -20,7 +20,7 @@
 //! | missing | unreachable | existing, one member | none or empty | refuse |
 //! | missing | unreachable | existing, several members | any | wait |
 
-use steward_verdict::{
+use mainstay_verdict::{
     Backup, Cluster, Data, DataState, Decision, Mine, RefuseCause, RestoreCause, WaitCause,
 };
 

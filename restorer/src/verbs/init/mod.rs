@@ -23,10 +23,10 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::SignedDuration;
-use steward_datadir::write_guard;
-use steward_store::{Provider, StoreArgs, StoreConfig};
-use steward_telemetry::Chain;
-use steward_verdict::{Backup, Cluster, Data, DataState, Decision, InitReport};
+use mainstay_datadir::write_guard;
+use mainstay_store::{Provider, StoreArgs, StoreConfig};
+use mainstay_telemetry::Chain;
+use mainstay_verdict::{Backup, Cluster, Data, DataState, Decision, InitReport};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
@@ -59,18 +59,18 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
         act first, for example by adding this member to the cluster; 42 etcd must not start on this volume.\n\n\
         Examples:\n  \
         # as in a pod of a StatefulSet, with POD_NAME and POD_NAMESPACE set\n  \
-        steward-restorer init --config-template /var/etcd/config/etcd.conf.yaml --config-output /var/etcd/run/etcd.conf.yaml \\\n    \
+        mainstay-restorer init --config-template /var/etcd/config/etcd.conf.yaml --config-output /var/etcd/run/etcd.conf.yaml \\\n    \
         --service-endpoints http://etcd-main-client:2379 --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main\n\n  \
         # what would be decided?\n  \
-        steward-restorer init --pod-name etcd-main-0 --config-template etcd.conf.yaml --dry-run -o json"
+        mainstay-restorer init --pod-name etcd-main-0 --config-template etcd.conf.yaml --dry-run -o json"
 )]
 pub struct InitArgs {
     /// Configuration of all members: etcd's own keys, with advertised addresses by member
-    #[arg(long, value_name = "FILE", env = "STEWARD_CONFIG_TEMPLATE")]
+    #[arg(long, value_name = "FILE", env = "MAINSTAY_CONFIG_TEMPLATE")]
     pub config_template: PathBuf,
 
     /// Where to write the configuration of this member, for `etcd --config-file`
-    #[arg(long, value_name = "FILE", env = "STEWARD_CONFIG_OUTPUT")]
+    #[arg(long, value_name = "FILE", env = "MAINSTAY_CONFIG_OUTPUT")]
     #[arg(required_unless_present = "dry_run")]
     pub config_output: Option<PathBuf>,
 
@@ -87,7 +87,7 @@ pub struct InitArgs {
         long,
         value_name = "DURATION",
         default_value = "30s",
-        env = "STEWARD_WAIT_TIMEOUT"
+        env = "MAINSTAY_WAIT_TIMEOUT"
     )]
     pub wait_timeout: SignedDuration,
 
@@ -96,7 +96,7 @@ pub struct InitArgs {
         long,
         value_name = "DURATION",
         default_value = "15s",
-        env = "STEWARD_STORE_LIST_TIMEOUT"
+        env = "MAINSTAY_STORE_LIST_TIMEOUT"
     )]
     pub store_list_timeout: SignedDuration,
 
@@ -290,7 +290,7 @@ impl Watch<'_> {
             return Backup::NotAsked;
         }
         let listing = async {
-            let store = steward_store::SnapStore::open(config, &self.context.environment)
+            let store = mainstay_store::SnapStore::open(config, &self.context.environment)
                 .map_err(|error| Failure::from(error).reason().to_owned())?;
             list(&store)
                 .await

@@ -6,8 +6,8 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use mainstay_datadir::{InitialCluster, MembershipError};
 use serde_norway::{Mapping, Value};
-use steward_datadir::{InitialCluster, MembershipError};
 
 use super::decide::{ClusterState, Configured};
 use crate::failure::{Classify, Verdict};

@@ -1,6 +1,6 @@
 //! What init says to people.
 
-use steward_verdict::{Backup, Decision, InitReport, RefuseCause, RestoreCause, WaitCause};
+use mainstay_verdict::{Backup, Decision, InitReport, RefuseCause, RestoreCause, WaitCause};
 
 use crate::failure::{Failure, Verdict};
 
@@ -82,9 +82,9 @@ fn short(text: &str) -> String {
 fn next_step(decision: Decision) -> Option<&'static str> {
     match decision {
         Decision::Bootstrap | Decision::Start | Decision::Join => None,
-        Decision::RestoreRequired(_) => {
-            Some("`steward-restorer restore` with this volume; the controller does it where it may")
-        }
+        Decision::RestoreRequired(_) => Some(
+            "`mainstay-restorer restore` with this volume; the controller does it where it may",
+        ),
         Decision::Wait(WaitCause::NotAdded) => Some("add the member as a learner"),
         Decision::Wait(WaitCause::DataLost) => {
             Some("remove the member from the cluster and add it again as a learner")
@@ -125,7 +125,7 @@ pub(super) fn failure(report: &InitReport, reason: String) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use steward_verdict::{Cluster, Data, DataState, Mine};
+    use mainstay_verdict::{Cluster, Data, DataState, Mine};
 
     use super::*;
 

@@ -5,10 +5,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashSet};
 
-use steward_bbolt::{Database, ReadAt};
-use steward_ids::{LeaseId, Revision};
-use steward_mvcc::hash::HashError;
-use steward_mvcc::{Digester, FactsError, KeyValue, RevisionKey, schema};
+use mainstay_bbolt::{Database, ReadAt};
+use mainstay_ids::{LeaseId, Revision};
+use mainstay_mvcc::hash::HashError;
+use mainstay_mvcc::{Digester, FactsError, KeyValue, RevisionKey, schema};
 
 const SEPARATOR: u8 = b'/';
 /// Prefixes counted apart; keys of further ones count for a shorter prefix.
@@ -149,7 +149,7 @@ impl KeySpace {
 }
 
 fn leases<S: ReadAt>(database: &Database<S>) -> Result<HashSet<LeaseId>, HashError> {
-    let rows = steward_mvcc::small_bucket(database, schema::LEASE)?;
+    let rows = mainstay_mvcc::small_bucket(database, schema::LEASE)?;
     let id = |key: &[u8]| {
         <[u8; 8]>::try_from(key)
             .ok()

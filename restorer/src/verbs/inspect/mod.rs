@@ -16,11 +16,11 @@ use std::path::PathBuf;
 use std::thread;
 
 use clap::Args;
-use steward_bbolt::{Database, check};
-use steward_ids::Revision;
-use steward_mvcc::Facts;
-use steward_mvcc::hash::{hash_kv, status_hash};
-use steward_store::StoreArgs;
+use mainstay_bbolt::{Database, check};
+use mainstay_ids::Revision;
+use mainstay_mvcc::Facts;
+use mainstay_mvcc::hash::{hash_kv, status_hash};
+use mainstay_store::StoreArgs;
 
 use self::keys::KeySpace;
 use self::open::Opened;
@@ -40,13 +40,13 @@ use crate::target::{self, TargetArgs};
         refused. A backup is rebuilt in a scratch directory first.",
     after_help = "Examples:\n  \
         # what is in a data directory?\n  \
-        steward-restorer inspect --data-dir /var/etcd/data/new.etcd\n\n  \
+        mainstay-restorer inspect --data-dir /var/etcd/data/new.etcd\n\n  \
         # a snapshot of `etcdctl snapshot save`, or one taken out of a bucket\n  \
-        steward-restorer inspect --snapshot Full-00000000-00009002-1565021494.gz\n\n  \
+        mainstay-restorer inspect --snapshot Full-00000000-00009002-1565021494.gz\n\n  \
         # which kinds of objects filled the etcd of a Kubernetes cluster, an hour before?\n  \
-        steward-restorer inspect --store-container etcd-backups --to-time 2026-01-31T11:00:00Z --prefix-depth 2\n\n  \
+        mainstay-restorer inspect --store-container etcd-backups --to-time 2026-01-31T11:00:00Z --prefix-depth 2\n\n  \
         # the HashKV of a revision, to compare with `etcdctl endpoint hashkv --rev`\n  \
-        steward-restorer inspect --data-dir default.etcd --revision 4711 -o json | jq .hashKv"
+        mainstay-restorer inspect --data-dir default.etcd --revision 4711 -o json | jq .hashKv"
 )]
 pub struct InspectArgs {
     /// Inspect this data directory
@@ -54,7 +54,7 @@ pub struct InspectArgs {
     pub data_dir: Option<PathBuf>,
 
     /// Inspect this snapshot or database file; compressed where its name says so
-    #[arg(long, value_name = "FILE", env = "STEWARD_SNAPSHOT")]
+    #[arg(long, value_name = "FILE", env = "MAINSTAY_SNAPSHOT")]
     pub snapshot: Option<PathBuf>,
 
     /// Hash and count keys as they were at this revision [default: the newest]
@@ -66,13 +66,13 @@ pub struct InspectArgs {
         long,
         value_name = "DEPTH",
         default_value_t = 2,
-        env = "STEWARD_PREFIX_DEPTH"
+        env = "MAINSTAY_PREFIX_DEPTH"
     )]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=32))]
     pub prefix_depth: u8,
 
     /// Directory for the database of a backup while it is looked at [default: the system's]
-    #[arg(long, value_name = "DIR", env = "STEWARD_SCRATCH_DIR")]
+    #[arg(long, value_name = "DIR", env = "MAINSTAY_SCRATCH_DIR")]
     pub scratch_dir: Option<PathBuf>,
 
     /// The backup, when neither a directory nor a file is given.
@@ -169,8 +169,9 @@ impl View {
         thread::scope(|scope| {
             let hash = scope.spawn(|| hash_kv(database, self.revision).map_err(boxed));
             let status = scope.spawn(|| status_hash(database).map_err(boxed));
-            let pages = scope
-                .spawn(|| check(database, |_, _| Ok::<_, steward_bbolt::Error>(())).map_err(boxed));
+            let pages = scope.spawn(|| {
+                check(database, |_, _| Ok::<_, mainstay_bbolt::Error>(())).map_err(boxed)
+            });
             let keys = KeySpace::count(database, self.revision, self.prefix_depth).map_err(boxed);
             let ended = |_| boxed(open::InspectError::Thread);
             Ok(Walks {
@@ -185,8 +186,8 @@ impl View {
 
 /// What the walks found.
 struct Walks {
-    pages: steward_bbolt::Checked,
-    hash: steward_mvcc::hash::HashKv,
-    status: steward_mvcc::hash::StatusHash,
+    pages: mainstay_bbolt::Checked,
+    hash: mainstay_mvcc::hash::HashKv,
+    status: mainstay_mvcc::hash::StatusHash,
     keys: KeySpace,
 }

@@ -6,15 +6,15 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use mainstay_archive::chain::choose;
+use mainstay_archive::compression::{Compression, decoder};
+use mainstay_archive::name::SnapshotName;
+use mainstay_datadir::LockError;
+use mainstay_store::StoreConfig;
+use mainstay_telemetry::Progress;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
-use steward_archive::chain::choose;
-use steward_archive::compression::{Compression, decoder};
-use steward_archive::name::SnapshotName;
-use steward_datadir::LockError;
-use steward_store::StoreConfig;
-use steward_telemetry::Progress;
 
 use crate::backup::Backup;
 use crate::cli::Context;

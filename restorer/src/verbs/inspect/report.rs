@@ -2,10 +2,10 @@
 
 use std::fs::File;
 
+use mainstay_bbolt::Database;
+use mainstay_mvcc::schema::{self, Alarm, AlarmKind};
+use mainstay_mvcc::{Facts, FactsError, small_bucket};
 use serde::{Deserialize, Serialize};
-use steward_bbolt::Database;
-use steward_mvcc::schema::{self, Alarm, AlarmKind};
-use steward_mvcc::{Facts, FactsError, small_bucket};
 
 use super::Walks;
 use super::keys::{KeySpace, Tally};
@@ -164,7 +164,7 @@ impl Report {
         } = walks;
         let meta = database.meta();
         let page_size = u64::from(meta.page_size);
-        let bucket = |bucket: &steward_bbolt::check::CheckedBucket| BucketReport {
+        let bucket = |bucket: &mainstay_bbolt::check::CheckedBucket| BucketReport {
             name: readable(&bucket.name),
             items: bucket.items,
             bytes: bucket.bytes,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use steward_telemetry::human_bytes;
+use mainstay_telemetry::human_bytes;
 
 use super::open::HashState;
 use super::report::{LargeReport, MemberReport, PrefixReport, Report};

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use mainstay_archive::catalogue::{Catalogue, Object};
+use mainstay_archive::chain::{Chain, ChooseError, Request, choose, restorable};
+use mainstay_mvcc::Facts;
+use mainstay_store::StoreConfig;
+use mainstay_telemetry::{Progress, human_bytes};
 use serde::Serialize;
 use serde_json::{Value, json};
-use steward_archive::catalogue::{Catalogue, Object};
-use steward_archive::chain::{Chain, ChooseError, Request, choose, restorable};
-use steward_mvcc::Facts;
-use steward_store::StoreConfig;
-use steward_telemetry::{Progress, human_bytes};
 
 use super::pool::{Finding, Proof, examine_all};
 use crate::backup::Backup;
@@ -259,7 +259,7 @@ fn damaged(
     let mut reason = String::new();
     for (at, (_, fault)) in faults.iter().enumerate() {
         let comma = if at == 0 { "" } else { "; " };
-        let _ = write!(reason, "{comma}{}", steward_telemetry::Chain(*fault));
+        let _ = write!(reason, "{comma}{}", mainstay_telemetry::Chain(*fault));
     }
     let next = match verified {
         Some(Ok(reached)) => format!(
@@ -322,7 +322,7 @@ fn reports(chain: Option<&Chain>, findings: &[Finding]) -> Vec<ObjectReport> {
             .proof
             .as_ref()
             .err()
-            .map(|e| steward_telemetry::Chain(e).to_string()),
+            .map(|e| mainstay_telemetry::Chain(e).to_string()),
         proof: finding.proof.as_ref().ok().map(ProofReport::of),
     };
     findings.iter().map(report).collect()

@@ -9,7 +9,7 @@ mod pool;
 use std::path::PathBuf;
 
 use clap::Args;
-use steward_store::StoreArgs;
+use mainstay_store::StoreArgs;
 
 use crate::cli::Context;
 use crate::failure::Failure;
@@ -30,13 +30,13 @@ use crate::target::TargetArgs;
         relate. Writes nothing. One that a running etcd uses is refused.",
     after_help = "Examples:\n  \
         # is the newest state of a bucket restorable?\n  \
-        steward-restorer verify --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main\n\n  \
+        mainstay-restorer verify --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main\n\n  \
         # every object of the prefix, with a report for machines\n  \
-        steward-restorer verify --store-container etcd-backups --all -o json\n\n  \
+        mainstay-restorer verify --store-container etcd-backups --all -o json\n\n  \
         # could the state before an incident be had?\n  \
-        steward-restorer verify --store-container etcd-backups --to-time 2026-01-31T11:59:00Z\n\n  \
+        mainstay-restorer verify --store-container etcd-backups --to-time 2026-01-31T11:59:00Z\n\n  \
         # can etcd start on this directory?\n  \
-        steward-restorer verify --data-dir /var/etcd/data/new.etcd"
+        mainstay-restorer verify --data-dir /var/etcd/data/new.etcd"
 )]
 pub struct VerifyArgs {
     /// Verify this data directory instead of a backup
@@ -51,7 +51,7 @@ pub struct VerifyArgs {
         default_value = "full",
         requires = "data_dir"
     )]
-    #[arg(env = "STEWARD_VALIDATION_MODE")]
+    #[arg(env = "MAINSTAY_VALIDATION_MODE")]
     pub validation_mode: ValidationMode,
 
     /// The backup.
@@ -66,7 +66,7 @@ pub struct VerifyArgs {
     pub all: bool,
 
     /// Accept a full snapshot that carries no hash, one copied out of a data directory
-    #[arg(long, env = "STEWARD_SKIP_HASH_CHECK")]
+    #[arg(long, env = "MAINSTAY_SKIP_HASH_CHECK")]
     pub skip_hash_check: bool,
 }
 

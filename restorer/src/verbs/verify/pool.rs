@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use steward_archive::catalogue::Object;
-use steward_archive::name::Kind;
-use steward_mvcc::Facts;
+use mainstay_archive::catalogue::Object;
+use mainstay_archive::name::Kind;
+use mainstay_mvcc::Facts;
 
 use crate::examine::{How, Span, delta, full_with_facts};
 use crate::failure::{Classify, Verdict};

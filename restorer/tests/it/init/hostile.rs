@@ -3,8 +3,8 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use steward_restorer::failure::Verdict;
-use steward_testkit::EtcdVersion;
+use mainstay_restorer::failure::Verdict;
+use mainstay_testkit::EtcdVersion;
 
 use super::stage::{Said, Stage};
 use crate::home::success;

@@ -9,11 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, ConnectOptions};
+use mainstay_testkit::EtcdVersion;
+use mainstay_testkit::etcd::free_url;
+use mainstay_verdict::{InitReport, Message};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use steward_testkit::EtcdVersion;
-use steward_testkit::etcd::free_url;
-use steward_verdict::{InitReport, Message};
 use tokio::time::sleep;
 
 use crate::home::Home;
@@ -193,7 +193,7 @@ impl Stage {
 
     fn command(&self, member: usize, flags: &[&str]) -> Command {
         self.command_of(
-            env!("CARGO_BIN_EXE_steward-restorer").as_ref(),
+            env!("CARGO_BIN_EXE_mainstay-restorer").as_ref(),
             member,
             flags,
         )
@@ -249,10 +249,10 @@ impl Stage {
     /// Runs `init` as somebody whom rights concern, also where the test itself is not.
     pub(super) fn init_without_privileges(&self, member: usize) -> Said {
         const NOBODY: u32 = 65534;
-        let program = self.home.path("steward-restorer");
+        let program = self.home.path("mainstay-restorer");
         if !program.exists() {
             // Where it was built, nobody else may go.
-            fs::copy(env!("CARGO_BIN_EXE_steward-restorer"), &program).unwrap();
+            fs::copy(env!("CARGO_BIN_EXE_mainstay-restorer"), &program).unwrap();
         }
         let mut command = self.command_of(&program, member, &["--wait-timeout=0s"]);
         if fs::metadata(self.home.root()).unwrap().uid() == 0 {

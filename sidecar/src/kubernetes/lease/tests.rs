@@ -1,6 +1,6 @@
-use steward_archive::compression::Compression;
-use steward_archive::name::SnapshotName;
-use steward_ids::{ClusterId, MemberId};
+use mainstay_archive::compression::Compression;
+use mainstay_archive::name::SnapshotName;
+use mainstay_ids::{ClusterId, MemberId};
 
 use super::*;
 use crate::state::Stored;
@@ -210,8 +210,8 @@ fn the_lease_of_the_deltas_says_how_much_has_piled_up() {
     let patch = change(&lease(None, None), &wanted, NOON).unwrap();
     // Controllers of other versions read it, too.
     let written = json!({
-        "steward.druid.gardener.cloud/delta-bytes": "4096",
-        "steward.druid.gardener.cloud/delta-bytes-since": "5",
+        "etcd-mainstay.io/delta-bytes": "4096",
+        "etcd-mainstay.io/delta-bytes-since": "5",
     });
     assert_eq!(patch["metadata"]["annotations"], written);
 }

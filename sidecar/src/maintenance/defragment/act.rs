@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use steward_ids::{MemberId, RaftIndex};
+use mainstay_ids::{MemberId, RaftIndex};
 use tokio::time::{sleep, timeout};
 
 use crate::maintenance::{ANSWER, CallError, Connect, ask, reach, read_linearizably};

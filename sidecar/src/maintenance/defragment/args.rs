@@ -16,7 +16,7 @@ pub struct DefragmentArgs {
     #[arg(
         id = "defragmentation-schedule",
         long = "defragmentation-schedule",
-        env = "STEWARD_DEFRAGMENTATION_SCHEDULE"
+        env = "MAINSTAY_DEFRAGMENTATION_SCHEDULE"
     )]
     #[arg(value_name = "CRON", default_value = "0 0 */3 * *", value_parser = schedule)]
     pub schedule: When,
@@ -24,19 +24,19 @@ pub struct DefragmentArgs {
     /// Defragment a member between those times when so many percent of its database are free; 0 for never, and
     /// never a member that is alone
     #[arg(long = "defragmentation-threshold-percent")]
-    #[arg(env = "STEWARD_DEFRAGMENTATION_THRESHOLD_PERCENT")]
+    #[arg(env = "MAINSTAY_DEFRAGMENTATION_THRESHOLD_PERCENT")]
     #[arg(value_name = "PERCENT", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     pub threshold_percent: u8,
 
     /// Databases smaller than this many bytes are never over the threshold
     #[arg(long = "defragmentation-threshold-minimum-size")]
-    #[arg(env = "STEWARD_DEFRAGMENTATION_THRESHOLD_MINIMUM_SIZE")]
+    #[arg(env = "MAINSTAY_DEFRAGMENTATION_THRESHOLD_MINIMUM_SIZE")]
     #[arg(value_name = "BYTES", default_value_t = 100 << 20)]
     pub threshold_minimum_bytes: u64,
 
     /// How long the defragmentation of one member may take
-    #[arg(long = "etcd-defrag-timeout", env = "STEWARD_ETCD_DEFRAG_TIMEOUT")]
+    #[arg(long = "etcd-defrag-timeout", env = "MAINSTAY_ETCD_DEFRAG_TIMEOUT")]
     #[arg(value_name = "DURATION", default_value = "8m", value_parser = duration)]
     pub timeout: Duration,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use steward_ids::{MemberId, RaftIndex};
+use mainstay_ids::{MemberId, RaftIndex};
 
 use super::observe::{Ailment, Observed, Role, Vitals};
 

@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use steward_ids::MemberId;
-use steward_telemetry::Chain;
+use mainstay_ids::MemberId;
+use mainstay_telemetry::Chain;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};

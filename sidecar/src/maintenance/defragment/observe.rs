@@ -4,8 +4,8 @@ use std::fmt;
 
 use etcd_client::Member;
 use futures::future::join_all;
-use steward_ids::{MemberId, RaftIndex};
-use steward_telemetry::Chain;
+use mainstay_ids::{MemberId, RaftIndex};
+use mainstay_telemetry::Chain;
 
 use crate::maintenance::{ANSWER, CallError, Connect, ask, reach, read_linearizably};
 

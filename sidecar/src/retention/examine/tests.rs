@@ -3,9 +3,9 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use steward_archive::catalogue::{Catalogue, Listed};
-use steward_archive::delta::{DeltaWriter, Event, EventKind};
-use steward_ids::LeaseId;
+use mainstay_archive::catalogue::{Catalogue, Listed};
+use mainstay_archive::delta::{DeltaWriter, Event, EventKind};
+use mainstay_ids::LeaseId;
 
 use super::*;
 
@@ -150,12 +150,12 @@ struct Broken;
 impl Read for Broken {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
         let store = SnapStore::open(
-            &steward_store::StoreConfig::new(steward_store::Provider::Local, "b"),
-            &steward_store::Environment::from_iter([("HOME", "/nonexistent")]),
+            &mainstay_store::StoreConfig::new(mainstay_store::Provider::Local, "b"),
+            &mainstay_store::Environment::from_iter([("HOME", "/nonexistent")]),
         );
         let error = store
             .unwrap()
-            .upload("", steward_store::UploadOptions::default());
+            .upload("", mainstay_store::UploadOptions::default());
         Err(error.unwrap_err().into_io())
     }
 }

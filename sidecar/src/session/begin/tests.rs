@@ -1,4 +1,4 @@
-use steward_archive::catalogue::Listed;
+use mainstay_archive::catalogue::Listed;
 
 use super::*;
 

@@ -1,7 +1,7 @@
 use super::*;
 
 fn stored() -> Stored {
-    let name: steward_archive::name::SnapshotName = "Full-00000000-00000009-1".parse().unwrap();
+    let name: mainstay_archive::name::SnapshotName = "Full-00000000-00000009-1".parse().unwrap();
     Stored {
         key: format!("p/v2/{name}"),
         name,

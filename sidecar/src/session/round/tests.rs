@@ -1,6 +1,6 @@
 use clap::Parser;
-use steward_archive::catalogue::Catalogue;
-use steward_archive::name::SnapshotName;
+use mainstay_archive::catalogue::Catalogue;
+use mainstay_archive::name::SnapshotName;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(45);
 /// As the program makes it; its etcd does not answer, and its store is never asked.
 fn leader() -> Leader {
     let args = SidecarArgs::parse_from([
-        "steward-sidecar",
+        "mainstay-sidecar",
         "--endpoints=http://127.0.0.1:1",
         "--storage-provider=Local",
         "--store-container=none",
@@ -181,8 +181,8 @@ async fn a_watch_that_cannot_be_opened_is_told_and_falls_behind_meanwhile() {
     let shows_lag = |text: &str| {
         let seconds = text
             .lines()
-            .find_map(|line| line.strip_prefix("steward_watch_lag_seconds "));
-        text.contains("\nsteward_watch_lag_revisions 41\n")
+            .find_map(|line| line.strip_prefix("mainstay_watch_lag_seconds "));
+        text.contains("\nmainstay_watch_lag_revisions 41\n")
             && seconds.is_some_and(|seconds| seconds.parse::<f64>().unwrap() > 0.0)
     };
     timeout(Duration::from_mins(1), async {

@@ -1,9 +1,9 @@
 use jiff::Timestamp;
-use steward_archive::catalogue::{Catalogue, Listed};
-use steward_archive::compression::Compression;
-use steward_archive::delta::{DeltaWriter, Event, EventKind};
-use steward_ids::{LeaseId, Revision};
-use steward_store::{Environment, Provider, StoreConfig};
+use mainstay_archive::catalogue::{Catalogue, Listed};
+use mainstay_archive::compression::Compression;
+use mainstay_archive::delta::{DeltaWriter, Event, EventKind};
+use mainstay_ids::{LeaseId, Revision};
+use mainstay_store::{Environment, Provider, StoreConfig};
 
 use super::*;
 

@@ -1,8 +1,8 @@
 use std::io::Cursor;
 
 use etcd_client::proto::PbEvent;
-use steward_archive::compression::decoder;
-use steward_archive::delta::DeltaReader;
+use mainstay_archive::compression::decoder;
+use mainstay_archive::delta::DeltaReader;
 
 use super::*;
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use etcd_client::{WatchResponse, WatchStream};
-use steward_ids::Revision;
+use mainstay_ids::Revision;
 use tokio::time::Instant;
 use tracing::debug;
 

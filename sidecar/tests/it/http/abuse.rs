@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use mainstay_sidecar::http::{HttpConfig, Limits, Listeners, ServeError};
 use reqwest::Client;
-use steward_sidecar::http::{HttpConfig, Limits, Listeners, ServeError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -113,7 +113,7 @@ async fn one_client_with_too_many_connections_is_refused_and_counted() {
     assert_eq!(rest(&mut fourth).await, "");
     let refused = || {
         let text = server.metrics.render().unwrap();
-        text.contains("steward_http_connections_refused_total 1\n")
+        text.contains("mainstay_http_connections_refused_total 1\n")
     };
     until("the refusal is counted", refused).await;
     held.pop();

@@ -1,12 +1,12 @@
 //! What is answered, path by path.
 
 use jiff::Timestamp;
+use mainstay_ids::{ClusterId, MemberId, Revision};
+use mainstay_sidecar::ask::{AskError, Finality};
+use mainstay_sidecar::http::{HttpConfig, Trigger};
+use mainstay_sidecar::state::{Sighting, Standing, State, Trouble};
 use reqwest::Method;
 use serde_json::{Value, json};
-use steward_ids::{ClusterId, MemberId, Revision};
-use steward_sidecar::ask::{AskError, Finality};
-use steward_sidecar::http::{HttpConfig, Trigger};
-use steward_sidecar::state::{Sighting, Standing, State, Trouble};
 
 use super::support::{Server, Snapshotter, config, following, leading, stored};
 
@@ -229,10 +229,10 @@ async fn metrics_count_the_requests_by_path() {
     let answer = server.get("/metrics").await;
     assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4");
     for line in [
-        "steward_http_requests_total{route=\"/healthz\",status=\"2xx\"} 1",
-        "steward_http_requests_total{route=\"other\",status=\"4xx\"} 1",
-        "steward_http_requests_total{route=\"/status\",status=\"4xx\"} 1",
-        "steward_role{role=\"unknown\"} 1",
+        "mainstay_http_requests_total{route=\"/healthz\",status=\"2xx\"} 1",
+        "mainstay_http_requests_total{route=\"other\",status=\"4xx\"} 1",
+        "mainstay_http_requests_total{route=\"/status\",status=\"4xx\"} 1",
+        "mainstay_role{role=\"unknown\"} 1",
     ] {
         assert!(answer.text.lines().any(|found| found == line), "no {line}");
     }

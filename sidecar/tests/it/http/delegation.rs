@@ -4,11 +4,11 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use mainstay_sidecar::ask::{AskError, Finality};
+use mainstay_sidecar::http::{FORWARDED_HEADER, HttpConfig, Limits, Listeners};
+use mainstay_sidecar::state::{Standing, State};
 use reqwest::{Client, Method};
 use serde_json::json;
-use steward_sidecar::ask::{AskError, Finality};
-use steward_sidecar::http::{FORWARDED_HEADER, HttpConfig, Limits, Listeners};
-use steward_sidecar::state::{Standing, State};
 use url::Url;
 
 use super::support::{Answer, LOCALHOST, Server, Snapshotter, brisk, config, following, leading};

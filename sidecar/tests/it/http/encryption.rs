@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use mainstay_sidecar::http::{Delegation, HttpConfig, Listeners, ServeError, TlsFiles};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
 use reqwest::{Certificate, Client, Identity, StatusCode};
-use steward_sidecar::http::{Delegation, HttpConfig, Listeners, ServeError, TlsFiles};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -192,11 +192,11 @@ async fn a_server_does_not_start_with_a_broken_pair() {
 async fn start_failure(config: HttpConfig) -> String {
     let listeners = Listeners::bind(&config).await.unwrap();
     let (_board, view) = tokio::sync::watch::channel(following());
-    let parts = steward_sidecar::http::Parts {
+    let parts = mainstay_sidecar::http::Parts {
         view,
         snapshots: std::sync::Arc::new(Snapshotter::default()),
         leader: std::sync::Arc::new(super::support::Whereabouts::default()),
-        metrics: steward_sidecar::metrics::Metrics::new().unwrap(),
+        metrics: mainstay_sidecar::metrics::Metrics::new().unwrap(),
     };
     let served = listeners.serve(config, parts, tokio_util::sync::CancellationToken::new());
     match timeout(SOON, served).await.unwrap() {

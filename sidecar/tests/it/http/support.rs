@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use mainstay_archive::catalogue::{Catalogue, Listed};
+use mainstay_sidecar::ask::{AskError, Finality, Snapshots};
+use mainstay_sidecar::http::{FindLeader, HttpConfig, LeaderError, Limits, Listeners, Parts};
+use mainstay_sidecar::metrics::Metrics;
+use mainstay_sidecar::state::{Board, Standing, State, Stored};
 use reqwest::{Client, Method, Response};
 use serde_json::Value;
-use steward_archive::catalogue::{Catalogue, Listed};
-use steward_sidecar::ask::{AskError, Finality, Snapshots};
-use steward_sidecar::http::{FindLeader, HttpConfig, LeaderError, Limits, Listeners, Parts};
-use steward_sidecar::metrics::Metrics;
-use steward_sidecar::state::{Board, Standing, State, Stored};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;

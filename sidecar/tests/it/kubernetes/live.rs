@@ -12,12 +12,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use mainstay_coordination::{ConfigMapBacking, Coordinator, PinWish, Purpose};
+use mainstay_ids::Revision;
+use mainstay_sidecar::kubernetes::{Access, Connection, PinReader};
+use mainstay_sidecar::state::Standing;
+use mainstay_testkit::ApiServer;
 use serde_json::json;
-use steward_coordination::{ConfigMapBacking, Coordinator, PinWish, Purpose};
-use steward_ids::Revision;
-use steward_sidecar::kubernetes::{Access, Connection, PinReader};
-use steward_sidecar::state::Standing;
-use steward_testkit::ApiServer;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 

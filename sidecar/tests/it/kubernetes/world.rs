@@ -10,13 +10,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Client;
 use kube::api::{Api, ListParams, ObjectMeta, PostParams, WatchEvent, WatchParams};
-use steward_archive::compression::Compression;
-use steward_archive::name::SnapshotName;
-use steward_ids::{ClusterId, MemberId, Revision};
-use steward_sidecar::kubernetes::{
+use mainstay_archive::compression::Compression;
+use mainstay_archive::name::SnapshotName;
+use mainstay_ids::{ClusterId, MemberId, Revision};
+use mainstay_sidecar::kubernetes::{
     Access, Connection, FullTold, Heartbeat, LeaseKind, LeaseMetrics, Leases,
 };
-use steward_sidecar::state::{Board, Sighting, Standing, State, Stored};
+use mainstay_sidecar::state::{Board, Sighting, Standing, State, Stored};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};

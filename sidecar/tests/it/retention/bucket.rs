@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use mainstay_archive::compression::Compression;
+use mainstay_archive::delta::{DeltaWriter, Event, EventKind};
+use mainstay_archive::layout::object_key;
+use mainstay_archive::name::SnapshotName;
+use mainstay_ids::{LeaseId, Revision};
+use mainstay_store::{Environment, Provider, SnapStore, StoreConfig, UploadOptions};
 use sha2::{Digest, Sha256};
-use steward_archive::compression::Compression;
-use steward_archive::delta::{DeltaWriter, Event, EventKind};
-use steward_archive::layout::object_key;
-use steward_archive::name::SnapshotName;
-use steward_ids::{LeaseId, Revision};
-use steward_store::{Environment, Provider, SnapStore, StoreConfig, UploadOptions};
 use tempfile::TempDir;
 
 /// The time of every round, unless it says otherwise: objects are minutes old, and of a later hour than day's begin.

@@ -12,15 +12,15 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{Method, Response, StatusCode, header};
-use steward_store::{Effort, Environment, Provider, StoreConfig};
-use steward_testkit::ports::free_ports;
+use mainstay_store::{Effort, Environment, Provider, StoreConfig};
+use mainstay_testkit::ports::free_ports;
 use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::bucket::Bucket;
 
 const BUCKET: &str = "backups";
-const KEY_ID: &str = "AKIDSTEWARDTEST";
+const KEY_ID: &str = "AKIDMAINSTAYTEST";
 const SECRET: &str = "weed-secret-that-must-not-leak";
 
 /// What a refused deletion is told.
@@ -196,15 +196,15 @@ async fn pass(State(hop): State<Hop>, request: Request) -> Response<Body> {
     reason = "this is how make test tells where programs are"
 )]
 fn program() -> PathBuf {
-    match std::env::var("STEWARD_WEED") {
+    match std::env::var("MAINSTAY_WEED") {
         Ok(path) if Path::new(&path).is_file() => path.into(),
-        found => panic!("STEWARD_WEED is {found:?}; run `make test`, which installs the server"),
+        found => panic!("MAINSTAY_WEED is {found:?}; run `make test`, which installs the server"),
     }
 }
 
 fn weed(directory: &Path, ports: &[u16]) -> Child {
     let identities = serde_json::json!({ "identities": [{
-        "name": "steward",
+        "name": "mainstay",
         "credentials": [{ "accessKey": KEY_ID, "secretKey": SECRET }],
         "actions": ["Admin", "Read", "List", "Tagging", "Write"],
     }]});
@@ -266,7 +266,7 @@ async fn await_answer(url: &str, method: Method) {
 
 mod live {
     use jiff::SignedDuration;
-    use steward_sidecar::retention::RetentionError;
+    use mainstay_sidecar::retention::RetentionError;
 
     use super::super::{later, now, retention, strict, two_chains};
     use super::*;

@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
+use mainstay_crds::Etcd;
 use serde_json::json;
-use steward_crds::Etcd;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 

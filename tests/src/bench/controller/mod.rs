@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::Parser;
-use steward_testkit::kube::ApiServer;
+use mainstay_testkit::kube::ApiServer;
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
@@ -58,7 +58,7 @@ pub struct ControllerArgs {
     pub renew_seconds: u64,
 
     /// The program to measure [default: the one beside this]
-    #[arg(long, value_name = "FILE", env = "STEWARD_CONTROLLER")]
+    #[arg(long, value_name = "FILE", env = "MAINSTAY_CONTROLLER")]
     pub controller: Option<PathBuf>,
 
     #[command(flatten)]
@@ -123,7 +123,7 @@ fn say(what: &str) {
 async fn measure(args: &ControllerArgs) -> anyhow::Result<Figures> {
     let program = program(args)?;
     let api_server = ApiServer::start().await;
-    let definitions = steward_crds::definition::all();
+    let definitions = mainstay_crds::definition::all();
     api_server
         .define(definitions.into_iter().map(|definition| definition.crd))
         .await;
@@ -187,10 +187,10 @@ fn program(args: &ControllerArgs) -> anyhow::Result<PathBuf> {
         return Ok(program.clone());
     }
     let own = std::env::current_exe().context("find this program")?;
-    let program = own.with_file_name("steward-controller");
+    let program = own.with_file_name("mainstay-controller");
     ensure!(
         program.exists(),
-        "{} is missing: cargo build --release -p steward-controller",
+        "{} is missing: cargo build --release -p mainstay-controller",
         program.display()
     );
     Ok(program)

@@ -11,7 +11,7 @@ use super::{ControllerArgs, Figures};
 const METHOD: &str = "\
 ## What is measured
 
-`steward-controller` as a user runs it, one replica without leader election, with one kube-apiserver and its etcd on the same machine, which the
+`mainstay-controller` as a user runs it, one replica without leader election, with one kube-apiserver and its etcd on the same machine, which the
 controller and the bench share. Every Etcd has a backup store. StatefulSets get pods and claims, and Leases are held and renewed, by the bench, which
 also tells of a delta snapshot of each Etcd every five minutes; no pod runs, and no etcd is behind the pods' addresses. Resources are in ten namespaces.
 

@@ -6,9 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use mainstay_testkit::etcd::free_url;
+use mainstay_testkit::kube::ApiServer;
 use rustix::process::{Pid, Signal, kill_process};
-use steward_testkit::etcd::free_url;
-use steward_testkit::kube::ApiServer;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
@@ -88,7 +88,7 @@ impl Controller {
     async fn settled(&self) -> Option<usize> {
         let answer = self.http.get(format!("{}/metrics", self.url)).send().await;
         let text = answer.ok()?.text().await.ok()?;
-        let name = r#"steward_controller_reconciles_total{outcome="settled"} "#;
+        let name = r#"mainstay_controller_reconciles_total{outcome="settled"} "#;
         text.lines()
             .find_map(|line| line.strip_prefix(name))?
             .parse()

@@ -8,9 +8,9 @@ use futures::{TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, ListParams, PostParams};
+use mainstay_crds::{Etcd, OperationState};
+use mainstay_testkit::kube::ApiServer;
 use serde_json::json;
-use steward_crds::{Etcd, OperationState};
-use steward_testkit::kube::ApiServer;
 use tokio::time::sleep;
 
 use super::process::Controller;

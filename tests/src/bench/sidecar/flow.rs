@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use etcd_client::KvClient;
-use steward_testkit::{Etcd, SidecarProcess};
+use mainstay_testkit::{Etcd, SidecarProcess};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -143,7 +143,7 @@ pub(super) async fn measure(data: &Path, rate: usize, seconds: u64) -> anyhow::R
         sidecar_cpu_seconds: usage::cpu_seconds(sidecar.id())? - before.0,
         etcd_cpu_seconds: usage::cpu_seconds(etcd.id())? - before.1,
         peak_bytes: usage::peak_bytes(sidecar.id())?,
-        gaps: sidecar.metric_total("steward_gaps_total").await,
+        gaps: sidecar.metric_total("mainstay_gaps_total").await,
     };
     etcd.stop().await;
     Ok(flow)

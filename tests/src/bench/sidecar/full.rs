@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use steward_testkit::{Etcd, SidecarProcess};
+use mainstay_testkit::{Etcd, SidecarProcess};
 use tokio::time::sleep;
 
 use super::super::args::PageCache;

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Parser;
-use steward_testkit::SidecarOptions;
+use mainstay_testkit::SidecarOptions;
 use tokio::runtime::Runtime;
 
 use super::args::Cache;

@@ -15,7 +15,7 @@ const DELTA_LIMIT: u64 = 10 << 20;
 const METHOD: &str = "\
 ## What is measured
 
-`steward-sidecar` as a user runs it beside one etcd, with a store of provider `Local` on the same disk.
+`mainstay-sidecar` as a user runs it beside one etcd, with a store of provider `Local` on the same disk.
 
 * **Full snapshots** are asked for over HTTP, each after a new write, and answered when they are stored and synced. etcd's own
   `etcdctl snapshot save` and `gzip -1` of the file it saved are run in turns with them, on the same etcd.

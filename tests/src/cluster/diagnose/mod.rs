@@ -18,8 +18,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ListParams, LogParams};
 use kube::{Api, Client, Resource};
+use mainstay_crds::Etcd;
 use serde::de::DeserializeOwned;
-use steward_crds::Etcd;
 use tokio::time::timeout;
 
 use super::install::{ELECTION_LEASE, NAMESPACE};

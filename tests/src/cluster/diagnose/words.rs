@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, Pod};
+use mainstay_crds::Etcd;
+use mainstay_crds::etcd::EtcdStatus;
 use serde_json::{Map, Value};
-use steward_crds::Etcd;
-use steward_crds::etcd::EtcdStatus;
 
 /// How many Events are shown.
 const EVENTS: usize = 20;
@@ -51,7 +51,7 @@ fn status_lines(status: &EtcdStatus) -> Vec<String> {
         lines.push(format!("  member {name}: {role}, {state} ({reason})"));
     }
     let recovery = status
-        .steward
+        .mainstay
         .as_ref()
         .and_then(|own| own.recovery.as_ref());
     if let Some(recovery) = recovery {

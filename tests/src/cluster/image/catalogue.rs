@@ -22,7 +22,11 @@ const TOOLS: [&str; 8] = ["cat", "dd", "df", "id", "ls", "sleep", "sync", "geten
 /// The machine's certificate authorities.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The programs of this project, each in an image of its own.
-const OURS: [&str; 3] = ["steward-controller", "steward-restorer", "steward-sidecar"];
+const OURS: [&str; 3] = [
+    "mainstay-controller",
+    "mainstay-restorer",
+    "mainstay-sidecar",
+];
 
 /// Why the images are not known.
 #[derive(Debug, thiserror::Error)]

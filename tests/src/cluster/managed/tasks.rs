@@ -2,10 +2,10 @@
 
 use kube::Resource;
 use kube::api::{Api, PostParams};
+use mainstay_crds::copy::EtcdCopyBackupsTask;
+use mainstay_crds::ops::{EtcdOpsTask, TaskState};
+use mainstay_crds::{ConditionStatus, ConditionType};
 use serde_json::{Value, json};
-use steward_crds::copy::EtcdCopyBackupsTask;
-use steward_crds::ops::{EtcdOpsTask, TaskState};
-use steward_crds::{ConditionStatus, ConditionType};
 
 use super::{Managed, ManagedError, eventually};
 
@@ -26,7 +26,7 @@ impl Managed {
         let ended = async || {
             let status = tasks.get(name).await.ok()?.status?;
             let state = status.state.filter(|state| state.is_final())?;
-            let said = serde_json::to_string(&(status.steward, status.last_errors));
+            let said = serde_json::to_string(&(status.mainstay, status.last_errors));
             Some((state, said.unwrap_or_default()))
         };
         Ok(eventually(&format!("the end of task {name}"), ended).await?)
@@ -48,7 +48,7 @@ impl Managed {
         let tasks = self.create_task::<EtcdCopyBackupsTask>(task).await?;
         let is_done = async || {
             let conditions = tasks.get(name).await.ok()?.status?.conditions?;
-            let succeeded = |one: &steward_crds::Condition| {
+            let succeeded = |one: &mainstay_crds::Condition| {
                 one.type_ == ConditionType::Succeeded && one.status == ConditionStatus::True
             };
             conditions.iter().any(succeeded).then_some(())

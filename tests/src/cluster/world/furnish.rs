@@ -79,7 +79,7 @@ fn kept(home: &Home, programs: &Programs) -> Result<Vec<(File, PathBuf)>, Furnis
 async fn hide(kept: &[(File, PathBuf)]) -> Result<(), FurnishError> {
     for (place, mode) in HIDDEN {
         let options = format!("mode={mode}");
-        let arguments = ["-t", "tmpfs", "-o", &options, "steward", place];
+        let arguments = ["-t", "tmpfs", "-o", &options, "mainstay", place];
         run("mount", &arguments).await.map_err(FurnishError::Run)?;
     }
     symlink("/run", "/var/run").map_err(file("/var/run"))?;

@@ -1,9 +1,9 @@
 //! The backup of an Etcd: rehearsed, folded, looked at, copied, though controllers are killed.
 
+use mainstay_crds::ops::TaskState;
+use mainstay_tests::cluster::managed::{self, Managed};
+use mainstay_tests::cluster::member::content;
 use serde_json::json;
-use steward_crds::ops::TaskState;
-use steward_tests::cluster::managed::{self, Managed};
-use steward_tests::cluster::member::content;
 
 use super::midway::Jobs;
 use super::stage::{assert_kept, assert_recovered, on_stage, write_and_back_up};
@@ -12,7 +12,7 @@ use super::stage::{assert_kept, assert_recovered, on_stage, write_and_back_up};
 async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewhere() {
     on_stage("copy", async |stage| {
         let mut spec = stage.spec(1);
-        spec["steward"] = json!({"restoreDrill": {"schedule": "* * * * *"}});
+        spec["mainstay"] = json!({"restoreDrill": {"schedule": "* * * * *"}});
         let jobs = Jobs::watch(stage).await;
         let etcd = stage.etcd(&spec).await;
         let members = etcd.members(1).await.unwrap();

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use steward_store::{Environment, Provider, SnapStore, StoreConfig};
-use steward_tests::cluster::managed::store_url;
-use steward_tests::cluster::{BUCKET, S3_KEY_ID, S3_SECRET};
+use mainstay_store::{Environment, Provider, SnapStore, StoreConfig};
+use mainstay_tests::cluster::managed::store_url;
+use mainstay_tests::cluster::{BUCKET, S3_KEY_ID, S3_SECRET};
 use tempfile::TempDir;
 
 /// The bucket, open.

@@ -11,11 +11,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::PostParams;
 use kube::{Resource, ResourceExt as _};
+use mainstay_crds::Etcd;
+use mainstay_tests::cluster::image::{DEV, ETCD as IMAGE};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use steward_crds::Etcd;
-use steward_tests::cluster::image::{DEV, ETCD as IMAGE};
 
 use super::stage::{ETCD, Stage};
 
@@ -272,7 +272,7 @@ fn sidecar(owner: &Etcd) -> Value {
     args.extend(endpoint.map(|url| format!("--store-endpoint-override={url}")));
     json!({
         "name": "backup-restore",
-        "image": format!("steward-sidecar:{DEV}"),
+        "image": format!("mainstay-sidecar:{DEV}"),
         "args": args,
         "env": [
             from_pod("POD_NAME", "metadata.name"),

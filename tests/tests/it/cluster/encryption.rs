@@ -1,9 +1,9 @@
 //! Certificates, in every combination, and new ones. Every combination with three members: `soak`.
 
 use futures::{StreamExt as _, stream};
-use steward_tests::cluster::managed::{self, Managed};
-use steward_tests::cluster::member::content;
-use steward_tests::cluster::{Encrypted, eventually};
+use mainstay_tests::cluster::managed::{self, Managed};
+use mainstay_tests::cluster::member::content;
+use mainstay_tests::cluster::{Encrypted, eventually};
 
 use super::midway::kill_controllers;
 use super::stage::{Stage, assert_kept, on_stage, write_and_back_up};

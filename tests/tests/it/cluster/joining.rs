@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::api::DeleteParams;
+use mainstay_crds::{ConditionStatus, ConditionType};
+use mainstay_tests::cluster::eventually;
+use mainstay_tests::cluster::managed::condition;
+use mainstay_tests::cluster::member::{Member, content};
 use serde_json::{Value, json};
-use steward_crds::{ConditionStatus, ConditionType};
-use steward_tests::cluster::eventually;
-use steward_tests::cluster::managed::condition;
-use steward_tests::cluster::member::{Member, content};
 
 use super::members::{self, NAME, load};
 use super::stage::{Stage, assert_kept, on_stage, write_and_back_up};

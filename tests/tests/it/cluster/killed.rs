@@ -2,13 +2,13 @@
 //! `lifecycle`, `node`, `soak`.
 
 use kube::ResourceExt as _;
+use mainstay_crds::etcd::APPROVE_RECOVERY;
+use mainstay_crds::ops::TaskState;
+use mainstay_tests::cluster::eventually;
+use mainstay_tests::cluster::managed::Managed;
+use mainstay_tests::cluster::member::Member;
+use mainstay_tests::cluster::timeline::{self, Timeline};
 use serde_json::json;
-use steward_crds::etcd::APPROVE_RECOVERY;
-use steward_crds::ops::TaskState;
-use steward_tests::cluster::eventually;
-use steward_tests::cluster::managed::Managed;
-use steward_tests::cluster::member::Member;
-use steward_tests::cluster::timeline::{self, Timeline};
 
 use super::midway::{Jobs, RESTORES, kill_controllers};
 use super::stage::{Stage, assert_resumed, load_in_the_backup, on_stage};
@@ -48,7 +48,7 @@ async fn controllers_that_are_killed_while_they_restore_still_restore() {
 async fn what_is_left_to_people_waits_for_the_task_of_one_and_outlives_the_controllers() {
     on_stage("manual", async |stage| {
         let mut spec = stage.spec(3);
-        spec["steward"] = json!({"recovery": {"mode": "Manual"}});
+        spec["mainstay"] = json!({"recovery": {"mode": "Manual"}});
         let jobs = Jobs::watch(stage).await;
         let etcd = stage.etcd(&spec).await;
         let members = etcd.members(3).await.unwrap();
@@ -86,7 +86,7 @@ async fn what_is_left_to_people_waits_for_the_task_of_one_and_outlives_the_contr
 async fn a_quorum_is_recovered_unasked_also_when_the_survivor_restarted() {
     on_stage("unasked", async |stage| {
         let mut spec = stage.spec(3);
-        spec["steward"] = json!({"recovery": {"mode": "Automatic"}});
+        spec["mainstay"] = json!({"recovery": {"mode": "Automatic"}});
         let jobs = Jobs::watch(stage).await;
         let etcd = stage.etcd(&spec).await;
         let members = etcd.members(3).await.unwrap();
@@ -108,7 +108,7 @@ async fn a_quorum_is_recovered_unasked_also_when_the_survivor_restarted() {
 async fn a_quorum_is_recovered_once_approved_and_outlives_the_controllers() {
     on_stage("approved", async |stage| {
         let mut spec = stage.spec(3);
-        spec["steward"] = json!({"recovery": {"mode": "Approve"}});
+        spec["mainstay"] = json!({"recovery": {"mode": "Approve"}});
         let jobs = Jobs::watch(stage).await;
         let etcd = stage.etcd(&spec).await;
         let members = etcd.members(3).await.unwrap();

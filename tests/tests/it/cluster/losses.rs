@@ -1,9 +1,9 @@
 //! What an Etcd loses, it has back by itself as long as a quorum of its volumes is left: all pods, one volume. With the
 //! controllers killed meanwhile: `killed`.
 
-use steward_tests::cluster::eventually;
-use steward_tests::cluster::member::content;
-use steward_tests::cluster::timeline::{self, Timeline};
+use mainstay_tests::cluster::eventually;
+use mainstay_tests::cluster::member::content;
+use mainstay_tests::cluster::timeline::{self, Timeline};
 
 use super::served::Absences;
 use super::stage::{SILENCE, assert_kept, on_stage};

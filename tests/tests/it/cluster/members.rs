@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Service;
+use mainstay_tests::cluster::image::{ETCD, etcd_versions};
+use mainstay_tests::cluster::managed::storage_class;
+use mainstay_tests::cluster::member::{Member, connect, members};
+use mainstay_tests::cluster::{Load, Programs};
 use serde_json::{Value, json};
-use steward_tests::cluster::image::{ETCD, etcd_versions};
-use steward_tests::cluster::managed::storage_class;
-use steward_tests::cluster::member::{Member, connect, members};
-use steward_tests::cluster::{Load, Programs};
 
 use super::stage::Stage;
 

@@ -13,9 +13,9 @@ use kube::api::{DeleteParams, ListParams};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt};
-use steward_tests::cluster::managed::Managed;
-use steward_tests::cluster::member::Member;
-use steward_tests::cluster::{ELECTION_LEASE, NAMESPACE, eventually};
+use mainstay_tests::cluster::managed::Managed;
+use mainstay_tests::cluster::member::Member;
+use mainstay_tests::cluster::{ELECTION_LEASE, NAMESPACE, eventually};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 

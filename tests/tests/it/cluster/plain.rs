@@ -1,6 +1,6 @@
 //! The cluster itself does what the disasters to come rely on. Its volumes: `node::volumes`.
 
-use steward_tests::cluster::member::content;
+use mainstay_tests::cluster::member::content;
 
 use super::members::{self, NAME, load};
 use super::stage::{assert_kept, on_stage};

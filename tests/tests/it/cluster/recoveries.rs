@@ -1,8 +1,8 @@
 //! A cluster goes back to an earlier state of its own. What was lost comes back: `killed`, `soak::recoveries`.
 
+use mainstay_crds::ops::TaskState;
+use mainstay_tests::cluster::timeline::{self, Timeline};
 use serde_json::json;
-use steward_crds::ops::TaskState;
-use steward_tests::cluster::timeline::{self, Timeline};
 
 use super::stage::{Stage, assert_recovered, on_stage, write_and_back_up};
 

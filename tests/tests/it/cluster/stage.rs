@@ -10,15 +10,15 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Resource};
+use mainstay_ids::Revision;
+use mainstay_tests::cluster::managed::{self, Managed};
+use mainstay_tests::cluster::member::{Content, Member, content};
+use mainstay_tests::cluster::{
+    Acknowledged, Cluster, Component, Encrypted, Load, Node, diagnose, eventually,
+};
 use rand::Rng as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use steward_ids::Revision;
-use steward_tests::cluster::managed::{self, Managed};
-use steward_tests::cluster::member::{Content, Member, content};
-use steward_tests::cluster::{
-    Acknowledged, Cluster, Component, Encrypted, Load, Node, diagnose, eventually,
-};
 
 /// The Etcd of a test.
 pub(crate) const ETCD: &str = "main";
@@ -86,7 +86,7 @@ where
     K: Resource + Clone + Debug + DeserializeOwned,
 {
     let name = wanted["metadata"]["name"].as_str().unwrap();
-    let params = PatchParams::apply("steward-tests").force();
+    let params = PatchParams::apply("mainstay-tests").force();
     let applied = api.patch(name, &params, &Patch::Apply(wanted)).await;
     applied.unwrap_or_else(|error| panic!("apply {name}: {error}"))
 }

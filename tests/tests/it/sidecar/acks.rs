@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use steward_ids::Revision;
-use steward_testkit::Kv;
+use mainstay_ids::Revision;
+use mainstay_testkit::Kv;
 
 /// Acknowledged writes. Every key in here is put once and deleted at most once.
 #[derive(Clone, Debug, Default)]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use etcd_client::PutOptions;
-use steward_ids::{LeaseId, Revision};
-use steward_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, each_version, newest_version};
+use mainstay_ids::{LeaseId, Revision};
+use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, each_version, newest_version};
 use tempfile::TempDir;
 
 use super::stage::PATIENCE;
@@ -48,7 +48,7 @@ newest_version! {
         let reached = stage.comes_back("huge transactions").await;
         assert_eq!(reached, load.revision());
         assert_eq!(stage.backup().restorable().len(), 1);
-        assert_eq!(stage.metric("steward_gaps_total{cause=\"lost\"}").await, 0);
+        assert_eq!(stage.metric("mainstay_gaps_total{cause=\"lost\"}").await, 0);
     }
 }
 
@@ -121,7 +121,7 @@ each_version! {
         stage.comes_back_with(&acks, "etcd restarted").await;
         let deltas = deltas(&stage);
         assert!(deltas.is_sorted_by(|one, next| one.1 < next.0), "an overlap: {deltas:?}");
-        assert_eq!(stage.metric("steward_gaps_total{cause=\"lost\"}").await, 0);
+        assert_eq!(stage.metric("mainstay_gaps_total{cause=\"lost\"}").await, 0);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use steward_testkit::{EtcdOptions, EtcdVersion, SidecarProcess, each_version, newest_version};
+use mainstay_testkit::{EtcdOptions, EtcdVersion, SidecarProcess, each_version, newest_version};
 use tokio::time::sleep;
 
 use super::{Stage, Writer};
@@ -35,7 +35,7 @@ async fn goes_well(stage: &Stage, writer: Writer, context: &str) {
     writer.goes_on(50).await;
     let acks = writer.stop().await;
     stage.comes_back_with(&acks, context).await;
-    assert_eq!(stage.metric("steward_gaps_total{cause=\"lost\"}").await, 0);
+    assert_eq!(stage.metric("mainstay_gaps_total{cause=\"lost\"}").await, 0);
 }
 
 each_version! {
@@ -213,7 +213,7 @@ async fn what_one_of_two_captured_is_not_dropped_when_etcd_has_compacted_it() {
     assert_eq!(stage.backup().restorable().len(), 1, "a hole: {names:?}");
     assert_eq!(
         stage
-            .metric("steward_gaps_total{cause=\"compacted\"}")
+            .metric("mainstay_gaps_total{cause=\"compacted\"}")
             .await,
         0
     );

@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use mainstay_testkit::{Etcd, EtcdOptions, SidecarOptions, SidecarProcess, each_version};
 use serde_json::Value;
-use steward_testkit::{Etcd, EtcdOptions, SidecarOptions, SidecarProcess, each_version};
 use tempfile::TempDir;
 
 use crate::support::Backup;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use mainstay_ids::Revision;
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdVersion};
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
-use steward_ids::Revision;
-use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion};
 use tempfile::TempDir;
 
 use super::outages::until_trouble;
@@ -14,7 +14,7 @@ use crate::support::boot;
 
 const VERSION: EtcdVersion = EtcdVersion::V3_5New;
 const PACE: Duration = Duration::from_millis(10);
-const FOREIGN: &str = "steward_gaps_total{cause=\"foreign-history\"}";
+const FOREIGN: &str = "mainstay_gaps_total{cause=\"foreign-history\"}";
 
 /// A backup of some writes, the etcd and the sidecar of which are gone; what it holds.
 async fn orphaned(seed: u64) -> (Stage, Vec<String>, Revision) {
@@ -140,7 +140,7 @@ async fn a_store_ahead_of_etcd_is_not_written_into() {
         let (code, answer) = empty.sidecars[0].ask(path).await;
         assert_eq!(code, 500, "{path}: {answer:#}");
     }
-    let counted = empty.metric("steward_gaps_total{cause=\"store-ahead\"}");
+    let counted = empty.metric("mainstay_gaps_total{cause=\"store-ahead\"}");
     assert!(counted.await >= 1);
     nothing_is_stored(&mut empty, &before).await;
 }

@@ -4,10 +4,10 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use mainstay_ids::Revision;
+use mainstay_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating, SidecarProcess};
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
-use steward_ids::Revision;
-use steward_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating, SidecarProcess};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
@@ -197,7 +197,9 @@ async fn deltas_go_on_while_a_full_snapshot_takes_its_time() {
         "{captured:?} behind {named}"
     );
 
-    let parts = stage.sidecars[0].metric("steward_upload_parts_total").await;
+    let parts = stage.sidecars[0]
+        .metric("mainstay_upload_parts_total")
+        .await;
     assert!(parts >= 3, "12 MB in {parts} parts");
 
     writer.goes_on(30).await;

@@ -5,10 +5,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
+use mainstay_testkit::recorder::Compression;
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Load, Recorder, each_version};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use steward_testkit::recorder::Compression;
-use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Load, Recorder, each_version};
 use tempfile::TempDir;
 
 use super::place::PREFIX;
@@ -125,7 +125,7 @@ async fn continued(fixture: &str, version: EtcdVersion) {
     let data_dir = home.path().join("restored");
     place.backup.restore(&data_dir, &[]);
     let options = EtcdOptions::new().data_dir(&data_dir);
-    let etcd = steward_testkit::Etcd::start(version, options).await;
+    let etcd = mainstay_testkit::Etcd::start(version, options).await;
     let stage = Stage::on(EtcdCluster::of(vec![etcd]), place, &[]).await;
     stage.settled().await;
     let mut load = Load::new(62);

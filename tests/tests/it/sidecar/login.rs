@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use steward_testkit::{Etcd, EtcdCluster, EtcdOptions, Load, each_version};
+use mainstay_testkit::{Etcd, EtcdCluster, EtcdOptions, Load, each_version};
 use tempfile::TempDir;
 
 use super::{Place, Stage};

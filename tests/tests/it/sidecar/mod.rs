@@ -4,7 +4,7 @@
 //! Writer ─► etcd, 3 members ◄── faults: kill, pause, move, cut off, compact
 //!              │ one sidecar each
 //!              ▼
-//!           bucket (Local, or S3 behind a gate) ─► steward-restorer ─► etcd ── equal at that revision?
+//!           bucket (Local, or S3 behind a gate) ─► mainstay-restorer ─► etcd ── equal at that revision?
 //! ```
 //!
 //! What is claimed of every fault: one sidecar takes over soon, every object in the bucket is sound, the newest

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use steward_ids::Revision;
-use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating, SidecarProcess};
+use mainstay_ids::Revision;
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating, SidecarProcess};
 use tokio::time::sleep;
 
 use super::stage::{IMPATIENT, PATIENCE};
@@ -15,8 +15,8 @@ use crate::servers::Weed;
 
 const VERSION: EtcdVersion = EtcdVersion::V3_5New;
 const PACE: Duration = Duration::from_millis(10);
-const COMPACTED: &str = "steward_gaps_total{cause=\"compacted\"}";
-const LOST: &str = "steward_gaps_total{cause=\"lost\"}";
+const COMPACTED: &str = "mainstay_gaps_total{cause=\"compacted\"}";
+const LOST: &str = "mainstay_gaps_total{cause=\"lost\"}";
 
 /// An S3 server and a member.
 pub(super) async fn servers() -> (Weed, EtcdCluster) {
@@ -110,7 +110,7 @@ async fn history_compacted_during_an_outage_is_counted_and_bridged() {
     });
     let written = stream::iter(fillers).buffer_unordered(20);
     written.try_for_each(async |_| Ok(())).await.unwrap();
-    let buffered = stage.metric("steward_delta_buffer_bytes").await;
+    let buffered = stage.metric("mainstay_delta_buffer_bytes").await;
     assert!(buffered < 3 << 20, "{buffered} bytes are held in memory");
     etcd.compact(etcd.revision().await).await;
     // At the revision of a compaction etcd tells the hash of before; behind it, the one of now.

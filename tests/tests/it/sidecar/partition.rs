@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use steward_testkit::{EtcdOptions, EtcdVersion, newest_version};
+use mainstay_testkit::{EtcdOptions, EtcdVersion, newest_version};
 use tokio::time::sleep;
 
 use super::{Stage, Writer};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use steward_testkit::SidecarOptions;
+use mainstay_testkit::SidecarOptions;
 
 use crate::servers::Weed;
 use crate::support::Backup;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use mainstay_ids::Revision;
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, SidecarOptions, SidecarProcess};
 use serde_json::Value;
-use steward_ids::Revision;
-use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, SidecarOptions, SidecarProcess};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
@@ -34,8 +34,8 @@ const FLAGS: [(&str, &str); 4] = [
 pub(crate) const IMPATIENT: (&str, &str) = ("store-retry-timeout", "1s");
 
 const VARIABLES: [(&str, &str); 2] = [
-    ("STEWARD_GARBAGE_COLLECTION_PERIOD", "24h"),
-    ("STEWARD_DELTA_SNAPSHOT_RETENTION_PERIOD", "240h"),
+    ("MAINSTAY_GARBAGE_COLLECTION_PERIOD", "24h"),
+    ("MAINSTAY_DELTA_SNAPSHOT_RETENTION_PERIOD", "240h"),
 ];
 
 /// What a test of the sidecar happens on.

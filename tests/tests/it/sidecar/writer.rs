@@ -7,9 +7,9 @@ use std::time::Duration;
 use etcd_client::{
     Client, ConnectOptions, DeleteOptions, Error, LeaseGrantOptions, PutOptions, Txn, TxnOp,
 };
+use mainstay_ids::Revision;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
-use steward_ids::Revision;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
+use mainstay_ids::Revision;
 use serde_json::Value;
-use steward_ids::Revision;
 use tempfile::TempDir;
 
 /// A backup as the program is told of it.
@@ -185,15 +185,15 @@ fn flags(pairs: &[(&str, &str)]) -> Vec<String> {
         .collect()
 }
 
-/// The program: the one `STEWARD_RESTORER` names, or the one built beside this test.
+/// The program: the one `MAINSTAY_RESTORER` names, or the one built beside this test.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
-        let named = std::env::var_os("STEWARD_RESTORER").filter(|path| !path.is_empty());
+        let named = std::env::var_os("MAINSTAY_RESTORER").filter(|path| !path.is_empty());
         let path = named.map_or_else(beside_this_test, PathBuf::from);
         assert!(
             path.is_file(),
-            "{} is not there: run `make test-live`, or `cargo build -p steward-restorer` first",
+            "{} is not there: run `make test-live`, or `cargo build -p mainstay-restorer` first",
             path.display()
         );
         path
@@ -204,5 +204,5 @@ fn program() -> &'static Path {
 fn beside_this_test() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let programs = test.ancestors().nth(2).unwrap();
-    programs.join("steward-restorer")
+    programs.join("mainstay-restorer")
 }

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use base64_simd::STANDARD;
+use mainstay_ids::{LeaseId, Revision};
+use mainstay_testkit::{HashKv, Kv};
 use serde::Deserialize;
-use steward_ids::{LeaseId, Revision};
-use steward_testkit::{HashKv, Kv};
 
 use super::{Backup, State};
 

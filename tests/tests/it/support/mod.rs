@@ -7,7 +7,7 @@ mod tree;
 
 use std::path::Path;
 
-use steward_testkit::{Etcd, EtcdOptions, EtcdVersion};
+use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion};
 
 pub(crate) use backup::{Backup, Run};
 pub(crate) use fixture::Fixture;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use steward_ids::{LeaseId, Revision};
-use steward_testkit::{Etcd, HashKv, Kv};
+use mainstay_ids::{LeaseId, Revision};
+use mainstay_testkit::{Etcd, HashKv, Kv};
 
 /// What an etcd says of one revision.
 #[derive(Debug)]

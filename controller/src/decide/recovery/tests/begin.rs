@@ -1,8 +1,8 @@
 //! What begins a recovery, and what never does.
 
-use steward_coordination::Epoch;
-use steward_coordination::incident::{Cause, Source, Stage};
-use steward_crds::etcd::RecoveryMode;
+use mainstay_coordination::Epoch;
+use mainstay_coordination::incident::{Cause, Source, Stage};
+use mainstay_crds::etcd::RecoveryMode;
 
 use super::scene::*;
 use crate::decide::recovery::{Hold, Recovery, token};
@@ -310,7 +310,7 @@ fn whoever_is_of_the_cluster_that_was_restored_is_a_member_whatever_its_clock_sa
     scene.wanted.recovery.mode = RecoveryMode::Automatic;
     let mut over = incident(3, 0);
     (over.stage, over.changed) = (Stage::Closed, ago(2));
-    let made = steward_ids::ClusterId(7);
+    let made = mainstay_ids::ClusterId(7);
     over.cluster = Some(made.to_string());
     scene.seen.recovery.incident = Some(over);
     for lease in scene.seen.leases.values_mut() {
@@ -362,7 +362,7 @@ fn nothing_begins_while_somebody_else_has_the_lock() {
     let mut scene = lost(1, &[(0, Finding::NeedsRestore)]);
     let others = |expires| SeenLock::Others {
         holder: "copy-1".to_owned(),
-        purpose: steward_coordination::Purpose::Copy,
+        purpose: mainstay_coordination::Purpose::Copy,
         epoch: Epoch(4),
         expires,
     };

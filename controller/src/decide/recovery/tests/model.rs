@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use mainstay_coordination::Epoch;
+use mainstay_coordination::incident::{Incident, Source, Stage};
+use mainstay_crds::etcd::RecoveryMode;
+use mainstay_ids::{ClusterId, MemberId};
+use mainstay_verdict::Done;
 use proptest::prelude::*;
-use steward_coordination::Epoch;
-use steward_coordination::incident::{Incident, Source, Stage};
-use steward_crds::etcd::RecoveryMode;
-use steward_ids::{ClusterId, MemberId};
-use steward_verdict::Done;
 
 use crate::decide::recovery::{Hold, Recovery, Task};
 use crate::decide::tests::fixture::*;

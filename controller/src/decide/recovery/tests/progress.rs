@@ -1,7 +1,7 @@
 //! The way of a recovery, step by step.
 
-use steward_coordination::Epoch;
-use steward_coordination::incident::{Cause, Stage};
+use mainstay_coordination::Epoch;
+use mainstay_coordination::incident::{Cause, Stage};
 
 use super::scene::*;
 use crate::decide::recovery::{Hold, Recovery, Task};
@@ -23,7 +23,7 @@ fn restored(size: u32, base: u32) -> Scene {
     let incident = scene.incident_mut();
     incident.stage = Stage::Restored;
     incident.revision = Some(1_000);
-    incident.cluster = Some(steward_ids::ClusterId(7).to_string());
+    incident.cluster = Some(mainstay_ids::ClusterId(7).to_string());
     scene
 }
 
@@ -66,7 +66,7 @@ fn the_base_is_restored_first_and_then_the_others_are_emptied() {
     assert_eq!(scene.hold(), Hold::JobRuns { ordinal });
     let next = scene.with_job(0, succeeded()).recorded();
     assert_eq!((next.stage, next.revision), (Stage::Restored, Some(1_000)));
-    assert_eq!(next.cluster, Some(steward_ids::ClusterId(7).to_string()));
+    assert_eq!(next.cluster, Some(mainstay_ids::ClusterId(7).to_string()));
     assert_eq!(
         next.message,
         "revision 900 was restored from Full-00000000-00000900-1"
@@ -270,7 +270,7 @@ fn only_a_job_of_this_attempt_and_a_lock_of_ours_outrank() {
     let mut others = under_way(1, 0).with_job(0, overtaken(9, 5));
     others.seen.recovery.lock = SeenLock::Others {
         holder: "copy-1".to_owned(),
-        purpose: steward_coordination::Purpose::Copy,
+        purpose: mainstay_coordination::Purpose::Copy,
         epoch: Epoch(4),
         expires: noon() + jiff::SignedDuration::from_secs(5),
     };
@@ -336,7 +336,7 @@ fn it_is_over_when_the_restored_cluster_answers_with_what_was_restored() {
         let mut base = member(&scene.wanted, 0);
         base.answer.as_mut().unwrap().revision = revision;
         scene.seen.membership = Membership::Known(Members {
-            cluster: steward_ids::ClusterId(cluster),
+            cluster: mainstay_ids::ClusterId(cluster),
             list: vec![base],
         });
         scene

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use steward_coordination::Epoch;
-use steward_coordination::incident::{Cause, Incident, Source, Stage, Target};
-use steward_verdict::Done;
+use mainstay_coordination::Epoch;
+use mainstay_coordination::incident::{Cause, Incident, Source, Stage, Target};
+use mainstay_verdict::Done;
 
 use crate::decide::recovery::{Hold, Recovery};
 use crate::decide::tests::fixture::*;
@@ -92,7 +92,7 @@ pub(super) fn succeeded() -> JobState {
         done: Done {
             revision: Some(900),
             start_revision: Some(1_000),
-            cluster_id: Some(steward_ids::ClusterId(7).to_string()),
+            cluster_id: Some(mainstay_ids::ClusterId(7).to_string()),
             base: Some("Full-00000000-00000900-1".to_owned()),
             ..Done::default()
         },

@@ -1,5 +1,5 @@
+use mainstay_verdict::Done;
 use serde_json::{Value, json};
-use steward_verdict::Done;
 
 use super::*;
 

@@ -1,8 +1,8 @@
 //! The probes, asked of real etcd servers.
 
-use steward_manifests::{Shape, render};
-use steward_testkit::etcd::free_url;
-use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, each_version};
+use mainstay_manifests::{Shape, render};
+use mainstay_testkit::etcd::free_url;
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, each_version};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Duration, Instant, sleep, timeout};
@@ -97,7 +97,7 @@ each_version! {
         let (readiness, liveness) = probes(version);
         let url = free_url();
         let options = EtcdOptions::new().flag("listen-metrics-urls", &url);
-        let etcd = steward_testkit::Etcd::start(version, options.quota_bytes(16 << 20)).await;
+        let etcd = mainstay_testkit::Etcd::start(version, options.quota_bytes(16 << 20)).await;
         let mut client = etcd.client().await;
         let value = vec![0u8; 1 << 20];
         let mut is_full = false;

@@ -9,9 +9,9 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use mainstay_crds::Etcd;
+use mainstay_testkit::ApiServer;
 use serde_json::{Value, json};
-use steward_crds::Etcd;
-use steward_testkit::ApiServer;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
@@ -35,10 +35,10 @@ impl Drop for Controller {
 /// Tests are built into `deps`, programs one level above it.
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let path = test.ancestors().nth(2).unwrap().join("steward-controller");
+    let path = test.ancestors().nth(2).unwrap().join("mainstay-controller");
     assert!(
         path.is_file(),
-        "{} is not there: run `make test-live`, or `cargo build -p steward-controller` first",
+        "{} is not there: run `make test-live`, or `cargo build -p mainstay-controller` first",
         path.display()
     );
     path
@@ -61,7 +61,7 @@ impl Controller {
                 "--enable-etcd-spec-auto-reconcile",
                 "--metrics-bind-address=127.0.0.1",
                 "--metrics-port=0",
-                "--pod-name=steward-0",
+                "--pod-name=mainstay-0",
                 "--pod-namespace=garden",
             ])
             .args(flags)
@@ -130,7 +130,7 @@ async fn looks_after(controller: &Controller, admin: &Client, server: &ApiServer
     let leases = Api::<Lease>::namespaced(admin.clone(), "garden");
     let lease = leases.get("druid-leader-election").await.unwrap();
     let holder = lease.spec.unwrap().holder_identity.unwrap();
-    assert!(holder.starts_with("steward-0_"), "{holder}");
+    assert!(holder.starts_with("mainstay-0_"), "{holder}");
     let log = controller.log();
     assert!(!log.to_lowercase().contains("forbidden"), "{log}");
 }

@@ -9,22 +9,22 @@ use kube::api::{
 };
 use kube::core::{ApiResource, GroupVersionKind, ObjectMeta, Resource};
 use kube::{Client, Error};
+use mainstay_crds::{Etcd, EtcdSpec};
+use mainstay_manifests::{Manifests, Object};
+use mainstay_testkit::ApiServer;
 use serde_json::{Value, json};
-use steward_crds::{Etcd, EtcdSpec};
-use steward_manifests::{Manifests, Object};
-use steward_testkit::ApiServer;
 use tokio::time::sleep;
 
 use crate::chart::{helms, template};
 use crate::support::{jobs, rendered, store};
-use steward_manifests::Shape;
+use mainstay_manifests::Shape;
 
-pub(super) const ACCOUNT: &str = "system:serviceaccount:garden:etcd-steward";
+pub(super) const ACCOUNT: &str = "system:serviceaccount:garden:etcd-mainstay";
 
 /// An API server with the roles the chart makes with these values, and who the controller is there.
 pub(super) async fn installed(values: &[&str]) -> (ApiServer, Client) {
     let server = ApiServer::start().await;
-    let definitions = steward_crds::definition::all();
+    let definitions = mainstay_crds::definition::all();
     server
         .define(definitions.map(|known| known.without_rules().crd))
         .await;
@@ -122,7 +122,7 @@ async fn lives_through(controller: &Client, etcd: &Etcd, namespace: &str) {
     for Object { resource, object } in &objects {
         let api: Api<DynamicObject> = Api::namespaced_with(controller.clone(), namespace, resource);
         let name = object.metadata.name.as_deref().unwrap();
-        let params = PatchParams::apply("etcd-steward").force();
+        let params = PatchParams::apply("etcd-mainstay").force();
         // Twice: the first creates, the second patches.
         for _ in 0..2 {
             let applied = api.patch(name, &params, &Patch::Apply(object)).await;

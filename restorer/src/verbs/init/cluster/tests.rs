@@ -1,4 +1,4 @@
-use steward_verdict::{Data, DataState};
+use mainstay_verdict::{Data, DataState};
 
 use super::*;
 

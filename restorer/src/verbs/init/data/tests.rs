@@ -1,7 +1,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use steward_datadir::MemberFacts;
+use mainstay_datadir::MemberFacts;
 
 use super::*;
 

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use mainstay_datadir::CleanStop;
+use mainstay_testkit::each_version;
+use mainstay_verdict::{DataState, Thoroughness};
 use serde_json::json;
-use steward_datadir::CleanStop;
-use steward_testkit::each_version;
-use steward_verdict::{DataState, Thoroughness};
 
 use super::super::stage::{Said, Stage};
 use super::{BUCKET, NEW, keys, one_running};
@@ -112,7 +112,7 @@ fn expect_exactly(said: &Said, place: &str) {
     let expected = json!({
         "verdict": "restore-required",
         "reason": reason,
-        "nextStep": "`steward-restorer restore` with this volume; the controller does it where it may",
+        "nextStep": "`mainstay-restorer restore` with this volume; the controller does it where it may",
         "init": {
             "version": 1,
             "member": "etcd-0",

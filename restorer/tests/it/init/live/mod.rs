@@ -7,8 +7,8 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, Member, MemberAddOptions};
-use steward_testkit::{EtcdVersion, each_version};
-use steward_verdict::{Backup, Cluster, DataState, Thoroughness};
+use mainstay_testkit::{EtcdVersion, each_version};
+use mainstay_verdict::{Backup, Cluster, DataState, Thoroughness};
 use tokio::time::sleep;
 
 use super::stage::{PATIENCE, Running, Stage};
@@ -221,7 +221,7 @@ async fn the_only_member_is_restored_when_it_has_nothing_and_the_backup_has() {
     // Restored, it starts and has what the backup had.
     let target = stage.data_dir(0);
     let url = stage.peer_url(0);
-    let restored = std::process::Command::new(env!("CARGO_BIN_EXE_steward-restorer"))
+    let restored = std::process::Command::new(env!("CARGO_BIN_EXE_mainstay-restorer"))
         .args(["restore", "--name=etcd-0"])
         .args(BUCKET)
         .arg(format!("--data-dir={}", target.display()))

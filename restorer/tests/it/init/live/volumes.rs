@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use steward_testkit::each_version;
-use steward_verdict::DataState;
+use mainstay_testkit::each_version;
+use mainstay_verdict::DataState;
 
 use super::super::stage::Stage;
 use super::{NEW, one_running, three_running};

@@ -243,7 +243,7 @@ async fn mount_memory(
         what: directory.display().to_string(),
     })?;
     let options = how.map_or(String::new(), |how| format!("{how},")) + &format!("size={size}");
-    let words = ["-t", "tmpfs", "-o", &options, "steward"].map(AsRef::as_ref);
+    let words = ["-t", "tmpfs", "-o", &options, "mainstay"].map(AsRef::as_ref);
     let words: Vec<&Path> = words.into_iter().chain([directory]).collect();
     let mounted = run("mount", &words).await;
     mounted.map_err(|source| ActError::Mount {

@@ -9,11 +9,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::size::bytes;
 
 /// Who makes volumes, as storage classes name it.
-pub const PROVISIONER: &str = "steward.local/volumes";
+pub const PROVISIONER: &str = "mainstay.local/volumes";
 /// The class of directories on disk. The default one.
-pub const DISK: &str = "steward-disk";
+pub const DISK: &str = "mainstay-disk";
 /// The class of directories in memory, of exactly the size asked for.
-pub const MEMORY: &str = "steward-memory";
+pub const MEMORY: &str = "mainstay-memory";
 
 /// Says who made a volume; the controllers of Kubernetes leave its removal to that one.
 pub(super) const MADE_BY: &str = "pv.kubernetes.io/provisioned-by";

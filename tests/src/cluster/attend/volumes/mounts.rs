@@ -93,7 +93,7 @@ mod tests {
 
     const NODE: &str = "20 1 8:1 / / rw - ext4 /dev/sda rw\n\
         30 20 8:2 /cache /srv rw - ext4 /dev/sdb rw\n\
-        40 30 0:50 / /srv/volumes/pvc-1 rw - tmpfs steward rw\n";
+        40 30 0:50 / /srv/volumes/pvc-1 rw - tmpfs mainstay rw\n";
 
     fn bytes(directory: &str) -> Bytes {
         Bytes::of(Path::new(directory), NODE).unwrap()
@@ -102,9 +102,9 @@ mod tests {
     #[test]
     fn a_volume_in_memory_is_a_device_of_its_own() {
         let memory = bytes("/srv/volumes/pvc-1");
-        assert!(memory.are_mounted("70 60 0:50 / /var/etcd/data rw - tmpfs steward rw\n"));
-        assert!(memory.are_mounted("70 60 0:50 /part /data rw - tmpfs steward rw\n"));
-        assert!(!memory.are_mounted("70 60 0:51 / /var/etcd/data rw - tmpfs steward rw\n"));
+        assert!(memory.are_mounted("70 60 0:50 / /var/etcd/data rw - tmpfs mainstay rw\n"));
+        assert!(memory.are_mounted("70 60 0:50 /part /data rw - tmpfs mainstay rw\n"));
+        assert!(!memory.are_mounted("70 60 0:51 / /var/etcd/data rw - tmpfs mainstay rw\n"));
     }
 
     #[test]

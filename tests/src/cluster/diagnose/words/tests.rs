@@ -14,7 +14,7 @@ fn now() -> Timestamp {
 fn member(status: &Value) -> Pod {
     of(json!({
         "metadata": {"name": "main-0", "creationTimestamp": "2026-01-02T03:04:05Z"},
-        "spec": {"nodeName": "steward", "containers": [{"name": "etcd"}, {"name": "backup-restore"}]},
+        "spec": {"nodeName": "mainstay", "containers": [{"name": "etcd"}, {"name": "backup-restore"}]},
         "status": status,
     }))
 }
@@ -77,8 +77,8 @@ fn pods_are_a_table_with_the_reason_why_one_is_not_ready() {
     assert_eq!(
         lines,
         [
-            "  NAME    READY  STATUS            RESTARTS  NODE     AGE",
-            "  main-0  1/2    CrashLoopBackOff  2         steward  55s",
+            "  NAME    READY  STATUS            RESTARTS  NODE      AGE",
+            "  main-0  1/2    CrashLoopBackOff  2         mainstay  55s",
         ]
     );
 }

@@ -2,11 +2,11 @@
 
 mod soak;
 
+use mainstay_store::UploadOptions;
+use mainstay_tests::cluster::member::content;
+use mainstay_tests::cluster::timeline::{self, Timeline};
+use mainstay_tests::cluster::{Component, eventually};
 use serde_json::json;
-use steward_store::UploadOptions;
-use steward_tests::cluster::member::content;
-use steward_tests::cluster::timeline::{self, Timeline};
-use steward_tests::cluster::{Component, eventually};
 
 use super::super::bucket::Bucket;
 use super::super::midway::{controllers, pods};
@@ -28,7 +28,7 @@ async fn an_api_server_that_restarts_in_the_middle_delays_a_third_member_and_sto
         );
         // First the controllers: one that leads ends by itself when it cannot renew its Lease.
         let killed = controllers(stage).await.into_iter();
-        let killed = killed.filter(|pod| node.kill("steward-controller", pod).is_ok());
+        let killed = killed.filter(|pod| node.kill("mainstay-controller", pod).is_ok());
         assert_ne!(killed.count(), 0, "a controller was there to be killed");
         node.stop(Component::ApiServer).await.unwrap();
         assert!(etcd.get().await.is_err());

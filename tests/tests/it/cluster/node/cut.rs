@@ -2,11 +2,11 @@
 
 use std::net::Ipv4Addr;
 
+use mainstay_crds::ops::TaskState;
+use mainstay_tests::cluster::eventually;
+use mainstay_tests::cluster::member::content;
+use mainstay_tests::cluster::timeline::{self, Timeline};
 use serde_json::json;
-use steward_crds::ops::TaskState;
-use steward_tests::cluster::eventually;
-use steward_tests::cluster::member::content;
-use steward_tests::cluster::timeline::{self, Timeline};
 
 use super::super::midway::kill_controllers;
 use super::super::stage::{assert_kept, on_own_stage};

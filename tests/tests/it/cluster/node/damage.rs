@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-use steward_tests::cluster::member::content;
-use steward_tests::cluster::timeline::{self, Timeline};
+use mainstay_tests::cluster::member::content;
+use mainstay_tests::cluster::timeline::{self, Timeline};
 
 use super::super::served::Absences;
 use super::super::stage::{assert_kept, assert_resumed, load_in_the_backup, on_own_stage};

@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::io::Write as _;
 
+use mainstay_crds::{ConditionStatus, ConditionType};
+use mainstay_tests::cluster::eventually;
+use mainstay_tests::cluster::managed::{Managed, condition};
+use mainstay_tests::cluster::member::content;
+use mainstay_tests::cluster::timeline::{self, Timeline};
 use serde_json::json;
-use steward_crds::{ConditionStatus, ConditionType};
-use steward_tests::cluster::eventually;
-use steward_tests::cluster::managed::{Managed, condition};
-use steward_tests::cluster::member::content;
-use steward_tests::cluster::timeline::{self, Timeline};
 
 use super::super::midway::kill_controllers;
 use super::super::stage::{assert_kept, on_own_stage};

@@ -1,10 +1,10 @@
 //! The backup store is away.
 
-use steward_crds::{ConditionStatus, ConditionType};
-use steward_tests::cluster::managed::{Managed, condition};
-use steward_tests::cluster::member::content;
-use steward_tests::cluster::timeline::{self, Timeline};
-use steward_tests::cluster::{Component, eventually};
+use mainstay_crds::{ConditionStatus, ConditionType};
+use mainstay_tests::cluster::managed::{Managed, condition};
+use mainstay_tests::cluster::member::content;
+use mainstay_tests::cluster::timeline::{self, Timeline};
+use mainstay_tests::cluster::{Component, eventually};
 
 use super::super::midway::replace_controllers;
 use super::super::stage::{Stage, assert_kept, assert_recovered, on_own_stage, write_and_back_up};

@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use steward_tests::cluster::member::content;
+use mainstay_tests::cluster::member::content;
 
 use super::super::midway::{Jobs, RESTORES, kill_controllers, replaced};
 use super::super::stage::{assert_kept, assert_resumed, load_in_the_backup, on_own_stage};

@@ -2,10 +2,10 @@
 
 use std::pin::pin;
 
+use mainstay_crds::ops::TaskState;
+use mainstay_tests::cluster::eventually;
 use rand::Rng as _;
 use serde_json::json;
-use steward_crds::ops::TaskState;
-use steward_tests::cluster::eventually;
 
 use super::super::midway::kill_controllers;
 use super::super::stage::{Stage, assert_recovered, on_own_stage, write_and_back_up};
@@ -50,7 +50,7 @@ pub(super) async fn kill_while_uploading(stage: &Stage, moments: &[Moment]) {
         }
         stage
             .node()
-            .kill("steward-sidecar", &members[0].uid)
+            .kill("mainstay-sidecar", &members[0].uid)
             .unwrap();
         if moment.with_controllers {
             kill_controllers(stage).await;

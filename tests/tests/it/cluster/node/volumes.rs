@@ -6,10 +6,10 @@ use std::io;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
+use mainstay_tests::cluster::attend::volumes::MEMORY;
+use mainstay_tests::cluster::eventually;
 use rustix::fs::statvfs;
 use serde_json::json;
-use steward_tests::cluster::attend::volumes::MEMORY;
-use steward_tests::cluster::eventually;
 
 use super::super::members::{self, NAME, SELECTOR};
 use super::super::stage::{Stage, on_own_stage};

@@ -3,10 +3,10 @@
 use std::slice;
 
 use etcd_client::DeleteOptions;
+use mainstay_crds::ops::TaskState;
+use mainstay_tests::cluster::eventually;
+use mainstay_tests::cluster::member::content;
 use serde_json::json;
-use steward_crds::ops::TaskState;
-use steward_tests::cluster::eventually;
-use steward_tests::cluster::member::content;
 
 use super::super::killed::restore_the_only_member;
 use super::super::midway::{Jobs, RESTORES, kill_controllers, pods, replaced};

@@ -1,7 +1,7 @@
 //! Recoveries without a disturbance, which measure how long each takes. With the controllers killed meanwhile: `killed`.
 
+use mainstay_tests::cluster::timeline::{self, Timeline};
 use serde_json::json;
-use steward_tests::cluster::timeline::{self, Timeline};
 
 use super::super::stage::{assert_resumed, load_in_the_backup, on_stage};
 
@@ -47,7 +47,7 @@ async fn three_members_that_lost_all_volumes_are_recovered_once_a_person_approve
 async fn three_members_that_lost_two_volumes_are_recovered_without_a_person_if_that_is_allowed() {
     on_stage("two", async |stage| {
         let mut spec = stage.spec(3);
-        spec["steward"] = json!({"recovery": {"mode": "Automatic"}});
+        spec["mainstay"] = json!({"recovery": {"mode": "Automatic"}});
         let etcd = stage.etcd(&spec).await;
         let members = etcd.members(3).await.unwrap();
         etcd.settled().await.unwrap();

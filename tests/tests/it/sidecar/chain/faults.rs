@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use etcd_client::CompactionOptions;
+use mainstay_testkit::{EtcdCluster, Gate, Gating};
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use steward_testkit::{EtcdCluster, Gate, Gating};
 use tokio::time::timeout;
 
 use super::super::Stage;

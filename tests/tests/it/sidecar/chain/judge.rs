@@ -1,7 +1,7 @@
 //! What the bucket gives back, against what etcd had.
 
-use steward_ids::Revision;
-use steward_testkit::{Etcd, SidecarProcess};
+use mainstay_ids::Revision;
+use mainstay_testkit::{Etcd, SidecarProcess};
 use tempfile::TempDir;
 
 use super::super::{Acks, Stage};

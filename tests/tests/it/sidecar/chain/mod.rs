@@ -10,7 +10,7 @@
 //!                └► holes ── each named in a log?
 //! ```
 //!
-//! `make test` has each kind of fault once. `soak` goes on for `STEWARD_CHAIN_MINUTES` (2); `STEWARD_CHAIN_SEED` repeats a
+//! `make test` has each kind of fault once. `soak` goes on for `MAINSTAY_CHAIN_MINUTES` (2); `MAINSTAY_CHAIN_SEED` repeats a
 //! run as far as timing allows.
 
 mod faults;
@@ -20,9 +20,9 @@ mod samples;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use steward_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating};
 use tokio::time::sleep;
 
 use super::stage::IMPATIENT;
@@ -70,10 +70,10 @@ mod soak {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn whatever_breaks_the_bucket_gives_back_what_etcd_had() {
-        let seed = setting("STEWARD_CHAIN_SEED")
+        let seed = setting("MAINSTAY_CHAIN_SEED")
             .unwrap_or_else(|| Timestamp::now().as_millisecond().unsigned_abs());
-        let minutes = setting("STEWARD_CHAIN_MINUTES").unwrap_or(2);
-        eprintln!("STEWARD_CHAIN_SEED={seed} STEWARD_CHAIN_MINUTES={minutes}");
+        let minutes = setting("MAINSTAY_CHAIN_MINUTES").unwrap_or(2);
+        eprintln!("MAINSTAY_CHAIN_SEED={seed} MAINSTAY_CHAIN_MINUTES={minutes}");
         let end = Instant::now() + Duration::from_mins(minutes);
         let rounds = drawn(seed).take_while(|_| Instant::now() < end);
         whatever_breaks(seed, rounds, RESTORES).await;

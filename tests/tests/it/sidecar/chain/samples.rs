@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use steward_ids::Revision;
-use steward_testkit::{EtcdCluster, HashKv};
+use mainstay_ids::Revision;
+use mainstay_testkit::{EtcdCluster, HashKv};
 use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,136 @@
+{{/* The name of everything of this installation. */}}
+{{- define "etcd-mainstay.name" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "etcd-mainstay.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: controller
+{{- end -}}
+
+{{- define "etcd-mainstay.labels" -}}
+{{ include "etcd-mainstay.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* repository:tag, the tag being that of the chart unless another is given. */}}
+{{- define "etcd-mainstay.image" -}}
+{{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+
+{{- define "etcd-mainstay.port" -}}
+{{- dig "server" "metrics" "port" 8080 .Values.operatorConfig | int -}}
+{{- end -}}
+
+{{- define "etcd-mainstay.electionLease" -}}
+{{- dig "leaderElection" "resourceName" "druid-leader-election" .Values.operatorConfig -}}
+{{- end -}}
+
+{{/* What is logged; etcd-druid's chart calls it logConfiguration. */}}
+{{- define "etcd-mainstay.logging" -}}
+{{- $logging := .Values.operatorConfig.logging | default dict | deepCopy -}}
+{{- mergeOverwrite $logging (.Values.operatorConfig.logConfiguration | default dict) | toYaml -}}
+{{- end -}}
+
+{{/* A flag and its value, unless there is none or extraArgs has the flag. */}}
+{{- define "etcd-mainstay.flag" -}}
+{{- $given := printf "--%s" .flag -}}
+{{- $is_given := false -}}
+{{- range .root.Values.extraArgs -}}
+{{- if or (eq . $given) (hasPrefix (printf "%s=" $given) .) }}{{ $is_given = true }}{{ end -}}
+{{- end -}}
+{{- if and (ne (toString .value) "") (not $is_given) }}
+- {{ printf "%s=%v" $given .value | quote }}
+{{- end -}}
+{{- end -}}
+
+{{/* The configuration as flags, for when it is not a file: what has one. */}}
+{{- define "etcd-mainstay.flags" -}}
+{{- $config := .Values.operatorConfig -}}
+{{- $etcd := dig "controllers" "etcd" dict $config -}}
+{{- $compaction := dig "controllers" "compaction" dict $config -}}
+{{- $flags := list
+  (list "enable-leader-election" (dig "leaderElection" "enabled" false $config))
+  (list "leader-election-id" (include "etcd-mainstay.electionLease" .))
+  (list "metrics-bind-address" (dig "server" "metrics" "bindAddress" "" $config))
+  (list "metrics-port" (include "etcd-mainstay.port" .))
+  (list "etcd-workers" (dig "concurrentSyncs" "" $etcd))
+  (list "enable-etcd-spec-auto-reconcile" (dig "enableEtcdSpecAutoReconcile" false $etcd))
+  (list "disable-etcd-serviceaccount-automount" (dig "disableEtcdServiceAccountAutomount" false $etcd))
+  (list "etcd-member-notready-threshold" (dig "etcdMember" "notReadyThreshold" "" $etcd))
+  (list "etcd-member-unknown-threshold" (dig "etcdMember" "unknownThreshold" "" $etcd))
+  (list "enable-backup-compaction" (dig "enabled" true $compaction))
+  (list "etcd-events-threshold" (dig "eventsThreshold" 1000000 $compaction | int64))
+  (list "active-deadline-duration" (dig "activeDeadlineDuration" "" $compaction))
+  (list "metrics-scrape-wait-duration" (dig "metricsScrapeWaitDuration" "" $compaction))
+-}}
+{{- range $flags -}}
+{{- include "etcd-mainstay.flag" (dict "flag" (first .) "value" (last .) "root" $) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What the controller may do where it looks after resources. It applies objects, which is creating and patching. */}}
+{{- define "etcd-mainstay.rules" -}}
+# What it looks after. The specs are its authors'.
+- apiGroups: [druid.gardener.cloud]
+  resources: [etcds]
+  verbs: [get, list, watch, patch]
+# Those that are over go after the time their author gives them.
+- apiGroups: [druid.gardener.cloud]
+  resources: [etcdcopybackupstasks, etcdopstasks]
+  verbs: [get, list, watch, patch, delete]
+- apiGroups: [druid.gardener.cloud]
+  resources: [etcds/status, etcdcopybackupstasks/status, etcdopstasks/status]
+  verbs: [get, patch]
+# Needed to be named as the owner where owners are checked.
+- apiGroups: [druid.gardener.cloud]
+  resources: [etcds/finalizers, etcdcopybackupstasks/finalizers, etcdopstasks/finalizers]
+  verbs: [update]
+# What it makes for a cluster.
+- apiGroups: [""]
+  resources: [serviceaccounts, services, configmaps]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch, create, patch, delete]
+# Updating is for members, which get no right it does not have itself.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, list, watch, create, patch, update, delete]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles, rolebindings]
+  verbs: [get, list, watch, create, patch, delete]
+# Members are replaced by deleting their pods, volumes grow by their claims.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, delete]
+# How far a restore is.
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, list, watch, patch, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}
+
+{{/* Certificates and credentials a resource names. Secrets can neither be listed nor watched. */}}
+{{- define "etcd-mainstay.secretRules" -}}
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get{{ if .Values.rbac.releaseSecrets }}, patch{{ end }}]
+{{- end -}}
