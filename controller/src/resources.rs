@@ -41,22 +41,21 @@ where
 /// The version of disruption budgets the API server serves: older ones have only `v1beta1`.
 pub(crate) async fn budgets(client: &Client) -> ApiResource {
     let current = ApiResource::erase::<PodDisruptionBudget>(&());
-    let groups = loop {
+    let policy = loop {
         match client.list_api_groups().await {
-            Ok(groups) => break groups,
-            Err(error) => {
-                warn!(error = %Chain(&error), "the API groups cannot be listed yet");
-                tokio::time::sleep(RETRY).await;
-            }
+            // An API server that is starting lists the groups it has so far: one that is missing proves nothing.
+            Ok(list) => match list.groups.into_iter().find(|group| group.name == "policy") {
+                Some(policy) => break policy,
+                None => warn!("the API server does not serve the group policy yet"),
+            },
+            Err(error) => warn!(error = %Chain(&error), "the API groups cannot be listed yet"),
         }
+        tokio::time::sleep(RETRY).await;
     };
-    let policy = groups.groups.iter().find(|group| group.name == "policy");
-    let has_v1 = policy.is_none_or(|policy| {
-        policy
-            .versions
-            .iter()
-            .any(|version| version.version == "v1")
-    });
+    let has_v1 = policy
+        .versions
+        .iter()
+        .any(|version| version.version == "v1");
     if has_v1 {
         return current;
     }
@@ -80,28 +79,33 @@ mod tests {
 
     use super::*;
 
-    /// An API server that fails to tell its groups once, then tells of one version of budgets.
+    /// An API server that starts: it fails, then lists no group, then one version of budgets.
     fn server(version: &'static str) -> (Client, Arc<AtomicU32>) {
         let asked = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&asked);
         let service = tower::service_fn(move |_: Request<Body>| {
-            let is_first = counted.fetch_add(1, Ordering::Relaxed) == 0;
-            let told = json!({ "groupVersion": format!("policy/{version}"), "version": version });
-            let groups = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": [{ "name": "policy", "versions": [told] }] });
-            let answer = Response::builder().status(if is_first { 500 } else { 200 });
-            let answer = answer.body(Answer::from(groups.to_string())).unwrap();
+            let served = json!({ "groupVersion": format!("policy/{version}"), "version": version });
+            let policy = json!({ "name": "policy", "versions": [served] });
+            let (status, groups) = match counted.fetch_add(1, Ordering::Relaxed) {
+                0 => (500, json!([])),
+                1 => (200, json!([])),
+                _ => (200, json!([policy])),
+            };
+            let list = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups });
+            let answer = Response::builder().status(status);
+            let answer = answer.body(Answer::from(list.to_string())).unwrap();
             async { Ok::<_, Infallible>(answer) }
         });
         (Client::new(service, "default"), asked)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn groups_that_cannot_be_listed_are_asked_for_again() {
+    async fn api_server_that_is_starting_does_not_decide_the_version() {
         for version in ["v1", "v1beta1"] {
             let (client, asked) = server(version);
             let budgets = budgets(&client).await;
             assert_eq!(budgets.api_version, format!("policy/{version}"));
-            assert_eq!(asked.load(Ordering::Relaxed), 2);
+            assert_eq!(asked.load(Ordering::Relaxed), 3);
         }
     }
 }
