@@ -43,11 +43,13 @@ pub(crate) async fn budgets(client: &Client) -> ApiResource {
     let current = ApiResource::erase::<PodDisruptionBudget>(&());
     let policy = loop {
         match client.list_api_groups().await {
-            // An API server that is starting lists the groups it has so far: one that is missing proves nothing.
-            Ok(list) => match list.groups.into_iter().find(|group| group.name == "policy") {
-                Some(policy) => break policy,
-                None => warn!("the API server does not serve the group policy yet"),
-            },
+            Ok(list) => {
+                // An API server that is starting lists the groups it has so far: one that is missing proves nothing.
+                if let Some(policy) = list.groups.into_iter().find(|one| one.name == "policy") {
+                    break policy;
+                }
+                warn!("the API server does not serve the group policy yet");
+            }
             Err(error) => warn!(error = %Chain(&error), "the API groups cannot be listed yet"),
         }
         tokio::time::sleep(RETRY).await;

@@ -4,6 +4,7 @@
 mod adopt;
 mod between;
 mod cluster;
+mod diagnosis;
 mod events;
 mod faults;
 mod fencing;

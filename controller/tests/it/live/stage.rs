@@ -224,7 +224,8 @@ impl Stage {
             }
             assert!(
                 Instant::now() < deadline,
-                "{name} was never {what}: {found:#?}"
+                "{name} was never {what}\n{}",
+                self.diagnosis().await
             );
             sleep(POLL).await;
         }
@@ -234,9 +235,17 @@ impl Stage {
     pub(super) async fn eventually(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !is().await {
-            assert!(Instant::now() < deadline, "never: {what}");
+            assert!(
+                Instant::now() < deadline,
+                "never: {what}\n{}",
+                self.diagnosis().await
+            );
             sleep(POLL).await;
         }
+    }
+
+    async fn diagnosis(&self) -> String {
+        super::diagnosis::namespace(&self.client, &self.namespace).await
     }
 
     /// Waits for a StatefulSet of so many pods.
