@@ -29,11 +29,11 @@ stage() {
 # Live tests use both cores. End-to-end tests mostly wait: what builds runs at idle priority beside them.
 beside() { tests/env/beside.sh "${make[*]} $1" "${make[*]} $2"; }
 
-stage "1 s, cold 9 min" "set-up" "${make[@]}" setup
+stage "1 s, cold 16 min" "set-up" "${make[@]}" setup
 stage "13 min, rebuilt 1 min" "build the programs and tests; rules of the tree" "${make[@]}" lint-tree build-tests
 stage "2 min" "unit tests" "${make[@]}" test-unit
-stage "18 min" "live tests" "${make[@]}" test-live
-stage "14 min" "end-to-end tests; clippy, documentation and fuzz targets beside them" beside "clippy doc fuzz-targets" e2e
+stage "16 min" "live tests" "${make[@]}" test-live
+stage "16 min" "end-to-end tests; clippy, documentation and fuzz targets beside them" beside "clippy doc fuzz-targets" e2e
 stage "2 min" "fuzzing" "${make[@]}" fuzz
 
 printf '\n=== everything passed in %s\n' "$(duration $SECONDS)"

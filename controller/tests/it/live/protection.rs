@@ -209,8 +209,11 @@ async fn end_at_deadline(stage: &Stage, name: &str) {
             let now = jiff::Timestamp::now().to_string();
             let change = json!({ "metadata": { "annotations": { "checked": now } } });
             let params = PatchParams::default();
-            // It may be deleted at this very moment.
-            jobs.patch(name, &params, &Patch::Merge(&change)).await.ok();
+            match jobs.patch(name, &params, &Patch::Merge(&change)).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.code == 404 => return true,
+                Err(error) => panic!("change a Job: {error}"),
+            }
         }
         status.conditions.is_some_and(|all| !all.is_empty())
     };

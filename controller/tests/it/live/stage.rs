@@ -224,7 +224,7 @@ impl Stage {
             }
             assert!(
                 Instant::now() < deadline,
-                "{name} was never {what}\n{}",
+                "{name} was never {what}: {found:?}\n{}",
                 self.diagnosis().await
             );
             sleep(POLL).await;
