@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory, Parser, ValueEnum};
-use mainstay_crds::scalar::Span;
-use mainstay_manifests::{Images, PullPolicy, Settings};
+use mainstay_crds::scalar::DurationString;
+use mainstay_manifests::{DefaultImages, PullPolicy, OperatorSettings};
 use mainstay_telemetry::LogArgs;
 
-use crate::caches::Scope;
+use crate::caches::WatchScope;
 use crate::config::{ConfigError, OperatorConfiguration};
 
 const EXAMPLES: &str = "\
@@ -27,7 +27,7 @@ Examples:
 /// file --config names (kind `OperatorConfiguration`, as etcd-druid has it) or from flags.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "mainstay-controller", version, after_help = EXAMPLES)]
-pub struct Args {
+pub struct OperatorArgs {
     /// File with the operator's configuration; the flags of the group "without a file" are ignored then
     #[arg(long, env = "MAINSTAY_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -51,7 +51,7 @@ pub struct Args {
 
     /// When nodes pull these images
     #[arg(long, env = "MAINSTAY_IMAGE_PULL_POLICY", value_name = "POLICY")]
-    pub image_pull_policy: Option<Pull>,
+    pub image_pull_policy: Option<ImagePullPolicy>,
 
     /// Look after the Etcds of this namespace only
     #[arg(long, env = "MAINSTAY_NAMESPACE", value_name = "NAME")]
@@ -150,7 +150,7 @@ pub struct LegacyArgs {
 /// When nodes pull images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
-pub enum Pull {
+pub enum ImagePullPolicy {
     /// At every start.
     Always,
     /// When a node has none.
@@ -160,7 +160,7 @@ pub enum Pull {
 }
 
 fn span(text: &str) -> Result<Duration, String> {
-    Span::from(text)
+    DurationString::from(text)
         .to_duration()
         .map_err(|error| error.to_string())
 }
@@ -168,7 +168,7 @@ fn span(text: &str) -> Result<Duration, String> {
 /// Why there are no settings.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ArgsError {
+pub enum ConfigLoadError {
     /// The file cannot be read.
     #[error("read {}", path.display())]
     Read {
@@ -193,66 +193,66 @@ pub enum ArgsError {
     },
 }
 
-impl Args {
+impl OperatorArgs {
     /// Reads a command line; returns the flags nobody knows, too.
-    pub fn read(
+    pub fn parse_known(
         line: impl IntoIterator<Item = OsString>,
     ) -> Result<(Self, Vec<String>), clap::Error> {
-        let (line, unknown) = known(line.into_iter().collect());
+        let (line, unknown) = split_unknown_flags(line.into_iter().collect());
         Ok((Self::try_parse_from(line)?, unknown))
     }
 
     /// The operator's configuration: of the file, or of the flags.
-    pub fn configuration(&self) -> Result<OperatorConfiguration, ArgsError> {
+    pub fn load_config(&self) -> Result<OperatorConfiguration, ConfigLoadError> {
         let config = match &self.config {
             Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|source| ArgsError::Read {
+                let text = std::fs::read_to_string(path).map_err(|source| ConfigLoadError::Read {
                     path: path.clone(),
                     source,
                 })?;
-                serde_norway::from_str(&text).map_err(|source| ArgsError::Parse {
+                serde_norway::from_str(&text).map_err(|source| ConfigLoadError::Parse {
                     path: path.clone(),
                     source,
                 })?
             }
-            None => self.legacy.configuration(),
+            None => self.legacy.to_config(),
         };
         config
-            .check()
-            .map_err(|source| ArgsError::Config { source })?;
+            .validate()
+            .map_err(|source| ConfigLoadError::Config { source })?;
         Ok(config)
     }
 
     /// How objects are rendered.
-    pub fn settings(&self, config: &OperatorConfiguration) -> Settings {
-        let images = Images {
+    pub fn to_settings(&self, config: &OperatorConfiguration) -> OperatorSettings {
+        let images = DefaultImages {
             etcd: self.etcd_image.clone(),
             sidecar: self.sidecar_image.clone(),
             restorer: self.restorer_image.clone(),
         };
-        Settings {
+        OperatorSettings {
             image_pull_policy: self.image_pull_policy.map(|policy| match policy {
-                Pull::Always => PullPolicy::Always,
-                Pull::IfNotPresent => PullPolicy::IfNotPresent,
-                Pull::Never => PullPolicy::Never,
+                ImagePullPolicy::Always => PullPolicy::Always,
+                ImagePullPolicy::IfNotPresent => PullPolicy::IfNotPresent,
+                ImagePullPolicy::Never => PullPolicy::Never,
             }),
             automount_service_account_token: !config
                 .controllers
                 .etcd
                 .disable_etcd_service_account_automount,
-            ..Settings::with_images(images)
+            ..OperatorSettings::with_images(images)
         }
     }
 
     /// Where to look.
-    pub fn scope(&self) -> Scope {
+    pub fn watch_scope(&self) -> WatchScope {
         let named = self.namespace.as_ref().filter(|name| !name.is_empty());
-        named.map_or(Scope::Cluster, |name| Scope::Namespace(name.clone()))
+        named.map_or(WatchScope::Cluster, |name| WatchScope::Namespace(name.clone()))
     }
 }
 
 impl LegacyArgs {
-    fn configuration(&self) -> OperatorConfiguration {
+    fn to_config(&self) -> OperatorConfiguration {
         let Self {
             enable_leader_election,
             leader_election_id,
@@ -296,8 +296,8 @@ impl LegacyArgs {
 }
 
 /// The command line without flags nobody knows, and these.
-fn known(line: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
-    let command = Args::command();
+fn split_unknown_flags(line: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
+    let command = OperatorArgs::command();
     let names: Vec<String> = command
         .get_arguments()
         .flat_map(|arg| {
@@ -335,26 +335,26 @@ fn known(line: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
 mod tests {
     use super::*;
 
-    fn read(flags: &[&str]) -> (Args, Vec<String>) {
+    fn parse_flags(flags: &[&str]) -> (OperatorArgs, Vec<String>) {
         let line = std::iter::once("mainstay-controller").chain(flags.iter().copied());
-        Args::read(line.map(OsString::from)).unwrap()
+        OperatorArgs::parse_known(line.map(OsString::from)).unwrap()
     }
 
     #[test]
     fn the_command_is_sound() {
-        Args::command().debug_assert();
+        OperatorArgs::command().debug_assert();
     }
 
     #[test]
     fn flags_of_etcd_druid_still_work() {
-        let (args, unknown) = read(&[
+        let (args, unknown) = parse_flags(&[
             "--enable-leader-election=true",
             "--etcd-workers=7",
             "--ignore-operation-annotation=true",
             "--etcd-member-unknown-threshold=30s",
             "--metrics-port=9090",
         ]);
-        let config = args.configuration().unwrap();
+        let config = args.load_config().unwrap();
         assert_eq!(unknown, [""; 0]);
         assert!(
             config.leader_election.enabled
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn flags_nobody_knows_are_told_and_ignored_with_their_values() {
-        let (args, unknown) = read(&[
+        let (args, unknown) = parse_flags(&[
             "--custodian-workers=3",
             "--secret-workers",
             "10",
@@ -400,9 +400,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.yaml");
         std::fs::write(&path, "controllers: {etcd: {concurrentSyncs: 2}}").unwrap();
-        let (args, _) = read(&["--config", path.to_str().unwrap(), "--etcd-workers=7"]);
+        let (args, _) = parse_flags(&["--config", path.to_str().unwrap(), "--etcd-workers=7"]);
         assert_eq!(
-            args.configuration()
+            args.load_config()
                 .unwrap()
                 .controllers
                 .etcd
@@ -413,9 +413,9 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_there_is_named() {
-        let (args, _) = read(&["--config=/nowhere/config.yaml"]);
+        let (args, _) = parse_flags(&["--config=/nowhere/config.yaml"]);
         assert_eq!(
-            args.configuration().unwrap_err().to_string(),
+            args.load_config().unwrap_err().to_string(),
             "read /nowhere/config.yaml"
         );
     }

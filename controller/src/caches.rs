@@ -30,21 +30,21 @@ use kube::runtime::reflector::{ObjectRef, store};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Client, Resource, ResourceExt};
-use mainstay_manifests::labels::{JOB_FOR, MANAGED_BY, MANAGER, PART_OF};
+use mainstay_manifests::labels::{JOB_ETCD, MANAGED_BY, MANAGED_BY_DRUID, PART_OF};
 use packed::{Packed, PackedStore};
-use pauses::Pauses;
+use pauses::WatchBackoff;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use crate::trim;
 
-pub use guarded::Guarded;
+pub use guarded::LazyEtcd;
 
 /// How many Etcds may wait to be looked at before watches pause: more than there are clusters, little memory.
-const BACKLOG: usize = 4096;
+const TRIGGER_BUFFER: usize = 4096;
 /// How many objects are listed at a time: all kinds are listed at once, and what is being read is large.
-pub(crate) const PAGE: u32 = 50;
+pub(crate) const PAGE_SIZE: u32 = 50;
 
 /// Everything that is kept of the API server's objects.
 #[derive(Clone, Debug)]
@@ -54,27 +54,27 @@ pub struct Stores {
     pub roles: PackedStore<Role>,
     pub role_bindings: PackedStore<RoleBinding>,
     pub leases: PackedStore<Lease>,
-    pub budgets: PackedStore<DynamicObject>,
+    pub pdbs: PackedStore<DynamicObject>,
     pub services: PackedStore<Service>,
     pub config_maps: PackedStore<ConfigMap>,
     pub stateful_sets: PackedStore<StatefulSet>,
     pub pods: PackedStore<Pod>,
-    pub claims: PackedStore<PersistentVolumeClaim>,
+    pub pvcs: PackedStore<PersistentVolumeClaim>,
     pub jobs: PackedStore<Job>,
     /// Which version of disruption budgets the API server serves.
-    pub budget_resource: ApiResource,
+    pub pdb_resource: ApiResource,
 }
 
 /// The watches as they run.
 #[derive(Debug)]
-pub struct Watching {
+pub struct Watches {
     /// What they keep.
     pub stores: Stores,
     /// The Etcds whose parts changed.
-    pub triggers: mpsc::Receiver<ObjectRef<Guarded>>,
+    pub triggers: mpsc::Receiver<ObjectRef<LazyEtcd>>,
     /// The watches; one that ends is an error.
     pub tasks: JoinSet<()>,
-    is_started: Arc<AtomicBool>,
+    is_ready: Arc<AtomicBool>,
 }
 
 /// Why watching did not begin.
@@ -85,7 +85,7 @@ pub struct WatchEnded;
 
 /// Where to look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Scope {
+pub enum WatchScope {
     /// Everywhere.
     #[default]
     Cluster,
@@ -93,7 +93,7 @@ pub enum Scope {
     Namespace(String),
 }
 
-impl Scope {
+impl WatchScope {
     /// The objects of one kind in it.
     pub fn api<K>(&self, client: &Client) -> Api<K>
     where
@@ -105,7 +105,7 @@ impl Scope {
         }
     }
 
-    fn dynamic(&self, client: &Client, resource: &ApiResource) -> Api<DynamicObject> {
+    fn dynamic_api(&self, client: &Client, resource: &ApiResource) -> Api<DynamicObject> {
         match self {
             Self::Cluster => Api::all_with(client.clone(), resource),
             Self::Namespace(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
@@ -113,64 +113,64 @@ impl Scope {
     }
 }
 
-struct Start {
+struct WatchStarter {
     client: Client,
-    scope: Scope,
-    send: mpsc::Sender<ObjectRef<Guarded>>,
-    is_started: Arc<AtomicBool>,
+    scope: WatchScope,
+    triggers: mpsc::Sender<ObjectRef<LazyEtcd>>,
+    is_ready: Arc<AtomicBool>,
     tasks: JoinSet<()>,
 }
 
-impl Watching {
+impl Watches {
     /// Begins to watch; `budgets` is the version of disruption budgets the API server serves.
-    pub fn start(client: &Client, scope: &Scope, budgets: ApiResource) -> Self {
-        let (send, triggers) = mpsc::channel(BACKLOG);
+    pub fn start(client: &Client, scope: &WatchScope, budgets: ApiResource) -> Self {
+        let (send, triggers) = mpsc::channel(TRIGGER_BUFFER);
         let is_started = Arc::new(AtomicBool::new(false));
-        let mut start = Start {
+        let mut start = WatchStarter {
             client: client.clone(),
             scope: scope.clone(),
-            send,
-            is_started: Arc::clone(&is_started),
+            triggers: send,
+            is_ready: Arc::clone(&is_started),
             tasks: JoinSet::new(),
         };
         let stores = Stores {
-            service_accounts: start.all(|_| {}, whole),
-            roles: start.all(|_| {}, whole),
-            role_bindings: start.all(|_| {}, whole),
-            leases: start.all(trim::lease, trim::lease_mark),
-            budgets: start.budgets(&budgets),
-            services: start.all(|_| {}, whole),
-            config_maps: start.all(|_| {}, whole),
-            stateful_sets: start.all(|_| {}, whole),
-            pods: start.all(trim::pod, trim::pod_mark),
-            claims: start.all(trim::claim, whole),
-            jobs: start.all(|_| {}, whole),
-            budget_resource: budgets,
+            service_accounts: start.watch_kind(|_| {}, hash_resource_version),
+            roles: start.watch_kind(|_| {}, hash_resource_version),
+            role_bindings: start.watch_kind(|_| {}, hash_resource_version),
+            leases: start.watch_kind(trim::trim_lease, trim::hash_lease_change),
+            pdbs: start.watch_pdbs(&budgets),
+            services: start.watch_kind(|_| {}, hash_resource_version),
+            config_maps: start.watch_kind(|_| {}, hash_resource_version),
+            stateful_sets: start.watch_kind(|_| {}, hash_resource_version),
+            pods: start.watch_kind(trim::trim_pod, trim::hash_pod_change),
+            pvcs: start.watch_kind(trim::trim_pvc, hash_resource_version),
+            jobs: start.watch_kind(|_| {}, hash_resource_version),
+            pdb_resource: budgets,
         };
         let tasks = start.tasks;
         Self {
             stores,
             triggers,
             tasks,
-            is_started,
+            is_ready: is_started,
         }
     }
 
     /// Waits until every kind has been listed once. From then on changes are told.
-    pub async fn ready(&self) -> Result<(), WatchEnded> {
+    pub async fn wait_until_ready(&self) -> Result<(), WatchEnded> {
         let Stores {
             service_accounts,
             roles,
             role_bindings,
             leases,
-            budgets,
+            pdbs: budgets,
             services,
             config_maps,
             stateful_sets,
             pods,
-            claims,
+            pvcs: claims,
             jobs,
-            budget_resource: _,
+            pdb_resource: _,
         } = &self.stores;
         let first = tokio::try_join!(
             service_accounts.wait_until_ready(),
@@ -186,13 +186,13 @@ impl Watching {
             jobs.wait_until_ready(),
         );
         first.map_err(|_| WatchEnded)?;
-        self.is_started.store(true, Ordering::Release);
+        self.is_ready.store(true, Ordering::Release);
         Ok(())
     }
 }
 
-impl Start {
-    fn all<K>(&mut self, slim: fn(&mut K), mark: fn(&K) -> u64) -> PackedStore<K>
+impl WatchStarter {
+    fn watch_kind<K>(&mut self, slim: fn(&mut K), mark: fn(&K) -> u64) -> PackedStore<K>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
             + Clone
@@ -205,19 +205,19 @@ impl Start {
     {
         let api = self.scope.api::<K>(&self.client);
         let (reader, writer) = store::<Packed<K>>();
-        self.run(api, writer, slim, mark);
+        self.spawn_watch(api, writer, slim, mark);
         reader
     }
 
-    fn budgets(&mut self, resource: &ApiResource) -> PackedStore<DynamicObject> {
-        let api = self.scope.dynamic(&self.client, resource);
+    fn watch_pdbs(&mut self, resource: &ApiResource) -> PackedStore<DynamicObject> {
+        let api = self.scope.dynamic_api(&self.client, resource);
         let writer = store::Writer::new(resource.clone());
         let reader = writer.as_reader();
-        self.run(api, writer, |_| {}, whole);
+        self.spawn_watch(api, writer, |_| {}, hash_resource_version);
         reader
     }
 
-    fn run<K>(
+    fn spawn_watch<K>(
         &mut self,
         api: Api<K>,
         mut writer: store::Writer<Packed<K>>,
@@ -228,24 +228,24 @@ impl Start {
         K::DynamicType: Eq + Hash + Clone + Debug + Send + Sync + Unpin,
     {
         let config = watcher::Config::default()
-            .labels(&format!("{MANAGED_BY}={MANAGER}"))
-            .page_size(PAGE);
-        let mut send = self.send.clone();
-        let is_started = Arc::clone(&self.is_started);
+            .labels(&format!("{MANAGED_BY}={MANAGED_BY_DRUID}"))
+            .page_size(PAGE_SIZE);
+        let mut send = self.triggers.clone();
+        let is_started = Arc::clone(&self.is_ready);
         let stream = watch(api, config)
             .modify(move |object| {
                 object.meta_mut().managed_fields = None;
                 slim(object);
             })
-            .backoff(Pauses::default());
+            .backoff(WatchBackoff::default());
         self.tasks.spawn(async move {
-            let mut marks = Marks::new(mark);
+            let mut marks = WatchChangeTracker::new(mark);
             pin_mut!(stream);
             loop {
                 match stream.try_next().await {
                     Ok(Some(event)) => {
-                        let changed = marks.changed(&event);
-                        writer.apply_watcher_event(&Packed::event(&event));
+                        let changed = marks.process_event(&event);
+                        writer.apply_watcher_event(&Packed::pack_event(&event));
                         if !is_started.load(Ordering::Acquire) {
                             continue;
                         }
@@ -257,7 +257,7 @@ impl Start {
                     }
                     Ok(None) => return,
                     Err(error) => {
-                        tracing::warn!(error = %mainstay_telemetry::Chain(&error), kind = std::any::type_name::<K>(), "a watch was interrupted");
+                        tracing::warn!(error = %mainstay_telemetry::ErrorChain(&error), kind = std::any::type_name::<K>(), "a watch was interrupted");
                     }
                 }
             }
@@ -266,105 +266,105 @@ impl Start {
 }
 
 /// Namespace and name of an object.
-type Place = (String, String);
+type ObjectKey = (String, String);
 
 /// What was last seen of an object.
 #[derive(Clone, Debug)]
-struct Seen {
+struct TrackedObject {
     /// As a number.
-    mark: u64,
+    change_hash: u64,
     /// Name of the Etcd it belongs to.
-    owner: Option<String>,
+    etcd_name: Option<String>,
 }
 
 /// What was last seen of each object.
-struct Marks<K> {
-    mark: fn(&K) -> u64,
-    seen: HashMap<Place, Seen>,
+struct WatchChangeTracker<K> {
+    hash_change: fn(&K) -> u64,
+    known: HashMap<ObjectKey, TrackedObject>,
     /// What is being listed again, after the watch was interrupted.
-    listed: HashMap<Place, Seen>,
+    relisted: HashMap<ObjectKey, TrackedObject>,
 }
 
-impl<K: Resource> Marks<K> {
+impl<K: Resource> WatchChangeTracker<K> {
     fn new(mark: fn(&K) -> u64) -> Self {
         Self {
-            mark,
-            seen: HashMap::new(),
-            listed: HashMap::new(),
+            hash_change: mark,
+            known: HashMap::new(),
+            relisted: HashMap::new(),
         }
     }
 
     /// The Etcds whose parts changed in a way that matters. A list is told when it is complete, since only then it is in the
     /// store; what it lacks was deleted while nobody watched.
-    fn changed(&mut self, event: &Event<K>) -> Vec<ObjectRef<Guarded>> {
+    fn process_event(&mut self, event: &Event<K>) -> Vec<ObjectRef<LazyEtcd>> {
         match event {
             Event::Apply(object) => {
-                let (place, now) = self.look(object);
-                let owner = etcd(&place, &now);
-                let before = self.seen.insert(place, now.clone());
-                let is_new = before.is_none_or(|before| before.mark != now.mark);
+                let (place, now) = self.track(object);
+                let owner = owning_etcd(&place, &now);
+                let before = self.known.insert(place, now.clone());
+                let is_new = before.is_none_or(|before| before.change_hash != now.change_hash);
                 owner.filter(|_| is_new).into_iter().collect()
             }
             Event::Delete(object) => {
-                let (place, now) = self.look(object);
-                self.seen.remove(&place);
-                etcd(&place, &now).into_iter().collect()
+                let (place, now) = self.track(object);
+                self.known.remove(&place);
+                owning_etcd(&place, &now).into_iter().collect()
             }
             Event::Init => {
-                self.listed.clear();
+                self.relisted.clear();
                 Vec::new()
             }
             Event::InitApply(object) => {
-                let (place, now) = self.look(object);
-                self.listed.insert(place, now);
+                let (place, now) = self.track(object);
+                self.relisted.insert(place, now);
                 Vec::new()
             }
-            Event::InitDone => self.listed_again(),
+            Event::InitDone => self.finish_relist(),
         }
     }
 
-    fn listed_again(&mut self) -> Vec<ObjectRef<Guarded>> {
-        let before = std::mem::replace(&mut self.seen, std::mem::take(&mut self.listed));
+    fn finish_relist(&mut self) -> Vec<ObjectRef<LazyEtcd>> {
+        let before = std::mem::replace(&mut self.known, std::mem::take(&mut self.relisted));
         let marks =
-            |seen: &HashMap<Place, Seen>, place: &Place| seen.get(place).map(|one| one.mark);
+            |observed: &HashMap<ObjectKey, TrackedObject>, place: &ObjectKey| observed.get(place).map(|one| one.change_hash);
         let gone = before
             .iter()
-            .filter(|(place, _)| !self.seen.contains_key(*place));
+            .filter(|(place, _)| !self.known.contains_key(*place));
         let changed = self
-            .seen
+            .known
             .iter()
-            .filter(|(place, now)| marks(&before, place) != Some(now.mark));
+            .filter(|(place, now)| marks(&before, place) != Some(now.change_hash));
         let told: HashSet<_> = gone
             .chain(changed)
-            .filter_map(|(place, seen)| etcd(place, seen))
+            .filter_map(|(place, observed)| owning_etcd(place, observed))
             .collect();
         told.into_iter().collect()
     }
 
-    fn look(&self, object: &K) -> (Place, Seen) {
+    fn track(&self, object: &K) -> (ObjectKey, TrackedObject) {
         let labels = object.labels();
-        let owner = labels.get(PART_OF).or_else(|| labels.get(JOB_FOR));
+        let owner = labels.get(PART_OF).or_else(|| labels.get(JOB_ETCD));
         let namespace = object.meta().namespace.clone().unwrap_or_default();
-        let seen = Seen {
-            mark: (self.mark)(object),
-            owner: owner.cloned(),
+        let observed = TrackedObject {
+            change_hash: (self.hash_change)(object),
+            etcd_name: owner.cloned(),
         };
-        ((namespace, object.name_any()), seen)
+        ((namespace, object.name_any()), observed)
     }
 }
 
 /// The Etcd an object belongs to.
-fn etcd((namespace, _): &Place, seen: &Seen) -> Option<ObjectRef<Guarded>> {
-    Some(ObjectRef::new(seen.owner.as_deref()?).within(namespace))
+fn owning_etcd((namespace, _): &ObjectKey, observed: &TrackedObject) -> Option<ObjectRef<LazyEtcd>> {
+    Some(ObjectRef::new(observed.etcd_name.as_deref()?).within(namespace))
 }
 
 /// Any change matters.
-fn whole<K: Resource>(object: &K) -> u64 {
-    number(&object.meta().resource_version)
+fn hash_resource_version<K: Resource>(object: &K) -> u64 {
+    hash_value(&object.meta().resource_version)
 }
 
 /// A number that differs when the value does.
-pub(crate) fn number(value: &impl Hash) -> u64 {
+pub(crate) fn hash_value(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()
@@ -385,7 +385,7 @@ mod tests {
         service
     }
 
-    fn names(changed: Vec<ObjectRef<Guarded>>) -> Vec<String> {
+    fn etcd_names(changed: Vec<ObjectRef<LazyEtcd>>) -> Vec<String> {
         let mut names: Vec<String> = changed.into_iter().map(|etcd| etcd.name).collect();
         names.sort();
         names
@@ -393,21 +393,21 @@ mod tests {
 
     #[test]
     fn what_changed_or_went_while_nobody_watched_is_told_once_it_is_in_the_store() {
-        let mut marks = Marks::<Service>::new(whole);
+        let mut marks = WatchChangeTracker::<Service>::new(hash_resource_version);
         for name in ["kept", "changed", "gone"] {
-            let told = marks.changed(&Event::Apply(service(name, 1)));
-            assert_eq!(names(told), [name]);
+            let told = marks.process_event(&Event::Apply(service(name, 1)));
+            assert_eq!(etcd_names(told), [name]);
         }
-        let again = marks.changed(&Event::Apply(service("kept", 1)));
+        let again = marks.process_event(&Event::Apply(service("kept", 1)));
         assert!(again.is_empty(), "nothing changed");
 
         let listed = [("kept", 1), ("changed", 2), ("made", 3)];
-        let mut told = marks.changed(&Event::Init);
+        let mut told = marks.process_event(&Event::Init);
         for (name, version) in listed {
-            told.extend(marks.changed(&Event::InitApply(service(name, version))));
+            told.extend(marks.process_event(&Event::InitApply(service(name, version))));
         }
         assert!(told.is_empty(), "{told:?}");
-        let told = marks.changed(&Event::InitDone);
-        assert_eq!(names(told), ["changed", "gone", "made"]);
+        let told = marks.process_event(&Event::InitDone);
+        assert_eq!(etcd_names(told), ["changed", "gone", "made"]);
     }
 }

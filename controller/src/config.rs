@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use mainstay_crds::scalar::Span;
+use mainstay_crds::scalar::DurationString;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
@@ -19,7 +19,7 @@ pub struct OperatorConfiguration {
     /// Which of several replicas acts.
     pub leader_election: LeaderElection,
     /// Where this process listens.
-    pub server: Server,
+    pub server: ServerConfig,
     /// What it does.
     pub controllers: Controllers,
     /// Switches of etcd-druid; none has a meaning here.
@@ -73,22 +73,22 @@ impl Default for LeaderElection {
 /// Where this process listens.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Server {
+pub struct ServerConfig {
     /// For metrics and health.
-    pub metrics: Listener,
+    pub metrics: ListenerConfig,
 }
 
 /// One address.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Listener {
+pub struct ListenerConfig {
     /// The address; all when it is empty.
     pub bind_address: String,
     /// The port.
     pub port: u16,
 }
 
-impl Default for Listener {
+impl Default for ListenerConfig {
     fn default() -> Self {
         Self {
             bind_address: String::new(),
@@ -104,7 +104,7 @@ pub struct Controllers {
     /// To clusters.
     pub etcd: EtcdController,
     /// To backups.
-    pub compaction: Compaction,
+    pub compaction: CompactionController,
     /// To tasks that copy backups.
     pub etcd_copy_backups_task: CopyController,
     /// To other tasks.
@@ -160,7 +160,7 @@ pub struct EtcdController {
 impl Default for EtcdController {
     fn default() -> Self {
         Self {
-            concurrent_syncs: DEFAULT_WORKERS,
+            concurrent_syncs: DEFAULT_CONCURRENT_SYNCS,
             enable_etcd_spec_auto_reconcile: false,
             disable_etcd_service_account_automount: false,
             etcd_member: EtcdMember::default(),
@@ -169,7 +169,7 @@ impl Default for EtcdController {
 }
 
 /// A pass over a cluster at rest takes a millisecond; one that asks etcd may wait for seconds.
-const DEFAULT_WORKERS: u16 = 64;
+const DEFAULT_CONCURRENT_SYNCS: u16 = 64;
 
 /// When silence of a member means something.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -195,7 +195,7 @@ impl Default for EtcdMember {
 /// When deltas are folded into a full snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Compaction {
+pub struct CompactionController {
     /// Whether they are.
     pub enabled: bool,
     /// After so many changes.
@@ -210,7 +210,7 @@ pub struct Compaction {
     pub metrics_scrape_wait_duration: Duration,
 }
 
-impl Default for Compaction {
+impl Default for CompactionController {
     fn default() -> Self {
         Self {
             enabled: true,
@@ -237,7 +237,7 @@ fn span<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
-    Span(text).to_duration().map_err(D::Error::custom)
+    DurationString(text).to_duration().map_err(D::Error::custom)
 }
 
 /// Why a configuration cannot be used.
@@ -252,12 +252,12 @@ pub enum ConfigError {
     },
     /// A leader would act longer than others wait.
     #[error("leaderElection.renewDeadline must be shorter than leaderElection.leaseDuration")]
-    Deadline,
+    RenewDeadlineTooLong,
 }
 
 impl OperatorConfiguration {
     /// Checks what the types do not.
-    pub fn check(&self) -> Result<(), ConfigError> {
+    pub fn validate(&self) -> Result<(), ConfigError> {
         let LeaderElection {
             lease_duration,
             renew_deadline,
@@ -300,7 +300,7 @@ impl OperatorConfiguration {
             return Err(ConfigError::Zero { field });
         }
         if renew_deadline >= lease_duration {
-            return Err(ConfigError::Deadline);
+            return Err(ConfigError::RenewDeadlineTooLong);
         }
         Ok(())
     }
@@ -331,7 +331,7 @@ mod tests {
             logConfiguration: {logLevel: debug}
         ";
         let config: OperatorConfiguration = serde_norway::from_str(text).unwrap();
-        config.check().unwrap();
+        config.validate().unwrap();
         assert_eq!(
             config.leader_election.lease_duration,
             Duration::from_secs(20)
@@ -364,7 +364,7 @@ mod tests {
     fn an_empty_file_has_every_default() {
         let config: OperatorConfiguration = serde_norway::from_str("{}").unwrap();
         assert_eq!(config, OperatorConfiguration::default());
-        config.check().unwrap();
+        config.validate().unwrap();
     }
 
     #[test]
@@ -373,7 +373,7 @@ mod tests {
             let text = format!("controllers: {{{kind}: {{concurrentSyncs: 0}}}}");
             let config: OperatorConfiguration = serde_norway::from_str(&text).unwrap();
             assert!(
-                matches!(config.check(), Err(ConfigError::Zero { field }) if field.contains(kind)),
+                matches!(config.validate(), Err(ConfigError::Zero { field }) if field.contains(kind)),
                 "{kind}"
             );
         }
@@ -383,6 +383,6 @@ mod tests {
     fn a_leader_that_would_outlive_its_lease_is_refused() {
         let mut config = OperatorConfiguration::default();
         config.leader_election.renew_deadline = Duration::from_secs(15);
-        assert_eq!(config.check(), Err(ConfigError::Deadline));
+        assert_eq!(config.validate(), Err(ConfigError::RenewDeadlineTooLong));
     }
 }

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 const BYTES: usize = 12;
 
 /// The fingerprint of some bytes, in hex.
-pub(crate) fn of(content: &[u8]) -> String {
+pub(crate) fn compute(content: &[u8]) -> String {
     let digest = Sha256::digest(content);
     let mut text = String::with_capacity(2 * BYTES);
     for byte in digest.iter().take(BYTES) {
@@ -24,7 +24,7 @@ mod tests {
 
     #[test]
     fn a_fingerprint_is_short_and_of_its_content() {
-        assert_eq!(of(b"").len(), 24);
-        assert_ne!(of(b"a"), of(b"b"));
+        assert_eq!(compute(b"").len(), 24);
+        assert_ne!(compute(b"a"), compute(b"b"));
     }
 }

@@ -13,12 +13,12 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::metrics::{CONTENT_TYPE as METRICS_TYPE, Metrics};
+use crate::metrics::{CONTENT_TYPE as METRICS_TYPE, ControllerMetrics};
 
 /// Whether the process is of use: the resources are known and, for the leader, everything was listed once.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ impl Readiness {
 /// Why nothing is served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ServeError {
+pub enum MetricsServerError {
     /// The address cannot be had.
     #[error("listen on {address}")]
     Bind {
@@ -56,44 +56,44 @@ pub enum ServeError {
 }
 
 #[derive(Clone)]
-struct App {
-    metrics: Metrics,
+struct HttpState {
+    metrics: ControllerMetrics,
     readiness: Readiness,
 }
 
 /// Listens and answers until `cancel`.
 pub async fn serve(
     address: SocketAddr,
-    metrics: Metrics,
+    metrics: ControllerMetrics,
     readiness: Readiness,
     cancel: CancellationToken,
-) -> Result<(), ServeError> {
+) -> Result<(), MetricsServerError> {
     let listener = TcpListener::bind(address)
         .await
-        .map_err(|source| ServeError::Bind { address, source })?;
+        .map_err(|source| MetricsServerError::Bind { address, source })?;
     serve_on(listener, metrics, readiness, cancel).await
 }
 
 /// The same on a socket that listens already.
 pub async fn serve_on(
     listener: TcpListener,
-    metrics: Metrics,
+    metrics: ControllerMetrics,
     readiness: Readiness,
     cancel: CancellationToken,
-) -> Result<(), ServeError> {
+) -> Result<(), MetricsServerError> {
     let app = Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/livez", get(|| async { "ok" }))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(measured))
-        .with_state(App { metrics, readiness });
+        .route("/readyz", get(handle_readyz))
+        .route("/metrics", get(handle_metrics))
+        .with_state(HttpState { metrics, readiness });
     axum::serve(listener, app)
         .with_graceful_shutdown(async move { cancel.cancelled().await })
         .await
-        .map_err(|source| ServeError::Serve { source })
+        .map_err(|source| MetricsServerError::Serve { source })
 }
 
-async fn ready(State(app): State<App>) -> Response {
+async fn handle_readyz(State(app): State<HttpState>) -> Response {
     if app.readiness.get() {
         (StatusCode::OK, "ok").into_response()
     } else {
@@ -105,11 +105,11 @@ async fn ready(State(app): State<App>) -> Response {
     }
 }
 
-async fn measured(State(app): State<App>) -> Response {
+async fn handle_metrics(State(app): State<HttpState>) -> Response {
     match app.metrics.render() {
         Ok(text) => ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
         Err(error) => {
-            warn!(error = %Chain(&error), "the metrics cannot be rendered");
+            warn!(error = %ErrorChain(&error), "the metrics cannot be rendered");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
@@ -128,7 +128,7 @@ mod tests {
         let (readiness, cancel) = (Readiness::default(), CancellationToken::new());
         let served = tokio::spawn(serve_on(
             listener,
-            Metrics::new().unwrap(),
+            ControllerMetrics::new().unwrap(),
             readiness.clone(),
             cancel.clone(),
         ));

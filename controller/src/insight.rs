@@ -17,7 +17,7 @@ use crate::caches::packed::PackedStore;
 
 /// An object at one version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
+pub struct ObjectVersion {
     /// Such as `Pod`.
     pub kind: String,
     /// The name of the object.
@@ -28,31 +28,31 @@ pub struct Version {
 
 /// Records nothing unless it was made with [`Insight::recording`]. Clones share what is recorded.
 #[derive(Clone, Debug, Default)]
-pub struct Insight(Option<Arc<Recorded>>);
+pub struct ReconcileProbe(Option<Arc<ProbeState>>);
 
 #[derive(Debug, Default)]
-struct Recorded {
+struct ProbeState {
     stores: OnceLock<Stores>,
     /// By kind, namespace and name.
     reconciled: Mutex<BTreeMap<(&'static str, String, String), String>>,
 }
 
-impl Insight {
+impl ReconcileProbe {
     /// Records from now on.
     #[must_use]
-    pub fn recording() -> Self {
+    pub fn enabled() -> Self {
         Self(Some(Arc::default()))
     }
 
     /// The caches are filled.
-    pub(crate) fn caches(&self, stores: &Stores) {
+    pub(crate) fn set_stores(&self, stores: &Stores) {
         if let Some(recorded) = &self.0 {
             recorded.stores.set(stores.clone()).ok(); // a controller fills its caches once
         }
     }
 
     /// A reconcile of this resource ended, and is not retried.
-    pub(crate) fn reconciled(&self, kind: &'static str, resource: &impl ResourceExt) {
+    pub(crate) fn record_reconciled(&self, kind: &'static str, resource: &impl ResourceExt) {
         let Some((recorded, version)) = self.0.as_ref().zip(resource.resource_version()) else {
             return;
         };
@@ -80,39 +80,39 @@ impl Insight {
 
     /// Every object of a namespace as the caches hold it; `None` before they are filled.
     #[must_use]
-    pub fn cached(&self, namespace: &str) -> Option<BTreeSet<Version>> {
+    pub fn cached_versions(&self, namespace: &str) -> Option<BTreeSet<ObjectVersion>> {
         let Stores {
             service_accounts,
             roles,
             role_bindings,
             leases,
-            budgets,
+            pdbs: budgets,
             services,
             config_maps,
             stateful_sets,
             pods,
-            claims,
+            pvcs: claims,
             jobs,
-            budget_resource,
+            pdb_resource: budget_resource,
         } = self.0.as_ref()?.stores.get()?;
         let all = [
-            versions(service_accounts, namespace, &()),
-            versions(roles, namespace, &()),
-            versions(role_bindings, namespace, &()),
-            versions(leases, namespace, &()),
-            versions(budgets, namespace, budget_resource),
-            versions(services, namespace, &()),
-            versions(config_maps, namespace, &()),
-            versions(stateful_sets, namespace, &()),
-            versions(pods, namespace, &()),
-            versions(claims, namespace, &()),
-            versions(jobs, namespace, &()),
+            list_versions(service_accounts, namespace, &()),
+            list_versions(roles, namespace, &()),
+            list_versions(role_bindings, namespace, &()),
+            list_versions(leases, namespace, &()),
+            list_versions(budgets, namespace, budget_resource),
+            list_versions(services, namespace, &()),
+            list_versions(config_maps, namespace, &()),
+            list_versions(stateful_sets, namespace, &()),
+            list_versions(pods, namespace, &()),
+            list_versions(claims, namespace, &()),
+            list_versions(jobs, namespace, &()),
         ];
         Some(all.into_iter().flatten().collect())
     }
 }
 
-fn versions<K>(store: &PackedStore<K>, namespace: &str, of: &K::DynamicType) -> Vec<Version>
+fn list_versions<K>(store: &PackedStore<K>, namespace: &str, of: &K::DynamicType) -> Vec<ObjectVersion>
 where
     K: Resource + DeserializeOwned + 'static,
     K::DynamicType: Eq + Hash + Clone + Debug,
@@ -120,7 +120,7 @@ where
     let objects = store.state();
     let objects = objects.iter().map(|packed| packed.unpack());
     let here = objects.filter(|object: &K| object.meta().namespace.as_deref() == Some(namespace));
-    let version = |object: K| Version {
+    let version = |object: K| ObjectVersion {
         kind: K::kind(of).into_owned(),
         name: object.name_any(),
         version: object.resource_version().unwrap_or_default(),
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    fn map(version: &str) -> ConfigMap {
+    fn config_map(version: &str) -> ConfigMap {
         let mut map = ConfigMap::default();
         map.metadata.name = Some("main".to_owned());
         map.metadata.namespace = Some("shoot".to_owned());
@@ -144,19 +144,19 @@ mod tests {
 
     #[test]
     fn the_last_reconciled_version_is_recorded() {
-        let insight = Insight::recording();
+        let insight = ReconcileProbe::enabled();
         let last = || insight.reconciled_version("Etcd", "shoot", "main");
         assert_eq!(last(), None);
-        insight.reconciled("Etcd", &map("7"));
-        insight.clone().reconciled("Etcd", &map("8"));
+        insight.record_reconciled("Etcd", &config_map("7"));
+        insight.clone().record_reconciled("Etcd", &config_map("8"));
         assert_eq!(last().as_deref(), Some("8"));
-        assert_eq!(insight.cached("shoot"), None, "no cache is filled yet");
+        assert_eq!(insight.cached_versions("shoot"), None, "no cache is filled yet");
     }
 
     #[test]
     fn nothing_is_recorded_unasked() {
-        let insight = Insight::default();
-        insight.reconciled("Etcd", &map("7"));
+        let insight = ReconcileProbe::default();
+        insight.record_reconciled("Etcd", &config_map("7"));
         let last = insight.reconciled_version("Etcd", "shoot", "main");
         assert_eq!(last, None);
     }

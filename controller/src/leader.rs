@@ -23,7 +23,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -33,29 +33,29 @@ use tracing::{info, warn};
 
 /// How leadership is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Election {
+pub struct LeaderElector {
     /// Name of the Lease.
-    pub lease: String,
+    pub lease_name: String,
     /// Its namespace.
     pub namespace: String,
     /// Who this process is.
     pub identity: String,
     /// How long others wait for a holder that gives no sign of life.
-    pub duration: Duration,
+    pub lease_duration: Duration,
     /// How long a holder acts without having renewed; less than the duration.
     pub renew_deadline: Duration,
     /// The pause between two attempts.
-    pub retry: Duration,
+    pub retry_period: Duration,
 }
 
 /// Whether this process may write. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Leadership(Arc<Shared>);
+pub struct Leadership(Arc<LeadershipState>);
 
 #[derive(Debug)]
-struct Shared {
-    until: watch::Sender<Option<Instant>>,
-    is_unopposed: AtomicBool,
+struct LeadershipState {
+    leader_until: watch::Sender<Option<Instant>>,
+    is_always_leader: AtomicBool,
 }
 
 /// Another process may lead.
@@ -66,16 +66,16 @@ pub struct LeadershipLost;
 
 impl Leadership {
     /// Without an election there is nobody else.
-    pub fn unopposed() -> Self {
-        let this = Self::none();
-        this.0.is_unopposed.store(true, Ordering::Release);
+    pub fn always_leader() -> Self {
+        let this = Self::not_leading();
+        this.0.is_always_leader.store(true, Ordering::Release);
         this
     }
 
-    fn none() -> Self {
-        Self(Arc::new(Shared {
-            until: watch::Sender::new(None),
-            is_unopposed: AtomicBool::new(false),
+    fn not_leading() -> Self {
+        Self(Arc::new(LeadershipState {
+            leader_until: watch::Sender::new(None),
+            is_always_leader: AtomicBool::new(false),
         }))
     }
 
@@ -83,10 +83,10 @@ impl Leadership {
     pub fn check(&self) -> Result<(), LeadershipLost> {
         let is_led = self
             .0
-            .until
+            .leader_until
             .borrow()
             .is_some_and(|until| Instant::now() < until);
-        if is_led || self.0.is_unopposed.load(Ordering::Acquire) {
+        if is_led || self.0.is_always_leader.load(Ordering::Acquire) {
             Ok(())
         } else {
             Err(LeadershipLost)
@@ -94,11 +94,11 @@ impl Leadership {
     }
 
     /// Returns when this process leads no more.
-    pub async fn lost(&self) {
-        if self.0.is_unopposed.load(Ordering::Acquire) {
+    pub async fn wait_until_lost(&self) {
+        if self.0.is_always_leader.load(Ordering::Acquire) {
             return std::future::pending().await;
         }
-        let mut until = self.0.until.subscribe();
+        let mut until = self.0.leader_until.subscribe();
         loop {
             let Some(deadline) = *until.borrow_and_update() else {
                 return;
@@ -120,24 +120,24 @@ impl Leadership {
 }
 
 /// What became of one attempt.
-enum Attempt {
+enum LeaseAttempt {
     /// This process holds the Lease, as of this moment at least.
     Held {
         /// Before the question was sent.
-        asked: Instant,
+        requested_at: Instant,
     },
     /// Somebody else does.
-    Elsewhere,
+    HeldByOther,
     /// Nobody knows.
-    Unclear,
+    Unknown,
 }
 
-impl Election {
-    fn lock(&self, client: &Client) -> (LeaseLock, Api<Lease>) {
+impl LeaderElector {
+    fn build_lock(&self, client: &Client) -> (LeaseLock, Api<Lease>) {
         let params = LeaseLockParams {
-            lease_name: self.lease.clone(),
+            lease_name: self.lease_name.clone(),
             holder_id: self.identity.clone(),
-            lease_ttl: self.duration,
+            lease_ttl: self.lease_duration,
         };
         let lock = LeaseLock::new(client.clone(), &self.namespace, params);
         (lock, Api::namespaced(client.clone(), &self.namespace))
@@ -145,70 +145,70 @@ impl Election {
 
     /// Waits until this process leads; from then on a task keeps it so until `cancel`, then gives the Lease back.
     /// Nobody keeps it for a caller that is gone.
-    pub async fn lead(
+    pub async fn wait_for_leadership(
         self,
         client: &Client,
         cancel: CancellationToken,
     ) -> (Leadership, AbortOnDropHandle<()>) {
-        let (lock, leases) = self.lock(client);
-        let leadership = Leadership::none();
+        let (lock, leases) = self.build_lock(client);
+        let leadership = Leadership::not_leading();
         let mut held_since = None;
         let until = loop {
-            match self.attempt(&lock, &leases).await {
-                Attempt::Held { asked } => {
+            match self.acquire_or_renew(&lock, &leases).await {
+                LeaseAttempt::Held { requested_at: record_read } => {
                     let since = *held_since.get_or_insert_with(Instant::now);
-                    if asked >= since + self.renew_deadline {
-                        break asked + self.renew_deadline;
+                    if record_read >= since + self.renew_deadline {
+                        break record_read + self.renew_deadline;
                     }
                 }
-                Attempt::Elsewhere | Attempt::Unclear => held_since = None,
+                LeaseAttempt::HeldByOther | LeaseAttempt::Unknown => held_since = None,
             }
             let due = held_since.map(|since| since + self.renew_deadline);
-            let pause = Instant::now() + self.retry;
+            let pause = Instant::now() + self.retry_period;
             sleep_until(due.map_or(pause, |due| due.min(pause))).await;
         };
         info!("this process leads");
-        leadership.0.until.send_replace(Some(until));
+        leadership.0.leader_until.send_replace(Some(until));
         let kept = leadership.clone();
-        let keeper = tokio::spawn(async move { self.keep(&lock, &leases, &kept, cancel).await });
+        let keeper = tokio::spawn(async move { self.renew_until_cancelled(&lock, &leases, &kept, cancel).await });
         (leadership, AbortOnDropHandle::new(keeper))
     }
 
     /// Takes the Lease if it is to be had, renews it if it is held.
-    async fn attempt(&self, lock: &LeaseLock, leases: &Api<Lease>) -> Attempt {
-        let asked = Instant::now();
+    async fn acquire_or_renew(&self, lock: &LeaseLock, leases: &Api<Lease>) -> LeaseAttempt {
+        let requested = Instant::now();
         let answer = timeout(self.renew_deadline, lock.try_acquire_or_renew()).await;
         match answer {
             Ok(Ok(LeaseLockResult::Acquired(lease))) => {
                 let holder = lease.spec.and_then(|spec| spec.holder_identity);
                 if holder.as_deref() == Some(&self.identity) {
-                    Attempt::Held { asked }
+                    LeaseAttempt::Held { requested_at: requested }
                 } else {
-                    Attempt::Elsewhere
+                    LeaseAttempt::HeldByOther
                 }
             }
-            Ok(Ok(LeaseLockResult::NotAcquired(_))) => Attempt::Elsewhere,
+            Ok(Ok(LeaseLockResult::NotAcquired(_))) => LeaseAttempt::HeldByOther,
             Ok(Err(kube_leader_election::Error::TraverseLease { key })) => {
                 warn!(key, "the lease of the leader lacks a field");
-                self.mend(leases).await;
-                Attempt::Unclear
+                self.repair_lease(leases).await;
+                LeaseAttempt::Unknown
             }
             Ok(Err(error)) => {
-                warn!(error = %Chain(&error), "the lease of the leader cannot be renewed");
-                Attempt::Unclear
+                warn!(error = %ErrorChain(&error), "the lease of the leader cannot be renewed");
+                LeaseAttempt::Unknown
             }
             Err(_) => {
                 warn!("the lease of the leader was not renewed in time");
-                Attempt::Unclear
+                LeaseAttempt::Unknown
             }
         }
     }
 
     /// A Lease that was given back may name no holder at all, which the lock takes for broken. What is missing is filled in
     /// such a way that the Lease is free in a moment, unless somebody wrote it meanwhile.
-    async fn mend(&self, leases: &Api<Lease>) {
+    async fn repair_lease(&self, leases: &Api<Lease>) {
         let mended = async {
-            let Some(lease) = leases.get_opt(&self.lease).await? else {
+            let Some(lease) = leases.get_opt(&self.lease_name).await? else {
                 return Ok(());
             };
             let spec = lease.spec.unwrap_or_default();
@@ -224,7 +224,7 @@ impl Election {
             });
             let params = PatchParams::default();
             leases
-                .patch(&self.lease, &params, &Patch::Merge(&patch))
+                .patch(&self.lease_name, &params, &Patch::Merge(&patch))
                 .await
                 .map(drop)
         };
@@ -233,13 +233,13 @@ impl Election {
         match outcome {
             Ok(Ok(())) => info!("the lease of the leader was completed"),
             Ok(Err(error)) => {
-                warn!(error = %Chain(&error), "the lease of the leader could not be completed");
+                warn!(error = %ErrorChain(&error), "the lease of the leader could not be completed");
             }
             Err(_) => warn!("the lease of the leader could not be completed in time"),
         }
     }
 
-    async fn keep(
+    async fn renew_until_cancelled(
         &self,
         lock: &LeaseLock,
         leases: &Api<Lease>,
@@ -249,26 +249,26 @@ impl Election {
         loop {
             tokio::select! {
                 () = cancel.cancelled() => break,
-                () = leadership.lost() => return,
-                () = sleep(self.retry) => {}
+                () = leadership.wait_until_lost() => return,
+                () = sleep(self.retry_period) => {}
             }
-            match self.attempt(lock, leases).await {
-                Attempt::Held { asked } => {
-                    let until = asked + self.renew_deadline;
-                    leadership.0.until.send_replace(Some(until));
+            match self.acquire_or_renew(lock, leases).await {
+                LeaseAttempt::Held { requested_at: record_read } => {
+                    let until = record_read + self.renew_deadline;
+                    leadership.0.leader_until.send_replace(Some(until));
                 }
-                Attempt::Elsewhere => {
-                    leadership.0.until.send_replace(None);
+                LeaseAttempt::HeldByOther => {
+                    leadership.0.leader_until.send_replace(None);
                     return;
                 }
-                Attempt::Unclear => {}
+                LeaseAttempt::Unknown => {}
             }
         }
-        leadership.0.until.send_replace(None);
-        match timeout(self.retry, lock.step_down()).await {
+        leadership.0.leader_until.send_replace(None);
+        match timeout(self.retry_period, lock.step_down()).await {
             Ok(Ok(())) => info!("the lease of the leader was given back"),
             Ok(Err(error)) => {
-                warn!(error = %Chain(&error), "the lease of the leader could not be given back");
+                warn!(error = %ErrorChain(&error), "the lease of the leader could not be given back");
             }
             Err(_) => warn!("the lease of the leader could not be given back in time"),
         }

@@ -3,6 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    mainstay_heaps::begin_with_one();
+    mainstay_heaps::reexec_with_one_arena();
     mainstay_controller::run::main()
 }

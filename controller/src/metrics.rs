@@ -14,10 +14,10 @@ use prometheus::{
     Histogram, HistogramOpts, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use self::compaction::Compaction;
-use self::protection::Protection;
-use crate::context::Key;
-use crate::decide::Step;
+use self::compaction::CompactionMetrics;
+use self::protection::ProtectionMetrics;
+use crate::context::EtcdKey;
+use crate::decide::ReconcileStep;
 use crate::observe::JobState;
 use crate::status::NOT_CHECKED;
 
@@ -26,29 +26,29 @@ pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 /// How a pass ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ReconcileOutcome {
     /// Nothing was to do.
     Settled,
     /// Something was done, or is waited for.
-    Moving,
+    InProgress,
     /// It failed.
     Failed,
 }
 
-impl Outcome {
-    const ALL: [Self; 3] = [Self::Settled, Self::Moving, Self::Failed];
+impl ReconcileOutcome {
+    const ALL: [Self; 3] = [Self::Settled, Self::InProgress, Self::Failed];
 
-    fn word(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Self::Settled => "settled",
-            Self::Moving => "moving",
+            Self::InProgress => "moving",
             Self::Failed => "failed",
         }
     }
 }
 
 /// Kinds that are written; anything else is counted as `other`.
-const KINDS: [&str; 15] = [
+const WRITTEN_KINDS: [&str; 15] = [
     "ServiceAccount",
     "Role",
     "RoleBinding",
@@ -68,24 +68,24 @@ const KINDS: [&str; 15] = [
 
 /// Everything this process measures. Clones share the values.
 #[derive(Clone, Debug)]
-pub struct Metrics(Arc<Series>);
+pub struct ControllerMetrics(Arc<Series>);
 
 #[derive(Debug)]
 struct Series {
     registry: Registry,
-    passes: IntCounterVec,
-    seconds: Histogram,
+    reconciles: IntCounterVec,
+    reconcile_seconds: Histogram,
     writes: IntCounterVec,
     steps: IntCounterVec,
     condition: IntGaugeVec,
     members: IntGaugeVec,
     db_bytes: IntGaugeVec,
     generation_lag: IntGaugeVec,
-    compaction: Compaction,
-    protection: Protection,
+    compaction: CompactionMetrics,
+    protection: ProtectionMetrics,
 }
 
-fn registered<C: Collector + Clone + 'static>(
+fn register<C: Collector + Clone + 'static>(
     registry: &Registry,
     series: Result<C, prometheus::Error>,
 ) -> Result<C, prometheus::Error> {
@@ -96,20 +96,20 @@ fn registered<C: Collector + Clone + 'static>(
 
 impl Series {
     /// What is of closed lists exists before anything happened.
-    fn begin(&self) {
-        for outcome in Outcome::ALL {
-            self.passes.with_label_values(&[outcome.word()]);
+    fn init_labels(&self) {
+        for outcome in ReconcileOutcome::ALL {
+            self.reconciles.with_label_values(&[outcome.label()]);
         }
-        for kind in KINDS {
+        for kind in WRITTEN_KINDS {
             self.writes.with_label_values(&[kind]);
         }
-        for step in Step::WORDS {
+        for step in ReconcileStep::LABELS {
             self.steps.with_label_values(&[step]);
         }
     }
 }
 
-impl Metrics {
+impl ControllerMetrics {
     /// All series, at zero.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
@@ -130,7 +130,7 @@ impl Metrics {
         let seconds = Histogram::with_opts(opts)?;
         registry.register(Box::new(seconds.clone()))?;
         let series = Series {
-            passes: counters(
+            reconciles: counters(
                 "mainstay_controller_reconciles_total",
                 "Passes over Etcds, by how they ended.",
                 "outcome",
@@ -165,12 +165,12 @@ impl Metrics {
                 "Generations of the spec that were not acted on yet.",
                 &["namespace", "etcd"],
             )?,
-            compaction: Compaction::register(&registry)?,
-            protection: Protection::register(&registry)?,
+            compaction: CompactionMetrics::register(&registry)?,
+            protection: ProtectionMetrics::register(&registry)?,
             registry,
-            seconds,
+            reconcile_seconds: seconds,
         };
-        series.begin();
+        series.init_labels();
         Ok(Self(Arc::new(series)))
     }
 
@@ -180,14 +180,14 @@ impl Metrics {
     }
 
     /// A pass ended.
-    pub fn passed(&self, outcome: Outcome, took: Duration) {
-        self.0.passes.with_label_values(&[outcome.word()]).inc();
-        self.0.seconds.observe(took.as_secs_f64());
+    pub fn record_reconcile(&self, outcome: ReconcileOutcome, took: Duration) {
+        self.0.reconciles.with_label_values(&[outcome.label()]).inc();
+        self.0.reconcile_seconds.observe(took.as_secs_f64());
     }
 
     /// An object was written.
-    pub fn wrote(&self, kind: &str) {
-        let kind = KINDS
+    pub fn record_write(&self, kind: &str) {
+        let kind = WRITTEN_KINDS
             .into_iter()
             .find(|known| *known == kind)
             .unwrap_or("other");
@@ -195,21 +195,21 @@ impl Metrics {
     }
 
     /// Writes so far, of all kinds.
-    pub fn writes(&self) -> u64 {
-        KINDS
+    pub fn total_writes(&self) -> u64 {
+        WRITTEN_KINDS
             .iter()
             .map(|kind| self.0.writes.with_label_values(&[kind]).get())
             .sum()
     }
 
     /// A step was taken.
-    pub fn stepped(&self, word: &'static str) {
+    pub fn record_step(&self, word: &'static str) {
         self.0.steps.with_label_values(&[word]).inc();
     }
 
     /// What is told of a cluster.
-    pub fn told(&self, key: &Key, generation: i64, status: &EtcdStatus) {
-        let Key { namespace, name } = key;
+    pub fn record_status(&self, key: &EtcdKey, generation: i64, status: &EtcdStatus) {
+        let EtcdKey { namespace, name } = key;
         for type_ in ConditionType::KNOWN {
             let mut conditions = status.conditions.iter().flatten();
             let told = conditions.find(|condition| condition.type_ == *type_);
@@ -250,52 +250,52 @@ impl Metrics {
             .as_ref()
             .and_then(|ours| ours.recovery.as_ref());
         let goes_on = recovery.is_some_and(|recovery| recovery.finished_at.is_none());
-        self.0.protection.recovering(key, goes_on);
-        self.0.compaction.is_there(key);
+        self.0.protection.set_recovery_in_progress(key, goes_on);
+        self.0.compaction.add_etcd(key);
         let lag = generation - status.observed_generation.unwrap_or_default();
         self.0.generation_lag.with_label_values(&labels).set(lag);
     }
 
     /// A recovery of lost data is over.
-    pub fn recovered(&self, incident: &Incident) {
-        self.0.protection.recovered(incident);
+    pub fn record_recovery(&self, incident: &Incident) {
+        self.0.protection.record_recovery(incident);
     }
 
     /// A Job that folded deltas is over.
-    pub fn compacted(&self, key: &Key, state: &JobState, took: Option<Duration>) {
-        self.0.compaction.ended(key, state, took);
+    pub fn record_compaction(&self, key: &EtcdKey, state: &JobState, took: Option<Duration>) {
+        self.0.compaction.record_job_end(key, state, took);
     }
 
     /// How many Jobs fold deltas in the namespace of an Etcd.
-    pub fn compacting(&self, key: &Key, jobs: usize) {
-        self.0.compaction.running(key, jobs);
+    pub fn set_running_compactions(&self, key: &EtcdKey, jobs: usize) {
+        self.0.compaction.set_running(key, jobs);
     }
 
     /// How many changes there were since the last full snapshot; `None` where nobody knows.
-    pub fn delta_events(&self, key: &Key, events: Option<i64>) {
-        self.0.compaction.delta_events(key, events);
+    pub fn set_delta_events(&self, key: &EtcdKey, events: Option<i64>) {
+        self.0.compaction.set_delta_events(key, events);
     }
 
     /// A full snapshot was asked for in place of a compaction.
-    pub fn fell_back(&self, key: &Key, succeeded: bool) {
-        self.0.compaction.fell_back(key, succeeded);
+    pub fn record_fallback_snapshot(&self, key: &EtcdKey, succeeded: bool) {
+        self.0.compaction.record_fallback_snapshot(key, succeeded);
     }
 
     /// A rehearsal of a restore is over.
-    pub fn drilled(&self, key: &Key, succeeded: bool) {
-        self.0.protection.drilled(key, succeeded);
+    pub fn record_drill(&self, key: &EtcdKey, succeeded: bool) {
+        self.0.protection.record_drill(key, succeeded);
     }
 
     /// A task came to an end.
-    pub fn ended(&self, kind: &'static str, state: &'static str) {
-        self.0.protection.ended(kind, state);
+    pub fn record_task_end(&self, kind: &'static str, state: &'static str) {
+        self.0.protection.record_task_end(kind, state);
     }
 
     /// A cluster is gone, and its series with it.
-    pub fn forget(&self, key: &Key) {
-        let Key { namespace, name } = key;
-        self.0.compaction.forget(key);
-        self.0.protection.forget(key);
+    pub fn remove_cluster(&self, key: &EtcdKey) {
+        let EtcdKey { namespace, name } = key;
+        self.0.compaction.remove_etcd(key);
+        self.0.protection.remove_cluster(key);
         for type_ in ConditionType::KNOWN {
             self.0
                 .condition
@@ -331,13 +331,13 @@ mod tests {
 
     #[test]
     fn series_of_a_cluster_go_with_it() {
-        let metrics = Metrics::new().unwrap();
-        let key = Key {
+        let metrics = ControllerMetrics::new().unwrap();
+        let key = EtcdKey {
             namespace: "shoot".to_owned(),
             name: "main".to_owned(),
         };
         let before = metrics.render().unwrap();
-        metrics.told(
+        metrics.record_status(
             &key,
             3,
             &EtcdStatus {
@@ -350,11 +350,11 @@ mod tests {
             told.contains(r#"mainstay_etcd_generation_lag{etcd="main",namespace="shoot"} 2"#),
             "{told}"
         );
-        metrics.forget(&key);
+        metrics.remove_cluster(&key);
         assert_eq!(metrics.render().unwrap(), before);
     }
 
-    fn ready(status: &str, reason: &str) -> EtcdStatus {
+    fn ready_status(status: &str, reason: &str) -> EtcdStatus {
         let status = serde_json::json!({ "conditions": [{
             "type": "Ready", "status": status, "reason": reason, "message": "",
             "lastUpdateTime": "2026-11-16T12:00:00Z", "lastTransitionTime": "2026-11-16T12:00:00Z",
@@ -366,22 +366,22 @@ mod tests {
     fn what_is_not_checked_or_not_said_any_more_is_not_told() {
         const SERIES: &str =
             r#"mainstay_etcd_condition{etcd="main",namespace="shoot",type="Ready"}"#;
-        let metrics = Metrics::new().unwrap();
-        let key = Key {
+        let metrics = ControllerMetrics::new().unwrap();
+        let key = EtcdKey {
             namespace: "shoot".to_owned(),
             name: "main".to_owned(),
         };
         let told = |status: &EtcdStatus| {
-            metrics.told(&key, 1, status);
+            metrics.record_status(&key, 1, status);
             let text = metrics.render().unwrap();
             let value = text.lines().find_map(|line| line.strip_prefix(SERIES));
             value.map(|value| value.trim().to_owned())
         };
         let is = |value: &str| Some(value.to_owned());
-        assert_eq!(told(&ready("Unknown", "NoMembersInStatus")), is("-1"));
-        assert_eq!(told(&ready("False", "QuorumLost")), is("0"));
-        assert_eq!(told(&ready("False", NOT_CHECKED)), None, "it sleeps");
-        assert_eq!(told(&ready("True", "Quorate")), is("1"), "it wakes");
+        assert_eq!(told(&ready_status("Unknown", "NoMembersInStatus")), is("-1"));
+        assert_eq!(told(&ready_status("False", "QuorumLost")), is("0"));
+        assert_eq!(told(&ready_status("False", NOT_CHECKED)), None, "it sleeps");
+        assert_eq!(told(&ready_status("True", "Quorate")), is("1"), "it wakes");
         assert_eq!(told(&EtcdStatus::default()), None, "nobody says it");
     }
 
@@ -389,7 +389,7 @@ mod tests {
     const END: &str = "<!-- end: from the registry -->";
 
     /// The table of the page, as the registry has it once everything has happened to one cluster.
-    fn table(metrics: &Metrics) -> String {
+    fn render_table(metrics: &ControllerMetrics) -> String {
         let mut table =
             "| name | type | labels | meaning |\n| --- | --- | --- | --- |\n".to_owned();
         for family in metrics.0.registry.gather() {
@@ -409,26 +409,26 @@ mod tests {
 
     #[test]
     fn the_table_of_metrics_is_what_the_registry_has() {
-        let metrics = Metrics::new().unwrap();
-        let key = Key {
+        let metrics = ControllerMetrics::new().unwrap();
+        let key = EtcdKey {
             namespace: "shoot".to_owned(),
             name: "main".to_owned(),
         };
-        metrics.told(&key, 1, &ready("True", "Quorate"));
+        metrics.record_status(&key, 1, &ready_status("True", "Quorate"));
         let done = JobState::Succeeded {
             at: jiff::Timestamp::UNIX_EPOCH,
-            done: mainstay_verdict::Done::default(),
+            done: mainstay_verdict::CommandDetails::default(),
         };
-        metrics.compacted(&key, &done, Some(Duration::from_secs(1)));
-        metrics.compacting(&key, 0);
-        metrics.delta_events(&key, Some(0));
-        metrics.fell_back(&key, true);
-        metrics.drilled(&key, true);
+        metrics.record_compaction(&key, &done, Some(Duration::from_secs(1)));
+        metrics.set_running_compactions(&key, 0);
+        metrics.set_delta_events(&key, Some(0));
+        metrics.record_fallback_snapshot(&key, true);
+        metrics.record_drill(&key, true);
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/controller.md");
         let text = fs::read_to_string(&page).unwrap();
         let (before, rest) = text.split_once(BEGIN).unwrap();
         let (_, after) = rest.split_once(END).unwrap();
-        let wanted = format!("{before}{BEGIN}\n{}\n{END}{after}", table(&metrics));
+        let wanted = format!("{before}{BEGIN}\n{}\n{END}{after}", render_table(&metrics));
         if std::env::var_os("MAINSTAY_UPDATE_DOCS").is_some() {
             fs::write(&page, &wanted).unwrap();
         } else {
@@ -441,7 +441,7 @@ mod tests {
 
     #[test]
     fn tasks_are_counted_from_zero() {
-        let text = Metrics::new().unwrap().render().unwrap();
+        let text = ControllerMetrics::new().unwrap().render().unwrap();
         for series in [
             r#"mainstay_tasks_total{kind="restore",state="Failed"} 0"#,
             r#"mainstay_tasks_total{kind="copyBackups",state="Succeeded"} 0"#,
@@ -452,9 +452,9 @@ mod tests {
 
     #[test]
     fn every_word_of_a_step_is_known_before_it_is_taken() {
-        let metrics = Metrics::new().unwrap();
+        let metrics = ControllerMetrics::new().unwrap();
         let text = metrics.render().unwrap();
-        for word in Step::WORDS {
+        for word in ReconcileStep::LABELS {
             assert!(text.contains(&format!("step=\"{word}\"")), "{word}");
         }
     }

@@ -10,19 +10,19 @@ use mainstay_crds::{
     Condition, ConditionStatus, ConditionType, Etcd, EtcdStatus, LastError, LastOperation,
     OperationState, OperationType,
 };
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use serde_json::{Value, json};
 use tracing::warn;
 
 use crate::act::marks::FIELD_MANAGER;
-use crate::context::{Context, Key};
+use crate::context::{Context, EtcdKey};
 use crate::leader::LeadershipLost;
-use crate::status::{Notice, NoticeKind, notices};
-use crate::validate::{FINALIZER, LEGACY_OPERATION, OPERATION, Problem, RECONCILE};
+use crate::status::{StatusEvent, StatusEventKind, collect_events};
+use crate::validate::{FINALIZER, LEGACY_OPERATION, OPERATION, SpecError, RECONCILE};
 
 /// Conditions that are true as long as somebody looks. The others tell of what has happened, and nobody else remembers it; or
 /// they are not ours.
-const OF_THE_MOMENT: [ConditionType; 4] = [
+const LIVE_CONDITIONS: [ConditionType; 4] = [
     ConditionType::Ready,
     ConditionType::AllMembersReady,
     ConditionType::AllMembersUpdated,
@@ -30,7 +30,7 @@ const OF_THE_MOMENT: [ConditionType; 4] = [
 ];
 
 /// The longest note an Event may have.
-const NOTE_BYTES: usize = 1000;
+const MAX_NOTE_BYTES: usize = 1000;
 
 /// Why something was not told.
 #[derive(Debug, thiserror::Error)]
@@ -69,29 +69,29 @@ fn api(ctx: &Context, etcd: &Etcd) -> Api<Etcd> {
     )
 }
 
-fn may(ctx: &Context) -> Result<(), PublishError> {
+fn check_leadership(ctx: &Context) -> Result<(), PublishError> {
     ctx.leadership
         .check()
         .map_err(|source| PublishError::Fenced { source })
 }
 
 /// Writes the status when it says something new, and an Event for each transition.
-pub(crate) async fn status(
+pub(crate) async fn write_status(
     ctx: &Context,
     etcd: &Etcd,
     status: &EtcdStatus,
 ) -> Result<(), PublishError> {
-    let key = Key {
+    let key = EtcdKey {
         namespace: etcd.namespace().unwrap_or_default(),
         name: etcd.name_any(),
     };
     ctx.metrics
-        .told(&key, etcd.metadata.generation.unwrap_or_default(), status);
+        .record_status(&key, etcd.metadata.generation.unwrap_or_default(), status);
     if etcd.status.as_ref() == Some(status) {
         return Ok(());
     }
-    let _turn = ctx.turns.tell().await;
-    may(ctx)?;
+    let _turn = ctx.write_scheduler.acquire_status_write().await;
+    check_leadership(ctx)?;
     let failed = |source| PublishError::Status {
         source: Box::new(source),
     };
@@ -102,13 +102,13 @@ pub(crate) async fn status(
         .patch_status(&etcd.name_any(), &params, &Patch::Apply(&body))
         .await
         .map_err(failed)?;
-    ctx.metrics.wrote("Etcd");
+    ctx.metrics.record_write("Etcd");
     if written.resource_version() != etcd.resource_version() {
-        ctx.memory.told(&key, etcd.resource_version());
+        ctx.local.record_status_write(&key, etcd.resource_version());
     }
-    if let Some(leftovers) = leftovers(status, written.status.as_ref()) {
+    if let Some(leftovers) = build_stale_fields_patch(status, written.status.as_ref()) {
         // Told by a predecessor, and not true any more.
-        may(ctx)?;
+        check_leadership(ctx)?;
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
@@ -116,16 +116,16 @@ pub(crate) async fn status(
         api.patch_status(&etcd.name_any(), &params, &Patch::Merge(&leftovers))
             .await
             .map_err(failed)?;
-        ctx.metrics.wrote("Etcd");
+        ctx.metrics.record_write("Etcd");
     }
-    for notice in notices(etcd.status.as_ref(), status) {
-        tell(ctx, etcd, notice).await;
+    for notice in collect_events(etcd.status.as_ref(), status) {
+        publish_event(ctx, etcd, notice).await;
     }
     Ok(())
 }
 
 /// The patch that removes what is in a status and should not be.
-fn leftovers(wanted: &EtcdStatus, written: Option<&EtcdStatus>) -> Option<Value> {
+fn build_stale_fields_patch(wanted: &EtcdStatus, written: Option<&EtcdStatus>) -> Option<Value> {
     let wanted = serde_json::to_value(wanted).ok()?;
     let written = serde_json::to_value(written?).ok()?;
     let gone: serde_json::Map<String, Value> = written
@@ -138,18 +138,18 @@ fn leftovers(wanted: &EtcdStatus, written: Option<&EtcdStatus>) -> Option<Value>
 }
 
 /// An Event is a courtesy: one that cannot be written stops nothing.
-async fn tell(ctx: &Context, etcd: &Etcd, notice: Notice) {
-    let Notice {
+async fn publish_event(ctx: &Context, etcd: &Etcd, notice: StatusEvent) {
+    let StatusEvent {
         kind,
         reason,
         mut note,
     } = notice;
-    let end = note.floor_char_boundary(NOTE_BYTES);
+    let end = note.floor_char_boundary(MAX_NOTE_BYTES);
     note.truncate(end);
     let event = Event {
         type_: match kind {
-            NoticeKind::Normal => EventType::Normal,
-            NoticeKind::Warning => EventType::Warning,
+            StatusEventKind::Normal => EventType::Normal,
+            StatusEventKind::Warning => EventType::Warning,
         },
         reason,
         note: Some(note),
@@ -157,21 +157,21 @@ async fn tell(ctx: &Context, etcd: &Etcd, notice: Notice) {
         secondary: None,
     };
     match ctx.recorder.publish(&event, &etcd.object_ref(&())).await {
-        Ok(()) => ctx.metrics.wrote("Event"),
-        Err(error) => warn!(error = %Chain(&error), "an event was not written"),
+        Ok(()) => ctx.metrics.record_write("Event"),
+        Err(error) => warn!(error = %ErrorChain(&error), "an event was not written"),
     }
 }
 
 /// Tells that a spec cannot be worked with. Nothing is looked at then, so nothing that was found before is claimed any more.
-pub(crate) async fn problem(
+pub(crate) async fn publish_spec_error(
     ctx: &Context,
     etcd: &Etcd,
-    problem: &Problem,
+    problem: &SpecError,
 ) -> Result<(), PublishError> {
     let error = LastError {
         code: "ERR_VALIDATE".to_owned(),
         description: problem.to_string(),
-        observed_at: now(),
+        observed_at: now_in_seconds(),
     };
     let told = (
         OperationType::Reconcile,
@@ -182,16 +182,16 @@ pub(crate) async fn problem(
     if let Some(status) = &mut etcd.status {
         status.ready = None;
         let conditions = status.conditions.iter_mut().flatten();
-        for condition in conditions.filter(|one| OF_THE_MOMENT.contains(&one.type_)) {
-            unlook(condition, &problem.to_string());
+        for condition in conditions.filter(|one| LIVE_CONDITIONS.contains(&one.type_)) {
+            mark_condition_unknown(condition, &problem.to_string());
         }
     }
-    operation(ctx, &etcd, told, Some(vec![error])).await
+    publish_operation(ctx, &etcd, told, Some(vec![error])).await
 }
 
 /// Nobody knows whether a condition still holds.
-fn unlook(condition: &mut Condition, why: &str) {
-    let now = now();
+fn mark_condition_unknown(condition: &mut Condition, why: &str) {
+    let now = now_in_seconds();
     if condition.status != ConditionStatus::Unknown {
         condition.last_transition_time = now.clone();
     }
@@ -202,9 +202,9 @@ fn unlook(condition: &mut Condition, why: &str) {
 }
 
 /// Tells how far the end is.
-pub(crate) async fn going(ctx: &Context, etcd: &Etcd, left: usize) -> Result<(), PublishError> {
+pub(crate) async fn publish_deletion_progress(ctx: &Context, etcd: &Etcd, left: usize) -> Result<(), PublishError> {
     let description = format!("{left} objects are still to go");
-    operation(
+    publish_operation(
         ctx,
         etcd,
         (
@@ -218,7 +218,7 @@ pub(crate) async fn going(ctx: &Context, etcd: &Etcd, left: usize) -> Result<(),
 }
 
 /// Tells what goes on, and leaves the rest of the status as it is.
-async fn operation(
+async fn publish_operation(
     ctx: &Context,
     etcd: &Etcd,
     (type_, state, description): (OperationType, OperationState, String),
@@ -236,9 +236,9 @@ async fn operation(
         state,
         description,
         run_id: ctx.next_run_id(),
-        last_update_time: now(),
+        last_update_time: now_in_seconds(),
     });
-    status(
+    write_status(
         ctx,
         etcd,
         &EtcdStatus {
@@ -250,13 +250,13 @@ async fn operation(
     .await
 }
 
-fn now() -> Time {
+fn now_in_seconds() -> Time {
     let now = Timestamp::now();
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
 /// Keeps the Etcd until its objects are gone.
-pub(crate) async fn hold(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
+pub(crate) async fn add_finalizer(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
     if etcd
         .finalizers()
         .iter()
@@ -266,11 +266,11 @@ pub(crate) async fn hold(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError>
     }
     let mut finalizers = etcd.finalizers().to_vec();
     finalizers.push(FINALIZER.to_owned());
-    finalize(ctx, etcd, &finalizers).await
+    patch_finalizers(ctx, etcd, &finalizers).await
 }
 
 /// Lets the Etcd go.
-pub(crate) async fn release(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
+pub(crate) async fn remove_finalizer(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
     let left: Vec<String> = etcd
         .finalizers()
         .iter()
@@ -280,11 +280,11 @@ pub(crate) async fn release(ctx: &Context, etcd: &Etcd) -> Result<(), PublishErr
     if left.len() == etcd.finalizers().len() {
         return Ok(());
     }
-    finalize(ctx, etcd, &left).await
+    patch_finalizers(ctx, etcd, &left).await
 }
 
-async fn finalize(ctx: &Context, etcd: &Etcd, finalizers: &[String]) -> Result<(), PublishError> {
-    may(ctx)?;
+async fn patch_finalizers(ctx: &Context, etcd: &Etcd, finalizers: &[String]) -> Result<(), PublishError> {
+    check_leadership(ctx)?;
     // The list is written as a whole, so it names what it was made from.
     let patch = json!({ "metadata": {
         "resourceVersion": etcd.metadata.resource_version,
@@ -299,7 +299,7 @@ async fn finalize(ctx: &Context, etcd: &Etcd, finalizers: &[String]) -> Result<(
         .await
     {
         Ok(_) => {
-            ctx.metrics.wrote("Etcd");
+            ctx.metrics.record_write("Etcd");
             Ok(())
         }
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -310,32 +310,32 @@ async fn finalize(ctx: &Context, etcd: &Etcd, finalizers: &[String]) -> Result<(
 }
 
 /// Removes the request for one reconciliation, unless the spec is another by now: then it is a request for that one.
-pub(crate) async fn requested_is_done(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
-    let asked = [OPERATION, LEGACY_OPERATION].into_iter().filter(|key| {
+pub(crate) async fn remove_reconcile_request(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
+    let requested = [OPERATION, LEGACY_OPERATION].into_iter().filter(|key| {
         let value = etcd.annotations().get(*key);
         value.is_some_and(|value| value == RECONCILE)
     });
     let same =
         json!({ "op": "test", "path": "/metadata/generation", "value": etcd.metadata.generation });
-    let annotations = asked.map(|key| (key, RECONCILE));
-    take_off(ctx, etcd, Some(same), annotations).await
+    let annotations = requested.map(|key| (key, RECONCILE));
+    remove_annotations(ctx, etcd, Some(same), annotations).await
 }
 
 /// Removes the approval of a recovery: what it was given for is over, and the next loss is another.
-pub(crate) async fn approval_is_over(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
+pub(crate) async fn remove_recovery_approval(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
     let given = etcd.annotations().get(APPROVE_RECOVERY);
     let given = given.map(|id| (APPROVE_RECOVERY, id.as_str()));
-    take_off(ctx, etcd, None, given.into_iter()).await
+    remove_annotations(ctx, etcd, None, given.into_iter()).await
 }
 
 /// Removes annotations that still have these values, if a condition holds.
-async fn take_off<'a>(
+async fn remove_annotations<'a>(
     ctx: &Context,
     etcd: &Etcd,
     condition: Option<Value>,
     annotations: impl Iterator<Item = (&'a str, &'a str)>,
 ) -> Result<(), PublishError> {
-    may(ctx)?;
+    check_leadership(ctx)?;
     let failed = |source| PublishError::Annotation {
         source: Box::new(source),
     };
@@ -357,7 +357,7 @@ async fn take_off<'a>(
         .await;
     match patched {
         Ok(_) => {
-            ctx.metrics.wrote("Etcd");
+            ctx.metrics.record_write("Etcd");
             Ok(())
         }
         // Changed or removed meanwhile: whoever did that is answered by the next pass.
@@ -378,7 +378,7 @@ mod tests {
         }))
         .unwrap();
         let mut first = before.clone();
-        unlook(&mut first, "much is no quantity");
+        mark_condition_unknown(&mut first, "much is no quantity");
         assert_eq!(first.status, ConditionStatus::Unknown);
         assert_eq!(
             (&*first.reason, &*first.message),
@@ -386,7 +386,7 @@ mod tests {
         );
         assert!(first.last_transition_time > before.last_transition_time);
         let mut again = first.clone();
-        unlook(&mut again, "more is no quantity");
+        mark_condition_unknown(&mut again, "more is no quantity");
         assert_eq!(again.last_transition_time, first.last_transition_time);
     }
 }

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// A size in the largest binary unit that leaves nothing behind the point.
-pub fn quantity(bytes: u64) -> Quantity {
+pub fn to_quantity(bytes: u64) -> Quantity {
     let binary = [
         ("Ei", 60),
         ("Pi", 50),
@@ -23,15 +23,15 @@ pub fn quantity(bytes: u64) -> Quantity {
 
 #[cfg(test)]
 mod tests {
-    use mainstay_manifests::quantity::bytes;
+    use mainstay_manifests::quantity::to_bytes;
 
     use super::*;
 
     #[test]
     fn what_is_written_is_read_back() {
         for size in [0, 1, 1_000, 1 << 10, 16 << 30, (16 << 30) + 1, u64::MAX] {
-            assert_eq!(bytes(&quantity(size)), Ok(size));
+            assert_eq!(to_bytes(&to_quantity(size)), Ok(size));
         }
-        assert_eq!(quantity(16 << 30).0, "16Gi");
+        assert_eq!(to_quantity(16 << 30).0, "16Gi");
     }
 }

@@ -9,21 +9,21 @@ use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use mainstay_crds::{Etcd, EtcdStatus};
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tokio::time::Instant;
 use tracing::{Instrument, debug, info_span, warn};
 
-use crate::act::{self, ActError, Acted, Teardown, Work};
-use crate::caches::{Guarded, number};
+use crate::act::{self, ActError, ActOutcome, Teardown, Work};
+use crate::caches::{LazyEtcd, hash_value};
 use crate::cadence;
-use crate::context::{Context, Key};
-use crate::decide::upgrade::Version;
-use crate::decide::{self, Blocker, Known, Plan, World, is_accepted};
-use crate::metrics::Outcome;
-use crate::observe::{self, DialError, Dialer, LogRead, Objects, Observation, Progress};
+use crate::context::{Context, EtcdKey};
+use crate::decide::upgrade::EtcdVersion;
+use crate::decide::{self, Blocker, LastKnown, ReconcilePlan, World, is_spec_accepted};
+use crate::metrics::ReconcileOutcome;
+use crate::observe::{self, DialError, Dialer, LogRead, Objects, Observation, RestoreProgress};
 use crate::publish::{self, PublishError};
-use crate::status::{self, Facts, Failure};
-use crate::validate::{self, Problem, Wanted};
+use crate::status::{self, Facts, ReconcileFailure};
+use crate::validate::{self, SpecError, DesiredState};
 
 /// Why a pass failed.
 #[derive(Debug, thiserror::Error)]
@@ -31,18 +31,18 @@ use crate::validate::{self, Problem, Wanted};
 pub enum ReconcileError {
     /// The resource cannot be read; another version may have written it.
     #[error("read the resource")]
-    Unreadable {
+    InvalidResource {
         /// What is wrong with it.
         source: serde_json::Error,
     },
     /// It took too long; something does not answer.
-    #[error("the pass took longer than {:?}", cadence::LONGEST_PASS)]
-    Abandoned,
+    #[error("the pass took longer than {:?}", cadence::RECONCILE_TIMEOUT)]
+    Timeout,
     /// The spec cannot be worked with.
     #[error("understand the spec")]
     Validate {
         /// What is wrong with it.
-        source: Problem,
+        source: SpecError,
     },
     /// What there is cannot be seen.
     #[error("observe")]
@@ -65,8 +65,8 @@ pub enum ReconcileError {
 }
 
 /// One pass.
-pub async fn reconcile(guard: Arc<Guarded>, ctx: Arc<Context>) -> Result<Action, ReconcileError> {
-    let key = Key {
+pub async fn reconcile(guard: Arc<LazyEtcd>, ctx: Arc<Context>) -> Result<Action, ReconcileError> {
+    let key = EtcdKey {
         namespace: guard.meta().namespace.clone().unwrap_or_default(),
         name: guard.name_any(),
     };
@@ -74,35 +74,35 @@ pub async fn reconcile(guard: Arc<Guarded>, ctx: Arc<Context>) -> Result<Action,
     let started = Instant::now();
     let outcome = async {
         let version = guard.meta().resource_version.as_deref();
-        if ctx.memory.is_outdated(&key, version) {
-            let soon = Action::requeue(cadence::AFTER_A_STEP);
-            return Ok(Passed::on(soon, false));
+        if ctx.local.is_stale(&key, version) {
+            let soon = Action::requeue(cadence::AFTER_STEP);
+            return Ok(ReconcileResult::new(soon, false));
         }
-        let etcd = guard.read().map(Box::new);
-        let etcd = etcd.map_err(|source| ReconcileError::Unreadable { source })?;
-        let pass = Box::pin(pass(&etcd, &ctx, &key));
-        let in_time = tokio::time::timeout(cadence::LONGEST_PASS, pass).await;
-        in_time.unwrap_or(Err(ReconcileError::Abandoned))
+        let etcd = guard.parse().map(Box::new);
+        let etcd = etcd.map_err(|source| ReconcileError::InvalidResource { source })?;
+        let pass = Box::pin(reconcile_etcd(&etcd, &ctx, &key));
+        let in_time = tokio::time::timeout(cadence::RECONCILE_TIMEOUT, pass).await;
+        in_time.unwrap_or(Err(ReconcileError::Timeout))
     }
     .instrument(span)
     .await;
     let word = match &outcome {
-        Ok(Passed {
+        Ok(ReconcileResult {
             is_settled: true, ..
-        }) => Outcome::Settled,
-        Ok(_) => Outcome::Moving,
-        Err(_) => Outcome::Failed,
+        }) => ReconcileOutcome::Settled,
+        Ok(_) => ReconcileOutcome::InProgress,
+        Err(_) => ReconcileOutcome::Failed,
     };
-    ctx.metrics.passed(word, started.elapsed());
-    if outcome.as_ref().err().is_none_or(is_lasting) {
-        ctx.insight.reconciled("Etcd", &*guard);
+    ctx.metrics.record_reconcile(word, started.elapsed());
+    if outcome.as_ref().err().is_none_or(is_permanent) {
+        ctx.probe.record_reconciled("Etcd", &*guard);
     }
     outcome.map(|passed| {
-        if passed.is_last {
-            ctx.memory.forget(&key);
-            ctx.metrics.forget(&key);
+        if passed.is_deleted {
+            ctx.local.remove_cluster(&key);
+            ctx.metrics.remove_cluster(&key);
         } else {
-            ctx.memory.succeeded(&key);
+            ctx.local.record_success(&key);
         }
         passed.action
     })
@@ -110,91 +110,91 @@ pub async fn reconcile(guard: Arc<Guarded>, ctx: Arc<Context>) -> Result<Action,
 
 /// When to try again after a pass failed.
 #[expect(clippy::needless_pass_by_value, reason = "the signature is kube's")]
-pub fn error_policy(guard: Arc<Guarded>, error: &ReconcileError, ctx: Arc<Context>) -> Action {
-    let key = Key {
+pub fn error_policy(guard: Arc<LazyEtcd>, error: &ReconcileError, ctx: Arc<Context>) -> Action {
+    let key = EtcdKey {
         namespace: guard.meta().namespace.clone().unwrap_or_default(),
         name: guard.name_any(),
     };
-    warn!(cluster = %key, error = %Chain(error), "a pass failed");
-    if is_lasting(error) {
+    warn!(cluster = %key, error = %ErrorChain(error), "a pass failed");
+    if is_permanent(error) {
         return Action::await_change();
     }
     let (first, longest) = cadence::ERROR_BACKOFF;
-    let doublings = ctx.memory.failed(&key).saturating_sub(1).min(16);
+    let doublings = ctx.local.record_failure(&key).saturating_sub(1).min(16);
     let pause = first.saturating_mul(1 << doublings).min(longest);
-    Action::requeue(jittered(pause, &key))
+    Action::requeue(with_jitter(pause, &key))
 }
 
 /// Whether only a change of the resource helps.
-fn is_lasting(error: &ReconcileError) -> bool {
+fn is_permanent(error: &ReconcileError) -> bool {
     matches!(
         error,
-        ReconcileError::Unreadable { .. } | ReconcileError::Validate { .. }
+        ReconcileError::InvalidResource { .. } | ReconcileError::Validate { .. }
     )
 }
 
 /// How a pass ended.
-struct Passed {
+struct ReconcileResult {
     action: Action,
     is_settled: bool,
     /// The resource is let go.
-    is_last: bool,
+    is_deleted: bool,
 }
 
-impl Passed {
+impl ReconcileResult {
     /// The resource stays.
-    fn on(action: Action, is_settled: bool) -> Self {
+    fn new(action: Action, is_settled: bool) -> Self {
         Self {
             action,
             is_settled,
-            is_last: false,
+            is_deleted: false,
         }
     }
 }
 
-async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, ReconcileError> {
+async fn reconcile_etcd(etcd: &Etcd, ctx: &Context, key: &EtcdKey) -> Result<ReconcileResult, ReconcileError> {
     let now = Timestamp::now();
     // Also one whose spec cannot be worked with.
     if etcd.metadata.deletion_timestamp.is_some() {
         return tear_down(etcd, ctx).await;
     }
-    let wanted = match validate::etcd(etcd, &ctx.settings.images.etcd) {
+    let wanted = match validate::validate_etcd(etcd, &ctx.settings.images.etcd) {
         Ok(wanted) => wanted,
-        Err(source) => return Err(unreadable_spec(etcd, ctx, source).await),
+        Err(source) => return Err(report_invalid_spec(etcd, ctx, source).await),
     };
-    publish::hold(ctx, etcd)
+    publish::add_finalizer(ctx, etcd)
         .await
         .map_err(|source| ReconcileError::Publish { source })?;
-    let known = known(etcd);
-    let objects = look(etcd, ctx, &wanted, &known, now).await?;
+    let known = read_last_known(etcd);
+    let objects = observe_cluster(etcd, ctx, &wanted, &known, now).await?;
     let world = World {
-        wanted: &wanted,
-        seen: &objects.observation,
+        desired: &wanted,
+        observed: &objects.observation,
         policy: &ctx.policy,
-        known: &known,
+        last_known: &known,
         now,
     };
     let plan = decide::decide(&world);
     debug!(step = ?plan.step, generation = etcd.metadata.generation, "decided");
     let work = Work {
         etcd,
-        wanted: &wanted,
+        desired: &wanted,
         objects: &objects,
     };
-    let acted = carry_out(ctx, work, &plan, &world).await;
-    if has_come_too_late(&acted) {
-        return Ok(Passed::on(Action::requeue(cadence::AFTER_A_STEP), false));
+    let acted = execute_plan(ctx, work, &plan, &world).await;
+    if is_write_conflict(&acted) {
+        return Ok(ReconcileResult::new(Action::requeue(cadence::AFTER_STEP), false));
     }
-    let plan = in_hindsight(plan, &acted);
-    let failure = acted.as_ref().err().map(failure);
+    let plan = adjust_plan(plan, &acted);
+    let failure = acted.as_ref().err().map(to_failure);
     let run_id = ctx.next_run_id();
     let facts = Facts {
         etcd,
-        wanted: &wanted,
-        seen: &objects.observation,
+        desired: &wanted,
+        observed: &objects.observation,
         plan: &plan,
         policy: &ctx.policy,
-        known: &known,
+        last_known: &known,
         failure: failure.as_ref(),
         thresholds: ctx.thresholds,
         run_id: &run_id,
@@ -204,12 +204,12 @@ async fn pass(etcd: &Etcd, ctx: &Context, key: &Key) -> Result<Passed, Reconcile
     let told = publish_status(ctx, etcd, &status, (key, &objects)).await;
     acted.map_err(|source| ReconcileError::Act { source })?;
     told.map_err(|source| ReconcileError::Publish { source })?;
-    take_off_what_is_done(ctx, etcd, &plan, &world)
+    remove_handled_annotations(ctx, etcd, &plan, &world)
         .await
         .map_err(|source| ReconcileError::Publish { source })?;
-    let facts_due = lacks_facts(&status).then(|| ctx.memory.patience_for_facts(key));
-    let pause = wake(&plan, &facts, key).min(facts_due.unwrap_or(Duration::MAX));
-    Ok(Passed::on(Action::requeue(pause), plan.is_settled()))
+    let facts_due = has_missing_facts(&status).then(|| ctx.local.facts_retry_delay(key));
+    let pause = requeue_interval(&plan, &facts, key).min(facts_due.unwrap_or(Duration::MAX));
+    Ok(ReconcileResult::new(Action::requeue(pause), plan.is_settled()))
 }
 
 /// Publishes the status. Only then an outcome that it reports may be forgotten: a conflict would lose it.
@@ -217,184 +217,184 @@ async fn publish_status(
     ctx: &Context,
     etcd: &Etcd,
     status: &EtcdStatus,
-    (key, objects): (&Key, &Objects),
+    (key, objects): (&EtcdKey, &Objects),
 ) -> Result<(), PublishError> {
-    publish::status(ctx, etcd, status).await?;
-    let outcome = &objects.observation.upkeep.fall_back;
-    ctx.memory.fall_back_was_published(key, outcome);
+    publish::write_status(ctx, etcd, status).await?;
+    let outcome = &objects.observation.upkeep.fallback;
+    ctx.local.clear_published_fallback(key, outcome);
     Ok(())
 }
 
 /// Removes annotations that ask for what is done, or approve what is over.
-async fn take_off_what_is_done(
+async fn remove_handled_annotations(
     ctx: &Context,
     etcd: &Etcd,
-    plan: &Plan,
+    plan: &ReconcilePlan,
     world: &World<'_>,
 ) -> Result<(), PublishError> {
-    if world.wanted.requests.reconcile && is_accepted(world) && plan.shape.is_some() {
-        publish::requested_is_done(ctx, etcd).await?;
+    if world.desired.requests.reconcile && is_spec_accepted(world) && plan.effective_spec.is_some() {
+        publish::remove_reconcile_request(ctx, etcd).await?;
     }
-    if world.wanted.recovery.approved.is_some() && is_all_well(plan, world) {
-        publish::approval_is_over(ctx, etcd).await?;
+    if world.desired.recovery.approved_id.is_some() && is_cluster_healthy(plan, world) {
+        publish::remove_recovery_approval(ctx, etcd).await?;
     }
     Ok(())
 }
 
 /// Whether nothing is lost: members are wanted, all of them are ready, and nothing is done about them. What is refused of a spec
 /// has nothing to do with that.
-fn is_all_well(plan: &Plan, world: &World<'_>) -> bool {
+fn is_cluster_healthy(plan: &ReconcilePlan, world: &World<'_>) -> bool {
     let is_ready = |ordinal| world.pod(ordinal).is_some_and(|pod| pod.is_ready);
-    let is_idle = plan.step.is_none() && world.seen.recovery.open().is_none();
+    let is_idle = plan.step.is_none() && world.observed.recovery.open_incident().is_none();
     is_idle && world.size() > 0 && world.ordinals().all(is_ready)
 }
 
 /// The plan first, then what is to be done for the backup.
-async fn carry_out(
+async fn execute_plan(
     ctx: &Context,
     work: Work<'_>,
-    plan: &Plan,
+    plan: &ReconcilePlan,
     world: &World<'_>,
-) -> Result<Acted, ActError> {
-    let acted = act::carry_out(ctx, work, plan).await?;
-    act::chores(ctx, work, &decide::upkeep::chores(world)).await?;
+) -> Result<ActOutcome, ActError> {
+    let acted = act::execute_plan(ctx, work, plan).await?;
+    act::perform_upkeep(ctx, work, &decide::upkeep::plan_actions(world)).await?;
     Ok(acted)
 }
 
 /// Nothing is over before the pods are what the template says.
-fn in_hindsight(plan: Plan, acted: &Result<Acted, ActError>) -> Plan {
-    let has_begun = acted.as_ref().is_ok_and(|acted| acted.has_changed_set);
+fn adjust_plan(plan: ReconcilePlan, acted: &Result<ActOutcome, ActError>) -> ReconcilePlan {
+    let has_begun = acted.as_ref().is_ok_and(|acted| acted.has_changed_stateful_set);
     if plan.step.is_none() && has_begun {
-        plan.unfinished(Blocker::SetUnobserved)
+        plan.into_waiting(Blocker::StatefulSetUnobserved)
     } else {
         plan
     }
 }
 
 /// Somebody was faster; what they wrote is on its way to the stores.
-fn has_come_too_late(acted: &Result<Acted, ActError>) -> bool {
+fn is_write_conflict(acted: &Result<ActOutcome, ActError>) -> bool {
     let conflict = acted.as_ref().err().filter(|error| error.is_conflict());
     if let Some(error) = conflict {
-        debug!(error = %Chain(error), "a write came too late");
+        debug!(error = %ErrorChain(error), "a write came too late");
     }
     conflict.is_some()
 }
 
 /// A spec nobody can work with is told as an error; everything stays as it is.
-async fn unreadable_spec(etcd: &Etcd, ctx: &Context, source: Problem) -> ReconcileError {
-    let told = publish::problem(ctx, etcd, &source).await;
+async fn report_invalid_spec(etcd: &Etcd, ctx: &Context, source: SpecError) -> ReconcileError {
+    let told = publish::publish_spec_error(ctx, etcd, &source).await;
     match told {
         Ok(()) => ReconcileError::Validate { source },
         Err(source) => ReconcileError::Publish { source },
     }
 }
 
-fn failure(error: &ActError) -> Failure {
-    Failure {
+fn to_failure(error: &ActError) -> ReconcileFailure {
+    ReconcileFailure {
         code: error.code(),
-        description: Chain(error).to_string(),
+        description: ErrorChain(error).to_string(),
     }
 }
 
 /// What earlier passes told.
-fn known(etcd: &Etcd) -> Known {
+fn read_last_known(etcd: &Etcd) -> LastKnown {
     let status = etcd.status.as_ref();
     let members = status.and_then(|status| status.members.as_ref());
     let versions = members
         .into_iter()
         .flatten()
         .filter_map(|member| member.version.as_deref());
-    Known {
+    LastKnown {
         observed_generation: status.and_then(|status| status.observed_generation),
-        version: versions.filter_map(Version::parse).min(),
-        loss_since: status.and_then(status::loss_since),
+        etcd_version: versions.filter_map(EtcdVersion::parse).min(),
+        data_lost_since: status.and_then(status::read_data_lost_since),
         upkeep: status.map(status::told_upkeep).unwrap_or_default(),
     }
 }
 
 /// What there is. etcd itself is asked when something moves, and now and then for its facts.
-async fn look(
+async fn observe_cluster(
     etcd: &Etcd,
     ctx: &Context,
-    wanted: &Wanted,
-    known: &Known,
+    wanted: &DesiredState,
+    known: &LastKnown,
     now: Timestamp,
 ) -> Result<Objects, ReconcileError> {
     let key = wanted.key();
-    let mut objects = observe::objects(&ctx.stores, etcd);
-    objects.local_store_root = observe::local_store_root(&ctx.client, etcd)
+    let mut objects = observe::observe_objects(&ctx.stores, etcd);
+    objects.local_store_root = observe::read_local_store_root(&ctx.client, etcd)
         .await
         .map_err(|source| ReconcileError::Observe { source })?;
-    objects.authorities = observe::authorities(&ctx.client, etcd).await;
-    ctx.memory.correct(&key, &mut objects.observation);
-    observe::confirm_missing_claims(&ctx.client, etcd, &mut objects.observation).await;
-    objects.observation.snapshot = ctx.memory.snapshot_state(&key);
-    objects.observation.upkeep.fall_back = ctx.memory.fall_back_state(&key);
-    objects.observation.recovery.progress = progress(ctx, &key, &objects.observation, now).await;
-    objects.observation.expansion_refused =
-        ctx.memory
-            .expansion_refused(&key, wanted.storage_bytes, now);
+    objects.ca_fingerprint = observe::observe_ca(&ctx.client, etcd).await;
+    ctx.local.overlay_own_writes(&key, &mut objects.observation);
+    observe::confirm_missing_pvcs(&ctx.client, etcd, &mut objects.observation).await;
+    objects.observation.snapshot_request = ctx.local.snapshot_request(&key);
+    objects.observation.upkeep.fallback = ctx.local.fallback(&key);
+    objects.observation.recovery.progress = read_restore_progress(ctx, &key, &objects.observation, now).await;
+    objects.observation.expansion_refusal =
+        ctx.local
+            .expansion_refusal(&key, wanted.storage_bytes, now);
     let world = World {
-        wanted,
-        seen: &objects.observation,
+        desired: wanted,
+        observed: &objects.observation,
         policy: &ctx.policy,
-        known,
+        last_known: known,
         now,
     };
-    if decide::is_moving(&world) || are_facts_due(etcd, ctx, &key, now) {
+    if decide::should_query_members(&world) || should_refresh_facts(etcd, ctx, &key, now) {
         let dialer = Dialer::new(&ctx.client, etcd);
-        let membership = observe::members(&dialer, etcd, &objects.observation).await;
-        ctx.memory.asked(&key, now);
+        let membership = observe::query_members(&dialer, etcd, &objects.observation).await;
+        ctx.local.record_query(&key, now);
         objects.observation.membership = membership;
     }
     Ok(objects)
 }
 
 /// How far the restore is that goes on. Its log is read now and then, and never at rest.
-async fn progress(
+async fn read_restore_progress(
     ctx: &Context,
-    key: &Key,
-    seen: &Observation,
+    key: &EtcdKey,
+    observed: &Observation,
     now: Timestamp,
-) -> Option<Progress> {
-    let job = &seen.recovery.restoring()?.uid;
-    let known = ctx.memory.log(key).filter(|known| known.job == *job);
+) -> Option<RestoreProgress> {
+    let job = &observed.recovery.running_restore()?.uid;
+    let known = ctx.local.last_log_read(key).filter(|known| known.job_uid == *job);
     let is_due = known.as_ref().is_none_or(|known| known.is_due(now));
-    let pod = || observe::progress::running_pod(&ctx.stores, &key.namespace, job);
+    let pod = || observe::progress::find_running_pod(&ctx.stores, &key.namespace, job);
     let Some(pod) = is_due.then(pod).flatten() else {
         return known?.progress;
     };
-    let log = observe::progress::log(&ctx.client, &key.namespace, &pod).await;
-    let known = LogRead::after(known.as_ref(), job, log.as_deref(), now);
-    ctx.memory.log_was_read(key, known.clone());
+    let log = observe::progress::read_log(&ctx.client, &key.namespace, &pod).await;
+    let known = LogRead::from_log(known.as_ref(), job, log.as_deref(), now);
+    ctx.local.record_log_read(key, known.clone());
     known.progress
 }
 
 /// Versions and sizes grow old slowly. After a restart of the controller they are not all asked for at once.
-fn are_facts_due(etcd: &Etcd, ctx: &Context, key: &Key, now: Timestamp) -> bool {
+fn should_refresh_facts(etcd: &Etcd, ctx: &Context, key: &EtcdKey, now: Timestamp) -> bool {
     let Some(status) = etcd.status.as_ref().filter(|status| has_members(status)) else {
         return false;
     };
-    let asked = ctx.memory.last_asked(key);
-    let waited = |asked| now.duration_since(asked).unsigned_abs();
-    if lacks_facts(status) {
-        let patience = ctx.memory.patience_for_facts(key);
-        let is_due = asked.is_none_or(|asked| waited(asked) >= patience);
+    let requested = ctx.local.last_query(key);
+    let waited = |requested| now.duration_since(requested).unsigned_abs();
+    if has_missing_facts(status) {
+        let patience = ctx.local.facts_retry_delay(key);
+        let is_due = requested.is_none_or(|requested| waited(requested) >= patience);
         if is_due {
-            ctx.memory.facts_are_missing(key);
+            ctx.local.record_missing_facts(key);
         }
         return is_due;
     }
-    ctx.memory.facts_are_known(key);
-    let Some(asked) = asked else {
-        let span = cadence::MEMBER_FACTS.as_secs();
+    ctx.local.clear_missing_facts(key);
+    let Some(requested) = requested else {
+        let span = cadence::MEMBER_FACTS_REFRESH.as_secs();
         let earlier =
-            jiff::SignedDuration::from_secs(i64::try_from(number(key) % span).unwrap_or_default());
-        ctx.memory
-            .asked(key, now.checked_sub(earlier).unwrap_or(now));
+            jiff::SignedDuration::from_secs(i64::try_from(hash_value(key) % span).unwrap_or_default());
+        ctx.local
+            .record_query(key, now.checked_sub(earlier).unwrap_or(now));
         return false;
     };
-    waited(asked) >= cadence::MEMBER_FACTS
+    waited(requested) >= cadence::MEMBER_FACTS_REFRESH
 }
 
 fn has_members(status: &EtcdStatus) -> bool {
@@ -402,50 +402,50 @@ fn has_members(status: &EtcdStatus) -> bool {
 }
 
 /// Whether a member is told of whose version nobody knows.
-fn lacks_facts(status: &EtcdStatus) -> bool {
+fn has_missing_facts(status: &EtcdStatus) -> bool {
     let mut members = status.members.iter().flatten();
     members.any(|member| member.version.is_none())
 }
 
 /// When to look again although nothing happens.
-fn wake(plan: &Plan, facts: &Facts<'_>, key: &Key) -> Duration {
+fn requeue_interval(plan: &ReconcilePlan, facts: &Facts<'_>, key: &EtcdKey) -> Duration {
     let planned = if plan.step.is_none() {
-        jittered(plan.wake_after, key)
+        with_jitter(plan.requeue_after, key)
     } else {
-        plan.wake_after
+        plan.requeue_after
     };
-    status::wake_after(facts).map_or(planned, |told| told.min(planned))
+    status::requeue_after(facts).map_or(planned, |told| told.min(planned))
 }
 
 /// Spreads many clusters over time; the same cluster always gets the same share.
-fn jittered(pause: Duration, key: &Key) -> Duration {
-    let percent = number(key) % cadence::JITTER_PERCENT;
+fn with_jitter(pause: Duration, key: &EtcdKey) -> Duration {
+    let percent = hash_value(key) % cadence::JITTER_PERCENT;
     let share = u32::try_from(100 - percent).unwrap_or(100);
     pause * share / 100
 }
 
-async fn tear_down(etcd: &Etcd, ctx: &Context) -> Result<Passed, ReconcileError> {
+async fn tear_down(etcd: &Etcd, ctx: &Context) -> Result<ReconcileResult, ReconcileError> {
     let left = act::tear_down(ctx, etcd)
         .await
         .map_err(|source| ReconcileError::Act { source })?;
     let action = match left {
-        Teardown::Going(left) => {
-            publish::going(ctx, etcd, left)
+        Teardown::InProgress(left) => {
+            publish::publish_deletion_progress(ctx, etcd, left)
                 .await
                 .map_err(|source| ReconcileError::Publish { source })?;
-            Action::requeue(cadence::WAITING)
+            Action::requeue(cadence::WAIT_POLL)
         }
         Teardown::Done => {
-            act::let_secrets_go(ctx, etcd).await;
-            publish::release(ctx, etcd)
+            act::remove_secret_finalizers(ctx, etcd).await;
+            publish::remove_finalizer(ctx, etcd)
                 .await
                 .map_err(|source| ReconcileError::Publish { source })?;
             Action::await_change()
         }
     };
-    Ok(Passed {
+    Ok(ReconcileResult {
         action,
         is_settled: false,
-        is_last: left == Teardown::Done,
+        is_deleted: left == Teardown::Done,
     })
 }

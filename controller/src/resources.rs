@@ -10,36 +10,36 @@ use kube::api::{Api, ApiResource, ListParams};
 use kube::core::DeserializeGuard;
 use kube::{Client, Resource};
 use mainstay_crds::{EtcdCopyBackupsTask, EtcdOpsTask};
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
-use crate::caches::{Guarded, Scope};
+use crate::caches::{LazyEtcd, WatchScope};
 
 /// The pause between two questions.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Waits until the API server knows the resources.
-pub(crate) async fn are_known(client: &Client, scope: &Scope) {
-    is_known(&scope.api::<Guarded>(client)).await;
-    is_known(&scope.api::<DeserializeGuard<EtcdCopyBackupsTask>>(client)).await;
-    is_known(&scope.api::<DeserializeGuard<EtcdOpsTask>>(client)).await;
+pub(crate) async fn wait_for_crds(client: &Client, scope: &WatchScope) {
+    wait_for_resource(&scope.api::<LazyEtcd>(client)).await;
+    wait_for_resource(&scope.api::<DeserializeGuard<EtcdCopyBackupsTask>>(client)).await;
+    wait_for_resource(&scope.api::<DeserializeGuard<EtcdOpsTask>>(client)).await;
 }
 
-async fn is_known<K>(resources: &Api<K>)
+async fn wait_for_resource<K>(resources: &Api<K>)
 where
     K: Resource + Clone + Debug + DeserializeOwned,
 {
     let one = ListParams::default().limit(1);
     while let Err(error) = resources.list(&one).await {
         let resource = resources.resource_url();
-        warn!(error = %Chain(&error), resource, "a resource cannot be listed yet");
-        tokio::time::sleep(RETRY).await;
+        warn!(error = %ErrorChain(&error), resource, "a resource cannot be listed yet");
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 
 /// The version of disruption budgets the API server serves: older ones have only `v1beta1`.
-pub(crate) async fn budgets(client: &Client) -> ApiResource {
+pub(crate) async fn discover_pdb(client: &Client) -> ApiResource {
     let current = ApiResource::erase::<PodDisruptionBudget>(&());
     let policy = loop {
         match client.list_api_groups().await {
@@ -50,9 +50,9 @@ pub(crate) async fn budgets(client: &Client) -> ApiResource {
                 }
                 warn!("the API server does not serve the group policy yet");
             }
-            Err(error) => warn!(error = %Chain(&error), "the API groups cannot be listed yet"),
+            Err(error) => warn!(error = %ErrorChain(&error), "the API groups cannot be listed yet"),
         }
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     };
     let has_v1 = policy
         .versions
@@ -82,9 +82,9 @@ mod tests {
     use super::*;
 
     /// An API server that starts: it fails, then lists no group, then one version of budgets.
-    fn server(version: &'static str) -> (Client, Arc<AtomicU32>) {
-        let asked = Arc::new(AtomicU32::new(0));
-        let counted = Arc::clone(&asked);
+    fn fake_api_server(version: &'static str) -> (Client, Arc<AtomicU32>) {
+        let requested = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&requested);
         let service = tower::service_fn(move |_: Request<Body>| {
             let served = json!({ "groupVersion": format!("policy/{version}"), "version": version });
             let policy = json!({ "name": "policy", "versions": [served] });
@@ -98,16 +98,16 @@ mod tests {
             let answer = answer.body(Answer::from(list.to_string())).unwrap();
             async { Ok::<_, Infallible>(answer) }
         });
-        (Client::new(service, "default"), asked)
+        (Client::new(service, "default"), requested)
     }
 
     #[tokio::test(start_paused = true)]
     async fn api_server_that_is_starting_does_not_decide_the_version() {
         for version in ["v1", "v1beta1"] {
-            let (client, asked) = server(version);
-            let budgets = budgets(&client).await;
+            let (client, requested) = fake_api_server(version);
+            let budgets = discover_pdb(&client).await;
             assert_eq!(budgets.api_version, format!("policy/{version}"));
-            assert_eq!(asked.load(Ordering::Relaxed), 3);
+            assert_eq!(requested.load(Ordering::Relaxed), 3);
         }
     }
 }

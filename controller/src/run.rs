@@ -22,43 +22,43 @@ use kube::runtime::controller::Config as ControllerConfig;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::{Controller, watcher};
 use kube::{Client, Config};
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, error, info, warn};
 
 use crate::act::marks::FIELD_MANAGER;
-use crate::args::Args;
-use crate::caches::pauses::Pauses;
-use crate::caches::{Guarded, PAGE, Scope, Watching};
+use crate::args::OperatorArgs;
+use crate::caches::pauses::WatchBackoff;
+use crate::caches::{LazyEtcd, PAGE_SIZE, WatchScope, Watches};
 use crate::config::OperatorConfiguration;
-use crate::context::{Context, Memory, Poke};
-use crate::decide::Policy;
+use crate::context::{Context, LocalState, ReconcileTrigger};
+use crate::decide::ReconcilePolicy;
 use crate::decide::upkeep::UpkeepPolicy;
 use crate::http::{self, Readiness};
-use crate::insight::Insight;
-use crate::leader::{Election, Leadership};
-use crate::metrics::Metrics;
+use crate::insight::ReconcileProbe;
+use crate::leader::{LeaderElector, Leadership};
+use crate::metrics::ControllerMetrics;
 use crate::reconcile::{error_policy, reconcile};
 use crate::resources;
 use crate::status::Thresholds;
-use crate::turns::Turns;
+use crate::turns::WriteScheduler;
 
 /// How long connecting to the API server may take.
-const CONNECT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the API server may say nothing: longer than a watch lasts, which it ends by itself.
-const SILENCE: Duration = Duration::from_secs(295);
+const READ_TIMEOUT: Duration = Duration::from_secs(295);
 /// How long answers that are being given may take when the process ends.
-const LAST_ANSWERS: Duration = Duration::from_secs(2);
+const HTTP_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Events of one cluster within this are one pass.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 /// How long passes may go on when the process is told to stop.
-const GRACE: Duration = Duration::from_secs(20);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs the program on the process's arguments.
 pub fn main() -> ExitCode {
-    let (args, unknown) = match Args::read(std::env::args_os()) {
+    let (args, unknown) = match OperatorArgs::parse_known(std::env::args_os()) {
         Ok(read) => read,
         Err(error) => error.exit(),
     };
@@ -81,12 +81,12 @@ pub fn main() -> ExitCode {
     }
 }
 
-async fn run(args: Args) -> anyhow::Result<()> {
-    let config = args.configuration()?;
+async fn run(args: OperatorArgs) -> anyhow::Result<()> {
+    let config = args.load_config()?;
     let client = connect(&args).await?;
     let cancel = CancellationToken::new();
     let signals = stop_on_signal(cancel.clone())?;
-    let metrics = Metrics::new().context("set up the metrics")?;
+    let metrics = ControllerMetrics::new().context("set up the metrics")?;
     let readiness = Readiness::default();
     let listener = &config.server.metrics;
     let address = match listener.bind_address.as_str() {
@@ -101,13 +101,13 @@ async fn run(args: Args) -> anyhow::Result<()> {
         readiness.clone(),
         quiet.clone(),
     ));
-    let parts = Parts {
+    let parts = Manager {
         args,
         config,
         client,
         metrics,
         readiness,
-        insight: Insight::default(),
+        probe: ReconcileProbe::default(),
         cancel,
     };
     let outcome = tokio::select! {
@@ -118,7 +118,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
         },
     };
     quiet.cancel();
-    tokio::time::timeout(LAST_ANSWERS, served).await.ok();
+    tokio::time::timeout(HTTP_SHUTDOWN_TIMEOUT, served).await.ok();
     signals.abort();
     outcome
 }
@@ -135,7 +135,7 @@ fn stop_on_signal(cancel: CancellationToken) -> anyhow::Result<tokio::task::Join
     }))
 }
 
-async fn connect(args: &Args) -> anyhow::Result<Client> {
+async fn connect(args: &OperatorArgs) -> anyhow::Result<Client> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // Two are linked, so one has to be chosen; somebody else may have, which is as good.
         rustls::crypto::ring::default_provider()
@@ -151,50 +151,50 @@ async fn connect(args: &Args) -> anyhow::Result<Client> {
         }
         None => Config::incluster().context("read the pod's service account")?,
     };
-    config.connect_timeout = Some(CONNECT);
-    config.read_timeout = Some(SILENCE);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
     Client::try_from(config).context("prepare the connection to the API server")
 }
 
 /// Everything the process consists of besides HTTP.
-pub struct Parts {
+pub struct Manager {
     /// The command line.
-    pub args: Args,
+    pub args: OperatorArgs,
     /// The operator's configuration.
     pub config: OperatorConfiguration,
     /// The API server.
     pub client: Client,
     /// What is measured.
-    pub metrics: Metrics,
+    pub metrics: ControllerMetrics,
     /// Whether it is of use.
     pub readiness: Readiness,
     /// What it has observed and reconciled, for tests.
-    pub insight: Insight,
+    pub probe: ReconcileProbe,
     /// Tells it to stop.
     pub cancel: CancellationToken,
 }
 
-impl Parts {
+impl Manager {
     /// Runs until told to stop, or until leadership is lost, which is an error.
     pub async fn run(self) -> anyhow::Result<()> {
-        let scope = self.args.scope();
+        let scope = self.args.watch_scope();
         let cancel = self.cancel.clone();
         // Before the election: who gets no answer must not keep others from leading.
         let served = async {
-            resources::are_known(&self.client, &scope).await;
-            resources::budgets(&self.client).await
+            resources::wait_for_crds(&self.client, &scope).await;
+            resources::discover_pdb(&self.client).await
         };
         let budgets = tokio::select! {
             () = cancel.cancelled() => return Ok(()),
             budgets = served => budgets,
         };
-        let election = self.election();
+        let election = self.build_elector();
         let (leadership, keeper) = match election {
-            None => (Leadership::unopposed(), None),
+            None => (Leadership::always_leader(), None),
             Some(election) => {
                 self.readiness.set(true); // a replica that waits for its turn is of use
                 let stop = CancellationToken::new();
-                let lead = election.lead(&self.client, stop.clone());
+                let lead = election.wait_for_leadership(&self.client, stop.clone());
                 tokio::select! {
                     () = cancel.cancelled() => return Ok(()),
                     (leadership, keeper) = lead => (leadership, Some((keeper, stop))),
@@ -203,8 +203,8 @@ impl Parts {
         };
         let lost = leadership.clone();
         let outcome = tokio::select! {
-            outcome = self.control(leadership, &scope, budgets) => outcome,
-            () = lost.lost() => {
+            outcome = self.run_controller(leadership, &scope, budgets) => outcome,
+            () = lost.wait_until_lost() => {
                 bail!("leadership was lost: everything stops at once, another replica goes on")
             }
         };
@@ -215,7 +215,7 @@ impl Parts {
         outcome
     }
 
-    fn election(&self) -> Option<Election> {
+    fn build_elector(&self) -> Option<LeaderElector> {
         let of = &self.config.leader_election;
         let identity = || {
             let pod = self
@@ -226,42 +226,42 @@ impl Parts {
             // A container that is started again in the same pod is another process.
             format!("{pod}_{}", jiff::Timestamp::now().as_nanosecond())
         };
-        of.enabled.then(|| Election {
-            lease: of.resource_name.clone(),
+        of.enabled.then(|| LeaderElector {
+            lease_name: of.resource_name.clone(),
             namespace: self.args.pod_namespace.clone(),
             identity: identity(),
-            duration: of.lease_duration,
+            lease_duration: of.lease_duration,
             renew_deadline: of.renew_deadline,
-            retry: of.retry_period,
+            retry_period: of.retry_period,
         })
     }
 
-    async fn control(
+    async fn run_controller(
         self,
         leadership: Leadership,
-        scope: &Scope,
+        scope: &WatchScope,
         budgets: ApiResource,
     ) -> anyhow::Result<()> {
         self.readiness.set(false); // until it has seen everything
-        let mut watching = Watching::start(&self.client, scope, budgets);
+        let mut watching = Watches::start(&self.client, scope, budgets);
         tokio::select! {
             () = self.cancel.cancelled() => return Ok(()),
-            ready = watching.ready() => ready?,
+            ready = watching.wait_until_ready() => ready?,
         }
-        self.insight.caches(&watching.stores);
+        self.probe.set_stores(&watching.stores);
         let (poke, poked) = mpsc::unbounded();
-        let context = Arc::new(self.context(leadership, &watching, poke));
-        let tasks = context.tasks.clone();
+        let context = Arc::new(self.build_context(leadership, &watching, poke));
+        let tasks = context.background_tasks.clone();
         let workers = self.config.controllers.etcd.concurrent_syncs;
         let cancel = self.cancel.clone();
-        let etcds = scope.api::<Guarded>(&self.client);
-        let controller = Controller::new(etcds, watcher::Config::default().page_size(PAGE))
+        let etcds = scope.api::<LazyEtcd>(&self.client);
+        let controller = Controller::new(etcds, watcher::Config::default().page_size(PAGE_SIZE))
             .with_config(
                 ControllerConfig::default()
                     .concurrency(workers)
                     .debounce(DEBOUNCE),
             )
-            .trigger_backoff(Pauses::default())
+            .trigger_backoff(WatchBackoff::default())
             .reconcile_on(watching.triggers)
             .reconcile_on(poked)
             .graceful_shutdown_on(cancel.clone().cancelled_owned());
@@ -271,23 +271,23 @@ impl Parts {
         let tasks_of_users = crate::tasks::run(
             self.client.clone(),
             scope.clone(),
-            crate::tasks::Workers::of(&self.config.controllers),
+            crate::tasks::TaskWorkers::from_config(&self.config.controllers),
             Arc::clone(&context),
             cancel.clone(),
         );
-        let tasks_of_users = ending(tasks_of_users, &cancel, &unasked);
+        let tasks_of_users = run_until_cancelled(tasks_of_users, &cancel, &unasked);
         let passes = controller
             .run(reconcile, error_policy, Arc::clone(&context))
             .for_each(|passed| async move {
                 if let Err(error) = passed {
-                    debug!(error = %Chain(&error), "a pass did not end well");
+                    debug!(error = %ErrorChain(&error), "a pass did not end well");
                 }
             });
-        let passes = ending(passes, &cancel, &unasked);
+        let passes = run_until_cancelled(passes, &cancel, &unasked);
         tokio::select! {
             ((), ()) = async { tokio::join!(passes, tasks_of_users) } => {}
             () = unasked.cancelled() => {}
-            () = async { cancel.cancelled().await; tokio::time::sleep(GRACE).await } => {
+            () = async { cancel.cancelled().await; tokio::time::sleep(SHUTDOWN_TIMEOUT).await } => {
                 warn!("passes did not end in time and are abandoned");
             }
             ended = watching.tasks.join_next() => bail!("a watch ended unasked: {ended:?}"),
@@ -300,11 +300,11 @@ impl Parts {
         }
     }
 
-    fn context(
+    fn build_context(
         &self,
         leadership: Leadership,
-        watching: &Watching,
-        poke: mpsc::UnboundedSender<kube::runtime::reflector::ObjectRef<Guarded>>,
+        watching: &Watches,
+        poke: mpsc::UnboundedSender<kube::runtime::reflector::ObjectRef<LazyEtcd>>,
     ) -> Context {
         let etcd = &self.config.controllers.etcd;
         let reporter = Reporter {
@@ -314,11 +314,11 @@ impl Parts {
         Context {
             client: self.client.clone(),
             stores: watching.stores.clone(),
-            settings: self.args.settings(&self.config),
-            policy: Policy {
+            settings: self.args.to_settings(&self.config),
+            policy: ReconcilePolicy {
                 auto_reconcile: etcd.enable_etcd_spec_auto_reconcile,
-                upkeep: UpkeepPolicy::of(&self.config.controllers.compaction),
-                ..Policy::default()
+                upkeep: UpkeepPolicy::from_config(&self.config.controllers.compaction),
+                ..ReconcilePolicy::default()
             },
             thresholds: Thresholds {
                 unknown: etcd.etcd_member.unknown_threshold,
@@ -327,18 +327,18 @@ impl Parts {
             leadership,
             recorder: Recorder::new(self.client.clone(), reporter),
             metrics: self.metrics.clone(),
-            memory: Memory::default(),
-            tasks: TaskTracker::new(),
-            poke: Poke(poke),
-            runs: AtomicU64::new(0),
-            turns: Turns::default(),
-            insight: self.insight.clone(),
+            local: LocalState::default(),
+            background_tasks: TaskTracker::new(),
+            trigger: ReconcileTrigger(poke),
+            run_counter: AtomicU64::new(0),
+            write_scheduler: WriteScheduler::default(),
+            probe: self.probe.clone(),
         }
     }
 }
 
 /// Runs something that should not end before it is told to.
-async fn ending(
+async fn run_until_cancelled(
     work: impl Future<Output = ()>,
     cancel: &CancellationToken,
     unasked: &CancellationToken,

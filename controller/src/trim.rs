@@ -7,20 +7,20 @@ use k8s_openapi::api::core::v1::{
 };
 
 use mainstay_manifests::ETCD_CONTAINER;
-use mainstay_manifests::labels::JOB_FOR;
-use mainstay_manifests::tls::tells_certificates;
+use mainstay_manifests::labels::JOB_ETCD;
+use mainstay_manifests::tls::is_certificate_reference;
 
-use crate::caches::number;
+use crate::caches::hash_value;
 
 /// A pod without what nobody here looks at: of its spec only the names of volumes, the images of containers,
 /// where its listeners are and which certificates they have.
-pub(crate) fn pod(pod: &mut Pod) {
+pub(crate) fn trim_pod(pod: &mut Pod) {
     pod.metadata.owner_references = None;
     let slim_container = |container: &Container| Container {
         name: container.name.clone(),
         image: container.image.clone(),
-        args: slim_args(container),
-        ports: slim_ports(container),
+        args: trim_args(container),
+        ports: trim_ports(container),
         ..Container::default()
     };
     let slim_volume = |volume: &Volume| Volume {
@@ -28,7 +28,7 @@ pub(crate) fn pod(pod: &mut Pod) {
         secret: volume
             .secret
             .clone()
-            .filter(|_| tells_certificates(&volume.name)),
+            .filter(|_| is_certificate_reference(&volume.name)),
         ..Volume::default()
     };
     if let Some(spec) = &mut pod.spec {
@@ -53,9 +53,9 @@ pub(crate) fn pod(pod: &mut Pod) {
         };
         let init = status.init_container_statuses.take();
         // Of Jobs the last words are read; of etcd, how often it ended while it waits to be started again.
-        let is_of_job = labels.is_some_and(|labels| labels.contains_key(JOB_FOR));
+        let is_of_job = labels.is_some_and(|labels| labels.contains_key(JOB_ETCD));
         let containers = status.container_statuses.take().into_iter().flatten();
-        let containers = containers.filter(|one| is_of_job || waits(one));
+        let containers = containers.filter(|one| is_of_job || is_waiting_etcd(one));
         let containers: Vec<ContainerStatus> = containers.map(slim_status).collect();
         *status = PodStatus {
             conditions: status.conditions.take(),
@@ -69,13 +69,13 @@ pub(crate) fn pod(pod: &mut Pod) {
 }
 
 /// Whether this is etcd, and it does not run.
-fn waits(container: &ContainerStatus) -> bool {
+fn is_waiting_etcd(container: &ContainerStatus) -> bool {
     let state = container.state.as_ref();
     container.name == ETCD_CONTAINER && state.is_some_and(|state| state.waiting.is_some())
 }
 
 /// Where it is talked to.
-fn slim_ports(container: &Container) -> Option<Vec<ContainerPort>> {
+fn trim_ports(container: &Container) -> Option<Vec<ContainerPort>> {
     let is_asked =
         |port: &&ContainerPort| matches!(port.name.as_deref(), Some("client" | "server"));
     let ports = container.ports.iter().flatten().filter(is_asked);
@@ -89,10 +89,10 @@ fn slim_ports(container: &Container) -> Option<Vec<ContainerPort>> {
     Some(ports).filter(|ports| !ports.is_empty())
 }
 
-fn slim_args(container: &Container) -> Option<Vec<String>> {
+fn trim_args(container: &Container) -> Option<Vec<String>> {
     let words = container.command.iter().chain(&container.args).flatten();
     let mut telling: Vec<String> = words
-        .filter(|word| tells_certificates(word))
+        .filter(|word| is_certificate_reference(word))
         .cloned()
         .collect();
     telling.shrink_to_fit();
@@ -100,7 +100,7 @@ fn slim_args(container: &Container) -> Option<Vec<String>> {
 }
 
 /// Readiness, identity, address, and what the init container said.
-pub(crate) fn pod_mark(pod: &Pod) -> u64 {
+pub(crate) fn hash_pod_change(pod: &Pod) -> u64 {
     let status = pod.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_ref());
     let conditions: Vec<(&str, &str)> = conditions
@@ -120,7 +120,7 @@ pub(crate) fn pod_mark(pod: &Pod) -> u64 {
         .collect();
     let meta = &pod.metadata;
     let address = status.and_then(|status| status.pod_ip.as_ref());
-    number(&(
+    hash_value(&(
         &meta.uid,
         &meta.labels,
         meta.deletion_timestamp.is_some(),
@@ -131,15 +131,15 @@ pub(crate) fn pod_mark(pod: &Pod) -> u64 {
 }
 
 /// A claim without its annotations.
-pub(crate) fn claim(claim: &mut PersistentVolumeClaim) {
+pub(crate) fn trim_pvc(claim: &mut PersistentVolumeClaim) {
     claim.metadata.annotations = None;
 }
 
 /// Leases are small.
-pub(crate) fn lease(_: &mut Lease) {}
+pub(crate) fn trim_lease(_: &mut Lease) {}
 
 /// Who holds it and what it says besides; not when it was renewed.
-pub(crate) fn lease_mark(lease: &Lease) -> u64 {
+pub(crate) fn hash_lease_change(lease: &Lease) -> u64 {
     let holder = lease
         .spec
         .as_ref()
@@ -149,7 +149,7 @@ pub(crate) fn lease_mark(lease: &Lease) -> u64 {
         .as_ref()
         .is_none_or(|spec| spec.renew_time.is_none());
     let meta = &lease.metadata;
-    number(&(
+    hash_value(&(
         &meta.uid,
         &meta.annotations,
         &meta.labels,
@@ -175,7 +175,7 @@ mod tests {
                 "name": name, "image": "", "imageID": "", "ready": false, "restartCount": 7, "state": state,
             }]}}))
             .unwrap();
-            pod(&mut whole);
+            trim_pod(&mut whole);
             whole.status.unwrap().container_statuses
         };
         let loops = || json!({ "waiting": { "reason": "CrashLoopBackOff" } });
@@ -198,16 +198,16 @@ mod tests {
             ..Lease::default()
         };
         assert_eq!(
-            lease_mark(&lease(1, "a:Leader")),
-            lease_mark(&lease(2, "a:Leader"))
+            hash_lease_change(&lease(1, "a:Leader")),
+            hash_lease_change(&lease(2, "a:Leader"))
         );
         assert_ne!(
-            lease_mark(&lease(1, "a:Leader")),
-            lease_mark(&lease(1, "a:Member"))
+            hash_lease_change(&lease(1, "a:Leader")),
+            hash_lease_change(&lease(1, "a:Member"))
         );
         assert_ne!(
-            lease_mark(&lease(1, "a:Leader")),
-            lease_mark(&Lease::default())
+            hash_lease_change(&lease(1, "a:Leader")),
+            hash_lease_change(&Lease::default())
         );
     }
 }

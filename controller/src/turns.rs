@@ -8,49 +8,49 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 /// How many statuses are written at the same time.
-const TELLING: usize = 4;
+const MAX_STATUS_WRITES: usize = 4;
 /// The longest a status gives way.
-const LONGEST: Duration = Duration::from_millis(500);
+const MAX_STATUS_DELAY: Duration = Duration::from_millis(500);
 
 /// See the module.
 #[derive(Debug)]
-pub struct Turns {
-    acting: watch::Sender<usize>,
-    telling: Semaphore,
+pub struct WriteScheduler {
+    object_writes: watch::Sender<usize>,
+    status_permits: Semaphore,
 }
 
-impl Default for Turns {
+impl Default for WriteScheduler {
     fn default() -> Self {
         Self {
-            acting: watch::Sender::new(0),
-            telling: Semaphore::new(TELLING),
+            object_writes: watch::Sender::new(0),
+            status_permits: Semaphore::new(MAX_STATUS_WRITES),
         }
     }
 }
 
 /// An object is being written until this is dropped.
 #[derive(Debug)]
-pub struct Acting<'a>(&'a Turns);
+pub struct ObjectWriteGuard<'a>(&'a WriteScheduler);
 
-impl Turns {
+impl WriteScheduler {
     /// An object is written at once.
-    pub fn act(&self) -> Acting<'_> {
-        self.acting.send_modify(|acting| *acting += 1);
-        Acting(self)
+    pub fn begin_object_write(&self) -> ObjectWriteGuard<'_> {
+        self.object_writes.send_modify(|acting| *acting += 1);
+        ObjectWriteGuard(self)
     }
 
     /// Waits for the turn of a status; it lasts until the answer is dropped.
-    pub async fn tell(&self) -> Option<SemaphorePermit<'_>> {
-        let mut acting = self.acting.subscribe();
+    pub async fn acquire_status_write(&self) -> Option<SemaphorePermit<'_>> {
+        let mut acting = self.object_writes.subscribe();
         let quiet = acting.wait_for(|acting| *acting == 0);
-        drop(tokio::time::timeout(LONGEST, quiet).await); // quiet or not, it is told now
-        self.telling.acquire().await.ok() // nobody closes it
+        drop(tokio::time::timeout(MAX_STATUS_DELAY, quiet).await); // quiet or not, it is told now
+        self.status_permits.acquire().await.ok() // nobody closes it
     }
 }
 
-impl Drop for Acting<'_> {
+impl Drop for ObjectWriteGuard<'_> {
     fn drop(&mut self) {
-        self.0.acting.send_modify(|acting| *acting -= 1);
+        self.0.object_writes.send_modify(|acting| *acting -= 1);
     }
 }
 
@@ -62,10 +62,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_status_waits_for_what_is_being_done() {
-        let turns = Turns::default();
-        let acting = turns.act();
-        let mut told = Box::pin(turns.tell());
-        let early = timeout(LONGEST / 2, &mut told).await;
+        let turns = WriteScheduler::default();
+        let acting = turns.begin_object_write();
+        let mut told = Box::pin(turns.acquire_status_write());
+        let early = timeout(MAX_STATUS_DELAY / 2, &mut told).await;
         assert!(early.is_err(), "told while an object is being written");
         drop(acting);
         let now = Instant::now();
@@ -75,22 +75,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn and_not_for_long() {
-        let turns = Turns::default();
-        let _acting = turns.act();
+        let turns = WriteScheduler::default();
+        let _acting = turns.begin_object_write();
         let begun = Instant::now();
-        drop(turns.tell().await.unwrap());
-        assert_eq!(begun.elapsed(), LONGEST);
+        drop(turns.acquire_status_write().await.unwrap());
+        assert_eq!(begun.elapsed(), MAX_STATUS_DELAY);
     }
 
     #[tokio::test(start_paused = true)]
     async fn few_are_told_at_a_time() {
-        let turns = Turns::default();
+        let turns = WriteScheduler::default();
         let mut told = Vec::new();
-        for _ in 0..TELLING {
-            told.push(turns.tell().await.unwrap());
+        for _ in 0..MAX_STATUS_WRITES {
+            told.push(turns.acquire_status_write().await.unwrap());
         }
-        assert!(timeout(LONGEST * 10, turns.tell()).await.is_err());
+        assert!(timeout(MAX_STATUS_DELAY * 10, turns.acquire_status_write()).await.is_err());
         told.pop();
-        drop(turns.tell().await.unwrap());
+        drop(turns.acquire_status_write().await.unwrap());
     }
 }

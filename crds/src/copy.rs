@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
-use crate::scalar::Patience;
+use crate::scalar::RetryPolicy;
 use crate::store::StoreSpec;
 
 /// What is copied where. Editing it after the copy has begun changes nothing but how long the task stays.
@@ -59,7 +59,7 @@ pub struct WaitForFinalSnapshot {
     pub enabled: bool,
     /// How long to wait; then what is there is copied. Default: for ever, as with `0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<Patience>,
+    pub timeout: Option<RetryPolicy>,
 }
 
 /// How the copy is doing.

@@ -18,8 +18,8 @@ use kube_core::CustomResourceExt;
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 
-use crate::rules::{self, Rule};
-use crate::structural::structural;
+use crate::rules::{self, CelRule};
+use crate::structural::make_structural;
 use crate::{Etcd, EtcdCopyBackupsTask, EtcdOpsTask};
 
 /// What the API server takes for a quantity.
@@ -27,16 +27,16 @@ pub const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([
 
 /// A definition, with its schema as it is written to files.
 #[derive(Clone, Debug)]
-pub struct Definition {
+pub struct CrdManifest {
     /// The definition, to be applied through a client.
     pub crd: CustomResourceDefinition,
     /// The schema of its only version, as JSON.
     pub schema: Value,
     /// The rules in the schema.
-    pub rules: &'static [Rule],
+    pub rules: &'static [CelRule],
 }
 
-impl Definition {
+impl CrdManifest {
     /// The kind it defines.
     pub fn kind(&self) -> &str {
         &self.crd.spec.names.kind
@@ -47,7 +47,7 @@ impl Definition {
     #[must_use]
     pub fn without_rules(&self) -> Self {
         let mut schema = self.schema.clone();
-        strip(&mut schema);
+        strip_rules(&mut schema);
         Self {
             crd: with_schema(self.crd.clone(), &schema),
             schema,
@@ -68,49 +68,49 @@ impl Definition {
 }
 
 /// Takes the rules out of a schema, wherever they stand.
-fn strip(node: &mut Value) {
+fn strip_rules(node: &mut Value) {
     match node {
         Value::Object(map) => {
             map.remove("x-kubernetes-validations");
-            map.values_mut().for_each(strip);
+            map.values_mut().for_each(strip_rules);
         }
-        Value::Array(items) => items.iter_mut().for_each(strip),
+        Value::Array(items) => items.iter_mut().for_each(strip_rules),
         _ => {}
     }
 }
 
 /// The definition of `Etcd`.
-pub fn etcd() -> Definition {
-    define::<Etcd>(rules::ETCD, Root::SpecOptional)
+pub fn etcd_crd() -> CrdManifest {
+    build_crd::<Etcd>(rules::ETCD, SpecRequirement::SpecOptional)
 }
 
 /// The definition of `EtcdCopyBackupsTask`.
-pub fn copy_backups_task() -> Definition {
-    define::<EtcdCopyBackupsTask>(rules::COPY, Root::SpecOptional)
+pub fn copy_backups_task_crd() -> CrdManifest {
+    build_crd::<EtcdCopyBackupsTask>(rules::COPY, SpecRequirement::SpecOptional)
 }
 
 /// The definition of `EtcdOpsTask`.
-pub fn ops_task() -> Definition {
-    define::<EtcdOpsTask>(rules::OPS, Root::SpecRequired)
+pub fn ops_task_crd() -> CrdManifest {
+    build_crd::<EtcdOpsTask>(rules::OPS, SpecRequirement::SpecRequired)
 }
 
 /// All definitions.
-pub fn all() -> [Definition; 3] {
-    [etcd(), copy_backups_task(), ops_task()]
+pub fn all_crds() -> [CrdManifest; 3] {
+    [etcd_crd(), copy_backups_task_crd(), ops_task_crd()]
 }
 
 /// Whether the schema asks for a `spec`. etcd-druid's does for ops tasks only, and ours is never stricter.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Root {
+enum SpecRequirement {
     SpecRequired,
     SpecOptional,
 }
 
-fn define<R: CustomResourceExt + JsonSchema>(rules: &'static [Rule], root: Root) -> Definition {
-    let schema = schema::<R>(rules, root);
+fn build_crd<R: CustomResourceExt + JsonSchema>(rules: &'static [CelRule], root: SpecRequirement) -> CrdManifest {
+    let schema = build_schema::<R>(rules, root);
     let mut crd = R::crd();
     crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
-    Definition {
+    CrdManifest {
         crd: with_schema(crd, &schema),
         schema,
         rules,
@@ -128,7 +128,7 @@ fn with_schema(mut crd: CustomResourceDefinition, schema: &Value) -> CustomResou
     crd
 }
 
-fn schema<R: JsonSchema>(rules: &[Rule], root: Root) -> Value {
+fn build_schema<R: JsonSchema>(rules: &[CelRule], root: SpecRequirement) -> Value {
     let generator = schemars::generate::SchemaSettings::draft2020_12()
         .with(|settings| {
             settings.inline_subschemas = true;
@@ -136,18 +136,18 @@ fn schema<R: JsonSchema>(rules: &[Rule], root: Root) -> Value {
         })
         .into_generator();
     let mut schema = generator.into_root_schema_for::<R>().to_value();
-    structural(&mut schema);
-    shape(&mut schema);
+    make_structural(&mut schema);
+    complete_kubernetes_types(&mut schema);
     complete_root(&mut schema, root);
     for rule in rules {
-        let place = find(&mut schema, rule.at).expect("a rule stands at a place of the schema");
-        attach(place, rule);
+        let place = find_schema_node(&mut schema, rule.path).expect("a rule stands at a place of the schema");
+        attach_rule(place, rule);
     }
     schema
 }
 
 /// What the types of Kubernetes leave out of their schemas.
-fn shape(node: &mut Value) {
+fn complete_kubernetes_types(node: &mut Value) {
     let Some(map) = node.as_object_mut() else {
         return;
     };
@@ -175,31 +175,31 @@ fn shape(node: &mut Value) {
                 claims.insert("x-kubernetes-list-type".into(), "map".into());
                 claims.insert("x-kubernetes-list-map-keys".into(), json!(["name"]));
             }
-            shape(property);
+            complete_kubernetes_types(property);
         }
     }
     for key in ["items", "additionalProperties"] {
         if let Some(child) = map.get_mut(key) {
-            shape(child);
+            complete_kubernetes_types(child);
         }
     }
 }
 
 /// Adds what every resource has, and drops the demand for a spec where nobody else makes it.
-fn complete_root(schema: &mut Value, root: Root) {
+fn complete_root(schema: &mut Value, root: SpecRequirement) {
     schema["properties"]["apiVersion"] =
         json!({ "type": "string", "description": "Always `druid.gardener.cloud/v1alpha1`." });
     schema["properties"]["kind"] =
         json!({ "type": "string", "description": "The kind of this resource." });
     schema["properties"]["metadata"] = json!({ "type": "object" });
-    if root == Root::SpecOptional
+    if root == SpecRequirement::SpecOptional
         && let Some(map) = schema.as_object_mut()
     {
         map.remove("required");
     }
 }
 
-fn attach(place: &mut Value, rule: &Rule) {
+fn attach_rule(place: &mut Value, rule: &CelRule) {
     let written = json!({ "rule": rule.rule, "message": rule.message });
     match &mut place["x-kubernetes-validations"] {
         Value::Array(rules) => rules.push(written),
@@ -208,7 +208,7 @@ fn attach(place: &mut Value, rule: &Rule) {
 }
 
 /// The part of a schema that a dotted path leads to; `[]` steps into the items of a list.
-fn find<'a>(schema: &'a mut Value, path: &str) -> Option<&'a mut Value> {
+fn find_schema_node<'a>(schema: &'a mut Value, path: &str) -> Option<&'a mut Value> {
     path.split('.')
         .filter(|segment| !segment.is_empty())
         .try_fold(schema, |node, segment| {

@@ -9,7 +9,7 @@ use crate::{definition, reference};
 
 /// A generated file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct File {
+pub struct GeneratedFile {
     /// Where it belongs, from the root of the repository.
     pub path: PathBuf,
     /// What belongs in it.
@@ -17,28 +17,28 @@ pub struct File {
 }
 
 /// Every generated file.
-pub fn files() -> Vec<File> {
-    let definitions = definition::all();
-    let mut files: Vec<File> = definitions
+pub fn generate_files() -> Vec<GeneratedFile> {
+    let definitions = definition::all_crds();
+    let mut files: Vec<GeneratedFile> = definitions
         .iter()
-        .map(|definition| File {
+        .map(|definition| GeneratedFile {
             path: format!("crds/yaml/{}.yaml", file_stem(definition)).into(),
-            text: yaml(definition),
+            text: to_yaml(definition),
         })
         .collect();
-    files.push(File {
+    files.push(GeneratedFile {
         path: "docs/api.md".into(),
-        text: reference::markdown(&definitions),
+        text: reference::render_markdown(&definitions),
     });
     files
 }
 
-fn file_stem(definition: &definition::Definition) -> String {
+fn file_stem(definition: &definition::CrdManifest) -> String {
     let names = &definition.crd.spec;
     format!("{}_{}", names.group, names.names.plural)
 }
 
-fn yaml(definition: &definition::Definition) -> String {
+fn to_yaml(definition: &definition::CrdManifest) -> String {
     let body = serde_norway::to_string(&definition.to_value()).expect("a definition is YAML");
     format!("# Generated from the types of the crate mainstay-crds by crdgen. Do not edit.\n{body}")
 }

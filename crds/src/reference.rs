@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::definition::{Definition, QUANTITY_PATTERN};
-use crate::scalar::{ANY_SCHEDULE_PATTERN, PATIENCE_PATTERN, SCHEDULE_PATTERN, SPAN_PATTERN};
+use crate::definition::{CrdManifest, QUANTITY_PATTERN};
+use crate::scalar::{CRON_PATTERN, TIMEOUT_PATTERN, SCHEDULE_PATTERN, DURATION_PATTERN};
 
 const PREFACE: &str = "\
 # API reference
@@ -25,7 +25,7 @@ Notation: a **duration** is `300s`, `1h30m`, `1.5h` (units `ns`, `us`, `ms`, `s`
 ";
 
 /// Types of Kubernetes, documented there.
-const FOREIGN: [(&str, &str); 5] = [
+const KUBERNETES_TYPES: [(&str, &str); 5] = [
     ("affinity", "Affinity"),
     (
         "topologySpreadConstraints",
@@ -37,67 +37,67 @@ const FOREIGN: [(&str, &str); 5] = [
 ];
 
 /// Patterns that have a name.
-const NAMED: [(&str, &str); 5] = [
-    (SPAN_PATTERN, "duration"),
-    (PATIENCE_PATTERN, "duration or `0`"),
+const NAMED_PATTERNS: [(&str, &str); 5] = [
+    (DURATION_PATTERN, "duration"),
+    (TIMEOUT_PATTERN, "duration or `0`"),
     (SCHEDULE_PATTERN, "schedule"),
-    (ANY_SCHEDULE_PATTERN, "cron expression"),
+    (CRON_PATTERN, "cron expression"),
     (QUANTITY_PATTERN, "quantity"),
 ];
 
-pub(crate) fn markdown(definitions: &[Definition]) -> String {
+pub(crate) fn render_markdown(definitions: &[CrdManifest]) -> String {
     let mut out = PREFACE.to_owned();
     for definition in definitions {
         let _ = write!(out, "\n## {}\n", definition.kind());
-        section(&mut out, definition.kind(), &definition.schema);
+        write_section(&mut out, definition.kind(), &definition.schema);
     }
     out
 }
 
 /// One object: its words, its fields, its rules; then the objects in it.
-fn section(out: &mut String, path: &str, schema: &Value) {
+fn write_section(out: &mut String, path: &str, schema: &Value) {
     if path.contains('.') {
         let _ = write!(out, "\n### `{path}`\n");
     }
     if let Some(text) = schema["description"].as_str() {
         let _ = write!(out, "\n{text}\n");
     }
-    let fields = fields(path, schema);
+    let fields = list_fields(path, schema);
     if !fields.is_empty() {
         out.push_str("\n| field | type | meaning |\n| --- | --- | --- |\n");
         for (name, field) in &fields {
-            row(out, schema, name, field);
+            write_row(out, schema, name, field);
         }
     }
-    rules(out, schema, &fields);
+    write_rules(out, schema, &fields);
     for (name, field) in fields {
-        let foreign = FOREIGN.iter().any(|(known, _)| *known == name);
-        let (inner, suffix) = element(field);
+        let foreign = KUBERNETES_TYPES.iter().any(|(known, _)| *known == name);
+        let (inner, suffix) = list_element(field);
         if !foreign && inner["properties"].is_object() {
-            section(out, &format!("{path}.{name}{suffix}"), inner);
+            write_section(out, &format!("{path}.{name}{suffix}"), inner);
         }
     }
 }
 
 /// The fields of an object; at the root, without those every resource has.
-fn fields<'a>(path: &str, schema: &'a Value) -> Vec<(&'a str, &'a Value)> {
-    const OF_ALL: [&str; 3] = ["apiVersion", "kind", "metadata"];
+fn list_fields<'a>(path: &str, schema: &'a Value) -> Vec<(&'a str, &'a Value)> {
+    const COMMON_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
     let properties = schema["properties"].as_object().into_iter().flatten();
     properties
         .map(|(name, field)| (name.as_str(), field))
-        .filter(|(name, _)| path.contains('.') || !OF_ALL.contains(name))
+        .filter(|(name, _)| path.contains('.') || !COMMON_FIELDS.contains(name))
         .collect()
 }
 
 /// What a list is a list of, and how the path says so.
-fn element(field: &Value) -> (&Value, &'static str) {
+fn list_element(field: &Value) -> (&Value, &'static str) {
     match field.get("items") {
         Some(items) => (items, "[]"),
         None => (field, ""),
     }
 }
 
-fn row(out: &mut String, schema: &Value, name: &str, field: &Value) {
+fn write_row(out: &mut String, schema: &Value, name: &str, field: &Value) {
     let required = schema["required"]
         .as_array()
         .is_some_and(|all| all.iter().any(|one| one == name));
@@ -107,7 +107,7 @@ fn row(out: &mut String, schema: &Value, name: &str, field: &Value) {
         .replace("\n\n- ", "<br>• ")
         .replace("\n- ", "<br>• ")
         .replace('\n', " ");
-    let kind = kind(name, field);
+    let kind = format_type(name, field);
     let _ = writeln!(
         out,
         "| `{name}`{mark} | {} | {} |",
@@ -121,16 +121,16 @@ fn escape(text: &str) -> String {
 }
 
 /// The type of a field and what bounds it.
-fn kind(name: &str, field: &Value) -> String {
-    if let Some((_, foreign)) = FOREIGN.iter().find(|(known, _)| *known == name)
+fn format_type(name: &str, field: &Value) -> String {
+    if let Some((_, foreign)) = KUBERNETES_TYPES.iter().find(|(known, _)| *known == name)
         && field["type"] != "string"
     {
         return format!("Kubernetes {foreign}");
     }
-    let mut text = plain(field);
+    let mut text = format_plain_type(field);
     for (key, sign) in [("minimum", "≥"), ("maximum", "≤")] {
         if let Some(bound) = field.get(key) {
-            let _ = write!(text, ", {sign} {}", number(bound));
+            let _ = write!(text, ", {sign} {}", format_number(bound));
         }
     }
     for (keys, unit) in [
@@ -153,15 +153,15 @@ fn kind(name: &str, field: &Value) -> String {
     text
 }
 
-fn number(value: &Value) -> String {
+fn format_number(value: &Value) -> String {
     value
         .as_f64()
         .map_or_else(|| value.to_string(), |number| format!("{number}"))
 }
 
-fn plain(field: &Value) -> String {
+fn format_plain_type(field: &Value) -> String {
     let pattern = field["pattern"].as_str();
-    if let Some((_, name)) = NAMED.iter().find(|(known, _)| pattern == Some(known)) {
+    if let Some((_, name)) = NAMED_PATTERNS.iter().find(|(known, _)| pattern == Some(known)) {
         return (*name).to_owned();
     }
     if let Some(names) = field["enum"].as_array() {
@@ -174,11 +174,11 @@ fn plain(field: &Value) -> String {
     }
     match field["type"].as_str() {
         Some("array") if field["x-kubernetes-list-type"] == "set" => {
-            format!("set of {}", plain(&field["items"]))
+            format!("set of {}", format_plain_type(&field["items"]))
         }
-        Some("array") => format!("list of {}", plain(&field["items"])),
+        Some("array") => format!("list of {}", format_plain_type(&field["items"])),
         Some("object") if field["additionalProperties"].is_object() => {
-            format!("map of {}", plain(&field["additionalProperties"]))
+            format!("map of {}", format_plain_type(&field["additionalProperties"]))
         }
         Some("string") if field["format"] == "date-time" => "time".to_owned(),
         Some("string") => {
@@ -189,16 +189,16 @@ fn plain(field: &Value) -> String {
 }
 
 /// The rules of an object and of those of its fields that are no objects themselves.
-fn rules(out: &mut String, schema: &Value, fields: &[(&str, &Value)]) {
+fn write_rules(out: &mut String, schema: &Value, fields: &[(&str, &Value)]) {
     let mut lines = Vec::new();
-    collect(&mut lines, None, schema);
+    collect_rules(&mut lines, None, schema);
     for (name, field) in fields {
-        let (inner, suffix) = element(field);
+        let (inner, suffix) = list_element(field);
         if inner["properties"].is_object() {
             continue;
         }
         let name = format!("{name}{suffix}");
-        collect(&mut lines, Some(&name), inner);
+        collect_rules(&mut lines, Some(&name), inner);
     }
     if !lines.is_empty() {
         out.push_str("\nRules:\n\n");
@@ -208,7 +208,7 @@ fn rules(out: &mut String, schema: &Value, fields: &[(&str, &Value)]) {
     }
 }
 
-fn collect(lines: &mut Vec<String>, name: Option<&str>, schema: &Value) {
+fn collect_rules(lines: &mut Vec<String>, name: Option<&str>, schema: &Value) {
     for rule in schema["x-kubernetes-validations"]
         .as_array()
         .into_iter()

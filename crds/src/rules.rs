@@ -10,20 +10,20 @@
 
 /// A rule and where it stands.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule {
+pub struct CelRule {
     /// Path from the root of the resource, dotted; `[]` stands for the items of a list.
-    pub at: &'static str,
+    pub path: &'static str,
     /// What must hold, in CEL.
     pub rule: &'static str,
     /// What the user reads when it does not.
     pub message: &'static str,
 }
 
-const fn rule(at: &'static str, rule: &'static str, message: &'static str) -> Rule {
-    Rule { at, rule, message }
+const fn cel_rule(at: &'static str, rule: &'static str, message: &'static str) -> CelRule {
+    CelRule { path: at, rule, message }
 }
 
-const UNCHANGED: &str = "self == oldSelf";
+const IMMUTABLE: &str = "self == oldSelf";
 const HTTP_URL: &str = "isURL(self) && (self.startsWith('http://') || self.startsWith('https://'))";
 const PEER_URL_MESSAGE: &str =
     "must be a valid http:// or https:// URL (e.g., https://10.0.0.1:2380)";
@@ -65,8 +65,8 @@ macro_rules! joined_or {
 }
 
 /// The rules of `Etcd`.
-pub const ETCD: &[Rule] = &[
-    rule(
+pub const ETCD: &[CelRule] = &[
+    cel_rule(
         "",
         concat!(
             "!has(self.spec.etcd.additionalAdvertisePeerURLs) \
@@ -76,14 +76,14 @@ pub const ETCD: &[Rule] = &[
         ),
         "additionalAdvertisePeerURLs member names must start with the Etcd resource name followed by a dash",
     ),
-    rule(
+    cel_rule(
         "",
         "!has(self.spec.etcd.additionalAdvertisePeerURLs) \
          || self.spec.etcd.additionalAdvertisePeerURLs.all(m, \
          int(m.memberName.substring(m.memberName.lastIndexOf('-') + 1)) < self.spec.replicas)",
         "additionalAdvertisePeerURLs member name index must be less than replicas",
     ),
-    rule(
+    cel_rule(
         "",
         joined_or!(
             "self.spec.etcd.bootstrapWithExistingCluster.members \
@@ -92,7 +92,7 @@ pub const ETCD: &[Rule] = &[
         "etcd.spec.etcd.bootstrapWithExistingCluster.members cannot be modified while the bootstrap is in \
          progress",
     ),
-    rule(
+    cel_rule(
         "",
         joined_or!(
             "self.spec.etcd.bootstrapWithExistingCluster.clientEndpoints \
@@ -101,14 +101,14 @@ pub const ETCD: &[Rule] = &[
         "etcd.spec.etcd.bootstrapWithExistingCluster.clientEndpoints cannot be modified while the bootstrap \
          is in progress",
     ),
-    rule(
+    cel_rule(
         "",
         "!has(self.spec.etcd.bootstrapWithExistingCluster) \
          || self.spec.etcd.bootstrapWithExistingCluster.members.all(m, \
          self.spec.etcd.bootstrapWithExistingCluster.members.exists_one(n, n.name == m.name))",
         "bootstrapWithExistingCluster.members[*].name must be unique",
     ),
-    rule(
+    cel_rule(
         "",
         concat!(
             "!has(self.spec.etcd.bootstrapWithExistingCluster) \
@@ -119,49 +119,49 @@ pub const ETCD: &[Rule] = &[
         "bootstrapWithExistingCluster.members[*].name must not collide with a target member (must not start \
          with the target Etcd's member-name prefix)",
     ),
-    rule(
+    cel_rule(
         "spec",
         "has(self.storageClass) == has(oldSelf.storageClass)",
         "etcd.spec.storageClass is an immutable field.",
     ),
-    rule(
+    cel_rule(
         "spec",
         "has(self.volumeClaimTemplate) == has(oldSelf.volumeClaimTemplate)",
         "etcd.spec.volumeClaimTemplate is an immutable field.",
     ),
-    rule(
+    cel_rule(
         "spec",
         "has(self.memberNamePrefix) == has(oldSelf.memberNamePrefix)",
         "etcd.spec.memberNamePrefix is an immutable field.",
     ),
-    rule(
+    cel_rule(
         "spec.storageClass",
-        UNCHANGED,
+        IMMUTABLE,
         "etcd.spec.storageClass is an immutable field",
     ),
-    rule(
+    cel_rule(
         "spec.volumeClaimTemplate",
-        UNCHANGED,
+        IMMUTABLE,
         "etcd.spec.VolumeClaimTemplate is an immutable field",
     ),
-    rule(
+    cel_rule(
         "spec.memberNamePrefix",
-        UNCHANGED,
+        IMMUTABLE,
         "etcd.spec.memberNamePrefix is an immutable field",
     ),
-    rule(
+    cel_rule(
         "spec.backup",
         "!has(self.deltaSnapshotPeriod) || !has(self.garbageCollectionPeriod) \
          || duration(self.garbageCollectionPeriod).getSeconds() \
          > duration(self.deltaSnapshotPeriod).getSeconds()",
         "etcd.spec.backup.garbageCollectionPeriod must be greater than etcd.spec.backup.deltaSnapshotPeriod",
     ),
-    rule(
+    cel_rule(
         "spec.backup.store.endpointOverride",
         "isURL(self)",
         "endpoint override must be a valid URL.",
     ),
-    rule(
+    cel_rule(
         "spec.etcd",
         extra!(
             "!has(self.peerUrlTls) \
@@ -169,7 +169,7 @@ pub const ETCD: &[Rule] = &[
         ),
         "when peerUrlTls is enabled, all additional advertise peer URLs must use https://",
     ),
-    rule(
+    cel_rule(
         "spec.etcd",
         extra!(
             "has(self.peerUrlTls) \
@@ -177,7 +177,7 @@ pub const ETCD: &[Rule] = &[
         ),
         "when peerUrlTls is not enabled, all additional advertise peer URLs must use http://",
     ),
-    rule(
+    cel_rule(
         "spec.etcd",
         joining!(
             "!has(self.peerUrlTls) || self.bootstrapWithExistingCluster.members.all(m, \
@@ -185,7 +185,7 @@ pub const ETCD: &[Rule] = &[
         ),
         "when peerUrlTls is enabled, all bootstrapWithExistingCluster member peer URLs must use https://",
     ),
-    rule(
+    cel_rule(
         "spec.etcd",
         joining!(
             "has(self.peerUrlTls) || self.bootstrapWithExistingCluster.members.all(m, \
@@ -193,7 +193,7 @@ pub const ETCD: &[Rule] = &[
         ),
         "when peerUrlTls is not enabled, all bootstrapWithExistingCluster member peer URLs must use http://",
     ),
-    rule(
+    cel_rule(
         "spec.etcd",
         joining!(
             "!has(self.clientUrlTls) || self.bootstrapWithExistingCluster.clientEndpoints.all(u, \
@@ -201,7 +201,7 @@ pub const ETCD: &[Rule] = &[
         ),
         "when clientUrlTls is enabled, all bootstrapWithExistingCluster clientEndpoints must use https://",
     ),
-    rule(
+    cel_rule(
         "spec.etcd",
         joining!(
             "has(self.clientUrlTls) || self.bootstrapWithExistingCluster.clientEndpoints.all(u, \
@@ -209,22 +209,22 @@ pub const ETCD: &[Rule] = &[
         ),
         "when clientUrlTls is not enabled, all bootstrapWithExistingCluster clientEndpoints must use http://",
     ),
-    rule(
+    cel_rule(
         "spec.etcd",
         joining!("has(oldSelf.bootstrapWithExistingCluster)"),
         "etcd.spec.etcd.bootstrapWithExistingCluster cannot be added after the Etcd resource has been created",
     ),
-    rule(
+    cel_rule(
         "spec.etcd.additionalAdvertisePeerURLs[].urls[]",
         HTTP_URL,
         PEER_URL_MESSAGE,
     ),
-    rule(
+    cel_rule(
         "spec.etcd.bootstrapWithExistingCluster.members[].peerUrls[]",
         HTTP_URL,
         PEER_URL_MESSAGE,
     ),
-    rule(
+    cel_rule(
         "spec.etcd.bootstrapWithExistingCluster.clientEndpoints[]",
         HTTP_URL,
         "must be a valid http:// or https:// URL (e.g., https://etcd-source-client.source-ns.svc:2379)",
@@ -232,13 +232,13 @@ pub const ETCD: &[Rule] = &[
 ];
 
 /// The rules of `EtcdCopyBackupsTask`.
-pub const COPY: &[Rule] = &[
-    rule(
+pub const COPY: &[CelRule] = &[
+    cel_rule(
         "spec.sourceStore.endpointOverride",
         "isURL(self)",
         "endpoint override must be a valid URL.",
     ),
-    rule(
+    cel_rule(
         "spec.targetStore.endpointOverride",
         "isURL(self)",
         "endpoint override must be a valid URL.",
@@ -246,20 +246,20 @@ pub const COPY: &[Rule] = &[
 ];
 
 /// The rules of `EtcdOpsTask`.
-pub const OPS: &[Rule] = &[
-    rule("spec.config", UNCHANGED, "config is immutable"),
-    rule(
+pub const OPS: &[CelRule] = &[
+    cel_rule("spec.config", IMMUTABLE, "config is immutable"),
+    cel_rule(
         "spec.ttlSecondsAfterFinished",
-        UNCHANGED,
+        IMMUTABLE,
         "ttlSecondsAfterFinished is immutable",
     ),
-    rule("spec.etcdName", UNCHANGED, "etcdName is immutable"),
-    rule(
+    cel_rule("spec.etcdName", IMMUTABLE, "etcdName is immutable"),
+    cel_rule(
         "spec.config.onDemandSnapshot",
         "self.type != 'delta' || !has(self.isFinal) || !self.isFinal",
         "isFinal must be false (or omitted) when type is 'delta'",
     ),
-    rule(
+    cel_rule(
         "spec.config.restore",
         "[has(self.toRevision), has(self.toTime), has(self.fromFull)].filter(given, given).size() <= 1",
         "at most one of toRevision, toTime and fromFull may be given",

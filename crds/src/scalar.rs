@@ -13,11 +13,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// Numbers with units, one or more, no sign: what [`Span`] accepts.
-pub const SPAN_PATTERN: &str = r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$";
-/// As [`SPAN_PATTERN`], or a bare `0`: what [`Patience`] accepts.
-pub const PATIENCE_PATTERN: &str = r"^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$";
-/// Any five fields: what [`AnySchedule`] accepts.
-pub const ANY_SCHEDULE_PATTERN: &str = r"^\S+(\s+\S+){4}$";
+pub const DURATION_PATTERN: &str = r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$";
+/// As [`DURATION_PATTERN`], or a bare `0`: what [`RetryPolicy`] accepts.
+pub const TIMEOUT_PATTERN: &str = r"^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$";
+/// Any five fields: what [`CronSchedule`] accepts.
+pub const CRON_PATTERN: &str = r"^\S+(\s+\S+){4}$";
 
 /// One field of a schedule: `*`, `value`, `range`, `start/step` or `*/step`.
 macro_rules! field {
@@ -107,12 +107,12 @@ macro_rules! text {
 
 text! {
     /// A length of time: `300s`, `1h30m`, `1.5h`. Units are `ns`, `us`, `µs`, `ms`, `s`, `m`, `h`.
-    Span { "pattern": SPAN_PATTERN }
+    DurationString { "pattern": DURATION_PATTERN }
 }
 
 text! {
     /// How long to wait: a [`Span`], or `0` for no limit.
-    Patience { "pattern": PATIENCE_PATTERN }
+    RetryPolicy { "pattern": TIMEOUT_PATTERN }
 }
 
 text! {
@@ -124,7 +124,7 @@ text! {
 text! {
     /// When something recurs, as a cron expression of five fields: lists, names and stepped ranges
     /// are allowed. The controller reports one it cannot read in a condition.
-    AnySchedule { "pattern": ANY_SCHEDULE_PATTERN, "maxLength": 100 }
+    CronSchedule { "pattern": CRON_PATTERN, "maxLength": 100 }
 }
 
 text! {
@@ -135,10 +135,10 @@ text! {
 /// Why a piece of text is not a length of time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum SpanError {
+pub enum DurationError {
     /// There is no number where one has to be.
     #[error("no number at byte {at} of \"{text}\"")]
-    Number {
+    ExpectedNumber {
         /// The whole text.
         text: String,
         /// Where it stops making sense.
@@ -146,7 +146,7 @@ pub enum SpanError {
     },
     /// The letters after a number are no unit.
     #[error("no unit of time at byte {at} of \"{text}\"")]
-    Unit {
+    UnknownUnit {
         /// The whole text.
         text: String,
         /// Where it stops making sense.
@@ -154,26 +154,26 @@ pub enum SpanError {
     },
     /// More than some 584 years.
     #[error("\"{text}\" is longer than can be counted")]
-    Overlong {
+    TooLong {
         /// The whole text.
         text: String,
     },
 }
 
-impl Span {
+impl DurationString {
     /// The length as a number, rounded down to nanoseconds.
-    pub fn to_duration(&self) -> Result<Duration, SpanError> {
-        parse(&self.0)
+    pub fn to_duration(&self) -> Result<Duration, DurationError> {
+        parse_duration(&self.0)
     }
 }
 
-impl Patience {
+impl RetryPolicy {
     /// The limit, or `None` when there is none.
-    pub fn limit(&self) -> Result<Option<Duration>, SpanError> {
+    pub fn limit(&self) -> Result<Option<Duration>, DurationError> {
         if self.0 == "0" {
             return Ok(None);
         }
-        parse(&self.0).map(|limit| (!limit.is_zero()).then_some(limit))
+        parse_duration(&self.0).map(|limit| (!limit.is_zero()).then_some(limit))
     }
 }
 
@@ -189,8 +189,8 @@ const UNITS: [(&str, u128); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-fn parse(text: &str) -> Result<Duration, SpanError> {
-    let overlong = || SpanError::Overlong {
+fn parse_duration(text: &str) -> Result<Duration, DurationError> {
+    let overlong = || DurationError::TooLong {
         text: text.to_owned(),
     };
     let mut rest = text;
@@ -204,15 +204,15 @@ fn parse(text: &str) -> Result<Duration, SpanError> {
         let (unit, scale) = UNITS
             .iter()
             .find(|(unit, _)| tail.starts_with(unit))
-            .ok_or_else(|| SpanError::Unit {
+            .ok_or_else(|| DurationError::UnknownUnit {
                 text: text.to_owned(),
                 at: at + end,
             })?;
-        let number = digits(number).ok_or_else(|| SpanError::Number {
+        let number = split_decimal(number).ok_or_else(|| DurationError::ExpectedNumber {
             text: text.to_owned(),
             at,
         })?;
-        let part = scaled(number, *scale).ok_or_else(overlong)?;
+        let part = scale_decimal(number, *scale).ok_or_else(overlong)?;
         total = total.checked_add(part).ok_or_else(overlong)?;
         rest = &tail[unit.len()..];
         if rest.is_empty() {
@@ -224,14 +224,14 @@ fn parse(text: &str) -> Result<Duration, SpanError> {
 }
 
 /// The digits before and after the point, where there are digits.
-fn digits(number: &str) -> Option<(&str, &str)> {
+fn split_decimal(number: &str) -> Option<(&str, &str)> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let all = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     (all(whole) && all(fraction)).then_some((whole, fraction))
 }
 
 /// A decimal number times `scale`, unless that is too large.
-fn scaled((whole, fraction): (&str, &str), scale: u128) -> Option<u128> {
+fn scale_decimal((whole, fraction): (&str, &str), scale: u128) -> Option<u128> {
     // Digits past the eighteenth weigh less than a nanosecond of any unit.
     let fraction = &fraction[..fraction.len().min(18)];
     let weight = 10_u128.pow(u32::try_from(fraction.len()).ok()?);

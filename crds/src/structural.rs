@@ -7,12 +7,12 @@
 use serde_json::{Map, Value};
 
 /// Rewrites a schema and everything in it.
-pub(crate) fn structural(node: &mut Value) {
+pub(crate) fn make_structural(node: &mut Value) {
     let Some(map) = node.as_object_mut() else {
         return;
     };
     unwrap_option(map);
-    gather_enum(map);
+    merge_enum(map);
     drop_null(map);
     for superfluous in ["$schema", "title", "nullable"] {
         map.remove(superfluous);
@@ -21,11 +21,11 @@ pub(crate) fn structural(node: &mut Value) {
         *text = reflow(text);
     }
     if let Some(Value::Object(properties)) = map.get_mut("properties") {
-        properties.values_mut().for_each(structural);
+        properties.values_mut().for_each(make_structural);
     }
     for key in ["items", "additionalProperties"] {
         if let Some(child) = map.get_mut(key) {
-            structural(child);
+            make_structural(child);
         }
     }
 }
@@ -47,12 +47,12 @@ fn unwrap_option(map: &mut Map<String, Value>) {
 }
 
 /// `oneOf` documented constants becomes one list, the documentation a list of its own.
-fn gather_enum(map: &mut Map<String, Value>) {
+fn merge_enum(map: &mut Map<String, Value>) {
     let Some(Value::Array(branches)) = map.get("oneOf") else {
         return;
     };
-    let names: Vec<Value> = branches.iter().flat_map(constants).collect();
-    let meanings: Vec<String> = branches.iter().filter_map(meaning).collect();
+    let names: Vec<Value> = branches.iter().flat_map(list_constants).collect();
+    let meanings: Vec<String> = branches.iter().filter_map(describe_constants).collect();
     if names.is_empty() {
         return;
     }
@@ -67,7 +67,7 @@ fn gather_enum(map: &mut Map<String, Value>) {
     map.insert("description".into(), text.trim().into());
 }
 
-fn constants(branch: &Value) -> Vec<Value> {
+fn list_constants(branch: &Value) -> Vec<Value> {
     match (&branch["const"], &branch["enum"]) {
         (Value::Null, Value::Array(several)) => several.clone(),
         (Value::Null, _) => Vec::new(),
@@ -75,9 +75,9 @@ fn constants(branch: &Value) -> Vec<Value> {
     }
 }
 
-fn meaning(branch: &Value) -> Option<String> {
+fn describe_constants(branch: &Value) -> Option<String> {
     let text = branch["description"].as_str()?;
-    let names: Vec<_> = constants(branch)
+    let names: Vec<_> = list_constants(branch)
         .iter()
         .filter_map(|name| name.as_str().map(|name| format!("`{name}`")))
         .collect();
@@ -126,19 +126,19 @@ mod tests {
 
     use super::*;
 
-    fn made(mut schema: Value) -> Value {
-        structural(&mut schema);
+    fn to_structural(mut schema: Value) -> Value {
+        make_structural(&mut schema);
         schema
     }
 
     #[test]
     fn an_optional_value_is_one_that_may_be_missing() {
         assert_eq!(
-            made(json!({ "type": ["string", "null"] })),
+            to_structural(json!({ "type": ["string", "null"] })),
             json!({ "type": "string" })
         );
         assert_eq!(
-            made(json!({
+            to_structural(json!({
                 "description": "of the field",
                 "anyOf": [{ "type": "object", "description": "of the type" }, { "type": "null" }],
                 "default": null
@@ -146,14 +146,14 @@ mod tests {
             json!({ "type": "object", "description": "of the field" })
         );
         assert_eq!(
-            made(json!({ "type": ["string", "null"], "enum": ["a", null] })),
+            to_structural(json!({ "type": ["string", "null"], "enum": ["a", null] })),
             json!({ "type": "string", "enum": ["a"] })
         );
     }
 
     #[test]
     fn an_enum_keeps_the_meaning_of_its_names() {
-        let schema = made(json!({
+        let schema = to_structural(json!({
             "description": "Which one.",
             "anyOf": [
                 { "oneOf": [

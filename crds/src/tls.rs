@@ -18,7 +18,7 @@ pub struct SecretReference {
 
 impl SecretReference {
     /// The name, unless it is missing or empty: clients write empty references for absent ones.
-    pub fn named(&self) -> Option<&str> {
+    pub fn non_empty_name(&self) -> Option<&str> {
         self.name.as_deref().filter(|name| !name.is_empty())
     }
 }
@@ -45,7 +45,7 @@ impl CaSecretReference {
     pub const DEFAULT_KEY: &str = "ca.crt";
 
     /// The name, unless it is missing or empty.
-    pub fn named(&self) -> Option<&str> {
+    pub fn non_empty_name(&self) -> Option<&str> {
         self.name.as_deref().filter(|name| !name.is_empty())
     }
 
@@ -81,7 +81,7 @@ pub struct TlsConfig {
 impl TlsConfig {
     /// Name of the client certificate's secret, where there is one.
     pub fn client_secret(&self) -> Option<&str> {
-        self.client.as_ref().and_then(SecretReference::named)
+        self.client.as_ref().and_then(SecretReference::non_empty_name)
     }
 }
 

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 use mainstay_telemetry::LogArgs;
 
-use crate::verbs::Verb;
+use crate::verbs::RestorerCommand;
 
 /// How results look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// For people.
     Text,
     /// One JSON object.
@@ -31,10 +31,10 @@ pub enum Format {
     after_help = "Exit codes tell what happened, see docs/exit-codes.md: 0 done, 2 wrong command line, \
                   10-14 the data directory, 20-23 the backup, 30 the disk, 40-42 etcd must not start yet."
 )]
-pub struct Args {
+pub struct RestorerArgs {
     /// What to do.
     #[command(subcommand)]
-    pub verb: Verb,
+    pub command: RestorerCommand,
 
     /// How the result looks: text for people, json for machines
     #[arg(
@@ -45,7 +45,7 @@ pub struct Args {
         default_value = "text"
     )]
     #[arg(env = "MAINSTAY_OUTPUT")]
-    pub output: Format,
+    pub output: OutputFormat,
 
     /// Also write the result as JSON to this file (Kubernetes: /dev/termination-log)
     #[arg(
@@ -69,6 +69,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Args::command().debug_assert();
+        RestorerArgs::command().debug_assert();
     }
 }

@@ -3,14 +3,14 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use mainstay_archive::catalogue::{Catalogue, Listed, Object};
+use mainstay_archive::catalogue::{Catalogue, ListedObject, SnapshotObject};
 use mainstay_archive::layout::list_prefixes;
-use mainstay_archive::name::Kind;
+use mainstay_archive::name::SnapshotKind;
 use mainstay_store::{Environment, SnapStore, StoreConfig, StoreError};
 use tokio::runtime::Handle;
 
-use crate::failure::Failure;
-use crate::rebuild::{Meter, MeteredRead, Sources};
+use crate::failure::CommandFailure;
+use crate::rebuild::{Meter, MeteredRead, ObjectSource};
 
 /// Bytes of a full snapshot on their way at once.
 const BASE_BUDGET_BYTES: u64 = 8 << 20;
@@ -28,15 +28,15 @@ pub struct Backup {
 
 impl Backup {
     /// Opens the store and lists it.
-    pub async fn open(config: &StoreConfig, environment: &Environment) -> Result<Self, Failure> {
+    pub async fn open(config: &StoreConfig, environment: &Environment) -> Result<Self, CommandFailure> {
         let store = SnapStore::open(config, environment)?;
-        let catalogue = list(&store).await?;
+        let catalogue = list_snapshots(&store).await?;
         Ok(Self { store, catalogue })
     }
 
     /// Opens objects for threads that may block; must be called inside the runtime.
-    pub fn sources(&self, meter: &Arc<Meter>) -> StoreSources {
-        StoreSources {
+    pub fn sources(&self, meter: &Arc<Meter>) -> StoreObjectSource {
+        StoreObjectSource {
             store: self.store.clone(),
             runtime: Handle::current(),
             meter: Arc::clone(meter),
@@ -45,14 +45,14 @@ impl Backup {
 }
 
 /// Everything under the prefix of the store, in both layouts.
-pub async fn list(store: &SnapStore) -> Result<Catalogue, StoreError> {
+pub async fn list_snapshots(store: &SnapStore) -> Result<Catalogue, StoreError> {
     let mut listed = Vec::new();
     for folder in list_prefixes(store.prefix()) {
         let objects = store.list(&folder).await?;
-        listed.extend(objects.into_iter().map(|object| Listed {
+        listed.extend(objects.into_iter().map(|object| ListedObject {
             key: object.key,
             size: object.size,
-            modified: object.modified,
+            modified: object.last_modified,
         }));
     }
     Ok(Catalogue::from_listing(store.prefix(), listed))
@@ -60,25 +60,25 @@ pub async fn list(store: &SnapStore) -> Result<Catalogue, StoreError> {
 
 /// Opens objects of a store from blocking threads and counts what is read.
 #[derive(Clone)]
-pub struct StoreSources {
+pub struct StoreObjectSource {
     store: SnapStore,
     runtime: Handle,
     meter: Arc<Meter>,
 }
 
-impl Sources for StoreSources {
-    fn open(&self, object: &Object) -> io::Result<Box<dyn Read + Send>> {
+impl ObjectSource for StoreObjectSource {
+    fn open(&self, object: &SnapshotObject) -> io::Result<Box<dyn Read + Send>> {
         let budget = match object.name.kind {
-            Kind::Full => BASE_BUDGET_BYTES,
-            Kind::Delta => DELTA_BUDGET_BYTES,
+            SnapshotKind::Full => BASE_BUDGET_BYTES,
+            SnapshotKind::Delta => DELTA_BUDGET_BYTES,
         };
         let download = self
             .store
-            .download_within(&object.key, Some(object.size), budget);
+            .download_with_budget(&object.key, Some(object.size), budget);
         let download = self
             .runtime
             .block_on(download)
-            .map_err(StoreError::into_io)?;
+            .map_err(StoreError::into_io_error)?;
         Ok(Box::new(MeteredRead::new(
             download.into_reader(),
             Arc::clone(&self.meter),

@@ -10,17 +10,17 @@ use clap::Parser;
 use jiff::Timestamp;
 use mainstay_store::Environment;
 
-use crate::args::{Args, Format};
-use crate::failure::{Failure, Verdict};
+use crate::args::{RestorerArgs, OutputFormat};
+use crate::failure::{CommandFailure, ExitVerdict};
 use crate::last_words;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 
 /// Async work is waiting for stores; the heavy work has threads of its own.
 const RUNTIME_THREADS: usize = 2;
 
 /// What every verb is given besides its flags.
 #[derive(Clone, Debug)]
-pub struct Context {
+pub struct CommandContext {
     /// When the program was started.
     pub now: Timestamp,
     /// The variables of the process.
@@ -34,7 +34,7 @@ pub fn main() -> ExitCode {
 
 /// Runs the program on the given arguments.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args = match Args::try_parse_from(arguments) {
+    let args = match RestorerArgs::try_parse_from(arguments) {
         Ok(args) => args,
         Err(error) => {
             let _ = error.print(); // there is nowhere else to complain to
@@ -42,20 +42,20 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if is_help {
                 ExitCode::SUCCESS
             } else {
-                Verdict::Usage.exit_code()
+                ExitVerdict::Usage.exit_code()
             };
         }
     };
-    let Args {
-        verb,
+    let RestorerArgs {
+        command: verb,
         output,
         termination_message_path,
         log,
     } = args;
     log.install();
-    let context = Context {
+    let context = CommandContext {
         now: Timestamp::now(),
-        environment: Environment::ambient(),
+        environment: Environment::from_process(),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
@@ -63,37 +63,37 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         .build();
     let result = match runtime {
         Ok(runtime) => runtime.block_on(verb.run(&context)),
-        Err(error) => Err(Failure::new(Verdict::Failed, &error)),
+        Err(error) => Err(CommandFailure::new(ExitVerdict::Failed, &error)),
     };
     if let Some(path) = termination_message_path {
-        leave_message(&path, &result);
+        write_termination_message(&path, &result);
     }
-    show(output, &result)
+    print_result(output, &result)
 }
 
-fn leave_message(path: &Path, result: &Result<Outcome, Failure>) {
+fn write_termination_message(path: &Path, result: &Result<CommandOutcome, CommandFailure>) {
     let message = match result {
         Ok(outcome) => outcome.to_json(),
         Err(failure) => failure.to_json(),
     };
-    if let Err(error) = fs::write(path, last_words::fit(&message)) {
+    if let Err(error) = fs::write(path, last_words::truncate_to_fit(&message)) {
         tracing::warn!(error = %error, path = %path.display(), "termination message not written");
     }
 }
 
-fn show(output: Format, result: &Result<Outcome, Failure>) -> ExitCode {
+fn print_result(output: OutputFormat, result: &Result<CommandOutcome, CommandFailure>) -> ExitCode {
     let mut stdout = io::stdout().lock();
     let (verdict, written) = match (result, output) {
-        (Ok(outcome), Format::Json) => (
+        (Ok(outcome), OutputFormat::Json) => (
             outcome.verdict(),
             writeln!(stdout, "{:#}", outcome.to_json()),
         ),
-        (Ok(outcome), Format::Text) => (outcome.verdict(), write!(stdout, "{}", outcome.text())),
-        (Err(failure), Format::Json) => (
+        (Ok(outcome), OutputFormat::Text) => (outcome.verdict(), write!(stdout, "{}", outcome.text())),
+        (Err(failure), OutputFormat::Json) => (
             failure.verdict(),
             writeln!(stdout, "{:#}", failure.to_json()),
         ),
-        (Err(failure), Format::Text) => {
+        (Err(failure), OutputFormat::Text) => {
             (failure.verdict(), write!(io::stderr().lock(), "{failure}"))
         }
     };
@@ -101,6 +101,6 @@ fn show(output: Format, result: &Result<Outcome, Failure>) -> ExitCode {
         Ok(()) => verdict.exit_code(),
         // Whoever read the output has gone away; that is not this program's failure.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => verdict.exit_code(),
-        Err(_) => Verdict::Failed.exit_code(),
+        Err(_) => ExitVerdict::Failed.exit_code(),
     }
 }

@@ -7,27 +7,27 @@ use std::collections::BTreeSet;
 use std::fs::File;
 
 use mainstay_archive::catalogue::Catalogue;
-use mainstay_archive::chain::{Chain, ChooseError, Request, choose};
-use mainstay_telemetry::Chain as ErrorChain;
+use mainstay_archive::chain::{SnapshotChain, ChooseError, ChainRequest, choose};
+use mainstay_telemetry::ErrorChain as ErrorChain;
 
-use crate::failure::{Classify, Verdict};
-use crate::rebuild::{RebuildError, Rebuilt};
+use crate::failure::{Classify, ExitVerdict};
+use crate::rebuild::{RebuildError, RebuildSummary};
 
 /// Detours taken before giving up: each costs reading a chain again.
-const MOST: usize = 8;
+const MAX_FALLBACKS: usize = 8;
 
 /// The way to a state, and what had to be avoided.
 #[derive(Clone, Debug)]
-pub struct Route {
+pub struct ChainSelection {
     /// The objects.
-    pub chain: Chain,
-    request: Request,
+    pub chain: SnapshotChain,
+    request: ChainRequest,
     avoided: Vec<String>,
 }
 
-impl Route {
+impl ChainSelection {
     /// The best chain for a request.
-    pub fn find(catalogue: &Catalogue, request: Request) -> Result<Self, ChooseError> {
+    pub fn find(catalogue: &Catalogue, request: ChainRequest) -> Result<Self, ChooseError> {
         let chain = choose(catalogue, &request)?;
         Ok(Self {
             chain,
@@ -42,23 +42,23 @@ impl Route {
     }
 
     /// The same state by another way, after a rebuild failed; `None` when there is none.
-    pub fn around(&self, catalogue: &Catalogue, error: &RebuildError) -> Option<Self> {
+    pub fn without_failed_object(&self, catalogue: &Catalogue, error: &RebuildError) -> Option<Self> {
         let is_about_the_object = matches!(
             error.verdict(),
-            Verdict::DamagedBackup | Verdict::Incomplete
+            ExitVerdict::DamagedBackup | ExitVerdict::Incomplete
         );
-        let culprit = error.culprit().filter(|_| is_about_the_object)?;
-        if self.avoided.len() >= MOST || self.request.from.is_some() {
+        let failed_object = error.failed_object().filter(|_| is_about_the_object)?;
+        if self.avoided.len() >= MAX_FALLBACKS || self.request.base.is_some() {
             return None;
         }
         let mut request = self.request.clone();
-        request.without.extend(self.keys_of(culprit));
+        request.excluded.extend(self.object_keys(failed_object));
         let chain = choose(catalogue, &request).ok()?;
-        if chain.reaches < self.chain.reaches {
+        if chain.last_revision < self.chain.last_revision {
             return None;
         }
         let mut avoided = self.avoided.clone();
-        avoided.push(culprit.to_owned());
+        avoided.push(failed_object.to_owned());
         Some(Self {
             chain,
             request,
@@ -66,7 +66,7 @@ impl Route {
         })
     }
 
-    fn keys_of(&self, name: &str) -> BTreeSet<String> {
+    fn object_keys(&self, name: &str) -> BTreeSet<String> {
         let deltas = self.chain.deltas.iter().map(|link| &link.object);
         std::iter::once(&self.chain.base)
             .chain(deltas)
@@ -78,18 +78,18 @@ impl Route {
 
 /// Rebuilds along the route, and around objects that turn out to be unusable. `attempt` is given a
 /// chain and an empty file each time.
-pub fn rebuild_around(
-    mut route: Route,
+pub fn rebuild_with_fallback(
+    mut route: ChainSelection,
     catalogue: &Catalogue,
     file: &File,
-    mut attempt: impl FnMut(&Chain) -> Result<Rebuilt, RebuildError>,
-) -> Result<(Rebuilt, Route), RebuildError> {
+    mut attempt: impl FnMut(&SnapshotChain) -> Result<RebuildSummary, RebuildError>,
+) -> Result<(RebuildSummary, ChainSelection), RebuildError> {
     loop {
         let error = match attempt(&route.chain) {
             Ok(rebuilt) => return Ok((rebuilt, route)),
             Err(error) => error,
         };
-        let Some(detour) = route.around(catalogue, &error) else {
+        let Some(detour) = route.without_failed_object(catalogue, &error) else {
             return Err(error);
         };
         tracing::warn!(error = %ErrorChain(&error), "object is unusable, taking another way");

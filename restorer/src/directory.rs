@@ -9,35 +9,35 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use mainstay_archive::catalogue::Catalogue;
-use mainstay_archive::chain::Chain;
-use mainstay_datadir::{BootstrapInfo, Fence, Staging, SwapError, write_raft_files};
+use mainstay_archive::chain::SnapshotChain;
+use mainstay_datadir::{BootstrapInfo, VolumeFence, StagingDir, SwapError, write_raft_files};
 use mainstay_ids::{HashKv, MemberId, Revision};
-use mainstay_telemetry::{Progress, RESTORE, Sample, human_bytes};
+use mainstay_telemetry::{ProgressReporter, RESTORE_JOB, ProgressSample, format_bytes};
 use serde::Serialize;
 
-use crate::backup::{Backup, StoreSources};
-use crate::detour::{Route, rebuild_around};
-use crate::failure::{Failure, Verdict};
-use crate::members::{Seat, Seating};
-use crate::rebuild::compare::{Compared, compare};
-use crate::rebuild::finish::{self, Bump, Identity};
-use crate::rebuild::{DatabaseFile, Durability, Meter, Options, Rebuilt, rebuild};
+use crate::backup::{Backup, StoreObjectSource};
+use crate::detour::{ChainSelection, rebuild_with_fallback};
+use crate::failure::{CommandFailure, ExitVerdict};
+use crate::members::{MemberDir, NewCluster};
+use crate::rebuild::compare::{HashComparison, compare_hash_kv};
+use crate::rebuild::finish::{self, RevisionBump, NewClusterIdentity};
+use crate::rebuild::{DatabaseFile, Durability, Meter, RebuildOptions, RebuildSummary, rebuild};
 
 /// Everything a restore needs to know.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct RestorePlan {
     /// The objects.
-    pub route: Route,
+    pub selection: ChainSelection,
     /// The members and their directories.
-    pub seating: Seating,
+    pub cluster: NewCluster,
     /// How to rebuild.
-    pub options: Options,
+    pub options: RebuildOptions,
     /// Whether revisions move on.
-    pub bump: Bump,
+    pub bump: RevisionBump,
     /// What a live etcd held.
-    pub expected: Option<HashKv>,
+    pub expected_hash: Option<HashKv>,
     /// Whether the volume is still this process's to write.
-    pub fence: Option<Fence>,
+    pub fence: Option<VolumeFence>,
     /// Names the directory that is kept.
     pub now: Timestamp,
 }
@@ -59,7 +59,7 @@ pub struct RestoredMember {
 /// What a restore did.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Restored {
+pub struct RestoreReport {
     /// The revision of the state restored.
     pub revision: i64,
     /// The revision etcd starts with: higher when it was bumped.
@@ -84,7 +84,7 @@ pub struct Restored {
     pub leases_with_default_ttl: usize,
     /// What came of the comparison with a live etcd, where one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub hash_kv: Option<Compared>,
+    pub hash_kv: Option<HashComparison>,
     /// Bytes of the objects read.
     pub bytes_read: u64,
     /// Bytes of the database.
@@ -99,7 +99,7 @@ pub struct Restored {
     pub seconds: f64,
 }
 
-impl fmt::Display for Restored {
+impl fmt::Display for RestoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -108,7 +108,7 @@ impl fmt::Display for Restored {
             self.base,
             self.deltas,
             self.revisions_applied,
-            human_bytes(self.bytes_read),
+            format_bytes(self.bytes_read),
             self.seconds
         )?;
         for name in &self.avoided {
@@ -128,12 +128,12 @@ impl fmt::Display for Restored {
             )?;
         }
         match self.hash_kv {
-            Some(Compared::Equal(hash)) => writeln!(
+            Some(HashComparison::Equal(hash)) => writeln!(
                 f,
                 "it is what etcd held: HashKV {:08x} at revision {}",
                 hash.hash, hash.revision
             )?,
-            Some(Compared::Compacted { oldest, .. }) => writeln!(
+            Some(HashComparison::Compacted { oldest, .. }) => writeln!(
                 f,
                 "warning: not compared with what etcd held, the backup begins at revision {oldest}"
             )?,
@@ -156,34 +156,34 @@ impl fmt::Display for Restored {
 }
 
 /// Restores all directories of the plan.
-pub async fn restore(backup: &Backup, plan: Plan) -> Result<Restored, Failure> {
+pub async fn restore(backup: &Backup, plan: RestorePlan) -> Result<RestoreReport, CommandFailure> {
     let meter = Arc::new(Meter::default());
     let sources = backup.sources(&meter);
     let catalogue = backup.catalogue.clone();
     let watched = Arc::clone(&meter);
-    let progress = Progress::start(RESTORE, move || sample(&watched));
-    let inputs = Inputs {
+    let progress = ProgressReporter::start(RESTORE_JOB, move || sample_progress(&watched));
+    let inputs = RebuildInputs {
         sources,
         catalogue,
         meter,
     };
-    let work = tokio::task::spawn_blocking(move || build_all(&plan, &inputs));
+    let work = tokio::task::spawn_blocking(move || run_restore(&plan, &inputs));
     let result = work
         .await
-        .map_err(|error| Failure::new(Verdict::Failed, &error))?;
+        .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))?;
     drop(progress);
     result
 }
 
 /// What the database is built from.
-struct Inputs {
-    sources: StoreSources,
+struct RebuildInputs {
+    sources: StoreObjectSource,
     catalogue: Catalogue,
     meter: Arc<Meter>,
 }
 
 /// Stored bytes of all objects of a chain.
-pub fn chain_bytes(chain: &Chain) -> u64 {
+pub fn chain_bytes(chain: &SnapshotChain) -> u64 {
     chain.base.size
         + chain
             .deltas
@@ -193,104 +193,104 @@ pub fn chain_bytes(chain: &Chain) -> u64 {
 }
 
 /// What a progress display shows of a rebuild.
-pub fn sample(meter: &Meter) -> Sample {
+pub fn sample_progress(meter: &Meter) -> ProgressSample {
     let reading = meter.reading();
     let note = match reading.revision {
         0 => String::new(),
         revision => format!("revision {revision}"),
     };
-    Sample {
+    ProgressSample {
         total_bytes: reading.total_bytes,
         done_bytes: reading.read_bytes,
         note,
     }
 }
 
-fn build_all(plan: &Plan, inputs: &Inputs) -> Result<Restored, Failure> {
+fn run_restore(plan: &RestorePlan, inputs: &RebuildInputs) -> Result<RestoreReport, CommandFailure> {
     let started = Instant::now();
-    let mut stages = Vec::with_capacity(plan.seating.seats.len());
-    for seat in &plan.seating.seats {
-        stages.push((seat, Staging::create(&seat.data_dir)?));
+    let mut stages = Vec::with_capacity(plan.cluster.member_dirs.len());
+    for seat in &plan.cluster.member_dirs {
+        stages.push((seat, StagingDir::create(&seat.data_dir)?));
     }
     let Some(((first_seat, first_stage), others)) = stages.split_first() else {
-        return Err(Failure::because(
-            Verdict::Usage,
+        return Err(CommandFailure::from_reason(
+            ExitVerdict::Usage,
             "there is no member to restore",
         ));
     };
     let db = database_path(first_stage.path());
     let built = build_database(plan, inputs, &db)?;
-    raft_files(plan, first_seat, first_stage)?;
+    write_member_raft_files(plan, first_seat, first_stage)?;
     for (seat, stage) in others {
         copy_database(&db, &database_path(stage.path()))?;
-        raft_files(plan, seat, stage)?;
+        write_member_raft_files(plan, seat, stage)?;
     }
     let database_bytes = fs::metadata(&db)
-        .map_err(|error| disk("look at", &db, &error))?
+        .map_err(|error| disk_failure("look at", &db, &error))?
         .len();
     let mut members = Vec::with_capacity(stages.len());
     for (seat, stage) in stages {
-        check(plan.fence.as_ref())?;
+        check_fence(plan.fence.as_ref())?;
         let committed = stage
             .commit(plan.now)
-            .map_err(|error| commit_failed(error, plan, &members))?;
+            .map_err(|error| commit_failure(error, plan, &members))?;
         members.push(RestoredMember {
             name: seat.member.name.clone(),
             id: seat.member.id.to_string(),
             data_dir: committed.target,
-            kept: committed.kept,
+            kept: committed.previous_dir,
         });
     }
-    let mut restored = describe(plan, &built, members);
+    let mut restored = build_report(plan, &built, members);
     restored.database_bytes = database_bytes;
     restored.seconds = started.elapsed().as_secs_f64();
     Ok(restored)
 }
 
 /// Asked right before a directory takes the place of another.
-pub fn check(fence: Option<&Fence>) -> Result<(), Failure> {
-    Ok(fence.map_or(Ok(()), Fence::check)?)
+pub fn check_fence(fence: Option<&VolumeFence>) -> Result<(), CommandFailure> {
+    Ok(fence.map_or(Ok(()), VolumeFence::check)?)
 }
 
 /// Members swapped in before the failure stay so: the failure says which, and their token.
-fn commit_failed(error: SwapError, plan: &Plan, swapped: &[RestoredMember]) -> Failure {
-    Failure::from(error).with_details(serde_json::json!({
+fn commit_failure(error: SwapError, plan: &RestorePlan, swapped: &[RestoredMember]) -> CommandFailure {
+    CommandFailure::from(error).with_details(serde_json::json!({
         "restoredBefore": swapped,
-        "initialClusterToken": plan.seating.token,
+        "initialClusterToken": plan.cluster.token,
     }))
 }
 
 /// A database that is ready for its members.
-struct Built {
-    rebuilt: Rebuilt,
-    route: Route,
+struct BuiltDatabase {
+    rebuilt: RebuildSummary,
+    selection: ChainSelection,
     start_revision: Revision,
-    compared: Option<Compared>,
+    comparison: Option<HashComparison>,
 }
 
-fn build_database(plan: &Plan, inputs: &Inputs, db: &Path) -> Result<Built, Failure> {
+fn build_database(plan: &RestorePlan, inputs: &RebuildInputs, db: &Path) -> Result<BuiltDatabase, CommandFailure> {
     let folder = db.parent().unwrap_or(db);
-    private_dirs(folder).map_err(|error| disk("create", folder, &error))?;
-    let file = new_file(db).map_err(|error| disk("create", db, &error))?;
+    create_private_dirs(folder).map_err(|error| disk_failure("create", folder, &error))?;
+    let file = create_private_file(db).map_err(|error| disk_failure("create", db, &error))?;
     let target = DatabaseFile {
         file: &file,
         durability: Durability::Durable,
     };
     let settings = (&plan.options, &*inputs.meter);
-    let attempt = |chain: &Chain| {
+    let attempt = |chain: &SnapshotChain| {
         // A detour reads other objects, from the beginning.
-        inputs.meter.begin(chain_bytes(chain));
+        inputs.meter.reset(chain_bytes(chain));
         rebuild(chain, &inputs.sources, target, folder, settings)
     };
-    let (rebuilt, route) = rebuild_around(plan.route.clone(), &inputs.catalogue, &file, attempt)?;
-    let compared = match plan.expected {
-        Some(expected) => Some(compare(&file, expected)?),
+    let (rebuilt, route) = rebuild_with_fallback(plan.selection.clone(), &inputs.catalogue, &file, attempt)?;
+    let compared = match plan.expected_hash {
+        Some(expected) => Some(compare_hash_kv(&file, expected)?),
         None => None,
     };
-    let membership = &plan.seating.membership;
-    let info = BootstrapInfo::of(membership);
-    let members = membership.members_bucket();
-    let identity = Identity {
+    let membership = &plan.cluster.membership;
+    let info = BootstrapInfo::from_membership(membership);
+    let members = membership.members_bucket_rows();
+    let identity = NewClusterIdentity {
         members: members
             .into_iter()
             .map(|(id, json)| (id.into(), json.into()))
@@ -299,20 +299,20 @@ fn build_database(plan: &Plan, inputs: &Inputs, db: &Path) -> Result<Built, Fail
         term: info.term,
         conf_state: membership.conf_state_json(),
     };
-    let start_revision = finish::adopt(&file, &identity, plan.bump)?;
-    Ok(Built {
+    let start_revision = finish::write_identity(&file, &identity, plan.bump)?;
+    Ok(BuiltDatabase {
         rebuilt,
-        route,
+        selection: route,
         start_revision,
-        compared,
+        comparison: compared,
     })
 }
 
-fn raft_files(plan: &Plan, seat: &Seat, stage: &Staging) -> Result<(), Failure> {
+fn write_member_raft_files(plan: &RestorePlan, seat: &MemberDir, stage: &StagingDir) -> Result<(), CommandFailure> {
     let member: MemberId = seat.member.id;
     write_raft_files(
         &stage.path().join("member"),
-        &plan.seating.membership,
+        &plan.cluster.membership,
         member,
     )?;
     Ok(())
@@ -323,7 +323,7 @@ pub fn database_path(data_dir: &Path) -> PathBuf {
     data_dir.join("member/snap/db")
 }
 
-fn private_dirs(folder: &Path) -> io::Result<()> {
+fn create_private_dirs(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new()
         .recursive(true)
@@ -332,7 +332,7 @@ fn private_dirs(folder: &Path) -> io::Result<()> {
 }
 
 /// A new file only its owner can read.
-pub fn new_file(path: &Path) -> io::Result<File> {
+pub fn create_private_file(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     File::options()
         .read(true)
@@ -342,30 +342,30 @@ pub fn new_file(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-fn copy_database(from: &Path, to: &Path) -> Result<(), Failure> {
+fn copy_database(from: &Path, to: &Path) -> Result<(), CommandFailure> {
     let copy = || {
-        private_dirs(to.parent().unwrap_or(to))?;
+        create_private_dirs(to.parent().unwrap_or(to))?;
         fs::copy(from, to)?;
         File::open(to)?.sync_all()
     };
-    copy().map_err(|error: io::Error| disk("write", to, &error))
+    copy().map_err(|error: io::Error| disk_failure("write", to, &error))
 }
 
-fn disk(doing: &str, path: &Path, error: &io::Error) -> Failure {
-    Failure::because(
-        Verdict::Disk,
+fn disk_failure(doing: &str, path: &Path, error: &io::Error) -> CommandFailure {
+    CommandFailure::from_reason(
+        ExitVerdict::Disk,
         format!("{doing} {}: {error}", path.display()),
     )
 }
 
-fn describe(plan: &Plan, built: &Built, members: Vec<RestoredMember>) -> Restored {
-    let Built { rebuilt, route, .. } = built;
+fn build_report(plan: &RestorePlan, built: &BuiltDatabase, members: Vec<RestoredMember>) -> RestoreReport {
+    let BuiltDatabase { rebuilt, selection: route, .. } = built;
     let unknown = rebuilt
         .new_leases
         .iter()
         .filter(|lease| !lease.is_ttl_known)
         .count();
-    Restored {
+    RestoreReport {
         revision: rebuilt.revision.0,
         start_revision: built.start_revision.0,
         base: route.chain.base.name.to_string(),
@@ -377,11 +377,11 @@ fn describe(plan: &Plan, built: &Built, members: Vec<RestoredMember>) -> Restore
         events_skipped: rebuilt.events_skipped,
         leases_restored: rebuilt.new_leases.len(),
         leases_with_default_ttl: unknown,
-        hash_kv: built.compared,
+        hash_kv: built.comparison,
         bytes_read: chain_bytes(&route.chain),
         database_bytes: 0,
-        cluster_id: plan.seating.membership.cluster().to_string(),
-        initial_cluster_token: plan.seating.token.clone(),
+        cluster_id: plan.cluster.membership.cluster_id().to_string(),
+        initial_cluster_token: plan.cluster.token.clone(),
         members,
         seconds: 0.0,
     }

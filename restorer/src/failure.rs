@@ -6,12 +6,12 @@ use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use serde_json::{Value, json};
 
 /// One word for how it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum ExitVerdict {
     /// The data directory is sound.
     Valid,
     /// The backup is sound and reaches the target.
@@ -60,7 +60,7 @@ pub enum Verdict {
     Refused,
 }
 
-impl Verdict {
+impl ExitVerdict {
     /// Every verdict, in the order of the documentation.
     pub const ALL: [Self; 23] = [
         Self::Valid,
@@ -155,7 +155,7 @@ impl Verdict {
 /// Errors that reach the user say how it ended and what to do.
 pub trait Classify: Error {
     /// One word for how it ended.
-    fn verdict(&self) -> Verdict;
+    fn verdict(&self) -> ExitVerdict;
 
     /// What the user can do.
     fn next_step(&self) -> Option<String> {
@@ -170,17 +170,17 @@ pub trait Classify: Error {
 
 /// A verb that did not go well.
 #[derive(Clone, Debug)]
-pub struct Failure {
-    verdict: Verdict,
+pub struct CommandFailure {
+    verdict: ExitVerdict,
     reason: String,
     next_step: Option<String>,
     details: Value,
 }
 
-impl Failure {
+impl CommandFailure {
     /// A failure whose reason is the error with its causes.
-    pub fn new(verdict: Verdict, error: &(dyn Error + 'static)) -> Self {
-        let reason = Chain(error).to_string();
+    pub fn new(verdict: ExitVerdict, error: &(dyn Error + 'static)) -> Self {
+        let reason = ErrorChain(error).to_string();
         Self {
             verdict,
             reason,
@@ -190,7 +190,7 @@ impl Failure {
     }
 
     /// A failure with a reason of its own.
-    pub fn because(verdict: Verdict, reason: impl Into<String>) -> Self {
+    pub fn from_reason(verdict: ExitVerdict, reason: impl Into<String>) -> Self {
         Self {
             verdict,
             reason: reason.into(),
@@ -214,7 +214,7 @@ impl Failure {
     }
 
     /// The verdict.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> ExitVerdict {
         self.verdict
     }
 
@@ -236,7 +236,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.verdict.name(), self.reason)?;
         match &self.next_step {
@@ -246,7 +246,7 @@ impl fmt::Display for Failure {
     }
 }
 
-impl<E: Classify + 'static> From<E> for Failure {
+impl<E: Classify + 'static> From<E> for CommandFailure {
     fn from(error: E) -> Self {
         let failure = Self::new(error.verdict(), &error).with_details(error.details());
         match error.next_step() {
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn every_failure_has_a_code_of_its_own() {
-        let mut codes: Vec<u8> = Verdict::ALL
+        let mut codes: Vec<u8> = ExitVerdict::ALL
             .iter()
             .map(|v| v.code())
             .filter(|c| *c > 0)
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn the_documentation_lists_every_verdict_with_its_code() {
         let page = include_str!("../../docs/exit-codes.md");
-        for verdict in Verdict::ALL {
+        for verdict in ExitVerdict::ALL {
             let row = format!("| `{}` | {} |", verdict.name(), verdict.code());
             assert!(page.contains(&row), "docs/exit-codes.md has no row {row}");
         }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use mainstay_datadir::{
-    Depth, DirFacts, DirVerdict, Guard, GuardError, Report, VerifyError, check_guard, verify,
+    Depth, DirFacts, DirVerdict, GuardStatus, GuardError, DirReport, VerifyError, check_volume_guard, verify,
 };
-use mainstay_telemetry::human_bytes;
+use mainstay_telemetry::format_bytes;
 
-use crate::failure::{Classify, Failure, Verdict};
-use crate::outcome::Outcome;
+use crate::failure::{Classify, CommandFailure, ExitVerdict};
+use crate::outcome::CommandOutcome;
 
 /// How thoroughly a data directory is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -31,62 +31,62 @@ impl From<ValidationMode> for Depth {
 }
 
 impl Classify for VerifyError {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> ExitVerdict {
         match self {
             Self::Lock(error) => error.verdict(),
-            _ => Verdict::Disk,
+            _ => ExitVerdict::Disk,
         }
     }
 }
 
 impl Classify for GuardError {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> ExitVerdict {
         match self {
-            Self::Taken { .. } => Verdict::WrongVolume,
-            _ => Verdict::Disk,
+            Self::OtherNamespace { .. } => ExitVerdict::WrongVolume,
+            _ => ExitVerdict::Disk,
         }
     }
 }
 
 /// Looks at a directory on the blocking pool.
-pub async fn examine(data_dir: PathBuf, mode: ValidationMode) -> Result<Report, Failure> {
+pub async fn verify_data_dir(data_dir: PathBuf, mode: ValidationMode) -> Result<DirReport, CommandFailure> {
     let work = tokio::task::spawn_blocking(move || verify(&data_dir, mode.into()));
     Ok(work
         .await
-        .map_err(|error| Failure::new(Verdict::Failed, &error))??)
+        .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))??)
 }
 
 /// Refuses a volume that belongs to another namespace; without a namespace nothing is asked.
-pub fn refuse_foreign_volume(data_dir: &Path, namespace: Option<&str>) -> Result<(), Failure> {
+pub fn refuse_foreign_volume(data_dir: &Path, namespace: Option<&str>) -> Result<(), CommandFailure> {
     let Some(namespace) = namespace else {
         return Ok(());
     };
-    match check_guard(data_dir, namespace)? {
-        Guard::Match | Guard::Absent => Ok(()),
-        Guard::Mismatch { found } => {
+    match check_volume_guard(data_dir, namespace)? {
+        GuardStatus::Match | GuardStatus::Absent => Ok(()),
+        GuardStatus::Mismatch { found } => {
             let reason = format!(
                 "the volume of {} belongs to namespace {found:?}, not to {namespace:?}",
                 data_dir.display()
             );
-            Err(Failure::because(Verdict::WrongVolume, reason)
+            Err(CommandFailure::from_reason(ExitVerdict::WrongVolume, reason)
                 .with_next_step("mount the right volume; nothing is restored here"))
         }
     }
 }
 
 /// The verdict of a report.
-pub fn verdict(report: &Report) -> Verdict {
+pub fn to_verdict(report: &DirReport) -> ExitVerdict {
     match report.verdict {
-        DirVerdict::Valid => Verdict::Valid,
-        DirVerdict::Missing => Verdict::Missing,
-        DirVerdict::Corrupt => Verdict::Corrupt,
-        DirVerdict::InUse => Verdict::InUse,
+        DirVerdict::Valid => ExitVerdict::Valid,
+        DirVerdict::Missing => ExitVerdict::Missing,
+        DirVerdict::Corrupt => ExitVerdict::Corrupt,
+        DirVerdict::InUse => ExitVerdict::InUse,
     }
 }
 
 /// A report as the result of a verb.
-pub fn judge(data_dir: &Path, report: &Report) -> Result<Outcome, Failure> {
-    let verdict = verdict(report);
+pub fn to_outcome(data_dir: &Path, report: &DirReport) -> Result<CommandOutcome, CommandFailure> {
+    let verdict = to_verdict(report);
     let details = serde_json::json!({
         "dataDir": data_dir,
         "revision": report.facts.as_ref().map(|facts| facts.revision.0),
@@ -94,12 +94,12 @@ pub fn judge(data_dir: &Path, report: &Report) -> Result<Outcome, Failure> {
         "warnings": report.warnings,
         "facts": report.facts,
     });
-    if verdict == Verdict::Valid {
-        return Ok(Outcome::new(verdict, describe(data_dir, report), &details));
+    if verdict == ExitVerdict::Valid {
+        return Ok(CommandOutcome::new(verdict, describe_report(data_dir, report), &details));
     }
-    let failure = Failure::because(verdict, reason(data_dir, report)).with_details(details);
+    let failure = CommandFailure::from_reason(verdict, describe_faults(data_dir, report)).with_details(details);
     Err(match verdict {
-        Verdict::Corrupt | Verdict::Missing => {
+        ExitVerdict::Corrupt | ExitVerdict::Missing => {
             failure.with_next_step("`mainstay-restorer restore` brings it back from a backup")
         }
         _ => failure.with_next_step("stop the etcd that uses it, then look again"),
@@ -107,7 +107,7 @@ pub fn judge(data_dir: &Path, report: &Report) -> Result<Outcome, Failure> {
 }
 
 /// What is wrong, in one sentence.
-pub fn reason(data_dir: &Path, report: &Report) -> String {
+pub fn describe_faults(data_dir: &Path, report: &DirReport) -> String {
     match report.verdict {
         DirVerdict::Missing => format!("there is no data in {}", data_dir.display()),
         DirVerdict::InUse => format!("{} is in use", data_dir.display()),
@@ -118,7 +118,7 @@ pub fn reason(data_dir: &Path, report: &Report) -> String {
     }
 }
 
-fn describe(data_dir: &Path, report: &Report) -> String {
+fn describe_report(data_dir: &Path, report: &DirReport) -> String {
     let mut text = format!("{} is sound", data_dir.display());
     if let Some(facts) = &report.facts {
         describe_facts(&mut text, facts);
@@ -135,7 +135,7 @@ fn describe_facts(text: &mut String, facts: &DirFacts) {
     if let Some(keys) = facts.live_keys {
         let _ = write!(text, ", {keys} keys");
     }
-    let _ = write!(text, ", database {}", human_bytes(facts.db_bytes));
+    let _ = write!(text, ", database {}", format_bytes(facts.db_bytes));
     if let Some(index) = facts.last_wal_index {
         let _ = write!(text, ", log up to index {index}");
     }

@@ -4,31 +4,31 @@
 use serde_json::{Map, Value};
 
 /// What the kubelet keeps.
-const LONGEST: usize = 4096;
+const MAX_MESSAGE_BYTES: usize = 4096;
 /// What whoever waits for the container acts on.
-const KEPT: [&str; 5] = ["verdict", "reason", "nextStep", "overtakenBy", "init"];
+const ESSENTIAL_KEYS: [&str; 5] = ["verdict", "reason", "nextStep", "overtakenBy", "init"];
 /// What is told at least; all of it is short.
-const SHORTEST: [&str; 3] = ["verdict", "overtakenBy", "cut"];
+const MINIMAL_KEYS: [&str; 3] = ["verdict", "overtakenBy", "cut"];
 
 /// The message as text that the kubelet keeps whole. One that had to become shorter has `"cut": true`.
-pub(crate) fn fit(message: &Value) -> String {
+pub(crate) fn truncate_to_fit(message: &Value) -> String {
     let whole = message.to_string();
-    if whole.len() <= LONGEST {
+    if whole.len() <= MAX_MESSAGE_BYTES {
         return whole;
     }
-    let pairs = KEPT
+    let pairs = ESSENTIAL_KEYS
         .iter()
         .filter_map(|key| Some(((*key).to_owned(), message.get(key)?.clone())));
     let mut kept: Map<String, Value> = pairs.collect();
     kept.insert("cut".into(), true.into());
     loop {
         let text = Value::Object(kept.clone()).to_string();
-        if text.len() <= LONGEST {
+        if text.len() <= MAX_MESSAGE_BYTES {
             return text;
         }
         let reason = kept.get("reason").and_then(Value::as_str);
-        let Some(shorter) = reason.and_then(half) else {
-            kept.retain(|key, _| SHORTEST.contains(&key.as_str()));
+        let Some(shorter) = reason.and_then(halve_text) else {
+            kept.retain(|key, _| MINIMAL_KEYS.contains(&key.as_str()));
             return Value::Object(kept).to_string();
         };
         kept.insert("reason".into(), shorter.into());
@@ -36,7 +36,7 @@ pub(crate) fn fit(message: &Value) -> String {
 }
 
 /// The first half of a sentence; `None` when that would say nothing.
-fn half(text: &str) -> Option<String> {
+fn halve_text(text: &str) -> Option<String> {
     let length = text.chars().count() / 2;
     let shorter = || text.chars().take(length).chain(['…']).collect();
     (length > 16).then(shorter)
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn a_message_that_fits_is_left_alone() {
         let message = json!({"verdict": "valid", "faults": [], "revision": 7});
-        assert_eq!(fit(&message), message.to_string());
+        assert_eq!(truncate_to_fit(&message), message.to_string());
     }
 
     #[test]
@@ -65,8 +65,8 @@ mod tests {
                 "init": {"version": 1, "member": "etcd-0"},
                 "faults": vec!["a fault"; 1000],
             });
-            let text = fit(&message);
-            assert!(text.len() <= LONGEST, "{} bytes", text.len());
+            let text = truncate_to_fit(&message);
+            assert!(text.len() <= MAX_MESSAGE_BYTES, "{} bytes", text.len());
             let read: Value = serde_json::from_str(&text).unwrap();
             assert_eq!(read["verdict"], "restore-required");
             assert_eq!(read["init"], message["init"]);
@@ -84,7 +84,7 @@ mod tests {
     fn whatever_else_is_too_long_the_verdict_is_told() {
         let long = "n".repeat(5000);
         let message = json!({"verdict": "refused", "reason": "no", "init": {"member": long}});
-        let read: Value = serde_json::from_str(&fit(&message)).unwrap();
+        let read: Value = serde_json::from_str(&truncate_to_fit(&message)).unwrap();
         assert_eq!(read, json!({"verdict": "refused", "cut": true}));
     }
 
@@ -93,7 +93,7 @@ mod tests {
         let mut message =
             json!({"verdict": "in-use", "reason": "x".repeat(5000), "overtakenBy": 7});
         let told = |message: &Value| {
-            let read: Value = serde_json::from_str(&fit(message)).unwrap();
+            let read: Value = serde_json::from_str(&truncate_to_fit(message)).unwrap();
             (read["verdict"].clone(), read["overtakenBy"].clone())
         };
         assert_eq!(told(&message), (json!("in-use"), json!(7)));

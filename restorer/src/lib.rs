@@ -29,6 +29,6 @@ pub mod verbs;
 use std::num::NonZeroUsize;
 
 /// Threads that may compute at the same time.
-pub fn threads() -> NonZeroUsize {
+pub fn available_threads() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use jiff::Timestamp;
-use mainstay_datadir::{InitialCluster, Member, Membership, PeerUrl, parse_peer_urls};
+use mainstay_datadir::{InitialCluster, Member, ClusterMembership, PeerUrl, parse_peer_urls};
 
-use crate::failure::{Failure, Verdict};
+use crate::failure::{CommandFailure, ExitVerdict};
 
 /// Where the data directory is and who the members are.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Data directory and members")]
-pub struct MemberArgs {
+pub struct RestoreMemberArgs {
     /// The data directory. An existing one is kept as `<DIR>.before-<time>`
     #[arg(short, long, value_name = "DIR", default_value = "default.etcd")]
     #[arg(env = "MAINSTAY_DATA_DIR")]
@@ -48,7 +48,7 @@ pub struct MemberArgs {
 
 /// A directory to be made.
 #[derive(Clone, Debug)]
-pub struct Seat {
+pub struct MemberDir {
     /// Whose it is.
     pub member: Member,
     /// Where.
@@ -57,24 +57,24 @@ pub struct Seat {
 
 /// The restored cluster and the directories to make.
 #[derive(Clone, Debug)]
-pub struct Seating {
+pub struct NewCluster {
     /// All members.
-    pub membership: Membership,
+    pub membership: ClusterMembership,
     /// The token the ids were made with.
     pub token: String,
     /// The directories of this run; never empty.
-    pub seats: Vec<Seat>,
+    pub member_dirs: Vec<MemberDir>,
 }
 
-impl MemberArgs {
+impl RestoreMemberArgs {
     /// Works out ids and directories.
-    pub fn seating(&self, now: Timestamp) -> Result<Seating, Failure> {
-        let usage = |reason: String| Failure::because(Verdict::Usage, reason);
+    pub fn build_new_cluster(&self, now: Timestamp) -> Result<NewCluster, CommandFailure> {
+        let usage = |reason: String| CommandFailure::from_reason(ExitVerdict::Usage, reason);
         let urls = parse_peer_urls(&self.initial_advertise_peer_urls)
             .map_err(|error| usage(format!("--initial-advertise-peer-urls: {error}")))?;
         let listed = match &self.initial_cluster {
             Some(listed) => listed.clone(),
-            None => InitialCluster::of_one(&self.name, urls.clone())?,
+            None => InitialCluster::single_member(&self.name, urls.clone())?,
         };
         let is_shared = listed.members().len() > 1 && !self.all_members;
         let token = match &self.initial_cluster_token {
@@ -89,26 +89,26 @@ impl MemberArgs {
                      --all-members",
                 ));
             }
-            None => fresh_token(now),
+            None => generate_token(now),
         };
-        let membership = Membership::new(&listed, &token)?;
-        let seats = self.seats(&membership, &urls)?;
-        Ok(Seating {
+        let membership = ClusterMembership::new(&listed, &token)?;
+        let seats = self.build_member_dirs(&membership, &urls)?;
+        Ok(NewCluster {
             membership,
             token,
-            seats,
+            member_dirs: seats,
         })
     }
 
-    fn seats(&self, membership: &Membership, urls: &[PeerUrl]) -> Result<Vec<Seat>, Failure> {
+    fn build_member_dirs(&self, membership: &ClusterMembership, urls: &[PeerUrl]) -> Result<Vec<MemberDir>, CommandFailure> {
         if !self.all_members {
-            let member = membership.locate(&self.name, urls)?.clone();
-            return Ok(vec![Seat {
+            let member = membership.find_member(&self.name, urls)?.clone();
+            return Ok(vec![MemberDir {
                 member,
                 data_dir: self.data_dir.clone(),
             }]);
         }
-        let seat = |member: &Member| Seat {
+        let seat = |member: &Member| MemberDir {
             data_dir: self.data_dir.join(&member.name),
             member: member.clone(),
         };
@@ -117,7 +117,7 @@ impl MemberArgs {
 }
 
 /// Never the same twice: the state of [`RandomState`] is random.
-fn fresh_token(now: Timestamp) -> String {
+fn generate_token(now: Timestamp) -> String {
     format!(
         "restored-{:016x}",
         RandomState::new().hash_one(now.as_nanosecond())

@@ -3,19 +3,19 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::failure::Verdict;
+use crate::failure::ExitVerdict;
 
 /// The result of a verb.
 #[derive(Clone, Debug)]
-pub struct Outcome {
-    verdict: Verdict,
+pub struct CommandOutcome {
+    verdict: ExitVerdict,
     text: String,
     details: Value,
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// A result with its text and its details, an object whose fields join the verdict.
-    pub fn new(verdict: Verdict, text: impl Into<String>, details: &impl Serialize) -> Self {
+    pub fn new(verdict: ExitVerdict, text: impl Into<String>, details: &impl Serialize) -> Self {
         let details = serde_json::to_value(details).unwrap_or(Value::Null);
         Self {
             verdict,
@@ -25,7 +25,7 @@ impl Outcome {
     }
 
     /// The verdict.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> ExitVerdict {
         self.verdict
     }
 
@@ -54,15 +54,15 @@ impl Outcome {
 }
 
 /// Rows as aligned columns; the first row is the heading.
-pub fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+pub fn format_table(rows: &[Vec<String>]) -> String {
+    let printer_columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter()
             .filter_map(|row| row.get(column))
             .map(|cell| cell.chars().count())
             .max()
     };
-    let widths: Vec<usize> = (0..columns)
+    let widths: Vec<usize> = (0..printer_columns)
         .map(|column| width(column).unwrap_or(0))
         .collect();
     let mut text = String::new();
@@ -88,13 +88,13 @@ mod tests {
             vec!["A".into(), "B".into()],
             vec!["long".into(), String::new()],
         ];
-        assert_eq!(table(&rows), "A     B\nlong\n");
+        assert_eq!(format_table(&rows), "A     B\nlong\n");
     }
 
     #[test]
     fn the_verdict_joins_the_details() {
         let details = serde_json::json!({"revision": 7});
-        let outcome = Outcome::new(Verdict::Valid, "fine", &details);
+        let outcome = CommandOutcome::new(ExitVerdict::Valid, "fine", &details);
         assert_eq!(
             outcome.to_json(),
             serde_json::json!({"verdict": "valid", "revision": 7})

@@ -4,7 +4,7 @@ use clap::Args;
 
 /// Accepted and without effect: no embedded etcd runs, nothing is spooled.
 #[derive(Clone, Debug, Default, Args)]
-pub struct PeerRestoreArgs {
+pub struct UpstreamRestoreArgs {
     /// Without effect: objects are streamed, not stored
     #[arg(long, hide = true)]
     pub restoration_temp_snapshots_dir: Option<String>,

@@ -10,20 +10,20 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use jiff::Timestamp;
-use mainstay_datadir::{BootstrapInfo, DirVerdict, Fence, Staging, WarningKind, write_raft_files};
+use mainstay_datadir::{BootstrapInfo, DirVerdict, VolumeFence, StagingDir, WarningKind, write_raft_files};
 use serde::Serialize;
 use tracing::{info, warn};
 
-use crate::directory::{RestoredMember, check, database_path};
-use crate::failure::{Failure, Verdict};
+use crate::directory::{RestoredMember, check_fence, database_path};
+use crate::failure::{CommandFailure, ExitVerdict};
 use crate::health::{self, ValidationMode};
-use crate::members::Seating;
-use crate::outcome::Outcome;
-use crate::rebuild::finish::{self, Bump, Identity};
+use crate::members::NewCluster;
+use crate::outcome::CommandOutcome;
+use crate::rebuild::finish::{self, RevisionBump, NewClusterIdentity};
 
 /// A directory a cluster can be made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct DataDirCandidate {
     /// Where.
     pub data_dir: PathBuf,
     /// The newest revision of its database.
@@ -32,15 +32,15 @@ pub struct Candidate {
     pub highest_revision: i64,
 }
 
-impl Candidate {
+impl DataDirCandidate {
     /// Looks at a directory thoroughly; `None` when no cluster can be made from it.
-    pub async fn find(data_dir: PathBuf) -> Result<Option<Self>, Failure> {
-        let report = health::examine(data_dir.clone(), ValidationMode::Full).await?;
+    pub async fn verify(data_dir: PathBuf) -> Result<Option<Self>, CommandFailure> {
+        let report = health::verify_data_dir(data_dir.clone(), ValidationMode::Full).await?;
         match report.verdict {
             DirVerdict::Valid => {}
-            DirVerdict::InUse => return health::judge(&data_dir, &report).map(|_| None),
+            DirVerdict::InUse => return health::to_outcome(&data_dir, &report).map(|_| None),
             DirVerdict::Missing | DirVerdict::Corrupt => {
-                warn!(reason = %health::reason(&data_dir, &report), "the data directory cannot be used");
+                warn!(reason = %health::describe_faults(&data_dir, &report), "the data directory cannot be used");
                 return Ok(None);
             }
         }
@@ -68,7 +68,7 @@ impl Candidate {
 /// What was made of a data directory.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Reseated {
+pub struct DataDirRestoreReport {
     /// The revision of the state taken over.
     pub revision: i64,
     /// The revision etcd starts with: higher when it was bumped.
@@ -90,43 +90,43 @@ pub struct Reseated {
 }
 
 /// Makes a new cluster of a directory.
-pub async fn reseat(
-    candidate: Candidate,
-    seating: Seating,
-    bump: Bump,
-    (fence, now): (Option<Fence>, Timestamp),
-) -> Result<Outcome, Failure> {
+pub async fn restore_from_data_dir(
+    candidate: DataDirCandidate,
+    seating: NewCluster,
+    bump: RevisionBump,
+    (fence, now): (Option<VolumeFence>, Timestamp),
+) -> Result<CommandOutcome, CommandFailure> {
     let work = tokio::task::spawn_blocking(move || {
-        build(&candidate, &seating, bump, (fence.as_ref(), now))
+        build_member_dirs(&candidate, &seating, bump, (fence.as_ref(), now))
     });
     let reseated = work
         .await
-        .map_err(|error| Failure::new(Verdict::Failed, &error))??;
+        .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))??;
     let text = format!(
         "took revision {} over from {}, as a new cluster that starts at revision {}\n",
         reseated.revision,
         reseated.from_data_dir.display(),
         reseated.start_revision
     );
-    Ok(Outcome::new(Verdict::Restored, text, &reseated))
+    Ok(CommandOutcome::new(ExitVerdict::Restored, text, &reseated))
 }
 
-fn build(
-    candidate: &Candidate,
-    seating: &Seating,
-    bump: Bump,
-    (fence, now): (Option<&Fence>, Timestamp),
-) -> Result<Reseated, Failure> {
+fn build_member_dirs(
+    candidate: &DataDirCandidate,
+    seating: &NewCluster,
+    bump: RevisionBump,
+    (fence, now): (Option<&VolumeFence>, Timestamp),
+) -> Result<DataDirRestoreReport, CommandFailure> {
     let started = Instant::now();
     let (mut members, mut start_revision) = (Vec::new(), candidate.revision);
     let mut database_bytes = 0;
     // Every directory is built before the first is swapped in: the old one may be one of them.
-    let mut stages = Vec::with_capacity(seating.seats.len());
-    for seat in &seating.seats {
-        let stage = Staging::create(&seat.data_dir)?;
+    let mut stages = Vec::with_capacity(seating.member_dirs.len());
+    for seat in &seating.member_dirs {
+        let stage = StagingDir::create(&seat.data_dir)?;
         let db = database_path(stage.path());
-        database_bytes = copy(&database_path(&candidate.data_dir), &db)?;
-        start_revision = adopt(&db, seating, bump)?;
+        database_bytes = copy_database(&database_path(&candidate.data_dir), &db)?;
+        start_revision = assign_identity(&db, seating, bump)?;
         write_raft_files(
             &stage.path().join("member"),
             &seating.membership,
@@ -135,41 +135,41 @@ fn build(
         stages.push((seat, stage));
     }
     for (seat, stage) in stages {
-        check(fence)?;
+        check_fence(fence)?;
         let committed = stage.commit(now)?;
         members.push(RestoredMember {
             name: seat.member.name.clone(),
             id: seat.member.id.to_string(),
             data_dir: committed.target,
-            kept: committed.kept,
+            kept: committed.previous_dir,
         });
     }
     info!(
         revision = candidate.revision,
         "a data directory was taken over"
     );
-    Ok(Reseated {
+    Ok(DataDirRestoreReport {
         revision: candidate.revision,
         start_revision,
         highest_revision: candidate.highest_revision,
         from_data_dir: candidate.data_dir.clone(),
         database_bytes,
-        cluster_id: seating.membership.cluster().to_string(),
+        cluster_id: seating.membership.cluster_id().to_string(),
         initial_cluster_token: seating.token.clone(),
         members,
         seconds: started.elapsed().as_secs_f64(),
     })
 }
 
-fn adopt(db: &Path, seating: &Seating, bump: Bump) -> Result<i64, Failure> {
+fn assign_identity(db: &Path, seating: &NewCluster, bump: RevisionBump) -> Result<i64, CommandFailure> {
     let file = fs::File::options()
         .read(true)
         .write(true)
         .open(db)
-        .map_err(|error| disk("open", db, &error))?;
-    let info = BootstrapInfo::of(&seating.membership);
-    let rows = seating.membership.members_bucket();
-    let identity = Identity {
+        .map_err(|error| disk_failure("open", db, &error))?;
+    let info = BootstrapInfo::from_membership(&seating.membership);
+    let rows = seating.membership.members_bucket_rows();
+    let identity = NewClusterIdentity {
         members: rows
             .into_iter()
             .map(|(id, json)| (id.into(), json.into()))
@@ -178,26 +178,26 @@ fn adopt(db: &Path, seating: &Seating, bump: Bump) -> Result<i64, Failure> {
         term: info.term,
         conf_state: seating.membership.conf_state_json(),
     };
-    Ok(finish::adopt(&file, &identity, bump)?.0)
+    Ok(finish::write_identity(&file, &identity, bump)?.0)
 }
 
-fn copy(from: &Path, to: &Path) -> Result<u64, Failure> {
+fn copy_database(from: &Path, to: &Path) -> Result<u64, CommandFailure> {
     use std::os::unix::fs::DirBuilderExt as _;
     let folder = to.parent().unwrap_or(to);
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(folder)
-        .map_err(|error| disk("create", folder, &error))?;
-    let bytes = fs::copy(from, to).map_err(|error| disk("write", to, &error))?;
+        .map_err(|error| disk_failure("create", folder, &error))?;
+    let bytes = fs::copy(from, to).map_err(|error| disk_failure("write", to, &error))?;
     let synced = fs::File::open(to).and_then(|file| file.sync_all());
-    synced.map_err(|error| disk("sync", to, &error))?;
+    synced.map_err(|error| disk_failure("sync", to, &error))?;
     Ok(bytes)
 }
 
-fn disk(doing: &str, path: &Path, error: &io::Error) -> Failure {
-    Failure::because(
-        Verdict::Disk,
+fn disk_failure(doing: &str, path: &Path, error: &io::Error) -> CommandFailure {
+    CommandFailure::from_reason(
+        ExitVerdict::Disk,
         format!("{doing} {}: {error}", path.display()),
     )
 }
@@ -206,8 +206,8 @@ fn disk(doing: &str, path: &Path, error: &io::Error) -> Failure {
 mod tests {
     use super::*;
 
-    fn of(revision: i64) -> Candidate {
-        Candidate {
+    fn candidate_at(revision: i64) -> DataDirCandidate {
+        DataDirCandidate {
             data_dir: PathBuf::new(),
             revision,
             highest_revision: revision + 5,
@@ -216,8 +216,8 @@ mod tests {
 
     #[test]
     fn a_directory_counts_by_its_database_and_not_by_its_log() {
-        assert!(of(10).is_as_new_as(Some(10)));
-        assert!(!of(10).is_as_new_as(Some(11)), "the log may promise 15");
-        assert!(of(10).is_as_new_as(None), "there is nothing newer");
+        assert!(candidate_at(10).is_as_new_as(Some(10)));
+        assert!(!candidate_at(10).is_as_new_as(Some(11)), "the log may promise 15");
+        assert!(candidate_at(10).is_as_new_as(None), "there is nothing newer");
     }
 }

@@ -21,7 +21,7 @@ use crate::session::SessionConfig;
 use crate::tail::TailConfig;
 
 /// What the peer takes when nothing sensible is given.
-const DELTA_LIMIT_BYTES: u64 = 10 << 20;
+const DEFAULT_DELTA_LIMIT_BYTES: u64 = 10 << 20;
 
 /// Backs up the etcd it runs beside.
 #[derive(Debug, Parser)]
@@ -43,7 +43,7 @@ const DELTA_LIMIT_BYTES: u64 = 10 << 20;
 pub struct SidecarArgs {
     /// What to do; `server` is all there is, and the default
     #[arg(value_enum, default_value = "server", hide = true)]
-    pub verb: Verb,
+    pub verb: SidecarVerb,
 
     /// Take everything from this file instead of the command line; the peer's format, YAML
     #[arg(long, env = "MAINSTAY_CONFIG_FILE", value_name = "FILE")]
@@ -79,7 +79,7 @@ pub struct SidecarArgs {
 
     /// The own member.
     #[command(flatten)]
-    pub member: MemberArgs,
+    pub member: OwnMemberArgs,
 
     /// The data directory, and how the process ends.
     #[command(flatten)]
@@ -87,7 +87,7 @@ pub struct SidecarArgs {
 
     /// Flags of the peer that have no meaning here.
     #[command(flatten)]
-    pub peer: PeerArgs,
+    pub upstream: UpstreamArgs,
 
     /// Logging.
     #[command(flatten)]
@@ -96,14 +96,14 @@ pub struct SidecarArgs {
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Verb {
+pub enum SidecarVerb {
     /// Run beside a member.
     Server,
 }
 
 /// How objects are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CompressionPolicy {
+pub enum CompressionArg {
     /// Read by everyone.
     Gzip,
     /// Read by everyone.
@@ -166,7 +166,7 @@ pub struct SnapshotArgs {
         value_name = "POLICY",
         default_value = "gzip"
     )]
-    pub compression_policy: CompressionPolicy,
+    pub compression_policy: CompressionArg,
 
     /// Within which time another sidecar takes over after etcd's leader has changed
     #[arg(
@@ -199,7 +199,7 @@ pub struct SnapshotArgs {
 /// Flags about the own member.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Member")]
-pub struct MemberArgs {
+pub struct OwnMemberArgs {
     /// Peer URLs the own member is to have in the member list; it is corrected where they differ
     #[arg(
         long,
@@ -251,7 +251,7 @@ pub struct StopArgs {
 /// Flags of the peer that are accepted so that existing command lines keep working. They belong to restoring,
 /// which is mainstay-restorer's, or to how the peer is built.
 #[derive(Clone, Debug, Default, Args)]
-pub struct PeerArgs {
+pub struct UpstreamArgs {
     #[expect(missing_docs, reason = "without effect, and hidden")]
     #[arg(long, hide = true)]
     pub restoration_temp_snapshots_dir: Option<String>,
@@ -301,14 +301,14 @@ pub struct PeerArgs {
 
 impl SnapshotArgs {
     /// How often to look who leads.
-    pub fn reelection(&self) -> Duration {
+    pub fn reelection_interval(&self) -> Duration {
         Duration::try_from(self.reelection_period)
             .unwrap_or_default()
             .max(Duration::from_millis(500))
     }
 
     /// How a leader works.
-    pub fn session(
+    pub fn into_session_config(
         self,
         snapshot_timeout: Duration,
         threads: std::num::NonZeroUsize,
@@ -316,13 +316,13 @@ impl SnapshotArgs {
         let compression = self.compression();
         let backoff = Backoff {
             factor: self.backoff_multiplier,
-            longest: Duration::try_from(self.backoff_threshold_time).unwrap_or_default(),
+            max_delay: Duration::try_from(self.backoff_threshold_time).unwrap_or_default(),
         };
         let limit = u64::try_from(self.delta_snapshot_memory_limit).unwrap_or_default();
         let period = Duration::try_from(self.delta_snapshot_period).unwrap_or_default();
         let tail = (period >= Duration::from_secs(1)).then(|| TailConfig {
             period: Some(period),
-            limit_bytes: if limit < 1 { DELTA_LIMIT_BYTES } else { limit },
+            limit_bytes: if limit < 1 { DEFAULT_DELTA_LIMIT_BYTES } else { limit },
             compression: compression.clone(),
             backoff,
         });
@@ -343,10 +343,10 @@ impl SnapshotArgs {
             return Compression::None;
         }
         match self.compression_policy {
-            CompressionPolicy::Gzip => Compression::Gzip,
-            CompressionPolicy::Zlib => Compression::Zlib,
-            CompressionPolicy::Lzw => Compression::Lzw,
-            CompressionPolicy::Zstd => Compression::Zstd,
+            CompressionArg::Gzip => Compression::Gzip,
+            CompressionArg::Zlib => Compression::Zlib,
+            CompressionArg::Lzw => Compression::Lzw,
+            CompressionArg::Zstd => Compression::Zstd,
         }
     }
 }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use mainstay_archive::catalogue::Catalogue;
 
-use crate::state::Stored;
+use crate::state::StoredSnapshot;
 
 /// What is to become of the chain after a full snapshot on demand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,15 +18,15 @@ pub enum Finality {
 /// Why there is no snapshot.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum AskError {
+pub enum SnapshotRequestError {
     /// No store is configured.
     #[error("no storage provider is configured, so there are no snapshots")]
     NoStore,
     /// Another sidecar takes the snapshots.
-    #[error("this sidecar does not lead; its standing is {standing}")]
+    #[error("this sidecar does not lead; its standing is {role}")]
     NotLeading {
         /// What it is.
-        standing: &'static str,
+        role: &'static str,
     },
     /// Deltas are switched off.
     #[error("delta snapshots are disabled: --delta-snapshot-period is below one second")]
@@ -39,18 +39,18 @@ pub enum AskError {
     },
     /// Leadership ended meanwhile, or the process is stopping.
     #[error("the snapshot was given up: leadership ended")]
-    Ended,
+    Aborted,
 }
 
 /// The snapshotter as others see it.
 #[async_trait]
-pub trait Snapshots: Send + Sync + 'static {
+pub trait Snapshotter: Send + Sync + 'static {
     /// Takes a full snapshot and returns when it is stored.
-    async fn full(&self, finality: Finality) -> Result<Stored, AskError>;
+    async fn take_full(&self, finality: Finality) -> Result<StoredSnapshot, SnapshotRequestError>;
 
     /// Stores what was captured since the last delta; `None` when nothing was.
-    async fn delta(&self) -> Result<Option<Stored>, AskError>;
+    async fn take_delta(&self) -> Result<Option<StoredSnapshot>, SnapshotRequestError>;
 
     /// What the store holds now.
-    async fn list(&self) -> Result<Catalogue, AskError>;
+    async fn list_snapshots(&self) -> Result<Catalogue, SnapshotRequestError>;
 }

@@ -9,157 +9,157 @@ use mainstay_store::Environment;
 use tokio::sync::{Semaphore, watch};
 
 use crate::args::SidecarArgs;
-use crate::bucket::Bucket;
-use crate::care::Care;
-use crate::election::{Cadence, Election, Fence};
-use crate::etcd::Etcd;
-use crate::http::{Delegation, HttpArgs, HttpConfig};
+use crate::bucket::BackupStore;
+use crate::care::MemberReconciler;
+use crate::election::{ElectionTiming, BackupElection, LeaderFence};
+use crate::etcd::EtcdClient;
+use crate::http::{LeaderTlsFiles, HttpArgs, HttpConfig};
 use crate::kubernetes::{
-    Connection, FullTold, Heartbeat, LeaseMetrics, PeerTls, PinReader, Settings,
+    KubeConnection, NewestFullSender, Heartbeat, LeaseMetrics, PeerTlsReceiver, PinReader, KubernetesSettings,
 };
 use crate::maintenance::Connect;
-use crate::maintenance::aside::AsideKeeper;
+use crate::maintenance::aside::PreviousDataCleaner;
 use crate::maintenance::defragment::Defragmenter;
-use crate::metrics::Metrics;
+use crate::metrics::SidecarMetrics;
 use crate::retention::args::RetentionArgs;
-use crate::retention::{Pins, StaticPins};
-use crate::session::{Duty, Handle, Leader, Line, SessionConfig};
-use crate::state::{Board, State, View};
-use crate::wiring::{ConfigMapPins, LeaderAt, RetentionDuty, Ways};
+use crate::retention::{PinSource, StaticPins};
+use crate::session::{LeaderTask, SnapshotHandle, BackupLeader, SnapshotQueue, SessionConfig};
+use crate::state::{StateSender, SidecarState, StateReceiver};
+use crate::wiring::{ConfigMapPins, LeaderFinder, RetentionTask, EtcdConnector};
 
 /// Threads that compress a full snapshot, at most: etcd needs processors, too.
-const MOST_COMPRESSORS: usize = 4;
+const MAX_COMPRESSION_THREADS: usize = 4;
 
 /// Everything that runs.
-pub(crate) struct Parts {
-    pub(crate) election: Election<Leader>,
-    pub(crate) server: Server,
-    pub(crate) care: Care,
+pub(crate) struct SidecarTasks {
+    pub(crate) election: BackupElection<BackupLeader>,
+    pub(crate) server: HttpServerParts,
+    pub(crate) own_member: MemberReconciler,
     pub(crate) defragmenter: Defragmenter,
     pub(crate) heartbeat: Option<Heartbeat>,
-    pub(crate) view: View,
-    pub(crate) is_peer_tls: PeerTls,
+    pub(crate) state_rx: StateReceiver,
+    pub(crate) peer_tls: PeerTlsReceiver,
 }
 
 /// The HTTP server and what it answers from.
-pub(crate) struct Server {
+pub(crate) struct HttpServerParts {
     pub(crate) config: HttpConfig,
-    pub(crate) handle: Arc<Handle>,
-    pub(crate) leader: Arc<LeaderAt>,
-    pub(crate) metrics: Metrics,
+    pub(crate) handle: Arc<SnapshotHandle>,
+    pub(crate) leader: Arc<LeaderFinder>,
+    pub(crate) metrics: SidecarMetrics,
 }
 
 /// What several parts share.
-struct Shared {
-    etcd: Etcd,
-    bucket: Option<Bucket>,
-    metrics: Metrics,
-    board: Board,
-    view: View,
+struct SharedResources {
+    etcd: EtcdClient,
+    store: Option<BackupStore>,
+    metrics: SidecarMetrics,
+    state_tx: StateSender,
+    state_rx: StateReceiver,
     /// Requests for snapshots, from HTTP to the leader.
-    line: Line,
+    snapshot_queue: SnapshotQueue,
     /// The newest full snapshot of anybody, from its Lease to the leader.
-    full_told: FullTold,
-    cadence: Cadence,
+    newest_full: NewestFullSender,
+    timing: ElectionTiming,
     /// Held by whoever must not be disturbed: a full snapshot, a defragmentation.
-    quiet: Arc<Semaphore>,
+    maintenance_lock: Arc<Semaphore>,
 }
 
 /// The namespace this sidecar lives in, and the way there.
-type Home = (Settings, Arc<Connection>);
+type NamespaceConnection = (KubernetesSettings, Arc<KubeConnection>);
 
-impl Parts {
+impl SidecarTasks {
     /// Joins the parts the flags describe. Nothing is connected, nothing runs.
     pub(crate) fn from_args(args: SidecarArgs, has_store: bool) -> anyhow::Result<Self> {
-        let etcd = Etcd::new(args.etcd.into_config()?);
+        let etcd = EtcdClient::new(args.etcd.into_config()?);
         let bucket = has_store
             .then(|| args.store.into_config())
             .transpose()?
-            .map(|config| Bucket::new(config, Environment::ambient()));
-        let (board, view) = watch::channel(State {
+            .map(|config| BackupStore::new(config, Environment::from_process()));
+        let (state_tx, view) = watch::channel(SidecarState {
             has_store,
-            ..State::default()
+            ..SidecarState::default()
         });
-        let reelection = args.snapshots.reelection();
-        let shared = Shared {
-            cadence: Cadence::from_period(reelection, etcd.config().question_timeout),
+        let reelection_interval = args.snapshots.reelection_interval();
+        let shared = SharedResources {
+            timing: ElectionTiming::from_period(reelection_interval, etcd.config().request_timeout),
             etcd,
-            bucket,
-            metrics: Metrics::new().context("set up the metrics")?,
-            board,
-            view,
-            line: Line::default(),
-            full_told: FullTold::default(),
-            quiet: Arc::new(Semaphore::new(1)),
+            store: bucket,
+            metrics: SidecarMetrics::new().context("set up the metrics")?,
+            state_tx,
+            state_rx: view,
+            snapshot_queue: SnapshotQueue::default(),
+            newest_full: NewestFullSender::default(),
+            maintenance_lock: Arc::new(Semaphore::new(1)),
         };
         let prefix = args.member.member_name_prefix.as_deref();
-        let home = args.kubernetes.settings(prefix)?.map(|settings| {
-            let connection = Arc::new(Connection::new(settings.access.clone()));
+        let home = args.kubernetes.into_settings(prefix)?.map(|settings| {
+            let connection = Arc::new(KubeConnection::new(settings.access.clone()));
             (settings, connection)
         });
         let timeout = shared.etcd.config().snapshot_timeout;
-        let config = args.snapshots.session(timeout, compressors());
-        let session = shared.session(config, shared.duties(args.retention, home.as_ref()));
-        let ways: Arc<dyn Connect> = Arc::new(Ways(shared.etcd.clone()));
+        let config = args.snapshots.into_session_config(timeout, compression_threads());
+        let session = shared.build_leader(config, shared.build_leader_tasks(args.retention, home.as_ref()));
+        let connector: Arc<dyn Connect> = Arc::new(EtcdConnector(shared.etcd.clone()));
         let (peer_tls, is_peer_tls) = watch::channel(None);
         let keep_aside = args.member.set_aside_retention;
         let keep_aside = Duration::try_from(keep_aside).unwrap_or_default();
         Ok(Self {
-            election: shared.election(session),
-            server: shared.server(args.http)?,
-            care: Care {
+            election: shared.build_election(session),
+            server: shared.build_server(args.http)?,
+            own_member: MemberReconciler {
                 etcd: shared.etcd.clone(),
-                ways: Arc::clone(&ways),
+                connector: Arc::clone(&connector),
                 peer_urls: args.member.member_peer_urls,
                 peer_tls,
-                view: shared.view.clone(),
+                state_rx: shared.state_rx.clone(),
                 metrics: shared.metrics.clone(),
-                aside: AsideKeeper::new(args.stop.data_dir, keep_aside),
+                previous_data: PreviousDataCleaner::new(args.stop.data_dir, keep_aside),
             },
             defragmenter: Defragmenter::new(
-                ways,
-                Arc::clone(&shared.quiet),
+                connector,
+                Arc::clone(&shared.maintenance_lock),
                 args.defragmentation.into_config(),
                 Arc::new(shared.metrics.clone()),
             )
-            .flushing(Arc::new(shared.handle())),
-            heartbeat: home.map(|home| shared.heartbeat(home)),
-            view: shared.view,
-            is_peer_tls,
+            .with_snapshotter(Arc::new(shared.build_handle())),
+            heartbeat: home.map(|home| shared.build_heartbeat(home)),
+            state_rx: shared.state_rx,
+            peer_tls: is_peer_tls,
         })
     }
 }
 
-impl Shared {
+impl SharedResources {
     /// What the backup leader does.
-    fn session(&self, config: SessionConfig, duties: Vec<Arc<dyn Duty>>) -> Leader {
-        Leader {
+    fn build_leader(&self, config: SessionConfig, duties: Vec<Arc<dyn LeaderTask>>) -> BackupLeader {
+        BackupLeader {
             config,
             etcd: self.etcd.clone(),
-            bucket: self.bucket.clone(),
-            fence: Fence::new(self.etcd.clone(), self.cadence.patience),
-            board: self.board.clone(),
+            store: self.store.clone(),
+            fence: LeaderFence::new(self.etcd.clone(), self.timing.timeout),
+            state_tx: self.state_tx.clone(),
             metrics: self.metrics.clone(),
-            line: self.line.clone(),
-            full_told: self.full_told.subscribe(),
-            quiet: Arc::clone(&self.quiet),
-            duties,
+            snapshot_queue: self.snapshot_queue.clone(),
+            newest_full: self.newest_full.subscribe(),
+            maintenance_lock: Arc::clone(&self.maintenance_lock),
+            tasks: duties,
         }
     }
 
-    fn election(&self, session: Leader) -> Election<Leader> {
-        Election {
+    fn build_election(&self, session: BackupLeader) -> BackupElection<BackupLeader> {
+        BackupElection {
             etcd: self.etcd.clone(),
-            cadence: self.cadence,
-            board: self.board.clone(),
+            timing: self.timing,
+            state_tx: self.state_tx.clone(),
             session,
             metrics: self.metrics.clone(),
         }
     }
 
     /// What the leader does besides snapshots.
-    fn duties(&self, retention: RetentionArgs, home: Option<&Home>) -> Vec<Arc<dyn Duty>> {
-        let Some(bucket) = &self.bucket else {
+    fn build_leader_tasks(&self, retention: RetentionArgs, home: Option<&NamespaceConnection>) -> Vec<Arc<dyn LeaderTask>> {
+        let Some(bucket) = &self.store else {
             return Vec::new();
         };
         let coordination = home.and_then(|(settings, connection)| {
@@ -167,16 +167,16 @@ impl Shared {
             let reader = PinReader::new(Arc::clone(connection), &settings.namespace, name);
             Some(ConfigMapPins {
                 reader,
-                bucket: bucket.clone(),
+                store: bucket.clone(),
                 name: name.clone(),
             })
         });
-        let pins: Arc<dyn Pins> = match coordination {
+        let pins: Arc<dyn PinSource> = match coordination {
             Some(pins) => Arc::new(pins),
             None => Arc::new(StaticPins::default()),
         };
-        vec![Arc::new(RetentionDuty {
-            bucket: bucket.clone(),
+        vec![Arc::new(RetentionTask {
+            store: bucket.clone(),
             config: retention.into_config(),
             pins,
             metrics: self.metrics.clone(),
@@ -184,47 +184,47 @@ impl Shared {
     }
 
     /// Where the session is asked for snapshots.
-    fn handle(&self) -> Handle {
-        Handle {
-            line: self.line.clone(),
-            bucket: self.bucket.clone(),
-            view: self.view.clone(),
+    fn build_handle(&self) -> SnapshotHandle {
+        SnapshotHandle {
+            queue: self.snapshot_queue.clone(),
+            store: self.store.clone(),
+            state_rx: self.state_rx.clone(),
         }
     }
 
-    fn server(&self, http: HttpArgs) -> anyhow::Result<Server> {
+    fn build_server(&self, http: HttpArgs) -> anyhow::Result<HttpServerParts> {
         let tls = &self.etcd.config().tls;
-        let delegation = Delegation {
+        let delegation = LeaderTlsFiles {
             ca: tls.ca.clone(),
             identity: tls.identity.clone(),
         };
-        Ok(Server {
+        Ok(HttpServerParts {
             config: HttpConfig {
-                delegation,
+                leader_tls: delegation,
                 ..http.into_config()?
             },
-            handle: Arc::new(self.handle()),
-            leader: Arc::new(LeaderAt {
+            handle: Arc::new(self.build_handle()),
+            leader: Arc::new(LeaderFinder {
                 etcd: self.etcd.clone(),
-                patience: self.cadence.patience,
+                timeout: self.timing.timeout,
             }),
             metrics: self.metrics.clone(),
         })
     }
 
-    fn heartbeat(&self, (settings, connection): Home) -> Heartbeat {
+    fn build_heartbeat(&self, (settings, connection): NamespaceConnection) -> Heartbeat {
         let counted: Arc<dyn LeaseMetrics> = Arc::new(self.metrics.clone());
         Heartbeat::new(
             settings.leases,
             &settings.namespace,
             &connection,
             &counted,
-            &self.full_told,
+            &self.newest_full,
         )
     }
 }
 
-fn compressors() -> NonZeroUsize {
+fn compression_threads() -> NonZeroUsize {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    NonZeroUsize::new(cores.min(MOST_COMPRESSORS)).unwrap_or(NonZeroUsize::MIN)
+    NonZeroUsize::new(cores.min(MAX_COMPRESSION_THREADS)).unwrap_or(NonZeroUsize::MIN)
 }

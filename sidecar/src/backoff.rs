@@ -8,14 +8,14 @@ pub struct Backoff {
     /// By how much a wait grows.
     pub factor: u32,
     /// The longest wait.
-    pub longest: Duration,
+    pub max_delay: Duration,
 }
 
 impl Backoff {
     /// The wait before attempt `attempts + 1`: one second, then longer and longer.
-    pub fn pause(self, attempts: u32) -> Duration {
+    pub fn delay(self, attempts: u32) -> Duration {
         let seconds = u64::from(self.factor.max(1)).saturating_pow(attempts.saturating_sub(1));
-        Duration::from_secs(seconds).min(self.longest)
+        Duration::from_secs(seconds).min(self.max_delay)
     }
 }
 
@@ -27,10 +27,10 @@ mod tests {
     fn waits_grow_and_stop_growing() {
         let backoff = Backoff {
             factor: 2,
-            longest: Duration::from_mins(1),
+            max_delay: Duration::from_mins(1),
         };
-        let seconds: Vec<u64> = (1..9).map(|n| backoff.pause(n).as_secs()).collect();
+        let seconds: Vec<u64> = (1..9).map(|n| backoff.delay(n).as_secs()).collect();
         assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
-        assert_eq!(backoff.pause(u32::MAX).as_secs(), 60);
+        assert_eq!(backoff.delay(u32::MAX).as_secs(), 60);
     }
 }

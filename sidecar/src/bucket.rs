@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use mainstay_archive::catalogue::{Catalogue, Listed};
+use mainstay_archive::catalogue::{Catalogue, ListedObject};
 use mainstay_archive::layout::list_prefixes;
-use mainstay_store::{Environment, OpenError, SnapStore, StoreConfig, StoreError};
+use mainstay_store::{Environment, StoreOpenError, SnapStore, StoreConfig, StoreError};
 use tokio::sync::Mutex;
 use tracing::{info, warn};
 
 /// Why there is no store, or no listing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BucketError {
+pub enum BackupStoreError {
     /// It cannot be opened.
     #[error("open the store")]
     Open {
         /// What is missing or wrong.
-        source: OpenError,
+        source: StoreOpenError,
     },
     /// It cannot be listed.
     #[error("list the store")]
@@ -29,9 +29,9 @@ pub enum BucketError {
     Stopping,
 }
 
-impl BucketError {
+impl BackupStoreError {
     /// The store's own error, where there is one.
-    pub fn store(&self) -> Option<&StoreError> {
+    pub fn store_error(&self) -> Option<&StoreError> {
         match self {
             Self::List { source } => Some(source),
             _ => None,
@@ -41,21 +41,21 @@ impl BucketError {
 
 /// The store of the backups. Cheap to clone.
 #[derive(Clone)]
-pub struct Bucket(Arc<Inner>);
+pub struct BackupStore(Arc<BackupStoreInner>);
 
-struct Inner {
+struct BackupStoreInner {
     config: StoreConfig,
     environment: Environment,
-    open: Mutex<Option<SnapStore>>,
+    opened: Mutex<Option<SnapStore>>,
 }
 
-impl Bucket {
+impl BackupStore {
     /// Nothing is opened yet.
     pub fn new(config: StoreConfig, environment: Environment) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(BackupStoreInner {
             config,
             environment,
-            open: Mutex::new(None),
+            opened: Mutex::new(None),
         }))
     }
 
@@ -66,12 +66,12 @@ impl Bucket {
 
     /// The store, with the credentials as they are now. When new ones cannot be read the old ones stay in use:
     /// files may be in the middle of being replaced.
-    pub async fn store(&self) -> Result<SnapStore, BucketError> {
-        let mut open = self.0.open.lock().await;
+    pub async fn open(&self) -> Result<SnapStore, BackupStoreError> {
+        let mut open = self.0.opened.lock().await;
         let before = open.clone();
         let inner = Arc::clone(&self.0);
-        let looked = tokio::task::spawn_blocking(move || match before {
-            Some(store) if !store.credentials_changed() => Ok(store),
+        let last_check = tokio::task::spawn_blocking(move || match before {
+            Some(store) if !store.has_changed_credentials() => Ok(store),
             Some(store) => match store.reopen() {
                 Ok(store) => {
                     info!("the credentials of the store have changed and were read again");
@@ -84,25 +84,25 @@ impl Bucket {
             },
             None => SnapStore::open(&inner.config, &inner.environment),
         });
-        let store = looked
+        let store = last_check
             .await
-            .map_err(|_| BucketError::Stopping)?
-            .map_err(|source| BucketError::Open { source })?;
+            .map_err(|_| BackupStoreError::Stopping)?
+            .map_err(|source| BackupStoreError::Open { source })?;
         *open = Some(store.clone());
         Ok(store)
     }
 
     /// What the store holds now, in both layouts.
-    pub async fn list(&self) -> Result<Catalogue, BucketError> {
-        let store = self.store().await?;
+    pub async fn list_snapshots(&self) -> Result<Catalogue, BackupStoreError> {
+        let store = self.open().await?;
         let mut listed = Vec::new();
         for folder in list_prefixes(store.prefix()) {
             let objects = store.list(&folder).await;
-            let objects = objects.map_err(|source| BucketError::List { source })?;
-            listed.extend(objects.into_iter().map(|object| Listed {
+            let objects = objects.map_err(|source| BackupStoreError::List { source })?;
+            listed.extend(objects.into_iter().map(|object| ListedObject {
                 key: object.key,
                 size: object.size,
-                modified: object.modified,
+                modified: object.last_modified,
             }));
         }
         Ok(Catalogue::from_listing(store.prefix(), listed))

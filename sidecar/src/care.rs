@@ -4,113 +4,113 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::etcd::{Etcd, EtcdError, Step, within};
-use crate::maintenance::alarms::{self, AlarmKind};
-use crate::maintenance::aside::AsideKeeper;
-use crate::maintenance::peer_url::{self, PeerUrls};
+use crate::etcd::{EtcdClient, EtcdError, EtcdCall, with_timeout};
+use crate::maintenance::alarms::{self, ClusterAlarmKind};
+use crate::maintenance::aside::PreviousDataCleaner;
+use crate::maintenance::peer_url::{self, PeerUrlOutcome};
 use crate::maintenance::{Connect, MaintenanceMetrics, learner};
-use crate::metrics::Metrics;
-use crate::state::{Standing, View};
+use crate::metrics::SidecarMetrics;
+use crate::state::{SidecarRole, StateReceiver};
 
 /// How often the member list and the alarms are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(15);
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(15);
 /// How long one answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Looks after the own member.
-pub struct Care {
+pub struct MemberReconciler {
     /// The etcd beside this sidecar.
-    pub etcd: Etcd,
+    pub etcd: EtcdClient,
     /// Ways to the cluster.
-    pub ways: Arc<dyn Connect>,
+    pub connector: Arc<dyn Connect>,
     /// Peer URLs the member is to have; none are compared when this is empty.
     pub peer_urls: Vec<String>,
     /// Where it is told whether all peer URLs are encrypted.
     pub peer_tls: watch::Sender<Option<bool>>,
     /// What this sidecar is.
-    pub view: View,
+    pub state_rx: StateReceiver,
     /// What is measured.
-    pub metrics: Metrics,
+    pub metrics: SidecarMetrics,
     /// What a restore has put aside.
-    pub aside: AsideKeeper,
+    pub previous_data: PreviousDataCleaner,
 }
 
-impl Care {
+impl MemberReconciler {
     /// Goes on until cancelled.
     pub async fn run(mut self, cancel: CancellationToken) {
         let mut are_urls_right = false;
         while !cancel.is_cancelled() {
             tokio::select! {
                 () = cancel.cancelled() => return,
-                () = self.look(&mut are_urls_right) => {}
+                () = self.reconcile(&mut are_urls_right) => {}
             }
-            if self.serves() {
-                self.aside.look().await;
+            if self.is_voting() {
+                self.previous_data.clean_up().await;
             }
             tokio::select! {
                 () = cancel.cancelled() => return,
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-                () = self.becomes_learner() => {}
+                () = tokio::time::sleep(RECONCILE_INTERVAL) => {}
+                () = self.wait_for_learner() => {}
             }
-            if self.view.borrow().standing == Standing::Learner {
-                learner::until_voter(&*self.ways, &self.metrics, &cancel).await;
+            if self.state_rx.borrow().role == SidecarRole::Learner {
+                learner::promote_until_voter(&*self.connector, &self.metrics, &cancel).await;
             }
         }
     }
 
     /// Whether its member votes in a cluster with a leader.
-    fn serves(&self) -> bool {
+    fn is_voting(&self) -> bool {
         matches!(
-            self.view.borrow().standing,
-            Standing::Leader | Standing::Follower
+            self.state_rx.borrow().role,
+            SidecarRole::Leader | SidecarRole::Follower
         )
     }
 
-    async fn look(&self, are_urls_right: &mut bool) {
+    async fn reconcile(&self, are_urls_right: &mut bool) {
         if !*are_urls_right {
-            *are_urls_right = self.reconcile().await;
+            *are_urls_right = self.reconcile_peer_urls().await;
         }
-        if let Err(error) = self.members().await {
-            debug!(error = %Chain(&error), "the member list is not known");
+        if let Err(error) = self.update_members().await {
+            debug!(error = %ErrorChain(&error), "the member list is not known");
         }
-        match alarms::alarms(&*self.ways).await {
+        match alarms::list_alarms(&*self.connector).await {
             Ok(alarms) => {
-                for kind in AlarmKind::ALL {
-                    self.metrics.alarm(kind.word(), alarms.has(kind));
+                for kind in ClusterAlarmKind::ALL {
+                    self.metrics.set_alarm(kind.as_str(), alarms.has(kind));
                 }
             }
-            Err(error) => debug!(error = %Chain(&error), "alarms are not known"),
+            Err(error) => debug!(error = %ErrorChain(&error), "alarms are not known"),
         }
     }
 
-    async fn reconcile(&self) -> bool {
-        match peer_url::reconcile(&*self.ways, &self.peer_urls).await {
-            Ok(PeerUrls::Updated { before }) => {
+    async fn reconcile_peer_urls(&self) -> bool {
+        match peer_url::reconcile_peer_urls(&*self.connector, &self.peer_urls).await {
+            Ok(PeerUrlOutcome::Updated { before }) => {
                 info!(
                     before = before.join(","),
                     "the member's peer URLs were corrected"
                 );
                 true
             }
-            Ok(PeerUrls::Right) => true,
-            Ok(PeerUrls::NotAMember) => false,
+            Ok(PeerUrlOutcome::UpToDate) => true,
+            Ok(PeerUrlOutcome::NotAMember) => false,
             Err(error) => {
-                warn!(error = %Chain(&error), "the member's peer URLs cannot be compared");
+                warn!(error = %ErrorChain(&error), "the member's peer URLs cannot be compared");
                 false
             }
         }
     }
 
-    async fn members(&self) -> Result<(), EtcdError> {
-        let mut client = self.etcd.own().await?;
-        let listed = within(PATIENCE, Step::Members, client.member_list()).await?;
-        self.metrics.cluster_size(listed.members().len());
-        let own = self.view.borrow().sighting.as_ref().map(|s| s.member.0);
+    async fn update_members(&self) -> Result<(), EtcdError> {
+        let mut client = self.etcd.own_client().await?;
+        let listed = with_timeout(REQUEST_TIMEOUT, EtcdCall::Members, client.member_list()).await?;
+        self.metrics.set_cluster_size(listed.members().len());
+        let own = self.state_rx.borrow().member_status.as_ref().map(|s| s.member.0);
         let own = listed.members().iter().find(|m| Some(m.id()) == own);
         let is_encrypted = own.map(|member| {
             let urls = member.peer_urls();
@@ -124,24 +124,24 @@ impl Care {
         Ok(())
     }
 
-    async fn becomes_learner(&mut self) {
+    async fn wait_for_learner(&mut self) {
         let learner = self
-            .view
-            .wait_for(|state| state.standing == Standing::Learner);
+            .state_rx
+            .wait_for(|state| state.role == SidecarRole::Learner);
         if learner.await.is_err() {
             std::future::pending::<()>().await; // the process is stopping
         }
     }
 }
 
-impl MaintenanceMetrics for Metrics {
-    fn defragmented(&self, _: &str, outcome: crate::maintenance::Outcome, took: Duration) {
-        let succeeded = outcome == crate::maintenance::Outcome::Succeeded;
-        self.defragmented(succeeded, took.as_secs_f64());
+impl MaintenanceMetrics for SidecarMetrics {
+    fn record_defragmentation(&self, _: &str, outcome: crate::maintenance::MaintenanceOutcome, duration: Duration) {
+        let succeeded = outcome == crate::maintenance::MaintenanceOutcome::Succeeded;
+        self.observe_defragmentation(succeeded, duration.as_secs_f64());
     }
 
-    fn promoted(&self, outcome: crate::maintenance::Outcome, took: Duration) {
-        let succeeded = outcome == crate::maintenance::Outcome::Succeeded;
-        self.promoted(succeeded, took.as_secs_f64());
+    fn record_promotion(&self, outcome: crate::maintenance::MaintenanceOutcome, duration: Duration) {
+        let succeeded = outcome == crate::maintenance::MaintenanceOutcome::Succeeded;
+        self.observe_promotion(succeeded, duration.as_secs_f64());
     }
 }

@@ -30,7 +30,7 @@ pub enum ConfigFileError {
     },
     /// A field nobody knows.
     #[error("the configuration file {} has the field {field}, which means nothing here", path.display())]
-    Unknown {
+    UnknownField {
         /// The file.
         path: PathBuf,
         /// The field.
@@ -38,7 +38,7 @@ pub enum ConfigFileError {
     },
     /// A field holds something no flag can hold.
     #[error("the field {field} of the configuration file {} is neither text, number, truth value nor a list of them", path.display())]
-    Shape {
+    UnsupportedValue {
         /// The file.
         path: PathBuf,
         /// The field.
@@ -47,7 +47,7 @@ pub enum ConfigFileError {
 }
 
 /// Fields of the file and the flags they stand for. An empty flag: known, and without effect here.
-const FIELDS: &[(&str, &str)] = &[
+const FIELD_FLAGS: &[(&str, &str)] = &[
     ("etcdConnectionConfig.endpoints", "endpoints"),
     ("etcdConnectionConfig.serviceEndpoints", "service-endpoints"),
     ("etcdConnectionConfig.username", "etcd-username"),
@@ -162,7 +162,7 @@ const FIELDS: &[(&str, &str)] = &[
 ];
 
 /// The flags a file stands for.
-pub fn flags(path: &Path) -> Result<Vec<OsString>, ConfigFileError> {
+pub fn read_flags(path: &Path) -> Result<Vec<OsString>, ConfigFileError> {
     let text = std::fs::read_to_string(path).map_err(|source| ConfigFileError::Read {
         path: path.to_owned(),
         source,
@@ -172,15 +172,15 @@ pub fn flags(path: &Path) -> Result<Vec<OsString>, ConfigFileError> {
         source,
     })?;
     let mut leaves = Vec::new();
-    collect(path, String::new(), &file, &mut leaves)?;
+    collect_leaves(path, String::new(), &file, &mut leaves)?;
     let mut flags = Vec::new();
     for (field, value) in leaves {
-        let known = FIELDS.iter().find(|(name, _)| *name == field);
+        let known = FIELD_FLAGS.iter().find(|(name, _)| *name == field);
         match known {
             Some((_, "")) => {}
             Some((_, flag)) => flags.push(format!("--{flag}={value}").into()),
             None => {
-                return Err(ConfigFileError::Unknown {
+                return Err(ConfigFileError::UnknownField {
                     path: path.to_owned(),
                     field,
                 });
@@ -191,13 +191,13 @@ pub fn flags(path: &Path) -> Result<Vec<OsString>, ConfigFileError> {
 }
 
 /// Walks to the fields that hold a value. The depth of the file is that of its known fields.
-fn collect(
+fn collect_leaves(
     path: &Path,
     field: String,
     value: &Value,
     leaves: &mut Vec<(String, String)>,
 ) -> Result<(), ConfigFileError> {
-    let shape = |field: &str| ConfigFileError::Shape {
+    let shape = |field: &str| ConfigFileError::UnsupportedValue {
         path: path.to_owned(),
         field: field.to_owned(),
     };
@@ -214,25 +214,25 @@ fn collect(
                 if inner.matches('.').count() > 1 {
                     return Err(shape(&inner));
                 }
-                collect(path, inner, value, leaves)?;
+                collect_leaves(path, inner, value, leaves)?;
             }
             Ok(())
         }
         Value::Sequence(items) => {
-            let items: Option<Vec<String>> = items.iter().map(scalar).collect();
+            let items: Option<Vec<String>> = items.iter().map(scalar_to_string).collect();
             let items = items.ok_or_else(|| shape(&field))?;
             leaves.push((field, items.join(",")));
             Ok(())
         }
         other => {
-            let value = scalar(other).ok_or_else(|| shape(&field))?;
+            let value = scalar_to_string(other).ok_or_else(|| shape(&field))?;
             leaves.push((field, value));
             Ok(())
         }
     }
 }
 
-fn scalar(value: &Value) -> Option<String> {
+fn scalar_to_string(value: &Value) -> Option<String> {
     match value {
         Value::Bool(value) => Some(value.to_string()),
         Value::Number(value) => Some(value.to_string()),
@@ -248,10 +248,10 @@ mod tests {
     use super::*;
     use crate::args::SidecarArgs;
 
-    fn read(text: &str) -> Result<Vec<String>, ConfigFileError> {
+    fn flags_from_text(text: &str) -> Result<Vec<String>, ConfigFileError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        let flags = flags(file.path())?;
+        let flags = read_flags(file.path())?;
         Ok(flags
             .into_iter()
             .map(|f| f.into_string().unwrap())
@@ -265,7 +265,7 @@ mod tests {
             .get_arguments()
             .filter_map(clap::Arg::get_long)
             .collect();
-        for (field, flag) in FIELDS {
+        for (field, flag) in FIELD_FLAGS {
             assert!(
                 flag.is_empty() || known.contains(flag),
                 "{field} is --{flag}"
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_file_of_the_peer_becomes_flags() {
-        let flags = read(
+        let flags = flags_from_text(
             "etcdConnectionConfig:\n  endpoints: [\"http://a:1\", \"http://b:2\"]\n  connectionTimeout: 10s\n\
              serverConfig:\n  port: 9090\nsnapshotterConfig:\n  schedule: \"0 */2 * * *\"\n\
              snapstoreConfig:\n  provider: Local\n  tempDir: /tmp\ndefragmentationSchedule: \"0 0 */3 * *\"\n",
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_misspelt_field_is_named() {
-        let error = read("snapshotterConfig:\n  shedule: \"0 * * * *\"\n").unwrap_err();
+        let error = flags_from_text("snapshotterConfig:\n  shedule: \"0 * * * *\"\n").unwrap_err();
         let text = error.to_string();
         assert!(text.contains("snapshotterConfig.shedule"), "{text}");
     }
@@ -304,10 +304,10 @@ mod tests {
     #[test]
     fn what_is_no_yaml_and_what_is_too_deep_are_errors() {
         assert!(matches!(
-            read("a: [").unwrap_err(),
+            flags_from_text("a: [").unwrap_err(),
             ConfigFileError::Syntax { .. }
         ));
-        let deep = read("a:\n  b:\n    c: 1\n").unwrap_err();
-        assert!(matches!(deep, ConfigFileError::Shape { .. }), "{deep}");
+        let deep = flags_from_text("a:\n  b:\n    c: 1\n").unwrap_err();
+        assert!(matches!(deep, ConfigFileError::UnsupportedValue { .. }), "{deep}");
     }
 }

@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::args::{SidecarArgs, StopArgs};
-use crate::assemble::{Parts, Server};
+use crate::assemble::{SidecarTasks, HttpServerParts};
 use crate::config_file::{self, ConfigFileError};
 use crate::farewell;
 use crate::http;
@@ -30,7 +30,7 @@ const RUNTIME_THREADS: usize = 2;
 
 /// Runs the program on the process's arguments.
 pub fn main() -> ExitCode {
-    let (args, has_store) = match parse(std::env::args_os().collect()) {
+    let (args, has_store) = match parse_args(std::env::args_os().collect()) {
         Ok(parsed) => parsed,
         Err(error) => error.exit(),
     };
@@ -55,92 +55,92 @@ pub fn main() -> ExitCode {
 }
 
 /// The command line, or the file it names; and whether a store is configured at all.
-fn parse(line: Vec<OsString>) -> Result<(SidecarArgs, bool), clap::Error> {
+fn parse_args(line: Vec<OsString>) -> Result<(SidecarArgs, bool), clap::Error> {
     let matches = SidecarArgs::command().try_get_matches_from(&line)?;
     let args = SidecarArgs::from_arg_matches(&matches)?;
     let Some(file) = args.config_file else {
-        return Ok((args, names_a_provider(&matches)));
+        return Ok((args, has_storage_provider(&matches)));
     };
     let refused = |error: ConfigFileError| {
         let kind = clap::error::ErrorKind::Io;
-        SidecarArgs::command().error(kind, Chain(&error))
+        SidecarArgs::command().error(kind, ErrorChain(&error))
     };
-    let flags = config_file::flags(&file).map_err(refused)?;
+    let flags = config_file::read_flags(&file).map_err(refused)?;
     let program = line.into_iter().take(1);
     let matches = SidecarArgs::command().try_get_matches_from(program.chain(flags))?;
     let from_file = SidecarArgs::from_arg_matches(&matches)?;
     let log = args.log;
-    Ok((SidecarArgs { log, ..from_file }, names_a_provider(&matches)))
+    Ok((SidecarArgs { log, ..from_file }, has_storage_provider(&matches)))
 }
 
 /// An empty provider means `Local` to programs that cannot do without a store; here it means none.
-fn names_a_provider(matches: &ArgMatches) -> bool {
+fn has_storage_provider(matches: &ArgMatches) -> bool {
     let mut given = matches.get_raw("storage-provider").into_iter().flatten();
     given.any(|provider| !provider.is_empty())
 }
 
 async fn run(args: SidecarArgs, has_store: bool) -> anyhow::Result<()> {
     let stop = args.stop.clone();
-    Parts::from_args(args, has_store)?.run(stop).await
+    SidecarTasks::from_args(args, has_store)?.run(stop).await
 }
 
-impl Parts {
+impl SidecarTasks {
     async fn run(self, stop: StopArgs) -> anyhow::Result<()> {
         let Self {
             election,
             server,
-            care,
+            own_member: care,
             defragmenter,
             heartbeat,
-            view,
-            is_peer_tls,
+            state_rx: view,
+            peer_tls: is_peer_tls,
         } = self;
-        let ends = Ends::default();
+        let ends = ShutdownStages::default();
         let mut tasks = JoinSet::new();
-        let first = ends.first.clone();
+        let first = ends.election.clone();
         let writer = tokio::spawn(async move { election.run(first).await });
-        let cancel = ends.rest.clone();
-        let seen = view.clone();
+        let cancel = ends.others.clone();
+        let observed = view.clone();
         tasks.spawn(async move {
-            let Server {
+            let HttpServerParts {
                 config,
                 handle,
                 leader,
                 metrics,
             } = server;
-            let served = http::serve(config, seen, handle, leader, metrics, cancel).await;
+            let served = http::serve(config, observed, handle, leader, metrics, cancel).await;
             served.context("serve HTTP")
         });
-        let cancel = ends.rest.clone();
+        let cancel = ends.others.clone();
         tasks.spawn(async move {
             care.run(cancel).await;
             Ok(())
         });
-        let (cancel, seen) = (ends.rest.clone(), view.clone());
+        let (cancel, observed) = (ends.others.clone(), view.clone());
         tasks.spawn(async move {
-            defragmenter.run(seen, cancel).await;
+            defragmenter.run(observed, cancel).await;
             Ok(())
         });
         if let Some(heartbeat) = heartbeat {
-            let cancel = ends.rest.clone();
+            let cancel = ends.others.clone();
             tasks.spawn(async move {
                 heartbeat.run(view, is_peer_tls, cancel).await;
                 Ok(())
             });
         }
-        ends.wait(writer, tasks, stop).await
+        ends.wait_and_stop(writer, tasks, stop).await
     }
 }
 
 /// What is told to end, in two steps: first who writes, then everybody else.
 #[derive(Default)]
-struct Ends {
-    first: CancellationToken,
-    rest: CancellationToken,
+struct ShutdownStages {
+    election: CancellationToken,
+    others: CancellationToken,
 }
 
-impl Ends {
-    async fn wait(
+impl ShutdownStages {
+    async fn wait_and_stop(
         self,
         mut writer: JoinHandle<()>,
         mut tasks: JoinSet<anyhow::Result<()>>,
@@ -162,15 +162,15 @@ impl Ends {
             }
         }
         let orderly = async {
-            self.first.cancel();
+            self.election.cancel();
             let written = writer.await;
-            self.rest.cancel();
+            self.others.cancel();
             written.context("the election panicked")?;
             while let Some(ended) = tasks.join_next().await {
                 ended.context("a part of the sidecar panicked")??;
             }
             let grace = Duration::try_from(stop.stop_grace).unwrap_or_default();
-            farewell::leave_note(stop.data_dir, grace).await;
+            farewell::record_clean_stop(stop.data_dir, grace).await;
             anyhow::Ok(())
         };
         tokio::select! {

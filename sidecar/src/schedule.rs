@@ -73,32 +73,32 @@ impl fmt::Display for Schedule {
 
 /// The next moment of a schedule, by a clock that may be set.
 #[derive(Clone, Debug)]
-pub struct Upcoming {
+pub struct ScheduleTimer {
     schedule: Schedule,
-    at: Option<Timestamp>,
+    next: Option<Timestamp>,
 }
 
-impl Upcoming {
+impl ScheduleTimer {
     /// The first moment after `now`.
     pub fn new(schedule: Schedule, now: Timestamp) -> Self {
         let at = schedule.next_after(now);
-        Self { schedule, at }
+        Self { schedule, next: at }
     }
 
     /// The moment.
-    pub fn at(&self) -> Option<Timestamp> {
-        self.at
+    pub fn next_at(&self) -> Option<Timestamp> {
+        self.next
     }
 
     /// Whether it has come; then the one after it is awaited. When the clock was set back an earlier one is.
-    pub fn has_come(&mut self, now: Timestamp) -> bool {
-        let has_come = self.at.is_some_and(|at| at <= now);
+    pub fn poll_due(&mut self, now: Timestamp) -> bool {
+        let is_due = self.next.is_some_and(|at| at <= now);
         let next = self.schedule.next_after(now);
-        self.at = match self.at {
-            Some(at) if !has_come => next.map(|next| next.min(at)),
+        self.next = match self.next {
+            Some(at) if !is_due => next.map(|next| next.min(at)),
             _ => next,
         };
-        has_come
+        is_due
     }
 }
 
@@ -106,53 +106,53 @@ impl Upcoming {
 mod tests {
     use super::*;
 
-    fn time(text: &str) -> Timestamp {
+    fn parse_time(text: &str) -> Timestamp {
         text.parse().unwrap()
     }
 
     #[test]
     fn every_hour_is_every_hour() {
         let schedule: Schedule = "0 */1 * * *".parse().unwrap();
-        let now = time("2026-11-16T06:30:15Z");
-        assert_eq!(schedule.next_after(now), Some(time("2026-11-16T07:00:00Z")));
+        let now = parse_time("2026-11-16T06:30:15Z");
+        assert_eq!(schedule.next_after(now), Some(parse_time("2026-11-16T07:00:00Z")));
         assert_eq!(
             schedule.last_before(now),
-            Some(time("2026-11-16T06:00:00Z"))
+            Some(parse_time("2026-11-16T06:00:00Z"))
         );
     }
 
     #[test]
     fn the_moment_itself_is_the_last_and_not_the_next() {
         let schedule: Schedule = "0 0 */3 * *".parse().unwrap();
-        let now = time("2026-11-16T00:00:00Z");
+        let now = parse_time("2026-11-16T00:00:00Z");
         assert_eq!(schedule.last_before(now), Some(now));
-        assert_eq!(schedule.next_after(now), Some(time("2026-11-19T00:00:00Z")));
+        assert_eq!(schedule.next_after(now), Some(parse_time("2026-11-19T00:00:00Z")));
     }
 
     #[test]
     fn a_moment_comes_once() {
         let mut upcoming =
-            Upcoming::new("0 * * * *".parse().unwrap(), time("2026-11-16T06:30:00Z"));
-        assert!(!upcoming.has_come(time("2026-11-16T06:59:59Z")));
-        assert!(upcoming.has_come(time("2026-11-16T07:00:00Z")));
-        assert!(!upcoming.has_come(time("2026-11-16T07:00:00Z")));
-        assert_eq!(upcoming.at(), Some(time("2026-11-16T08:00:00Z")));
+            ScheduleTimer::new("0 * * * *".parse().unwrap(), parse_time("2026-11-16T06:30:00Z"));
+        assert!(!upcoming.poll_due(parse_time("2026-11-16T06:59:59Z")));
+        assert!(upcoming.poll_due(parse_time("2026-11-16T07:00:00Z")));
+        assert!(!upcoming.poll_due(parse_time("2026-11-16T07:00:00Z")));
+        assert_eq!(upcoming.next_at(), Some(parse_time("2026-11-16T08:00:00Z")));
     }
 
     #[test]
     fn a_clock_that_is_set_back_does_not_put_the_schedule_off() {
         let mut upcoming =
-            Upcoming::new("0 * * * *".parse().unwrap(), time("2027-11-16T06:30:00Z"));
+            ScheduleTimer::new("0 * * * *".parse().unwrap(), parse_time("2027-11-16T06:30:00Z"));
         // It was a year ahead.
-        assert!(!upcoming.has_come(time("2026-11-16T06:31:00Z")));
-        assert_eq!(upcoming.at(), Some(time("2026-11-16T07:00:00Z")));
-        assert!(upcoming.has_come(time("2026-11-16T07:00:01Z")));
+        assert!(!upcoming.poll_due(parse_time("2026-11-16T06:31:00Z")));
+        assert_eq!(upcoming.next_at(), Some(parse_time("2026-11-16T07:00:00Z")));
+        assert!(upcoming.poll_due(parse_time("2026-11-16T07:00:01Z")));
     }
 
     #[test]
     fn a_day_that_never_comes_has_no_next_moment() {
         let schedule: Schedule = "0 0 30 2 *".parse().unwrap();
-        assert_eq!(schedule.next_after(time("2026-11-16T00:00:00Z")), None);
+        assert_eq!(schedule.next_after(parse_time("2026-11-16T00:00:00Z")), None);
     }
 
     #[test]

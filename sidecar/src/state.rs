@@ -10,7 +10,7 @@ use tokio::sync::watch;
 /// What this sidecar is to the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Standing {
+pub enum SidecarRole {
     /// etcd does not answer, has no leader, or cannot confirm that it has one.
     #[default]
     Unknown,
@@ -22,12 +22,12 @@ pub enum Standing {
     Leader,
 }
 
-impl Standing {
+impl SidecarRole {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Unknown, Self::Learner, Self::Follower, Self::Leader];
 
     /// One word, also the label of metrics.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
             Self::Learner => "learner",
@@ -39,7 +39,7 @@ impl Standing {
 
 /// A snapshot that is in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredSnapshot {
     /// Its name: kind, revisions, time.
     pub name: SnapshotName,
     /// Whole object key.
@@ -50,7 +50,7 @@ pub struct Stored {
 
 /// What its own member said last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sighting {
+pub struct MemberStatus {
     /// The member.
     pub member: MemberId,
     /// Its cluster.
@@ -72,23 +72,23 @@ pub struct Sighting {
     /// What it complains about.
     pub errors: Vec<String>,
     /// When it said so.
-    pub at: Timestamp,
+    pub observed_at: Timestamp,
 }
 
 /// Why no backup is taken although this sidecar leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct BackupFailure {
     /// One word of a closed list, for metrics.
     pub class: &'static str,
     /// In words, with coordinates.
-    pub text: String,
+    pub message: String,
     /// Since when.
     pub since: Timestamp,
 }
 
 /// The deltas behind a full snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pile {
+pub struct DeltasSinceFull {
     /// The revision of the full snapshot.
     pub since: Revision,
     /// Their bytes.
@@ -97,13 +97,13 @@ pub struct Pile {
 
 /// Everything known now.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub struct SidecarState {
     /// What this sidecar is.
-    pub standing: Standing,
+    pub role: SidecarRole,
     /// What its member said last; `None` when it has not answered yet.
-    pub sighting: Option<Sighting>,
+    pub member_status: Option<MemberStatus>,
     /// Whether the last question was answered.
-    pub etcd_answers: bool,
+    pub is_etcd_reachable: bool,
     /// Whether a store is configured.
     pub has_store: bool,
     /// The newest revision captured, while leading.
@@ -111,39 +111,39 @@ pub struct State {
     /// When the newest captured event arrived.
     pub captured_at: Option<Timestamp>,
     /// The newest full snapshot in the store.
-    pub last_full: Option<Stored>,
+    pub last_full: Option<StoredSnapshot>,
     /// The newest delta in the store.
-    pub last_delta: Option<Stored>,
+    pub last_delta: Option<StoredSnapshot>,
     /// The deltas behind the newest full snapshot; `None` before the store was listed.
-    pub piled_up: Option<Pile>,
+    pub deltas_since_full: Option<DeltasSinceFull>,
     /// When the delta schedule last passed, with or without something to write.
     pub delta_checked_at: Option<Timestamp>,
     /// Whether a full snapshot is on its way.
-    pub full_under_way: bool,
+    pub is_full_running: bool,
     /// What keeps backups from being taken.
-    pub trouble: Option<Trouble>,
+    pub failure: Option<BackupFailure>,
 }
 
 /// Where the state is written.
-pub type Board = watch::Sender<State>;
+pub type StateSender = watch::Sender<SidecarState>;
 
 /// Where it is read.
-pub type View = watch::Receiver<State>;
+pub type StateReceiver = watch::Receiver<SidecarState>;
 
 /// Notes what keeps backups from being taken. The time stays that of the first trouble of its class.
-pub fn trouble(board: &Board, class: &'static str, text: &str) {
-    board.send_modify(|state| {
-        let known = state.trouble.as_ref().filter(|known| known.class == class);
+pub fn record_failure(state_tx: &StateSender, class: &'static str, text: &str) {
+    state_tx.send_modify(|state| {
+        let known = state.failure.as_ref().filter(|known| known.class == class);
         let since = known.map_or_else(Timestamp::now, |known| known.since);
-        state.trouble = Some(Trouble {
+        state.failure = Some(BackupFailure {
             class,
-            text: text.to_owned(),
+            message: text.to_owned(),
             since,
         });
     });
 }
 
 /// Backups are taken again.
-pub fn trouble_over(board: &Board) {
-    board.send_if_modified(|state| state.trouble.take().is_some());
+pub fn clear_failure(state_tx: &StateSender) {
+    state_tx.send_if_modified(|state| state.failure.take().is_some());
 }

@@ -7,45 +7,45 @@ use async_trait::async_trait;
 use etcd_client::{Client, Member};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use mainstay_archive::retention::Garbage;
+use mainstay_archive::retention::GarbageKind;
 use mainstay_ids::MemberId;
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use url::Url;
 
-use crate::bucket::Bucket;
-use crate::etcd::{Etcd, EtcdError, Step, within};
+use crate::bucket::BackupStore;
+use crate::etcd::{EtcdClient, EtcdError, EtcdCall, with_timeout};
 use crate::http::{FindLeader, LeaderError};
 use crate::kubernetes::{self, LeaseMetrics, PinReader};
-use crate::maintenance::{Connect, ConnectError};
-use crate::metrics::{Collected, LeaseKind, Metrics};
+use crate::maintenance::{Connect, EtcdConnectError};
+use crate::metrics::{GarbageLabel, LeaseLabel, SidecarMetrics};
 use crate::retention::{
-    Outcome, Pinned, Pins, PinsError, Retention, RetentionConfig, RetentionMetrics,
+    DeletionOutcome, PinnedKeys, PinSource, PinsError, Retention, RetentionConfig, RetentionMetrics,
 };
-use crate::session::Duty;
+use crate::session::LeaderTask;
 
 /// How long to wait before a store that cannot be opened is tried again.
-const OPEN_AGAIN: Duration = Duration::from_secs(30);
+const STORE_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Finds the leader through the own member.
-pub(crate) struct LeaderAt {
+pub(crate) struct LeaderFinder {
     /// The etcd beside this sidecar.
-    pub(crate) etcd: Etcd,
+    pub(crate) etcd: EtcdClient,
     /// How long to wait for an answer.
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 #[async_trait]
-impl FindLeader for LeaderAt {
-    async fn leader_client_url(&self) -> Result<Url, LeaderError> {
-        let ask = |error: EtcdError| LeaderError::Ask {
+impl FindLeader for LeaderFinder {
+    async fn find_leader_url(&self) -> Result<Url, LeaderError> {
+        let ask = |error: EtcdError| LeaderError::Lookup {
             source: Box::new(error),
         };
-        let sighting = self.etcd.sight(self.patience).await.map_err(ask)?;
-        let leader = sighting.leader.ok_or(LeaderError::NoLeader)?;
-        let mut client = self.etcd.own().await.map_err(ask)?;
-        let listed = within(self.patience, Step::Members, client.member_list());
+        let member_status = self.etcd.fetch_status(self.timeout).await.map_err(ask)?;
+        let leader = member_status.leader.ok_or(LeaderError::NoLeader)?;
+        let mut client = self.etcd.own_client().await.map_err(ask)?;
+        let listed = with_timeout(self.timeout, EtcdCall::Members, client.member_list());
         let listed = listed.await.map_err(ask)?;
         let member = listed.members().iter().find(|m| MemberId(m.id()) == leader);
         let mut urls = member.into_iter().flat_map(Member::client_urls);
@@ -55,65 +55,65 @@ impl FindLeader for LeaderAt {
 }
 
 /// The ways maintenance takes to the cluster.
-pub(crate) struct Ways(pub(crate) Etcd);
+pub(crate) struct EtcdConnector(pub(crate) EtcdClient);
 
 #[async_trait]
-impl Connect for Ways {
-    async fn own(&self) -> Result<Client, ConnectError> {
-        let client = self.0.own().await;
-        client.map_err(|error| unreachable_at("the own member", error))
+impl Connect for EtcdConnector {
+    async fn connect_own(&self) -> Result<Client, EtcdConnectError> {
+        let client = self.0.own_client().await;
+        client.map_err(|error| to_connect_error("the own member", error))
     }
 
-    async fn to(&self, url: &str) -> Result<Client, ConnectError> {
-        let parsed = Url::parse(url).map_err(|error| ConnectError {
+    async fn connect_to(&self, url: &str) -> Result<Client, EtcdConnectError> {
+        let parsed = Url::parse(url).map_err(|error| EtcdConnectError {
             endpoint: url.to_owned(),
             source: etcd_client::Error::InvalidArgs(error.to_string()),
         })?;
-        let client = self.0.to(&parsed).await;
-        client.map_err(|error| unreachable_at(url, error))
+        let client = self.0.client_for(&parsed).await;
+        client.map_err(|error| to_connect_error(url, error))
     }
 
-    async fn cluster(&self) -> Result<Client, ConnectError> {
-        let client = self.0.cluster().await;
-        client.map_err(|error| unreachable_at("the cluster", error))
+    async fn connect_cluster(&self) -> Result<Client, EtcdConnectError> {
+        let client = self.0.cluster_client().await;
+        client.map_err(|error| to_connect_error("the cluster", error))
     }
 }
 
-fn unreachable_at(endpoint: &str, error: EtcdError) -> ConnectError {
+fn to_connect_error(endpoint: &str, error: EtcdError) -> EtcdConnectError {
     let source = match error {
-        EtcdError::Refused { source, .. } => *source,
-        other => etcd_client::Error::InvalidArgs(Chain(&other).to_string()),
+        EtcdError::RequestFailed { source, .. } => *source,
+        other => etcd_client::Error::InvalidArgs(ErrorChain(&other).to_string()),
     };
-    ConnectError {
+    EtcdConnectError {
         endpoint: endpoint.to_owned(),
         source,
     }
 }
 
 /// Retention, while this sidecar leads.
-pub(crate) struct RetentionDuty {
-    pub(crate) bucket: Bucket,
+pub(crate) struct RetentionTask {
+    pub(crate) store: BackupStore,
     pub(crate) config: RetentionConfig,
-    pub(crate) pins: Arc<dyn Pins>,
-    pub(crate) metrics: Metrics,
+    pub(crate) pins: Arc<dyn PinSource>,
+    pub(crate) metrics: SidecarMetrics,
 }
 
-impl Duty for RetentionDuty {
+impl LeaderTask for RetentionTask {
     fn run(self: Arc<Self>, stop: CancellationToken) -> BoxFuture<'static, ()> {
         async move {
             while !stop.is_cancelled() {
-                match self.bucket.store().await {
+                match self.store.open().await {
                     Ok(store) => {
                         let metrics = Arc::new(self.metrics.clone());
                         let pins = Arc::clone(&self.pins);
                         let retention = Retention::new(store, self.config, pins, metrics);
                         return retention.run(stop).await;
                     }
-                    Err(error) => warn!(error = %Chain(&error), "retention waits for the store"),
+                    Err(error) => warn!(error = %ErrorChain(&error), "retention waits for the store"),
                 }
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = tokio::time::sleep(OPEN_AGAIN) => {}
+                    () = tokio::time::sleep(STORE_RETRY_INTERVAL) => {}
                 }
             }
         }
@@ -121,40 +121,40 @@ impl Duty for RetentionDuty {
     }
 }
 
-impl RetentionMetrics for Metrics {
-    fn deletion(&self, kind: Garbage, outcome: Outcome) {
+impl RetentionMetrics for SidecarMetrics {
+    fn record_deletion(&self, kind: GarbageKind, outcome: DeletionOutcome) {
         let what = match kind {
-            Garbage::Full => Collected::Full,
-            Garbage::Delta => Collected::Delta,
-            Garbage::Chunk => Collected::Chunk,
+            GarbageKind::Full => GarbageLabel::Full,
+            GarbageKind::Delta => GarbageLabel::Delta,
+            GarbageKind::Chunk => GarbageLabel::Chunk,
         };
         match outcome {
-            Outcome::Deleted => self.collected(what, true),
-            Outcome::Failed => self.collected(what, false),
-            Outcome::Locked => {} // as it should be
+            DeletionOutcome::Deleted => self.count_garbage_collected(what, true),
+            DeletionOutcome::Failed => self.count_garbage_collected(what, false),
+            DeletionOutcome::Locked => {} // as it should be
         }
     }
 
-    fn damaged(&self, objects: usize) {
-        self.damaged_objects(objects);
+    fn record_damaged(&self, objects: usize) {
+        self.set_damaged_objects(objects);
     }
 }
 
 /// Pins in the coordination ConfigMap.
 pub(crate) struct ConfigMapPins {
     pub(crate) reader: PinReader,
-    pub(crate) bucket: Bucket,
+    pub(crate) store: BackupStore,
     pub(crate) name: String,
 }
 
 #[async_trait]
-impl Pins for ConfigMapPins {
-    async fn pinned(&self) -> Result<Pinned, PinsError> {
+impl PinSource for ConfigMapPins {
+    async fn read_pins(&self) -> Result<PinnedKeys, PinsError> {
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| PinsError {
-            place: format!("ConfigMap {}", self.name),
+            location: format!("ConfigMap {}", self.name),
             source,
         };
-        let listed = self.bucket.list().await;
+        let listed = self.store.list_snapshots().await;
         let listed = listed.map_err(|error| failed(Box::new(error)))?;
         let keys: Vec<&str> = listed
             .fulls
@@ -162,19 +162,19 @@ impl Pins for ConfigMapPins {
             .chain(&listed.deltas)
             .map(|object| object.key.as_str())
             .collect();
-        let pinned = self.reader.pinned_keys(keys).await;
+        let pinned = self.reader.read_pinned_keys(keys).await;
         let pinned = pinned.map_err(|error| failed(Box::new(error)))?;
-        Ok(Pinned(pinned))
+        Ok(PinnedKeys(pinned))
     }
 }
 
-impl LeaseMetrics for Metrics {
-    fn lease_updated(&self, lease: kubernetes::LeaseKind, succeeded: bool) {
+impl LeaseMetrics for SidecarMetrics {
+    fn record_lease_update(&self, lease: kubernetes::LeaseKind, succeeded: bool) {
         let lease = match lease {
-            kubernetes::LeaseKind::Member => LeaseKind::Member,
-            kubernetes::LeaseKind::FullSnapshot => LeaseKind::FullSnapshot,
-            kubernetes::LeaseKind::DeltaSnapshot => LeaseKind::DeltaSnapshot,
+            kubernetes::LeaseKind::Member => LeaseLabel::Member,
+            kubernetes::LeaseKind::FullSnapshot => LeaseLabel::FullSnapshot,
+            kubernetes::LeaseKind::DeltaSnapshot => LeaseLabel::DeltaSnapshot,
         };
-        self.lease_updated(lease, succeeded);
+        self.count_lease_update(lease, succeeded);
     }
 }

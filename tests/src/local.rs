@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use etcd_client::PutOptions;
 use mainstay_ids::{HashKv, Revision};
-use mainstay_testkit::etcd::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion};
+use mainstay_testkit::etcd::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease};
 use mainstay_testkit::{SidecarOptions, SidecarProcess};
 use tokio::time::sleep;
 
@@ -18,25 +18,25 @@ const CONTAINER: &str = "bucket";
 /// Where in the bucket the backup is.
 const PREFIX: &str = "demo/etcd-main";
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_mins(1);
-const POLL: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_mins(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// See the module.
 #[derive(Debug)]
-pub struct Local {
-    home: PathBuf,
+pub struct LocalCluster {
+    dir: PathBuf,
     /// The servers.
     pub cluster: EtcdCluster,
     sidecars: Vec<SidecarProcess>,
 }
 
-impl Local {
+impl LocalCluster {
     /// Starts everything below a directory.
     pub async fn start(home: &Path) -> Self {
         let options = EtcdOptions::new();
-        let cluster = EtcdCluster::start(EtcdVersion::V3_5New, 3, &options).await;
+        let cluster = EtcdCluster::start(EtcdRelease::V3_5New, 3, &options).await;
         let mut local = Self {
-            home: home.to_owned(),
+            dir: home.to_owned(),
             cluster,
             sidecars: Vec::new(),
         };
@@ -45,9 +45,9 @@ impl Local {
     }
 
     async fn start_sidecars(&mut self) {
-        let home = self.home.display().to_string();
+        let home = self.dir.display().to_string();
         for member in &self.cluster.members {
-            let options = SidecarOptions::beside(member.client_url())
+            let options = SidecarOptions::for_member(member.client_url())
                 .flag("storage-provider", "Local")
                 .flag("store-container", CONTAINER)
                 .flag("store-prefix", PREFIX)
@@ -59,7 +59,7 @@ impl Local {
     }
 
     /// A member that answers.
-    pub fn member(&self) -> anyhow::Result<&Etcd> {
+    pub fn running_member(&self) -> anyhow::Result<&EtcdServer> {
         let mut members = self.cluster.members.iter();
         members
             .find(|member| member.is_running())
@@ -67,22 +67,22 @@ impl Local {
     }
 
     /// Which sidecar takes the backups, once one does.
-    pub async fn backup_leader(&self) -> anyhow::Result<usize> {
-        let deadline = Instant::now() + PATIENCE;
+    pub async fn wait_for_backup_leader(&self) -> anyhow::Result<usize> {
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             for (index, sidecar) in self.sidecars.iter().enumerate() {
-                if self.cluster.members[index].is_running() && sidecar.leads().await {
+                if self.cluster.members[index].is_running() && sidecar.is_leader().await {
                     return Ok(index);
                 }
             }
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
         bail!("no sidecar takes backups")
     }
 
     /// Writes keys, some of them on a lease.
-    pub async fn write(&self, numbers: std::ops::Range<u32>) -> anyhow::Result<()> {
-        let mut client = self.member()?.client().await;
+    pub async fn write_keys(&self, numbers: std::ops::Range<u32>) -> anyhow::Result<()> {
+        let mut client = self.running_member()?.client().await;
         let lease = client.lease_grant(3_600, None).await;
         let lease = lease.context("grant a lease")?.id();
         for number in numbers {
@@ -96,9 +96,9 @@ impl Local {
     }
 
     /// Waits until the backup holds all that was written so far.
-    pub async fn backed_up(&self) -> anyhow::Result<()> {
-        let written = self.member()?.revision().await;
-        let deadline = Instant::now() + PATIENCE;
+    pub async fn wait_until_backed_up(&self) -> anyhow::Result<()> {
+        let written = self.running_member()?.revision().await;
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             for sidecar in &self.sidecars {
                 let status = sidecar.try_status().await.unwrap_or_default();
@@ -109,7 +109,7 @@ impl Local {
                     return Ok(());
                 }
             }
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
         bail!("revision {written} is not in the backup")
     }
@@ -120,7 +120,7 @@ impl Local {
     }
 
     /// Ends a member and removes its directory, as if its disk were gone.
-    pub fn lose(&mut self, member: usize) -> anyhow::Result<()> {
+    pub fn lose_data(&mut self, member: usize) -> anyhow::Result<()> {
         self.kill(member);
         let directory = self.cluster.members[member].data_dir();
         std::fs::remove_dir_all(directory).context("remove a data directory")
@@ -140,23 +140,23 @@ impl Local {
     }
 
     /// The flags with which the restorer makes the directory of one member of a new cluster of three.
-    pub fn seat(&self, member: usize, token: &str) -> Vec<String> {
-        let founders = self.cluster.members.iter().enumerate();
-        let founders: Vec<String> = founders
+    pub fn restore_flags(&self, member: usize, token: &str) -> Vec<String> {
+        let initial_members = self.cluster.members.iter().enumerate();
+        let initial_members: Vec<String> = initial_members
             .map(|(index, member)| format!("m{index}={}", member.peer_url()))
             .collect();
         let own = &self.cluster.members[member];
         vec![
             format!("--data-dir={}", own.data_dir().display()),
             format!("--name=m{member}"),
-            format!("--initial-cluster={}", founders.join(",")),
+            format!("--initial-cluster={}", initial_members.join(",")),
             format!("--initial-cluster-token={token}"),
             format!("--initial-advertise-peer-urls={}", own.peer_url()),
         ]
     }
 
     /// Starts the servers on what is on disk, and the sidecars.
-    pub async fn start_again(&mut self) -> anyhow::Result<()> {
+    pub async fn restart(&mut self) -> anyhow::Result<()> {
         for member in &mut self.cluster.members {
             member.relaunch();
         }
@@ -169,11 +169,11 @@ impl Local {
     }
 
     /// What every member holds, which must be the same.
-    pub async fn proof(&self) -> anyhow::Result<Proof> {
+    pub async fn read_fingerprint(&self) -> anyhow::Result<KeySpaceFingerprint> {
         let mut proofs = Vec::new();
-        let revision = self.member()?.revision().await;
+        let revision = self.running_member()?.revision().await;
         for member in self.cluster.members.iter().filter(|one| one.is_running()) {
-            proofs.push(Proof::of(member, revision).await);
+            proofs.push(KeySpaceFingerprint::read(member, revision).await);
         }
         ensure!(
             proofs.windows(2).all(|two| two[0] == two[1]),
@@ -183,11 +183,11 @@ impl Local {
     }
 
     /// Runs the restorer on the backup.
-    pub fn restorer(&self, arguments: &[String]) -> anyhow::Result<Output> {
-        let program = beside("mainstay-restorer")?;
+    pub fn run_restorer(&self, arguments: &[String]) -> anyhow::Result<Output> {
+        let program = program_beside("mainstay-restorer")?;
         Command::new(&program)
             .args(arguments)
-            .env("HOME", &self.home)
+            .env("HOME", &self.dir)
             .env("STORAGE_CONTAINER", CONTAINER)
             .env("MAINSTAY_STORE_PREFIX", PREFIX)
             .env("MAINSTAY_LOG_LEVEL", "warn")
@@ -197,22 +197,22 @@ impl Local {
 }
 
 /// A program built beside this one.
-fn beside(name: &str) -> anyhow::Result<PathBuf> {
+fn program_beside(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("find this program")?;
     Ok(own.with_file_name(name))
 }
 
 /// All of a key space in three numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Proof {
+pub struct KeySpaceFingerprint {
     /// How many keys there are.
     pub keys: usize,
     /// The hash over every version of every key.
     pub hash: HashKv,
 }
 
-impl Proof {
-    async fn of(etcd: &Etcd, revision: Revision) -> Self {
+impl KeySpaceFingerprint {
+    async fn read(etcd: &EtcdServer, revision: Revision) -> Self {
         let answer = etcd.hash_kv(revision).await;
         Self {
             keys: etcd.all_keys_at(revision).await.len(),
@@ -225,7 +225,7 @@ impl Proof {
     }
 }
 
-impl fmt::Display for Proof {
+impl fmt::Display for KeySpaceFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { keys, hash } = self;
         write!(

@@ -10,50 +10,50 @@ use futures::FutureExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// What a shell reports for a program that was interrupted.
-const INTERRUPTED: u8 = 130;
+const INTERRUPTED_EXIT_CODE: u8 = 130;
 
 /// A story in progress.
 #[derive(Debug, Default)]
-pub struct Story {
-    chapter: u32,
+pub struct DemoOutput {
+    step: u32,
 }
 
-impl Story {
+impl DemoOutput {
     /// Begins the next chapter.
-    pub fn tell(&mut self, title: &str, text: &str) -> anyhow::Result<()> {
-        self.chapter += 1;
-        say(&format!("\n{}. {title}\n{text}", self.chapter))
+    pub fn print_step(&mut self, title: &str, text: &str) -> anyhow::Result<()> {
+        self.step += 1;
+        print_text(&format!("\n{}. {title}\n{text}", self.step))
     }
 }
 
 /// A paragraph.
-pub fn say(text: &str) -> anyhow::Result<()> {
+pub fn print_text(text: &str) -> anyhow::Result<()> {
     writeln!(io::stdout().lock(), "{text}").context("write to the terminal")
 }
 
 /// Announces a wait, with the time it takes on an idle machine.
-pub fn waiting(what: &str, usual_seconds: u32) -> anyhow::Result<()> {
-    say(&format!(
+pub fn print_wait(what: &str, usual_seconds: u32) -> anyhow::Result<()> {
+    print_text(&format!(
         "  waiting for {what}, usually about {usual_seconds} s"
     ))
 }
 
 /// How a story ended.
 #[derive(Debug)]
-pub enum Ended {
+pub enum DemoOutcome {
     /// As it should.
-    Told,
+    Completed,
     /// Something went wrong.
     Failed(anyhow::Error),
     /// A signal asked this program to stop.
     Interrupted,
 }
 
-impl Ended {
+impl DemoOutcome {
     /// Prints in one line why `program` did not come to its end, if it did not: every cause, and no backtrace.
-    pub fn explain(&self, program: &str) {
+    pub fn print_failure(&self, program: &str) {
         let why = match self {
-            Self::Told => return,
+            Self::Completed => return,
             Self::Failed(error) => format!("failed: {error:#}"),
             Self::Interrupted => "interrupted".to_owned(),
         };
@@ -63,15 +63,15 @@ impl Ended {
     /// The exit code of a program that told the story.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Told => ExitCode::SUCCESS,
+            Self::Completed => ExitCode::SUCCESS,
             Self::Failed(_) => ExitCode::FAILURE,
-            Self::Interrupted => ExitCode::from(INTERRUPTED),
+            Self::Interrupted => ExitCode::from(INTERRUPTED_EXIT_CODE),
         }
     }
 }
 
 /// Tells a story until it ends, fails, panics, or SIGINT or SIGTERM arrives. What the story holds is dropped then.
-pub async fn to_its_end(story: impl Future<Output = anyhow::Result<()>>) -> Ended {
+pub async fn run_to_end(story: impl Future<Output = anyhow::Result<()>>) -> DemoOutcome {
     set_hook(Box::new(|_| {})); // a panic is reported like any other failure
     let mut signals = match (
         signal(SignalKind::interrupt()),
@@ -79,22 +79,22 @@ pub async fn to_its_end(story: impl Future<Output = anyhow::Result<()>>) -> Ende
     ) {
         (Ok(interrupt), Ok(terminate)) => (interrupt, terminate),
         (Err(error), _) | (_, Err(error)) => {
-            return Ended::Failed(anyhow::Error::new(error).context("wait for signals"));
+            return DemoOutcome::Failed(anyhow::Error::new(error).context("wait for signals"));
         }
     };
     tokio::select! {
         told = AssertUnwindSafe(story).catch_unwind() => match told {
-            Ok(Ok(())) => Ended::Told,
-            Ok(Err(error)) => Ended::Failed(error),
-            Err(panic) => Ended::Failed(anyhow!(words_of(&*panic))),
+            Ok(Ok(())) => DemoOutcome::Completed,
+            Ok(Err(error)) => DemoOutcome::Failed(error),
+            Err(panic) => DemoOutcome::Failed(anyhow!(panic_message(&*panic))),
         },
-        _ = signals.0.recv() => Ended::Interrupted,
-        _ = signals.1.recv() => Ended::Interrupted,
+        _ = signals.0.recv() => DemoOutcome::Interrupted,
+        _ = signals.1.recv() => DemoOutcome::Interrupted,
     }
 }
 
 /// What a panic said.
-fn words_of(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("panicked").to_owned()
@@ -115,11 +115,11 @@ mod tests {
     #[tokio::test]
     async fn a_story_that_fails_or_panics_tells_every_cause_in_one_line() {
         let failing = async { Err(anyhow!("no room").context("write")) };
-        let Ended::Failed(error) = to_its_end(failing).await else {
+        let DemoOutcome::Failed(error) = run_to_end(failing).await else {
             panic!("it failed");
         };
         assert_eq!(format!("{error:#}"), "write: no room");
-        let Ended::Failed(error) = to_its_end(async { panicking(3) }).await else {
+        let DemoOutcome::Failed(error) = run_to_end(async { panicking(3) }).await else {
             panic!("it panicked");
         };
         assert_eq!(format!("{error:#}"), "3 members");
@@ -131,8 +131,8 @@ mod tests {
             kill_process(getpid(), Signal::TERM).unwrap();
             pending().await
         };
-        let ended = to_its_end(interrupting).await;
-        assert!(matches!(ended, Ended::Interrupted), "{ended:?}");
+        let ended = run_to_end(interrupting).await;
+        assert!(matches!(ended, DemoOutcome::Interrupted), "{ended:?}");
         assert_eq!(ended.exit_code(), ExitCode::from(130));
     }
 }

@@ -3,42 +3,42 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
-use mainstay_manifests::Object;
+use mainstay_manifests::ManifestObject;
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::marks::{APPLIED, FIELD_MANAGER};
-use super::subset::difference;
-use super::takeover::taken_over;
+use super::marks::{APPLIED_FINGERPRINT, FIELD_MANAGER};
+use super::subset::find_difference;
+use super::takeover::take_over_fields;
 use super::{ActError, live};
-use crate::context::{Context, Key};
-use crate::validate::Drift;
+use crate::context::{Context, EtcdKey};
+use crate::validate::DriftPolicy;
 
 /// Applies an object of a cluster unless it is as it should be. Returns whether it was written.
-pub(super) async fn apply(
+pub(super) async fn apply_object(
     ctx: &Context,
-    of: &Key,
-    object: Object,
-    drift: Drift,
+    of: &EtcdKey,
+    object: ManifestObject,
+    drift: DriftPolicy,
 ) -> Result<bool, ActError> {
-    let Object {
+    let ManifestObject {
         resource,
         mut object,
     } = object;
-    let fingerprint = fingerprint(&object, &resource)?;
+    let fingerprint = compute_fingerprint(&object, &resource)?;
     object
         .annotations_mut()
-        .insert(APPLIED.to_owned(), fingerprint.clone());
-    let wanted = value(&object, &resource)?;
-    let live = live::find(&ctx.stores, &resource, &object)?;
+        .insert(APPLIED_FINGERPRINT.to_owned(), fingerprint.clone());
+    let wanted = to_json(&object, &resource)?;
+    let live = live::find_object(&ctx.stores, &resource, &object)?;
     if let Some(live) = &live {
-        let says = live["metadata"]["annotations"][APPLIED].as_str();
+        let says = live["metadata"]["annotations"][APPLIED_FINGERPRINT].as_str();
         if says == Some(&fingerprint) {
             let version = live["metadata"]["resourceVersion"].as_str();
             let settled = format!("{fingerprint}@{}", version.unwrap_or_default());
-            let key = settled_key(&resource, &object);
-            let place = difference(&wanted, live).filter(|_| drift == Drift::Repaired);
-            let Some(place) = place.filter(|_| !ctx.memory.is_settled(of, &key, &settled)) else {
+            let key = applied_key(&resource, &object);
+            let place = find_difference(&wanted, live).filter(|_| drift == DriftPolicy::Revert);
+            let Some(place) = place.filter(|_| !ctx.local.is_applied(of, &key, &settled)) else {
                 return Ok(false);
             };
             debug!(
@@ -49,15 +49,15 @@ pub(super) async fn apply(
             );
         }
         if says.is_none() {
-            take_over(ctx, &resource, &object).await?;
+            take_over_ownership(ctx, &resource, &object).await?;
         }
     }
     ctx.leadership
         .check()
         .map_err(|source| ActError::Fenced { source })?;
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    let api = api(ctx, &resource, &object.metadata);
-    let _turn = ctx.turns.act();
+    let api = dynamic_api(ctx, &resource, &object.metadata);
+    let _turn = ctx.write_scheduler.begin_object_write();
     let applied = api
         .patch(&object.name_any(), &params, &Patch::Apply(&wanted))
         .await;
@@ -66,21 +66,21 @@ pub(super) async fn apply(
         name: object.name_any(),
         source: Box::new(source),
     })?;
-    ctx.metrics.wrote(&resource.kind);
+    ctx.metrics.record_write(&resource.kind);
     let version = applied.resource_version().unwrap_or_default();
-    ctx.memory.settle(
+    ctx.local.record_applied(
         of,
-        settled_key(&resource, &object),
+        applied_key(&resource, &object),
         format!("{fingerprint}@{version}"),
     );
     Ok(true)
 }
 
-fn settled_key(resource: &ApiResource, object: &DynamicObject) -> String {
+fn applied_key(resource: &ApiResource, object: &DynamicObject) -> String {
     format!("{}/{}", resource.kind, object.name_any())
 }
 
-fn value(object: &DynamicObject, resource: &ApiResource) -> Result<Value, ActError> {
+fn to_json(object: &DynamicObject, resource: &ApiResource) -> Result<Value, ActError> {
     serde_json::to_value(object).map_err(|source| ActError::Encode {
         kind: resource.kind.clone(),
         name: object.name_any(),
@@ -88,16 +88,16 @@ fn value(object: &DynamicObject, resource: &ApiResource) -> Result<Value, ActErr
     })
 }
 
-fn fingerprint(object: &DynamicObject, resource: &ApiResource) -> Result<String, ActError> {
-    let mut value = value(object, resource)?;
+fn compute_fingerprint(object: &DynamicObject, resource: &ApiResource) -> Result<String, ActError> {
+    let mut value = to_json(object, resource)?;
     if let Some(metadata) = value["metadata"].as_object_mut() {
         metadata.remove("resourceVersion"); // what the write is based on, not what it says
     }
-    Ok(crate::fingerprint::of(value.to_string().as_bytes()))
+    Ok(crate::fingerprint::compute(value.to_string().as_bytes()))
 }
 
 /// Makes a predecessor's record of fields ours, so that the apply removes what it does not mention.
-async fn take_over(
+async fn take_over_ownership(
     ctx: &Context,
     resource: &ApiResource,
     object: &DynamicObject,
@@ -107,11 +107,11 @@ async fn take_over(
         name: object.name_any(),
         source: Box::new(source),
     };
-    let api = api(ctx, resource, &object.metadata);
+    let api = dynamic_api(ctx, resource, &object.metadata);
     let Some(live) = api.get_opt(&object.name_any()).await.map_err(failed)? else {
         return Ok(());
     };
-    let Some(record) = live.metadata.managed_fields.as_deref().and_then(taken_over) else {
+    let Some(record) = live.metadata.managed_fields.as_deref().and_then(take_over_fields) else {
         return Ok(());
     };
     ctx.leadership
@@ -128,17 +128,17 @@ async fn take_over(
     api.patch(&object.name_any(), &params, &Patch::Merge(&patch))
         .await
         .map_err(failed)?;
-    ctx.metrics.wrote(&resource.kind);
+    ctx.metrics.record_write(&resource.kind);
     Ok(())
 }
 
-pub(super) fn api(ctx: &Context, resource: &ApiResource, meta: &ObjectMeta) -> Api<DynamicObject> {
+pub(super) fn dynamic_api(ctx: &Context, resource: &ApiResource, meta: &ObjectMeta) -> Api<DynamicObject> {
     let namespace = meta.namespace.as_deref().unwrap_or_default();
     Api::namespaced_with(ctx.client.clone(), namespace, resource)
 }
 
 /// Deletes exactly this object, if it is still there.
-pub(super) async fn delete(
+pub(super) async fn delete_object(
     ctx: &Context,
     resource: &ApiResource,
     meta: &ObjectMeta,
@@ -155,9 +155,9 @@ pub(super) async fn delete(
         }),
         ..params
     };
-    match api(ctx, resource, meta).delete(&name, &params).await {
+    match dynamic_api(ctx, resource, meta).delete(&name, &params).await {
         Ok(_) => {
-            ctx.metrics.wrote(&resource.kind);
+            ctx.metrics.record_write(&resource.kind);
             Ok(())
         }
         // Gone already, or another one has its name by now.

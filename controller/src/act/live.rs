@@ -13,7 +13,7 @@ use crate::caches::Stores;
 use crate::caches::packed::{PackedStore, get};
 
 /// The object as it is, by kind and name.
-pub(super) fn find(
+pub(super) fn find_object(
     stores: &Stores,
     resource: &ApiResource,
     object: &DynamicObject,
@@ -21,33 +21,33 @@ pub(super) fn find(
     let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
     let at = (name.as_str(), namespace.as_str());
     match resource.kind.as_str() {
-        "ServiceAccount" => typed(&stores.service_accounts, at),
-        "Role" => typed(&stores.roles, at),
-        "RoleBinding" => typed(&stores.role_bindings, at),
-        "Lease" => typed(&stores.leases, at),
-        "Service" => typed(&stores.services, at),
-        "ConfigMap" => typed(&stores.config_maps, at),
-        "StatefulSet" => typed(&stores.stateful_sets, at),
-        "PodDisruptionBudget" => budget(stores, at),
+        "ServiceAccount" => find_typed(&stores.service_accounts, at),
+        "Role" => find_typed(&stores.roles, at),
+        "RoleBinding" => find_typed(&stores.role_bindings, at),
+        "Lease" => find_typed(&stores.leases, at),
+        "Service" => find_typed(&stores.services, at),
+        "ConfigMap" => find_typed(&stores.config_maps, at),
+        "StatefulSet" => find_typed(&stores.stateful_sets, at),
+        "PodDisruptionBudget" => find_pdb(stores, at),
         _ => Ok(None),
     }
 }
 
 /// Identity of the object, by kind and name.
-pub(super) fn meta(stores: &Stores, kind: &str, name: &str, namespace: &str) -> Option<ObjectMeta> {
+pub(super) fn find_metadata(stores: &Stores, kind: &str, name: &str, namespace: &str) -> Option<ObjectMeta> {
     match kind {
-        "ServiceAccount" => identity(&stores.service_accounts, name, namespace),
-        "Role" => identity(&stores.roles, name, namespace),
-        "RoleBinding" => identity(&stores.role_bindings, name, namespace),
-        "Lease" => identity(&stores.leases, name, namespace),
-        "Service" => identity(&stores.services, name, namespace),
-        "ConfigMap" => identity(&stores.config_maps, name, namespace),
-        "StatefulSet" => identity(&stores.stateful_sets, name, namespace),
-        "Job" => identity(&stores.jobs, name, namespace),
+        "ServiceAccount" => typed_metadata(&stores.service_accounts, name, namespace),
+        "Role" => typed_metadata(&stores.roles, name, namespace),
+        "RoleBinding" => typed_metadata(&stores.role_bindings, name, namespace),
+        "Lease" => typed_metadata(&stores.leases, name, namespace),
+        "Service" => typed_metadata(&stores.services, name, namespace),
+        "ConfigMap" => typed_metadata(&stores.config_maps, name, namespace),
+        "StatefulSet" => typed_metadata(&stores.stateful_sets, name, namespace),
+        "Job" => typed_metadata(&stores.jobs, name, namespace),
         "PodDisruptionBudget" => {
-            let key = ObjectRef::new_with(name, stores.budget_resource.clone()).within(namespace);
+            let key = ObjectRef::new_with(name, stores.pdb_resource.clone()).within(namespace);
             stores
-                .budgets
+                .pdbs
                 .get(&key)
                 .map(|budget| budget.unpack().metadata)
         }
@@ -55,14 +55,14 @@ pub(super) fn meta(stores: &Stores, kind: &str, name: &str, namespace: &str) -> 
     }
 }
 
-fn identity<K>(store: &PackedStore<K>, name: &str, namespace: &str) -> Option<ObjectMeta>
+fn typed_metadata<K>(store: &PackedStore<K>, name: &str, namespace: &str) -> Option<ObjectMeta>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
 {
     get(store, name, namespace).map(|object| object.meta().clone())
 }
 
-fn typed<K>(
+fn find_typed<K>(
     store: &PackedStore<K>,
     (name, namespace): (&str, &str),
 ) -> Result<Option<Value>, ActError>
@@ -71,24 +71,24 @@ where
 {
     let found = get(store, name, namespace);
     found
-        .map(|object| encode(&object, &K::kind(&()), name))
+        .map(|object| to_json(&object, &K::kind(&()), name))
         .transpose()
 }
 
-fn budget(stores: &Stores, (name, namespace): (&str, &str)) -> Result<Option<Value>, ActError> {
-    let key = ObjectRef::new_with(name, stores.budget_resource.clone()).within(namespace);
-    let Some(found) = stores.budgets.get(&key) else {
+fn find_pdb(stores: &Stores, (name, namespace): (&str, &str)) -> Result<Option<Value>, ActError> {
+    let key = ObjectRef::new_with(name, stores.pdb_resource.clone()).within(namespace);
+    let Some(found) = stores.pdbs.get(&key) else {
         return Ok(None);
     };
-    let resource = &stores.budget_resource;
-    let mut value = encode(&found.unpack(), &resource.kind, name)?;
+    let resource = &stores.pdb_resource;
+    let mut value = to_json(&found.unpack(), &resource.kind, name)?;
     // What was listed does not repeat what it is a list of.
     value["apiVersion"] = resource.api_version.clone().into();
     value["kind"] = resource.kind.clone().into();
     Ok(Some(value))
 }
 
-fn encode(object: &impl Serialize, kind: &str, name: &str) -> Result<Value, ActError> {
+fn to_json(object: &impl Serialize, kind: &str, name: &str) -> Result<Value, ActError> {
     serde_json::to_value(object).map_err(|source| ActError::Encode {
         kind: kind.to_owned(),
         name: name.to_owned(),

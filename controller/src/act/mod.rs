@@ -23,15 +23,15 @@ use mainstay_crds::Etcd;
 use mainstay_manifests::RenderError;
 
 use crate::context::Context;
-use crate::decide::{Plan, Step};
+use crate::decide::{ReconcilePlan, ReconcileStep};
 use crate::leader::LeadershipLost;
 use crate::observe::{DialError, Objects};
-use crate::validate::Wanted;
+use crate::validate::DesiredState;
 
-pub use secrets::let_secrets_go;
+pub use secrets::remove_secret_finalizers;
 pub use snapshots::SnapshotError;
 pub use teardown::{Teardown, tear_down};
-pub use upkeep::{chores, compact};
+pub use upkeep::{perform_upkeep, start_compaction};
 
 /// What is being worked on.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ pub struct Work<'a> {
     /// The resource.
     pub etcd: &'a Etcd,
     /// What it asks for.
-    pub wanted: &'a Wanted,
+    pub desired: &'a DesiredState,
     /// What there is.
     pub objects: &'a Objects,
 }
@@ -137,7 +137,7 @@ pub enum ActError {
 impl ActError {
     /// The step as the status tells it: `ERR_SYNC_STATEFULSET` and the like.
     pub fn code(&self) -> String {
-        let of = |verb: &str, kind: &str| format!("ERR_{verb}_{}", component(kind));
+        let of = |verb: &str, kind: &str| format!("ERR_{verb}_{}", to_error_component(kind));
         match self {
             Self::Fenced { .. } => "ERR_LEADERSHIP_LOST".to_owned(),
             Self::Render { .. } => "ERR_RENDER".to_owned(),
@@ -152,7 +152,7 @@ impl ActError {
     }
 
     /// Whether it will be said again, however often it is tried: the spec asks for an object that nobody can make.
-    pub fn is_refusal(&self) -> bool {
+    pub fn is_permanent(&self) -> bool {
         match self {
             Self::Render { .. } | Self::Encode { .. } => true,
             Self::Apply { source, .. } => {
@@ -176,7 +176,7 @@ impl ActError {
 }
 
 /// `PodDisruptionBudget` as `POD_DISRUPTION_BUDGET`, and two spellings consumers know.
-fn component(kind: &str) -> String {
+fn to_error_component(kind: &str) -> String {
     match kind {
         "ConfigMap" => return "CONFIGMAP".to_owned(),
         "StatefulSet" => return "STATEFULSET".to_owned(),
@@ -194,31 +194,31 @@ fn component(kind: &str) -> String {
 
 /// What came of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Acted {
+pub struct ActOutcome {
     /// The StatefulSet is another one now: its pods have to follow.
-    pub has_changed_set: bool,
+    pub has_changed_stateful_set: bool,
 }
 
 /// Carries out a plan.
-pub async fn carry_out(ctx: &Context, work: Work<'_>, plan: &Plan) -> Result<Acted, ActError> {
-    if let Some(step @ Step::Recover(recovery)) = &plan.step {
-        steps::announce(ctx, work, step);
-        recovery::carry_out(ctx, work, plan.shape.as_ref(), recovery).await?;
-        return Ok(Acted::default());
+pub async fn execute_plan(ctx: &Context, work: Work<'_>, plan: &ReconcilePlan) -> Result<ActOutcome, ActError> {
+    if let Some(step @ ReconcileStep::Recover(recovery)) = &plan.step {
+        steps::log_step(ctx, work, step);
+        recovery::execute_plan(ctx, work, plan.effective_spec.as_ref(), recovery).await?;
+        return Ok(ActOutcome::default());
     }
-    if let Some(step) = plan.step.as_ref().filter(|step| steps::is_first(step)) {
+    if let Some(step) = plan.step.as_ref().filter(|step| steps::is_before_apply(step)) {
         // What has to be stopped is stopped before the template changes.
-        steps::take(ctx, work, step).await?;
+        steps::execute_step(ctx, work, step).await?;
     }
-    let applied = match &plan.shape {
-        Some(shape) => objects::apply(ctx, work, shape).await,
-        None => Ok(Acted::default()),
+    let applied = match &plan.effective_spec {
+        Some(shape) => objects::apply_all(ctx, work, shape).await,
+        None => Ok(ActOutcome::default()),
     };
-    let is_refused = applied.as_ref().is_err_and(ActError::is_refusal);
-    let may = |step: &&Step| applied.is_ok() || (is_refused && steps::heals(step));
-    let step = plan.step.as_ref().filter(|step| !steps::is_first(step));
+    let is_refused = applied.as_ref().is_err_and(ActError::is_permanent);
+    let may = |step: &&ReconcileStep| applied.is_ok() || (is_refused && steps::is_repair(step));
+    let step = plan.step.as_ref().filter(|step| !steps::is_before_apply(step));
     if let Some(step) = step.filter(may) {
-        steps::take(ctx, work, step).await?;
+        steps::execute_step(ctx, work, step).await?;
     }
     applied
 }
@@ -244,7 +244,7 @@ mod tests {
             (500, false),
             (429, false),
         ] {
-            assert_eq!(answer(code).is_refusal(), is_refusal, "{code}");
+            assert_eq!(answer(code).is_permanent(), is_refusal, "{code}");
         }
     }
 
@@ -257,7 +257,7 @@ mod tests {
             ("PodDisruptionBudget", "POD_DISRUPTION_BUDGET"),
             ("RoleBinding", "ROLE_BINDING"),
         ] {
-            assert_eq!(component(kind), code);
+            assert_eq!(to_error_component(kind), code);
         }
     }
 }

@@ -12,162 +12,162 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Resource};
-use mainstay_coordination::incident::{Cause, Incident, Source, Stage, Target};
-use mainstay_coordination::member::{MemberState, Phase};
+use mainstay_coordination::incident::{RecoveryCause, Incident, RecoverySource, RecoveryStage, RecoveryTarget};
+use mainstay_coordination::member::{MemberState, RestorePhase};
 use mainstay_coordination::{
-    Attempt, Claim, ConfigMapBacking, CoordinationError, Coordinator, Epoch, Fence, Purpose, Wish,
+    AcquireOutcome, LockToken, ConfigMapBacking, CoordinationError, Coordinator, Epoch, LockFence, Purpose, LockRequest,
 };
 use mainstay_crds::Etcd;
-use mainstay_manifests::jobs::{self, Bump, RestoreJob, SetAsideJob};
-use mainstay_manifests::labels::{Component, of_object};
-use mainstay_manifests::{Names, Shape as Rendered};
-use mainstay_telemetry::Chain;
+use mainstay_manifests::jobs::{self, RevisionIncrement, RestoreJob, SetAsideJob};
+use mainstay_manifests::labels::{Component, for_object};
+use mainstay_manifests::{Names, RenderInput as Rendered};
+use mainstay_telemetry::ErrorChain;
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::marks::{ATTEMPT, FIELD_MANAGER, HOLDER, INCIDENT};
-use super::objects::resource;
+use super::marks::{ATTEMPT, FIELD_MANAGER, LOCK_HOLDER, INCIDENT};
+use super::objects::api_resource;
 use super::{ActError, Work, apply, objects};
 use crate::cadence;
 use crate::context::Context;
-use crate::decide::Shape;
-use crate::decide::recovery::{Recovery, Task};
-use crate::observe::{Ordinal, SeenLock};
+use crate::decide::EffectiveSpec;
+use crate::decide::recovery::{RecoveryStep, RecoveryJobKind};
+use crate::observe::{Ordinal, ObservedLock};
 
 /// How much revisions are raised: more than a cluster writes between two snapshots, far less than there are.
-const RAISED_BY: Bump = Bump(1_000_000_000);
+const REVISION_BUMP: RevisionIncrement = RevisionIncrement(1_000_000_000);
 /// How long a restore may take before it is begun anew.
 const RESTORE_DEADLINE: Duration = Duration::from_hours(12);
 /// How long renaming a directory may take, with mounting its volume.
-const ASIDE_DEADLINE: Duration = Duration::from_mins(10);
+const RENAME_DEADLINE: Duration = Duration::from_mins(10);
 
 /// Carries out a plan whose step is one of a recovery.
-pub(super) async fn carry_out(
+pub(super) async fn execute_plan(
     ctx: &Context,
     work: Work<'_>,
-    shape: Option<&Shape>,
-    step: &Recovery,
+    shape: Option<&EffectiveSpec>,
+    step: &RecoveryStep,
 ) -> Result<(), ActError> {
-    if let Recovery::Scale { to, .. } = step {
-        let coordinator = coordinator(ctx, work.etcd);
-        if !may_scale(work, &coordinator).await? {
+    if let RecoveryStep::Scale { to, .. } = step {
+        let coordinator = get_coordinator(ctx, work.etcd);
+        if !can_scale(work, &coordinator).await? {
             return Ok(());
         }
         return match shape {
-            Some(shape) => match objects::apply(ctx, work, shape).await {
-                Err(error) if *to == 0 && error.is_refusal() => {
-                    scale(ctx, work, *to).await?;
+            Some(shape) => match objects::apply_all(ctx, work, shape).await {
+                Err(error) if *to == 0 && error.is_permanent() => {
+                    scale_stateful_set(ctx, work, *to).await?;
                     Err(error)
                 }
                 applied => applied.map(drop), // which has the number of pods
             },
-            None => scale(ctx, work, *to).await,
+            None => scale_stateful_set(ctx, work, *to).await,
         };
     }
     let applied = match shape {
-        Some(shape) => objects::apply(ctx, work, shape).await,
-        None => return take(ctx, work, step).await,
+        Some(shape) => objects::apply_all(ctx, work, shape).await,
+        None => return execute_step(ctx, work, step).await,
     };
     // What the spec asks for besides is no reason to leave data lost.
-    if applied.as_ref().err().is_none_or(ActError::is_refusal) {
-        take(ctx, work, step).await?;
+    if applied.as_ref().err().is_none_or(ActError::is_permanent) {
+        execute_step(ctx, work, step).await?;
     }
     applied.map(drop)
 }
 
-async fn take(ctx: &Context, work: Work<'_>, step: &Recovery) -> Result<(), ActError> {
+async fn execute_step(ctx: &Context, work: Work<'_>, step: &RecoveryStep) -> Result<(), ActError> {
     ctx.leadership
         .check()
         .map_err(|source| ActError::Fenced { source })?;
-    let coordinator = coordinator(ctx, work.etcd);
+    let coordinator = get_coordinator(ctx, work.etcd);
     match step {
-        Recovery::Open(incident) => open(&coordinator, incident).await,
-        Recovery::Reclaim => acquire(&coordinator, Purpose::Restore).await.map(drop),
-        Recovery::Outrank { above } => outrank(&coordinator, work, *above).await,
-        Recovery::Renew(_) => hold(&coordinator, work, "renew the lock").await.map(drop),
-        Recovery::Release => match hold(&coordinator, work, "give the lock back").await? {
-            Some(held) => release(held).await,
+        RecoveryStep::OpenIncident(incident) => open_incident(&coordinator, incident).await,
+        RecoveryStep::ReacquireLock => acquire_lock(&coordinator, Purpose::Restore).await.map(drop),
+        RecoveryStep::RaiseEpoch { above } => raise_epoch(&coordinator, work, *above).await,
+        RecoveryStep::RenewLock(_) => resume_lock(&coordinator, work, "renew the lock").await.map(drop),
+        RecoveryStep::ReleaseLock => match resume_lock(&coordinator, work, "give the lock back").await? {
+            Some(held) => release_lock(held).await,
             None => Ok(()),
         },
-        Recovery::Scale { .. } => Ok(()), // see above
-        Recovery::Launch {
+        RecoveryStep::Scale { .. } => Ok(()), // see above
+        RecoveryStep::CreateJob {
             ordinal,
-            task,
+            kind: task,
             incident,
-        } => launch(ctx, work, &coordinator, (*ordinal, *task), incident).await,
-        Recovery::RemoveJob { ordinal, uid } => {
-            let Some(_held) = hold(&coordinator, work, "delete a Job").await? else {
+        } => launch_job(ctx, work, &coordinator, (*ordinal, *task), incident).await,
+        RecoveryStep::DeleteJob { ordinal, uid } => {
+            let Some(_held) = resume_lock(&coordinator, work, "delete a Job").await? else {
                 return Ok(());
             };
             let incident = work.objects.observation.recovery.incident.as_ref();
-            if !is_still(&coordinator, incident).await? {
+            if !is_incident_unchanged(&coordinator, incident).await? {
                 return Ok(()); // it may be wanted after all
             }
-            remove_job(ctx, work, *ordinal, uid).await
+            delete_job(ctx, work, *ordinal, uid).await
         }
-        Recovery::Record { from, to } => {
-            let Some(held) = hold(&coordinator, work, "write down how far it is").await? else {
+        RecoveryStep::RecordIncident { from, to } => {
+            let Some(held) = resume_lock(&coordinator, work, "write down how far it is").await? else {
                 return Ok(());
             };
-            record(&held.fence(), Some(from), to).await?;
-            tell_base(&held.fence(), work, to).await;
+            record_incident(&held.fence(), Some(from), to).await?;
+            report_base_member(&held.fence(), work, to).await;
             Ok(())
         }
-        Recovery::Close { from, to } => close(ctx, work, &coordinator, (from, to)).await,
+        RecoveryStep::CloseIncident { from, to } => close_incident(ctx, work, &coordinator, (from, to)).await,
     }
 }
 
 /// Access to the document of an Etcd. It is made with the labels it is watched by.
-pub(crate) fn coordinator(ctx: &Context, etcd: &Etcd) -> Arc<Coordinator> {
-    let names = Names::of(etcd);
-    let key = crate::context::Key {
+pub(crate) fn get_coordinator(ctx: &Context, etcd: &Etcd) -> Arc<Coordinator> {
+    let names = Names::new(etcd);
+    let key = crate::context::EtcdKey {
         namespace: names.namespace.to_owned(),
         name: names.etcd.to_owned(),
     };
     let uid = etcd.metadata.uid.as_deref().unwrap_or_default();
-    ctx.memory.coordinator((&key, uid), || {
-        let name = names.coordination();
+    ctx.local.get_or_create_coordinator((&key, uid), || {
+        let name = names.coordination_config_map();
         let metadata = ObjectMeta {
-            labels: Some(of_object(names.etcd, &name, Component::Coordination)),
+            labels: Some(for_object(names.etcd, &name, Component::Coordination)),
             owner_references: etcd.controller_owner_ref(&()).map(|owner| vec![owner]),
             ..ObjectMeta::default()
         };
         let backing = ConfigMapBacking::new(ctx.client.clone(), names.namespace, &name);
-        Coordinator::new(Arc::new(backing.created_with(metadata)))
+        Coordinator::new(Arc::new(backing.with_metadata(metadata)))
     })
 }
 
-type Held = mainstay_coordination::Held;
+type HeldLock = mainstay_coordination::HeldLock;
 
-fn failed(step: &'static str) -> impl Fn(CoordinationError) -> ActError {
+fn coordination_error(step: &'static str) -> impl Fn(CoordinationError) -> ActError {
     move |source| ActError::Coordinate { step, source }
 }
 
 /// Takes the lock, or goes on holding it; `None` while somebody else has it.
-pub(crate) async fn acquire(
+pub(crate) async fn acquire_lock(
     coordinator: &Arc<Coordinator>,
     purpose: Purpose,
-) -> Result<Option<Held>, ActError> {
-    let wish = Wish {
-        holder: HOLDER.to_owned(),
+) -> Result<Option<HeldLock>, ActError> {
+    let lock_request = LockRequest {
+        holder: LOCK_HOLDER.to_owned(),
         purpose,
         ttl: cadence::LOCK_TTL,
     };
     let step = "take the lock";
-    match coordinator.try_acquire(&wish).await.map_err(failed(step))? {
-        Attempt::Held(held) => Ok(Some(held)),
-        Attempt::Busy { lock, .. } if lock.holder == HOLDER => {
-            let claim = Claim {
+    match coordinator.try_acquire(&lock_request).await.map_err(coordination_error(step))? {
+        AcquireOutcome::Acquired(held) => Ok(Some(held)),
+        AcquireOutcome::Busy { lock, .. } if lock.holder == LOCK_HOLDER => {
+            let claim = LockToken {
                 holder: lock.holder,
                 epoch: lock.epoch,
             };
             coordinator
-                .resume(&claim)
+                .resume_lock(&claim)
                 .await
                 .map(Some)
-                .map_err(failed(step))
+                .map_err(coordination_error(step))
         }
-        Attempt::Busy { lock, .. } => {
+        AcquireOutcome::Busy { lock, .. } => {
             info!(
                 holder = lock.holder,
                 "the lock is held; the recovery waits for it"
@@ -178,22 +178,22 @@ pub(crate) async fn acquire(
 }
 
 /// The lock as it was seen to be ours; `None` when it is not any more.
-async fn hold(
+async fn resume_lock(
     coordinator: &Arc<Coordinator>,
     work: Work<'_>,
     step: &'static str,
-) -> Result<Option<Held>, ActError> {
-    let SeenLock::Ours { epoch, .. } = work.objects.observation.recovery.lock else {
+) -> Result<Option<HeldLock>, ActError> {
+    let ObservedLock::HeldByUs { epoch, .. } = work.objects.observation.recovery.lock else {
         return Ok(None);
     };
-    let claim = Claim {
-        holder: HOLDER.to_owned(),
+    let claim = LockToken {
+        holder: LOCK_HOLDER.to_owned(),
         epoch,
     };
-    match coordinator.resume(&claim).await {
+    match coordinator.resume_lock(&claim).await {
         Ok(held) => Ok(Some(held)),
         // What was seen is old; the next pass sees what is.
-        Err(CoordinationError::Lost { source, .. }) => {
+        Err(CoordinationError::LockLost { source, .. }) => {
             warn!(error = %source, "the lock is not what it was seen to be");
             Ok(None)
         }
@@ -202,21 +202,21 @@ async fn hold(
 }
 
 /// Raises the epoch of the lock, if it is still ours; the next Job is launched under it.
-async fn outrank(
+async fn raise_epoch(
     coordinator: &Arc<Coordinator>,
     work: Work<'_>,
     above: Epoch,
 ) -> Result<(), ActError> {
     let step = "raise the epoch of the lock";
-    let Some(held) = hold(coordinator, work, step).await? else {
+    let Some(held) = resume_lock(coordinator, work, step).await? else {
         return Ok(());
     };
-    match held.raise(above).await {
+    match held.raise_epoch(above).await {
         Ok(held) => {
-            info!(%above, epoch = %held.claim().epoch, "a volume remembers a greater epoch; the lock went above it");
+            info!(%above, epoch = %held.token().epoch, "a volume remembers a greater epoch; the lock went above it");
             Ok(())
         }
-        Err(CoordinationError::Lost { source, .. }) => {
+        Err(CoordinationError::LockLost { source, .. }) => {
             warn!(error = %source, "the lock is not what it was seen to be");
             Ok(())
         }
@@ -224,9 +224,9 @@ async fn outrank(
     }
 }
 
-async fn release(held: Held) -> Result<(), ActError> {
+async fn release_lock(held: HeldLock) -> Result<(), ActError> {
     match held.release().await {
-        Ok(()) | Err(CoordinationError::Lost { .. }) => Ok(()),
+        Ok(()) | Err(CoordinationError::LockLost { .. }) => Ok(()),
         Err(source) => Err(ActError::Coordinate {
             step: "give the lock back",
             source,
@@ -234,26 +234,26 @@ async fn release(held: Held) -> Result<(), ActError> {
     }
 }
 
-async fn open(coordinator: &Arc<Coordinator>, incident: &Incident) -> Result<(), ActError> {
+async fn open_incident(coordinator: &Arc<Coordinator>, incident: &Incident) -> Result<(), ActError> {
     let purpose = match incident.cause {
-        Cause::QuorumLost => Purpose::RecoverQuorum,
-        Cause::MemberLost | Cause::FormerBackup | Cause::Requested => Purpose::Restore,
+        RecoveryCause::QuorumLost => Purpose::RecoverQuorum,
+        RecoveryCause::MemberLost | RecoveryCause::FormerBackup | RecoveryCause::Requested => Purpose::Restore,
     };
-    let Some(held) = acquire(coordinator, purpose).await? else {
+    let Some(held) = acquire_lock(coordinator, purpose).await? else {
         return Ok(());
     };
     let step = "read the document";
-    let found = coordinator.incident().await.map_err(failed(step))?;
+    let found = coordinator.read_incident().await.map_err(coordination_error(step))?;
     if found.as_ref().is_some_and(Incident::is_open) {
         return Ok(()); // an earlier pass was here
     }
-    record(&held.fence(), found.as_ref(), incident).await
+    record_incident(&held.fence(), found.as_ref(), incident).await
 }
 
 /// Writes an incident. A document that says something else already is left: the next pass sees it.
-async fn record(fence: &Fence, from: Option<&Incident>, to: &Incident) -> Result<(), ActError> {
+async fn record_incident(fence: &LockFence, from: Option<&Incident>, to: &Incident) -> Result<(), ActError> {
     let step = "write down how far the recovery is";
-    let found = fence.record(from, to).await.map_err(failed(step))?;
+    let found = fence.write_incident(from, to).await.map_err(coordination_error(step))?;
     if found.as_ref() != Some(to) {
         info!("the recovery is further than it was seen to be");
     }
@@ -261,67 +261,67 @@ async fn record(fence: &Fence, from: Option<&Incident>, to: &Incident) -> Result
 }
 
 /// Tells how far the member is that the cluster is made from.
-async fn tell_base(fence: &Fence, work: Work<'_>, incident: &Incident) {
+async fn report_base_member(fence: &LockFence, work: Work<'_>, incident: &Incident) {
     let phase = match incident.stage {
-        Stage::Restoring => Phase::Pending,
-        Stage::Restored => Phase::Restored,
-        Stage::Closed => Phase::Confirmed,
-        Stage::Abandoned | Stage::Failed => Phase::Failed,
+        RecoveryStage::Restoring => RestorePhase::Pending,
+        RecoveryStage::Restored => RestorePhase::Restored,
+        RecoveryStage::Closed => RestorePhase::Confirmed,
+        RecoveryStage::Abandoned | RecoveryStage::Failed => RestorePhase::Failed,
     };
     let base = Ordinal(incident.base);
-    report(fence, work, base, (phase, &incident.message)).await;
+    report_member(fence, work, base, (phase, &incident.message)).await;
 }
 
 /// Tells how far a member is. Whoever reads the document wants to know; nothing is decided by it, so that a failure is
 /// only told.
-async fn report(fence: &Fence, work: Work<'_>, ordinal: Ordinal, (phase, words): (Phase, &str)) {
+async fn report_member(fence: &LockFence, work: Work<'_>, ordinal: Ordinal, (phase, words): (RestorePhase, &str)) {
     let state = MemberState::new(phase, Timestamp::now()).with_message(words);
-    let name = work.wanted.member(ordinal);
-    if let Err(error) = fence.report(&name, &state).await {
-        warn!(error = %Chain(&error), member = name, "how far a member is was not written down");
+    let name = work.desired.member_name(ordinal);
+    if let Err(error) = fence.write_member_state(&name, &state).await {
+        warn!(error = %ErrorChain(&error), member = name, "how far a member is was not written down");
     }
 }
 
-async fn forget(fence: &Fence, work: Work<'_>, ordinal: Ordinal) {
-    let name = work.wanted.member(ordinal);
-    if let Err(error) = fence.forget(&name).await {
-        warn!(error = %Chain(&error), member = name, "what was written down of a member stays");
+async fn remove_member_report(fence: &LockFence, work: Work<'_>, ordinal: Ordinal) {
+    let name = work.desired.member_name(ordinal);
+    if let Err(error) = fence.remove_member_state(&name).await {
+        warn!(error = %ErrorChain(&error), member = name, "what was written down of a member stays");
     }
 }
 
 /// Whether the document still says what a step was decided on.
-async fn is_still(
+async fn is_incident_unchanged(
     coordinator: &Coordinator,
     incident: Option<&Incident>,
 ) -> Result<bool, ActError> {
     let found = coordinator
-        .incident()
+        .read_incident()
         .await
-        .map_err(failed("read the document"))?;
+        .map_err(coordination_error("read the document"))?;
     Ok(found.as_ref() == incident)
 }
 
-async fn may_scale(work: Work<'_>, coordinator: &Arc<Coordinator>) -> Result<bool, ActError> {
+async fn can_scale(work: Work<'_>, coordinator: &Arc<Coordinator>) -> Result<bool, ActError> {
     let recovery = &work.objects.observation.recovery;
-    let held = hold(coordinator, work, "change the number of pods").await?;
-    Ok(held.is_some() && is_still(coordinator, recovery.incident.as_ref()).await?)
+    let held = resume_lock(coordinator, work, "change the number of pods").await?;
+    Ok(held.is_some() && is_incident_unchanged(coordinator, recovery.incident.as_ref()).await?)
 }
 
 /// Starts or stops pods, and changes nothing else.
-async fn scale(ctx: &Context, work: Work<'_>, to: u32) -> Result<(), ActError> {
+async fn scale_stateful_set(ctx: &Context, work: Work<'_>, to: u32) -> Result<(), ActError> {
     let observation = &work.objects.observation;
     let patch = json!({
         "metadata": {
-            "uid": observation.set.as_ref().map(|set| &set.uid),
-            "resourceVersion": observation.set.as_ref().map(|set| &set.resource_version),
+            "uid": observation.stateful_set.as_ref().map(|set| &set.uid),
+            "resourceVersion": observation.stateful_set.as_ref().map(|set| &set.resource_version),
         },
         "spec": { "replicas": to },
     });
     ctx.leadership
         .check()
         .map_err(|source| ActError::Fenced { source })?;
-    let name = Names::of(work.etcd).stateful_set();
-    let sets = Api::<StatefulSet>::namespaced(ctx.client.clone(), &work.wanted.namespace);
+    let name = Names::new(work.etcd).stateful_set();
+    let sets = Api::<StatefulSet>::namespaced(ctx.client.clone(), &work.desired.namespace);
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
@@ -333,50 +333,50 @@ async fn scale(ctx: &Context, work: Work<'_>, to: u32) -> Result<(), ActError> {
             name,
             source: Box::new(source),
         })?;
-    ctx.metrics.wrote("StatefulSet");
+    ctx.metrics.record_write("StatefulSet");
     Ok(())
 }
 
-async fn launch(
+async fn launch_job(
     ctx: &Context,
     work: Work<'_>,
     coordinator: &Arc<Coordinator>,
-    (ordinal, task): (Ordinal, Task),
+    (ordinal, task): (Ordinal, RecoveryJobKind),
     incident: &Incident,
 ) -> Result<(), ActError> {
-    let Some(held) = hold(coordinator, work, "start a Job").await? else {
+    let Some(held) = resume_lock(coordinator, work, "start a Job").await? else {
         return Ok(());
     };
-    if !is_still(coordinator, Some(incident)).await? {
+    if !is_incident_unchanged(coordinator, Some(incident)).await? {
         return Ok(());
     }
-    let epoch = held.claim().epoch.0;
+    let epoch = held.token().epoch.0;
     let fence = format!("{epoch}/{}/{}", incident.id, incident.attempt);
-    let mut job = job(ctx, work, (ordinal, task), (incident, fence))?;
+    let mut job = build_job(ctx, work, (ordinal, task), (incident, fence))?;
     let (phase, words) = match task {
-        Task::Restore => (Phase::Restoring, "its data is restored"),
-        Task::SetAside => (
-            Phase::Pending,
+        RecoveryJobKind::Restore => (RestorePhase::Restoring, "its data is restored"),
+        RecoveryJobKind::RenameToPrevious => (
+            RestorePhase::Pending,
             "its old data is put aside, so that it joins anew",
         ),
     };
-    report(&held.fence(), work, ordinal, (phase, words)).await;
+    report_member(&held.fence(), work, ordinal, (phase, words)).await;
     job.metadata.annotations.get_or_insert_default().extend([
         (INCIDENT.to_owned(), incident.token.clone()),
         (ATTEMPT.to_owned(), incident.attempt.to_string()),
     ]);
-    create(ctx, &work.wanted.namespace, &job).await
+    create_job(ctx, &work.desired.namespace, &job).await
 }
 
 /// Creates a Job; one that is there already is the one of an earlier pass.
-pub(crate) async fn create(ctx: &Context, namespace: &str, job: &Job) -> Result<(), ActError> {
+pub(crate) async fn create_job(ctx: &Context, namespace: &str, job: &Job) -> Result<(), ActError> {
     ctx.leadership
         .check()
         .map_err(|source| ActError::Fenced { source })?;
     let jobs = Api::<Job>::namespaced(ctx.client.clone(), namespace);
     match jobs.create(&PostParams::default(), job).await {
         Ok(_) => {
-            ctx.metrics.wrote("Job");
+            ctx.metrics.record_write("Job");
             Ok(())
         }
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
@@ -388,93 +388,93 @@ pub(crate) async fn create(ctx: &Context, namespace: &str, job: &Job) -> Result<
     }
 }
 
-fn job(
+fn build_job(
     ctx: &Context,
     work: Work<'_>,
-    (ordinal, task): (Ordinal, Task),
+    (ordinal, task): (Ordinal, RecoveryJobKind),
     (incident, fence): (&Incident, String),
 ) -> Result<Job, ActError> {
-    let shape = shape(work);
+    let shape = build_job_shape(work);
     let rendered = match task {
-        Task::Restore => {
+        RecoveryJobKind::Restore => {
             let restore = RestoreJob {
                 ordinal: ordinal.0,
                 members: vec![ordinal.0],
-                token: incident.token.clone(),
-                target: target(&incident.target),
-                prefers_volume: incident.source == Source::BestCopy,
-                bump: Some(RAISED_BY),
+                cluster_token: incident.token.clone(),
+                target: to_job_target(&incident.target),
+                prefer_volume: incident.source == RecoverySource::BestCopy,
+                revision_bump: Some(REVISION_BUMP),
                 fence,
                 deadline: Some(RESTORE_DEADLINE),
             };
-            jobs::restore_job(work.etcd, &ctx.settings, &shape, &restore)
+            jobs::render_restore_job(work.etcd, &ctx.settings, &shape, &restore)
         }
-        Task::SetAside => {
+        RecoveryJobKind::RenameToPrevious => {
             let aside = SetAsideJob {
                 ordinal: ordinal.0,
                 fence,
-                deadline: Some(ASIDE_DEADLINE),
+                deadline: Some(RENAME_DEADLINE),
             };
-            jobs::set_aside_job(work.etcd, &ctx.settings, &shape, &aside)
+            jobs::render_set_aside_job(work.etcd, &ctx.settings, &shape, &aside)
         }
     };
     rendered.map_err(|source| ActError::Render { source })
 }
 
 /// The shape Jobs are rendered with: what the cluster is now.
-pub(crate) fn shape(work: Work<'_>) -> Rendered {
-    let stage = work.objects.observation.set.as_ref();
+pub(crate) fn build_job_shape(work: Work<'_>) -> Rendered {
+    let stage = work.objects.observation.stateful_set.as_ref();
     Rendered {
-        peer_tls: objects::peer_tls(work, stage.map(|set| set.peer_stage).unwrap_or_default()),
+        peer_tls: objects::resolve_peer_tls(work, stage.map(|set| set.peer_tls_stage).unwrap_or_default()),
         local_store_root: work.objects.local_store_root.clone(),
-        ..Rendered::of(work.etcd)
+        ..Rendered::from_etcd(work.etcd)
     }
 }
 
-fn target(target: &Target) -> jobs::Target {
+fn to_job_target(target: &RecoveryTarget) -> jobs::RestorePoint {
     match target {
-        Target::Newest => jobs::Target::Newest,
-        Target::Revision(revision) => jobs::Target::Revision(*revision),
-        Target::Time(time) => jobs::Target::Time(time.to_string()),
-        Target::Full { name, revision } => jobs::Target::Full {
+        RecoveryTarget::Newest => jobs::RestorePoint::Newest,
+        RecoveryTarget::Revision(revision) => jobs::RestorePoint::Revision(*revision),
+        RecoveryTarget::Time(time) => jobs::RestorePoint::Time(time.to_string()),
+        RecoveryTarget::Full { name, revision } => jobs::RestorePoint::Full {
             name: name.clone(),
             revision: *revision,
         },
     }
 }
 
-async fn remove_job(
+async fn delete_job(
     ctx: &Context,
     work: Work<'_>,
     ordinal: Ordinal,
     uid: &str,
 ) -> Result<(), ActError> {
     let meta = ObjectMeta {
-        name: Some(Names::of(work.etcd).restore_job(ordinal.0)),
-        namespace: Some(work.wanted.namespace.clone()),
+        name: Some(Names::new(work.etcd).restore_job(ordinal.0)),
+        namespace: Some(work.desired.namespace.clone()),
         uid: Some(uid.to_owned()),
         ..ObjectMeta::default()
     };
-    apply::delete(ctx, &resource::<Job>(), &meta, DeleteParams::background()).await
+    apply::delete_object(ctx, &api_resource::<Job>(), &meta, DeleteParams::background()).await
 }
 
-async fn close(
+async fn close_incident(
     ctx: &Context,
     work: Work<'_>,
     coordinator: &Arc<Coordinator>,
     (from, to): (&Incident, &Incident),
 ) -> Result<(), ActError> {
-    let Some(held) = hold(coordinator, work, "end the recovery").await? else {
+    let Some(held) = resume_lock(coordinator, work, "end the recovery").await? else {
         return Ok(());
     };
     for (ordinal, job) in &work.objects.observation.recovery.jobs {
-        remove_job(ctx, work, *ordinal, &job.uid).await?;
+        delete_job(ctx, work, *ordinal, &job.uid).await?;
     }
-    record(&held.fence(), Some(from), to).await?;
-    tell_base(&held.fence(), work, to).await;
+    record_incident(&held.fence(), Some(from), to).await?;
+    report_base_member(&held.fence(), work, to).await;
     for other in (0..to.size).filter(|other| *other != to.base) {
-        forget(&held.fence(), work, Ordinal(other)).await;
+        remove_member_report(&held.fence(), work, Ordinal(other)).await;
     }
-    ctx.metrics.recovered(to);
-    release(held).await
+    ctx.metrics.record_recovery(to);
+    release_lock(held).await
 }

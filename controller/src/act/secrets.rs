@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use mainstay_crds::Etcd;
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use serde_json::json;
 use tracing::warn;
 
@@ -14,32 +14,32 @@ use crate::context::Context;
 use crate::validate::FINALIZER;
 
 /// Lets the secrets of an Etcd go that no other one names. A courtesy: what fails is told and stops nothing.
-pub async fn let_secrets_go(ctx: &Context, etcd: &Etcd) {
-    let mut own = named(etcd);
+pub async fn remove_secret_finalizers(ctx: &Context, etcd: &Etcd) {
+    let mut own = list_referenced_secrets(etcd);
     if own.is_empty() || ctx.leadership.check().is_err() {
         return;
     }
     let namespace = etcd.metadata.namespace.as_deref().unwrap_or_default();
-    match others(&ctx.client, namespace, etcd).await {
+    match list_other_references(&ctx.client, namespace, etcd).await {
         Ok(others) => own.retain(|name| !others.contains(name)),
         Err(error) => {
-            warn!(error = %Chain(&error), "nobody knows who else names these secrets, so they stay");
+            warn!(error = %ErrorChain(&error), "nobody knows who else names these secrets, so they stay");
             return;
         }
     }
     let secrets = Api::<Secret>::namespaced(ctx.client.clone(), namespace);
     for name in own {
-        match release(&secrets, &name).await {
-            Ok(true) => ctx.metrics.wrote("Secret"),
+        match remove_finalizer(&secrets, &name).await {
+            Ok(true) => ctx.metrics.record_write("Secret"),
             Ok(false) => {}
             Err(error) => {
-                warn!(secret = name, error = %Chain(&error), "a secret could not be let go");
+                warn!(secret = name, error = %ErrorChain(&error), "a secret could not be let go");
             }
         }
     }
 }
 
-async fn release(secrets: &Api<Secret>, name: &str) -> Result<bool, kube::Error> {
+async fn remove_finalizer(secrets: &Api<Secret>, name: &str) -> Result<bool, kube::Error> {
     let Some(secret) = secrets.get_metadata_opt(name).await? else {
         return Ok(false);
     };
@@ -58,7 +58,7 @@ async fn release(secrets: &Api<Secret>, name: &str) -> Result<bool, kube::Error>
     Ok(true)
 }
 
-async fn others(
+async fn list_other_references(
     client: &Client,
     namespace: &str,
     but: &Etcd,
@@ -69,11 +69,11 @@ async fn others(
     let others = etcds
         .iter()
         .filter(|etcd| etcd.metadata.uid != but.metadata.uid);
-    Ok(others.flat_map(named).collect())
+    Ok(others.flat_map(list_referenced_secrets).collect())
 }
 
 /// All secrets an Etcd names.
-fn named(etcd: &Etcd) -> BTreeSet<String> {
+fn list_referenced_secrets(etcd: &Etcd) -> BTreeSet<String> {
     let (server, backup) = (&etcd.spec.etcd, &etcd.spec.backup);
     let listeners = [
         server.client_url_tls.as_ref(),
@@ -81,13 +81,13 @@ fn named(etcd: &Etcd) -> BTreeSet<String> {
         backup.tls.as_ref(),
     ];
     let certificates = listeners.into_iter().flatten().flat_map(|tls| {
-        let client = tls.client.as_ref().and_then(|client| client.named());
-        [tls.ca.named(), tls.server.named(), client]
+        let client = tls.client.as_ref().and_then(|client| client.non_empty_name());
+        [tls.ca.non_empty_name(), tls.server.non_empty_name(), client]
     });
     let store = backup
         .store
         .as_ref()
-        .and_then(|store| store.secret_ref.as_ref()?.named());
+        .and_then(|store| store.secret_ref.as_ref()?.non_empty_name());
     certificates
         .chain([store])
         .flatten()
@@ -125,6 +125,6 @@ mod tests {
             ..StoreSpec::default()
         });
         let expected = ["backup", "ca", "client", "server", "store"].map(str::to_owned);
-        assert_eq!(named(&etcd), BTreeSet::from(expected));
+        assert_eq!(list_referenced_secrets(&etcd), BTreeSet::from(expected));
     }
 }

@@ -11,85 +11,85 @@ use serde_json::json;
 use tracing::info;
 
 use super::marks::FIELD_MANAGER;
-use super::objects::resource;
+use super::objects::api_resource;
 use super::{ActError, Work, apply, members, snapshots};
 use crate::context::Context;
-use crate::decide::{Removal, Restart, Step, Useless};
+use crate::decide::{MemberRemovalReason, PodDeletionReason, ReconcileStep, PvcDeletionReason};
 use crate::observe::Ordinal;
-use crate::quantity::quantity;
+use crate::quantity::to_quantity;
 use crate::status::describe_step;
 
 /// Whether a step comes before the objects are applied.
-pub(super) fn is_first(step: &Step) -> bool {
-    matches!(step, Step::StopRolling)
+pub(super) fn is_before_apply(step: &ReconcileStep) -> bool {
+    matches!(step, ReconcileStep::DisableRollingUpdate)
 }
 
 /// Whether a step mends what is there, whatever the spec asks for: it is taken also when the spec asks for an object that is
 /// refused.
-pub(super) fn heals(step: &Step) -> bool {
+pub(super) fn is_repair(step: &ReconcileStep) -> bool {
     match step {
-        Step::Promote { .. } | Step::AddLearner { .. } => true,
-        Step::RemoveMember { because, .. } => *because != Removal::ScaleIn,
-        Step::DiscardClaim { because, .. } => *because != Useless::LeftBehind,
-        Step::DeletePod { because, .. } => {
-            !matches!(because, Restart::Outdated | Restart::OutdatedAndUnwell)
+        ReconcileStep::Promote { .. } | ReconcileStep::AddLearner { .. } => true,
+        ReconcileStep::RemoveMember { reason: because, .. } => *because != MemberRemovalReason::ScaleIn,
+        ReconcileStep::DeletePvc { reason: because, .. } => *because != PvcDeletionReason::LeftByScaleIn,
+        ReconcileStep::DeletePod { reason: because, .. } => {
+            !matches!(because, PodDeletionReason::Outdated | PodDeletionReason::OutdatedAndUnhealthy)
         }
         _ => false,
     }
 }
 
 /// Says what is about to be done.
-pub(super) fn announce(ctx: &Context, work: Work<'_>, step: &Step) {
-    if step.is_deed() {
-        info!(step = step.word(), "{}", describe_step(step, work.wanted));
-        ctx.metrics.stepped(step.word());
+pub(super) fn log_step(ctx: &Context, work: Work<'_>, step: &ReconcileStep) {
+    if step.is_action() {
+        info!(step = step.label(), "{}", describe_step(step, work.desired));
+        ctx.metrics.record_step(step.label());
     }
 }
 
-pub(super) async fn take(ctx: &Context, work: Work<'_>, step: &Step) -> Result<(), ActError> {
-    announce(ctx, work, step);
+pub(super) async fn execute_step(ctx: &Context, work: Work<'_>, step: &ReconcileStep) -> Result<(), ActError> {
+    log_step(ctx, work, step);
     match step {
-        Step::StopRolling => stop_rolling(ctx, work).await,
-        Step::Snapshot { .. } => {
-            snapshots::request(ctx, work);
+        ReconcileStep::DisableRollingUpdate => stop_rolling(ctx, work).await,
+        ReconcileStep::Snapshot { .. } => {
+            snapshots::request_snapshot(ctx, work);
             Ok(())
         }
         // Done by applying the shape, by the recovery itself, or by nobody.
-        Step::Resize { .. } | Step::Wait { .. } | Step::Recover(_) => Ok(()),
-        Step::DeletePod { ordinal, uid, .. } => delete_pod(ctx, work, *ordinal, uid).await,
-        Step::DiscardClaim {
+        ReconcileStep::Scale { .. } | ReconcileStep::Wait { .. } | ReconcileStep::Recover(_) => Ok(()),
+        ReconcileStep::DeletePod { ordinal, uid, .. } => delete_pod(ctx, work, *ordinal, uid).await,
+        ReconcileStep::DeletePvc {
             ordinal,
             uid,
             pod_uid,
             ..
         } => {
-            discard(ctx, work, *ordinal, uid).await?;
+            delete_pvc(ctx, work, *ordinal, uid).await?;
             match pod_uid {
                 Some(pod) => delete_pod(ctx, work, *ordinal, pod).await,
                 None => Ok(()),
             }
         }
-        Step::AddLearner { .. }
-        | Step::Promote { .. }
-        | Step::RemoveMember { .. }
-        | Step::MoveLeader { .. }
-        | Step::UpdatePeerUrls { .. } => members::change(ctx, work, step).await,
-        Step::ExpandClaims { ordinals, bytes } => expand(ctx, work, ordinals, *bytes).await,
-        Step::RecreateSet { uid } => {
-            let meta = meta(work, Names::of(work.etcd).stateful_set(), uid);
+        ReconcileStep::AddLearner { .. }
+        | ReconcileStep::Promote { .. }
+        | ReconcileStep::RemoveMember { .. }
+        | ReconcileStep::MoveLeader { .. }
+        | ReconcileStep::UpdatePeerUrls { .. } => members::change_membership(ctx, work, step).await,
+        ReconcileStep::ExpandPvcs { ordinals, bytes } => expand_pvcs(ctx, work, ordinals, *bytes).await,
+        ReconcileStep::RecreateStatefulSet { uid } => {
+            let meta = build_meta(work, Names::new(work.etcd).stateful_set(), uid);
             let params = DeleteParams {
                 propagation_policy: Some(PropagationPolicy::Orphan),
                 ..DeleteParams::default()
             };
-            apply::delete(ctx, &resource::<StatefulSet>(), &meta, params).await
+            apply::delete_object(ctx, &api_resource::<StatefulSet>(), &meta, params).await
         }
     }
 }
 
-fn meta(work: Work<'_>, name: String, uid: &str) -> ObjectMeta {
+fn build_meta(work: Work<'_>, name: String, uid: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),
-        namespace: Some(work.wanted.namespace.clone()),
+        namespace: Some(work.desired.namespace.clone()),
         uid: Some(uid.to_owned()),
         ..ObjectMeta::default()
     }
@@ -101,39 +101,39 @@ async fn delete_pod(
     ordinal: Ordinal,
     uid: &str,
 ) -> Result<(), ActError> {
-    let meta = meta(work, work.wanted.pod(ordinal), uid);
-    apply::delete(ctx, &resource::<Pod>(), &meta, DeleteParams::default()).await?;
-    ctx.memory.deleted(&work.wanted.key(), uid);
+    let meta = build_meta(work, work.desired.pod_name(ordinal), uid);
+    apply::delete_object(ctx, &api_resource::<Pod>(), &meta, DeleteParams::default()).await?;
+    ctx.local.record_deleted(&work.desired.key(), uid);
     Ok(())
 }
 
-async fn discard(
+async fn delete_pvc(
     ctx: &Context,
     work: Work<'_>,
     ordinal: Ordinal,
     uid: &str,
 ) -> Result<(), ActError> {
-    let meta = meta(work, Names::of(work.etcd).volume_claim(ordinal.0), uid);
-    apply::delete(
+    let meta = build_meta(work, Names::new(work.etcd).pvc(ordinal.0), uid);
+    apply::delete_object(
         ctx,
-        &resource::<PersistentVolumeClaim>(),
+        &api_resource::<PersistentVolumeClaim>(),
         &meta,
         DeleteParams::default(),
     )
     .await?;
-    ctx.memory.deleted(&work.wanted.key(), uid);
+    ctx.local.record_deleted(&work.desired.key(), uid);
     Ok(())
 }
 
 async fn stop_rolling(ctx: &Context, work: Work<'_>) -> Result<(), ActError> {
-    let set = work.objects.observation.set.as_ref();
+    let set = work.objects.observation.stateful_set.as_ref();
     let version = set.map(|set| set.resource_version.clone());
     let patch = json!({
         "metadata": { "resourceVersion": version },
         "spec": { "updateStrategy": { "type": "OnDelete", "rollingUpdate": null } },
     });
-    let name = Names::of(work.etcd).stateful_set();
-    let sets = Api::<StatefulSet>::namespaced(ctx.client.clone(), &work.wanted.namespace);
+    let name = Names::new(work.etcd).stateful_set();
+    let sets = Api::<StatefulSet>::namespaced(ctx.client.clone(), &work.desired.namespace);
     ctx.leadership
         .check()
         .map_err(|source| ActError::Fenced { source })?;
@@ -148,35 +148,35 @@ async fn stop_rolling(ctx: &Context, work: Work<'_>) -> Result<(), ActError> {
             name,
             source: Box::new(source),
         })?;
-    ctx.metrics.wrote("StatefulSet");
+    ctx.metrics.record_write("StatefulSet");
     Ok(())
 }
 
 /// Asks for more space. A storage class that cannot give it says so once; that is remembered for a
 /// while, not repeated at once.
-async fn expand(
+async fn expand_pvcs(
     ctx: &Context,
     work: Work<'_>,
     ordinals: &[Ordinal],
     bytes: u64,
 ) -> Result<(), ActError> {
     let claims =
-        Api::<PersistentVolumeClaim>::namespaced(ctx.client.clone(), &work.wanted.namespace);
-    let patch = json!({ "spec": { "resources": { "requests": { "storage": quantity(bytes) } } } });
+        Api::<PersistentVolumeClaim>::namespaced(ctx.client.clone(), &work.desired.namespace);
+    let patch = json!({ "spec": { "resources": { "requests": { "storage": to_quantity(bytes) } } } });
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
     for ordinal in ordinals {
-        let name = Names::of(work.etcd).volume_claim(ordinal.0);
+        let name = Names::new(work.etcd).pvc(ordinal.0);
         ctx.leadership
             .check()
             .map_err(|source| ActError::Fenced { source })?;
         match claims.patch(&name, &params, &Patch::Merge(&patch)).await {
-            Ok(_) => ctx.metrics.wrote("PersistentVolumeClaim"),
+            Ok(_) => ctx.metrics.record_write("PersistentVolumeClaim"),
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
-                ctx.memory.refuse_expansion(
-                    &work.wanted.key(),
+                ctx.local.record_expansion_refused(
+                    &work.desired.key(),
                     bytes,
                     status.message.clone(),
                     Timestamp::now(),
@@ -206,39 +206,39 @@ mod tests {
     fn what_mends_does_not_wait_for_a_spec_that_can_be_followed() {
         let ordinal = Ordinal(1);
         let (uid, member) = ("uid".to_owned(), MemberId(7));
-        let removal = |because| Step::RemoveMember {
+        let removal = |because| ReconcileStep::RemoveMember {
             member,
             ordinal,
-            because,
+            reason: because,
         };
-        let restart = |because| Step::DeletePod {
+        let restart = |because| ReconcileStep::DeletePod {
             ordinal,
             uid: uid.clone(),
-            because,
+            reason: because,
         };
-        let discard = |because| Step::DiscardClaim {
+        let discard = |because| ReconcileStep::DeletePvc {
             ordinal,
             uid: uid.clone(),
             pod_uid: None,
-            because,
+            reason: because,
         };
         for step in [
-            Step::AddLearner { ordinal },
-            Step::Promote { member, ordinal },
-            removal(Removal::Lost),
-            restart(Restart::VolumeGone),
-            discard(Useless::Corrupt),
+            ReconcileStep::AddLearner { ordinal },
+            ReconcileStep::Promote { member, ordinal },
+            removal(MemberRemovalReason::DataLost),
+            restart(PodDeletionReason::VolumeLost),
+            discard(PvcDeletionReason::Corrupt),
         ] {
-            assert!(heals(&step), "{step:?}");
+            assert!(is_repair(&step), "{step:?}");
         }
         for step in [
-            Step::Resize { from: 3, to: 4 },
-            removal(Removal::ScaleIn),
-            restart(Restart::Outdated),
-            restart(Restart::OutdatedAndUnwell),
-            discard(Useless::LeftBehind),
+            ReconcileStep::Scale { from: 3, to: 4 },
+            removal(MemberRemovalReason::ScaleIn),
+            restart(PodDeletionReason::Outdated),
+            restart(PodDeletionReason::OutdatedAndUnhealthy),
+            discard(PvcDeletionReason::LeftByScaleIn),
         ] {
-            assert!(!heals(&step), "{step:?}");
+            assert!(!is_repair(&step), "{step:?}");
         }
     }
 }

@@ -1,24 +1,24 @@
 //! Whether an object already says everything that is to be said.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use mainstay_manifests::quantity::bytes;
+use mainstay_manifests::quantity::to_bytes;
 use serde_json::Value;
 
 /// Where an object says something else than it should: the first place, as a path; `None` when every field of `wanted` is in
 /// `live` with the same value. `live` may say more: defaults, status, the fields of others.
-pub(super) fn difference(wanted: &Value, live: &Value) -> Option<String> {
+pub(super) fn find_difference(wanted: &Value, live: &Value) -> Option<String> {
     let mut path = Vec::new();
-    differs(wanted, live, &mut path).then(|| path.join("."))
+    has_difference(wanted, live, &mut path).then(|| path.join("."))
 }
 
 /// Leaves the path where the difference is.
-fn differs(wanted: &Value, live: &Value, path: &mut Vec<String>) -> bool {
+fn has_difference(wanted: &Value, live: &Value, path: &mut Vec<String>) -> bool {
     match (wanted, live) {
         (Value::Object(wanted), Value::Object(live)) => wanted.iter().any(|(key, value)| {
             path.push(key.clone());
             let differs = match live.get(key) {
-                Some(found) => differs(value, found, path),
-                None => !(is_nothing(value) || is_zero(value) && !is_map(path)),
+                Some(found) => has_difference(value, found, path),
+                None => !(is_empty_value(value) || is_zero_value(value) && !is_map_entry(path)),
             };
             if !differs {
                 path.pop();
@@ -33,32 +33,32 @@ fn differs(wanted: &Value, live: &Value, path: &mut Vec<String>) -> bool {
                     .enumerate()
                     .any(|(index, (wanted, live))| {
                         path.push(index.to_string());
-                        let differs = differs(wanted, live, path);
+                        let differs = has_difference(wanted, live, path);
                         if !differs {
                             path.pop();
                         }
                         differs
                     })
         }
-        (Value::String(wanted), Value::String(live)) if is_amount(path) => {
-            wanted != live && !is_same_amount(wanted, live)
+        (Value::String(wanted), Value::String(live)) if is_quantity(path) => {
+            wanted != live && !is_same_quantity(wanted, live)
         }
         _ => wanted != live,
     }
 }
 
 /// The API server drops what is empty.
-fn is_nothing(value: &Value) -> bool {
+fn is_empty_value(value: &Value) -> bool {
     match value {
         Value::Null => true,
-        Value::Object(fields) => fields.values().all(is_nothing),
+        Value::Object(fields) => fields.values().all(is_empty_value),
         Value::Array(items) => items.is_empty(),
         _ => false,
     }
 }
 
 /// Of fields that are not pointers the API server drops also what is false, zero or an empty text.
-fn is_zero(value: &Value) -> bool {
+fn is_zero_value(value: &Value) -> bool {
     match value {
         Value::Bool(value) => !value,
         Value::String(text) => text.is_empty(),
@@ -68,7 +68,7 @@ fn is_zero(value: &Value) -> bool {
 }
 
 /// Whether a place is an entry of a map, of which nothing is dropped.
-fn is_map(path: &[String]) -> bool {
+fn is_map_entry(path: &[String]) -> bool {
     let around = path.iter().rev().nth(1).map(String::as_str);
     matches!(
         around,
@@ -77,14 +77,14 @@ fn is_map(path: &[String]) -> bool {
 }
 
 /// Whether a place holds an amount, which the API server spells in its own way.
-fn is_amount(path: &[String]) -> bool {
+fn is_quantity(path: &[String]) -> bool {
     let around = path.iter().rev().nth(1).map(String::as_str);
     let own = path.last().map(String::as_str);
     matches!(around, Some("requests" | "limits")) || own == Some("sizeLimit")
 }
 
-fn is_same_amount(one: &str, other: &str) -> bool {
-    let whole = |text: &str| bytes(&Quantity(text.to_owned())).ok();
+fn is_same_quantity(one: &str, other: &str) -> bool {
+    let whole = |text: &str| to_bytes(&Quantity(text.to_owned())).ok();
     // Thousandths, so that parts of a processor count.
     let thousandths = |text: &str| match text.strip_suffix('m') {
         Some(number) => number.parse::<f64>().ok(),
@@ -109,23 +109,23 @@ mod tests {
         let wanted = json!({"spec": {"ports": [{"port": 1}], "empty": {}, "none": null}});
         let live =
             json!({"spec": {"ports": [{"port": 1, "protocol": "TCP"}], "ip": "x"}, "status": {}});
-        assert_eq!(difference(&wanted, &live), None);
+        assert_eq!(find_difference(&wanted, &live), None);
     }
 
     #[test]
     fn what_the_api_server_drops_does_not_matter_and_entries_of_maps_do() {
         let wanted = json!({"spec": {"hostNetwork": false, "env": [{"name": "A", "value": ""}]}});
         let live = json!({"spec": {"env": [{"name": "A"}]}});
-        assert_eq!(difference(&wanted, &live), None);
+        assert_eq!(find_difference(&wanted, &live), None);
         let wanted = json!({"data": {"a": ""}});
-        let gone = difference(&wanted, &json!({"data": {}}));
+        let gone = find_difference(&wanted, &json!({"data": {}}));
         assert_eq!(gone.as_deref(), Some("data.a"));
     }
 
     #[test]
     fn a_value_that_was_changed_or_taken_away_matters() {
         let wanted = json!({"data": {"a": "1", "b": "2"}});
-        let place = |live| difference(&wanted, &live);
+        let place = |live| find_difference(&wanted, &live);
         assert_eq!(
             place(json!({"data": {"a": "1", "b": "3"}})).as_deref(),
             Some("data.b")
@@ -135,10 +135,10 @@ mod tests {
             Some("data.b")
         );
         assert_eq!(
-            difference(&json!([1, 2]), &json!([2, 1])).as_deref(),
+            find_difference(&json!([1, 2]), &json!([2, 1])).as_deref(),
             Some("0")
         );
-        let longer = difference(&json!([1]), &json!([1, 2]));
+        let longer = find_difference(&json!([1]), &json!([1, 2]));
         assert_eq!(longer.as_deref(), Some(""), "a list is ours as a whole");
     }
 
@@ -147,10 +147,10 @@ mod tests {
         let amounts = |cpu: &str, memory: &str| json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}, "note": cpu});
         let mut live = amounts("500m", "1Gi");
         live["note"] = json!("0.5");
-        assert_eq!(difference(&amounts("0.5", "1024Mi"), &live), None);
-        let other = difference(&amounts("0.5", "1025Mi"), &live);
+        assert_eq!(find_difference(&amounts("0.5", "1024Mi"), &live), None);
+        let other = find_difference(&amounts("0.5", "1025Mi"), &live);
         assert_eq!(other.as_deref(), Some("resources.requests.memory"));
-        let note = difference(&amounts("500m", "1Gi"), &live);
+        let note = find_difference(&amounts("500m", "1Gi"), &live);
         assert_eq!(note.as_deref(), Some("note"), "elsewhere spelling matters");
     }
 }

@@ -10,13 +10,13 @@ use super::marks::FIELD_MANAGER;
 
 /// Names under which etcd-druid writes: that of its program, which was never another. Many other controllers write as
 /// `manager`; what they set is theirs.
-const PREDECESSORS: [&str; 1] = ["etcd-druid"];
+const DRUID_FIELD_MANAGERS: [&str; 1] = ["etcd-druid"];
 
 /// The record after the takeover; `None` when nothing of a predecessor is in it.
-pub(super) fn taken_over(record: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
+pub(super) fn take_over_fields(record: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
     let is_theirs = |entry: &&ManagedFieldsEntry| {
         let manager = entry.manager.as_deref().unwrap_or_default();
-        PREDECESSORS.contains(&manager)
+        DRUID_FIELD_MANAGERS.contains(&manager)
             && entry.subresource.as_deref().unwrap_or_default().is_empty()
     };
     let is_ours = |entry: &&ManagedFieldsEntry| {
@@ -29,7 +29,7 @@ pub(super) fn taken_over(record: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFie
         .filter(|entry| is_theirs(entry) || is_ours(entry))
         .filter_map(|entry| entry.fields_v1.as_ref())
         .fold(Value::Object(Map::new()), |sum, FieldsV1(fields)| {
-            union(sum, fields)
+            merge_fields(sum, fields)
         });
     let others = record
         .iter()
@@ -44,12 +44,12 @@ pub(super) fn taken_over(record: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFie
 }
 
 /// All fields of both.
-fn union(sum: Value, more: &Value) -> Value {
+fn merge_fields(sum: Value, more: &Value) -> Value {
     match (sum, more) {
         (Value::Object(mut sum), Value::Object(more)) => {
             for (key, value) in more {
                 let merged = match sum.remove(key) {
-                    Some(before) => union(before, value),
+                    Some(before) => merge_fields(before, value),
                     None => value.clone(),
                 };
                 sum.insert(key.clone(), merged);
@@ -90,7 +90,7 @@ mod tests {
                 json!({"f:spec": {"f:template": {}}}),
             ),
         ];
-        let after = taken_over(&record).unwrap();
+        let after = take_over_fields(&record).unwrap();
         let managers: Vec<_> = after
             .iter()
             .map(|entry| entry.manager.as_deref().unwrap())
@@ -108,7 +108,7 @@ mod tests {
         let mut status = entry("etcd-druid", "Update", json!({}));
         status.subresource = Some("status".to_owned());
         assert_eq!(
-            taken_over(&[entry(FIELD_MANAGER, "Apply", json!({})), status]),
+            take_over_fields(&[entry(FIELD_MANAGER, "Apply", json!({})), status]),
             None
         );
     }

@@ -9,19 +9,19 @@ use kube::api::{ApiResource, DeleteParams};
 use mainstay_crds::Etcd;
 use mainstay_manifests::Names;
 
-use super::objects::resource;
+use super::objects::api_resource;
 use super::{ActError, apply, live};
 use crate::context::Context;
-use crate::validate::members;
+use crate::validate::count_members;
 
 /// How many members are looked for beyond those of the spec.
-const BEYOND: u32 = 16;
+const EXTRA_MEMBERS: u32 = 16;
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Teardown {
     /// So many objects are still there.
-    Going(usize),
+    InProgress(usize),
     /// Nothing is left.
     Done,
 }
@@ -30,8 +30,8 @@ pub enum Teardown {
 pub async fn tear_down(ctx: &Context, etcd: &Etcd) -> Result<Teardown, ActError> {
     let namespace = etcd.metadata.namespace.as_deref().unwrap_or_default();
     let mut left = 0;
-    for (resource, name) in everything(ctx, etcd) {
-        let Some(meta) = live::meta(&ctx.stores, &resource.kind, &name, namespace) else {
+    for (resource, name) in list_owned_objects(ctx, etcd) {
+        let Some(meta) = live::find_metadata(&ctx.stores, &resource.kind, &name, namespace) else {
             continue;
         };
         let mut owners = meta.owner_references.iter().flatten();
@@ -40,39 +40,39 @@ pub async fn tear_down(ctx: &Context, etcd: &Etcd) -> Result<Teardown, ActError>
         }
         left += 1;
         if meta.deletion_timestamp.is_none() {
-            apply::delete(ctx, &resource, &meta, DeleteParams::background()).await?;
+            apply::delete_object(ctx, &resource, &meta, DeleteParams::background()).await?;
         }
     }
     Ok(if left == 0 {
         Teardown::Done
     } else {
-        Teardown::Going(left)
+        Teardown::InProgress(left)
     })
 }
 
-fn everything(ctx: &Context, etcd: &Etcd) -> Vec<(ApiResource, String)> {
-    let names = Names::of(etcd);
-    let members = members(etcd).saturating_add(BEYOND);
+fn list_owned_objects(ctx: &Context, etcd: &Etcd) -> Vec<(ApiResource, String)> {
+    let names = Names::new(etcd);
+    let members = count_members(etcd).saturating_add(EXTRA_MEMBERS);
     let mut all = vec![
-        (resource::<StatefulSet>(), names.stateful_set()),
-        (resource::<Job>(), names.compaction_job()),
-        (resource::<Job>(), names.drill_job()),
-        (resource::<Job>(), names.verify_job()),
+        (api_resource::<StatefulSet>(), names.stateful_set()),
+        (api_resource::<Job>(), names.compaction_job()),
+        (api_resource::<Job>(), names.drill_job()),
+        (api_resource::<Job>(), names.verify_job()),
         (
-            ctx.stores.budget_resource.clone(),
+            ctx.stores.pdb_resource.clone(),
             names.pod_disruption_budget(),
         ),
-        (resource::<Service>(), names.client_service()),
-        (resource::<Service>(), names.peer_service()),
-        (resource::<ConfigMap>(), names.config_map()),
-        (resource::<ConfigMap>(), names.coordination()),
-        (resource::<Lease>(), names.full_snapshot_lease()),
-        (resource::<Lease>(), names.delta_snapshot_lease()),
-        (resource::<RoleBinding>(), names.role()),
-        (resource::<Role>(), names.role()),
-        (resource::<ServiceAccount>(), names.service_account()),
+        (api_resource::<Service>(), names.client_service()),
+        (api_resource::<Service>(), names.peer_service()),
+        (api_resource::<ConfigMap>(), names.config_map()),
+        (api_resource::<ConfigMap>(), names.coordination_config_map()),
+        (api_resource::<Lease>(), names.full_snapshot_lease()),
+        (api_resource::<Lease>(), names.delta_snapshot_lease()),
+        (api_resource::<RoleBinding>(), names.role()),
+        (api_resource::<Role>(), names.role()),
+        (api_resource::<ServiceAccount>(), names.service_account()),
     ];
-    all.extend((0..members).map(|n| (resource::<Lease>(), names.member(n))));
-    all.extend((0..members).map(|n| (resource::<Job>(), names.restore_job(n))));
+    all.extend((0..members).map(|n| (api_resource::<Lease>(), names.member(n))));
+    all.extend((0..members).map(|n| (api_resource::<Job>(), names.restore_job(n))));
     all
 }

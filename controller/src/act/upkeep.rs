@@ -7,47 +7,47 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use mainstay_coordination::lock::LONGEST_TTL;
-use mainstay_coordination::{PinWish, Purpose, RevisionRange};
+use mainstay_coordination::lock::MAX_TTL;
+use mainstay_coordination::{PinRequest, Purpose, RevisionRange};
 use mainstay_crds::Etcd;
 use mainstay_ids::Revision;
 use mainstay_manifests::Names;
-use mainstay_manifests::jobs::{self, CompactionJob, DrillJob, Target};
+use mainstay_manifests::jobs::{self, CompactionJob, DrillJob, RestorePoint};
 use mainstay_manifests::labels::{COMPONENT, Component};
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::marks::{FIELD_MANAGER, HOLDER};
-use super::objects::resource;
-use super::recovery::{coordinator, create, shape};
-use super::snapshots::{self, Ask};
+use super::marks::{FIELD_MANAGER, LOCK_HOLDER};
+use super::objects::api_resource;
+use super::recovery::{get_coordinator, create_job, build_job_shape};
+use super::snapshots::{self, SidecarRequest};
 use super::{ActError, Work, apply, live_hash};
 use crate::context::Context;
-use crate::decide::upkeep::{Chore, PIN_RENEWAL, PinOf, piled_up};
-use crate::observe::jobs::state;
-use crate::observe::{self, FallBack, JobState, SeenJob};
-use crate::quantity::quantity;
+use crate::decide::upkeep::{UpkeepAction, PIN_RENEWAL, PinOwner, count_events_since_full};
+use crate::observe::jobs::job_state;
+use crate::observe::{self, FallbackSnapshot, JobState, ObservedJob};
+use crate::quantity::to_quantity;
 
 /// A database is built beside a copy of itself; the rest is for what the format adds.
 const SCRATCH_FACTOR: u64 = 3;
 /// What a scratch volume has at least.
-const SCRATCH_LEAST: u64 = 1 << 30;
+const SCRATCH_MIN_BYTES: u64 = 1 << 30;
 
 /// Who reads a backup while retention must leave it alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reader<'a> {
+pub(crate) enum BackupReader<'a> {
     /// A Job of the upkeep.
-    Upkeep(PinOf),
+    Upkeep(PinOwner),
     /// The Job of a task that checks the backup.
     Verification,
     /// The Job of the copy task of this name.
     Copy(&'a str),
 }
 
-impl Reader<'_> {
+impl BackupReader<'_> {
     /// The name of its pin in the coordination document.
-    pub(crate) fn name(self) -> String {
+    pub(crate) fn pin_name(self) -> String {
         match self {
             Self::Upkeep(of) => of.name().to_owned(),
             Self::Verification => "verification".to_owned(),
@@ -57,8 +57,8 @@ impl Reader<'_> {
 
     fn purpose(self) -> Purpose {
         match self {
-            Self::Upkeep(PinOf::Compaction) => Purpose::Compact,
-            Self::Upkeep(PinOf::Drill) => Purpose::Drill,
+            Self::Upkeep(PinOwner::Compaction) => Purpose::Compact,
+            Self::Upkeep(PinOwner::Drill) => Purpose::Drill,
             Self::Verification => Purpose::Other("verify".to_owned()),
             Self::Copy(_) => Purpose::Copy,
         }
@@ -66,20 +66,20 @@ impl Reader<'_> {
 }
 
 /// Does all of it.
-pub async fn chores(ctx: &Context, work: Work<'_>, chores: &[Chore]) -> Result<(), ActError> {
-    measure(ctx, work);
+pub async fn perform_upkeep(ctx: &Context, work: Work<'_>, chores: &[UpkeepAction]) -> Result<(), ActError> {
+    update_metrics(ctx, work);
     for chore in chores {
         info!(?chore, "for the backup");
         match chore {
-            Chore::Compact { from } => compact(ctx, work, *from).await?,
-            Chore::FullSnapshot => fall_back(ctx, work),
-            Chore::RetireCompaction { uid, wrote } => {
-                retire_compaction(ctx, work, uid, *wrote).await?;
+            UpkeepAction::StartCompaction { from_revision: from } => start_compaction(ctx, work, *from).await?,
+            UpkeepAction::RequestFullSnapshot => request_fallback_snapshot(ctx, work),
+            UpkeepAction::DeleteCompactionJob { uid, snapshot_revision: wrote } => {
+                finish_compaction(ctx, work, uid, *wrote).await?;
             }
-            Chore::Drill { to } => drill(ctx, work, *to).await?,
-            Chore::RetireDrill { uid } => retire_drill(ctx, work, uid).await?,
-            Chore::KeepPin { pin: of, from } => {
-                pin(ctx, work.etcd, Reader::Upkeep(*of), *from).await?;
+            UpkeepAction::StartDrill { to_revision: to } => start_drill(ctx, work, *to).await?,
+            UpkeepAction::DeleteDrillJob { uid } => finish_drill(ctx, work, uid).await?,
+            UpkeepAction::RenewPin { owner: of, from_revision: from } => {
+                create_pin(ctx, work.etcd, BackupReader::Upkeep(*of), *from).await?;
             }
         }
     }
@@ -87,56 +87,56 @@ pub async fn chores(ctx: &Context, work: Work<'_>, chores: &[Chore]) -> Result<(
 }
 
 /// How much has piled up, and how many Jobs fold deltas, by namespace as etcd-druid has it.
-fn measure(ctx: &Context, work: Work<'_>) {
-    let (key, namespace) = (work.wanted.key(), &work.wanted.namespace);
-    let piled_up = || piled_up(&work.objects.observation);
-    let piled_up = work.wanted.backup.as_ref().and_then(|_| piled_up());
-    ctx.metrics.delta_events(&key, piled_up);
+fn update_metrics(ctx: &Context, work: Work<'_>) {
+    let (key, namespace) = (work.desired.key(), &work.desired.namespace);
+    let count = |_| count_events_since_full(&work.objects.observation);
+    let delta_events = work.desired.backup.as_ref().and_then(count);
+    ctx.metrics.set_delta_events(&key, delta_events);
     let is_running = |job: &Job| {
         job.labels().get(COMPONENT).map(String::as_str) == Some(Component::CompactionJob.name())
             && job.namespace().as_ref() == Some(namespace)
-            && state(job, || None) == JobState::Running
+            && job_state(job, || None) == JobState::Running
     };
     let jobs = ctx.stores.jobs.state();
     let running = jobs.iter().filter(|job| is_running(&job.unpack())).count();
-    ctx.metrics.compacting(&key, running);
+    ctx.metrics.set_running_compactions(&key, running);
 }
 
 /// Starts the Job that folds deltas, unless one is there.
-pub async fn compact(ctx: &Context, work: Work<'_>, from: i64) -> Result<(), ActError> {
-    pin(ctx, work.etcd, Reader::Upkeep(PinOf::Compaction), from).await?;
+pub async fn start_compaction(ctx: &Context, work: Work<'_>, from: i64) -> Result<(), ActError> {
+    create_pin(ctx, work.etcd, BackupReader::Upkeep(PinOwner::Compaction), from).await?;
     let compaction = CompactionJob {
-        deadline: Some(ctx.policy.upkeep.deadline),
-        scratch: scratch(work),
+        deadline: Some(ctx.policy.upkeep.job_deadline),
+        scratch_size: compute_scratch_size(work),
     };
-    let job = jobs::compaction_job(work.etcd, &ctx.settings, &shape(work), &compaction);
+    let job = jobs::render_compaction_job(work.etcd, &ctx.settings, &build_job_shape(work), &compaction);
     let job = job.map_err(|source| ActError::Render { source })?;
-    create(ctx, &work.wanted.namespace, &job).await
+    create_job(ctx, &work.desired.namespace, &job).await
 }
 
-async fn drill(ctx: &Context, work: Work<'_>, to: Option<i64>) -> Result<(), ActError> {
+async fn start_drill(ctx: &Context, work: Work<'_>, to: Option<i64>) -> Result<(), ActError> {
     let full = work.objects.observation.full_snapshot.as_ref();
     let from = full.and_then(|full| full.revision).unwrap_or_default();
-    pin(ctx, work.etcd, Reader::Upkeep(PinOf::Drill), from).await?;
-    let expected = match to.or_else(|| newest_stored(work)) {
-        Some(revision) => live_hash::at(ctx, work, Revision(revision)).await,
+    create_pin(ctx, work.etcd, BackupReader::Upkeep(PinOwner::Drill), from).await?;
+    let expected = match to.or_else(|| find_newest_revision(work)) {
+        Some(revision) => live_hash::query_hash(ctx, work, Revision(revision)).await,
         None => None,
     };
     let drill = DrillJob {
-        target: to.map_or(Target::Newest, Target::Revision),
-        expected,
-        deadline: Some(ctx.policy.upkeep.deadline),
-        scratch: scratch(work),
+        target: to.map_or(RestorePoint::Newest, RestorePoint::Revision),
+        expected_hash: expected,
+        deadline: Some(ctx.policy.upkeep.job_deadline),
+        scratch_size: compute_scratch_size(work),
     };
-    let job = jobs::drill_job(work.etcd, &ctx.settings, &shape(work), &drill);
+    let job = jobs::render_drill_job(work.etcd, &ctx.settings, &build_job_shape(work), &drill);
     let job = job.map_err(|source| ActError::Render { source })?;
-    create(ctx, &work.wanted.namespace, &job).await
+    create_job(ctx, &work.desired.namespace, &job).await
 }
 
 /// The newest revision the backup is told to hold.
-fn newest_stored(work: Work<'_>) -> Option<i64> {
-    let seen = &work.objects.observation;
-    let leases = [&seen.full_snapshot, &seen.delta_snapshot];
+fn find_newest_revision(work: Work<'_>) -> Option<i64> {
+    let observed = &work.objects.observation;
+    let leases = [&observed.full_snapshot, &observed.delta_snapshot];
     let revisions = leases
         .into_iter()
         .filter_map(|lease| lease.as_ref()?.revision);
@@ -144,35 +144,35 @@ fn newest_stored(work: Work<'_>) -> Option<i64> {
 }
 
 /// Enough for the database as the members have it; what the node has when nobody knows.
-fn scratch(work: Work<'_>) -> Option<k8s_openapi::apimachinery::pkg::api::resource::Quantity> {
+fn compute_scratch_size(work: Work<'_>) -> Option<k8s_openapi::apimachinery::pkg::api::resource::Quantity> {
     let members = work.etcd.status.as_ref()?.members.as_ref()?;
     let largest = members
         .iter()
         .filter_map(|member| member.db_size_bytes)
         .max()?;
     let bytes = u64::try_from(largest).ok()?.saturating_mul(SCRATCH_FACTOR);
-    Some(quantity(bytes.saturating_add(SCRATCH_LEAST)))
+    Some(to_quantity(bytes.saturating_add(SCRATCH_MIN_BYTES)))
 }
 
 /// Keeps retention from what a Job is about to read.
-pub(crate) async fn pin(
+pub(crate) async fn create_pin(
     ctx: &Context,
     etcd: &Etcd,
-    of: Reader<'_>,
+    of: BackupReader<'_>,
     from: i64,
 ) -> Result<(), ActError> {
     ctx.leadership
         .check()
         .map_err(|source| ActError::Fenced { source })?;
-    let wish = PinWish {
+    let lock_request = PinRequest {
         revisions: Some(RevisionRange {
             first: Revision(from),
             last: None,
         }),
-        ..wish(of)
+        ..build_pin_request(of)
     };
-    let coordinator = coordinator(ctx, etcd);
-    let pinned = coordinator.pin(&wish).await;
+    let coordinator = get_coordinator(ctx, etcd);
+    let pinned = coordinator.create_pin(&lock_request).await;
     pinned.map(drop).map_err(|source| ActError::Coordinate {
         step: "pin what is read",
         source,
@@ -180,101 +180,101 @@ pub(crate) async fn pin(
 }
 
 /// The same while a Job reads: a pin whose last sign of life is recent is left alone.
-pub(crate) async fn keep_pin(
+pub(crate) async fn renew_pin(
     ctx: &Context,
     etcd: &Etcd,
-    of: Reader<'_>,
+    of: BackupReader<'_>,
     from: i64,
 ) -> Result<(), ActError> {
-    let seen = observe::upkeep::seen(&ctx.stores, etcd);
-    let is_recent = seen.pins.get(&of.name()).is_some_and(|pin| {
-        Timestamp::now().duration_since(pin.renewed).unsigned_abs() < PIN_RENEWAL
+    let observed = observe::upkeep::observe_upkeep(&ctx.stores, etcd);
+    let is_recent = observed.pins.get(&of.pin_name()).is_some_and(|pin| {
+        Timestamp::now().duration_since(pin.renewed_at).unsigned_abs() < PIN_RENEWAL
     });
     if is_recent {
         return Ok(());
     }
-    pin(ctx, etcd, of, from).await
+    create_pin(ctx, etcd, of, from).await
 }
 
 /// Takes a pin away. One that stays expires.
-pub(crate) async fn unpin(ctx: &Context, etcd: &Etcd, of: Reader<'_>) {
-    let coordinator = coordinator(ctx, etcd);
-    let removed = async { coordinator.pin(&wish(of)).await?.remove().await };
+pub(crate) async fn remove_pin(ctx: &Context, etcd: &Etcd, of: BackupReader<'_>) {
+    let coordinator = get_coordinator(ctx, etcd);
+    let removed = async { coordinator.create_pin(&build_pin_request(of)).await?.remove().await };
     if let Err(error) = removed.await {
-        warn!(error = %Chain(&error), pin = of.name(), "a pin was not removed and will expire");
+        warn!(error = %ErrorChain(&error), pin = of.pin_name(), "a pin was not removed and will expire");
     }
 }
 
 /// A pin of nothing yet.
-fn wish(of: Reader<'_>) -> PinWish {
-    PinWish {
-        name: of.name(),
-        holder: HOLDER.to_owned(),
+fn build_pin_request(of: BackupReader<'_>) -> PinRequest {
+    PinRequest {
+        name: of.pin_name(),
+        holder: LOCK_HOLDER.to_owned(),
         purpose: of.purpose(),
         keys: BTreeSet::new(),
         revisions: None,
-        ttl: LONGEST_TTL,
+        ttl: MAX_TTL,
     }
 }
 
-async fn retire_compaction(
+async fn finish_compaction(
     ctx: &Context,
     work: Work<'_>,
     uid: &str,
     wrote: Option<i64>,
 ) -> Result<(), ActError> {
     if let Some(revision) = wrote {
-        tell_full(ctx, work, revision).await?;
+        publish_full_snapshot(ctx, work, revision).await?;
     }
-    remove(ctx, work, Names::of(work.etcd).compaction_job(), uid).await?;
+    delete_job(ctx, work, Names::new(work.etcd).compaction_job(), uid).await?;
     if let Some(job) = &work.objects.observation.upkeep.compaction {
         ctx.metrics
-            .compacted(&work.wanted.key(), &job.state, took(job));
+            .record_compaction(&work.desired.key(), &job.state, compute_duration(job));
     }
-    unpin(ctx, work.etcd, Reader::Upkeep(PinOf::Compaction)).await;
+    remove_pin(ctx, work.etcd, BackupReader::Upkeep(PinOwner::Compaction)).await;
     Ok(())
 }
 
-async fn retire_drill(ctx: &Context, work: Work<'_>, uid: &str) -> Result<(), ActError> {
-    remove(ctx, work, Names::of(work.etcd).drill_job(), uid).await?;
+async fn finish_drill(ctx: &Context, work: Work<'_>, uid: &str) -> Result<(), ActError> {
+    delete_job(ctx, work, Names::new(work.etcd).drill_job(), uid).await?;
     if let Some(job) = &work.objects.observation.upkeep.drill {
         let succeeded = matches!(job.state, JobState::Succeeded { .. });
-        ctx.metrics.drilled(&work.wanted.key(), succeeded);
+        ctx.metrics.record_drill(&work.desired.key(), succeeded);
     }
-    unpin(ctx, work.etcd, Reader::Upkeep(PinOf::Drill)).await;
+    remove_pin(ctx, work.etcd, BackupReader::Upkeep(PinOwner::Drill)).await;
     Ok(())
 }
 
-fn took(job: &SeenJob) -> Option<std::time::Duration> {
-    let (created, ended) = (job.created?, job.state.ended()?);
+fn compute_duration(job: &ObservedJob) -> Option<std::time::Duration> {
+    let (created, ended) = (job.created_at?, job.state.ended_at()?);
     Some(ended.duration_since(created).unsigned_abs())
 }
 
-async fn remove(ctx: &Context, work: Work<'_>, name: String, uid: &str) -> Result<(), ActError> {
+async fn delete_job(ctx: &Context, work: Work<'_>, name: String, uid: &str) -> Result<(), ActError> {
     let meta = ObjectMeta {
         name: Some(name),
-        namespace: Some(work.wanted.namespace.clone()),
+        namespace: Some(work.desired.namespace.clone()),
         uid: Some(uid.to_owned()),
         ..ObjectMeta::default()
     };
-    apply::delete(ctx, &resource::<Job>(), &meta, DeleteParams::background()).await
+    apply::delete_object(ctx, &api_resource::<Job>(), &meta, DeleteParams::background()).await
 }
 
 /// The Job does not talk to the API server, so its snapshot is told here. A newer one is not overruled.
-async fn tell_full(ctx: &Context, work: Work<'_>, revision: i64) -> Result<(), ActError> {
-    let name = Names::of(work.etcd).full_snapshot_lease();
+async fn publish_full_snapshot(ctx: &Context, work: Work<'_>, revision: i64) -> Result<(), ActError> {
+    let name = Names::new(work.etcd).full_snapshot_lease();
     let failed = |source| ActError::Patch {
         kind: "Lease".to_owned(),
         name: name.clone(),
         source: Box::new(source),
     };
-    let leases = Api::<Lease>::namespaced(ctx.client.clone(), &work.wanted.namespace);
+    let leases = Api::<Lease>::namespaced(ctx.client.clone(), &work.desired.namespace);
     let Some(lease) = leases.get_opt(&name).await.map_err(failed)? else {
         return Ok(());
     };
     let spec = lease.spec.as_ref();
     let held = spec.and_then(|spec| spec.holder_identity.as_ref()?.parse::<i64>().ok());
-    remember_full(ctx, work, held.unwrap_or_default().max(revision));
+    record_full_snapshot(ctx, work, held.unwrap_or_default().max(revision));
     if held.is_some_and(|held| held >= revision) {
         return Ok(());
     }
@@ -294,42 +294,42 @@ async fn tell_full(ctx: &Context, work: Work<'_>, revision: i64) -> Result<(), A
         .patch(&name, &params, &Patch::Merge(&patch))
         .await
         .map_err(failed)?;
-    ctx.metrics.wrote("Lease");
+    ctx.metrics.record_write("Lease");
     Ok(())
 }
 
 /// The caches hear of the Lease later than of the Job, and a Job that is gone must not be followed by another for the same deltas.
-fn remember_full(ctx: &Context, work: Work<'_>, revision: i64) {
-    let seen = work.objects.observation.full_snapshot.as_ref();
-    let before = seen.and_then(|lease| lease.revision);
-    ctx.memory
-        .full_snapshot(&work.wanted.key(), before, revision);
+fn record_full_snapshot(ctx: &Context, work: Work<'_>, revision: i64) {
+    let observed = work.objects.observation.full_snapshot.as_ref();
+    let before = observed.and_then(|lease| lease.revision);
+    ctx.local
+        .record_full_snapshot(&work.desired.key(), before, revision);
 }
 
 /// Asks the leader's sidecar in a task of its own; what became of it is seen in the next pass.
-fn fall_back(ctx: &Context, work: Work<'_>) {
-    let key = work.wanted.key();
-    ctx.memory.fall_back(&key, FallBack::Running);
-    let (memory, client, poke) = (ctx.memory.clone(), ctx.client.clone(), ctx.poke.clone());
-    let (etcd, seen) = (work.etcd.clone(), work.objects.observation.clone());
+fn request_fallback_snapshot(ctx: &Context, work: Work<'_>) {
+    let key = work.desired.key();
+    ctx.local.set_fallback(&key, FallbackSnapshot::Running);
+    let (memory, client, poke) = (ctx.local.clone(), ctx.client.clone(), ctx.trigger.clone());
+    let (etcd, observed) = (work.etcd.clone(), work.objects.observation.clone());
     let metrics = ctx.metrics.clone();
-    ctx.tasks.spawn(async move {
-        let outcome = snapshots::ask(&client, &etcd, &seen, Ask::full(&etcd)).await;
-        metrics.fell_back(&key, outcome.is_ok());
+    ctx.background_tasks.spawn(async move {
+        let outcome = snapshots::call_sidecar(&client, &etcd, &observed, SidecarRequest::full_snapshot(&etcd)).await;
+        metrics.record_fallback_snapshot(&key, outcome.is_ok());
         let state = match outcome {
             Ok(answer) => {
                 if let Some(revision) = answer["lastRevision"].as_i64() {
-                    let lease = seen.full_snapshot.as_ref();
+                    let lease = observed.full_snapshot.as_ref();
                     let before = lease.and_then(|lease| lease.revision);
-                    memory.full_snapshot(&key, before, revision);
+                    memory.record_full_snapshot(&key, before, revision);
                 }
-                FallBack::Taken
+                FallbackSnapshot::Taken
             }
-            Err(error) => FallBack::Failed {
-                why: Chain(&error).to_string(),
+            Err(error) => FallbackSnapshot::Failed {
+                reason: ErrorChain(&error).to_string(),
             },
         };
-        memory.fall_back(&key, state);
-        poke.etcd(&key);
+        memory.set_fallback(&key, state);
+        poke.request(&key);
     });
 }

@@ -12,30 +12,30 @@ use serde_json::Value;
 
 /// An Etcd that another version may have written. One that cannot be read harms no other.
 #[derive(Clone)]
-pub struct Guarded {
+pub struct LazyEtcd {
     /// What it is called.
     meta: ObjectMeta,
-    text: Box<[u8]>,
+    json: Box<[u8]>,
 }
 
-impl fmt::Debug for Guarded {
+impl fmt::Debug for LazyEtcd {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&String::from_utf8_lossy(&self.text))
+        out.write_str(&String::from_utf8_lossy(&self.json))
     }
 }
 
-impl Guarded {
+impl LazyEtcd {
     /// The resource.
     ///
     /// # Errors
     ///
     /// What is wrong with it.
-    pub fn read(&self) -> Result<Etcd, serde_json::Error> {
-        serde_json::from_slice(&self.text)
+    pub fn parse(&self) -> Result<Etcd, serde_json::Error> {
+        serde_json::from_slice(&self.json)
     }
 }
 
-impl<'de> Deserialize<'de> for Guarded {
+impl<'de> Deserialize<'de> for LazyEtcd {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut value = Value::deserialize(deserializer)?;
         if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -52,12 +52,12 @@ impl<'de> Deserialize<'de> for Guarded {
         let text = serde_json::to_vec(&value).map_err(D::Error::custom)?;
         Ok(Self {
             meta,
-            text: text.into_boxed_slice(),
+            json: text.into_boxed_slice(),
         })
     }
 }
 
-impl Resource for Guarded {
+impl Resource for LazyEtcd {
     type DynamicType = ();
     type Scope = NamespaceResourceScope;
 
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    fn kept(spec: &Value) -> Guarded {
+    fn deserialize_etcd(spec: &Value) -> LazyEtcd {
         let etcd = json!({
             "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "Etcd", "spec": spec,
             "metadata": {
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn what_was_kept_is_read_without_the_record_of_its_fields() {
         let spec = json!({"replicas": 1, "labels": {}, "etcd": {}, "backup": {}});
-        let etcd = kept(&spec).read().unwrap();
+        let etcd = deserialize_etcd(&spec).parse().unwrap();
         assert_eq!(etcd.spec.replicas, 1);
         assert_eq!(etcd.labels()["team"], "blue");
         assert_eq!(etcd.metadata.managed_fields, None);
@@ -114,9 +114,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_still_has_a_name() {
-        let odd = kept(&json!({"replicas": "many"}));
+        let odd = deserialize_etcd(&json!({"replicas": "many"}));
         assert_eq!(odd.name_any(), "main");
-        let error = odd.read().unwrap_err().to_string();
+        let error = odd.parse().unwrap_err().to_string();
         assert!(error.contains("many"), "{error}");
     }
 }

@@ -16,17 +16,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Labels by which objects are looked for; others have to be unpacked.
-const SOUGHT: [&str; 2] = [JOB_UID, JOB_NAME];
+const INDEXED_LABELS: [&str; 2] = [JOB_UID_LABEL, JOB_NAME_LABEL];
 /// How Kubernetes names the Job of a pod.
-pub(crate) const JOB_UID: &str = "controller-uid";
+pub(crate) const JOB_UID_LABEL: &str = "controller-uid";
 /// The same by name, which a pod keeps when its Job is gone.
-pub(crate) const JOB_NAME: &str = "job-name";
+pub(crate) const JOB_NAME_LABEL: &str = "job-name";
 
 /// An object, packed.
 pub struct Packed<K> {
     /// Name, namespace, and labels by which it is looked for.
     meta: ObjectMeta,
-    text: Box<[u8]>,
+    json: Box<[u8]>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -38,7 +38,7 @@ impl<K: Resource + Serialize> Packed<K> {
     pub(super) fn new(object: &K) -> Self {
         let whole = object.meta();
         let labels = whole.labels.iter().flatten();
-        let sought = labels.filter(|(key, _)| SOUGHT.contains(&key.as_str()));
+        let sought = labels.filter(|(key, _)| INDEXED_LABELS.contains(&key.as_str()));
         let sought = sought.map(|(key, value)| (key.clone(), value.clone()));
         let meta = ObjectMeta {
             name: whole.name.clone(),
@@ -50,13 +50,13 @@ impl<K: Resource + Serialize> Packed<K> {
         let text = serde_json::to_vec(object).expect("an object that came as JSON");
         Self {
             meta,
-            text: text.into_boxed_slice(),
+            json: text.into_boxed_slice(),
             kind: PhantomData,
         }
     }
 
     /// What happened to an object, with the object packed.
-    pub(super) fn event(event: &Event<K>) -> Event<Self> {
+    pub(super) fn pack_event(event: &Event<K>) -> Event<Self> {
         match event {
             Event::Apply(object) => Event::Apply(Self::new(object)),
             Event::Delete(object) => Event::Delete(Self::new(object)),
@@ -70,7 +70,7 @@ impl<K: Resource + Serialize> Packed<K> {
 impl<K: DeserializeOwned> Packed<K> {
     /// The object.
     pub(crate) fn unpack(&self) -> K {
-        serde_json::from_slice(&self.text).expect("an object that was packed")
+        serde_json::from_slice(&self.json).expect("an object that was packed")
     }
 }
 
@@ -106,7 +106,7 @@ impl<K> Clone for Packed<K> {
     fn clone(&self) -> Self {
         Self {
             meta: self.meta.clone(),
-            text: self.text.clone(),
+            json: self.json.clone(),
             kind: PhantomData,
         }
     }
@@ -114,7 +114,7 @@ impl<K> Clone for Packed<K> {
 
 impl<K> fmt::Debug for Packed<K> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&String::from_utf8_lossy(&self.text))
+        out.write_str(&String::from_utf8_lossy(&self.json))
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
         let mut pod = Pod::default();
         pod.metadata.name = Some("main-0".to_owned());
         pod.metadata.resource_version = Some("7".to_owned());
-        for (key, value) in [(JOB_UID, "uid"), ("other", "label")] {
+        for (key, value) in [(JOB_UID_LABEL, "uid"), ("other", "label")] {
             pod.labels_mut().insert(key.to_owned(), value.to_owned());
         }
         let packed = Packed::new(&pod);

@@ -10,47 +10,47 @@ use rand::Rng;
 use tokio::time::Instant;
 
 /// The first pause.
-const FIRST: Duration = Duration::from_millis(400);
+const INITIAL_DELAY: Duration = Duration::from_millis(400);
 /// The longest.
-pub const LONGEST: Duration = Duration::from_secs(4);
+pub const MAX_DELAY: Duration = Duration::from_secs(4);
 
 /// An interruption this long after the last pause is another one: longer than the API server takes to give up on a question.
-const APART: Duration = Duration::from_secs(90);
+const RESET_AFTER: Duration = Duration::from_secs(90);
 
 /// Pauses that double up to [`LONGEST`], each shortened by chance so that watches do not come all at once. They begin anew
 /// with an interruption that comes long after the last: a watch announces each list it is about to ask for, so that a
 /// word of it does not mean that the server answers.
 #[derive(Debug)]
-pub struct Pauses {
-    next: Duration,
+pub struct WatchBackoff {
+    next_delay: Duration,
     /// When the last pause was over, at the latest.
-    last: Option<Instant>,
+    last_delay_end: Option<Instant>,
 }
 
-impl Default for Pauses {
+impl Default for WatchBackoff {
     fn default() -> Self {
         Self {
-            next: FIRST,
-            last: None,
+            next_delay: INITIAL_DELAY,
+            last_delay_end: None,
         }
     }
 }
 
-impl Iterator for Pauses {
+impl Iterator for WatchBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
         let now = Instant::now();
-        let pause = match self.last {
-            Some(last) if now.saturating_duration_since(last) < APART => self.next,
-            _ => FIRST,
+        let pause = match self.last_delay_end {
+            Some(last) if now.saturating_duration_since(last) < RESET_AFTER => self.next_delay,
+            _ => INITIAL_DELAY,
         };
-        (self.next, self.last) = ((pause * 2).min(LONGEST), Some(now + pause));
+        (self.next_delay, self.last_delay_end) = ((pause * 2).min(MAX_DELAY), Some(now + pause));
         Some(pause.mul_f64(rand::rng().random_range(0.5..=1.0)))
     }
 }
 
-impl Backoff for Pauses {
+impl Backoff for WatchBackoff {
     fn reset(&mut self) {} // see above
 }
 
@@ -69,23 +69,23 @@ mod tests {
             "it fails" => Err(word),
             _ => Ok(word),
         });
-        let watch = StreamBackoff::new(words, Pauses::default());
+        let watch = StreamBackoff::new(words, WatchBackoff::default());
         let begun = Instant::now();
         watch.take(2 * 20).for_each(async |_| {}).await;
         let pauses = begun.elapsed();
-        assert!(pauses >= LONGEST / 2 * 15, "{pauses:?}");
+        assert!(pauses >= MAX_DELAY / 2 * 15, "{pauses:?}");
         assert!(
-            pauses <= LONGEST * 19,
+            pauses <= MAX_DELAY * 19,
             "{pauses:?}: it never asks so rarely"
         );
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_interruption_long_after_the_last_begins_anew() {
-        let mut pauses = Pauses::default();
+        let mut pauses = WatchBackoff::default();
         pauses.nth(10);
-        assert!(pauses.next().unwrap() >= LONGEST / 2);
-        sleep(LONGEST + APART).await;
-        assert!(pauses.next().unwrap() <= FIRST);
+        assert!(pauses.next().unwrap() >= MAX_DELAY / 2);
+        sleep(MAX_DELAY + RESET_AFTER).await;
+        assert!(pauses.next().unwrap() <= INITIAL_DELAY);
     }
 }

@@ -6,25 +6,25 @@
 
 use std::time::Duration;
 
-use super::{Restart, Step, World};
+use super::{PodDeletionReason, ReconcileStep, World};
 use crate::observe::Ordinal;
 
 /// As often as etcd may end before its data is doubted.
-const MANY: u32 = 5;
+const CRASH_LIMIT: u32 = 5;
 /// The time a pod has.
-const PATIENCE: Duration = Duration::from_mins(10);
+const MIN_POD_AGE: Duration = Duration::from_mins(10);
 
-pub(super) fn consider(world: &World<'_>) -> Option<Step> {
-    world.ordinals().find_map(|ordinal| one(world, ordinal))
+pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
+    world.ordinals().find_map(|ordinal| restart_crashing_pod(world, ordinal))
 }
 
-fn one(world: &World<'_>, ordinal: Ordinal) -> Option<Step> {
+fn restart_crashing_pod(world: &World<'_>, ordinal: Ordinal) -> Option<ReconcileStep> {
     let pod = world.pod(ordinal)?;
-    let age = world.now.duration_since(pod.created?).unsigned_abs();
-    let is_hopeless = pod.crashes >= MANY && age >= PATIENCE;
-    (is_hopeless && !pod.is_deleting && !world.takes_part(ordinal)).then(|| Step::DeletePod {
+    let age = world.now.duration_since(pod.created_at?).unsigned_abs();
+    let is_hopeless = pod.crash_count >= CRASH_LIMIT && age >= MIN_POD_AGE;
+    (is_hopeless && !pod.is_deleting && !world.is_responsive(ordinal)).then(|| ReconcileStep::DeletePod {
         ordinal,
         uid: pod.uid.clone(),
-        because: Restart::Crashes,
+        reason: PodDeletionReason::CrashLooping,
     })
 }

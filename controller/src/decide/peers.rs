@@ -3,19 +3,19 @@
 
 use std::collections::BTreeSet;
 
-use super::{Step, World};
+use super::{ReconcileStep, World};
 use crate::observe::Ordinal;
 
-pub(super) fn consider(world: &World<'_>) -> Option<Step> {
-    let set = world.set()?;
+pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
+    let set = world.stateful_set()?;
     world.ordinals().find_map(|ordinal| {
         let pod = world.pod(ordinal)?;
         let is_updated = pod.revision.is_some() && pod.revision == set.update_revision;
-        if !is_updated || !set.is_observed || !world.is_well(ordinal) || is_right(world, ordinal)? {
+        if !is_updated || !set.is_observed || !world.is_member_healthy(ordinal) || has_expected_peer_urls(world, ordinal)? {
             return None;
         }
         let member = world.member(ordinal)?;
-        Some(Step::UpdatePeerUrls {
+        Some(ReconcileStep::UpdatePeerUrls {
             member: member.id,
             ordinal,
         })
@@ -23,13 +23,13 @@ pub(super) fn consider(world: &World<'_>) -> Option<Step> {
 }
 
 /// Whether the cluster looks for a member where its pod listens; `None` when nobody said.
-pub(super) fn is_right(world: &World<'_>, ordinal: Ordinal) -> Option<bool> {
+pub(super) fn has_expected_peer_urls(world: &World<'_>, ordinal: Ordinal) -> Option<bool> {
     let have: BTreeSet<&str> = world
         .member(ordinal)?
         .peer_urls
         .iter()
         .map(String::as_str)
         .collect();
-    let want = world.wanted.peer_urls(ordinal, world.set()?.peer_stage);
+    let want = world.desired.peer_urls(ordinal, world.stateful_set()?.peer_tls_stage);
     Some(have == want.iter().map(String::as_str).collect())
 }

@@ -6,28 +6,28 @@ use jiff::Timestamp;
 use mainstay_ids::MemberId;
 
 use crate::cadence;
-use crate::observe::{Ordinal, PeerStage};
+use crate::observe::{Ordinal, PeerTlsStage};
 
 /// What one pass does.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct ReconcilePlan {
     /// What the objects should look like now; `None` when they are not to be touched.
-    pub shape: Option<Shape>,
+    pub effective_spec: Option<EffectiveSpec>,
     /// The one thing that is more than applying objects.
-    pub step: Option<Step>,
+    pub step: Option<ReconcileStep>,
     /// What the user asked for and does not get, with the reason.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<SpecRefusal>,
     /// When to look again although nothing happened.
-    pub wake_after: Duration,
+    pub requeue_after: Duration,
 }
 
-impl Plan {
+impl ReconcilePlan {
     /// The same plan, when carrying it out began something that has to end first.
     #[must_use]
-    pub fn unfinished(self, on: Blocker) -> Self {
+    pub fn into_waiting(self, on: Blocker) -> Self {
         Self {
-            step: Some(Step::Wait { on }),
-            wake_after: cadence::AFTER_A_STEP,
+            step: Some(ReconcileStep::Wait { blocker: on }),
+            requeue_after: cadence::AFTER_STEP,
             ..self
         }
     }
@@ -40,28 +40,28 @@ impl Plan {
 
 /// What the objects look like at this moment, between what is and what the spec asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct EffectiveSpec {
     /// How many pods the StatefulSet asks for.
     pub replicas: u32,
     /// How many members the cluster has, or will have when it is woken.
-    pub size: u32,
+    pub cluster_size: u32,
     /// Whether members found a cluster or find one.
-    pub phase: Phase,
+    pub phase: BootstrapPhase,
     /// How far encryption between members is.
-    pub peer_stage: PeerStage,
+    pub peer_tls_stage: PeerTlsStage,
     /// Whether there is anything but the configuration.
     pub runtime: Runtime,
     /// What is rendered as it is instead of as the spec says.
-    pub holds: Holds,
+    pub held_fields: HeldFields,
 }
 
 /// Whether members found a cluster or find one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum BootstrapPhase {
     /// Nobody has ever been a member: all of them found it together.
-    Founding,
+    Bootstrapping,
     /// There is a cluster; whoever comes joins it.
-    Formed,
+    Bootstrapped,
 }
 
 /// Whether there is anything but the configuration.
@@ -75,9 +75,9 @@ pub enum Runtime {
 
 /// What is rendered as it is instead of as the spec says, because the way there is not open yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Holds {
+pub struct HeldFields {
     /// All objects: those of etcd-druid fit together, and half of them would not.
-    pub everything: bool,
+    pub all_objects: bool,
     /// The image of etcd.
     pub etcd_image: Option<String>,
     /// Bytes of the claim template.
@@ -86,16 +86,16 @@ pub struct Holds {
 
 /// Something more than applying objects. Of all steps in a pass there is one at most.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum ReconcileStep {
     /// Keeps a StatefulSet made by etcd-druid from replacing pods by itself.
-    StopRolling,
+    DisableRollingUpdate,
     /// Asks the leader's sidecar for a full snapshot, without waiting for it here.
     Snapshot {
         /// What it is taken before.
-        before: Change,
+        before: DisruptiveChange,
     },
     /// Changes the number of pods. Applying the shape does it.
-    Resize {
+    Scale {
         /// From this many.
         from: u32,
         /// To this many.
@@ -108,10 +108,10 @@ pub enum Step {
         /// This very one.
         uid: String,
         /// Why.
-        because: Restart,
+        reason: PodDeletionReason,
     },
     /// Deletes a claim that is proven useless, and the pod that uses it.
-    DiscardClaim {
+    DeletePvc {
         /// Whose.
         ordinal: Ordinal,
         /// This very one.
@@ -119,7 +119,7 @@ pub enum Step {
         /// The pod that holds it, if there is one.
         pod_uid: Option<String>,
         /// Why it is useless.
-        because: Useless,
+        reason: PvcDeletionReason,
     },
     /// Adds a member without a vote.
     AddLearner {
@@ -140,7 +140,7 @@ pub enum Step {
         /// Which pod it was.
         ordinal: Ordinal,
         /// Why.
-        because: Removal,
+        reason: MemberRemovalReason,
     },
     /// Makes another member lead.
     MoveLeader {
@@ -157,49 +157,49 @@ pub enum Step {
         ordinal: Ordinal,
     },
     /// Asks for larger volumes.
-    ExpandClaims {
+    ExpandPvcs {
         /// Whose.
         ordinals: Vec<Ordinal>,
         /// How large.
         bytes: u64,
     },
     /// Deletes the StatefulSet and leaves its pods, so that it is made again with what cannot be changed.
-    RecreateSet {
+    RecreateStatefulSet {
         /// This very one.
         uid: String,
     },
     /// Brings lost data back. What exactly is decided and done by the recovery.
-    Recover(super::recovery::Recovery),
+    Recover(super::recovery::RecoveryStep),
     /// Nothing yet.
     Wait {
         /// For what.
-        on: Blocker,
+        blocker: Blocker,
     },
 }
 
-impl Step {
+impl ReconcileStep {
     /// One word of a closed list, for metrics and events.
-    pub fn word(&self) -> &'static str {
+    pub fn label(&self) -> &'static str {
         match self {
-            Self::StopRolling => "StopRolling",
+            Self::DisableRollingUpdate => "StopRolling",
             Self::Snapshot { .. } => "Snapshot",
-            Self::Resize { .. } => "Resize",
+            Self::Scale { .. } => "Resize",
             Self::DeletePod { .. } => "DeletePod",
-            Self::DiscardClaim { .. } => "DiscardClaim",
+            Self::DeletePvc { .. } => "DiscardClaim",
             Self::AddLearner { .. } => "AddLearner",
             Self::Promote { .. } => "Promote",
             Self::RemoveMember { .. } => "RemoveMember",
             Self::MoveLeader { .. } => "MoveLeader",
             Self::UpdatePeerUrls { .. } => "UpdatePeerUrls",
-            Self::ExpandClaims { .. } => "ExpandClaims",
-            Self::RecreateSet { .. } => "RecreateSet",
+            Self::ExpandPvcs { .. } => "ExpandClaims",
+            Self::RecreateStatefulSet { .. } => "RecreateSet",
             Self::Recover(_) => "Recover",
             Self::Wait { .. } => "Wait",
         }
     }
 
     /// All words.
-    pub const WORDS: [&'static str; 14] = [
+    pub const LABELS: [&'static str; 14] = [
         "StopRolling",
         "Snapshot",
         "Resize",
@@ -219,21 +219,21 @@ impl Step {
     /// What is waited for.
     pub fn blocker(&self) -> Option<&Blocker> {
         match self {
-            Self::Wait { on } => Some(on),
-            Self::Recover(super::recovery::Recovery::Renew(on)) => Some(on),
+            Self::Wait { blocker: on } => Some(on),
+            Self::Recover(super::recovery::RecoveryStep::RenewLock(on)) => Some(on),
             _ => None,
         }
     }
 
     /// Whether something is done, rather than waited for.
-    pub fn is_deed(&self) -> bool {
+    pub fn is_action(&self) -> bool {
         self.blocker().is_none()
     }
 }
 
 /// What a snapshot is taken before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum DisruptiveChange {
     /// All pods go.
     Hibernation,
     /// Another etcd comes.
@@ -244,73 +244,73 @@ pub enum Change {
 
 /// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restart {
+pub enum PodDeletionReason {
     /// It takes no part and is not what the template says: first to go.
-    OutdatedAndUnwell,
+    OutdatedAndUnhealthy,
     /// It is not what the template says.
     Outdated,
     /// Its volume is gone, and only a new pod gets a new one.
-    VolumeGone,
+    VolumeLost,
     /// Its member was removed while it ran, and only a new pod checks its data again.
-    Removed,
+    MemberRemoved,
     /// etcd ends again and again, and only a new pod checks its data again.
-    Crashes,
+    CrashLooping,
 }
 
 /// Why a claim is useless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Useless {
+pub enum PvcDeletionReason {
     /// The check of the data directory proved that the data is damaged.
     Corrupt,
     /// The data is of a member that was removed, or of another cluster.
     Foreign,
     /// The volume behind it is gone.
-    VolumeGone,
+    VolumeLost,
     /// Left by a member that was scaled in; its place is needed.
-    LeftBehind,
+    LeftByScaleIn,
 }
 
 /// Why a member is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removal {
+pub enum MemberRemovalReason {
     /// Fewer are wanted.
     ScaleIn,
     /// Its data is lost; it comes back as a learner.
-    Lost,
+    DataLost,
 }
 
 /// What is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocker {
     /// The controller of every StatefulSet has not seen the newest form.
-    SetUnobserved,
+    StatefulSetUnobserved,
     /// A pod is gone or going and has to come back.
-    PodReturns {
+    PodMissing {
         /// Which.
         ordinal: Ordinal,
     },
     /// A pod with the newest template is not well: the template may be bad.
-    UpdatedUnwell {
+    UpdatedMemberUnhealthy {
         /// Which.
         ordinal: Ordinal,
     },
     /// A member is not well, and touching another one would be one too many.
-    MemberUnwell {
+    MemberUnhealthy {
         /// Which.
         ordinal: Ordinal,
     },
     /// A member that belongs to none of our pods is not well.
-    StrangerUnwell {
+    ForeignMemberUnhealthy {
         /// Its identity.
         member: MemberId,
     },
     /// A learner catches up.
-    LearnerBehind {
+    LearnerLagging {
         /// Which.
         ordinal: Ordinal,
     },
     /// Somebody else's learner takes the only place.
-    StrangeLearner {
+    ForeignLearner {
         /// Its identity.
         member: MemberId,
     },
@@ -321,58 +321,58 @@ pub enum Blocker {
         /// Which member it is about.
         ordinal: Ordinal,
         /// Voters that would be well.
-        well: usize,
+        healthy: usize,
         /// Voters there would be.
         voters: usize,
     },
     /// A snapshot is on its way.
-    SnapshotRuns {
+    SnapshotRunning {
         /// What it is taken before.
-        before: Change,
+        before: DisruptiveChange,
     },
     /// The snapshot failed, so the change does not happen.
     SnapshotFailed {
         /// What it is taken before.
-        before: Change,
+        before: DisruptiveChange,
         /// Why, in words.
-        why: String,
+        reason: String,
         /// When it is tried again.
         retry_at: Timestamp,
     },
     /// A claim is being deleted.
-    ClaimGoes {
+    PvcTerminating {
         /// Whose.
         ordinal: Ordinal,
     },
     /// The StatefulSet is being deleted.
-    SetGoes,
+    StatefulSetTerminating,
     /// The etcd that is asked for may not follow the one etcd-druid runs, so all of it stays.
-    Adoption,
+    AdoptionRefused,
     /// The cluster comes up for the first time.
-    Founding,
+    Bootstrapping,
     /// Data is lost, and its recovery waits.
-    RecoveryNeeded(super::recovery::Hold),
+    RecoveryBlocked(super::recovery::RecoveryBlocker),
 }
 
 /// Something the user asked for and does not get.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum SpecRefusal {
     /// The number of members makes no sense.
-    ImpossibleReplicas {
+    InvalidReplicas {
         /// What was asked for.
         replicas: i32,
     },
     /// A volume cannot shrink.
-    SmallerVolume {
+    VolumeShrink {
         /// Bytes there are.
-        have: u64,
+        current_bytes: u64,
         /// Bytes asked for.
-        want: u64,
+        requested_bytes: u64,
     },
     /// The volumes cannot be expanded.
     VolumeExpansion {
         /// What the API server said.
-        why: String,
+        reason: String,
     },
     /// This etcd cannot follow that one.
     Upgrade {
@@ -386,14 +386,14 @@ pub enum Refusal {
     /// The members are run by somebody else.
     ExternalMembers,
     /// The spec changed, and nobody asked to reconcile it.
-    NotRequested {
+    ReconcileNotRequested {
         /// The generation that waits.
         generation: i64,
     },
     /// Reconciliation is suspended.
     Suspended,
     /// Somebody has stopped all pods by hand, and asked for such changes to be left alone.
-    StoppedByHand,
+    ManuallyStopped,
 }
 
 /// Rules of etcd about versions.
@@ -402,7 +402,7 @@ pub enum UpgradeRule {
     /// One minor version at a time.
     OneMinor,
     /// 3.6 only from 3.5.26 on.
-    LatePatchFirst,
+    MinPatchFirst,
     /// Never back to an older minor version.
     NoDowngrade,
     /// Never to another major version.

@@ -5,91 +5,91 @@
 //! only when the new cluster is whole without it. A pod whose member was taken out while it
 //! ran is started again, so that its check sees that; etcd alone would fail for ever.
 
-use mainstay_coordination::incident::Stage;
+use mainstay_coordination::incident::RecoveryStage;
 
-use super::recovery::lives_since;
-use super::{Blocker, Removal, Restart, Step, Useless, World, is_accepted, quorum};
-use crate::observe::{Finding, Ordinal, SeenClaim, SeenMember, SeenPod};
+use super::recovery::is_alive_since;
+use super::{Blocker, MemberRemovalReason, PodDeletionReason, ReconcileStep, PvcDeletionReason, World, is_spec_accepted, quorum};
+use crate::observe::{InitFinding, Ordinal, ObservedPvc, ObservedEtcdMember, ObservedPod};
 
-pub(super) fn consider(world: &World<'_>) -> Option<Step> {
+pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     world.members()?;
-    world.ordinals().find_map(|ordinal| one(world, ordinal))
+    world.ordinals().find_map(|ordinal| plan_for_member(world, ordinal))
 }
 
-fn one(world: &World<'_>, ordinal: Ordinal) -> Option<Step> {
+fn plan_for_member(world: &World<'_>, ordinal: Ordinal) -> Option<ReconcileStep> {
     let pod = world.pod(ordinal).filter(|pod| !pod.is_deleting)?;
-    if world.takes_part(ordinal) {
+    if world.is_responsive(ordinal) {
         return None;
     }
-    let claim = world.seen.claims.get(&ordinal);
+    let claim = world.observed.pvcs.get(&ordinal);
     let is_volume_gone = claim.is_none_or(|claim| claim.is_lost || claim.is_deleting)
-        && is_patience_over(world, pod);
-    let is_lost = pod.finding.is_some_and(Finding::is_loss) || is_volume_gone;
+        && is_volume_timeout_over(world, pod);
+    let is_lost = pod.finding.is_some_and(InitFinding::is_data_loss) || is_volume_gone;
     // What goes anyway is not mended: see scaling in.
-    let stays = !is_accepted(world) || ordinal.0 < world.wanted.replicas;
-    let is_useless = pod.finding.is_some_and(Finding::is_useless);
+    let stays = !is_spec_accepted(world) || ordinal.0 < world.desired.replicas;
+    let is_useless = pod.finding.is_some_and(InitFinding::is_volume_unusable);
     match world.member(ordinal) {
         // Just added and not started yet: only what an earlier member left is in its way.
         Some(member) if member.name.is_empty() => (is_useless && stays)
-            .then(|| renew(world, ordinal, pod, claim, is_volume_gone))
+            .then(|| renew_pod_or_pvc(world, ordinal, pod, claim, is_volume_gone))
             .flatten(),
-        Some(member) if is_lost && has_others(world, member) => {
-            Some(remove(world, ordinal, member))
+        Some(member) if is_lost && has_other_voters(world, member) => {
+            Some(remove_or_wait(world, ordinal, member))
         }
-        None if stays => renew(world, ordinal, pod, claim, is_volume_gone),
+        None if stays => renew_pod_or_pvc(world, ordinal, pod, claim, is_volume_gone),
         Some(_) | None => None,
     }
 }
 
 /// Of the only voter's data the only other copy is the backup: see the recovery.
-fn has_others(world: &World<'_>, member: &SeenMember) -> bool {
+fn has_other_voters(world: &World<'_>, member: &ObservedEtcdMember) -> bool {
     member.is_learner || world.voters().count() > 1
 }
 
 /// Whether the member this pod last was is none any more.
-fn is_removed(world: &World<'_>, ordinal: Ordinal) -> bool {
-    let lease = world.seen.leases.get(&ordinal);
-    let held = lease.and_then(|lease| lease.held.as_ref());
+fn is_member_removed(world: &World<'_>, ordinal: Ordinal) -> bool {
+    let lease = world.observed.leases.get(&ordinal);
+    let held = lease.and_then(|lease| lease.holder.as_ref());
     let list = world.members().map(|members| &members.list);
     held.zip(list)
-        .is_some_and(|(held, list)| list.iter().all(|member| member.id != held.member))
+        .is_some_and(|(held, list)| list.iter().all(|member| member.id != held.member_id))
 }
 
 /// The pod and its claim, as long as it needs new ones.
-fn renew(
+fn renew_pod_or_pvc(
     world: &World<'_>,
     ordinal: Ordinal,
-    pod: &SeenPod,
-    claim: Option<&SeenClaim>,
+    pod: &ObservedPod,
+    claim: Option<&ObservedPvc>,
     is_volume_gone: bool,
-) -> Option<Step> {
-    let discard = |claim: &SeenClaim, because| Step::DiscardClaim {
+) -> Option<ReconcileStep> {
+    let discard = |claim: &ObservedPvc, because| ReconcileStep::DeletePvc {
         ordinal,
         uid: claim.uid.clone(),
         pod_uid: Some(pod.uid.clone()),
-        because,
+        reason: because,
     };
-    let restart = |because| Step::DeletePod {
+    let restart = |because| ReconcileStep::DeletePod {
         ordinal,
         uid: pod.uid.clone(),
-        because,
+        reason: because,
     };
     match claim {
         Some(claim) if claim.is_lost && !claim.is_deleting => {
-            Some(discard(claim, Useless::VolumeGone))
+            Some(discard(claim, PvcDeletionReason::VolumeLost))
         }
-        _ if is_volume_gone => Some(restart(Restart::VolumeGone)),
+        _ if is_volume_gone => Some(restart(PodDeletionReason::VolumeLost)),
         Some(claim) if !claim.is_deleting => match pod.finding? {
-            Finding::Corrupt | Finding::Foreign if !is_spare(world, ordinal) => None,
-            Finding::Corrupt => Some(discard(claim, Useless::Corrupt)),
-            Finding::Foreign => Some(discard(claim, Useless::Foreign)),
-            Finding::Good if is_removed(world, ordinal) => Some(restart(Restart::Removed)),
-            Finding::Good
-            | Finding::Waits
-            | Finding::NeedsRestore
-            | Finding::Unborn
-            | Finding::Hopeless
-            | Finding::Refused => None,
+            InitFinding::Corrupt | InitFinding::Foreign if !is_data_expendable(world, ordinal) => None,
+            InitFinding::Corrupt => Some(discard(claim, PvcDeletionReason::Corrupt)),
+            InitFinding::Foreign => Some(discard(claim, PvcDeletionReason::Foreign)),
+            InitFinding::CanStart if is_member_removed(world, ordinal) => Some(restart(PodDeletionReason::MemberRemoved)),
+            InitFinding::CanStart
+            | InitFinding::WaitingToJoin
+            | InitFinding::NeedsRestore
+            | InitFinding::BackupExists
+            | InitFinding::NothingToRestore
+            | InitFinding::Refused => None,
         },
         _ => None,
     }
@@ -97,39 +97,39 @@ fn renew(
 
 /// Whether nobody may miss what a member left. What it left before a recovery may be the best there is, until the others are
 /// well, or a quorum of them.
-fn is_spare(world: &World<'_>, ordinal: Ordinal) -> bool {
-    let over = world.seen.recovery.over();
-    let over = over.filter(|over| over.stage == Stage::Closed && ordinal.0 < over.size);
-    let lease = world.seen.leases.get(&ordinal);
-    if over.is_none_or(|over| lease.is_some_and(|lease| lives_since(lease, over))) {
+fn is_data_expendable(world: &World<'_>, ordinal: Ordinal) -> bool {
+    let over = world.observed.recovery.finished_incident();
+    let over = over.filter(|over| over.stage == RecoveryStage::Closed && ordinal.0 < over.size);
+    let lease = world.observed.leases.get(&ordinal);
+    if over.is_none_or(|over| lease.is_some_and(|lease| is_alive_since(lease, over))) {
         return true; // it has lived since
     }
     let all = world.ordinals().count();
     let others = world.ordinals().filter(|other| *other != ordinal);
-    let well = others.filter(|other| world.is_well(*other)).count();
+    let well = others.filter(|other| world.is_member_healthy(*other)).count();
     well + 1 >= all || well >= quorum(all)
 }
 
-fn remove(world: &World<'_>, ordinal: Ordinal, member: &SeenMember) -> Step {
-    let (well, voters) = world.without(member);
+fn remove_or_wait(world: &World<'_>, ordinal: Ordinal, member: &ObservedEtcdMember) -> ReconcileStep {
+    let (well, voters) = world.count_voters_without(member);
     if !member.is_learner && (well < quorum(voters) || !world.has_quorum()) {
-        return Step::Wait {
-            on: Blocker::QuorumAtRisk {
+        return ReconcileStep::Wait {
+            blocker: Blocker::QuorumAtRisk {
                 ordinal,
-                well,
+                healthy: well,
                 voters,
             },
         };
     }
-    Step::RemoveMember {
+    ReconcileStep::RemoveMember {
         member: member.id,
         ordinal,
-        because: Removal::Lost,
+        reason: MemberRemovalReason::DataLost,
     }
 }
 
 /// A claim that is not in sight may just not have been seen yet.
-fn is_patience_over(world: &World<'_>, pod: &SeenPod) -> bool {
-    let waited = pod.created.map(|created| world.now.duration_since(created));
-    waited.is_some_and(|waited| waited.unsigned_abs() >= world.policy.volume_patience)
+fn is_volume_timeout_over(world: &World<'_>, pod: &ObservedPod) -> bool {
+    let waited = pod.created_at.map(|created| world.now.duration_since(created));
+    waited.is_some_and(|waited| waited.unsigned_abs() >= world.policy.volume_timeout)
 }

@@ -4,58 +4,58 @@
 //! **Inward**: leadership is moved away, the member is removed, then its pod goes. What would cost the quorum waits, with
 //! the reason.
 
-use super::{Blocker, Removal, Step, Useless, World, is_accepted, quorum, shape};
-use crate::observe::{Ordinal, SeenMember};
-use crate::validate::Drift;
+use super::{Blocker, MemberRemovalReason, ReconcileStep, PvcDeletionReason, World, is_spec_accepted, quorum, shape};
+use crate::observe::{Ordinal, ObservedEtcdMember};
+use crate::validate::DriftPolicy;
 
 /// Somebody made the StatefulSet smaller than the cluster is: all pods come back, to what they hold. Nobody is given up, and
 /// nothing is restored, because pods were taken away.
-pub(super) fn shrunk(world: &World<'_>) -> Option<Step> {
-    let (from, observed) = (world.size(), world.known.observed_generation);
-    let is_left = world.wanted.drift(observed) == Drift::Left;
-    if from == 0 || is_left || world.seen.recovery.open().is_some() {
+pub(super) fn plan_pod_restoration(world: &World<'_>) -> Option<ReconcileStep> {
+    let (from, observed) = (world.size(), world.last_known.observed_generation);
+    let is_left = world.desired.drift_policy(observed) == DriftPolicy::Keep;
+    if from == 0 || is_left || world.observed.recovery.open_incident().is_some() {
         return None;
     }
     let members = match world.members() {
         Some(members) => {
             let ordinals = members.list.iter().filter_map(|one| one.ordinal);
-            shape::behind(ordinals.max().as_ref())
+            shape::count_up_to(ordinals.max().as_ref())
         }
-        None => shape::size_held(world),
+        None => shape::count_registered_members(world),
     };
-    let to = members.min(world.wanted.replicas);
+    let to = members.min(world.desired.replicas);
     if from >= to {
         return None;
     }
-    Some(if is_accepted(world) {
-        Step::Resize { from, to }
+    Some(if is_spec_accepted(world) {
+        ReconcileStep::Scale { from, to }
     } else {
         let ordinal = Ordinal(from);
-        let on = Blocker::PodReturns { ordinal };
-        Step::Wait { on }
+        let on = Blocker::PodMissing { ordinal };
+        ReconcileStep::Wait { blocker: on }
     })
 }
 
-pub(super) fn inward(world: &World<'_>) -> Option<Step> {
-    let (size, wanted) = (world.size(), world.wanted.replicas);
+pub(super) fn plan_scale_in(world: &World<'_>) -> Option<ReconcileStep> {
+    let (size, wanted) = (world.size(), world.desired.replicas);
     if wanted == 0 || size == 0 {
         return None;
     }
-    if let Some((ordinal, stray)) = stray(world) {
-        return Some(remove(world, ordinal, stray));
+    if let Some((ordinal, stray)) = find_member_without_pod(world) {
+        return Some(remove_or_wait(world, ordinal, stray));
     }
     if size <= wanted {
         return None;
     }
     let last = Ordinal(size - 1);
     if world.members().is_none() {
-        return Some(Step::Wait {
-            on: Blocker::NoQuorum,
+        return Some(ReconcileStep::Wait {
+            blocker: Blocker::NoQuorum,
         });
     }
     Some(match world.member(last) {
-        Some(member) => remove(world, last, member),
-        None => Step::Resize {
+        Some(member) => remove_or_wait(world, last, member),
+        None => ReconcileStep::Scale {
             from: size,
             to: size - 1,
         },
@@ -63,7 +63,7 @@ pub(super) fn inward(world: &World<'_>) -> Option<Step> {
 }
 
 /// A member whose pod went before it was removed.
-fn stray<'a>(world: &World<'a>) -> Option<(Ordinal, &'a SeenMember)> {
+fn find_member_without_pod<'a>(world: &World<'a>) -> Option<(Ordinal, &'a ObservedEtcdMember)> {
     let mut list = world.members()?.list.iter();
     list.find_map(|member| {
         let ordinal = member.ordinal.filter(|ordinal| ordinal.0 >= world.size())?;
@@ -71,68 +71,68 @@ fn stray<'a>(world: &World<'a>) -> Option<(Ordinal, &'a SeenMember)> {
     })
 }
 
-fn remove(world: &World<'_>, ordinal: Ordinal, member: &SeenMember) -> Step {
+fn remove_or_wait(world: &World<'_>, ordinal: Ordinal, member: &ObservedEtcdMember) -> ReconcileStep {
     if member.is_learner {
-        return removal(ordinal, member);
+        return removal_step(ordinal, member);
     }
-    let (well, voters) = world.without(member);
+    let (well, voters) = world.count_voters_without(member);
     if well < quorum(voters) || !world.has_quorum() {
-        return Step::Wait {
-            on: Blocker::QuorumAtRisk {
+        return ReconcileStep::Wait {
+            blocker: Blocker::QuorumAtRisk {
                 ordinal,
-                well,
+                healthy: well,
                 voters,
             },
         };
     }
-    match world.heir(member).filter(|_| member.is_leader()) {
-        Some(heir) => Step::MoveLeader {
+    match world.pick_transferee(member).filter(|_| member.is_leader()) {
+        Some(heir) => ReconcileStep::MoveLeader {
             from: member.id,
             to: heir.id,
         },
-        None => removal(ordinal, member),
+        None => removal_step(ordinal, member),
     }
 }
 
-fn removal(ordinal: Ordinal, member: &SeenMember) -> Step {
-    Step::RemoveMember {
+fn removal_step(ordinal: Ordinal, member: &ObservedEtcdMember) -> ReconcileStep {
+    ReconcileStep::RemoveMember {
         member: member.id,
         ordinal,
-        because: Removal::ScaleIn,
+        reason: MemberRemovalReason::ScaleIn,
     }
 }
 
-pub(super) fn outward(world: &World<'_>) -> Option<Step> {
-    let (from, wanted) = (world.size(), world.wanted.replicas);
+pub(super) fn plan_scale_out(world: &World<'_>) -> Option<ReconcileStep> {
+    let (from, wanted) = (world.size(), world.desired.replicas);
     if from == 0 || from >= wanted {
         return None;
     }
     if world.members().is_none() {
-        let on = if world.is_formed() {
+        let on = if world.is_bootstrapped() {
             Blocker::NoQuorum
         } else {
-            Blocker::Founding
+            Blocker::Bootstrapping
         };
-        return Some(Step::Wait { on });
+        return Some(ReconcileStep::Wait { blocker: on });
     }
-    if let Some(on) = world.first_unwell(None) {
-        return Some(Step::Wait { on });
+    if let Some(on) = world.first_unhealthy(None) {
+        return Some(ReconcileStep::Wait { blocker: on });
     }
     let ordinal = Ordinal(from);
-    Some(match world.seen.claims.get(&ordinal) {
-        Some(claim) if claim.is_deleting => Step::Wait {
-            on: Blocker::ClaimGoes { ordinal },
+    Some(match world.observed.pvcs.get(&ordinal) {
+        Some(claim) if claim.is_deleting => ReconcileStep::Wait {
+            blocker: Blocker::PvcTerminating { ordinal },
         },
         // Nobody of that name is a member, so what it holds is of no use to anybody.
-        Some(claim) if world.pod(ordinal).is_none() => Step::DiscardClaim {
+        Some(claim) if world.pod(ordinal).is_none() => ReconcileStep::DeletePvc {
             ordinal,
             uid: claim.uid.clone(),
             pod_uid: None,
-            because: Useless::LeftBehind,
+            reason: PvcDeletionReason::LeftByScaleIn,
         },
-        Some(_) => Step::Wait {
-            on: Blocker::PodReturns { ordinal },
+        Some(_) => ReconcileStep::Wait {
+            blocker: Blocker::PodMissing { ordinal },
         },
-        None => Step::Resize { from, to: from + 1 },
+        None => ReconcileStep::Scale { from, to: from + 1 },
     })
 }

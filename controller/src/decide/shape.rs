@@ -1,92 +1,92 @@
 //! What the objects look like at this moment.
 
-use super::{Holds, Phase, Refusal, Runtime, Shape, Step, World, recovery, tls, upgrade, volume};
+use super::{HeldFields, BootstrapPhase, SpecRefusal, Runtime, EffectiveSpec, ReconcileStep, World, recovery, tls, upgrade, volume};
 use crate::observe::Ordinal;
 
 /// The shape that goes with a step: a resize is done by applying it.
-pub(super) fn of(world: &World<'_>, step: Option<&Step>, refusals: &mut Vec<Refusal>) -> Shape {
-    let replicas = match (step, world.set()) {
+pub(super) fn compute(world: &World<'_>, step: Option<&ReconcileStep>, refusals: &mut Vec<SpecRefusal>) -> EffectiveSpec {
+    let replicas = match (step, world.stateful_set()) {
         (
-            Some(Step::Resize { to, .. } | Step::Recover(recovery::Recovery::Scale { to, .. })),
+            Some(ReconcileStep::Scale { to, .. } | ReconcileStep::Recover(recovery::RecoveryStep::Scale { to, .. })),
             _,
         ) => *to,
-        (_, None) if recovery::keeps_down(world) => 0,
+        (_, None) if recovery::should_keep_pods_stopped(world) => 0,
         (_, Some(set)) => set.replicas,
-        (_, None) => size_to_begin(world),
+        (_, None) => compute_initial_size(world),
     };
     let noted = world
-        .set()
-        .map_or(0, |set| set.noted_size.unwrap_or(set.replicas));
-    let etcd_image = upgrade::hold(world, refusals);
-    let is_foreign = world.set().is_some_and(|set| !set.is_ours);
-    Shape {
+        .stateful_set()
+        .map_or(0, |set| set.recorded_size.unwrap_or(set.replicas));
+    let etcd_image = upgrade::hold_image(world, refusals);
+    let is_foreign = world.stateful_set().is_some_and(|set| !set.is_ours);
+    EffectiveSpec {
         replicas,
-        size: if replicas > 0 { replicas } else { noted },
-        phase: phase(world),
-        peer_stage: tls::stage(world),
+        cluster_size: if replicas > 0 { replicas } else { noted },
+        phase: bootstrap_phase(world),
+        peer_tls_stage: tls::next_stage(world),
         runtime: Runtime::On,
-        holds: Holds {
-            everything: is_foreign && etcd_image.is_some(),
+        held_fields: HeldFields {
+            all_objects: is_foreign && etcd_image.is_some(),
             etcd_image,
-            storage_bytes: volume::hold(world, refusals),
+            storage_bytes: volume::hold_storage_size(world, refusals),
         },
     }
 }
 
 /// Configuration and a StatefulSet without pods.
-pub(super) fn without_runtime(world: &World<'_>) -> Shape {
-    Shape {
+pub(super) fn compute_without_runtime(world: &World<'_>) -> EffectiveSpec {
+    EffectiveSpec {
         replicas: 0,
-        size: world.wanted.replicas,
-        phase: phase(world),
-        peer_stage: tls::goal(world),
+        cluster_size: world.desired.replicas,
+        phase: bootstrap_phase(world),
+        peer_tls_stage: tls::desired_stage(world),
         runtime: Runtime::Off,
-        holds: Holds {
-            everything: false,
+        held_fields: HeldFields {
+            all_objects: false,
             etcd_image: None,
-            storage_bytes: world.set().and_then(|set| set.storage_bytes),
+            storage_bytes: world.stateful_set().and_then(|set| set.storage_bytes),
         },
     }
 }
 
-fn phase(world: &World<'_>) -> Phase {
-    if world.is_formed() || world.wanted.joins_existing {
-        Phase::Formed
+fn bootstrap_phase(world: &World<'_>) -> BootstrapPhase {
+    if world.is_bootstrapped() || world.desired.joins_existing_cluster {
+        BootstrapPhase::Bootstrapped
     } else {
-        Phase::Founding
+        BootstrapPhase::Bootstrapping
     }
 }
 
 /// How many pods a StatefulSet begins with: as many as there are or were, when it was lost around them; as many as there
 /// were members; as many as are wanted.
-fn size_to_begin(world: &World<'_>) -> u32 {
-    let pods = behind(world.seen.pods.keys().last());
+fn compute_initial_size(world: &World<'_>) -> u32 {
+    let pods = count_up_to(world.observed.pods.keys().last());
     if pods > 0 {
-        pods.max(size_held(world))
+        pods.max(count_registered_members(world))
     } else {
-        size_to_wake(world)
+        compute_wakeup_size(world)
     }
 }
 
 /// How many members were ever heard of.
-pub(super) fn size_held(world: &World<'_>) -> u32 {
-    let leases = world.seen.leases.iter();
-    let mut held = leases.filter(|(_, lease)| lease.held.is_some());
-    behind(held.next_back().map(|(ordinal, _)| ordinal))
+pub(super) fn count_registered_members(world: &World<'_>) -> u32 {
+    let leases = world.observed.leases.iter();
+    let mut held = leases.filter(|(_, lease)| lease.holder.is_some());
+    count_up_to(held.next_back().map(|(ordinal, _)| ordinal))
 }
 
 /// How many members a cluster wakes with: all it had, since fewer may have no quorum.
-pub(super) fn size_to_wake(world: &World<'_>) -> u32 {
-    let wanted = world.wanted.replicas;
+pub(super) fn compute_wakeup_size(world: &World<'_>) -> u32 {
+    let wanted = world.desired.replicas;
     if wanted == 0 {
         return 0;
     }
     let noted = world
-        .set()
-        .and_then(|set| set.noted_size)
+        .stateful_set()
+        .and_then(|set| set.recorded_size)
         .filter(|size| *size > 0);
-    let held = Some(size_held(world)).filter(|size| *size > 0);
-    let fresh = if world.wanted.joins_existing {
+    let held = Some(count_registered_members(world)).filter(|size| *size > 0);
+    let fresh = if world.desired.joins_existing_cluster {
         1
     } else {
         wanted
@@ -95,6 +95,6 @@ pub(super) fn size_to_wake(world: &World<'_>) -> u32 {
 }
 
 /// As many as there are up to the last one.
-pub(super) fn behind(last: Option<&Ordinal>) -> u32 {
+pub(super) fn count_up_to(last: Option<&Ordinal>) -> u32 {
     last.map_or(0, |ordinal| ordinal.0 + 1)
 }

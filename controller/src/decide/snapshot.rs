@@ -3,55 +3,55 @@
 
 use jiff::SignedDuration;
 
-use super::{Blocker, Change, Step, World};
+use super::{Blocker, DisruptiveChange, ReconcileStep, World};
 use crate::observe::SnapshotRequest;
 
 /// What stands before the change; `None` when a fresh snapshot is there, or none can be: without a store, and
 /// without a cluster that ever was.
-pub(super) fn before(world: &World<'_>, change: Change) -> Option<Step> {
-    let is_waived = world.wanted.requests.without_snapshot == Some(world.wanted.generation);
-    if world.wanted.backup.is_none() || !world.is_formed() || is_fresh(world) || is_waived {
+pub(super) fn require_snapshot(world: &World<'_>, change: DisruptiveChange) -> Option<ReconcileStep> {
+    let is_waived = world.desired.requests.skip_snapshot_generation == Some(world.desired.generation);
+    if world.desired.backup.is_none() || !world.is_bootstrapped() || is_snapshot_fresh(world) || is_waived {
         return None;
     }
-    Some(match &world.seen.snapshot {
-        SnapshotRequest::Running => wait(Blocker::SnapshotRuns { before: change }),
-        SnapshotRequest::Failed { why, retry_at } if *retry_at > world.now => {
+    Some(match &world.observed.snapshot_request {
+        SnapshotRequest::Running => wait(Blocker::SnapshotRunning { before: change }),
+        SnapshotRequest::Failed { reason: why, retry_at } if *retry_at > world.now => {
             wait(Blocker::SnapshotFailed {
                 before: change,
-                why: why.clone(),
+                reason: why.clone(),
                 retry_at: *retry_at,
             })
         }
         _ if !world.has_quorum() => wait(Blocker::NoQuorum),
         SnapshotRequest::None | SnapshotRequest::Taken { .. } | SnapshotRequest::Failed { .. } => {
-            Step::Snapshot { before: change }
+            ReconcileStep::Snapshot { before: change }
         }
     })
 }
 
 /// The same before a change that can be taken back: it is asked for and waited for, and when there is none, the change comes
 /// nevertheless. It may be what mends the backup.
-pub(super) fn before_if_possible(world: &World<'_>, change: Change) -> Option<Step> {
-    before(world, change)
+pub(super) fn try_snapshot(world: &World<'_>, change: DisruptiveChange) -> Option<ReconcileStep> {
+    require_snapshot(world, change)
         .filter(|step| !matches!(step.blocker(), Some(Blocker::SnapshotFailed { .. })))
 }
 
-fn is_fresh(world: &World<'_>) -> bool {
+fn is_snapshot_fresh(world: &World<'_>) -> bool {
     let taken = world
-        .seen
+        .observed
         .full_snapshot
         .as_ref()
-        .and_then(|lease| lease.renewed);
-    let answered = match &world.seen.snapshot {
+        .and_then(|lease| lease.renewed_at);
+    let answered = match &world.observed.snapshot_request {
         SnapshotRequest::Taken { at } => Some(*at),
         _ => None,
     };
-    let limit = SignedDuration::try_from(world.policy.fresh_snapshot).unwrap_or_default();
+    let limit = SignedDuration::try_from(world.policy.max_snapshot_age).unwrap_or_default();
     taken
         .max(answered)
         .is_some_and(|taken| world.now.duration_since(taken) <= limit)
 }
 
-fn wait(on: Blocker) -> Step {
-    Step::Wait { on }
+fn wait(on: Blocker) -> ReconcileStep {
+    ReconcileStep::Wait { blocker: on }
 }

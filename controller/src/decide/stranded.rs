@@ -6,29 +6,29 @@
 //! claim. **Holds**: such a pod has never begun, so nobody misses it, and what it waits for holds nothing: the claim is
 //! gone, or it was given up because its volume is.
 
-use super::{Restart, Step, World, recovery};
+use super::{PodDeletionReason, ReconcileStep, World, recovery};
 use crate::observe::Ordinal;
 
-pub(super) fn consider(world: &World<'_>) -> Option<Step> {
+pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     let is_known = world.members().is_some();
-    if is_known || recovery::is_open_or_may_begin(world) {
+    if is_known || recovery::is_open_or_startable(world) {
         return None;
     }
-    world.ordinals().find_map(|ordinal| one(world, ordinal))
+    world.ordinals().find_map(|ordinal| restart_stranded_pod(world, ordinal))
 }
 
-fn one(world: &World<'_>, ordinal: Ordinal) -> Option<Step> {
+fn restart_stranded_pod(world: &World<'_>, ordinal: Ordinal) -> Option<ReconcileStep> {
     let pod = world.pod(ordinal)?;
-    let claim = world.seen.claims.get(&ordinal);
+    let claim = world.observed.pvcs.get(&ordinal);
     let is_gone = claim.is_none_or(|claim| claim.is_lost && claim.is_deleting);
-    let age = world.now.duration_since(pod.created?).unsigned_abs();
-    let has_waited = age >= world.policy.volume_patience;
+    let age = world.now.duration_since(pod.created_at?).unsigned_abs();
+    let has_waited = age >= world.policy.volume_timeout;
     let has_begun = pod.finding.is_some() || pod.address.is_some(); // it gets one with its volumes
     let is_stranded =
-        is_gone && has_waited && !has_begun && !pod.is_deleting && !world.takes_part(ordinal);
-    is_stranded.then(|| Step::DeletePod {
+        is_gone && has_waited && !has_begun && !pod.is_deleting && !world.is_responsive(ordinal);
+    is_stranded.then(|| ReconcileStep::DeletePod {
         ordinal,
         uid: pod.uid.clone(),
-        because: Restart::VolumeGone,
+        reason: PodDeletionReason::VolumeLost,
     })
 }

@@ -2,37 +2,37 @@
 
 use jiff::Timestamp;
 
-use super::Policy;
+use super::ReconcilePolicy;
 use super::plan::Blocker;
-use crate::observe::{Members, Membership, Observation, Ordinal, SeenMember, SeenPod, SeenSet};
-use crate::validate::Wanted;
+use crate::observe::{QuorumMembers, ObservedMembership, Observation, Ordinal, ObservedEtcdMember, ObservedPod, ObservedStatefulSet};
+use crate::validate::DesiredState;
 
 /// What is wanted, what is seen, and when.
 #[derive(Clone, Copy, Debug)]
 pub struct World<'a> {
     /// What the spec asks for.
-    pub wanted: &'a Wanted,
+    pub desired: &'a DesiredState,
     /// What there is.
-    pub seen: &'a Observation,
+    pub observed: &'a Observation,
     /// The operator's numbers.
-    pub policy: &'a Policy,
+    pub policy: &'a ReconcilePolicy,
     /// What was known before this pass.
-    pub known: &'a Known,
+    pub last_known: &'a LastKnown,
     /// Now.
     pub now: Timestamp,
 }
 
 /// What earlier passes found out.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Known {
+pub struct LastKnown {
     /// The generation that was last acted on.
     pub observed_generation: Option<i64>,
     /// The oldest version of etcd a member was last seen with.
-    pub version: Option<super::upgrade::Version>,
+    pub etcd_version: Option<super::upgrade::EtcdVersion>,
     /// Since when data is known to be lost.
-    pub loss_since: Option<Timestamp>,
+    pub data_lost_since: Option<Timestamp>,
     /// What was told about the upkeep of the backup.
-    pub upkeep: super::upkeep::KnownUpkeep,
+    pub upkeep: super::upkeep::ReportedUpkeep,
 }
 
 /// The smallest number of voters that decide.
@@ -42,13 +42,13 @@ pub fn quorum(voters: usize) -> usize {
 
 impl<'a> World<'a> {
     /// The StatefulSet, unless it is going.
-    pub fn set(&self) -> Option<&'a SeenSet> {
-        self.seen.set.as_ref().filter(|set| !set.is_deleting)
+    pub fn stateful_set(&self) -> Option<&'a ObservedStatefulSet> {
+        self.observed.stateful_set.as_ref().filter(|set| !set.is_deleting)
     }
 
     /// How many pods there are to be now.
     pub fn size(&self) -> u32 {
-        self.set().map_or(0, |set| set.replicas)
+        self.stateful_set().map_or(0, |set| set.replicas)
     }
 
     /// The ordinals of pods there are to be now.
@@ -57,26 +57,26 @@ impl<'a> World<'a> {
     }
 
     /// A pod.
-    pub fn pod(&self, ordinal: Ordinal) -> Option<&'a SeenPod> {
-        self.seen.pods.get(&ordinal)
+    pub fn pod(&self, ordinal: Ordinal) -> Option<&'a ObservedPod> {
+        self.observed.pods.get(&ordinal)
     }
 
     /// The members, if a quorum agrees on them.
-    pub fn members(&self) -> Option<&'a Members> {
-        match &self.seen.membership {
-            Membership::Known(members) => Some(members),
-            Membership::Unasked | Membership::Silent { .. } => None,
+    pub fn members(&self) -> Option<&'a QuorumMembers> {
+        match &self.observed.membership {
+            ObservedMembership::Known(members) => Some(members),
+            ObservedMembership::NotQueried | ObservedMembership::NoQuorum { .. } => None,
         }
     }
 
     /// The member of a pod.
-    pub fn member(&self, ordinal: Ordinal) -> Option<&'a SeenMember> {
+    pub fn member(&self, ordinal: Ordinal) -> Option<&'a ObservedEtcdMember> {
         let mut list = self.members()?.list.iter();
         list.find(|member| member.ordinal == Some(ordinal))
     }
 
     /// Who leads.
-    pub fn leader(&self) -> Option<&'a SeenMember> {
+    pub fn leader(&self) -> Option<&'a ObservedEtcdMember> {
         self.members()?
             .list
             .iter()
@@ -84,43 +84,43 @@ impl<'a> World<'a> {
     }
 
     /// Those who vote.
-    pub fn voters(&self) -> impl Iterator<Item = &'a SeenMember> + use<'a> {
+    pub fn voters(&self) -> impl Iterator<Item = &'a ObservedEtcdMember> + use<'a> {
         let list = self.members().map_or(&[][..], |members| &members.list);
         list.iter().filter(|member| !member.is_learner)
     }
 
     /// The one who has no vote yet.
-    pub fn learner(&self) -> Option<&'a SeenMember> {
+    pub fn learner(&self) -> Option<&'a ObservedEtcdMember> {
         self.members()?.list.iter().find(|member| member.is_learner)
     }
 
     /// Whether anybody has ever been a member of this cluster.
-    pub fn is_formed(&self) -> bool {
+    pub fn is_bootstrapped(&self) -> bool {
         let noted = self
-            .seen
-            .set
+            .observed
+            .stateful_set
             .as_ref()
-            .is_some_and(|set| set.noted_size.is_some());
-        let held = self.seen.leases.values().any(|lease| lease.held.is_some());
+            .is_some_and(|set| set.recorded_size.is_some());
+        let held = self.observed.leases.values().any(|lease| lease.holder.is_some());
         noted
             || held
-            || super::recovery::has_made_a_cluster(self)
-            || matches!(self.seen.membership, Membership::Known(_))
+            || super::recovery::has_created_cluster(self)
+            || matches!(self.observed.membership, ObservedMembership::Known(_))
     }
 
     /// Whether a pod may be part of the quorum: it is ready, or etcd in it answers. When in doubt, it is.
-    pub fn takes_part(&self, ordinal: Ordinal) -> bool {
+    pub fn is_responsive(&self, ordinal: Ordinal) -> bool {
         let is_ready = self.pod(ordinal).is_some_and(|pod| pod.is_ready);
-        let answers = match &self.seen.membership {
-            Membership::Known(_) => self.member(ordinal).is_some_and(|m| m.answer.is_some()),
-            Membership::Silent { alive, .. } => alive.contains_key(&ordinal),
-            Membership::Unasked => false,
+        let serving = match &self.observed.membership {
+            ObservedMembership::Known(_) => self.member(ordinal).is_some_and(|m| m.status.is_some()),
+            ObservedMembership::NoQuorum { reachable: alive, .. } => alive.contains_key(&ordinal),
+            ObservedMembership::NotQueried => false,
         };
-        is_ready || answers
+        is_ready || serving
     }
 
     /// Whether nothing is missing: the pod is ready and its member votes and follows a leader.
-    pub fn is_well(&self, ordinal: Ordinal) -> bool {
+    pub fn is_member_healthy(&self, ordinal: Ordinal) -> bool {
         let is_ready = self
             .pod(ordinal)
             .is_some_and(|pod| pod.is_ready && !pod.is_deleting);
@@ -131,16 +131,16 @@ impl<'a> World<'a> {
     }
 
     /// The first pod that is gone or going.
-    pub fn missing(&self) -> Option<Ordinal> {
+    pub fn first_missing_pod(&self) -> Option<Ordinal> {
         self.ordinals()
             .find(|ordinal| self.pod(*ordinal).is_none_or(|pod| pod.is_deleting))
     }
 
     /// What keeps the cluster from being whole, `but` aside: a pod, or a voter that is none of ours.
-    pub fn first_unwell(&self, but: Option<Ordinal>) -> Option<Blocker> {
-        let is_unwell = |ordinal: &Ordinal| Some(*ordinal) != but && !self.is_well(*ordinal);
+    pub fn first_unhealthy(&self, but: Option<Ordinal>) -> Option<Blocker> {
+        let is_unwell = |ordinal: &Ordinal| Some(*ordinal) != but && !self.is_member_healthy(*ordinal);
         if let Some(ordinal) = self.ordinals().find(is_unwell) {
-            return Some(Blocker::MemberUnwell { ordinal });
+            return Some(Blocker::MemberUnhealthy { ordinal });
         }
         let stranger = self.voters().find(|voter| {
             let is_ours = voter.ordinal.is_some_and(|ordinal| ordinal.0 < self.size());
@@ -148,13 +148,13 @@ impl<'a> World<'a> {
                 && voter.ordinal.is_none_or(|ordinal| Some(ordinal) != but)
                 && !voter.is_healthy()
         })?;
-        Some(Blocker::StrangerUnwell {
+        Some(Blocker::ForeignMemberUnhealthy {
             member: stranger.id,
         })
     }
 
     /// Voters that are healthy, and voters there are, without this member.
-    pub fn without(&self, member: &SeenMember) -> (usize, usize) {
+    pub fn count_voters_without(&self, member: &ObservedEtcdMember) -> (usize, usize) {
         let others = self.voters().filter(|voter| voter.id != member.id);
         others.fold((0, 0), |(well, all), voter| {
             (well + usize::from(voter.is_healthy()), all + 1)
@@ -170,7 +170,7 @@ impl<'a> World<'a> {
     }
 
     /// A healthy voter to lead in place of another.
-    pub fn heir(&self, of: &SeenMember) -> Option<&'a SeenMember> {
+    pub fn pick_transferee(&self, of: &ObservedEtcdMember) -> Option<&'a ObservedEtcdMember> {
         let candidates = self
             .voters()
             .filter(|voter| voter.id != of.id && voter.is_healthy());

@@ -9,43 +9,43 @@ use prometheus::{
     HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, exponential_buckets,
 };
 
-use super::registered;
-use crate::context::Key;
+use super::register;
+use crate::context::EtcdKey;
 use crate::observe::{FailureClass, JobState};
 
 /// Everything measured about the folding of deltas.
 #[derive(Debug)]
-pub(super) struct Compaction {
+pub(super) struct CompactionMetrics {
     jobs: IntCounterVec,
-    fall_backs: IntCounterVec,
+    fallback_snapshots: IntCounterVec,
     running: IntGaugeVec,
-    seconds: HistogramVec,
+    job_seconds: HistogramVec,
     delta_events: IntGaugeVec,
-    present: Mutex<Present>,
+    etcds: Mutex<DeltaEventsByEtcd>,
 }
 
 /// The Etcds there are, by namespace and name, with the changes since their last full snapshot where those are known.
-type Present = BTreeMap<String, BTreeMap<String, Option<i64>>>;
+type DeltaEventsByEtcd = BTreeMap<String, BTreeMap<String, Option<i64>>>;
 
-const SUCCEEDED: [&str; 2] = ["true", "false"];
+const SUCCEEDED_VALUES: [&str; 2] = ["true", "false"];
 /// In place of the reason of a failure.
 const NO_FAILURE: &str = "none";
 
-fn seconds() -> Result<HistogramVec, prometheus::Error> {
+fn build_job_seconds() -> Result<HistogramVec, prometheus::Error> {
     let help = "Seconds Jobs took that folded deltas, by how they ended.";
     let opts = HistogramOpts::new("etcddruid_compaction_job_duration_seconds", help)
         .buckets(exponential_buckets(15.0, 2.0, 11)?);
     HistogramVec::new(opts, &["succeeded", "etcd_namespace"])
 }
 
-impl Compaction {
+impl CompactionMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let counters = |name: &str, help: &str, labels: &[&str]| {
-            registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
+            register(registry, IntCounterVec::new(Opts::new(name, help), labels))
         };
         let gauges = |name: &str, help: &str| {
             let opts = Opts::new(name, help);
-            registered(registry, IntGaugeVec::new(opts, &["etcd_namespace"]))
+            register(registry, IntGaugeVec::new(opts, &["etcd_namespace"]))
         };
         Ok(Self {
             jobs: counters(
@@ -53,7 +53,7 @@ impl Compaction {
                 "Jobs that folded deltas into a full snapshot, by how they ended.",
                 &["succeeded", "failureReason", "etcd_namespace"],
             )?,
-            fall_backs: counters(
+            fallback_snapshots: counters(
                 "etcddruid_compaction_full_snapshot_triggered_total",
                 "Full snapshots asked for in place of a compaction.",
                 &["succeeded", "etcd_namespace"],
@@ -62,99 +62,99 @@ impl Compaction {
                 "etcddruid_compaction_jobs_current",
                 "Jobs that fold deltas now.",
             )?,
-            seconds: registered(registry, seconds())?,
+            job_seconds: register(registry, build_job_seconds())?,
             delta_events: gauges(
                 "etcddruid_compaction_num_delta_events",
                 "Changes since the last full snapshot, of the Etcd of a namespace that has most.",
             )?,
-            present: Mutex::default(),
+            etcds: Mutex::default(),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Present> {
+    fn lock(&self) -> MutexGuard<'_, DeltaEventsByEtcd> {
         // Nothing between two writes of it can panic.
-        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+        self.etcds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An Etcd is there.
-    pub(super) fn is_there(&self, key: &Key) {
+    pub(super) fn add_etcd(&self, key: &EtcdKey) {
         let mut present = self.lock();
         let etcds = present.entry(key.namespace.clone()).or_default();
         etcds.entry(key.name.clone()).or_default();
     }
 
-    pub(super) fn delta_events(&self, key: &Key, events: Option<i64>) {
+    pub(super) fn set_delta_events(&self, key: &EtcdKey, events: Option<i64>) {
         let mut present = self.lock();
         let etcds = present.entry(key.namespace.clone()).or_default();
         etcds.insert(key.name.clone(), events);
-        self.tell_most(&key.namespace, etcds);
+        self.update_max_events(&key.namespace, etcds);
     }
 
     /// The most of those that are known; no series where none is.
-    fn tell_most(&self, namespace: &str, etcds: &BTreeMap<String, Option<i64>>) {
+    fn update_max_events(&self, namespace: &str, etcds: &BTreeMap<String, Option<i64>>) {
         match etcds.values().flatten().max() {
             Some(most) => self.delta_events.with_label_values(&[namespace]).set(*most),
             None => drop(self.delta_events.remove_label_values(&[namespace])),
         }
     }
 
-    pub(super) fn ended(&self, key: &Key, state: &JobState, took: Option<Duration>) {
+    pub(super) fn record_job_end(&self, key: &EtcdKey, state: &JobState, took: Option<Duration>) {
         let (succeeded, reason) = match state {
             JobState::Running => return,
             JobState::Succeeded { .. } => ("true", NO_FAILURE),
             JobState::Failed { failure, .. } => ("false", failure.class.label()),
         };
-        self.is_there(key);
+        self.add_etcd(key);
         let namespace = key.namespace.as_str();
         self.jobs
             .with_label_values(&[succeeded, reason, namespace])
             .inc();
         if let Some(took) = took {
-            self.seconds
+            self.job_seconds
                 .with_label_values(&[succeeded, namespace])
                 .observe(took.as_secs_f64());
         }
     }
 
-    pub(super) fn running(&self, key: &Key, jobs: usize) {
-        self.is_there(key);
+    pub(super) fn set_running(&self, key: &EtcdKey, jobs: usize) {
+        self.add_etcd(key);
         self.running
             .with_label_values(&[key.namespace.as_str()])
             .set(i64::try_from(jobs).unwrap_or(i64::MAX));
     }
 
     /// Not counted where the last Etcd went before the snapshot was there.
-    pub(super) fn fell_back(&self, key: &Key, succeeded: bool) {
+    pub(super) fn record_fallback_snapshot(&self, key: &EtcdKey, succeeded: bool) {
         let present = self.lock();
         if present.contains_key(&key.namespace) {
             let succeeded = if succeeded { "true" } else { "false" };
-            self.fall_backs
+            self.fallback_snapshots
                 .with_label_values(&[succeeded, &key.namespace])
                 .inc();
         }
     }
 
-    pub(super) fn forget(&self, key: &Key) {
+    pub(super) fn remove_etcd(&self, key: &EtcdKey) {
         let namespace = key.namespace.as_str();
         let mut present = self.lock();
         let Some(etcds) = present.get_mut(namespace) else {
             return;
         };
         etcds.remove(&key.name);
-        self.tell_most(namespace, etcds);
+        self.update_max_events(namespace, etcds);
         if etcds.is_empty() {
             present.remove(namespace);
-            self.forget_namespace(namespace);
+            self.remove_namespace(namespace);
         }
     }
 
-    fn forget_namespace(&self, namespace: &str) {
+    fn remove_namespace(&self, namespace: &str) {
         self.running.remove_label_values(&[namespace]).ok();
         let failures = FailureClass::ALL.map(FailureClass::label);
-        for succeeded in SUCCEEDED {
+        for succeeded in SUCCEEDED_VALUES {
             let labels = [succeeded, namespace];
-            self.fall_backs.remove_label_values(&labels).ok();
-            self.seconds.remove_label_values(&labels).ok();
+            self.fallback_snapshots.remove_label_values(&labels).ok();
+            self.job_seconds.remove_label_values(&labels).ok();
             for reason in failures.into_iter().chain([NO_FAILURE]) {
                 let labels = [succeeded, reason, namespace];
                 self.jobs.remove_label_values(&labels).ok();

@@ -1,29 +1,29 @@
 //! What is measured about data protection.
 
-use mainstay_coordination::incident::{Cause, Incident, Stage};
+use mainstay_coordination::incident::{RecoveryCause, Incident, RecoveryStage};
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 
-use super::registered;
-use crate::context::Key;
+use super::register;
+use crate::context::EtcdKey;
 
 /// Everything measured about data protection.
 #[derive(Debug)]
-pub(super) struct Protection {
+pub(super) struct ProtectionMetrics {
     recoveries: IntCounterVec,
-    recovering: IntGaugeVec,
+    recovery_in_progress: IntGaugeVec,
     drills: IntCounterVec,
     drill_succeeded: IntGaugeVec,
     tasks: IntCounterVec,
 }
 
-const CAUSES: [(Cause, &str); 4] = [
-    (Cause::MemberLost, "member-lost"),
-    (Cause::QuorumLost, "quorum-lost"),
-    (Cause::FormerBackup, "former-backup"),
-    (Cause::Requested, "requested"),
+const CAUSE_LABELS: [(RecoveryCause, &str); 4] = [
+    (RecoveryCause::MemberLost, "member-lost"),
+    (RecoveryCause::QuorumLost, "quorum-lost"),
+    (RecoveryCause::FormerBackup, "former-backup"),
+    (RecoveryCause::Requested, "requested"),
 ];
 /// Kinds of tasks.
-const TASKS: [&str; 9] = [
+const TASK_KINDS: [&str; 9] = [
     "copyBackups",
     "onDemandSnapshot",
     "restore",
@@ -34,23 +34,23 @@ const TASKS: [&str; 9] = [
     "moveLeader",
     "unknown",
 ];
-const OF_CLUSTER: [&str; 2] = ["namespace", "etcd"];
+const CLUSTER_LABELS: [&str; 2] = ["namespace", "etcd"];
 
-fn cause(of: Cause) -> &'static str {
-    CAUSES
+fn cause_label(of: RecoveryCause) -> &'static str {
+    CAUSE_LABELS
         .iter()
         .find(|(cause, _)| *cause == of)
         .map_or("unknown", |(_, word)| word)
 }
 
-impl Protection {
+impl ProtectionMetrics {
     /// All series, at zero where their labels are known.
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let counters = |name: &str, help: &str, labels: &[&str]| {
-            registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
+            register(registry, IntCounterVec::new(Opts::new(name, help), labels))
         };
         let gauges = |name: &str, help: &str, labels: &[&str]| {
-            registered(registry, IntGaugeVec::new(Opts::new(name, help), labels))
+            register(registry, IntGaugeVec::new(Opts::new(name, help), labels))
         };
         let new = Self {
             recoveries: counters(
@@ -58,10 +58,10 @@ impl Protection {
                 "Recoveries of lost data, by cause and outcome.",
                 &["cause", "outcome"],
             )?,
-            recovering: gauges(
+            recovery_in_progress: gauges(
                 "mainstay_etcd_recovery_in_progress",
                 "Whether data of each Etcd is being recovered.",
-                &OF_CLUSTER,
+                &CLUSTER_LABELS,
             )?,
             drills: counters(
                 "mainstay_restore_drills_total",
@@ -71,7 +71,7 @@ impl Protection {
             drill_succeeded: gauges(
                 "mainstay_etcd_restore_drill_succeeded",
                 "Whether the last rehearsal of a restore of each Etcd went well.",
-                &OF_CLUSTER,
+                &CLUSTER_LABELS,
             )?,
             tasks: counters(
                 "mainstay_tasks_total",
@@ -79,17 +79,17 @@ impl Protection {
                 &["kind", "state"],
             )?,
         };
-        new.at_zero();
+        new.init_labels();
         Ok(new)
     }
 
-    fn at_zero(&self) {
-        for (_, cause) in CAUSES {
+    fn init_labels(&self) {
+        for (_, cause) in CAUSE_LABELS {
             for outcome in ["succeeded", "abandoned"] {
                 self.recoveries.with_label_values(&[cause, outcome]);
             }
         }
-        for kind in TASKS {
+        for kind in TASK_KINDS {
             for state in ["Succeeded", "Failed", "Rejected"] {
                 self.tasks.with_label_values(&[kind, state]);
             }
@@ -99,23 +99,23 @@ impl Protection {
         }
     }
 
-    pub(super) fn recovered(&self, incident: &Incident) {
+    pub(super) fn record_recovery(&self, incident: &Incident) {
         let outcome = match incident.stage {
-            Stage::Closed => "succeeded",
+            RecoveryStage::Closed => "succeeded",
             _ => "abandoned",
         };
         self.recoveries
-            .with_label_values(&[cause(incident.cause), outcome])
+            .with_label_values(&[cause_label(incident.cause), outcome])
             .inc();
     }
 
-    pub(super) fn recovering(&self, key: &Key, goes_on: bool) {
-        self.recovering
+    pub(super) fn set_recovery_in_progress(&self, key: &EtcdKey, goes_on: bool) {
+        self.recovery_in_progress
             .with_label_values(&[key.namespace.as_str(), &key.name])
             .set(i64::from(goes_on));
     }
 
-    pub(super) fn drilled(&self, key: &Key, succeeded: bool) {
+    pub(super) fn record_drill(&self, key: &EtcdKey, succeeded: bool) {
         let outcome = if succeeded { "succeeded" } else { "failed" };
         self.drills.with_label_values(&[outcome]).inc();
         self.drill_succeeded
@@ -123,13 +123,13 @@ impl Protection {
             .set(i64::from(succeeded));
     }
 
-    pub(super) fn ended(&self, kind: &'static str, state: &'static str) {
+    pub(super) fn record_task_end(&self, kind: &'static str, state: &'static str) {
         self.tasks.with_label_values(&[kind, state]).inc();
     }
 
-    pub(super) fn forget(&self, key: &Key) {
+    pub(super) fn remove_cluster(&self, key: &EtcdKey) {
         let labels = [key.namespace.as_str(), key.name.as_str()];
-        self.recovering.remove_label_values(&labels).ok();
+        self.recovery_in_progress.remove_label_values(&labels).ok();
         self.drill_succeeded.remove_label_values(&labels).ok();
     }
 }
@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     fn every_cause_has_a_word() {
-        for (of, _) in CAUSES {
-            assert_ne!(cause(of), "unknown");
+        for (of, _) in CAUSE_LABELS {
+            assert_ne!(cause_label(of), "unknown");
         }
     }
 }

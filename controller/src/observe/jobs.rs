@@ -6,25 +6,25 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use mainstay_coordination::Epoch;
 use mainstay_coordination::incident::Incident;
-use mainstay_verdict::{Done, Message};
+use mainstay_verdict::{CommandDetails, TerminationMessage};
 
 use super::last_words;
 use crate::act::marks::{ATTEMPT, INCIDENT};
-use crate::caches::packed::{JOB_UID, PackedStore, find};
+use crate::caches::packed::{JOB_UID_LABEL, PackedStore, find};
 
 /// A Job.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SeenJob {
+pub struct ObservedJob {
     /// Identity of the object.
     pub uid: String,
     /// The token of the recovery it was launched for.
-    pub incident: Option<String>,
+    pub incident_token: Option<String>,
     /// Which attempt it is.
     pub attempt: u32,
     /// Whether it is being deleted.
     pub is_deleting: bool,
     /// Since when it exists.
-    pub created: Option<Timestamp>,
+    pub created_at: Option<Timestamp>,
     /// How far it is.
     pub state: JobState,
 }
@@ -40,7 +40,7 @@ pub enum JobState {
         /// When it ended.
         at: Timestamp,
         /// What its program said of itself; empty when nobody kept that.
-        done: Done,
+        done: CommandDetails,
     },
     /// It did not.
     Failed {
@@ -59,9 +59,9 @@ pub struct JobFailure {
     /// The verdict of its program, if it came to one.
     pub verdict: Option<String>,
     /// The epoch its volume remembers, when that was not below the one it was sent under.
-    pub overtaken_by: Option<Epoch>,
+    pub superseded_by: Option<Epoch>,
     /// In words.
-    pub words: String,
+    pub message: String,
 }
 
 /// Who is to blame for a Job that failed.
@@ -120,17 +120,17 @@ impl FailureClass {
     }
 }
 
-impl SeenJob {
+impl ObservedJob {
     /// Whether it was launched for this attempt of a recovery. Names of recoveries may come again when their document is lost;
     /// what identities are made of does not.
-    pub fn is_of(&self, incident: &Incident) -> bool {
-        self.incident.as_ref() == Some(&incident.token) && self.attempt == incident.attempt
+    pub fn belongs_to(&self, incident: &Incident) -> bool {
+        self.incident_token.as_ref() == Some(&incident.token) && self.attempt == incident.attempt
     }
 }
 
 impl JobState {
     /// When it ended.
-    pub fn ended(&self) -> Option<Timestamp> {
+    pub fn ended_at(&self) -> Option<Timestamp> {
         match self {
             Self::Running => None,
             Self::Succeeded { at, .. } | Self::Failed { at, .. } => Some(*at),
@@ -139,32 +139,32 @@ impl JobState {
 }
 
 /// A Job as it is, with the words of its pod.
-pub(crate) fn seen(job: &Job, pods: &PackedStore<Pod>) -> SeenJob {
+pub(crate) fn observe_job(job: &Job, pods: &PackedStore<Pod>) -> ObservedJob {
     let annotation = |key: &str| job.annotations().get(key).cloned();
-    SeenJob {
+    ObservedJob {
         uid: job.uid().unwrap_or_default(),
-        incident: annotation(INCIDENT),
+        incident_token: annotation(INCIDENT),
         attempt: annotation(ATTEMPT)
             .and_then(|text| text.parse().ok())
             .unwrap_or_default(),
         is_deleting: job.metadata.deletion_timestamp.is_some(),
-        created: job.metadata.creation_timestamp.as_ref().map(|time| time.0),
-        state: state(job, || pod_of(job, pods)),
+        created_at: job.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        state: job_state(job, || find_pod(job, pods)),
     }
 }
 
-fn pod_of(job: &Job, pods: &PackedStore<Pod>) -> Option<Pod> {
+fn find_pod(job: &Job, pods: &PackedStore<Pod>) -> Option<Pod> {
     let uid = job.metadata.uid.as_ref()?;
     let namespace = job.metadata.namespace.as_ref();
     find(pods, |pod| {
         let labels = pod.labels.as_ref();
         pod.namespace.as_ref() == namespace
-            && labels.and_then(|labels| labels.get(JOB_UID)) == Some(uid)
+            && labels.and_then(|labels| labels.get(JOB_UID_LABEL)) == Some(uid)
     })
 }
 
 /// How far a Job is; `pod` is asked for only when it has ended.
-pub(crate) fn state(job: &Job, pod: impl FnOnce() -> Option<Pod>) -> JobState {
+pub(crate) fn job_state(job: &Job, pod: impl FnOnce() -> Option<Pod>) -> JobState {
     let conditions = job
         .status
         .as_ref()
@@ -181,25 +181,25 @@ pub(crate) fn state(job: &Job, pod: impl FnOnce() -> Option<Pod>) -> JobState {
         .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     let pod = pod();
     if ended.type_ == "Complete" {
-        let words = pod.as_ref().and_then(last_words::ended);
-        let text = words.and_then(last_words::message);
-        let done = text.and_then(|text| Message::read(text).ok());
-        let done = done.map(|message| message.done).unwrap_or_default();
+        let words = pod.as_ref().and_then(last_words::find_terminated);
+        let text = words.and_then(last_words::termination_message);
+        let done = text.and_then(|text| TerminationMessage::parse(text).ok());
+        let done = done.map(|message| message.details).unwrap_or_default();
         return JobState::Succeeded { at, done };
     }
     let reason = ended.reason.as_deref().unwrap_or_default();
     let said = ended.message.as_deref().unwrap_or_default();
     JobState::Failed {
         at,
-        failure: failure(reason, said, pod.as_ref()),
+        failure: classify_failure(reason, said, pod.as_ref()),
     }
 }
 
-fn failure(reason: &str, said: &str, pod: Option<&Pod>) -> JobFailure {
-    let ended = pod.and_then(last_words::ended);
-    let message = ended.and_then(last_words::message);
-    let verdict = message.and_then(|text| Message::read(text).ok());
-    let class = match disruption(pod) {
+fn classify_failure(reason: &str, said: &str, pod: Option<&Pod>) -> JobFailure {
+    let ended = pod.and_then(last_words::find_terminated);
+    let message = ended.and_then(last_words::termination_message);
+    let verdict = message.and_then(|text| TerminationMessage::parse(text).ok());
+    let class = match find_disruption(pod) {
         _ if reason == "DeadlineExceeded" => FailureClass::Deadline,
         Some(class) => class,
         None if ended.is_some() => FailureClass::Process,
@@ -211,20 +211,20 @@ fn failure(reason: &str, said: &str, pod: Option<&Pod>) -> JobFailure {
             .clone()
             .unwrap_or_else(|| message.verdict.clone()),
         None => ended
-            .and_then(last_words::without_verdict)
+            .and_then(last_words::describe_termination)
             .unwrap_or_else(|| format!("{reason}: {said}")),
     };
     let overtaken_by = verdict.as_ref().and_then(|message| message.overtaken_by);
     JobFailure {
         class,
-        overtaken_by: overtaken_by.and_then(Epoch::found_elsewhere),
+        superseded_by: overtaken_by.and_then(Epoch::from_external),
         verdict: verdict.map(|message| message.verdict),
-        words,
+        message: words,
     }
 }
 
 /// Who took the pod away, if somebody did.
-fn disruption(pod: Option<&Pod>) -> Option<FailureClass> {
+fn find_disruption(pod: Option<&Pod>) -> Option<FailureClass> {
     let status = pod?.status.as_ref()?;
     let disrupted = status.conditions.as_ref().and_then(|conditions| {
         conditions
@@ -255,7 +255,7 @@ mod tests {
         .unwrap()
     }
 
-    fn ended(type_: &str, reason: &str) -> Value {
+    fn ended_condition(type_: &str, reason: &str) -> Value {
         json!({ "type": type_, "status": "True", "reason": reason, "message": "so it is",
             "lastTransitionTime": "2026-11-16T12:00:00Z" })
     }
@@ -275,8 +275,8 @@ mod tests {
         .unwrap()
     }
 
-    fn failed(reason: &str, pod: Option<Pod>) -> JobFailure {
-        match state(&job(Some(ended("Failed", reason))), || pod) {
+    fn failed_job(reason: &str, pod: Option<Pod>) -> JobFailure {
+        match job_state(&job(Some(ended_condition("Failed", reason))), || pod) {
             JobState::Failed { failure, .. } => failure,
             other => panic!("{other:?}"),
         }
@@ -284,13 +284,13 @@ mod tests {
 
     #[test]
     fn a_job_without_an_end_runs() {
-        assert_eq!(state(&job(None), || panic!("not asked")), JobState::Running);
+        assert_eq!(job_state(&job(None), || panic!("not asked")), JobState::Running);
     }
 
     #[test]
     fn what_a_program_did_is_in_its_last_words() {
         let words = r#"{"verdict": "restored", "startRevision": 7, "clusterId": "c1"}"#;
-        let state = state(&job(Some(ended("Complete", ""))), || Some(pod(words, None)));
+        let state = job_state(&job(Some(ended_condition("Complete", ""))), || Some(pod(words, None)));
         let JobState::Succeeded { done, .. } = state else {
             panic!("{state:?}")
         };
@@ -304,35 +304,35 @@ mod tests {
     fn a_job_that_came_too_late_tells_the_epoch_its_volume_remembers() {
         let epoch = |number: &str| {
             let words = format!(r#"{{"verdict": "in-use", "overtakenBy": {number}}}"#);
-            failed("BackoffLimitExceeded", Some(pod(&words, None))).overtaken_by
+            failed_job("BackoffLimitExceeded", Some(pod(&words, None))).superseded_by
         };
         assert_eq!(epoch("1800000000"), Some(Epoch(1_800_000_000)));
         for nonsense in ["4503599627370496", "18446744073709551615", "-1", "null"] {
             assert_eq!(epoch(nonsense), None, "{nonsense}");
         }
-        assert_eq!(failed("BackoffLimitExceeded", None).overtaken_by, None);
+        assert_eq!(failed_job("BackoffLimitExceeded", None).superseded_by, None);
     }
 
     #[test]
     fn failures_have_the_classes_consumers_know() {
         let words = r#"{"verdict": "store-unavailable", "reason": "no answer"}"#;
-        let process = failed("BackoffLimitExceeded", Some(pod(words, None)));
+        let process = failed_job("BackoffLimitExceeded", Some(pod(words, None)));
         assert_eq!(
-            (process.class, process.words.as_str()),
+            (process.class, process.message.as_str()),
             (FailureClass::Process, "no answer")
         );
         assert_eq!(process.verdict.as_deref(), Some("store-unavailable"));
-        let crash = failed(
+        let crash = failed_job(
             "BackoffLimitExceeded",
             Some(pod("line\npanic: full\n", None)),
         );
         assert_eq!(
-            (crash.class, crash.words.as_str(), crash.verdict),
+            (crash.class, crash.message.as_str(), crash.verdict),
             (FailureClass::Process, "panic: full", None)
         );
-        let late = failed("DeadlineExceeded", None);
+        let late = failed_job("DeadlineExceeded", None);
         assert_eq!(
-            (late.class, late.words.as_str()),
+            (late.class, late.message.as_str()),
             (FailureClass::Deadline, "DeadlineExceeded: so it is")
         );
         for (reason, class) in [
@@ -341,11 +341,11 @@ mod tests {
             ("EvictionByEvictionAPI", FailureClass::Evicted),
             ("TerminationByKubelet", FailureClass::Terminated),
         ] {
-            let failure = failed("BackoffLimitExceeded", Some(pod("", Some(reason))));
+            let failure = failed_job("BackoffLimitExceeded", Some(pod("", Some(reason))));
             assert_eq!((failure.class, class.reason()), (class, reason));
         }
         assert_eq!(
-            failed("BackoffLimitExceeded", None).class,
+            failed_job("BackoffLimitExceeded", None).class,
             FailureClass::Unknown
         );
     }

@@ -4,70 +4,70 @@
 //! that stands how far it was.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
-use mainstay_telemetry::{Sample, human_bytes};
+use mainstay_telemetry::{ProgressSample, format_bytes};
 use serde::Deserialize;
 
 /// Of a line in no known form.
-const LONGEST: usize = 300;
+const MAX_LINE_CHARS: usize = 300;
 /// The exit code of a program that a signal ended is this and the signal.
-const SIGNALLED: i32 = 128;
+const SIGNAL_EXIT_BASE: i32 = 128;
 
 /// How the program of the pod ended.
-pub(super) fn ended(pod: &Pod) -> Option<&ContainerStateTerminated> {
+pub(super) fn find_terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
     let mut containers = pod.status.as_ref()?.container_statuses.iter().flatten();
     containers.find_map(|container| container.state.as_ref()?.terminated.as_ref())
 }
 
 /// Its termination message.
-pub(super) fn message(ended: &ContainerStateTerminated) -> Option<&str> {
+pub(super) fn termination_message(ended: &ContainerStateTerminated) -> Option<&str> {
     ended.message.as_deref().filter(|text| !text.is_empty())
 }
 
 /// One sentence about a program that came to no verdict; `None` when nothing is known.
-pub(super) fn without_verdict(ended: &ContainerStateTerminated) -> Option<String> {
-    let log = message(ended).unwrap_or_default();
-    let parts = [how(ended), how_far(log), last_line(log)];
+pub(super) fn describe_termination(ended: &ContainerStateTerminated) -> Option<String> {
+    let log = termination_message(ended).unwrap_or_default();
+    let parts = [describe_kill(ended), describe_progress(log), describe_last_line(log)];
     let told: Vec<String> = parts.into_iter().flatten().collect();
     Some(told.join("; ")).filter(|told| !told.is_empty())
 }
 
 /// Who ended it, unless it was the program itself.
-fn how(ended: &ContainerStateTerminated) -> Option<String> {
+fn describe_kill(ended: &ContainerStateTerminated) -> Option<String> {
     if ended.reason.as_deref() == Some("OOMKilled") {
         return Some("killed, its memory limit was not enough (OOMKilled)".into());
     }
     let signal = ended.signal.filter(|signal| *signal > 0);
-    let coded = || ended.exit_code.checked_sub(SIGNALLED);
+    let coded = || ended.exit_code.checked_sub(SIGNAL_EXIT_BASE);
     let signal = signal.or_else(|| coded().filter(|signal| *signal > 0));
     signal.map(|signal| format!("killed by signal {signal}"))
 }
 
-fn how_far(log: &str) -> Option<String> {
-    let sample = Sample::newest_in(log)?;
+fn describe_progress(log: &str) -> Option<String> {
+    let sample = ProgressSample::latest(log)?;
     let percent = sample.percent()?;
-    let [done, total] = [sample.done_bytes, sample.total_bytes].map(human_bytes);
+    let [done, total] = [sample.done_bytes, sample.total_bytes].map(format_bytes);
     Some(format!("it was at {percent} %, {done} of {total}"))
 }
 
 /// A line of a log of ours.
 #[derive(Deserialize)]
-struct Line {
+struct LogLine {
     message: String,
     #[serde(default)]
     error: Option<String>,
 }
 
 /// What was said last, besides how far it was.
-fn last_line(log: &str) -> Option<String> {
+fn describe_last_line(log: &str) -> Option<String> {
     let line = log.trim_end().lines().next_back()?;
-    if Sample::newest_in(line).is_some() {
+    if ProgressSample::latest(line).is_some() {
         return None;
     }
     let text = match serde_json::from_str(line) {
-        Ok(Line { message, error }) => [Some(message), error].into_iter().flatten().collect(),
+        Ok(LogLine { message, error }) => [Some(message), error].into_iter().flatten().collect(),
         Err(_) => vec![line.to_owned()],
     };
-    let text: String = text.join(": ").chars().take(LONGEST).collect();
+    let text: String = text.join(": ").chars().take(MAX_LINE_CHARS).collect();
     Some(text).filter(|text| !text.is_empty())
 }
 
@@ -75,11 +75,11 @@ fn last_line(log: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    const AT_43: &str =
+    const PROGRESS_LINE: &str =
         r#"{"level":"INFO","message":"working","job":"restore","bytes":86,"total_bytes":200}"#;
 
-    fn told(reason: &str, exit_code: i32, message: &str) -> Option<String> {
-        without_verdict(&ContainerStateTerminated {
+    fn describe(reason: &str, exit_code: i32, message: &str) -> Option<String> {
+        describe_termination(&ContainerStateTerminated {
             reason: Some(reason.into()),
             exit_code,
             message: Some(message.into()),
@@ -90,30 +90,30 @@ mod tests {
     #[test]
     fn a_program_killed_for_its_memory_is_told_with_how_far_it_was() {
         assert_eq!(
-            told("OOMKilled", 137, AT_43).unwrap(),
+            describe("OOMKilled", 137, PROGRESS_LINE).unwrap(),
             "killed, its memory limit was not enough (OOMKilled); it was at 43 %, 86 B of 200 B"
         );
         assert_eq!(
-            told("OOMKilled", 137, "").unwrap(),
+            describe("OOMKilled", 137, "").unwrap(),
             "killed, its memory limit was not enough (OOMKilled)"
         );
     }
 
     #[test]
     fn a_signal_is_told_from_a_failure_of_its_own() {
-        assert_eq!(told("Error", 137, "").unwrap(), "killed by signal 9");
-        assert_eq!(told("Error", 1, "panic: full\n").unwrap(), "panic: full");
-        assert_eq!(told("Error", 1, ""), None);
-        assert_eq!(told("Error", i32::MIN, ""), None, "whoever wrote that");
+        assert_eq!(describe("Error", 137, "").unwrap(), "killed by signal 9");
+        assert_eq!(describe("Error", 1, "panic: full\n").unwrap(), "panic: full");
+        assert_eq!(describe("Error", 1, ""), None);
+        assert_eq!(describe("Error", i32::MIN, ""), None, "whoever wrote that");
     }
 
     #[test]
     fn what_it_logged_last_is_told_in_words() {
         let warning = r#"{"level":"WARN","message":"no answer","error":"timed out","attempt":3}"#;
-        assert_eq!(told("Error", 1, warning).unwrap(), "no answer: timed out");
-        let log = format!("{AT_43}\n{warning}\n");
+        assert_eq!(describe("Error", 1, warning).unwrap(), "no answer: timed out");
+        let log = format!("{PROGRESS_LINE}\n{warning}\n");
         assert_eq!(
-            told("Error", 137, &log).unwrap(),
+            describe("Error", 137, &log).unwrap(),
             "killed by signal 9; it was at 43 %, 86 B of 200 B; no answer: timed out"
         );
     }
@@ -121,6 +121,6 @@ mod tests {
     #[test]
     fn a_line_without_an_end_is_cut() {
         let line = "ö".repeat(10_000);
-        assert_eq!(told("Error", 1, &line).unwrap().chars().count(), LONGEST);
+        assert_eq!(describe("Error", 1, &line).unwrap().chars().count(), MAX_LINE_CHARS);
     }
 }

@@ -4,16 +4,16 @@ use mainstay_ids::{ClusterId, MemberId};
 
 /// The holder of a member's Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct MemberLeaseHolder {
     /// The member.
-    pub member: MemberId,
+    pub member_id: MemberId,
     /// Its cluster; older sidecars do not say.
-    pub cluster: Option<ClusterId>,
+    pub cluster_id: Option<ClusterId>,
     /// Whether it led when it last said something.
     pub is_leader: bool,
 }
 
-impl Held {
+impl MemberLeaseHolder {
     /// Reads `member:role` and `member:cluster:role`; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(':');
@@ -31,8 +31,8 @@ impl Held {
             _ => return None,
         };
         Some(Self {
-            member,
-            cluster,
+            member_id: member,
+            cluster_id: cluster,
             is_leader,
         })
     }
@@ -44,14 +44,14 @@ mod tests {
 
     #[test]
     fn both_spellings_of_sidecars_are_read() {
-        let old = Held::parse("8e9e05c52164694d:Leader").unwrap();
+        let old = MemberLeaseHolder::parse("8e9e05c52164694d:Leader").unwrap();
         assert_eq!(
-            (old.member.0, old.cluster, old.is_leader),
+            (old.member_id.0, old.cluster_id, old.is_leader),
             (0x8e9e_05c5_2164_694d, None, true)
         );
-        let new = Held::parse("8e9e05c52164694d:cdf818194e3a8c32:Member").unwrap();
+        let new = MemberLeaseHolder::parse("8e9e05c52164694d:cdf818194e3a8c32:Member").unwrap();
         assert_eq!(
-            (new.cluster, new.is_leader),
+            (new.cluster_id, new.is_leader),
             (Some(ClusterId(0xcdf8_1819_4e3a_8c32)), false)
         );
     }
@@ -67,7 +67,7 @@ mod tests {
             "1:Boss",
             "12",
         ] {
-            assert_eq!(Held::parse(text), None, "{text}");
+            assert_eq!(MemberLeaseHolder::parse(text), None, "{text}");
         }
     }
 }

@@ -8,8 +8,8 @@ use super::DialError;
 
 /// The directory, for stores of the provider `Local` whose secret names one. A secret that cannot be read is an error, and
 /// not a secret that names none: guessing would move the backups.
-pub async fn local_store_root(client: &Client, etcd: &Etcd) -> Result<Option<String>, DialError> {
-    let (Some(name), Some(namespace)) = (secret(etcd), etcd.metadata.namespace.as_deref()) else {
+pub async fn read_local_store_root(client: &Client, etcd: &Etcd) -> Result<Option<String>, DialError> {
+    let (Some(name), Some(namespace)) = (local_secret_name(etcd), etcd.metadata.namespace.as_deref()) else {
         return Ok(None);
     };
     let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
@@ -25,12 +25,12 @@ pub async fn local_store_root(client: &Client, etcd: &Etcd) -> Result<Option<Str
     Ok(path.filter(|path| !path.is_empty()))
 }
 
-fn secret(etcd: &Etcd) -> Option<&str> {
+fn local_secret_name(etcd: &Etcd) -> Option<&str> {
     let store = etcd.spec.backup.store.as_ref()?;
     let provider = store.provider.as_deref()?;
     let reference = store.secret_ref.as_ref()?;
     provider
         .eq_ignore_ascii_case("local")
-        .then(|| reference.named())
+        .then(|| reference.non_empty_name())
         .flatten()
 }

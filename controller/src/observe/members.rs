@@ -10,33 +10,33 @@ use futures::future::join_all;
 use mainstay_crds::Etcd;
 use mainstay_ids::{ClusterId, MemberId};
 use mainstay_manifests::Names;
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 
-use super::dial::quickly;
+use super::dial::call;
 use super::{
-    Answer, DialError, Dialer, Members, Membership, Observation, Ordinal, Reach, SeenMember,
+    EndpointStatus, DialError, Dialer, QuorumMembers, ObservedMembership, Observation, Ordinal, EtcdEndpoint, ObservedEtcdMember,
 };
 
 /// A member to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct MemberTarget {
     /// Which pod it is; `None` for members of a cluster that is joined.
     pub ordinal: Option<Ordinal>,
     /// Where it is.
-    pub reach: Reach,
+    pub endpoint: EtcdEndpoint,
 }
 
 /// Everybody who can be asked.
-pub fn targets(etcd: &Etcd, seen: &Observation) -> Vec<Target> {
-    let names = Names::of(etcd);
+pub fn list_targets(etcd: &Etcd, observed: &Observation) -> Vec<MemberTarget> {
+    let names = Names::new(etcd);
     let wanted = etcd
         .spec
         .etcd
         .client_port
         .and_then(|port| u16::try_from(port).ok());
-    let pods = seen.pods.iter().filter_map(|(ordinal, pod)| {
-        let tls = pod.talks.client_tls.as_ref();
-        let port = pod.talks.client_port.or(wanted).unwrap_or(2379);
+    let pods = observed.pods.iter().filter_map(|(ordinal, pod)| {
+        let tls = pod.listeners.client_tls.as_ref();
+        let port = pod.listeners.client_port.or(wanted).unwrap_or(2379);
         let scheme = if tls.is_some() { "https" } else { "http" };
         let address = pod.address.as_ref()?;
         let host = if address.contains(':') {
@@ -44,9 +44,9 @@ pub fn targets(etcd: &Etcd, seen: &Observation) -> Vec<Target> {
         } else {
             address.clone()
         };
-        Some(Target {
+        Some(MemberTarget {
             ordinal: Some(*ordinal),
-            reach: Reach {
+            endpoint: EtcdEndpoint {
                 url: format!("{scheme}://{host}:{port}"),
                 server_name: Some(names.pod_host(&names.pod(ordinal.0))),
                 tls: tls.cloned(),
@@ -62,9 +62,9 @@ pub fn targets(etcd: &Etcd, seen: &Observation) -> Vec<Target> {
         .filter(|_| !is_joined)
         .into_iter()
         .flat_map(|source| &source.client_endpoints);
-    let strangers = strangers.map(|url| Target {
+    let strangers = strangers.map(|url| MemberTarget {
         ordinal: None,
-        reach: Reach {
+        endpoint: EtcdEndpoint {
             url: url.as_str().trim_end_matches('/').to_owned(),
             server_name: None,
             tls: None,
@@ -74,69 +74,69 @@ pub fn targets(etcd: &Etcd, seen: &Observation) -> Vec<Target> {
 }
 
 /// One who answered.
-struct Answered<'a> {
-    target: &'a Target,
-    member: MemberId,
-    answer: Answer,
+struct RespondingMember<'a> {
+    target: &'a MemberTarget,
+    member_id: MemberId,
+    status: EndpointStatus,
     client: etcd_client::Client,
 }
 
 /// Asks everybody.
-pub async fn members(dialer: &Dialer, etcd: &Etcd, seen: &Observation) -> Membership {
-    let targets = targets(etcd, seen);
-    let asked = join_all(targets.iter().map(|target| status(dialer, target))).await;
+pub async fn query_members(dialer: &Dialer, etcd: &Etcd, observed: &Observation) -> ObservedMembership {
+    let targets = list_targets(etcd, observed);
+    let requested = join_all(targets.iter().map(|target| query_status(dialer, target))).await;
     let mut why = "no member has an address".to_owned();
     let mut answered = Vec::new();
-    for result in asked {
+    for result in requested {
         match result {
             Ok(one) => answered.push(one),
-            Err(error) => why = Chain(&error).to_string(),
+            Err(error) => why = ErrorChain(&error).to_string(),
         }
     }
-    answered.sort_by_key(|one| std::cmp::Reverse(one.answer.revision));
+    answered.sort_by_key(|one| std::cmp::Reverse(one.status.revision));
     let alive = answered
         .iter()
-        .filter_map(|one| Some((one.target.ordinal?, one.answer.revision)))
+        .filter_map(|one| Some((one.target.ordinal?, one.status.revision)))
         .collect();
-    let leads = |one: &&mut Answered<'_>| one.answer.leader == Some(one.member);
-    let answers: BTreeMap<MemberId, Answer> = answered
+    let leads = |one: &&mut RespondingMember<'_>| one.status.leader == Some(one.member_id);
+    let serving: BTreeMap<MemberId, EndpointStatus> = answered
         .iter()
-        .map(|one| (one.member, one.answer.clone()))
+        .map(|one| (one.member_id, one.status.clone()))
         .collect();
     let Some(leader) = answered.iter_mut().find(leads) else {
-        if !answers.is_empty() {
+        if !serving.is_empty() {
             "no member that answers leads".clone_into(&mut why);
         }
-        return Membership::Silent { why, alive };
+        return ObservedMembership::NoQuorum { reason: why, reachable: alive };
     };
-    match list(leader, etcd, &answers).await {
-        Ok(members) => Membership::Known(members),
-        Err(error) => Membership::Silent {
-            why: Chain(&error).to_string(),
-            alive,
+    match list_members(leader, etcd, &serving).await {
+        Ok(members) => ObservedMembership::Known(members),
+        Err(error) => ObservedMembership::NoQuorum {
+            reason: ErrorChain(&error).to_string(),
+            reachable: alive,
         },
     }
 }
 
-async fn status<'a>(dialer: &Dialer, target: &'a Target) -> Result<Answered<'a>, DialError> {
-    let mut client = dialer.connect(&target.reach).await?;
-    let status = quickly("status", &target.reach, client.status()).await?;
+async fn query_status<'a>(dialer: &Dialer, target: &'a MemberTarget) -> Result<RespondingMember<'a>, DialError> {
+    let mut client = dialer.connect(&target.endpoint).await?;
+    let status = call("status", &target.endpoint, client.status()).await?;
     let (member, cluster) = status
         .header()
         .map(|header| (MemberId(header.member_id()), ClusterId(header.cluster_id())))
         .unwrap_or_default();
-    Ok(Answered {
+    Ok(RespondingMember {
         target,
-        member,
-        answer: answer(&status, cluster),
+        member_id: member,
+        status: to_endpoint_status(&status, cluster),
         client,
     })
 }
 
-fn answer(status: &StatusResponse, cluster: ClusterId) -> Answer {
-    Answer {
+fn to_endpoint_status(status: &StatusResponse, cluster: ClusterId) -> EndpointStatus {
+    EndpointStatus {
         leader: Some(MemberId(status.leader())).filter(|leader| leader.0 != 0),
-        cluster,
+        cluster_id: cluster,
         version: status.version().to_owned(),
         revision: status
             .header()
@@ -147,44 +147,44 @@ fn answer(status: &StatusResponse, cluster: ClusterId) -> Answer {
 }
 
 /// The list of a leader that has just proven to be one.
-async fn list(
-    leader: &mut Answered<'_>,
+async fn list_members(
+    leader: &mut RespondingMember<'_>,
     etcd: &Etcd,
-    answers: &BTreeMap<MemberId, Answer>,
-) -> Result<Members, DialError> {
-    let reach = &leader.target.reach;
+    serving: &BTreeMap<MemberId, EndpointStatus>,
+) -> Result<QuorumMembers, DialError> {
+    let reach = &leader.target.endpoint;
     let proof = leader
         .client
         .get("health", Some(GetOptions::new().with_count_only()));
-    quickly("read with a quorum", reach, proof).await?;
-    let listed = quickly("list the members", reach, leader.client.member_list()).await?;
-    let names = Names::of(etcd);
-    let seen = listed.members().iter().map(|member| {
+    call("read with a quorum", reach, proof).await?;
+    let listed = call("list the members", reach, leader.client.member_list()).await?;
+    let names = Names::new(etcd);
+    let observed = listed.members().iter().map(|member| {
         let id = MemberId(member.id());
-        SeenMember {
+        ObservedEtcdMember {
             id,
             name: member.name().to_owned(),
-            ordinal: ordinal(&names, member.name(), member.peer_urls()),
+            ordinal: find_ordinal(&names, member.name(), member.peer_urls()),
             peer_urls: member.peer_urls().to_vec(),
             is_learner: member.is_learner(),
-            answer: answers.get(&id).cloned(),
+            status: serving.get(&id).cloned(),
         }
     });
-    Ok(Members {
-        cluster: leader.answer.cluster,
-        list: seen.collect(),
+    Ok(QuorumMembers {
+        cluster_id: leader.status.cluster_id,
+        list: observed.collect(),
     })
 }
 
 /// Which pod a member is: by its name, or by its address while it has none.
-fn ordinal(names: &Names<'_>, name: &str, peer_urls: &[String]) -> Option<Ordinal> {
+fn find_ordinal(names: &Names<'_>, name: &str, peer_urls: &[String]) -> Option<Ordinal> {
     if !name.is_empty() {
-        return names.ordinal_of_member(name).map(Ordinal);
+        return names.member_ordinal(name).map(Ordinal);
     }
     let of_url = |url: &String| {
         let host = url.split_once("://")?.1;
         let pod = host.split(['.', ':']).next()?;
-        let ordinal = names.ordinal_of_pod(pod)?;
+        let ordinal = names.pod_ordinal(pod)?;
         host.starts_with(&names.pod_host(pod))
             .then_some(Ordinal(ordinal))
     };

@@ -28,16 +28,16 @@ use jiff::Timestamp;
 use mainstay_crds::tls::TlsConfig;
 use mainstay_ids::{ClusterId, MemberId};
 
-pub use authorities::{Authorities, authorities};
-pub use dial::{DialError, Dialer, Reach};
-pub use jobs::{FailureClass, JobFailure, JobState, SeenJob};
-pub use leases::Held;
-pub use local_store::local_store_root;
-pub use members::{Target, members, targets};
-pub use objects::{Objects, confirm_claims, confirm_missing_claims, objects};
-pub use progress::{LogRead, Progress};
-pub use recovery::{SeenLock, SeenRecovery};
-pub use upkeep::{FallBack, SeenPile, SeenPin, SeenUpkeep};
+pub use authorities::{CaFingerprint, observe_ca};
+pub use dial::{DialError, Dialer, EtcdEndpoint};
+pub use jobs::{FailureClass, JobFailure, JobState, ObservedJob};
+pub use leases::MemberLeaseHolder;
+pub use local_store::read_local_store_root;
+pub use members::{MemberTarget, query_members, list_targets};
+pub use objects::{Objects, confirm_pvcs, confirm_missing_pvcs, observe_objects};
+pub use progress::{LogRead, RestoreProgress};
+pub use recovery::{ObservedLock, ObservedRecovery};
+pub use upkeep::{FallbackSnapshot, DeltaBacklog, ObservedPin, ObservedUpkeep};
 
 /// Which pod of the StatefulSet: the number behind its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,32 +53,32 @@ impl fmt::Display for Ordinal {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
     /// The StatefulSet.
-    pub set: Option<SeenSet>,
+    pub stateful_set: Option<ObservedStatefulSet>,
     /// Its pods.
-    pub pods: BTreeMap<Ordinal, SeenPod>,
+    pub pods: BTreeMap<Ordinal, ObservedPod>,
     /// The claims of its volumes, also of pods that are gone.
-    pub claims: BTreeMap<Ordinal, SeenClaim>,
+    pub pvcs: BTreeMap<Ordinal, ObservedPvc>,
     /// The Leases of the members.
-    pub leases: BTreeMap<Ordinal, SeenLease>,
+    pub leases: BTreeMap<Ordinal, ObservedMemberLease>,
     /// The Lease of the newest full snapshot.
     pub full_snapshot: Option<SnapshotLease>,
     /// The Lease of the newest delta snapshot.
     pub delta_snapshot: Option<SnapshotLease>,
     /// What etcd says about itself.
-    pub membership: Membership,
+    pub membership: ObservedMembership,
     /// The snapshot this process asked for last.
-    pub snapshot: SnapshotRequest,
+    pub snapshot_request: SnapshotRequest,
     /// Why volumes cannot be expanded, once that was tried.
-    pub expansion_refused: Option<String>,
+    pub expansion_refusal: Option<String>,
     /// What is written down about lost data.
-    pub recovery: SeenRecovery,
+    pub recovery: ObservedRecovery,
     /// What is known about the upkeep of the backup.
-    pub upkeep: SeenUpkeep,
+    pub upkeep: ObservedUpkeep,
 }
 
 /// A StatefulSet.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SeenSet {
+pub struct ObservedStatefulSet {
     /// Identity of the object.
     pub uid: String,
     /// Version of the object: what a write is based on.
@@ -90,7 +90,7 @@ pub struct SeenSet {
     /// How many pods it asks for.
     pub replicas: u32,
     /// How pods are replaced.
-    pub strategy: Strategy,
+    pub update_strategy: UpdateStrategy,
     /// Whether this controller has applied it; else it is as etcd-druid made it.
     pub is_ours: bool,
     /// The revision new pods get.
@@ -100,17 +100,17 @@ pub struct SeenSet {
     /// Bytes its claim template asks for.
     pub storage_bytes: Option<u64>,
     /// How far encryption between members is in its template.
-    pub peer_stage: PeerStage,
+    pub peer_tls_stage: PeerTlsStage,
     /// How many members the cluster had when it last ran, as this controller noted it.
-    pub noted_size: Option<u32>,
+    pub recorded_size: Option<u32>,
     /// Pods its controller counts.
-    pub counts: SetCounts,
+    pub counts: ReplicaCounts,
 }
 
 /// How far encryption between members is. A running cluster goes through all three, in both directions, so that
 /// every member can dial every other at every moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PeerStage {
+pub enum PeerTlsStage {
     /// Members talk plain and have no certificates.
     #[default]
     Off,
@@ -120,9 +120,9 @@ pub enum PeerStage {
     On,
 }
 
-impl PeerStage {
+impl PeerTlsStage {
     /// One word, as it is noted on a StatefulSet.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Off => "off",
             Self::Prepared => "prepared",
@@ -133,13 +133,13 @@ impl PeerStage {
     /// Reads that word.
     pub fn parse(word: &str) -> Option<Self> {
         let all = [Self::Off, Self::Prepared, Self::On];
-        all.into_iter().find(|stage| stage.word() == word)
+        all.into_iter().find(|stage| stage.as_str() == word)
     }
 }
 
 /// Pods a StatefulSet's controller counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SetCounts {
+pub struct ReplicaCounts {
     /// That exist.
     pub current: i32,
     /// Of these, ready.
@@ -148,17 +148,17 @@ pub struct SetCounts {
 
 /// How a StatefulSet replaces pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strategy {
+pub enum UpdateStrategy {
     /// When somebody deletes them: ours.
     #[default]
     OnDelete,
     /// By itself, blind to quorum: etcd-druid's.
-    Rolling,
+    RollingUpdate,
 }
 
 /// A pod.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SeenPod {
+pub struct ObservedPod {
     /// Identity of the object.
     pub uid: String,
     /// Revision of the template it was made from.
@@ -170,26 +170,26 @@ pub struct SeenPod {
     /// Whether it is being deleted.
     pub is_deleting: bool,
     /// Since when it exists.
-    pub created: Option<Timestamp>,
+    pub created_at: Option<Timestamp>,
     /// Its address.
     pub address: Option<String>,
     /// Image of etcd in it.
     pub etcd_image: Option<String>,
     /// What its init container concluded about the data directory.
-    pub finding: Option<Finding>,
+    pub finding: Option<InitFinding>,
     /// The same in words, when etcd may not start.
-    pub words: Option<String>,
+    pub init_message: Option<String>,
     /// The newest revision it found in the data directory.
-    pub reaches: Option<i64>,
+    pub data_revision: Option<i64>,
     /// How often etcd has ended, while it does nothing else; 0 when it runs.
-    pub crashes: u32,
+    pub crash_count: u32,
     /// How it is spoken to: pods of one cluster differ while TLS is switched.
-    pub talks: Talks,
+    pub listeners: PodListeners,
 }
 
 /// The listeners of a pod: those it was made with, whatever the spec says since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Talks {
+pub struct PodListeners {
     /// etcd, to clients; plain when absent.
     pub client_tls: Option<TlsConfig>,
     /// The sidecar; plain when absent.
@@ -202,17 +202,17 @@ pub struct Talks {
 
 /// What an init container concluded, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Finding {
+pub enum InitFinding {
     /// The data is good, or the member founds the cluster: etcd may start.
-    Good,
+    CanStart,
     /// There is no data, and the member waits to be added as a learner.
-    Waits,
+    WaitingToJoin,
     /// There is no usable data, and no cluster that runs to take it from.
     NeedsRestore,
     /// There is no cluster yet, and a former one of its name has left a backup.
-    Unborn,
+    BackupExists,
     /// There is no data, no cluster to take it from, and no backup.
-    Hopeless,
+    NothingToRestore,
     /// The data is damaged; the verdict proves it.
     Corrupt,
     /// The data is of a member that was removed, or of another cluster.
@@ -221,24 +221,24 @@ pub enum Finding {
     Refused,
 }
 
-impl Finding {
+impl InitFinding {
     /// Whether the volume is proven to be of no more use to this cluster.
-    pub fn is_useless(self) -> bool {
+    pub fn is_volume_unusable(self) -> bool {
         matches!(self, Self::Corrupt | Self::Foreign)
     }
 
     /// Whether the member has lost its data.
-    pub fn is_loss(self) -> bool {
+    pub fn is_data_loss(self) -> bool {
         matches!(
             self,
-            Self::Waits | Self::NeedsRestore | Self::Corrupt | Self::Foreign
+            Self::WaitingToJoin | Self::NeedsRestore | Self::Corrupt | Self::Foreign
         )
     }
 }
 
 /// A claim of a volume.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SeenClaim {
+pub struct ObservedPvc {
     /// Identity of the object.
     pub uid: String,
     /// Whether it is being deleted.
@@ -252,16 +252,16 @@ pub struct SeenClaim {
     /// Bytes it has.
     pub capacity_bytes: Option<u64>,
     /// What its controller complains about.
-    pub complaint: Option<String>,
+    pub resize_error: Option<String>,
 }
 
 /// A member's Lease.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SeenLease {
+pub struct ObservedMemberLease {
     /// Who the member says it is; `None` while it never said, or says something unreadable.
-    pub held: Option<Held>,
+    pub holder: Option<MemberLeaseHolder>,
     /// Its last sign of life.
-    pub renewed: Option<Timestamp>,
+    pub renewed_at: Option<Timestamp>,
     /// Whether its peers talk TLS to it, as far as it says.
     pub peer_tls: Option<bool>,
 }
@@ -270,42 +270,42 @@ pub struct SeenLease {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SnapshotLease {
     /// When it was made.
-    pub created: Option<Timestamp>,
+    pub created_at: Option<Timestamp>,
     /// When a snapshot was last taken.
-    pub renewed: Option<Timestamp>,
+    pub renewed_at: Option<Timestamp>,
     /// The revision that snapshot holds.
     pub revision: Option<i64>,
 }
 
 /// What etcd says about itself.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Membership {
+pub enum ObservedMembership {
     /// It was not asked: nothing moves.
     #[default]
-    Unasked,
+    NotQueried,
     /// Nobody answered with a quorum behind it.
-    Silent {
+    NoQuorum {
         /// Why, in words.
-        why: String,
+        reason: String,
         /// Members that answer by themselves nevertheless, and the revision each has.
-        alive: BTreeMap<Ordinal, i64>,
+        reachable: BTreeMap<Ordinal, i64>,
     },
     /// A quorum agrees on this.
-    Known(Members),
+    Known(QuorumMembers),
 }
 
 /// The members a quorum agrees on.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Members {
+pub struct QuorumMembers {
     /// Identity of the cluster.
-    pub cluster: ClusterId,
+    pub cluster_id: ClusterId,
     /// All of them.
-    pub list: Vec<SeenMember>,
+    pub list: Vec<ObservedEtcdMember>,
 }
 
 /// One member.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SeenMember {
+pub struct ObservedEtcdMember {
     /// Its identity.
     pub id: MemberId,
     /// Its name; empty until it has started once.
@@ -317,31 +317,31 @@ pub struct SeenMember {
     /// Whether it has no vote yet.
     pub is_learner: bool,
     /// What it said of itself; `None` when it does not answer.
-    pub answer: Option<Answer>,
+    pub status: Option<EndpointStatus>,
 }
 
-impl SeenMember {
+impl ObservedEtcdMember {
     /// Whether it answers and follows a leader.
     pub fn is_healthy(&self) -> bool {
-        self.answer
+        self.status
             .as_ref()
             .is_some_and(|answer| answer.leader.is_some())
     }
 
     /// Whether it leads.
     pub fn is_leader(&self) -> bool {
-        let led_by = self.answer.as_ref().and_then(|answer| answer.leader);
+        let led_by = self.status.as_ref().and_then(|answer| answer.leader);
         led_by == Some(self.id)
     }
 }
 
 /// What a member says of itself.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answer {
+pub struct EndpointStatus {
     /// Whom it follows.
     pub leader: Option<MemberId>,
     /// The cluster it believes to be in.
-    pub cluster: ClusterId,
+    pub cluster_id: ClusterId,
     /// Its version.
     pub version: String,
     /// The newest revision it has.
@@ -368,7 +368,7 @@ pub enum SnapshotRequest {
     /// It failed; another is due at the given time.
     Failed {
         /// Why, in words.
-        why: String,
+        reason: String,
         /// When the next one may be asked for.
         retry_at: Timestamp,
     },

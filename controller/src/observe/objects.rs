@@ -10,27 +10,27 @@ use kube::{Api, Client, ResourceExt};
 use mainstay_coordination::annotation::PEER_TLS;
 use mainstay_crds::Etcd;
 use mainstay_crds::tls::PeerTlsConfig;
-use mainstay_manifests::tls::{backup_tls_of, client_tls_of, peer_tls_of};
+use mainstay_manifests::tls::{find_backup_tls, find_client_tls, find_peer_tls};
 use mainstay_manifests::{ETCD_CONTAINER, INIT_CONTAINER, Names, SIDECAR_CONTAINER, quantity};
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tracing::debug;
 
-use super::verdict::{self, Said};
+use super::verdict::{self, InitVerdict};
 use super::{
-    Authorities, Finding, Held, Observation, Ordinal, PeerStage, SeenClaim, SeenLease, SeenPod,
-    SeenSet, SetCounts, SnapshotLease, Strategy, Talks,
+    CaFingerprint, InitFinding, MemberLeaseHolder, Observation, Ordinal, PeerTlsStage, ObservedPvc, ObservedMemberLease, ObservedPod,
+    ObservedStatefulSet, ReplicaCounts, SnapshotLease, UpdateStrategy, PodListeners,
 };
-use crate::act::marks::{APPLIED, NOTED_SIZE, PEER_STAGE};
+use crate::act::marks::{APPLIED_FINGERPRINT, MEMBER_COUNT, PEER_TLS_STAGE};
 use crate::caches::Stores;
 use crate::caches::packed::get;
-use crate::validate::{MOST_MEMBERS, members};
+use crate::validate::{MAX_MEMBERS, count_members};
 
 /// Which revision of the template a pod was made from.
 const REVISION_LABEL: &str = "controller-revision-hash";
 /// How far beyond the members somebody expects, others are looked for.
-const BEYOND: u32 = 8;
+const EXTRA_ORDINALS: u32 = 8;
 /// Somebody may scale a StatefulSet to any number; what is beyond this is taken back like what is just below.
-const MOST_SEEN: u32 = MOST_MEMBERS + 1;
+const MAX_OBSERVED_MEMBERS: u32 = MAX_MEMBERS + 1;
 
 /// What the stores hold of one cluster.
 #[derive(Clone, Debug, Default)]
@@ -44,103 +44,103 @@ pub struct Objects {
     /// The directory of the node the secret of a `Local` store names.
     pub local_store_root: Option<String>,
     /// The authorities members would start with.
-    pub authorities: Authorities,
+    pub ca_fingerprint: CaFingerprint,
 }
 
 /// Looks into the stores.
-pub fn objects(stores: &Stores, etcd: &Etcd) -> Objects {
-    let names = Names::of(etcd);
+pub fn observe_objects(stores: &Stores, etcd: &Etcd) -> Objects {
+    let names = Names::new(etcd);
     let set = get(
         &stores.stateful_sets,
         &names.stateful_set(),
         names.namespace,
     );
     let config = get(&stores.config_maps, &names.config_map(), names.namespace);
-    let wanted = members(etcd);
+    let wanted = count_members(etcd);
     let present = set.as_ref().map_or(0, replicas);
-    let noted = set.as_ref().and_then(noted_size).unwrap_or_default();
-    let limit = wanted.max(present).max(noted).saturating_add(BEYOND);
+    let noted = set.as_ref().and_then(recorded_size).unwrap_or_default();
+    let limit = wanted.max(present).max(noted).saturating_add(EXTRA_ORDINALS);
     let each = || (0..limit).map(Ordinal);
     let lease = |name: &str| get(&stores.leases, name, names.namespace);
     let observation = Observation {
-        set: set.as_ref().map(seen_set),
+        stateful_set: set.as_ref().map(observe_stateful_set),
         pods: each()
             .filter_map(|n| {
                 Some((
                     n,
-                    seen_pod(&get(&stores.pods, &names.pod(n.0), names.namespace)?),
+                    observe_pod(&get(&stores.pods, &names.pod(n.0), names.namespace)?),
                 ))
             })
             .collect(),
-        claims: each()
+        pvcs: each()
             .filter_map(|n| {
                 Some((
                     n,
-                    seen_claim(&get(
-                        &stores.claims,
-                        &names.volume_claim(n.0),
+                    observe_pvc(&get(
+                        &stores.pvcs,
+                        &names.pvc(n.0),
                         names.namespace,
                     )?),
                 ))
             })
             .collect(),
         leases: each()
-            .filter_map(|n| Some((n, seen_lease(&lease(&names.member(n.0))?))))
+            .filter_map(|n| Some((n, observe_member_lease(&lease(&names.member(n.0))?))))
             .collect::<BTreeMap<_, _>>(),
-        full_snapshot: lease(&names.full_snapshot_lease()).map(|lease| snapshot_lease(&lease)),
-        delta_snapshot: lease(&names.delta_snapshot_lease()).map(|lease| snapshot_lease(&lease)),
-        recovery: super::recovery::seen(stores, etcd, limit, present == 0),
-        upkeep: super::upkeep::seen(stores, etcd),
+        full_snapshot: lease(&names.full_snapshot_lease()).map(|lease| observe_snapshot_lease(&lease)),
+        delta_snapshot: lease(&names.delta_snapshot_lease()).map(|lease| observe_snapshot_lease(&lease)),
+        recovery: super::recovery::observe_recovery(stores, etcd, limit, present == 0),
+        upkeep: super::upkeep::observe_upkeep(stores, etcd),
         ..Observation::default()
     };
     let peer_tls = set.as_ref().and_then(|set| {
         let nothing = ConfigMap::default();
-        peer_tls_of(set, config.as_ref().unwrap_or(&nothing))
+        find_peer_tls(set, config.as_ref().unwrap_or(&nothing))
     });
     Objects {
         observation,
         stateful_set: set.map(Arc::new),
         peer_tls,
         local_store_root: None,
-        authorities: Authorities::None,
+        ca_fingerprint: CaFingerprint::None,
     }
 }
 
 /// A claim may be missing from the store because it is gone, or because somebody took the label off by which it is watched.
 /// Where that matters, the API server is asked. What it does not answer is not taken for gone.
-pub async fn confirm_missing_claims(client: &Client, etcd: &Etcd, seen: &mut Observation) {
+pub async fn confirm_missing_pvcs(client: &Client, etcd: &Etcd, observed: &mut Observation) {
     // Whoever may be lost, and whoever may survive it.
-    let is_unwell = seen.pods.values().any(|pod| !pod.is_ready);
-    let unwell = seen.pods.keys().filter(|_| is_unwell).copied();
+    let is_unwell = observed.pods.values().any(|pod| !pod.is_ready);
+    let unwell = observed.pods.keys().filter(|_| is_unwell).copied();
     // What the members of a cluster that is made anew had must not come up beside it.
-    let size = seen.recovery.open().map_or(0, |incident| incident.size);
-    let written = (0..size.min(MOST_SEEN)).map(Ordinal);
+    let size = observed.recovery.open_incident().map_or(0, |incident| incident.size);
+    let written = (0..size.min(MAX_OBSERVED_MEMBERS)).map(Ordinal);
     let matters: BTreeSet<Ordinal> = unwell.chain(written).collect();
-    confirm_claims(client, etcd, seen, matters).await;
+    confirm_pvcs(client, etcd, observed, matters).await;
 }
 
 /// Asks for those of these claims that are not seen.
-pub async fn confirm_claims(
+pub async fn confirm_pvcs(
     client: &Client,
     etcd: &Etcd,
-    seen: &mut Observation,
+    observed: &mut Observation,
     of: impl IntoIterator<Item = Ordinal>,
 ) {
-    let names = Names::of(etcd);
+    let names = Names::new(etcd);
     let missing = of
         .into_iter()
-        .filter(|ordinal| !seen.claims.contains_key(ordinal));
+        .filter(|ordinal| !observed.pvcs.contains_key(ordinal));
     let missing: Vec<Ordinal> = missing.collect();
     let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), names.namespace);
     for ordinal in missing {
-        match claims.get_opt(&names.volume_claim(ordinal.0)).await {
+        match claims.get_opt(&names.pvc(ordinal.0)).await {
             Ok(None) => {}
             Ok(Some(claim)) => {
-                seen.claims.insert(ordinal, seen_claim(&claim));
+                observed.pvcs.insert(ordinal, observe_pvc(&claim));
             }
             Err(error) => {
-                debug!(error = %Chain(&error), "nobody knows whether a volume claim is there");
-                seen.claims.insert(ordinal, SeenClaim::default());
+                debug!(error = %ErrorChain(&error), "nobody knows whether a volume claim is there");
+                observed.pvcs.insert(ordinal, ObservedPvc::default());
             }
         }
     }
@@ -151,15 +151,15 @@ fn replicas(set: &StatefulSet) -> u32 {
     replicas
         .and_then(|replicas| u32::try_from(replicas).ok())
         .unwrap_or_default()
-        .min(MOST_SEEN)
+        .min(MAX_OBSERVED_MEMBERS)
 }
 
-fn noted_size(set: &StatefulSet) -> Option<u32> {
-    let noted: u32 = set.annotations().get(NOTED_SIZE)?.parse().ok()?;
-    Some(noted.min(MOST_SEEN))
+fn recorded_size(set: &StatefulSet) -> Option<u32> {
+    let noted: u32 = set.annotations().get(MEMBER_COUNT)?.parse().ok()?;
+    Some(noted.min(MAX_OBSERVED_MEMBERS))
 }
 
-fn seen_set(set: &StatefulSet) -> SeenSet {
+fn observe_stateful_set(set: &StatefulSet) -> ObservedStatefulSet {
     let spec = set.spec.as_ref();
     let status = set.status.as_ref();
     let pod = spec.and_then(|spec| spec.template.spec.as_ref());
@@ -170,31 +170,31 @@ fn seen_set(set: &StatefulSet) -> SeenSet {
     let generation = set.metadata.generation;
     let noted_stage = set
         .annotations()
-        .get(PEER_STAGE)
-        .and_then(|word| PeerStage::parse(word));
-    let has_certificates = peer_tls_of(set, &ConfigMap::default()).is_some();
-    SeenSet {
+        .get(PEER_TLS_STAGE)
+        .and_then(|word| PeerTlsStage::parse(word));
+    let has_certificates = find_peer_tls(set, &ConfigMap::default()).is_some();
+    ObservedStatefulSet {
         uid: set.metadata.uid.clone().unwrap_or_default(),
         resource_version: set.metadata.resource_version.clone().unwrap_or_default(),
         is_deleting: set.metadata.deletion_timestamp.is_some(),
         is_observed: status.is_some_and(|status| status.observed_generation >= generation),
         replicas: replicas(set),
-        strategy: if strategy == Some("OnDelete") {
-            Strategy::OnDelete
+        update_strategy: if strategy == Some("OnDelete") {
+            UpdateStrategy::OnDelete
         } else {
-            Strategy::Rolling
+            UpdateStrategy::RollingUpdate
         },
-        is_ours: set.annotations().contains_key(APPLIED),
+        is_ours: set.annotations().contains_key(APPLIED_FINGERPRINT),
         update_revision: status.and_then(|status| status.update_revision.clone()),
         etcd_image: etcd.and_then(|container| container.image.clone()),
-        storage_bytes: size.and_then(|size| quantity::bytes(size).ok()),
-        peer_stage: noted_stage.unwrap_or(if has_certificates {
-            PeerStage::On
+        storage_bytes: size.and_then(|size| quantity::to_bytes(size).ok()),
+        peer_tls_stage: noted_stage.unwrap_or(if has_certificates {
+            PeerTlsStage::On
         } else {
-            PeerStage::Off
+            PeerTlsStage::Off
         }),
-        noted_size: noted_size(set),
-        counts: SetCounts {
+        recorded_size: recorded_size(set),
+        counts: ReplicaCounts {
             current: status.map_or(0, |status| status.replicas),
             ready: status
                 .and_then(|status| status.ready_replicas)
@@ -203,7 +203,7 @@ fn seen_set(set: &StatefulSet) -> SeenSet {
     }
 }
 
-fn seen_pod(pod: &Pod) -> SeenPod {
+fn observe_pod(pod: &Pod) -> ObservedPod {
     let status = pod.status.as_ref();
     let holds = |type_: &str| {
         let conditions = status.and_then(|status| status.conditions.as_ref());
@@ -214,39 +214,39 @@ fn seen_pod(pod: &Pod) -> SeenPod {
     };
     let spec = pod.spec.as_ref();
     let etcd = spec.and_then(|spec| spec.containers.iter().find(|c| c.name == ETCD_CONTAINER));
-    let said = said(pod);
-    let reaches = said.as_ref().and_then(|said| said.reaches);
+    let said = read_init_verdict(pod);
+    let reaches = said.as_ref().and_then(|said| said.data_revision);
     let (finding, words) = if holds("Initialized") {
-        (Some(Finding::Good), None)
+        (Some(InitFinding::CanStart), None)
     } else {
-        said.map(|said| (said.finding, said.words)).unzip()
+        said.map(|said| (said.finding, said.message)).unzip()
     };
-    SeenPod {
+    ObservedPod {
         uid: pod.metadata.uid.clone().unwrap_or_default(),
         revision: pod.labels().get(REVISION_LABEL).cloned(),
         is_ready: holds("Ready"),
         has_ready_containers: holds("ContainersReady"),
         is_deleting: pod.metadata.deletion_timestamp.is_some(),
-        created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        created_at: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
         address: status
             .and_then(|status| status.pod_ip.clone())
             .filter(|address| !address.is_empty()),
         etcd_image: etcd.and_then(|container| container.image.clone()),
         finding,
-        words: words.flatten(),
-        reaches,
-        crashes: crashes(pod).unwrap_or_default(),
-        talks: Talks {
-            client_tls: spec.and_then(client_tls_of),
-            backup_tls: spec.and_then(backup_tls_of),
-            client_port: spec.and_then(|spec| port_of(spec, ETCD_CONTAINER, "client")),
-            backup_port: spec.and_then(|spec| port_of(spec, SIDECAR_CONTAINER, "server")),
+        init_message: words.flatten(),
+        data_revision: reaches,
+        crash_count: count_crashes(pod).unwrap_or_default(),
+        listeners: PodListeners {
+            client_tls: spec.and_then(find_client_tls),
+            backup_tls: spec.and_then(find_backup_tls),
+            client_port: spec.and_then(|spec| find_port(spec, ETCD_CONTAINER, "client")),
+            backup_port: spec.and_then(|spec| find_port(spec, SIDECAR_CONTAINER, "server")),
         },
     }
 }
 
 /// A port of a container by its name.
-fn port_of(pod: &PodSpec, container: &str, name: &str) -> Option<u16> {
+fn find_port(pod: &PodSpec, container: &str, name: &str) -> Option<u16> {
     let container = pod.containers.iter().find(|one| one.name == container)?;
     let mut ports = container.ports.iter().flatten();
     let port = ports.find(|port| port.name.as_deref() == Some(name))?;
@@ -254,7 +254,7 @@ fn port_of(pod: &PodSpec, container: &str, name: &str) -> Option<u16> {
 }
 
 /// What the init container said when it last ended.
-fn said(pod: &Pod) -> Option<Said> {
+fn read_init_verdict(pod: &Pod) -> Option<InitVerdict> {
     let status = pod.status.as_ref()?.init_container_statuses.as_ref()?;
     let init: &ContainerStatus = status
         .iter()
@@ -263,11 +263,11 @@ fn said(pod: &Pod) -> Option<Said> {
         state.as_ref()?.terminated.as_ref()?.message.clone()
     };
     let words = ended(&init.state).or_else(|| ended(&init.last_state))?;
-    verdict::said(&words)
+    verdict::parse_init_verdict(&words)
 }
 
 /// How often etcd has ended, when the kubelet has begun to wait before it starts it again.
-fn crashes(pod: &Pod) -> Option<u32> {
+fn count_crashes(pod: &Pod) -> Option<u32> {
     let status = pod.status.as_ref()?.container_statuses.as_ref()?;
     let etcd = status.iter().find(|one| one.name == ETCD_CONTAINER)?;
     let waiting = etcd.state.as_ref()?.waiting.as_ref()?;
@@ -275,7 +275,7 @@ fn crashes(pod: &Pod) -> Option<u32> {
     is_loop.then(|| u32::try_from(etcd.restart_count).unwrap_or_default())
 }
 
-fn seen_claim(claim: &PersistentVolumeClaim) -> SeenClaim {
+fn observe_pvc(claim: &PersistentVolumeClaim) -> ObservedPvc {
     let status = claim.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
     let requested = claim
@@ -290,22 +290,22 @@ fn seen_claim(claim: &PersistentVolumeClaim) -> SeenClaim {
             "ControllerResizeError" | "NodeResizeError"
         ) && condition.status == "True"
     });
-    SeenClaim {
+    ObservedPvc {
         uid: claim.metadata.uid.clone().unwrap_or_default(),
         is_deleting: claim.metadata.deletion_timestamp.is_some(),
         is_bound: phase == Some("Bound"),
         is_lost: phase == Some("Lost"),
-        requested_bytes: requested.and_then(|size| quantity::bytes(size).ok()),
-        capacity_bytes: capacity.and_then(|size| quantity::bytes(size).ok()),
-        complaint: complaint.and_then(|condition| condition.message.clone()),
+        requested_bytes: requested.and_then(|size| quantity::to_bytes(size).ok()),
+        capacity_bytes: capacity.and_then(|size| quantity::to_bytes(size).ok()),
+        resize_error: complaint.and_then(|condition| condition.message.clone()),
     }
 }
 
-fn seen_lease(lease: &Lease) -> SeenLease {
+fn observe_member_lease(lease: &Lease) -> ObservedMemberLease {
     let spec = lease.spec.as_ref();
-    SeenLease {
-        held: spec.and_then(|spec| Held::parse(spec.holder_identity.as_deref()?)),
-        renewed: spec
+    ObservedMemberLease {
+        holder: spec.and_then(|spec| MemberLeaseHolder::parse(spec.holder_identity.as_deref()?)),
+        renewed_at: spec
             .and_then(|spec| spec.renew_time.as_ref())
             .map(|time| time.0),
         peer_tls: lease
@@ -315,15 +315,15 @@ fn seen_lease(lease: &Lease) -> SeenLease {
     }
 }
 
-fn snapshot_lease(lease: &Lease) -> SnapshotLease {
+fn observe_snapshot_lease(lease: &Lease) -> SnapshotLease {
     let spec = lease.spec.as_ref();
     SnapshotLease {
-        created: lease
+        created_at: lease
             .metadata
             .creation_timestamp
             .as_ref()
             .map(|time| time.0),
-        renewed: spec
+        renewed_at: spec
             .and_then(|spec| spec.renew_time.as_ref())
             .map(|time| time.0),
         revision: spec.and_then(|spec| spec.holder_identity.as_ref()?.parse().ok()),
@@ -332,27 +332,27 @@ fn snapshot_lease(lease: &Lease) -> SnapshotLease {
 
 #[cfg(test)]
 mod tests {
-    use mainstay_verdict::{Backup, Cluster, Data, DataState, Decision, InitReport, RefuseCause};
+    use mainstay_verdict::{BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, InitReport, RefuseCause};
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn pod(status: &Value) -> SeenPod {
-        seen_pod(&serde_json::from_value(json!({ "status": status })).unwrap())
+    fn observe_status(status: &Value) -> ObservedPod {
+        observe_pod(&serde_json::from_value(json!({ "status": status })).unwrap())
     }
 
     #[test]
     fn etcd_crashes_when_the_kubelet_waits_before_it_starts_it_again() {
         let etcd = |state: Value| {
-            pod(&json!({ "containerStatuses": [{
+            observe_status(&json!({ "containerStatuses": [{
                 "name": "etcd", "image": "", "imageID": "", "ready": false, "restartCount": 7, "state": state,
             }]}))
         };
-        let waits = |reason: &str| etcd(json!({ "waiting": { "reason": reason } })).crashes;
+        let waits = |reason: &str| etcd(json!({ "waiting": { "reason": reason } })).crash_count;
         assert_eq!(waits("CrashLoopBackOff"), 7);
         assert_eq!(waits("ContainerCreating"), 0);
-        assert_eq!(etcd(json!({ "running": {} })).crashes, 0);
-        assert_eq!(pod(&json!({})).crashes, 0);
+        assert_eq!(etcd(json!({ "running": {} })).crash_count, 0);
+        assert_eq!(observe_status(&json!({})).crash_count, 0);
     }
 
     #[test]
@@ -368,17 +368,17 @@ mod tests {
             "status": { "podIP": "10.0.0.7" },
         }))
         .unwrap();
-        crate::trim::pod(&mut pod);
-        let seen = seen_pod(&pod);
+        crate::trim::trim_pod(&mut pod);
+        let observed = observe_pod(&pod);
         assert_eq!(
-            (seen.talks.client_port, seen.talks.backup_port),
+            (observed.listeners.client_port, observed.listeners.backup_port),
             (Some(2379), Some(8080))
         );
         let mut etcd = Etcd::new("main", mainstay_crds::EtcdSpec::default());
         etcd.spec.etcd.client_port = Some(2381);
-        let urls = |seen: SeenPod| {
-            let pods = BTreeMap::from([(Ordinal(0), seen)]);
-            let targets = crate::observe::targets(
+        let urls = |observed: ObservedPod| {
+            let pods = BTreeMap::from([(Ordinal(0), observed)]);
+            let targets = crate::observe::list_targets(
                 &etcd,
                 &Observation {
                     pods,
@@ -387,13 +387,13 @@ mod tests {
             );
             targets
                 .into_iter()
-                .map(|target| target.reach.url)
+                .map(|target| target.endpoint.url)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(urls(seen.clone()), ["http://10.0.0.7:2379"]);
-        let silent = SeenPod {
-            talks: Talks::default(),
-            ..seen
+        assert_eq!(urls(observed.clone()), ["http://10.0.0.7:2379"]);
+        let silent = ObservedPod {
+            listeners: PodListeners::default(),
+            ..observed
         };
         assert_eq!(urls(silent), ["http://10.0.0.7:2381"]);
     }
@@ -403,23 +403,23 @@ mod tests {
         let report = InitReport {
             version: InitReport::VERSION,
             member: "main-0".to_owned(),
-            decision: Decision::Refuse(RefuseCause::WrongVolume),
-            data: Data::of(DataState::Foreign),
-            cluster: Cluster::Unreachable,
-            backup: Backup::Unreachable,
+            decision: InitDecision::Refuse(RefuseCause::WrongVolume),
+            data: DataDirSummary::from_state(DataState::Foreign),
+            cluster: ClusterSummary::Unreachable,
+            backup: BackupSummary::Unreachable,
         };
         let message = json!({
             "verdict": "refused", "reason": "the volume belongs to namespace \"other\"", "init": report,
         });
         let init = |message: &Value| {
-            pod(&json!({ "initContainerStatuses": [{
+            observe_status(&json!({ "initContainerStatuses": [{
                 "name": INIT_CONTAINER, "image": "", "imageID": "", "ready": false, "restartCount": 1,
                 "state": { "terminated": { "exitCode": 42, "message": message.to_string() } },
             }]}))
         };
-        let seen = init(&message);
-        assert_eq!(seen.finding, Some(Finding::Refused));
+        let observed = init(&message);
+        assert_eq!(observed.finding, Some(InitFinding::Refused));
         let words = "the volume belongs to namespace \"other\"";
-        assert_eq!(seen.words.as_deref(), Some(words));
+        assert_eq!(observed.init_message.as_deref(), Some(words));
     }
 }

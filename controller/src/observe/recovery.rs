@@ -5,53 +5,53 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
-use mainstay_coordination::incident::{self, Incident, Stage};
+use mainstay_coordination::incident::{self, Incident, RecoveryStage};
 use mainstay_coordination::{Epoch, Lock, Purpose, lock};
 use mainstay_crds::Etcd;
 use mainstay_manifests::Names;
 use serde::de::DeserializeOwned;
 
 use super::Ordinal;
-use super::jobs::{self, JobState, SeenJob};
-use super::progress::Progress;
-use crate::act::marks::HOLDER;
+use super::jobs::{self, JobState, ObservedJob};
+use super::progress::RestoreProgress;
+use crate::act::marks::LOCK_HOLDER;
 use crate::caches::Stores;
-use crate::caches::packed::{JOB_NAME, find_all, get};
+use crate::caches::packed::{JOB_NAME_LABEL, find_all, get};
 
 /// A recovery of lost data, as far as it is written down.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SeenRecovery {
+pub struct ObservedRecovery {
     /// Who may disrupt the cluster.
-    pub lock: SeenLock,
+    pub lock: ObservedLock,
     /// The recovery that goes on, or the last one.
     pub incident: Option<Incident>,
     /// Jobs on volumes, by the member whose volume it is.
-    pub jobs: BTreeMap<Ordinal, SeenJob>,
+    pub jobs: BTreeMap<Ordinal, ObservedJob>,
     /// Members whose volume a pod of a Job may still write, whatever became of the Job.
-    pub writers: BTreeSet<Ordinal>,
+    pub active_writers: BTreeSet<Ordinal>,
     /// How far the Job is that restores the data, if its log tells.
-    pub progress: Option<Progress>,
+    pub progress: Option<RestoreProgress>,
     /// Why the document cannot be read. Then nothing is known, and nothing may be done.
-    pub unreadable: Option<String>,
+    pub parse_error: Option<String>,
 }
 
 /// Who may disrupt the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SeenLock {
+pub enum ObservedLock {
     /// Nobody has asked for it, or it was given back.
     Free {
         /// The last tenure.
         epoch: Epoch,
     },
     /// This controller, in this process or an earlier one.
-    Ours {
+    HeldByUs {
         /// This tenure.
         epoch: Epoch,
         /// The last sign of life.
-        renewed: Timestamp,
+        renewed_at: Timestamp,
     },
     /// Somebody else.
-    Others {
+    HeldByOther {
         /// Who.
         holder: String,
         /// What for.
@@ -59,11 +59,11 @@ pub enum SeenLock {
         /// Their tenure.
         epoch: Epoch,
         /// When it may have expired, as far as clocks agree.
-        expires: Timestamp,
+        expires_at: Timestamp,
     },
 }
 
-impl Default for SeenLock {
+impl Default for ObservedLock {
     fn default() -> Self {
         Self::Free {
             epoch: Epoch::default(),
@@ -71,30 +71,30 @@ impl Default for SeenLock {
     }
 }
 
-impl SeenLock {
+impl ObservedLock {
     /// The tenure that is, or was last.
     pub fn epoch(&self) -> Epoch {
         match self {
-            Self::Free { epoch } | Self::Ours { epoch, .. } | Self::Others { epoch, .. } => *epoch,
+            Self::Free { epoch } | Self::HeldByUs { epoch, .. } | Self::HeldByOther { epoch, .. } => *epoch,
         }
     }
 }
 
-impl SeenRecovery {
+impl ObservedRecovery {
     /// The recovery that goes on.
-    pub fn open(&self) -> Option<&Incident> {
+    pub fn open_incident(&self) -> Option<&Incident> {
         self.incident.as_ref().filter(|incident| incident.is_open())
     }
 
     /// The Job that restores the data, while it runs.
-    pub fn restoring(&self) -> Option<&SeenJob> {
-        let incident = self.open().filter(|open| open.stage == Stage::Restoring)?;
+    pub fn running_restore(&self) -> Option<&ObservedJob> {
+        let incident = self.open_incident().filter(|open| open.stage == RecoveryStage::Restoring)?;
         let job = self.jobs.get(&Ordinal(incident.base))?;
-        (job.is_of(incident) && !job.is_deleting && job.state == JobState::Running).then_some(job)
+        (job.belongs_to(incident) && !job.is_deleting && job.state == JobState::Running).then_some(job)
     }
 
     /// The last recovery, when it is over.
-    pub fn over(&self) -> Option<&Incident> {
+    pub fn finished_incident(&self) -> Option<&Incident> {
         self.incident
             .as_ref()
             .filter(|incident| !incident.is_open())
@@ -102,44 +102,44 @@ impl SeenRecovery {
 }
 
 /// Looks into the stores.
-pub(crate) fn seen(stores: &Stores, etcd: &Etcd, ordinals: u32, is_down: bool) -> SeenRecovery {
-    let names = Names::of(etcd);
-    let document = get(&stores.config_maps, &names.coordination(), names.namespace);
+pub(crate) fn observe_recovery(stores: &Stores, etcd: &Etcd, ordinals: u32, is_down: bool) -> ObservedRecovery {
+    let names = Names::new(etcd);
+    let document = get(&stores.config_maps, &names.coordination_config_map(), names.namespace);
     let jobs = (0..ordinals).filter_map(|n| {
         let job = get(&stores.jobs, &names.restore_job(n), names.namespace)?;
-        Some((Ordinal(n), jobs::seen(&job, &stores.pods)))
+        Some((Ordinal(n), jobs::observe_job(&job, &stores.pods)))
     });
-    let mut seen = SeenRecovery {
+    let mut observed = ObservedRecovery {
         jobs: jobs.collect(),
-        ..document.map(|map| read(&map)).unwrap_or_default()
+        ..document.map(|map| parse_document(&map)).unwrap_or_default()
     };
     // At rest nobody writes, and the pods of all clusters need not be looked through.
-    if is_down || !seen.jobs.is_empty() || seen.open().is_some() {
+    if is_down || !observed.jobs.is_empty() || observed.open_incident().is_some() {
         let jobs = (0..ordinals).map(|n| (names.restore_job(n), Ordinal(n)));
-        seen.writers = writers(stores, names.namespace, &jobs.collect());
+        observed.active_writers = find_active_writers(stores, names.namespace, &jobs.collect());
     }
-    seen
+    observed
 }
 
 /// Whose volume a pod may write, by the names of Jobs.
-fn writers(
+fn find_active_writers(
     stores: &Stores,
     namespace: &str,
     jobs: &BTreeMap<String, Ordinal>,
 ) -> BTreeSet<Ordinal> {
     let job_of = |labels: Option<&BTreeMap<String, String>>| {
-        let name = labels.and_then(|labels| labels.get(JOB_NAME))?;
+        let name = labels.and_then(|labels| labels.get(JOB_NAME_LABEL))?;
         jobs.get(name).copied()
     };
     let pods = find_all::<Pod>(&stores.pods, |pod| {
         pod.namespace.as_deref() == Some(namespace) && job_of(pod.labels.as_ref()).is_some()
     });
-    let alive = pods.iter().filter(|pod| may_write(pod));
+    let alive = pods.iter().filter(|pod| can_write(pod));
     alive.filter_map(|pod| job_of(Some(pod.labels()))).collect()
 }
 
 /// Whether a pod has not come to its end.
-fn may_write(pod: &Pod) -> bool {
+fn can_write(pod: &Pod) -> bool {
     let phase = pod
         .status
         .as_ref()
@@ -148,44 +148,44 @@ fn may_write(pod: &Pod) -> bool {
 }
 
 /// What a document says.
-fn read(map: &ConfigMap) -> SeenRecovery {
+fn parse_document(map: &ConfigMap) -> ObservedRecovery {
     let read = || {
         Ok::<_, serde_json::Error>((
-            entry::<Lock>(map, lock::ENTRY)?,
-            entry(map, incident::ENTRY)?,
+            parse_entry::<Lock>(map, lock::ENTRY)?,
+            parse_entry(map, incident::ENTRY)?,
         ))
     };
     match read() {
-        Ok((lock, incident)) => SeenRecovery {
-            lock: lock.map(of_lock).unwrap_or_default(),
+        Ok((lock, incident)) => ObservedRecovery {
+            lock: lock.map(to_observed_lock).unwrap_or_default(),
             incident,
-            ..SeenRecovery::default()
+            ..ObservedRecovery::default()
         },
-        Err(error) => SeenRecovery {
-            unreadable: Some(error.to_string()),
-            ..SeenRecovery::default()
+        Err(error) => ObservedRecovery {
+            parse_error: Some(error.to_string()),
+            ..ObservedRecovery::default()
         },
     }
 }
 
-fn entry<T: DeserializeOwned>(map: &ConfigMap, key: &str) -> Result<Option<T>, serde_json::Error> {
+fn parse_entry<T: DeserializeOwned>(map: &ConfigMap, key: &str) -> Result<Option<T>, serde_json::Error> {
     let text = map.data.as_ref().and_then(|data| data.get(key));
     text.map(|text| serde_json::from_str(text)).transpose()
 }
 
-fn of_lock(lock: Lock) -> SeenLock {
+fn to_observed_lock(lock: Lock) -> ObservedLock {
     if lock.released.is_some() {
-        return SeenLock::Free { epoch: lock.epoch };
+        return ObservedLock::Free { epoch: lock.epoch };
     }
-    if lock.holder == HOLDER {
-        return SeenLock::Ours {
+    if lock.holder == LOCK_HOLDER {
+        return ObservedLock::HeldByUs {
             epoch: lock.epoch,
-            renewed: lock.renewed,
+            renewed_at: lock.renewed,
         };
     }
-    let lasts = jiff::SignedDuration::try_from(lock.lasts()).unwrap_or_default();
-    SeenLock::Others {
-        expires: lock.renewed.checked_add(lasts).unwrap_or(Timestamp::MAX),
+    let lasts = jiff::SignedDuration::try_from(lock.effective_ttl()).unwrap_or_default();
+    ObservedLock::HeldByOther {
+        expires_at: lock.renewed.checked_add(lasts).unwrap_or(Timestamp::MAX),
         epoch: lock.epoch,
         holder: lock.holder,
         purpose: lock.purpose,
@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    fn map(lock: &Value) -> ConfigMap {
+    fn lock_config_map(lock: &Value) -> ConfigMap {
         let data = BTreeMap::from([("lock".to_owned(), lock.to_string())]);
         ConfigMap {
             data: Some(data),
@@ -213,25 +213,25 @@ mod tests {
 
     #[test]
     fn a_lock_is_ours_whichever_process_took_it() {
-        let seen = read(&map(&lock(HOLDER)));
-        assert_eq!(seen.unreadable, None);
+        let observed = parse_document(&lock_config_map(&lock(LOCK_HOLDER)));
+        assert_eq!(observed.parse_error, None);
         assert!(
             matches!(
-                seen.lock,
-                SeenLock::Ours {
+                observed.lock,
+                ObservedLock::HeldByUs {
                     epoch: Epoch(3),
                     ..
                 }
             ),
-            "{seen:?}"
+            "{observed:?}"
         );
-        let others = read(&map(&lock("somebody"))).lock;
-        assert!(matches!(&others, SeenLock::Others { holder, .. } if holder == "somebody"));
-        let mut released = lock(HOLDER);
+        let others = parse_document(&lock_config_map(&lock("somebody"))).lock;
+        assert!(matches!(&others, ObservedLock::HeldByOther { holder, .. } if holder == "somebody"));
+        let mut released = lock(LOCK_HOLDER);
         released["released"] = "2026-11-16T12:01:00Z".into();
         assert_eq!(
-            read(&map(&released)).lock,
-            SeenLock::Free { epoch: Epoch(3) }
+            parse_document(&lock_config_map(&released)).lock,
+            ObservedLock::Free { epoch: Epoch(3) }
         );
     }
 
@@ -245,16 +245,16 @@ mod tests {
             .unwrap()
         };
         for phase in [json!("Running"), json!("Pending"), Value::Null] {
-            assert!(may_write(&pod(phase.clone())), "{phase}");
+            assert!(can_write(&pod(phase.clone())), "{phase}");
         }
         for phase in ["Succeeded", "Failed"] {
-            assert!(!may_write(&pod(phase.into())), "{phase}");
+            assert!(!can_write(&pod(phase.into())), "{phase}");
         }
     }
 
     #[test]
     fn a_document_nobody_can_read_is_not_an_empty_one() {
-        assert!(read(&map(&json!("mine"))).unreadable.is_some());
-        assert_eq!(read(&ConfigMap::default()), SeenRecovery::default());
+        assert!(parse_document(&lock_config_map(&json!("mine"))).parse_error.is_some());
+        assert_eq!(parse_document(&ConfigMap::default()), ObservedRecovery::default());
     }
 }

@@ -11,47 +11,47 @@ use mainstay_coordination::pin::{self, Pin};
 use mainstay_crds::Etcd;
 use mainstay_manifests::Names;
 
-use super::jobs::{self, SeenJob};
-use crate::act::marks::HOLDER;
+use super::jobs::{self, ObservedJob};
+use crate::act::marks::LOCK_HOLDER;
 use crate::caches::Stores;
 use crate::caches::packed::get;
 
 /// What is known about the upkeep of a backup.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SeenUpkeep {
+pub struct ObservedUpkeep {
     /// The Job that folds deltas into a full snapshot.
-    pub compaction: Option<SeenJob>,
+    pub compaction: Option<ObservedJob>,
     /// The Job that rehearses a restore.
-    pub drill: Option<SeenJob>,
+    pub drill: Option<ObservedJob>,
     /// Bytes of deltas behind a full snapshot; other sidecars do not say.
-    pub pile: Option<SeenPile>,
+    pub delta_backlog: Option<DeltaBacklog>,
     /// The full snapshot that was asked for in place of a compaction.
-    pub fall_back: FallBack,
+    pub fallback: FallbackSnapshot,
     /// What keeps retention from the objects the Jobs read, by name.
-    pub pins: BTreeMap<String, SeenPin>,
+    pub pins: BTreeMap<String, ObservedPin>,
 }
 
 /// The deltas behind a full snapshot, as the sidecar tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SeenPile {
+pub struct DeltaBacklog {
     /// The revision of the newest full snapshot the sidecar knows of.
-    pub since: i64,
+    pub since_revision: i64,
     /// Their bytes.
     pub bytes: u64,
 }
 
 /// A pin of this controller, in this process or an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SeenPin {
+pub struct ObservedPin {
     /// This revision and what follows must stay.
-    pub from: i64,
+    pub from_revision: i64,
     /// The last sign of life.
-    pub renewed: Timestamp,
+    pub renewed_at: Timestamp,
 }
 
 /// A full snapshot asked for in place of a compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum FallBack {
+pub enum FallbackSnapshot {
     /// None, as far as this process knows.
     #[default]
     None,
@@ -62,52 +62,52 @@ pub enum FallBack {
     /// It was not.
     Failed {
         /// Why, in words.
-        why: String,
+        reason: String,
     },
 }
 
 /// Looks into the stores.
-pub(crate) fn seen(stores: &Stores, etcd: &Etcd) -> SeenUpkeep {
-    let names = Names::of(etcd);
+pub(crate) fn observe_upkeep(stores: &Stores, etcd: &Etcd) -> ObservedUpkeep {
+    let names = Names::new(etcd);
     let job = |name: &str| {
         let job = get(&stores.jobs, name, names.namespace)?;
-        Some(jobs::seen(&job, &stores.pods))
+        Some(jobs::observe_job(&job, &stores.pods))
     };
     let delta = get(
         &stores.leases,
         &names.delta_snapshot_lease(),
         names.namespace,
     );
-    let document = get(&stores.config_maps, &names.coordination(), names.namespace);
-    SeenUpkeep {
+    let document = get(&stores.config_maps, &names.coordination_config_map(), names.namespace);
+    ObservedUpkeep {
         compaction: job(&names.compaction_job()),
         drill: job(&names.drill_job()),
-        pile: delta.and_then(|lease| pile(&lease)),
-        fall_back: FallBack::None,
-        pins: document.map(|map| pins(&map)).unwrap_or_default(),
+        delta_backlog: delta.and_then(|lease| parse_delta_backlog(&lease)),
+        fallback: FallbackSnapshot::None,
+        pins: document.map(|map| parse_pins(&map)).unwrap_or_default(),
     }
 }
 
 /// What has piled up. Numbers that are none, and bytes behind nobody knows what, tell nothing.
-fn pile(lease: &Lease) -> Option<SeenPile> {
+fn parse_delta_backlog(lease: &Lease) -> Option<DeltaBacklog> {
     let said = lease.annotations();
-    Some(SeenPile {
-        since: said.get(DELTA_BYTES_SINCE)?.parse().ok()?,
+    Some(DeltaBacklog {
+        since_revision: said.get(DELTA_BYTES_SINCE)?.parse().ok()?,
         bytes: said.get(DELTA_BYTES)?.parse().ok()?,
     })
 }
 
 /// The pins a document has of ours. One that cannot be read is set again.
-fn pins(map: &ConfigMap) -> BTreeMap<String, SeenPin> {
+fn parse_pins(map: &ConfigMap) -> BTreeMap<String, ObservedPin> {
     let entries = map.data.iter().flatten();
     let read = |(entry, text): (&String, &String)| {
         let name = entry.strip_prefix(pin::PREFIX)?;
         let pin: Pin = serde_json::from_str(text).ok()?;
-        let seen = SeenPin {
-            from: pin.revisions?.first.0,
-            renewed: pin.renewed,
+        let observed = ObservedPin {
+            from_revision: pin.revisions?.first.0,
+            renewed_at: pin.renewed,
         };
-        (pin.holder == HOLDER).then(|| (name.to_owned(), seen))
+        (pin.holder == LOCK_HOLDER).then(|| (name.to_owned(), observed))
     };
     entries.filter_map(read).collect()
 }
@@ -116,7 +116,7 @@ fn pins(map: &ConfigMap) -> BTreeMap<String, SeenPin> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use mainstay_coordination::lock::LONGEST_TTL;
+    use mainstay_coordination::lock::MAX_TTL;
     use mainstay_coordination::{Purpose, RevisionRange};
     use mainstay_ids::Revision;
 
@@ -130,7 +130,7 @@ mod tests {
                 .map(|(key, text)| ((*key).to_owned(), (*text).to_owned()));
             let mut lease = Lease::default();
             lease.metadata.annotations = Some(said.collect());
-            pile(&lease).map(|pile| (pile.bytes, pile.since))
+            parse_delta_backlog(&lease).map(|pile| (pile.bytes, pile.since_revision))
         };
         assert_eq!(
             told(&[(DELTA_BYTES, "7"), (DELTA_BYTES_SINCE, "5")]),
@@ -154,7 +154,7 @@ mod tests {
                 }),
                 since: Timestamp::UNIX_EPOCH,
                 renewed: Timestamp::UNIX_EPOCH,
-                ttl: LONGEST_TTL,
+                ttl: MAX_TTL,
                 other: BTreeMap::new(),
             };
             serde_json::to_string(&pin).unwrap()
@@ -162,15 +162,15 @@ mod tests {
         let entry = |name: &str| format!("{}{name}", pin::PREFIX);
         let map = ConfigMap {
             data: Some(BTreeMap::from([
-                (entry("compaction"), pin(HOLDER)),
+                (entry("compaction"), pin(LOCK_HOLDER)),
                 (entry("copy"), pin("somebody")),
                 (entry("broken"), "{".to_owned()),
                 ("lock".to_owned(), "{}".to_owned()),
             ])),
             ..ConfigMap::default()
         };
-        let seen = pins(&map);
-        assert_eq!(seen.keys().collect::<Vec<_>>(), ["compaction"]);
-        assert_eq!(seen["compaction"].from, 7);
+        let observed = parse_pins(&map);
+        assert_eq!(observed.keys().collect::<Vec<_>>(), ["compaction"]);
+        assert_eq!(observed["compaction"].from_revision, 7);
     }
 }

@@ -1,46 +1,46 @@
 //! The verdict of `mainstay-restorer init`, as it stands in the termination message of the init container.
 
-use mainstay_verdict::{Decision, Message, RefuseCause, RestoreCause, WaitCause};
+use mainstay_verdict::{InitDecision, TerminationMessage, RefuseCause, RestoreCause, WaitCause};
 
-use super::Finding;
+use super::InitFinding;
 
 /// What an init container said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Said {
-    pub(super) finding: Finding,
+pub(super) struct InitVerdict {
+    pub(super) finding: InitFinding,
     /// In words.
-    pub(super) words: Option<String>,
+    pub(super) message: Option<String>,
     /// The newest revision of the data directory.
-    pub(super) reaches: Option<i64>,
+    pub(super) data_revision: Option<i64>,
 }
 
 /// What the words mean, and why that is so; `None` for words that are no verdict, such as the last lines of a log.
-pub(super) fn said(words: &str) -> Option<Said> {
-    let message = Message::read(words).ok()?;
-    let report = message.init().ok()?;
-    Some(Said {
-        finding: of(report.decision),
-        words: message.reason,
-        reaches: report.data.highest_revision.or(report.data.revision),
+pub(super) fn parse_init_verdict(words: &str) -> Option<InitVerdict> {
+    let message = TerminationMessage::parse(words).ok()?;
+    let report = message.init_report().ok()?;
+    Some(InitVerdict {
+        finding: to_finding(report.decision),
+        message: message.reason,
+        data_revision: report.data.highest_revision.or(report.data.revision),
     })
 }
 
-fn of(decision: Decision) -> Finding {
+fn to_finding(decision: InitDecision) -> InitFinding {
     match decision {
-        Decision::Bootstrap | Decision::Start | Decision::Join => Finding::Good,
-        Decision::RestoreRequired(RestoreCause::BackupExists) => Finding::Unborn,
-        Decision::RestoreRequired(_) => Finding::NeedsRestore,
-        Decision::Wait(cause) => match cause {
-            WaitCause::NotAdded | WaitCause::DataLost => Finding::Waits,
-            WaitCause::ClusterUnreachable => Finding::NeedsRestore,
-            WaitCause::NotListed | WaitCause::StoreUnreachable => Finding::Refused,
+        InitDecision::Bootstrap | InitDecision::Start | InitDecision::Join => InitFinding::CanStart,
+        InitDecision::RestoreRequired(RestoreCause::BackupExists) => InitFinding::BackupExists,
+        InitDecision::RestoreRequired(_) => InitFinding::NeedsRestore,
+        InitDecision::Wait(cause) => match cause {
+            WaitCause::NotAdded | WaitCause::DataLost => InitFinding::WaitingToJoin,
+            WaitCause::ClusterUnreachable => InitFinding::NeedsRestore,
+            WaitCause::NotListed | WaitCause::StoreUnreachable => InitFinding::Refused,
         },
-        Decision::Refuse(cause) => match cause {
-            RefuseCause::DataCorrupt => Finding::Corrupt,
-            RefuseCause::Removed | RefuseCause::OtherCluster => Finding::Foreign,
-            RefuseCause::NothingToRestore => Finding::Hopeless,
+        InitDecision::Refuse(cause) => match cause {
+            RefuseCause::DataCorrupt => InitFinding::Corrupt,
+            RefuseCause::Removed | RefuseCause::OtherCluster => InitFinding::Foreign,
+            RefuseCause::NothingToRestore => InitFinding::NothingToRestore,
             // Not ours to judge, let alone to give up.
-            RefuseCause::DataInUse | RefuseCause::WrongVolume => Finding::Refused,
+            RefuseCause::DataInUse | RefuseCause::WrongVolume => InitFinding::Refused,
         },
     }
 }
@@ -52,28 +52,28 @@ mod tests {
     #[test]
     fn only_damage_and_removal_make_a_volume_useless() {
         let useless = [
-            Decision::Refuse(RefuseCause::DataCorrupt),
-            Decision::Refuse(RefuseCause::Removed),
-            Decision::Refuse(RefuseCause::OtherCluster),
+            InitDecision::Refuse(RefuseCause::DataCorrupt),
+            InitDecision::Refuse(RefuseCause::Removed),
+            InitDecision::Refuse(RefuseCause::OtherCluster),
         ];
         for decision in useless {
-            assert!(of(decision).is_useless(), "{decision:?}");
+            assert!(to_finding(decision).is_volume_unusable(), "{decision:?}");
         }
         let kept = [
-            Decision::Start,
-            Decision::Wait(WaitCause::DataLost),
-            Decision::Wait(WaitCause::StoreUnreachable),
-            Decision::Refuse(RefuseCause::WrongVolume),
-            Decision::Refuse(RefuseCause::DataInUse),
+            InitDecision::Start,
+            InitDecision::Wait(WaitCause::DataLost),
+            InitDecision::Wait(WaitCause::StoreUnreachable),
+            InitDecision::Refuse(RefuseCause::WrongVolume),
+            InitDecision::Refuse(RefuseCause::DataInUse),
         ];
         for decision in kept {
-            assert!(!of(decision).is_useless(), "{decision:?}");
+            assert!(!to_finding(decision).is_volume_unusable(), "{decision:?}");
         }
     }
 
     #[test]
     fn the_end_of_a_log_is_no_verdict() {
-        assert_eq!(said("panic: out of memory"), None);
-        assert_eq!(said(""), None);
+        assert_eq!(parse_init_verdict("panic: out of memory"), None);
+        assert_eq!(parse_init_verdict(""), None);
     }
 }

@@ -11,55 +11,55 @@ use jiff::{SignedDuration, Timestamp};
 use mainstay_crds::ConditionStatus;
 
 use super::Facts;
-use super::conditions::{Says, says};
+use super::conditions::{ConditionUpdate, build_update};
 use crate::observe::SnapshotLease;
-use crate::validate::WantedBackup;
+use crate::validate::DesiredBackup;
 
 /// When the schedule is not given, the sidecar's own.
-const HOURLY: SignedDuration = SignedDuration::from_hours(1);
+const DEFAULT_FULL_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 /// A snapshot takes time, and Leases are written after it.
-const SLACK: SignedDuration = SignedDuration::from_mins(1);
+const GRACE_PERIOD: SignedDuration = SignedDuration::from_mins(1);
 /// How long after a cluster begins its first full snapshot may take.
-const FIRST: SignedDuration = SignedDuration::from_mins(10);
+const FIRST_SNAPSHOT_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
 
 /// How late one kind of snapshot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Late {
-    No,
-    Perhaps,
-    Yes,
+enum Lateness {
+    OnTime,
+    Late,
+    Overdue,
 }
 
 /// The ages at which a snapshot is perhaps late, and certainly.
-fn limits(period: SignedDuration) -> [SignedDuration; 2] {
+fn lateness_limits(period: SignedDuration) -> [SignedDuration; 2] {
     let half = period / 2;
     [
-        period.saturating_add(half).saturating_add(SLACK),
-        period.saturating_mul(2).saturating_add(SLACK * 2),
+        period.saturating_add(half).saturating_add(GRACE_PERIOD),
+        period.saturating_mul(2).saturating_add(GRACE_PERIOD * 2),
     ]
 }
 
-pub(super) fn ready(facts: &Facts<'_>) -> Option<Says> {
-    let backup = facts.wanted.backup.as_ref()?;
-    let unknown = |message: &str| says(ConditionStatus::Unknown, "Unknown", message);
-    let Some(full_period) = full_period(backup, facts.now) else {
+pub(super) fn check_backup_ready(facts: &Facts<'_>) -> Option<ConditionUpdate> {
+    let backup = facts.desired.backup.as_ref()?;
+    let unknown = |message: &str| build_update(ConditionStatus::Unknown, "Unknown", message);
+    let Some(full_period) = full_snapshot_period(backup, facts.now) else {
         return Some(unknown("spec.backup.fullSnapshotSchedule cannot be read"));
     };
-    let full = facts.seen.full_snapshot.as_ref();
-    let Some(taken) = full.and_then(|lease| lease.renewed) else {
-        return Some(first(facts, full));
+    let full = facts.observed.full_snapshot.as_ref();
+    let Some(taken) = full.and_then(|lease| lease.renewed_at) else {
+        return Some(check_first_snapshot(facts, full));
     };
-    let full_late = late(facts.now.duration_since(taken), full_period);
-    let delta_late = backup.delta_seconds.map_or(Late::No, |seconds| {
+    let full_late = classify_lateness(facts.now.duration_since(taken), full_period);
+    let delta_late = backup.delta_period_seconds.map_or(Lateness::OnTime, |seconds| {
         let period = SignedDuration::from_secs(seconds);
         let checked = facts
-            .seen
+            .observed
             .delta_snapshot
             .as_ref()
-            .and_then(|lease| lease.renewed);
+            .and_then(|lease| lease.renewed_at);
         // A full snapshot starts the deltas anew.
         let since = checked.map_or(taken, |checked| checked.max(taken));
-        late(facts.now.duration_since(since), period)
+        classify_lateness(facts.now.duration_since(since), period)
     });
     let word = if full_late >= delta_late {
         "full"
@@ -67,13 +67,13 @@ pub(super) fn ready(facts: &Facts<'_>) -> Option<Says> {
         "delta"
     };
     Some(match full_late.max(delta_late) {
-        Late::No => says(
+        Lateness::OnTime => build_update(
             ConditionStatus::True,
             "BackupSucceeded",
             "snapshots are as recent as scheduled",
         ),
-        Late::Perhaps => unknown(&format!("the {word} snapshot is late")),
-        Late::Yes => says(
+        Lateness::Late => unknown(&format!("the {word} snapshot is late")),
+        Lateness::Overdue => build_update(
             ConditionStatus::False,
             "BackupFailed",
             format!("the {word} snapshot is overdue"),
@@ -82,39 +82,39 @@ pub(super) fn ready(facts: &Facts<'_>) -> Option<Says> {
 }
 
 /// Before the first full snapshot.
-fn first(facts: &Facts<'_>, lease: Option<&SnapshotLease>) -> Says {
+fn check_first_snapshot(facts: &Facts<'_>, lease: Option<&SnapshotLease>) -> ConditionUpdate {
     let waited = lease
-        .and_then(|lease| lease.created)
+        .and_then(|lease| lease.created_at)
         .map(|created| facts.now.duration_since(created));
-    if waited.is_some_and(|waited| waited > FIRST) && facts.world().is_formed() {
-        return says(
+    if waited.is_some_and(|waited| waited > FIRST_SNAPSHOT_TIMEOUT) && facts.world().is_bootstrapped() {
+        return build_update(
             ConditionStatus::False,
             "BackupFailed",
             "no full snapshot was ever taken",
         );
     }
-    says(
+    build_update(
         ConditionStatus::Unknown,
         "Unknown",
         "no full snapshot was taken yet",
     )
 }
 
-fn late(age: SignedDuration, period: SignedDuration) -> Late {
-    let [perhaps, certainly] = limits(period);
+fn classify_lateness(age: SignedDuration, period: SignedDuration) -> Lateness {
+    let [perhaps, certainly] = lateness_limits(period);
     if age <= perhaps {
-        Late::No
+        Lateness::OnTime
     } else if age <= certainly {
-        Late::Perhaps
+        Lateness::Late
     } else {
-        Late::Yes
+        Lateness::Overdue
     }
 }
 
 /// The longest time between two full snapshots around now; `None` for a schedule that cannot be read.
-fn full_period(backup: &WantedBackup, now: Timestamp) -> Option<SignedDuration> {
-    let Some(schedule) = &backup.schedule else {
-        return Some(HOURLY);
+fn full_snapshot_period(backup: &DesiredBackup, now: Timestamp) -> Option<SignedDuration> {
+    let Some(schedule) = &backup.full_schedule else {
+        return Some(DEFAULT_FULL_PERIOD);
     };
     // Sunday is 7 in the resource and in this crate.
     let cron = Cron::from_str(schedule).ok()?;
@@ -125,23 +125,23 @@ fn full_period(backup: &WantedBackup, now: Timestamp) -> Option<SignedDuration> 
 }
 
 /// When a snapshot becomes late, if none is taken.
-pub(super) fn next_change(facts: &Facts<'_>) -> Option<Duration> {
+pub(super) fn time_until_change(facts: &Facts<'_>) -> Option<Duration> {
     let backup = facts
-        .wanted
+        .desired
         .backup
         .as_ref()
-        .filter(|_| facts.wanted.replicas > 0)?;
+        .filter(|_| facts.desired.replicas > 0)?;
     let ahead = |taken: Option<Timestamp>, period: SignedDuration| {
         let age = facts.now.duration_since(taken?);
-        let limit = limits(period).into_iter().find(|limit| age <= *limit)?;
+        let limit = lateness_limits(period).into_iter().find(|limit| age <= *limit)?;
         Some((limit - age).unsigned_abs() + Duration::from_secs(1))
     };
-    let renewed = |lease: &Option<SnapshotLease>| lease.as_ref().and_then(|lease| lease.renewed);
-    let full = full_period(backup, facts.now)
-        .and_then(|period| ahead(renewed(&facts.seen.full_snapshot), period));
-    let delta = backup.delta_seconds.and_then(|seconds| {
+    let renewed = |lease: &Option<SnapshotLease>| lease.as_ref().and_then(|lease| lease.renewed_at);
+    let full = full_snapshot_period(backup, facts.now)
+        .and_then(|period| ahead(renewed(&facts.observed.full_snapshot), period));
+    let delta = backup.delta_period_seconds.and_then(|seconds| {
         ahead(
-            renewed(&facts.seen.delta_snapshot),
+            renewed(&facts.observed.delta_snapshot),
             SignedDuration::from_secs(seconds),
         )
     });

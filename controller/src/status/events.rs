@@ -4,9 +4,9 @@ use mainstay_crds::{Condition, ConditionStatus, ConditionType, EtcdStatus, Opera
 
 /// Something to tell whoever looks at the resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct StatusEvent {
     /// Whether somebody should look.
-    pub kind: NoticeKind,
+    pub kind: StatusEventKind,
     /// In one word.
     pub reason: String,
     /// In a sentence.
@@ -15,7 +15,7 @@ pub struct Notice {
 
 /// Whether somebody should look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoticeKind {
+pub enum StatusEventKind {
     /// Nothing to worry about.
     Normal,
     /// Somebody should.
@@ -23,19 +23,19 @@ pub enum NoticeKind {
 }
 
 /// What became different between two statuses.
-pub fn notices(before: Option<&EtcdStatus>, after: &EtcdStatus) -> Vec<Notice> {
-    let mut notices: Vec<Notice> = after
+pub fn collect_events(before: Option<&EtcdStatus>, after: &EtcdStatus) -> Vec<StatusEvent> {
+    let mut notices: Vec<StatusEvent> = after
         .conditions
         .iter()
         .flatten()
-        .filter_map(|condition| transition(before, condition))
+        .filter_map(|condition| condition_event(before, condition))
         .collect();
-    notices.extend(operation(before, after));
-    notices.extend(drill(before, after));
+    notices.extend(operation_event(before, after));
+    notices.extend(drill_event(before, after));
     notices
 }
 
-fn transition(before: Option<&EtcdStatus>, after: &Condition) -> Option<Notice> {
+fn condition_event(before: Option<&EtcdStatus>, after: &Condition) -> Option<StatusEvent> {
     let conditions = before.and_then(|status| status.conditions.as_ref());
     let old = conditions
         .into_iter()
@@ -54,11 +54,11 @@ fn transition(before: Option<&EtcdStatus>, after: &Condition) -> Option<Notice> 
     if old.is_none() && (is_bad == (bad == ConditionStatus::False)) {
         return None;
     }
-    Some(Notice {
+    Some(StatusEvent {
         kind: if is_bad {
-            NoticeKind::Warning
+            StatusEventKind::Warning
         } else {
-            NoticeKind::Normal
+            StatusEventKind::Normal
         },
         reason: after.reason.clone(),
         note: format!("{} is {}: {}", after.type_, after.status, after.message),
@@ -66,7 +66,7 @@ fn transition(before: Option<&EtcdStatus>, after: &Condition) -> Option<Notice> 
 }
 
 /// A rehearsal that is over, also one that went as the one before.
-fn drill(before: Option<&EtcdStatus>, after: &EtcdStatus) -> Option<Notice> {
+fn drill_event(before: Option<&EtcdStatus>, after: &EtcdStatus) -> Option<StatusEvent> {
     let of = |status: &EtcdStatus| status.mainstay.as_ref()?.restore_drill.clone();
     let now = of(after)?;
     if before
@@ -76,31 +76,31 @@ fn drill(before: Option<&EtcdStatus>, after: &EtcdStatus) -> Option<Notice> {
         return None;
     }
     let (kind, reason) = if now.succeeded {
-        (NoticeKind::Normal, "RestoreDrillSucceeded")
+        (StatusEventKind::Normal, "RestoreDrillSucceeded")
     } else {
-        (NoticeKind::Warning, "RestoreDrillFailed")
+        (StatusEventKind::Warning, "RestoreDrillFailed")
     };
-    Some(Notice {
+    Some(StatusEvent {
         kind,
         reason: reason.to_owned(),
         note: now.message,
     })
 }
 
-fn operation(before: Option<&EtcdStatus>, after: &EtcdStatus) -> Option<Notice> {
+fn operation_event(before: Option<&EtcdStatus>, after: &EtcdStatus) -> Option<StatusEvent> {
     let now = after.last_operation.as_ref()?;
     let old = before.and_then(|status| status.last_operation.as_ref());
     if old.is_some_and(|old| old.description == now.description && old.state == now.state) {
         return None;
     }
     let (kind, reason) = match now.state {
-        OperationState::Error => (NoticeKind::Warning, "Failed"),
-        OperationState::Requeue => (NoticeKind::Normal, "Waiting"),
-        OperationState::Processing => (NoticeKind::Normal, "Processing"),
-        OperationState::Succeeded => (NoticeKind::Normal, "Reconciled"),
+        OperationState::Error => (StatusEventKind::Warning, "Failed"),
+        OperationState::Requeue => (StatusEventKind::Normal, "Waiting"),
+        OperationState::Processing => (StatusEventKind::Normal, "Processing"),
+        OperationState::Succeeded => (StatusEventKind::Normal, "Reconciled"),
         _ => return None,
     };
-    Some(Notice {
+    Some(StatusEvent {
         kind,
         reason: reason.to_owned(),
         note: now.description.clone(),

@@ -7,57 +7,57 @@ use mainstay_crds::etcd::{EtcdMemberStatus, MemberRole, MemberState};
 
 use super::{Facts, clock};
 use crate::cadence;
-use crate::observe::{Answer, Ordinal, SeenLease};
+use crate::observe::{EndpointStatus, Ordinal, ObservedMemberLease};
 
 /// A database grows and shrinks all the time; what is told of its size follows in steps of a tenth.
-const SIZE_STEP: i64 = 10;
+const SIZE_TOLERANCE_DIVISOR: i64 = 10;
 
-pub(super) fn members(facts: &Facts<'_>) -> Vec<EtcdMemberStatus> {
-    expected(facts)
-        .filter_map(|ordinal| member(facts, ordinal))
+pub(super) fn compute_members(facts: &Facts<'_>) -> Vec<EtcdMemberStatus> {
+    expected_ordinals(facts)
+        .filter_map(|ordinal| compute_member(facts, ordinal))
         .collect()
 }
 
 /// Those there are and those there are to be; none of a cluster that sleeps.
-fn expected(facts: &Facts<'_>) -> impl Iterator<Item = Ordinal> + use<> {
-    let (size, wanted) = (facts.world().size(), facts.wanted.replicas);
+fn expected_ordinals(facts: &Facts<'_>) -> impl Iterator<Item = Ordinal> + use<> {
+    let (size, wanted) = (facts.world().size(), facts.desired.replicas);
     (0..size.max(wanted)).map(Ordinal)
 }
 
-fn member(facts: &Facts<'_>, ordinal: Ordinal) -> Option<EtcdMemberStatus> {
-    let lease = facts.seen.leases.get(&ordinal)?;
-    let held = lease.held.as_ref()?;
-    let renewed = lease.renewed?;
-    let (status, reason) = state(facts, ordinal, renewed);
-    let name = facts.wanted.member(ordinal);
-    let before = facts.before().and_then(|status| {
+fn compute_member(facts: &Facts<'_>, ordinal: Ordinal) -> Option<EtcdMemberStatus> {
+    let lease = facts.observed.leases.get(&ordinal)?;
+    let held = lease.holder.as_ref()?;
+    let renewed = lease.renewed_at?;
+    let (status, reason) = classify_lease_age(facts, ordinal, renewed);
+    let name = facts.desired.member_name(ordinal);
+    let before = facts.previous_status().and_then(|status| {
         let mut members = status.members.iter().flatten();
         members.find(|member| member.name == name)
     });
-    let seen = facts.world().member(ordinal);
-    let role = match seen {
+    let observed = facts.world().member(ordinal);
+    let role = match observed {
         Some(member) if member.is_learner => MemberRole::Learner,
-        Some(member) if member.answer.is_some() => role(member.is_leader()),
-        _ => role(held.is_leader),
+        Some(member) if member.status.is_some() => to_role(member.is_leader()),
+        _ => to_role(held.is_leader),
     };
-    let answer = seen.and_then(|member| member.answer.as_ref());
+    let answer = observed.and_then(|member| member.status.as_ref());
     let same = before.filter(|before| before.status == status);
     Some(EtcdMemberStatus {
-        id: Some(held.member.to_string()),
+        id: Some(held.member_id.to_string()),
         role: Some(role),
         status,
         reason: reason.to_owned(),
         last_transition_time: same.map_or_else(
-            || clock::time(facts.now),
+            || clock::to_whole_seconds(facts.now),
             |before| before.last_transition_time.clone(),
         ),
-        version: fact(answer, |answer| answer.version.clone())
+        version: map_answer(answer, |answer| answer.version.clone())
             .or(before.and_then(|b| b.version.clone())),
-        db_size_bytes: size(
+        db_size_bytes: smooth_db_size(
             answer.map(|a| a.db_bytes),
             before.and_then(|b| b.db_size_bytes),
         ),
-        db_size_in_use_bytes: size(
+        db_size_in_use_bytes: smooth_db_size(
             answer.map(|a| a.db_bytes_in_use),
             before.and_then(|b| b.db_size_in_use_bytes),
         ),
@@ -65,11 +65,11 @@ fn member(facts: &Facts<'_>, ordinal: Ordinal) -> Option<EtcdMemberStatus> {
     })
 }
 
-fn fact<T>(answer: Option<&Answer>, of: impl Fn(&Answer) -> T) -> Option<T> {
+fn map_answer<T>(answer: Option<&EndpointStatus>, of: impl Fn(&EndpointStatus) -> T) -> Option<T> {
     answer.map(of)
 }
 
-fn role(is_leader: bool) -> MemberRole {
+fn to_role(is_leader: bool) -> MemberRole {
     if is_leader {
         MemberRole::Leader
     } else {
@@ -78,17 +78,17 @@ fn role(is_leader: bool) -> MemberRole {
 }
 
 /// The size told before, until it is off by a tenth.
-fn size(now: Option<i64>, before: Option<i64>) -> Option<i64> {
+fn smooth_db_size(now: Option<i64>, before: Option<i64>) -> Option<i64> {
     let (Some(now), Some(before)) = (now, before) else {
         return now.or(before);
     };
-    let is_near = (now - before).saturating_abs() <= before / SIZE_STEP;
+    let is_near = (now - before).saturating_abs() <= before / SIZE_TOLERANCE_DIVISOR;
     Some(if is_near { before } else { now })
 }
 
 /// What the age of the last sign of life means.
-fn state(facts: &Facts<'_>, ordinal: Ordinal, renewed: Timestamp) -> (MemberState, &'static str) {
-    let [unknown, not_ready] = limits(facts);
+fn classify_lease_age(facts: &Facts<'_>, ordinal: Ordinal, renewed: Timestamp) -> (MemberState, &'static str) {
+    let [unknown, not_ready] = lease_age_limits(facts);
     let age = facts.now.duration_since(renewed);
     if age > not_ready {
         return (MemberState::NotReady, "UnknownGracePeriodExceeded");
@@ -105,7 +105,7 @@ fn state(facts: &Facts<'_>, ordinal: Ordinal, renewed: Timestamp) -> (MemberStat
 }
 
 /// The ages at which a member becomes unknown and not ready.
-fn limits(facts: &Facts<'_>) -> [SignedDuration; 2] {
+fn lease_age_limits(facts: &Facts<'_>) -> [SignedDuration; 2] {
     let signed = |span| SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
     let unknown = signed(facts.thresholds.unknown);
     [
@@ -115,29 +115,29 @@ fn limits(facts: &Facts<'_>) -> [SignedDuration; 2] {
 }
 
 /// When a Lease runs out, if nobody renews it.
-pub(super) fn next_change(facts: &Facts<'_>) -> Option<Duration> {
-    let limits = limits(facts);
-    let change = |lease: &SeenLease| {
-        let age = facts.now.duration_since(lease.renewed?);
+pub(super) fn time_until_change(facts: &Facts<'_>) -> Option<Duration> {
+    let limits = lease_age_limits(facts);
+    let change = |lease: &ObservedMemberLease| {
+        let age = facts.now.duration_since(lease.renewed_at?);
         let ahead = limits.into_iter().find(|limit| age <= *limit)?;
         // Past the boundary, not on it; renewals are not announced while a member is away.
         let wait = (ahead - age).unsigned_abs() + Duration::from_secs(1);
         Some(if age > limits[0] {
-            wait.min(cadence::UNWELL)
+            wait.min(cadence::UNHEALTHY_POLL)
         } else {
             wait
         })
     };
-    let leases: Vec<&SeenLease> = expected(facts)
-        .filter_map(|ordinal| facts.seen.leases.get(&ordinal))
+    let leases: Vec<&ObservedMemberLease> = expected_ordinals(facts)
+        .filter_map(|ordinal| facts.observed.leases.get(&ordinal))
         .collect();
-    let is_gone = |lease: &&SeenLease| {
+    let is_gone = |lease: &&ObservedMemberLease| {
         let age = lease
-            .renewed
+            .renewed_at
             .map(|renewed| facts.now.duration_since(renewed));
         age.is_some_and(|age| age > limits[1])
     };
     let soonest = leases.iter().copied().filter_map(change);
-    let unwell = leases.iter().any(is_gone).then_some(cadence::UNWELL);
+    let unwell = leases.iter().any(is_gone).then_some(cadence::UNHEALTHY_POLL);
     soonest.chain(unwell).min()
 }

@@ -27,16 +27,16 @@ use jiff::Timestamp;
 use mainstay_crds::etcd::{BootstrapStatus, JoinedMember, ObjectReference};
 use mainstay_crds::{Condition, ConditionStatus, ConditionType, Etcd, EtcdStatus};
 use mainstay_manifests::Names;
-use mainstay_manifests::labels::member_selector_text;
+use mainstay_manifests::labels::format_member_selector;
 
-use crate::decide::{Known, Plan, Policy, World, is_accepted};
-use crate::observe::{Observation, PeerStage};
-use crate::validate::Wanted;
+use crate::decide::{LastKnown, ReconcilePlan, ReconcilePolicy, World, is_spec_accepted};
+use crate::observe::{Observation, PeerTlsStage};
+use crate::validate::DesiredState;
 
 pub(crate) use conditions::NOT_CHECKED;
-pub use events::{Notice, NoticeKind, notices};
-pub use recovery::{describe_hold, loss_since, plan as plan_of};
-pub use upkeep::told as told_upkeep;
+pub use events::{StatusEvent, StatusEventKind, collect_events};
+pub use recovery::{describe_recovery_blocker, read_data_lost_since, describe_incident as plan_of};
+pub use upkeep::read_reported_upkeep as told_upkeep;
 pub use words::{describe_blocker, describe_refusal, describe_step};
 
 /// When silence of a member means something.
@@ -59,7 +59,7 @@ impl Default for Thresholds {
 
 /// What stopped a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct ReconcileFailure {
     /// The step, as `ERR_SYNC_STATEFULSET`.
     pub code: String,
     /// What went wrong.
@@ -72,17 +72,17 @@ pub struct Facts<'a> {
     /// The resource, with what was told before.
     pub etcd: &'a Etcd,
     /// What it asks for.
-    pub wanted: &'a Wanted,
+    pub desired: &'a DesiredState,
     /// What there is.
-    pub seen: &'a Observation,
+    pub observed: &'a Observation,
     /// What is done.
-    pub plan: &'a Plan,
+    pub plan: &'a ReconcilePlan,
     /// The operator's numbers.
-    pub policy: &'a Policy,
+    pub policy: &'a ReconcilePolicy,
     /// What was known before.
-    pub known: &'a Known,
+    pub last_known: &'a LastKnown,
     /// What stopped the pass, if anything did.
-    pub failure: Option<&'a Failure>,
+    pub failure: Option<&'a ReconcileFailure>,
     /// When silence means something.
     pub thresholds: Thresholds,
     /// Identifies this pass in the log.
@@ -95,22 +95,22 @@ impl<'a> Facts<'a> {
     /// The situation as decisions see it.
     pub fn world(&self) -> World<'a> {
         World {
-            wanted: self.wanted,
-            seen: self.seen,
+            desired: self.desired,
+            observed: self.observed,
             policy: self.policy,
-            known: self.known,
+            last_known: self.last_known,
             now: self.now,
         }
     }
 
     /// What was told before.
-    pub fn before(&self) -> Option<&'a EtcdStatus> {
+    pub fn previous_status(&self) -> Option<&'a EtcdStatus> {
         self.etcd.status.as_ref()
     }
 
     /// What was told before of one condition.
-    pub fn condition(&self, type_: &ConditionType) -> Option<&'a Condition> {
-        let conditions = self.before()?.conditions.as_ref()?;
+    pub fn previous_condition(&self, type_: &ConditionType) -> Option<&'a Condition> {
+        let conditions = self.previous_status()?.conditions.as_ref()?;
         conditions
             .iter()
             .find(|condition| condition.type_ == *type_)
@@ -119,24 +119,24 @@ impl<'a> Facts<'a> {
 
 /// What is to be told.
 pub fn compute(facts: &Facts<'_>) -> EtcdStatus {
-    let before = facts.before().cloned().unwrap_or_default();
-    if facts.wanted.requests.no_runtime {
-        return frozen(facts, before);
+    let before = facts.previous_status().cloned().unwrap_or_default();
+    if facts.desired.requests.is_runtime_disabled {
+        return compute_without_runtime(facts, before);
     }
-    let members = members::members(facts);
-    let conditions = conditions::all(facts, &members);
-    let set = facts.seen.set.as_ref();
-    let is_done = facts.failure.is_none() && is_accepted(&facts.world());
-    let (last_operation, last_errors) = operation::of(facts);
+    let members = members::compute_members(facts);
+    let conditions = conditions::compute_conditions(facts, &members);
+    let set = facts.observed.stateful_set.as_ref();
+    let is_done = facts.failure.is_none() && is_spec_accepted(&facts.world());
+    let (last_operation, last_errors) = operation::compute_operation(facts);
     EtcdStatus {
-        observed_generation: if is_done && facts.plan.shape.is_some() {
-            Some(facts.wanted.generation)
+        observed_generation: if is_done && facts.plan.effective_spec.is_some() {
+            Some(facts.desired.generation)
         } else {
             before.observed_generation
         },
         etcd: set.map(|_| ObjectReference {
             kind: "StatefulSet".to_owned(),
-            name: facts.wanted.name.clone(),
+            name: facts.desired.name.clone(),
             api_version: Some("apps/v1".to_owned()),
         }),
         last_errors,
@@ -146,20 +146,20 @@ pub fn compute(facts: &Facts<'_>) -> EtcdStatus {
         ready_replicas: set.map(|set| set.counts.ready),
         ready: Some(is_ready(facts, &conditions)),
         members: Some(members),
-        peer_url_tls_enabled: set.map(|set| set.peer_stage == PeerStage::On),
-        selector: Some(member_selector_text(&Names::of(facts.etcd))),
-        bootstrap_with_existing_cluster: joined(facts, &conditions)
+        peer_url_tls_enabled: set.map(|set| set.peer_tls_stage == PeerTlsStage::On),
+        selector: Some(format_member_selector(&Names::new(facts.etcd))),
+        bootstrap_with_existing_cluster: build_bootstrap_status(facts, &conditions)
             .or(before.bootstrap_with_existing_cluster),
         conditions: Some(conditions),
         label_selector: before.label_selector,
-        mainstay: upkeep::mainstay(facts, recovery::mainstay(facts, before.mainstay)),
+        mainstay: upkeep::set_drill_status(facts, recovery::set_recovery_status(facts, before.mainstay)),
     }
 }
 
 /// Without pods there is nothing to tell but that the configuration is there.
-fn frozen(facts: &Facts<'_>, before: EtcdStatus) -> EtcdStatus {
-    let (last_operation, last_errors) = operation::of(facts);
-    let observed = facts.failure.is_none().then_some(facts.wanted.generation);
+fn compute_without_runtime(facts: &Facts<'_>, before: EtcdStatus) -> EtcdStatus {
+    let (last_operation, last_errors) = operation::compute_operation(facts);
+    let observed = facts.failure.is_none().then_some(facts.desired.generation);
     EtcdStatus {
         observed_generation: observed.or(before.observed_generation),
         last_operation,
@@ -170,9 +170,9 @@ fn frozen(facts: &Facts<'_>, before: EtcdStatus) -> EtcdStatus {
 
 /// Whether every pod is ready and is what the spec asks for.
 fn is_ready(facts: &Facts<'_>, conditions: &[Condition]) -> bool {
-    let wanted = facts.wanted.replicas;
+    let wanted = facts.desired.replicas;
     let ready = facts
-        .seen
+        .observed
         .pods
         .values()
         .filter(|pod| pod.is_ready && !pod.is_deleting);
@@ -185,7 +185,7 @@ fn is_ready(facts: &Facts<'_>, conditions: &[Condition]) -> bool {
 }
 
 /// The cluster that was joined, once that is done.
-fn joined(facts: &Facts<'_>, conditions: &[Condition]) -> Option<BootstrapStatus> {
+fn build_bootstrap_status(facts: &Facts<'_>, conditions: &[Condition]) -> Option<BootstrapStatus> {
     let source = facts
         .etcd
         .spec
@@ -193,7 +193,7 @@ fn joined(facts: &Facts<'_>, conditions: &[Condition]) -> Option<BootstrapStatus
         .bootstrap_with_existing_cluster
         .as_ref()?;
     if facts
-        .before()
+        .previous_status()
         .is_some_and(|before| before.bootstrap_with_existing_cluster.is_some())
     {
         return None;
@@ -203,7 +203,7 @@ fn joined(facts: &Facts<'_>, conditions: &[Condition]) -> Option<BootstrapStatus
             && condition.status == ConditionStatus::True
     });
     is_joined.then(|| BootstrapStatus {
-        joined_at: clock::time(facts.now),
+        joined_at: clock::to_whole_seconds(facts.now),
         members: source
             .members
             .iter()
@@ -216,10 +216,10 @@ fn joined(facts: &Facts<'_>, conditions: &[Condition]) -> Option<BootstrapStatus
 }
 
 /// When a condition may change although nothing happens: a Lease runs out, a snapshot grows old.
-pub fn wake_after(facts: &Facts<'_>) -> Option<Duration> {
-    members::next_change(facts)
+pub fn requeue_after(facts: &Facts<'_>) -> Option<Duration> {
+    members::time_until_change(facts)
         .into_iter()
-        .chain(backup::next_change(facts))
-        .chain(crate::decide::upkeep::next_change(&facts.world()))
+        .chain(backup::time_until_change(facts))
+        .chain(crate::decide::upkeep::time_until_change(&facts.world()))
         .min()
 }

@@ -1,7 +1,7 @@
 //! Claims about what is told.
 
 use jiff::SignedDuration;
-use mainstay_coordination::incident::Stage;
+use mainstay_coordination::incident::RecoveryStage;
 use mainstay_crds::etcd::RecoveryPhase::{Restoring, ScalingUp};
 use mainstay_crds::etcd::{BootstrapMember, BootstrapWithExistingCluster, MemberRole, MemberState};
 use mainstay_crds::{
@@ -10,30 +10,30 @@ use mainstay_crds::{
 use mainstay_ids::ClusterId;
 
 use super::*;
-use crate::decide::recovery::an_incident;
-use crate::decide::tests::fixture::{Scene, ago, noon};
-use crate::observe::{Finding, Membership, Ordinal, Progress, SnapshotLease};
-use crate::validate::WantedBackup;
+use crate::decide::recovery::test_incident;
+use crate::decide::tests::fixture::{ClusterFixture, ago, noon};
+use crate::observe::{InitFinding, ObservedMembership, Ordinal, RestoreProgress, SnapshotLease};
+use crate::validate::DesiredBackup;
 
 /// What is told of a scene by somebody who told nothing before.
-fn told(scene: &Scene) -> EtcdStatus {
-    told_after(scene, None, noon(), None)
+fn status_of(scene: &ClusterFixture) -> EtcdStatus {
+    status_after(scene, None, noon(), None)
 }
 
-fn told_after(
-    scene: &Scene,
+fn status_after(
+    scene: &ClusterFixture,
     before: Option<EtcdStatus>,
     now: Timestamp,
-    failure: Option<&Failure>,
+    failure: Option<&ReconcileFailure>,
 ) -> EtcdStatus {
-    let mut etcd = resource(scene);
+    let mut etcd = etcd_resource(scene);
     etcd.status = before;
     let plan = scene.plan();
     compute(&facts(scene, &etcd, &plan, now, failure))
 }
 
-fn resource(scene: &Scene) -> Etcd {
-    let replicas = i32::try_from(scene.wanted.replicas).unwrap();
+fn etcd_resource(scene: &ClusterFixture) -> Etcd {
+    let replicas = i32::try_from(scene.desired.replicas).unwrap();
     let mut etcd = Etcd::new(
         "main",
         EtcdSpec {
@@ -46,19 +46,19 @@ fn resource(scene: &Scene) -> Etcd {
 }
 
 fn facts<'a>(
-    scene: &'a Scene,
+    scene: &'a ClusterFixture,
     etcd: &'a Etcd,
-    plan: &'a Plan,
+    plan: &'a ReconcilePlan,
     now: Timestamp,
-    failure: Option<&'a Failure>,
+    failure: Option<&'a ReconcileFailure>,
 ) -> Facts<'a> {
     Facts {
         etcd,
-        wanted: &scene.wanted,
-        seen: &scene.seen,
+        desired: &scene.desired,
+        observed: &scene.observed,
         plan,
         policy: &scene.policy,
-        known: &scene.known,
+        last_known: &scene.last_known,
         failure,
         thresholds: Thresholds::default(),
         run_id: "run",
@@ -74,29 +74,29 @@ fn condition(status: &EtcdStatus, type_: &ConditionType) -> Condition {
         .unwrap_or_else(|| panic!("no {type_}: {status:?}"))
 }
 
-fn says(status: &EtcdStatus, type_: &ConditionType) -> (ConditionStatus, String) {
+fn status_and_reason(status: &EtcdStatus, type_: &ConditionType) -> (ConditionStatus, String) {
     let Condition { status, reason, .. } = condition(status, type_);
     (status, reason)
 }
 
-fn renewed(mut scene: Scene, ordinal: u32, seconds_ago: i64) -> Scene {
+fn with_lease_age(mut scene: ClusterFixture, ordinal: u32, seconds_ago: i64) -> ClusterFixture {
     scene
-        .seen
+        .observed
         .leases
         .get_mut(&Ordinal(ordinal))
         .unwrap()
-        .renewed = Some(ago(seconds_ago));
+        .renewed_at = Some(ago(seconds_ago));
     scene
 }
 
-fn unasked(mut scene: Scene) -> Scene {
-    scene.seen.membership = Membership::Unasked;
+fn without_member_query(mut scene: ClusterFixture) -> ClusterFixture {
+    scene.observed.membership = ObservedMembership::NotQueried;
     scene
 }
 
 #[test]
 fn a_whole_cluster_is_ready_in_every_way() {
-    let status = told(&Scene::whole(3));
+    let status = status_of(&ClusterFixture::healthy(3));
     for type_ in [
         ConditionType::Ready,
         ConditionType::AllMembersReady,
@@ -131,9 +131,9 @@ fn a_whole_cluster_is_ready_in_every_way() {
 
 #[test]
 fn the_same_world_is_told_the_same_way_however_late_it_is() {
-    let scene = Scene::whole(3).backed_up(60);
-    let first = told(&scene);
-    let again = told_after(
+    let scene = ClusterFixture::healthy(3).with_backup(60);
+    let first = status_of(&scene);
+    let again = status_after(
         &scene,
         Some(first.clone()),
         noon() + SignedDuration::from_secs(30),
@@ -144,20 +144,20 @@ fn the_same_world_is_told_the_same_way_however_late_it_is() {
 
 #[test]
 fn a_size_is_told_again_when_it_is_off_by_a_tenth() {
-    let mut scene = Scene::whole(1);
-    let before = told(&scene);
-    let size = |scene: &Scene| {
-        told_after(scene, Some(before.clone()), noon(), None)
+    let mut scene = ClusterFixture::healthy(1);
+    let before = status_of(&scene);
+    let size = |scene: &ClusterFixture| {
+        status_after(scene, Some(before.clone()), noon(), None)
             .members
             .unwrap()[0]
             .db_size_bytes
     };
-    scene.member_mut(0).answer.as_mut().unwrap().db_bytes = 21_000;
+    scene.member_mut(0).status.as_mut().unwrap().db_bytes = 21_000;
     assert_eq!(size(&scene), Some(20_480));
-    scene.member_mut(0).answer.as_mut().unwrap().db_bytes = 30_000;
+    scene.member_mut(0).status.as_mut().unwrap().db_bytes = 30_000;
     assert_eq!(size(&scene), Some(30_000));
     assert_eq!(
-        size(&unasked(Scene::whole(1))),
+        size(&without_member_query(ClusterFixture::healthy(1))),
         Some(20_480),
         "not asked is not unknown"
     );
@@ -165,33 +165,33 @@ fn a_size_is_told_again_when_it_is_off_by_a_tenth() {
 
 #[test]
 fn quorum_is_counted_over_the_members_there_should_be() {
-    let mut scene = unasked(Scene::whole(3));
-    scene.seen.leases.retain(|ordinal, _| ordinal.0 == 0);
+    let mut scene = without_member_query(ClusterFixture::healthy(3));
+    scene.observed.leases.retain(|ordinal, _| ordinal.0 == 0);
     assert_eq!(
-        says(&told(&scene), &ConditionType::Ready),
+        status_and_reason(&status_of(&scene), &ConditionType::Ready),
         (ConditionStatus::False, "QuorumLost".to_owned())
     );
-    scene.seen.leases.clear();
+    scene.observed.leases.clear();
     assert_eq!(
-        says(&told(&scene), &ConditionType::Ready).1,
+        status_and_reason(&status_of(&scene), &ConditionType::Ready).1,
         "NoMembersInStatus"
     );
 }
 
 #[test]
 fn one_voter_of_three_that_were_members_is_no_quorum_whatever_it_can_do_alone() {
-    let mut scene = Scene::whole(3);
-    let Membership::Known(members) = &mut scene.seen.membership else {
+    let mut scene = ClusterFixture::healthy(3);
+    let ObservedMembership::Known(members) = &mut scene.observed.membership else {
         panic!("it was asked");
     };
     members.list.truncate(2);
-    let ready = |scene: &Scene| says(&told(scene), &ConditionType::Ready);
+    let ready = |scene: &ClusterFixture| status_and_reason(&status_of(scene), &ConditionType::Ready);
     assert_eq!(
         ready(&scene),
         (ConditionStatus::True, "Quorate".to_owned()),
         "two of three"
     );
-    let Membership::Known(members) = &mut scene.seen.membership else {
+    let ObservedMembership::Known(members) = &mut scene.observed.membership else {
         panic!("it was asked");
     };
     members.list.truncate(1);
@@ -204,8 +204,8 @@ fn one_voter_of_three_that_were_members_is_no_quorum_whatever_it_can_do_alone() 
 
 #[test]
 fn a_cluster_that_shrinks_keeps_its_quorum() {
-    let scene = Scene::whole(5).replicas(3);
-    let ready = condition(&told(&scene), &ConditionType::Ready);
+    let scene = ClusterFixture::healthy(5).with_replicas(3);
+    let ready = condition(&status_of(&scene), &ConditionType::Ready);
     assert_eq!(ready.status, ConditionStatus::True);
     assert!(ready.message.starts_with("5 of 5"), "{}", ready.message);
 }
@@ -213,11 +213,11 @@ fn a_cluster_that_shrinks_keeps_its_quorum() {
 #[test]
 fn what_a_silent_member_once_said_is_no_second_cluster() {
     let of_another = |renewed: i64| {
-        let mut scene = unasked(Scene::whole(3));
-        let lease = scene.seen.leases.get_mut(&Ordinal(2)).unwrap();
-        lease.held.as_mut().unwrap().cluster = Some(ClusterId(8));
-        lease.renewed = Some(ago(renewed));
-        condition(&told(&scene), &ConditionType::ClusterIDMismatch).status
+        let mut scene = without_member_query(ClusterFixture::healthy(3));
+        let lease = scene.observed.leases.get_mut(&Ordinal(2)).unwrap();
+        lease.holder.as_mut().unwrap().cluster_id = Some(ClusterId(8));
+        lease.renewed_at = Some(ago(renewed));
+        condition(&status_of(&scene), &ConditionType::ClusterIDMismatch).status
     };
     assert_eq!(of_another(5), ConditionStatus::True);
     assert_eq!(of_another(61), ConditionStatus::False);
@@ -225,37 +225,37 @@ fn what_a_silent_member_once_said_is_no_second_cluster() {
 
 #[test]
 fn a_cluster_that_grows_keeps_its_quorum() {
-    let scene = Scene::whole(1).replicas(3).waiting_pod(1);
+    let scene = ClusterFixture::healthy(1).with_replicas(3).with_waiting_pod(1);
     assert_eq!(
-        says(&told(&scene), &ConditionType::Ready),
+        status_and_reason(&status_of(&scene), &ConditionType::Ready),
         (ConditionStatus::True, "Quorate".to_owned())
     );
     assert_eq!(
-        says(&told(&scene), &ConditionType::AllMembersUpdated).0,
+        status_and_reason(&status_of(&scene), &ConditionType::AllMembersUpdated).0,
         ConditionStatus::False
     );
 }
 
 #[test]
 fn silence_is_unknown_before_it_is_not_ready() {
-    let state = |scene: Scene| {
-        let member = told(&scene).members.unwrap()[2].clone();
+    let state = |scene: ClusterFixture| {
+        let member = status_of(&scene).members.unwrap()[2].clone();
         (member.status, member.reason)
     };
-    let scene = || unasked(Scene::whole(3));
-    assert_eq!(state(renewed(scene(), 2, 59)).0, MemberState::Ready);
+    let scene = || without_member_query(ClusterFixture::healthy(3));
+    assert_eq!(state(with_lease_age(scene(), 2, 59)).0, MemberState::Ready);
     assert_eq!(
-        state(renewed(scene(), 2, 61)),
+        state(with_lease_age(scene(), 2, 61)),
         (MemberState::Unknown, "LeaseExpired".to_owned())
     );
     assert_eq!(
-        state(renewed(scene(), 2, 361)),
+        state(with_lease_age(scene(), 2, 361)),
         (
             MemberState::NotReady,
             "UnknownGracePeriodExceeded".to_owned()
         )
     );
-    let mut down = renewed(scene(), 2, 61);
+    let mut down = with_lease_age(scene(), 2, 61);
     down.pod_mut(2).has_ready_containers = false;
     assert_eq!(
         state(down),
@@ -265,22 +265,22 @@ fn silence_is_unknown_before_it_is_not_ready() {
 
 #[test]
 fn members_nobody_can_say_anything_of_make_readiness_unknown_not_false() {
-    let scene = renewed(renewed(unasked(Scene::whole(3)), 1, 70), 2, 70);
+    let scene = with_lease_age(with_lease_age(without_member_query(ClusterFixture::healthy(3)), 1, 70), 2, 70);
     assert_eq!(
-        says(&told(&scene), &ConditionType::Ready).0,
+        status_and_reason(&status_of(&scene), &ConditionType::Ready).0,
         ConditionStatus::Unknown
     );
     assert_eq!(
-        says(&told(&scene), &ConditionType::AllMembersReady).0,
+        status_and_reason(&status_of(&scene), &ConditionType::AllMembersReady).0,
         ConditionStatus::False
     );
 }
 
 #[test]
 fn times_move_only_with_what_they_are_about() {
-    let before = told(&Scene::whole(3));
+    let before = status_of(&ClusterFixture::healthy(3));
     let later = noon() + SignedDuration::from_secs(400);
-    let after = told_after(&unasked(Scene::whole(3)), Some(before.clone()), later, None);
+    let after = status_after(&without_member_query(ClusterFixture::healthy(3)), Some(before.clone()), later, None);
     let ready = |status: &EtcdStatus| condition(status, &ConditionType::Ready);
     assert_ne!(ready(&after).status, ready(&before).status);
     assert_eq!(ready(&after).last_transition_time.0, later);
@@ -290,39 +290,39 @@ fn times_move_only_with_what_they_are_about() {
 
 #[test]
 fn members_in_different_clusters_are_told() {
-    let mut scene = Scene::whole(3);
+    let mut scene = ClusterFixture::healthy(3);
     scene
-        .seen
+        .observed
         .leases
         .get_mut(&Ordinal(1))
         .unwrap()
-        .held
+        .holder
         .as_mut()
         .unwrap()
-        .cluster = Some(ClusterId(8));
-    let mismatch = condition(&told(&scene), &ConditionType::ClusterIDMismatch);
+        .cluster_id = Some(ClusterId(8));
+    let mismatch = condition(&status_of(&scene), &ConditionType::ClusterIDMismatch);
     assert_eq!(mismatch.status, ConditionStatus::True);
     assert_eq!(mismatch.message, "members are in different clusters: 7, 8");
 }
 
-fn backup(
+fn backup_condition(
     full: Option<i64>,
     delta: Option<i64>,
     seconds: Option<i64>,
 ) -> (ConditionStatus, String) {
-    let mut scene = Scene::whole(3);
-    scene.wanted.backup = Some(WantedBackup {
-        schedule: Some("0 */24 * * *".to_owned()),
-        delta_seconds: seconds,
+    let mut scene = ClusterFixture::healthy(3);
+    scene.desired.backup = Some(DesiredBackup {
+        full_schedule: Some("0 */24 * * *".to_owned()),
+        delta_period_seconds: seconds,
     });
     let lease = |age: Option<i64>| SnapshotLease {
-        created: Some(ago(3_600)),
-        renewed: age.map(ago),
+        created_at: Some(ago(3_600)),
+        renewed_at: age.map(ago),
         revision: None,
     };
-    scene.seen.full_snapshot = Some(lease(full));
-    scene.seen.delta_snapshot = Some(lease(delta));
-    says(&told(&scene), &ConditionType::BackupReady)
+    scene.observed.full_snapshot = Some(lease(full));
+    scene.observed.delta_snapshot = Some(lease(delta));
+    status_and_reason(&status_of(&scene), &ConditionType::BackupReady)
 }
 
 #[test]
@@ -333,30 +333,30 @@ fn backups_are_ready_as_long_as_their_schedules_are_kept() {
         is(ConditionStatus::Unknown, "Unknown"),
         is(ConditionStatus::False, "BackupFailed"),
     );
-    assert_eq!(backup(Some(3_600), Some(200), Some(300)), good);
-    assert_eq!(backup(Some(3_600), Some(600), Some(300)), late);
+    assert_eq!(backup_condition(Some(3_600), Some(200), Some(300)), good);
+    assert_eq!(backup_condition(Some(3_600), Some(600), Some(300)), late);
     assert_eq!(
-        backup(Some(3_600), Some(900), Some(300)),
+        backup_condition(Some(3_600), Some(900), Some(300)),
         bad,
         "deltas are overdue"
     );
     assert_eq!(
-        backup(Some(200_000), Some(100), Some(300)),
+        backup_condition(Some(200_000), Some(100), Some(300)),
         bad,
         "a full one is overdue"
     );
     assert_eq!(
-        backup(Some(3_600), None, None),
+        backup_condition(Some(3_600), None, None),
         good,
         "deltas are switched off"
     );
     assert_eq!(
-        backup(Some(100), None, Some(300)),
+        backup_condition(Some(100), None, Some(300)),
         good,
         "the first delta is not due yet"
     );
     assert_eq!(
-        backup(None, None, Some(300)),
+        backup_condition(None, None, Some(300)),
         bad,
         "an hour without a first one"
     );
@@ -364,7 +364,7 @@ fn backups_are_ready_as_long_as_their_schedules_are_kept() {
 
 #[test]
 fn a_cluster_without_a_store_says_nothing_of_backups() {
-    let status = told(&Scene::whole(3));
+    let status = status_of(&ClusterFixture::healthy(3));
     assert!(
         !status
             .conditions
@@ -376,13 +376,13 @@ fn a_cluster_without_a_store_says_nothing_of_backups() {
 
 #[test]
 fn a_cluster_that_sleeps_keeps_what_was_true() {
-    let before = told(&Scene::whole(3));
-    let mut asleep = unasked(Scene::whole(3).replicas(0));
-    asleep.set_mut().replicas = 0;
-    asleep.seen.pods.clear();
-    let status = told_after(&asleep, Some(before), noon(), None);
+    let before = status_of(&ClusterFixture::healthy(3));
+    let mut asleep = without_member_query(ClusterFixture::healthy(3).with_replicas(0));
+    asleep.stateful_set_mut().replicas = 0;
+    asleep.observed.pods.clear();
+    let status = status_after(&asleep, Some(before), noon(), None);
     assert_eq!(
-        says(&status, &ConditionType::Ready),
+        status_and_reason(&status, &ConditionType::Ready),
         (ConditionStatus::True, "NotChecked".to_owned())
     );
     assert_eq!(
@@ -393,11 +393,11 @@ fn a_cluster_that_sleeps_keeps_what_was_true() {
 
 #[test]
 fn conditions_of_others_stay() {
-    let mut before = told(&Scene::whole(3));
+    let mut before = status_of(&ClusterFixture::healthy(3));
     let mut foreign = condition(&before, &ConditionType::Ready);
     foreign.type_ = ConditionType::LastSnapshotCompactionSucceeded;
     before.conditions.as_mut().unwrap().push(foreign.clone());
-    let after = told_after(&Scene::whole(3), Some(before), noon(), None);
+    let after = status_after(&ClusterFixture::healthy(3), Some(before), noon(), None);
     assert_eq!(
         condition(&after, &ConditionType::LastSnapshotCompactionSucceeded),
         foreign
@@ -406,41 +406,41 @@ fn conditions_of_others_stay() {
 
 #[test]
 fn a_pass_that_failed_is_told_and_its_generation_is_not_done() {
-    let failure = Failure {
+    let failure = ReconcileFailure {
         code: "ERR_SYNC_STATEFULSET".to_owned(),
         description: "apply StatefulSet main".to_owned(),
     };
-    let status = told_after(&Scene::whole(3), None, noon(), Some(&failure));
+    let status = status_after(&ClusterFixture::healthy(3), None, noon(), Some(&failure));
     assert_eq!(status.observed_generation, None);
     assert_eq!(status.last_errors.unwrap()[0].code, "ERR_SYNC_STATEFULSET");
     assert_eq!(status.last_operation.unwrap().state, OperationState::Error);
-    let status = told_after(&Scene::whole(3), None, noon(), None);
+    let status = status_after(&ClusterFixture::healthy(3), None, noon(), None);
     assert_eq!(status.last_errors, None, "what is over is not told");
 }
 
 #[test]
 fn lost_data_is_told_and_so_is_its_end() {
-    let lost = Scene::whole(1)
-        .down(0)
-        .finding(0, Finding::NeedsRestore)
-        .silent();
-    let status = told(&lost);
+    let lost = ClusterFixture::healthy(1)
+        .with_member_down(0)
+        .with_finding(0, InitFinding::NeedsRestore)
+        .without_quorum();
+    let status = status_of(&lost);
     assert_eq!(
-        says(&status, &ConditionType::RecoveryRequired).0,
+        status_and_reason(&status, &ConditionType::RecoveryRequired).0,
         ConditionStatus::True
     );
-    let after = told_after(&Scene::whole(1), Some(status), noon(), None);
+    let after = status_after(&ClusterFixture::healthy(1), Some(status), noon(), None);
     assert_eq!(
-        says(&after, &ConditionType::RecoveryRequired).0,
+        status_and_reason(&after, &ConditionType::RecoveryRequired).0,
         ConditionStatus::False
     );
 }
 
 #[test]
 fn who_joins_another_cluster_is_done_when_all_vote() {
-    let mut scene = Scene::whole(3);
-    scene.wanted.joins_existing = true;
-    let mut etcd = resource(&scene);
+    let mut scene = ClusterFixture::healthy(3);
+    scene.desired.joins_existing_cluster = true;
+    let mut etcd = etcd_resource(&scene);
     etcd.spec.etcd.bootstrap_with_existing_cluster = Some(BootstrapWithExistingCluster {
         members: vec![BootstrapMember {
             name: "old-0".to_owned(),
@@ -451,7 +451,7 @@ fn who_joins_another_cluster_is_done_when_all_vote() {
     let plan = scene.plan();
     let status = compute(&facts(&scene, &etcd, &plan, noon(), None));
     assert_eq!(
-        says(&status, &ConditionType::BootstrappedWithExistingCluster).0,
+        status_and_reason(&status, &ConditionType::BootstrappedWithExistingCluster).0,
         ConditionStatus::True
     );
     assert_eq!(
@@ -463,45 +463,45 @@ fn who_joins_another_cluster_is_done_when_all_vote() {
     let plan = early.plan();
     let status = compute(&facts(&early, &etcd, &plan, noon(), None));
     assert_eq!(
-        says(&status, &ConditionType::BootstrappedWithExistingCluster).1,
+        status_and_reason(&status, &ConditionType::BootstrappedWithExistingCluster).1,
         "BootstrapInProgress"
     );
 }
 
 #[test]
 fn somebody_looks_again_when_the_next_lease_runs_out() {
-    let scene = unasked(Scene::whole(3));
-    let etcd = resource(&scene);
+    let scene = without_member_query(ClusterFixture::healthy(3));
+    let etcd = etcd_resource(&scene);
     let plan = scene.plan();
-    let wake = |scene: &Scene| {
-        wake_after(&facts(scene, &etcd, &plan, noon(), None))
+    let wake = |scene: &ClusterFixture| {
+        requeue_after(&facts(scene, &etcd, &plan, noon(), None))
             .unwrap()
             .as_secs()
     };
     assert_eq!(wake(&scene), 56, "renewed five seconds ago");
-    let unwell = renewed(unasked(Scene::whole(3)), 1, 100);
+    let unwell = with_lease_age(without_member_query(ClusterFixture::healthy(3)), 1, 100);
     assert_eq!(wake(&unwell), 10, "renewals are not announced");
 }
 
 #[test]
 fn transitions_are_events_and_standing_still_is_none() {
-    let before = told(&Scene::whole(3));
-    assert_eq!(notices(Some(&before), &before), []);
-    let down = told_after(
-        &Scene::whole(3).silent(),
+    let before = status_of(&ClusterFixture::healthy(3));
+    assert_eq!(collect_events(Some(&before), &before), []);
+    let down = status_after(
+        &ClusterFixture::healthy(3).without_quorum(),
         Some(before.clone()),
         noon() + SignedDuration::from_secs(400),
         None,
     );
-    let told: Vec<_> = notices(Some(&before), &down)
+    let told: Vec<_> = collect_events(Some(&before), &down)
         .into_iter()
         .map(|notice| (notice.kind, notice.reason))
         .collect();
     assert!(
-        told.contains(&(NoticeKind::Warning, "QuorumLost".to_owned())),
+        told.contains(&(StatusEventKind::Warning, "QuorumLost".to_owned())),
         "{told:?}"
     );
-    let first: Vec<_> = notices(None, &before)
+    let first: Vec<_> = collect_events(None, &before)
         .into_iter()
         .map(|notice| notice.reason)
         .collect();
@@ -510,11 +510,11 @@ fn transitions_are_events_and_standing_still_is_none() {
 
 #[test]
 fn what_a_check_has_against_starting_is_told_in_its_words() {
-    let mut scene = Scene::whole(3).down(2).finding(2, Finding::Refused);
-    scene.seen.pods.get_mut(&Ordinal(2)).unwrap().words =
+    let mut scene = ClusterFixture::healthy(3).with_member_down(2).with_finding(2, InitFinding::Refused);
+    scene.observed.pods.get_mut(&Ordinal(2)).unwrap().init_message =
         Some("the volume belongs to namespace \"other\"".to_owned());
-    let before = told(&Scene::whole(3));
-    let status = told_after(&scene, Some(before.clone()), noon(), None);
+    let before = status_of(&ClusterFixture::healthy(3));
+    let status = status_after(&scene, Some(before.clone()), noon(), None);
     let operation = status.last_operation.clone().unwrap();
     let words =
         "waits for main-2, which is not well; main-2: the volume belongs to namespace \"other\"";
@@ -522,30 +522,30 @@ fn what_a_check_has_against_starting_is_told_in_its_words() {
     assert_eq!(operation.state, OperationState::Error);
     let errors = status.last_errors.clone().unwrap();
     assert_eq!(errors[0].code, "ERR_MEMBER_DATA");
-    let notices = notices(Some(&before), &status);
+    let notices = collect_events(Some(&before), &status);
     assert!(
         notices
             .iter()
-            .any(|notice| notice.kind == NoticeKind::Warning && notice.note == words),
+            .any(|notice| notice.kind == StatusEventKind::Warning && notice.note == words),
         "{notices:?}"
     );
-    scene.seen.pods.get_mut(&Ordinal(2)).unwrap().finding = Some(Finding::Waits);
-    let status = told(&scene);
+    scene.observed.pods.get_mut(&Ordinal(2)).unwrap().finding = Some(InitFinding::WaitingToJoin);
+    let status = status_of(&scene);
     assert_eq!(status.last_errors, None, "that is the way of a new member");
 }
 
 #[test]
 fn how_far_a_restore_is_is_told_while_it_goes_on() {
-    let mut scene = Scene::whole(3);
-    scene.seen.pods.clear();
-    scene.set_mut().replicas = 0;
-    scene.seen.recovery.incident = Some(an_incident());
-    let recovery = |scene: &Scene| told(scene).mainstay.unwrap().recovery.unwrap();
+    let mut scene = ClusterFixture::healthy(3);
+    scene.observed.pods.clear();
+    scene.stateful_set_mut().replicas = 0;
+    scene.observed.recovery.incident = Some(test_incident());
+    let recovery = |scene: &ClusterFixture| status_of(scene).mainstay.unwrap().recovery.unwrap();
     let unknown = recovery(&scene);
     assert_eq!((unknown.phase, unknown.percent), (Restoring, None));
     assert!(!unknown.message.contains('%'), "{}", unknown.message);
 
-    scene.seen.recovery.progress = Some(Progress {
+    scene.observed.recovery.progress = Some(RestoreProgress {
         percent: 43,
         total_bytes: 3_000_000_000,
     });
@@ -554,7 +554,7 @@ fn how_far_a_restore_is_is_told_while_it_goes_on() {
     let words = "; restoring: 43 %, 1.2 GiB of 2.7 GiB";
     assert!(known.message.ends_with(words), "{}", known.message);
 
-    scene.seen.recovery.incident.as_mut().unwrap().stage = Stage::Restored;
+    scene.observed.recovery.incident.as_mut().unwrap().stage = RecoveryStage::Restored;
     let over = recovery(&scene);
     assert_eq!((over.phase, over.percent), (ScalingUp, None));
 }

@@ -25,20 +25,20 @@ use kube::runtime::{Controller, watcher};
 use kube::{Client, ResourceExt};
 use mainstay_crds::{EtcdCopyBackupsTask, EtcdOpsTask};
 use mainstay_manifests::labels::{COMPONENT, Component};
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::act::ActError;
-use crate::caches::Scope;
-use crate::caches::pauses::Pauses;
+use crate::caches::WatchScope;
+use crate::caches::pauses::WatchBackoff;
 use crate::config::Controllers;
 use crate::context::Context;
 
 /// The pause after a pass over a task failed.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// How often a task that waits for something else is looked at.
-const LOOK_AGAIN: Duration = Duration::from_secs(3);
+const POLL_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Why a pass over a task failed. It is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +67,7 @@ pub enum TaskError {
 }
 
 impl TaskError {
-    fn api(step: &'static str) -> impl Fn(kube::Error) -> Self {
+    fn api_error(step: &'static str) -> impl Fn(kube::Error) -> Self {
         move |source| Self::Api {
             step,
             source: Box::new(source),
@@ -83,16 +83,16 @@ impl From<ActError> for TaskError {
 
 /// How many tasks of a kind are worked on at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Workers {
+pub struct TaskWorkers {
     /// Of those that copy backups.
     pub copy: u16,
     /// Of all others.
     pub ops: u16,
 }
 
-impl Workers {
+impl TaskWorkers {
     /// As many as the operator's configuration says.
-    pub fn of(controllers: &Controllers) -> Self {
+    pub fn from_config(controllers: &Controllers) -> Self {
         Self {
             copy: controllers.etcd_copy_backups_task.concurrent_syncs,
             ops: controllers.etcd_ops_task.concurrent_syncs,
@@ -103,8 +103,8 @@ impl Workers {
 /// Looks after all tasks until told to stop.
 pub async fn run(
     client: Client,
-    scope: Scope,
-    workers: Workers,
+    scope: WatchScope,
+    workers: TaskWorkers,
     context: Arc<Context>,
     cancel: CancellationToken,
 ) {
@@ -116,63 +116,63 @@ pub async fn run(
         scope.api::<Job>(&client),
         watcher::Config::default().labels(&format!("{COMPONENT}={}", Component::CopyJob.name())),
     )
-    .trigger_backoff(Pauses::default())
+    .trigger_backoff(WatchBackoff::default())
     .with_config(ControllerConfig::default().concurrency(workers.copy))
     .graceful_shutdown_on(cancel.clone().cancelled_owned())
-    .run(copy_task, again, Arc::clone(&context))
+    .run(reconcile_copy_task, error_policy, Arc::clone(&context))
     .for_each(|passed| async move {
         if let Err(error) = passed {
-            debug!(error = %Chain(&error), "a pass over a copy task did not end well");
+            debug!(error = %ErrorChain(&error), "a pass over a copy task did not end well");
         }
     });
     let ops = Controller::new(
         scope.api::<DeserializeGuard<EtcdOpsTask>>(&client),
         watcher::Config::default(),
     )
-    .trigger_backoff(Pauses::default())
+    .trigger_backoff(WatchBackoff::default())
     .with_config(ControllerConfig::default().concurrency(workers.ops))
     .graceful_shutdown_on(cancel.cancelled_owned())
-    .run(ops_task, again, context)
+    .run(reconcile_ops_task, error_policy, context)
     .for_each(|passed| async move {
         if let Err(error) = passed {
-            debug!(error = %Chain(&error), "a pass over an ops task did not end well");
+            debug!(error = %ErrorChain(&error), "a pass over an ops task did not end well");
         }
     });
     tokio::join!(copies, ops);
 }
 
-async fn copy_task(
+async fn reconcile_copy_task(
     task: Arc<DeserializeGuard<EtcdCopyBackupsTask>>,
     ctx: Arc<Context>,
 ) -> Result<Action, TaskError> {
     let outcome = copy::reconcile(Arc::clone(&task), Arc::clone(&ctx)).await;
-    if outcome.as_ref().err().is_none_or(is_lasting) {
-        ctx.insight.reconciled("EtcdCopyBackupsTask", &*task);
+    if outcome.as_ref().err().is_none_or(is_permanent) {
+        ctx.probe.record_reconciled("EtcdCopyBackupsTask", &*task);
     }
     outcome
 }
 
-async fn ops_task(
+async fn reconcile_ops_task(
     task: Arc<DeserializeGuard<EtcdOpsTask>>,
     ctx: Arc<Context>,
 ) -> Result<Action, TaskError> {
     let outcome = ops::reconcile(Arc::clone(&task), Arc::clone(&ctx)).await;
-    if outcome.as_ref().err().is_none_or(is_lasting) {
-        ctx.insight.reconciled("EtcdOpsTask", &*task);
+    if outcome.as_ref().err().is_none_or(is_permanent) {
+        ctx.probe.record_reconciled("EtcdOpsTask", &*task);
     }
     outcome
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the signature is kube's")]
-fn again<K: kube::Resource>(task: Arc<K>, error: &TaskError, _: Arc<Context>) -> Action {
-    warn!(task = task.name_any(), error = %Chain(error), "a pass over a task failed");
-    if is_lasting(error) {
+fn error_policy<K: kube::Resource>(task: Arc<K>, error: &TaskError, _: Arc<Context>) -> Action {
+    warn!(task = task.name_any(), error = %ErrorChain(error), "a pass over a task failed");
+    if is_permanent(error) {
         return Action::await_change();
     }
-    Action::requeue(RETRY)
+    Action::requeue(RETRY_INTERVAL)
 }
 
 /// Whether only a change of the task helps.
-fn is_lasting(error: &TaskError) -> bool {
+fn is_permanent(error: &TaskError) -> bool {
     matches!(error, TaskError::Unreadable { .. })
 }

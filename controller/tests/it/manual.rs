@@ -3,18 +3,18 @@
 use std::path::Path;
 
 use clap::CommandFactory;
-use mainstay_controller::args::Args;
-use mainstay_testkit::manual::expect_pages;
+use mainstay_controller::args::OperatorArgs;
+use mainstay_testkit::manual::assert_man_pages;
 
 #[test]
 fn the_manual_page_is_up_to_date() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/man");
-    expect_pages(&folder, Args::command());
+    assert_man_pages(&folder, OperatorArgs::command());
 }
 
 #[test]
 fn the_help_teaches_with_an_example() {
-    let help = Args::command();
+    let help = OperatorArgs::command();
     let help = help.get_after_help().map(ToString::to_string);
     assert!(help.is_some_and(|help| help.contains("Example")));
 }

@@ -11,23 +11,23 @@ use std::io::{Cursor, Read, Write};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use mainstay_archive::compression::{Compression, Encoder, EncoderOptions, decoder};
+use mainstay_archive::compression::{Compression, StreamEncoder, EncoderOptions, open_decoder};
 use mainstay_archive::delta::{DeltaReader, DeltaWriter, Event, EventKind};
 use mainstay_ids::{LeaseId, Revision};
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+type BenchResult<T> = Result<T, Box<dyn Error>>;
 
 const EVENTS: i64 = 100_000;
 const VALUE: usize = 1024;
 const ROUNDS: usize = 5;
 
-fn main() -> Outcome<()> {
-    let delta = delta_of_random_values()?;
+fn main() -> BenchResult<()> {
+    let delta = build_random_delta()?;
     let megabytes = delta.len() / 1_000_000;
     println!("delta: {EVENTS} events of {VALUE} random bytes, {megabytes} MB of text");
-    report("DeltaReader", delta.len(), || read_events(&delta))?;
+    measure("DeltaReader", delta.len(), || read_events(&delta))?;
 
     let threads = std::thread::available_parallelism()?;
     for (name, compression, threads) in [
@@ -42,8 +42,8 @@ fn main() -> Outcome<()> {
             ..EncoderOptions::default()
         };
         let mut packed = Vec::new();
-        report(&format!("deflate {name}"), delta.len(), || {
-            let mut encoder = Encoder::new(&compression, Vec::new(), options)?;
+        measure(&format!("deflate {name}"), delta.len(), || {
+            let mut encoder = StreamEncoder::new(&compression, Vec::new(), options)?;
             encoder.write_all(&delta)?;
             packed = encoder.finish()?;
             Ok(())
@@ -53,19 +53,19 @@ fn main() -> Outcome<()> {
             packed.len(),
             packed.len() * 100 / delta.len()
         );
-        report(&format!("inflate {name}"), delta.len(), || {
+        measure(&format!("inflate {name}"), delta.len(), || {
             inflate(&compression, packed.clone(), threads)
         })?;
     }
     let mut single = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     single.write_all(&delta)?;
     let single = single.finish()?;
-    report("inflate gzip of one member", delta.len(), || {
+    measure("inflate gzip of one member", delta.len(), || {
         inflate(&Compression::Gzip, single.clone(), NonZeroUsize::MIN)
     })
 }
 
-fn delta_of_random_values() -> Outcome<Vec<u8>> {
+fn build_random_delta() -> BenchResult<Vec<u8>> {
     let mut random = StdRng::seed_from_u64(7);
     let mut value = [0_u8; VALUE];
     let mut writer = DeltaWriter::new(Vec::new());
@@ -86,21 +86,21 @@ fn delta_of_random_values() -> Outcome<Vec<u8>> {
     Ok(writer.finish()?)
 }
 
-fn read_events(delta: &[u8]) -> Outcome<()> {
+fn read_events(delta: &[u8]) -> BenchResult<()> {
     let mut reader = DeltaReader::new(delta);
     while reader.next_event()?.is_some() {}
     Ok(())
 }
 
-fn inflate(compression: &Compression, packed: Vec<u8>, threads: NonZeroUsize) -> Outcome<()> {
-    let mut stream = decoder(compression, Cursor::new(packed), threads)?;
+fn inflate(compression: &Compression, packed: Vec<u8>, threads: NonZeroUsize) -> BenchResult<()> {
+    let mut stream = open_decoder(compression, Cursor::new(packed), threads)?;
     let mut buffer = vec![0; 256 << 10];
     while stream.read(&mut buffer)? > 0 {}
     Ok(())
 }
 
 /// Runs the work a few times and prints the best.
-fn report(name: &str, bytes: usize, mut work: impl FnMut() -> Outcome<()>) -> Outcome<()> {
+fn measure(name: &str, bytes: usize, mut work: impl FnMut() -> BenchResult<()>) -> BenchResult<()> {
     let mut best = Duration::MAX;
     for _ in 0..ROUNDS {
         let begin = Instant::now();

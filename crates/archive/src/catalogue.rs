@@ -5,12 +5,12 @@
 
 use jiff::Timestamp;
 
-use crate::layout::{Classified, ForeignReason, Layout, classify};
-use crate::name::{Kind, SnapshotName};
+use crate::layout::{KeyKind, ForeignReason, LayoutVersion, classify_key};
+use crate::name::{SnapshotKind, SnapshotName};
 
 /// One entry of a store's listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedObject {
     /// Whole object key.
     pub key: String,
     /// Size of the object as stored.
@@ -21,13 +21,13 @@ pub struct Listed {
 
 /// A snapshot in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
+pub struct SnapshotObject {
     /// Whole object key.
     pub key: String,
     /// What its name says.
     pub name: SnapshotName,
     /// Which layout it was found in.
-    pub layout: Layout,
+    pub layout: LayoutVersion,
     /// Size as stored.
     pub size: u64,
     /// When the store says it was written.
@@ -38,14 +38,14 @@ pub struct Object {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
     /// The part as an object; its name is that of the snapshot it belongs to.
-    pub object: Object,
+    pub object: SnapshotObject,
     /// Part number, from 1.
     pub part: u64,
 }
 
 /// An object that is not ours, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Foreign {
+pub struct ForeignObject {
     /// Whole object key.
     pub key: String,
     /// Size as stored.
@@ -58,29 +58,29 @@ pub struct Foreign {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalogue {
     /// Full snapshots.
-    pub fulls: Vec<Object>,
+    pub fulls: Vec<SnapshotObject>,
     /// Delta snapshots.
-    pub deltas: Vec<Object>,
+    pub deltas: Vec<SnapshotObject>,
     /// Parts of uploads in pieces; leftovers, except where a store keeps the data in them.
     pub chunks: Vec<Chunk>,
     /// Objects that are no snapshots.
-    pub foreign: Vec<Foreign>,
+    pub foreign: Vec<ForeignObject>,
 }
 
 impl Catalogue {
     /// Sorts a listing. Keys listed twice count once.
-    pub fn from_listing(prefix: &str, listed: Vec<Listed>) -> Self {
+    pub fn from_listing(prefix: &str, listed: Vec<ListedObject>) -> Self {
         let mut catalogue = Self::default();
         for entry in listed {
-            catalogue.take(prefix, entry);
+            catalogue.insert(prefix, entry);
         }
         for objects in [&mut catalogue.fulls, &mut catalogue.deltas] {
-            objects.sort_by(|a, b| order(a).cmp(&order(b)));
+            objects.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
             objects.dedup_by(|a, b| a.key == b.key);
         }
         catalogue
             .chunks
-            .sort_by(|a, b| order(&a.object).cmp(&order(&b.object)));
+            .sort_by(|a, b| sort_key(&a.object).cmp(&sort_key(&b.object)));
         catalogue
             .chunks
             .dedup_by(|a, b| a.object.key == b.object.key);
@@ -95,10 +95,10 @@ impl Catalogue {
     }
 
     /// The object with this name; the current layout is preferred over the old one.
-    pub fn find(&self, name: &SnapshotName) -> Option<&Object> {
+    pub fn find(&self, name: &SnapshotName) -> Option<&SnapshotObject> {
         let objects = match name.kind {
-            Kind::Full => &self.fulls,
-            Kind::Delta => &self.deltas,
+            SnapshotKind::Full => &self.fulls,
+            SnapshotKind::Delta => &self.deltas,
         };
         objects
             .iter()
@@ -106,19 +106,19 @@ impl Catalogue {
             .max_by_key(|o| o.layout)
     }
 
-    fn take(&mut self, prefix: &str, entry: Listed) {
-        let Listed {
+    fn insert(&mut self, prefix: &str, entry: ListedObject) {
+        let ListedObject {
             key,
             size,
             modified,
         } = entry;
-        match classify(prefix, &key) {
-            Classified::Snapshot { name, layout } => {
+        match classify_key(prefix, &key) {
+            KeyKind::Snapshot { name, layout } => {
                 let objects = match name.kind {
-                    Kind::Full => &mut self.fulls,
-                    Kind::Delta => &mut self.deltas,
+                    SnapshotKind::Full => &mut self.fulls,
+                    SnapshotKind::Delta => &mut self.deltas,
                 };
-                objects.push(Object {
+                objects.push(SnapshotObject {
                     key,
                     name,
                     layout,
@@ -126,8 +126,8 @@ impl Catalogue {
                     modified,
                 });
             }
-            Classified::Chunk { name, part, layout } => {
-                let object = Object {
+            KeyKind::Chunk { name, part, layout } => {
+                let object = SnapshotObject {
                     key,
                     name,
                     layout,
@@ -136,13 +136,13 @@ impl Catalogue {
                 };
                 self.chunks.push(Chunk { object, part });
             }
-            Classified::Foreign(reason) => self.foreign.push(Foreign { key, size, reason }),
+            KeyKind::Foreign(reason) => self.foreign.push(ForeignObject { key, size, reason }),
         }
     }
 }
 
-fn order(object: &Object) -> (mainstay_ids::Revision, i64, &str) {
-    let (last, created) = object.name.order();
+fn sort_key(object: &SnapshotObject) -> (mainstay_ids::Revision, i64, &str) {
+    let (last, created) = object.name.sort_key();
     (last, created, &object.key)
 }
 
@@ -150,8 +150,8 @@ fn order(object: &Object) -> (mainstay_ids::Revision, i64, &str) {
 mod tests {
     use super::*;
 
-    fn listed(keys: &[&str]) -> Vec<Listed> {
-        let entry = |key: &&str| Listed {
+    fn build_listing(keys: &[&str]) -> Vec<ListedObject> {
+        let entry = |key: &&str| ListedObject {
             key: (*key).to_owned(),
             size: 7,
             modified: Timestamp::UNIX_EPOCH,
@@ -159,7 +159,7 @@ mod tests {
         keys.iter().map(entry).collect()
     }
 
-    fn keys(objects: &[Object]) -> Vec<&str> {
+    fn keys(objects: &[SnapshotObject]) -> Vec<&str> {
         objects.iter().map(|o| o.key.as_str()).collect()
     }
 
@@ -167,7 +167,7 @@ mod tests {
     fn a_mixed_listing_is_sorted_into_its_kinds() {
         let found = Catalogue::from_listing(
             "p",
-            listed(&[
+            build_listing(&[
                 "p/v2/Incr-00000021-00000030-9.gz",
                 "p/v2/Full-00000000-00000030-8.gz",
                 "p/v1/Backup-5/Full-00000000-00000010-5.gz",
@@ -207,12 +207,12 @@ mod tests {
         let name = "Full-00000000-00000010-5.gz";
         let found = Catalogue::from_listing(
             "",
-            listed(&[&format!("v2/{name}"), &format!("v1/Backup-5/{name}")]),
+            build_listing(&[&format!("v2/{name}"), &format!("v1/Backup-5/{name}")]),
         );
         assert_eq!(found.fulls.len(), 2);
         assert_eq!(
             found.find(&name.parse().unwrap()).unwrap().layout,
-            Layout::V2
+            LayoutVersion::V2
         );
         assert!(found.find(&"Incr-1-10-5.gz".parse().unwrap()).is_none());
         assert!(!found.is_empty() && Catalogue::default().is_empty());

@@ -5,14 +5,14 @@
 
 use std::fmt;
 
-use crate::name::{NameError, SnapshotName};
+use crate::name::{SnapshotNameError, SnapshotName};
 
 /// Digits of the part number in a chunk key.
 const PART_DIGITS: usize = 10;
 
 /// Which of the two folder layouts a key follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Layout {
+pub enum LayoutVersion {
     /// One folder per full snapshot; read, never written.
     V1,
     /// Flat; what is written today.
@@ -21,13 +21,13 @@ pub enum Layout {
 
 /// What an object key turned out to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Classified {
+pub enum KeyKind {
     /// A snapshot object.
     Snapshot {
         /// Its name.
         name: SnapshotName,
         /// Where it lies.
-        layout: Layout,
+        layout: LayoutVersion,
     },
     /// One part of a snapshot that was uploaded in pieces.
     Chunk {
@@ -36,7 +36,7 @@ pub enum Classified {
         /// Part number, from 1.
         part: u64,
         /// Where it lies.
-        layout: Layout,
+        layout: LayoutVersion,
     },
     /// Not ours.
     Foreign(ForeignReason),
@@ -49,51 +49,51 @@ pub enum ForeignReason {
     /// The key is not below `<prefix>/v1/` or `<prefix>/v2/`.
     OutsidePrefix,
     /// The folders below the version folder do not follow the layout.
-    Folder,
+    UnknownFolder,
     /// The last part does not read as a snapshot name.
-    Name(NameError),
+    InvalidName(SnapshotNameError),
 }
 
 impl fmt::Display for ForeignReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutsidePrefix => f.write_str("lies outside the version folders of the prefix"),
-            Self::Folder => f.write_str("lies in a folder no layout has"),
-            Self::Name(error) => error.fmt(f),
+            Self::UnknownFolder => f.write_str("lies in a folder no layout has"),
+            Self::InvalidName(error) => error.fmt(f),
         }
     }
 }
 
 /// The key prefixes to list, each ending in `/`: current layout first.
 pub fn list_prefixes(prefix: &str) -> Vec<String> {
-    vec![folder(prefix, Layout::V2), folder(prefix, Layout::V1)]
+    vec![version_folder(prefix, LayoutVersion::V2), version_folder(prefix, LayoutVersion::V1)]
 }
 
 /// The key a snapshot is written under (always the current layout).
 pub fn object_key(prefix: &str, name: &SnapshotName) -> String {
-    format!("{}{name}", folder(prefix, Layout::V2))
+    format!("{}{name}", version_folder(prefix, LayoutVersion::V2))
 }
 
 /// Says what the object under `key` is to a store with this `prefix`.
-pub fn classify(prefix: &str, key: &str) -> Classified {
-    let below = |layout| key.strip_prefix(folder(prefix, layout).as_str());
-    if let Some(rest) = below(Layout::V2) {
-        return below_folder(rest, Layout::V2);
+pub fn classify_key(prefix: &str, key: &str) -> KeyKind {
+    let below = |layout| key.strip_prefix(version_folder(prefix, layout).as_str());
+    if let Some(rest) = below(LayoutVersion::V2) {
+        return classify_name(rest, LayoutVersion::V2);
     }
-    let Some(rest) = below(Layout::V1) else {
-        return Classified::Foreign(ForeignReason::OutsidePrefix);
+    let Some(rest) = below(LayoutVersion::V1) else {
+        return KeyKind::Foreign(ForeignReason::OutsidePrefix);
     };
     match rest.split_once('/') {
-        Some((backup, rest)) if is_backup_folder(backup) => below_folder(rest, Layout::V1),
-        _ => Classified::Foreign(ForeignReason::Folder),
+        Some((backup, rest)) if is_backup_folder(backup) => classify_name(rest, LayoutVersion::V1),
+        _ => KeyKind::Foreign(ForeignReason::UnknownFolder),
     }
 }
 
 /// `<prefix>/v2/`; empty and `.` segments of the prefix are dropped, as joining paths does.
-fn folder(prefix: &str, layout: Layout) -> String {
+fn version_folder(prefix: &str, layout: LayoutVersion) -> String {
     let version = match layout {
-        Layout::V1 => "v1",
-        Layout::V2 => "v2",
+        LayoutVersion::V1 => "v1",
+        LayoutVersion::V2 => "v2",
     };
     let mut path = String::with_capacity(prefix.len() + 4);
     for segment in prefix.split('/').filter(|s| !s.is_empty() && *s != ".") {
@@ -106,23 +106,23 @@ fn folder(prefix: &str, layout: Layout) -> String {
 }
 
 /// `<name>` or `<name>/<part>`.
-fn below_folder(rest: &str, layout: Layout) -> Classified {
+fn classify_name(rest: &str, layout: LayoutVersion) -> KeyKind {
     let (name, part) = rest
         .split_once('/')
         .map_or((rest, None), |(n, p)| (n, Some(p)));
-    let part = match part.map(part_number) {
+    let part = match part.map(parse_part_number) {
         None => None,
         Some(Some(part)) => Some(part),
-        Some(None) => return Classified::Foreign(ForeignReason::Folder),
+        Some(None) => return KeyKind::Foreign(ForeignReason::UnknownFolder),
     };
     match (name.parse::<SnapshotName>(), part) {
-        (Err(error), _) => Classified::Foreign(ForeignReason::Name(error)),
-        (Ok(name), None) => Classified::Snapshot { name, layout },
-        (Ok(name), Some(part)) => Classified::Chunk { name, part, layout },
+        (Err(error), _) => KeyKind::Foreign(ForeignReason::InvalidName(error)),
+        (Ok(name), None) => KeyKind::Snapshot { name, layout },
+        (Ok(name), Some(part)) => KeyKind::Chunk { name, part, layout },
     }
 }
 
-fn part_number(text: &str) -> Option<u64> {
+fn parse_part_number(text: &str) -> Option<u64> {
     let plain = text.len() == PART_DIGITS && text.bytes().all(|b| b.is_ascii_digit());
     if plain { text.parse().ok() } else { None }
 }

@@ -21,7 +21,7 @@ const FINAL: &str = "final";
 
 /// What a snapshot object holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum SnapshotKind {
     /// A whole database file with its SHA-256 behind it.
     Full,
     /// The events after an earlier snapshot.
@@ -34,7 +34,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SnapshotName {
     /// Full or delta.
-    pub kind: Kind,
+    pub kind: SnapshotKind,
     /// First revision; 0 for every full snapshot.
     pub start: Revision,
     /// Last revision; not below `start`.
@@ -50,10 +50,10 @@ pub struct SnapshotName {
 /// Why a name is not a snapshot name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum NameError {
+pub enum SnapshotNameError {
     /// Not four fields joined by `-`.
     #[error("{name:?} has {found} fields between dashes, a snapshot name has 4")]
-    Fields {
+    FieldCount {
         /// The name as found.
         name: String,
         /// Number of fields found.
@@ -77,7 +77,7 @@ pub enum NameError {
     },
     /// The first revision lies after the last.
     #[error("{name:?} starts at revision {start}, after its last revision {last}")]
-    Order {
+    RevisionOrder {
         /// The name as found.
         name: String,
         /// First revision.
@@ -99,7 +99,7 @@ impl SnapshotName {
     /// Name of a full snapshot that promises everything up to `last`.
     pub fn full(last: Revision, created: i64, compression: Compression) -> Self {
         Self {
-            kind: Kind::Full,
+            kind: SnapshotKind::Full,
             start: Revision(0),
             last,
             created,
@@ -111,7 +111,7 @@ impl SnapshotName {
     /// Name of a delta that holds the revisions `start` to `last`.
     pub fn delta(start: Revision, last: Revision, created: i64, compression: Compression) -> Self {
         Self {
-            kind: Kind::Delta,
+            kind: SnapshotKind::Delta,
             start,
             last,
             created,
@@ -130,7 +130,7 @@ impl SnapshotName {
     }
 
     /// The key catalogues sort by.
-    pub(crate) fn order(&self) -> (Revision, i64) {
+    pub(crate) fn sort_key(&self) -> (Revision, i64) {
         (self.last, self.created)
     }
 }
@@ -138,8 +138,8 @@ impl SnapshotName {
 impl fmt::Display for SnapshotName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
-            Kind::Full => "Full",
-            Kind::Delta => "Incr",
+            SnapshotKind::Full => "Full",
+            SnapshotKind::Delta => "Incr",
         };
         let (start, last, created) = (self.start.0, self.last.0, self.created);
         write!(f, "{kind}-{start:08}-{last:08}-{created}")?;
@@ -155,29 +155,29 @@ impl fmt::Display for SnapshotName {
 }
 
 impl FromStr for SnapshotName {
-    type Err = NameError;
+    type Err = SnapshotNameError;
 
-    fn from_str(name: &str) -> Result<Self, NameError> {
+    fn from_str(name: &str) -> Result<Self, SnapshotNameError> {
         let fields: Vec<&str> = name.split('-').collect();
         let &[kind, start, last, tail] = fields.as_slice() else {
-            return Err(NameError::Fields {
+            return Err(SnapshotNameError::FieldCount {
                 name: name.to_owned(),
                 found: fields.len(),
             });
         };
         let kind = match kind {
-            "Full" => Kind::Full,
-            "Incr" => Kind::Delta,
+            "Full" => SnapshotKind::Full,
+            "Incr" => SnapshotKind::Delta,
             _ => {
-                return Err(NameError::Kind {
+                return Err(SnapshotNameError::Kind {
                     name: name.to_owned(),
                 });
             }
         };
-        let start = Revision(number(name, "first revision", start, i64::MAX)?);
-        let last = Revision(number(name, "last revision", last, i64::MAX)?);
+        let start = Revision(parse_number(name, "first revision", start, i64::MAX)?);
+        let last = Revision(parse_number(name, "last revision", last, i64::MAX)?);
         if start > last {
-            return Err(NameError::Order {
+            return Err(SnapshotNameError::RevisionOrder {
                 name: name.to_owned(),
                 start,
                 last,
@@ -186,8 +186,8 @@ impl FromStr for SnapshotName {
         let (unix, suffix) = tail
             .split_once('.')
             .map_or((tail, None), |(u, s)| (u, Some(s)));
-        let created = number(name, "creation time", unix, MAX_UNIX_SECONDS)?;
-        let (compression, is_final) = suffixes(name, suffix)?;
+        let created = parse_number(name, "creation time", unix, MAX_UNIX_SECONDS)?;
+        let (compression, is_final) = parse_suffixes(name, suffix)?;
         Ok(Self {
             kind,
             start,
@@ -200,7 +200,7 @@ impl FromStr for SnapshotName {
 }
 
 /// A plain decimal number: digits only, no sign, not beyond `max`.
-fn number(name: &str, what: &'static str, field: &str, max: i64) -> Result<i64, NameError> {
+fn parse_number(name: &str, what: &'static str, field: &str, max: i64) -> Result<i64, SnapshotNameError> {
     let plain = !field.is_empty() && field.bytes().all(|b| b.is_ascii_digit());
     let value = if plain {
         field.parse::<i64>().ok()
@@ -209,7 +209,7 @@ fn number(name: &str, what: &'static str, field: &str, max: i64) -> Result<i64, 
     };
     value
         .filter(|&v| v <= max)
-        .ok_or_else(|| NameError::Number {
+        .ok_or_else(|| SnapshotNameError::Number {
             name: name.to_owned(),
             what,
             field: field.to_owned(),
@@ -217,7 +217,7 @@ fn number(name: &str, what: &'static str, field: &str, max: i64) -> Result<i64, 
 }
 
 /// `[.<compression>][.final]` without the leading dot.
-fn suffixes(name: &str, suffix: Option<&str>) -> Result<(Compression, bool), NameError> {
+fn parse_suffixes(name: &str, suffix: Option<&str>) -> Result<(Compression, bool), SnapshotNameError> {
     let Some(suffix) = suffix else {
         return Ok((Compression::None, false));
     };
@@ -230,7 +230,7 @@ fn suffixes(name: &str, suffix: Option<&str>) -> Result<(Compression, bool), Nam
         Some(_) => ("", false),
     };
     if word == FINAL || word.is_empty() || !word.bytes().all(|b| b.is_ascii_alphanumeric()) {
-        return Err(NameError::Suffix {
+        return Err(SnapshotNameError::Suffix {
             name: name.to_owned(),
             suffix: suffix.to_owned(),
         });

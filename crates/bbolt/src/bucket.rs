@@ -3,8 +3,8 @@
 use mainstay_ids::PageId;
 
 use crate::bytes::u64_at;
-use crate::error::Error;
-use crate::page::{HEADER_LEN, Header, PageRef};
+use crate::error::BboltError;
+use crate::page::{HEADER_LEN, PageHeader, PageRef};
 
 /// Bytes of a bucket header: root page and sequence.
 const BUCKET_HEADER_LEN: usize = 16;
@@ -20,8 +20,8 @@ pub enum BucketRoot {
 
 impl BucketRoot {
     /// Reads the value of a bucket entry.
-    pub(crate) fn decode(name: &[u8], value: &[u8]) -> Result<Self, Error> {
-        let malformed = || Error::BucketHeader {
+    pub(crate) fn decode(name: &[u8], value: &[u8]) -> Result<Self, BboltError> {
+        let malformed = || BboltError::InvalidBucketHeader {
             name: String::from_utf8_lossy(name).into_owned(),
         };
         let root = u64_at(value, 0).ok_or_else(malformed)?;
@@ -48,7 +48,7 @@ impl BucketRoot {
 }
 
 /// The page image of an inline bucket.
-pub(crate) fn inline_page(image: &[u8]) -> Result<PageRef<'_>, Error> {
-    let header = Header::decode(image, PageId(0))?;
+pub(crate) fn decode_inline_page(image: &[u8]) -> Result<PageRef<'_>, BboltError> {
+    let header = PageHeader::decode(image, PageId(0))?;
     Ok(PageRef::new(header, image))
 }

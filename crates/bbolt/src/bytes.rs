@@ -1,22 +1,22 @@
 //! Little-endian fields out of untrusted bytes: `None` when the bytes end too early.
 
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    field(bytes, at).map(u16::from_le_bytes)
+    read_field(bytes, at).map(u16::from_le_bytes)
 }
 
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    field(bytes, at).map(u32::from_le_bytes)
+    read_field(bytes, at).map(u32::from_le_bytes)
 }
 
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    field(bytes, at).map(u64::from_le_bytes)
+    read_field(bytes, at).map(u64::from_le_bytes)
 }
 
 /// A 32-bit length as an index; every platform this runs on has at least 32-bit addresses.
-pub(crate) fn index(value: u32) -> usize {
+pub(crate) fn to_index(value: u32) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+fn read_field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }

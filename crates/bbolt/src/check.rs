@@ -7,17 +7,17 @@
 
 use mainstay_ids::PageId;
 
-use crate::bucket::{BucketRoot, inline_page};
-use crate::bytes::{index, u16_at, u64_at};
+use crate::bucket::{BucketRoot, decode_inline_page};
+use crate::bytes::{to_index, u16_at, u64_at};
 use crate::cursor::MAX_DEPTH;
 use crate::database::Database;
 use crate::disk::ReadAt;
-use crate::error::Error;
-use crate::page::{HEADER_LEN, Item, PageKind, PageRef};
+use crate::error::BboltError;
+use crate::page::{HEADER_LEN, LeafItem, PageKind, PageRef};
 
 /// What a sound file holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckSummary {
     /// Pages reachable from the root, the metas included.
     pub pages_used: u64,
     /// Pages below the high-water mark.
@@ -43,16 +43,16 @@ pub struct CheckedBucket {
 /// The first fault found, or the first error of the visitor.
 pub fn check<S, E>(
     database: &Database<S>,
-    visit: impl FnMut(&[u8], Item<'_>) -> Result<(), E>,
-) -> Result<Checked, E>
+    visit: impl FnMut(&[u8], LeafItem<'_>) -> Result<(), E>,
+) -> Result<CheckSummary, E>
 where
     S: ReadAt,
-    E: From<Error>,
+    E: From<BboltError>,
 {
     let pages = database.meta().high_water.0;
-    let mut walk = Walk {
+    let mut walk = TreeChecker {
         database,
-        used: Bitmap::new(pages)?,
+        used: PageBitmap::new(pages)?,
         spare: Vec::new(),
         previous: Vec::new(),
         has_previous: false,
@@ -61,26 +61,26 @@ where
     };
     walk.used.mark(PageId(0), 1)?;
     walk.used.mark(PageId(1), 1)?;
-    let roots = walk.root_bucket()?;
+    let roots = walk.check_root_bucket()?;
     let mut buckets = Vec::with_capacity(roots.len());
     for (name, root) in roots {
-        let (items, bytes) = walk.bucket(&name, &root)?;
+        let (items, bytes) = walk.check_bucket(&name, &root)?;
         buckets.push(CheckedBucket { name, items, bytes });
     }
     let pages_used = walk.used.count();
     if let Some(freelist) = database.meta().freelist {
         check_freelist(database, freelist, &mut walk.used)?;
     }
-    Ok(Checked {
+    Ok(CheckSummary {
         pages_used,
         pages_total: pages,
         buckets,
     })
 }
 
-struct Walk<'d, S, V> {
+struct TreeChecker<'d, S, V> {
     database: &'d Database<S>,
-    used: Bitmap,
+    used: PageBitmap,
     spare: Vec<Vec<u8>>,
     previous: Vec<u8>,
     has_previous: bool,
@@ -89,24 +89,24 @@ struct Walk<'d, S, V> {
 }
 
 /// Where in the tree a page is, and which bucket it belongs to.
-struct Place<'n> {
+struct TreePosition<'n> {
     bucket: Option<&'n [u8]>,
     depth: usize,
 }
 
-impl<S, V, E> Walk<'_, S, V>
+impl<S, V, E> TreeChecker<'_, S, V>
 where
     S: ReadAt,
-    V: FnMut(&[u8], Item<'_>) -> Result<(), E>,
-    E: From<Error>,
+    V: FnMut(&[u8], LeafItem<'_>) -> Result<(), E>,
+    E: From<BboltError>,
 {
-    fn root_bucket(&mut self) -> Result<Vec<(Vec<u8>, BucketRoot)>, E> {
+    fn check_root_bucket(&mut self) -> Result<Vec<(Vec<u8>, BucketRoot)>, E> {
         self.start_tree();
         let root = self.database.meta().root;
-        self.page(
+        self.check_page(
             root,
             None,
-            &Place {
+            &TreePosition {
                 bucket: None,
                 depth: 0,
             },
@@ -115,15 +115,15 @@ where
         Ok(self.database.buckets()?)
     }
 
-    fn bucket(&mut self, name: &[u8], root: &BucketRoot) -> Result<(u64, u64), E> {
+    fn check_bucket(&mut self, name: &[u8], root: &BucketRoot) -> Result<(u64, u64), E> {
         self.start_tree();
         let mut totals = (0, 0);
         match root {
             BucketRoot::Page(page) => {
-                self.page(
+                self.check_page(
                     *page,
                     None,
-                    &Place {
+                    &TreePosition {
                         bucket: Some(name),
                         depth: 0,
                     },
@@ -131,15 +131,15 @@ where
                 )?;
             }
             BucketRoot::Inline(image) => {
-                let page = inline_page(image)?;
+                let page = decode_inline_page(image)?;
                 if page.kind() != PageKind::Leaf {
-                    return Err(Error::WrongKind {
+                    return Err(BboltError::WrongKind {
                         page: page.id(),
                         flags: 0x01,
                     }
                     .into());
                 }
-                self.leaf(&page, Some(name), &mut totals)?;
+                self.check_leaf(&page, Some(name), &mut totals)?;
             }
         }
         Ok(totals)
@@ -151,15 +151,15 @@ where
     }
 
     /// Checks the page and everything below. Recursion is bounded by [`MAX_DEPTH`].
-    fn page(
+    fn check_page(
         &mut self,
         id: PageId,
         separator: Option<(&[u8], PageId, usize)>,
-        place: &Place<'_>,
+        place: &TreePosition<'_>,
         totals: &mut (u64, u64),
     ) -> Result<(), E> {
         if place.depth >= MAX_DEPTH {
-            return Err(Error::TooDeep {
+            return Err(BboltError::TooDeep {
                 page: id,
                 limit: MAX_DEPTH,
             }
@@ -171,7 +171,7 @@ where
         if let Some((key, parent, element)) = separator
             && (page.count() == 0 || page.key(0)? != key)
         {
-            return Err(Error::Separator {
+            return Err(BboltError::SeparatorMismatch {
                 page: parent,
                 element,
                 child: id,
@@ -179,48 +179,48 @@ where
             .into());
         }
         if page.kind() == PageKind::Branch {
-            self.branch(&page, place, totals)?;
+            self.check_branch(&page, place, totals)?;
         } else {
             let expected = *self.leaf_depth.get_or_insert(place.depth);
             if expected != place.depth {
-                return Err(Error::Uneven {
+                return Err(BboltError::UnevenDepth {
                     page: id,
                     depth: place.depth,
                     expected,
                 }
                 .into());
             }
-            self.leaf(&page, place.bucket, totals)?;
+            self.check_leaf(&page, place.bucket, totals)?;
         }
         self.spare.push(buffer);
         Ok(())
     }
 
-    fn branch(
+    fn check_branch(
         &mut self,
         page: &PageRef<'_>,
-        place: &Place<'_>,
+        place: &TreePosition<'_>,
         totals: &mut (u64, u64),
     ) -> Result<(), E> {
         if page.count() < 2 {
-            return Err(Error::Lonely {
+            return Err(BboltError::TooFewChildren {
                 page: page.id(),
                 children: page.count(),
             }
             .into());
         }
-        let below = Place {
+        let below = TreePosition {
             bucket: place.bucket,
             depth: place.depth + 1,
         };
         for element in 0..page.count() {
             let (key, child) = page.child(element)?;
-            self.page(child, Some((key, page.id(), element)), &below, totals)?;
+            self.check_page(child, Some((key, page.id(), element)), &below, totals)?;
         }
         Ok(())
     }
 
-    fn leaf(
+    fn check_leaf(
         &mut self,
         page: &PageRef<'_>,
         bucket: Option<&[u8]>,
@@ -230,7 +230,7 @@ where
             let item = page.item(element)?;
             let follows = !self.has_previous || item.key > self.previous.as_slice();
             if !follows || item.key.is_empty() {
-                return Err(Error::Order {
+                return Err(BboltError::KeyOrder {
                     page: page.id(),
                     element,
                 }
@@ -242,10 +242,10 @@ where
             match bucket {
                 None if !item.is_bucket => {
                     let name = String::from_utf8_lossy(item.key).into_owned();
-                    return Err(Error::BucketHeader { name }.into());
+                    return Err(BboltError::InvalidBucketHeader { name }.into());
                 }
                 Some(_) if item.is_bucket => {
-                    return Err(Error::Nested {
+                    return Err(BboltError::NestedBucket {
                         page: page.id(),
                         element,
                     }
@@ -265,20 +265,20 @@ where
 fn check_freelist<S: ReadAt>(
     database: &Database<S>,
     page: PageId,
-    used: &mut Bitmap,
-) -> Result<(), Error> {
+    used: &mut PageBitmap,
+) -> Result<(), BboltError> {
     const FREELIST: u16 = 0x10;
     let page_size = u64::from(database.meta().page_size);
     let pages = database.meta().high_water.0;
     if page.0 < 2 || page.0 >= pages {
-        return Err(Error::OutOfRange { page, pages });
+        return Err(BboltError::OutOfRange { page, pages });
     }
     let offset = page.0 * page_size;
     let mut head = [0u8; HEADER_LEN + 8];
     read(database.source(), &mut head, offset)?;
     let flags = u16_at(&head, 8).unwrap_or_default();
     if u64_at(&head, 0) != Some(page.0) || flags != FREELIST {
-        return Err(Error::WrongKind { page, flags });
+        return Err(BboltError::WrongKind { page, flags });
     }
     let overflow = u64::from(crate::bytes::u32_at(&head, 12).unwrap_or_default());
     used.mark(page, overflow + 1)?;
@@ -288,9 +288,9 @@ fn check_freelist<S: ReadAt>(
     };
     let room = (overflow + 1) * page_size - HEADER_LEN as u64 - skip;
     if count > room / 8 {
-        return Err(Error::Element {
+        return Err(BboltError::ElementOutOfBounds {
             page,
-            element: index(u32::MAX),
+            element: to_index(u32::MAX),
         });
     }
     let mut buffer = vec![0u8; 64 << 10];
@@ -312,11 +312,11 @@ fn check_freelist<S: ReadAt>(
     Ok(())
 }
 
-fn read<S: ReadAt>(source: &S, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
+fn read<S: ReadAt>(source: &S, buffer: &mut [u8], offset: u64) -> Result<(), BboltError> {
     let len = buffer.len();
     source
         .read_exact_at(buffer, offset)
-        .map_err(|source| Error::Read {
+        .map_err(|source| BboltError::Read {
             offset,
             len,
             source,
@@ -324,35 +324,35 @@ fn read<S: ReadAt>(source: &S, buffer: &mut [u8], offset: u64) -> Result<(), Err
 }
 
 /// One bit per page of the file.
-struct Bitmap {
+struct PageBitmap {
     words: Vec<u64>,
     pages: u64,
 }
 
-impl Bitmap {
-    fn new(pages: u64) -> Result<Self, Error> {
+impl PageBitmap {
+    fn new(pages: u64) -> Result<Self, BboltError> {
         // `Database::open` has compared the mark with the file's length, so this is backed by it.
-        let words = usize::try_from(pages.div_ceil(64)).map_err(|_| Error::TooLarge)?;
+        let words = usize::try_from(pages.div_ceil(64)).map_err(|_| BboltError::FileTooLarge)?;
         Ok(Self {
             words: vec![0; words],
             pages,
         })
     }
 
-    fn mark(&mut self, first: PageId, count: u64) -> Result<(), Error> {
+    fn mark(&mut self, first: PageId, count: u64) -> Result<(), BboltError> {
         for page in first.0..first.0.saturating_add(count) {
             let word = usize::try_from(page / 64)
                 .ok()
                 .and_then(|at| self.words.get_mut(at));
             let (Some(word), true) = (word, page < self.pages) else {
-                return Err(Error::OutOfRange {
+                return Err(BboltError::OutOfRange {
                     page: PageId(page),
                     pages: self.pages,
                 });
             };
             let bit = 1u64 << (page % 64);
             if *word & bit != 0 {
-                return Err(Error::Shared { page: PageId(page) });
+                return Err(BboltError::SharedPage { page: PageId(page) });
             }
             *word |= bit;
         }

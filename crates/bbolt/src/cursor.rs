@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 
 use mainstay_ids::PageId;
 
-use crate::bucket::{BucketRoot, inline_page};
+use crate::bucket::{BucketRoot, decode_inline_page};
 use crate::database::Database;
 use crate::disk::ReadAt;
-use crate::error::Error;
-use crate::page::{Header, Item, PageKind, PageRef};
+use crate::error::BboltError;
+use crate::page::{PageHeader, LeafItem, PageKind, PageRef};
 
 /// Deepest tree believed. Two children per branch and 2^48 bytes would need fewer levels.
 pub(crate) const MAX_DEPTH: usize = 48;
@@ -24,13 +24,13 @@ pub enum Direction {
 
 /// One page on the way from the root to the current item.
 #[derive(Debug)]
-struct Frame {
-    header: Header,
+struct CursorFrame {
+    header: PageHeader,
     buffer: Vec<u8>,
     remaining: usize,
 }
 
-impl Frame {
+impl CursorFrame {
     fn page(&self) -> PageRef<'_> {
         PageRef::new(self.header, &self.buffer)
     }
@@ -52,7 +52,7 @@ impl Frame {
 pub struct Cursor<'d, S> {
     database: &'d Database<S>,
     direction: Direction,
-    path: Vec<Frame>,
+    path: Vec<CursorFrame>,
     spare: Vec<Vec<u8>>,
     previous: Vec<u8>,
     has_previous: bool,
@@ -65,7 +65,7 @@ impl<'d, S: ReadAt> Cursor<'d, S> {
         database: &'d Database<S>,
         root: &BucketRoot,
         direction: Direction,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, BboltError> {
         let mut cursor = Self {
             database,
             direction,
@@ -78,9 +78,9 @@ impl<'d, S: ReadAt> Cursor<'d, S> {
         match root {
             BucketRoot::Page(page) => cursor.descend(*page)?,
             BucketRoot::Inline(image) => {
-                let header = inline_page(image).map(|page| (page.kind(), page.count()))?;
-                cursor.path.push(Frame {
-                    header: Header {
+                let header = decode_inline_page(image).map(|page| (page.kind(), page.count()))?;
+                cursor.path.push(CursorFrame {
+                    header: PageHeader {
                         page: PageId(0),
                         kind: header.0,
                         count: header.1,
@@ -95,7 +95,7 @@ impl<'d, S: ReadAt> Cursor<'d, S> {
     }
 
     /// Moves a fresh forward cursor so that the first item returned is the first `>= bound`.
-    pub fn seek(&mut self, bound: &[u8]) -> Result<(), Error> {
+    pub fn seek(&mut self, bound: &[u8]) -> Result<(), BboltError> {
         while let Some(frame) = self.path.last_mut() {
             let page = frame.page();
             let up_to = page.count_up_to(bound)?;
@@ -117,7 +117,7 @@ impl<'d, S: ReadAt> Cursor<'d, S> {
         clippy::should_implement_trait,
         reason = "items borrow from the cursor"
     )]
-    pub fn next(&mut self) -> Result<Option<Item<'_>>, Error> {
+    pub fn next(&mut self) -> Result<Option<LeafItem<'_>>, BboltError> {
         let Some(element) = self.advance()? else {
             return Ok(None);
         };
@@ -130,7 +130,7 @@ impl<'d, S: ReadAt> Cursor<'d, S> {
             Direction::Backward => Ordering::Less,
         };
         if self.has_previous && item.key.cmp(self.previous.as_slice()) != wanted {
-            return Err(Error::Order {
+            return Err(BboltError::KeyOrder {
                 page: frame.header.page,
                 element,
             });
@@ -142,7 +142,7 @@ impl<'d, S: ReadAt> Cursor<'d, S> {
     }
 
     /// Steps to the next leaf element and returns its ordinal; the leaf is the top of the path.
-    fn advance(&mut self) -> Result<Option<usize>, Error> {
+    fn advance(&mut self) -> Result<Option<usize>, BboltError> {
         loop {
             let Some(frame) = self.path.last_mut() else {
                 return Ok(None);
@@ -165,20 +165,20 @@ impl<'d, S: ReadAt> Cursor<'d, S> {
         }
     }
 
-    fn descend(&mut self, page: PageId) -> Result<(), Error> {
+    fn descend(&mut self, page: PageId) -> Result<(), BboltError> {
         if self.path.len() >= MAX_DEPTH {
-            return Err(Error::TooDeep {
+            return Err(BboltError::TooDeep {
                 page,
                 limit: MAX_DEPTH,
             });
         }
         self.visited += 1;
         if self.visited > self.database.meta().high_water.0 {
-            return Err(Error::Loop { page });
+            return Err(BboltError::PageLoop { page });
         }
         let mut buffer = self.spare.pop().unwrap_or_default();
         let header = self.database.load_page(page, &mut buffer)?;
-        self.path.push(Frame {
+        self.path.push(CursorFrame {
             header,
             buffer,
             remaining: header.count,

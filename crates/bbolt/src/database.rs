@@ -3,12 +3,12 @@
 use mainstay_ids::PageId;
 
 use crate::bucket::BucketRoot;
-use crate::bytes::index;
+use crate::bytes::to_index;
 use crate::cursor::{Cursor, Direction};
 use crate::disk::ReadAt;
-use crate::error::Error;
+use crate::error::BboltError;
 use crate::meta::{self, Meta};
-use crate::page::{HEADER_LEN, Header, PageRef};
+use crate::page::{HEADER_LEN, PageHeader, PageRef};
 
 /// Largest logical page accepted. etcd's largest request is some megabytes and a page holds only a
 /// few such values; a gigabyte in one page is damage.
@@ -24,16 +24,16 @@ pub struct Database<S> {
 
 impl<S: ReadAt> Database<S> {
     /// Chooses the current meta page and checks that the file is as long as it says.
-    pub fn open(source: S) -> Result<Self, Error> {
-        let actual = source.size().map_err(|source| Error::Read {
+    pub fn open(source: S) -> Result<Self, BboltError> {
+        let actual = source.size().map_err(|source| BboltError::Read {
             offset: 0,
             len: 0,
             source,
         })?;
-        let (meta, slot) = meta::choose(&source, actual)?;
-        let needed = meta.bytes_in_use().ok_or(Error::TooLarge)?;
+        let (meta, slot) = meta::choose_meta(&source, actual)?;
+        let needed = meta.bytes_in_use().ok_or(BboltError::FileTooLarge)?;
         if needed > actual {
-            return Err(Error::Truncated { needed, actual });
+            return Err(BboltError::Truncated { needed, actual });
         }
         Ok(Self { source, meta, slot })
     }
@@ -63,42 +63,42 @@ impl<S: ReadAt> Database<S> {
         &self,
         page: PageId,
         buffer: &'b mut Vec<u8>,
-    ) -> Result<PageRef<'b>, Error> {
+    ) -> Result<PageRef<'b>, BboltError> {
         let header = self.load_page(page, buffer)?;
         Ok(PageRef::new(header, buffer.as_slice()))
     }
 
     /// As [`Self::read_page`], for callers that keep buffer and header apart.
-    pub(crate) fn load_page(&self, page: PageId, buffer: &mut Vec<u8>) -> Result<Header, Error> {
+    pub(crate) fn load_page(&self, page: PageId, buffer: &mut Vec<u8>) -> Result<PageHeader, BboltError> {
         let pages = self.meta.high_water.0;
         if page.0 < 2 || page.0 >= pages {
-            return Err(Error::OutOfRange { page, pages });
+            return Err(BboltError::OutOfRange { page, pages });
         }
-        let page_size = index(self.meta.page_size);
+        let page_size = to_index(self.meta.page_size);
         let offset = page
             .0
             .checked_mul(u64::from(self.meta.page_size))
-            .ok_or(Error::TooLarge)?;
+            .ok_or(BboltError::FileTooLarge)?;
         buffer.resize(page_size.max(HEADER_LEN), 0);
         self.fill(buffer, offset)?;
-        let header = Header::decode(buffer, page)?;
+        let header = PageHeader::decode(buffer, page)?;
         if header.overflow > 0 {
             let extra = u64::from(header.overflow);
             let last = page.0.saturating_add(extra);
             if last >= pages {
-                return Err(Error::OutOfRange {
+                return Err(BboltError::OutOfRange {
                     page: PageId(last),
                     pages,
                 });
             }
             let total = (extra + 1).saturating_mul(u64::from(self.meta.page_size));
             if total > MAX_LOGICAL_PAGE {
-                return Err(Error::Oversized {
+                return Err(BboltError::Oversized {
                     page,
                     pages: extra + 1,
                 });
             }
-            let total = usize::try_from(total).map_err(|_| Error::TooLarge)?;
+            let total = usize::try_from(total).map_err(|_| BboltError::FileTooLarge)?;
             buffer.resize(total, 0);
             let rest = buffer.get_mut(page_size..).unwrap_or_default();
             self.fill(rest, offset + u64::from(self.meta.page_size))?;
@@ -106,11 +106,11 @@ impl<S: ReadAt> Database<S> {
         Ok(header)
     }
 
-    fn fill(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
+    fn fill(&self, buffer: &mut [u8], offset: u64) -> Result<(), BboltError> {
         let len = buffer.len();
         self.source
             .read_exact_at(buffer, offset)
-            .map_err(|source| Error::Read {
+            .map_err(|source| BboltError::Read {
                 offset,
                 len,
                 source,
@@ -118,14 +118,14 @@ impl<S: ReadAt> Database<S> {
     }
 
     /// Every bucket of the file, in name order.
-    pub fn buckets(&self) -> Result<Vec<(Vec<u8>, BucketRoot)>, Error> {
+    pub fn buckets(&self) -> Result<Vec<(Vec<u8>, BucketRoot)>, BboltError> {
         let root = BucketRoot::Page(self.meta.root);
         let mut cursor = Cursor::new(self, &root, Direction::Forward)?;
         let mut buckets = Vec::new();
         while let Some(item) = cursor.next()? {
             if !item.is_bucket {
                 let name = String::from_utf8_lossy(item.key).into_owned();
-                return Err(Error::BucketHeader { name });
+                return Err(BboltError::InvalidBucketHeader { name });
             }
             buckets.push((item.key.to_vec(), BucketRoot::decode(item.key, item.value)?));
         }
@@ -133,7 +133,7 @@ impl<S: ReadAt> Database<S> {
     }
 
     /// The root of one bucket, if the file has it.
-    pub fn bucket(&self, name: &[u8]) -> Result<Option<BucketRoot>, Error> {
+    pub fn bucket(&self, name: &[u8]) -> Result<Option<BucketRoot>, BboltError> {
         Ok(self
             .buckets()?
             .into_iter()
@@ -142,12 +142,12 @@ impl<S: ReadAt> Database<S> {
     }
 
     /// Walks the items of a bucket in ascending key order.
-    pub fn scan<'d>(&'d self, root: &BucketRoot) -> Result<Cursor<'d, S>, Error> {
+    pub fn scan<'d>(&'d self, root: &BucketRoot) -> Result<Cursor<'d, S>, BboltError> {
         Cursor::new(self, root, Direction::Forward)
     }
 
     /// Walks the items of a bucket in descending key order.
-    pub fn scan_back<'d>(&'d self, root: &BucketRoot) -> Result<Cursor<'d, S>, Error> {
+    pub fn scan_back<'d>(&'d self, root: &BucketRoot) -> Result<Cursor<'d, S>, BboltError> {
         Cursor::new(self, root, Direction::Backward)
     }
 }

@@ -76,7 +76,7 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-macro_rules! through_pointer {
+macro_rules! impl_for_pointers {
     ($($pointer:ty),*) => {$(
         impl<T: ReadAt + ?Sized> ReadAt for $pointer {
             fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
@@ -104,4 +104,4 @@ macro_rules! through_pointer {
     )*};
 }
 
-through_pointer!(&T, Arc<T>);
+impl_for_pointers!(&T, Arc<T>);

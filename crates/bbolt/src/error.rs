@@ -36,7 +36,7 @@ pub enum MetaFault {
 /// A file that cannot be read as a database, or cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum BboltError {
     /// The disk refused a read.
     #[error("read {len} bytes at byte {offset}")]
     Read {
@@ -113,7 +113,7 @@ pub enum Error {
     },
     /// An element whose key or value lies outside its page.
     #[error("element {element} of page {page} reaches outside the page")]
-    Element {
+    ElementOutOfBounds {
         /// The page; 0 for the image of an inline bucket.
         page: PageId,
         /// Ordinal in the page.
@@ -121,7 +121,7 @@ pub enum Error {
     },
     /// A key that does not follow the one before it.
     #[error("key of element {element} of page {page} is not greater than the key before it")]
-    Order {
+    KeyOrder {
         /// The page; 0 for the image of an inline bucket.
         page: PageId,
         /// Ordinal in the page.
@@ -129,7 +129,7 @@ pub enum Error {
     },
     /// A branch key that is not the first key of its child.
     #[error("element {element} of branch page {page} does not carry the first key of page {child}")]
-    Separator {
+    SeparatorMismatch {
         /// The branch.
         page: PageId,
         /// Ordinal in the branch.
@@ -139,7 +139,7 @@ pub enum Error {
     },
     /// A branch that etcd would crash on at the next rebalance.
     #[error("branch page {page} has {children} children, at least 2 are needed")]
-    Lonely {
+    TooFewChildren {
         /// The branch.
         page: PageId,
         /// Its children.
@@ -147,7 +147,7 @@ pub enum Error {
     },
     /// Leaves of one bucket at different depths.
     #[error("leaf page {page} is at depth {depth}, the leaves before it are at depth {expected}")]
-    Uneven {
+    UnevenDepth {
         /// The leaf.
         page: PageId,
         /// Its depth.
@@ -157,13 +157,13 @@ pub enum Error {
     },
     /// An empty leaf where the last key of a tree should be.
     #[error("leaf page {page} at the edge of the tree holds no key it should")]
-    Hollow {
+    EmptyLeaf {
         /// The leaf.
         page: PageId,
     },
     /// A page used in two places.
     #[error("page {page} is referenced twice")]
-    Shared {
+    SharedPage {
         /// The page.
         page: PageId,
     },
@@ -177,19 +177,19 @@ pub enum Error {
     },
     /// More pages visited than the file has: the tree has a loop.
     #[error("the walk visited more pages than the file has: page {page} is part of a loop")]
-    Loop {
+    PageLoop {
         /// Where the walk was stopped.
         page: PageId,
     },
     /// A bucket entry that is not a bucket header.
     #[error("entry {name:?} of the root bucket is not a bucket header")]
-    BucketHeader {
+    InvalidBucketHeader {
         /// Name of the entry, lossily.
         name: String,
     },
     /// A bucket inside a bucket, which etcd never makes.
     #[error("element {element} of page {page} is a nested bucket")]
-    Nested {
+    NestedBucket {
         /// The page.
         page: PageId,
         /// Ordinal in the page.
@@ -197,7 +197,7 @@ pub enum Error {
     },
     /// An item the format cannot hold.
     #[error("item with a key of {key_len} and a value of {value_len} bytes cannot be stored")]
-    Unstorable {
+    UnstorableItem {
         /// Key length.
         key_len: usize,
         /// Value length.
@@ -208,5 +208,5 @@ pub enum Error {
     NotAscending,
     /// More pages than a page id or an offset can address.
     #[error("the file would exceed the largest possible size")]
-    TooLarge,
+    FileTooLarge,
 }

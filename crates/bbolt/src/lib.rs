@@ -38,12 +38,12 @@ mod tree;
 mod update;
 
 pub use bucket::BucketRoot;
-pub use check::{Checked, check};
+pub use check::{CheckSummary, check};
 pub use cursor::{Cursor, Direction};
 pub use database::Database;
 pub use disk::{Disk, ReadAt};
-pub use error::{Error, MetaFault};
+pub use error::{BboltError, MetaFault};
 pub use meta::{DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, MIN_PAGE_SIZE, Meta};
-pub use page::{Item, PageKind, PageRef};
-pub use tree::{OwnedItem, Pointer};
+pub use page::{LeafItem, PageKind, PageRef};
+pub use tree::{OwnedItem, PagePointer};
 pub use update::{BucketWriter, LeafWriter, Update, WrittenLeaf};

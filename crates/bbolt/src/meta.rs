@@ -4,7 +4,7 @@ use mainstay_ids::{PageId, TxId};
 
 use crate::bytes::{u32_at, u64_at};
 use crate::disk::ReadAt;
-use crate::error::{Error, MetaFault};
+use crate::error::{BboltError, MetaFault};
 use crate::page::{HEADER_LEN, PageKind, encode_header};
 
 /// Page size of every file this crate creates.
@@ -18,18 +18,18 @@ const MAGIC: u32 = 0xED0C_DAED;
 const VERSION: u32 = 2;
 const NO_FREELIST: u64 = u64::MAX;
 
-const AT_MAGIC: usize = HEADER_LEN;
-const AT_VERSION: usize = AT_MAGIC + 4;
-const AT_PAGE_SIZE: usize = AT_VERSION + 4;
-const AT_FLAGS: usize = AT_PAGE_SIZE + 4;
-const AT_ROOT: usize = AT_FLAGS + 4;
-const AT_SEQUENCE: usize = AT_ROOT + 8;
-const AT_FREELIST: usize = AT_SEQUENCE + 8;
-const AT_HIGH_WATER: usize = AT_FREELIST + 8;
-const AT_TXID: usize = AT_HIGH_WATER + 8;
-const AT_CHECKSUM: usize = AT_TXID + 8;
+const MAGIC_OFFSET: usize = HEADER_LEN;
+const VERSION_OFFSET: usize = MAGIC_OFFSET + 4;
+const PAGE_SIZE_OFFSET: usize = VERSION_OFFSET + 4;
+const FLAGS_OFFSET: usize = PAGE_SIZE_OFFSET + 4;
+const ROOT_OFFSET: usize = FLAGS_OFFSET + 4;
+const SEQUENCE_OFFSET: usize = ROOT_OFFSET + 8;
+const FREELIST_OFFSET: usize = SEQUENCE_OFFSET + 8;
+const HIGH_WATER_OFFSET: usize = FREELIST_OFFSET + 8;
+const TXID_OFFSET: usize = HIGH_WATER_OFFSET + 8;
+const CHECKSUM_OFFSET: usize = TXID_OFFSET + 8;
 /// Bytes of a meta page that carry information.
-pub(crate) const META_LEN: usize = AT_CHECKSUM + 8;
+pub(crate) const META_LEN: usize = CHECKSUM_OFFSET + 8;
 
 /// A verified meta page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,12 +49,12 @@ pub struct Meta {
 impl Meta {
     /// Believes the bytes of a meta page, or says which lie came first.
     pub fn decode(page: &[u8]) -> Result<Self, MetaFault> {
-        let covered = page.get(AT_MAGIC..AT_CHECKSUM).ok_or(MetaFault::Absent)?;
+        let covered = page.get(MAGIC_OFFSET..CHECKSUM_OFFSET).ok_or(MetaFault::Absent)?;
         let (Some(magic), Some(version), Some(page_size), Some(stored)) = (
-            u32_at(page, AT_MAGIC),
-            u32_at(page, AT_VERSION),
-            u32_at(page, AT_PAGE_SIZE),
-            u64_at(page, AT_CHECKSUM),
+            u32_at(page, MAGIC_OFFSET),
+            u32_at(page, VERSION_OFFSET),
+            u32_at(page, PAGE_SIZE_OFFSET),
+            u64_at(page, CHECKSUM_OFFSET),
         ) else {
             return Err(MetaFault::Absent);
         };
@@ -77,25 +77,25 @@ impl Meta {
         let word = |at| u64_at(page, at).ok_or(MetaFault::Absent);
         Ok(Self {
             page_size,
-            root: PageId(word(AT_ROOT)?),
-            freelist: Some(word(AT_FREELIST)?)
+            root: PageId(word(ROOT_OFFSET)?),
+            freelist: Some(word(FREELIST_OFFSET)?)
                 .filter(|id| *id != NO_FREELIST)
                 .map(PageId),
-            high_water: PageId(word(AT_HIGH_WATER)?),
-            txid: TxId(word(AT_TXID)?),
+            high_water: PageId(word(HIGH_WATER_OFFSET)?),
+            txid: TxId(word(TXID_OFFSET)?),
         })
     }
 
     /// Finds the current meta in the first bytes of a file, before the rest of it is there.
     ///
     /// Give at least twice [`MAX_PAGE_SIZE`], or the whole file when it is shorter.
-    pub fn in_first_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        choose(bytes, bytes.len() as u64).map(|(meta, _)| meta)
+    pub fn from_first_bytes(bytes: &[u8]) -> Result<Self, BboltError> {
+        choose_meta(bytes, bytes.len() as u64).map(|(meta, _)| meta)
     }
 
     /// The bytes of this meta as page `slot` (0 or 1), one whole page.
     pub(crate) fn encode(&self, slot: u64) -> Vec<u8> {
-        let mut page = Vec::with_capacity(crate::bytes::index(self.page_size));
+        let mut page = Vec::with_capacity(crate::bytes::to_index(self.page_size));
         page.extend_from_slice(&encode_header(PageId(slot), PageKind::Meta, 0, 0));
         page.extend_from_slice(&MAGIC.to_le_bytes());
         page.extend_from_slice(&VERSION.to_le_bytes());
@@ -106,9 +106,9 @@ impl Meta {
         page.extend_from_slice(&self.freelist.map_or(NO_FREELIST, |id| id.0).to_le_bytes());
         page.extend_from_slice(&self.high_water.0.to_le_bytes());
         page.extend_from_slice(&self.txid.0.to_le_bytes());
-        let checksum = fnv64a(page.get(AT_MAGIC..AT_CHECKSUM).unwrap_or_default());
+        let checksum = fnv64a(page.get(MAGIC_OFFSET..CHECKSUM_OFFSET).unwrap_or_default());
         page.extend_from_slice(&checksum.to_le_bytes());
-        page.resize(crate::bytes::index(self.page_size), 0);
+        page.resize(crate::bytes::to_index(self.page_size), 0);
         page
     }
 
@@ -119,7 +119,7 @@ impl Meta {
 
     /// Which of the pages 0 and 1 the next commit must overwrite, given that `self` came from
     /// `slot`, and the transaction number to use there.
-    pub(crate) fn successor(&self, slot: u64) -> Option<(u64, TxId)> {
+    pub(crate) fn next_slot(&self, slot: u64) -> Option<(u64, TxId)> {
         let other = 1 - slot;
         let next = self.txid.0.checked_add(1)?;
         let fits = if next % 2 == other {
@@ -132,25 +132,25 @@ impl Meta {
 }
 
 /// The current meta and the page (0 or 1) it was found in.
-pub(crate) fn choose<S: ReadAt + ?Sized>(source: &S, size: u64) -> Result<(Meta, u64), Error> {
+pub(crate) fn choose_meta<S: ReadAt + ?Sized>(source: &S, size: u64) -> Result<(Meta, u64), BboltError> {
     let first = read_meta(source, size, 0)?;
     let second = match first {
         Ok(meta) => read_meta(source, size, u64::from(meta.page_size))?,
-        Err(_) => find_second(source, size)?,
+        Err(_) => find_second_meta(source, size)?,
     };
     match (first, second) {
         (Ok(a), Ok(b)) if b.txid > a.txid && b.page_size == a.page_size => Ok((b, 1)),
         (Ok(a), _) => Ok((a, 0)),
         (Err(_), Ok(b)) => Ok((b, 1)),
-        (Err(first), Err(second)) => Err(Error::NoMeta { first, second }),
+        (Err(first), Err(second)) => Err(BboltError::NoMeta { first, second }),
     }
 }
 
 /// With page 0 unusable its page size is unknown: try every possible place of page 1.
-fn find_second<S: ReadAt + ?Sized>(
+fn find_second_meta<S: ReadAt + ?Sized>(
     source: &S,
     size: u64,
-) -> Result<Result<Meta, MetaFault>, Error> {
+) -> Result<Result<Meta, MetaFault>, BboltError> {
     let mut fault = MetaFault::Absent;
     let mut page_size = u64::from(MIN_PAGE_SIZE);
     while page_size <= u64::from(MAX_PAGE_SIZE) {
@@ -169,14 +169,14 @@ fn read_meta<S: ReadAt + ?Sized>(
     source: &S,
     size: u64,
     offset: u64,
-) -> Result<Result<Meta, MetaFault>, Error> {
+) -> Result<Result<Meta, MetaFault>, BboltError> {
     if size < offset.saturating_add(META_LEN as u64) {
         return Ok(Err(MetaFault::Absent));
     }
     let mut page = [0u8; META_LEN];
     source
         .read_exact_at(&mut page, offset)
-        .map_err(|source| Error::Read {
+        .map_err(|source| BboltError::Read {
             offset,
             len: META_LEN,
             source,
@@ -225,12 +225,12 @@ mod tests {
             ..meta
         }
         .encode(1);
-        assert_eq!(u64_at(&second, AT_CHECKSUM), Some(0x1144_1690_7994_a50c));
+        assert_eq!(u64_at(&second, CHECKSUM_OFFSET), Some(0x1144_1690_7994_a50c));
     }
 
     #[test]
     fn every_flipped_bit_of_a_meta_is_noticed() {
-        for bit in AT_MAGIC * 8..META_LEN * 8 {
+        for bit in MAGIC_OFFSET * 8..META_LEN * 8 {
             let mut bytes = real_page_0();
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert!(Meta::decode(&bytes).is_err(), "bit {bit}");
@@ -240,19 +240,19 @@ mod tests {
     #[test]
     fn the_other_byte_order_is_named_as_such() {
         let mut bytes = real_page_0();
-        bytes[AT_MAGIC..AT_VERSION].reverse();
+        bytes[MAGIC_OFFSET..VERSION_OFFSET].reverse();
         assert_eq!(Meta::decode(&bytes), Err(MetaFault::ByteOrder));
     }
 
     #[test]
     fn the_successor_goes_to_the_other_page_with_matching_parity() {
         let meta = Meta::decode(&real_page_0()).unwrap();
-        assert_eq!(meta.successor(0), Some((1, TxId(13))));
-        assert_eq!(meta.successor(1), Some((0, TxId(14))));
+        assert_eq!(meta.next_slot(0), Some((1, TxId(13))));
+        assert_eq!(meta.next_slot(1), Some((0, TxId(14))));
         let odd = Meta {
             txid: TxId(13),
             ..meta
         };
-        assert_eq!(odd.successor(0), Some((1, TxId(15))));
+        assert_eq!(odd.next_slot(0), Some((1, TxId(15))));
     }
 }

@@ -2,8 +2,8 @@
 
 use mainstay_ids::PageId;
 
-use crate::bytes::{index, u16_at, u32_at, u64_at};
-use crate::error::Error;
+use crate::bytes::{to_index, u16_at, u32_at, u64_at};
+use crate::error::BboltError;
 
 /// Bytes of the page header.
 pub(crate) const HEADER_LEN: usize = 16;
@@ -18,9 +18,9 @@ pub(crate) const MAX_VALUE_LEN: usize = (1 << 31) - 2;
 /// Leaf flag of an item whose value is a bucket header.
 pub(crate) const BUCKET_FLAG: u32 = 0x01;
 
-const AT_FLAGS: usize = 8;
-const AT_COUNT: usize = AT_FLAGS + 2;
-const AT_OVERFLOW: usize = AT_COUNT + 2;
+const FLAGS_OFFSET: usize = 8;
+const COUNT_OFFSET: usize = FLAGS_OFFSET + 2;
+const OVERFLOW_OFFSET: usize = COUNT_OFFSET + 2;
 
 /// What a page holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +46,11 @@ impl PageKind {
 /// The header of `page`, as 16 bytes.
 pub(crate) fn encode_header(page: PageId, kind: PageKind, count: u16, overflow: u32) -> [u8; 16] {
     let mut header = [0u8; HEADER_LEN];
-    let (id, rest) = header.split_at_mut(AT_FLAGS);
+    let (id, rest) = header.split_at_mut(FLAGS_OFFSET);
     id.copy_from_slice(&page.0.to_le_bytes());
-    let (flags, rest) = rest.split_at_mut(AT_COUNT - AT_FLAGS);
+    let (flags, rest) = rest.split_at_mut(COUNT_OFFSET - FLAGS_OFFSET);
     flags.copy_from_slice(&kind.flags().to_le_bytes());
-    let (elements, extra) = rest.split_at_mut(AT_OVERFLOW - AT_COUNT);
+    let (elements, extra) = rest.split_at_mut(OVERFLOW_OFFSET - COUNT_OFFSET);
     elements.copy_from_slice(&count.to_le_bytes());
     extra.copy_from_slice(&overflow.to_le_bytes());
     header
@@ -58,31 +58,31 @@ pub(crate) fn encode_header(page: PageId, kind: PageKind, count: u16, overflow: 
 
 /// A verified page header.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Header {
+pub(crate) struct PageHeader {
     pub(crate) page: PageId,
     pub(crate) kind: PageKind,
     pub(crate) count: usize,
     pub(crate) overflow: u32,
 }
 
-impl Header {
+impl PageHeader {
     /// Reads the header of a branch or leaf that lies at `page`.
-    pub(crate) fn decode(bytes: &[u8], page: PageId) -> Result<Self, Error> {
+    pub(crate) fn decode(bytes: &[u8], page: PageId) -> Result<Self, BboltError> {
         let (Some(id), Some(flags), Some(count), Some(overflow)) = (
             u64_at(bytes, 0),
-            u16_at(bytes, AT_FLAGS),
-            u16_at(bytes, AT_COUNT),
-            u32_at(bytes, AT_OVERFLOW),
+            u16_at(bytes, FLAGS_OFFSET),
+            u16_at(bytes, COUNT_OFFSET),
+            u32_at(bytes, OVERFLOW_OFFSET),
         ) else {
-            return Err(Error::Element { page, element: 0 });
+            return Err(BboltError::ElementOutOfBounds { page, element: 0 });
         };
         if id != page.0 {
-            return Err(Error::WrongId { page, found: id });
+            return Err(BboltError::WrongId { page, found: id });
         }
         let kind = match flags {
             0x01 => PageKind::Branch,
             0x02 => PageKind::Leaf,
-            _ => return Err(Error::WrongKind { page, flags }),
+            _ => return Err(BboltError::WrongKind { page, flags }),
         };
         Ok(Self {
             page,
@@ -95,7 +95,7 @@ impl Header {
 
 /// One key with its value, borrowed from a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Item<'a> {
+pub struct LeafItem<'a> {
     /// The key.
     pub key: &'a [u8],
     /// The value.
@@ -107,12 +107,12 @@ pub struct Item<'a> {
 /// A branch or leaf page with all its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct PageRef<'a> {
-    header: Header,
+    header: PageHeader,
     bytes: &'a [u8],
 }
 
 impl<'a> PageRef<'a> {
-    pub(crate) fn new(header: Header, bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(header: PageHeader, bytes: &'a [u8]) -> Self {
         Self { header, bytes }
     }
 
@@ -136,33 +136,33 @@ impl<'a> PageRef<'a> {
         self.header.overflow
     }
 
-    fn outside(&self, element: usize) -> Error {
-        Error::Element {
+    fn element_error(&self, element: usize) -> BboltError {
+        BboltError::ElementOutOfBounds {
             page: self.header.page,
             element,
         }
     }
 
     /// Item `element` of a leaf.
-    pub fn item(&self, element: usize) -> Result<Item<'a>, Error> {
+    pub fn item(&self, element: usize) -> Result<LeafItem<'a>, BboltError> {
         self.locate_item(element)
-            .ok_or_else(|| self.outside(element))
+            .ok_or_else(|| self.element_error(element))
     }
 
-    fn locate_item(&self, element: usize) -> Option<Item<'a>> {
+    fn locate_item(&self, element: usize) -> Option<LeafItem<'a>> {
         let at = HEADER_LEN.checked_add(element.checked_mul(ELEMENT_LEN)?)?;
         let descriptor: &[u8; ELEMENT_LEN] = self.bytes.get(at..)?.first_chunk()?;
         let flags = u32_at(descriptor, 0)?;
-        let position = index(u32_at(descriptor, 4)?);
-        let key_len = index(u32_at(descriptor, 8)?);
-        let value_len = index(u32_at(descriptor, 12)?);
+        let position = to_index(u32_at(descriptor, 4)?);
+        let key_len = to_index(u32_at(descriptor, 8)?);
+        let value_len = to_index(u32_at(descriptor, 12)?);
         let start = self.data_start(at, position)?;
         let key = self.bytes.get(start..start.checked_add(key_len)?)?;
         let value_start = start.checked_add(key_len)?;
         let value = self
             .bytes
             .get(value_start..value_start.checked_add(value_len)?)?;
-        Some(Item {
+        Some(LeafItem {
             key,
             value,
             is_bucket: flags & BUCKET_FLAG != 0,
@@ -170,16 +170,16 @@ impl<'a> PageRef<'a> {
     }
 
     /// Key and child of element `element` of a branch.
-    pub fn child(&self, element: usize) -> Result<(&'a [u8], PageId), Error> {
+    pub fn child(&self, element: usize) -> Result<(&'a [u8], PageId), BboltError> {
         self.locate_child(element)
-            .ok_or_else(|| self.outside(element))
+            .ok_or_else(|| self.element_error(element))
     }
 
     fn locate_child(&self, element: usize) -> Option<(&'a [u8], PageId)> {
         let at = HEADER_LEN.checked_add(element.checked_mul(ELEMENT_LEN)?)?;
         let descriptor: &[u8; ELEMENT_LEN] = self.bytes.get(at..)?.first_chunk()?;
-        let position = index(u32_at(descriptor, 0)?);
-        let key_len = index(u32_at(descriptor, 4)?);
+        let position = to_index(u32_at(descriptor, 0)?);
+        let key_len = to_index(u32_at(descriptor, 4)?);
         let start = self.data_start(at, position)?;
         let key = self.bytes.get(start..start.checked_add(key_len)?)?;
         Some((key, PageId(u64_at(descriptor, 8)?)))
@@ -193,7 +193,7 @@ impl<'a> PageRef<'a> {
     }
 
     /// Key of any element, whatever the kind of page.
-    pub fn key(&self, element: usize) -> Result<&'a [u8], Error> {
+    pub fn key(&self, element: usize) -> Result<&'a [u8], BboltError> {
         match self.header.kind {
             PageKind::Leaf => Ok(self.item(element)?.key),
             _ => Ok(self.child(element)?.0),
@@ -201,7 +201,7 @@ impl<'a> PageRef<'a> {
     }
 
     /// Number of leading elements whose key is `<= bound` (by binary search).
-    pub(crate) fn count_up_to(&self, bound: &[u8]) -> Result<usize, Error> {
+    pub(crate) fn count_up_to(&self, bound: &[u8]) -> Result<usize, BboltError> {
         let (mut low, mut high) = (0, self.header.count);
         while low < high {
             let middle = low.midpoint(high);

@@ -5,13 +5,13 @@
 
 use mainstay_ids::PageId;
 
-use crate::bucket::{BucketRoot, inline_page};
+use crate::bucket::{BucketRoot, decode_inline_page};
 use crate::cursor::MAX_DEPTH;
 use crate::database::Database;
 use crate::disk::ReadAt;
-use crate::error::Error;
+use crate::error::BboltError;
 use crate::page::{PageKind, PageRef};
-use crate::tree::{OwnedItem, Pointer};
+use crate::tree::{OwnedItem, PagePointer};
 
 /// The last leaf of the part that is kept.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) enum LastLeaf {
     /// There is none: nothing of the bucket is kept.
     None,
     /// It stays where it is.
-    InPlace(Pointer),
+    InPlace(PagePointer),
     /// It has no page of its own, or loses items: these are to be written again.
     Items(Vec<OwnedItem>),
 }
@@ -28,7 +28,7 @@ pub(crate) enum LastLeaf {
 #[derive(Debug)]
 pub(crate) struct Spine {
     /// Kept siblings left of the edge; index 0 holds pointers to leaves.
-    pub(crate) levels: Vec<Vec<Pointer>>,
+    pub(crate) levels: Vec<Vec<PagePointer>>,
     pub(crate) leaf: LastLeaf,
 }
 
@@ -38,36 +38,36 @@ impl Spine {
         database: &Database<S>,
         root: &BucketRoot,
         bound: Option<&[u8]>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, BboltError> {
         let mut levels = Vec::new();
         let mut buffer = Vec::new();
         let mut page_id = match root {
             BucketRoot::Inline(image) => {
-                let leaf = items_up_to(&inline_page(image)?, bound)?;
+                let leaf = items_up_to(&decode_inline_page(image)?, bound)?;
                 return Ok(Self { levels, leaf });
             }
             BucketRoot::Page(page) => *page,
         };
         loop {
             if levels.len() >= MAX_DEPTH {
-                return Err(Error::TooDeep {
+                return Err(BboltError::TooDeep {
                     page: page_id,
                     limit: MAX_DEPTH,
                 });
             }
             let page = database.read_page(page_id, &mut buffer)?;
             if page.kind() == PageKind::Leaf {
-                let leaf = last_leaf(&page, bound)?;
+                let leaf = find_last_leaf(&page, bound)?;
                 levels.reverse();
                 let mut spine = Self { levels, leaf };
                 if matches!(spine.leaf, LastLeaf::None) {
                     // The bound lies before every key of the bucket, or the tree lies.
                     if spine.levels.iter().any(|level| !level.is_empty()) {
-                        return Err(Error::Hollow { page: page_id });
+                        return Err(BboltError::EmptyLeaf { page: page_id });
                     }
                     spine.levels.clear();
                 }
-                spine.even_out(database)?;
+                spine.fill_empty_levels(database)?;
                 return Ok(spine);
             }
             let (siblings, child) = split_branch(&page, bound)?;
@@ -78,7 +78,7 @@ impl Spine {
 
     /// Sees to it that no level below a used one is empty, so that every branch written later has
     /// at least two children: a missing sibling is made by taking the branch to the left apart.
-    fn even_out<S: ReadAt>(&mut self, database: &Database<S>) -> Result<(), Error> {
+    fn fill_empty_levels<S: ReadAt>(&mut self, database: &Database<S>) -> Result<(), BboltError> {
         let mut buffer = Vec::new();
         for height in 0..self.levels.len() {
             let is_empty = self.levels.get(height).is_some_and(Vec::is_empty);
@@ -106,9 +106,9 @@ impl Spine {
 }
 
 /// The children before the one that leads to `bound`, and that one.
-fn split_branch(page: &PageRef<'_>, bound: Option<&[u8]>) -> Result<(Vec<Pointer>, PageId), Error> {
+fn split_branch(page: &PageRef<'_>, bound: Option<&[u8]>) -> Result<(Vec<PagePointer>, PageId), BboltError> {
     if page.count() < 2 {
-        return Err(Error::Lonely {
+        return Err(BboltError::TooFewChildren {
             page: page.id(),
             children: page.count(),
         });
@@ -121,9 +121,9 @@ fn split_branch(page: &PageRef<'_>, bound: Option<&[u8]>) -> Result<(Vec<Pointer
     Ok((branch_pointers(page, element)?, child))
 }
 
-fn branch_pointers(page: &PageRef<'_>, count: usize) -> Result<Vec<Pointer>, Error> {
+fn branch_pointers(page: &PageRef<'_>, count: usize) -> Result<Vec<PagePointer>, BboltError> {
     if page.kind() != PageKind::Branch {
-        return Err(Error::WrongKind {
+        return Err(BboltError::WrongKind {
             page: page.id(),
             flags: 0x02,
         });
@@ -136,7 +136,7 @@ fn branch_pointers(page: &PageRef<'_>, count: usize) -> Result<Vec<Pointer>, Err
         .collect()
 }
 
-fn last_leaf(page: &PageRef<'_>, bound: Option<&[u8]>) -> Result<LastLeaf, Error> {
+fn find_last_leaf(page: &PageRef<'_>, bound: Option<&[u8]>) -> Result<LastLeaf, BboltError> {
     let kept = match bound {
         Some(bound) => page.count_up_to(bound)?,
         None => page.count(),
@@ -150,7 +150,7 @@ fn last_leaf(page: &PageRef<'_>, bound: Option<&[u8]>) -> Result<LastLeaf, Error
     items_up_to(page, bound)
 }
 
-fn items_up_to(page: &PageRef<'_>, bound: Option<&[u8]>) -> Result<LastLeaf, Error> {
+fn items_up_to(page: &PageRef<'_>, bound: Option<&[u8]>) -> Result<LastLeaf, BboltError> {
     let kept = match bound {
         Some(bound) => page.count_up_to(bound)?,
         None => page.count(),
@@ -162,7 +162,7 @@ fn items_up_to(page: &PageRef<'_>, bound: Option<&[u8]>) -> Result<LastLeaf, Err
     for element in 0..kept {
         let item = page.item(element)?;
         if item.is_bucket {
-            return Err(Error::Nested {
+            return Err(BboltError::NestedBucket {
                 page: page.id(),
                 element,
             });

@@ -6,46 +6,46 @@
 use mainstay_ids::PageId;
 
 use crate::bucket::BucketRoot;
-use crate::bytes::index;
+use crate::bytes::to_index;
 use crate::disk::Disk;
-use crate::error::Error;
+use crate::error::BboltError;
 use crate::page::{
-    BUCKET_FLAG, ELEMENT_LEN, HEADER_LEN, Item, MAX_ELEMENTS, MAX_KEY_LEN, MAX_VALUE_LEN, PageKind,
+    BUCKET_FLAG, ELEMENT_LEN, HEADER_LEN, LeafItem, MAX_ELEMENTS, MAX_KEY_LEN, MAX_VALUE_LEN, PageKind,
     encode_header,
 };
 
 /// Written pages are handed to the disk in pieces of this size.
-const WRITE_PIECE: usize = 1 << 20;
+const WRITE_CHUNK_LEN: usize = 1 << 20;
 
 /// Appends pages to a disk, strictly forward.
 #[derive(Debug)]
-pub(crate) struct PageOut<D> {
+pub(crate) struct PageWriter<D> {
     pub(crate) disk: D,
     pub(crate) page_size: u32,
-    next: PageId,
+    next_page: PageId,
     pending: Vec<u8>,
     pending_at: u64,
 }
 
-impl<D: Disk> PageOut<D> {
-    pub(crate) fn new(disk: D, page_size: u32, next: PageId) -> Result<Self, Error> {
+impl<D: Disk> PageWriter<D> {
+    pub(crate) fn new(disk: D, page_size: u32, next: PageId) -> Result<Self, BboltError> {
         let pending_at = next
             .0
             .checked_mul(u64::from(page_size))
-            .ok_or(Error::TooLarge)?;
-        let pending = Vec::with_capacity(WRITE_PIECE + index(page_size));
+            .ok_or(BboltError::FileTooLarge)?;
+        let pending = Vec::with_capacity(WRITE_CHUNK_LEN + to_index(page_size));
         Ok(Self {
             disk,
             page_size,
-            next,
+            next_page: next,
             pending,
             pending_at,
         })
     }
 
     /// First page not yet used.
-    pub(crate) fn next(&self) -> PageId {
-        self.next
+    pub(crate) fn next_page(&self) -> PageId {
+        self.next_page
     }
 
     /// Appends one logical page of `size` bytes whose content after the header `fill` writes.
@@ -55,31 +55,31 @@ impl<D: Disk> PageOut<D> {
         count: usize,
         size: usize,
         fill: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<PageId, Error> {
-        let page = self.next;
-        let page_size = index(self.page_size);
+    ) -> Result<PageId, BboltError> {
+        let page = self.next_page;
+        let page_size = to_index(self.page_size);
         let pages = size.div_ceil(page_size).max(1);
-        let overflow = u32::try_from(pages - 1).map_err(|_| Error::TooLarge)?;
-        let count = u16::try_from(count).map_err(|_| Error::TooLarge)?;
+        let overflow = u32::try_from(pages - 1).map_err(|_| BboltError::FileTooLarge)?;
+        let count = u16::try_from(count).map_err(|_| BboltError::FileTooLarge)?;
         let start = self.pending.len();
         self.pending
             .extend_from_slice(&encode_header(page, kind, count, overflow));
         fill(&mut self.pending);
         self.pending.resize(start + pages * page_size, 0);
-        self.next = PageId(page.0.checked_add(pages as u64).ok_or(Error::TooLarge)?);
-        if self.pending.len() >= WRITE_PIECE {
+        self.next_page = PageId(page.0.checked_add(pages as u64).ok_or(BboltError::FileTooLarge)?);
+        if self.pending.len() >= WRITE_CHUNK_LEN {
             self.flush()?;
         }
         Ok(page)
     }
 
     /// Hands everything appended so far to the disk.
-    pub(crate) fn flush(&mut self) -> Result<(), Error> {
+    pub(crate) fn flush(&mut self) -> Result<(), BboltError> {
         let len = self.pending.len();
         let offset = self.pending_at;
         self.disk
             .write_all_at(&self.pending, offset)
-            .map_err(|source| Error::Write {
+            .map_err(|source| BboltError::Write {
                 offset,
                 len,
                 source,
@@ -93,13 +93,13 @@ impl<D: Disk> PageOut<D> {
 /// A leaf that still takes items.
 #[derive(Debug, Default)]
 pub(crate) struct OpenLeaf {
-    elements: Vec<Element>,
+    elements: Vec<LeafElement>,
     data: Vec<u8>,
     first_key_len: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Element {
+struct LeafElement {
     flags: u32,
     key_len: u32,
     value_len: u32,
@@ -124,13 +124,13 @@ impl OpenLeaf {
         self.data.get(..self.first_key_len).unwrap_or_default()
     }
 
-    pub(crate) fn push(&mut self, item: Item<'_>) -> Result<(), Error> {
-        let Item {
+    pub(crate) fn push(&mut self, item: LeafItem<'_>) -> Result<(), BboltError> {
+        let LeafItem {
             key,
             value,
             is_bucket,
         } = item;
-        let unstorable = || Error::Unstorable {
+        let unstorable = || BboltError::UnstorableItem {
             key_len: key.len(),
             value_len: value.len(),
         };
@@ -140,7 +140,7 @@ impl OpenLeaf {
         if self.is_empty() {
             self.first_key_len = key.len();
         }
-        self.elements.push(Element {
+        self.elements.push(LeafElement {
             flags: if is_bucket { BUCKET_FLAG } else { 0 },
             key_len: u32::try_from(key.len()).map_err(|_| unstorable())?,
             value_len: u32::try_from(value.len()).map_err(|_| unstorable())?,
@@ -151,62 +151,62 @@ impl OpenLeaf {
     }
 
     /// Element array and data, as they follow the page header.
-    fn fill(&self, out: &mut Vec<u8>) {
+    fn encode_body(&self, out: &mut Vec<u8>) {
         let mut position = self.elements.len() * ELEMENT_LEN;
         for element in &self.elements {
             out.extend_from_slice(&element.flags.to_le_bytes());
-            out.extend_from_slice(&narrow(position).to_le_bytes());
+            out.extend_from_slice(&to_u32(position).to_le_bytes());
             out.extend_from_slice(&element.key_len.to_le_bytes());
             out.extend_from_slice(&element.value_len.to_le_bytes());
-            position += index(element.key_len) + index(element.value_len);
+            position += to_index(element.key_len) + to_index(element.value_len);
             position -= ELEMENT_LEN;
         }
         out.extend_from_slice(&self.data);
     }
 
     /// Writes the leaf as a page and empties it.
-    pub(crate) fn write<D: Disk>(&mut self, out: &mut PageOut<D>) -> Result<PageId, Error> {
+    pub(crate) fn write<D: Disk>(&mut self, out: &mut PageWriter<D>) -> Result<PageId, BboltError> {
         if u32::try_from(self.size()).is_err() {
-            return Err(Error::TooLarge); // positions inside a page have 32 bits
+            return Err(BboltError::FileTooLarge); // positions inside a page have 32 bits
         }
         let page = out.append(PageKind::Leaf, self.elements.len(), self.size(), |b| {
-            self.fill(b);
+            self.encode_body(b);
         })?;
         self.elements.clear();
         self.data.clear();
         Ok(page)
     }
 
-    fn inline_image(&self) -> Vec<u8> {
+    fn encode_inline(&self) -> Vec<u8> {
         let count = u16::try_from(self.elements.len()).unwrap_or(u16::MAX);
         let mut image = encode_header(PageId(0), PageKind::Leaf, count, 0).to_vec();
-        self.fill(&mut image);
+        self.encode_body(&mut image);
         image
     }
 }
 
 /// Page-internal positions fit 32 bits: `OpenLeaf::write` and the branch rules see to it.
-fn narrow(position: usize) -> u32 {
+fn to_u32(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(u32::MAX)
 }
 
 /// The first key of a finished page, and where it is.
-pub type Pointer = (Vec<u8>, PageId);
+pub type PagePointer = (Vec<u8>, PageId);
 
 /// A key and its value.
 pub type OwnedItem = (Vec<u8>, Vec<u8>);
 
 /// The branches of one height that are not written yet.
 #[derive(Debug, Default)]
-struct Level {
-    pointers: Vec<Pointer>,
+struct TreeLevel {
+    pointers: Vec<PagePointer>,
     /// How many of the first pointers go into the next branch, and its size with them.
     fitting: usize,
     fitting_size: usize,
 }
 
-impl Level {
-    fn push(&mut self, pointer: Pointer, page_size: usize) {
+impl TreeLevel {
+    fn push(&mut self, pointer: PagePointer, page_size: usize) {
         let size = self.fitting_size.max(HEADER_LEN) + ELEMENT_LEN + pointer.0.len();
         let all_fit_so_far = self.fitting == self.pointers.len();
         if all_fit_so_far && (self.fitting < 2 || size <= page_size) && self.fitting < MAX_ELEMENTS
@@ -220,38 +220,38 @@ impl Level {
 
 /// Builds one bucket.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct TreeBuilder {
     page_size: usize,
     leaf_limit: usize,
     leaf: OpenLeaf,
-    levels: Vec<Level>,
-    may_inline: bool,
+    levels: Vec<TreeLevel>,
+    can_inline: bool,
 }
 
-impl Tree {
+impl TreeBuilder {
     pub(crate) fn new(page_size: u32) -> Self {
-        let page_size = index(page_size);
+        let page_size = to_index(page_size);
         Self {
             page_size,
             leaf_limit: page_size,
             leaf: OpenLeaf::default(),
             levels: Vec::new(),
-            may_inline: true,
+            can_inline: true,
         }
     }
 
     /// For the root bucket, which must have a page.
     pub(crate) fn never_inline(mut self) -> Self {
-        self.may_inline = false;
+        self.can_inline = false;
         self
     }
 
     /// Adds an item; keys must ascend (the caller checks).
     pub(crate) fn add<D: Disk>(
         &mut self,
-        item: Item<'_>,
-        out: &mut PageOut<D>,
-    ) -> Result<(), Error> {
+        item: LeafItem<'_>,
+        out: &mut PageWriter<D>,
+    ) -> Result<(), BboltError> {
         if self
             .leaf
             .is_full_for(item.key.len() + item.value.len(), self.leaf_limit)
@@ -261,28 +261,28 @@ impl Tree {
         self.leaf.push(item)
     }
 
-    fn close_leaf<D: Disk>(&mut self, out: &mut PageOut<D>) -> Result<(), Error> {
+    fn close_leaf<D: Disk>(&mut self, out: &mut PageWriter<D>) -> Result<(), BboltError> {
         if self.leaf.is_empty() {
             return Ok(());
         }
         let first_key = self.leaf.first_key().to_vec();
         let page = self.leaf.write(out)?;
-        self.point(0, (first_key, page), out)
+        self.add_pointer(0, (first_key, page), out)
     }
 
     /// Adds a pointer to a finished page at `height` (0 = parents of leaves).
-    pub(crate) fn point<D: Disk>(
+    pub(crate) fn add_pointer<D: Disk>(
         &mut self,
         height: usize,
-        pointer: Pointer,
-        out: &mut PageOut<D>,
-    ) -> Result<(), Error> {
+        pointer: PagePointer,
+        out: &mut PageWriter<D>,
+    ) -> Result<(), BboltError> {
         if self.levels.len() <= height {
-            self.levels.resize_with(height + 1, Level::default);
+            self.levels.resize_with(height + 1, TreeLevel::default);
         }
         let page_size = self.page_size;
         let Some(level) = self.levels.get_mut(height) else {
-            return Err(Error::TooLarge);
+            return Err(BboltError::FileTooLarge);
         };
         level.push(pointer, page_size);
         // Two pointers beyond a full branch: the rest can never be a branch of one child.
@@ -295,14 +295,14 @@ impl Tree {
             level.push(pointer, page_size);
         }
         let parent = write_branch(full, out)?;
-        self.point(height + 1, parent, out)
+        self.add_pointer(height + 1, parent, out)
     }
 
     /// Closes everything and returns the root.
-    pub(crate) fn finish<D: Disk>(mut self, out: &mut PageOut<D>) -> Result<BucketRoot, Error> {
+    pub(crate) fn finish<D: Disk>(mut self, out: &mut PageWriter<D>) -> Result<BucketRoot, BboltError> {
         let has_no_pages = self.levels.iter().all(|level| level.pointers.is_empty());
-        if has_no_pages && self.may_inline && self.leaf.size() <= self.page_size / 4 {
-            return Ok(BucketRoot::Inline(self.leaf.inline_image()));
+        if has_no_pages && self.can_inline && self.leaf.size() <= self.page_size / 4 {
+            return Ok(BucketRoot::Inline(self.leaf.encode_inline()));
         }
         if has_no_pages && self.leaf.is_empty() {
             return Ok(BucketRoot::Page(self.leaf.write(out)?));
@@ -311,7 +311,7 @@ impl Tree {
         let mut height = 0;
         loop {
             let Some(level) = self.levels.get_mut(height).map(std::mem::take) else {
-                return Err(Error::TooLarge);
+                return Err(BboltError::FileTooLarge);
             };
             let is_top = self
                 .levels
@@ -330,25 +330,25 @@ impl Tree {
     fn close_level<D: Disk>(
         &mut self,
         height: usize,
-        mut level: Level,
-        out: &mut PageOut<D>,
-    ) -> Result<(), Error> {
+        mut level: TreeLevel,
+        out: &mut PageWriter<D>,
+    ) -> Result<(), BboltError> {
         if level.pointers.len() > level.fitting && level.fitting > 2 {
             let last_two = level.pointers.split_off(level.pointers.len() - 2);
             let first = write_branch(level.pointers, out)?;
-            self.point(height + 1, first, out)?;
+            self.add_pointer(height + 1, first, out)?;
             level.pointers = last_two;
         }
         let last = write_branch(level.pointers, out)?;
-        self.point(height + 1, last, out)
+        self.add_pointer(height + 1, last, out)
     }
 }
 
-fn write_branch<D: Disk>(pointers: Vec<Pointer>, out: &mut PageOut<D>) -> Result<Pointer, Error> {
+fn write_branch<D: Disk>(pointers: Vec<PagePointer>, out: &mut PageWriter<D>) -> Result<PagePointer, BboltError> {
     let children = pointers.len();
     if children < 2 {
-        return Err(Error::Lonely {
-            page: out.next(),
+        return Err(BboltError::TooFewChildren {
+            page: out.next_page(),
             children,
         });
     }
@@ -357,8 +357,8 @@ fn write_branch<D: Disk>(pointers: Vec<Pointer>, out: &mut PageOut<D>) -> Result
     let page = out.append(PageKind::Branch, children, size, |bytes| {
         let mut position = children * ELEMENT_LEN;
         for (key, child) in &pointers {
-            bytes.extend_from_slice(&narrow(position).to_le_bytes());
-            bytes.extend_from_slice(&narrow(key.len()).to_le_bytes());
+            bytes.extend_from_slice(&to_u32(position).to_le_bytes());
+            bytes.extend_from_slice(&to_u32(key.len()).to_le_bytes());
             bytes.extend_from_slice(&child.0.to_le_bytes());
             position = position + key.len() - ELEMENT_LEN;
         }

@@ -14,11 +14,11 @@ use mainstay_ids::{PageId, TxId};
 use crate::bucket::BucketRoot;
 use crate::database::Database;
 use crate::disk::Disk;
-use crate::error::Error;
+use crate::error::BboltError;
 use crate::meta::Meta;
-use crate::page::Item;
+use crate::page::LeafItem;
 use crate::spine::{LastLeaf, Spine};
-use crate::tree::{OpenLeaf, OwnedItem, PageOut, Pointer, Tree};
+use crate::tree::{OpenLeaf, OwnedItem, PageWriter, PagePointer, TreeBuilder};
 
 /// The first page that can hold data; 0 and 1 are the metas.
 const FIRST_PAGE: PageId = PageId(2);
@@ -26,7 +26,7 @@ const FIRST_PAGE: PageId = PageId(2);
 /// Changes to a database that become visible all at once.
 #[derive(Debug)]
 pub struct Update<D> {
-    out: PageOut<D>,
+    out: PageWriter<D>,
     /// The meta this update starts from and the page it is in; none for a new file.
     base: Option<(Meta, u64)>,
     buckets: BTreeMap<Vec<u8>, BucketRoot>,
@@ -34,8 +34,8 @@ pub struct Update<D> {
 
 impl<D: Disk> Update<D> {
     /// Starts a new database. Whatever `disk` held is overwritten.
-    pub fn create(disk: D, page_size: u32) -> Result<Self, Error> {
-        let out = PageOut::new(disk, page_size, FIRST_PAGE)?;
+    pub fn create(disk: D, page_size: u32) -> Result<Self, BboltError> {
+        let out = PageWriter::new(disk, page_size, FIRST_PAGE)?;
         Ok(Self {
             out,
             base: None,
@@ -46,16 +46,16 @@ impl<D: Disk> Update<D> {
     /// Starts from the current state of an existing database.
     ///
     /// The caller holds the file's lock: two writers would overwrite each other's pages.
-    pub fn open(disk: D) -> Result<Self, Error> {
-        Self::open_behind(disk, PageId(0))
+    pub fn open(disk: D) -> Result<Self, BboltError> {
+        Self::open_after(disk, PageId(0))
     }
 
     /// As [`Self::open`], sparing the pages before `next`, which a [`LeafWriter`] has filled.
-    pub fn open_behind(disk: D, next: PageId) -> Result<Self, Error> {
+    pub fn open_after(disk: D, next: PageId) -> Result<Self, BboltError> {
         let database = Database::open(&disk)?;
         let (meta, slot) = (*database.meta(), database.slot());
         let buckets = database.buckets()?.into_iter().collect();
-        let out = PageOut::new(disk, meta.page_size, next.max(meta.high_water))?;
+        let out = PageWriter::new(disk, meta.page_size, next.max(meta.high_water))?;
         Ok(Self {
             out,
             base: Some((meta, slot)),
@@ -64,15 +64,15 @@ impl<D: Disk> Update<D> {
     }
 
     /// The state this update started from.
-    fn base(&self) -> Result<Option<Database<&D>>, Error> {
+    fn base_database(&self) -> Result<Option<Database<&D>>, BboltError> {
         self.base
             .map(|_| Database::open(&self.out.disk))
             .transpose()
     }
 
     /// Replaces the whole content of a bucket, making it when it is not there.
-    pub fn rewrite(&mut self, name: &[u8]) -> BucketWriter<'_, D> {
-        let tree = Tree::new(self.out.page_size);
+    pub fn rewrite_bucket(&mut self, name: &[u8]) -> BucketWriter<'_, D> {
+        let tree = TreeBuilder::new(self.out.page_size);
         BucketWriter {
             update: self,
             name: name.to_vec(),
@@ -82,26 +82,26 @@ impl<D: Disk> Update<D> {
     }
 
     /// Adds items behind the last one of a bucket, making it when it is not there.
-    pub fn append(&mut self, name: &[u8]) -> Result<BucketWriter<'_, D>, Error> {
-        self.append_after(name, None)
+    pub fn append_to_bucket(&mut self, name: &[u8]) -> Result<BucketWriter<'_, D>, BboltError> {
+        self.append_after_key(name, None)
     }
 
     /// Drops every item of a bucket whose key is greater than `bound`, then adds behind the rest.
-    pub fn append_after(
+    pub fn append_after_key(
         &mut self,
         name: &[u8],
         bound: Option<&[u8]>,
-    ) -> Result<BucketWriter<'_, D>, Error> {
-        let mut tree = Tree::new(self.out.page_size);
+    ) -> Result<BucketWriter<'_, D>, BboltError> {
+        let mut tree = TreeBuilder::new(self.out.page_size);
         let mut last_key = None;
-        if let (Some(root), Some(base)) = (self.buckets.get(name), self.base()?) {
+        if let (Some(root), Some(base)) = (self.buckets.get(name), self.base_database()?) {
             let spine = Spine::find(&base, root, bound)?;
-            let reopened = reopen(&base, spine.leaf)?;
+            let reopened = reopen_leaf(&base, spine.leaf)?;
             last_key = reopened.last().map(|(key, _)| key.clone());
-            seed(&mut tree, spine.levels, &mut self.out)?;
+            add_levels(&mut tree, spine.levels, &mut self.out)?;
             for (key, value) in &reopened {
                 tree.add(
-                    Item {
+                    LeafItem {
                         key,
                         value,
                         is_bucket: false,
@@ -122,18 +122,18 @@ impl<D: Disk> Update<D> {
     ///
     /// The leaf at the seam stays where it is. The leaves must be in ascending order and behind
     /// the bucket's last key; [`crate::check()`] would tell.
-    pub fn graft(
+    pub fn attach_leaves(
         &mut self,
         name: &[u8],
-        leaves: impl IntoIterator<Item = Result<WrittenLeaf, Error>>,
-    ) -> Result<(), Error> {
-        let mut tree = Tree::new(self.out.page_size);
-        if let (Some(root), Some(base)) = (self.buckets.get(name), self.base()?) {
+        leaves: impl IntoIterator<Item = Result<WrittenLeaf, BboltError>>,
+    ) -> Result<(), BboltError> {
+        let mut tree = TreeBuilder::new(self.out.page_size);
+        if let (Some(root), Some(base)) = (self.buckets.get(name), self.base_database()?) {
             let spine = Spine::find(&base, root, None)?;
-            seed(&mut tree, spine.levels, &mut self.out)?;
+            add_levels(&mut tree, spine.levels, &mut self.out)?;
             match spine.leaf {
                 LastLeaf::None => {}
-                LastLeaf::InPlace(pointer) => tree.point(0, pointer, &mut self.out)?,
+                LastLeaf::InPlace(pointer) => tree.add_pointer(0, pointer, &mut self.out)?,
                 LastLeaf::Items(items) => write_leaf(&mut tree, &items, &mut self.out)?,
             }
         }
@@ -141,10 +141,10 @@ impl<D: Disk> Update<D> {
             let leaf = leaf?;
             match leaf {
                 WrittenLeaf::Page { first_key, page } => {
-                    tree.point(0, (first_key, page), &mut self.out)?;
+                    tree.add_pointer(0, (first_key, page), &mut self.out)?;
                 }
                 WrittenLeaf::Tail { page, bound } => {
-                    let items = self.written_items(page)?;
+                    let items = self.read_written_items(page)?;
                     let first =
                         items.partition_point(|(key, _)| key.as_slice() <= bound.as_slice());
                     let kept = items.get(first..).unwrap_or_default();
@@ -158,12 +158,12 @@ impl<D: Disk> Update<D> {
     }
 
     /// The items of a page that no meta reaches yet.
-    fn written_items(&self, page: PageId) -> Result<Vec<OwnedItem>, Error> {
+    fn read_written_items(&self, page: PageId) -> Result<Vec<OwnedItem>, BboltError> {
         let Some((meta, slot)) = self.base else {
             return Ok(Vec::new());
         };
         let meta = Meta {
-            high_water: self.out.next(),
+            high_water: self.out.next_page(),
             ..meta
         };
         let ahead = Database::from_parts(&self.out.disk, meta, slot);
@@ -171,22 +171,22 @@ impl<D: Disk> Update<D> {
     }
 
     /// Forgets a bucket.
-    pub fn remove(&mut self, name: &[u8]) {
+    pub fn remove_bucket(&mut self, name: &[u8]) {
         self.buckets.remove(name);
     }
 
     /// Whether the bucket is there.
-    pub fn has(&self, name: &[u8]) -> bool {
+    pub fn has_bucket(&self, name: &[u8]) -> bool {
         self.buckets.contains_key(name)
     }
 
     /// Makes the changes durable and visible.
-    pub fn commit(mut self) -> Result<Meta, Error> {
-        let mut root = Tree::new(self.out.page_size).never_inline();
+    pub fn commit(mut self) -> Result<Meta, BboltError> {
+        let mut root = TreeBuilder::new(self.out.page_size).never_inline();
         for (name, bucket) in &self.buckets {
             let value = bucket.encode();
             root.add(
-                Item {
+                LeafItem {
                     key: name,
                     value: &value,
                     is_bucket: true,
@@ -195,10 +195,10 @@ impl<D: Disk> Update<D> {
             )?;
         }
         let BucketRoot::Page(root) = root.finish(&mut self.out)? else {
-            return Err(Error::TooLarge);
+            return Err(BboltError::FileTooLarge);
         };
         self.out.flush()?;
-        let high_water = self.out.next();
+        let high_water = self.out.next_page();
         let page_size = self.out.page_size;
         let meta = Meta {
             page_size,
@@ -207,11 +207,11 @@ impl<D: Disk> Update<D> {
             high_water,
             txid: TxId(2),
         };
-        let needed = meta.bytes_in_use().ok_or(Error::TooLarge)?;
+        let needed = meta.bytes_in_use().ok_or(BboltError::FileTooLarge)?;
         self.reserve(needed)?;
         self.sync()?;
         let current = if let Some((old, slot)) = self.base {
-            let (slot, txid) = old.successor(slot).ok_or(Error::TooLarge)?;
+            let (slot, txid) = old.next_slot(slot).ok_or(BboltError::FileTooLarge)?;
             let meta = Meta { txid, ..meta };
             self.write_meta(&meta, slot)?;
             meta
@@ -231,8 +231,8 @@ impl<D: Disk> Update<D> {
     }
 
     /// Makes the file as long as its pages need; a longer one is left alone.
-    fn reserve(&self, needed: u64) -> Result<(), Error> {
-        let failed = |source| Error::Write {
+    fn reserve(&self, needed: u64) -> Result<(), BboltError> {
+        let failed = |source| BboltError::Write {
             offset: needed,
             len: 0,
             source,
@@ -244,49 +244,49 @@ impl<D: Disk> Update<D> {
         Ok(())
     }
 
-    fn write_meta(&self, meta: &Meta, slot: u64) -> Result<(), Error> {
+    fn write_meta(&self, meta: &Meta, slot: u64) -> Result<(), BboltError> {
         let page = meta.encode(slot);
         let offset = slot * u64::from(meta.page_size);
         self.out
             .disk
             .write_all_at(&page, offset)
-            .map_err(|source| Error::Write {
+            .map_err(|source| BboltError::Write {
                 offset,
                 len: page.len(),
                 source,
             })
     }
 
-    fn sync(&self) -> Result<(), Error> {
+    fn sync(&self) -> Result<(), BboltError> {
         self.out
             .disk
             .sync()
-            .map_err(|source| Error::Sync { source })
+            .map_err(|source| BboltError::Sync { source })
     }
 }
 
-fn seed<D: Disk>(
-    tree: &mut Tree,
-    levels: Vec<Vec<Pointer>>,
-    out: &mut PageOut<D>,
-) -> Result<(), Error> {
+fn add_levels<D: Disk>(
+    tree: &mut TreeBuilder,
+    levels: Vec<Vec<PagePointer>>,
+    out: &mut PageWriter<D>,
+) -> Result<(), BboltError> {
     // From the top, so that a branch written while seeding a lower level comes after its elders.
     for (height, level) in levels.into_iter().enumerate().rev() {
         for pointer in level {
-            tree.point(height, pointer, out)?;
+            tree.add_pointer(height, pointer, out)?;
         }
     }
     Ok(())
 }
 
 fn write_leaf<D: Disk>(
-    tree: &mut Tree,
+    tree: &mut TreeBuilder,
     items: &[OwnedItem],
-    out: &mut PageOut<D>,
-) -> Result<(), Error> {
+    out: &mut PageWriter<D>,
+) -> Result<(), BboltError> {
     let mut leaf = OpenLeaf::default();
     for (key, value) in items {
-        leaf.push(Item {
+        leaf.push(LeafItem {
             key,
             value,
             is_bucket: false,
@@ -297,11 +297,11 @@ fn write_leaf<D: Disk>(
     }
     let first_key = leaf.first_key().to_vec();
     let page = leaf.write(out)?;
-    tree.point(0, (first_key, page), out)
+    tree.add_pointer(0, (first_key, page), out)
 }
 
 /// The items of the leaf at the seam, to be written again together with what follows.
-fn reopen<D: Disk>(base: &Database<&D>, leaf: LastLeaf) -> Result<Vec<OwnedItem>, Error> {
+fn reopen_leaf<D: Disk>(base: &Database<&D>, leaf: LastLeaf) -> Result<Vec<OwnedItem>, BboltError> {
     let page = match leaf {
         LastLeaf::None => return Ok(Vec::new()),
         LastLeaf::Items(items) => return Ok(items),
@@ -310,7 +310,7 @@ fn reopen<D: Disk>(base: &Database<&D>, leaf: LastLeaf) -> Result<Vec<OwnedItem>
     read_items(base, page)
 }
 
-fn read_items<D: Disk>(database: &Database<&D>, page: PageId) -> Result<Vec<OwnedItem>, Error> {
+fn read_items<D: Disk>(database: &Database<&D>, page: PageId) -> Result<Vec<OwnedItem>, BboltError> {
     let mut buffer = Vec::new();
     let page = database.read_page(page, &mut buffer)?;
     (0..page.count())
@@ -326,15 +326,15 @@ fn read_items<D: Disk>(database: &Database<&D>, page: PageId) -> Result<Vec<Owne
 pub struct BucketWriter<'u, D> {
     update: &'u mut Update<D>,
     name: Vec<u8>,
-    tree: Tree,
+    tree: TreeBuilder,
     last_key: Option<Vec<u8>>,
 }
 
 impl<D: Disk> BucketWriter<'_, D> {
     /// Adds one item.
-    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), BboltError> {
         match &mut self.last_key {
-            Some(last) if last.as_slice() >= key => return Err(Error::NotAscending),
+            Some(last) if last.as_slice() >= key => return Err(BboltError::NotAscending),
             Some(last) => {
                 last.clear();
                 last.extend_from_slice(key);
@@ -342,7 +342,7 @@ impl<D: Disk> BucketWriter<'_, D> {
             None => self.last_key = Some(key.to_vec()),
         }
         self.tree.add(
-            Item {
+            LeafItem {
                 key,
                 value,
                 is_bucket: false,
@@ -352,7 +352,7 @@ impl<D: Disk> BucketWriter<'_, D> {
     }
 
     /// Closes the bucket; the update now has the new content.
-    pub fn finish(self) -> Result<(), Error> {
+    pub fn finish(self) -> Result<(), BboltError> {
         let root = self.tree.finish(&mut self.update.out)?;
         self.update.buckets.insert(self.name, root);
         Ok(())
@@ -381,30 +381,30 @@ pub enum WrittenLeaf {
 /// Writes leaves behind the high-water mark of a file whose tree is still being received.
 #[derive(Debug)]
 pub struct LeafWriter<D> {
-    out: PageOut<D>,
+    out: PageWriter<D>,
     leaf: OpenLeaf,
     limit: usize,
 }
 
 impl<D: Disk> LeafWriter<D> {
     /// Leaves of up to one page each, from page `first` on.
-    pub fn new(disk: D, page_size: u32, first: PageId) -> Result<Self, Error> {
-        let limit = crate::bytes::index(page_size);
+    pub fn new(disk: D, page_size: u32, first: PageId) -> Result<Self, BboltError> {
+        let limit = crate::bytes::to_index(page_size);
         Ok(Self {
-            out: PageOut::new(disk, page_size, first)?,
+            out: PageWriter::new(disk, page_size, first)?,
             leaf: OpenLeaf::default(),
             limit,
         })
     }
 
     /// Adds an item; keys must ascend. Returns the first key and page of a leaf this completed.
-    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<Option<Pointer>, Error> {
+    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<Option<PagePointer>, BboltError> {
         let done = if self.leaf.is_full_for(key.len() + value.len(), self.limit) {
-            self.close()?
+            self.close_leaf()?
         } else {
             None
         };
-        self.leaf.push(Item {
+        self.leaf.push(LeafItem {
             key,
             value,
             is_bucket: false,
@@ -412,7 +412,7 @@ impl<D: Disk> LeafWriter<D> {
         Ok(done)
     }
 
-    fn close(&mut self) -> Result<Option<Pointer>, Error> {
+    fn close_leaf(&mut self) -> Result<Option<PagePointer>, BboltError> {
         if self.leaf.is_empty() {
             return Ok(None);
         }
@@ -422,9 +422,9 @@ impl<D: Disk> LeafWriter<D> {
     }
 
     /// Writes the last leaf; returns it, and the first page not used.
-    pub fn finish(mut self) -> Result<(Option<Pointer>, PageId), Error> {
-        let last = self.close()?;
+    pub fn finish(mut self) -> Result<(Option<PagePointer>, PageId), BboltError> {
+        let last = self.close_leaf()?;
         self.out.flush()?;
-        Ok((last, self.out.next()))
+        Ok((last, self.out.next_page()))
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::backing::BackingError;
-use crate::lock::Lost;
+use crate::lock::LockLoss;
 
 /// Why coordination failed.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum CoordinationError {
     },
     /// An entry could not be rendered.
     #[error("entry {entry:?} of {place} cannot be written as JSON")]
-    Render {
+    SerializeEntry {
         /// Which document.
         place: String,
         /// Which entry.
@@ -45,17 +45,17 @@ pub enum CoordinationError {
     },
     /// The lock is not held any more.
     #[error("the lock in {place} is lost to {holder}")]
-    Lost {
+    LockLost {
         /// Which document.
         place: String,
         /// Who believed to have it.
         holder: String,
         /// How it was lost.
-        source: Lost,
+        source: LockLoss,
     },
     /// Somebody held the lock all the time.
     #[error("the lock in {place} is held by {holder} and was not free within {waited:?}")]
-    Held {
+    LockHeld {
         /// Which document.
         place: String,
         /// Who has it.
@@ -85,7 +85,7 @@ pub enum CoordinationError {
     },
     /// A name cannot be part of an entry's name.
     #[error(transparent)]
-    Name(#[from] NameError),
+    InvalidName(#[from] EntryNameError),
 }
 
 impl CoordinationError {
@@ -93,7 +93,7 @@ impl CoordinationError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Backing(error) => error.is_transient(),
-            Self::Contended { .. } | Self::Held { .. } => true,
+            Self::Contended { .. } | Self::LockHeld { .. } => true,
             _ => false,
         }
     }
@@ -102,18 +102,18 @@ impl CoordinationError {
 /// Why a name is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is not a name: 1 to 200 letters, digits, dots, dashes and underscores")]
-pub struct NameError {
+pub struct EntryNameError {
     /// The name as given.
     pub name: String,
 }
 
 /// The name of an entry: `<prefix><name>`, in the letters a ConfigMap allows.
-pub(crate) fn entry_name(prefix: &str, name: &str) -> Result<String, NameError> {
+pub(crate) fn build_entry_name(prefix: &str, name: &str) -> Result<String, EntryNameError> {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     if (1..=200).contains(&name.len()) && name.bytes().all(is_letter) {
         Ok(format!("{prefix}{name}"))
     } else {
-        Err(NameError {
+        Err(EntryNameError {
             name: name.to_owned(),
         })
     }

@@ -19,18 +19,18 @@ pub struct Incident {
     /// Identifies it; no two of one document are the same.
     pub id: String,
     /// Why.
-    pub cause: Cause,
+    pub cause: RecoveryCause,
     /// How far it is.
-    pub stage: Stage,
+    pub stage: RecoveryStage,
     /// The place of the member whose volume is written.
     pub base: u32,
     /// How many pods there are to be afterwards.
     pub size: u32,
     /// Where the data comes from.
-    pub source: Source,
+    pub source: RecoverySource,
     /// Which state of the backup.
-    #[serde(default, skip_serializing_if = "Target::is_newest")]
-    pub target: Target,
+    #[serde(default, skip_serializing_if = "RecoveryTarget::is_newest")]
+    pub target: RecoveryTarget,
     /// What the identities of the new cluster are made of. It is fresh, so that no member of the old one fits.
     pub token: String,
     /// How often it was tried, from 1.
@@ -56,7 +56,7 @@ pub struct Incident {
 /// Why data is recovered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Cause {
+pub enum RecoveryCause {
     /// The only member has lost its data.
     MemberLost,
     /// More members have lost their data than the others can do without.
@@ -70,7 +70,7 @@ pub enum Cause {
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Stage {
+pub enum RecoveryStage {
     /// Pods are stopped, volumes are written.
     Restoring,
     /// The volumes are written; pods start and are looked at.
@@ -86,7 +86,7 @@ pub enum Stage {
 /// Where the data comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Source {
+pub enum RecoverySource {
     /// The backup.
     Backup,
     /// The directory on the volume where it is sound and at least as new as the backup, else the backup.
@@ -96,7 +96,7 @@ pub enum Source {
 /// Which state of a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Target {
+pub enum RecoveryTarget {
     /// The newest.
     #[default]
     Newest,
@@ -113,7 +113,7 @@ pub enum Target {
     },
 }
 
-impl Target {
+impl RecoveryTarget {
     fn is_newest(&self) -> bool {
         *self == Self::Newest
     }
@@ -123,8 +123,8 @@ impl Incident {
     /// Whether it goes on.
     pub fn is_open(&self) -> bool {
         match self.stage {
-            Stage::Restoring | Stage::Restored | Stage::Abandoned => true,
-            Stage::Closed | Stage::Failed => false,
+            RecoveryStage::Restoring | RecoveryStage::Restored | RecoveryStage::Abandoned => true,
+            RecoveryStage::Closed | RecoveryStage::Failed => false,
         }
     }
 }
@@ -145,7 +145,7 @@ mod tests {
         let incident: Incident = serde_json::from_value(text.clone()).unwrap();
         assert_eq!(
             (incident.cause, incident.source),
-            (Cause::QuorumLost, Source::BestCopy)
+            (RecoveryCause::QuorumLost, RecoverySource::BestCopy)
         );
         assert_eq!(serde_json::to_value(&incident).unwrap(), text);
     }
@@ -158,7 +158,7 @@ mod tests {
             "started": "2026-11-16T12:00:00Z", "changed": "2026-11-16T12:00:01Z", "mood": "good",
         });
         let incident: Incident = serde_json::from_value(text.clone()).unwrap();
-        assert_eq!(incident.target, Target::Revision(7));
+        assert_eq!(incident.target, RecoveryTarget::Revision(7));
         assert!(!incident.is_open());
         assert_eq!(serde_json::to_value(&incident).unwrap(), text);
     }

@@ -44,11 +44,11 @@ mod seen;
 mod span;
 
 pub use backing::{Backing, BackingError, ConfigMapBacking, FileBacking};
-pub use coordinator::{Attempt, Coordinator};
-pub use error::{CoordinationError, NameError};
-pub use held::{Fence, Held};
+pub use coordinator::{AcquireOutcome, Coordinator};
+pub use error::{CoordinationError, EntryNameError};
+pub use held::{LockFence, HeldLock};
 pub use incident::Incident;
-pub use lock::{Claim, Epoch, Lock, Purpose, Wish};
-pub use member::{MemberState, Phase};
-pub use pin::{Pin, PinWish, RevisionRange};
-pub use pins::{HeldPin, Pinned};
+pub use lock::{LockToken, Epoch, Lock, Purpose, LockRequest};
+pub use member::{MemberState, RestorePhase};
+pub use pin::{Pin, PinRequest, RevisionRange};
+pub use pins::{HeldPin, ActivePins};

@@ -12,13 +12,13 @@ use serde_json::Value;
 pub const ENTRY: &str = "lock";
 
 /// No lock is honoured longer without a sign of life, whatever it says of itself.
-pub const LONGEST_TTL: Duration = Duration::from_hours(1);
+pub const MAX_TTL: Duration = Duration::from_hours(1);
 
 /// The largest number every reader of JSON keeps exactly.
 const MAX_EPOCH: u64 = (1 << 53) - 1;
 
 /// Neither a clock nor a number of tenures comes near this: what is found elsewhere and is not below it is no epoch.
-const IMPLAUSIBLE: u64 = 1 << 52;
+const EPOCH_LIMIT: u64 = 1 << 52;
 
 /// Which tenure of the lock this is. Grows with every acquisition: the fencing token.
 ///
@@ -33,8 +33,8 @@ pub struct Epoch(pub u64);
 
 impl Epoch {
     /// An epoch that somebody wrote down outside the document; `None` for a number that cannot be one.
-    pub fn found_elsewhere(number: u64) -> Option<Self> {
-        (number < IMPLAUSIBLE).then_some(Self(number))
+    pub fn from_external(number: u64) -> Option<Self> {
+        (number < EPOCH_LIMIT).then_some(Self(number))
     }
 
     /// The one after this. Never wraps: a document with an epoch near the end of the numbers is unreadable.
@@ -117,26 +117,26 @@ pub struct Lock {
 
 impl Lock {
     /// How long it may be seen unchanged: what it says, within reason.
-    pub fn lasts(&self) -> Duration {
-        self.ttl.min(LONGEST_TTL)
+    pub fn effective_ttl(&self) -> Duration {
+        self.ttl.min(MAX_TTL)
     }
 }
 
 /// What somebody wants the lock for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct LockRequest {
     /// Who: unique to one run of one party, as a Job's name with its uid.
     pub holder: String,
     /// What for.
     pub purpose: Purpose,
-    /// How long the lock lasts without a renewal; pinned to [`LONGEST_TTL`].
+    /// How long the lock lasts without a renewal; pinned to [`MAX_TTL`].
     pub ttl: Duration,
 }
 
 /// One tenure of one holder. Can be handed to a Job, which fences its writes with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Claim {
+pub struct LockToken {
     /// Who.
     pub holder: String,
     /// Which tenure.
@@ -145,7 +145,7 @@ pub struct Claim {
 
 /// Whether a lock may be taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision<'a> {
+pub enum AcquireDecision<'a> {
     /// It may, and this is what it becomes.
     Take(Lock),
     /// Somebody has it.
@@ -160,7 +160,7 @@ pub enum Decision<'a> {
 /// How a lock was lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Lost {
+pub enum LockLoss {
     /// There is no lock in the document any more.
     #[error("the lock was removed from the document")]
     Removed,
@@ -184,74 +184,74 @@ pub enum Lost {
 }
 
 /// Whether `wish` may have the lock, which was seen without a change for `unchanged`.
-pub fn decide<'a>(
+pub fn decide_acquire<'a>(
     found: Option<&'a Lock>,
     unchanged: Duration,
-    wish: &Wish,
+    lock_request: &LockRequest,
     now: Timestamp,
-) -> Decision<'a> {
+) -> AcquireDecision<'a> {
     let Some(lock) = found else {
         let first = Epoch::default().next_at(now);
-        return Decision::Take(taken(first, wish, now, BTreeMap::new()));
+        return AcquireDecision::Take(build_lock(first, lock_request, now, BTreeMap::new()));
     };
-    let expires_in = lock.lasts().saturating_sub(unchanged);
+    let expires_in = lock.effective_ttl().saturating_sub(unchanged);
     if lock.released.is_none() && !expires_in.is_zero() {
-        return Decision::Wait { lock, expires_in };
+        return AcquireDecision::Wait { lock, expires_in };
     }
     let next = lock.epoch.next_at(now);
-    Decision::Take(taken(next, wish, now, lock.other.clone()))
+    AcquireDecision::Take(build_lock(next, lock_request, now, lock.other.clone()))
 }
 
-fn taken(epoch: Epoch, wish: &Wish, now: Timestamp, other: BTreeMap<String, Value>) -> Lock {
+fn build_lock(epoch: Epoch, lock_request: &LockRequest, now: Timestamp, other: BTreeMap<String, Value>) -> Lock {
     Lock {
-        holder: wish.holder.clone(),
-        purpose: wish.purpose.clone(),
+        holder: lock_request.holder.clone(),
+        purpose: lock_request.purpose.clone(),
         epoch,
         acquired: now,
         renewed: now,
-        ttl: wish.ttl.min(LONGEST_TTL),
+        ttl: lock_request.ttl.min(MAX_TTL),
         released: None,
         other,
     }
 }
 
 /// The lock, if the claim still has it.
-pub fn confirm<'a>(found: Option<&'a Lock>, claim: &Claim) -> Result<&'a Lock, Lost> {
-    let lock = found.ok_or(Lost::Removed)?;
+pub fn confirm_holder<'a>(found: Option<&'a Lock>, claim: &LockToken) -> Result<&'a Lock, LockLoss> {
+    let lock = found.ok_or(LockLoss::Removed)?;
     if lock.epoch != claim.epoch || lock.holder != claim.holder {
-        return Err(Lost::Taken {
+        return Err(LockLoss::Taken {
             holder: lock.holder.clone(),
             epoch: lock.epoch,
         });
     }
     if lock.released.is_some() {
-        return Err(Lost::Released { epoch: lock.epoch });
+        return Err(LockLoss::Released { epoch: lock.epoch });
     }
     Ok(lock)
 }
 
 /// The lock after a sign of life of its holder.
-pub fn renewed(found: Option<&Lock>, claim: &Claim, now: Timestamp) -> Result<Lock, Lost> {
-    let lock = confirm(found, claim)?;
+pub fn renew(found: Option<&Lock>, claim: &LockToken, now: Timestamp) -> Result<Lock, LockLoss> {
+    let lock = confirm_holder(found, claim)?;
     Ok(Lock {
-        renewed: after(lock.renewed, now),
+        renewed: next_timestamp(lock.renewed, now),
         ..lock.clone()
     })
 }
 
 /// The lock after its holder went above an epoch that was found elsewhere, which is a sign of life, too. Unchanged where it
 /// is above already, and where what was found cannot be an epoch.
-pub fn raised(
+pub fn raise_epoch(
     found: Option<&Lock>,
-    claim: &Claim,
+    claim: &LockToken,
     above: Epoch,
     now: Timestamp,
-) -> Result<Lock, Lost> {
-    let lock = confirm(found, claim)?;
-    match Epoch::found_elsewhere(above.0) {
+) -> Result<Lock, LockLoss> {
+    let lock = confirm_holder(found, claim)?;
+    match Epoch::from_external(above.0) {
         Some(above) if above >= lock.epoch => Ok(Lock {
             epoch: above.next(),
-            renewed: after(lock.renewed, now),
+            renewed: next_timestamp(lock.renewed, now),
             ..lock.clone()
         }),
         _ => Ok(lock.clone()),
@@ -259,8 +259,8 @@ pub fn raised(
 }
 
 /// The lock after its holder gave it back.
-pub fn released(found: Option<&Lock>, claim: &Claim, now: Timestamp) -> Result<Lock, Lost> {
-    let lock = confirm(found, claim)?;
+pub fn release(found: Option<&Lock>, claim: &LockToken, now: Timestamp) -> Result<Lock, LockLoss> {
+    let lock = confirm_holder(found, claim)?;
     Ok(Lock {
         released: Some(now),
         ..lock.clone()
@@ -268,7 +268,7 @@ pub fn released(found: Option<&Lock>, claim: &Claim, now: Timestamp) -> Result<L
 }
 
 /// `now`, moved if need be: a sign of life that looks like the one before it is none.
-pub(crate) fn after(before: Timestamp, now: Timestamp) -> Timestamp {
+pub(crate) fn next_timestamp(before: Timestamp, now: Timestamp) -> Timestamp {
     if now != before {
         return now;
     }

@@ -14,7 +14,7 @@ pub const PREFIX: &str = "member.";
 #[serde(rename_all = "camelCase")]
 pub struct MemberState {
     /// Where it is.
-    pub phase: Phase,
+    pub phase: RestorePhase,
     /// In words, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
@@ -27,7 +27,7 @@ pub struct MemberState {
 
 impl MemberState {
     /// A state without words.
-    pub fn new(phase: Phase, time: Timestamp) -> Self {
+    pub fn new(phase: RestorePhase, time: Timestamp) -> Self {
         Self {
             phase,
             message: String::new(),
@@ -48,7 +48,7 @@ impl MemberState {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub enum Phase {
+pub enum RestorePhase {
     /// Decided, not begun.
     Pending,
     /// Under way.

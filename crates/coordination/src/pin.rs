@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use mainstay_archive::name::{Kind, SnapshotName};
+use mainstay_archive::name::{SnapshotKind, SnapshotName};
 use mainstay_ids::Revision;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::lock::{LONGEST_TTL, Purpose, after};
+use crate::lock::{MAX_TTL, Purpose, next_timestamp};
 
 /// What the names of these entries begin with; the pin's name follows.
 pub const PREFIX: &str = "pin.";
@@ -63,15 +63,15 @@ impl RevisionRange {
         let begins_in_time = |revision| self.last.is_none_or(|last| revision <= last);
         match name.kind {
             // What a full snapshot promises is its last revision; its first is always zero.
-            Kind::Full => self.first <= name.last && begins_in_time(name.last),
-            Kind::Delta => self.first <= name.last && begins_in_time(name.start),
+            SnapshotKind::Full => self.first <= name.last && begins_in_time(name.last),
+            SnapshotKind::Delta => self.first <= name.last && begins_in_time(name.start),
         }
     }
 }
 
 /// What somebody wants to read in peace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PinWish {
+pub struct PinRequest {
     /// The pin's own name: letters, digits, dots, dashes.
     pub name: String,
     /// Who.
@@ -82,12 +82,12 @@ pub struct PinWish {
     pub keys: BTreeSet<String>,
     /// Every snapshot that touches these revisions.
     pub revisions: Option<RevisionRange>,
-    /// How long the pin lasts without a renewal; pinned to [`LONGEST_TTL`].
+    /// How long the pin lasts without a renewal; pinned to [`MAX_TTL`].
     pub ttl: Duration,
 }
 
-impl PinWish {
-    pub(crate) fn pin(&self, now: Timestamp) -> Pin {
+impl PinRequest {
+    pub(crate) fn to_pin(&self, now: Timestamp) -> Pin {
         Pin {
             holder: self.holder.clone(),
             purpose: self.purpose.clone(),
@@ -95,7 +95,7 @@ impl PinWish {
             revisions: self.revisions,
             since: now,
             renewed: now,
-            ttl: self.ttl.min(LONGEST_TTL),
+            ttl: self.ttl.min(MAX_TTL),
             other: BTreeMap::new(),
         }
     }
@@ -113,16 +113,16 @@ impl Pin {
     }
 
     /// The pin after a sign of life of its holder.
-    pub(crate) fn renewed(&self, now: Timestamp) -> Self {
+    pub(crate) fn with_renewal(&self, now: Timestamp) -> Self {
         Self {
-            renewed: after(self.renewed, now),
+            renewed: next_timestamp(self.renewed, now),
             ..self.clone()
         }
     }
 
     /// How long it may be seen unchanged: what it says, within reason.
-    pub fn lasts(&self) -> Duration {
-        self.ttl.min(LONGEST_TTL)
+    pub fn effective_ttl(&self) -> Duration {
+        self.ttl.min(MAX_TTL)
     }
 }
 

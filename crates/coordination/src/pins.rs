@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::backing::{Edits, Page};
-use crate::coordinator::{Change, Coordinator};
-use crate::error::{CoordinationError, entry_name};
-use crate::pin::{self, Pin, PinWish};
+use crate::backing::{Edits, Document};
+use crate::coordinator::{DocumentUpdate, Coordinator};
+use crate::error::{CoordinationError, build_entry_name};
+use crate::pin::{self, Pin, PinRequest};
 
 /// What must not be deleted now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pinned {
+pub struct ActivePins {
     /// The valid pins by name.
     pub pins: BTreeMap<String, Pin>,
 }
 
-impl Pinned {
+impl ActivePins {
     /// Whether an object is pinned, by its whole key or by the name its key ends in.
     pub fn covers(&self, key: &str) -> bool {
         self.pins.values().any(|pin| pin.covers(key))
     }
 
     /// Those of a listing that are pinned.
-    pub fn keys_of<'a>(&self, listing: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
+    pub fn filter_pinned<'a>(&self, listing: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
         listing
             .into_iter()
             .filter(|key| self.covers(key))
@@ -49,74 +49,74 @@ impl Coordinator {
     /// retention may have been deleting since before.
     ///
     /// A pin of the same name and holder is replaced.
-    pub async fn pin(self: &Arc<Self>, wish: &PinWish) -> Result<HeldPin, CoordinationError> {
-        let entry = entry_name(pin::PREFIX, &wish.name)?;
-        let pin = wish.pin(self.now());
+    pub async fn create_pin(self: &Arc<Self>, lock_request: &PinRequest) -> Result<HeldPin, CoordinationError> {
+        let entry = build_entry_name(pin::PREFIX, &lock_request.name)?;
+        let pin = lock_request.to_pin(self.now());
         self.update(|page| {
-            if let Some(found) = self.entry::<Pin>(page, &entry)?
-                && found.holder != wish.holder
+            if let Some(found) = self.parse_entry::<Pin>(page, &entry)?
+                && found.holder != lock_request.holder
             {
                 return Err(CoordinationError::PinTaken {
-                    place: self.place(),
-                    name: wish.name.clone(),
+                    place: self.location(),
+                    name: lock_request.name.clone(),
                     holder: found.holder,
                 });
             }
-            Ok(Change::Write(self.edit(&entry, &pin)?, ()))
+            Ok(DocumentUpdate::Write(self.build_edit(&entry, &pin)?, ()))
         })
         .await?;
         Ok(HeldPin {
             coordinator: Arc::clone(self),
-            name: wish.name.clone(),
+            name: lock_request.name.clone(),
             entry,
-            holder: wish.holder.clone(),
+            holder: lock_request.holder.clone(),
             ttl: pin.ttl,
         })
     }
 
     /// The pins that are valid, as far as this value has observed. A pin is valid until it was seen unchanged for its time to
     /// live, so the first look finds all of them valid. A pin that cannot be read is an error: nothing may be deleted then.
-    pub async fn pinned(&self) -> Result<Pinned, CoordinationError> {
-        let page = self.read().await?;
-        let (pins, _) = self.judge_pins(&page)?;
-        Ok(Pinned { pins })
+    pub async fn list_active_pins(&self) -> Result<ActivePins, CoordinationError> {
+        let page = self.read_document().await?;
+        let (pins, _) = self.split_expired_pins(&page)?;
+        Ok(ActivePins { pins })
     }
 
     /// Removes the pins that expired, so that the document does not grow. Tells their names.
-    pub async fn sweep_pins(&self) -> Result<Vec<String>, CoordinationError> {
+    pub async fn remove_expired_pins(&self) -> Result<Vec<String>, CoordinationError> {
         self.update(|page| {
-            let (_, void) = self.judge_pins(page)?;
+            let (_, void) = self.split_expired_pins(page)?;
             if void.is_empty() {
-                return Ok(Change::Nothing(void));
+                return Ok(DocumentUpdate::NoChange(void));
             }
             let edits: Edits = void
                 .iter()
                 .map(|name| (format!("{}{name}", pin::PREFIX), None))
                 .collect();
-            Ok(Change::Write(edits, void))
+            Ok(DocumentUpdate::Write(edits, void))
         })
         .await
     }
 
     /// The valid pins, and the names of the void ones.
-    fn judge_pins(
+    fn split_expired_pins(
         &self,
-        page: &Page,
+        page: &Document,
     ) -> Result<(BTreeMap<String, Pin>, Vec<String>), CoordinationError> {
         let now = Instant::now();
         let (mut valid, mut void) = (BTreeMap::new(), Vec::new());
         let mut seen = self
-            .seen_pins
+            .pin_tracker
             .lock()
             .expect("nobody panics while noting pins");
         for entry in page.entries.keys() {
             let Some(name) = entry.strip_prefix(pin::PREFIX) else {
                 continue;
             };
-            let Some(pin) = self.entry::<Pin>(page, entry)? else {
+            let Some(pin) = self.parse_entry::<Pin>(page, entry)? else {
                 continue;
             };
-            if seen.unchanged(entry, &pin, pin.lasts(), now) >= pin.lasts() {
+            if seen.observe(entry, &pin, pin.effective_ttl(), now) >= pin.effective_ttl() {
                 void.push(name.to_owned());
             } else {
                 valid.insert(name.to_owned(), pin);
@@ -137,12 +137,12 @@ impl HeldPin {
     pub async fn renew(&self) -> Result<(), CoordinationError> {
         let this = &self.coordinator;
         this.update(|page| {
-            let found = self.own(page)?.ok_or_else(|| CoordinationError::PinLost {
-                place: this.place(),
+            let found = self.read_own_pin(page)?.ok_or_else(|| CoordinationError::PinLost {
+                place: this.location(),
                 name: self.name.clone(),
             })?;
-            Ok(Change::Write(
-                this.edit(&self.entry, &found.renewed(this.now()))?,
+            Ok(DocumentUpdate::Write(
+                this.build_edit(&self.entry, &found.with_renewal(this.now()))?,
                 (),
             ))
         })
@@ -152,16 +152,16 @@ impl HeldPin {
     /// Takes the pin away.
     pub async fn remove(self) -> Result<(), CoordinationError> {
         let this = &self.coordinator;
-        this.update(|page| match self.own(page)? {
-            Some(_) => Ok(Change::Write(Edits::from([(self.entry.clone(), None)]), ())),
-            None => Ok(Change::Nothing(())),
+        this.update(|page| match self.read_own_pin(page)? {
+            Some(_) => Ok(DocumentUpdate::Write(Edits::from([(self.entry.clone(), None)]), ())),
+            None => Ok(DocumentUpdate::NoChange(())),
         })
         .await
     }
 
     /// Does some work and renews the pin meanwhile. The work is dropped, at one of its awaits, when the pin is gone; an
     /// unreachable document alone does not stop it: reading on is harmless, and what is missing then is noticed.
-    pub async fn keep<W: Future>(&self, work: W) -> Result<W::Output, CoordinationError> {
+    pub async fn run_while_pinned<W: Future>(&self, work: W) -> Result<W::Output, CoordinationError> {
         tokio::select! {
             biased;
             error = self.renew_until_lost() => Err(error),
@@ -181,8 +181,8 @@ impl HeldPin {
         }
     }
 
-    fn own(&self, page: &Page) -> Result<Option<Pin>, CoordinationError> {
-        let found: Option<Pin> = self.coordinator.entry(page, &self.entry)?;
+    fn read_own_pin(&self, page: &Document) -> Result<Option<Pin>, CoordinationError> {
+        let found: Option<Pin> = self.coordinator.parse_entry(page, &self.entry)?;
         Ok(found.filter(|pin| pin.holder == self.holder))
     }
 }

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use mainstay_ids::{MemberId, RaftIndex, Term};
-use mainstay_wal::v2store::{self, BootstrapMember};
+use mainstay_wal::v2store::{self, V2BootstrapMember};
 use mainstay_wal::{
-    ConfChange, ConfChangeKind, Encoder, Entry, EntryKind, HardState, Identity, SegmentName,
+    ConfChange, ConfChangeKind, Encoder, Entry, EntryKind, HardState, WalIdentity, SegmentName,
     SnapFile, SnapshotMark,
 };
 
 use crate::durable;
-use crate::membership::Membership;
+use crate::membership::ClusterMembership;
 
 /// The term in which a restored cluster's members were added.
 const FIRST_TERM: Term = Term(1);
@@ -33,7 +33,7 @@ pub struct BootstrapInfo {
 
 impl BootstrapInfo {
     /// For a cluster of these members, before or after its files are written.
-    pub fn of(membership: &Membership) -> Self {
+    pub fn from_membership(membership: &ClusterMembership) -> Self {
         Self {
             index: RaftIndex(membership.members().len() as u64),
             term: FIRST_TERM,
@@ -89,17 +89,17 @@ pub enum BootstrapError {
 /// are synced, and so are `wal`, `snap` and `dir`; the name of `dir` itself is the caller's to sync.
 pub fn write_raft_files(
     dir: &Path,
-    membership: &Membership,
+    membership: &ClusterMembership,
     me: MemberId,
 ) -> Result<BootstrapInfo, BootstrapError> {
     if membership.member(me).is_none() {
-        let cluster = membership.cluster();
+        let cluster = membership.cluster_id();
         return Err(BootstrapError::NotAMember {
             member: me,
             cluster,
         });
     }
-    let info = BootstrapInfo::of(membership);
+    let info = BootstrapInfo::from_membership(membership);
     let (wal, snap) = (dir.join("wal"), dir.join("snap"));
     for folder in [dir, &wal, &snap] {
         durable::create_private_dirs(folder).map_err(|source| BootstrapError::CreateDir {
@@ -107,13 +107,13 @@ pub fn write_raft_files(
             source,
         })?;
     }
-    let snapshot = snapshot(membership, info);
-    let log = log(membership, me, info).map_err(|source| BootstrapError::Encode { source })?;
+    let snapshot = build_snapshot(membership, info);
+    let log = encode_log(membership, me, info).map_err(|source| BootstrapError::Encode { source })?;
     for (file, bytes) in [
         (wal.join(SegmentName::FIRST.to_string()), log),
         (snap.join(snapshot.name().to_string()), snapshot.encode()),
     ] {
-        durable::write_new(&file, &bytes)
+        durable::write_new_file(&file, &bytes)
             .map_err(|source| BootstrapError::Write { file, source })?;
     }
     for folder in [&wal, &snap, dir] {
@@ -126,13 +126,13 @@ pub fn write_raft_files(
 }
 
 /// The log: each member is added by an entry, all are committed, and the snapshot covers them.
-fn log(membership: &Membership, me: MemberId, info: BootstrapInfo) -> io::Result<Vec<u8>> {
-    let identity = Identity {
+fn encode_log(membership: &ClusterMembership, me: MemberId, info: BootstrapInfo) -> io::Result<Vec<u8>> {
+    let identity = WalIdentity {
         node: me,
-        cluster: membership.cluster(),
+        cluster: membership.cluster_id(),
     };
     let mut segment = Encoder::begin(Vec::new(), 0, identity)?;
-    segment.snapshot(&SnapshotMark::START)?;
+    segment.write_snapshot(&SnapshotMark::START)?;
     for (index, member) in (1..).zip(membership.members()) {
         let change = ConfChange {
             id: 0,
@@ -140,7 +140,7 @@ fn log(membership: &Membership, me: MemberId, info: BootstrapInfo) -> io::Result
             node: member.id,
             context: Bytes::from(member.to_json()),
         };
-        segment.entry(&Entry {
+        segment.write_entry(&Entry {
             index: RaftIndex(index),
             term: info.term,
             kind: EntryKind::ConfChange,
@@ -152,13 +152,13 @@ fn log(membership: &Membership, me: MemberId, info: BootstrapInfo) -> io::Result
         .first()
         .map(|member| member.id)
         .unwrap_or_default();
-    segment.state(&HardState {
+    segment.write_state(&HardState {
         term: info.term,
         vote,
         commit: info.index,
     })?;
     let conf_state = Some(membership.conf_state());
-    segment.snapshot(&SnapshotMark {
+    segment.write_snapshot(&SnapshotMark {
         index: info.index,
         term: info.term,
         conf_state,
@@ -166,11 +166,11 @@ fn log(membership: &Membership, me: MemberId, info: BootstrapInfo) -> io::Result
     Ok(segment.into_inner())
 }
 
-fn snapshot(membership: &Membership, info: BootstrapInfo) -> SnapFile {
+fn build_snapshot(membership: &ClusterMembership, info: BootstrapInfo) -> SnapFile {
     let members: Vec<_> = membership
         .members()
         .iter()
-        .map(|member| BootstrapMember {
+        .map(|member| V2BootstrapMember {
             id: member.id,
             peer_urls: &member.peer_urls,
         })
@@ -179,7 +179,7 @@ fn snapshot(membership: &Membership, info: BootstrapInfo) -> SnapFile {
         term: info.term,
         index: info.index,
         conf_state: membership.conf_state(),
-        data: Bytes::from(v2store::bootstrap(&members)),
+        data: Bytes::from(v2store::build_bootstrap_store(&members)),
     }
 }
 
@@ -189,13 +189,13 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use mainstay_wal::v2store::V2Store;
-    use mainstay_wal::{Log, Tail};
+    use mainstay_wal::{Log, LogTail};
     use sha2::{Digest as _, Sha256};
 
     use super::*;
 
-    fn membership(listed: &str, token: &str) -> Membership {
-        Membership::new(&listed.parse().unwrap(), token).unwrap()
+    fn build_membership(listed: &str, token: &str) -> ClusterMembership {
+        ClusterMembership::new(&listed.parse().unwrap(), token).unwrap()
     }
 
     fn sha256(path: &Path) -> String {
@@ -206,7 +206,7 @@ mod tests {
     fn the_files_of_a_default_restore_are_those_of_etcdutl() {
         let dir = tempfile::tempdir().unwrap();
         let member = dir.path().join("member");
-        let membership = membership("default=http://localhost:2380", "etcd-cluster");
+        let membership = build_membership("default=http://localhost:2380", "etcd-cluster");
         let me = membership.members()[0].id;
         let info = write_raft_files(&member, &membership, me).unwrap();
         assert_eq!(
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn every_member_gets_the_same_files_but_for_its_identity() {
         let dir = tempfile::tempdir().unwrap();
-        let membership = membership(
+        let membership = build_membership(
             "x=http://127.0.0.1:25011,y=http://127.0.0.1:25021,z=http://127.0.0.1:25031",
             "three",
         );
@@ -240,11 +240,11 @@ mod tests {
             let info = write_raft_files(&path, &membership, member.id).unwrap();
             assert_eq!(info.index, RaftIndex(3));
             let summary = Log::open(&path.join("wal")).unwrap().read().unwrap();
-            assert_eq!(summary.tail, Tail::Clean);
+            assert_eq!(summary.tail, LogTail::Clean);
             assert_eq!(summary.identity.node, member.id);
-            assert_eq!(summary.identity.cluster, membership.cluster());
+            assert_eq!(summary.identity.cluster, membership.cluster_id());
             assert_eq!(
-                (summary.commit(), summary.last_index),
+                (summary.commit_index(), summary.last_index),
                 (info.index, info.index)
             );
             assert_eq!(summary.hard_state.unwrap().vote, membership.members()[0].id);
@@ -263,7 +263,7 @@ mod tests {
     fn only_the_owner_may_read_them() {
         let dir = tempfile::tempdir().unwrap();
         let member = dir.path().join("member");
-        let membership = membership("default=http://localhost:2380", "t");
+        let membership = build_membership("default=http://localhost:2380", "t");
         write_raft_files(&member, &membership, membership.members()[0].id).unwrap();
         let mode = |path: &str| {
             fs::metadata(member.join(path))
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn nothing_that_exists_is_overwritten() {
         let dir = tempfile::tempdir().unwrap();
-        let membership = membership("default=http://localhost:2380", "t");
+        let membership = build_membership("default=http://localhost:2380", "t");
         let me = membership.members()[0].id;
         write_raft_files(dir.path(), &membership, me).unwrap();
         let error = write_raft_files(dir.path(), &membership, me).unwrap_err();

@@ -12,15 +12,15 @@ use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-use mainstay_bbolt::{Database, Error as PageError};
-use mainstay_wal::{DecodeError, Decoded, Decoder, ListError, Log, Place};
+use mainstay_bbolt::{Database, BboltError as PageError};
+use mainstay_wal::{DecodeError, NextRecord, Decoder, ListError, Log, SegmentRole};
 use serde::{Deserialize, Serialize};
 
 use crate::durable;
 use crate::lock::{self, LockError};
 
 /// A note has some hundred bytes.
-const LIMIT: u64 = 64 << 10;
+const MAX_RECORD_BYTES: u64 = 64 << 10;
 
 /// What a data directory was when etcd had ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,52 +125,52 @@ impl CleanStop {
     pub fn observe(data_dir: &Path, written_by: &str) -> Result<Self, CleanStopError> {
         let member = data_dir.join("member");
         let db = member.join("snap/db");
-        if lock::is_live(&db)? {
+        if lock::is_in_use(&db)? {
             return Err(CleanStopError::InUse { db });
         }
-        let (db_txid, db_size) = database(db)?;
+        let (db_txid, db_size) = read_database_meta(db)?;
         Ok(Self {
             db_txid,
             db_size,
-            wal_last: end_of_log(&member.join("wal"))?,
+            wal_last: read_wal_end(&member.join("wal"))?,
             written_by: written_by.to_owned(),
         })
     }
 
     /// Leaves the note beside `data_dir`.
     pub fn write(&self, data_dir: &Path) -> Result<(), CleanStopError> {
-        let file = note_of(data_dir);
+        let file = record_path(data_dir);
         let json = serde_json::to_vec(self).map_err(io::Error::from);
-        json.and_then(|json| durable::replace(&file, &json))
+        json.and_then(|json| durable::replace_file(&file, &json))
             .map_err(|source| CleanStopError::Write { file, source })
     }
 
     /// Takes the note beside `data_dir` away. `None` when there is none, or when it says nothing.
     pub fn take(data_dir: &Path) -> Result<Option<Self>, CleanStopError> {
-        let file = note_of(data_dir);
-        let taken = durable::read_small(&file, LIMIT).and_then(|bytes| {
+        let file = record_path(data_dir);
+        let taken = durable::read_small_file(&file, MAX_RECORD_BYTES).and_then(|bytes| {
             let Some(bytes) = bytes else { return Ok(None) };
             fs::remove_file(&file)?;
-            durable::sync_dir(durable::folder_of(&file))?;
+            durable::sync_dir(durable::parent_dir(&file))?;
             Ok(serde_json::from_slice(&bytes).ok())
         });
         taken.map_err(|source| CleanStopError::Take { file, source })
     }
 
     /// Whether the directory is still what the note says. What cannot be read does not hold.
-    pub fn still_holds(&self, data_dir: &Path) -> bool {
+    pub fn is_valid_for(&self, data_dir: &Path) -> bool {
         Self::observe(data_dir, &self.written_by).is_ok_and(|now| now == *self)
     }
 }
 
 /// `<data dir>.clean-stop`.
-fn note_of(data_dir: &Path) -> PathBuf {
+fn record_path(data_dir: &Path) -> PathBuf {
     let mut name = data_dir.components().as_path().as_os_str().to_owned();
     name.push(".clean-stop");
     PathBuf::from(name)
 }
 
-fn database(db: PathBuf) -> Result<(u64, u64), CleanStopError> {
+fn read_database_meta(db: PathBuf) -> Result<(u64, u64), CleanStopError> {
     let opened = File::open(&db).and_then(|file| Ok((file.metadata()?.len(), file)));
     let (size, file) = match opened {
         Ok(opened) => opened,
@@ -182,7 +182,7 @@ fn database(db: PathBuf) -> Result<(u64, u64), CleanStopError> {
     }
 }
 
-fn end_of_log(wal: &Path) -> Result<WalEnd, CleanStopError> {
+fn read_wal_end(wal: &Path) -> Result<WalEnd, CleanStopError> {
     let log = Log::open(wal)?;
     let Some(last) = log.segments().last() else {
         let dir = wal.to_owned();
@@ -194,12 +194,12 @@ fn end_of_log(wal: &Path) -> Result<WalEnd, CleanStopError> {
         source,
     })?;
     let input = BufReader::with_capacity(256 << 10, file);
-    let mut decoder = Decoder::new(input, &last.path, last.length, Place::Last, 0);
+    let mut decoder = Decoder::new(input, &last.path, last.length, SegmentRole::Last, 0);
     loop {
         match decoder.next_record() {
-            Ok(Decoded::Record(_)) => {}
-            Ok(Decoded::End) => break,
-            Ok(Decoded::Torn(_)) => return Err(CleanStopError::Torn { segment: segment() }),
+            Ok(NextRecord::Record(_)) => {}
+            Ok(NextRecord::End) => break,
+            Ok(NextRecord::Torn(_)) => return Err(CleanStopError::Torn { segment: segment() }),
             Err(source) => return Err(CleanStopError::Segment { source }),
         }
     }

@@ -19,7 +19,7 @@ pub(crate) fn create_private_dirs(path: &Path) -> io::Result<()> {
 }
 
 /// Writes a file that must not exist yet, for its owner only, and syncs it. Its directory is not synced.
-pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_new_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -30,7 +30,7 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Puts a file of its owner's only in the place of whatever has that name: it is there whole, or as it was.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".tmp");
     let temporary = PathBuf::from(name);
@@ -38,13 +38,13 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {} // left behind by a crash
     }
-    write_new(&temporary, bytes)?;
+    write_new_file(&temporary, bytes)?;
     fs::rename(&temporary, path)?;
-    sync_dir(folder_of(path))
+    sync_dir(parent_dir(path))
 }
 
 /// The directory a path is in, `.` when it names none.
-pub(crate) fn folder_of(path: &Path) -> &Path {
+pub(crate) fn parent_dir(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -52,7 +52,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 }
 
 /// Reads a small file; `None` when it is not there. Not more than `limit` bytes are taken.
-pub(crate) fn read_small(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
+pub(crate) fn read_small_file(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -70,10 +70,10 @@ pub(crate) fn sync_dir(path: &Path) -> io::Result<()> {
 
 /// Syncs every file and directory of a tree, the deepest first. Returns the path that failed with the error.
 pub(crate) fn sync_tree(root: &Path) -> Result<(), (PathBuf, io::Error)> {
-    sync_level(root, MAX_DEPTH)
+    sync_subtree(root, MAX_DEPTH)
 }
 
-fn sync_level(dir: &Path, depth: usize) -> Result<(), (PathBuf, io::Error)> {
+fn sync_subtree(dir: &Path, depth: usize) -> Result<(), (PathBuf, io::Error)> {
     let failed = |source| (dir.to_owned(), source);
     if depth == 0 {
         return Err(failed(io::Error::other("too many levels of directories")));
@@ -82,7 +82,7 @@ fn sync_level(dir: &Path, depth: usize) -> Result<(), (PathBuf, io::Error)> {
         let item = item.map_err(failed)?;
         let (path, kind) = (item.path(), item.file_type().map_err(failed)?);
         if kind.is_dir() {
-            sync_level(&path, depth - 1)?;
+            sync_subtree(&path, depth - 1)?;
         } else if kind.is_file() {
             File::open(&path)
                 .and_then(|file| file.sync_all())

@@ -9,7 +9,7 @@
 //!              whose volume                    └ otherwise  → verify (Full) ───┘  verdict, faults, facts
 //! ```
 //!
-//! **Comes in**: who is to be a member, and a directory that was built in a [`Staging`]; or a directory nobody
+//! **Comes in**: who is to be a member, and a directory that was built in a [`StagingDir`]; or a directory nobody
 //! vouches for. **Goes out**: a data directory that etcd 3.4 and newer boots, under the target's name; or a
 //! [`Report`] that says whether etcd can start on it, what is wrong and where, and what it holds.
 //!
@@ -42,13 +42,13 @@ mod volume_guard;
 
 pub use bootstrap::{BootstrapError, BootstrapInfo, write_raft_files};
 pub use clean_stop::{CleanStop, CleanStopError, WalEnd};
-pub use lock::{DatabaseLock, LockError, hold, is_live};
-pub use membership::{InitialCluster, ListedMember, Member, Membership, MembershipError};
-pub use peer_url::{PeerUrl, UrlError, parse_peer_urls};
-pub use swap::{Aside, Committed, Recovery, Staging, SwapError, put_aside, recover, set_aside};
+pub use lock::{DatabaseLock, LockError, lock_database, is_in_use};
+pub use membership::{InitialCluster, ListedMember, Member, ClusterMembership, MembershipError};
+pub use peer_url::{PeerUrl, PeerUrlError, parse_peer_urls};
+pub use swap::{PreviousDataDir, CommittedSwap, SwapRecovery, StagingDir, SwapError, list_previous_data_dirs, recover_swap, rename_to_previous};
 pub use verify::{
-    AlarmFacts, Depth, DirFacts, DirVerdict, Fault, FaultKind, Finding, MemberFacts, Report,
-    VerifyError, Warning, WarningKind, verify,
+    AlarmFacts, Depth, DirFacts, DirVerdict, DirFault, FaultKind, DirFinding, MemberFacts, DirReport,
+    VerifyError, DirWarning, WarningKind, verify,
 };
-pub use volume_fence::{Fence, FenceEpoch, FenceError};
-pub use volume_guard::{Guard, GuardError, check_guard, write_guard};
+pub use volume_fence::{VolumeFence, FenceEpoch, VolumeFenceError};
+pub use volume_guard::{GuardStatus, GuardError, check_volume_guard, write_volume_guard};

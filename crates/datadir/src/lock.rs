@@ -42,7 +42,7 @@ pub struct DatabaseLock {
 }
 
 /// Takes the exclusive lock on `db` without waiting.
-pub fn hold(db: &Path) -> Result<DatabaseLock, LockError> {
+pub fn lock_database(db: &Path) -> Result<DatabaseLock, LockError> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -62,7 +62,7 @@ pub fn hold(db: &Path) -> Result<DatabaseLock, LockError> {
 
 /// Whether a running etcd has `db` open. A database that does not exist is not live, and one that others only
 /// read is not either.
-pub fn is_live(db: &Path) -> Result<bool, LockError> {
+pub fn is_in_use(db: &Path) -> Result<bool, LockError> {
     let file = match File::open(db) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -100,16 +100,16 @@ mod tests {
     fn a_database_is_live_while_someone_writes_it() {
         let dir = tempfile::tempdir().unwrap();
         let db = dir.path().join("db");
-        assert!(!is_live(&db).unwrap(), "it does not exist");
+        assert!(!is_in_use(&db).unwrap(), "it does not exist");
         std::fs::write(&db, b"").unwrap();
-        assert!(!is_live(&db).unwrap());
+        assert!(!is_in_use(&db).unwrap());
 
         // Locks belong to open files, so a second one of this process is as good as another process.
-        let held = hold(&db).unwrap();
-        assert!(is_live(&db).unwrap());
-        assert!(matches!(hold(&db), Err(LockError::Held { .. })));
+        let held = lock_database(&db).unwrap();
+        assert!(is_in_use(&db).unwrap());
+        assert!(matches!(lock_database(&db), Err(LockError::Held { .. })));
         drop(held);
-        assert!(!is_live(&db).unwrap());
+        assert!(!is_in_use(&db).unwrap());
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
         std::fs::write(&db, b"").unwrap();
         let reader = File::open(&db).unwrap();
         assert!(try_flock(&reader, FlockOperation::NonBlockingLockShared, &db).unwrap());
-        assert!(!is_live(&db).unwrap());
-        assert!(matches!(hold(&db), Err(LockError::Held { .. })));
+        assert!(!is_in_use(&db).unwrap());
+        assert!(matches!(lock_database(&db), Err(LockError::Held { .. })));
     }
 }

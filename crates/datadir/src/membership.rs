@@ -13,7 +13,7 @@ use mainstay_wal::ConfState;
 use mainstay_wal::go_json::{push_string, push_strings};
 use sha1::{Digest as _, Sha1};
 
-use crate::peer_url::{PeerUrl, UrlError};
+use crate::peer_url::{PeerUrl, PeerUrlError};
 
 /// One name of an `--initial-cluster` with all its URLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,23 +37,23 @@ pub enum MembershipError {
     Empty,
     /// A part is not `name=url`.
     #[error("initial cluster: {part:?} does not have the form name=url")]
-    Pair {
+    InvalidPair {
         /// The part.
         part: String,
     },
     /// A name is empty or has blanks around it, under which etcd would not find it.
     #[error("initial cluster: {name:?} is no member name")]
-    Name {
+    InvalidName {
         /// The name.
         name: String,
     },
     /// A URL is wrong.
     #[error("initial cluster, member {name:?}")]
-    Url {
+    InvalidUrl {
         /// Whose URL it is.
         name: String,
         /// What is wrong with it.
-        source: UrlError,
+        source: PeerUrlError,
     },
     /// Two places of the list have the same URL.
     #[error("initial cluster: {url} is listed for {first:?} and again for {second:?}")]
@@ -67,7 +67,7 @@ pub enum MembershipError {
     },
     /// Two members, or one and the value 0 that raft reserves, have the same identity.
     #[error("member {name:?} would have the identity {id}, which is taken or reserved")]
-    Identity {
+    DuplicateId {
         /// The member.
         name: String,
         /// The identity.
@@ -75,7 +75,7 @@ pub enum MembershipError {
     },
     /// No member has this name.
     #[error("member {name:?} is not in the initial cluster, which lists {listed}")]
-    Unlisted {
+    UnknownMember {
         /// The name looked for.
         name: String,
         /// The names there are.
@@ -85,7 +85,7 @@ pub enum MembershipError {
     #[error(
         "member {name:?} advertises {advertised}, but the initial cluster lists {listed} for it"
     )]
-    Advertised {
+    AdvertisedUrlsMismatch {
         /// The member.
         name: String,
         /// What it advertises.
@@ -97,13 +97,13 @@ pub enum MembershipError {
 
 impl InitialCluster {
     /// A cluster of one.
-    pub fn of_one(name: &str, peer_urls: Vec<PeerUrl>) -> Result<Self, MembershipError> {
+    pub fn single_member(name: &str, peer_urls: Vec<PeerUrl>) -> Result<Self, MembershipError> {
         check_name(name)?;
         Self(vec![ListedMember {
             name: name.to_owned(),
             peer_urls,
         }])
-        .checked()
+        .validate()
     }
 
     /// The members in the order in which they were first named.
@@ -111,12 +111,12 @@ impl InitialCluster {
         &self.0
     }
 
-    fn checked(self) -> Result<Self, MembershipError> {
+    fn validate(self) -> Result<Self, MembershipError> {
         let mut owners: BTreeMap<&PeerUrl, &str> = BTreeMap::new();
         for member in &self.0 {
             if member.peer_urls.is_empty() {
-                let (name, source) = (member.name.clone(), UrlError::Empty);
-                return Err(MembershipError::Url { name, source });
+                let (name, source) = (member.name.clone(), PeerUrlError::Empty);
+                return Err(MembershipError::InvalidUrl { name, source });
             }
             for url in &member.peer_urls {
                 if let Some(first) = owners.insert(url, &member.name) {
@@ -143,12 +143,12 @@ impl FromStr for InitialCluster {
         let mut members: Vec<ListedMember> = Vec::new();
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let Some((name, url)) = part.split_once('=') else {
-                return Err(MembershipError::Pair {
+                return Err(MembershipError::InvalidPair {
                     part: part.to_owned(),
                 });
             };
             check_name(name)?;
-            let url: PeerUrl = url.parse().map_err(|source| MembershipError::Url {
+            let url: PeerUrl = url.parse().map_err(|source| MembershipError::InvalidUrl {
                 name: name.to_owned(),
                 source,
             })?;
@@ -162,13 +162,13 @@ impl FromStr for InitialCluster {
                 }
             }
         }
-        Self(members).checked()
+        Self(members).validate()
     }
 }
 
 fn check_name(name: &str) -> Result<(), MembershipError> {
     if name.is_empty() || name.trim() != name || name.contains(char::is_control) {
-        return Err(MembershipError::Name {
+        return Err(MembershipError::InvalidName {
             name: name.to_owned(),
         });
     }
@@ -209,7 +209,7 @@ impl Member {
             hash.update(url);
         }
         hash.update(token);
-        let id = MemberId(leading_number(&hash.finalize()));
+        let id = MemberId(leading_u64(&hash.finalize()));
         Self {
             id,
             name: listed.name.clone(),
@@ -219,19 +219,19 @@ impl Member {
 }
 
 /// The first eight bytes of a hash as a number.
-fn leading_number(hash: &[u8]) -> u64 {
+fn leading_u64(hash: &[u8]) -> u64 {
     hash.first_chunk()
         .map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
 /// The members of a new cluster with their identities.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Membership {
-    cluster: ClusterId,
+pub struct ClusterMembership {
+    cluster_id: ClusterId,
     members: Vec<Member>,
 }
 
-impl Membership {
+impl ClusterMembership {
     /// Gives the listed members their identities under `token`.
     pub fn new(listed: &InitialCluster, token: &str) -> Result<Self, MembershipError> {
         let mut members: Vec<Member> = listed
@@ -244,7 +244,7 @@ impl Membership {
         let mut hash = Sha1::new();
         for member in &members {
             if member.id == last {
-                return Err(MembershipError::Identity {
+                return Err(MembershipError::DuplicateId {
                     name: member.name.clone(),
                     id: last,
                 });
@@ -253,14 +253,14 @@ impl Membership {
             hash.update(member.id.0.to_be_bytes());
         }
         Ok(Self {
-            cluster: ClusterId(leading_number(&hash.finalize())),
+            cluster_id: ClusterId(leading_u64(&hash.finalize())),
             members,
         })
     }
 
     /// The identity of the cluster.
-    pub fn cluster(&self) -> ClusterId {
-        self.cluster
+    pub fn cluster_id(&self) -> ClusterId {
+        self.cluster_id
     }
 
     /// The members in ascending order of their identities; at least one.
@@ -274,7 +274,7 @@ impl Membership {
     }
 
     /// The member called `name`, which advertises `urls`: they must be the listed ones, in any order.
-    pub fn locate(&self, name: &str, urls: &[PeerUrl]) -> Result<&Member, MembershipError> {
+    pub fn find_member(&self, name: &str, urls: &[PeerUrl]) -> Result<&Member, MembershipError> {
         let Some(member) = self.members.iter().find(|member| member.name == name) else {
             let listed: Vec<_> = self
                 .members
@@ -282,13 +282,13 @@ impl Membership {
                 .map(|member| member.name.as_str())
                 .collect();
             let (name, listed) = (name.to_owned(), listed.join(", "));
-            return Err(MembershipError::Unlisted { name, listed });
+            return Err(MembershipError::UnknownMember { name, listed });
         };
         let mut advertised: Vec<&str> = urls.iter().map(PeerUrl::as_str).collect();
         advertised.sort_unstable();
         advertised.dedup();
         if advertised != member.peer_urls {
-            return Err(MembershipError::Advertised {
+            return Err(MembershipError::AdvertisedUrlsMismatch {
                 name: name.to_owned(),
                 advertised: advertised.join(", "),
                 listed: member.peer_urls.join(", "),
@@ -299,7 +299,7 @@ impl Membership {
 
     /// The membership as raft sees it.
     pub fn conf_state(&self) -> ConfState {
-        ConfState::of_voters(self.members.iter().map(|member| member.id).collect())
+        ConfState::from_voters(self.members.iter().map(|member| member.id).collect())
     }
 
     /// The value of `confState` in the `meta` bucket.
@@ -314,7 +314,7 @@ impl Membership {
     }
 
     /// Keys and values of the `members` bucket, in the order of the keys.
-    pub fn members_bucket(&self) -> Vec<(String, String)> {
+    pub fn members_bucket_rows(&self) -> Vec<(String, String)> {
         let mut rows: Vec<_> = self
             .members
             .iter()

@@ -11,7 +11,7 @@ pub struct PeerUrl(String);
 /// Why a text is no peer URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum UrlError {
+pub enum PeerUrlError {
     /// The scheme is missing or another one.
     #[error("peer url {url:?}: the scheme must be http, https, unix or unixs")]
     Scheme {
@@ -49,29 +49,29 @@ impl fmt::Display for PeerUrl {
 }
 
 impl FromStr for PeerUrl {
-    type Err = UrlError;
+    type Err = PeerUrlError;
 
     /// Blanks around the URL are dropped and the scheme is lower-cased, as etcd does; the rest stays. Hosts
     /// that etcd would rewrite (percent signs, letters outside ASCII) are refused.
-    fn from_str(text: &str) -> Result<Self, UrlError> {
+    fn from_str(text: &str) -> Result<Self, PeerUrlError> {
         let text = text.trim();
         let url = || text.to_owned();
         let (scheme, rest) = text
             .split_once("://")
-            .ok_or_else(|| UrlError::Scheme { url: url() })?;
+            .ok_or_else(|| PeerUrlError::Scheme { url: url() })?;
         let scheme = scheme.to_ascii_lowercase();
         match scheme.as_str() {
             "http" | "https" if rest.contains(['/', '?', '#']) => {
-                return Err(UrlError::Path { url: url() });
+                return Err(PeerUrlError::Path { url: url() });
             }
             "http" | "https" if !is_host_and_port(rest) => {
-                return Err(UrlError::HostPort { url: url() });
+                return Err(PeerUrlError::HostPort { url: url() });
             }
             "unix" | "unixs" if rest.is_empty() || !rest.bytes().all(|b| b.is_ascii_graphic()) => {
-                return Err(UrlError::HostPort { url: url() });
+                return Err(PeerUrlError::HostPort { url: url() });
             }
             "http" | "https" | "unix" | "unixs" => {}
-            _ => return Err(UrlError::Scheme { url: url() }),
+            _ => return Err(PeerUrlError::Scheme { url: url() }),
         }
         Ok(Self(format!("{scheme}://{rest}")))
     }
@@ -95,14 +95,14 @@ fn is_host_and_port(text: &str) -> bool {
 }
 
 /// Reads a list of URLs separated by commas, such as the value of `--initial-advertise-peer-urls`.
-pub fn parse_peer_urls(text: &str) -> Result<Vec<PeerUrl>, UrlError> {
+pub fn parse_peer_urls(text: &str) -> Result<Vec<PeerUrl>, PeerUrlError> {
     let urls: Vec<PeerUrl> = text
         .split(',')
         .filter(|part| !part.trim().is_empty())
         .map(PeerUrl::from_str)
         .collect::<Result<_, _>>()?;
     if urls.is_empty() {
-        Err(UrlError::Empty)
+        Err(PeerUrlError::Empty)
     } else {
         Ok(urls)
     }
@@ -131,7 +131,7 @@ mod tests {
     fn each_fault_has_its_own_name() {
         let fault = |text: &str| text.parse::<PeerUrl>().unwrap_err();
         for text in ["", "localhost:2380", "ftp://a:1", "://a:1"] {
-            assert!(matches!(fault(text), UrlError::Scheme { .. }), "{text}");
+            assert!(matches!(fault(text), PeerUrlError::Scheme { .. }), "{text}");
         }
         for text in [
             "http://a:1/",
@@ -139,7 +139,7 @@ mod tests {
             "http://a:1?x",
             "http://a:1#x",
         ] {
-            assert!(matches!(fault(text), UrlError::Path { .. }), "{text}");
+            assert!(matches!(fault(text), PeerUrlError::Path { .. }), "{text}");
         }
         for text in [
             "http://a",
@@ -157,7 +157,7 @@ mod tests {
             "http://",
             "unix://",
         ] {
-            assert!(matches!(fault(text), UrlError::HostPort { .. }), "{text}");
+            assert!(matches!(fault(text), PeerUrlError::HostPort { .. }), "{text}");
         }
     }
 
@@ -168,7 +168,7 @@ mod tests {
             urls.iter().map(PeerUrl::as_str).collect::<Vec<_>>(),
             ["http://a:1", "https://b:2"]
         );
-        assert_eq!(parse_peer_urls(" ,"), Err(UrlError::Empty));
+        assert_eq!(parse_peer_urls(" ,"), Err(PeerUrlError::Empty));
         assert!(parse_peer_urls("http://a:1,b").is_err());
     }
 }

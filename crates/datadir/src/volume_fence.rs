@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use crate::durable;
 
 /// The name of the file.
-const NAME: &str = "write_fence";
+const FILE_NAME: &str = "write_fence";
 
 /// A token is a few words; whatever is longer is none.
-const LIMIT: u64 = 4096;
+const MAX_TOKEN_BYTES: u64 = 4096;
 
 /// No lock has an epoch like this: a mark that says so is nobody's.
-const IMPLAUSIBLE: u64 = 1 << 52;
+const EPOCH_LIMIT: u64 = 1 << 52;
 
 /// The epoch of a token, as it was found on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +28,7 @@ pub struct FenceEpoch(pub u64);
 
 /// The right to write one volume, as long as nobody else has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fence {
+pub struct VolumeFence {
     file: PathBuf,
     token: String,
 }
@@ -36,7 +36,7 @@ pub struct Fence {
 /// Why a volume must not be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum FenceError {
+pub enum VolumeFenceError {
     /// The mark cannot be read, so that nobody knows who writes.
     #[error("read {}", file.display())]
     Read {
@@ -55,7 +55,7 @@ pub enum FenceError {
     },
     /// Somebody else was sent since.
     #[error("{} says that {found:?} writes this volume now, not {token:?}", file.display())]
-    Overtaken {
+    Superseded {
         /// The file.
         file: PathBuf,
         /// Who was sent first.
@@ -67,20 +67,20 @@ pub enum FenceError {
     },
 }
 
-impl Fence {
+impl VolumeFence {
     /// Takes the volume of `data_dir`: from here on nobody who came earlier writes it. Whoever comes too late does not.
-    pub fn enter(data_dir: &Path, token: &str) -> Result<Self, FenceError> {
+    pub fn acquire(data_dir: &Path, token: &str) -> Result<Self, VolumeFenceError> {
         let fence = Self {
-            file: durable::folder_of(data_dir).join(NAME),
+            file: durable::parent_dir(data_dir).join(FILE_NAME),
             token: token.to_owned(),
         };
-        let found = fence.found()?;
-        if is_later(&found, token) {
-            return Err(fence.overtaken(found));
+        let found = fence.read_token()?;
+        if is_newer(&found, token) {
+            return Err(fence.superseded_error(found));
         }
-        match durable::replace(&fence.file, token.as_bytes()) {
+        match durable::replace_file(&fence.file, token.as_bytes()) {
             Ok(()) => Ok(fence),
-            Err(source) => Err(FenceError::Write {
+            Err(source) => Err(VolumeFenceError::Write {
                 file: fence.file,
                 source,
             }),
@@ -88,29 +88,29 @@ impl Fence {
     }
 
     /// Whether nobody else has come.
-    pub fn check(&self) -> Result<(), FenceError> {
-        let found = self.found()?;
+    pub fn check(&self) -> Result<(), VolumeFenceError> {
+        let found = self.read_token()?;
         if found == self.token {
             return Ok(());
         }
-        Err(self.overtaken(found))
+        Err(self.superseded_error(found))
     }
 
-    fn found(&self) -> Result<String, FenceError> {
-        match durable::read_small(&self.file, LIMIT) {
+    fn read_token(&self) -> Result<String, VolumeFenceError> {
+        match durable::read_small_file(&self.file, MAX_TOKEN_BYTES) {
             Ok(found) => Ok(String::from_utf8_lossy(&found.unwrap_or_default()).into_owned()),
-            Err(source) => Err(FenceError::Read {
+            Err(source) => Err(VolumeFenceError::Read {
                 file: self.file.clone(),
                 source,
             }),
         }
     }
 
-    fn overtaken(&self, found: String) -> FenceError {
-        FenceError::Overtaken {
+    fn superseded_error(&self, found: String) -> VolumeFenceError {
+        VolumeFenceError::Superseded {
             file: self.file.clone(),
             token: self.token.clone(),
-            epoch: Token::on_volume(&found).map(|token| token.epoch),
+            epoch: FenceToken::parse_from_volume(&found).map(|token| token.epoch),
             found,
         }
     }
@@ -118,15 +118,15 @@ impl Fence {
 
 /// What a token says of the order in which writers were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Token<'a> {
+struct FenceToken<'a> {
     epoch: FenceEpoch,
     incident: &'a str,
     attempt: u32,
 }
 
-impl<'a> Token<'a> {
+impl<'a> FenceToken<'a> {
     /// Reads a token; who of several pods of one attempt wrote it has no order.
-    fn read(text: &'a str) -> Option<Self> {
+    fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.splitn(4, '/');
         let (epoch, incident, attempt) = (parts.next()?, parts.next()?, parts.next()?);
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -141,14 +141,14 @@ impl<'a> Token<'a> {
     }
 
     /// Reads what was found on a volume, where anything may be.
-    fn on_volume(text: &'a str) -> Option<Self> {
-        Self::read(text).filter(|token| token.epoch < FenceEpoch(IMPLAUSIBLE))
+    fn parse_from_volume(text: &'a str) -> Option<Self> {
+        Self::parse(text).filter(|token| token.epoch < FenceEpoch(EPOCH_LIMIT))
     }
 }
 
 /// Whether who is marked on the volume was sent after the owner of a token.
-fn is_later(found: &str, than: &str) -> bool {
-    let (Some(found), Some(ours)) = (Token::on_volume(found), Token::read(than)) else {
+fn is_newer(found: &str, than: &str) -> bool {
+    let (Some(found), Some(ours)) = (FenceToken::parse_from_volume(found), FenceToken::parse(than)) else {
         return false;
     };
     let is_retried = found.incident == ours.incident && found.attempt > ours.attempt;
@@ -163,13 +163,13 @@ mod tests {
     fn whoever_was_overtaken_is_told_so() {
         let volume = tempfile::tempdir().unwrap();
         let data_dir = volume.path().join("new.etcd");
-        let first = Fence::enter(&data_dir, "5/a1b2/1").unwrap();
+        let first = VolumeFence::acquire(&data_dir, "5/a1b2/1").unwrap();
         first.check().unwrap();
-        let second = Fence::enter(&data_dir, "6/a1b2/2").unwrap();
+        let second = VolumeFence::acquire(&data_dir, "6/a1b2/2").unwrap();
         second.check().unwrap();
         let error = first.check().unwrap_err();
         assert!(
-            matches!(&error, FenceError::Overtaken { found, .. } if found == "6/a1b2/2"),
+            matches!(&error, VolumeFenceError::Superseded { found, .. } if found == "6/a1b2/2"),
             "{error}"
         );
     }
@@ -178,24 +178,24 @@ mod tests {
     fn the_same_one_may_come_again() {
         let volume = tempfile::tempdir().unwrap();
         let data_dir = volume.path().join("new.etcd");
-        let first = Fence::enter(&data_dir, "5/a1b2/1").unwrap();
-        Fence::enter(&data_dir, "5/a1b2/1").unwrap();
+        let first = VolumeFence::acquire(&data_dir, "5/a1b2/1").unwrap();
+        VolumeFence::acquire(&data_dir, "5/a1b2/1").unwrap();
         first.check().unwrap();
     }
 
     /// Whether the second is let in after the first, and what it is told otherwise.
-    fn enters(first: &str, second: &str) -> Result<(), Option<FenceEpoch>> {
+    fn acquire_after(first: &str, second: &str) -> Result<(), Option<FenceEpoch>> {
         let volume = tempfile::tempdir().unwrap();
         let data_dir = volume.path().join("new.etcd");
-        std::fs::write(volume.path().join(NAME), first).unwrap();
-        let marked = || std::fs::read_to_string(volume.path().join(NAME)).unwrap();
-        match Fence::enter(&data_dir, second) {
+        std::fs::write(volume.path().join(FILE_NAME), first).unwrap();
+        let marked = || std::fs::read_to_string(volume.path().join(FILE_NAME)).unwrap();
+        match VolumeFence::acquire(&data_dir, second) {
             Ok(fence) => {
                 fence.check().unwrap();
                 assert_eq!(marked(), second);
                 Ok(())
             }
-            Err(FenceError::Overtaken { epoch, .. }) => {
+            Err(VolumeFenceError::Superseded { epoch, .. }) => {
                 assert_eq!(marked(), first, "who is refused leaves the mark");
                 Err(epoch)
             }
@@ -205,15 +205,15 @@ mod tests {
 
     #[test]
     fn whoever_comes_too_late_does_not_begin() {
-        let late = enters("6/a1b2/2/pod-b", "5/a1b2/1/pod-a");
+        let late = acquire_after("6/a1b2/2/pod-b", "5/a1b2/1/pod-a");
         assert_eq!(late, Err(Some(FenceEpoch(6))));
-        let retried = enters("6/a1b2/2/pod-b", "6/a1b2/1/pod-a");
+        let retried = acquire_after("6/a1b2/2/pod-b", "6/a1b2/1/pod-a");
         assert_eq!(retried, Err(Some(FenceEpoch(6))));
     }
 
     #[test]
     fn a_job_of_an_earlier_incident_that_starts_late_does_not_begin() {
-        let late = enters("1800000001/c3d4/1/pod-b", "1800000000/a1b2/9/pod-a");
+        let late = acquire_after("1800000001/c3d4/1/pod-b", "1800000000/a1b2/9/pod-a");
         assert_eq!(late, Err(Some(FenceEpoch(1_800_000_001))));
     }
 
@@ -226,14 +226,14 @@ mod tests {
             ("5/a1b2/1/pod-a", "5/a1b2/1/pod-b"),
             ("5/a1b2/1/pod-a", "5/a1b2/2/pod-b"),
         ] {
-            assert_eq!(enters(first, second), Ok(()), "{first}, {second}");
+            assert_eq!(acquire_after(first, second), Ok(()), "{first}, {second}");
         }
     }
 
     #[test]
     fn two_incidents_under_one_epoch_have_no_order() {
-        assert_eq!(enters("5/a1b2/2/pod-a", "5/c3d4/1/pod-b"), Ok(()));
-        assert_eq!(enters("5/c3d4/1/pod-b", "5/a1b2/2/pod-a"), Ok(()));
+        assert_eq!(acquire_after("5/a1b2/2/pod-a", "5/c3d4/1/pod-b"), Ok(()));
+        assert_eq!(acquire_after("5/c3d4/1/pod-b", "5/a1b2/2/pod-a"), Ok(()));
     }
 
     #[test]
@@ -252,24 +252,24 @@ mod tests {
             "4503599627370496/a1b2/1/pod-a",
             "99999999999999999999999/a1b2/1/pod-a",
         ] {
-            assert_eq!(enters(mark, "5/a1b2/1/pod-b"), Ok(()), "{mark:?}");
+            assert_eq!(acquire_after(mark, "5/a1b2/1/pod-b"), Ok(()), "{mark:?}");
         }
     }
 
     #[test]
     fn there_is_always_an_epoch_above_one_that_is_honoured() {
         let highest = "4503599627370495/a1b2/1/pod-a";
-        let refused = enters(highest, "5/a1b2/1/pod-b");
-        assert_eq!(refused, Err(Some(FenceEpoch(IMPLAUSIBLE - 1))));
-        assert_eq!(enters(highest, "4503599627370496/a1b2/1/pod-b"), Ok(()));
+        let refused = acquire_after(highest, "5/a1b2/1/pod-b");
+        assert_eq!(refused, Err(Some(FenceEpoch(EPOCH_LIMIT - 1))));
+        assert_eq!(acquire_after(highest, "4503599627370496/a1b2/1/pod-b"), Ok(()));
     }
 
     #[test]
     fn a_mark_that_is_gone_is_nobodys() {
         let volume = tempfile::tempdir().unwrap();
         let data_dir = volume.path().join("new.etcd");
-        let fence = Fence::enter(&data_dir, "5/a1b2/1").unwrap();
-        std::fs::remove_file(volume.path().join(NAME)).unwrap();
+        let fence = VolumeFence::acquire(&data_dir, "5/a1b2/1").unwrap();
+        std::fs::remove_file(volume.path().join(FILE_NAME)).unwrap();
         assert!(fence.check().is_err());
     }
 }

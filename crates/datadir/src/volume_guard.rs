@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use crate::durable;
 
 /// The name of the file.
-const NAME: &str = "safe_guard";
+const FILE_NAME: &str = "safe_guard";
 
 /// A namespace has at most 63 characters; whatever is longer is none.
-const LIMIT: u64 = 4096;
+const MAX_GUARD_BYTES: u64 = 4096;
 
 /// Whose volume it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Guard {
+pub enum GuardStatus {
     /// It belongs to the namespace asked for.
     Match,
     /// Nobody has used it yet.
@@ -50,7 +50,7 @@ pub enum GuardError {
     },
     /// Another namespace has marked the volume. Its mark is not overwritten.
     #[error("{} marks the volume as that of namespace {found:?}", file.display())]
-    Taken {
+    OtherNamespace {
         /// The file.
         file: PathBuf,
         /// The namespace found.
@@ -59,18 +59,18 @@ pub enum GuardError {
 }
 
 /// Compares the mark beside `data_dir` with `namespace`.
-pub fn check_guard(data_dir: &Path, namespace: &str) -> Result<Guard, GuardError> {
-    let file = file_beside(data_dir);
-    match durable::read_small(&file, LIMIT) {
-        Ok(None) => Ok(Guard::Absent),
+pub fn check_volume_guard(data_dir: &Path, namespace: &str) -> Result<GuardStatus, GuardError> {
+    let file = guard_path(data_dir);
+    match durable::read_small_file(&file, MAX_GUARD_BYTES) {
+        Ok(None) => Ok(GuardStatus::Absent),
         Ok(Some(bytes)) => {
             let text = String::from_utf8_lossy(&bytes);
             let found = text.trim_end();
             if found == namespace {
-                Ok(Guard::Match)
+                Ok(GuardStatus::Match)
             } else {
                 let found = found.to_owned();
-                Ok(Guard::Mismatch { found })
+                Ok(GuardStatus::Mismatch { found })
             }
         }
         Err(source) => Err(GuardError::Read { file, source }),
@@ -78,18 +78,18 @@ pub fn check_guard(data_dir: &Path, namespace: &str) -> Result<Guard, GuardError
 }
 
 /// Marks the volume of `data_dir` as that of `namespace`. One that is marked so already is left alone.
-pub fn write_guard(data_dir: &Path, namespace: &str) -> Result<(), GuardError> {
-    let file = file_beside(data_dir);
-    match check_guard(data_dir, namespace)? {
-        Guard::Match => Ok(()),
-        Guard::Mismatch { found } => Err(GuardError::Taken { file, found }),
-        Guard::Absent => durable::replace(&file, namespace.as_bytes())
+pub fn write_volume_guard(data_dir: &Path, namespace: &str) -> Result<(), GuardError> {
+    let file = guard_path(data_dir);
+    match check_volume_guard(data_dir, namespace)? {
+        GuardStatus::Match => Ok(()),
+        GuardStatus::Mismatch { found } => Err(GuardError::OtherNamespace { file, found }),
+        GuardStatus::Absent => durable::replace_file(&file, namespace.as_bytes())
             .map_err(|source| GuardError::Write { file, source }),
     }
 }
 
-fn file_beside(data_dir: &Path) -> PathBuf {
-    durable::folder_of(data_dir).join(NAME)
+fn guard_path(data_dir: &Path) -> PathBuf {
+    durable::parent_dir(data_dir).join(FILE_NAME)
 }
 
 #[cfg(test)]
@@ -103,22 +103,22 @@ mod tests {
     fn a_volume_belongs_to_whoever_marked_it_first() {
         let volume = tempfile::tempdir().unwrap();
         let data_dir = volume.path().join("new.etcd");
-        assert_eq!(check_guard(&data_dir, "shoot--a").unwrap(), Guard::Absent);
-        write_guard(&data_dir, "shoot--a").unwrap();
-        write_guard(&data_dir, "shoot--a").unwrap();
-        assert_eq!(check_guard(&data_dir, "shoot--a").unwrap(), Guard::Match);
+        assert_eq!(check_volume_guard(&data_dir, "shoot--a").unwrap(), GuardStatus::Absent);
+        write_volume_guard(&data_dir, "shoot--a").unwrap();
+        write_volume_guard(&data_dir, "shoot--a").unwrap();
+        assert_eq!(check_volume_guard(&data_dir, "shoot--a").unwrap(), GuardStatus::Match);
         let found = "shoot--a".to_owned();
-        let mismatch = Guard::Mismatch { found };
-        assert_eq!(check_guard(&data_dir, "shoot--b").unwrap(), mismatch);
-        let error = write_guard(&data_dir, "shoot--b").unwrap_err();
-        assert!(matches!(error, GuardError::Taken { .. }), "{error}");
-        assert_eq!(check_guard(&data_dir, "shoot--a").unwrap(), Guard::Match);
+        let mismatch = GuardStatus::Mismatch { found };
+        assert_eq!(check_volume_guard(&data_dir, "shoot--b").unwrap(), mismatch);
+        let error = write_volume_guard(&data_dir, "shoot--b").unwrap_err();
+        assert!(matches!(error, GuardError::OtherNamespace { .. }), "{error}");
+        assert_eq!(check_volume_guard(&data_dir, "shoot--a").unwrap(), GuardStatus::Match);
     }
 
     #[test]
     fn the_mark_is_the_peers_a_file_of_the_owner_in_the_parent_folder() {
         let volume = tempfile::tempdir().unwrap();
-        write_guard(&volume.path().join("new.etcd/"), "garden").unwrap();
+        write_volume_guard(&volume.path().join("new.etcd/"), "garden").unwrap();
         let file = volume.path().join("safe_guard");
         assert_eq!(fs::read(&file).unwrap(), b"garden");
         let mode = fs::metadata(&file).unwrap().permissions().mode();
@@ -130,7 +130,7 @@ mod tests {
     fn a_mark_that_cannot_be_read_is_not_taken_for_absent() {
         let volume = tempfile::tempdir().unwrap();
         fs::create_dir(volume.path().join("safe_guard")).unwrap();
-        let checked = check_guard(&volume.path().join("data"), "a");
+        let checked = check_volume_guard(&volume.path().join("data"), "a");
         assert!(
             matches!(checked, Err(GuardError::Read { .. })),
             "{checked:?}"
@@ -142,12 +142,12 @@ mod tests {
         let volume = tempfile::tempdir().unwrap();
         let (file, data_dir) = (volume.path().join("safe_guard"), volume.path().join("data"));
         fs::write(&file, "garden\n").unwrap();
-        assert_eq!(check_guard(&data_dir, "garden").unwrap(), Guard::Match);
+        assert_eq!(check_volume_guard(&data_dir, "garden").unwrap(), GuardStatus::Match);
         fs::write(&file, "").unwrap();
         let found = String::new();
         assert_eq!(
-            check_guard(&data_dir, "garden").unwrap(),
-            Guard::Mismatch { found }
+            check_volume_guard(&data_dir, "garden").unwrap(),
+            GuardStatus::Mismatch { found }
         );
     }
 }

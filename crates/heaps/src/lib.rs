@@ -10,19 +10,19 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// How many heaps there are. It also tells whether somebody has decided already.
-const HEAPS: &str = "MALLOC_ARENA_MAX";
+const ARENA_MAX_VAR: &str = "MALLOC_ARENA_MAX";
 /// What the allocator is told: heaps, bytes from which a buffer is kept outside of them, free bytes at the end of a heap
 /// from which they are given back.
-const SETTINGS: [(&str, &str); 3] = [
-    (HEAPS, "1"),
+const MALLOC_SETTINGS: [(&str, &str); 3] = [
+    (ARENA_MAX_VAR, "1"),
     ("MALLOC_MMAP_THRESHOLD_", "262144"),
     ("MALLOC_TRIM_THRESHOLD_", "1048576"),
 ];
 
 /// Begins the program again with one heap, unless somebody has decided how many. Where that is not possible it goes on
 /// with many.
-pub fn begin_with_one() {
-    let is_decided = std::env::vars_os().any(|(name, _)| name == HEAPS);
+pub fn reexec_with_one_arena() {
+    let is_decided = std::env::vars_os().any(|(name, _)| name == ARENA_MAX_VAR);
     let mut line = std::env::args_os();
     let (Some(name), Ok(program)) = (line.next(), std::env::current_exe()) else {
         return;
@@ -34,6 +34,6 @@ pub fn begin_with_one() {
     let _ = Command::new(program)
         .arg0(name)
         .args(line)
-        .envs(SETTINGS)
+        .envs(MALLOC_SETTINGS)
         .exec();
 }

@@ -20,15 +20,15 @@ pub struct HashKv {
 
 /// Text that is no [`HashKv`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotAHashKv;
+pub struct ParseHashKvError;
 
-impl fmt::Display for NotAHashKv {
+impl fmt::Display for ParseHashKvError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("expected <revision>:<compacted revision>:<8 hexadecimal digits>")
     }
 }
 
-impl std::error::Error for NotAHashKv {}
+impl std::error::Error for ParseHashKvError {}
 
 impl fmt::Display for HashKv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,24 +38,24 @@ impl fmt::Display for HashKv {
 }
 
 impl FromStr for HashKv {
-    type Err = NotAHashKv;
+    type Err = ParseHashKvError;
 
-    fn from_str(text: &str) -> Result<Self, NotAHashKv> {
+    fn from_str(text: &str) -> Result<Self, ParseHashKvError> {
         let parts: Vec<&str> = text.split(':').collect();
         let [revision, compact, hash] = parts[..] else {
-            return Err(NotAHashKv);
+            return Err(ParseHashKvError);
         };
         let is_plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit()); // no sign
         if ![revision, compact, hash].into_iter().all(is_plain) {
-            return Err(NotAHashKv);
+            return Err(ParseHashKvError);
         }
-        let number = |part: &str| part.parse::<i64>().map_err(|_| NotAHashKv);
+        let number = |part: &str| part.parse::<i64>().map_err(|_| ParseHashKvError);
         let (revision, compact) = (number(revision)?, number(compact)?);
         if revision < compact || hash.len() != 8 {
-            return Err(NotAHashKv);
+            return Err(ParseHashKvError);
         }
         Ok(Self {
-            hash: u32::from_str_radix(hash, 16).map_err(|_| NotAHashKv)?,
+            hash: u32::from_str_radix(hash, 16).map_err(|_| ParseHashKvError)?,
             revision: Revision(revision),
             compact_revision: (compact > 0).then_some(Revision(compact)),
         })
@@ -97,7 +97,7 @@ mod tests {
             "99999999999999999999:0:000000ff",
         ];
         for text in wrong {
-            assert_eq!(text.parse::<HashKv>(), Err(NotAHashKv), "{text}");
+            assert_eq!(text.parse::<HashKv>(), Err(ParseHashKvError), "{text}");
         }
     }
 }

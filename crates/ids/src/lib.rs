@@ -7,7 +7,7 @@ mod hash_kv;
 
 use std::fmt;
 
-pub use hash_kv::{HashKv, NotAHashKv};
+pub use hash_kv::{HashKv, ParseHashKvError};
 
 macro_rules! counter {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {

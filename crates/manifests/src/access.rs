@@ -3,21 +3,21 @@
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
 
-use crate::draft::Draft;
+use crate::draft::RenderContext;
 use crate::labels::Component;
 use crate::meta;
 
-pub(crate) fn service_account(draft: &Draft<'_>) -> ServiceAccount {
+pub(crate) fn render_service_account(draft: &RenderContext<'_>) -> ServiceAccount {
     let name = draft.names.service_account();
     ServiceAccount {
-        metadata: meta::of(draft.etcd, &name, Component::ServiceAccount),
+        metadata: meta::build_metadata(draft.etcd, &name, Component::ServiceAccount),
         automount_service_account_token: Some(draft.settings.automount_service_account_token),
         ..ServiceAccount::default()
     }
 }
 
 /// Nothing that belongs to another Etcd of the namespace can be read or written.
-pub(crate) fn role(draft: &Draft<'_>, leases: Vec<String>) -> Role {
+pub(crate) fn render_role(draft: &RenderContext<'_>, leases: Vec<String>) -> Role {
     let rule = |group: &str, resource: &str, names: Vec<String>, verbs: &[&str]| PolicyRule {
         api_groups: Some(vec![group.into()]),
         resources: Some(vec![resource.into()]),
@@ -25,9 +25,9 @@ pub(crate) fn role(draft: &Draft<'_>, leases: Vec<String>) -> Role {
         verbs: verbs.iter().map(ToString::to_string).collect(),
         ..PolicyRule::default()
     };
-    let coordination = vec![draft.names.coordination()];
+    let coordination = vec![draft.names.coordination_config_map()];
     Role {
-        metadata: meta::of(draft.etcd, &draft.names.role(), Component::Role),
+        metadata: meta::build_metadata(draft.etcd, &draft.names.role(), Component::Role),
         rules: Some(vec![
             rule(
                 "coordination.k8s.io",
@@ -40,10 +40,10 @@ pub(crate) fn role(draft: &Draft<'_>, leases: Vec<String>) -> Role {
     }
 }
 
-pub(crate) fn role_binding(draft: &Draft<'_>) -> RoleBinding {
+pub(crate) fn render_role_binding(draft: &RenderContext<'_>) -> RoleBinding {
     let name = draft.names.role();
     RoleBinding {
-        metadata: meta::of(draft.etcd, &name, Component::RoleBinding),
+        metadata: meta::build_metadata(draft.etcd, &name, Component::RoleBinding),
         role_ref: RoleRef {
             api_group: Some("rbac.authorization.k8s.io".into()),
             kind: "Role".into(),

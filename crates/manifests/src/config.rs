@@ -10,12 +10,12 @@ use mainstay_crds::etcd::{CompactionMode, FreelistType, MetricsLevel};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::draft::Draft;
+use crate::draft::RenderContext;
 use crate::error::RenderError;
 use crate::labels::Component;
 use crate::meta;
 use crate::names::Ordinal;
-use crate::shape::Scheme;
+use crate::shape::UrlScheme;
 use crate::tls::PemFiles;
 
 /// The one key.
@@ -26,7 +26,7 @@ pub const DATA_DIR: &str = "/var/etcd/data/new.etcd";
 /// etcd's configuration as the `ConfigMap` has it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct File {
+struct EtcdConfigFile {
     name: &'static str,
     data_dir: &'static str,
     metrics: &'static str,
@@ -41,22 +41,22 @@ struct File {
     listen_client_urls: String,
     listen_metrics_urls: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    client_transport_security: Option<Security>,
+    client_transport_security: Option<TransportSecurity>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    peer_transport_security: Option<Security>,
+    peer_transport_security: Option<TransportSecurity>,
     #[serde(skip_serializing_if = "Option::is_none")]
     member_name_prefix: Option<String>,
     next_cluster_version_compatible: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     backend_bbolt_freelist_type: Option<&'static str>,
     #[serde(flatten)]
-    membership: Membership,
+    membership: MembershipConfig,
 }
 
 /// What changes while members come and go. A member that runs has no use for it, so it is no reason to restart one.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Membership {
+struct MembershipConfig {
     initial_cluster_state: &'static str,
     initial_cluster: String,
     initial_advertise_peer_urls: BTreeMap<String, Vec<String>>,
@@ -65,7 +65,7 @@ struct Membership {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Security {
+struct TransportSecurity {
     cert_file: String,
     key_file: String,
     client_cert_auth: bool,
@@ -75,8 +75,8 @@ struct Security {
     skip_client_san_verification: Option<bool>,
 }
 
-impl Security {
-    fn with(files: PemFiles, skip_client_san_verification: Option<bool>) -> Self {
+impl TransportSecurity {
+    fn new(files: PemFiles, skip_client_san_verification: Option<bool>) -> Self {
         let PemFiles {
             ca,
             certificate,
@@ -94,29 +94,29 @@ impl Security {
 }
 
 /// The `ConfigMap`, and the checksum of what a running member would have to be restarted for.
-pub(crate) fn config_map(draft: &Draft<'_>) -> Result<(ConfigMap, String), RenderError> {
-    let encode = |file: &File| {
-        serde_norway::to_string(file).map_err(|source| RenderError::Config { source })
+pub(crate) fn render_config_map(draft: &RenderContext<'_>) -> Result<(ConfigMap, String), RenderError> {
+    let encode = |file: &EtcdConfigFile| {
+        serde_norway::to_string(file).map_err(|source| RenderError::EncodeConfig { source })
     };
-    let mut file = file(draft);
+    let mut file = build_config_file(draft);
     let text = encode(&file)?;
-    file.membership = Membership::default();
+    file.membership = MembershipConfig::default();
     let lasting = encode(&file)?;
     let name = draft.names.config_map();
     let map = ConfigMap {
-        metadata: meta::of(draft.etcd, &name, Component::ConfigMap),
+        metadata: meta::build_metadata(draft.etcd, &name, Component::ConfigMap),
         data: Some(BTreeMap::from([(KEY.to_owned(), text)])),
         ..ConfigMap::default()
     };
     Ok((map, hex::encode(Sha256::digest(lasting))))
 }
 
-fn file(draft: &Draft<'_>) -> File {
+fn build_config_file(draft: &RenderContext<'_>) -> EtcdConfigFile {
     let spec = &draft.etcd.spec;
     let shared = spec.shared_config.as_ref();
-    let (client, peer) = (draft.client_scheme(), draft.shape.peer_tls.scheme());
-    let listen = |scheme: Scheme, port: u16| format!("{scheme}://0.0.0.0:{port}");
-    File {
+    let (client, peer) = (draft.client_scheme(), draft.input.peer_tls.scheme());
+    let listen = |scheme: UrlScheme, port: u16| format!("{scheme}://0.0.0.0:{port}");
+    EtcdConfigFile {
         name: "etcd-config",
         data_dir: DATA_DIR,
         metrics: match spec.etcd.metrics {
@@ -136,14 +136,14 @@ fn file(draft: &Draft<'_>) -> File {
             .unwrap_or_else(|| "30m".into()),
         listen_peer_urls: listen(peer, draft.ports.peer),
         listen_client_urls: listen(client, draft.ports.client),
-        listen_metrics_urls: listen(Scheme::Http, draft.ports.metrics),
+        listen_metrics_urls: listen(UrlScheme::Http, draft.ports.metrics),
         client_transport_security: draft
             .certificates
-            .client_listener()
-            .map(|files| Security::with(files, None)),
-        peer_transport_security: draft.certificates.peer_listener().map(|files| {
+            .client_listener_files()
+            .map(|files| TransportSecurity::new(files, None)),
+        peer_transport_security: draft.certificates.peer_listener_files().map(|files| {
             let skip = draft.certificates.skip_client_san_verification();
-            Security::with(files, skip)
+            TransportSecurity::new(files, skip)
         }),
         member_name_prefix: draft.names.member_prefix().map(str::to_owned),
         next_cluster_version_compatible: true,
@@ -154,32 +154,32 @@ fn file(draft: &Draft<'_>) -> File {
                 FreelistType::Array => "array",
                 FreelistType::Map => "map",
             }),
-        membership: membership(draft),
+        membership: build_membership(draft),
     }
 }
 
-fn membership(draft: &Draft<'_>) -> Membership {
+fn build_membership(draft: &RenderContext<'_>) -> MembershipConfig {
     let wanted = u32::try_from(draft.etcd.spec.replicas).unwrap_or_default();
     // A member on its way out is still one.
-    let ordinals = 0..wanted.max(draft.shape.replicas);
+    let ordinals = 0..wanted.max(draft.input.replicas);
     let by_name = |ordinal: Ordinal, urls: Vec<String>| (draft.names.member(ordinal), urls);
-    Membership {
-        initial_cluster_state: draft.shape.cluster_state.name(),
-        initial_cluster: initial_cluster(draft),
+    MembershipConfig {
+        initial_cluster_state: draft.input.cluster_state.name(),
+        initial_cluster: format_initial_cluster(draft),
         initial_advertise_peer_urls: ordinals
             .clone()
-            .map(|ordinal| by_name(ordinal, draft.peer_urls(ordinal)))
+            .map(|ordinal| by_name(ordinal, draft.member_peer_urls(ordinal)))
             .collect(),
         advertise_client_urls: ordinals
-            .map(|ordinal| by_name(ordinal, vec![draft.client_url(ordinal)]))
+            .map(|ordinal| by_name(ordinal, vec![draft.member_client_url(ordinal)]))
             .collect(),
     }
 }
 
-fn initial_cluster(draft: &Draft<'_>) -> String {
-    let own = draft.shape.initial_members.iter().flat_map(|ordinal| {
+fn format_initial_cluster(draft: &RenderContext<'_>) -> String {
+    let own = draft.input.initial_members.iter().flat_map(|ordinal| {
         let name = draft.names.member(*ordinal);
-        let urls = draft.peer_urls(*ordinal);
+        let urls = draft.member_peer_urls(*ordinal);
         urls.into_iter().map(move |url| format!("{name}={url}"))
     });
     let existing = draft

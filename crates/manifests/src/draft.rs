@@ -4,23 +4,23 @@ use mainstay_crds::Etcd;
 
 use crate::error::RenderError;
 use crate::names::{Names, Ordinal};
-use crate::settings::Settings;
-use crate::shape::{RuntimeComponents, Scheme, Shape};
-use crate::store::{Place, Wiring};
-use crate::tls::Certificates;
+use crate::settings::OperatorSettings;
+use crate::shape::{RuntimeComponents, UrlScheme, RenderInput};
+use crate::store::{StoreContext, StoreAccess};
+use crate::tls::PodCertificates;
 use crate::values;
 
 /// What every object is made from.
-pub(crate) struct Draft<'a> {
+pub(crate) struct RenderContext<'a> {
     pub(crate) etcd: &'a Etcd,
-    pub(crate) settings: &'a Settings,
-    pub(crate) shape: &'a Shape,
+    pub(crate) settings: &'a OperatorSettings,
+    pub(crate) input: &'a RenderInput,
     pub(crate) names: Names<'a>,
     pub(crate) ports: Ports,
-    pub(crate) certificates: Certificates<'a>,
+    pub(crate) certificates: PodCertificates<'a>,
     pub(crate) quota_bytes: u64,
     /// How the store is reached; `None` when there is none, or none of a known kind.
-    pub(crate) store: Option<Wiring>,
+    pub(crate) store: Option<StoreAccess>,
 }
 
 /// The ports of a member's pod.
@@ -33,58 +33,58 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    fn of(etcd: &Etcd) -> Result<Self, RenderError> {
+    fn from_etcd(etcd: &Etcd) -> Result<Self, RenderError> {
         let (server, backup) = (&etcd.spec.etcd, &etcd.spec.backup);
         Ok(Self {
-            client: values::port("spec.etcd.clientPort", server.client_port, 2379)?,
-            peer: values::port("spec.etcd.serverPort", server.server_port, 2380)?,
-            metrics: values::port("spec.etcd.wrapperPort", server.wrapper_port, 9095)?,
-            backup: values::port("spec.backup.port", backup.port, 8080)?,
+            client: values::port_or_default("spec.etcd.clientPort", server.client_port, 2379)?,
+            peer: values::port_or_default("spec.etcd.serverPort", server.server_port, 2380)?,
+            metrics: values::port_or_default("spec.etcd.wrapperPort", server.wrapper_port, 9095)?,
+            backup: values::port_or_default("spec.backup.port", backup.port, 8080)?,
         })
     }
 }
 
-impl<'a> Draft<'a> {
+impl<'a> RenderContext<'a> {
     pub(crate) fn new(
         etcd: &'a Etcd,
-        settings: &'a Settings,
-        shape: &'a Shape,
+        settings: &'a OperatorSettings,
+        shape: &'a RenderInput,
     ) -> Result<Self, RenderError> {
-        let names = Names::of(etcd);
+        let names = Names::new(etcd);
         for (field, value) in [("name", names.etcd), ("namespace", names.namespace)] {
             if value.is_empty() {
-                return Err(RenderError::Unnamed { field });
+                return Err(RenderError::MissingName { field });
             }
         }
         let spec = &etcd.spec;
-        let place = Place::of_etcd(settings, shape);
+        let place = StoreContext::for_backup(settings, shape);
         let store = spec.backup.store.as_ref();
         Ok(Self {
             names,
-            ports: Ports::of(etcd)?,
-            certificates: Certificates::of(
+            ports: Ports::from_etcd(etcd)?,
+            certificates: PodCertificates::new(
                 spec.etcd.client_url_tls.as_ref(),
                 shape.peer_tls.certificates(),
                 spec.backup.tls.as_ref(),
             )?,
-            quota_bytes: values::bytes("spec.etcd.quota", spec.etcd.quota.as_ref(), 8 << 30)?,
+            quota_bytes: values::bytes_or_default("spec.etcd.quota", spec.etcd.quota.as_ref(), 8 << 30)?,
             store: match store {
-                Some(store) => Wiring::of(store, &place)?,
+                Some(store) => StoreAccess::from_spec(store, &place)?,
                 None => None,
             },
             etcd,
             settings,
-            shape,
+            input: shape,
         })
     }
 
-    pub(crate) fn client_scheme(&self) -> Scheme {
-        Scheme::by(self.etcd.spec.etcd.client_url_tls.as_ref())
+    pub(crate) fn client_scheme(&self) -> UrlScheme {
+        UrlScheme::from_tls(self.etcd.spec.etcd.client_url_tls.as_ref())
     }
 
     /// Where members reach this one: its own address, then those the spec adds.
-    pub(crate) fn peer_urls(&self, ordinal: Ordinal) -> Vec<String> {
-        let own = self.peer_url_of(&self.names.pod(ordinal));
+    pub(crate) fn member_peer_urls(&self, ordinal: Ordinal) -> Vec<String> {
+        let own = self.pod_peer_url(&self.names.pod(ordinal));
         let member = self.names.member(ordinal);
         let listed = self.etcd.spec.etcd.additional_advertise_peer_urls.iter();
         let more = listed
@@ -101,8 +101,8 @@ impl<'a> Draft<'a> {
     }
 
     /// The address of a pod for members; `pod` may be a variable the kubelet replaces.
-    pub(crate) fn peer_url_of(&self, pod: &str) -> String {
-        let scheme = self.shape.peer_tls.scheme();
+    pub(crate) fn pod_peer_url(&self, pod: &str) -> String {
+        let scheme = self.input.peer_tls.scheme();
         format!(
             "{scheme}://{}:{}",
             self.names.pod_host(pod),
@@ -111,7 +111,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Where clients reach a member.
-    pub(crate) fn client_url(&self, ordinal: Ordinal) -> String {
+    pub(crate) fn member_client_url(&self, ordinal: Ordinal) -> String {
         let host = self.names.pod_host(&self.names.pod(ordinal));
         format!("{}://{host}:{}", self.client_scheme(), self.ports.client)
     }
@@ -135,7 +135,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(crate) fn has_runtime_components(&self) -> bool {
-        self.shape.runtime_components == RuntimeComponents::Enabled
+        self.input.runtime_components == RuntimeComponents::Enabled
     }
 
     pub(crate) fn runs_as_root(&self) -> bool {
@@ -144,7 +144,7 @@ impl<'a> Draft<'a> {
 
     /// The image of etcd now.
     pub(crate) fn etcd_image(&self) -> &str {
-        let held = self.shape.etcd_image.as_deref();
+        let held = self.input.etcd_image.as_deref();
         held.or(self.etcd.spec.etcd.image.as_deref())
             .filter(|image| !image.is_empty())
             .unwrap_or(&self.settings.images.etcd)

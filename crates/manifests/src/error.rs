@@ -1,6 +1,6 @@
 //! Why an Etcd cannot be rendered. Each is the author's to mend, and names the field.
 
-use mainstay_crds::scalar::SpanError;
+use mainstay_crds::scalar::DurationError;
 
 use crate::quantity::QuantityError;
 
@@ -10,13 +10,13 @@ use crate::quantity::QuantityError;
 pub enum RenderError {
     /// The Etcd has no name or no namespace, so it was never stored.
     #[error("the Etcd has no {field}")]
-    Unnamed {
+    MissingName {
         /// What it lacks.
         field: &'static str,
     },
     /// A store of a kind nobody knows.
     #[error("{field}: {provider:?} is no kind of store")]
-    Provider {
+    UnknownProvider {
         /// Where.
         field: &'static str,
         /// What it says.
@@ -24,7 +24,7 @@ pub enum RenderError {
     },
     /// A store that needs a container and has none.
     #[error("{field}: a store of the kind {provider} needs a container")]
-    Container {
+    MissingContainer {
         /// Where.
         field: &'static str,
         /// Its kind.
@@ -32,7 +32,7 @@ pub enum RenderError {
     },
     /// A port outside 1 to 65535.
     #[error("{field}: {port} is no port")]
-    Port {
+    InvalidPort {
         /// Where.
         field: &'static str,
         /// What it says.
@@ -40,7 +40,7 @@ pub enum RenderError {
     },
     /// A quantity that is no number of bytes.
     #[error("{field}")]
-    Quantity {
+    InvalidQuantity {
         /// Where.
         field: &'static str,
         /// What is wrong with it.
@@ -48,15 +48,15 @@ pub enum RenderError {
     },
     /// A length of time nobody can count.
     #[error("{field}")]
-    Span {
+    InvalidDuration {
         /// Where.
         field: &'static str,
         /// What is wrong with it.
-        source: SpanError,
+        source: DurationError,
     },
     /// Certificates without a secret to take them from.
     #[error("{field} names no secret")]
-    Secret {
+    MissingSecret {
         /// Where.
         field: &'static str,
     },
@@ -72,7 +72,7 @@ pub enum RenderError {
     },
     /// The configuration of etcd does not fit into YAML.
     #[error("the configuration of etcd cannot be written as YAML")]
-    Config {
+    EncodeConfig {
         /// What the writer said.
         source: serde_norway::Error,
     },

@@ -19,7 +19,7 @@ pub type Labels = BTreeMap<String, String>;
 /// Who looks after an object. The value is the peer's, since consumers select on it.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY`].
-pub const MANAGER: &str = "etcd-druid";
+pub const MANAGED_BY_DRUID: &str = "etcd-druid";
 /// The Etcd, or the task, an object belongs to.
 pub const PART_OF: &str = "app.kubernetes.io/part-of";
 /// The name of the object.
@@ -27,10 +27,10 @@ pub const NAME: &str = "app.kubernetes.io/name";
 /// What the object is for.
 pub const COMPONENT: &str = "app.kubernetes.io/component";
 /// The Etcd the pod of a Job works for. It stands in for [`PART_OF`], which only members have.
-pub const JOB_FOR: &str = "etcd-mainstay.io/etcd";
+pub const JOB_ETCD: &str = "etcd-mainstay.io/etcd";
 
 /// How long the value of a label may be.
-const LONGEST_VALUE: usize = 63;
+const MAX_VALUE_LEN: usize = 63;
 
 /// What an object is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Component {
     }
 }
 
-fn labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
+fn to_labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
     pairs
         .into_iter()
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -86,53 +86,53 @@ fn labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
 }
 
 /// What everything of one Etcd has in common.
-pub fn of_etcd(etcd: &str) -> Labels {
-    labels([(MANAGED_BY, MANAGER), (PART_OF, etcd)])
+pub fn for_etcd(etcd: &str) -> Labels {
+    to_labels([(MANAGED_BY, MANAGED_BY_DRUID), (PART_OF, etcd)])
 }
 
 /// A name as the value of a label: `-` for `:`, and not longer than a value may be.
-fn value(name: &str) -> String {
-    let name: String = name.chars().take(LONGEST_VALUE).collect();
+fn to_label_value(name: &str) -> String {
+    let name: String = name.chars().take(MAX_VALUE_LEN).collect();
     let name = name.replace(':', "-");
     name.trim_end_matches(|c: char| !c.is_ascii_alphanumeric())
         .to_owned()
 }
 
 /// The labels of an object of an Etcd, or of a task.
-pub fn of_object(owner: &str, name: &str, component: Component) -> Labels {
-    let mut all = of_etcd(owner);
-    all.insert(NAME.into(), value(name));
+pub fn for_object(owner: &str, name: &str, component: Component) -> Labels {
+    let mut all = for_etcd(owner);
+    all.insert(NAME.into(), to_label_value(name));
     all.insert(COMPONENT.into(), component.name().into());
     all
 }
 
 /// The labels of a Job's pods, which no selector of the members matches.
-pub fn of_job_pod(owner: &str, name: &str, component: Component) -> Labels {
-    labels([
-        (MANAGED_BY, MANAGER),
-        (NAME, &value(name)),
+pub fn for_job_pod(owner: &str, name: &str, component: Component) -> Labels {
+    to_labels([
+        (MANAGED_BY, MANAGED_BY_DRUID),
+        (NAME, &to_label_value(name)),
         (COMPONENT, component.name()),
-        (JOB_FOR, owner),
+        (JOB_ETCD, owner),
     ])
 }
 
 /// Selects the pods of the `StatefulSet`, as it always has.
 pub fn stateful_set_selector(names: &Names<'_>) -> LabelSelector {
     LabelSelector {
-        match_labels: Some(of_etcd(names.etcd)),
+        match_labels: Some(for_etcd(names.etcd)),
         ..LabelSelector::default()
     }
 }
 
 /// Selects members and nothing else.
 pub fn member_selector(names: &Names<'_>) -> Labels {
-    let mut all = of_etcd(names.etcd);
+    let mut all = for_etcd(names.etcd);
     all.insert(COMPONENT.into(), Component::StatefulSet.name().into());
     all
 }
 
 /// Selects members, as `status.selector` of an Etcd and a list request spell it.
-pub fn member_selector_text(names: &Names<'_>) -> String {
+pub fn format_member_selector(names: &Names<'_>) -> String {
     let pairs: Vec<String> = member_selector(names)
         .into_iter()
         .map(|(key, value)| format!("{key}={value}"))
@@ -147,11 +147,11 @@ mod tests {
     #[test]
     fn the_name_of_an_object_becomes_a_value_a_label_may_have() {
         assert_eq!(
-            value("druid.gardener.cloud:etcd:a"),
+            to_label_value("druid.gardener.cloud:etcd:a"),
             "druid.gardener.cloud-etcd-a"
         );
         let long = format!("{}-{}", "a".repeat(62), "b".repeat(20));
-        assert_eq!(value(&long), "a".repeat(62));
-        assert_eq!(value(&"x".repeat(63)).len(), 63);
+        assert_eq!(to_label_value(&long), "a".repeat(62));
+        assert_eq!(to_label_value(&"x".repeat(63)).len(), 63);
     }
 }

@@ -52,13 +52,13 @@ use mainstay_crds::Etcd;
 pub use budget::ALLOW_UNHEALTHY_POD_EVICTION;
 pub use error::RenderError;
 pub use names::{Names, Ordinal};
-pub use objects::Object;
+pub use objects::ManifestObject;
 pub use pod::{CONFIG_CHECKSUM, ETCD_CONTAINER, EtcdVersion, INIT_CONTAINER, SIDECAR_CONTAINER};
-pub use settings::{Images, LOCAL_STORE_ROOT, PullPolicy, Settings};
-pub use shape::{ClusterState, PeerTls, RuntimeComponents, Scheme, Shape};
-pub use stateful_set::DEFAULT_CLAIM_SIZE;
+pub use settings::{DefaultImages, LOCAL_STORE_ROOT, PullPolicy, OperatorSettings};
+pub use shape::{EtcdClusterState, PeerTlsPhase, RuntimeComponents, UrlScheme, RenderInput};
+pub use stateful_set::DEFAULT_PVC_SIZE;
 
-use draft::Draft;
+use draft::RenderContext;
 
 /// Everything an Etcd needs. What is `None` or absent here and exists in the cluster is to be deleted.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,10 +86,10 @@ pub struct Manifests {
 }
 
 /// Renders everything an Etcd needs.
-pub fn render(etcd: &Etcd, settings: &Settings, shape: &Shape) -> Result<Manifests, RenderError> {
-    let draft = Draft::new(etcd, settings, shape)?;
-    let (config_map, checksum) = config::config_map(&draft)?;
-    let stateful_set = stateful_set::stateful_set(&draft, checksum)?;
+pub fn render(etcd: &Etcd, settings: &OperatorSettings, shape: &RenderInput) -> Result<Manifests, RenderError> {
+    let draft = RenderContext::new(etcd, settings, shape)?;
+    let (config_map, checksum) = config::render_config_map(&draft)?;
+    let stateful_set = stateful_set::render_stateful_set(&draft, checksum)?;
     if !draft.has_runtime_components() {
         return Ok(Manifests {
             service_account: None,
@@ -104,18 +104,18 @@ pub fn render(etcd: &Etcd, settings: &Settings, shape: &Shape) -> Result<Manifes
             stateful_set,
         });
     }
-    let (member_leases, snapshot_leases) = (leases::members(&draft), leases::snapshots(&draft));
+    let (member_leases, snapshot_leases) = (leases::render_member_leases(&draft), leases::render_snapshot_leases(&draft));
     let leases = member_leases.iter().chain(&snapshot_leases);
     let leases = leases.filter_map(|lease| lease.metadata.name.clone());
     Ok(Manifests {
-        service_account: Some(access::service_account(&draft)),
-        role: Some(access::role(&draft, leases.collect())),
-        role_binding: Some(access::role_binding(&draft)),
+        service_account: Some(access::render_service_account(&draft)),
+        role: Some(access::render_role(&draft, leases.collect())),
+        role_binding: Some(access::render_role_binding(&draft)),
         member_leases,
         snapshot_leases,
-        pod_disruption_budget: Some(budget::pod_disruption_budget(&draft)),
-        client_service: Some(services::client(&draft)),
-        peer_service: Some(services::peer(&draft)),
+        pod_disruption_budget: Some(budget::render_pod_disruption_budget(&draft)),
+        client_service: Some(services::render_client_service(&draft)),
+        peer_service: Some(services::render_peer_service(&draft)),
         config_map,
         stateful_set,
     })
@@ -123,7 +123,7 @@ pub fn render(etcd: &Etcd, settings: &Settings, shape: &Shape) -> Result<Manifes
 
 impl Manifests {
     /// All objects in the order they are applied: what pods need is there before they are.
-    pub fn objects(&self) -> Result<Vec<Object>, RenderError> {
+    pub fn to_objects(&self) -> Result<Vec<ManifestObject>, RenderError> {
         let Self {
             service_account,
             role,
@@ -137,16 +137,16 @@ impl Manifests {
             stateful_set,
         } = self;
         let mut objects = Vec::new();
-        objects.extend(service_account.iter().map(Object::of));
-        objects.extend(role.iter().map(Object::of));
-        objects.extend(role_binding.iter().map(Object::of));
-        objects.extend(member_leases.iter().map(Object::of));
-        objects.extend(snapshot_leases.iter().map(Object::of));
-        objects.extend(pod_disruption_budget.iter().map(Object::of));
-        objects.extend(client_service.iter().map(Object::of));
-        objects.extend(peer_service.iter().map(Object::of));
-        objects.push(Object::of(config_map));
-        objects.push(Object::of(stateful_set));
+        objects.extend(service_account.iter().map(ManifestObject::from_typed));
+        objects.extend(role.iter().map(ManifestObject::from_typed));
+        objects.extend(role_binding.iter().map(ManifestObject::from_typed));
+        objects.extend(member_leases.iter().map(ManifestObject::from_typed));
+        objects.extend(snapshot_leases.iter().map(ManifestObject::from_typed));
+        objects.extend(pod_disruption_budget.iter().map(ManifestObject::from_typed));
+        objects.extend(client_service.iter().map(ManifestObject::from_typed));
+        objects.extend(peer_service.iter().map(ManifestObject::from_typed));
+        objects.push(ManifestObject::from_typed(config_map));
+        objects.push(ManifestObject::from_typed(stateful_set));
         objects.into_iter().collect()
     }
 }

@@ -7,19 +7,19 @@ use mainstay_crds::Etcd;
 use crate::labels::{self, Component};
 
 /// Metadata of an object of `etcd`.
-pub(crate) fn of(etcd: &Etcd, name: &str, component: Component) -> ObjectMeta {
+pub(crate) fn build_metadata(etcd: &Etcd, name: &str, component: Component) -> ObjectMeta {
     let owner = etcd.metadata.name.as_deref().unwrap_or_default();
     ObjectMeta {
         name: Some(name.to_owned()),
         namespace: etcd.metadata.namespace.clone(),
-        labels: Some(labels::of_object(owner, name, component)),
-        owner_references: owned_by(etcd),
+        labels: Some(labels::for_object(owner, name, component)),
+        owner_references: build_owner_references(etcd),
         ..ObjectMeta::default()
     }
 }
 
 /// The owner of an object; none while the owner was never stored.
-pub(crate) fn owned_by<K: Resource<DynamicType = ()>>(owner: &K) -> Option<Vec<OwnerReference>> {
+pub(crate) fn build_owner_references<K: Resource<DynamicType = ()>>(owner: &K) -> Option<Vec<OwnerReference>> {
     owner.controller_owner_ref(&()).map(|reference| {
         vec![OwnerReference {
             block_owner_deletion: Some(true),

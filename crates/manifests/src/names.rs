@@ -12,19 +12,19 @@ pub struct Names<'a> {
     pub etcd: &'a str,
     /// Its namespace.
     pub namespace: &'a str,
-    prefix: Option<&'a str>,
-    claim_template: Option<&'a str>,
+    member_prefix: Option<&'a str>,
+    pvc_template: Option<&'a str>,
 }
 
 impl<'a> Names<'a> {
     /// Those of `etcd`, whose own name is empty only before it was stored.
-    pub fn of(etcd: &'a Etcd) -> Self {
+    pub fn new(etcd: &'a Etcd) -> Self {
         let given = |text: &'a Option<String>| text.as_deref().filter(|text| !text.is_empty());
         Self {
             etcd: etcd.metadata.name.as_deref().unwrap_or_default(),
             namespace: etcd.metadata.namespace.as_deref().unwrap_or_default(),
-            prefix: given(&etcd.spec.member_name_prefix),
-            claim_template: given(&etcd.spec.volume_claim_template),
+            member_prefix: given(&etcd.spec.member_name_prefix),
+            pvc_template: given(&etcd.spec.volume_claim_template),
         }
     }
 
@@ -50,7 +50,7 @@ impl<'a> Names<'a> {
 
     /// A member as etcd knows it, and the Lease it renews.
     pub fn member(&self, ordinal: Ordinal) -> String {
-        match self.prefix {
+        match self.member_prefix {
             Some(prefix) => format!("{prefix}-{}-{ordinal}", self.etcd),
             None => self.pod(ordinal),
         }
@@ -58,20 +58,20 @@ impl<'a> Names<'a> {
 
     /// What member names have before the name of their pod.
     pub fn member_prefix(&self) -> Option<&'a str> {
-        self.prefix
+        self.member_prefix
     }
 
     /// The ordinal of a member's name; `None` for a member of somebody else.
-    pub fn ordinal_of_member(&self, member: &str) -> Option<Ordinal> {
-        let pod = match self.prefix {
+    pub fn member_ordinal(&self, member: &str) -> Option<Ordinal> {
+        let pod = match self.member_prefix {
             Some(prefix) => member.strip_prefix(prefix)?.strip_prefix('-')?,
             None => member,
         };
-        self.ordinal_of_pod(pod)
+        self.pod_ordinal(pod)
     }
 
     /// The ordinal of a pod's name; `None` for a pod of somebody else.
-    pub fn ordinal_of_pod(&self, pod: &str) -> Option<Ordinal> {
+    pub fn pod_ordinal(&self, pod: &str) -> Option<Ordinal> {
         let digits = pod.strip_prefix(self.etcd)?.strip_prefix('-')?;
         let ordinal: Ordinal = digits.parse().ok()?;
         // Neither `etcd-main-01` nor `etcd-main-+1`.
@@ -109,7 +109,7 @@ impl<'a> Names<'a> {
     }
 
     /// The `ConfigMap` through which everybody who changes this etcd coordinates.
-    pub fn coordination(&self) -> String {
+    pub fn coordination_config_map(&self) -> String {
         format!("{}-coordination", self.etcd)
     }
 
@@ -129,21 +129,21 @@ impl<'a> Names<'a> {
     }
 
     /// The claim template, and the volume of the pods made from it.
-    pub fn claim_template(&self) -> &'a str {
-        self.claim_template.unwrap_or(self.etcd)
+    pub fn pvc_template(&self) -> &'a str {
+        self.pvc_template.unwrap_or(self.etcd)
     }
 
     /// The volume claim of a member.
-    pub fn volume_claim(&self, ordinal: Ordinal) -> String {
-        format!("{}-{}", self.claim_template(), self.pod(ordinal))
+    pub fn pvc(&self, ordinal: Ordinal) -> String {
+        format!("{}-{}", self.pvc_template(), self.pod(ordinal))
     }
 
     /// The ordinal of a volume claim's name; `None` for a claim of somebody else.
-    pub fn ordinal_of_volume_claim(&self, claim: &str) -> Option<Ordinal> {
+    pub fn pvc_ordinal(&self, claim: &str) -> Option<Ordinal> {
         let pod = claim
-            .strip_prefix(self.claim_template())?
+            .strip_prefix(self.pvc_template())?
             .strip_prefix('-')?;
-        self.ordinal_of_pod(pod)
+        self.pod_ordinal(pod)
     }
 
     /// The Job that folds deltas into a full snapshot.
@@ -168,7 +168,7 @@ impl<'a> Names<'a> {
 }
 
 /// The Job of an `EtcdCopyBackupsTask`.
-pub fn copy_job(task: &str) -> String {
+pub fn copy_job_name(task: &str) -> String {
     format!("{task}-worker")
 }
 
@@ -176,7 +176,7 @@ pub fn copy_job(task: &str) -> String {
 mod tests {
     use super::*;
 
-    fn etcd(name: &str) -> Etcd {
+    fn etcd_named(name: &str) -> Etcd {
         let mut etcd = Etcd::new(name, mainstay_crds::EtcdSpec::default());
         etcd.metadata.namespace = Some("shoot".into());
         etcd
@@ -184,8 +184,8 @@ mod tests {
 
     #[test]
     fn names_are_those_consumers_rely_on() {
-        let etcd = etcd("etcd-main");
-        let names = Names::of(&etcd);
+        let etcd = etcd_named("etcd-main");
+        let names = Names::new(&etcd);
         assert_eq!(names.role(), "druid.gardener.cloud:etcd:etcd-main");
         assert_eq!(names.member(2), "etcd-main-2");
         assert_eq!(names.full_snapshot_lease(), "etcd-main-full-snap");
@@ -194,37 +194,37 @@ mod tests {
             names.pod_host("etcd-main-0"),
             "etcd-main-0.etcd-main-peer.shoot.svc"
         );
-        assert_eq!(names.volume_claim(1), "etcd-main-etcd-main-1");
+        assert_eq!(names.pvc(1), "etcd-main-etcd-main-1");
         assert_eq!(names.compaction_job(), "etcd-main-compactor");
-        assert_eq!(copy_job("move"), "move-worker");
+        assert_eq!(copy_job_name("move"), "move-worker");
     }
 
     #[test]
     fn a_prefix_is_part_of_the_member_and_not_of_the_pod() {
-        let mut etcd = etcd("etcd-main");
+        let mut etcd = etcd_named("etcd-main");
         etcd.spec.member_name_prefix = Some("eu".into());
         etcd.spec.volume_claim_template = Some("main-etcd".into());
-        let names = Names::of(&etcd);
+        let names = Names::new(&etcd);
         assert_eq!(names.member(0), "eu-etcd-main-0");
         assert_eq!(names.pod(0), "etcd-main-0");
-        assert_eq!(names.volume_claim(0), "main-etcd-etcd-main-0");
-        assert_eq!(names.ordinal_of_member("eu-etcd-main-12"), Some(12));
-        assert_eq!(names.ordinal_of_member("etcd-main-12"), None);
+        assert_eq!(names.pvc(0), "main-etcd-etcd-main-0");
+        assert_eq!(names.member_ordinal("eu-etcd-main-12"), Some(12));
+        assert_eq!(names.member_ordinal("etcd-main-12"), None);
     }
 
     #[test]
     fn claims_and_pods_of_an_etcd_with_a_longer_name_are_not_mine() {
-        let etcd = etcd("etcd-main");
-        let names = Names::of(&etcd);
+        let etcd = etcd_named("etcd-main");
+        let names = Names::new(&etcd);
         assert_eq!(
-            names.ordinal_of_volume_claim("etcd-main-etcd-main-1"),
+            names.pvc_ordinal("etcd-main-etcd-main-1"),
             Some(1)
         );
         assert_eq!(
-            names.ordinal_of_volume_claim("etcd-main-2-etcd-main-2-0"),
+            names.pvc_ordinal("etcd-main-2-etcd-main-2-0"),
             None
         );
-        assert_eq!(names.ordinal_of_pod("etcd-main-2-0"), None);
-        assert_eq!(names.ordinal_of_pod("etcd-main-01"), None);
+        assert_eq!(names.pod_ordinal("etcd-main-2-0"), None);
+        assert_eq!(names.pod_ordinal("etcd-main-01"), None);
     }
 }

@@ -8,16 +8,16 @@ use crate::error::RenderError;
 
 /// An object to apply, and where.
 #[derive(Clone, Debug)]
-pub struct Object {
+pub struct ManifestObject {
     /// Its kind.
     pub resource: ApiResource,
     /// The object; nothing in it but what is to be set.
     pub object: DynamicObject,
 }
 
-impl Object {
+impl ManifestObject {
     /// Any typed object.
-    pub fn of<K>(typed: &K) -> Result<Self, RenderError>
+    pub fn from_typed<K>(typed: &K) -> Result<Self, RenderError>
     where
         K: Resource<DynamicType = ()> + Serialize,
     {
@@ -34,7 +34,7 @@ impl Object {
     }
 
     /// A disruption budget for an API server that serves no `policy/v1`, which lacks one of its fields.
-    pub fn of_v1beta1(budget: &PodDisruptionBudget) -> Result<Self, RenderError> {
+    pub fn from_budget_v1beta1(budget: &PodDisruptionBudget) -> Result<Self, RenderError> {
         let mut budget = budget.clone();
         if let Some(spec) = &mut budget.spec {
             spec.unhealthy_pod_eviction_policy = None;
@@ -42,7 +42,7 @@ impl Object {
         let Self {
             mut resource,
             mut object,
-        } = Self::of(&budget)?;
+        } = Self::from_typed(&budget)?;
         "v1beta1".clone_into(&mut resource.version);
         "policy/v1beta1".clone_into(&mut resource.api_version);
         object.types = Some(TypeMeta {

@@ -20,7 +20,7 @@ pub enum QuantityError {
     },
     /// It does not fit into 64 bits.
     #[error("{text:?} is more than can be counted")]
-    Overlarge {
+    TooLarge {
         /// The text.
         text: String,
     },
@@ -46,13 +46,13 @@ const UNITS: [(&str, u128, u128); 16] = [
     ("Ei", 1 << 60, 1),
 ];
 /// More digits behind the point than any quantity in use has.
-const MOST_DECIMALS: usize = 12;
+const MAX_DECIMALS: usize = 12;
 
 /// The bytes a quantity stands for; a fraction of one counts as a whole one.
-pub fn bytes(quantity: &Quantity) -> Result<u64, QuantityError> {
+pub fn to_bytes(quantity: &Quantity) -> Result<u64, QuantityError> {
     let text = quantity.0.as_str();
     let syntax = || QuantityError::Syntax { text: text.into() };
-    let overlarge = || QuantityError::Overlarge { text: text.into() };
+    let overlarge = || QuantityError::TooLarge { text: text.into() };
     if text.starts_with('-') {
         return Err(QuantityError::Negative { text: text.into() });
     }
@@ -61,8 +61,8 @@ pub fn bytes(quantity: &Quantity) -> Result<u64, QuantityError> {
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(unsigned.len());
     let (number, unit) = unsigned.split_at(end);
-    let (digits, decimals) = digits(number).ok_or_else(syntax)?;
-    let (times, by) = factor(unit).ok_or_else(syntax)?;
+    let (digits, decimals) = parse_digits(number).ok_or_else(syntax)?;
+    let (times, by) = parse_unit(unit).ok_or_else(syntax)?;
     let digits: u128 = digits.parse().map_err(|_| overlarge())?;
     let top = digits.checked_mul(times).ok_or_else(overlarge)?;
     let bottom = 10u128.pow(decimals) * by;
@@ -70,17 +70,17 @@ pub fn bytes(quantity: &Quantity) -> Result<u64, QuantityError> {
 }
 
 /// All digits, and how many of them are behind the point.
-fn digits(number: &str) -> Option<(String, u32)> {
+fn parse_digits(number: &str) -> Option<(String, u32)> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let fraction = fraction.trim_end_matches('0');
     let digits = format!("{whole}{fraction}");
     let is_number = !number.trim_matches('.').is_empty() && !fraction.contains('.');
     let decimals = u32::try_from(fraction.len()).ok()?;
-    (is_number && fraction.len() <= MOST_DECIMALS).then_some((digits, decimals))
+    (is_number && fraction.len() <= MAX_DECIMALS).then_some((digits, decimals))
 }
 
 /// A unit, or a power of ten.
-fn factor(unit: &str) -> Option<(u128, u128)> {
+fn parse_unit(unit: &str) -> Option<(u128, u128)> {
     if let Some((_, times, by)) = UNITS.iter().find(|(name, _, _)| *name == unit) {
         return Some((*times, *by));
     }
@@ -97,8 +97,8 @@ fn factor(unit: &str) -> Option<(u128, u128)> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<u64, QuantityError> {
-        bytes(&Quantity(text.into()))
+    fn parse(text: &str) -> Result<u64, QuantityError> {
+        to_bytes(&Quantity(text.into()))
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
             ("1.0000000000000000000", 1),
             ("15Ei", 15 << 60),
         ] {
-            assert_eq!(read(text), Ok(expected), "{text}");
+            assert_eq!(parse(text), Ok(expected), "{text}");
         }
     }
 
@@ -127,14 +127,14 @@ mod tests {
     fn what_is_no_number_of_bytes_is_an_error() {
         for text in ["", "Gi", ".", "1.2.3", "8GiB", "1e", "8 Gi", "e3"] {
             assert!(
-                matches!(read(text), Err(QuantityError::Syntax { .. })),
+                matches!(parse(text), Err(QuantityError::Syntax { .. })),
                 "{text}"
             );
         }
-        assert!(matches!(read("-1"), Err(QuantityError::Negative { .. })));
+        assert!(matches!(parse("-1"), Err(QuantityError::Negative { .. })));
         for text in ["16Ei", "99999999999999999999999999999999999999999", "20e18"] {
             assert!(
-                matches!(read(text), Err(QuantityError::Overlarge { .. })),
+                matches!(parse(text), Err(QuantityError::TooLarge { .. })),
                 "{text}"
             );
         }

@@ -6,23 +6,23 @@
 use mainstay_crds::scalar::Schedule;
 
 /// The first and the last value of each field: minute, hour, day, month, weekday.
-const FIELDS: [(u32, u32); 5] = [(0, 59), (0, 23), (1, 31), (1, 12), (1, 7)];
+const FIELD_RANGES: [(u32, u32); 5] = [(0, 59), (0, 23), (1, 31), (1, 12), (1, 7)];
 
 /// The schedule in the common tongue. What is not understood here is passed on.
-pub(crate) fn common(schedule: &Schedule) -> String {
+pub(crate) fn normalize(schedule: &Schedule) -> String {
     let fields = schedule.as_str().split_whitespace();
     let fields: Vec<String> = fields
         .enumerate()
         .map(|(index, field)| {
-            FIELDS
+            FIELD_RANGES
                 .get(index)
-                .map_or_else(|| field.into(), |ends| one(field, *ends))
+                .map_or_else(|| field.into(), |ends| normalize_field(field, *ends))
         })
         .collect();
     fields.join(" ")
 }
 
-fn one(field: &str, (first, last): (u32, u32)) -> String {
+fn normalize_field(field: &str, (first, last): (u32, u32)) -> String {
     let Some((start, step)) = field.split_once('/') else {
         return field.to_owned();
     };
@@ -54,7 +54,7 @@ mod tests {
             ("1-5 * 1-31 12 7", "1-5 * 1-31 12 7"),
             ("something else", "something else"),
         ] {
-            assert_eq!(common(&Schedule(given.into())), expected);
+            assert_eq!(normalize(&Schedule(given.into())), expected);
         }
     }
 }

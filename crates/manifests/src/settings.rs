@@ -2,9 +2,9 @@
 
 /// What holds for every Etcd of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct OperatorSettings {
     /// The images where a resource names none.
-    pub images: Images,
+    pub images: DefaultImages,
     /// When the kubelet pulls images. `None` leaves it to the cluster.
     pub image_pull_policy: Option<PullPolicy>,
     /// Whether pods get a token of their service account without asking for one.
@@ -15,7 +15,7 @@ pub struct Settings {
 
 /// The images where a resource names none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Images {
+pub struct DefaultImages {
     /// etcd, as its authors publish it.
     pub etcd: String,
     /// `mainstay-sidecar`.
@@ -49,9 +49,9 @@ impl PullPolicy {
 /// Where stores of the provider `Local` are on a node.
 pub const LOCAL_STORE_ROOT: &str = "/etc/gardener/local-backupbuckets";
 
-impl Settings {
+impl OperatorSettings {
     /// Those images, and the defaults for everything else.
-    pub fn with_images(images: Images) -> Self {
+    pub fn with_images(images: DefaultImages) -> Self {
         Self {
             images,
             image_pull_policy: None,

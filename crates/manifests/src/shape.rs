@@ -11,7 +11,7 @@ use crate::names::Ordinal;
 
 /// What the controller has decided for this moment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shape {
+pub struct RenderInput {
     /// How many pods there are to be now: fewer than `spec.replicas` while members join one at a time, none
     /// while a restore needs the volumes.
     pub replicas: u32,
@@ -19,16 +19,16 @@ pub struct Shape {
     /// from the cluster. A member that is alone here and has lost its data may be restored from the backup.
     pub initial_members: Vec<Ordinal>,
     /// Whether there is a cluster already.
-    pub cluster_state: ClusterState,
+    pub cluster_state: EtcdClusterState,
     /// How far encryption between members is.
-    pub peer_tls: PeerTls,
+    pub peer_tls: PeerTlsPhase,
     /// What is made besides configuration and `StatefulSet`.
     pub runtime_components: RuntimeComponents,
     /// The image of etcd while a newer one has to wait. `None`: what the spec says.
     pub etcd_image: Option<String>,
     /// The size in the claim template while the `StatefulSet` keeps an older one, since a template cannot be
     /// changed in place. `None`: what the spec says.
-    pub claim_size: Option<Quantity>,
+    pub pvc_size: Option<Quantity>,
     /// Directory of the node that the secret of a `Local` store names, which is the controller's to read.
     pub local_store_root: Option<String>,
     /// More annotations of the pods. One that changes makes the pods outdated.
@@ -37,14 +37,14 @@ pub struct Shape {
 
 /// Whether there is a cluster already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClusterState {
+pub enum EtcdClusterState {
     /// None yet: members without data may begin one together.
     New,
     /// There is, or was, one: a member without data never begins another.
     Existing,
 }
 
-impl ClusterState {
+impl EtcdClusterState {
     /// As etcd spells it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -58,9 +58,9 @@ impl ClusterState {
 ///
 /// A running cluster goes through [`PeerTls::Prepared`] in both directions, so that at every moment every
 /// member can dial every other. The certificates are part of it, since a spec that switches encryption off
-/// names none any more; [`crate::tls::peer_tls_of`] finds them in the objects of the running cluster.
+/// names none any more; [`crate::tls::find_peer_tls`] finds them in the objects of the running cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PeerTls {
+pub enum PeerTlsPhase {
     /// Members talk plain HTTP and have no certificates.
     Off,
     /// Members have certificates and can dial others that are encrypted; they themselves still listen plain.
@@ -69,7 +69,7 @@ pub enum PeerTls {
     On(PeerTlsConfig),
 }
 
-impl PeerTls {
+impl PeerTlsPhase {
     /// The certificates members have.
     pub fn certificates(&self) -> Option<&PeerTlsConfig> {
         match self {
@@ -79,24 +79,24 @@ impl PeerTls {
     }
 
     /// What the peer URLs of members begin with.
-    pub fn scheme(&self) -> Scheme {
+    pub fn scheme(&self) -> UrlScheme {
         match self {
-            Self::Off | Self::Prepared(_) => Scheme::Http,
-            Self::On(_) => Scheme::Https,
+            Self::Off | Self::Prepared(_) => UrlScheme::Http,
+            Self::On(_) => UrlScheme::Https,
         }
     }
 }
 
 /// What a URL begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
+pub enum UrlScheme {
     /// Plain.
     Http,
     /// Encrypted.
     Https,
 }
 
-impl Scheme {
+impl UrlScheme {
     /// As a URL spells it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -106,7 +106,7 @@ impl Scheme {
     }
 
     /// Encrypted where there are certificates.
-    pub fn by<T>(certificates: Option<&T>) -> Self {
+    pub fn from_tls<T>(certificates: Option<&T>) -> Self {
         match certificates {
             Some(_) => Self::Https,
             None => Self::Http,
@@ -114,7 +114,7 @@ impl Scheme {
     }
 }
 
-impl fmt::Display for Scheme {
+impl fmt::Display for UrlScheme {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.name())
     }
@@ -129,21 +129,21 @@ pub enum RuntimeComponents {
     Disabled,
 }
 
-impl Shape {
+impl RenderInput {
     /// The shape in which nothing has to wait: what the spec asks for, in a cluster that is to begin.
-    pub fn of(etcd: &Etcd) -> Self {
+    pub fn from_etcd(etcd: &Etcd) -> Self {
         let replicas = u32::try_from(etcd.spec.replicas).unwrap_or_default();
         Self {
             replicas,
             initial_members: (0..replicas).collect(),
-            cluster_state: ClusterState::New,
+            cluster_state: EtcdClusterState::New,
             peer_tls: match &etcd.spec.etcd.peer_url_tls {
-                Some(tls) => PeerTls::On(tls.clone()),
-                None => PeerTls::Off,
+                Some(tls) => PeerTlsPhase::On(tls.clone()),
+                None => PeerTlsPhase::Off,
             },
             runtime_components: RuntimeComponents::Enabled,
             etcd_image: None,
-            claim_size: None,
+            pvc_size: None,
             local_store_root: None,
             pod_annotations: BTreeMap::new(),
         }

@@ -9,25 +9,25 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::draft::Draft;
+use crate::draft::RenderContext;
 use crate::error::RenderError;
 use crate::labels::{self, Component};
 use crate::meta;
 use crate::pod;
 
 /// The size of a volume where the Etcd names none.
-pub const DEFAULT_CLAIM_SIZE: &str = "16Gi";
+pub const DEFAULT_PVC_SIZE: &str = "16Gi";
 
 /// Selector, service name, pod management and claim template cannot be changed on one that exists, so they are
 /// what they always were.
-pub(crate) fn stateful_set(
-    draft: &Draft<'_>,
+pub(crate) fn render_stateful_set(
+    draft: &RenderContext<'_>,
     config_checksum: String,
 ) -> Result<StatefulSet, RenderError> {
     let has_runtime = draft.has_runtime_components();
-    let replicas = if has_runtime { draft.shape.replicas } else { 0 };
+    let replicas = if has_runtime { draft.input.replicas } else { 0 };
     Ok(StatefulSet {
-        metadata: meta::of(
+        metadata: meta::build_metadata(
             draft.etcd,
             &draft.names.stateful_set(),
             Component::StatefulSet,
@@ -41,27 +41,27 @@ pub(crate) fn stateful_set(
                 type_: Some("OnDelete".into()),
                 rolling_update: None,
             }),
-            template: pod::template(draft, config_checksum)?,
-            volume_claim_templates: Some(vec![claim(draft)]),
+            template: pod::render_template(draft, config_checksum)?,
+            volume_claim_templates: Some(vec![render_pvc_template(draft)]),
             ..StatefulSetSpec::default()
         }),
         status: None,
     })
 }
 
-fn claim(draft: &Draft<'_>) -> PersistentVolumeClaim {
+fn render_pvc_template(draft: &RenderContext<'_>) -> PersistentVolumeClaim {
     let spec = &draft.etcd.spec;
     let size = draft
-        .shape
-        .claim_size
+        .input
+        .pvc_size
         .as_ref()
         .or(spec.storage_capacity.as_ref());
     let size = size
         .cloned()
-        .unwrap_or_else(|| Quantity(DEFAULT_CLAIM_SIZE.into()));
+        .unwrap_or_else(|| Quantity(DEFAULT_PVC_SIZE.into()));
     PersistentVolumeClaim {
         metadata: ObjectMeta {
-            name: Some(draft.names.claim_template().to_owned()),
+            name: Some(draft.names.pvc_template().to_owned()),
             ..ObjectMeta::default()
         },
         spec: Some(PersistentVolumeClaimSpec {

@@ -15,13 +15,13 @@ use k8s_openapi::api::core::v1::{
 use mainstay_crds::store::StoreSpec;
 
 use crate::error::RenderError;
-use crate::settings::Settings;
-use crate::shape::Shape;
+use crate::settings::OperatorSettings;
+use crate::shape::RenderInput;
 use crate::tls;
 
 /// Who keeps the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Provider {
+pub enum StoreProvider {
     /// Amazon S3 and whatever speaks its protocol.
     S3,
     /// Azure Blob Storage.
@@ -41,37 +41,37 @@ pub enum Provider {
 }
 
 /// How resources may spell a provider.
-const ALIASES: [(&str, Provider); 24] = [
-    ("aws", Provider::S3),
-    ("S3", Provider::S3),
-    ("s3", Provider::S3),
-    ("stackit", Provider::S3),
-    ("azure", Provider::Abs),
-    ("ABS", Provider::Abs),
-    ("abs", Provider::Abs),
-    ("gcp", Provider::Gcs),
-    ("GCS", Provider::Gcs),
-    ("gcs", Provider::Gcs),
-    ("openstack", Provider::Swift),
-    ("Swift", Provider::Swift),
-    ("swift", Provider::Swift),
-    ("alicloud", Provider::Oss),
-    ("OSS", Provider::Oss),
-    ("oss", Provider::Oss),
-    ("dell", Provider::Ecs),
-    ("ECS", Provider::Ecs),
-    ("ecs", Provider::Ecs),
-    ("openshift", Provider::Ocs),
-    ("OCS", Provider::Ocs),
-    ("ocs", Provider::Ocs),
-    ("Local", Provider::Local),
-    ("local", Provider::Local),
+const PROVIDER_ALIASES: [(&str, StoreProvider); 24] = [
+    ("aws", StoreProvider::S3),
+    ("S3", StoreProvider::S3),
+    ("s3", StoreProvider::S3),
+    ("stackit", StoreProvider::S3),
+    ("azure", StoreProvider::Abs),
+    ("ABS", StoreProvider::Abs),
+    ("abs", StoreProvider::Abs),
+    ("gcp", StoreProvider::Gcs),
+    ("GCS", StoreProvider::Gcs),
+    ("gcs", StoreProvider::Gcs),
+    ("openstack", StoreProvider::Swift),
+    ("Swift", StoreProvider::Swift),
+    ("swift", StoreProvider::Swift),
+    ("alicloud", StoreProvider::Oss),
+    ("OSS", StoreProvider::Oss),
+    ("oss", StoreProvider::Oss),
+    ("dell", StoreProvider::Ecs),
+    ("ECS", StoreProvider::Ecs),
+    ("ecs", StoreProvider::Ecs),
+    ("openshift", StoreProvider::Ocs),
+    ("OCS", StoreProvider::Ocs),
+    ("ocs", StoreProvider::Ocs),
+    ("Local", StoreProvider::Local),
+    ("local", StoreProvider::Local),
 ];
 
-impl Provider {
+impl StoreProvider {
     /// The provider a resource means; `None` for a name nobody knows.
     pub fn from_alias(alias: &str) -> Option<Self> {
-        let found = ALIASES.iter().find(|(name, _)| *name == alias);
+        let found = PROVIDER_ALIASES.iter().find(|(name, _)| *name == alias);
         found.map(|(_, provider)| *provider)
     }
 
@@ -90,7 +90,7 @@ impl Provider {
     }
 
     /// What the variable with the place of the credentials begins with.
-    const fn credentials(self) -> Option<&'static str> {
+    const fn credentials_env_prefix(self) -> Option<&'static str> {
         match self {
             Self::S3 => Some("AWS"),
             Self::Abs => Some("AZURE"),
@@ -105,7 +105,7 @@ impl Provider {
 
 /// Which of the stores of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum StoreSide {
     /// The one that is backed up to and restored from.
     Primary,
     /// The one a copy reads from.
@@ -114,9 +114,9 @@ pub enum Side {
 
 /// What follows from the container, not from the store.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct StoreContext {
     /// Which of its stores.
-    pub side: Side,
+    pub side: StoreSide,
     /// The field of the resource that describes the store, for errors.
     pub field: &'static str,
     /// Directory of the node that holds `Local` stores.
@@ -124,16 +124,16 @@ pub struct Place {
 }
 
 /// The home directory of containers with a `Local` store, which is below it.
-const HOME: &str = "/var/mainstay";
+const HOME_DIR: &str = "/var/mainstay";
 /// The container of a `Local` store that names none.
-const LOCAL_CONTAINER: &str = "default.bkp";
+const DEFAULT_LOCAL_CONTAINER: &str = "default.bkp";
 
-impl Place {
+impl StoreContext {
     /// The backup store of an Etcd.
-    pub(crate) fn of_etcd(settings: &Settings, shape: &Shape) -> Self {
+    pub(crate) fn for_backup(settings: &OperatorSettings, shape: &RenderInput) -> Self {
         let root = shape.local_store_root.as_ref();
         Self {
-            side: Side::Primary,
+            side: StoreSide::Primary,
             field: "spec.backup.store",
             local_store_root: root.unwrap_or(&settings.local_store_root).clone(),
         }
@@ -142,7 +142,7 @@ impl Place {
 
 /// How a container reaches a store.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wiring {
+pub struct StoreAccess {
     /// Flags of the programs.
     pub flags: Vec<String>,
     /// Variables.
@@ -155,15 +155,15 @@ pub struct Wiring {
     pub local_dir: Option<String>,
 }
 
-impl Wiring {
+impl StoreAccess {
     /// Wires a store; `None` for one without a provider, to which nothing is ever written.
-    pub fn of(store: &StoreSpec, place: &Place) -> Result<Option<Self>, RenderError> {
+    pub fn from_spec(store: &StoreSpec, place: &StoreContext) -> Result<Option<Self>, RenderError> {
         let alias = store.provider.as_deref().filter(|alias| !alias.is_empty());
         let Some(alias) = alias else {
             return Ok(None);
         };
-        let Some(provider) = Provider::from_alias(alias) else {
-            return Err(RenderError::Provider {
+        let Some(provider) = StoreProvider::from_alias(alias) else {
+            return Err(RenderError::UnknownProvider {
                 field: place.field,
                 provider: alias.to_owned(),
             });
@@ -171,33 +171,33 @@ impl Wiring {
         let container = store.container.as_deref().filter(|name| !name.is_empty());
         let container = match (container, provider) {
             (Some(container), _) => container,
-            (None, Provider::Local) => LOCAL_CONTAINER,
+            (None, StoreProvider::Local) => DEFAULT_LOCAL_CONTAINER,
             (None, _) => {
                 let (field, provider) = (place.field, provider.name());
-                return Err(RenderError::Container { field, provider });
+                return Err(RenderError::MissingContainer { field, provider });
             }
         };
         let mut wiring = Self {
-            flags: flags(store, place.side, provider, container),
+            flags: build_flags(store, place.side, provider, container),
             ..Self::default()
         };
-        let secret = store.secret_ref.as_ref().and_then(|secret| secret.named());
+        let secret = store.secret_ref.as_ref().and_then(|secret| secret.non_empty_name());
         match (provider, secret) {
-            (Provider::Local, _) => wiring.add_directory(place, container),
+            (StoreProvider::Local, _) => wiring.add_local_dir(place, container),
             (_, None) => {} // the pod's own identity
-            (Provider::Ecs, Some(secret)) => wiring.add_keys(place.side, secret),
-            (_, Some(secret)) => wiring.add_files(place.side, provider, secret),
+            (StoreProvider::Ecs, Some(secret)) => wiring.add_secret_keys(place.side, secret),
+            (_, Some(secret)) => wiring.add_secret_files(place.side, provider, secret),
         }
         Ok(Some(wiring))
     }
 
-    fn add_directory(&mut self, place: &Place, container: &str) {
+    fn add_local_dir(&mut self, place: &StoreContext, container: &str) {
         let name = match place.side {
-            Side::Primary => "local-backup",
-            Side::Source => "source-local-backup",
+            StoreSide::Primary => "local-backup",
+            StoreSide::Source => "source-local-backup",
         };
-        let dir = format!("{HOME}/{container}");
-        self.env.push(plain("HOME", HOME));
+        let dir = format!("{HOME_DIR}/{container}");
+        self.env.push(env_var("HOME", HOME_DIR));
         self.volumes.push(Volume {
             name: name.into(),
             host_path: Some(HostPathVolumeSource {
@@ -217,14 +217,14 @@ impl Wiring {
         self.local_dir = Some(dir);
     }
 
-    fn add_keys(&mut self, side: Side, secret: &str) {
+    fn add_secret_keys(&mut self, side: StoreSide, secret: &str) {
         for (variable, key) in [
             ("ECS_ENDPOINT", "endpoint"),
             ("ECS_ACCESS_KEY_ID", "accessKeyID"),
             ("ECS_SECRET_ACCESS_KEY", "secretAccessKey"),
         ] {
             self.env.push(EnvVar {
-                name: format!("{}{variable}", variable_prefix(side)),
+                name: format!("{}{variable}", env_prefix(side)),
                 value_from: Some(EnvVarSource {
                     secret_key_ref: Some(SecretKeySelector {
                         name: secret.into(),
@@ -238,25 +238,25 @@ impl Wiring {
         }
     }
 
-    fn add_files(&mut self, side: Side, provider: Provider, secret: &str) {
-        let Some(credentials) = provider.credentials() else {
+    fn add_secret_files(&mut self, side: StoreSide, provider: StoreProvider, secret: &str) {
+        let Some(credentials) = provider.credentials_env_prefix() else {
             return; // never has files
         };
         let (name, dir) = match (side, provider) {
-            (Side::Primary, Provider::Gcs) => ("etcd-backup-secret", "/var/.gcp"),
-            (Side::Primary, _) => ("etcd-backup-secret", "/var/etcd-backup"),
-            (Side::Source, Provider::Gcs) => ("source-etcd-backup-secret", "/var/.source-gcp"),
-            (Side::Source, _) => ("source-etcd-backup-secret", "/var/source-etcd-backup"),
+            (StoreSide::Primary, StoreProvider::Gcs) => ("etcd-backup-secret", "/var/.gcp"),
+            (StoreSide::Primary, _) => ("etcd-backup-secret", "/var/etcd-backup"),
+            (StoreSide::Source, StoreProvider::Gcs) => ("source-etcd-backup-secret", "/var/.source-gcp"),
+            (StoreSide::Source, _) => ("source-etcd-backup-secret", "/var/source-etcd-backup"),
         };
         let value = match provider {
-            Provider::Gcs => format!("{dir}/serviceaccount.json"),
+            StoreProvider::Gcs => format!("{dir}/serviceaccount.json"),
             _ => dir.to_owned(),
         };
         let variable = format!(
             "{}{credentials}_APPLICATION_CREDENTIALS",
-            variable_prefix(side)
+            env_prefix(side)
         );
-        self.env.push(plain(&variable, &value));
+        self.env.push(env_var(&variable, &value));
         self.volumes.push(tls::secret_volume(name, secret));
         self.mounts.push(VolumeMount {
             name: name.into(),
@@ -267,19 +267,19 @@ impl Wiring {
     }
 }
 
-fn variable_prefix(side: Side) -> &'static str {
+fn env_prefix(side: StoreSide) -> &'static str {
     match side {
-        Side::Primary => "",
-        Side::Source => "SOURCE_",
+        StoreSide::Primary => "",
+        StoreSide::Source => "SOURCE_",
     }
 }
 
-fn flags(store: &StoreSpec, side: Side, provider: Provider, container: &str) -> Vec<String> {
+fn build_flags(store: &StoreSpec, side: StoreSide, provider: StoreProvider, container: &str) -> Vec<String> {
     let prefix = match side {
-        Side::Primary => "",
-        Side::Source => "source-",
+        StoreSide::Primary => "",
+        StoreSide::Source => "source-",
     };
-    let flag = |name: &str, value: &str| format!("--{prefix}{name}={}", literal(value));
+    let flag = |name: &str, value: &str| format!("--{prefix}{name}={}", escape_dollar(value));
     let mut flags = vec![
         flag("storage-provider", provider.name()),
         flag("store-container", container),
@@ -292,12 +292,12 @@ fn flags(store: &StoreSpec, side: Side, provider: Provider, container: &str) -> 
 }
 
 /// The text itself: the kubelet replaces `$(NAME)` in arguments and variables, and takes `$$` for `$`.
-pub(crate) fn literal(text: &str) -> String {
+pub(crate) fn escape_dollar(text: &str) -> String {
     text.replace('$', "$$")
 }
 
 /// A variable with a value.
-pub(crate) fn plain(name: &str, value: &str) -> EnvVar {
+pub(crate) fn env_var(name: &str, value: &str) -> EnvVar {
     EnvVar {
         name: name.into(),
         value: Some(value.into()),

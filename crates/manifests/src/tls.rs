@@ -16,19 +16,19 @@ use crate::error::RenderError;
 /// Readable for the group of the pod, which its security context names.
 pub(crate) const SECRET_MODE: i32 = 0o640;
 
-const CLIENT_CA: Place = Place("etcd-ca", "/var/etcd/ssl/ca");
-const CLIENT_SERVER: Place = Place("etcd-server-tls", "/var/etcd/ssl/server");
-const CLIENT_CLIENT: Place = Place("etcd-client-tls", "/var/etcd/ssl/client");
-const PEER_CA: Place = Place("etcd-peer-ca", "/var/etcd/ssl/peer/ca");
-const PEER_SERVER: Place = Place("etcd-peer-server-tls", "/var/etcd/ssl/peer/server");
-const BACKUP_CA: Place = Place("backup-restore-ca", "/var/etcdbr/ssl/ca");
-const BACKUP_SERVER: Place = Place("backup-restore-server-tls", "/var/etcdbr/ssl/server");
+const CLIENT_CA: SecretMount = SecretMount("etcd-ca", "/var/etcd/ssl/ca");
+const SERVER_TLS: SecretMount = SecretMount("etcd-server-tls", "/var/etcd/ssl/server");
+const CLIENT_TLS: SecretMount = SecretMount("etcd-client-tls", "/var/etcd/ssl/client");
+const PEER_CA: SecretMount = SecretMount("etcd-peer-ca", "/var/etcd/ssl/peer/ca");
+const PEER_SERVER: SecretMount = SecretMount("etcd-peer-server-tls", "/var/etcd/ssl/peer/server");
+const BACKUP_CA: SecretMount = SecretMount("backup-restore-ca", "/var/etcdbr/ssl/ca");
+const BACKUP_SERVER: SecretMount = SecretMount("backup-restore-server-tls", "/var/etcdbr/ssl/server");
 
 /// The volume of a secret and where it is mounted.
 #[derive(Clone, Copy)]
-struct Place(&'static str, &'static str);
+struct SecretMount(&'static str, &'static str);
 
-impl Place {
+impl SecretMount {
     fn volume(self, secret: &str) -> Volume {
         secret_volume(self.0, secret)
     }
@@ -47,30 +47,30 @@ impl Place {
     }
 
     /// The secret a pod has there.
-    fn secret_in(self, pod: &PodSpec) -> Option<String> {
+    fn find_secret(self, pod: &PodSpec) -> Option<String> {
         let volume = pod.volumes.iter().flatten().find(|v| v.name == self.0)?;
         volume.secret.as_ref()?.secret_name.clone()
     }
 
     /// The file below it that the arguments of a pod name.
-    fn file_in(self, pod: &PodSpec) -> Option<String> {
+    fn find_file(self, pod: &PodSpec) -> Option<String> {
         let folder = format!("{}/", self.1);
-        let mut words = pod.containers.iter().flat_map(words);
+        let mut words = pod.containers.iter().flat_map(command_line);
         words.find_map(|word| Some(word.split_once(&folder)?.1.to_owned()))
     }
 }
 
-fn words(container: &Container) -> impl Iterator<Item = &String> {
+fn command_line(container: &Container) -> impl Iterator<Item = &String> {
     container.command.iter().chain(&container.args).flatten()
 }
 
 /// Whether a pod's volume or argument of this text says which certificates its listeners have: what
-/// [`client_tls_of`] and [`backup_tls_of`] need of it.
-pub fn tells_certificates(text: &str) -> bool {
+/// [`find_client_tls`] and [`find_backup_tls`] need of it.
+pub fn is_certificate_reference(text: &str) -> bool {
     [
         CLIENT_CA,
-        CLIENT_SERVER,
-        CLIENT_CLIENT,
+        SERVER_TLS,
+        CLIENT_TLS,
         BACKUP_CA,
         BACKUP_SERVER,
     ]
@@ -79,9 +79,9 @@ pub fn tells_certificates(text: &str) -> bool {
 }
 
 /// The certificates of etcd's listener for clients in a pod, also when another operator made it. `None` when it has none.
-pub fn client_tls_of(pod: &PodSpec) -> Option<TlsConfig> {
-    let client = CLIENT_CLIENT.secret_in(pod);
-    let tls = mounted(pod, CLIENT_CA, CLIENT_SERVER)?;
+pub fn find_client_tls(pod: &PodSpec) -> Option<TlsConfig> {
+    let client = CLIENT_TLS.find_secret(pod);
+    let tls = find_mounted_tls(pod, CLIENT_CA, SERVER_TLS)?;
     Some(TlsConfig {
         client: client.map(|name| SecretReference {
             name: Some(name),
@@ -92,19 +92,19 @@ pub fn client_tls_of(pod: &PodSpec) -> Option<TlsConfig> {
 }
 
 /// The same of the sidecar's listener; the key of its authorities is told only where the arguments name it.
-pub fn backup_tls_of(pod: &PodSpec) -> Option<TlsConfig> {
-    mounted(pod, BACKUP_CA, BACKUP_SERVER)
+pub fn find_backup_tls(pod: &PodSpec) -> Option<TlsConfig> {
+    find_mounted_tls(pod, BACKUP_CA, BACKUP_SERVER)
 }
 
-fn mounted(pod: &PodSpec, ca: Place, server: Place) -> Option<TlsConfig> {
+fn find_mounted_tls(pod: &PodSpec, ca: SecretMount, server: SecretMount) -> Option<TlsConfig> {
     Some(TlsConfig {
         ca: CaSecretReference {
-            name: Some(ca.secret_in(pod)?),
-            data_key: ca.file_in(pod),
+            name: Some(ca.find_secret(pod)?),
+            data_key: ca.find_file(pod),
             ..CaSecretReference::default()
         },
         server: SecretReference {
-            name: Some(server.secret_in(pod)?),
+            name: Some(server.find_secret(pod)?),
             ..SecretReference::default()
         },
         client: None,
@@ -137,16 +137,16 @@ pub struct PemFiles {
 
 /// The certificates of one Etcd at this moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Certificates<'a> {
-    client: Option<Client<'a>>,
-    peer: Option<Listener<'a>>,
-    backup: Option<Listener<'a>>,
+pub struct PodCertificates<'a> {
+    client: Option<ClientSecrets<'a>>,
+    peer: Option<ListenerSecrets<'a>>,
+    backup: Option<ListenerSecrets<'a>>,
     skip_client_san_verification: Option<bool>,
 }
 
 /// The secrets of a listener.
 #[derive(Clone, Copy, Debug)]
-struct Listener<'a> {
+struct ListenerSecrets<'a> {
     ca: &'a str,
     ca_key: &'a str,
     server: &'a str,
@@ -155,31 +155,31 @@ struct Listener<'a> {
 /// The secrets for clients of etcd. Without one for the client, the server's certificate is shown: the listener
 /// asks for one.
 #[derive(Clone, Copy, Debug)]
-struct Client<'a> {
-    listener: Listener<'a>,
+struct ClientSecrets<'a> {
+    listener: ListenerSecrets<'a>,
     client: Option<&'a str>,
 }
 
-impl<'a> Certificates<'a> {
+impl<'a> PodCertificates<'a> {
     /// Those of clients and sidecar as the spec has them, those of members as the cluster has them now.
-    pub fn of(
+    pub fn new(
         client: Option<&'a TlsConfig>,
         peer: Option<&'a PeerTlsConfig>,
         backup: Option<&'a TlsConfig>,
     ) -> Result<Self, RenderError> {
         let client = client.map(|tls| {
-            Ok(Client {
-                listener: listener(tls, &CLIENT_FIELDS)?,
+            Ok(ClientSecrets {
+                listener: resolve_listener(tls, &CLIENT_FIELDS)?,
                 client: tls.client_secret(),
             })
         });
         Ok(Self {
             client: client.transpose()?,
             peer: peer
-                .map(|peer| listener(&peer.tls, &PEER_FIELDS))
+                .map(|peer| resolve_listener(&peer.tls, &PEER_FIELDS))
                 .transpose()?,
             backup: backup
-                .map(|tls| listener(tls, &BACKUP_FIELDS))
+                .map(|tls| resolve_listener(tls, &BACKUP_FIELDS))
                 .transpose()?,
             skip_client_san_verification: peer.and_then(|peer| peer.skip_client_san_verification),
         })
@@ -190,8 +190,8 @@ impl<'a> Certificates<'a> {
         let mut volumes = Vec::new();
         if let Some(tls) = self.client {
             volumes.push(CLIENT_CA.volume(tls.listener.ca));
-            volumes.push(CLIENT_SERVER.volume(tls.listener.server));
-            volumes.extend(tls.client.map(|secret| CLIENT_CLIENT.volume(secret)));
+            volumes.push(SERVER_TLS.volume(tls.listener.server));
+            volumes.extend(tls.client.map(|secret| CLIENT_TLS.volume(secret)));
         }
         if let Some(tls) = self.peer {
             volumes.extend([PEER_CA.volume(tls.ca), PEER_SERVER.volume(tls.server)]);
@@ -206,7 +206,7 @@ impl<'a> Certificates<'a> {
     pub fn etcd_mounts(&self) -> Vec<VolumeMount> {
         let mut mounts = Vec::new();
         if self.client.is_some() {
-            mounts.extend([CLIENT_CA.mount(), CLIENT_SERVER.mount()]);
+            mounts.extend([CLIENT_CA.mount(), SERVER_TLS.mount()]);
         }
         if self.peer.is_some() {
             mounts.extend([PEER_CA.mount(), PEER_SERVER.mount()]);
@@ -217,7 +217,7 @@ impl<'a> Certificates<'a> {
     /// What a client of etcd inside the pod mounts.
     pub fn client_mounts(&self) -> Vec<VolumeMount> {
         self.client.map_or_else(Vec::new, |tls| {
-            vec![CLIENT_CA.mount(), client_place(tls).mount()]
+            vec![CLIENT_CA.mount(), client_secret_mount(tls).mount()]
         })
     }
 
@@ -228,16 +228,16 @@ impl<'a> Certificates<'a> {
     }
 
     /// The files of etcd's listener for clients.
-    pub fn client_listener(&self) -> Option<PemFiles> {
+    pub fn client_listener_files(&self) -> Option<PemFiles> {
         self.client.map(|tls| PemFiles {
             ca: CLIENT_CA.file(tls.listener.ca_key),
-            certificate: CLIENT_SERVER.file("tls.crt"),
-            key: CLIENT_SERVER.file("tls.key"),
+            certificate: SERVER_TLS.file("tls.crt"),
+            key: SERVER_TLS.file("tls.key"),
         })
     }
 
     /// The files of etcd's listener for members.
-    pub fn peer_listener(&self) -> Option<PemFiles> {
+    pub fn peer_listener_files(&self) -> Option<PemFiles> {
         self.peer.map(|tls| PemFiles {
             ca: PEER_CA.file(tls.ca_key),
             certificate: PEER_SERVER.file("tls.crt"),
@@ -251,16 +251,16 @@ impl<'a> Certificates<'a> {
     }
 
     /// The files a client of etcd inside the pod uses.
-    pub fn client(&self) -> Option<PemFiles> {
+    pub fn client_files(&self) -> Option<PemFiles> {
         self.client.map(|tls| PemFiles {
             ca: CLIENT_CA.file(tls.listener.ca_key),
-            certificate: client_place(tls).file("tls.crt"),
-            key: client_place(tls).file("tls.key"),
+            certificate: client_secret_mount(tls).file("tls.crt"),
+            key: client_secret_mount(tls).file("tls.key"),
         })
     }
 
     /// The files of the sidecar's listener.
-    pub fn backup_listener(&self) -> Option<PemFiles> {
+    pub fn backup_listener_files(&self) -> Option<PemFiles> {
         self.backup.map(|tls| PemFiles {
             ca: BACKUP_CA.file(tls.ca_key),
             certificate: BACKUP_SERVER.file("tls.crt"),
@@ -269,10 +269,10 @@ impl<'a> Certificates<'a> {
     }
 }
 
-fn client_place(tls: Client<'_>) -> Place {
+fn client_secret_mount(tls: ClientSecrets<'_>) -> SecretMount {
     match tls.client {
-        Some(_) => CLIENT_CLIENT,
-        None => CLIENT_SERVER,
+        Some(_) => CLIENT_TLS,
+        None => SERVER_TLS,
     }
 }
 
@@ -289,30 +289,30 @@ const BACKUP_FIELDS: [&str; 2] = [
     "spec.backup.tls.serverTLSSecretRef",
 ];
 
-fn listener<'a>(
+fn resolve_listener<'a>(
     tls: &'a TlsConfig,
     [ca, server]: &[&'static str; 2],
-) -> Result<Listener<'a>, RenderError> {
-    Ok(Listener {
-        ca: tls.ca.named().ok_or(RenderError::Secret { field: ca })?,
+) -> Result<ListenerSecrets<'a>, RenderError> {
+    Ok(ListenerSecrets {
+        ca: tls.ca.non_empty_name().ok_or(RenderError::MissingSecret { field: ca })?,
         ca_key: tls.ca.key(),
         server: tls
             .server
-            .named()
-            .ok_or(RenderError::Secret { field: server })?,
+            .non_empty_name()
+            .ok_or(RenderError::MissingSecret { field: server })?,
     })
 }
 
 /// The certificates members of a running cluster have, by its objects; also when another operator made them.
 /// `None` when they have none.
-pub fn peer_tls_of(stateful_set: &StatefulSet, config_map: &ConfigMap) -> Option<PeerTlsConfig> {
+pub fn find_peer_tls(stateful_set: &StatefulSet, config_map: &ConfigMap) -> Option<PeerTlsConfig> {
     let pod = stateful_set.spec.as_ref()?.template.spec.as_ref()?;
-    let (ca, server) = (PEER_CA.secret_in(pod)?, PEER_SERVER.secret_in(pod)?);
+    let (ca, server) = (PEER_CA.find_secret(pod)?, PEER_SERVER.find_secret(pod)?);
     let security = config_map
         .data
         .as_ref()
         .and_then(|data| data.get(config::KEY))
-        .and_then(|text| serde_norway::from_str::<Written>(text).ok())
+        .and_then(|text| serde_norway::from_str::<RenderedConfig>(text).ok())
         .and_then(|written| written.peer_transport_security)
         .unwrap_or_default();
     let key = security.trusted_ca_file.and_then(|file| {
@@ -339,13 +339,13 @@ pub fn peer_tls_of(stateful_set: &StatefulSet, config_map: &ConfigMap) -> Option
 /// What of a written configuration says how members are encrypted.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Written {
-    peer_transport_security: Option<WrittenSecurity>,
+struct RenderedConfig {
+    peer_transport_security: Option<RenderedTransportSecurity>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct WrittenSecurity {
+struct RenderedTransportSecurity {
     trusted_ca_file: Option<String>,
     skip_client_san_verification: Option<bool>,
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use mainstay_crds::scalar::Span;
+use mainstay_crds::scalar::DurationString;
 
 use crate::error::RenderError;
 use crate::quantity;
 
 /// A port.
-pub(crate) fn port(
+pub(crate) fn port_or_default(
     field: &'static str,
     given: Option<i32>,
     default: u16,
@@ -20,36 +20,36 @@ pub(crate) fn port(
         None => Ok(default),
         Some(port) => match u16::try_from(port) {
             Ok(port) if port > 0 => Ok(port),
-            _ => Err(RenderError::Port { field, port }),
+            _ => Err(RenderError::InvalidPort { field, port }),
         },
     }
 }
 
 /// A number of bytes.
-pub(crate) fn bytes(
+pub(crate) fn bytes_or_default(
     field: &'static str,
     given: Option<&Quantity>,
     default: u64,
 ) -> Result<u64, RenderError> {
     given.map_or(Ok(default), |quantity| {
-        quantity::bytes(quantity).map_err(|source| RenderError::Quantity { field, source })
+        quantity::to_bytes(quantity).map_err(|source| RenderError::InvalidQuantity { field, source })
     })
 }
 
 /// A length of time, as every flag takes it. One that is shorter than makes sense counts as the shortest that does.
-pub(crate) fn span(
+pub(crate) fn format_span_at_least(
     field: &'static str,
-    given: &Span,
+    given: &DurationString,
     shortest: Duration,
 ) -> Result<String, RenderError> {
     let duration = given
         .to_duration()
-        .map_err(|source| RenderError::Span { field, source })?;
-    Ok(flag_duration(duration.max(shortest)))
+        .map_err(|source| RenderError::InvalidDuration { field, source })?;
+    Ok(format_duration(duration.max(shortest)))
 }
 
 /// The largest unit that needs no fraction.
-pub(crate) fn flag_duration(duration: Duration) -> String {
+pub(crate) fn format_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     match nanos {
         _ if nanos.is_multiple_of(1_000_000_000) => format!("{}s", nanos / 1_000_000_000),
@@ -59,7 +59,7 @@ pub(crate) fn flag_duration(duration: Duration) -> String {
 }
 
 /// The resources given, or requests alone.
-pub(crate) fn resources(
+pub(crate) fn resources_or_default(
     given: Option<&ResourceRequirements>,
     cpu: &str,
     memory: &str,
@@ -87,20 +87,20 @@ mod tests {
             ("0s", "0s"),
         ] {
             let shortest = Duration::ZERO;
-            assert_eq!(span("f", &Span(text.into()), shortest).unwrap(), expected);
+            assert_eq!(format_span_at_least("f", &DurationString(text.into()), shortest).unwrap(), expected);
         }
         let second = Duration::from_secs(1);
-        assert_eq!(span("f", &Span("5ms".into()), second).unwrap(), "1s");
-        let overlong = span("spec.x", &Span("99999999999h".into()), second).unwrap_err();
+        assert_eq!(format_span_at_least("f", &DurationString("5ms".into()), second).unwrap(), "1s");
+        let overlong = format_span_at_least("spec.x", &DurationString("99999999999h".into()), second).unwrap_err();
         assert_eq!(overlong.to_string(), "spec.x");
     }
 
     #[test]
     fn a_port_that_is_none_is_named() {
-        assert_eq!(port("p", None, 2379).unwrap(), 2379);
-        assert_eq!(port("p", Some(1), 2379).unwrap(), 1);
+        assert_eq!(port_or_default("p", None, 2379).unwrap(), 2379);
+        assert_eq!(port_or_default("p", Some(1), 2379).unwrap(), 1);
         for wrong in [0, -1, 65_536] {
-            let error = port("spec.etcd.clientPort", Some(wrong), 1).unwrap_err();
+            let error = port_or_default("spec.etcd.clientPort", Some(wrong), 1).unwrap_err();
             assert_eq!(
                 error.to_string(),
                 format!("spec.etcd.clientPort: {wrong} is no port")

@@ -4,11 +4,11 @@
 //! Memory: 16 bytes (and a hash slot) per user key, one bit per row.
 
 use hashbrown::HashSet;
-use mainstay_bbolt::{Database, Disk, Error as BboltError, ReadAt, Update};
+use mainstay_bbolt::{Database, Disk, BboltError as BboltError, ReadAt, Update};
 use mainstay_ids::Revision;
 
-use crate::digest::{BuildReady, Digest, Digester};
-use crate::facts::FactsError;
+use crate::digest::{BuildIdentityHasher, KeyDigest, KeyDigester};
+use crate::facts::DatabaseStatusError;
 use crate::hash::HashError;
 use crate::key_value::KeyValue;
 use crate::revision_key::RevisionKey;
@@ -16,7 +16,7 @@ use crate::schema;
 
 /// What a compaction left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Compacted {
+pub struct CompactionCounts {
     /// Rows kept.
     pub kept: u64,
     /// Rows dropped.
@@ -25,19 +25,19 @@ pub struct Compacted {
 
 /// Which rows survive a compaction, one bit per row of the `key` bucket, newest first.
 #[derive(Clone, Debug, Default)]
-pub struct Survivors {
+pub struct SurvivingRows {
     words: Vec<u64>,
     rows: u64,
     kept: u64,
 }
 
-impl Survivors {
+impl SurvivingRows {
     /// Finds the survivors of a compaction at `revision`: everything newer; of each key the newest
     /// row at or below it if that is a put, or a delete of just that revision.
     pub fn find<S: ReadAt>(database: &Database<S>, revision: Revision) -> Result<Self, HashError> {
-        let key = database.bucket(schema::KEY)?.ok_or(FactsError::NotEtcd)?;
-        let digester = Digester::default();
-        let mut seen: HashSet<Digest, BuildReady> = HashSet::default();
+        let key = database.bucket(schema::KEY)?.ok_or(DatabaseStatusError::NotEtcd)?;
+        let digester = KeyDigester::default();
+        let mut seen: HashSet<KeyDigest, BuildIdentityHasher> = HashSet::default();
         let mut survivors = Self::default();
         let mut cursor = database.scan_back(&key)?;
         while let Some(item) = cursor.next()? {
@@ -83,8 +83,8 @@ impl Survivors {
     }
 
     /// How many stay and go.
-    pub fn counts(&self) -> Compacted {
-        Compacted {
+    pub fn counts(&self) -> CompactionCounts {
+        CompactionCounts {
             kept: self.kept,
             dropped: self.rows - self.kept,
         }
@@ -96,7 +96,7 @@ impl Survivors {
 /// `progress` hears the number of rows read so far, now and then.
 pub fn compact_into<S: ReadAt, D: Disk>(
     database: &Database<S>,
-    survivors: &Survivors,
+    survivors: &SurvivingRows,
     revision: Revision,
     disk: D,
     progress: &mut dyn FnMut(u64),
@@ -104,7 +104,7 @@ pub fn compact_into<S: ReadAt, D: Disk>(
     let mut update = Update::create(disk, database.meta().page_size)?;
     for (name, root) in database.buckets()? {
         let mut cursor = database.scan(&root)?;
-        let mut bucket = update.rewrite(&name);
+        let mut bucket = update.rewrite_bucket(&name);
         if name == schema::META {
             let mut entries = std::collections::BTreeMap::new();
             while let Some(item) = cursor.next()? {

@@ -6,29 +6,29 @@ use hashbrown::DefaultHashBuilder;
 
 /// Stands for a user key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Digest(u64, u64);
+pub struct KeyDigest(u64, u64);
 
 /// Makes [`Digest`]s with secret keys of its own. The first half withstands whoever chooses user
 /// keys to make two of them collide; the second, a quick one, makes it 128 bits, so that it does not
 /// happen by chance either.
 #[derive(Clone, Debug, Default)]
-pub struct Digester {
+pub struct KeyDigester {
     first: RandomState,
     second: DefaultHashBuilder,
 }
 
-impl Digester {
+impl KeyDigester {
     /// The stand-in of a key; comparable only with those of the same digester.
-    pub fn digest(&self, key: &[u8]) -> Digest {
-        Digest(self.first.hash_one(key), self.second.hash_one(key))
+    pub fn digest(&self, key: &[u8]) -> KeyDigest {
+        KeyDigest(self.first.hash_one(key), self.second.hash_one(key))
     }
 }
 
 /// Maps and sets of digests need no second hash.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ready(u64);
+pub(crate) struct IdentityHasher(u64);
 
-impl std::hash::Hasher for Ready {
+impl std::hash::Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -45,4 +45,4 @@ impl std::hash::Hasher for Ready {
 }
 
 /// `BuildHasher` of [`Ready`].
-pub(crate) type BuildReady = std::hash::BuildHasherDefault<Ready>;
+pub(crate) type BuildIdentityHasher = std::hash::BuildHasherDefault<IdentityHasher>;

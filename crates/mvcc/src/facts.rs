@@ -1,6 +1,6 @@
 //! What a database says about itself, read in a handful of pages.
 
-use mainstay_bbolt::{BucketRoot, Database, Error as BboltError, OwnedItem, ReadAt};
+use mainstay_bbolt::{BucketRoot, Database, BboltError as BboltError, OwnedItem, ReadAt};
 use mainstay_ids::{RaftIndex, Revision, Term};
 
 use crate::revision_key::{RevisionKey, RevisionKeyError};
@@ -11,7 +11,7 @@ const SMALL_BUCKET_BYTES: usize = 64 << 20;
 
 /// Where a database stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct DatabaseStatus {
     /// The revision a server that opens this file starts with.
     pub revision: Revision,
     /// Revision of the newest row; the store is empty without one.
@@ -33,7 +33,7 @@ pub struct Facts {
 /// A database whose facts cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum FactsError {
+pub enum DatabaseStatusError {
     /// The file is damaged.
     #[error(transparent)]
     Structure(#[from] BboltError),
@@ -45,7 +45,7 @@ pub enum FactsError {
     },
     /// A position in `meta` has the wrong form.
     #[error("{name} in the meta bucket has {len} bytes that are no {expected}")]
-    Position {
+    InvalidPosition {
         /// Which.
         name: &'static str,
         /// Its length.
@@ -55,7 +55,7 @@ pub enum FactsError {
     },
     /// A bucket of a few entries holds far too much.
     #[error("bucket {name} holds more than {limit} bytes")]
-    Oversized {
+    BucketTooLarge {
         /// Which.
         name: String,
         /// The limit.
@@ -66,20 +66,20 @@ pub enum FactsError {
     NotEtcd,
 }
 
-impl Facts {
+impl DatabaseStatus {
     /// Reads the facts.
-    pub fn read<S: ReadAt>(database: &Database<S>) -> Result<Self, FactsError> {
-        let key = database.bucket(schema::KEY)?.ok_or(FactsError::NotEtcd)?;
-        let last_row = last_revision(database, &key)?;
-        let meta = small_bucket(database, schema::META)?;
+    pub fn read<S: ReadAt>(database: &Database<S>) -> Result<Self, DatabaseStatusError> {
+        let key = database.bucket(schema::KEY)?.ok_or(DatabaseStatusError::NotEtcd)?;
+        let last_row = read_last_revision(database, &key)?;
+        let meta = read_small_bucket(database, schema::META)?;
         let find = |name: &[u8]| {
             meta.iter()
                 .find(|(key, _)| key == name)
                 .map(|(_, value)| value.as_slice())
         };
         let text = |name: &[u8]| find(name).map(|v| String::from_utf8_lossy(v).into_owned());
-        let scheduled_compact = compaction("scheduledCompactRev", find(schema::SCHEDULED_COMPACT))?;
-        let finished_compact = compaction("finishedCompactRev", find(schema::FINISHED_COMPACT))?;
+        let scheduled_compact = parse_compaction("scheduledCompactRev", find(schema::SCHEDULED_COMPACT))?;
+        let finished_compact = parse_compaction("finishedCompactRev", find(schema::FINISHED_COMPACT))?;
         let revision = [last_row, scheduled_compact, finished_compact]
             .into_iter()
             .flatten()
@@ -89,9 +89,9 @@ impl Facts {
             last_row,
             scheduled_compact,
             finished_compact,
-            consistent_index: number("consistent_index", find(schema::CONSISTENT_INDEX))?
+            consistent_index: parse_number("consistent_index", find(schema::CONSISTENT_INDEX))?
                 .map(RaftIndex),
-            term: number("term", find(schema::TERM))?.map(Term),
+            term: parse_number("term", find(schema::TERM))?.map(Term),
             conf_state: text(schema::CONF_STATE),
             storage_version: text(schema::STORAGE_VERSION),
         })
@@ -109,10 +109,10 @@ impl Facts {
 }
 
 /// All entries of a bucket that has only a few; empty when it is not there.
-pub fn small_bucket<S: ReadAt>(
+pub fn read_small_bucket<S: ReadAt>(
     database: &Database<S>,
     name: &[u8],
-) -> Result<Vec<OwnedItem>, FactsError> {
+) -> Result<Vec<OwnedItem>, DatabaseStatusError> {
     let Some(root) = database.bucket(name)? else {
         return Ok(Vec::new());
     };
@@ -123,7 +123,7 @@ pub fn small_bucket<S: ReadAt>(
         bytes += item.key.len() + item.value.len();
         if bytes > SMALL_BUCKET_BYTES {
             let name = String::from_utf8_lossy(name).into_owned();
-            return Err(FactsError::Oversized {
+            return Err(DatabaseStatusError::BucketTooLarge {
                 name,
                 limit: SMALL_BUCKET_BYTES,
             });
@@ -133,23 +133,23 @@ pub fn small_bucket<S: ReadAt>(
     Ok(items)
 }
 
-fn last_revision<S: ReadAt>(
+fn read_last_revision<S: ReadAt>(
     database: &Database<S>,
     key: &BucketRoot,
-) -> Result<Option<Revision>, FactsError> {
+) -> Result<Option<Revision>, DatabaseStatusError> {
     let mut cursor = database.scan_back(key)?;
     let Some(item) = cursor.next()? else {
         return Ok(None);
     };
-    let row = RevisionKey::decode(item.key).map_err(|source| FactsError::LastRow { source })?;
+    let row = RevisionKey::decode(item.key).map_err(|source| DatabaseStatusError::LastRow { source })?;
     Ok(Some(row.main))
 }
 
-fn compaction(name: &'static str, value: Option<&[u8]>) -> Result<Option<Revision>, FactsError> {
+fn parse_compaction(name: &'static str, value: Option<&[u8]>) -> Result<Option<Revision>, DatabaseStatusError> {
     let Some(bytes) = value else { return Ok(None) };
     match RevisionKey::decode(bytes) {
         Ok(key) => Ok(Some(key.main)),
-        Err(_) => Err(FactsError::Position {
+        Err(_) => Err(DatabaseStatusError::InvalidPosition {
             name,
             len: bytes.len(),
             expected: "revision",
@@ -157,11 +157,11 @@ fn compaction(name: &'static str, value: Option<&[u8]>) -> Result<Option<Revisio
     }
 }
 
-fn number(name: &'static str, value: Option<&[u8]>) -> Result<Option<u64>, FactsError> {
+fn parse_number(name: &'static str, value: Option<&[u8]>) -> Result<Option<u64>, DatabaseStatusError> {
     let Some(bytes) = value else { return Ok(None) };
     match <[u8; 8]>::try_from(bytes) {
         Ok(bytes) => Ok(Some(u64::from_be_bytes(bytes))),
-        Err(_) => Err(FactsError::Position {
+        Err(_) => Err(DatabaseStatusError::InvalidPosition {
             name,
             len: bytes.len(),
             expected: "8-byte number",

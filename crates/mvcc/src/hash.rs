@@ -1,12 +1,12 @@
 //! Hashes a live etcd would answer, computed from the file alone.
 
 use hashbrown::HashSet;
-use mainstay_bbolt::{BucketRoot, Database, Error as BboltError, ReadAt};
+use mainstay_bbolt::{BucketRoot, Database, BboltError as BboltError, ReadAt};
 pub use mainstay_ids::HashKv;
 use mainstay_ids::Revision;
 
-use crate::digest::{BuildReady, Digest, Digester};
-use crate::facts::{Facts, FactsError};
+use crate::digest::{BuildIdentityHasher, KeyDigest, KeyDigester};
+use crate::facts::{DatabaseStatus, DatabaseStatusError};
 use crate::key_value::{KeyValue, KeyValueError};
 use crate::revision_key::{RevisionKey, RevisionKeyError};
 use crate::schema;
@@ -20,7 +20,7 @@ pub enum HashError {
     Structure(#[from] BboltError),
     /// The file's positions cannot be read.
     #[error(transparent)]
-    Facts(#[from] FactsError),
+    Status(#[from] DatabaseStatusError),
     /// A row has no revision.
     #[error("row {ordinal} of the key bucket")]
     RowKey {
@@ -39,7 +39,7 @@ pub enum HashError {
     },
     /// Not there yet.
     #[error("revision {asked} is in the future, the database is at {current}")]
-    Future {
+    FutureRevision {
         /// Asked for.
         asked: Revision,
         /// Newest.
@@ -56,7 +56,7 @@ pub enum HashError {
 }
 
 /// Which rows at or below the compaction count: those live at the revision asked for.
-struct Keep {
+struct LiveRows {
     /// One bit per such row, newest first.
     bits: Vec<bool>,
     /// No key at all is live: then every row counts.
@@ -68,9 +68,9 @@ pub fn hash_kv<S: ReadAt>(
     database: &Database<S>,
     revision: Option<Revision>,
 ) -> Result<HashKv, HashError> {
-    let facts = Facts::read(database)?;
+    let facts = DatabaseStatus::read(database)?;
     let revision = revision.unwrap_or(facts.revision);
-    hash_between(
+    compute_hash_kv(
         database,
         (facts.revision, facts.compact_revision()),
         revision,
@@ -84,23 +84,23 @@ pub fn hash_kv_compacted<S: ReadAt>(
     revision: Revision,
     compact: Option<Revision>,
 ) -> Result<HashKv, HashError> {
-    let facts = Facts::read(database)?;
+    let facts = DatabaseStatus::read(database)?;
     if let Some(oldest) = facts.compact_revision().filter(|own| Some(*own) > compact) {
         return Err(HashError::Compacted {
             asked: compact.unwrap_or_default(),
             oldest,
         });
     }
-    hash_between(database, (facts.revision, compact), revision)
+    compute_hash_kv(database, (facts.revision, compact), revision)
 }
 
-fn hash_between<S: ReadAt>(
+fn compute_hash_kv<S: ReadAt>(
     database: &Database<S>,
     (current, compact): (Revision, Option<Revision>),
     revision: Revision,
 ) -> Result<HashKv, HashError> {
     if revision > current {
-        return Err(HashError::Future {
+        return Err(HashError::FutureRevision {
             asked: revision,
             current,
         });
@@ -111,9 +111,9 @@ fn hash_between<S: ReadAt>(
             oldest,
         });
     }
-    let key = database.bucket(schema::KEY)?.ok_or(FactsError::NotEtcd)?;
+    let key = database.bucket(schema::KEY)?.ok_or(DatabaseStatusError::NotEtcd)?;
     let mut keep = match compact {
-        Some(compact) => Some((compact, live_rows(database, &key, revision, compact)?)),
+        Some(compact) => Some((compact, find_live_rows(database, &key, revision, compact)?)),
         None => None,
     };
     let mut crc = crc32c::crc32c(schema::KEY);
@@ -129,8 +129,8 @@ fn hash_between<S: ReadAt>(
         if let Some((compact, keep)) = &mut keep
             && row.main <= *compact
         {
-            let is_live = keep.bits.pop().unwrap_or_default();
-            let is_skipped = !keep.is_empty && !is_live;
+            let is_in_use = keep.bits.pop().unwrap_or_default();
+            let is_skipped = !keep.is_empty && !is_in_use;
             if is_skipped || (row.main == *compact && row.is_tombstone) {
                 continue;
             }
@@ -146,15 +146,15 @@ fn hash_between<S: ReadAt>(
 }
 
 /// Walks back from `revision`: the first row met of a key is the live one, if it is a put.
-fn live_rows<S: ReadAt>(
+fn find_live_rows<S: ReadAt>(
     database: &Database<S>,
     key: &BucketRoot,
     revision: Revision,
     compact: Revision,
-) -> Result<Keep, HashError> {
-    let digester = Digester::default();
-    let mut seen: HashSet<Digest, BuildReady> = HashSet::default();
-    let mut keep = Keep {
+) -> Result<LiveRows, HashError> {
+    let digester = KeyDigester::default();
+    let mut seen: HashSet<KeyDigest, BuildIdentityHasher> = HashSet::default();
+    let mut keep = LiveRows {
         bits: Vec::new(),
         is_empty: true,
     };
@@ -171,10 +171,10 @@ fn live_rows<S: ReadAt>(
             revision: row.main,
             source,
         })?;
-        let is_live = seen.insert(digester.digest(kv.key)) && !row.is_tombstone;
-        keep.is_empty &= !is_live;
+        let is_in_use = seen.insert(digester.digest(kv.key)) && !row.is_tombstone;
+        keep.is_empty &= !is_in_use;
         if row.main <= compact {
-            keep.bits.push(is_live);
+            keep.bits.push(is_in_use);
         }
     }
     Ok(keep)
@@ -190,7 +190,7 @@ pub struct StatusHash {
 }
 
 /// Computes the [`StatusHash`] of a file.
-pub fn status_hash<S: ReadAt>(database: &Database<S>) -> Result<StatusHash, HashError> {
+pub fn compute_status_hash<S: ReadAt>(database: &Database<S>) -> Result<StatusHash, HashError> {
     let mut crc = 0;
     let mut entries = 0;
     for (name, root) in database.buckets()? {

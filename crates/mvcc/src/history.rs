@@ -3,8 +3,8 @@
 use hashbrown::HashMap;
 use mainstay_ids::{LeaseId, Revision};
 
-use crate::digest::{BuildReady, Digest, Digester};
-use crate::facts::Facts;
+use crate::digest::{BuildIdentityHasher, KeyDigest, KeyDigester};
+use crate::facts::DatabaseStatus;
 use crate::key_value::{KeyValue, KeyValueError};
 use crate::revision_key::{RevisionKey, RevisionKeyError};
 
@@ -14,7 +14,7 @@ use crate::revision_key::{RevisionKey, RevisionKeyError};
 pub enum RowFault {
     /// Its key is no revision.
     #[error("row {ordinal} of the key bucket has a malformed revision")]
-    Key {
+    InvalidKey {
         /// Ordinal in the bucket.
         ordinal: u64,
         /// What is wrong.
@@ -22,7 +22,7 @@ pub enum RowFault {
     },
     /// Its value cannot be read.
     #[error("row of revision {revision} cannot be read")]
-    Value {
+    InvalidValue {
         /// Which row.
         revision: Revision,
         /// What is wrong.
@@ -33,7 +33,7 @@ pub enum RowFault {
         "row of revision {revision} says mod revision {modified}, create revision {created}, \
          version {version}"
     )]
-    Numbers {
+    InconsistentNumbers {
         /// Which row.
         revision: Revision,
         /// Stored mod revision.
@@ -76,10 +76,10 @@ pub enum RowFault {
 /// Something odd that a server lives with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Warning {
+pub enum HistoryWarning {
     /// Rows a finished compaction should have removed.
     #[error("{rows} rows at or below the compaction revision {compact} should have been removed")]
-    Superseded {
+    UncompactedRows {
         /// How many.
         rows: u64,
         /// The compaction.
@@ -103,7 +103,7 @@ pub struct HistorySummary {
     /// Keys of those that are attached to a lease.
     pub leased_keys: u64,
     /// Oddities.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<HistoryWarning>,
 }
 
 /// What the newest row of a key says.
@@ -116,8 +116,8 @@ struct KeyState {
 
 /// A sound row that has not been compared with the one before it of the same key.
 #[derive(Clone, Copy, Debug)]
-struct Change {
-    digest: Digest,
+struct KeyChange {
+    digest: KeyDigest,
     revision: Revision,
     /// What the key is from here on.
     state: KeyState,
@@ -126,62 +126,62 @@ struct Change {
 
 /// Rows that are compared at a time. One after the other, each would wait for memory: the table of a
 /// large key space fits no cache. Looked up together, they wait together.
-const BATCH: usize = 256;
+const BATCH_ROWS: usize = 256;
 
 /// Follows the rows in order. Memory: some 70 bytes per user key.
 #[derive(Debug)]
-pub struct History {
+pub struct HistoryChecker {
     compact: Option<Revision>,
     is_compaction_finished: bool,
-    digester: Digester,
-    keys: HashMap<Digest, KeyState, BuildReady>,
+    digester: KeyDigester,
+    keys: HashMap<KeyDigest, KeyState, BuildIdentityHasher>,
     /// Of the keys that are attached to one.
-    leases: HashMap<Digest, LeaseId, BuildReady>,
-    waiting: Vec<Change>,
+    leases: HashMap<KeyDigest, LeaseId, BuildIdentityHasher>,
+    pending: Vec<KeyChange>,
     previous: Option<RevisionKey>,
     rows: u64,
-    superseded: u64,
+    uncompacted_rows: u64,
 }
 
-impl History {
+impl HistoryChecker {
     /// For the rows of the database the facts are about.
-    pub fn new(facts: &Facts) -> Self {
+    pub fn new(facts: &DatabaseStatus) -> Self {
         Self {
             compact: facts.compact_revision(),
             is_compaction_finished: facts.is_compaction_finished(),
-            digester: Digester::default(),
+            digester: KeyDigester::default(),
             keys: HashMap::default(),
             leases: HashMap::default(),
-            waiting: Vec::with_capacity(BATCH),
+            pending: Vec::with_capacity(BATCH_ROWS),
             previous: None,
             rows: 0,
-            superseded: 0,
+            uncompacted_rows: 0,
         }
     }
 
     /// Checks the next row. A fault may be that of a row given some calls earlier, but is always the
     /// first of the history.
-    pub fn row(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowFault> {
-        match self.look_at(key, value) {
-            Ok(change) => self.waiting.extend(change),
+    pub fn check_row(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowFault> {
+        match self.decode_row(key, value) {
+            Ok(change) => self.pending.extend(change),
             Err(fault) => {
-                self.compare()?;
+                self.compare_pending()?;
                 return Err(fault);
             }
         }
-        if self.waiting.len() < BATCH {
+        if self.pending.len() < BATCH_ROWS {
             return Ok(());
         }
-        self.compare()
+        self.compare_pending()
     }
 
     /// Checks what a row says by itself and its place behind the one before.
-    fn look_at(&mut self, key: &[u8], value: &[u8]) -> Result<Option<Change>, RowFault> {
-        let row = RevisionKey::decode(key).map_err(|source| RowFault::Key {
+    fn decode_row(&mut self, key: &[u8], value: &[u8]) -> Result<Option<KeyChange>, RowFault> {
+        let row = RevisionKey::decode(key).map_err(|source| RowFault::InvalidKey {
             ordinal: self.rows,
             source,
         })?;
-        let kv = KeyValue::decode(value).map_err(|source| RowFault::Value {
+        let kv = KeyValue::decode(value).map_err(|source| RowFault::InvalidValue {
             revision: row.main,
             source,
         })?;
@@ -191,15 +191,15 @@ impl History {
         if value.is_empty() && !row.is_tombstone && self.is_compacted(row.main) {
             return Ok(None); // the mark `--bump-revision` of etcdutl leaves
         }
-        if !is_sound(row, &kv) {
-            return Err(RowFault::Numbers {
+        if !is_consistent(row, &kv) {
+            return Err(RowFault::InconsistentNumbers {
                 revision: row.main,
                 modified: kv.mod_revision,
                 created: kv.create_revision,
                 version: kv.version,
             });
         }
-        Ok(Some(Change {
+        Ok(Some(KeyChange {
             digest: self.digester.digest(kv.key),
             revision: row.main,
             state: KeyState {
@@ -253,21 +253,21 @@ impl History {
     }
 
     /// Compares the rows that wait with the ones before them of the same keys.
-    fn compare(&mut self) -> Result<(), RowFault> {
-        let mut waiting = std::mem::take(&mut self.waiting);
+    fn compare_pending(&mut self) -> Result<(), RowFault> {
+        let mut waiting = std::mem::take(&mut self.pending);
         // Counting the new keys makes room for them at once; that it also brings every slot into the
         // cache, many at a time, is what makes the second look quick.
-        let is_new = |change: &&Change| !self.keys.contains_key(&change.digest);
+        let is_new = |change: &&KeyChange| !self.keys.contains_key(&change.digest);
         self.keys.reserve(waiting.iter().filter(is_new).count());
         for change in waiting.drain(..) {
             self.apply(change)?;
         }
-        self.waiting = waiting;
+        self.pending = waiting;
         Ok(())
     }
 
-    fn apply(&mut self, change: Change) -> Result<(), RowFault> {
-        let Change {
+    fn apply(&mut self, change: KeyChange) -> Result<(), RowFault> {
+        let KeyChange {
             digest,
             revision,
             state,
@@ -286,7 +286,7 @@ impl History {
                 return Err(RowFault::OrphanDelete { revision });
             }
             let is_below = self.compact.is_some_and(|compact| revision < compact);
-            self.superseded += u64::from(is_below);
+            self.uncompacted_rows += u64::from(is_below);
             return Ok(());
         }
         let is_first = state.version == 1;
@@ -306,7 +306,7 @@ impl History {
                 previous: was,
             });
         }
-        self.superseded += u64::from(is_compacted && previous.is_some());
+        self.uncompacted_rows += u64::from(is_compacted && previous.is_some());
         Ok(())
     }
 
@@ -315,17 +315,17 @@ impl History {
         mut self,
         has_lease: impl Fn(LeaseId) -> bool,
     ) -> Result<HistorySummary, RowFault> {
-        self.compare()?;
+        self.compare_pending()?;
         let unknown = self.leases.values().filter(|id| !has_lease(**id)).count() as u64;
         let live_keys = self.keys.values().filter(|state| state.version > 0).count();
         let mut warnings = Vec::new();
         if let (Some(compact), true, rows @ 1..) =
-            (self.compact, self.is_compaction_finished, self.superseded)
+            (self.compact, self.is_compaction_finished, self.uncompacted_rows)
         {
-            warnings.push(Warning::Superseded { rows, compact });
+            warnings.push(HistoryWarning::UncompactedRows { rows, compact });
         }
         if unknown > 0 {
-            warnings.push(Warning::UnknownLease { keys: unknown });
+            warnings.push(HistoryWarning::UnknownLease { keys: unknown });
         }
         Ok(HistorySummary {
             rows: self.rows,
@@ -337,7 +337,7 @@ impl History {
 }
 
 /// Whether the numbers of a row go together.
-fn is_sound(row: RevisionKey, kv: &KeyValue<'_>) -> bool {
+fn is_consistent(row: RevisionKey, kv: &KeyValue<'_>) -> bool {
     let KeyValue {
         create_revision: created,
         mod_revision: modified,

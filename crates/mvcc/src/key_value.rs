@@ -2,7 +2,7 @@
 
 use mainstay_ids::{LeaseId, Revision};
 
-use crate::proto::{Fields, Value, WireError, put_bytes, put_number};
+use crate::proto::{FieldReader, FieldValue, WireError, put_bytes, put_number};
 
 /// One version of a key, borrowed from its row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,15 +33,15 @@ impl<'a> KeyValue<'a> {
     /// Reads the value of a row.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, KeyValueError> {
         let mut decoded = Self::default();
-        let mut fields = Fields::new(bytes);
-        while let Some((field, value)) = fields.next()? {
+        let mut fields = FieldReader::new(bytes);
+        while let Some((field, value)) = fields.next_field()? {
             match (field, value) {
-                (1, Value::Bytes(key)) => decoded.key = key,
-                (2, Value::Number(n)) => decoded.create_revision = Revision(n.cast_signed()),
-                (3, Value::Number(n)) => decoded.mod_revision = Revision(n.cast_signed()),
-                (4, Value::Number(n)) => decoded.version = n.cast_signed(),
-                (5, Value::Bytes(value)) => decoded.value = value,
-                (6, Value::Number(n)) => decoded.lease = LeaseId(n),
+                (1, FieldValue::Bytes(key)) => decoded.key = key,
+                (2, FieldValue::Number(n)) => decoded.create_revision = Revision(n.cast_signed()),
+                (3, FieldValue::Number(n)) => decoded.mod_revision = Revision(n.cast_signed()),
+                (4, FieldValue::Number(n)) => decoded.version = n.cast_signed(),
+                (5, FieldValue::Bytes(value)) => decoded.value = value,
+                (6, FieldValue::Number(n)) => decoded.lease = LeaseId(n),
                 (1..=6, _) => return Err(WireError::WireType { field, wire: 7 }.into()),
                 _ => {}
             }

@@ -30,9 +30,9 @@ mod proto;
 mod revision_key;
 pub mod schema;
 
-pub use digest::{Digest, Digester};
-pub use facts::{Facts, FactsError, small_bucket};
-pub use history::{History, HistorySummary, RowFault, Warning};
+pub use digest::{KeyDigest, KeyDigester};
+pub use facts::{DatabaseStatus, DatabaseStatusError, read_small_bucket};
+pub use history::{HistoryChecker, HistorySummary, RowFault, HistoryWarning};
 pub use key_value::{KeyValue, KeyValueError};
 pub use proto::WireError;
 pub use revision_key::{RevisionKey, RevisionKeyError};

@@ -6,10 +6,10 @@
 pub enum WireError {
     /// It ends inside a field.
     #[error("message ends inside a field")]
-    Short,
+    Truncated,
     /// A number longer than 64 bits.
     #[error("number at byte {0} is longer than 64 bits")]
-    Varint(usize),
+    VarintTooLong(usize),
     /// A field type that does not exist or does not fit the field.
     #[error("field {field} has wire type {wire}")]
     WireType {
@@ -22,7 +22,7 @@ pub enum WireError {
 
 /// The value of one field.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Value<'a> {
+pub(crate) enum FieldValue<'a> {
     Number(u64),
     Bytes(&'a [u8]),
     Fixed,
@@ -30,31 +30,31 @@ pub(crate) enum Value<'a> {
 
 /// Walks the fields of a message.
 #[derive(Debug)]
-pub(crate) struct Fields<'a> {
+pub(crate) struct FieldReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> FieldReader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
     /// The next field with its number, or `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<(u64, Value<'a>)>, WireError> {
+    pub(crate) fn next_field(&mut self) -> Result<Option<(u64, FieldValue<'a>)>, WireError> {
         if self.at >= self.bytes.len() {
             return Ok(None);
         }
         let tag = self.varint()?;
         let (field, wire) = (tag >> 3, tag & 7);
         let value = match wire {
-            0 => Value::Number(self.varint()?),
+            0 => FieldValue::Number(self.varint()?),
             2 => {
-                let len = usize::try_from(self.varint()?).map_err(|_| WireError::Short)?;
-                Value::Bytes(self.take(len)?)
+                let len = usize::try_from(self.varint()?).map_err(|_| WireError::Truncated)?;
+                FieldValue::Bytes(self.take(len)?)
             }
-            1 => self.take(8).map(|_| Value::Fixed)?,
-            5 => self.take(4).map(|_| Value::Fixed)?,
+            1 => self.take(8).map(|_| FieldValue::Fixed)?,
+            5 => self.take(4).map(|_| FieldValue::Fixed)?,
             other => {
                 return Err(WireError::WireType {
                     field,
@@ -66,8 +66,8 @@ impl<'a> Fields<'a> {
     }
 
     fn take(&mut self, len: usize) -> Result<&'a [u8], WireError> {
-        let end = self.at.checked_add(len).ok_or(WireError::Short)?;
-        let bytes = self.bytes.get(self.at..end).ok_or(WireError::Short)?;
+        let end = self.at.checked_add(len).ok_or(WireError::Truncated)?;
+        let bytes = self.bytes.get(self.at..end).ok_or(WireError::Truncated)?;
         self.at = end;
         Ok(bytes)
     }
@@ -76,7 +76,7 @@ impl<'a> Fields<'a> {
         let start = self.at;
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
-            let byte = *self.bytes.get(self.at).ok_or(WireError::Short)?;
+            let byte = *self.bytes.get(self.at).ok_or(WireError::Truncated)?;
             self.at += 1;
             if shift == 63 && byte > 1 {
                 break;
@@ -86,7 +86,7 @@ impl<'a> Fields<'a> {
                 return Ok(value);
             }
         }
-        Err(WireError::Varint(start))
+        Err(WireError::VarintTooLong(start))
     }
 }
 

@@ -26,7 +26,7 @@ pub enum RevisionKeyError {
     Length(usize),
     /// The byte between the halves, or the mark of a delete, is another one.
     #[error("byte {at} of the revision key is {found:#04x}")]
-    Mark {
+    UnexpectedByte {
         /// Where.
         at: usize,
         /// What is there.
@@ -57,7 +57,7 @@ impl RevisionKey {
         let (head, is_tombstone) = match bytes {
             [head @ .., mark] if bytes.len() == LEN + 1 => {
                 if *mark != TOMBSTONE {
-                    return Err(RevisionKeyError::Mark {
+                    return Err(RevisionKeyError::UnexpectedByte {
                         at: LEN,
                         found: *mark,
                     });
@@ -73,7 +73,7 @@ impl RevisionKey {
             .try_into()
             .map_err(|_| RevisionKeyError::Length(bytes.len()))?;
         if *mark != SEPARATOR {
-            return Err(RevisionKeyError::Mark {
+            return Err(RevisionKeyError::UnexpectedByte {
                 at: 8,
                 found: *mark,
             });
@@ -155,9 +155,9 @@ mod tests {
                 Err(RevisionKeyError::Length(len))
             );
         }
-        let mark = RevisionKeyError::Mark { at: 8, found: 0x5e };
+        let mark = RevisionKeyError::UnexpectedByte { at: 8, found: 0x5e };
         assert_eq!(decode("00000000000000025e0000000000000000"), Err(mark));
-        let mark = RevisionKeyError::Mark {
+        let mark = RevisionKeyError::UnexpectedByte {
             at: 17,
             found: 0x75,
         };

@@ -2,7 +2,7 @@
 
 use mainstay_ids::{LeaseId, MemberId};
 
-use crate::proto::{Fields, Value, WireError, put_number};
+use crate::proto::{FieldReader, FieldValue, WireError, put_number};
 
 /// Bucket of all versions of all keys.
 pub const KEY: &[u8] = b"key";
@@ -61,12 +61,12 @@ impl Lease {
             ttl_seconds: 0,
             remaining_seconds: 0,
         };
-        let mut fields = Fields::new(bytes);
-        while let Some((field, value)) = fields.next()? {
+        let mut fields = FieldReader::new(bytes);
+        while let Some((field, value)) = fields.next_field()? {
             match (field, value) {
-                (1, Value::Number(n)) => lease.id = LeaseId(n),
-                (2, Value::Number(n)) => lease.ttl_seconds = n.cast_signed(),
-                (3, Value::Number(n)) => lease.remaining_seconds = n.cast_signed(),
+                (1, FieldValue::Number(n)) => lease.id = LeaseId(n),
+                (2, FieldValue::Number(n)) => lease.ttl_seconds = n.cast_signed(),
+                (3, FieldValue::Number(n)) => lease.remaining_seconds = n.cast_signed(),
                 (1..=3, _) => return Err(WireError::WireType { field, wire: 7 }),
                 _ => {}
             }
@@ -86,7 +86,7 @@ impl Lease {
 
 /// What an alarm says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AlarmKind {
+pub enum StoredAlarmKind {
     /// The database reached its quota; writes are refused.
     NoSpace,
     /// Members disagree about their data.
@@ -97,29 +97,29 @@ pub enum AlarmKind {
 
 /// A raised alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Alarm {
+pub struct StoredAlarm {
     /// The member it concerns.
     pub member: MemberId,
     /// What it says.
-    pub kind: AlarmKind,
+    pub kind: StoredAlarmKind,
 }
 
-impl Alarm {
+impl StoredAlarm {
     /// Reads a key of the `alarm` bucket.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let (mut member, mut kind) = (0, 0);
-        let mut fields = Fields::new(bytes);
-        while let Some((field, value)) = fields.next()? {
+        let mut fields = FieldReader::new(bytes);
+        while let Some((field, value)) = fields.next_field()? {
             match (field, value) {
-                (1, Value::Number(n)) => member = n,
-                (2, Value::Number(n)) => kind = n,
+                (1, FieldValue::Number(n)) => member = n,
+                (2, FieldValue::Number(n)) => kind = n,
                 _ => {}
             }
         }
         let kind = match kind {
-            1 => AlarmKind::NoSpace,
-            2 => AlarmKind::Corrupt,
-            other => AlarmKind::Other(other),
+            1 => StoredAlarmKind::NoSpace,
+            2 => StoredAlarmKind::Corrupt,
+            other => StoredAlarmKind::Other(other),
         };
         Ok(Self {
             member: MemberId(member),
@@ -150,10 +150,10 @@ mod tests {
         let key = hex::decode("089d83c7abb5cca5d31e1001").unwrap();
         let member = MemberId(0x1ea6_9663_5571_c19d);
         assert_eq!(
-            Alarm::decode(&key),
-            Ok(Alarm {
+            StoredAlarm::decode(&key),
+            Ok(StoredAlarm {
                 member,
-                kind: AlarmKind::NoSpace
+                kind: StoredAlarmKind::NoSpace
             })
         );
     }

@@ -11,19 +11,19 @@ use jiff::SignedDuration;
 use url::Url;
 
 use crate::config::{
-    DEFAULT_LOCAL_CONTAINER, Effort, MOST_PARALLEL_PARTS, Provider, Role, SMALLEST_PART_BYTES,
+    DEFAULT_LOCAL_CONTAINER, TransferConfig, MAX_PARALLEL_PARTS, StorageProvider, StoreRole, MIN_PART_BYTES,
     StoreConfig,
 };
 
 /// Why flags that parsed one by one do not make a store.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ArgsError {
+pub enum StoreArgsError {
     /// Every provider except `Local` needs a container.
     #[error("storage provider {provider} needs a bucket: set --{flag} or {variable}")]
-    Container {
+    MissingContainer {
         /// The provider asked for.
-        provider: Provider,
+        provider: StorageProvider,
         /// The flag that names the container.
         flag: &'static str,
         /// The variable that names the container.
@@ -42,7 +42,7 @@ macro_rules! store_args {
             #[arg(id = concat!($flag, "storage-provider"), long = concat!($flag, "storage-provider"),
                 env = concat!("MAINSTAY_", $variable, "STORAGE_PROVIDER"),
                 value_name = "PROVIDER", default_value = "")]
-            pub provider: Provider,
+            pub provider: StorageProvider,
 
             /// Bucket or container of the backups; for Local a directory below the home directory
             /// [default for Local: default.bkp]
@@ -69,14 +69,14 @@ macro_rules! store_args {
                 long = concat!($flag, "max-parallel-chunk-uploads"),
                 env = concat!("MAINSTAY_", $variable, "MAX_PARALLEL_CHUNK_UPLOADS"),
                 value_name = "COUNT", default_value_t = 5,
-                value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_PARALLEL_PARTS)))]
+                value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_PARALLEL_PARTS)))]
             pub parallel_uploads: u16,
 
             /// Size in bytes of an upload part, at least 5242880; larger parts use more memory
             #[arg(id = concat!($flag, "min-chunk-size"), long = concat!($flag, "min-chunk-size"),
                 env = concat!("MAINSTAY_", $variable, "MIN_CHUNK_SIZE"),
-                value_name = "BYTES", default_value_t = SMALLEST_PART_BYTES,
-                value_parser = clap::value_parser!(u64).range(SMALLEST_PART_BYTES..=1 << 32))]
+                value_name = "BYTES", default_value_t = MIN_PART_BYTES,
+                value_parser = clap::value_parser!(u64).range(MIN_PART_BYTES..=1 << 32))]
             pub upload_part_bytes: u64,
 
             /// Accepted for compatibility and without effect: transfers never spool to disk
@@ -91,7 +91,7 @@ macro_rules! store_args {
                 long = concat!($flag, "max-parallel-downloads"),
                 env = concat!("MAINSTAY_", $variable, "MAX_PARALLEL_DOWNLOADS"),
                 value_name = "COUNT", default_value_t = 4,
-                value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_PARALLEL_PARTS)))]
+                value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_PARALLEL_PARTS)))]
             pub parallel_downloads: u16,
 
             /// How long one request to the store may take, for example 30s or 2m; parts of uploads need
@@ -99,20 +99,20 @@ macro_rules! store_args {
             #[arg(id = concat!($flag, "store-request-timeout"),
                 long = concat!($flag, "store-request-timeout"),
                 env = concat!("MAINSTAY_", $variable, "STORE_REQUEST_TIMEOUT"),
-                value_name = "DURATION", default_value = "3m", value_parser = positive_duration)]
+                value_name = "DURATION", default_value = "3m", value_parser = parse_positive_duration)]
             pub request_timeout: Duration,
 
             /// How long a failing operation is retried without progress before it is given up
             #[arg(id = concat!($flag, "store-retry-timeout"),
                 long = concat!($flag, "store-retry-timeout"),
                 env = concat!("MAINSTAY_", $variable, "STORE_RETRY_TIMEOUT"),
-                value_name = "DURATION", default_value = "10m", value_parser = positive_duration)]
+                value_name = "DURATION", default_value = "10m", value_parser = parse_positive_duration)]
             pub retry_timeout: Duration,
         }
 
         impl $name {
             /// Checks the flags against each other and fills what depends on the provider.
-            pub fn into_config(self) -> Result<StoreConfig, ArgsError> {
+            pub fn into_config(self) -> Result<StoreConfig, StoreArgsError> {
                 let Self {
                     provider,
                     container,
@@ -127,16 +127,16 @@ macro_rules! store_args {
                 } = self;
                 let container = match container.filter(|name| !name.is_empty()) {
                     Some(container) => container,
-                    None if provider == Provider::Local => DEFAULT_LOCAL_CONTAINER.to_owned(),
+                    None if provider == StorageProvider::Local => DEFAULT_LOCAL_CONTAINER.to_owned(),
                     None => {
-                        return Err(ArgsError::Container {
+                        return Err(StoreArgsError::MissingContainer {
                             provider,
                             flag: concat!($flag, "store-container"),
                             variable: concat!($variable, "STORAGE_CONTAINER"),
                         });
                     }
                 };
-                let effort = Effort {
+                let transfer = TransferConfig {
                     parallel_uploads,
                     upload_part_bytes,
                     parallel_downloads,
@@ -144,7 +144,7 @@ macro_rules! store_args {
                     retry_timeout,
                 };
                 let prefix = prefix.trim_matches('/').to_owned();
-                Ok(StoreConfig { role: $role, provider, container, prefix, endpoint, effort })
+                Ok(StoreConfig { role: $role, provider, container, prefix, endpoint, transfer })
             }
         }
     };
@@ -152,15 +152,15 @@ macro_rules! store_args {
 
 store_args!(
     /// The store that backups are written to and restored from.
-    StoreArgs, Role::Primary, "", ""
+    StoreArgs, StoreRole::Primary, "", ""
 );
 store_args!(
     /// The store a copy reads from; every flag starts with `source-`.
-    SourceStoreArgs, Role::Source, "source-", "SOURCE_"
+    SourceStoreArgs, StoreRole::Source, "source-", "SOURCE_"
 );
 
 /// Reads `90s`, `2m`, `1h30m`; zero and negative spans are refused.
-fn positive_duration(text: &str) -> Result<Duration, String> {
+fn parse_positive_duration(text: &str) -> Result<Duration, String> {
     let span: SignedDuration = text
         .parse()
         .map_err(|error: jiff::Error| error.to_string())?;

@@ -19,13 +19,13 @@ use object_store::{
     PutPayload,
 };
 
-use crate::error::{Class, Fault};
-use crate::local::{Directory, Unfinished};
-use crate::store::Object;
+use crate::error::{ErrorClass, AttemptError};
+use crate::local::{Directory, UnfinishedFile};
+use crate::store::ObjectInfo;
 
 /// What to do when an object of that name exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum WriteMode {
     Create,
     Overwrite,
 }
@@ -41,28 +41,28 @@ pub(crate) enum Backend {
 #[derive(Clone)]
 pub(crate) struct Remote {
     store: Arc<dyn ObjectStore>,
-    parts: Option<Arc<dyn MultipartStore>>,
-    asks_first: bool,
+    multipart: Option<Arc<dyn MultipartStore>>,
+    checks_before_write: bool,
 }
 
 impl Remote {
-    /// `parts` is the interface that can repeat a part; `asks_first` marks servers whose conditional
+    /// `parts` is the interface that can repeat a part; `checks_before_write` marks servers whose conditional
     /// writes are not to be relied on.
     pub(crate) fn new(
         store: Arc<dyn ObjectStore>,
         parts: Option<Arc<dyn MultipartStore>>,
-        asks_first: bool,
+        checks_before_write: bool,
     ) -> Self {
         Self {
             store,
-            parts,
-            asks_first,
+            multipart: parts,
+            checks_before_write,
         }
     }
 
-    async fn put(&self, key: &str, bytes: Bytes, mode: PutMode) -> Result<(), Fault> {
+    async fn put(&self, key: &str, bytes: Bytes, mode: PutMode) -> Result<(), AttemptError> {
         self.store
-            .put_opts(&path(key)?, PutPayload::from(bytes), mode.into())
+            .put_opts(&parse_path(key)?, PutPayload::from(bytes), mode.into())
             .await?;
         Ok(())
     }
@@ -76,9 +76,9 @@ impl fmt::Debug for Remote {
 }
 
 /// The body of an answer and the version it belongs to.
-pub(crate) struct Body {
-    pub(crate) object: Object,
-    pub(crate) chunks: BoxStream<'static, Result<Bytes, Fault>>,
+pub(crate) struct ObjectBody {
+    pub(crate) object: ObjectInfo,
+    pub(crate) chunks: BoxStream<'static, Result<Bytes, AttemptError>>,
 }
 
 impl Backend {
@@ -87,21 +87,21 @@ impl Backend {
         &self,
         folder: &str,
         after: Option<&str>,
-    ) -> BoxStream<'static, Result<Object, Fault>> {
+    ) -> BoxStream<'static, Result<ObjectInfo, AttemptError>> {
         match self {
             Self::Remote(remote) => {
-                let found = match (path(folder), after.map(path).transpose()) {
+                let found = match (parse_path(folder), after.map(parse_path).transpose()) {
                     (Ok(folder), Ok(None)) => remote.store.list(Some(&folder)),
                     (Ok(folder), Ok(Some(after))) => {
                         remote.store.list_with_offset(Some(&folder), &after)
                     }
                     (Err(fault), _) | (_, Err(fault)) => return stream::iter([Err(fault)]).boxed(),
                 };
-                found.map_ok(Object::from).map_err(Fault::Remote).boxed()
+                found.map_ok(ObjectInfo::from).map_err(AttemptError::Remote).boxed()
             }
             Self::Local(directory) => {
                 let (directory, folder) = (directory.clone(), folder.to_owned());
-                let all = blocking(move || directory.list(&folder));
+                let all = run_blocking(move || directory.list(&folder));
                 all.map_ok(|found| stream::iter(found.into_iter().map(Ok)))
                     .try_flatten_stream()
                     .boxed()
@@ -110,12 +110,12 @@ impl Backend {
     }
 
     /// Size and version of an object.
-    pub(crate) async fn head(&self, key: &str) -> Result<Object, Fault> {
+    pub(crate) async fn head(&self, key: &str) -> Result<ObjectInfo, AttemptError> {
         match self {
-            Self::Remote(remote) => Ok(remote.store.head(&path(key)?).await?.into()),
+            Self::Remote(remote) => Ok(remote.store.head(&parse_path(key)?).await?.into()),
             Self::Local(directory) => {
                 let (directory, key) = (directory.clone(), key.to_owned());
-                blocking(move || directory.head(&key)).await
+                run_blocking(move || directory.head(&key)).await
             }
         }
     }
@@ -126,7 +126,7 @@ impl Backend {
         key: &str,
         range: Range<u64>,
         etag: Option<&str>,
-    ) -> Result<Body, Fault> {
+    ) -> Result<ObjectBody, AttemptError> {
         match self {
             Self::Remote(remote) => {
                 let options = GetOptions {
@@ -134,15 +134,15 @@ impl Backend {
                     if_match: etag.map(str::to_owned),
                     ..GetOptions::default()
                 };
-                let answer = remote.store.get_opts(&path(key)?, options).await?;
+                let answer = remote.store.get_opts(&parse_path(key)?, options).await?;
                 let object = answer.meta.clone().into();
-                let chunks = answer.into_stream().map_err(Fault::Remote).boxed();
-                Ok(Body { object, chunks })
+                let chunks = answer.into_stream().map_err(AttemptError::Remote).boxed();
+                Ok(ObjectBody { object, chunks })
             }
             Self::Local(directory) => {
                 let (directory, key) = (directory.clone(), key.to_owned());
-                let (object, bytes) = blocking(move || directory.read(&key, range)).await?;
-                Ok(Body {
+                let (object, bytes) = run_blocking(move || directory.read(&key, range)).await?;
+                Ok(ObjectBody {
                     object,
                     chunks: stream::iter([Ok(bytes)]).boxed(),
                 })
@@ -151,19 +151,19 @@ impl Backend {
     }
 
     /// Writes an object in one request.
-    pub(crate) async fn put(&self, key: &str, bytes: Bytes, mode: Mode) -> Result<(), Fault> {
+    pub(crate) async fn put(&self, key: &str, bytes: Bytes, mode: WriteMode) -> Result<(), AttemptError> {
         match self {
             Self::Remote(remote) => {
-                if mode == Mode::Overwrite {
+                if mode == WriteMode::Overwrite {
                     return remote.put(key, bytes, PutMode::Overwrite).await;
                 }
-                if remote.asks_first {
-                    self.refuse_existing(key).await?;
+                if remote.checks_before_write {
+                    self.ensure_absent(key).await?;
                 }
                 match remote.put(key, bytes.clone(), PutMode::Create).await {
                     // The server has no conditional writes: asking first is the next best thing.
                     Err(fault) if fault.is_unimplemented() => {
-                        self.refuse_existing(key).await?;
+                        self.ensure_absent(key).await?;
                         remote.put(key, bytes, PutMode::Overwrite).await
                     }
                     outcome => outcome,
@@ -171,8 +171,8 @@ impl Backend {
             }
             Self::Local(directory) => {
                 let (directory, key) = (directory.clone(), key.to_owned());
-                blocking(move || {
-                    let file = directory.begin(&key)?;
+                run_blocking(move || {
+                    let file = directory.create_unfinished(&key)?;
                     file.write_at(&bytes, 0)?;
                     file.publish(mode)
                 })
@@ -181,59 +181,59 @@ impl Backend {
         }
     }
 
-    async fn refuse_existing(&self, key: &str) -> Result<(), Fault> {
+    async fn ensure_absent(&self, key: &str) -> Result<(), AttemptError> {
         match self.head(key).await {
-            Ok(_) => Err(Fault::Remote(object_store::Error::AlreadyExists {
+            Ok(_) => Err(AttemptError::Remote(object_store::Error::AlreadyExists {
                 path: key.to_owned(),
                 source: "found before writing".into(),
             })),
-            Err(fault) if fault.class() == Class::NotFound => Ok(()),
+            Err(fault) if fault.class() == ErrorClass::NotFound => Ok(()),
             Err(fault) => Err(fault),
         }
     }
 
     /// Deletes an object; an absent one is fine.
-    pub(crate) async fn delete(&self, key: &str) -> Result<(), Fault> {
+    pub(crate) async fn delete(&self, key: &str) -> Result<(), AttemptError> {
         match self {
-            Self::Remote(remote) => absent_is_fine(remote.store.delete(&path(key)?).await),
+            Self::Remote(remote) => ignore_not_found(remote.store.delete(&parse_path(key)?).await),
             Self::Local(directory) => {
                 let (directory, key) = (directory.clone(), key.to_owned());
-                blocking(move || directory.delete(&key)).await
+                run_blocking(move || directory.delete(&key)).await
             }
         }
     }
 
     /// Starts an upload in parts.
-    pub(crate) async fn begin(&self, key: &str) -> Result<Session, Fault> {
+    pub(crate) async fn begin_upload(&self, key: &str) -> Result<UploadSession, AttemptError> {
         match self {
             Self::Remote(Remote {
-                parts: Some(store), ..
+                multipart: Some(store), ..
             }) => {
-                let path = path(key)?;
+                let path = parse_path(key)?;
                 let id = store.create_multipart(&path).await?;
-                Ok(Session::Parts {
+                Ok(UploadSession::Parts {
                     store: Arc::clone(store),
                     path,
                     id,
                 })
             }
             Self::Remote(Remote {
-                store, parts: None, ..
+                store, multipart: None, ..
             }) => {
-                let upload = store.put_multipart(&path(key)?).await?;
-                Ok(Session::Ordered(Mutex::new(Some(upload))))
+                let upload = store.put_multipart(&parse_path(key)?).await?;
+                Ok(UploadSession::Ordered(Mutex::new(Some(upload))))
             }
             Self::Local(directory) => {
                 let (directory, key) = (directory.clone(), key.to_owned());
-                let file = blocking(move || directory.begin(&key)).await?;
-                Ok(Session::File(Mutex::new(Some(Arc::new(file)))))
+                let file = run_blocking(move || directory.create_unfinished(&key)).await?;
+                Ok(UploadSession::File(Mutex::new(Some(Arc::new(file)))))
             }
         }
     }
 }
 
 /// An upload in parts that has begun.
-pub(crate) enum Session {
+pub(crate) enum UploadSession {
     /// Parts are addressed by index and can be repeated.
     Parts {
         store: Arc<dyn MultipartStore>,
@@ -243,34 +243,34 @@ pub(crate) enum Session {
     /// Parts are numbered by the client in the order they are handed over; it retries them itself.
     Ordered(Mutex<Option<Box<dyn MultipartUpload>>>),
     /// A file that is not yet visible.
-    File(Mutex<Option<Arc<Unfinished>>>),
+    File(Mutex<Option<Arc<UnfinishedFile>>>),
 }
 
 /// Where a part belongs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Slot {
+pub(crate) struct PartPosition {
     pub(crate) index: usize,
     pub(crate) offset: u64,
 }
 
-impl Session {
+impl UploadSession {
     /// Whether the parts are in a local file.
     pub(crate) fn is_file(&self) -> bool {
         matches!(self, Self::File(_))
     }
 
     /// Whether a failed part may be sent again.
-    pub(crate) fn repeats_parts(&self) -> bool {
+    pub(crate) fn can_retry_parts(&self) -> bool {
         !matches!(self, Self::Ordered(_))
     }
 
     /// Sends one part. The order of *calls* is the order of parts for [`Session::Ordered`]; the
     /// futures may run in any order.
-    pub(crate) fn send(
+    pub(crate) fn send_part(
         &self,
-        slot: Slot,
+        slot: PartPosition,
         bytes: Bytes,
-    ) -> BoxFuture<'static, Result<PartId, Fault>> {
+    ) -> BoxFuture<'static, Result<PartId, AttemptError>> {
         let unnumbered = || PartId {
             content_id: String::new(),
         };
@@ -283,7 +283,7 @@ impl Session {
             Self::Ordered(upload) => {
                 let mut upload = upload.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some(upload) = upload.as_mut() else {
-                    return async { Err(Fault::Cancelled) }.boxed();
+                    return async { Err(AttemptError::Cancelled) }.boxed();
                 };
                 upload
                     .put_part(bytes.into())
@@ -294,47 +294,47 @@ impl Session {
             Self::File(file) => {
                 let file = file.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let Some(file) = file else {
-                    return async { Err(Fault::Cancelled) }.boxed();
+                    return async { Err(AttemptError::Cancelled) }.boxed();
                 };
-                let write = blocking(move || file.write_at(&bytes, slot.offset));
+                let write = run_blocking(move || file.write_at(&bytes, slot.offset));
                 write.map_ok(move |()| unnumbered()).boxed()
             }
         }
     }
 
     /// Makes an object of the parts.
-    pub(crate) async fn complete(&self, parts: Vec<PartId>, mode: Mode) -> Result<(), Fault> {
+    pub(crate) async fn complete(&self, parts: Vec<PartId>, mode: WriteMode) -> Result<(), AttemptError> {
         match self {
             Self::Parts { store, path, id } => {
                 store.complete_multipart(path, id, parts).await?;
             }
             Self::Ordered(upload) => {
-                let mut upload = take(upload).ok_or(Fault::Cancelled)?;
+                let mut upload = take_locked(upload).ok_or(AttemptError::Cancelled)?;
                 upload.complete().await?;
             }
             Self::File(file) => {
-                let file = take(file)
+                let file = take_locked(file)
                     .and_then(Arc::into_inner)
-                    .ok_or(Fault::Cancelled)?;
-                blocking(move || file.publish(mode)).await?;
+                    .ok_or(AttemptError::Cancelled)?;
+                run_blocking(move || file.publish(mode)).await?;
             }
         }
         Ok(())
     }
 
     /// Throws the parts away. No object appears.
-    pub(crate) async fn abort(&self) -> Result<(), Fault> {
+    pub(crate) async fn abort(&self) -> Result<(), AttemptError> {
         match self {
             Self::Parts { store, path, id } => {
-                absent_is_fine(store.abort_multipart(path, id).await)
+                ignore_not_found(store.abort_multipart(path, id).await)
             }
-            Self::Ordered(upload) => match take(upload) {
+            Self::Ordered(upload) => match take_locked(upload) {
                 Some(mut upload) => Ok(upload.abort().await?),
                 None => Ok(()),
             },
             Self::File(file) => {
-                let file = take(file);
-                blocking(move || {
+                let file = take_locked(file);
+                run_blocking(move || {
                     drop(file);
                     Ok(())
                 })
@@ -345,34 +345,34 @@ impl Session {
 }
 
 /// Keys are taken literally: what a listing shows can be read back as it is.
-fn path(key: &str) -> Result<Path, Fault> {
-    Path::parse(key).map_err(|source| Fault::Remote(object_store::Error::InvalidPath { source }))
+fn parse_path(key: &str) -> Result<Path, AttemptError> {
+    Path::parse(key).map_err(|source| AttemptError::Remote(object_store::Error::InvalidPath { source }))
 }
 
 /// What should be gone, and is.
-fn absent_is_fine(outcome: object_store::Result<()>) -> Result<(), Fault> {
-    match outcome.map_err(Fault::Remote) {
-        Err(fault) if fault.class() == Class::NotFound => Ok(()),
+fn ignore_not_found(outcome: object_store::Result<()>) -> Result<(), AttemptError> {
+    match outcome.map_err(AttemptError::Remote) {
+        Err(fault) if fault.class() == ErrorClass::NotFound => Ok(()),
         outcome => outcome,
     }
 }
 
-fn take<T>(slot: &Mutex<Option<T>>) -> Option<T> {
+fn take_locked<T>(slot: &Mutex<Option<T>>) -> Option<T> {
     slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// Runs a file operation on the blocking pool.
-async fn blocking<T, F>(operation: F) -> Result<T, Fault>
+async fn run_blocking<T, F>(operation: F) -> Result<T, AttemptError>
 where
     T: Send + 'static,
-    F: FnOnce() -> Result<T, Fault> + Send + 'static,
+    F: FnOnce() -> Result<T, AttemptError> + Send + 'static,
 {
     tokio::task::spawn_blocking(operation)
         .await
-        .unwrap_or(Err(Fault::Cancelled))
+        .unwrap_or(Err(AttemptError::Cancelled))
 }
 
-impl From<ObjectMeta> for Object {
+impl From<ObjectMeta> for ObjectInfo {
     fn from(meta: ObjectMeta) -> Self {
         let (seconds, nanos) = (
             meta.last_modified.timestamp(),
@@ -384,7 +384,7 @@ impl From<ObjectMeta> for Object {
         Self {
             key: meta.location.to_string(),
             size: meta.size,
-            modified: modified.unwrap_or(Timestamp::UNIX_EPOCH),
+            last_modified: modified.unwrap_or(Timestamp::UNIX_EPOCH),
             etag: meta.e_tag,
         }
     }

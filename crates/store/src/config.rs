@@ -9,20 +9,20 @@ use url::Url;
 /// The container used with `Local` when none is named.
 pub const DEFAULT_LOCAL_CONTAINER: &str = "default.bkp";
 /// The smallest multipart part that every store accepts.
-pub const SMALLEST_PART_BYTES: u64 = 5 * 1024 * 1024;
+pub const MIN_PART_BYTES: u64 = 5 * 1024 * 1024;
 /// What all parts of one download may hold in memory together.
 pub const DOWNLOAD_BUDGET_BYTES: u64 = 32 * 1024 * 1024;
 /// The largest part of a download; smaller ones are used when more of them are in flight.
-pub const DOWNLOAD_PART_BYTES: u64 = 8 * 1024 * 1024;
+pub const MAX_DOWNLOAD_PART_BYTES: u64 = 8 * 1024 * 1024;
 /// Smaller ranges would be all overhead.
-const SMALLEST_RANGE_BYTES: u64 = 512 * 1024;
+const MIN_RANGE_BYTES: u64 = 512 * 1024;
 /// More parallel requests than this per object gain nothing and trip rate limits.
-pub const MOST_PARALLEL_PARTS: u16 = 64;
+pub const MAX_PARALLEL_PARTS: u16 = 64;
 
 /// Who keeps the objects. The names are those of the storage provider flag, in its exact case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Provider {
+pub enum StorageProvider {
     /// A directory below the home directory.
     Local,
     /// Amazon S3 and everything that speaks its API.
@@ -41,7 +41,7 @@ pub enum Provider {
     Ocs,
 }
 
-impl Provider {
+impl StorageProvider {
     /// Every provider, in the order shown to users.
     pub const ALL: [Self; 8] = [
         Self::Local,
@@ -69,7 +69,7 @@ impl Provider {
     }
 }
 
-impl fmt::Display for Provider {
+impl fmt::Display for StorageProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -82,7 +82,7 @@ impl fmt::Display for Provider {
 )]
 pub struct UnknownProvider(String);
 
-impl FromStr for Provider {
+impl FromStr for StorageProvider {
     type Err = UnknownProvider;
 
     /// Reads the exact name; the empty string is `Local`, as for every one-shot command.
@@ -99,7 +99,7 @@ impl FromStr for Provider {
 
 /// Which of the stores of a process this one is; it decides which credential variables are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Role {
+pub enum StoreRole {
     /// The store that is backed up to and restored from: variables without a prefix.
     #[default]
     Primary,
@@ -109,7 +109,7 @@ pub enum Role {
     Secondary,
 }
 
-impl Role {
+impl StoreRole {
     /// What credential variables of this store start with.
     pub fn variable_prefix(self) -> &'static str {
         match self {
@@ -122,10 +122,10 @@ impl Role {
 
 /// How much is in flight and how long to wait. Defaults fit a 32 MiB budget each way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Effort {
+pub struct TransferConfig {
     /// Parts of one upload in flight.
     pub parallel_uploads: u16,
-    /// Size of an upload part, at least [`SMALLEST_PART_BYTES`].
+    /// Size of an upload part, at least [`MIN_PART_BYTES`].
     pub upload_part_bytes: u64,
     /// Parts of one download in flight.
     pub parallel_downloads: u16,
@@ -135,11 +135,11 @@ pub struct Effort {
     pub retry_timeout: Duration,
 }
 
-impl Default for Effort {
+impl Default for TransferConfig {
     fn default() -> Self {
         Self {
             parallel_uploads: 5,
-            upload_part_bytes: SMALLEST_PART_BYTES,
+            upload_part_bytes: MIN_PART_BYTES,
             parallel_downloads: 4,
             request_timeout: Duration::from_mins(3),
             retry_timeout: Duration::from_mins(10),
@@ -147,7 +147,7 @@ impl Default for Effort {
     }
 }
 
-impl Effort {
+impl TransferConfig {
     /// Size of a download part: as large as useful while all in flight fit the budget.
     pub fn download_part_bytes(&self) -> u64 {
         self.part_bytes_within(DOWNLOAD_BUDGET_BYTES)
@@ -156,7 +156,7 @@ impl Effort {
     /// As [`Self::download_part_bytes`], within another budget.
     pub(crate) fn part_bytes_within(&self, budget_bytes: u64) -> u64 {
         let share = budget_bytes / u64::from(self.parallel_downloads.max(1));
-        share.clamp(SMALLEST_RANGE_BYTES, DOWNLOAD_PART_BYTES)
+        share.clamp(MIN_RANGE_BYTES, MAX_DOWNLOAD_PART_BYTES)
     }
 }
 
@@ -164,9 +164,9 @@ impl Effort {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
     /// Which credential variables apply.
-    pub role: Role,
+    pub role: StoreRole,
     /// Who keeps the objects.
-    pub provider: Provider,
+    pub provider: StorageProvider,
     /// Bucket, blob container, or directory below the home directory.
     pub container: String,
     /// Folder of the backups inside the container, without slashes at its ends.
@@ -174,19 +174,19 @@ pub struct StoreConfig {
     /// Address used instead of the provider's own.
     pub endpoint: Option<Url>,
     /// Parallelism and deadlines.
-    pub effort: Effort,
+    pub transfer: TransferConfig,
 }
 
 impl StoreConfig {
     /// A primary store with default effort, no prefix and the provider's own address.
-    pub fn new(provider: Provider, container: impl Into<String>) -> Self {
+    pub fn new(provider: StorageProvider, container: impl Into<String>) -> Self {
         Self {
-            role: Role::Primary,
+            role: StoreRole::Primary,
             provider,
             container: container.into(),
             prefix: String::new(),
             endpoint: None,
-            effort: Effort::default(),
+            transfer: TransferConfig::default(),
         }
     }
 }
@@ -197,24 +197,24 @@ mod tests {
 
     #[test]
     fn every_provider_reads_back_from_its_name() {
-        for provider in Provider::ALL {
+        for provider in StorageProvider::ALL {
             assert_eq!(provider.name().parse(), Ok(provider));
         }
-        assert_eq!("".parse(), Ok(Provider::Local));
+        assert_eq!("".parse(), Ok(StorageProvider::Local));
     }
 
     #[test]
     fn provider_names_are_case_sensitive() {
-        assert!("s3".parse::<Provider>().is_err());
-        assert!("FAILED".parse::<Provider>().is_err());
+        assert!("s3".parse::<StorageProvider>().is_err());
+        assert!("FAILED".parse::<StorageProvider>().is_err());
     }
 
     #[test]
     fn parts_in_flight_never_exceed_the_download_budget() {
-        for parallel_downloads in 1..=MOST_PARALLEL_PARTS {
-            let effort = Effort {
+        for parallel_downloads in 1..=MAX_PARALLEL_PARTS {
+            let effort = TransferConfig {
                 parallel_downloads,
-                ..Effort::default()
+                ..TransferConfig::default()
             };
             let held = effort.download_part_bytes() * u64::from(parallel_downloads);
             assert!(

@@ -21,41 +21,41 @@ use futures::{Stream, TryStreamExt, stream};
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::error::{Fault, Step, StoreError};
-use crate::retry::Attempts;
-use crate::store::{Inner, Object};
+use crate::error::{AttemptError, StoreOperation, StoreError};
+use crate::retry::RetryState;
+use crate::store::{StoreInner, ObjectInfo};
 
-type Part = AbortOnDropHandle<Result<Bytes, StoreError>>;
+type PartHandle = AbortOnDropHandle<Result<Bytes, StoreError>>;
 
 /// An object that is being fetched. Dropping it stops all requests.
 pub struct Download {
-    store: Arc<Inner>,
-    object: Arc<Object>,
+    store: Arc<StoreInner>,
+    object: Arc<ObjectInfo>,
     /// Where the next range begins.
-    scheduled: u64,
-    parts: VecDeque<Part>,
+    next_offset: u64,
+    parts: VecDeque<PartHandle>,
     part_bytes: u64,
     runtime: Handle,
 }
 
 impl Download {
     /// Parts in flight take at most `budget_bytes` together.
-    pub(crate) fn start(store: Arc<Inner>, object: Object, budget_bytes: u64) -> Self {
-        let part_bytes = store.effort.part_bytes_within(budget_bytes);
+    pub(crate) fn start(store: Arc<StoreInner>, object: ObjectInfo, budget_bytes: u64) -> Self {
+        let part_bytes = store.transfer.part_bytes_within(budget_bytes);
         let mut download = Self {
             store,
             object: Arc::new(object),
-            scheduled: 0,
+            next_offset: 0,
             parts: VecDeque::new(),
             part_bytes,
             runtime: Handle::current(),
         };
-        download.schedule();
+        download.schedule_parts();
         download
     }
 
     /// The version being read.
-    pub fn object(&self) -> &Object {
+    pub fn object(&self) -> &ObjectInfo {
         &self.object
     }
 
@@ -65,13 +65,13 @@ impl Download {
     }
 
     /// Keeps as many parts on their way as the budget allows.
-    fn schedule(&mut self) {
+    fn schedule_parts(&mut self) {
         let part_bytes = self.part_bytes;
-        let most = usize::from(self.store.effort.parallel_downloads.max(1));
-        while self.parts.len() < most && self.scheduled < self.object.size {
-            let range = self.scheduled..(self.scheduled + part_bytes).min(self.object.size);
-            self.scheduled = range.end;
-            let fetch = fetch(Arc::clone(&self.store), Arc::clone(&self.object), range);
+        let most = usize::from(self.store.transfer.parallel_downloads.max(1));
+        while self.parts.len() < most && self.next_offset < self.object.size {
+            let range = self.next_offset..(self.next_offset + part_bytes).min(self.object.size);
+            self.next_offset = range.end;
+            let fetch = fetch_range(Arc::clone(&self.store), Arc::clone(&self.object), range);
             self.parts
                 .push_back(AbortOnDropHandle::new(self.runtime.spawn(fetch)));
         }
@@ -82,18 +82,18 @@ impl Download {
     /// Drop the bytes of the previous part first, or they count on top of the memory budget. After an
     /// error there is nothing more to read.
     pub async fn next_part(&mut self) -> Option<Result<Bytes, StoreError>> {
-        self.schedule();
+        self.schedule_parts();
         let outcome = match self.parts.front_mut()?.await {
             Ok(outcome) => outcome,
-            Err(source) => Err(StoreError::Task {
-                place: self.store.place(&self.object.key),
+            Err(source) => Err(StoreError::TaskFailed {
+                place: self.store.location(&self.object.key),
                 source,
             }),
         };
         self.parts.pop_front();
         if outcome.is_err() {
             self.parts.clear();
-            self.scheduled = self.object.size;
+            self.next_offset = self.object.size;
         }
         Some(outcome)
     }
@@ -119,7 +119,7 @@ impl fmt::Debug for Download {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Download")
             .field("object", &self.object)
-            .field("scheduled", &self.scheduled)
+            .field("scheduled", &self.next_offset)
             .finish_non_exhaustive()
     }
 }
@@ -151,7 +151,7 @@ impl Read for DownloadReader {
             let runtime = self.download.runtime.clone();
             match runtime.block_on(self.download.next_part()) {
                 None => return Ok(0),
-                Some(part) => self.current = part.map_err(StoreError::into_io)?,
+                Some(part) => self.current = part.map_err(StoreError::into_io_error)?,
             }
         }
         let length = buffer.len().min(self.current.len());
@@ -161,22 +161,22 @@ impl Read for DownloadReader {
 }
 
 /// Fetches one range completely, going on from the byte reached after every fault.
-async fn fetch(
-    store: Arc<Inner>,
-    object: Arc<Object>,
+async fn fetch_range(
+    store: Arc<StoreInner>,
+    object: Arc<ObjectInfo>,
     range: Range<u64>,
 ) -> Result<Bytes, StoreError> {
     let mut bytes = BytesMut::new();
-    let mut attempts = Attempts::new(store.patience);
+    let mut attempts = RetryState::new(store.retry_policy);
     loop {
-        let fault = match fetch_on(&store, &object, &range, &mut bytes, &mut attempts).await {
+        let fault = match try_fetch_range(&store, &object, &range, &mut bytes, &mut attempts).await {
             Ok(()) => return Ok(bytes.freeze()),
             Err(fault) => fault,
         };
-        let place = || store.place(&object.key);
+        let place = || store.location(&object.key);
         match &fault {
-            Fault::Replaced { found } => {
-                let (expected, found) = (version(&object), found.clone());
+            AttemptError::Replaced { found } => {
+                let (expected, found) = (describe_version(&object), found.clone());
                 return Err(StoreError::Changed {
                     place: place(),
                     expected,
@@ -184,9 +184,9 @@ async fn fetch(
                 });
             }
             // Some stores say so too when the object is gone, which is another thing.
-            Fault::Remote(object_store::Error::Precondition { .. }) => {
+            AttemptError::Remote(object_store::Error::Precondition { .. }) => {
                 let (expected, found) =
-                    (version(&object), version(&store.head(&object.key).await?));
+                    (describe_version(&object), describe_version(&store.head(&object.key).await?));
                 return Err(StoreError::Changed {
                     place: place(),
                     expected,
@@ -196,49 +196,49 @@ async fn fetch(
             _ => {}
         }
         attempts
-            .pause(fault)
+            .wait_before_retry(fault)
             .await
-            .map_err(|gave_up| gave_up.at(Step::Read, place()))?;
+            .map_err(|gave_up| gave_up.into_store_error(StoreOperation::Read, place()))?;
     }
 }
 
 /// One attempt at what is still missing of `range`.
-async fn fetch_on(
-    store: &Inner,
-    object: &Object,
+async fn try_fetch_range(
+    store: &StoreInner,
+    object: &ObjectInfo,
     range: &Range<u64>,
     bytes: &mut BytesMut,
-    attempts: &mut Attempts,
-) -> Result<(), Fault> {
+    attempts: &mut RetryState,
+) -> Result<(), AttemptError> {
     let expected = range.end - range.start;
     let missing = range.start + bytes.len() as u64..range.end;
     let read = store
         .backend
         .read(&object.key, missing, object.etag.as_deref());
-    let mut body = attempts.briefly(read).await?;
+    let mut body = attempts.with_stall_timeout(read).await?;
     if body.object.size != object.size || body.object.etag != object.etag {
-        return Err(Fault::Replaced {
-            found: version(&body.object),
+        return Err(AttemptError::Replaced {
+            found: describe_version(&body.object),
         });
     }
     if bytes.capacity() == 0 {
         // The store confirmed the size, and ranges are at most one part long.
         bytes.reserve(usize::try_from(expected).unwrap_or(0));
     }
-    while let Some(chunk) = attempts.briefly(body.chunks.try_next()).await? {
+    while let Some(chunk) = attempts.with_stall_timeout(body.chunks.try_next()).await? {
         if bytes.len() as u64 + chunk.len() as u64 > expected {
-            return Err(Fault::Long { expected });
+            return Err(AttemptError::BodyTooLong { expected });
         }
         bytes.extend_from_slice(&chunk);
-        attempts.progress();
+        attempts.record_progress();
     }
     match bytes.len() as u64 {
-        found if found < expected => Err(Fault::Short { expected, found }),
+        found if found < expected => Err(AttemptError::BodyTooShort { expected, found }),
         _ => Ok(()),
     }
 }
 
-fn version(object: &Object) -> String {
+fn describe_version(object: &ObjectInfo) -> String {
     format!(
         "{} ({} bytes)",
         object.etag.as_deref().unwrap_or("no version"),

@@ -12,7 +12,7 @@ pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
     /// The variables of this process. Those that are not UTF-8 are left out: no lookup uses them.
-    pub fn ambient() -> Self {
+    pub fn from_process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect()
@@ -27,7 +27,7 @@ impl Environment {
     }
 
     /// The non-empty variables whose names start with `prefix`, in name order.
-    pub fn starting_with<'a>(
+    pub fn vars_with_prefix<'a>(
         &'a self,
         prefix: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a str)> {
@@ -64,7 +64,7 @@ mod tests {
         let env = Environment::from_iter([("A", ""), ("B", "b")]);
         assert_eq!(env.get("A"), None);
         assert_eq!(env.get("B"), Some("b"));
-        assert_eq!(env.starting_with("").collect::<Vec<_>>(), [("B", "b")]);
+        assert_eq!(env.vars_with_prefix("").collect::<Vec<_>>(), [("B", "b")]);
     }
 
     #[test]

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use object_store::client::HttpError;
 
-use crate::config::Provider;
-use crate::connector::RemoteStatus;
+use crate::config::StorageProvider;
+use crate::connector::HttpStatusError;
 
 /// What a caller should do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Class {
+pub enum ErrorClass {
     /// Try again later; nothing is wrong with the request.
     Transient,
     /// The object, container or folder is not there.
@@ -29,7 +29,7 @@ pub enum Class {
     Invalid,
 }
 
-impl Class {
+impl ErrorClass {
     /// The name used in metric labels and reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -45,16 +45,16 @@ impl Class {
 
 /// An object or folder, as a person would look it up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ObjectLocation {
     /// Who keeps it.
-    pub provider: Provider,
+    pub provider: StorageProvider,
     /// Bucket, blob container or directory.
     pub container: Arc<str>,
     /// Key inside the container.
     pub key: String,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ObjectLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.provider, self.container, self.key)
     }
@@ -63,7 +63,7 @@ impl fmt::Display for Place {
 /// The operation that was under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Step {
+pub enum StoreOperation {
     /// Listing a folder.
     List,
     /// Asking for size and version of an object.
@@ -73,28 +73,28 @@ pub enum Step {
     /// Writing an object in one request.
     Put,
     /// Starting a multipart upload.
-    Begin,
+    BeginUpload,
     /// Sending one part.
-    Part,
+    UploadPart,
     /// Turning parts into an object.
-    Complete,
+    CompleteUpload,
     /// Throwing parts away.
-    Abort,
+    AbortUpload,
     /// Deleting an object.
     Delete,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for StoreOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::List => "list",
             Self::Head => "look up",
             Self::Read => "read",
             Self::Put => "write",
-            Self::Begin => "begin the upload of",
-            Self::Part => "upload a part of",
-            Self::Complete => "complete the upload of",
-            Self::Abort => "abort the upload of",
+            Self::BeginUpload => "begin the upload of",
+            Self::UploadPart => "upload a part of",
+            Self::CompleteUpload => "complete the upload of",
+            Self::AbortUpload => "abort the upload of",
             Self::Delete => "delete",
         })
     }
@@ -108,27 +108,27 @@ pub enum StoreError {
     #[error("{step} {place}: gave up after {attempts} attempts in {elapsed:.1?}")]
     Request {
         /// What was attempted.
-        step: Step,
+        step: StoreOperation,
         /// On what.
-        place: Place,
+        place: ObjectLocation,
         /// How many times.
         attempts: u32,
         /// For how long.
         elapsed: Duration,
         /// The last failure.
-        source: Box<Fault>,
+        source: Box<AttemptError>,
     },
     /// Create-only: an object of that name is there, and it is not ours.
     #[error("{place} exists already")]
-    Exists {
+    AlreadyExists {
         /// The object in the way.
-        place: Place,
+        place: ObjectLocation,
     },
     /// The object was replaced while it was read.
     #[error("{place} changed while it was read: began with {expected}, now {found}")]
     Changed {
         /// The object.
-        place: Place,
+        place: ObjectLocation,
         /// Version and size at the beginning.
         expected: String,
         /// Version and size seen later.
@@ -136,9 +136,9 @@ pub enum StoreError {
     },
     /// The object has another size than the catalogue or the upload says.
     #[error("{place} holds {found} bytes, expected {expected}")]
-    Size {
+    SizeMismatch {
         /// The object.
-        place: Place,
+        place: ObjectLocation,
         /// Bytes expected.
         expected: u64,
         /// Bytes the store reports.
@@ -148,7 +148,7 @@ pub enum StoreError {
     #[error("{place} holds {found} bytes, more than the {limit} allowed here")]
     TooLarge {
         /// The object.
-        place: Place,
+        place: ObjectLocation,
         /// Bytes the store reports.
         found: u64,
         /// Bytes allowed.
@@ -156,9 +156,9 @@ pub enum StoreError {
     },
     /// The key cannot name an object.
     #[error("{place} is not a usable key: {reason}")]
-    Key {
+    InvalidKey {
         /// The key as given.
-        place: Place,
+        place: ObjectLocation,
         /// What is wrong with it.
         reason: &'static str,
     },
@@ -166,13 +166,13 @@ pub enum StoreError {
     #[error("the upload of {place} failed before and takes no more data")]
     Closed {
         /// The object being uploaded.
-        place: Place,
+        place: ObjectLocation,
     },
     /// A background task was cancelled or panicked.
     #[error("a transfer task of {place} ended early")]
-    Task {
+    TaskFailed {
         /// The object being transferred.
-        place: Place,
+        place: ObjectLocation,
         /// How the task ended.
         source: tokio::task::JoinError,
     },
@@ -180,40 +180,40 @@ pub enum StoreError {
 
 impl StoreError {
     /// What to do about it.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> ErrorClass {
         match self {
             Self::Request { source, .. } => source.class(),
-            Self::Exists { .. } => Class::Exists,
-            Self::Changed { .. } | Self::Size { .. } => Class::Corrupt,
-            Self::TooLarge { .. } | Self::Key { .. } | Self::Closed { .. } | Self::Task { .. } => {
-                Class::Invalid
+            Self::AlreadyExists { .. } => ErrorClass::Exists,
+            Self::Changed { .. } | Self::SizeMismatch { .. } => ErrorClass::Corrupt,
+            Self::TooLarge { .. } | Self::InvalidKey { .. } | Self::Closed { .. } | Self::TaskFailed { .. } => {
+                ErrorClass::Invalid
             }
         }
     }
 
     /// The object or folder concerned.
-    pub fn place(&self) -> &Place {
+    pub fn location(&self) -> &ObjectLocation {
         match self {
             Self::Request { place, .. }
-            | Self::Exists { place }
+            | Self::AlreadyExists { place }
             | Self::Changed { place, .. }
-            | Self::Size { place, .. }
+            | Self::SizeMismatch { place, .. }
             | Self::TooLarge { place, .. }
-            | Self::Key { place, .. }
+            | Self::InvalidKey { place, .. }
             | Self::Closed { place }
-            | Self::Task { place, .. } => place,
+            | Self::TaskFailed { place, .. } => place,
         }
     }
 
     /// The same error for code that reads and writes through `std::io`; `downcast` gets it back.
-    pub fn into_io(self) -> io::Error {
+    pub fn into_io_error(self) -> io::Error {
         let kind = match self.class() {
-            Class::Transient => io::ErrorKind::TimedOut,
-            Class::NotFound => io::ErrorKind::NotFound,
-            Class::Denied => io::ErrorKind::PermissionDenied,
-            Class::Exists => io::ErrorKind::AlreadyExists,
-            Class::Corrupt => io::ErrorKind::InvalidData,
-            Class::Invalid => io::ErrorKind::InvalidInput,
+            ErrorClass::Transient => io::ErrorKind::TimedOut,
+            ErrorClass::NotFound => io::ErrorKind::NotFound,
+            ErrorClass::Denied => io::ErrorKind::PermissionDenied,
+            ErrorClass::Exists => io::ErrorKind::AlreadyExists,
+            ErrorClass::Corrupt => io::ErrorKind::InvalidData,
+            ErrorClass::Invalid => io::ErrorKind::InvalidInput,
         };
         io::Error::new(kind, self)
     }
@@ -222,7 +222,7 @@ impl StoreError {
 /// One failed attempt.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum AttemptError {
     /// The client library or the server said no.
     #[error(transparent)]
     Remote(#[from] object_store::Error),
@@ -242,7 +242,7 @@ pub enum Fault {
     },
     /// The body ended early.
     #[error("the body ended after {found} of {expected} bytes")]
-    Short {
+    BodyTooShort {
         /// Bytes asked for.
         expected: u64,
         /// Bytes received.
@@ -250,7 +250,7 @@ pub enum Fault {
     },
     /// The body went on too long.
     #[error("the body is longer than the {expected} bytes asked for")]
-    Long {
+    BodyTooLong {
         /// Bytes asked for.
         expected: u64,
     },
@@ -265,7 +265,7 @@ pub enum Fault {
     Cancelled,
 }
 
-impl Fault {
+impl AttemptError {
     pub(crate) fn file(path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self::File {
             path: path.into(),
@@ -277,7 +277,7 @@ impl Fault {
     pub(crate) fn is_unimplemented(&self) -> bool {
         let mut next: Option<&(dyn StdError + 'static)> = Some(self);
         while let Some(cause) = next {
-            if let Some(status) = cause.downcast_ref::<RemoteStatus>() {
+            if let Some(status) = cause.downcast_ref::<HttpStatusError>() {
                 return status.status == 501;
             }
             next = cause.source();
@@ -286,69 +286,69 @@ impl Fault {
     }
 
     /// What to do about it.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> ErrorClass {
         match self {
-            Self::Remote(error) => remote_class(error),
-            Self::File { source, .. } => file_class(source),
-            Self::Stalled { .. } | Self::Short { .. } => Class::Transient,
-            Self::Long { .. } | Self::Replaced { .. } => Class::Corrupt,
-            Self::Cancelled => Class::Invalid,
+            Self::Remote(error) => classify_remote_error(error),
+            Self::File { source, .. } => classify_io_error(source),
+            Self::Stalled { .. } | Self::BodyTooShort { .. } => ErrorClass::Transient,
+            Self::BodyTooLong { .. } | Self::Replaced { .. } => ErrorClass::Corrupt,
+            Self::Cancelled => ErrorClass::Invalid,
         }
     }
 }
 
-fn file_class(error: &io::Error) -> Class {
+fn classify_io_error(error: &io::Error) -> ErrorClass {
     match error.kind() {
-        io::ErrorKind::NotFound => Class::NotFound,
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Class::Denied,
-        io::ErrorKind::AlreadyExists => Class::Exists,
+        io::ErrorKind::NotFound => ErrorClass::NotFound,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorClass::Denied,
+        io::ErrorKind::AlreadyExists => ErrorClass::Exists,
         io::ErrorKind::Interrupted
         | io::ErrorKind::TimedOut
-        | io::ErrorKind::StaleNetworkFileHandle => Class::Transient,
-        _ => Class::Invalid,
+        | io::ErrorKind::StaleNetworkFileHandle => ErrorClass::Transient,
+        _ => ErrorClass::Invalid,
     }
 }
 
-fn remote_class(error: &object_store::Error) -> Class {
+fn classify_remote_error(error: &object_store::Error) -> ErrorClass {
     use object_store::Error;
     match error {
-        Error::NotFound { .. } => Class::NotFound,
-        Error::AlreadyExists { .. } => Class::Exists,
-        Error::Precondition { .. } | Error::NotModified { .. } => Class::Corrupt,
-        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Class::Denied,
-        Error::Generic { source, .. } => generic_class(source.as_ref()),
-        _ => Class::Invalid,
+        Error::NotFound { .. } => ErrorClass::NotFound,
+        Error::AlreadyExists { .. } => ErrorClass::Exists,
+        Error::Precondition { .. } | Error::NotModified { .. } => ErrorClass::Corrupt,
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => ErrorClass::Denied,
+        Error::Generic { source, .. } => classify_generic_error(source.as_ref()),
+        _ => ErrorClass::Invalid,
     }
 }
 
 /// Looks for the reason at the bottom of a chain that its wrappers do not reveal.
-fn generic_class(error: &(dyn StdError + 'static)) -> Class {
-    let mut class = Class::Invalid;
+fn classify_generic_error(error: &(dyn StdError + 'static)) -> ErrorClass {
+    let mut class = ErrorClass::Invalid;
     let mut next = Some(error);
     while let Some(cause) = next {
-        if let Some(status) = cause.downcast_ref::<RemoteStatus>() {
+        if let Some(status) = cause.downcast_ref::<HttpStatusError>() {
             return status.class();
         }
         if let Some(error) = cause.downcast_ref::<opendal::Error>() {
-            return oss_class(error);
+            return classify_oss_error(error);
         }
         if is_untrusted_certificate(cause) {
-            return Class::Invalid;
+            return ErrorClass::Invalid;
         }
         if cause.is::<HttpError>() {
             // The connection failed; unless something below explains it, it may work next time.
-            class = Class::Transient;
+            class = ErrorClass::Transient;
         }
         next = cause.source();
     }
     class
 }
 
-fn oss_class(error: &opendal::Error) -> Class {
+fn classify_oss_error(error: &opendal::Error) -> ErrorClass {
     match error.kind() {
-        opendal::ErrorKind::PermissionDenied => Class::Denied,
-        _ if error.is_temporary() => Class::Transient,
-        _ => Class::Invalid,
+        opendal::ErrorKind::PermissionDenied => ErrorClass::Denied,
+        _ if error.is_temporary() => ErrorClass::Transient,
+        _ => ErrorClass::Invalid,
     }
 }
 

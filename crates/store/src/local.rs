@@ -20,16 +20,16 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tempfile::NamedTempFile;
 
-use crate::backend::Mode;
-use crate::error::Fault;
-use crate::store::Object;
+use crate::backend::WriteMode;
+use crate::error::AttemptError;
+use crate::store::ObjectInfo;
 
 /// What the names of unfinished files start with.
-const UNFINISHED: &str = ".mainstay-upload-";
+const UNFINISHED_PREFIX: &str = ".mainstay-upload-";
 /// An unfinished file nobody has written to for this long belongs to a process that is gone.
 const ABANDONED_AFTER: Duration = Duration::from_hours(24);
 /// Deeper folders than this are not backups.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// The directory that plays the bucket.
 #[derive(Debug, Clone)]
@@ -39,14 +39,14 @@ pub(crate) struct Directory {
 
 /// A file being written, invisible until it is published.
 #[derive(Debug)]
-pub(crate) struct Unfinished {
+pub(crate) struct UnfinishedFile {
     file: NamedTempFile,
     target: PathBuf,
 }
 
 impl Directory {
     /// The directory `container` below `home`; `None` if the name would lead elsewhere.
-    pub(crate) fn below(home: &Path, container: &str) -> Option<Self> {
+    pub(crate) fn new_below(home: &Path, container: &str) -> Option<Self> {
         let inside = Path::new(container);
         let stays = inside
             .components()
@@ -61,74 +61,74 @@ impl Directory {
     }
 
     /// All objects below `folder`, by key. An absent folder is empty.
-    pub(crate) fn list(&self, folder: &str) -> Result<Vec<Object>, Fault> {
+    pub(crate) fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, AttemptError> {
         let mut found = Vec::new();
         let start = if folder.is_empty() {
             self.root.clone()
         } else {
             self.path(folder)
         };
-        self.walk(&start, 0, &mut found)?;
+        self.collect_objects(&start, 0, &mut found)?;
         found.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(found)
     }
 
-    fn walk(&self, directory: &Path, depth: usize, found: &mut Vec<Object>) -> Result<(), Fault> {
+    fn collect_objects(&self, directory: &Path, depth: usize, found: &mut Vec<ObjectInfo>) -> Result<(), AttemptError> {
         let entries = match fs::read_dir(directory) {
             Ok(entries) => entries,
-            Err(error) if is_absent(&error) => return Ok(()),
-            Err(error) => return Err(Fault::file(directory, error)),
+            Err(error) if is_not_found(&error) => return Ok(()),
+            Err(error) => return Err(AttemptError::file(directory, error)),
         };
         for entry in entries {
-            let entry = entry.map_err(|error| Fault::file(directory, error))?;
+            let entry = entry.map_err(|error| AttemptError::file(directory, error))?;
             let path = entry.path();
-            let is_unfinished = entry.file_name().to_string_lossy().starts_with(UNFINISHED);
+            let is_unfinished = entry.file_name().to_string_lossy().starts_with(UNFINISHED_PREFIX);
             let kind = entry
                 .file_type()
-                .map_err(|error| Fault::file(&path, error))?;
+                .map_err(|error| AttemptError::file(&path, error))?;
             if kind.is_dir() {
-                if depth < DEEPEST {
-                    self.walk(&path, depth + 1, found)?;
+                if depth < MAX_DEPTH {
+                    self.collect_objects(&path, depth + 1, found)?;
                 }
             } else if !is_unfinished {
-                found.extend(self.describe(&path)?);
+                found.extend(self.read_object_info(&path)?);
             }
         }
         Ok(())
     }
 
     /// The object at `path`; `None` for what is gone, not a file, or has no name in UTF-8.
-    fn describe(&self, path: &Path) -> Result<Option<Object>, Fault> {
+    fn read_object_info(&self, path: &Path) -> Result<Option<ObjectInfo>, AttemptError> {
         let Some(key) = path.strip_prefix(&self.root).ok().and_then(Path::to_str) else {
             return Ok(None);
         };
         match fs::metadata(path) {
-            Ok(metadata) if metadata.is_file() => Ok(Some(object(key, &metadata))),
+            Ok(metadata) if metadata.is_file() => Ok(Some(object_info(key, &metadata))),
             Ok(_) => Ok(None),
-            Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(Fault::file(path, error)),
+            Err(error) if is_not_found(&error) => Ok(None),
+            Err(error) => Err(AttemptError::file(path, error)),
         }
     }
 
     /// Size and version of one object.
-    pub(crate) fn head(&self, key: &str) -> Result<Object, Fault> {
+    pub(crate) fn head(&self, key: &str) -> Result<ObjectInfo, AttemptError> {
         let path = self.path(key);
-        match self.describe(&path)? {
+        match self.read_object_info(&path)? {
             Some(object) => Ok(object),
-            None => Err(Fault::file(path, io::Error::from(io::ErrorKind::NotFound))),
+            None => Err(AttemptError::file(path, io::Error::from(io::ErrorKind::NotFound))),
         }
     }
 
     /// Reads `range` of an object and says which version it came from.
-    pub(crate) fn read(&self, key: &str, range: Range<u64>) -> Result<(Object, Bytes), Fault> {
+    pub(crate) fn read(&self, key: &str, range: Range<u64>) -> Result<(ObjectInfo, Bytes), AttemptError> {
         let path = self.path(key);
-        let fault = |error| Fault::file(&path, error);
-        let file = File::open(&path).map_err(absent_parent).map_err(fault)?;
+        let fault = |error| AttemptError::file(&path, error);
+        let file = File::open(&path).map_err(map_not_found).map_err(fault)?;
         let metadata = file.metadata().map_err(fault)?;
         if !metadata.is_file() {
             return Err(fault(io::Error::from(io::ErrorKind::NotFound)));
         }
-        let object = object(key, &metadata);
+        let object = object_info(key, &metadata);
         let end = range.end.min(object.size);
         let length = usize::try_from(end.saturating_sub(range.start))
             .map_err(|_| fault(io::Error::from(io::ErrorKind::FileTooLarge)))?;
@@ -138,26 +138,26 @@ impl Directory {
     }
 
     /// Starts a file in the directory of its final name.
-    pub(crate) fn begin(&self, key: &str) -> Result<Unfinished, Fault> {
+    pub(crate) fn create_unfinished(&self, key: &str) -> Result<UnfinishedFile, AttemptError> {
         let target = self.path(key);
         let parent = target.parent().unwrap_or(&self.root);
-        Self::make_directory(parent)?;
-        remove_abandoned(parent);
+        Self::create_directories(parent)?;
+        remove_abandoned_files(parent);
         let file = tempfile::Builder::new()
-            .prefix(UNFINISHED)
+            .prefix(UNFINISHED_PREFIX)
             .permissions(Permissions::from_mode(0o600))
             .tempfile_in(parent)
-            .map_err(|error| Fault::file(parent, error))?;
-        Ok(Unfinished { file, target })
+            .map_err(|error| AttemptError::file(parent, error))?;
+        Ok(UnfinishedFile { file, target })
     }
 
     /// Creates missing directories for this user only, durably.
-    fn make_directory(directory: &Path) -> Result<(), Fault> {
+    fn create_directories(directory: &Path) -> Result<(), AttemptError> {
         let missing: Vec<&Path> = directory
             .ancestors()
             .take_while(|ancestor| !ancestor.exists())
             .collect();
-        let fault = |error| Fault::file(directory, error);
+        let fault = |error| AttemptError::file(directory, error);
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -172,53 +172,53 @@ impl Directory {
     }
 
     /// Removes an object; an absent one is fine.
-    pub(crate) fn delete(&self, key: &str) -> Result<(), Fault> {
+    pub(crate) fn delete(&self, key: &str) -> Result<(), AttemptError> {
         let path = self.path(key);
         match fs::remove_file(&path) {
             Ok(()) => sync_directory(path.parent().unwrap_or(&self.root)),
-            Err(error) if is_absent(&error) => Ok(()),
-            Err(error) => Err(Fault::file(path, error)),
+            Err(error) if is_not_found(&error) => Ok(()),
+            Err(error) => Err(AttemptError::file(path, error)),
         }
     }
 }
 
-impl Unfinished {
+impl UnfinishedFile {
     /// Puts `bytes` at `offset`; parts may come in any order.
-    pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
+    pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), AttemptError> {
         let file = self.file.as_file();
         file.write_all_at(bytes, offset)
-            .map_err(|error| Fault::file(self.file.path(), error))
+            .map_err(|error| AttemptError::file(self.file.path(), error))
     }
 
     /// Makes the file durable and gives it its name.
-    pub(crate) fn publish(self, mode: Mode) -> Result<(), Fault> {
+    pub(crate) fn publish(self, mode: WriteMode) -> Result<(), AttemptError> {
         let Self { file, target } = self;
         file.as_file()
             .sync_all()
-            .map_err(|error| Fault::file(file.path(), error))?;
+            .map_err(|error| AttemptError::file(file.path(), error))?;
         let published = match mode {
-            Mode::Create => file.persist_noclobber(&target),
-            Mode::Overwrite => file.persist(&target),
+            WriteMode::Create => file.persist_noclobber(&target),
+            WriteMode::Overwrite => file.persist(&target),
         };
-        published.map_err(|error| Fault::file(&target, error.error))?;
+        published.map_err(|error| AttemptError::file(&target, error.error))?;
         target.parent().map_or(Ok(()), sync_directory)
     }
 }
 
-fn sync_directory(directory: &Path) -> Result<(), Fault> {
+fn sync_directory(directory: &Path) -> Result<(), AttemptError> {
     let synced = File::open(directory).and_then(|handle| handle.sync_all());
-    synced.map_err(|error| Fault::file(directory, error))
+    synced.map_err(|error| AttemptError::file(directory, error))
 }
 
-fn object(key: &str, metadata: &fs::Metadata) -> Object {
+fn object_info(key: &str, metadata: &fs::Metadata) -> ObjectInfo {
     let (seconds, nanos) = (metadata.mtime(), metadata.mtime_nsec());
     let modified = i32::try_from(nanos)
         .ok()
         .and_then(|nanos| Timestamp::new(seconds, nanos).ok());
-    Object {
+    ObjectInfo {
         key: key.to_owned(),
         size: metadata.len(),
-        modified: modified.unwrap_or(Timestamp::UNIX_EPOCH),
+        last_modified: modified.unwrap_or(Timestamp::UNIX_EPOCH),
         etag: Some(format!(
             "{:x}-{seconds:x}.{nanos:x}-{:x}",
             metadata.ino(),
@@ -227,7 +227,7 @@ fn object(key: &str, metadata: &fs::Metadata) -> Object {
     }
 }
 
-fn is_absent(error: &io::Error) -> bool {
+fn is_not_found(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
@@ -235,8 +235,8 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 /// A file where a folder was expected means that the object is not there.
-fn absent_parent(error: io::Error) -> io::Error {
-    if is_absent(&error) {
+fn map_not_found(error: io::Error) -> io::Error {
+    if is_not_found(&error) {
         io::Error::from(io::ErrorKind::NotFound)
     } else {
         error
@@ -244,12 +244,12 @@ fn absent_parent(error: io::Error) -> io::Error {
 }
 
 /// Removes what crashed uploads left. Failing to is no reason to fail an upload.
-fn remove_abandoned(directory: &Path) {
+fn remove_abandoned_files(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else {
         return;
     };
     for entry in entries.flatten() {
-        let is_ours = entry.file_name().to_string_lossy().starts_with(UNFINISHED);
+        let is_ours = entry.file_name().to_string_lossy().starts_with(UNFINISHED_PREFIX);
         let age = entry
             .metadata()
             .and_then(|metadata| metadata.modified())

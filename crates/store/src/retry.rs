@@ -15,26 +15,26 @@ use std::time::Duration;
 use rand::Rng;
 use tokio::time::Instant;
 
-use crate::config::Effort;
-use crate::error::{Class, Fault, Place, Step, StoreError};
+use crate::config::TransferConfig;
+use crate::error::{ErrorClass, AttemptError, ObjectLocation, StoreOperation, StoreError};
 
 /// The first pause; short, because most faults are one lost connection.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 /// The longest pause, so that recovery is noticed soon after an outage ends.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
 /// How long to wait for an answer without a body, or for the next bytes of one.
-const STALL: Duration = Duration::from_secs(30);
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Deadlines shared by all operations of a store.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct RetryPolicy {
     request_timeout: Duration,
     retry_timeout: Duration,
 }
 
-impl From<&Effort> for Patience {
-    fn from(effort: &Effort) -> Self {
+impl From<&TransferConfig> for RetryPolicy {
+    fn from(effort: &TransferConfig) -> Self {
         Self {
             request_timeout: effort.request_timeout,
             retry_timeout: effort.retry_timeout,
@@ -42,21 +42,21 @@ impl From<&Effort> for Patience {
     }
 }
 
-impl Patience {
+impl RetryPolicy {
     /// Runs a small request until it succeeds, fails for good, or the deadline passes.
     ///
     /// `attempt` is told how many attempts were made before it.
-    pub(crate) async fn run<T, A, F>(self, mut attempt: A) -> Result<T, GaveUp>
+    pub(crate) async fn run<T, A, F>(self, mut attempt: A) -> Result<T, RetriesExhausted>
     where
         A: FnMut(u32) -> F,
-        F: Future<Output = Result<T, Fault>>,
+        F: Future<Output = Result<T, AttemptError>>,
     {
-        let mut attempts = Attempts::new(self);
+        let mut attempts = RetryState::new(self);
         loop {
-            let count = attempts.count;
-            match attempts.briefly(attempt(count)).await {
+            let count = attempts.failed_attempts;
+            match attempts.with_stall_timeout(attempt(count)).await {
                 Ok(value) => return Ok(value),
-                Err(fault) => attempts.pause(fault).await?,
+                Err(fault) => attempts.wait_before_retry(fault).await?,
             }
         }
     }
@@ -64,96 +64,96 @@ impl Patience {
 
 /// The state of one operation that is being tried.
 #[derive(Debug)]
-pub(crate) struct Attempts {
-    patience: Patience,
+pub(crate) struct RetryState {
+    policy: RetryPolicy,
     started: Instant,
-    progressed: Instant,
-    count: u32,
-    pause: Duration,
+    last_progress: Instant,
+    failed_attempts: u32,
+    backoff: Duration,
 }
 
-impl Attempts {
-    pub(crate) fn new(patience: Patience) -> Self {
+impl RetryState {
+    pub(crate) fn new(patience: RetryPolicy) -> Self {
         let now = Instant::now();
         Self {
-            patience,
+            policy: patience,
             started: now,
-            progressed: now,
-            count: 0,
-            pause: FIRST_PAUSE,
+            last_progress: now,
+            failed_attempts: 0,
+            backoff: INITIAL_BACKOFF,
         }
     }
 
     /// Bytes arrived: the deadline moves and the next pause is short again.
-    pub(crate) fn progress(&mut self) {
-        self.progressed = Instant::now();
-        self.pause = FIRST_PAUSE;
+    pub(crate) fn record_progress(&mut self) {
+        self.last_progress = Instant::now();
+        self.backoff = INITIAL_BACKOFF;
     }
 
     /// Waits for an answer or the next bytes, as long as silence can still mean that they come.
-    pub(crate) async fn briefly<T>(
+    pub(crate) async fn with_stall_timeout<T>(
         &self,
-        future: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, Fault> {
-        tokio::time::timeout(STALL, self.within(future))
+        future: impl Future<Output = Result<T, AttemptError>>,
+    ) -> Result<T, AttemptError> {
+        tokio::time::timeout(STALL_TIMEOUT, self.with_request_timeout(future))
             .await
-            .unwrap_or(Err(Fault::Stalled { after: STALL }))
+            .unwrap_or(Err(AttemptError::Stalled { after: STALL_TIMEOUT }))
     }
 
     /// Waits no longer than one request with a body may take and the deadline allows.
-    pub(crate) async fn within<T>(
+    pub(crate) async fn with_request_timeout<T>(
         &self,
-        future: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, Fault> {
-        let after = self.patience.request_timeout.min(self.remaining());
+        future: impl Future<Output = Result<T, AttemptError>>,
+    ) -> Result<T, AttemptError> {
+        let after = self.policy.request_timeout.min(self.remaining_time());
         match tokio::time::timeout(after, future).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(Fault::Stalled { after }),
+            Err(_) => Err(AttemptError::Stalled { after }),
         }
     }
 
     /// Counts a failed attempt and waits before the next, or says that there is none.
-    pub(crate) async fn pause(&mut self, fault: Fault) -> Result<(), GaveUp> {
-        let pause = self.pause.mul_f64(rand::rng().random_range(0.5..=1.0));
-        if fault.class() != Class::Transient || self.remaining() <= pause {
+    pub(crate) async fn wait_before_retry(&mut self, fault: AttemptError) -> Result<(), RetriesExhausted> {
+        let pause = self.backoff.mul_f64(rand::rng().random_range(0.5..=1.0));
+        if fault.class() != ErrorClass::Transient || self.remaining_time() <= pause {
             return Err(self.give_up(fault));
         }
-        self.count += 1;
+        self.failed_attempts += 1;
         tokio::time::sleep(pause).await;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
         Ok(())
     }
 
     /// Ends the operation with its last fault.
-    pub(crate) fn give_up(&self, fault: Fault) -> GaveUp {
-        GaveUp {
-            attempts: self.count + 1,
+    pub(crate) fn give_up(&self, fault: AttemptError) -> RetriesExhausted {
+        RetriesExhausted {
+            attempts: self.failed_attempts + 1,
             elapsed: self.started.elapsed(),
-            fault,
+            last_error: fault,
         }
     }
 
-    fn remaining(&self) -> Duration {
-        self.patience
+    fn remaining_time(&self) -> Duration {
+        self.policy
             .retry_timeout
-            .saturating_sub(self.progressed.elapsed())
+            .saturating_sub(self.last_progress.elapsed())
     }
 }
 
 /// The last fault of an operation, and what was tried before.
 #[derive(Debug)]
-pub(crate) struct GaveUp {
+pub(crate) struct RetriesExhausted {
     pub(crate) attempts: u32,
     pub(crate) elapsed: Duration,
-    pub(crate) fault: Fault,
+    pub(crate) last_error: AttemptError,
 }
 
-impl GaveUp {
-    pub(crate) fn at(self, step: Step, place: Place) -> StoreError {
+impl RetriesExhausted {
+    pub(crate) fn into_store_error(self, step: StoreOperation, place: ObjectLocation) -> StoreError {
         let Self {
             attempts,
             elapsed,
-            fault,
+            last_error: fault,
         } = self;
         StoreError::Request {
             step,
@@ -169,13 +169,13 @@ impl GaveUp {
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience = Patience {
+    const POLICY: RetryPolicy = RetryPolicy {
         request_timeout: Duration::from_secs(5),
         retry_timeout: Duration::from_secs(20),
     };
 
-    fn short() -> Fault {
-        Fault::Short {
+    fn short_body_error() -> AttemptError {
+        AttemptError::BodyTooShort {
             expected: 2,
             found: 1,
         }
@@ -184,40 +184,40 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_transient_fault_is_tried_again_until_it_passes() {
         let outcome =
-            PATIENCE.run(|count| async move { if count < 4 { Err(short()) } else { Ok(count) } });
+            POLICY.run(|count| async move { if count < 4 { Err(short_body_error()) } else { Ok(count) } });
         assert_eq!(outcome.await.unwrap(), 4);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lasting_fault_ends_before_the_deadline() {
         let started = Instant::now();
-        let gave_up = PATIENCE
-            .run(|_| async { Err::<(), _>(short()) })
+        let gave_up = POLICY
+            .run(|_| async { Err::<(), _>(short_body_error()) })
             .await
             .unwrap_err();
         assert!(gave_up.attempts > 5, "{gave_up:?}");
-        assert!(started.elapsed() <= PATIENCE.retry_timeout);
+        assert!(started.elapsed() <= POLICY.retry_timeout);
     }
 
     #[tokio::test(start_paused = true)]
     async fn silence_is_cut_into_requests_and_ends_at_the_deadline() {
         let started = Instant::now();
-        let gave_up = PATIENCE
+        let gave_up = POLICY
             .run(|_| std::future::pending::<Result<(), _>>())
             .await
             .unwrap_err();
         assert!(
-            matches!(gave_up.fault, Fault::Stalled { .. }),
+            matches!(gave_up.last_error, AttemptError::Stalled { .. }),
             "{gave_up:?}"
         );
         assert!((3..=4).contains(&gave_up.attempts), "{gave_up:?}");
-        assert!(started.elapsed() <= PATIENCE.retry_timeout + Duration::from_millis(1));
+        assert!(started.elapsed() <= POLICY.retry_timeout + Duration::from_millis(1));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_permanent_fault_is_tried_once() {
-        let gave_up = PATIENCE
-            .run(|_| async { Err::<(), _>(Fault::Long { expected: 1 }) })
+        let gave_up = POLICY
+            .run(|_| async { Err::<(), _>(AttemptError::BodyTooLong { expected: 1 }) })
             .await
             .unwrap_err();
         assert_eq!(gave_up.attempts, 1);
@@ -225,13 +225,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn progress_moves_the_deadline() {
-        let mut attempts = Attempts::new(PATIENCE);
+        let mut attempts = RetryState::new(POLICY);
         for _ in 0..100 {
             tokio::time::sleep(Duration::from_secs(19)).await;
-            attempts.progress();
-            attempts.pause(short()).await.unwrap();
+            attempts.record_progress();
+            attempts.wait_before_retry(short_body_error()).await.unwrap();
         }
         tokio::time::sleep(Duration::from_secs(20)).await;
-        assert!(attempts.pause(short()).await.is_err());
+        assert!(attempts.wait_before_retry(short_body_error()).await.is_err());
     }
 }

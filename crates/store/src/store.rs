@@ -9,25 +9,25 @@ use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use jiff::Timestamp;
 
-use crate::backend::{Backend, Mode};
-use crate::config::{DOWNLOAD_BUDGET_BYTES, Effort, Provider, StoreConfig};
-use crate::credentials::{self, Fingerprint};
+use crate::backend::{Backend, WriteMode};
+use crate::config::{DOWNLOAD_BUDGET_BYTES, TransferConfig, StorageProvider, StoreConfig};
+use crate::credentials::{self, CredentialFingerprint};
 use crate::download::Download;
 use crate::environment::Environment;
-use crate::error::{Class, Fault, Place, Step, StoreError};
-use crate::provider::{self, OpenError};
-use crate::retry::{Attempts, Patience};
+use crate::error::{ErrorClass, AttemptError, ObjectLocation, StoreOperation, StoreError};
+use crate::provider::{self, StoreOpenError};
+use crate::retry::{RetryState, RetryPolicy};
 use crate::upload::{Upload, UploadOptions};
 
 /// An object as a listing shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Object {
+pub struct ObjectInfo {
     /// Complete key inside the container.
     pub key: String,
     /// Size in bytes.
     pub size: u64,
     /// When the store received it.
-    pub modified: Timestamp,
+    pub last_modified: Timestamp,
     /// The store's name for this version of the content, when it has one.
     pub etag: Option<String>,
 }
@@ -37,43 +37,43 @@ pub struct Object {
 /// Every operation has a deadline, is retried while that makes sense, and may be dropped at any
 /// await: nothing half-done becomes visible.
 #[derive(Clone)]
-pub struct SnapStore(pub(crate) Arc<Inner>);
+pub struct SnapStore(pub(crate) Arc<StoreInner>);
 
-pub(crate) struct Inner {
+pub(crate) struct StoreInner {
     pub(crate) backend: Backend,
-    pub(crate) effort: Effort,
-    pub(crate) patience: Patience,
-    provider: Provider,
+    pub(crate) transfer: TransferConfig,
+    pub(crate) retry_policy: RetryPolicy,
+    provider: StorageProvider,
     container: Arc<str>,
     prefix: String,
     config: StoreConfig,
     env: Environment,
-    opened_with: Fingerprint,
+    credential_fingerprint: CredentialFingerprint,
 }
 
 impl SnapStore {
     /// Reads credentials and builds the client; nothing is sent yet.
     ///
     /// Reads a few small files, so long-running programs call it on the blocking pool.
-    pub fn open(config: &StoreConfig, env: &Environment) -> Result<Self, OpenError> {
+    pub fn open(config: &StoreConfig, env: &Environment) -> Result<Self, StoreOpenError> {
         // Taken first: files replaced while they are read count as changed afterwards.
-        let opened_with = credentials::fingerprint(env, config.role, config.provider);
-        let backend = provider::open(config, env)?;
-        Ok(Self(Arc::new(Inner {
+        let credential_fingerprint = credentials::fingerprint_credentials(env, config.role, config.provider);
+        let backend = provider::open_backend(config, env)?;
+        Ok(Self(Arc::new(StoreInner {
             backend,
-            effort: config.effort.clone(),
-            patience: Patience::from(&config.effort),
+            transfer: config.transfer.clone(),
+            retry_policy: RetryPolicy::from(&config.transfer),
             provider: config.provider,
             container: config.container.as_str().into(),
             prefix: config.prefix.clone(),
             config: config.clone(),
             env: env.clone(),
-            opened_with,
+            credential_fingerprint,
         })))
     }
 
     /// Who keeps the objects.
-    pub fn provider(&self) -> Provider {
+    pub fn provider(&self) -> StorageProvider {
         self.0.provider
     }
 
@@ -97,43 +97,43 @@ impl SnapStore {
     }
 
     /// State of the credential files when the store was opened.
-    pub fn fingerprint(&self) -> &Fingerprint {
-        &self.0.opened_with
+    pub fn credential_fingerprint(&self) -> &CredentialFingerprint {
+        &self.0.credential_fingerprint
     }
 
     /// Whether a credential file was replaced since; then [`SnapStore::reopen`] is due.
-    pub fn credentials_changed(&self) -> bool {
-        let now = credentials::fingerprint(&self.0.env, self.0.config.role, self.0.provider);
-        now != self.0.opened_with
+    pub fn has_changed_credentials(&self) -> bool {
+        let now = credentials::fingerprint_credentials(&self.0.env, self.0.config.role, self.0.provider);
+        now != self.0.credential_fingerprint
     }
 
     /// The same store with credentials as they are now. Transfers under way keep the old ones.
-    pub fn reopen(&self) -> Result<Self, OpenError> {
+    pub fn reopen(&self) -> Result<Self, StoreOpenError> {
         Self::open(&self.0.config, &self.0.env)
     }
 
     /// All objects below `folder`, by key; exactly that folder, never a sibling it is a prefix of.
     ///
     /// A listing that breaks off is taken up after the last key received.
-    pub async fn list(&self, folder: &str) -> Result<Vec<Object>, StoreError> {
+    pub async fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
         let folder = folder.trim_matches('/');
         if !folder.is_empty() {
-            self.0.check(folder)?;
+            self.0.validate_key(folder)?;
         }
-        let mut found: Vec<Object> = Vec::new();
-        let mut attempts = Attempts::new(self.0.patience);
+        let mut found: Vec<ObjectInfo> = Vec::new();
+        let mut attempts = RetryState::new(self.0.retry_policy);
         loop {
             let after = found.last().map(|object| object.key.clone());
             match self
                 .0
-                .list_on(folder, after.as_deref(), &mut found, &mut attempts)
+                .continue_list(folder, after.as_deref(), &mut found, &mut attempts)
                 .await
             {
                 Ok(()) => break,
                 Err(fault) => attempts
-                    .pause(fault)
+                    .wait_before_retry(fault)
                     .await
-                    .map_err(|gave_up| gave_up.at(Step::List, self.0.place(folder)))?,
+                    .map_err(|gave_up| gave_up.into_store_error(StoreOperation::List, self.0.location(folder)))?,
             }
         }
         found.sort_by(|a, b| a.key.cmp(&b.key));
@@ -144,16 +144,16 @@ impl SnapStore {
     }
 
     /// Size and version of an object.
-    pub async fn head(&self, key: &str) -> Result<Object, StoreError> {
-        self.0.check(key)?;
+    pub async fn head(&self, key: &str) -> Result<ObjectInfo, StoreError> {
+        self.0.validate_key(key)?;
         self.0.head(key).await
     }
 
     /// Deletes an object; one that is not there counts as deleted.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
-        self.0.check(key)?;
-        let outcome = self.0.patience.run(|_| self.0.backend.delete(key)).await;
-        outcome.map_err(|gave_up| gave_up.at(Step::Delete, self.0.place(key)))
+        self.0.validate_key(key)?;
+        let outcome = self.0.retry_policy.run(|_| self.0.backend.delete(key)).await;
+        outcome.map_err(|gave_up| gave_up.into_store_error(StoreOperation::Delete, self.0.location(key)))
     }
 
     /// A whole object in memory, if it is no larger than `limit_bytes`.
@@ -161,7 +161,7 @@ impl SnapStore {
         let mut download = self.download(key, None).await?;
         let found = download.size();
         if found > limit_bytes {
-            let place = self.0.place(key);
+            let place = self.0.location(key);
             return Err(StoreError::TooLarge {
                 place,
                 found,
@@ -179,22 +179,22 @@ impl SnapStore {
     ///
     /// `size` is what a catalogue says; a store that says otherwise is an error.
     pub async fn download(&self, key: &str, size: Option<u64>) -> Result<Download, StoreError> {
-        self.download_within(key, size, DOWNLOAD_BUDGET_BYTES).await
+        self.download_with_budget(key, size, DOWNLOAD_BUDGET_BYTES).await
     }
 
     /// As [`Self::download`], holding no more than about `budget_bytes` in memory: for callers that
     /// read several objects at once.
-    pub async fn download_within(
+    pub async fn download_with_budget(
         &self,
         key: &str,
         size: Option<u64>,
         budget_bytes: u64,
     ) -> Result<Download, StoreError> {
-        self.0.check(key)?;
+        self.0.validate_key(key)?;
         let object = self.0.head(key).await?;
         if let Some(expected) = size.filter(|size| *size != object.size) {
-            let place = self.0.place(key);
-            return Err(StoreError::Size {
+            let place = self.0.location(key);
+            return Err(StoreError::SizeMismatch {
                 place,
                 expected,
                 found: object.size,
@@ -207,7 +207,7 @@ impl SnapStore {
     ///
     /// Must be called inside a runtime, which [`Upload`] keeps using.
     pub fn upload(&self, key: &str, options: UploadOptions) -> Result<Upload, StoreError> {
-        self.0.check(key)?;
+        self.0.validate_key(key)?;
         Ok(Upload::new(Arc::clone(&self.0), key.to_owned(), options))
     }
 }
@@ -222,9 +222,9 @@ impl fmt::Debug for SnapStore {
     }
 }
 
-impl Inner {
-    pub(crate) fn place(&self, key: &str) -> Place {
-        Place {
+impl StoreInner {
+    pub(crate) fn location(&self, key: &str) -> ObjectLocation {
+        ObjectLocation {
             provider: self.provider,
             container: Arc::clone(&self.container),
             key: key.to_owned(),
@@ -232,7 +232,7 @@ impl Inner {
     }
 
     /// Refuses keys that mean different things to different stores, or leave the container.
-    fn check(&self, key: &str) -> Result<(), StoreError> {
+    fn validate_key(&self, key: &str) -> Result<(), StoreError> {
         let reason = if key.is_empty() {
             "it is empty"
         } else if key.len() > 1024 {
@@ -244,29 +244,29 @@ impl Inner {
         } else {
             return Ok(());
         };
-        Err(StoreError::Key {
-            place: self.place(key),
+        Err(StoreError::InvalidKey {
+            place: self.location(key),
             reason,
         })
     }
 
-    pub(crate) async fn head(&self, key: &str) -> Result<Object, StoreError> {
-        let outcome = self.patience.run(|_| self.backend.head(key)).await;
-        outcome.map_err(|gave_up| gave_up.at(Step::Head, self.place(key)))
+    pub(crate) async fn head(&self, key: &str) -> Result<ObjectInfo, StoreError> {
+        let outcome = self.retry_policy.run(|_| self.backend.head(key)).await;
+        outcome.map_err(|gave_up| gave_up.into_store_error(StoreOperation::Head, self.location(key)))
     }
 
     /// Appends to `found` until the listing ends or breaks off.
-    async fn list_on(
+    async fn continue_list(
         &self,
         folder: &str,
         after: Option<&str>,
-        found: &mut Vec<Object>,
-        attempts: &mut Attempts,
-    ) -> Result<(), Fault> {
+        found: &mut Vec<ObjectInfo>,
+        attempts: &mut RetryState,
+    ) -> Result<(), AttemptError> {
         let mut page = self.backend.list(folder, after);
-        while let Some(object) = attempts.briefly(page.try_next()).await? {
+        while let Some(object) = attempts.with_stall_timeout(page.try_next()).await? {
             found.push(object);
-            attempts.progress();
+            attempts.record_progress();
         }
         Ok(())
     }
@@ -275,25 +275,25 @@ impl Inner {
     ///
     /// When an answer is lost, the next attempt may find the object we wrote ourselves: with
     /// create-only, an object in the way is compared with ours before it is called an obstacle.
-    pub(crate) async fn put(&self, key: &str, bytes: Bytes, mode: Mode) -> Result<(), StoreError> {
-        let mut attempts = Attempts::new(self.patience);
+    pub(crate) async fn put_object(&self, key: &str, bytes: Bytes, mode: WriteMode) -> Result<(), StoreError> {
+        let mut attempts = RetryState::new(self.retry_policy);
         let mut is_repeat = false;
         loop {
             let put = self.backend.put(key, bytes.clone(), mode);
-            let fault = match attempts.within(put).await {
+            let fault = match attempts.with_request_timeout(put).await {
                 Ok(()) => return Ok(()),
                 Err(fault) => fault,
             };
             let fault = match (mode, fault.class()) {
-                (Mode::Create, Class::Exists) => match self.obstacle(key, &bytes).await? {
-                    Obstacle::Equal if is_repeat => return Ok(()),
-                    Obstacle::Gone => Fault::Short {
+                (WriteMode::Create, ErrorClass::Exists) => match self.inspect_existing(key, &bytes).await? {
+                    ExistingObject::Identical if is_repeat => return Ok(()),
+                    ExistingObject::Gone => AttemptError::BodyTooShort {
                         expected: 1,
                         found: 0,
                     },
                     _ => {
-                        return Err(StoreError::Exists {
-                            place: self.place(key),
+                        return Err(StoreError::AlreadyExists {
+                            place: self.location(key),
                         });
                     }
                 },
@@ -301,24 +301,24 @@ impl Inner {
             };
             is_repeat = true;
             attempts
-                .pause(fault)
+                .wait_before_retry(fault)
                 .await
-                .map_err(|gave_up| gave_up.at(Step::Put, self.place(key)))?;
+                .map_err(|gave_up| gave_up.into_store_error(StoreOperation::Put, self.location(key)))?;
         }
     }
 
     /// What is in the way of a create-only write.
-    async fn obstacle(&self, key: &str, ours: &[u8]) -> Result<Obstacle, StoreError> {
+    async fn inspect_existing(&self, key: &str, ours: &[u8]) -> Result<ExistingObject, StoreError> {
         let object = match self.head(key).await {
             Ok(object) => object,
             // A conflict with a writer that failed, or a delete: nothing is there now.
-            Err(error) if error.class() == Class::NotFound => return Ok(Obstacle::Gone),
+            Err(error) if error.class() == ErrorClass::NotFound => return Ok(ExistingObject::Gone),
             Err(error) => return Err(error),
         };
         if object.size != ours.len() as u64 {
-            return Ok(Obstacle::Foreign);
+            return Ok(ExistingObject::Different);
         }
-        let read = self.patience.run(|_| async {
+        let read = self.retry_policy.run(|_| async {
             let body = self
                 .backend
                 .read(key, 0..object.size, object.etag.as_deref())
@@ -334,16 +334,16 @@ impl Inner {
             read.await
         };
         match theirs {
-            Ok(theirs) if theirs == ours => Ok(Obstacle::Equal),
-            Ok(_) => Ok(Obstacle::Foreign),
-            Err(gave_up) => Err(gave_up.at(Step::Read, self.place(key))),
+            Ok(theirs) if theirs == ours => Ok(ExistingObject::Identical),
+            Ok(_) => Ok(ExistingObject::Different),
+            Err(gave_up) => Err(gave_up.into_store_error(StoreOperation::Read, self.location(key))),
         }
     }
 }
 
-/// See [`Inner::obstacle`].
-enum Obstacle {
+/// See [`Inner::inspect_existing`].
+enum ExistingObject {
     Gone,
-    Equal,
-    Foreign,
+    Identical,
+    Different,
 }

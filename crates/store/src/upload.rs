@@ -31,14 +31,14 @@ use tokio::task::JoinSet;
 
 use self::part::{PartTask, SentPart};
 pub use self::writer::UploadWriter;
-use crate::backend::{Mode, Session, Slot};
-use crate::error::{Class, Step, StoreError};
-use crate::retry::Attempts;
-use crate::store::{Inner, Object};
+use crate::backend::{WriteMode, UploadSession, PartPosition};
+use crate::error::{ErrorClass, StoreOperation, StoreError};
+use crate::retry::RetryState;
+use crate::store::{StoreInner, ObjectInfo};
 
 /// Parts grow after this many, so that no object hits the ten thousand parts a store allows: with the
 /// smallest part, memory stays at its minimum up to 12 GiB and the end is beyond 180 GiB.
-const PARTS_PER_SIZE: usize = 2_500;
+const PARTS_PER_PART_SIZE: usize = 2_500;
 
 /// How an object is to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,17 +53,17 @@ impl UploadOptions {
         Self { if_absent: true }
     }
 
-    fn mode(self) -> Mode {
+    fn write_mode(self) -> WriteMode {
         if self.if_absent {
-            Mode::Create
+            WriteMode::Create
         } else {
-            Mode::Overwrite
+            WriteMode::Overwrite
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum UploadState {
     Open,
     /// A call was abandoned or failed in the middle: what was sent is not known.
     Broken,
@@ -72,36 +72,36 @@ enum State {
 
 /// An object being written. Dropping it aborts the upload in the background.
 pub struct Upload {
-    store: Arc<Inner>,
+    store: Arc<StoreInner>,
     key: String,
     options: UploadOptions,
     buffer: Vec<u8>,
-    sent: u64,
-    next_index: usize,
-    session: Option<Arc<Session>>,
+    sent_bytes: u64,
+    next_part_index: usize,
+    session: Option<Arc<UploadSession>>,
     tasks: JoinSet<Result<SentPart, StoreError>>,
     /// Buffers of parts that were sent, to be filled again: allocating megabytes over and over, on whichever thread,
     /// leaves a heap of holes.
-    spare: Vec<Vec<u8>>,
-    done: Vec<(usize, PartId)>,
-    state: State,
+    spare_buffers: Vec<Vec<u8>>,
+    completed_parts: Vec<(usize, PartId)>,
+    state: UploadState,
     runtime: Handle,
 }
 
 impl Upload {
-    pub(crate) fn new(store: Arc<Inner>, key: String, options: UploadOptions) -> Self {
+    pub(crate) fn new(store: Arc<StoreInner>, key: String, options: UploadOptions) -> Self {
         Self {
             store,
             key,
             options,
             buffer: Vec::new(),
-            sent: 0,
-            next_index: 0,
+            sent_bytes: 0,
+            next_part_index: 0,
             session: None,
             tasks: JoinSet::new(),
-            spare: Vec::new(),
-            done: Vec::new(),
-            state: State::Open,
+            spare_buffers: Vec::new(),
+            completed_parts: Vec::new(),
+            state: UploadState::Open,
             runtime: Handle::current(),
         }
     }
@@ -112,8 +112,8 @@ impl Upload {
     }
 
     /// Parts of a multipart upload that were sent so far; none for an object that fits into one request.
-    pub fn parts(&self) -> usize {
-        self.next_index
+    pub fn part_count(&self) -> usize {
+        self.next_part_index
     }
 
     /// Takes the next bytes. Returns when they are buffered; waits while too many parts are under way.
@@ -121,31 +121,31 @@ impl Upload {
     /// After an error, or when the future was dropped before it finished, only [`Upload::abort`] is
     /// left.
     pub async fn write(&mut self, mut bytes: Bytes) -> Result<(), StoreError> {
-        self.usable()?;
+        self.ensure_open()?;
         while !bytes.is_empty() {
-            let taken = self.fill(&bytes);
+            let taken = self.fill_buffer(&bytes);
             bytes = bytes.slice(taken..);
             if self.is_full() {
-                self.ship().await?;
+                self.send_buffer().await?;
             }
         }
         Ok(())
     }
 
-    fn usable(&self) -> Result<(), StoreError> {
+    fn ensure_open(&self) -> Result<(), StoreError> {
         match self.state {
-            State::Open => Ok(()),
+            UploadState::Open => Ok(()),
             _ => Err(StoreError::Closed {
-                place: self.store.place(&self.key),
+                place: self.store.location(&self.key),
             }),
         }
     }
 
     fn part_bytes(&self) -> usize {
-        let growth = u32::try_from(self.next_index / PARTS_PER_SIZE).unwrap_or(u32::MAX);
+        let growth = u32::try_from(self.next_part_index / PARTS_PER_PART_SIZE).unwrap_or(u32::MAX);
         let size = self
             .store
-            .effort
+            .transfer
             .upload_part_bytes
             .checked_shl(growth)
             .unwrap_or(u64::MAX);
@@ -157,11 +157,11 @@ impl Upload {
     }
 
     /// Copies what fits into the part being filled.
-    fn fill(&mut self, bytes: &[u8]) -> usize {
+    fn fill_buffer(&mut self, bytes: &[u8]) -> usize {
         let room = self.part_bytes().saturating_sub(self.buffer.len());
         let taken = &bytes[..room.min(bytes.len())];
         if self.buffer.capacity() == 0 {
-            self.buffer = self.spare.pop().unwrap_or_default();
+            self.buffer = self.spare_buffers.pop().unwrap_or_default();
         }
         let needed = self.buffer.len() + taken.len();
         if needed > self.buffer.capacity() {
@@ -176,54 +176,54 @@ impl Upload {
     }
 
     /// Hands the buffer to a task, as soon as one may start.
-    async fn ship(&mut self) -> Result<(), StoreError> {
-        self.state = State::Broken;
-        let session = self.begin().await?;
-        while self.tasks.len() >= usize::from(self.store.effort.parallel_uploads.max(1)) {
-            self.collect_one().await?;
+    async fn send_buffer(&mut self) -> Result<(), StoreError> {
+        self.state = UploadState::Broken;
+        let session = self.begin_session().await?;
+        while self.tasks.len() >= usize::from(self.store.transfer.parallel_uploads.max(1)) {
+            self.collect_part().await?;
         }
         let bytes = Bytes::from(std::mem::take(&mut self.buffer));
-        let slot = Slot {
-            index: self.next_index,
-            offset: self.sent,
+        let slot = PartPosition {
+            index: self.next_part_index,
+            offset: self.sent_bytes,
         };
-        self.sent += bytes.len() as u64;
-        self.next_index += 1;
+        self.sent_bytes += bytes.len() as u64;
+        self.next_part_index += 1;
         let part = PartTask::new(Arc::clone(&self.store), &self.key, session, slot, bytes);
         self.tasks.spawn_on(part.run(), &self.runtime);
-        self.state = State::Open;
+        self.state = UploadState::Open;
         Ok(())
     }
 
-    async fn begin(&mut self) -> Result<Arc<Session>, StoreError> {
+    async fn begin_session(&mut self) -> Result<Arc<UploadSession>, StoreError> {
         if let Some(session) = &self.session {
             return Ok(Arc::clone(session));
         }
         let begun = self
             .store
-            .patience
-            .run(|_| self.store.backend.begin(&self.key))
+            .retry_policy
+            .run(|_| self.store.backend.begin_upload(&self.key))
             .await;
         let session =
-            begun.map_err(|gave_up| gave_up.at(Step::Begin, self.store.place(&self.key)))?;
+            begun.map_err(|gave_up| gave_up.into_store_error(StoreOperation::BeginUpload, self.store.location(&self.key)))?;
         Ok(Arc::clone(self.session.insert(Arc::new(session))))
     }
 
-    async fn collect_one(&mut self) -> Result<bool, StoreError> {
+    async fn collect_part(&mut self) -> Result<bool, StoreError> {
         match self.tasks.join_next().await {
             None => Ok(false),
             Some(Ok(outcome)) => {
                 let sent = outcome?;
-                self.done.push((sent.index, sent.id));
+                self.completed_parts.push((sent.index, sent.id));
                 if sent.bytes.is_unique() {
                     let mut buffer = Vec::from(sent.bytes);
                     buffer.clear();
-                    self.spare.push(buffer);
+                    self.spare_buffers.push(buffer);
                 }
                 Ok(true)
             }
-            Some(Err(source)) => Err(StoreError::Task {
-                place: self.store.place(&self.key),
+            Some(Err(source)) => Err(StoreError::TaskFailed {
+                place: self.store.location(&self.key),
                 source,
             }),
         }
@@ -232,14 +232,14 @@ impl Upload {
     /// Makes the object visible and checks that the store has all of it.
     ///
     /// On an error nothing is left behind, except when the answer to the last request was lost.
-    pub async fn finish(mut self) -> Result<Object, StoreError> {
-        self.usable()?;
-        self.state = State::Broken;
-        let total = self.sent + self.buffer.len() as u64;
+    pub async fn finish(mut self) -> Result<ObjectInfo, StoreError> {
+        self.ensure_open()?;
+        self.state = UploadState::Broken;
+        let total = self.sent_bytes + self.buffer.len() as u64;
         let outcome = match self.session {
             None => {
                 let bytes = Bytes::from(std::mem::take(&mut self.buffer));
-                self.store.put(&self.key, bytes, self.options.mode()).await
+                self.store.put_object(&self.key, bytes, self.options.write_mode()).await
             }
             Some(_) => self.complete(total).await,
         };
@@ -248,11 +248,11 @@ impl Upload {
             let _ = self.abort_session().await;
             return Err(error);
         }
-        self.state = State::Finished;
+        self.state = UploadState::Finished;
         let object = self.store.head(&self.key).await?;
         if object.size != total {
-            let place = self.store.place(&self.key);
-            return Err(StoreError::Size {
+            let place = self.store.location(&self.key);
+            return Err(StoreError::SizeMismatch {
                 place,
                 expected: total,
                 found: object.size,
@@ -263,15 +263,15 @@ impl Upload {
 
     async fn complete(&mut self, total: u64) -> Result<(), StoreError> {
         if !self.buffer.is_empty() {
-            self.ship().await?;
-            self.state = State::Broken;
+            self.send_buffer().await?;
+            self.state = UploadState::Broken;
         }
-        while self.collect_one().await? {}
-        self.done.sort_by_key(|(index, _)| *index);
-        let parts: Vec<PartId> = self.done.drain(..).map(|(_, part)| part).collect();
-        if self.options.if_absent && self.size_now().await?.is_some() {
-            return Err(StoreError::Exists {
-                place: self.store.place(&self.key),
+        while self.collect_part().await? {}
+        self.completed_parts.sort_by_key(|(index, _)| *index);
+        let parts: Vec<PartId> = self.completed_parts.drain(..).map(|(_, part)| part).collect();
+        if self.options.if_absent && self.read_current_size().await?.is_some() {
+            return Err(StoreError::AlreadyExists {
+                place: self.store.location(&self.key),
             });
         }
         let Some(session) = self.session.clone() else {
@@ -283,46 +283,46 @@ impl Upload {
     /// Completes, knowing that an answer may be lost and the next attempt then finds no upload.
     async fn complete_session(
         &self,
-        session: &Session,
+        session: &UploadSession,
         parts: &[PartId],
         total: u64,
     ) -> Result<(), StoreError> {
-        let mut attempts = Attempts::new(self.store.patience);
+        let mut attempts = RetryState::new(self.store.retry_policy);
         let mut is_repeat = false;
         loop {
-            let complete = session.complete(parts.to_vec(), self.options.mode());
+            let complete = session.complete(parts.to_vec(), self.options.write_mode());
             let outcome = if session.is_file() {
                 // Syncing gigabytes takes as long as the disk takes, and cannot be tried again.
                 complete.await
             } else {
-                attempts.within(complete).await
+                attempts.with_request_timeout(complete).await
             };
             let Err(fault) = outcome else {
                 return Ok(());
             };
             match fault.class() {
-                Class::Exists => {
-                    return Err(StoreError::Exists {
-                        place: self.store.place(&self.key),
+                ErrorClass::Exists => {
+                    return Err(StoreError::AlreadyExists {
+                        place: self.store.location(&self.key),
                     });
                 }
-                Class::Transient => {}
-                _ if is_repeat && self.size_now().await? == Some(total) => return Ok(()),
+                ErrorClass::Transient => {}
+                _ if is_repeat && self.read_current_size().await? == Some(total) => return Ok(()),
                 _ => {}
             }
             is_repeat = true;
             attempts
-                .pause(fault)
+                .wait_before_retry(fault)
                 .await
-                .map_err(|gave_up| gave_up.at(Step::Complete, self.store.place(&self.key)))?;
+                .map_err(|gave_up| gave_up.into_store_error(StoreOperation::CompleteUpload, self.store.location(&self.key)))?;
         }
     }
 
     /// The size of what is under the key now.
-    async fn size_now(&self) -> Result<Option<u64>, StoreError> {
+    async fn read_current_size(&self) -> Result<Option<u64>, StoreError> {
         match self.store.head(&self.key).await {
             Ok(object) => Ok(Some(object.size)),
-            Err(error) if error.class() == Class::NotFound => Ok(None),
+            Err(error) if error.class() == ErrorClass::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -334,12 +334,12 @@ impl Upload {
 
     async fn abort_session(&mut self) -> Result<(), StoreError> {
         self.tasks.shutdown().await;
-        self.state = State::Finished;
+        self.state = UploadState::Finished;
         let Some(session) = self.session.take() else {
             return Ok(());
         };
-        let outcome = self.store.patience.run(|_| session.abort()).await;
-        outcome.map_err(|gave_up| gave_up.at(Step::Abort, self.store.place(&self.key)))
+        let outcome = self.store.retry_policy.run(|_| session.abort()).await;
+        outcome.map_err(|gave_up| gave_up.into_store_error(StoreOperation::AbortUpload, self.store.location(&self.key)))
     }
 
     /// The upload for code that writes through `std::io`, on a thread outside the runtime.
@@ -354,11 +354,11 @@ impl Drop for Upload {
         let Some(session) = self
             .session
             .take()
-            .filter(|_| self.state != State::Finished)
+            .filter(|_| self.state != UploadState::Finished)
         else {
             return;
         };
-        let patience = self.store.patience;
+        let patience = self.store.retry_policy;
         self.runtime.spawn(async move {
             // Nobody is left to tell; what cannot be aborted expires.
             let _ = patience.run(|_| session.abort()).await;
@@ -370,7 +370,7 @@ impl fmt::Debug for Upload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Upload")
             .field("key", &self.key)
-            .field("sent", &self.sent)
+            .field("sent", &self.sent_bytes)
             .field("buffered", &self.buffer.len())
             .field("state", &self.state)
             .finish_non_exhaustive()

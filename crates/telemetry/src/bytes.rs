@@ -1,7 +1,7 @@
 //! Bytes as people read them.
 
 /// With a binary unit and one digit after the point, rounded down.
-pub fn human_bytes(bytes: u64) -> String {
+pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
     let mut scale = 1u64;
@@ -23,9 +23,9 @@ mod tests {
 
     #[test]
     fn bytes_are_readable() {
-        assert_eq!(human_bytes(0), "0 B");
-        assert_eq!(human_bytes(1023), "1023 B");
-        assert_eq!(human_bytes(1536), "1.5 KiB");
-        assert_eq!(human_bytes(u64::MAX), "16777215.9 TiB");
+        assert_eq!(format_bytes(0), "0 B");
+        assert_eq!(format_bytes(1023), "1023 B");
+        assert_eq!(format_bytes(1536), "1.5 KiB");
+        assert_eq!(format_bytes(u64::MAX), "16777215.9 TiB");
     }
 }

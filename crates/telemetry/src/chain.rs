@@ -5,9 +5,9 @@ use std::fmt;
 
 /// Shows an error and what caused it, `a: b: c`, leaving out a cause its parent already ends with.
 #[derive(Clone, Copy, Debug)]
-pub struct Chain<'a>(pub &'a (dyn Error + 'a));
+pub struct ErrorChain<'a>(pub &'a (dyn Error + 'a));
 
-impl fmt::Display for Chain<'_> {
+impl fmt::Display for ErrorChain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut said = self.0.to_string();
         f.write_str(&said)?;
@@ -30,21 +30,21 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("open the store")]
-    struct Outer(#[source] Inner);
+    struct TopError(#[source] MiddleError);
 
     #[derive(Debug, thiserror::Error)]
     #[error("ask for the bucket: {0}")]
-    struct Inner(#[source] Leaf);
+    struct MiddleError(#[source] RootError);
 
     #[derive(Debug, thiserror::Error)]
     #[error("connection refused")]
-    struct Leaf;
+    struct RootError;
 
     #[test]
     fn causes_follow_and_none_is_said_twice() {
-        let error = Outer(Inner(Leaf));
+        let error = TopError(MiddleError(RootError));
         assert_eq!(
-            Chain(&error).to_string(),
+            ErrorChain(&error).to_string(),
             "open the store: ask for the bucket: connection refused"
         );
     }

@@ -17,7 +17,7 @@ mod chain;
 mod logs;
 mod progress;
 
-pub use bytes::human_bytes;
-pub use chain::Chain;
+pub use bytes::format_bytes;
+pub use chain::ErrorChain;
 pub use logs::{LogArgs, LogFormat};
-pub use progress::{Progress, RESTORE, Sample};
+pub use progress::{ProgressReporter, RESTORE_JOB, ProgressSample};

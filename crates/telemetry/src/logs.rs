@@ -63,7 +63,7 @@ impl LogArgs {
                 .with_ansi(is_terminal)
                 .compact()
                 .init(),
-            LogFormat::Json => json(io::stderr, filter).init(),
+            LogFormat::Json => json_subscriber(io::stderr, filter).init(),
         }
     }
 
@@ -80,7 +80,7 @@ impl LogArgs {
 }
 
 /// One JSON object per line, with the fields of an event beside its message.
-pub(crate) fn json<W>(writer: W, filter: EnvFilter) -> impl Subscriber + Send + Sync
+pub(crate) fn json_subscriber<W>(writer: W, filter: EnvFilter) -> impl Subscriber + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {

@@ -1,7 +1,7 @@
 //! Progress of a long job: a bar with rate and remaining time on a terminal, else a line of the log now and then.
 //!
 //! The line is also for programs: with JSON logs, whoever has the log knows how far the job is. What is written here is read
-//! here, by [`Sample::last_in`].
+//! here, by [`Sample::latest_for_job`].
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -12,18 +12,18 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 
 /// How often a bar is drawn.
-const DRAW_EVERY: Duration = Duration::from_millis(150);
+const DRAW_INTERVAL: Duration = Duration::from_millis(150);
 /// How often a line is logged where there is no terminal: as often as the controller looks.
-const LOG_EVERY: Duration = Duration::from_secs(5);
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 /// What every line about progress says.
-const WORKING: &str = "working";
+const PROGRESS_MESSAGE: &str = "working";
 
 /// The name under which a restore shows its progress.
-pub const RESTORE: &str = "restore";
+pub const RESTORE_JOB: &str = "restore";
 
 /// One look at a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sample {
+pub struct ProgressSample {
     /// Bytes to handle; 0 while unknown.
     pub total_bytes: u64,
     /// Bytes handled.
@@ -32,7 +32,7 @@ pub struct Sample {
     pub note: String,
 }
 
-impl Sample {
+impl ProgressSample {
     /// How much is done, in whole percents; `None` while nobody knows how much there is to do.
     pub fn percent(&self) -> Option<u8> {
         let done = u128::from(self.done_bytes.min(self.total_bytes)) * 100;
@@ -42,19 +42,19 @@ impl Sample {
 
     /// The newest look at a job that a log of JSON lines tells. Lines about anything else, and halves of lines, are passed
     /// over.
-    pub fn last_in(log: &str, job: &str) -> Option<Self> {
-        looks(log).find(|line| line.job == job).map(Self::from)
+    pub fn latest_for_job(log: &str, job: &str) -> Option<Self> {
+        parse_progress_lines(log).find(|line| line.job == job).map(Self::from)
     }
 
     /// The same, whatever the job is called.
-    pub fn newest_in(log: &str) -> Option<Self> {
-        looks(log).next().map(Self::from)
+    pub fn latest(log: &str) -> Option<Self> {
+        parse_progress_lines(log).next().map(Self::from)
     }
 }
 
 /// A line about progress, as [`show`] writes it.
 #[derive(Debug, Deserialize)]
-struct Line {
+struct ProgressLogLine {
     message: String,
     job: String,
     bytes: u64,
@@ -63,8 +63,8 @@ struct Line {
     note: String,
 }
 
-impl From<Line> for Sample {
-    fn from(line: Line) -> Self {
+impl From<ProgressLogLine> for ProgressSample {
+    fn from(line: ProgressLogLine) -> Self {
         Self {
             total_bytes: line.total_bytes,
             done_bytes: line.bytes,
@@ -74,22 +74,22 @@ impl From<Line> for Sample {
 }
 
 /// The lines about progress, the newest first.
-fn looks(log: &str) -> impl Iterator<Item = Line> {
+fn parse_progress_lines(log: &str) -> impl Iterator<Item = ProgressLogLine> {
     let lines = log.lines().rev();
-    let looks = lines.filter_map(|line| serde_json::from_str::<Line>(line).ok());
-    looks.filter(|line| line.message == WORKING)
+    let looks = lines.filter_map(|line| serde_json::from_str::<ProgressLogLine>(line).ok());
+    looks.filter(|line| line.message == PROGRESS_MESSAGE)
 }
 
 /// Shows the progress of a job until it is dropped.
 #[derive(Debug)]
-pub struct Progress {
+pub struct ProgressReporter {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Progress {
+impl ProgressReporter {
     /// Starts showing what `look` sees, under the given name.
-    pub fn start(name: &str, look: impl Fn() -> Sample + Send + 'static) -> Self {
+    pub fn start(name: &str, look: impl Fn() -> ProgressSample + Send + 'static) -> Self {
         let (stop, stopped) = channel::<()>();
         let name = name.to_owned();
         let is_terminal = io::stderr().is_terminal();
@@ -97,9 +97,9 @@ impl Progress {
             .name("progress".into())
             .spawn(move || {
                 let bar = is_terminal.then(|| new_bar(&name));
-                let every = if is_terminal { DRAW_EVERY } else { LOG_EVERY };
+                let every = if is_terminal { DRAW_INTERVAL } else { LOG_INTERVAL };
                 while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                    show(&name, &look(), bar.as_ref());
+                    report_sample(&name, &look(), bar.as_ref());
                 }
                 if let Some(bar) = bar {
                     bar.finish_and_clear();
@@ -113,7 +113,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressReporter {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
@@ -133,7 +133,7 @@ fn new_bar(name: &str) -> ProgressBar {
         .with_prefix(name.to_owned())
 }
 
-fn show(name: &str, sample: &Sample, bar: Option<&ProgressBar>) {
+fn report_sample(name: &str, sample: &ProgressSample, bar: Option<&ProgressBar>) {
     if let Some(bar) = bar {
         bar.set_length(sample.total_bytes);
         bar.set_position(sample.done_bytes);
@@ -147,7 +147,7 @@ fn show(name: &str, sample: &Sample, bar: Option<&ProgressBar>) {
         bytes = sample.done_bytes,
         total_bytes = sample.total_bytes,
         note = sample.note,
-        "{WORKING}"
+        "{PROGRESS_MESSAGE}"
     );
 }
 
@@ -160,8 +160,8 @@ mod tests {
     use super::*;
     use crate::logs;
 
-    fn sample(done_bytes: u64, total_bytes: u64) -> Sample {
-        Sample {
+    fn sample(done_bytes: u64, total_bytes: u64) -> ProgressSample {
+        ProgressSample {
             total_bytes,
             done_bytes,
             note: "revision 7".into(),
@@ -170,9 +170,9 @@ mod tests {
 
     /// A log that is kept.
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Kept {
+    impl io::Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -183,34 +183,34 @@ mod tests {
     }
 
     /// What a program logs that does this.
-    fn logged(work: impl FnOnce()) -> String {
-        let log = Kept::default();
+    fn capture_log(work: impl FnOnce()) -> String {
+        let log = LogBuffer::default();
         let kept = log.clone();
-        let subscriber = logs::json(move || kept.clone(), EnvFilter::new("info"));
+        let subscriber = logs::json_subscriber(move || kept.clone(), EnvFilter::new("info"));
         tracing::subscriber::with_default(subscriber, work);
         String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
     }
 
     #[test]
     fn dropping_ends_the_display() {
-        let progress = Progress::start("test", Sample::default);
+        let progress = ProgressReporter::start("test", ProgressSample::default);
         assert!(progress.thread.is_some());
         drop(progress);
     }
 
     #[test]
     fn what_a_job_logs_of_its_progress_is_what_is_read() {
-        let log = logged(|| {
-            show(RESTORE, &sample(1, 200), None);
-            show(RESTORE, &sample(86, 200), None);
-            show("verify", &sample(200, 200), None);
+        let log = capture_log(|| {
+            report_sample(RESTORE_JOB, &sample(1, 200), None);
+            report_sample(RESTORE_JOB, &sample(86, 200), None);
+            report_sample("verify", &sample(200, 200), None);
             tracing::warn!("an object is unusable, taking another way");
         });
-        assert_eq!(Sample::last_in(&log, RESTORE), Some(sample(86, 200)));
-        assert_eq!(Sample::last_in(&log, "compact"), None);
-        assert_eq!(Sample::newest_in(&log), Some(sample(200, 200)));
+        assert_eq!(ProgressSample::latest_for_job(&log, RESTORE_JOB), Some(sample(86, 200)));
+        assert_eq!(ProgressSample::latest_for_job(&log, "compact"), None);
+        assert_eq!(ProgressSample::latest(&log), Some(sample(200, 200)));
         let (cut, _) = log.split_once(r#""bytes":86"#).unwrap();
-        assert_eq!(Sample::last_in(cut, RESTORE), Some(sample(1, 200)));
+        assert_eq!(ProgressSample::latest_for_job(cut, RESTORE_JOB), Some(sample(1, 200)));
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
             r#"{"message":"resting","job":"restore","bytes":1,"total_bytes":2}"#,
         ];
         for log in foreign {
-            assert_eq!(Sample::last_in(log, RESTORE), None, "{log}");
+            assert_eq!(ProgressSample::latest_for_job(log, RESTORE_JOB), None, "{log}");
         }
     }
 

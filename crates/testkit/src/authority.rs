@@ -5,10 +5,10 @@ use rcgen::{
 };
 
 /// One that signs.
-pub type Authority = CertifiedIssuer<'static, KeyPair>;
+pub type CertificateAuthority = CertifiedIssuer<'static, KeyPair>;
 
 /// Makes one of this name.
-pub fn authority(name: &str) -> Result<Authority, rcgen::Error> {
+pub fn create_ca(name: &str) -> Result<CertificateAuthority, rcgen::Error> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

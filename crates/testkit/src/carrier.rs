@@ -9,13 +9,13 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
 /// Bytes taken at a time.
-pub(crate) const PIECE: usize = 64 << 10;
+pub(crate) const CHUNK_SIZE: usize = 64 << 10;
 
 /// A thread that carries connections until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Carrier(Option<Runtime>);
+pub(crate) struct ProxyRuntime(Option<Runtime>);
 
-impl Carrier {
+impl ProxyRuntime {
     pub(crate) fn new() -> Self {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -47,7 +47,7 @@ impl Carrier {
     }
 }
 
-impl Drop for Carrier {
+impl Drop for ProxyRuntime {
     fn drop(&mut self) {
         // Tests end inside another runtime, where waiting for this one is not allowed.
         if let Some(runtime) = self.0.take() {
@@ -57,12 +57,12 @@ impl Drop for Carrier {
 }
 
 /// Passes everything on until one end is closed.
-pub(crate) async fn pass_on<R, W>(mut from: R, mut to: W) -> std::io::Result<()>
+pub(crate) async fn forward<R, W>(mut from: R, mut to: W) -> std::io::Result<()>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; CHUNK_SIZE];
     loop {
         let length = from.read(&mut piece).await?;
         if length == 0 {
@@ -73,7 +73,7 @@ where
 }
 
 /// The address behind an `http://` URL.
-pub(crate) fn address_of(url: &str) -> SocketAddr {
+pub(crate) fn parse_address(url: &str) -> SocketAddr {
     let text = url.trim_start_matches("http://").trim_end_matches('/');
     text.parse()
         .unwrap_or_else(|error| panic!("{url} is no address of a server: {error}"))

@@ -1,6 +1,6 @@
 //! One test body, a test per etcd version.
 
-/// Declares a test for every [`EtcdVersion`](crate::EtcdVersion), named `<claim>::on_<version>`.
+/// Declares a test for every [`EtcdRelease`](crate::EtcdRelease), named `<claim>::on_<version>`.
 /// The test's crate needs tokio.
 ///
 /// ```
@@ -20,27 +20,27 @@ macro_rules! each_version {
             #[allow(unused_imports, clippy::allow_attributes, reason = "a body may need nothing")]
             use super::*;
 
-            async fn check($version: $crate::EtcdVersion) $body
+            async fn check($version: $crate::EtcdRelease) $body
 
             #[tokio::test]
             async fn on_3_4() {
-                check($crate::EtcdVersion::V3_4).await;
+                check($crate::EtcdRelease::V3_4).await;
             }
 
             #[tokio::test]
             async fn on_3_5() {
-                check($crate::EtcdVersion::V3_5).await;
+                check($crate::EtcdRelease::V3_5).await;
             }
 
             #[tokio::test]
             async fn on_3_5_new() {
-                check($crate::EtcdVersion::V3_5New).await;
+                check($crate::EtcdRelease::V3_5New).await;
             }
         }
     )+};
 }
 
-/// Declares a test for the newest [`EtcdVersion`](crate::EtcdVersion), named `<claim>::on_3_5_new`, and in `<claim>::soak` one
+/// Declares a test for the newest [`EtcdRelease`](crate::EtcdRelease), named `<claim>::on_3_5_new`, and in `<claim>::soak` one
 /// for each other version: for claims that take long and do not depend on the version. The test's crate needs tokio.
 ///
 /// ```
@@ -60,11 +60,11 @@ macro_rules! newest_version {
             #[allow(unused_imports, clippy::allow_attributes, reason = "a body may need nothing")]
             use super::*;
 
-            async fn check($version: $crate::EtcdVersion) $body
+            async fn check($version: $crate::EtcdRelease) $body
 
             #[tokio::test]
             async fn on_3_5_new() {
-                check($crate::EtcdVersion::V3_5New).await;
+                check($crate::EtcdRelease::V3_5New).await;
             }
 
             mod soak {
@@ -72,12 +72,12 @@ macro_rules! newest_version {
 
                 #[tokio::test]
                 async fn on_3_4() {
-                    check($crate::EtcdVersion::V3_4).await;
+                    check($crate::EtcdRelease::V3_4).await;
                 }
 
                 #[tokio::test]
                 async fn on_3_5() {
-                    check($crate::EtcdVersion::V3_5).await;
+                    check($crate::EtcdRelease::V3_5).await;
                 }
             }
         }

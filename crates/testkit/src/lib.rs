@@ -39,9 +39,9 @@ pub mod ports;
 pub mod recorder;
 pub mod sidecar;
 
-pub use etcd::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, HashKv, Kv, Lease};
-pub use gate::{Gate, Gating};
+pub use etcd::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease, KeyValueHash, Kv, LeaseInfo};
+pub use gate::{FaultProxy, ProxyMode};
 pub use kube::ApiServer;
-pub use load::Load;
+pub use load::Workload;
 pub use recorder::Recorder;
 pub use sidecar::{SidecarOptions, SidecarProcess};

@@ -10,9 +10,9 @@ use clap::Command;
 ///
 /// # Panics
 /// When a page is stale.
-pub fn expect_pages(folder: &Path, command: Command) {
+pub fn assert_man_pages(folder: &Path, command: Command) {
     let update = std::env::var_os("MAINSTAY_UPDATE_MANUAL").is_some();
-    for (name, text) in pages(command) {
+    for (name, text) in render_pages(command) {
         let path = folder.join(&name);
         if update {
             fs::create_dir_all(folder).expect("make the folder of the manual");
@@ -23,20 +23,20 @@ pub fn expect_pages(folder: &Path, command: Command) {
     }
 }
 
-fn pages(command: Command) -> Vec<(String, String)> {
+fn render_pages(command: Command) -> Vec<(String, String)> {
     let mut root = command.disable_help_subcommand(true);
     root.build();
     let program = root.get_name().to_owned();
     let verbs = root
         .get_subcommands()
         .filter(|verb| !verb.is_hide_set())
-        .map(|verb| page(verb, &format!("{program}-{}", verb.get_name())));
-    std::iter::once(page(&root, &program))
+        .map(|verb| render_page(verb, &format!("{program}-{}", verb.get_name())));
+    std::iter::once(render_page(&root, &program))
         .chain(verbs)
         .collect()
 }
 
-fn page(command: &Command, name: &str) -> (String, String) {
+fn render_page(command: &Command, name: &str) -> (String, String) {
     let mut bytes = Vec::new();
     let command = command.clone().display_name(name.to_owned()).version(None);
     clap_mangen::Man::new(command)

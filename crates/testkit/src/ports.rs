@@ -9,28 +9,28 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 
 /// Above what is well known and what Kubernetes uses itself, below what it gives to services.
-const FIRST: u16 = 11_000;
-const BLOCK: u16 = 64;
-const BLOCKS: u16 = 290;
+const FIRST_PORT: u16 = 11_000;
+const BLOCK_SIZE: u16 = 64;
+const BLOCK_COUNT: u16 = 290;
 
 #[derive(Debug)]
-struct Block {
+struct PortBlock {
     /// Locked until the process ends.
     _lock: File,
-    left: std::ops::Range<u16>,
+    remaining: std::ops::Range<u16>,
 }
 
-static TAKEN: Mutex<Vec<Block>> = Mutex::new(Vec::new());
+static ACQUIRED_BLOCKS: Mutex<Vec<PortBlock>> = Mutex::new(Vec::new());
 
 /// A port nobody listens on, and nobody else is given.
 pub fn free_port() -> u16 {
-    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut taken = ACQUIRED_BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
-        let next = taken.last_mut().and_then(|block| block.left.next());
+        let next = taken.last_mut().and_then(|block| block.remaining.next());
         match next {
             Some(port) if is_free(port) => return port,
             Some(_) => {}
-            None => taken.push(Block::take()),
+            None => taken.push(PortBlock::acquire()),
         }
     }
 }
@@ -44,20 +44,20 @@ fn is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
-impl Block {
+impl PortBlock {
     /// The first block nobody has, beginning where this process is likely to be alone.
-    fn take() -> Self {
+    fn acquire() -> Self {
         let folder = std::env::temp_dir().join("etcd-mainstay-ports");
         fs::create_dir_all(&folder).expect("a folder for locks");
-        let begin = u16::try_from(std::process::id() % u32::from(BLOCKS)).unwrap_or_default();
-        (0..BLOCKS)
-            .map(|n| (begin + n) % BLOCKS)
+        let begin = u16::try_from(std::process::id() % u32::from(BLOCK_COUNT)).unwrap_or_default();
+        (0..BLOCK_COUNT)
+            .map(|n| (begin + n) % BLOCK_COUNT)
             .find_map(|number| {
                 let lock = File::create(folder.join(number.to_string())).ok()?; // may be another user's
-                let first = FIRST + number * BLOCK;
+                let first = FIRST_PORT + number * BLOCK_SIZE;
                 lock.try_lock().is_ok().then_some(Self {
                     _lock: lock,
-                    left: first..first + BLOCK,
+                    remaining: first..first + BLOCK_SIZE,
                 })
             })
             .expect("a block of ports nobody has")
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_block_has_one_holder() {
-        let (one, other) = (Block::take(), Block::take());
-        assert_ne!(one.left, other.left);
+        let (one, other) = (PortBlock::acquire(), PortBlock::acquire());
+        assert_ne!(one.remaining, other.remaining);
     }
 }

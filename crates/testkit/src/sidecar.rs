@@ -19,9 +19,9 @@ const START_DEADLINE: Duration = Duration::from_mins(2);
 const STOP_DEADLINE: Duration = Duration::from_mins(2);
 /// Snapshots on demand are answered when they are stored.
 const ANSWER_DEADLINE: Duration = Duration::from_mins(2);
-const POLL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Lines of the log shown when a test fails.
-const SHOWN_LINES: usize = 150;
+const LOG_TAIL_LINES: usize = 150;
 
 /// How a sidecar is started.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +32,7 @@ pub struct SidecarOptions {
 
 impl SidecarOptions {
     /// Beside the member at this client URL, and nothing else.
-    pub fn beside(client_url: &str) -> Self {
+    pub fn for_member(client_url: &str) -> Self {
         Self::default()
             .flag("endpoints", client_url)
             .flag("log-level", "debug,h2=info,hyper=info,tower=info")
@@ -67,7 +67,7 @@ impl SidecarOptions {
 #[derive(Debug)]
 pub struct SidecarProcess {
     options: SidecarOptions,
-    home: TempDir,
+    temp_dir: TempDir,
     url: String,
     child: Option<Child>,
     http: reqwest::Client,
@@ -82,7 +82,7 @@ impl SidecarProcess {
         let http = reqwest::Client::builder().timeout(ANSWER_DEADLINE).build();
         let mut sidecar = Self {
             options,
-            home: TempDir::with_prefix("sidecar-").expect("a temporary directory"),
+            temp_dir: TempDir::with_prefix("sidecar-").expect("a temporary directory"),
             url: String::new(),
             child: None,
             http: http.expect("an HTTP client"),
@@ -99,19 +99,19 @@ impl SidecarProcess {
         assert!(self.child.is_none(), "the sidecar runs already");
         for _ in 0..5 {
             self.launch();
-            if self.wait_until_it_answers().await {
+            if self.wait_until_ready().await {
                 return;
             }
             // Between choosing a port and using it somebody else was faster: choose again.
             self.kill();
         }
-        panic!("the sidecar does not come up; its log:\n{}", self.log());
+        panic!("the sidecar does not come up; its log:\n{}", self.read_log());
     }
 
     /// Unless a test names one, there is no data directory.
-    fn no_data_dir(&self) -> Option<String> {
+    fn default_data_dir_flag(&self) -> Option<String> {
         let is_named = |flag: &String| flag.starts_with("--data-dir=");
-        let none = self.home.path().join("none");
+        let none = self.temp_dir.path().join("none");
         let has_one = self.options.flags.iter().any(is_named);
         (!has_one).then(|| format!("--data-dir={}", none.display()))
     }
@@ -124,9 +124,9 @@ impl SidecarProcess {
             .append(true)
             .open(self.log_path());
         let log = log.expect("open the log of the sidecar");
-        let child = Command::new(program())
+        let child = Command::new(sidecar_binary())
             .env_clear()
-            .env("HOME", self.home.path())
+            .env("HOME", self.temp_dir.path())
             .envs(
                 self.options
                     .variables
@@ -134,7 +134,7 @@ impl SidecarProcess {
                     .map(|(name, value)| (name, value)),
             )
             .arg(format!("--server-port={port}"))
-            .args(self.no_data_dir())
+            .args(self.default_data_dir_flag())
             .args(&self.options.flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("share the log of the sidecar"))
@@ -144,11 +144,11 @@ impl SidecarProcess {
     }
 
     /// `false` when it has ended because of its port.
-    async fn wait_until_it_answers(&mut self) -> bool {
+    async fn wait_until_ready(&mut self) -> bool {
         let deadline = Instant::now() + START_DEADLINE;
         loop {
             if let Some(status) = self.exit_status() {
-                let log = self.log();
+                let log = self.read_log();
                 assert!(
                     log.contains("ddress already in use"),
                     "the sidecar ended with {status}; its log:\n{log}"
@@ -161,9 +161,9 @@ impl SidecarProcess {
             assert!(
                 Instant::now() < deadline,
                 "the sidecar does not answer; its log:\n{}",
-                self.log()
+                self.read_log()
             );
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -184,13 +184,13 @@ impl SidecarProcess {
     }
 
     /// Whether it says that it leads.
-    pub async fn leads(&self) -> bool {
+    pub async fn is_leader(&self) -> bool {
         let status = self.try_status().await;
         status.is_some_and(|status| status["standing"] == "leader")
     }
 
     /// Asks for something that takes a snapshot; status and body of the answer.
-    pub async fn ask(&self, path: &str) -> (u16, Value) {
+    pub async fn request(&self, path: &str) -> (u16, Value) {
         let answer = self.http.get(format!("{}{path}", self.url)).send().await;
         let answer = answer.unwrap_or_else(|error| panic!("ask the sidecar for {path}: {error}"));
         let status = answer.status().as_u16();
@@ -198,8 +198,8 @@ impl SidecarProcess {
     }
 
     /// One series of its metrics that counts, labels and all; zero when there is none.
-    pub async fn metric(&self, series: &str) -> u64 {
-        let text = self.metrics().await;
+    pub async fn read_metric(&self, series: &str) -> u64 {
+        let text = self.fetch_metrics().await;
         let line = text
             .lines()
             .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
@@ -207,8 +207,8 @@ impl SidecarProcess {
     }
 
     /// A counter of its metrics over all its labels.
-    pub async fn metric_total(&self, name: &str) -> u64 {
-        let text = self.metrics().await;
+    pub async fn sum_metric(&self, name: &str) -> u64 {
+        let text = self.fetch_metrics().await;
         let of_name = |line: &str| {
             let labelled = line.strip_prefix(name)?;
             let value = labelled.starts_with(['{', ' ']).then_some(labelled)?;
@@ -217,7 +217,7 @@ impl SidecarProcess {
         text.lines().filter_map(of_name).sum()
     }
 
-    async fn metrics(&self) -> String {
+    async fn fetch_metrics(&self) -> String {
         let answer = self.http.get(format!("{}/metrics", self.url)).send().await;
         let text = answer.expect("the metrics of the sidecar").text().await;
         text.expect("the metrics of the sidecar")
@@ -236,7 +236,7 @@ impl SidecarProcess {
                 return status;
             }
             assert!(Instant::now() < deadline, "the sidecar ignores SIGTERM");
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -268,12 +268,12 @@ impl SidecarProcess {
     ///
     /// # Panics
     /// When it does not run.
-    pub fn id(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("a running sidecar").id()
     }
 
     fn signal(&self, signal: Signal) {
-        signal_process(self.id(), signal);
+        signal_process(self.pid(), signal);
     }
 
     fn exit_status(&mut self) -> Option<ExitStatus> {
@@ -287,14 +287,14 @@ impl SidecarProcess {
     }
 
     /// All it wrote, over all its starts.
-    pub fn log(&self) -> String {
+    pub fn read_log(&self) -> String {
         fs::read(self.log_path())
             .map(|text| String::from_utf8_lossy(&text).into_owned())
             .unwrap_or_default()
     }
 
     fn log_path(&self) -> PathBuf {
-        self.home.path().join("sidecar.log")
+        self.temp_dir.path().join("sidecar.log")
     }
 }
 
@@ -302,20 +302,20 @@ impl Drop for SidecarProcess {
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {
-            let log = self.log();
+            let log = self.read_log();
             let lines: Vec<&str> = log.lines().collect();
-            let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
+            let shown = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
             eprintln!("--- sidecar at {}\n{}", self.url, shown.join("\n"));
         }
     }
 }
 
 /// The program: the one `MAINSTAY_SIDECAR` names, or the one built beside the test.
-fn program() -> &'static Path {
+fn sidecar_binary() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let named = std::env::var_os("MAINSTAY_SIDECAR").filter(|path| !path.is_empty());
-        let path = named.map_or_else(beside_this_test, PathBuf::from);
+        let path = named.map_or_else(default_binary_path, PathBuf::from);
         assert!(
             path.is_file(),
             "{} is not there: run `make test-live`, or `cargo build -p mainstay-sidecar` first",
@@ -326,7 +326,7 @@ fn program() -> &'static Path {
 }
 
 /// Tests are built into `deps`, programs one level above it.
-fn beside_this_test() -> PathBuf {
+fn default_binary_path() -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
     let programs = test.ancestors().nth(2).expect("a directory of programs");
     programs.join("mainstay-sidecar")

@@ -12,13 +12,13 @@ pub struct InitReport {
     pub member: String,
     /// What is to happen, and why.
     #[serde(flatten)]
-    pub decision: Decision,
+    pub decision: InitDecision,
     /// The data directory.
-    pub data: Data,
+    pub data: DataDirSummary,
     /// The cluster, as other members tell.
-    pub cluster: Cluster,
+    pub cluster: ClusterSummary,
     /// The backup.
-    pub backup: Backup,
+    pub backup: BackupSummary,
 }
 
 impl InitReport {
@@ -29,7 +29,7 @@ impl InitReport {
 /// What is to happen to a member. etcd starts on the first three and on no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "decision", content = "cause", rename_all = "camelCase")]
-pub enum Decision {
+pub enum InitDecision {
     /// etcd begins a new cluster with the members of the configuration.
     Bootstrap,
     /// etcd goes on with the data it has.
@@ -96,12 +96,12 @@ pub enum RefuseCause {
 /// The data directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Data {
+pub struct DataDirSummary {
     /// In one word.
     pub state: DataState,
     /// How thoroughly it was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verified: Option<Thoroughness>,
+    pub verified: Option<VerificationDepth>,
     /// The revision of the database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
@@ -116,9 +116,9 @@ pub struct Data {
     pub cluster_id: Option<String>,
 }
 
-impl Data {
+impl DataDirSummary {
     /// A state about which nothing more is known.
-    pub const fn of(state: DataState) -> Self {
+    pub const fn from_state(state: DataState) -> Self {
         Self {
             state,
             verified: None,
@@ -151,7 +151,7 @@ pub enum DataState {
 /// How thoroughly data was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Thoroughness {
+pub enum VerificationDepth {
     /// Every page, row and record.
     Full,
     /// What has to be after an orderly stop that left a note.
@@ -161,7 +161,7 @@ pub enum Thoroughness {
 /// The running cluster, as other members tell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "camelCase")]
-pub enum Cluster {
+pub enum ClusterSummary {
     /// No other member answers.
     Unreachable,
     /// One does.
@@ -174,14 +174,14 @@ pub enum Cluster {
         /// How many members it has, learners included.
         members: usize,
         /// What it knows about this member.
-        mine: Mine,
+        mine: MemberRegistration,
     },
 }
 
 /// What a running cluster knows about this member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Mine {
+pub enum MemberRegistration {
     /// Nothing.
     Absent,
     /// It was added, and never started.
@@ -193,7 +193,7 @@ pub enum Mine {
 /// The backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "camelCase")]
-pub enum Backup {
+pub enum BackupSummary {
     /// No store is configured.
     Unconfigured,
     /// It did not matter.

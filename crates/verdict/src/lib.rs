@@ -18,7 +18,7 @@ mod init;
 mod message;
 
 pub use init::{
-    Backup, Cluster, Data, DataState, Decision, InitReport, Mine, RefuseCause, RestoreCause,
-    Thoroughness, WaitCause,
+    BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, InitReport, MemberRegistration, RefuseCause, RestoreCause,
+    VerificationDepth, WaitCause,
 };
-pub use message::{Done, Message, ReadError};
+pub use message::{CommandDetails, TerminationMessage, TerminationMessageError};

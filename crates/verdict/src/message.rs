@@ -8,7 +8,7 @@ use crate::init::InitReport;
 /// A termination message of `mainstay-restorer`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Message {
+pub struct TerminationMessage {
     /// One word for how it ended; `docs/exit-codes.md` lists them.
     pub verdict: String,
     /// Why, in words; absent when all is well.
@@ -22,7 +22,7 @@ pub struct Message {
     pub overtaken_by: Option<u64>,
     /// What was done, as far as the verb tells.
     #[serde(flatten)]
-    pub done: Done,
+    pub details: CommandDetails,
     #[serde(default)]
     init: Option<Value>,
 }
@@ -31,7 +31,7 @@ pub struct Message {
 /// and what has another shape than here was told by another version and is left out.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Done {
+pub struct CommandDetails {
     /// The newest revision of the state that was restored, written or checked.
     #[serde(default, deserialize_with = "lenient")]
     pub revision: Option<i64>,
@@ -74,10 +74,10 @@ where
 /// Why a termination message says nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ReadError {
+pub enum TerminationMessageError {
     /// It is not a message of `mainstay-restorer`: the end of a log, or what is left of a message that was cut.
     #[error("the termination message is no verdict: {beginning:?}")]
-    Foreign {
+    Invalid {
         /// How it begins.
         beginning: String,
         /// What the parser said.
@@ -85,7 +85,7 @@ pub enum ReadError {
     },
     /// Another verb left it.
     #[error("the termination message {verdict:?} holds no report of init")]
-    NoReport {
+    NoInitReport {
         /// Its word.
         verdict: String,
     },
@@ -94,42 +94,42 @@ pub enum ReadError {
         "the report of init has version {version}, and {} is the newest one known here",
         InitReport::VERSION
     )]
-    Newer {
+    UnsupportedVersion {
         /// Its version.
         version: u64,
     },
     /// Its version is known and its content is not.
     #[error("the report of init cannot be read")]
-    Report {
+    InvalidInitReport {
         /// What the parser said.
         source: serde_json::Error,
     },
 }
 
 /// How much of a foreign message an error shows.
-const BEGINNING: usize = 80;
+const MAX_EXCERPT_CHARS: usize = 80;
 
-impl Message {
+impl TerminationMessage {
     /// Reads a termination message.
-    pub fn read(text: &str) -> Result<Self, ReadError> {
-        serde_json::from_str(text).map_err(|source| ReadError::Foreign {
-            beginning: text.chars().take(BEGINNING).collect(),
+    pub fn parse(text: &str) -> Result<Self, TerminationMessageError> {
+        serde_json::from_str(text).map_err(|source| TerminationMessageError::Invalid {
+            beginning: text.chars().take(MAX_EXCERPT_CHARS).collect(),
             source,
         })
     }
 
     /// The report of `mainstay-restorer init`.
-    pub fn init(&self) -> Result<InitReport, ReadError> {
+    pub fn init_report(&self) -> Result<InitReport, TerminationMessageError> {
         let Some(report) = &self.init else {
-            return Err(ReadError::NoReport {
+            return Err(TerminationMessageError::NoInitReport {
                 verdict: self.verdict.clone(),
             });
         };
         match report.get("version").and_then(Value::as_u64) {
             Some(version) if version > u64::from(InitReport::VERSION) => {
-                Err(ReadError::Newer { version })
+                Err(TerminationMessageError::UnsupportedVersion { version })
             }
-            _ => InitReport::deserialize(report).map_err(|source| ReadError::Report { source }),
+            _ => InitReport::deserialize(report).map_err(|source| TerminationMessageError::InvalidInitReport { source }),
         }
     }
 }
@@ -139,16 +139,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{Backup, Cluster, Data, DataState, Decision, RestoreCause};
+    use crate::{BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, RestoreCause};
 
-    fn report() -> InitReport {
+    fn sample_report() -> InitReport {
         InitReport {
             version: InitReport::VERSION,
             member: "etcd-main-0".into(),
-            decision: Decision::RestoreRequired(RestoreCause::DataMissing),
-            data: Data::of(DataState::Missing),
-            cluster: Cluster::Unreachable,
-            backup: Backup::Present {
+            decision: InitDecision::RestoreRequired(RestoreCause::DataMissing),
+            data: DataDirSummary::from_state(DataState::Missing),
+            cluster: ClusterSummary::Unreachable,
+            backup: BackupSummary::Present {
                 newest_revision: 4711,
             },
         }
@@ -159,16 +159,16 @@ mod tests {
         let text = json!({
             "verdict": "restore-required",
             "reason": "there is no data",
-            "init": report(),
+            "init": sample_report(),
         });
-        let message = Message::read(&text.to_string()).unwrap();
+        let message = TerminationMessage::parse(&text.to_string()).unwrap();
         assert_eq!(message.verdict, "restore-required");
-        assert_eq!(message.init().unwrap(), report());
+        assert_eq!(message.init_report().unwrap(), sample_report());
     }
 
     #[test]
     fn the_words_on_the_wire_are_an_interface() {
-        let text = serde_json::to_value(report()).unwrap();
+        let text = serde_json::to_value(sample_report()).unwrap();
         let expected = json!({
             "version": 1,
             "member": "etcd-main-0",
@@ -184,18 +184,18 @@ mod tests {
     #[test]
     fn a_newer_report_is_not_guessed_at() {
         let text = json!({"verdict": "ready", "init": {"version": 2, "decision": "dance"}});
-        let message = Message::read(&text.to_string()).unwrap();
-        let error = message.init().unwrap_err();
-        assert!(matches!(error, ReadError::Newer { version: 2 }), "{error}");
+        let message = TerminationMessage::parse(&text.to_string()).unwrap();
+        let error = message.init_report().unwrap_err();
+        assert!(matches!(error, TerminationMessageError::UnsupportedVersion { version: 2 }), "{error}");
     }
 
     #[test]
     fn fields_of_later_versions_are_ignored() {
-        let mut value = serde_json::to_value(report()).unwrap();
+        let mut value = serde_json::to_value(sample_report()).unwrap();
         value["data"]["colour"] = "green".into();
         value["mood"] = "good".into();
         let text = json!({"verdict": "ready", "init": value, "more": 1}).to_string();
-        assert_eq!(Message::read(&text).unwrap().init().unwrap(), report());
+        assert_eq!(TerminationMessage::parse(&text).unwrap().init_report().unwrap(), sample_report());
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
             "clusterId": "cdf818194e3a8c32", "base": "Full-00000000-00000041-1", "seconds": 1.5,
             "snapshot": {"name": "of a later version"},
         });
-        let done = Message::read(&text.to_string()).unwrap().done;
+        let done = TerminationMessage::parse(&text.to_string()).unwrap().details;
         assert_eq!(
             (done.revision, done.start_revision),
             (Some(41), Some(1_000_000_041))
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn by_whom_a_writer_was_overtaken_is_read_where_it_is_told() {
-        let read = |text: &str| Message::read(text).unwrap().overtaken_by;
+        let read = |text: &str| TerminationMessage::parse(text).unwrap().overtaken_by;
         let told = r#"{"verdict": "in-use", "reason": "no", "overtakenBy": 1800000000}"#;
         assert_eq!(read(told), Some(1_800_000_000));
         for silent in [
@@ -231,13 +231,13 @@ mod tests {
 
     #[test]
     fn the_end_of_a_log_and_other_verbs_are_told_apart() {
-        let foreign = Message::read("panic: out of memory").unwrap_err();
-        assert!(matches!(foreign, ReadError::Foreign { .. }), "{foreign}");
-        let other = Message::read(r#"{"verdict": "restored", "revision": 7}"#).unwrap();
-        let error = other.init().unwrap_err();
-        assert!(matches!(error, ReadError::NoReport { .. }), "{error}");
+        let foreign = TerminationMessage::parse("panic: out of memory").unwrap_err();
+        assert!(matches!(foreign, TerminationMessageError::Invalid { .. }), "{foreign}");
+        let other = TerminationMessage::parse(r#"{"verdict": "restored", "revision": 7}"#).unwrap();
+        let error = other.init_report().unwrap_err();
+        assert!(matches!(error, TerminationMessageError::NoInitReport { .. }), "{error}");
         let broken = json!({"verdict": "ready", "init": {"version": 1}}).to_string();
-        let error = Message::read(&broken).unwrap().init().unwrap_err();
-        assert!(matches!(error, ReadError::Report { .. }), "{error}");
+        let error = TerminationMessage::parse(&broken).unwrap().init_report().unwrap_err();
+        assert!(matches!(error, TerminationMessageError::InvalidInitReport { .. }), "{error}");
     }
 }

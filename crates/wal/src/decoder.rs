@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
 
-use crate::frame::{FrameLength, LENGTH_BYTES, holds_zero_sector, is_zero};
+use crate::frame::{FrameLength, LENGTH_BYTES, has_zero_sector, is_all_zero};
 use crate::message;
 use crate::record::{Record, RecordKind};
 
@@ -19,18 +19,18 @@ use crate::record::{Record, RecordKind};
 pub const MAX_RECORD_BYTES: u64 = 256 << 20;
 
 /// Bytes taken from the file at a time, so that a length that lies costs no more than what is really there.
-const STEP_BYTES: usize = 1 << 20;
+const READ_CHUNK_BYTES: usize = 1 << 20;
 
 /// A place in a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct At {
+pub struct SegmentPosition {
     /// The segment.
     pub file: PathBuf,
     /// The byte its frame starts at.
     pub offset: u64,
 }
 
-impl fmt::Display for At {
+impl fmt::Display for SegmentPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, byte {}", self.file.display(), self.offset)
     }
@@ -38,7 +38,7 @@ impl fmt::Display for At {
 
 /// Where a segment stands in its log: only the last one can have a torn tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SegmentRole {
     /// Others follow.
     Inner,
     /// None follows.
@@ -49,7 +49,7 @@ pub enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TornReason {
     /// The file ends inside a frame.
-    CutShort,
+    Truncated,
     /// The frame is wrong and a whole sector of it was never written.
     ZeroSector,
 }
@@ -57,7 +57,7 @@ pub enum TornReason {
 impl fmt::Display for TornReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::CutShort => "the file ends inside the last record",
+            Self::Truncated => "the file ends inside the last record",
             Self::ZeroSector => "a sector of the last record was never written",
         })
     }
@@ -65,7 +65,7 @@ impl fmt::Display for TornReason {
 
 /// What stands next in a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decoded {
+pub enum NextRecord {
     /// A record; its checksum holds.
     Record(Record),
     /// The end mark, or the end of the file.
@@ -82,15 +82,15 @@ pub enum DecodeError {
     #[error("read the frame at {at}")]
     Read {
         /// The frame.
-        at: At,
+        at: SegmentPosition,
         /// What the system said.
         source: io::Error,
     },
     /// A frame runs past the end of a segment that has a successor.
     #[error("{at}: frame claims {claimed} bytes but only {remaining} remain")]
-    Overlong {
+    FrameTooLong {
         /// The frame.
-        at: At,
+        at: SegmentPosition,
         /// Bytes behind the length field, by its own account.
         claimed: u64,
         /// Bytes of the file behind the frame's start.
@@ -98,17 +98,17 @@ pub enum DecodeError {
     },
     /// A record is longer than any etcd writes.
     #[error("{at}: record claims {claimed} bytes, above the limit of {MAX_RECORD_BYTES}")]
-    Oversize {
+    RecordTooLarge {
         /// The frame.
-        at: At,
+        at: SegmentPosition,
         /// Its length by its own account.
         claimed: u64,
     },
     /// The padding in the length field does not belong to the length.
     #[error("{at}: length field {field:016x} states a padding that does not fit")]
-    Padding {
+    InvalidPadding {
         /// The frame.
-        at: At,
+        at: SegmentPosition,
         /// The length field as a number.
         field: u64,
     },
@@ -116,15 +116,15 @@ pub enum DecodeError {
     #[error("{at}: record cannot be parsed")]
     Malformed {
         /// The frame.
-        at: At,
+        at: SegmentPosition,
         /// What the parser said.
         source: prost::DecodeError,
     },
     /// A record's checksum does not hold.
     #[error("{at}: crc mismatch: stored {stored:08x}, computed {computed:08x}")]
-    Crc {
+    CrcMismatch {
         /// The frame.
-        at: At,
+        at: SegmentPosition,
         /// What the record says.
         stored: u32,
         /// What its bytes give.
@@ -134,9 +134,9 @@ pub enum DecodeError {
     #[error(
         "{at}: segment continues crc {stored:08x}, the log before it ended with {computed:08x}"
     )]
-    Chain {
+    CrcChainBroken {
         /// The frame.
-        at: At,
+        at: SegmentPosition,
         /// What the record says.
         stored: u32,
         /// What the log gave so far.
@@ -146,7 +146,7 @@ pub enum DecodeError {
     #[error("{at}: unknown record type {number}")]
     UnknownKind {
         /// The frame.
-        at: At,
+        at: SegmentPosition,
         /// The type.
         number: i64,
     },
@@ -158,7 +158,7 @@ pub struct Decoder<R> {
     input: R,
     file: PathBuf,
     length: u64,
-    place: Place,
+    role: SegmentRole,
     offset: u64,
     crc: u32,
     buffer: BytesMut,
@@ -167,13 +167,13 @@ pub struct Decoder<R> {
 impl<R: Read> Decoder<R> {
     /// Over the `length` bytes of `input`, continuing the chain at `crc`; 0 accepts whatever value the
     /// segment's first record carries over. `file` is only named in errors.
-    pub fn new(input: R, file: &Path, length: u64, place: Place, crc: u32) -> Self {
+    pub fn new(input: R, file: &Path, length: u64, place: SegmentRole, crc: u32) -> Self {
         let buffer = BytesMut::new();
         Self {
             input,
             file: file.to_owned(),
             length,
-            place,
+            role: place,
             offset: 0,
             crc,
             buffer,
@@ -191,70 +191,70 @@ impl<R: Read> Decoder<R> {
     }
 
     /// The place of the next frame.
-    pub fn at(&self) -> At {
-        At {
+    pub fn position(&self) -> SegmentPosition {
+        SegmentPosition {
             file: self.file.clone(),
             offset: self.offset,
         }
     }
 
     /// The next record, or how the segment ends. After [`Decoded::End`] and [`Decoded::Torn`] only
-    /// [`unread_nonzero`](Self::unread_nonzero) makes sense.
-    pub fn next_record(&mut self) -> Result<Decoded, DecodeError> {
+    /// [`count_unread_nonzero`](Self::unread_nonzero) makes sense.
+    pub fn next_record(&mut self) -> Result<NextRecord, DecodeError> {
         let remaining = self.length.saturating_sub(self.offset);
         if remaining == 0 {
-            return Ok(Decoded::End);
+            return Ok(NextRecord::End);
         }
         let Some(behind_length) = remaining.checked_sub(LENGTH_BYTES) else {
-            return self.past_the_end(LENGTH_BYTES, remaining);
+            return self.short_frame(LENGTH_BYTES, remaining);
         };
         let mut field = [0; 8];
         self.input
             .read_exact(&mut field)
-            .map_err(|source| self.unread(source))?;
+            .map_err(|source| self.read_error(source))?;
         let Some(frame) = FrameLength::decode(field) else {
-            return Ok(Decoded::End);
+            return Ok(NextRecord::End);
         };
-        if frame.payload() > behind_length {
-            return self.past_the_end(frame.payload(), behind_length);
+        if frame.payload_len() > behind_length {
+            return self.short_frame(frame.payload_len(), behind_length);
         }
-        if !frame.is_consistent() {
+        if !frame.has_valid_padding() {
             let field = u64::from_le_bytes(field);
-            return Err(DecodeError::Padding {
-                at: self.at(),
+            return Err(DecodeError::InvalidPadding {
+                at: self.position(),
                 field,
             });
         }
-        if frame.record > MAX_RECORD_BYTES {
-            return Err(DecodeError::Oversize {
-                at: self.at(),
-                claimed: frame.record,
+        if frame.record_len > MAX_RECORD_BYTES {
+            return Err(DecodeError::RecordTooLarge {
+                at: self.position(),
+                claimed: frame.record_len,
             });
         }
         let payload = self.read_payload(frame)?;
-        self.judge(frame, &payload)
+        self.check_payload(frame, &payload)
     }
 
     /// Checks a payload read whole; moves on only when it holds.
-    fn judge(&mut self, frame: FrameLength, payload: &Bytes) -> Result<Decoded, DecodeError> {
+    fn check_payload(&mut self, frame: FrameLength, payload: &Bytes) -> Result<NextRecord, DecodeError> {
         let verdict = self.verify(frame, payload);
-        let Err(DecodeError::Malformed { .. } | DecodeError::Crc { .. }) = &verdict else {
-            return verdict.map(Decoded::Record);
+        let Err(DecodeError::Malformed { .. } | DecodeError::CrcMismatch { .. }) = &verdict else {
+            return verdict.map(NextRecord::Record);
         };
         let start = self.offset.saturating_add(LENGTH_BYTES);
-        if self.place == Place::Last && holds_zero_sector(start, payload) {
-            return Ok(Decoded::Torn(TornReason::ZeroSector));
+        if self.role == SegmentRole::Last && has_zero_sector(start, payload) {
+            return Ok(NextRecord::Torn(TornReason::ZeroSector));
         }
-        verdict.map(Decoded::Record)
+        verdict.map(NextRecord::Record)
     }
 
     fn verify(&mut self, frame: FrameLength, payload: &Bytes) -> Result<Record, DecodeError> {
-        let length = usize::try_from(frame.record)
+        let length = usize::try_from(frame.record_len)
             .unwrap_or(payload.len())
             .min(payload.len());
         let wire = message::Record::decode(payload.slice(..length)).map_err(|source| {
             DecodeError::Malformed {
-                at: self.at(),
+                at: self.position(),
                 source,
             }
         })?;
@@ -263,8 +263,8 @@ impl<R: Read> Decoder<R> {
         let computed = match kind {
             Some(RecordKind::Crc) if self.crc != 0 && self.crc != wire.crc => {
                 let (stored, computed) = (wire.crc, self.crc);
-                return Err(DecodeError::Chain {
-                    at: self.at(),
+                return Err(DecodeError::CrcChainBroken {
+                    at: self.position(),
                     stored,
                     computed,
                 });
@@ -273,15 +273,15 @@ impl<R: Read> Decoder<R> {
             _ => crc32c::crc32c_append(self.crc, &data),
         };
         if computed != wire.crc {
-            return Err(DecodeError::Crc {
-                at: self.at(),
+            return Err(DecodeError::CrcMismatch {
+                at: self.position(),
                 stored: wire.crc,
                 computed,
             });
         }
         let Some(kind) = kind else {
             return Err(DecodeError::UnknownKind {
-                at: self.at(),
+                at: self.position(),
                 number: wire.kind,
             });
         };
@@ -289,7 +289,7 @@ impl<R: Read> Decoder<R> {
         self.offset = self
             .offset
             .saturating_add(LENGTH_BYTES)
-            .saturating_add(frame.payload());
+            .saturating_add(frame.payload_len());
         Ok(Record {
             kind,
             crc: computed,
@@ -298,11 +298,11 @@ impl<R: Read> Decoder<R> {
     }
 
     /// A frame that the file does not hold whole: torn in the last segment, damage in any other.
-    fn past_the_end(&self, claimed: u64, remaining: u64) -> Result<Decoded, DecodeError> {
-        match self.place {
-            Place::Last => Ok(Decoded::Torn(TornReason::CutShort)),
-            Place::Inner => Err(DecodeError::Overlong {
-                at: self.at(),
+    fn short_frame(&self, claimed: u64, remaining: u64) -> Result<NextRecord, DecodeError> {
+        match self.role {
+            SegmentRole::Last => Ok(NextRecord::Torn(TornReason::Truncated)),
+            SegmentRole::Inner => Err(DecodeError::FrameTooLong {
+                at: self.position(),
                 claimed,
                 remaining,
             }),
@@ -310,20 +310,20 @@ impl<R: Read> Decoder<R> {
     }
 
     fn read_payload(&mut self, frame: FrameLength) -> Result<Bytes, DecodeError> {
-        let mut missing = usize::try_from(frame.payload()).map_err(|_| DecodeError::Oversize {
-            at: self.at(),
-            claimed: frame.record,
+        let mut missing = usize::try_from(frame.payload_len()).map_err(|_| DecodeError::RecordTooLarge {
+            at: self.position(),
+            claimed: frame.record_len,
         })?;
         self.buffer.clear();
         while missing > 0 {
-            let step = missing.min(STEP_BYTES);
+            let step = missing.min(READ_CHUNK_BYTES);
             let start = self.buffer.len();
             self.buffer.resize(start + step, 0);
             let chunk = self.buffer.get_mut(start..).unwrap_or_default();
             self.input
                 .read_exact(chunk)
                 .map_err(|source| DecodeError::Read {
-                    at: self.at(),
+                    at: self.position(),
                     source,
                 })?;
             missing -= step;
@@ -331,28 +331,28 @@ impl<R: Read> Decoder<R> {
         Ok(self.buffer.split().freeze())
     }
 
-    fn unread(&self, source: io::Error) -> DecodeError {
+    fn read_error(&self, source: io::Error) -> DecodeError {
         DecodeError::Read {
-            at: self.at(),
+            at: self.position(),
             source,
         }
     }
 
     /// Reads to the end of the file and says how many bytes there are up to the last one that is not
     /// zero, counted from where the reading stands.
-    pub fn unread_nonzero(&mut self) -> Result<u64, DecodeError> {
-        let mut chunk = vec![0; STEP_BYTES / 16];
+    pub fn count_unread_nonzero(&mut self) -> Result<u64, DecodeError> {
+        let mut chunk = vec![0; READ_CHUNK_BYTES / 16];
         let (mut position, mut nonzero) = (0_u64, 0_u64);
         loop {
             let count = match self.input.read(&mut chunk) {
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(source) => return Err(self.unread(source)),
+                Err(source) => return Err(self.read_error(source)),
             };
             let Some(bytes) = chunk.get(..count).filter(|bytes| !bytes.is_empty()) else {
                 return Ok(nonzero);
             };
-            if !is_zero(bytes) {
+            if !is_all_zero(bytes) {
                 let last = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0);
                 nonzero = position.saturating_add(last as u64).saturating_add(1);
             }
@@ -363,9 +363,9 @@ impl<R: Read> Decoder<R> {
 
 impl<R: Read + Seek> Decoder<R> {
     /// Goes back to where the next frame starts, so that
-    /// [`unread_nonzero`](Self::unread_nonzero) counts from there.
+    /// [`count_unread_nonzero`](Self::unread_nonzero) counts from there.
     pub fn rewind_to_frame(&mut self) -> Result<(), DecodeError> {
         let moved = self.input.seek(SeekFrom::Start(self.offset));
-        moved.map(drop).map_err(|source| self.unread(source))
+        moved.map(drop).map_err(|source| self.read_error(source))
     }
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use crate::frame::{FrameLength, padding_for};
-use crate::log::Identity;
+use crate::log::WalIdentity;
 use crate::message;
 use crate::raft::{Entry, HardState, SnapshotMark};
 use crate::record::{self, RecordKind};
@@ -23,33 +23,33 @@ pub struct Encoder<W> {
 
 impl<W: Write> Encoder<W> {
     /// Opens a segment: the checksum the log before it ended with (0 for the first), then who the member is.
-    pub fn begin(output: W, carried_crc: u32, identity: Identity) -> io::Result<Self> {
+    pub fn begin(output: W, carried_crc: u32, identity: WalIdentity) -> io::Result<Self> {
         let mut encoder = Self {
             output,
             crc: carried_crc,
         };
-        encoder.frame(&record::encode(RecordKind::Crc, carried_crc, None))?;
+        encoder.write_frame(&record::encode(RecordKind::Crc, carried_crc, None))?;
         let wire = message::Metadata {
             node: identity.node.0,
             cluster: identity.cluster.0,
         };
-        encoder.record(RecordKind::Metadata, wire.encode_to_vec())?;
+        encoder.write_record(RecordKind::Metadata, wire.encode_to_vec())?;
         Ok(encoder)
     }
 
     /// Appends the mark of a raft snapshot.
-    pub fn snapshot(&mut self, mark: &SnapshotMark) -> io::Result<()> {
-        self.record(RecordKind::Snapshot, mark.encode())
+    pub fn write_snapshot(&mut self, mark: &SnapshotMark) -> io::Result<()> {
+        self.write_record(RecordKind::Snapshot, mark.encode())
     }
 
     /// Appends an entry.
-    pub fn entry(&mut self, entry: &Entry) -> io::Result<()> {
-        self.record(RecordKind::Entry, entry.encode())
+    pub fn write_entry(&mut self, entry: &Entry) -> io::Result<()> {
+        self.write_record(RecordKind::Entry, entry.encode())
     }
 
     /// Appends a hard state.
-    pub fn state(&mut self, state: &HardState) -> io::Result<()> {
-        self.record(RecordKind::State, state.encode())
+    pub fn write_state(&mut self, state: &HardState) -> io::Result<()> {
+        self.write_record(RecordKind::State, state.encode())
     }
 
     /// The checksum the chain has reached; the next segment carries it over.
@@ -62,12 +62,12 @@ impl<W: Write> Encoder<W> {
         self.output
     }
 
-    fn record(&mut self, kind: RecordKind, data: Vec<u8>) -> io::Result<()> {
+    fn write_record(&mut self, kind: RecordKind, data: Vec<u8>) -> io::Result<()> {
         self.crc = crc32c::crc32c_append(self.crc, &data);
-        self.frame(&record::encode(kind, self.crc, Some(Bytes::from(data))))
+        self.write_frame(&record::encode(kind, self.crc, Some(Bytes::from(data))))
     }
 
-    fn frame(&mut self, record: &[u8]) -> io::Result<()> {
+    fn write_frame(&mut self, record: &[u8]) -> io::Result<()> {
         let length = record.len() as u64;
         let padding = usize::try_from(padding_for(length)).unwrap_or_default();
         self.output.write_all(&FrameLength::encode(length))?;

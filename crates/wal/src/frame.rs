@@ -15,7 +15,7 @@ const RECORD_MASK: u64 = (1 << 56) - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameLength {
     /// Bytes of the record itself, below 2^56.
-    pub(crate) record: u64,
+    pub(crate) record_len: u64,
     /// The top byte as found, not yet judged.
     flag: u8,
 }
@@ -26,7 +26,7 @@ impl FrameLength {
         let value = u64::from_le_bytes(field);
         let [.., flag] = field;
         (value != 0).then_some(Self {
-            record: value & RECORD_MASK,
+            record_len: value & RECORD_MASK,
             flag,
         })
     }
@@ -40,19 +40,19 @@ impl FrameLength {
     }
 
     /// Zero bytes behind the record.
-    pub(crate) fn padding(self) -> u64 {
-        padding_for(self.record)
+    pub(crate) fn padding_len(self) -> u64 {
+        padding_for(self.record_len)
     }
 
     /// Bytes behind the length field: record and padding.
-    pub(crate) fn payload(self) -> u64 {
-        self.record + self.padding()
+    pub(crate) fn payload_len(self) -> u64 {
+        self.record_len + self.padding_len()
     }
 
     /// Whether the top byte is the one etcd writes for this length. The checksum does not cover the field,
     /// so this is what finds a flipped bit in it.
-    pub(crate) fn is_consistent(self) -> bool {
-        self.flag == flag_for(self.record)
+    pub(crate) fn has_valid_padding(self) -> bool {
+        self.flag == flag_for(self.record_len)
     }
 }
 
@@ -70,15 +70,15 @@ fn flag_for(length: u64) -> u8 {
 
 /// Whether some sector's share of `payload`, which begins at byte `offset` of the file, is all zero: the sign
 /// of a write that reached the disk only in part.
-pub(crate) fn holds_zero_sector(offset: u64, payload: &[u8]) -> bool {
+pub(crate) fn has_zero_sector(offset: u64, payload: &[u8]) -> bool {
     let into_sector = usize::try_from(offset % SECTOR_BYTES as u64).unwrap_or(0);
     let (head, rest) = payload.split_at(payload.len().min(SECTOR_BYTES - into_sector));
     let mut shares = std::iter::once(head).chain(rest.chunks(SECTOR_BYTES));
-    shares.any(|share| !share.is_empty() && is_zero(share))
+    shares.any(|share| !share.is_empty() && is_all_zero(share))
 }
 
 /// Whether every byte is zero. Compares with a constant, which is `memcmp` in every build.
-pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+pub(crate) fn is_all_zero(bytes: &[u8]) -> bool {
     const ZEROS: [u8; 4096] = [0; 4096];
     bytes
         .chunks(ZEROS.len())
@@ -100,9 +100,9 @@ mod tests {
     fn a_length_field_survives_a_round_trip() {
         for length in 1..=64 {
             let decoded = FrameLength::decode(FrameLength::encode(length)).unwrap();
-            assert_eq!(decoded.record, length);
-            assert!(decoded.is_consistent());
-            assert_eq!(decoded.payload() % 8, 0);
+            assert_eq!(decoded.record_len, length);
+            assert!(decoded.has_valid_padding());
+            assert_eq!(decoded.payload_len() % 8, 0);
         }
         assert_eq!(FrameLength::decode([0; 8]), None);
     }
@@ -111,21 +111,21 @@ mod tests {
     fn padding_that_does_not_fit_the_length_is_noticed() {
         let mut field = FrameLength::encode(5);
         field[7] ^= 1;
-        assert!(!FrameLength::decode(field).unwrap().is_consistent());
+        assert!(!FrameLength::decode(field).unwrap().has_valid_padding());
     }
 
     #[test]
     fn only_a_whole_zero_share_of_a_sector_counts_as_torn() {
         let mut payload = vec![1; 1500];
-        assert!(!holds_zero_sector(8, &payload));
+        assert!(!has_zero_sector(8, &payload));
         payload[505..1016].fill(0); // the second sector's share is 504..1016 when the payload starts at byte 8
-        assert!(!holds_zero_sector(8, &payload));
+        assert!(!has_zero_sector(8, &payload));
         payload[504] = 0;
-        assert!(holds_zero_sector(8, &payload));
+        assert!(has_zero_sector(8, &payload));
         assert!(
-            !holds_zero_sector(100, &payload),
+            !has_zero_sector(100, &payload),
             "the same zeros straddle two sectors"
         );
-        assert!(!holds_zero_sector(0, &[]));
+        assert!(!has_zero_sector(0, &[]));
     }
 }

@@ -134,7 +134,7 @@ pub struct ConfState {
 
 impl ConfState {
     /// A plain configuration of voters.
-    pub fn of_voters(voters: Vec<MemberId>) -> Self {
+    pub fn from_voters(voters: Vec<MemberId>) -> Self {
         Self {
             voters,
             ..Self::default()

@@ -8,19 +8,19 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::decoder::At;
-use crate::log::{Log, LogError, Tail};
+use crate::decoder::SegmentPosition;
+use crate::log::{Log, LogError, LogTail};
 use crate::segment::ListError;
 
 /// What a repair did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairReport {
     /// Where the log ends now.
-    pub end: At,
+    pub end: SegmentPosition,
     /// Bytes that were cut off, preallocated zeros not counted.
     pub discarded_bytes: u64,
     /// The segment as it was before.
-    pub evidence: PathBuf,
+    pub broken_copy: PathBuf,
 }
 
 /// Why a log was not repaired. It is as it was, apart from a copy that may lie beside it.
@@ -45,9 +45,9 @@ pub enum RepairError {
     },
     /// The segment cannot be cut.
     #[error("cut {} at byte {}", end.file.display(), end.offset)]
-    Cut {
+    Truncate {
         /// Where it should end.
-        end: At,
+        end: SegmentPosition,
         /// What the system said.
         source: io::Error,
     },
@@ -56,37 +56,37 @@ pub enum RepairError {
 /// Repairs the log in `dir`; `None` when there is nothing to repair. The member must not be running.
 pub fn repair(dir: &Path) -> Result<Option<RepairReport>, RepairError> {
     let (end, discarded_bytes) = match Log::open(dir)?.read()?.tail {
-        Tail::Clean => return Ok(None),
-        Tail::Torn {
+        LogTail::Clean => return Ok(None),
+        LogTail::Torn {
             at,
             discarded_bytes,
             ..
         }
-        | Tail::Trailing {
+        | LogTail::Trailing {
             at,
             discarded_bytes,
         } => (at, discarded_bytes),
     };
-    let evidence = free_name(&end.file);
-    copy(dir, &end.file, &evidence).map_err(|source| RepairError::Copy {
+    let evidence = find_free_name(&end.file);
+    copy_segment(dir, &end.file, &evidence).map_err(|source| RepairError::Copy {
         file: end.file.clone(),
         evidence: evidence.clone(),
         source,
     })?;
-    cut(&end).map_err(|source| RepairError::Cut {
+    truncate_segment(&end).map_err(|source| RepairError::Truncate {
         end: end.clone(),
         source,
     })?;
     Ok(Some(RepairReport {
         end,
         discarded_bytes,
-        evidence,
+        broken_copy: evidence,
     }))
 }
 
 /// `<segment>.broken`, or with a number in front of `.broken` while that is taken: evidence of an earlier
 /// repair is not overwritten.
-fn free_name(segment: &Path) -> PathBuf {
+fn find_free_name(segment: &Path) -> PathBuf {
     let with = |suffix: String| {
         let mut name = segment.as_os_str().to_owned();
         name.push(suffix);
@@ -102,7 +102,7 @@ fn free_name(segment: &Path) -> PathBuf {
         .unwrap_or(plain)
 }
 
-fn copy(dir: &Path, segment: &Path, evidence: &Path) -> io::Result<()> {
+fn copy_segment(dir: &Path, segment: &Path, evidence: &Path) -> io::Result<()> {
     let mut input = File::open(segment)?;
     let mode = input.metadata()?.permissions().mode();
     let mut output = OpenOptions::new()
@@ -115,7 +115,7 @@ fn copy(dir: &Path, segment: &Path, evidence: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-fn cut(end: &At) -> io::Result<()> {
+fn truncate_segment(end: &SegmentPosition) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(&end.file)?;
     file.set_len(end.offset)?;
     file.sync_all()

@@ -11,7 +11,7 @@ use crate::raft::{Entry, EntryKind};
 
 /// The kind of request an entry carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum RaftRequestKind {
     /// Nothing: a new leader opening its term.
     Empty,
     /// A membership change.
@@ -36,9 +36,9 @@ pub enum Request {
     Unreadable,
 }
 
-impl Request {
+impl RaftRequestKind {
     /// The request in `entry`.
-    pub fn of(entry: &Entry) -> Self {
+    pub fn from_entry(entry: &Entry) -> Self {
         match entry.kind {
             EntryKind::Normal if entry.data.is_empty() => Self::Empty,
             EntryKind::Normal => Self::decode(&entry.data),
@@ -97,10 +97,10 @@ impl Request {
 
 /// How many of `entries` can take a revision, hence by how many revisions at most the log is ahead of a
 /// database that has applied none of them. Stops at the first error.
-pub fn possible_writes<E>(entries: impl IntoIterator<Item = Result<Entry, E>>) -> Result<u64, E> {
+pub fn count_possible_writes<E>(entries: impl IntoIterator<Item = Result<Entry, E>>) -> Result<u64, E> {
     let mut writes = 0;
     for entry in entries {
-        writes += u64::from(Request::of(&entry?).can_write());
+        writes += u64::from(RaftRequestKind::from_entry(&entry?).can_write());
     }
     Ok(writes)
 }
@@ -120,8 +120,8 @@ mod tests {
         }
     }
 
-    fn normal(data: &[u8]) -> Request {
-        Request::of(&entry(EntryKind::Normal, data))
+    fn classify_normal(data: &[u8]) -> RaftRequestKind {
+        RaftRequestKind::from_entry(&entry(EntryKind::Normal, data))
     }
 
     #[test]
@@ -129,19 +129,19 @@ mod tests {
         // header {ID 7}, then one part with one field in it
         let with_part = |key: &[u8]| [b"\xa2\x06\x02\x08\x07", key, b"\x02\x08\x01"].concat();
         let seen: Vec<_> = [0x1a, 0x22, 0x2a, 0x32, 0x3a, 0x42, 0x4a, 0x52]
-            .map(|key| normal(&with_part(&[key])))
+            .map(|key| classify_normal(&with_part(&[key])))
             .into();
         assert_eq!(
             seen,
             [
-                Request::Other,
-                Request::Put,
-                Request::DeleteRange,
-                Request::Txn,
-                Request::Compaction,
-                Request::LeaseGrant,
-                Request::LeaseRevoke,
-                Request::Other,
+                RaftRequestKind::Other,
+                RaftRequestKind::Put,
+                RaftRequestKind::DeleteRange,
+                RaftRequestKind::Txn,
+                RaftRequestKind::Compaction,
+                RaftRequestKind::LeaseGrant,
+                RaftRequestKind::LeaseRevoke,
+                RaftRequestKind::Other,
             ]
         );
     }
@@ -153,10 +153,10 @@ mod tests {
     #[test]
     fn the_value_of_a_bare_v2_request_is_not_taken_for_a_put() {
         let request = hex::decode(SET_VERSION).unwrap();
-        assert_eq!(normal(&request), Request::V2);
+        assert_eq!(classify_normal(&request), RaftRequestKind::V2);
         let without_the_zeros = &request[..34];
-        assert_eq!(normal(without_the_zeros), Request::V2);
-        assert!(!Request::V2.can_write());
+        assert_eq!(classify_normal(without_the_zeros), RaftRequestKind::V2);
+        assert!(!RaftRequestKind::V2.can_write());
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
             entry(EntryKind::Normal, b"\xff"),
             entry(EntryKind::Normal, b"\x4a\x00"),
         ];
-        let count = possible_writes(entries.map(Ok::<_, ()>));
+        let count = count_possible_writes(entries.map(Ok::<_, ()>));
         assert_eq!(
             count,
             Ok(3),
@@ -179,6 +179,6 @@ mod tests {
 
     #[test]
     fn the_first_error_stops_the_count() {
-        assert_eq!(possible_writes([Err("cut")]), Err("cut"));
+        assert_eq!(count_possible_writes([Err("cut")]), Err("cut"));
     }
 }

@@ -26,7 +26,7 @@ impl SegmentName {
 
     /// Reads a file name; `None` for anything etcd would not take for a segment.
     pub fn parse(name: &str) -> Option<Self> {
-        let (sequence, first_index) = hex_pair(name.strip_suffix(".wal")?)?;
+        let (sequence, first_index) = parse_hex_pair(name.strip_suffix(".wal")?)?;
         Some(Self {
             sequence,
             first_index: RaftIndex(first_index),
@@ -41,13 +41,13 @@ impl fmt::Display for SegmentName {
 }
 
 /// Two numbers of sixteen lower-case hex digits each, joined by a dash.
-pub(crate) fn hex_pair(text: &str) -> Option<(u64, u64)> {
+pub(crate) fn parse_hex_pair(text: &str) -> Option<(u64, u64)> {
     let (left, right) = text.split_once('-')?;
-    Some((hex_number(left)?, hex_number(right)?))
+    Some((parse_hex_number(left)?, parse_hex_number(right)?))
 }
 
 /// A number of exactly sixteen lower-case hex digits.
-pub(crate) fn hex_number(text: &str) -> Option<u64> {
+pub(crate) fn parse_hex_number(text: &str) -> Option<u64> {
     let well_formed = text.len() == 16
         && text
             .bytes()
@@ -111,18 +111,18 @@ pub enum ListError {
 ///
 /// etcd leaves `N.tmp` (the segment prepared next) and `*.broken` (copies made by a repair) beside the
 /// segments and ignores what it does not know; so does this, but it tells.
-pub(crate) fn list(dir: &Path) -> Result<(Vec<Segment>, Vec<OsString>), ListError> {
+pub(crate) fn list_segments(dir: &Path) -> Result<(Vec<Segment>, Vec<OsString>), ListError> {
     let read = |source| ListError::List {
         dir: dir.to_owned(),
         source,
     };
     let mut segments = Vec::new();
-    let mut strays = Vec::new();
+    let mut other_files = Vec::new();
     for item in fs::read_dir(dir).map_err(read)? {
         let item = item.map_err(read)?;
         let file_name = item.file_name();
         let Some(name) = file_name.to_str().and_then(SegmentName::parse) else {
-            strays.push(file_name);
+            other_files.push(file_name);
             continue;
         };
         let path = item.path();
@@ -135,12 +135,12 @@ pub(crate) fn list(dir: &Path) -> Result<(Vec<Segment>, Vec<OsString>), ListErro
         segments.push(Segment { name, path, length });
     }
     segments.sort_by_key(|segment| segment.name);
-    strays.sort();
-    contiguous(dir, &segments)?;
-    Ok((segments, strays))
+    other_files.sort();
+    check_contiguous(dir, &segments)?;
+    Ok((segments, other_files))
 }
 
-fn contiguous(dir: &Path, segments: &[Segment]) -> Result<(), ListError> {
+fn check_contiguous(dir: &Path, segments: &[Segment]) -> Result<(), ListError> {
     if segments.is_empty() {
         return Err(ListError::Empty {
             dir: dir.to_owned(),
@@ -199,7 +199,7 @@ mod tests {
             };
             fs::write(dir.path().join(name.to_string()), b"").unwrap();
         }
-        let error = list(dir.path()).unwrap_err();
+        let error = list_segments(dir.path()).unwrap_err();
         assert!(
             matches!(error, ListError::NotContiguous { expected: 5, .. }),
             "{error}"
@@ -216,17 +216,17 @@ mod tests {
         ] {
             fs::write(dir.path().join(name), b"").unwrap();
         }
-        let (segments, strays) = list(dir.path()).unwrap();
+        let (segments, other_files) = list_segments(dir.path()).unwrap();
         assert_eq!(segments.len(), 1);
-        assert_eq!(strays, ["1.tmp", "x.wal.broken"]);
+        assert_eq!(other_files, ["1.tmp", "x.wal.broken"]);
     }
 
     #[test]
     fn a_directory_without_segments_is_an_error_of_its_own() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(matches!(list(dir.path()), Err(ListError::Empty { .. })));
+        assert!(matches!(list_segments(dir.path()), Err(ListError::Empty { .. })));
         assert!(matches!(
-            list(&dir.path().join("no")),
+            list_segments(&dir.path().join("no")),
             Err(ListError::List { .. })
         ));
     }

@@ -14,7 +14,7 @@ use prost::Message as _;
 
 use crate::message;
 use crate::raft::ConfState;
-use crate::segment::{hex_number, hex_pair};
+use crate::segment::{parse_hex_number, parse_hex_pair};
 
 /// The longest snapshot file that is read. It holds the v2 store only, some kilobytes since etcd 3.
 pub const MAX_SNAP_BYTES: u64 = 256 << 20;
@@ -31,7 +31,7 @@ pub struct SnapName {
 impl SnapName {
     /// Reads a file name; `None` for anything else, such as `….snap.broken` and `….snap.db`.
     pub fn parse(name: &str) -> Option<Self> {
-        let (term, index) = hex_pair(name.strip_suffix(".snap")?)?;
+        let (term, index) = parse_hex_pair(name.strip_suffix(".snap")?)?;
         Some(Self {
             term: Term(term),
             index: RaftIndex(index),
@@ -46,8 +46,8 @@ impl fmt::Display for SnapName {
 }
 
 /// The raft index in the name of a database received from the leader, `<index>.snap.db`.
-pub fn snap_db_index(name: &str) -> Option<RaftIndex> {
-    hex_number(name.strip_suffix(".snap.db")?).map(RaftIndex)
+pub fn parse_snap_db_index(name: &str) -> Option<RaftIndex> {
+    parse_hex_number(name.strip_suffix(".snap.db")?).map(RaftIndex)
 }
 
 /// Why bytes are no snapshot file.
@@ -226,10 +226,10 @@ mod tests {
         );
         assert_eq!(SnapName::parse("000000000000002a.snap.db"), None);
         assert_eq!(
-            snap_db_index("000000000000002a.snap.db"),
+            parse_snap_db_index("000000000000002a.snap.db"),
             Some(RaftIndex(0x2a))
         );
-        assert_eq!(snap_db_index("db"), None);
+        assert_eq!(parse_snap_db_index("db"), None);
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
         let snap = SnapFile {
             term: Term(3),
             index: RaftIndex(9),
-            conf_state: ConfState::of_voters(vec![MemberId(7)]),
+            conf_state: ConfState::from_voters(vec![MemberId(7)]),
             data: Bytes::from_static(b"{}"),
         };
         let bytes = snap.encode();

@@ -8,7 +8,7 @@ use anyhow::Context;
 fn main() -> anyhow::Result<()> {
     let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let root = PathBuf::from(env::args_os().nth(1).unwrap_or_else(|| repository.into()));
-    for file in mainstay_crds::generated::files() {
+    for file in mainstay_crds::generated::generate_files() {
         let path = root.join(&file.path);
         let parent = path.parent().context("a generated file has a directory")?;
         fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;

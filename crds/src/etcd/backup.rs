@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::scalar::{Schedule, Span};
+use crate::scalar::{Schedule, DurationString};
 use crate::store::StoreSpec;
 use crate::tls::TlsConfig;
 
@@ -52,17 +52,17 @@ pub struct BackupSpec {
     /// How often old snapshots are looked for. Default: `1m`. It must be longer than
     /// `deltaSnapshotPeriod`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub garbage_collection_period: Option<Span>,
+    pub garbage_collection_period: Option<DurationString>,
     /// How often a delta snapshot is taken: the most that can be lost with all members. Default: `20s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delta_snapshot_period: Option<Span>,
+    pub delta_snapshot_period: Option<DurationString>,
     /// How many bytes of changes are held back before a delta snapshot is taken early. Default: `100Mi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delta_snapshot_memory_limit: Option<Quantity>,
     /// How long deltas are kept that a newer full snapshot has made superfluous: the time within which
     /// any moment can be restored. Default: they go with the next collection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delta_snapshot_retention_period: Option<Span>,
+    pub delta_snapshot_retention_period: Option<DurationString>,
     /// Whether and how snapshots are compressed. Snapshots that exist stay as they are, and are read
     /// whatever this says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,7 +72,7 @@ pub struct BackupSpec {
     pub enable_profiling: Option<bool>,
     /// How long one full snapshot may take. Default: `15m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub etcd_snapshot_timeout: Option<Span>,
+    pub etcd_snapshot_timeout: Option<DurationString>,
     /// How the sidecars find out whose member leads; only that one takes snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader_election: Option<LeaderElectionSpec>,
@@ -117,10 +117,10 @@ pub struct CompressionSpec {
 pub struct LeaderElectionSpec {
     /// How often a sidecar asks. Default: `5s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reelection_period: Option<Span>,
+    pub reelection_period: Option<DurationString>,
     /// How long it waits for the answer. Default: `5s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub etcd_connection_timeout: Option<Span>,
+    pub etcd_connection_timeout: Option<DurationString>,
 }
 
 /// When and how deltas are folded into a new full snapshot, by a Job that never touches etcd.

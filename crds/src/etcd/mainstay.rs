@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::scalar::AnySchedule;
+use crate::scalar::CronSchedule;
 
 /// Annotation of an Etcd that approves the recovery its `RecoveryRequired` condition describes. Its value
 /// is the identifier in `status.mainstay.recovery.id`: an approval is for one incident, and never
@@ -71,7 +71,7 @@ pub struct CompactionTriggers {
     pub bytes_threshold: Option<Quantity>,
     /// When a Job starts whatever has piled up. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub schedule: Option<AnySchedule>,
+    pub schedule: Option<CronSchedule>,
 }
 
 /// Rehearsals of a restore.
@@ -81,7 +81,7 @@ pub struct RestoreDrill {
     /// When to rehearse. Default: never. The newest backup is tried, now and then an older one; the condition
     /// `LastRestoreDrillSucceeded` tells the outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub schedule: Option<AnySchedule>,
+    pub schedule: Option<CronSchedule>,
 }
 
 /// What happens to volumes.

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::NAME_PATTERN;
-use crate::scalar::{Schedule, Span, Url};
+use crate::scalar::{Schedule, DurationString, Url};
 use crate::tls::{PeerTlsConfig, SecretReference, TlsConfig};
 
 /// How etcd runs.
@@ -85,11 +85,11 @@ pub struct EtcdConfig {
     pub peer_url_tls: Option<PeerTlsConfig>,
     /// How long one defragmentation may take. Default: `15m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub etcd_defrag_timeout: Option<Span>,
+    pub etcd_defrag_timeout: Option<DurationString>,
     /// How often a member renews its Lease, by which others see that it lives. Default: `10s`. It is not
     /// raft's heartbeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub heartbeat_duration: Option<Span>,
+    pub heartbeat_duration: Option<DurationString>,
     /// What the Service for clients carries. A change takes effect at once, without a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_service: Option<ClientService>,

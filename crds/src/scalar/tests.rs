@@ -1,23 +1,23 @@
 use super::*;
 
-fn span(text: &str) -> Result<Duration, SpanError> {
-    Span::from(text).to_duration()
+fn parse_span(text: &str) -> Result<Duration, DurationError> {
+    DurationString::from(text).to_duration()
 }
 
 #[test]
 fn a_span_is_the_sum_of_its_parts() {
-    assert_eq!(span("300s"), Ok(Duration::from_mins(5)));
-    assert_eq!(span("1h30m"), Ok(Duration::from_mins(90)));
-    assert_eq!(span("1.5h"), Ok(Duration::from_mins(90)));
-    assert_eq!(span("2ms3µs4us5ns"), Ok(Duration::from_nanos(2_007_005)));
-    assert_eq!(span("0.000000001s"), Ok(Duration::from_nanos(1)));
-    assert_eq!(span("0s"), Ok(Duration::ZERO));
+    assert_eq!(parse_span("300s"), Ok(Duration::from_mins(5)));
+    assert_eq!(parse_span("1h30m"), Ok(Duration::from_mins(90)));
+    assert_eq!(parse_span("1.5h"), Ok(Duration::from_mins(90)));
+    assert_eq!(parse_span("2ms3µs4us5ns"), Ok(Duration::from_nanos(2_007_005)));
+    assert_eq!(parse_span("0.000000001s"), Ok(Duration::from_nanos(1)));
+    assert_eq!(parse_span("0s"), Ok(Duration::ZERO));
 }
 
 #[test]
 fn digits_past_a_nanosecond_are_dropped_whatever_their_number() {
     let text = format!("1.{}s", "9".repeat(60));
-    assert_eq!(span(&text), Ok(Duration::from_nanos(1_999_999_999)));
+    assert_eq!(parse_span(&text), Ok(Duration::from_nanos(1_999_999_999)));
 }
 
 #[test]
@@ -26,36 +26,36 @@ fn a_span_that_cannot_be_counted_is_an_error_where_it_is_used() {
         "99999999999h",
         "999999999999999999999999999999999999999999s",
     ] {
-        assert_eq!(span(text), Err(SpanError::Overlong { text: text.into() }));
+        assert_eq!(parse_span(text), Err(DurationError::TooLong { text: text.into() }));
     }
 }
 
 #[test]
 fn an_error_says_where_the_text_stops_making_sense() {
     assert_eq!(
-        span("5s7"),
-        Err(SpanError::Unit {
+        parse_span("5s7"),
+        Err(DurationError::UnknownUnit {
             text: "5s7".into(),
             at: 3
         })
     );
     assert_eq!(
-        span("5d"),
-        Err(SpanError::Unit {
+        parse_span("5d"),
+        Err(DurationError::UnknownUnit {
             text: "5d".into(),
             at: 1
         })
     );
     assert_eq!(
-        span("1h.m"),
-        Err(SpanError::Number {
+        parse_span("1h.m"),
+        Err(DurationError::ExpectedNumber {
             text: "1h.m".into(),
             at: 2
         })
     );
     assert_eq!(
-        span(""),
-        Err(SpanError::Unit {
+        parse_span(""),
+        Err(DurationError::UnknownUnit {
             text: String::new(),
             at: 0
         })
@@ -64,10 +64,10 @@ fn an_error_says_where_the_text_stops_making_sense() {
 
 #[test]
 fn no_patience_limit_is_a_bare_or_a_written_zero() {
-    assert_eq!(Patience::from("0").limit(), Ok(None));
-    assert_eq!(Patience::from("0s").limit(), Ok(None));
+    assert_eq!(RetryPolicy::from("0").limit(), Ok(None));
+    assert_eq!(RetryPolicy::from("0s").limit(), Ok(None));
     assert_eq!(
-        Patience::from("10m").limit(),
+        RetryPolicy::from("10m").limit(),
         Ok(Some(Duration::from_mins(10)))
     );
 }
@@ -124,7 +124,7 @@ fn the_schedules_of_the_grammar_match_and_the_others_do_not() {
 
 #[test]
 fn our_own_schedules_are_any_five_fields() {
-    let pattern = regex::Regex::new(ANY_SCHEDULE_PATTERN).unwrap();
+    let pattern = regex::Regex::new(CRON_PATTERN).unwrap();
     assert!(pattern.is_match("0,30 2-6/2 * JAN-JUN 0"));
     assert!(!pattern.is_match("@daily"));
     assert!(!pattern.is_match("* * * * * *"));

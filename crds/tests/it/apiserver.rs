@@ -6,48 +6,48 @@ use std::rc::Rc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_cel::{CompiledSchema, ErrorKind, Validator, compile_schema};
-use mainstay_crds::definition::{self, Definition};
+use mainstay_crds::definition::{self, CrdManifest};
 use regex::Regex;
 use serde_json::Value;
 
-use crate::trials::Change;
+use crate::trials::ResourceChange;
 
 /// What is stored, or everything that is wrong: where, a colon, what.
-pub(crate) type Answer = Result<Value, Vec<String>>;
+pub(crate) type AdmissionResult = Result<Value, Vec<String>>;
 
 /// Whom the emulator resembles.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Like {
+pub(crate) enum EmulationMode {
     /// A server that is asked to refuse fields it does not know, so that no sample has a slip of the pen.
     Strict,
     /// A server that drops them.
     Tolerant,
     /// The same before 1.25, when there were no rules.
-    BeforeRules,
+    WithoutRules,
 }
 
 /// An API server that knows one definition.
-pub(crate) struct ApiServer {
-    definition: Definition,
+pub(crate) struct EmulatedApiServer {
+    manifest: CrdManifest,
     rules: CompiledSchema,
 }
 
 thread_local! {
-    static KNOWN: [Rc<ApiServer>; 3] = definition::all().map(|definition| {
-        Rc::new(ApiServer { rules: compile_schema(&definition.schema), definition })
+    static KNOWN: [Rc<EmulatedApiServer>; 3] = definition::all_crds().map(|manifest| {
+        Rc::new(EmulatedApiServer { rules: compile_schema(&manifest.schema), manifest })
     });
     static PATTERNS: RefCell<HashMap<String, Regex>> = RefCell::default();
 }
 
-impl ApiServer {
+impl EmulatedApiServer {
     /// The one for the kind of a resource.
-    pub(crate) fn of(resource: &Value) -> Rc<Self> {
+    pub(crate) fn for_resource(resource: &Value) -> Rc<Self> {
         let kind = resource["kind"].as_str().expect("a resource has a kind");
         KNOWN
             .with(|known| {
                 known
                     .iter()
-                    .find(|one| one.definition.kind() == kind)
+                    .find(|one| one.manifest.kind() == kind)
                     .cloned()
             })
             .expect("a known kind")
@@ -55,38 +55,38 @@ impl ApiServer {
 
     /// The schema it has learnt.
     pub(crate) fn schema(&self) -> &Value {
-        &self.definition.schema
+        &self.manifest.schema
     }
 
     /// What a strict one says to a new resource.
-    pub(crate) fn create(&self, resource: &Value) -> Answer {
-        self.admit(resource, None, Like::Strict)
+    pub(crate) fn create(&self, resource: &Value) -> AdmissionResult {
+        self.admit(resource, None, EmulationMode::Strict)
     }
 
     /// What it says to a change.
-    pub(crate) fn answer(&self, change: &Change, like: Like) -> Answer {
+    pub(crate) fn submit(&self, change: &ResourceChange, like: EmulationMode) -> AdmissionResult {
         match change {
-            Change::Create(new) => self.admit(new, None, like),
-            Change::Update(old, new) => {
+            ResourceChange::Create(new) => self.admit(new, None, like),
+            ResourceChange::Update(old, new) => {
                 let old = self.create(old).expect("the old resource is a valid one");
                 self.admit(new, Some(&old), like)
             }
         }
     }
 
-    fn admit(&self, resource: &Value, old: Option<&Value>, like: Like) -> Answer {
-        let schema = &self.definition.schema;
+    fn admit(&self, resource: &Value, old: Option<&Value>, like: EmulationMode) -> AdmissionResult {
+        let schema = &self.manifest.schema;
         let mut stored = resource.clone();
         let mut wrong = Vec::new();
         prune(schema, &mut stored, "", &mut wrong);
-        if like != Like::Strict {
+        if like != EmulationMode::Strict {
             wrong.clear();
         }
         validate(schema, &stored, "", &mut wrong);
-        wrong.extend(self.unscalable(&stored));
+        wrong.extend(self.check_scale(&stored));
         // As the real one: rules are not evaluated on what the schema refuses already.
         if wrong.is_empty()
-            && like != Like::BeforeRules
+            && like != EmulationMode::WithoutRules
             && let Err(errors) = Validator::new().validate_compiled(&self.rules, &stored, old)
         {
             for error in &errors {
@@ -102,10 +102,10 @@ impl ApiServer {
     }
 }
 
-impl ApiServer {
+impl EmulatedApiServer {
     /// What can be scaled has no negative size, whatever the schema says.
-    fn unscalable(&self, resource: &Value) -> Option<String> {
-        let version = &self.definition.crd.spec.versions[0];
+    fn check_scale(&self, resource: &Value) -> Option<String> {
+        let version = &self.manifest.crd.spec.versions[0];
         let scale = version.subresources.as_ref()?.scale.as_ref()?;
         let path = &scale.spec_replicas_path;
         let replicas = resource.pointer(&path.replace('.', "/"))?.as_i64()?;
@@ -114,7 +114,7 @@ impl ApiServer {
 }
 
 /// A path without the numbers of items: `.spec.urls[3]` as `spec.urls[]`.
-pub(crate) fn place(path: &str) -> String {
+pub(crate) fn normalize_path(path: &str) -> String {
     let parts = path.trim_start_matches('.').split('[');
     parts
         .map(|part| {
@@ -164,7 +164,7 @@ fn prune(schema: &Value, value: &mut Value, path: &str, unknown: &mut Vec<String
 /// Checks a value against every keyword the generated schemas use.
 fn validate(schema: &Value, value: &Value, path: &str, wrong: &mut Vec<String>) {
     let mut fault = |what: String| wrong.push(format!("{path}: {what}"));
-    if !typed(schema, value) {
+    if !has_type(schema, value) {
         fault(format!("is no {}", schema["type"]));
         return;
     }
@@ -173,7 +173,7 @@ fn validate(schema: &Value, value: &Value, path: &str, wrong: &mut Vec<String>) 
     {
         fault(format!("{value} is not one of {allowed:?}"));
     }
-    for complaint in bounds(schema, value) {
+    for complaint in check_bounds(schema, value) {
         fault(complaint);
     }
     match value {
@@ -206,7 +206,7 @@ fn validate(schema: &Value, value: &Value, path: &str, wrong: &mut Vec<String>) 
     }
 }
 
-fn typed(schema: &Value, value: &Value) -> bool {
+fn has_type(schema: &Value, value: &Value) -> bool {
     if schema["x-kubernetes-int-or-string"] == true {
         return value.is_i64() || value.is_string();
     }
@@ -224,7 +224,7 @@ fn typed(schema: &Value, value: &Value) -> bool {
     }
 }
 
-fn bounds(schema: &Value, value: &Value) -> Vec<String> {
+fn check_bounds(schema: &Value, value: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     let size = match value {
         Value::String(text) => Some((text.chars().count(), "Length")),
@@ -259,7 +259,7 @@ fn bounds(schema: &Value, value: &Value) -> Vec<String> {
         }
     }
     if let (Some(pattern), Some(text)) = (schema["pattern"].as_str(), value.as_str())
-        && !matches(pattern, text)
+        && !matches_pattern(pattern, text)
     {
         faults.push(format!("{text} does not match {pattern}"));
     }
@@ -274,7 +274,7 @@ fn bounds(schema: &Value, value: &Value) -> Vec<String> {
     faults
 }
 
-fn matches(pattern: &str, text: &str) -> bool {
+fn matches_pattern(pattern: &str, text: &str) -> bool {
     PATTERNS.with_borrow_mut(|known| {
         known
             .entry(pattern.to_owned())

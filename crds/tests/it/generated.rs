@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use mainstay_crds::generated::files;
+use mainstay_crds::generated::generate_files;
 
 #[test]
 fn definitions_and_reference_are_current() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let update = std::env::var_os("MAINSTAY_UPDATE_CRDS").is_some();
-    for file in files() {
+    for file in generate_files() {
         let path = root.join(&file.path);
         if update {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -31,7 +31,7 @@ fn no_stray_definition_lies_beside_the_generated_ones() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
         .collect();
-    let mut made: Vec<_> = files()
+    let mut made: Vec<_> = generate_files()
         .iter()
         .filter(|file| file.path.starts_with("crds/yaml"))
         .map(|file| file.path.file_name().unwrap().to_owned())
@@ -43,7 +43,7 @@ fn no_stray_definition_lies_beside_the_generated_ones() {
 
 #[test]
 fn the_yaml_is_the_definition_a_client_would_apply() {
-    for (file, definition) in files().iter().zip(mainstay_crds::definition::all()) {
+    for (file, definition) in generate_files().iter().zip(mainstay_crds::definition::all_crds()) {
         let read: k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition =
             serde_norway::from_str(&file.text).unwrap();
         assert_eq!(read, definition.crd);

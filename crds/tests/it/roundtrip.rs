@@ -4,25 +4,25 @@ use mainstay_crds::etcd::{MemberRole, RecoveryMode, VolumeGrowth};
 use mainstay_crds::{ConditionStatus, ConditionType, Etcd, EtcdStatus, OperationState, status};
 use serde_json::json;
 
-use crate::samples::sample;
+use crate::samples::load_sample;
 
-fn everything() -> Etcd {
-    serde_json::from_value(sample("etcd-everything.yaml")).unwrap()
+fn full_etcd() -> Etcd {
+    serde_json::from_value(load_sample("etcd-everything.yaml")).unwrap()
 }
 
 #[test]
 fn a_resource_with_fields_of_tomorrow_is_read() {
-    let mut newer = sample("etcd-everything.yaml");
+    let mut newer = load_sample("etcd-everything.yaml");
     newer["spec"]["tomorrow"] = json!({ "a": 1 });
     newer["spec"]["etcd"]["tomorrow"] = json!([1, 2]);
     newer["status"]["tomorrow"] = json!("yes");
     let read: Etcd = serde_json::from_value(newer).unwrap();
-    assert_eq!(read, everything());
+    assert_eq!(read, full_etcd());
 }
 
 #[test]
 fn what_is_written_is_status_alone() {
-    let etcd = everything();
+    let etcd = full_etcd();
     let body = status::apply(
         &etcd,
         &EtcdStatus {
@@ -43,7 +43,7 @@ fn what_is_written_is_status_alone() {
 
 #[test]
 fn names_of_tomorrow_are_kept() {
-    let conditions = everything().status.unwrap().conditions.unwrap();
+    let conditions = full_etcd().status.unwrap().conditions.unwrap();
     assert_eq!(conditions[0].type_, ConditionType::Ready);
     assert_eq!(
         conditions[1].type_,
@@ -75,17 +75,17 @@ fn known_names_are_read_as_themselves() {
 
 #[test]
 fn without_our_fields_the_safe_choice_is_taken() {
-    let spec = everything().spec;
+    let spec = full_etcd().spec;
     assert!(spec.mainstay.is_none());
     assert_eq!(spec.recovery_mode(), RecoveryMode::Approve);
     assert_eq!(spec.volume_growth(), VolumeGrowth::Expand);
-    let ours: Etcd = serde_json::from_value(sample("etcd-mainstay.yaml")).unwrap();
+    let ours: Etcd = serde_json::from_value(load_sample("etcd-mainstay.yaml")).unwrap();
     assert_eq!(ours.spec.recovery_mode(), RecoveryMode::Automatic);
 }
 
 #[test]
 fn references_without_a_name_count_as_none() {
-    let spec = everything().spec;
+    let spec = full_etcd().spec;
     let peer = spec.etcd.peer_url_tls.unwrap();
     assert_eq!(peer.tls.client_secret(), None);
     assert_eq!(peer.tls.ca.key(), "ca.crt");

@@ -6,28 +6,28 @@ use std::path::Path;
 use mainstay_crds::{Etcd, EtcdCopyBackupsTask, EtcdOpsTask};
 use serde_json::Value;
 
-use crate::apiserver::ApiServer;
+use crate::apiserver::EmulatedApiServer;
 
-pub(crate) fn sample(name: &str) -> Value {
+pub(crate) fn load_sample(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("samples")
         .join(name);
     serde_norway::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-pub(crate) fn samples() -> Vec<(String, Value)> {
+pub(crate) fn load_samples() -> Vec<(String, Value)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples");
     let names = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name());
     names
         .map(|name| name.into_string().unwrap())
-        .map(|name| (name.clone(), sample(&name)))
+        .map(|name| (name.clone(), load_sample(&name)))
         .collect()
 }
 
 /// What a controller would write if it wrote resources back.
-pub(crate) fn through_types(resource: &Value) -> Value {
+pub(crate) fn roundtrip(resource: &Value) -> Value {
     let resource = resource.clone();
     match resource["kind"].as_str() {
         Some("Etcd") => serde_json::to_value(serde_json::from_value::<Etcd>(resource).unwrap()),
@@ -50,13 +50,13 @@ pub(crate) fn is_readable(resource: &Value) -> bool {
 }
 
 /// Quantities may be numbers; the types write them as text.
-fn with_numbers_as_text(value: &Value) -> Value {
+fn stringify_numbers(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields
             .iter()
-            .map(|(k, v)| (k.clone(), with_numbers_as_text(v)))
+            .map(|(k, v)| (k.clone(), stringify_numbers(v)))
             .collect(),
-        Value::Array(items) => items.iter().map(with_numbers_as_text).collect(),
+        Value::Array(items) => items.iter().map(stringify_numbers).collect(),
         Value::Number(number) => Value::String(number.to_string()),
         other => other.clone(),
     }
@@ -64,26 +64,26 @@ fn with_numbers_as_text(value: &Value) -> Value {
 
 #[test]
 fn every_sample_is_admitted_read_and_kept() {
-    let samples = samples();
+    let samples = load_samples();
     assert!(samples.len() >= 20, "samples are missing");
     for (name, resource) in samples {
-        let stored = ApiServer::of(&resource)
+        let stored = EmulatedApiServer::for_resource(&resource)
             .create(&resource)
             .unwrap_or_else(|wrong| panic!("{name}: {wrong:#?}"));
-        let back = through_types(&stored);
+        let back = roundtrip(&stored);
         assert_eq!(
-            with_numbers_as_text(&back),
-            with_numbers_as_text(&stored),
+            stringify_numbers(&back),
+            stringify_numbers(&stored),
             "{name}"
         );
-        ApiServer::of(&back)
+        EmulatedApiServer::for_resource(&back)
             .create(&back)
             .unwrap_or_else(|wrong| panic!("{name} rewritten: {wrong:#?}"));
     }
 }
 
 /// Every property of a schema, as paths, as far as the types are ours.
-fn properties(schema: &Value, path: &str, into: &mut Vec<String>) {
+fn collect_properties(schema: &Value, path: &str, into: &mut Vec<String>) {
     const FOREIGN: [&str; 4] = [
         ".affinity",
         ".topologySpreadConstraints",
@@ -94,18 +94,18 @@ fn properties(schema: &Value, path: &str, into: &mut Vec<String>) {
         let at = format!("{path}.{name}");
         into.push(at.clone());
         if !FOREIGN.iter().any(|foreign| at.ends_with(foreign)) {
-            properties(property, &at, into);
-            properties(&property["items"], &at, into);
+            collect_properties(property, &at, into);
+            collect_properties(&property["items"], &at, into);
         }
     }
 }
 
-fn present(value: &Value, path: &[&str]) -> bool {
+fn has_path(value: &Value, path: &[&str]) -> bool {
     match (path, value) {
         ([], _) => true,
-        (_, Value::Array(items)) => items.iter().any(|item| present(item, path)),
+        (_, Value::Array(items)) => items.iter().any(|item| has_path(item, path)),
         ([first, rest @ ..], Value::Object(fields)) => {
-            fields.get(*first).is_some_and(|field| present(field, rest))
+            fields.get(*first).is_some_and(|field| has_path(field, rest))
         }
         _ => false,
     }
@@ -113,10 +113,10 @@ fn present(value: &Value, path: &[&str]) -> bool {
 
 #[test]
 fn every_field_of_every_schema_is_shown_in_a_sample() {
-    let samples = samples();
-    for definition in mainstay_crds::definition::all() {
+    let samples = load_samples();
+    for definition in mainstay_crds::definition::all_crds() {
         let mut paths = Vec::new();
-        properties(&definition.schema, "", &mut paths);
+        collect_properties(&definition.schema, "", &mut paths);
         let of_kind = |resource: &Value| resource["kind"].as_str() == Some(definition.kind());
         let unseen: Vec<_> = paths
             .iter()
@@ -124,7 +124,7 @@ fn every_field_of_every_schema_is_shown_in_a_sample() {
                 let path: Vec<_> = path.trim_start_matches('.').split('.').collect();
                 !samples
                     .iter()
-                    .any(|(_, sample)| of_kind(sample) && present(sample, &path))
+                    .any(|(_, sample)| of_kind(sample) && has_path(sample, &path))
             })
             .collect();
         assert!(unseen.is_empty(), "{}: {unseen:#?}", definition.kind());

@@ -1,25 +1,25 @@
 //! What an API server demands of a definition before it installs it.
 
-use mainstay_crds::definition::{self, Definition};
+use mainstay_crds::definition::{self, CrdManifest};
 use serde_json::{Value, json};
 
 /// Every node of a schema with the path to it.
-fn nodes<'a>(schema: &'a Value, path: &str, into: &mut Vec<(String, &'a Value)>) {
+fn collect_nodes<'a>(schema: &'a Value, path: &str, into: &mut Vec<(String, &'a Value)>) {
     into.push((path.to_owned(), schema));
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        nodes(property, &format!("{path}.{name}"), into);
+        collect_nodes(property, &format!("{path}.{name}"), into);
     }
     for key in ["items", "additionalProperties"] {
         if let Some(child) = schema.get(key) {
-            nodes(child, &format!("{path}[]"), into);
+            collect_nodes(child, &format!("{path}[]"), into);
         }
     }
 }
 
-fn each_node(mut check: impl FnMut(&Definition, &str, &Value)) {
-    for definition in definition::all() {
+fn for_each_node(mut check: impl FnMut(&CrdManifest, &str, &Value)) {
+    for definition in definition::all_crds() {
         let mut all = Vec::new();
-        nodes(&definition.schema, "", &mut all);
+        collect_nodes(&definition.schema, "", &mut all);
         for (path, node) in all {
             check(&definition, &path, node);
         }
@@ -55,7 +55,7 @@ fn schemas_are_structural() {
         "x-kubernetes-map-type",
         "x-kubernetes-validations",
     ];
-    each_node(|_, path, node| {
+    for_each_node(|_, path, node| {
         let fields = node
             .as_object()
             .unwrap_or_else(|| panic!("{path} is {node}"));
@@ -85,7 +85,7 @@ fn schemas_are_structural() {
 
 #[test]
 fn formats_are_those_kubernetes_knows() {
-    each_node(|_, path, node| {
+    for_each_node(|_, path, node| {
         if let Some(format) = node["format"].as_str() {
             assert!(
                 ["int32", "int64", "date-time"].contains(&format),
@@ -102,7 +102,7 @@ fn formats_are_those_kubernetes_knows() {
 #[test]
 fn only_ops_tasks_have_defaults() {
     let mut found = Vec::new();
-    each_node(|definition, path, node| {
+    for_each_node(|definition, path, node| {
         if let Some(default) = node.get("default") {
             found.push((
                 definition.kind().to_owned(),
@@ -123,7 +123,7 @@ fn only_ops_tasks_have_defaults() {
 
 #[test]
 fn every_field_of_ours_is_documented() {
-    each_node(|_, path, node| {
+    for_each_node(|_, path, node| {
         let foreign = [
             "affinity",
             "topologySpread",
@@ -145,7 +145,7 @@ fn every_field_of_ours_is_documented() {
 
 #[test]
 fn lists_that_are_sets_hold_strings() {
-    each_node(|_, path, node| {
+    for_each_node(|_, path, node| {
         if node["x-kubernetes-list-type"] == "set" {
             assert_eq!(node["items"]["type"], "string", "{path}");
         }
@@ -154,7 +154,7 @@ fn lists_that_are_sets_hold_strings() {
 
 #[test]
 fn without_rules_only_the_rules_are_missing() {
-    for definition in definition::all() {
+    for definition in definition::all_crds() {
         let bare = definition.without_rules();
         assert!(
             !bare
@@ -164,9 +164,9 @@ fn without_rules_only_the_rules_are_missing() {
         );
         let mut rules = 0;
         let mut restored = Vec::new();
-        nodes(&definition.schema, "", &mut restored);
+        collect_nodes(&definition.schema, "", &mut restored);
         let mut left = Vec::new();
-        nodes(&bare.schema, "", &mut left);
+        collect_nodes(&bare.schema, "", &mut left);
         for ((path, whole), (_, bare)) in restored.into_iter().zip(left) {
             rules += whole["x-kubernetes-validations"]
                 .as_array()
@@ -186,23 +186,23 @@ fn without_rules_only_the_rules_are_missing() {
 #[test]
 fn typed_and_written_schemas_agree() {
     /// Numbers that JSON tells apart and Kubernetes does not.
-    fn even(value: &Value) -> Value {
+    fn normalize_numbers(value: &Value) -> Value {
         match value {
             Value::Number(number) => json!(number.as_f64()),
-            Value::Array(items) => items.iter().map(even).collect(),
-            Value::Object(fields) => fields.iter().map(|(k, v)| (k.clone(), even(v))).collect(),
+            Value::Array(items) => items.iter().map(normalize_numbers).collect(),
+            Value::Object(fields) => fields.iter().map(|(k, v)| (k.clone(), normalize_numbers(v))).collect(),
             other => other.clone(),
         }
     }
-    for definition in definition::all() {
+    for definition in definition::all_crds() {
         assert_eq!(
-            even(&serde_json::to_value(&definition.crd).unwrap()),
-            even(&definition.to_value())
+            normalize_numbers(&serde_json::to_value(&definition.crd).unwrap()),
+            normalize_numbers(&definition.to_value())
         );
     }
 }
 
-fn version(definition: &Definition) -> Value {
+fn only_version(definition: &CrdManifest) -> Value {
     let spec = &definition.to_value()["spec"];
     assert_eq!(spec["group"], mainstay_crds::GROUP);
     assert_eq!(spec["scope"], "Namespaced");
@@ -217,10 +217,10 @@ fn version(definition: &Definition) -> Value {
 }
 
 /// Name, path and whether only `-o wide` shows it.
-fn columns(version: &Value) -> Vec<(String, String, bool)> {
-    let columns = version["additionalPrinterColumns"].as_array().unwrap();
+fn printer_columns(version: &Value) -> Vec<(String, String, bool)> {
+    let printer_columns = version["additionalPrinterColumns"].as_array().unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    columns
+    printer_columns
         .iter()
         .map(|c| (text(&c["name"]), text(&c["jsonPath"]), c["priority"] == 1))
         .collect()
@@ -228,8 +228,8 @@ fn columns(version: &Value) -> Vec<(String, String, bool)> {
 
 #[test]
 fn an_etcd_scales_and_prints_as_etcd_druids_does() {
-    let etcd = definition::etcd();
-    let version = version(&etcd);
+    let etcd = definition::etcd_crd();
+    let version = only_version(&etcd);
     assert_eq!(
         etcd.to_value()["metadata"]["name"],
         "etcds.druid.gardener.cloud"
@@ -262,24 +262,24 @@ fn an_etcd_scales_and_prints_as_etcd_druids_does() {
         ("Ready Replicas", ".status.readyReplicas".to_owned(), true),
     ];
     assert_eq!(
-        columns(&version),
-        expected.map(|(name, path, wide)| (name.to_owned(), path, wide))
+        printer_columns(&version),
+        expected.map(|(name, path, multi_page_content)| (name.to_owned(), path, multi_page_content))
     );
 }
 
 #[test]
 fn tasks_have_status_names_and_columns() {
-    let ops = definition::ops_task();
+    let ops = definition::ops_task_crd();
     let value = ops.to_value();
     assert_eq!(
         value["metadata"]["name"],
         "etcdopstasks.druid.gardener.cloud"
     );
     assert_eq!(value["spec"]["names"]["shortNames"], json!(["eot"]));
-    assert_eq!(version(&ops)["subresources"], json!({ "status": {} }));
-    let names: Vec<_> = columns(&version(&ops))
+    assert_eq!(only_version(&ops)["subresources"], json!({ "status": {} }));
+    let names: Vec<_> = printer_columns(&only_version(&ops))
         .into_iter()
-        .map(|(name, _, wide)| (name, wide))
+        .map(|(name, _, multi_page_content)| (name, multi_page_content))
         .collect();
     let expected = [
         ("State", false),
@@ -288,15 +288,15 @@ fn tasks_have_status_names_and_columns() {
         ("Phase", true),
         ("TTL", true),
     ];
-    assert_eq!(names, expected.map(|(name, wide)| (name.to_owned(), wide)));
+    assert_eq!(names, expected.map(|(name, multi_page_content)| (name.to_owned(), multi_page_content)));
 
-    let copy = definition::copy_backups_task();
+    let copy = definition::copy_backups_task_crd();
     let value = copy.to_value();
     assert_eq!(
         value["metadata"]["name"],
         "etcdcopybackupstasks.druid.gardener.cloud"
     );
     assert!(value["spec"]["names"].get("shortNames").is_none());
-    assert_eq!(version(&copy)["subresources"], json!({ "status": {} }));
-    assert_eq!(columns(&version(&copy)).len(), 1);
+    assert_eq!(only_version(&copy)["subresources"], json!({ "status": {} }));
+    assert_eq!(printer_columns(&only_version(&copy)).len(), 1);
 }

@@ -3,20 +3,20 @@
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
 
-use mainstay_archive::catalogue::Object;
-use mainstay_archive::compression::decoder;
+use mainstay_archive::catalogue::SnapshotObject;
+use mainstay_archive::compression::open_decoder;
 use mainstay_archive::delta::{DeltaError, DeltaReader, Event, parse_time};
 use mainstay_ids::Revision;
 
-use super::How;
-use crate::rebuild::{RebuildError, Stop};
+use super::ObjectReadOptions;
+use crate::rebuild::{RebuildError, StopPoint};
 
 /// Runs of revisions noted; etcd's revisions are dense, so a sound delta is one run.
 const MAX_RUNS: usize = 64;
 
 /// What a delta proved to hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Span {
+pub struct DeltaSpan {
     /// First and last revision of each run without a hole, ascending. With more holes than
     /// anything real has, the runs behind the 64th are left out: they are beyond reach anyway.
     pub runs: Vec<(Revision, Revision)>,
@@ -29,30 +29,30 @@ pub struct Span {
     /// When the last event was recorded, as written.
     pub last_time: String,
     /// The first revision recorded later than the moment asked for.
-    pub later: Option<Revision>,
+    pub first_later: Option<Revision>,
     /// The first revision without a usable time, where a moment was asked for.
-    pub untimed: Option<Revision>,
+    pub first_untimed: Option<Revision>,
 }
 
 /// Reads a delta and compares its hash.
 ///
 /// # Errors
 /// As a rebuild that uses this delta: the object, and where it is damaged.
-pub fn delta(
-    object: &Object,
+pub fn check_delta(
+    object: &SnapshotObject,
     stored: Box<dyn Read + Send>,
-    how: &How,
-) -> Result<Span, RebuildError> {
+    options: &ObjectReadOptions,
+) -> Result<DeltaSpan, RebuildError> {
     let name = || object.name.to_string();
     let stream =
-        decoder(&object.name.compression, stored, NonZeroUsize::MIN).map_err(|source| {
+        open_decoder(&object.name.compression, stored, NonZeroUsize::MIN).map_err(|source| {
             RebuildError::Compression {
                 object: name(),
                 source,
             }
         })?;
-    let mut counted = Counted { stream, bytes: 0 };
-    let mut span = Span::default();
+    let mut counted = DeltaByteCounter { stream, bytes: 0 };
+    let mut span = DeltaSpan::default();
     let failed = |source: DeltaError| RebuildError::Delta {
         object: name(),
         source,
@@ -60,31 +60,31 @@ pub fn delta(
     {
         let mut reader = DeltaReader::new(&mut counted);
         while let Some(event) = reader.next_event().map_err(failed)? {
-            span.take(&event, how.stop);
+            span.add_event(&event, options.stop);
         }
     }
     span.bytes = counted.bytes;
     Ok(span)
 }
 
-impl Span {
+impl DeltaSpan {
     /// First and last revision, if there is any event.
     pub fn revisions(&self) -> Option<(Revision, Revision)> {
         Some((self.runs.first()?.0, self.runs.last()?.1))
     }
 
-    fn take(&mut self, event: &Event<'_>, stop: Stop) {
+    fn add_event(&mut self, event: &Event<'_>, stop: StopPoint) {
         let revision = event.mod_revision;
         if self.events == 0 {
             event.time.clone_into(&mut self.first_time);
         }
         self.events += 1;
         let is_new = self.runs.last().is_none_or(|(_, last)| *last != revision);
-        if is_new && let Stop::Time(wanted) = stop {
+        if is_new && let StopPoint::Time(wanted) = stop {
             match parse_time(event.time) {
-                Ok(time) if time > wanted => self.later = self.later.or(Some(revision)),
+                Ok(time) if time > wanted => self.first_later = self.first_later.or(Some(revision)),
                 Ok(_) => {}
-                Err(_) => self.untimed = self.untimed.or(Some(revision)),
+                Err(_) => self.first_untimed = self.first_untimed.or(Some(revision)),
             }
         }
         if is_new {
@@ -99,12 +99,12 @@ impl Span {
     }
 }
 
-struct Counted<R> {
+struct DeltaByteCounter<R> {
     stream: R,
     bytes: u64,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for DeltaByteCounter<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.stream.read(buffer)?;
         self.bytes += count as u64;
@@ -134,17 +134,17 @@ mod tests {
         }
     }
 
-    fn span(events: &[(i64, &str)], stop: Stop) -> Span {
-        let mut span = Span::default();
+    fn span(events: &[(i64, &str)], stop: StopPoint) -> DeltaSpan {
+        let mut span = DeltaSpan::default();
         for (revision, time) in events {
-            span.take(&event(*revision, time), stop);
+            span.add_event(&event(*revision, time), stop);
         }
         span
     }
 
     #[test]
     fn revisions_of_several_events_and_holes_between_them_are_told_apart() {
-        let span = span(&[(5, ""), (5, ""), (6, ""), (9, ""), (10, "")], Stop::End);
+        let span = span(&[(5, ""), (5, ""), (6, ""), (9, ""), (10, "")], StopPoint::End);
         let runs = [(Revision(5), Revision(6)), (Revision(9), Revision(10))];
         assert_eq!(span.runs, runs);
         assert_eq!(span.revisions(), Some((Revision(5), Revision(10))));
@@ -161,9 +161,9 @@ mod tests {
             (8, "2026-01-01T00:00:05.000000001Z"),
             (9, "2026-01-01T00:00:09Z"),
         ];
-        let span = span(&events, Stop::Time(moment));
-        assert_eq!(span.later, Some(Revision(8)));
-        assert_eq!(span.untimed, Some(Revision(7)));
+        let span = span(&events, StopPoint::Time(moment));
+        assert_eq!(span.first_later, Some(Revision(8)));
+        assert_eq!(span.first_untimed, Some(Revision(7)));
         assert_eq!(
             (span.first_time.as_str(), span.last_time.as_str()),
             (events[0].1, events[4].1)
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn memory_does_not_grow_with_the_number_of_holes() {
         let events: Vec<(i64, &str)> = (0..1000).map(|n| (2 * n + 1, "")).collect();
-        let span = span(&events, Stop::End);
+        let span = span(&events, StopPoint::End);
         assert_eq!((span.runs.len(), span.events), (MAX_RUNS, 1000));
     }
 }

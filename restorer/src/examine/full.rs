@@ -3,28 +3,28 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 
-use mainstay_archive::catalogue::Object;
-use mainstay_archive::compression::decoder;
-use mainstay_mvcc::{Facts, FactsError};
+use mainstay_archive::catalogue::SnapshotObject;
+use mainstay_archive::compression::open_decoder;
+use mainstay_mvcc::{DatabaseStatus, DatabaseStatusError};
 use sha2::{Digest, Sha256};
 
-use super::How;
+use super::ObjectReadOptions;
 use super::outline::{Outline, OutlineError};
-use crate::rebuild::{HashCheck, RebuildError, Sources};
+use crate::rebuild::{HashCheck, RebuildError, ObjectSource};
 
 /// Bytes handled at once.
-const PIECE: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 /// Length of the hash behind a snapshot.
 const HASH_LEN: usize = 32;
 /// A snapshot is a whole number of these, and the hash.
-const SECTOR: u64 = 512;
+const SECTOR_BYTES: u64 = 512;
 /// One pass finds the revision of every database etcd writes; a root bucket of several pages needs
 /// one more for each of them.
 const MAX_PASSES: usize = 16;
 
 /// A full snapshot that was read whole.
 #[derive(Debug)]
-pub struct Full {
+pub struct CheckedFull {
     /// Bytes inside, without the hash.
     pub bytes: u64,
     /// A hash was there, and right.
@@ -37,42 +37,42 @@ pub struct Full {
 ///
 /// # Errors
 /// As a rebuild from this snapshot: the object, and where it is damaged.
-pub fn full(
-    object: &Object,
+pub fn check_full(
+    object: &SnapshotObject,
     stored: Box<dyn Read + Send>,
-    how: &How,
-) -> Result<Full, RebuildError> {
-    outlined(object, stored, how, Outline::new(&BTreeSet::new()))
+    options: &ObjectReadOptions,
+) -> Result<CheckedFull, RebuildError> {
+    scan_full(object, stored, options, Outline::new(&BTreeSet::new()))
 }
 
 /// Reads a full snapshot and finds where its database stands, in as many passes as that takes.
 ///
 /// # Errors
 /// As [`full`], and a database that cannot be read.
-pub fn full_with_facts(
-    object: &Object,
-    sources: &dyn Sources,
-    how: &How,
-) -> Result<(Full, Facts), RebuildError> {
+pub fn check_full_with_facts(
+    object: &SnapshotObject,
+    sources: &dyn ObjectSource,
+    options: &ObjectReadOptions,
+) -> Result<(CheckedFull, DatabaseStatus), RebuildError> {
     let mut keep = BTreeSet::new();
     loop {
         let stored = sources.open(object).map_err(|source| RebuildError::Open {
             object: object.name.to_string(),
             source,
         })?;
-        let mut full = outlined(object, stored, how, Outline::new(&keep))?;
+        let mut full = scan_full(object, stored, options, Outline::new(&keep))?;
         let source = match full.outline.facts() {
             Ok(facts) => return Ok((full, facts)),
-            Err(OutlineError::NotKept { page }) => {
+            Err(OutlineError::PageNotKept { page }) => {
                 if keep.len() < MAX_PASSES && keep.insert(page) {
                     continue;
                 }
-                return Err(structure(object, mainstay_bbolt::Error::Loop { page }));
+                return Err(structure_error(object, mainstay_bbolt::BboltError::PageLoop { page }));
             }
             Err(OutlineError::Facts(source)) => source,
         };
         return Err(match source {
-            FactsError::Structure(source) => structure(object, source),
+            DatabaseStatusError::Structure(source) => structure_error(object, source),
             source => RebuildError::BaseFacts {
                 object: object.name.to_string(),
                 source,
@@ -81,36 +81,36 @@ pub fn full_with_facts(
     }
 }
 
-fn structure(object: &Object, source: mainstay_bbolt::Error) -> RebuildError {
+fn structure_error(object: &SnapshotObject, source: mainstay_bbolt::BboltError) -> RebuildError {
     RebuildError::BaseStructure {
         object: object.name.to_string(),
         source,
     }
 }
 
-fn outlined(
-    object: &Object,
+fn scan_full(
+    object: &SnapshotObject,
     stored: Box<dyn Read + Send>,
-    how: &How,
+    options: &ObjectReadOptions,
     outline: Outline,
-) -> Result<Full, RebuildError> {
+) -> Result<CheckedFull, RebuildError> {
     let name = || object.name.to_string();
-    let mut stream = decoder(&object.name.compression, stored, how.threads).map_err(|source| {
+    let mut stream = open_decoder(&object.name.compression, stored, options.threads).map_err(|source| {
         RebuildError::Compression {
             object: name(),
             source,
         }
     })?;
-    let mut tail = Tail {
+    let mut tail = FullScanner {
         hash: Sha256::new(),
         outline,
-        held: Vec::new(),
+        trailer: Vec::new(),
         received: 0,
     };
-    let mut piece = vec![0u8; PIECE];
+    let mut chunk = vec![0u8; CHUNK_BYTES];
     loop {
-        let count = match stream.read(&mut piece) {
-            Ok(0) => return tail.finish(object, how.hash_check),
+        let count = match stream.read(&mut chunk) {
+            Ok(0) => return tail.finish(object, options.hash_check),
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(source) => {
@@ -122,44 +122,44 @@ fn outlined(
                 });
             }
         };
-        tail.push(piece.get(..count).unwrap_or_default())
-            .map_err(|source| structure(object, source))?;
+        tail.push(chunk.get(..count).unwrap_or_default())
+            .map_err(|source| structure_error(object, source))?;
     }
 }
 
 /// Hashes and outlines everything but the last 32 bytes, which may be the hash.
-struct Tail {
+struct FullScanner {
     hash: Sha256,
     outline: Outline,
-    held: Vec<u8>,
+    trailer: Vec<u8>,
     received: u64,
 }
 
-impl Tail {
-    fn push(&mut self, piece: &[u8]) -> Result<(), mainstay_bbolt::Error> {
-        self.received += piece.len() as u64;
-        let surplus = (self.held.len() + piece.len()).saturating_sub(HASH_LEN);
-        let from_held: Vec<u8> = self.held.drain(..surplus.min(self.held.len())).collect();
-        let (data, rest) = piece.split_at(surplus - from_held.len());
-        self.held.extend_from_slice(rest);
-        self.take(&from_held)?;
-        self.take(data)
+impl FullScanner {
+    fn push(&mut self, chunk: &[u8]) -> Result<(), mainstay_bbolt::BboltError> {
+        self.received += chunk.len() as u64;
+        let surplus = (self.trailer.len() + chunk.len()).saturating_sub(HASH_LEN);
+        let from_held: Vec<u8> = self.trailer.drain(..surplus.min(self.trailer.len())).collect();
+        let (data, rest) = chunk.split_at(surplus - from_held.len());
+        self.trailer.extend_from_slice(rest);
+        self.update(&from_held)?;
+        self.update(data)
     }
 
-    fn take(&mut self, data: &[u8]) -> Result<(), mainstay_bbolt::Error> {
+    fn update(&mut self, data: &[u8]) -> Result<(), mainstay_bbolt::BboltError> {
         self.hash.update(data);
         self.outline.push(data)
     }
 
-    fn finish(mut self, object: &Object, check: HashCheck) -> Result<Full, RebuildError> {
+    fn finish(mut self, object: &SnapshotObject, check: HashCheck) -> Result<CheckedFull, RebuildError> {
         let name = || object.name.to_string();
         let bytes = self.received;
-        match bytes % SECTOR {
+        match bytes % SECTOR_BYTES {
             0 if bytes > 0 && check == HashCheck::Skipped => {
-                let held = std::mem::take(&mut self.held);
-                self.take(&held)
-                    .map_err(|source| structure(object, source))?;
-                Ok(Full {
+                let held = std::mem::take(&mut self.trailer);
+                self.update(&held)
+                    .map_err(|source| structure_error(object, source))?;
+                Ok(CheckedFull {
                     bytes,
                     is_hashed: false,
                     outline: self.outline,
@@ -168,9 +168,9 @@ impl Tail {
             0 if bytes > 0 => Err(RebuildError::BaseUnhashed { object: name() }),
             32 => {
                 let computed = self.hash.finalize();
-                if computed.as_slice() == self.held {
+                if computed.as_slice() == self.trailer {
                     let bytes = bytes - HASH_LEN as u64;
-                    return Ok(Full {
+                    return Ok(CheckedFull {
                         bytes,
                         is_hashed: true,
                         outline: self.outline,
@@ -178,7 +178,7 @@ impl Tail {
                 }
                 Err(RebuildError::BaseHash {
                     object: name(),
-                    stored: hex::encode(&self.held),
+                    stored: hex::encode(&self.trailer),
                     computed: hex::encode(computed),
                 })
             }

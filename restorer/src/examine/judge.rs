@@ -1,15 +1,15 @@
 //! What a chain whose objects were all read can give: the same answer a rebuild would come to.
 
-use mainstay_archive::chain::Chain;
+use mainstay_archive::chain::SnapshotChain;
 use mainstay_ids::Revision;
-use mainstay_mvcc::Facts;
+use mainstay_mvcc::DatabaseStatus;
 
-use super::Span;
-use crate::rebuild::{RebuildError, Stop};
+use super::DeltaSpan;
+use crate::rebuild::{RebuildError, StopPoint};
 
 /// The state a chain leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reached {
+pub struct ReachedState {
     /// Its revision.
     pub revision: Revision,
     /// The revision the full snapshot really holds.
@@ -23,15 +23,15 @@ pub struct Reached {
 /// # Errors
 /// What a rebuild would refuse: a gap, a chain too short, a base compacted beyond the target. And
 /// what it could not notice: a chain that ends before its names say.
-pub fn judge(
-    chain: &Chain,
-    facts: &Facts,
-    spans: &[Span],
-    stop: Stop,
-) -> Result<Reached, RebuildError> {
+pub fn check_chain(
+    chain: &SnapshotChain,
+    facts: &DatabaseStatus,
+    spans: &[DeltaSpan],
+    stop: StopPoint,
+) -> Result<ReachedState, RebuildError> {
     let holds = facts.revision;
     let base = chain.base.name.to_string();
-    let mut walk = Walk {
+    let mut walk = RevisionWalk {
         chain,
         stop,
         first: None,
@@ -42,15 +42,15 @@ pub fn judge(
         if walk.stopped_before.is_some() {
             break;
         }
-        walk.delta(ordinal, spans)?;
+        walk.apply_delta(ordinal, spans)?;
     }
     let target = match stop {
-        Stop::Revision(wanted) => Some(wanted),
-        Stop::Time(_) => walk.stopped_before.map(Revision::previous),
-        Stop::End => None,
+        StopPoint::Revision(wanted) => Some(wanted),
+        StopPoint::Time(_) => walk.stopped_before.map(Revision::previous),
+        StopPoint::End => None,
     };
     let compact_revision = facts.compact_revision();
-    let mut reached = Reached {
+    let mut reached = ReachedState {
         revision: holds,
         base_revision: holds,
         compact_revision,
@@ -61,7 +61,7 @@ pub fn judge(
                 object: base,
                 holds,
                 compact,
-                wanted,
+                target: wanted,
             });
         }
         reached.revision = wanted;
@@ -71,26 +71,26 @@ pub fn judge(
         && last > holds
     {
         if first > holds.next() {
-            return Err(gap(holds, first, base, object));
+            return Err(gap_error(holds, first, base, object));
         }
         reached.revision = last;
     }
     let promised = match stop {
-        Stop::Revision(wanted) => wanted,
-        Stop::End => chain.reaches,
-        Stop::Time(_) => holds,
+        StopPoint::Revision(wanted) => wanted,
+        StopPoint::End => chain.last_revision,
+        StopPoint::Time(_) => holds,
     };
     if reached.revision < promised {
         let reached = reached.revision;
-        return Err(RebuildError::Short {
+        return Err(RebuildError::ChainTooShort {
             reached,
-            wanted: promised,
+            target: promised,
         });
     }
     Ok(reached)
 }
 
-fn gap(newest: Revision, resumes: Revision, after: String, before: String) -> RebuildError {
+fn gap_error(newest: Revision, resumes: Revision, after: String, before: String) -> RebuildError {
     RebuildError::Gap {
         from: newest.next(),
         to: resumes.previous(),
@@ -101,9 +101,9 @@ fn gap(newest: Revision, resumes: Revision, after: String, before: String) -> Re
     }
 }
 
-struct Walk<'a> {
-    chain: &'a Chain,
-    stop: Stop,
+struct RevisionWalk<'a> {
+    chain: &'a SnapshotChain,
+    stop: StopPoint,
     /// First revision taken from a delta, and the delta.
     first: Option<(Revision, String)>,
     /// Last revision taken, and the ordinal of its delta.
@@ -112,14 +112,14 @@ struct Walk<'a> {
     stopped_before: Option<Revision>,
 }
 
-impl Walk<'_> {
-    fn name(&self, ordinal: usize) -> String {
+impl RevisionWalk<'_> {
+    fn object_name(&self, ordinal: usize) -> String {
         let link = self.chain.deltas.get(ordinal);
         link.map(|link| link.object.name.to_string())
             .unwrap_or_default()
     }
 
-    fn delta(&mut self, ordinal: usize, spans: &[Span]) -> Result<(), RebuildError> {
+    fn apply_delta(&mut self, ordinal: usize, spans: &[DeltaSpan]) -> Result<(), RebuildError> {
         let (Some(span), Some(link)) = (spans.get(ordinal), self.chain.deltas.get(ordinal)) else {
             return Ok(());
         };
@@ -127,8 +127,8 @@ impl Walk<'_> {
         let start = link.object.name.start;
         for &(first, last) in &span.runs {
             if first < start && complete.is_some_and(|complete| first <= complete) {
-                let object = self.name(ordinal);
-                return Err(RebuildError::BeforeName {
+                let object = self.object_name(ordinal);
+                return Err(RebuildError::RevisionBeforeName {
                     object,
                     found: first,
                     start,
@@ -138,9 +138,9 @@ impl Walk<'_> {
             if new > last {
                 continue; // there already
             }
-            let end = self.cut(span, new, last, ordinal)?;
+            let end = self.cut_at_target(span, new, last, ordinal)?;
             if end >= new {
-                self.take(new, end, ordinal)?;
+                self.advance(new, end, ordinal)?;
             }
             if self.stopped_before.is_some() {
                 break;
@@ -150,26 +150,26 @@ impl Walk<'_> {
     }
 
     /// The last revision of `new..=last` that belongs to the target.
-    fn cut(
+    fn cut_at_target(
         &mut self,
-        span: &Span,
+        span: &DeltaSpan,
         new: Revision,
         last: Revision,
         ordinal: usize,
     ) -> Result<Revision, RebuildError> {
         let behind = match self.stop {
-            Stop::End => None,
-            Stop::Revision(wanted) => (last > wanted).then(|| new.max(wanted.next())),
+            StopPoint::End => None,
+            StopPoint::Revision(wanted) => (last > wanted).then(|| new.max(wanted.next())),
             // Events are recorded in order: behind the first later one all are later.
-            Stop::Time(_) => span
-                .later
+            StopPoint::Time(_) => span
+                .first_later
                 .map(|later| later.max(new))
                 .filter(|later| *later <= last),
         };
         let end = behind.map_or(last, Revision::previous);
-        if let Some(revision) = span.untimed.filter(|at| (new..=end).contains(at)) {
-            return Err(RebuildError::Time {
-                object: self.name(ordinal),
+        if let Some(revision) = span.first_untimed.filter(|at| (new..=end).contains(at)) {
+            return Err(RebuildError::MissingTime {
+                object: self.object_name(ordinal),
                 revision,
             });
         }
@@ -177,12 +177,12 @@ impl Walk<'_> {
         Ok(end)
     }
 
-    fn take(&mut self, new: Revision, end: Revision, ordinal: usize) -> Result<(), RebuildError> {
+    fn advance(&mut self, new: Revision, end: Revision, ordinal: usize) -> Result<(), RebuildError> {
         match self.position {
-            None => self.first = Some((new, self.name(ordinal))),
+            None => self.first = Some((new, self.object_name(ordinal))),
             Some((position, _)) if new == position.next() => {}
             Some((position, after)) => {
-                return Err(gap(position, new, self.name(after), self.name(ordinal)));
+                return Err(gap_error(position, new, self.object_name(after), self.object_name(ordinal)));
             }
         }
         self.position = Some((end, ordinal));

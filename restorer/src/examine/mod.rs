@@ -18,22 +18,22 @@ mod full;
 mod judge;
 mod outline;
 
-pub use delta::{Span, delta};
-pub use full::{Full, full, full_with_facts};
-pub use judge::{Reached, judge};
+pub use delta::{DeltaSpan, check_delta};
+pub use full::{CheckedFull, check_full, check_full_with_facts};
+pub use judge::{ReachedState, check_chain};
 pub use outline::{Outline, OutlineError};
 
 use std::num::NonZeroUsize;
 
-use crate::rebuild::{HashCheck, Stop};
+use crate::rebuild::{HashCheck, StopPoint};
 
 /// How objects are read.
 #[derive(Clone, Copy, Debug)]
-pub struct How {
+pub struct ObjectReadOptions {
     /// What to do about a full snapshot without a hash.
     pub hash_check: HashCheck,
     /// Where the chain is to stop; a moment makes deltas look at the times of their events.
-    pub stop: Stop,
+    pub stop: StopPoint,
     /// Threads that may inflate one full snapshot.
     pub threads: NonZeroUsize,
 }

@@ -25,30 +25,30 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::io;
 
-use mainstay_bbolt::{Database, Error as BboltError, MAX_PAGE_SIZE, MIN_PAGE_SIZE, Meta, ReadAt};
+use mainstay_bbolt::{Database, BboltError as BboltError, MAX_PAGE_SIZE, MIN_PAGE_SIZE, Meta, ReadAt};
 use mainstay_ids::{PageId, Revision};
-use mainstay_mvcc::{Facts, FactsError, RevisionKey};
+use mainstay_mvcc::{DatabaseStatus, DatabaseStatusError, RevisionKey};
 
-use self::view::{View, u16_at, u32_at, u64_at};
+use self::view::{FileWindow, u16_at, u32_at, u64_at};
 
 /// Enough to find both meta pages whatever the page size.
 const FIRST_BYTES: usize = 2 * MAX_PAGE_SIZE as usize;
 /// Bytes of a page header, and of an element.
-const HEADER: usize = 16;
+const HEADER_BYTES: usize = 16;
 /// Where the key of a lone element lies, counted from the element.
-const BEHIND_ELEMENT: u32 = 16;
+const KEY_OFFSET: u32 = 16;
 /// Length of the key of a row that is no delete.
-const ROW_KEY: u32 = 17;
+const ROW_KEY_BYTES: u32 = 17;
 /// The longest bytes looked at in one go: a revision key with its mark.
-const LONGEST_ASK: usize = 18;
+const MAX_READ_BYTES: usize = 18;
 /// The most that is kept of one page: far more than the root of ten buckets can be.
-const WHOLE_LIMIT: u64 = 16 << 20;
+const MAX_WHOLE_PAGE_BYTES: u64 = 16 << 20;
 /// Traces come in blocks of this many, so that growing never copies them.
-const BLOCK: usize = 16 << 10;
+const TRACES_PER_BLOCK: usize = 16 << 10;
 
-const BRANCH: u16 = 0x01;
-const LEAF: u16 = 0x02;
-const BUCKET: u32 = 0x01;
+const BRANCH_FLAG: u16 = 0x01;
+const LEAF_FLAG: u16 = 0x02;
+const BUCKET_FLAG: u32 = 0x01;
 
 /// Why an outline does not tell where its database stands.
 #[derive(Debug, thiserror::Error)]
@@ -56,42 +56,42 @@ const BUCKET: u32 = 0x01;
 pub enum OutlineError {
     /// A page was needed of which too little was kept: pass the stream again and ask for it.
     #[error("page {page} was not kept")]
-    NotKept {
+    PageNotKept {
         /// Which page.
         page: PageId,
     },
     /// The database is damaged, or not one of etcd.
     #[error(transparent)]
-    Facts(#[from] FactsError),
+    Facts(#[from] DatabaseStatusError),
 }
 
 /// How a page ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum LastElement {
     /// A branch whose last child is this page.
     Child(PageId),
     /// A leaf whose last row has this revision.
     Row(Revision),
     /// A leaf without rows.
-    Nothing,
+    Empty,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Trace {
     page: PageId,
-    end: End,
+    last: LastElement,
 }
 
 /// A few bytes that are yet to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Ask {
+struct PendingRead {
     offset: u64,
     page: PageId,
-    what: What,
+    kind: PendingReadKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum PendingReadKind {
     /// The last element of a branch.
     BranchElement,
     /// The last element of a leaf that ends at this byte of the file.
@@ -100,10 +100,10 @@ enum What {
     Key { len: usize },
 }
 
-impl What {
+impl PendingReadKind {
     fn len(self) -> usize {
         match self {
-            Self::BranchElement | Self::LeafElement { .. } => HEADER,
+            Self::BranchElement | Self::LeafElement { .. } => HEADER_BYTES,
             Self::Key { len } => len,
         }
     }
@@ -112,33 +112,33 @@ impl What {
 /// What is kept of a database that streams by.
 #[derive(Debug)]
 pub struct Outline {
-    first: Vec<u8>,
+    first_bytes: Vec<u8>,
     meta: Option<Meta>,
     length: u64,
     /// The last bytes of the pieces so far, and where the first of them lies.
     window: Vec<u8>,
     window_start: u64,
     next_page: u64,
-    asks: BinaryHeap<Reverse<Ask>>,
+    pending: BinaryHeap<Reverse<PendingRead>>,
     traces: Vec<Vec<Trace>>,
-    whole: BTreeMap<PageId, Vec<u8>>,
-    not_kept: Cell<Option<PageId>>,
+    whole_pages: BTreeMap<PageId, Vec<u8>>,
+    missing_page: Cell<Option<PageId>>,
 }
 
 impl Outline {
     /// An outline that keeps the given pages whole, besides the root.
     pub fn new(keep: &BTreeSet<PageId>) -> Self {
         Self {
-            first: Vec::new(),
+            first_bytes: Vec::new(),
             meta: None,
             length: 0,
             window: Vec::new(),
             window_start: 0,
             next_page: 0,
-            asks: BinaryHeap::new(),
+            pending: BinaryHeap::new(),
             traces: Vec::new(),
-            whole: keep.iter().map(|page| (*page, Vec::new())).collect(),
-            not_kept: Cell::new(None),
+            whole_pages: keep.iter().map(|page| (*page, Vec::new())).collect(),
+            missing_page: Cell::new(None),
         }
     }
 
@@ -146,18 +146,18 @@ impl Outline {
     ///
     /// # Errors
     /// Both meta pages are damaged: nothing behind them can be found.
-    pub fn push(&mut self, piece: &[u8]) -> Result<(), BboltError> {
-        self.length += piece.len() as u64;
+    pub fn push(&mut self, chunk: &[u8]) -> Result<(), BboltError> {
+        self.length += chunk.len() as u64;
         if self.meta.is_some() {
-            self.look_through(piece);
+            self.scan(chunk);
             return Ok(());
         }
-        let wanted = FIRST_BYTES.saturating_sub(self.first.len());
-        let (head, rest) = piece.split_at(wanted.min(piece.len()));
-        self.first.extend_from_slice(head);
-        if self.first.len() == FIRST_BYTES {
-            self.begin()?;
-            self.look_through(rest);
+        let wanted = FIRST_BYTES.saturating_sub(self.first_bytes.len());
+        let (head, rest) = chunk.split_at(wanted.min(chunk.len()));
+        self.first_bytes.extend_from_slice(head);
+        if self.first_bytes.len() == FIRST_BYTES {
+            self.read_meta()?;
+            self.scan(rest);
         }
         Ok(())
     }
@@ -166,61 +166,61 @@ impl Outline {
     ///
     /// # Errors
     /// [`OutlineError`]; what a reader of the file itself would find, or a page to ask for.
-    pub fn facts(&mut self) -> Result<Facts, OutlineError> {
+    pub fn facts(&mut self) -> Result<DatabaseStatus, OutlineError> {
         if self.meta.is_none() {
-            self.begin().map_err(FactsError::from)?;
+            self.read_meta().map_err(DatabaseStatusError::from)?;
         }
-        self.not_kept.set(None);
+        self.missing_page.set(None);
         let facts = Database::open(&*self)
-            .map_err(FactsError::from)
-            .and_then(|database| Facts::read(&database));
-        match (facts, self.not_kept.get()) {
-            (Err(_), Some(page)) => Err(OutlineError::NotKept { page }),
+            .map_err(DatabaseStatusError::from)
+            .and_then(|database| DatabaseStatus::read(&database));
+        match (facts, self.missing_page.get()) {
+            (Err(_), Some(page)) => Err(OutlineError::PageNotKept { page }),
             (facts, _) => Ok(facts?),
         }
     }
 
     /// The metas are there: everything after them can be told apart.
-    fn begin(&mut self) -> Result<(), BboltError> {
-        let meta = Meta::in_first_bytes(&self.first)?;
-        self.whole.entry(meta.root).or_default();
+    fn read_meta(&mut self) -> Result<(), BboltError> {
+        let meta = Meta::from_first_bytes(&self.first_bytes)?;
+        self.whole_pages.entry(meta.root).or_default();
         self.meta = Some(meta);
-        let first = std::mem::take(&mut self.first);
-        self.look_through(&first);
-        self.first = first;
+        let first = std::mem::take(&mut self.first_bytes);
+        self.scan(&first);
+        self.first_bytes = first;
         Ok(())
     }
 
-    fn look_through(&mut self, piece: &[u8]) {
+    fn scan(&mut self, chunk: &[u8]) {
         let Some(meta) = self.meta else { return };
-        self.window.extend_from_slice(piece);
+        self.window.extend_from_slice(chunk);
         let window = std::mem::take(&mut self.window);
-        let view = View {
+        let view = FileWindow {
             bytes: &window,
             start: self.window_start,
         };
-        while let Some(Reverse(ask)) = self.asks.peek().copied() {
-            if !self.serve(ask, &view) {
+        while let Some(Reverse(ask)) = self.pending.peek().copied() {
+            if !self.try_read(ask, &view) {
                 break;
             }
-            self.asks.pop();
+            self.pending.pop();
         }
         let page_size = u64::from(meta.page_size);
         while self.next_page < meta.high_water.0
-            && let Some(header) = view.get(self.next_page.saturating_mul(page_size), HEADER)
+            && let Some(header) = view.get(self.next_page.saturating_mul(page_size), HEADER_BYTES)
         {
-            self.page(PageId(self.next_page), header, page_size, &view);
+            self.scan_page(PageId(self.next_page), header, page_size, &view);
             self.next_page += 1;
         }
-        self.keep_whole(page_size, &view);
+        self.collect_whole_pages(page_size, &view);
         self.window = window;
         // Whatever could not be answered begins in the last bytes.
-        let spent = self.window.len().saturating_sub(LONGEST_ASK);
+        let spent = self.window.len().saturating_sub(MAX_READ_BYTES);
         self.window.drain(..spent);
         self.window_start += spent as u64;
     }
 
-    fn page(&mut self, page: PageId, header: &[u8], page_size: u64, view: &View<'_>) {
+    fn scan_page(&mut self, page: PageId, header: &[u8], page_size: u64, view: &FileWindow<'_>) {
         let (Some(id), Some(flags), Some(count), Some(overflow)) = (
             u64_at(header, 0),
             u16_at(header, 8),
@@ -229,99 +229,99 @@ impl Outline {
         ) else {
             return;
         };
-        if id != page.0 || (flags != BRANCH && flags != LEAF) {
+        if id != page.0 || (flags != BRANCH_FLAG && flags != LEAF_FLAG) {
             return;
         }
         let start = page.0.saturating_mul(page_size);
         let end = start.saturating_add((u64::from(overflow) + 1).saturating_mul(page_size));
         let what = match (flags, count) {
-            (LEAF, 0) => return self.leave(page, End::Nothing),
+            (LEAF, 0) => return self.add_trace(page, LastElement::Empty),
             (_, 0) => return,
-            (LEAF, _) => What::LeafElement { end },
-            _ => What::BranchElement,
+            (LEAF, _) => PendingReadKind::LeafElement { end },
+            _ => PendingReadKind::BranchElement,
         };
-        let offset = start + u64::from(count) * HEADER as u64;
-        if offset + HEADER as u64 <= end {
-            self.ask(Ask { offset, page, what }, view);
+        let offset = start + u64::from(count) * HEADER_BYTES as u64;
+        if offset + HEADER_BYTES as u64 <= end {
+            self.request_read(PendingRead { offset, page, kind: what }, view);
         }
     }
 
-    fn ask(&mut self, ask: Ask, view: &View<'_>) {
-        if !self.serve(ask, view) {
-            self.asks.push(Reverse(ask));
+    fn request_read(&mut self, ask: PendingRead, view: &FileWindow<'_>) {
+        if !self.try_read(ask, view) {
+            self.pending.push(Reverse(ask));
         }
     }
 
     /// `false` when the bytes are not there yet.
-    fn serve(&mut self, ask: Ask, view: &View<'_>) -> bool {
-        let Some(bytes) = view.get(ask.offset, ask.what.len()) else {
+    fn try_read(&mut self, ask: PendingRead, view: &FileWindow<'_>) -> bool {
+        let Some(bytes) = view.get(ask.offset, ask.kind.len()) else {
             return false;
         };
-        match ask.what {
-            What::BranchElement => {
+        match ask.kind {
+            PendingReadKind::BranchElement => {
                 if let Some(child) = u64_at(bytes, 8) {
-                    self.leave(ask.page, End::Child(PageId(child)));
+                    self.add_trace(ask.page, LastElement::Child(PageId(child)));
                 }
             }
-            What::LeafElement { end } => {
-                if let Some(key) = last_key(ask, bytes, end) {
-                    self.ask(key, view);
+            PendingReadKind::LeafElement { end } => {
+                if let Some(key) = locate_last_key(ask, bytes, end) {
+                    self.request_read(key, view);
                 }
             }
-            What::Key { .. } => {
+            PendingReadKind::Key { .. } => {
                 if let Ok(row) = RevisionKey::decode(bytes) {
-                    self.leave(ask.page, End::Row(row.main));
+                    self.add_trace(ask.page, LastElement::Row(row.main));
                 }
             }
         }
         true
     }
 
-    fn leave(&mut self, page: PageId, end: End) {
-        let trace = Trace { page, end };
-        if let Some(block) = self.traces.last_mut().filter(|block| block.len() < BLOCK) {
+    fn add_trace(&mut self, page: PageId, end: LastElement) {
+        let trace = Trace { page, last: end };
+        if let Some(block) = self.traces.last_mut().filter(|block| block.len() < TRACES_PER_BLOCK) {
             block.push(trace);
             return;
         }
-        let mut block = Vec::with_capacity(BLOCK);
+        let mut block = Vec::with_capacity(TRACES_PER_BLOCK);
         block.push(trace);
         self.traces.push(block);
     }
 
     /// Appends what the window has of the pages that are kept whole.
-    fn keep_whole(&mut self, page_size: u64, view: &View<'_>) {
-        for (page, kept) in &mut self.whole {
+    fn collect_whole_pages(&mut self, page_size: u64, view: &FileWindow<'_>) {
+        for (page, kept) in &mut self.whole_pages {
             let start = page.0.saturating_mul(page_size);
             // Once for the page, and once more when its header has told of overflow pages.
             for _ in 0..2 {
                 let pages = u64::from(u32_at(kept, 12).unwrap_or(0)) + 1;
-                let wanted = pages.saturating_mul(page_size).min(WHOLE_LIMIT);
+                let wanted = pages.saturating_mul(page_size).min(MAX_WHOLE_PAGE_BYTES);
                 let from = start.saturating_add(kept.len() as u64);
-                kept.extend_from_slice(view.part(from, start.saturating_add(wanted)));
+                kept.extend_from_slice(view.slice(from, start.saturating_add(wanted)));
             }
         }
     }
 
-    fn end_of(&self, page: PageId) -> Option<End> {
+    fn last_element(&self, page: PageId) -> Option<LastElement> {
         let mut traces = self.traces.iter().flatten();
         traces
             .find(|trace| trace.page == page)
-            .map(|trace| trace.end)
+            .map(|trace| trace.last)
     }
 }
 
 /// Where the last key of a leaf lies, if it can be a revision.
-fn last_key(element: Ask, bytes: &[u8], end: u64) -> Option<Ask> {
+fn locate_last_key(element: PendingRead, bytes: &[u8], end: u64) -> Option<PendingRead> {
     let (flags, position) = (u32_at(bytes, 0)?, u32_at(bytes, 4)?);
     let len = usize::try_from(u32_at(bytes, 8)?).ok()?;
     let offset = element.offset.checked_add(u64::from(position))?;
-    let is_revision = flags & BUCKET == 0 && (len == LONGEST_ASK - 1 || len == LONGEST_ASK);
-    let is_behind = position >= BEHIND_ELEMENT;
+    let is_revision = flags & BUCKET_FLAG == 0 && (len == MAX_READ_BYTES - 1 || len == MAX_READ_BYTES);
+    let is_behind = position >= KEY_OFFSET;
     let is_inside = offset.checked_add(len as u64)? <= end;
-    (is_revision && is_behind && is_inside).then_some(Ask {
+    (is_revision && is_behind && is_inside).then_some(PendingRead {
         offset,
         page: element.page,
-        what: What::Key { len },
+        kind: PendingReadKind::Key { len },
     })
 }
 
@@ -329,10 +329,10 @@ fn last_key(element: Ask, bytes: &[u8], end: u64) -> Option<Ask> {
 impl ReadAt for Outline {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         if buffer.len() < MIN_PAGE_SIZE as usize {
-            return self.first.read_exact_at(buffer, offset);
+            return self.first_bytes.read_exact_at(buffer, offset);
         }
         let page_size = self.meta.map_or(1, |meta| u64::from(meta.page_size));
-        let kept = self.whole.range(..=PageId(offset / page_size)).next_back();
+        let kept = self.whole_pages.range(..=PageId(offset / page_size)).next_back();
         if let Some((page, bytes)) = kept
             && let Some(at) = offset.checked_sub(page.0.saturating_mul(page_size))
             && at < (bytes.len() as u64).max(page_size)
@@ -340,10 +340,10 @@ impl ReadAt for Outline {
             return bytes.read_exact_at(buffer, at);
         }
         let page = PageId(offset / page_size);
-        if let Some(end) = self.end_of(page) {
-            return last_element_only(page, end, buffer);
+        if let Some(end) = self.last_element(page) {
+            return write_last_element_page(page, end, buffer);
         }
-        self.not_kept.set(Some(page));
+        self.missing_page.set(Some(page));
         Err(io::ErrorKind::NotFound.into())
     }
 
@@ -353,32 +353,32 @@ impl ReadAt for Outline {
 }
 
 /// Fills `buffer` with a page that has the last element of the real one, and no value.
-fn last_element_only(page: PageId, end: End, buffer: &mut [u8]) -> io::Result<()> {
-    let mut bytes = Vec::with_capacity(2 * HEADER + LONGEST_ASK);
+fn write_last_element_page(page: PageId, end: LastElement, buffer: &mut [u8]) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(2 * HEADER_BYTES + MAX_READ_BYTES);
     let (flags, count) = match end {
-        End::Child(_) => (BRANCH, 1u16),
-        End::Row(_) => (LEAF, 1),
-        End::Nothing => (LEAF, 0),
+        LastElement::Child(_) => (BRANCH_FLAG, 1u16),
+        LastElement::Row(_) => (LEAF_FLAG, 1),
+        LastElement::Empty => (LEAF_FLAG, 0),
     };
     bytes.extend_from_slice(&page.0.to_le_bytes());
     bytes.extend_from_slice(&flags.to_le_bytes());
     bytes.extend_from_slice(&count.to_le_bytes());
     bytes.extend_from_slice(&0u32.to_le_bytes());
-    let behind_element = BEHIND_ELEMENT.to_le_bytes();
+    let behind_element = KEY_OFFSET.to_le_bytes();
     match end {
-        End::Child(child) => {
+        LastElement::Child(child) => {
             bytes.extend_from_slice(&behind_element);
             bytes.extend_from_slice(&0u32.to_le_bytes()); // nobody compares keys on the way down
             bytes.extend_from_slice(&child.0.to_le_bytes());
         }
-        End::Row(revision) => RevisionKey::first_of(revision).with_encoded(|key| {
+        LastElement::Row(revision) => RevisionKey::first_of(revision).with_encoded(|key| {
             bytes.extend_from_slice(&0u32.to_le_bytes());
             bytes.extend_from_slice(&behind_element);
-            bytes.extend_from_slice(&ROW_KEY.to_le_bytes());
+            bytes.extend_from_slice(&ROW_KEY_BYTES.to_le_bytes());
             bytes.extend_from_slice(&0u32.to_le_bytes());
             bytes.extend_from_slice(key);
         }),
-        End::Nothing => {}
+        LastElement::Empty => {}
     }
     buffer.fill(0);
     let room = buffer

@@ -3,18 +3,18 @@
 use std::io;
 
 use mainstay_archive::chain::ChooseError;
-use mainstay_bbolt::Error as BboltError;
-use mainstay_datadir::{BootstrapError, FenceError, LockError, MembershipError, SwapError};
+use mainstay_bbolt::BboltError as BboltError;
+use mainstay_datadir::{BootstrapError, VolumeFenceError, LockError, MembershipError, SwapError};
 use mainstay_mvcc::hash::HashError;
-use mainstay_store::{ArgsError, Class, OpenError, StoreError};
+use mainstay_store::{StoreArgsError, ErrorClass, StoreOpenError, StoreError};
 use serde_json::{Value, json};
 
-use super::{Classify, Verdict};
+use super::{Classify, ExitVerdict};
 use crate::rebuild::RebuildError;
 use crate::rebuild::compare::CompareError;
 use crate::rebuild::finish::FinishError;
 
-pub(crate) fn io_verdict(error: &io::Error) -> Verdict {
+pub(crate) fn classify_io_error(error: &io::Error) -> ExitVerdict {
     if let Some(store) = error
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<StoreError>())
@@ -22,31 +22,31 @@ pub(crate) fn io_verdict(error: &io::Error) -> Verdict {
         return store.verdict();
     }
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Verdict::Disk,
-        io::ErrorKind::PermissionDenied => Verdict::StoreUnavailable,
-        _ => Verdict::DamagedBackup,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ExitVerdict::Disk,
+        io::ErrorKind::PermissionDenied => ExitVerdict::StoreUnavailable,
+        _ => ExitVerdict::DamagedBackup,
     }
 }
 
 /// The disk's fault, or that of the bytes on it.
-pub(crate) fn database_verdict(error: &BboltError) -> Verdict {
+pub(crate) fn classify_database_error(error: &BboltError) -> ExitVerdict {
     match error {
         BboltError::Read { .. } | BboltError::Write { .. } | BboltError::Sync { .. } => {
-            Verdict::Disk
+            ExitVerdict::Disk
         }
-        _ => Verdict::DamagedBackup,
+        _ => ExitVerdict::DamagedBackup,
     }
 }
 
 impl Classify for RebuildError {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> ExitVerdict {
         match self {
-            Self::Open { source, .. } | Self::ReadBase { source, .. } => io_verdict(source),
+            Self::Open { source, .. } | Self::ReadBase { source, .. } => classify_io_error(source),
             Self::Delta { source, .. } => match std::error::Error::source(source)
                 .and_then(|inner| inner.downcast_ref::<io::Error>())
             {
-                Some(error) => io_verdict(error),
-                None => Verdict::DamagedBackup,
+                Some(error) => classify_io_error(error),
+                None => ExitVerdict::DamagedBackup,
             },
             Self::Compression { .. }
             | Self::BaseLength { .. }
@@ -55,24 +55,24 @@ impl Classify for RebuildError {
             | Self::BaseStructure { .. }
             | Self::BaseFacts { .. }
             | Self::BaseRow { .. }
-            | Self::BeforeName { .. } => Verdict::DamagedBackup,
-            Self::Write { .. } | Self::Scratch { .. } => Verdict::Disk,
-            Self::Database { source } => database_verdict(source),
-            Self::Time { .. } | Self::Gap { .. } | Self::Short { .. } | Self::Compacted { .. } => {
-                Verdict::Incomplete
+            | Self::RevisionBeforeName { .. } => ExitVerdict::DamagedBackup,
+            Self::Write { .. } | Self::Scratch { .. } => ExitVerdict::Disk,
+            Self::Database { source } => classify_database_error(source),
+            Self::MissingTime { .. } | Self::Gap { .. } | Self::ChainTooShort { .. } | Self::Compacted { .. } => {
+                ExitVerdict::Incomplete
             }
-            Self::Cancelled | Self::Thread { .. } => Verdict::Failed,
+            Self::Cancelled | Self::Thread { .. } => ExitVerdict::Failed,
         }
     }
 
     fn next_step(&self) -> Option<String> {
         match self.verdict() {
-            Verdict::DamagedBackup => Some(
+            ExitVerdict::DamagedBackup => Some(
                 "`mainstay-restorer list` shows the chains; `--from <Full-…>` starts from another \
                  full snapshot, `--to-revision` stops before the damage"
                     .into(),
             ),
-            Verdict::Disk => Some(
+            ExitVerdict::Disk => Some(
                 "free space on the volume and run the same command again: nothing was changed"
                     .into(),
             ),
@@ -82,17 +82,17 @@ impl Classify for RebuildError {
 }
 
 impl Classify for StoreError {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> ExitVerdict {
         match self.class() {
-            Class::Corrupt => Verdict::DamagedBackup,
-            _ => Verdict::StoreUnavailable,
+            ErrorClass::Corrupt => ExitVerdict::DamagedBackup,
+            _ => ExitVerdict::StoreUnavailable,
         }
     }
 }
 
-impl Classify for OpenError {
-    fn verdict(&self) -> Verdict {
-        Verdict::StoreUnavailable
+impl Classify for StoreOpenError {
+    fn verdict(&self) -> ExitVerdict {
+        ExitVerdict::StoreUnavailable
     }
 
     fn next_step(&self) -> Option<String> {
@@ -100,54 +100,54 @@ impl Classify for OpenError {
     }
 }
 
-impl Classify for ArgsError {
-    fn verdict(&self) -> Verdict {
-        Verdict::Usage
+impl Classify for StoreArgsError {
+    fn verdict(&self) -> ExitVerdict {
+        ExitVerdict::Usage
     }
 }
 
 impl Classify for ChooseError {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> ExitVerdict {
         match self {
-            Self::Empty => Verdict::NoBackup,
-            _ => Verdict::Incomplete,
+            Self::NoSnapshots => ExitVerdict::NoBackup,
+            _ => ExitVerdict::Incomplete,
         }
     }
 }
 
 impl Classify for MembershipError {
-    fn verdict(&self) -> Verdict {
-        Verdict::Usage
+    fn verdict(&self) -> ExitVerdict {
+        ExitVerdict::Usage
     }
 }
 
 impl Classify for SwapError {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> ExitVerdict {
         match self {
-            Self::Live { .. } | Self::Busy { .. } => Verdict::InUse,
-            Self::Unnamed { .. } | Self::NotADirectory { .. } | Self::MountPoint { .. } => {
-                Verdict::Usage
+            Self::DatabaseInUse { .. } | Self::Busy { .. } => ExitVerdict::InUse,
+            Self::InvalidTarget { .. } | Self::NotADirectory { .. } | Self::MountPoint { .. } => {
+                ExitVerdict::Usage
             }
             // The new directory is in place: neither unchanged nor a matter of space.
-            Self::Ambiguous { .. } | Self::BehindTheSwap { .. } => Verdict::Failed,
+            Self::Ambiguous { .. } | Self::AfterSwap { .. } => ExitVerdict::Failed,
             Self::Lock(error) => error.verdict(),
-            _ => Verdict::Disk,
+            _ => ExitVerdict::Disk,
         }
     }
 }
 
-impl Classify for FenceError {
-    fn verdict(&self) -> Verdict {
+impl Classify for VolumeFenceError {
+    fn verdict(&self) -> ExitVerdict {
         match self {
-            Self::Overtaken { .. } => Verdict::InUse,
-            _ => Verdict::Disk,
+            Self::Superseded { .. } => ExitVerdict::InUse,
+            _ => ExitVerdict::Disk,
         }
     }
 
     /// The epoch that whoever holds the lock has to go above.
     fn details(&self) -> Value {
         match self {
-            Self::Overtaken {
+            Self::Superseded {
                 epoch: Some(epoch), ..
             } => json!({ "overtakenBy": epoch.0 }),
             _ => Value::Null,
@@ -156,38 +156,38 @@ impl Classify for FenceError {
 }
 
 impl Classify for LockError {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> ExitVerdict {
         match self {
-            Self::Held { .. } => Verdict::InUse,
-            _ => Verdict::Disk,
+            Self::Held { .. } => ExitVerdict::InUse,
+            _ => ExitVerdict::Disk,
         }
     }
 }
 
 impl Classify for BootstrapError {
-    fn verdict(&self) -> Verdict {
-        Verdict::Disk
+    fn verdict(&self) -> ExitVerdict {
+        ExitVerdict::Disk
     }
 }
 
 impl Classify for CompareError {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> ExitVerdict {
         match self {
-            Self::Open { source } => database_verdict(source),
+            Self::Open { source } => classify_database_error(source),
             Self::Hash {
-                source: HashError::Future { .. },
-            } => Verdict::Incomplete,
-            Self::Hash { .. } | Self::Differs { .. } => Verdict::DamagedBackup,
+                source: HashError::FutureRevision { .. },
+            } => ExitVerdict::Incomplete,
+            Self::Hash { .. } | Self::Differs { .. } => ExitVerdict::DamagedBackup,
         }
     }
 }
 
 impl Classify for FinishError {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> ExitVerdict {
         match self {
-            Self::Bump { .. } => Verdict::Usage,
-            Self::Facts { .. } => Verdict::DamagedBackup,
-            Self::Database { source } => database_verdict(source),
+            Self::RevisionOverflow { .. } => ExitVerdict::Usage,
+            Self::Facts { .. } => ExitVerdict::DamagedBackup,
+            Self::Database { source } => classify_database_error(source),
         }
     }
 }

@@ -7,40 +7,40 @@ use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Scope;
 
-use mainstay_archive::compression::decoder;
+use mainstay_archive::compression::open_decoder;
 
-use super::Job;
+use super::RebuildContext;
 use super::error::RebuildError;
 
 /// Bytes of one piece in a queue.
-const PIECE: usize = 256 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
 /// Pieces in a queue: 4 MiB, a few milliseconds of inflating.
-const QUEUE: usize = 16;
+const QUEUE_CHUNKS: usize = 16;
 
-enum Piece {
+enum DeltaChunk {
     Bytes(Vec<u8>),
     End,
     Failed(RebuildError),
 }
 
 /// The decompressed deltas, in order.
-pub(crate) struct Ahead {
-    queues: Vec<(Receiver<Piece>, SyncSender<Vec<u8>>)>,
+pub(crate) struct DeltaPrefetcher {
+    queues: Vec<(Receiver<DeltaChunk>, SyncSender<Vec<u8>>)>,
     next: usize,
 }
 
-impl Ahead {
+impl DeltaPrefetcher {
     /// Starts the workers.
     pub(crate) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
-        job: &'scope Job<'scope>,
+        job: &'scope RebuildContext<'scope>,
         workers: usize,
     ) -> Self {
         let queues = (0..workers)
             .map(|worker| {
-                let (give, take) = sync_channel(QUEUE);
-                let (give_back, spare) = sync_channel(QUEUE);
-                scope.spawn(move || work(job, worker, workers, &give, &spare));
+                let (give, take) = sync_channel(QUEUE_CHUNKS);
+                let (give_back, spare) = sync_channel(QUEUE_CHUNKS);
+                scope.spawn(move || run_worker(job, worker, workers, &give, &spare));
                 (take, give_back)
             })
             .collect();
@@ -53,24 +53,24 @@ impl Ahead {
         self.next += 1;
         DeltaStream {
             queue: self.queues.get(at),
-            piece: Vec::new(),
-            at: 0,
+            chunk: Vec::new(),
+            position: 0,
         }
     }
 }
 
-fn work(
-    job: &Job<'_>,
+fn run_worker(
+    job: &RebuildContext<'_>,
     worker: usize,
     workers: usize,
-    give: &SyncSender<Piece>,
+    give: &SyncSender<DeltaChunk>,
     spare: &Receiver<Vec<u8>>,
 ) {
     for link in job.chain.deltas.iter().skip(worker).step_by(workers.max(1)) {
-        let end = match inflate(job, &link.object, give, spare) {
-            Ok(true) => Piece::End,
+        let end = match inflate_delta(job, &link.object, give, spare) {
+            Ok(true) => DeltaChunk::End,
             Ok(false) => return,
-            Err(error) => Piece::Failed(error),
+            Err(error) => DeltaChunk::Failed(error),
         };
         if give.send(end).is_err() {
             return;
@@ -79,10 +79,10 @@ fn work(
 }
 
 /// `Ok(false)` when nobody wants the rest.
-fn inflate(
-    job: &Job<'_>,
-    object: &mainstay_archive::catalogue::Object,
-    give: &SyncSender<Piece>,
+fn inflate_delta(
+    job: &RebuildContext<'_>,
+    object: &mainstay_archive::catalogue::SnapshotObject,
+    give: &SyncSender<DeltaChunk>,
     spare: &Receiver<Vec<u8>>,
 ) -> Result<bool, RebuildError> {
     let name = || object.name.to_string();
@@ -94,7 +94,7 @@ fn inflate(
             source,
         })?;
     let one = std::num::NonZeroUsize::MIN;
-    let mut stream = decoder(&object.name.compression, stored, one).map_err(|source| {
+    let mut stream = open_decoder(&object.name.compression, stored, one).map_err(|source| {
         RebuildError::Compression {
             object: name(),
             source,
@@ -105,10 +105,10 @@ fn inflate(
         if job.is_cancelled() {
             return Ok(false);
         }
-        let mut piece = spare.try_recv().unwrap_or_default();
-        piece.resize(PIECE, 0);
+        let mut chunk = spare.try_recv().unwrap_or_default();
+        chunk.resize(CHUNK_BYTES, 0);
         let count = stream
-            .read(&mut piece)
+            .read(&mut chunk)
             .map_err(|source| RebuildError::Delta {
                 object: name(),
                 source: mainstay_archive::delta::DeltaError::Read { offset, source },
@@ -117,8 +117,8 @@ fn inflate(
         if count == 0 {
             return Ok(true);
         }
-        piece.truncate(count);
-        if give.send(Piece::Bytes(piece)).is_err() {
+        chunk.truncate(count);
+        if give.send(DeltaChunk::Bytes(chunk)).is_err() {
             return Ok(false);
         }
     }
@@ -126,9 +126,9 @@ fn inflate(
 
 /// One decompressed delta.
 pub(crate) struct DeltaStream<'a> {
-    queue: Option<&'a (Receiver<Piece>, SyncSender<Vec<u8>>)>,
-    piece: Vec<u8>,
-    at: usize,
+    queue: Option<&'a (Receiver<DeltaChunk>, SyncSender<Vec<u8>>)>,
+    chunk: Vec<u8>,
+    position: usize,
 }
 
 impl Read for DeltaStream<'_> {
@@ -136,31 +136,31 @@ impl Read for DeltaStream<'_> {
         let Some((take, give_back)) = self.queue else {
             return Ok(0);
         };
-        if self.at == self.piece.len() {
-            let used = std::mem::take(&mut self.piece);
+        if self.position == self.chunk.len() {
+            let used = std::mem::take(&mut self.chunk);
             if used.capacity() > 0 {
                 let _ = give_back.try_send(used);
             }
-            self.at = 0;
+            self.position = 0;
             match take.recv() {
-                Ok(Piece::Bytes(piece)) => self.piece = piece,
-                Ok(Piece::End) => {
+                Ok(DeltaChunk::Bytes(chunk)) => self.chunk = chunk,
+                Ok(DeltaChunk::End) => {
                     self.queue = None;
                     return Ok(0);
                 }
-                Ok(Piece::Failed(error)) => {
+                Ok(DeltaChunk::Failed(error)) => {
                     self.queue = None;
                     return Err(io::Error::other(error));
                 }
                 Err(_) => return Err(io::Error::other("the inflating thread ended")),
             }
         }
-        let rest = self.piece.get(self.at..).unwrap_or_default();
+        let rest = self.chunk.get(self.position..).unwrap_or_default();
         let count = rest.len().min(buffer.len());
         if let (Some(to), Some(from)) = (buffer.get_mut(..count), rest.get(..count)) {
             to.copy_from_slice(from);
         }
-        self.at += count;
+        self.position += count;
         Ok(count)
     }
 }

@@ -4,24 +4,24 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::SyncSender;
 
-use mainstay_archive::compression::decoder;
+use mainstay_archive::compression::open_decoder;
 use mainstay_bbolt::{MAX_PAGE_SIZE, Meta};
 use sha2::{Digest, Sha256};
 
 use super::error::RebuildError;
-use super::{HashCheck, Job};
+use super::{HashCheck, RebuildContext};
 
 /// Bytes handled at once.
-const PIECE: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 /// Length of the hash behind a snapshot.
 const HASH_LEN: usize = 32;
 /// A snapshot is a whole number of these, and the hash.
-const SECTOR: u64 = 512;
+const SECTOR_BYTES: u64 = 512;
 /// Enough to find both meta pages whatever the page size.
 const FIRST_BYTES: usize = 2 * MAX_PAGE_SIZE as usize;
 
 /// Writes the base into the file and checks its hash. Sends its meta once the first pages are in.
-pub(crate) fn receive(job: &Job<'_>, announce: &SyncSender<Meta>) -> Result<(), RebuildError> {
+pub(crate) fn receive_base(job: &RebuildContext<'_>, announce: &SyncSender<Meta>) -> Result<(), RebuildError> {
     let object = &job.chain.base;
     let name = || object.name.to_string();
     let stored = job
@@ -32,28 +32,28 @@ pub(crate) fn receive(job: &Job<'_>, announce: &SyncSender<Meta>) -> Result<(), 
             source,
         })?;
     let mut stream =
-        decoder(&object.name.compression, stored, job.options.threads).map_err(|source| {
+        open_decoder(&object.name.compression, stored, job.options.threads).map_err(|source| {
             RebuildError::Compression {
                 object: name(),
                 source,
             }
         })?;
-    let mut tail = TailWriter::new(job);
-    let mut piece = vec![0u8; PIECE];
+    let mut tail = BaseWriter::new(job);
+    let mut chunk = vec![0u8; CHUNK_BYTES];
     loop {
         if job.is_cancelled() {
             return Err(RebuildError::Cancelled);
         }
-        let count = fill(&mut stream, &mut piece).map_err(|source| RebuildError::ReadBase {
+        let count = read_full(&mut stream, &mut chunk).map_err(|source| RebuildError::ReadBase {
             object: name(),
             offset: tail.received,
             source,
         })?;
-        let got = piece.get(..count).unwrap_or_default();
+        let got = chunk.get(..count).unwrap_or_default();
         if tail.limit == 0 {
             let first = got.get(..FIRST_BYTES.min(count)).unwrap_or_default();
             let meta =
-                Meta::in_first_bytes(first).map_err(|source| RebuildError::BaseStructure {
+                Meta::from_first_bytes(first).map_err(|source| RebuildError::BaseStructure {
                     object: name(),
                     source,
                 })?;
@@ -61,14 +61,14 @@ pub(crate) fn receive(job: &Job<'_>, announce: &SyncSender<Meta>) -> Result<(), 
             let _ = announce.send(meta); // nobody listens any more: the other side has failed
         }
         tail.push(got)?;
-        if count < PIECE {
+        if count < CHUNK_BYTES {
             return tail.finish(&name());
         }
     }
 }
 
 /// Reads until the buffer is full or the stream ends.
-fn fill(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+fn read_full(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match stream.read(rest) {
@@ -83,40 +83,40 @@ fn fill(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 
 /// Writes everything but the last 32 bytes, which may be the hash, up to the high-water mark: behind
 /// it the rows of the deltas are being written.
-struct TailWriter<'a> {
-    job: &'a Job<'a>,
+struct BaseWriter<'a> {
+    job: &'a RebuildContext<'a>,
     hash: Sha256,
-    held: Vec<u8>,
+    trailer: Vec<u8>,
     received: u64,
     hashed: u64,
     /// Bytes that belong to the database.
     limit: u64,
 }
 
-impl<'a> TailWriter<'a> {
-    fn new(job: &'a Job<'a>) -> Self {
+impl<'a> BaseWriter<'a> {
+    fn new(job: &'a RebuildContext<'a>) -> Self {
         Self {
             job,
             hash: Sha256::new(),
-            held: Vec::new(),
+            trailer: Vec::new(),
             received: 0,
             hashed: 0,
             limit: 0,
         }
     }
 
-    fn push(&mut self, piece: &[u8]) -> Result<(), RebuildError> {
-        self.received += piece.len() as u64;
-        if piece.len() < HASH_LEN {
-            self.held.extend_from_slice(piece);
-            let surplus = self.held.len().saturating_sub(HASH_LEN);
-            let first: Vec<u8> = self.held.drain(..surplus).collect();
+    fn push(&mut self, chunk: &[u8]) -> Result<(), RebuildError> {
+        self.received += chunk.len() as u64;
+        if chunk.len() < HASH_LEN {
+            self.trailer.extend_from_slice(chunk);
+            let surplus = self.trailer.len().saturating_sub(HASH_LEN);
+            let first: Vec<u8> = self.trailer.drain(..surplus).collect();
             return self.write(&first);
         }
-        let held = std::mem::take(&mut self.held);
+        let held = std::mem::take(&mut self.trailer);
         self.write(&held)?;
-        let (data, rest) = piece.split_at(piece.len() - HASH_LEN);
-        self.held = rest.to_vec();
+        let (data, rest) = chunk.split_at(chunk.len() - HASH_LEN);
+        self.trailer = rest.to_vec();
         self.write(data)
     }
 
@@ -130,7 +130,7 @@ impl<'a> TailWriter<'a> {
             .write_all_at(kept, self.hashed)
             .map_err(|source| RebuildError::Write { source })?;
         self.hashed += data.len() as u64;
-        self.job.flusher.wrote(kept.len() as u64);
+        self.job.flusher.record_written(kept.len() as u64);
         Ok(())
     }
 
@@ -145,21 +145,21 @@ impl<'a> TailWriter<'a> {
 
     fn finish(mut self, object: &str) -> Result<(), RebuildError> {
         let object = || object.to_owned();
-        match self.received % SECTOR {
+        match self.received % SECTOR_BYTES {
             0 if self.job.options.hash_check == HashCheck::Skipped => {
-                let held = std::mem::take(&mut self.held);
+                let held = std::mem::take(&mut self.trailer);
                 self.write(&held)?;
                 self.check_length(&object())
             }
             0 if self.received > 0 => Err(RebuildError::BaseUnhashed { object: object() }),
             32 => {
                 let computed = self.hash.clone().finalize();
-                if computed.as_slice() == self.held {
+                if computed.as_slice() == self.trailer {
                     return self.check_length(&object());
                 }
                 Err(RebuildError::BaseHash {
                     object: object(),
-                    stored: hex::encode(&self.held),
+                    stored: hex::encode(&self.trailer),
                     computed: hex::encode(computed),
                 })
             }

@@ -2,14 +2,14 @@
 
 use std::fs::File;
 
-use mainstay_bbolt::{Database, Error as BboltError};
+use mainstay_bbolt::{Database, BboltError as BboltError};
 use mainstay_ids::{HashKv, Revision};
 use mainstay_mvcc::hash::{HashError, hash_kv_compacted};
 use serde::{Serialize, Serializer};
 
 /// What came of a comparison that found no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compared {
+pub enum HashComparison {
     /// It is what the live etcd held.
     Equal(HashKv),
     /// The backup keeps less history than the hash covers, so there is nothing to compare.
@@ -21,7 +21,7 @@ pub enum Compared {
     },
 }
 
-impl Serialize for Compared {
+impl Serialize for HashComparison {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (word, hash) = match self {
             Self::Equal(hash) => ("equal", hash),
@@ -63,7 +63,7 @@ pub enum CompareError {
 }
 
 /// Compares.
-pub fn compare(file: &File, expected: HashKv) -> Result<Compared, CompareError> {
+pub fn compare_hash_kv(file: &File, expected: HashKv) -> Result<HashComparison, CompareError> {
     let database = Database::open(file).map_err(|source| CompareError::Open { source })?;
     let HashKv {
         revision,
@@ -71,13 +71,13 @@ pub fn compare(file: &File, expected: HashKv) -> Result<Compared, CompareError> 
         ..
     } = expected;
     match hash_kv_compacted(&database, revision, compact_revision) {
-        Ok(found) if found == expected => Ok(Compared::Equal(found)),
+        Ok(found) if found == expected => Ok(HashComparison::Equal(found)),
         Ok(found) => Err(CompareError::Differs {
             revision,
             found: found.hash,
             expected: expected.hash,
         }),
-        Err(HashError::Compacted { oldest, .. }) => Ok(Compared::Compacted { expected, oldest }),
+        Err(HashError::Compacted { oldest, .. }) => Ok(HashComparison::Compacted { expected, oldest }),
         Err(source) => Err(CompareError::Hash { source }),
     }
 }

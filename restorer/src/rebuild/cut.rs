@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, HashSet};
 use mainstay_bbolt::{Database, Update};
 use mainstay_ids::{LeaseId, Revision};
 use mainstay_mvcc::hash::HashError;
-use mainstay_mvcc::{Digester, Facts, KeyValue, RevisionKey, schema};
+use mainstay_mvcc::{KeyDigester, DatabaseStatus, KeyValue, RevisionKey, schema};
 
-use super::Job;
+use super::RebuildContext;
 use super::error::RebuildError;
 use super::join::add_leases;
 use super::leases::{NewLease, new_lease};
 
 /// Drops every row newer than `wanted`, and makes leases again that were revoked since. Memory: 16
 /// bytes per user key, to find the leases.
-pub(crate) fn back_to(
-    job: &Job<'_>,
-    facts: &Facts,
+pub(crate) fn truncate_to_revision(
+    job: &RebuildContext<'_>,
+    facts: &DatabaseStatus,
     wanted: Revision,
     told: &BTreeMap<LeaseId, NewLease>,
 ) -> Result<Vec<NewLease>, RebuildError> {
@@ -27,18 +27,18 @@ pub(crate) fn back_to(
             object: object(),
             holds,
             compact,
-            wanted,
+            target: wanted,
         });
     }
     let failed = |source| RebuildError::Database { source };
-    let leases = live_leases(job, wanted, told).map_err(|source| RebuildError::BaseRow {
+    let leases = find_live_leases(job, wanted, told).map_err(|source| RebuildError::BaseRow {
         object: object(),
         source,
     })?;
     let mut update = Update::open(job.file).map_err(failed)?;
     let bound = RevisionKey::end_of(wanted);
     update
-        .append_after(schema::KEY, Some(&bound))
+        .append_after_key(schema::KEY, Some(&bound))
         .map_err(failed)?
         .finish()
         .map_err(failed)?;
@@ -48,16 +48,16 @@ pub(crate) fn back_to(
 }
 
 /// The leases that keys live at `wanted` hang on.
-fn live_leases(
-    job: &Job<'_>,
+fn find_live_leases(
+    job: &RebuildContext<'_>,
     wanted: Revision,
     told: &BTreeMap<LeaseId, NewLease>,
 ) -> Result<BTreeMap<LeaseId, NewLease>, HashError> {
     let database = Database::open(job.file)?;
     let root = database
         .bucket(schema::KEY)?
-        .ok_or(mainstay_mvcc::FactsError::NotEtcd)?;
-    let digester = Digester::default();
+        .ok_or(mainstay_mvcc::DatabaseStatusError::NotEtcd)?;
+    let digester = KeyDigester::default();
     let mut seen = HashSet::new();
     let mut leases = BTreeMap::new();
     let mut cursor = database.scan_back(&root)?;

@@ -2,16 +2,16 @@
 
 use std::io;
 
-use mainstay_archive::compression::OpenError;
+use mainstay_archive::compression::OpenStreamError;
 use mainstay_archive::delta::DeltaError;
-use mainstay_bbolt::Error as BboltError;
+use mainstay_bbolt::BboltError as BboltError;
 use mainstay_ids::Revision;
-use mainstay_mvcc::FactsError;
+use mainstay_mvcc::DatabaseStatusError;
 use mainstay_mvcc::hash::HashError;
 
 impl RebuildError {
     /// The object that cannot be used, when there is one: another chain may do without it.
-    pub fn culprit(&self) -> Option<&str> {
+    pub fn failed_object(&self) -> Option<&str> {
         match self {
             Self::Open { object, .. }
             | Self::Compression { object, .. }
@@ -23,7 +23,7 @@ impl RebuildError {
             | Self::BaseFacts { object, .. }
             | Self::BaseRow { object, .. }
             | Self::Delta { object, .. }
-            | Self::BeforeName { object, .. }
+            | Self::RevisionBeforeName { object, .. }
             | Self::Compacted { object, .. } => Some(object),
             _ => None,
         }
@@ -48,7 +48,7 @@ pub enum RebuildError {
         /// Its name.
         object: String,
         /// Why.
-        source: OpenError,
+        source: OpenStreamError,
     },
     /// The base broke off or its compression is damaged.
     #[error("read {object} after {offset} decompressed bytes")]
@@ -101,7 +101,7 @@ pub enum RebuildError {
         /// Its name.
         object: String,
         /// What is wrong.
-        source: FactsError,
+        source: DatabaseStatusError,
     },
     /// A row of the base cannot be read.
     #[error("{object} holds a row that cannot be read")]
@@ -139,7 +139,7 @@ pub enum RebuildError {
     },
     /// A delta gives no time where one is needed.
     #[error("{object} has no usable time at revision {revision}, so --to-time cannot be answered")]
-    Time {
+    MissingTime {
         /// Its name.
         object: String,
         /// Where.
@@ -170,7 +170,7 @@ pub enum RebuildError {
         "{object} begins with revision {found}, before the {start} its name promises: \
          a transaction may be split between objects"
     )]
-    BeforeName {
+    RevisionBeforeName {
         /// Its name.
         object: String,
         /// Revision found.
@@ -179,16 +179,16 @@ pub enum RebuildError {
         start: Revision,
     },
     /// The chain ends before the revision asked for.
-    #[error("the objects end at revision {reached}, revision {wanted} is not in them")]
-    Short {
+    #[error("the objects end at revision {reached}, revision {target} is not in them")]
+    ChainTooShort {
         /// Last revision read.
         reached: Revision,
         /// Asked for.
-        wanted: Revision,
+        target: Revision,
     },
     /// The base is compacted beyond the revision asked for.
     #[error(
-        "{object} holds revision {holds} and is compacted at {compact}: revision {wanted} can no \
+        "{object} holds revision {holds} and is compacted at {compact}: revision {target} can no \
          longer be taken from it; the oldest it can give is {compact}"
     )]
     Compacted {
@@ -199,7 +199,7 @@ pub enum RebuildError {
         /// Oldest it can give.
         compact: Revision,
         /// Asked for.
-        wanted: Revision,
+        target: Revision,
     },
     /// Another thread failed first.
     #[error("stopped because another part failed")]

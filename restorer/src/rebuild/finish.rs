@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 
-use mainstay_bbolt::{Database, Error as BboltError, OwnedItem, Update};
+use mainstay_bbolt::{Database, BboltError as BboltError, OwnedItem, Update};
 use mainstay_ids::{RaftIndex, Revision, Term};
-use mainstay_mvcc::{Facts, FactsError, RevisionKey, schema, small_bucket};
+use mainstay_mvcc::{DatabaseStatus, DatabaseStatusError, RevisionKey, schema, read_small_bucket};
 
 /// What the database must say about the new cluster.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct NewClusterIdentity {
     /// Rows of the `members` bucket, ascending.
     pub members: Vec<OwnedItem>,
     /// Raft index the new log begins with.
@@ -26,7 +26,7 @@ pub struct Identity {
 
 /// Moves revisions on, so that clients of the lost cluster notice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bump {
+pub struct RevisionBump {
     /// Added to the newest revision there is; 0 leaves revisions as they are.
     pub by: u64,
     /// The newest revision of the backup: clients may know it, also when an earlier state is restored.
@@ -49,11 +49,11 @@ pub enum FinishError {
     #[error("read the rebuilt database")]
     Facts {
         /// Why.
-        source: FactsError,
+        source: DatabaseStatusError,
     },
     /// The bump leaves the range of revisions.
     #[error("revision {revision} plus {by} is not a revision")]
-    Bump {
+    RevisionOverflow {
         /// Before.
         revision: Revision,
         /// Asked for.
@@ -62,16 +62,16 @@ pub enum FinishError {
 }
 
 /// Writes the identity and the bump in one commit. Returns the revision etcd will start with.
-pub fn adopt(file: &File, identity: &Identity, bump: Bump) -> Result<Revision, FinishError> {
+pub fn write_identity(file: &File, identity: &NewClusterIdentity, bump: RevisionBump) -> Result<Revision, FinishError> {
     let failed = |source| FinishError::Database { source };
     let (facts, mut meta) = {
         let database = Database::open(file).map_err(failed)?;
-        let facts = Facts::read(&database).map_err(|source| FinishError::Facts { source })?;
-        let meta = small_bucket(&database, schema::META)
+        let facts = DatabaseStatus::read(&database).map_err(|source| FinishError::Facts { source })?;
+        let meta = read_small_bucket(&database, schema::META)
             .map_err(|source| FinishError::Facts { source })?;
         (facts, meta.into_iter().collect::<BTreeMap<_, _>>())
     };
-    let revision = bumped(facts.revision, bump)?;
+    let revision = bump_revision(facts.revision, bump)?;
     meta.remove(schema::STORAGE_VERSION); // 3.6 and later migrate by themselves; older ones refuse
     meta.insert(
         schema::CONSISTENT_INDEX.to_vec(),
@@ -91,18 +91,18 @@ pub fn adopt(file: &File, identity: &Identity, bump: Bump) -> Result<Revision, F
         meta.insert(schema::FINISHED_COMPACT.to_vec(), position);
     }
     let mut update = Update::open(file).map_err(failed)?;
-    rewrite(&mut update, schema::META, meta.iter()).map_err(failed)?;
+    rewrite_bucket(&mut update, schema::META, meta.iter()).map_err(failed)?;
     let members = identity.members.iter().map(|(key, value)| (key, value));
-    rewrite(&mut update, schema::MEMBERS, members).map_err(failed)?;
+    rewrite_bucket(&mut update, schema::MEMBERS, members).map_err(failed)?;
     for emptied in [schema::MEMBERS_REMOVED, schema::ALARM, schema::CLUSTER] {
-        rewrite(&mut update, emptied, std::iter::empty()).map_err(failed)?;
+        rewrite_bucket(&mut update, emptied, std::iter::empty()).map_err(failed)?;
     }
     update.commit().map_err(failed)?;
     Ok(revision)
 }
 
-fn bumped(revision: Revision, bump: Bump) -> Result<Revision, FinishError> {
-    let Bump { by, newest, .. } = bump;
+fn bump_revision(revision: Revision, bump: RevisionBump) -> Result<Revision, FinishError> {
+    let RevisionBump { by, newest, .. } = bump;
     if by == 0 {
         return Ok(revision);
     }
@@ -111,15 +111,15 @@ fn bumped(revision: Revision, bump: Bump) -> Result<Revision, FinishError> {
         .ok()
         .and_then(|by| revision.0.checked_add(by))
         .map(Revision)
-        .ok_or(FinishError::Bump { revision, by })
+        .ok_or(FinishError::RevisionOverflow { revision, by })
 }
 
-fn rewrite<'a>(
+fn rewrite_bucket<'a>(
     update: &mut Update<&File>,
     name: &[u8],
     items: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>,
 ) -> Result<(), BboltError> {
-    let mut bucket = update.rewrite(name);
+    let mut bucket = update.rewrite_bucket(name);
     for (key, value) in items {
         bucket.add(key, value)?;
     }
@@ -130,8 +130,8 @@ fn rewrite<'a>(
 mod tests {
     use super::*;
 
-    fn bump(by: u64, newest: i64) -> Bump {
-        Bump {
+    fn bump(by: u64, newest: i64) -> RevisionBump {
+        RevisionBump {
             by,
             newest: Revision(newest),
             mark_compacted: true,
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_bump_begins_behind_everything_clients_may_have_seen() {
-        let start = |bump| bumped(Revision(70), bump).unwrap().0;
+        let start = |bump| bump_revision(Revision(70), bump).unwrap().0;
         assert_eq!(start(bump(0, 100)), 70, "nobody asked for one");
         assert_eq!(start(bump(10, 70)), 80);
         assert_eq!(start(bump(10, 60)), 80, "the backup may be older");
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn a_bump_beyond_the_numbers_is_refused() {
         for (by, newest) in [(u64::MAX, 0), (10, i64::MAX)] {
-            assert!(bumped(Revision(70), bump(by, newest)).is_err());
+            assert!(bump_revision(Revision(70), bump(by, newest)).is_err());
         }
     }
 }

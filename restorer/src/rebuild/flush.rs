@@ -11,17 +11,17 @@ use super::error::RebuildError;
 use super::file::{DatabaseFile, Durability};
 
 /// A flush is started for every this many bytes written.
-const FLUSH_EVERY: u64 = 32 << 20;
+const FLUSH_INTERVAL_BYTES: u64 = 32 << 20;
 
-/// Flushes a file in the background. [`Flusher::finish`] tells how that went.
+/// Flushes a file in the background. [`FileFlusher::finish`] tells how that went.
 #[derive(Debug)]
-pub struct Flusher {
+pub struct FileFlusher {
     written: AtomicU64,
     wake: Option<SyncSender<()>>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-impl Flusher {
+impl FileFlusher {
     /// Starts the background thread; scratch needs none.
     pub fn new(file: DatabaseFile<'_>) -> Result<Self, RebuildError> {
         if file.durability == Durability::Scratch {
@@ -53,9 +53,9 @@ impl Flusher {
     }
 
     /// Notes that bytes were written.
-    pub fn wrote(&self, bytes: u64) {
+    pub fn record_written(&self, bytes: u64) {
         let before = self.written.fetch_add(bytes, Ordering::Relaxed);
-        let is_due = before / FLUSH_EVERY != (before + bytes) / FLUSH_EVERY;
+        let is_due = before / FLUSH_INTERVAL_BYTES != (before + bytes) / FLUSH_INTERVAL_BYTES;
         if let (true, Some(wake)) = (is_due, &self.wake) {
             match wake.try_send(()) {
                 Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
@@ -64,7 +64,7 @@ impl Flusher {
     }
 }
 
-impl Flusher {
+impl FileFlusher {
     /// Waits for the flush under way; tells whether all of them succeeded.
     pub fn finish(mut self) -> Result<(), RebuildError> {
         self.wake = None;
@@ -76,7 +76,7 @@ impl Flusher {
     }
 }
 
-impl Drop for Flusher {
+impl Drop for FileFlusher {
     fn drop(&mut self) {
         self.wake = None;
         if let Some(thread) = self.thread.take() {

@@ -4,36 +4,36 @@ use std::collections::BTreeMap;
 
 use std::iter::Peekable;
 
-use mainstay_bbolt::{Database, Error as BboltError, Update, WrittenLeaf};
+use mainstay_bbolt::{Database, BboltError as BboltError, Update, WrittenLeaf};
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_mvcc::{Facts, FactsError, RevisionKey, schema};
+use mainstay_mvcc::{DatabaseStatus, DatabaseStatusError, RevisionKey, schema};
 
 use super::error::RebuildError;
 use super::leases::NewLease;
-use super::rows::Written;
-use super::spool::Leaves;
-use super::{DatabaseFile, Job, Rebuilt, Stop, cut};
+use super::rows::DeltaLeaves;
+use super::spool::SpooledLeaves;
+use super::{DatabaseFile, RebuildContext, RebuildSummary, StopPoint, cut};
 
 /// Joins base and rows, and commits.
-pub(crate) fn hang_in(job: &Job<'_>, rows: Written) -> Result<Rebuilt, RebuildError> {
+pub(crate) fn graft_deltas(job: &RebuildContext<'_>, rows: DeltaLeaves) -> Result<RebuildSummary, RebuildError> {
     let base = job.chain.base.name.to_string();
     let facts = {
         let database = Database::open(job.file).map_err(|source| RebuildError::BaseStructure {
             object: base.clone(),
             source,
         })?;
-        Facts::read(&database).map_err(|source| RebuildError::BaseFacts {
+        DatabaseStatus::read(&database).map_err(|source| RebuildError::BaseFacts {
             object: base.clone(),
             source,
         })?
     };
     let holds = facts.revision;
     let target = match job.options.stop {
-        Stop::Revision(wanted) => Some(wanted),
-        Stop::Time(_) => rows.stopped_before.map(Revision::previous),
-        Stop::End => None,
+        StopPoint::Revision(wanted) => Some(wanted),
+        StopPoint::Time(_) => rows.stopped_before.map(Revision::previous),
+        StopPoint::End => None,
     };
-    let mut rebuilt = Rebuilt {
+    let mut rebuilt = RebuildSummary {
         revision: holds,
         base_revision: holds,
         compact_revision: facts.compact_revision(),
@@ -45,36 +45,36 @@ pub(crate) fn hang_in(job: &Job<'_>, rows: Written) -> Result<Rebuilt, RebuildEr
     if let Some(wanted) = target.filter(|wanted| *wanted < holds) {
         drop_unused_pages(job.file)?;
         rebuilt.revision = wanted;
-        rebuilt.new_leases = cut::back_to(job, &facts, wanted, &rows.leases)?;
+        rebuilt.new_leases = cut::truncate_to_revision(job, &facts, wanted, &rows.leases)?;
         return Ok(rebuilt);
     }
-    let (stopped_before, stopped_in) = (rows.stopped_before, rows.stopped_in.clone());
-    let newer = rows.range.filter(|(_, last)| *last > holds);
+    let (stopped_before, stopped_in_object) = (rows.stopped_before, rows.stopped_in_object.clone());
+    let newer = rows.revisions.filter(|(_, last)| *last > holds);
     if let Some((first, last)) = newer {
-        check_seam(&base, holds, first, &rows.first_object)?;
+        check_base_gap(&base, holds, first, &rows.first_object)?;
         rebuilt.revision = last;
         rebuilt.revisions_applied = last.0.abs_diff(holds.0);
-        rebuilt.new_leases = graft(job.file, rows, holds)?;
+        rebuilt.new_leases = graft_leaves(job.file, rows, holds)?;
     } else {
         drop_unused_pages(job.file)?;
     }
-    check_reach(job, &rebuilt, stopped_before.zip(stopped_in))?;
+    check_target_reached(job, &rebuilt, stopped_before.zip(stopped_in_object))?;
     Ok(rebuilt)
 }
 
 /// The result must reach what was asked for: the revision, the last one before the moment, or what
 /// the names of the objects promise.
-fn check_reach(
-    job: &Job<'_>,
-    rebuilt: &Rebuilt,
+fn check_target_reached(
+    job: &RebuildContext<'_>,
+    rebuilt: &RebuildSummary,
     stopped: Option<(Revision, String)>,
 ) -> Result<(), RebuildError> {
     let reached = rebuilt.revision;
     match (job.options.stop, stopped) {
-        (Stop::Revision(wanted), _) if reached < wanted => {
-            Err(RebuildError::Short { reached, wanted })
+        (StopPoint::Revision(wanted), _) if reached < wanted => {
+            Err(RebuildError::ChainTooShort { reached, target: wanted })
         }
-        (Stop::Time(_), Some((later, object))) if reached < later.previous() => {
+        (StopPoint::Time(_), Some((later, object))) if reached < later.previous() => {
             Err(RebuildError::Gap {
                 from: reached.next(),
                 to: later.previous(),
@@ -84,10 +84,10 @@ fn check_reach(
                 newest_restorable: reached,
             })
         }
-        (Stop::End | Stop::Time(_), None) if reached < job.chain.reaches => {
-            Err(RebuildError::Short {
+        (StopPoint::End | StopPoint::Time(_), None) if reached < job.chain.last_revision => {
+            Err(RebuildError::ChainTooShort {
                 reached,
-                wanted: job.chain.reaches,
+                target: job.chain.last_revision,
             })
         }
         _ => Ok(()),
@@ -104,7 +104,7 @@ fn drop_unused_pages(file: DatabaseFile<'_>) -> Result<(), RebuildError> {
 }
 
 /// The first revision of the deltas must be the next one, or one the base already has.
-fn check_seam(
+fn check_base_gap(
     base: &str,
     holds: Revision,
     first: Revision,
@@ -123,31 +123,31 @@ fn check_seam(
     })
 }
 
-fn graft(
+fn graft_leaves(
     file: DatabaseFile<'_>,
-    rows: Written,
+    rows: DeltaLeaves,
     holds: Revision,
 ) -> Result<Vec<NewLease>, RebuildError> {
     let failed = |source| RebuildError::Database { source };
-    let mut update = Update::open_behind(file, rows.next).map_err(failed)?;
+    let mut update = Update::open_after(file, rows.next_page).map_err(failed)?;
     let bound = RevisionKey::end_of(holds).to_vec();
-    let leaves = LeavesBehind {
+    let leaves = NewLeaves {
         leaves: rows.leaves.peekable(),
         bound,
     };
-    update.graft(schema::KEY, leaves).map_err(failed)?;
+    update.attach_leaves(schema::KEY, leaves).map_err(failed)?;
     let new = add_leases(file, &mut update, rows.leases)?;
     update.commit().map_err(failed)?;
     Ok(new)
 }
 
 /// The leaves, or parts of leaves, whose rows the base does not have.
-struct LeavesBehind {
-    leaves: Peekable<Leaves>,
+struct NewLeaves {
+    leaves: Peekable<SpooledLeaves>,
     bound: Vec<u8>,
 }
 
-impl Iterator for LeavesBehind {
+impl Iterator for NewLeaves {
     type Item = Result<WrittenLeaf, BboltError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -187,8 +187,8 @@ pub(crate) fn add_leases(
     let failed = |source| RebuildError::Database { source };
     let known = {
         let database = Database::open(file).map_err(failed)?;
-        mainstay_mvcc::small_bucket(&database, schema::LEASE).map_err(|error| match error {
-            FactsError::Structure(source) => RebuildError::Database { source },
+        mainstay_mvcc::read_small_bucket(&database, schema::LEASE).map_err(|error| match error {
+            DatabaseStatusError::Structure(source) => RebuildError::Database { source },
             source => RebuildError::BaseFacts {
                 object: "the base".into(),
                 source,
@@ -208,7 +208,7 @@ pub(crate) fn add_leases(
         rows.insert(key.to_vec(), value);
     }
     if !new.is_empty() {
-        let mut bucket = update.rewrite(schema::LEASE);
+        let mut bucket = update.rewrite_bucket(schema::LEASE);
         for (key, value) in &rows {
             bucket.add(key, value).map_err(failed)?;
         }

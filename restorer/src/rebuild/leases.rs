@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use mainstay_archive::delta::{Event, EventKind};
 use mainstay_ids::LeaseId;
-use mainstay_mvcc::{Digest, Digester};
+use mainstay_mvcc::{KeyDigest, KeyDigester};
 
 /// A lease to be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,20 +24,20 @@ pub struct NewLease {
 /// Follows the attachments made by events. Memory: for keys that hang on a lease just now.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseTracker {
-    digester: Digester,
-    attached: HashMap<Digest, LeaseId>,
-    lives: HashMap<LeaseId, i64>,
+    digester: KeyDigester,
+    attached: HashMap<KeyDigest, LeaseId>,
+    ttls: HashMap<LeaseId, i64>,
 }
 
 impl LeaseTracker {
     /// Takes the next event into account.
-    pub(crate) fn see(&mut self, event: &Event<'_>) {
+    pub(crate) fn track_event(&mut self, event: &Event<'_>) {
         let is_attached = event.kind == EventKind::Put && event.lease != LeaseId::NONE;
         if is_attached {
             self.attached
                 .insert(self.digester.digest(event.key), event.lease);
             if let Some(seconds) = event.lease_ttl.filter(|seconds| *seconds > 0) {
-                self.lives.insert(event.lease, seconds);
+                self.ttls.insert(event.lease, seconds);
             }
         } else if !self.attached.is_empty() {
             self.attached.remove(&self.digester.digest(event.key));
@@ -46,7 +46,7 @@ impl LeaseTracker {
 
     /// The leases that live keys hang on, with what is known of their lives.
     pub(crate) fn into_leases(self, default_seconds: i64) -> BTreeMap<LeaseId, NewLease> {
-        let lives = self.lives;
+        let lives = self.ttls;
         self.attached
             .into_values()
             .map(|id| (id, new_lease(id, lives.get(&id).copied(), default_seconds)))
@@ -95,7 +95,7 @@ mod tests {
             event(EventKind::Put, "moved", 4, None),
             event(EventKind::Put, "moved", 5, Some(60)),
         ] {
-            tracker.see(&step);
+            tracker.track_event(&step);
         }
         let leases: Vec<_> = tracker.into_leases(3600).into_values().collect();
         let kept = NewLease {

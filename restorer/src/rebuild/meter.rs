@@ -13,7 +13,7 @@ pub struct Meter {
 
 /// One look at a [`Meter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct MeterReading {
     /// Stored bytes to read.
     pub total_bytes: u64,
     /// Stored bytes read.
@@ -24,14 +24,14 @@ pub struct Reading {
 
 impl Meter {
     /// Starts from nothing, with so much to be read.
-    pub fn begin(&self, bytes: u64) {
+    pub fn reset(&self, bytes: u64) {
         self.total_bytes.store(bytes, Ordering::Relaxed);
         self.read_bytes.store(0, Ordering::Relaxed);
         self.revision.store(0, Ordering::Relaxed);
     }
 
     /// Adds to what is to be read.
-    pub fn expect(&self, bytes: u64) {
+    pub fn add_total(&self, bytes: u64) {
         self.total_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -40,14 +40,14 @@ impl Meter {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn reached(&self, revision: i64) {
+    pub(crate) fn set_revision(&self, revision: i64) {
         self.revision
             .store(revision.unsigned_abs(), Ordering::Relaxed);
     }
 
     /// How far it is.
-    pub fn reading(&self) -> Reading {
-        Reading {
+    pub fn reading(&self) -> MeterReading {
+        MeterReading {
             total_bytes: self.total_bytes.load(Ordering::Relaxed),
             read_bytes: self.read_bytes.load(Ordering::Relaxed),
             revision: self.revision.load(Ordering::Relaxed),
@@ -84,12 +84,12 @@ mod tests {
     #[test]
     fn a_second_attempt_is_not_further_than_it_is() {
         let meter = Meter::default();
-        meter.begin(10);
+        meter.reset(10);
         meter.advance(9);
-        meter.reached(7);
-        meter.begin(12);
+        meter.set_revision(7);
+        meter.reset(12);
         meter.advance(3);
-        let expected = Reading {
+        let expected = MeterReading {
             total_bytes: 12,
             read_bytes: 3,
             revision: 0,

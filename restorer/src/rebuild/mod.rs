@@ -44,25 +44,25 @@ use std::sync::mpsc;
 use std::thread;
 
 use jiff::Timestamp;
-use mainstay_archive::catalogue::Object;
-use mainstay_archive::chain::Chain;
+use mainstay_archive::catalogue::SnapshotObject;
+use mainstay_archive::chain::SnapshotChain;
 use mainstay_ids::Revision;
 
 pub use error::RebuildError;
 pub use file::{DatabaseFile, Durability};
-pub use flush::Flusher;
+pub use flush::FileFlusher;
 pub use leases::NewLease;
-pub use meter::{Meter, MeteredRead, Reading};
+pub use meter::{Meter, MeteredRead, MeterReading};
 
 /// Opens the objects of a chain as they are stored, compressed.
-pub trait Sources: Sync {
+pub trait ObjectSource: Sync {
     /// Starts reading an object from its first byte.
-    fn open(&self, object: &Object) -> io::Result<Box<dyn Read + Send>>;
+    fn open(&self, object: &SnapshotObject) -> io::Result<Box<dyn Read + Send>>;
 }
 
 /// Where to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopPoint {
     /// At the end of the chain.
     End,
     /// After this revision.
@@ -82,9 +82,9 @@ pub enum HashCheck {
 
 /// How to rebuild.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct RebuildOptions {
     /// Where to stop.
-    pub stop: Stop,
+    pub stop: StopPoint,
     /// What to do about a base without a hash.
     pub hash_check: HashCheck,
     /// Seconds given to a lease whose life no object tells.
@@ -95,7 +95,7 @@ pub struct Options {
 
 /// What was rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rebuilt {
+pub struct RebuildSummary {
     /// The revision reached.
     pub revision: Revision,
     /// The revision the base really held.
@@ -113,17 +113,17 @@ pub struct Rebuilt {
 }
 
 /// Shared between the threads of one rebuild.
-pub(crate) struct Job<'a> {
-    pub(crate) chain: &'a Chain,
-    pub(crate) sources: &'a dyn Sources,
+pub(crate) struct RebuildContext<'a> {
+    pub(crate) chain: &'a SnapshotChain,
+    pub(crate) sources: &'a dyn ObjectSource,
     pub(crate) file: DatabaseFile<'a>,
-    pub(crate) options: &'a Options,
+    pub(crate) options: &'a RebuildOptions,
     pub(crate) meter: &'a Meter,
-    pub(crate) flusher: &'a Flusher,
+    pub(crate) flusher: &'a FileFlusher,
     cancelled: AtomicBool,
 }
 
-impl Job<'_> {
+impl RebuildContext<'_> {
     fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
@@ -138,16 +138,16 @@ impl Job<'_> {
 ///
 /// The result is complete but has the base's members: see [`finish`].
 pub fn rebuild(
-    chain: &Chain,
-    sources: &dyn Sources,
+    chain: &SnapshotChain,
+    sources: &dyn ObjectSource,
     file: DatabaseFile<'_>,
     scratch: &Path,
-    settings: (&Options, &Meter),
-) -> Result<Rebuilt, RebuildError> {
+    settings: (&RebuildOptions, &Meter),
+) -> Result<RebuildSummary, RebuildError> {
     let (options, meter) = settings;
     let cancelled = AtomicBool::new(false);
-    let flusher = Flusher::new(file)?;
-    let job = Job {
+    let flusher = FileFlusher::new(file)?;
+    let job = RebuildContext {
         chain,
         sources,
         file,
@@ -159,7 +159,7 @@ pub fn rebuild(
     let (announce, announced) = mpsc::sync_channel(1);
     let (base, rows) = thread::scope(|scope| {
         let base = scope.spawn(|| {
-            let received = base::receive(&job, &announce);
+            let received = base::receive_base(&job, &announce);
             drop(announce);
             if received.is_err() {
                 job.cancel();
@@ -170,7 +170,7 @@ pub fn rebuild(
         let rows = announced
             .recv()
             .ok()
-            .map(|meta| rows::write(&job, &meta, scratch));
+            .map(|meta| rows::write_deltas(&job, &meta, scratch));
         if matches!(rows, Some(Err(_))) {
             job.cancel();
         }
@@ -185,7 +185,7 @@ pub fn rebuild(
         (Err(RebuildError::Cancelled) | Ok(()), Some(Err(error))) | (Err(error), _) => Err(error),
         (Ok(()), None) => Err(RebuildError::Thread { name: "base" }),
         (Ok(()), Some(Ok(rows))) => {
-            let rebuilt = join::hang_in(&job, rows)?;
+            let rebuilt = join::graft_deltas(&job, rows)?;
             flusher.finish()?;
             Ok(rebuilt)
         }

@@ -5,46 +5,46 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::thread;
 
-use mainstay_archive::catalogue::Object;
+use mainstay_archive::catalogue::SnapshotObject;
 use mainstay_archive::delta::{DeltaError, DeltaReader, Event, EventKind, parse_time};
 use mainstay_bbolt::{LeafWriter, Meta};
 use mainstay_ids::{LeaseId, PageId, Revision};
 use mainstay_mvcc::{KeyValue, RevisionKey};
 
-use super::ahead::{Ahead, DeltaStream};
+use super::ahead::{DeltaPrefetcher, DeltaStream};
 use super::error::RebuildError;
 use super::leases::{LeaseTracker, NewLease};
-use super::spool::{LeafSpool, Leaves};
-use super::{DatabaseFile, Job, Stop};
+use super::spool::{LeafSpool, SpooledLeaves};
+use super::{DatabaseFile, RebuildContext, StopPoint};
 
 /// Workers that inflate deltas. The base has a thread of its own; more than four deltas ahead of
 /// the one that parses gain nothing.
 const MAX_WORKERS: usize = 4;
 
 /// The deltas as leaves behind the base.
-pub(crate) struct Written {
-    pub(crate) leaves: Leaves,
+pub(crate) struct DeltaLeaves {
+    pub(crate) leaves: SpooledLeaves,
     /// First page not used.
-    pub(crate) next: PageId,
+    pub(crate) next_page: PageId,
     /// First and last revision written.
-    pub(crate) range: Option<(Revision, Revision)>,
+    pub(crate) revisions: Option<(Revision, Revision)>,
     /// Object the first revision came from.
     pub(crate) first_object: String,
     /// The moment asked for lies before this revision.
     pub(crate) stopped_before: Option<Revision>,
     /// Object that revision is in.
-    pub(crate) stopped_in: Option<String>,
+    pub(crate) stopped_in_object: Option<String>,
     pub(crate) leases: BTreeMap<LeaseId, NewLease>,
     pub(crate) rows: u64,
     pub(crate) skipped: u64,
 }
 
 /// Reads the deltas of the chain and writes their rows behind the pages of the base.
-pub(crate) fn write(job: &Job<'_>, meta: &Meta, scratch: &Path) -> Result<Written, RebuildError> {
+pub(crate) fn write_deltas(job: &RebuildContext<'_>, meta: &Meta, scratch: &Path) -> Result<DeltaLeaves, RebuildError> {
     let spool = LeafSpool::create(scratch).map_err(|source| RebuildError::Scratch { source })?;
     let leaves = LeafWriter::new(job.file, meta.page_size, meta.high_water)
         .map_err(|source| RebuildError::Database { source })?;
-    let mut rows = Rows {
+    let mut rows = RowWriter {
         job,
         leaves,
         spool,
@@ -52,9 +52,9 @@ pub(crate) fn write(job: &Job<'_>, meta: &Meta, scratch: &Path) -> Result<Writte
         position: None,
         first: None,
         stopped_before: None,
-        taken: 0,
+        written: 0,
         skipped: 0,
-        value: Vec::new(),
+        value_buffer: Vec::new(),
         previous_object: job.chain.base.name.to_string(),
     };
     let workers = job
@@ -64,12 +64,12 @@ pub(crate) fn write(job: &Job<'_>, meta: &Meta, scratch: &Path) -> Result<Writte
         .min(MAX_WORKERS)
         .min(job.chain.deltas.len());
     thread::scope(|scope| {
-        let mut ahead = Ahead::start(scope, job, workers);
+        let mut ahead = DeltaPrefetcher::start(scope, job, workers);
         for link in &job.chain.deltas {
             if rows.stopped_before.is_some() {
                 break;
             }
-            rows.take_delta(&link.object, ahead.next_delta())?;
+            rows.write_delta(&link.object, ahead.next_delta())?;
         }
         Ok::<_, RebuildError>(()) // the workers end when their queues go
     })?;
@@ -77,11 +77,11 @@ pub(crate) fn write(job: &Job<'_>, meta: &Meta, scratch: &Path) -> Result<Writte
 }
 
 /// What the inflating worker said, or what the reader of events found.
-fn failure(object: &Object, error: DeltaError) -> RebuildError {
+fn delta_error(object: &SnapshotObject, error: DeltaError) -> RebuildError {
     let object = object.name.to_string();
     match error {
         DeltaError::Read { offset, source } => match source.downcast::<RebuildError>() {
-            Ok(said) => said,
+            Ok(init_result) => init_result,
             Err(source) => RebuildError::Delta {
                 object,
                 source: DeltaError::Read { offset, source },
@@ -91,8 +91,8 @@ fn failure(object: &Object, error: DeltaError) -> RebuildError {
     }
 }
 
-struct Rows<'a> {
-    job: &'a Job<'a>,
+struct RowWriter<'a> {
+    job: &'a RebuildContext<'a>,
     leaves: LeafWriter<DatabaseFile<'a>>,
     spool: LeafSpool,
     leases: LeaseTracker,
@@ -100,14 +100,14 @@ struct Rows<'a> {
     position: Option<(Revision, i64)>,
     first: Option<(Revision, String)>,
     stopped_before: Option<Revision>,
-    taken: u64,
+    written: u64,
     skipped: u64,
-    value: Vec<u8>,
+    value_buffer: Vec<u8>,
     previous_object: String,
 }
 
-impl Rows<'_> {
-    fn take_delta(&mut self, object: &Object, stream: DeltaStream<'_>) -> Result<(), RebuildError> {
+impl RowWriter<'_> {
+    fn write_delta(&mut self, object: &SnapshotObject, stream: DeltaStream<'_>) -> Result<(), RebuildError> {
         // Everything up to here is complete: an object never continues another one's revision.
         let complete = self.position.map(|(revision, _)| revision);
         let mut reader = DeltaReader::new(stream);
@@ -115,31 +115,31 @@ impl Rows<'_> {
             let event = match reader.next_event() {
                 Ok(Some(event)) => event,
                 Ok(None) => break,
-                Err(error) => return Err(failure(object, error)),
+                Err(error) => return Err(delta_error(object, error)),
             };
             if self.job.is_cancelled() {
                 return Err(RebuildError::Cancelled);
             }
             if complete.is_some_and(|complete| event.mod_revision <= complete) {
-                self.skip(object, &event)?;
+                self.skip_event(object, &event)?;
                 continue;
             }
             if self.stopped_before.is_some() {
                 continue; // on to the hash, which covers what was taken
             }
-            if self.is_past_the_target(object, &event)? {
+            if self.is_past_target(object, &event)? {
                 self.stopped_before = Some(event.mod_revision);
             } else {
-                self.take_event(object, &event)?;
+                self.write_event(object, &event)?;
             }
         }
         self.previous_object = object.name.to_string();
         Ok(())
     }
 
-    fn skip(&mut self, object: &Object, event: &Event<'_>) -> Result<(), RebuildError> {
+    fn skip_event(&mut self, object: &SnapshotObject, event: &Event<'_>) -> Result<(), RebuildError> {
         if event.mod_revision < object.name.start {
-            return Err(RebuildError::BeforeName {
+            return Err(RebuildError::RevisionBeforeName {
                 object: object.name.to_string(),
                 found: event.mod_revision,
                 start: object.name.start,
@@ -149,24 +149,24 @@ impl Rows<'_> {
         Ok(())
     }
 
-    fn is_past_the_target(&self, object: &Object, event: &Event<'_>) -> Result<bool, RebuildError> {
+    fn is_past_target(&self, object: &SnapshotObject, event: &Event<'_>) -> Result<bool, RebuildError> {
         let is_new = self
             .position
             .is_none_or(|(revision, _)| event.mod_revision > revision);
         match self.job.options.stop {
-            Stop::Revision(wanted) => Ok(event.mod_revision > wanted),
-            Stop::Time(wanted) if is_new => {
-                let time = parse_time(event.time).map_err(|_| RebuildError::Time {
+            StopPoint::Revision(wanted) => Ok(event.mod_revision > wanted),
+            StopPoint::Time(wanted) if is_new => {
+                let time = parse_time(event.time).map_err(|_| RebuildError::MissingTime {
                     object: object.name.to_string(),
                     revision: event.mod_revision,
                 })?;
                 Ok(time > wanted)
             }
-            Stop::Time(_) | Stop::End => Ok(false),
+            StopPoint::Time(_) | StopPoint::End => Ok(false),
         }
     }
 
-    fn take_event(&mut self, object: &Object, event: &Event<'_>) -> Result<(), RebuildError> {
+    fn write_event(&mut self, object: &SnapshotObject, event: &Event<'_>) -> Result<(), RebuildError> {
         let main = event.mod_revision;
         let sub = match self.position {
             Some((revision, sub)) if main == revision => sub + 1,
@@ -187,10 +187,10 @@ impl Rows<'_> {
             }
         };
         if sub == 0 {
-            self.job.meter.reached(main.0);
+            self.job.meter.set_revision(main.0);
         }
         self.position = Some((main, sub));
-        self.leases.see(event);
+        self.leases.track_event(event);
         self.write_row(
             RevisionKey {
                 main,
@@ -217,26 +217,26 @@ impl Rows<'_> {
                 lease: event.lease,
             }
         };
-        self.value.clear();
-        row.encode(&mut self.value);
+        self.value_buffer.clear();
+        row.encode(&mut self.value_buffer);
         let written = key
-            .with_encoded(|key| self.leaves.add(key, &self.value))
+            .with_encoded(|key| self.leaves.add(key, &self.value_buffer))
             .map_err(|source| RebuildError::Database { source })?;
-        self.taken += 1;
-        self.job.flusher.wrote(self.value.len() as u64);
+        self.written += 1;
+        self.job.flusher.record_written(self.value_buffer.len() as u64);
         match written {
-            Some(leaf) => self.remember(&leaf),
+            Some(leaf) => self.spool_leaf(&leaf),
             None => Ok(()),
         }
     }
 
-    fn remember(&mut self, leaf: &mainstay_bbolt::Pointer) -> Result<(), RebuildError> {
+    fn spool_leaf(&mut self, leaf: &mainstay_bbolt::PagePointer) -> Result<(), RebuildError> {
         self.spool
             .push(leaf)
             .map_err(|source| RebuildError::Scratch { source })
     }
 
-    fn finish(self) -> Result<Written, RebuildError> {
+    fn finish(self) -> Result<DeltaLeaves, RebuildError> {
         let Self {
             job,
             leaves,
@@ -260,15 +260,15 @@ impl Rows<'_> {
             (Some((first, object)), Some((last, _))) => (Some((first, last)), object),
             _ => (None, String::new()),
         };
-        Ok(Written {
+        Ok(DeltaLeaves {
             leaves,
-            next,
-            range,
+            next_page: next,
+            revisions: range,
             first_object,
             stopped_before,
-            stopped_in: stopped_before.map(|_| previous_object),
+            stopped_in_object: stopped_before.map(|_| previous_object),
             leases: leases.into_leases(job.options.default_lease_seconds),
-            rows: self.taken,
+            rows: self.written,
             skipped: self.skipped,
         })
     }

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::path::Path;
 
-use mainstay_bbolt::Pointer;
+use mainstay_bbolt::PagePointer;
 use mainstay_ids::PageId;
 
 /// Length of the longest revision key, and one byte to tell how long it is.
-const KEY_ROOM: usize = 19;
-const RECORD: usize = KEY_ROOM + 8;
+const KEY_SLOT_BYTES: usize = 19;
+const RECORD_BYTES: usize = KEY_SLOT_BYTES + 8;
 
 /// Leaves in the order they were written.
 #[derive(Debug)]
@@ -25,9 +25,9 @@ impl LeafSpool {
         })
     }
 
-    pub(crate) fn push(&mut self, (key, page): &Pointer) -> io::Result<()> {
-        let mut record = [0u8; RECORD];
-        let (head, tail) = record.split_at_mut(KEY_ROOM);
+    pub(crate) fn push(&mut self, (key, page): &PagePointer) -> io::Result<()> {
+        let mut record = [0u8; RECORD_BYTES];
+        let (head, tail) = record.split_at_mut(KEY_SLOT_BYTES);
         let room = head.split_first_mut().and_then(|(len, room)| {
             *len = u8::try_from(key.len()).ok()?;
             room.get_mut(..key.len())
@@ -39,13 +39,13 @@ impl LeafSpool {
     }
 
     /// Reads the leaves back, in order.
-    pub(crate) fn into_leaves(self) -> io::Result<Leaves> {
+    pub(crate) fn into_leaves(self) -> io::Result<SpooledLeaves> {
         let mut file = self
             .file
             .into_inner()
             .map_err(io::IntoInnerError::into_error)?;
         file.rewind()?;
-        Ok(Leaves {
+        Ok(SpooledLeaves {
             file: BufReader::with_capacity(64 << 10, file),
         })
     }
@@ -53,25 +53,25 @@ impl LeafSpool {
 
 /// The leaves of a [`LeafSpool`].
 #[derive(Debug)]
-pub(crate) struct Leaves {
+pub(crate) struct SpooledLeaves {
     file: BufReader<File>,
 }
 
-impl Iterator for Leaves {
-    type Item = io::Result<Pointer>;
+impl Iterator for SpooledLeaves {
+    type Item = io::Result<PagePointer>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut record = [0u8; RECORD];
+        let mut record = [0u8; RECORD_BYTES];
         match self.file.read_exact(&mut record) {
-            Ok(()) => Some(decode(&record).ok_or_else(|| io::ErrorKind::InvalidData.into())),
+            Ok(()) => Some(decode_record(&record).ok_or_else(|| io::ErrorKind::InvalidData.into())),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
             Err(error) => Some(Err(error)),
         }
     }
 }
 
-fn decode(record: &[u8; RECORD]) -> Option<Pointer> {
-    let (head, tail) = record.split_at(KEY_ROOM);
+fn decode_record(record: &[u8; RECORD_BYTES]) -> Option<PagePointer> {
+    let (head, tail) = record.split_at(KEY_SLOT_BYTES);
     let (len, room) = head.split_first()?;
     let key = room.get(..usize::from(*len))?.to_vec();
     Some((key, PageId(u64::from_le_bytes(tail.try_into().ok()?))))
@@ -85,13 +85,13 @@ mod tests {
     fn leaves_come_back_in_order() {
         let directory = tempfile::tempdir().unwrap();
         let mut spool = LeafSpool::create(directory.path()).unwrap();
-        let leaves: Vec<Pointer> = (0..5000u64)
+        let leaves: Vec<PagePointer> = (0..5000u64)
             .map(|n| (vec![7; 17 + (n % 2) as usize], PageId(n * 3)))
             .collect();
         for leaf in &leaves {
             spool.push(leaf).unwrap();
         }
-        let back: Vec<Pointer> = spool.into_leaves().unwrap().map(Result::unwrap).collect();
+        let back: Vec<PagePointer> = spool.into_leaves().unwrap().map(Result::unwrap).collect();
         assert_eq!(back, leaves);
     }
 }

@@ -8,30 +8,30 @@ use std::time::Instant;
 
 use clap::Args;
 use jiff::SignedDuration;
-use mainstay_archive::chain::{Chain, choose};
-use mainstay_archive::compression::{Compression, Encoder, EncoderOptions};
+use mainstay_archive::chain::{SnapshotChain, choose};
+use mainstay_archive::compression::{Compression, StreamEncoder, EncoderOptions};
 use mainstay_archive::layout::object_key;
 use mainstay_archive::name::SnapshotName;
 use mainstay_bbolt::Database;
 use mainstay_ids::Revision;
-use mainstay_mvcc::compact::{Survivors, compact_into};
+use mainstay_mvcc::compact::{SurvivingRows, compact_into};
 use mainstay_store::{StoreArgs, UploadOptions, UploadWriter};
-use mainstay_telemetry::{Progress, human_bytes};
+use mainstay_telemetry::{ProgressReporter, format_bytes};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::backup::{Backup, StoreSources};
-use crate::cli::Context;
-use crate::directory::{chain_bytes, sample};
-use crate::failure::classes::{database_verdict, io_verdict};
-use crate::failure::{Failure, Verdict};
-use crate::outcome::Outcome;
-use crate::peer::PeerRestoreArgs;
-use crate::rebuild::{DatabaseFile, Durability, HashCheck, Meter, Options, Stop, rebuild};
-use crate::threads;
+use crate::backup::{Backup, StoreObjectSource};
+use crate::cli::CommandContext;
+use crate::directory::{chain_bytes, sample_progress};
+use crate::failure::classes::{classify_database_error, classify_io_error};
+use crate::failure::{CommandFailure, ExitVerdict};
+use crate::outcome::CommandOutcome;
+use crate::peer::UpstreamRestoreArgs;
+use crate::rebuild::{DatabaseFile, Durability, HashCheck, Meter, RebuildOptions, StopPoint, rebuild};
+use crate::available_threads;
 
 /// Bytes read back from the new database at once.
-const PIECE: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// Flags of `compact`.
 #[derive(Debug, Args)]
@@ -67,16 +67,16 @@ pub struct CompactArgs {
 
     /// Flags of the peer.
     #[command(flatten)]
-    pub peer: PeerCompactArgs,
+    pub upstream: UpstreamCompactArgs,
     /// Flags of the peer.
     #[command(flatten)]
-    pub peer_restore: PeerRestoreArgs,
+    pub upstream_restore: UpstreamRestoreArgs,
 }
 
 /// Flags of the peer's `compact`, accepted and without effect: there is no etcd to wait for, and the
 /// new snapshot never holds free pages.
 #[derive(Clone, Debug, Default, Args)]
-pub struct PeerCompactArgs {
+pub struct UpstreamCompactArgs {
     /// Without effect
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true")]
     pub defragment: Option<String>,
@@ -94,7 +94,7 @@ pub struct PeerCompactArgs {
 /// What a compaction did.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Compaction {
+pub struct CompactionReport {
     /// The new full snapshot.
     pub snapshot: String,
     /// Its object key.
@@ -120,17 +120,17 @@ pub struct Compaction {
 }
 
 /// Compacts.
-pub async fn run(args: CompactArgs, context: &Context) -> Result<Outcome, Failure> {
+pub async fn run(args: CompactArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let CompactArgs {
         store,
         scratch_dir,
         force,
         default_lease_ttl,
-        peer,
-        peer_restore: _,
+        upstream: peer,
+        upstream_restore: _,
     } = args;
     let backup = Backup::open(&store.into_config()?, &context.environment).await?;
-    let request = mainstay_archive::chain::Request::new(mainstay_archive::chain::Target::Latest);
+    let request = mainstay_archive::chain::ChainRequest::new(mainstay_archive::chain::ChainTarget::Latest);
     let chain = choose(&backup.catalogue, &request)?;
     if chain.deltas.is_empty() && !force {
         let text = format!(
@@ -138,40 +138,40 @@ pub async fn run(args: CompactArgs, context: &Context) -> Result<Outcome, Failur
             chain.base.name
         );
         let details = serde_json::json!({"base": chain.base.name.to_string()});
-        return Ok(Outcome::new(Verdict::Unchanged, text, &details));
+        return Ok(CommandOutcome::new(ExitVerdict::Unchanged, text, &details));
     }
-    let scratch = scratch(scratch_dir.or(peer.data_dir).as_deref())?;
+    let scratch = create_scratch_dir(scratch_dir.or(peer.data_dir).as_deref())?;
     let meter = Arc::new(Meter::default());
-    meter.expect(chain_bytes(&chain));
-    let job = Job {
+    meter.add_total(chain_bytes(&chain));
+    let job = CompactionRun {
         sources: backup.sources(&meter),
         backup,
         chain,
-        options: Options {
-            stop: Stop::End,
+        options: RebuildOptions {
+            stop: StopPoint::End,
             hash_check: HashCheck::Required,
             default_lease_seconds: default_lease_ttl.as_secs().max(1),
-            threads: threads(),
+            threads: available_threads(),
         },
         meter: Arc::clone(&meter),
-        created: context.now.as_second(),
+        created_at: context.now.as_second(),
         runtime: tokio::runtime::Handle::current(),
     };
-    let progress = Progress::start("compact", move || sample(&meter));
+    let progress = ProgressReporter::start("compact", move || sample_progress(&meter));
     let work = tokio::task::spawn_blocking(move || job.run(scratch.path()));
     let compaction = work
         .await
-        .map_err(|error| Failure::new(Verdict::Failed, &error))??;
+        .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))??;
     drop(progress);
-    Ok(Outcome::new(
-        Verdict::Compacted,
-        describe(&compaction),
+    Ok(CommandOutcome::new(
+        ExitVerdict::Compacted,
+        describe_compaction(&compaction),
         &compaction,
     ))
 }
 
 /// A directory that goes away with everything in it.
-fn scratch(parent: Option<&Path>) -> Result<tempfile::TempDir, Failure> {
+fn create_scratch_dir(parent: Option<&Path>) -> Result<tempfile::TempDir, CommandFailure> {
     let make = || match parent {
         Some(parent) => {
             std::fs::create_dir_all(parent)?;
@@ -182,57 +182,57 @@ fn scratch(parent: Option<&Path>) -> Result<tempfile::TempDir, Failure> {
         None => tempfile::Builder::new().prefix("compact-").tempdir(),
     };
     make().map_err(|error: io::Error| {
-        Failure::because(Verdict::Disk, format!("make a scratch directory: {error}"))
+        CommandFailure::from_reason(ExitVerdict::Disk, format!("make a scratch directory: {error}"))
             .with_next_step("give --scratch-dir a directory with room for the database, twice")
     })
 }
 
-fn describe(compaction: &Compaction) -> String {
+fn describe_compaction(compaction: &CompactionReport) -> String {
     format!(
         "folded {} and {} deltas into {} ({}, {} rows kept, {} dropped) in {:.1} s",
         compaction.base,
         compaction.deltas,
         compaction.snapshot,
-        human_bytes(compaction.bytes_written),
+        format_bytes(compaction.bytes_written),
         compaction.rows_kept,
         compaction.rows_dropped,
         compaction.seconds
     )
 }
 
-struct Job {
+struct CompactionRun {
     backup: Backup,
-    sources: StoreSources,
-    chain: Chain,
-    options: Options,
+    sources: StoreObjectSource,
+    chain: SnapshotChain,
+    options: RebuildOptions,
     meter: Arc<Meter>,
-    created: i64,
+    created_at: i64,
     runtime: tokio::runtime::Handle,
 }
 
-impl Job {
-    fn run(&self, scratch: &Path) -> Result<Compaction, Failure> {
+impl CompactionRun {
+    fn run(&self, scratch: &Path) -> Result<CompactionReport, CommandFailure> {
         let started = Instant::now();
-        let (whole, revision) = self.whole(scratch)?;
-        let database = Database::open(&whole).map_err(|error| unsound(&error))?;
-        let survivors = Survivors::find(&database, revision)
-            .map_err(|error| Failure::new(Verdict::DamagedBackup, &error))?;
-        let compacted = tempfile::tempfile_in(scratch).map_err(|error| disk(&error))?;
+        let (whole, revision) = self.rebuild_full_history(scratch)?;
+        let database = Database::open(&whole).map_err(|error| database_failure(&error))?;
+        let survivors = SurvivingRows::find(&database, revision)
+            .map_err(|error| CommandFailure::new(ExitVerdict::DamagedBackup, &error))?;
+        let compacted = tempfile::tempfile_in(scratch).map_err(|error| disk_failure(&error))?;
         compact_into(
             &database,
             &survivors,
             revision,
-            on_scratch(&compacted),
+            as_scratch_database(&compacted),
             &mut |_| {},
         )
-        .map_err(|error| unsound(&error))?;
+        .map_err(|error| database_failure(&error))?;
         drop(whole); // its space is free again before the upload
-        let database_bytes = compacted.metadata().map_err(|error| disk(&error))?.len();
-        let name = self.name(revision);
+        let database_bytes = compacted.metadata().map_err(|error| disk_failure(&error))?.len();
+        let name = self.snapshot_name(revision);
         let key = object_key(self.backup.store.prefix(), &name);
         let bytes_written = self.upload(&compacted, &name, &key)?;
         let counts = survivors.counts();
-        Ok(Compaction {
+        Ok(CompactionReport {
             snapshot: name.to_string(),
             object_key: key,
             revision: revision.0,
@@ -248,13 +248,13 @@ impl Job {
     }
 
     /// The whole history in one unnamed file.
-    fn whole(&self, scratch: &Path) -> Result<(File, Revision), Failure> {
-        let file = tempfile::tempfile_in(scratch).map_err(|error| disk(&error))?;
+    fn rebuild_full_history(&self, scratch: &Path) -> Result<(File, Revision), CommandFailure> {
+        let file = tempfile::tempfile_in(scratch).map_err(|error| disk_failure(&error))?;
         let settings = (&self.options, &*self.meter);
         let rebuilt = rebuild(
             &self.chain,
             &self.sources,
-            on_scratch(&file),
+            as_scratch_database(&file),
             scratch,
             settings,
         )?;
@@ -262,18 +262,18 @@ impl Job {
     }
 
     /// As the peer names it: compressed like the newest delta, final like the base.
-    fn name(&self, revision: Revision) -> SnapshotName {
+    fn snapshot_name(&self, revision: Revision) -> SnapshotName {
         let newest = self
             .chain
             .deltas
             .last()
             .map_or(&self.chain.base, |link| &link.object);
-        let mut name = SnapshotName::full(revision, self.created, newest.name.compression.clone());
+        let mut name = SnapshotName::full(revision, self.created_at, newest.name.compression.clone());
         name.is_final = self.chain.base.name.is_final;
         name
     }
 
-    fn upload(&self, database: &File, name: &SnapshotName, key: &str) -> Result<u64, Failure> {
+    fn upload(&self, database: &File, name: &SnapshotName, key: &str) -> Result<u64, CommandFailure> {
         let upload = {
             let _inside = self.runtime.enter();
             self.backup
@@ -281,7 +281,7 @@ impl Job {
                 .upload(key, UploadOptions::create_only())?
         };
         let mut writer = upload.into_writer();
-        let sent = send(
+        let sent = stream_snapshot(
             database,
             &name.compression,
             &mut writer,
@@ -291,14 +291,14 @@ impl Job {
             Ok(()) => Ok(writer.finish()?.size),
             Err(error) => {
                 let _ = writer.abort(); // the first error is the one to tell
-                Err(Failure::new(io_verdict(&error), &error))
+                Err(CommandFailure::new(classify_io_error(&error), &error))
             }
         }
     }
 }
 
 /// Nothing here needs to survive a power cut but the object uploaded in the end.
-fn on_scratch(file: &File) -> DatabaseFile<'_> {
+fn as_scratch_database(file: &File) -> DatabaseFile<'_> {
     DatabaseFile {
         file,
         durability: Durability::Scratch,
@@ -306,7 +306,7 @@ fn on_scratch(file: &File) -> DatabaseFile<'_> {
 }
 
 /// Streams the database and its hash through the compression into the upload.
-fn send(
+fn stream_snapshot(
     database: &File,
     compression: &Compression,
     writer: &mut UploadWriter,
@@ -316,14 +316,14 @@ fn send(
         threads,
         ..EncoderOptions::default()
     };
-    let mut encoder = Encoder::new(compression, writer, options).map_err(io::Error::other)?;
+    let mut encoder = StreamEncoder::new(compression, writer, options).map_err(io::Error::other)?;
     let mut hash = Sha256::new();
     let mut reader = database;
     io::Seek::rewind(&mut reader)?;
-    let mut piece = vec![0u8; PIECE];
+    let mut chunk = vec![0u8; CHUNK_BYTES];
     loop {
-        let count = reader.read(&mut piece)?;
-        let Some(bytes) = piece.get(..count).filter(|bytes| !bytes.is_empty()) else {
+        let count = reader.read(&mut chunk)?;
+        let Some(bytes) = chunk.get(..count).filter(|bytes| !bytes.is_empty()) else {
             break;
         };
         hash.update(bytes);
@@ -334,10 +334,10 @@ fn send(
     Ok(())
 }
 
-fn unsound(error: &mainstay_bbolt::Error) -> Failure {
-    Failure::new(database_verdict(error), error)
+fn database_failure(error: &mainstay_bbolt::BboltError) -> CommandFailure {
+    CommandFailure::new(classify_database_error(error), error)
 }
 
-fn disk(error: &(dyn std::error::Error + 'static)) -> Failure {
-    Failure::new(Verdict::Disk, error)
+fn disk_failure(error: &(dyn std::error::Error + 'static)) -> CommandFailure {
+    CommandFailure::new(ExitVerdict::Disk, error)
 }

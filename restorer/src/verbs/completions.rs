@@ -3,8 +3,8 @@
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use crate::failure::Verdict;
-use crate::outcome::Outcome;
+use crate::failure::ExitVerdict;
+use crate::outcome::CommandOutcome;
 
 /// Flags of `completions`.
 #[derive(Debug, Args)]
@@ -17,13 +17,13 @@ pub struct CompletionsArgs {
 }
 
 /// Prints the script.
-pub fn run(args: &CompletionsArgs) -> Outcome {
+pub fn run(args: &CompletionsArgs) -> CommandOutcome {
     let mut script = Vec::new();
-    let mut command = crate::args::Args::command();
+    let mut command = crate::args::RestorerArgs::command();
     clap_complete::generate(args.shell, &mut command, "mainstay-restorer", &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
-    Outcome::new(
-        Verdict::Shown,
+    CommandOutcome::new(
+        ExitVerdict::Shown,
         script.clone(),
         &serde_json::json!({ "script": script }),
     )

@@ -11,20 +11,20 @@
 
 use clap::Args;
 use mainstay_archive::catalogue::Catalogue;
-use mainstay_archive::chain::{Request, Target};
-use mainstay_datadir::{DirVerdict, Report, write_guard};
+use mainstay_archive::chain::{ChainRequest, ChainTarget};
+use mainstay_datadir::{DirVerdict, DirReport, write_volume_guard};
 use mainstay_store::StoreArgs;
 
-use super::restore::HowArgs;
+use super::restore::RestoreOptionsArgs;
 use crate::backup::Backup;
-use crate::cli::Context;
-use crate::detour::Route;
-use crate::directory::{self, Plan};
-use crate::failure::{Failure, Verdict};
+use crate::cli::CommandContext;
+use crate::detour::ChainSelection;
+use crate::directory::{self, RestorePlan};
+use crate::failure::{CommandFailure, ExitVerdict};
 use crate::health::{self, ValidationMode};
-use crate::members::{MemberArgs, Seating};
-use crate::outcome::Outcome;
-use crate::peer::PeerRestoreArgs;
+use crate::members::{RestoreMemberArgs, NewCluster};
+use crate::outcome::CommandOutcome;
+use crate::peer::UpstreamRestoreArgs;
 use crate::target::TargetArgs;
 
 /// Flags of `initialize`.
@@ -57,22 +57,22 @@ pub struct InitializeArgs {
     pub store: StoreArgs,
     /// For whom.
     #[command(flatten)]
-    pub members: MemberArgs,
+    pub members: RestoreMemberArgs,
     /// How.
     #[command(flatten)]
-    pub how: HowArgs,
+    pub options: RestoreOptionsArgs,
     /// Flags of the peer.
     #[command(flatten)]
-    pub peer: PeerRestoreArgs,
+    pub upstream: UpstreamRestoreArgs,
 }
 
 /// What to do about a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum DataDirAction {
     /// etcd can start on it.
-    Leave,
+    Keep,
     /// There is neither data nor backup: etcd starts a new cluster.
-    StartFresh,
+    Bootstrap,
     /// Restore it.
     Restore,
     /// It is damaged and there is no backup.
@@ -82,17 +82,17 @@ pub enum Decision {
 /// Decides, from the directory and the newest revision of the backup, if there is one.
 ///
 /// Only a single member must not be behind the backup: one of several catches up from the others.
-pub fn decide(report: &Report, newest_backup: Option<i64>, members: usize) -> Decision {
+pub fn decide(report: &DirReport, newest_backup: Option<i64>, members: usize) -> DataDirAction {
     match (report.verdict, newest_backup) {
-        (DirVerdict::InUse, _) | (DirVerdict::Corrupt, None) => Decision::Refuse,
-        (DirVerdict::Missing, None) => Decision::StartFresh,
-        (DirVerdict::Missing | DirVerdict::Corrupt, Some(_)) => Decision::Restore,
+        (DirVerdict::InUse, _) | (DirVerdict::Corrupt, None) => DataDirAction::Refuse,
+        (DirVerdict::Missing, None) => DataDirAction::Bootstrap,
+        (DirVerdict::Missing | DirVerdict::Corrupt, Some(_)) => DataDirAction::Restore,
         (DirVerdict::Valid, newest) => {
             let reached = report.facts.as_ref().map_or(0, health::highest_revision);
             if members == 1 && newest.is_some_and(|newest| reached < newest) {
-                Decision::Restore
+                DataDirAction::Restore
             } else {
-                Decision::Leave
+                DataDirAction::Keep
             }
         }
     }
@@ -105,27 +105,27 @@ pub(super) fn newest_revision(catalogue: &Catalogue) -> Option<i64> {
 }
 
 /// Verifies, and restores when needed.
-pub async fn run(args: InitializeArgs, context: &Context) -> Result<Outcome, Failure> {
+pub async fn run(args: InitializeArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let InitializeArgs {
         validation_mode,
         namespace,
         store,
         members,
-        how,
-        peer: _,
+        options,
+        upstream: _,
     } = args;
     let data_dir = members.data_dir.clone();
     if members.all_members {
         return Err(
-            Failure::because(Verdict::Usage, "initialize is about one member").with_next_step(
+            CommandFailure::from_reason(ExitVerdict::Usage, "initialize is about one member").with_next_step(
                 "use `restore --all-members` to make the directories of a new cluster",
             ),
         );
     }
     health::refuse_foreign_volume(&data_dir, namespace.as_deref())?;
-    let report = health::examine(data_dir.clone(), validation_mode).await?;
+    let report = health::verify_data_dir(data_dir.clone(), validation_mode).await?;
     if report.verdict == DirVerdict::InUse {
-        return health::judge(&data_dir, &report);
+        return health::to_outcome(&data_dir, &report);
     }
     let backup = Backup::open(&store.into_config()?, &context.environment).await?;
     let newest = newest_revision(&backup.catalogue);
@@ -134,35 +134,35 @@ pub async fn run(args: InitializeArgs, context: &Context) -> Result<Outcome, Fai
         .as_ref()
         .map_or(1, |listed| listed.members().len());
     let outcome = match decide(&report, newest, count) {
-        Decision::Leave => health::judge(&data_dir, &report)?,
-        Decision::StartFresh => {
+        DataDirAction::Keep => health::to_outcome(&data_dir, &report)?,
+        DataDirAction::Bootstrap => {
             let text = "there is neither data nor a backup: etcd starts a new cluster";
-            Outcome::new(
-                Verdict::Unchanged,
+            CommandOutcome::new(
+                ExitVerdict::Unchanged,
                 text,
                 &serde_json::json!({"dataDir": data_dir}),
             )
         }
-        Decision::Refuse => return health::judge(&data_dir, &report),
-        Decision::Restore => {
-            refuse_one_of_several(count)?;
-            let seating = members.seating(context.now)?;
-            restore(&backup, seating, &how, context).await?
+        DataDirAction::Refuse => return health::to_outcome(&data_dir, &report),
+        DataDirAction::Restore => {
+            refuse_multi_member_restore(count)?;
+            let seating = members.build_new_cluster(context.now)?;
+            restore(&backup, seating, &options, context).await?
         }
     };
     if let Some(namespace) = namespace {
-        write_guard(&data_dir, &namespace)?;
+        write_volume_guard(&data_dir, &namespace)?;
     }
     Ok(outcome)
 }
 
 /// One member of several is not restored alone: it would begin a cluster of its own.
-fn refuse_one_of_several(members: usize) -> Result<(), Failure> {
+fn refuse_multi_member_restore(members: usize) -> Result<(), CommandFailure> {
     if members == 1 {
         return Ok(());
     }
     let reason = "the data directory of one of several members is unusable";
-    Err(Failure::because(Verdict::Corrupt, reason).with_next_step(
+    Err(CommandFailure::from_reason(ExitVerdict::Corrupt, reason).with_next_step(
         "with a healthy majority, remove the member and add it again as a learner; without one, \
          restore all members with `restore --all-members`",
     ))
@@ -170,22 +170,22 @@ fn refuse_one_of_several(members: usize) -> Result<(), Failure> {
 
 async fn restore(
     backup: &Backup,
-    seating: Seating,
-    how: &HowArgs,
-    context: &Context,
-) -> Result<Outcome, Failure> {
-    let plan = Plan {
-        route: Route::find(&backup.catalogue, Request::new(Target::Latest))?,
-        seating,
-        options: how.options(&TargetArgs::default()),
-        bump: how.bump(newest_revision(&backup.catalogue)),
-        expected: how.expect_hash_kv,
+    seating: NewCluster,
+    options: &RestoreOptionsArgs,
+    context: &CommandContext,
+) -> Result<CommandOutcome, CommandFailure> {
+    let plan = RestorePlan {
+        selection: ChainSelection::find(&backup.catalogue, ChainRequest::new(ChainTarget::Latest))?,
+        cluster: seating,
+        options: options.rebuild_options(&TargetArgs::default()),
+        bump: options.revision_bump(newest_revision(&backup.catalogue)),
+        expected_hash: options.expect_hash_kv,
         fence: None,
         now: context.now,
     };
     let restored = directory::restore(backup, plan).await?;
-    Ok(Outcome::new(
-        Verdict::Restored,
+    Ok(CommandOutcome::new(
+        ExitVerdict::Restored,
         restored.to_string(),
         &restored,
     ))

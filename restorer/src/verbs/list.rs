@@ -3,16 +3,16 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use mainstay_archive::catalogue::{Catalogue, Object};
-use mainstay_archive::chain::{ChainInfo, chains, restorable};
+use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
+use mainstay_archive::chain::{ChainInfo, list_chains, restorable_revisions};
 use mainstay_store::{SnapStore, StoreArgs};
-use mainstay_telemetry::human_bytes;
+use mainstay_telemetry::format_bytes;
 use serde::Serialize;
 
 use crate::backup::Backup;
-use crate::cli::Context;
-use crate::failure::{Failure, Verdict};
-use crate::outcome::{Outcome, table};
+use crate::cli::CommandContext;
+use crate::failure::{CommandFailure, ExitVerdict};
+use crate::outcome::{CommandOutcome, format_table};
 
 /// Flags of `list`.
 #[derive(Debug, Args)]
@@ -117,10 +117,10 @@ struct Listing {
 }
 
 /// Lists.
-pub async fn run(args: ListArgs, context: &Context) -> Result<Outcome, Failure> {
+pub async fn run(args: ListArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let ListArgs { store, long } = args;
     let backup = Backup::open(&store.into_config()?, &context.environment).await?;
-    let listing = Listing::of(place(&backup.store), &backup.catalogue);
+    let listing = Listing::new(describe_location(&backup.store), &backup.catalogue);
     if backup.catalogue.is_empty() {
         let mut reason = format!("there is no snapshot in {}", listing.store);
         if !listing.foreign.is_empty() {
@@ -131,15 +131,15 @@ pub async fn run(args: ListArgs, context: &Context) -> Result<Outcome, Failure> 
             );
         }
         let details = serde_json::to_value(&listing).unwrap_or_default();
-        return Err(Failure::because(Verdict::NoBackup, reason)
+        return Err(CommandFailure::from_reason(ExitVerdict::NoBackup, reason)
             .with_next_step("check --store-container and --store-prefix")
             .with_details(details));
     }
-    Ok(Outcome::new(Verdict::Shown, listing.text(long), &listing))
+    Ok(CommandOutcome::new(ExitVerdict::Shown, listing.to_text(long), &listing))
 }
 
 /// Where a store keeps its snapshots, for people.
-pub(crate) fn place(store: &SnapStore) -> String {
+pub(crate) fn describe_location(store: &SnapStore) -> String {
     let mut place = format!("{} {}", store.provider(), store.container());
     if !store.prefix().is_empty() {
         let _ = write!(place, "/{}", store.prefix());
@@ -148,7 +148,7 @@ pub(crate) fn place(store: &SnapStore) -> String {
 }
 
 impl Listing {
-    fn of(store: String, catalogue: &Catalogue) -> Self {
+    fn new(store: String, catalogue: &Catalogue) -> Self {
         let all = || catalogue.fulls.iter().chain(&catalogue.deltas);
         let range = |(from, to): &(mainstay_ids::Revision, mainstay_ids::Revision)| RangeRow {
             from: from.0,
@@ -156,20 +156,20 @@ impl Listing {
         };
         Self {
             store,
-            chains: chains(catalogue).iter().map(ChainRow::of).collect(),
-            restorable: restorable(catalogue).0.iter().map(range).collect(),
+            chains: list_chains(catalogue).iter().map(ChainRow::from_chain_info).collect(),
+            restorable: restorable_revisions(catalogue).0.iter().map(range).collect(),
             snapshots: all().count(),
             bytes: all().map(|object| object.size).sum(),
-            chunks: catalogue.chunks.iter().map(ChunkRow::of).collect(),
-            foreign: catalogue.foreign.iter().map(ForeignRow::of).collect(),
+            chunks: catalogue.chunks.iter().map(ChunkRow::from_chunk).collect(),
+            foreign: catalogue.foreign.iter().map(ForeignRow::from_foreign).collect(),
         }
     }
 
-    fn text(&self, long: bool) -> String {
-        let mut text = table(&self.chain_table());
+    fn to_text(&self, long: bool) -> String {
+        let mut text = format_table(&self.chain_table());
         if long {
             text.push('\n');
-            text.push_str(&table(&self.object_table()));
+            text.push_str(&format_table(&self.object_table()));
         }
         text.push('\n');
         for gap in self.chains.iter().flat_map(|chain| &chain.gaps) {
@@ -199,7 +199,7 @@ impl Listing {
             text,
             "{} snapshots, {} in {}",
             self.snapshots,
-            human_bytes(self.bytes),
+            format_bytes(self.bytes),
             self.store
         );
         if !self.chunks.is_empty() {
@@ -208,7 +208,7 @@ impl Listing {
                 text,
                 "; {} parts of uploads ({})",
                 self.chunks.len(),
-                human_bytes(bytes)
+                format_bytes(bytes)
             );
         }
         if !self.foreign.is_empty() {
@@ -248,7 +248,7 @@ impl Listing {
                 chain.deltas.len().to_string(),
                 chain.first_created.clone(),
                 chain.last_created.clone(),
-                human_bytes(chain.bytes),
+                format_bytes(chain.bytes),
                 if chain.gaps.is_empty() {
                     "-".to_owned()
                 } else {
@@ -268,7 +268,7 @@ impl Listing {
         let mut rows = vec![["OBJECT", "CREATED", "SIZE"].map(str::to_owned).to_vec()];
         for chain in &self.chains {
             for object in chain.base.iter().chain(&chain.deltas) {
-                let size = human_bytes(object.bytes);
+                let size = format_bytes(object.bytes);
                 rows.push(vec![object.key.clone(), object.created.clone(), size]);
             }
         }
@@ -277,7 +277,7 @@ impl Listing {
 }
 
 impl ObjectRow {
-    fn of(object: &Object) -> Self {
+    fn from_object(object: &SnapshotObject) -> Self {
         let name = &object.name;
         Self {
             name: name.to_string(),
@@ -293,19 +293,19 @@ impl ObjectRow {
 }
 
 impl ChainRow {
-    fn of(info: &ChainInfo) -> Self {
-        let gap = |gap: &mainstay_archive::chain::Gap| GapRow {
+    fn from_chain_info(info: &ChainInfo) -> Self {
+        let gap = |gap: &mainstay_archive::chain::RevisionGap| GapRow {
             from: gap.from.0,
             to: gap.to.0,
             after: gap.after.to_string(),
             before: gap.before.to_string(),
         };
         Self {
-            base: info.base.as_ref().map(ObjectRow::of),
-            deltas: info.deltas.iter().map(ObjectRow::of).collect(),
+            base: info.base.as_ref().map(ObjectRow::from_object),
+            deltas: info.deltas.iter().map(ObjectRow::from_object).collect(),
             first_revision: info.revisions.0.0,
             last_revision: info.revisions.1.0,
-            reaches: info.reaches.map(|revision| revision.0),
+            reaches: info.last_reachable.map(|revision| revision.0),
             first_created: info.times.0.to_string(),
             last_created: info.times.1.to_string(),
             gaps: info.gaps.iter().map(gap).collect(),
@@ -316,7 +316,7 @@ impl ChainRow {
 }
 
 impl ChunkRow {
-    fn of(chunk: &mainstay_archive::catalogue::Chunk) -> Self {
+    fn from_chunk(chunk: &mainstay_archive::catalogue::Chunk) -> Self {
         Self {
             key: chunk.object.key.clone(),
             snapshot: chunk.object.name.to_string(),
@@ -327,7 +327,7 @@ impl ChunkRow {
 }
 
 impl ForeignRow {
-    fn of(foreign: &mainstay_archive::catalogue::Foreign) -> Self {
+    fn from_foreign(foreign: &mainstay_archive::catalogue::ForeignObject) -> Self {
         Self {
             key: foreign.key.clone(),
             bytes: foreign.size,

@@ -14,13 +14,13 @@ pub mod verify;
 
 use clap::Subcommand;
 
-use crate::cli::Context;
-use crate::failure::Failure;
-use crate::outcome::Outcome;
+use crate::cli::CommandContext;
+use crate::failure::CommandFailure;
+use crate::outcome::CommandOutcome;
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Verb {
+pub enum RestorerCommand {
     /// Show the snapshots of a prefix as chains
     List(Box<list::ListArgs>),
     /// Prove that a backup can be restored, or that a data directory is sound
@@ -45,9 +45,9 @@ pub enum Verb {
     Completions(completions::CompletionsArgs),
 }
 
-impl Verb {
+impl RestorerCommand {
     /// Does it.
-    pub async fn run(self, context: &Context) -> Result<Outcome, Failure> {
+    pub async fn run(self, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
         match self {
             Self::List(args) => list::run(*args, context).await,
             Self::Verify(args) => verify::run(*args, context).await,

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::failure::{Classify, Failure, Verdict};
-use crate::outcome::Outcome;
+use crate::failure::{Classify, CommandFailure, ExitVerdict};
+use crate::outcome::CommandOutcome;
 
 /// Levels of directories a backup may have; more is a mistake.
-const MOST_LEVELS: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// Flags of `own`.
 #[derive(Debug, Args)]
@@ -23,8 +23,8 @@ const MOST_LEVELS: usize = 32;
 )]
 pub struct OwnArgs {
     /// User and group, as numbers
-    #[arg(long, value_name = "UID:GID", value_parser = owner)]
-    pub owner: Owner,
+    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
+    pub owner: FileOwner,
 
     /// The directory
     #[arg(value_name = "DIR")]
@@ -33,82 +33,82 @@ pub struct OwnArgs {
 
 /// A user and a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct FileOwner {
     /// The user.
-    pub user: u32,
+    pub uid: u32,
     /// The group.
-    pub group: u32,
+    pub gid: u32,
 }
 
 /// Why something keeps its owner.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OwnError {
+pub enum ChownError {
     /// It cannot be looked at.
     #[error("look at {}", path.display())]
-    Look {
+    Metadata {
         /// What.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
     },
     /// It cannot be given away.
-    #[error("give {} to {}:{}", path.display(), owner.user, owner.group)]
-    Give {
+    #[error("give {} to {}:{}", path.display(), owner.uid, owner.gid)]
+    Chown {
         /// What.
         path: PathBuf,
         /// To whom.
-        owner: Owner,
+        owner: FileOwner,
         /// What the system said.
         source: io::Error,
     },
     /// Directories in directories without end.
-    #[error("{} is {MOST_LEVELS} levels deep", path.display())]
-    Deep {
+    #[error("{} is {MAX_DEPTH} levels deep", path.display())]
+    TooDeep {
         /// The deepest.
         path: PathBuf,
     },
 }
 
-impl Classify for OwnError {
-    fn verdict(&self) -> Verdict {
-        Verdict::Disk
+impl Classify for ChownError {
+    fn verdict(&self) -> ExitVerdict {
+        ExitVerdict::Disk
     }
 }
 
-fn owner(text: &str) -> Result<Owner, String> {
+fn parse_owner(text: &str) -> Result<FileOwner, String> {
     let parsed = text.split_once(':').and_then(|(user, group)| {
-        Some(Owner {
-            user: user.parse().ok()?,
-            group: group.parse().ok()?,
+        Some(FileOwner {
+            uid: user.parse().ok()?,
+            gid: group.parse().ok()?,
         })
     });
     parsed.ok_or_else(|| "two numbers with a colon between them are expected".to_owned())
 }
 
 /// Gives the directory away.
-pub async fn run(args: OwnArgs) -> Result<Outcome, Failure> {
+pub async fn run(args: OwnArgs) -> Result<CommandOutcome, CommandFailure> {
     let OwnArgs { owner, directory } = args;
     let shown = directory.display().to_string();
-    let work = tokio::task::spawn_blocking(move || give(&directory, owner, MOST_LEVELS));
+    let work = tokio::task::spawn_blocking(move || chown_recursive(&directory, owner, MAX_DEPTH));
     let changed = work
         .await
-        .map_err(|error| Failure::new(Verdict::Failed, &error))??;
+        .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))??;
     let text = format!(
         "{shown} belongs to {}:{}: {changed} changed",
-        owner.user, owner.group
+        owner.uid, owner.gid
     );
     let details = serde_json::json!({ "changed": changed });
     let verdict = match changed {
-        0 => Verdict::Unchanged,
-        _ => Verdict::Ready,
+        0 => ExitVerdict::Unchanged,
+        _ => ExitVerdict::Ready,
     };
-    Ok(Outcome::new(verdict, text, &details))
+    Ok(CommandOutcome::new(verdict, text, &details))
 }
 
 /// How many entries changed their owner. Directories come last: one that has the right owner was finished.
-fn give(path: &Path, owner: Owner, levels: usize) -> Result<u64, OwnError> {
-    let look = |source| OwnError::Look {
+fn chown_recursive(path: &Path, owner: FileOwner, levels: usize) -> Result<u64, ChownError> {
+    let look = |source| ChownError::Metadata {
         path: path.to_owned(),
         source,
     };
@@ -117,17 +117,17 @@ fn give(path: &Path, owner: Owner, levels: usize) -> Result<u64, OwnError> {
     if metadata.is_dir() {
         if levels == 0 {
             let path = path.to_owned();
-            return Err(OwnError::Deep { path });
+            return Err(ChownError::TooDeep { path });
         }
         for entry in fs::read_dir(path).map_err(look)? {
-            changed += give(&entry.map_err(look)?.path(), owner, levels - 1)?;
+            changed += chown_recursive(&entry.map_err(look)?.path(), owner, levels - 1)?;
         }
     }
-    if (metadata.uid(), metadata.gid()) == (owner.user, owner.group) {
+    if (metadata.uid(), metadata.gid()) == (owner.uid, owner.gid) {
         return Ok(changed);
     }
-    let given = lchown(path, Some(owner.user), Some(owner.group));
-    given.map_err(|source| OwnError::Give {
+    let given = lchown(path, Some(owner.uid), Some(owner.gid));
+    given.map_err(|source| ChownError::Chown {
         path: path.to_owned(),
         owner,
         source,
@@ -141,13 +141,13 @@ mod tests {
 
     #[test]
     fn an_owner_is_two_numbers() {
-        let expected = Owner {
-            user: 65532,
-            group: 0,
+        let expected = FileOwner {
+            uid: 65532,
+            gid: 0,
         };
-        assert_eq!(owner("65532:0"), Ok(expected));
+        assert_eq!(parse_owner("65532:0"), Ok(expected));
         for wrong in ["65532", "a:b", "1:2:3", ":", "-1:1"] {
-            assert!(owner(wrong).is_err(), "{wrong}");
+            assert!(parse_owner(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -157,31 +157,31 @@ mod tests {
         fs::create_dir(folder.path().join("v2")).unwrap();
         fs::write(folder.path().join("v2/Full-1"), "x").unwrap();
         let metadata = fs::metadata(folder.path()).unwrap();
-        let mine = Owner {
-            user: metadata.uid(),
-            group: metadata.gid(),
+        let mine = FileOwner {
+            uid: metadata.uid(),
+            gid: metadata.gid(),
         };
-        assert_eq!(give(folder.path(), mine, MOST_LEVELS).unwrap(), 0);
-        let error = give(folder.path(), mine, 1).unwrap_err();
-        assert!(matches!(error, OwnError::Deep { .. }), "{error}");
-        let absent = give(&folder.path().join("absent"), mine, 1).unwrap_err();
-        assert!(matches!(absent, OwnError::Look { .. }), "{absent}");
+        assert_eq!(chown_recursive(folder.path(), mine, MAX_DEPTH).unwrap(), 0);
+        let error = chown_recursive(folder.path(), mine, 1).unwrap_err();
+        assert!(matches!(error, ChownError::TooDeep { .. }), "{error}");
+        let absent = chown_recursive(&folder.path().join("absent"), mine, 1).unwrap_err();
+        assert!(matches!(absent, ChownError::Metadata { .. }), "{absent}");
     }
 
     #[test]
     fn root_gives_everything_away_and_others_are_told_what_they_cannot() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("a"), "x").unwrap();
-        let stranger = Owner {
-            user: 65532,
-            group: 65532,
+        let stranger = FileOwner {
+            uid: 65532,
+            gid: 65532,
         };
-        match give(folder.path(), stranger, MOST_LEVELS) {
+        match chown_recursive(folder.path(), stranger, MAX_DEPTH) {
             Ok(changed) => {
                 assert_eq!(changed, 2);
                 assert_eq!(fs::metadata(folder.path().join("a")).unwrap().uid(), 65532);
             }
-            Err(error) => assert!(matches!(error, OwnError::Give { .. }), "{error}"),
+            Err(error) => assert!(matches!(error, ChownError::Chown { .. }), "{error}"),
         }
     }
 }

@@ -4,28 +4,28 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::SignedDuration;
-use mainstay_archive::chain::Chain;
-use mainstay_datadir::Fence;
+use mainstay_archive::chain::SnapshotChain;
+use mainstay_datadir::VolumeFence;
 use mainstay_ids::{HashKv, Revision};
 use mainstay_store::StoreArgs;
-use mainstay_telemetry::human_bytes;
+use mainstay_telemetry::format_bytes;
 
-use super::init::configured_store;
+use super::init::to_store_config;
 use super::initialize::newest_revision;
 use crate::backup::Backup;
-use crate::cli::Context;
-use crate::detour::Route;
-use crate::directory::{self, Plan};
-use crate::failure::{Failure, Verdict};
+use crate::cli::CommandContext;
+use crate::detour::ChainSelection;
+use crate::directory::{self, RestorePlan};
+use crate::failure::{CommandFailure, ExitVerdict};
 use crate::health::refuse_foreign_volume;
-use crate::members::MemberArgs;
-use crate::outcome::Outcome;
-use crate::peer::PeerRestoreArgs;
-use crate::rebuild::finish::Bump;
-use crate::rebuild::{HashCheck, Options};
-use crate::reseat::{Candidate, reseat};
+use crate::members::RestoreMemberArgs;
+use crate::outcome::CommandOutcome;
+use crate::peer::UpstreamRestoreArgs;
+use crate::rebuild::finish::RevisionBump;
+use crate::rebuild::{HashCheck, RebuildOptions};
+use crate::reseat::{DataDirCandidate, restore_from_data_dir};
 use crate::target::TargetArgs;
-use crate::threads;
+use crate::available_threads;
 
 /// Flags of `restore`.
 #[derive(Debug, Args)]
@@ -53,13 +53,13 @@ pub struct RestoreArgs {
     pub target: TargetArgs,
     /// For whom.
     #[command(flatten)]
-    pub members: MemberArgs,
+    pub members: RestoreMemberArgs,
     /// How.
     #[command(flatten)]
-    pub how: HowArgs,
+    pub options: RestoreOptionsArgs,
     /// Flags of the peer.
     #[command(flatten)]
-    pub peer: PeerRestoreArgs,
+    pub upstream: UpstreamRestoreArgs,
 
     /// Take this data directory instead of the backup, when it is sound and at least as new. It may be
     /// the one that is replaced
@@ -83,7 +83,7 @@ pub struct RestoreArgs {
 /// How a directory is restored.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Restored state")]
-pub struct HowArgs {
+pub struct RestoreOptionsArgs {
     /// Add this to the newest revision of the backup, whatever is restored of it, so that no client sees a revision it has
     /// seen before
     #[arg(
@@ -119,24 +119,24 @@ pub struct HowArgs {
     pub expect_hash_kv: Option<HashKv>,
 }
 
-impl HowArgs {
+impl RestoreOptionsArgs {
     /// As the rebuild takes it.
-    pub fn options(&self, target: &TargetArgs) -> Options {
-        Options {
-            stop: target.stop(),
+    pub fn rebuild_options(&self, target: &TargetArgs) -> RebuildOptions {
+        RebuildOptions {
+            stop: target.stop_point(),
             hash_check: if self.skip_hash_check {
                 HashCheck::Skipped
             } else {
                 HashCheck::Required
             },
             default_lease_seconds: self.default_lease_ttl.as_secs().max(1),
-            threads: threads(),
+            threads: available_threads(),
         }
     }
 
     /// As the finish takes it, with the newest revision of the backup.
-    pub fn bump(&self, newest: Option<i64>) -> Bump {
-        Bump {
+    pub fn revision_bump(&self, newest: Option<i64>) -> RevisionBump {
+        RevisionBump {
             by: self.bump_revision,
             newest: Revision(newest.unwrap_or_default()),
             mark_compacted: self.mark_compacted,
@@ -145,27 +145,27 @@ impl HowArgs {
 }
 
 /// Restores.
-pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failure> {
+pub async fn run(args: RestoreArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let RestoreArgs {
         store,
         target,
         members,
-        how,
-        peer: _,
+        options,
+        upstream: _,
         prefer_data_dir,
         namespace,
         fence,
         dry_run,
     } = args;
-    let seating = members.seating(context.now)?;
+    let seating = members.build_new_cluster(context.now)?;
     refuse_foreign_volume(&members.data_dir, namespace.as_deref())?;
-    let fence = enter(&members.data_dir, fence.filter(|_| !dry_run))?;
+    let fence = enter_fence(&members.data_dir, fence.filter(|_| !dry_run))?;
     let candidate = match prefer_data_dir {
-        Some(data_dir) => Candidate::find(data_dir).await?,
+        Some(data_dir) => DataDirCandidate::verify(data_dir).await?,
         None => None,
     };
     let config = match &candidate {
-        Some(_) => configured_store(store)?, // with data at hand there need not be a backup
+        Some(_) => to_store_config(store)?, // with data at hand there need not be a backup
         None => Some(store.into_config()?),
     };
     let backup = match &config {
@@ -177,43 +177,43 @@ pub async fn run(args: RestoreArgs, context: &Context) -> Result<Outcome, Failur
         .and_then(|backup| newest_revision(&backup.catalogue));
     if let Some(candidate) = candidate.filter(|candidate| candidate.is_as_new_as(newest)) {
         if dry_run {
-            return Ok(taken_over(&candidate));
+            return Ok(describe_data_dir_plan(&candidate));
         }
-        return reseat(candidate, seating, how.bump(newest), (fence, context.now)).await;
+        return restore_from_data_dir(candidate, seating, options.revision_bump(newest), (fence, context.now)).await;
     }
     let Some(backup) = backup else {
         let reason = "there is neither usable data nor a backup";
-        return Err(Failure::because(Verdict::NoBackup, reason));
+        return Err(CommandFailure::from_reason(ExitVerdict::NoBackup, reason));
     };
-    let route = Route::find(&backup.catalogue, target.request())?;
+    let route = ChainSelection::find(&backup.catalogue, target.chain_request())?;
     if dry_run {
-        return Ok(planned(&route.chain));
+        return Ok(describe_chain_plan(&route.chain));
     }
-    let plan = Plan {
-        route,
-        seating,
-        options: how.options(&target),
-        bump: how.bump(newest),
-        expected: how.expect_hash_kv,
+    let plan = RestorePlan {
+        selection: route,
+        cluster: seating,
+        options: options.rebuild_options(&target),
+        bump: options.revision_bump(newest),
+        expected_hash: options.expect_hash_kv,
         fence,
         now: context.now,
     };
     let restored = directory::restore(&backup, plan).await?;
-    Ok(Outcome::new(
-        Verdict::Restored,
+    Ok(CommandOutcome::new(
+        ExitVerdict::Restored,
         restored.to_string(),
         &restored,
     ))
 }
 
 /// Takes the volume, where somebody has to be told from others.
-fn enter(data_dir: &Path, token: Option<String>) -> Result<Option<Fence>, Failure> {
-    let fence = token.map(|token| Fence::enter(data_dir, &token));
+fn enter_fence(data_dir: &Path, token: Option<String>) -> Result<Option<VolumeFence>, CommandFailure> {
+    let fence = token.map(|token| VolumeFence::acquire(data_dir, &token));
     Ok(fence.transpose()?)
 }
 
-fn taken_over(candidate: &Candidate) -> Outcome {
-    let Candidate {
+fn describe_data_dir_plan(candidate: &DataDirCandidate) -> CommandOutcome {
+    let DataDirCandidate {
         data_dir, revision, ..
     } = candidate;
     let text = format!(
@@ -221,10 +221,10 @@ fn taken_over(candidate: &Candidate) -> Outcome {
         data_dir.display()
     );
     let details = serde_json::json!({ "reaches": revision, "fromDataDir": data_dir });
-    Outcome::new(Verdict::Restorable, text, &details)
+    CommandOutcome::new(ExitVerdict::Restorable, text, &details)
 }
 
-fn planned(chain: &Chain) -> Outcome {
+fn describe_chain_plan(chain: &SnapshotChain) -> CommandOutcome {
     let objects: Vec<String> = std::iter::once(&chain.base)
         .chain(chain.deltas.iter().map(|link| &link.object))
         .map(|object| object.name.to_string())
@@ -237,13 +237,13 @@ fn planned(chain: &Chain) -> Outcome {
             .sum::<u64>();
     let text = format!(
         "would restore up to revision {} from {} objects ({}):\n  {}\n",
-        chain.reaches,
+        chain.last_revision,
         objects.len(),
-        human_bytes(bytes),
+        format_bytes(bytes),
         objects.join("\n  ")
     );
     let details = serde_json::json!({
-        "reaches": chain.reaches.0, "objects": objects, "bytes": bytes,
+        "reaches": chain.last_revision.0, "objects": objects, "bytes": bytes,
     });
-    Outcome::new(Verdict::Restorable, text, &details)
+    CommandOutcome::new(ExitVerdict::Restorable, text, &details)
 }

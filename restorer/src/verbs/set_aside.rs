@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use mainstay_datadir::Fence;
+use mainstay_datadir::VolumeFence;
 
-use crate::cli::Context;
-use crate::failure::{Failure, Verdict};
+use crate::cli::CommandContext;
+use crate::failure::{CommandFailure, ExitVerdict};
 use crate::health::refuse_foreign_volume;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 
 /// Flags of `set-aside`.
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ pub struct SetAsideArgs {
 }
 
 /// Puts the directory away.
-pub async fn run(args: SetAsideArgs, context: &Context) -> Result<Outcome, Failure> {
+pub async fn run(args: SetAsideArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let SetAsideArgs {
         data_dir,
         namespace,
@@ -45,21 +45,21 @@ pub async fn run(args: SetAsideArgs, context: &Context) -> Result<Outcome, Failu
     let work = tokio::task::spawn_blocking(move || {
         refuse_foreign_volume(&data_dir, namespace.as_deref())?;
         if let Some(token) = fence {
-            Fence::enter(&data_dir, &token)?.check()?;
+            VolumeFence::acquire(&data_dir, &token)?.check()?;
         }
-        Ok::<_, Failure>(mainstay_datadir::set_aside(&data_dir, now)?)
+        Ok::<_, CommandFailure>(mainstay_datadir::rename_to_previous(&data_dir, now)?)
     });
     let kept = work
         .await
-        .map_err(|error| Failure::new(Verdict::Failed, &error))??;
+        .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))??;
     let details = serde_json::json!({ "kept": kept });
     Ok(match kept {
         Some(kept) => {
             let text = format!("{shown} is kept as {}", kept.display());
-            Outcome::new(Verdict::Ready, text, &details)
+            CommandOutcome::new(ExitVerdict::Ready, text, &details)
         }
-        None => Outcome::new(
-            Verdict::Unchanged,
+        None => CommandOutcome::new(
+            ExitVerdict::Unchanged,
             format!("there is nothing in {shown}"),
             &details,
         ),
@@ -71,13 +71,13 @@ mod tests {
     use std::fs;
 
     use jiff::Timestamp;
-    use mainstay_datadir::write_guard;
+    use mainstay_datadir::write_volume_guard;
     use mainstay_store::Environment;
 
     use super::*;
 
-    fn context() -> Context {
-        Context {
+    fn context() -> CommandContext {
+        CommandContext {
             now: Timestamp::UNIX_EPOCH,
             environment: Environment::default(),
         }
@@ -94,7 +94,7 @@ mod tests {
             fence: Some("5/a1b2/1".to_owned()),
         };
         let first = run(args(), &context()).await.unwrap();
-        assert_eq!(first.verdict(), Verdict::Ready);
+        assert_eq!(first.verdict(), ExitVerdict::Ready);
         assert!(
             folder
                 .path()
@@ -102,7 +102,7 @@ mod tests {
                 .is_dir()
         );
         let second = run(args(), &context()).await.unwrap();
-        assert_eq!(second.verdict(), Verdict::Unchanged);
+        assert_eq!(second.verdict(), ExitVerdict::Unchanged);
     }
 
     #[tokio::test]
@@ -110,14 +110,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let data_dir = folder.path().join("new.etcd");
         fs::create_dir_all(data_dir.join("member")).unwrap();
-        write_guard(&data_dir, "other").unwrap();
+        write_volume_guard(&data_dir, "other").unwrap();
         let args = SetAsideArgs {
             data_dir: data_dir.clone(),
             namespace: Some("shoot".to_owned()),
             fence: Some("5/a1b2/1".to_owned()),
         };
         let failure = run(args, &context()).await.unwrap_err();
-        assert_eq!(failure.verdict(), Verdict::WrongVolume);
+        assert_eq!(failure.verdict(), ExitVerdict::WrongVolume);
         assert!(data_dir.join("member").is_dir());
     }
 }

@@ -1,13 +1,13 @@
 //! Where revisions begin after a restore.
 
-use mainstay_restorer::failure::Verdict;
+use mainstay_restorer::failure::ExitVerdict;
 
-use crate::home::{Home, success};
+use crate::home::{Home, expect_success};
 
-const NEWEST: i64 = 2_385;
+const NEWEST_REVISION: i64 = 2_385;
 
 /// Restores the state of this revision, and tells with which one etcd starts.
-fn start_of(home: &Home, revision: i64, by: i64) -> i64 {
+fn restore_start_revision(home: &Home, revision: i64, by: i64) -> i64 {
     let data_dir = home.path("new.etcd");
     let (to, by) = (revision.to_string(), by.to_string());
     let flags = [
@@ -19,23 +19,23 @@ fn start_of(home: &Home, revision: i64, by: i64) -> i64 {
         "--bump-revision",
         &by,
     ];
-    let restored = success(home.on_bucket("restore", &flags), Verdict::Restored);
+    let restored = expect_success(home.run_on_bucket("restore", &flags), ExitVerdict::Restored);
     assert_eq!(restored["revision"], revision, "{restored}");
     restored["startRevision"].as_i64().unwrap()
 }
 
 #[test]
 fn an_earlier_state_begins_behind_everything_the_backup_has() {
-    let home = Home::of_fixture("gzip-3.5.30");
-    assert_eq!(start_of(&home, NEWEST - 500, 100), NEWEST + 100);
+    let home = Home::from_fixture("gzip-3.5.30");
+    assert_eq!(restore_start_revision(&home, NEWEST_REVISION - 500, 100), NEWEST_REVISION + 100);
     // So nobody takes it for a directory that lags behind its backup, and restores again.
     let data_dir = home.path("new.etcd");
     let flags = ["-d", data_dir.to_str().unwrap()];
-    success(home.on_bucket("initialize", &flags), Verdict::Valid);
+    expect_success(home.run_on_bucket("initialize", &flags), ExitVerdict::Valid);
 }
 
 #[test]
 fn without_a_bump_an_earlier_state_keeps_its_revision() {
-    let home = Home::of_fixture("gzip-3.5.30");
-    assert_eq!(start_of(&home, NEWEST - 500, 0), NEWEST - 500);
+    let home = Home::from_fixture("gzip-3.5.30");
+    assert_eq!(restore_start_revision(&home, NEWEST_REVISION - 500, 0), NEWEST_REVISION - 500);
 }

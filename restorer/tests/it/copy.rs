@@ -2,15 +2,15 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use mainstay_restorer::failure::{Failure, Verdict};
-use mainstay_restorer::outcome::Outcome;
+use mainstay_restorer::failure::{CommandFailure, ExitVerdict};
+use mainstay_restorer::outcome::CommandOutcome;
 
-use crate::home::{FOLDER, Home, failure, success};
-use crate::support::{Expected, FIXTURES};
+use crate::home::{SNAPSHOT_DIR, Home, expect_failure, expect_success};
+use crate::support::{FixtureState, FIXTURES};
 
-const TARGET: &str = "other/copied/v2";
+const DESTINATION_DIR: &str = "other/copied/v2";
 
-fn copy(home: &Home, more: &[&str]) -> Result<Outcome, Failure> {
+fn run_copy(home: &Home, more: &[&str]) -> Result<CommandOutcome, CommandFailure> {
     let stores = [
         "copy",
         "--source-store-container",
@@ -34,54 +34,54 @@ fn verify_copy(home: &Home) -> serde_json::Value {
         "copied",
         "--all",
     ];
-    success(home.run(&verify), Verdict::Restorable)
+    expect_success(home.run(&verify), ExitVerdict::Restorable)
 }
 
 /// Every object of the copy is byte for byte the one of the source.
-fn assert_equal_bytes(home: &Home) {
-    for name in home.names(TARGET) {
-        let copied = std::fs::read(home.path(TARGET).join(&name)).unwrap();
-        assert_eq!(copied, std::fs::read(home.object(&name)).unwrap(), "{name}");
+fn assert_copies_identical(home: &Home) {
+    for name in home.list_names(DESTINATION_DIR) {
+        let copied = std::fs::read(home.path(DESTINATION_DIR).join(&name)).unwrap();
+        assert_eq!(copied, std::fs::read(home.object_path(&name)).unwrap(), "{name}");
     }
 }
 
 #[test]
 fn every_fixture_is_copied_byte_for_byte_and_can_be_restored_there() {
     for name in FIXTURES {
-        let home = Home::of_fixture(name);
-        let report = success(copy(&home, &[]), Verdict::Copied);
-        assert_eq!(home.names(TARGET), home.names(FOLDER), "{name}");
+        let home = Home::from_fixture(name);
+        let report = expect_success(run_copy(&home, &[]), ExitVerdict::Copied);
+        assert_eq!(home.list_names(DESTINATION_DIR), home.list_names(SNAPSHOT_DIR), "{name}");
         assert_eq!(
             report["copied"].as_array().unwrap().len(),
-            home.names(FOLDER).len()
+            home.list_names(SNAPSHOT_DIR).len()
         );
-        assert_equal_bytes(&home);
+        assert_copies_identical(&home);
         assert_eq!(
             verify_copy(&home)["revision"],
-            Expected::of(name).revision.0,
+            FixtureState::load(name).revision.0,
             "{name}"
         );
-        let again = success(copy(&home, &[]), Verdict::Unchanged);
-        assert_eq!(again["present"], home.names(FOLDER).len());
+        let again = expect_success(run_copy(&home, &[]), ExitVerdict::Unchanged);
+        assert_eq!(again["present"], home.list_names(SNAPSHOT_DIR).len());
     }
 }
 
 #[test]
 fn running_again_copies_what_is_missing_and_touches_nothing_else() {
-    let home = Home::of_fixture("overlap-3.5.30");
-    success(copy(&home, &[]), Verdict::Copied);
-    let names = home.names(TARGET);
-    let inode = |name: &str| home.path(TARGET).join(name).metadata().unwrap().ino();
+    let home = Home::from_fixture("overlap-3.5.30");
+    expect_success(run_copy(&home, &[]), ExitVerdict::Copied);
+    let names = home.list_names(DESTINATION_DIR);
+    let inode = |name: &str| home.path(DESTINATION_DIR).join(name).metadata().unwrap().ino();
     let missing = &names[3];
-    std::fs::remove_file(home.path(TARGET).join(missing)).unwrap();
+    std::fs::remove_file(home.path(DESTINATION_DIR).join(missing)).unwrap();
     // What a run that was killed leaves of an upload.
-    std::fs::write(home.path(TARGET).join(".mainstay-upload-x"), b"half").unwrap();
+    std::fs::write(home.path(DESTINATION_DIR).join(".mainstay-upload-x"), b"half").unwrap();
     let before: Vec<u64> = names
         .iter()
         .filter(|n| *n != missing)
         .map(|n| inode(n))
         .collect();
-    let report = success(copy(&home, &[]), Verdict::Copied);
+    let report = expect_success(run_copy(&home, &[]), ExitVerdict::Copied);
     assert_eq!(report["copied"], serde_json::json!([missing]));
     let after: Vec<u64> = names
         .iter()
@@ -89,16 +89,16 @@ fn running_again_copies_what_is_missing_and_touches_nothing_else() {
         .map(|n| inode(n))
         .collect();
     assert_eq!(before, after);
-    std::fs::remove_file(home.path(TARGET).join(".mainstay-upload-x")).unwrap();
-    assert_equal_bytes(&home);
+    std::fs::remove_file(home.path(DESTINATION_DIR).join(".mainstay-upload-x")).unwrap();
+    assert_copies_identical(&home);
 }
 
 #[test]
 fn objects_become_visible_bases_first_and_in_the_order_they_follow_each_other() {
-    let home = Home::of_fixture("overlap-3.5.30");
-    let report = success(copy(&home, &[]), Verdict::Copied);
+    let home = Home::from_fixture("overlap-3.5.30");
+    let report = expect_success(run_copy(&home, &[]), ExitVerdict::Copied);
     let made = |name: &str| {
-        let metadata = home.path(TARGET).join(name).metadata().unwrap();
+        let metadata = home.path(DESTINATION_DIR).join(name).metadata().unwrap();
         (metadata.ctime(), metadata.ctime_nsec())
     };
     let order = report["copied"].as_array().unwrap();
@@ -124,103 +124,103 @@ fn a_damaged_object_is_named_and_not_copied_and_the_others_are() {
             "Full-00000000-0000069",
             "Incr-00001",
         ] {
-            let home = Home::of_fixture(fixture);
-            let names = home.names(FOLDER);
+            let home = Home::from_fixture(fixture);
+            let names = home.list_names(SNAPSHOT_DIR);
             let Some(name) = names.iter().find(|name| name.starts_with(start)) else {
                 continue;
             };
-            home.damage(name, |bytes| {
+            home.modify_object(name, |bytes| {
                 let middle = bytes.len() / 2;
                 bytes[middle] ^= 1;
             });
-            let found = failure(copy(&home, &[]), Verdict::DamagedBackup);
+            let found = expect_failure(run_copy(&home, &[]), ExitVerdict::DamagedBackup);
             assert!(found.reason().contains(name.as_str()), "{fixture}: {found}");
             let mut others = names.clone();
             others.retain(|other| other != name);
-            assert_eq!(home.names(TARGET), others, "{fixture}");
+            assert_eq!(home.list_names(DESTINATION_DIR), others, "{fixture}");
             assert_eq!(found.to_json()["damaged"][0]["name"], *name, "{fixture}");
-            assert_equal_bytes(&home);
+            assert_copies_identical(&home);
         }
     }
 }
 
 #[test]
 fn a_cut_object_is_not_copied() {
-    let home = Home::of_fixture("none-3.4.23");
-    let name = home.name("Incr-00002007");
-    home.damage(&name, |bytes| bytes.truncate(bytes.len() - 1));
-    let found = failure(copy(&home, &[]), Verdict::DamagedBackup);
+    let home = Home::from_fixture("none-3.4.23");
+    let name = home.find_name("Incr-00002007");
+    home.modify_object(&name, |bytes| bytes.truncate(bytes.len() - 1));
+    let found = expect_failure(run_copy(&home, &[]), ExitVerdict::DamagedBackup);
     assert!(found.reason().contains(&name), "{found}");
-    assert!(!home.names(TARGET).contains(&name));
+    assert!(!home.list_names(DESTINATION_DIR).contains(&name));
     // Repaired, the next run brings it.
-    let sound = Home::of_fixture("none-3.4.23");
-    std::fs::copy(sound.object(&name), home.object(&name)).unwrap();
-    let report = success(copy(&home, &[]), Verdict::Copied);
+    let sound = Home::from_fixture("none-3.4.23");
+    std::fs::copy(sound.object_path(&name), home.object_path(&name)).unwrap();
+    let report = expect_success(run_copy(&home, &[]), ExitVerdict::Copied);
     assert_eq!(report["copied"], serde_json::json!([name]));
     verify_copy(&home);
 }
 
 #[test]
 fn an_object_in_the_way_is_not_overwritten() {
-    let home = Home::of_fixture("gzip-3.5.30");
-    let name = home.name("Incr-00001545");
-    std::fs::create_dir_all(home.path(TARGET)).unwrap();
-    std::fs::write(home.path(TARGET).join(&name), b"something else").unwrap();
-    let found = failure(copy(&home, &[]), Verdict::DamagedBackup);
+    let home = Home::from_fixture("gzip-3.5.30");
+    let name = home.find_name("Incr-00001545");
+    std::fs::create_dir_all(home.path(DESTINATION_DIR)).unwrap();
+    std::fs::write(home.path(DESTINATION_DIR).join(&name), b"something else").unwrap();
+    let found = expect_failure(run_copy(&home, &[]), ExitVerdict::DamagedBackup);
     assert!(found.reason().contains(&name), "{found}");
     assert!(found.reason().contains("not overwritten"), "{found}");
     assert_eq!(
-        std::fs::read(home.path(TARGET).join(&name)).unwrap(),
+        std::fs::read(home.path(DESTINATION_DIR).join(&name)).unwrap(),
         b"something else"
     );
-    assert_eq!(home.names(TARGET), home.names(FOLDER));
+    assert_eq!(home.list_names(DESTINATION_DIR), home.list_names(SNAPSHOT_DIR));
 }
 
 #[test]
 fn the_final_mark_is_dropped_and_the_old_layout_becomes_the_new_one() {
-    let home = Home::of_fixture("gzip-3.5.30");
-    let all = home.names(FOLDER);
-    let base = home.name("Full-");
+    let home = Home::from_fixture("gzip-3.5.30");
+    let all = home.list_names(SNAPSHOT_DIR);
+    let base = home.find_name("Full-");
     for name in &all {
         let mark = if *name == base { ".final" } else { "" };
-        home.rename(name, &format!("../v1/Backup-1794795243/{name}{mark}"));
+        home.rename_object(name, &format!("../v1/Backup-1794795243/{name}{mark}"));
     }
-    let report = success(copy(&home, &["--wait-for-final-snapshot"]), Verdict::Copied);
+    let report = expect_success(run_copy(&home, &["--wait-for-final-snapshot"]), ExitVerdict::Copied);
     assert_eq!(report["finalSnapshot"], true);
-    assert_eq!(home.names(TARGET), all);
-    success(copy(&home, &[]), Verdict::Unchanged);
+    assert_eq!(home.list_names(DESTINATION_DIR), all);
+    expect_success(run_copy(&home, &[]), ExitVerdict::Unchanged);
 }
 
 #[test]
 fn a_final_snapshot_that_does_not_come_is_not_waited_for_beyond_the_limit() {
-    let home = Home::of_fixture("gzip-3.5.30");
+    let home = Home::from_fixture("gzip-3.5.30");
     let flags = [
         "--wait-for-final-snapshot=true",
         "--wait-for-final-snapshot-timeout",
         "20ms",
     ];
-    let outcome = copy(&home, &flags).unwrap();
+    let outcome = run_copy(&home, &flags).unwrap();
     assert!(
         outcome.text().contains("no final snapshot came in time"),
         "{}",
         outcome.text()
     );
     assert_eq!(
-        success(Ok(outcome), Verdict::Copied)["finalSnapshot"],
+        expect_success(Ok(outcome), ExitVerdict::Copied)["finalSnapshot"],
         false
     );
-    assert_eq!(home.names(TARGET), home.names(FOLDER));
+    assert_eq!(home.list_names(DESTINATION_DIR), home.list_names(SNAPSHOT_DIR));
 }
 
 #[test]
 fn a_dry_run_tells_what_would_be_copied_and_writes_nothing() {
-    let home = Home::of_fixture("overlap-3.5.30");
-    let report = success(copy(&home, &["--dry-run"]), Verdict::Shown);
+    let home = Home::from_fixture("overlap-3.5.30");
+    let report = expect_success(run_copy(&home, &["--dry-run"]), ExitVerdict::Shown);
     let planned = report["wouldCopy"].as_array().unwrap();
-    assert_eq!(planned.len(), home.names(FOLDER).len());
+    assert_eq!(planned.len(), home.list_names(SNAPSHOT_DIR).len());
     assert!(!home.path("other").exists());
     let newest = ["--dry-run", "--max-backups-to-copy", "1"];
-    let report = success(copy(&home, &newest), Verdict::Shown);
+    let report = expect_success(run_copy(&home, &newest), ExitVerdict::Shown);
     let planned = report["wouldCopy"].as_array().unwrap();
     assert!(
         planned[0]
@@ -237,19 +237,19 @@ fn a_dry_run_tells_what_would_be_copied_and_writes_nothing() {
 
 #[test]
 fn backups_too_old_are_left_out() {
-    let home = Home::of_fixture("gzip-3.5.30");
-    let none = success(copy(&home, &["--max-backup-age", "0"]), Verdict::Unchanged);
+    let home = Home::from_fixture("gzip-3.5.30");
+    let none = expect_success(run_copy(&home, &["--max-backup-age", "0"]), ExitVerdict::Unchanged);
     assert_eq!(none["copied"], serde_json::json!([]));
-    success(copy(&home, &["--max-backup-age", "1"]), Verdict::Copied);
-    assert_eq!(home.names(TARGET), home.names(FOLDER));
+    expect_success(run_copy(&home, &["--max-backup-age", "1"]), ExitVerdict::Copied);
+    assert_eq!(home.list_names(DESTINATION_DIR), home.list_names(SNAPSHOT_DIR));
 }
 
 #[test]
 fn one_at_a_time_works_too() {
-    let home = Home::of_fixture("lzw-3.5.30");
-    success(
-        copy(&home, &["--max-parallel-copy-operations", "1"]),
-        Verdict::Copied,
+    let home = Home::from_fixture("lzw-3.5.30");
+    expect_success(
+        run_copy(&home, &["--max-parallel-copy-operations", "1"]),
+        ExitVerdict::Copied,
     );
     verify_copy(&home);
 }
@@ -257,7 +257,7 @@ fn one_at_a_time_works_too() {
 #[test]
 fn an_empty_source_is_no_backup_and_a_copy_onto_itself_a_wrong_command() {
     let home = Home::new();
-    let found = failure(copy(&home, &[]), Verdict::NoBackup);
+    let found = expect_failure(run_copy(&home, &[]), ExitVerdict::NoBackup);
     assert!(found.reason().contains("Local bucket/etcd-main"), "{found}");
     let same = [
         "copy",
@@ -266,5 +266,5 @@ fn an_empty_source_is_no_backup_and_a_copy_onto_itself_a_wrong_command() {
         "--store-container",
         "bucket",
     ];
-    failure(home.run(&same), Verdict::Usage);
+    expect_failure(home.run(&same), ExitVerdict::Usage);
 }

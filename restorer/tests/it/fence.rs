@@ -4,23 +4,23 @@ use std::process::Command;
 
 use clap::Parser;
 use jiff::Timestamp;
-use mainstay_datadir::Fence;
-use mainstay_restorer::args::Args;
+use mainstay_datadir::VolumeFence;
+use mainstay_restorer::args::RestorerArgs;
 use mainstay_restorer::backup::Backup;
-use mainstay_restorer::detour::Route;
-use mainstay_restorer::directory::{self, Plan};
-use mainstay_restorer::failure::Verdict;
-use mainstay_restorer::verbs::Verb;
+use mainstay_restorer::detour::ChainSelection;
+use mainstay_restorer::directory::{self, RestorePlan};
+use mainstay_restorer::failure::ExitVerdict;
+use mainstay_restorer::verbs::RestorerCommand;
 use mainstay_store::Environment;
 use serde_json::Value;
 
-use crate::home::{Home, NOW, success};
+use crate::home::{Home, NOW, expect_success};
 
 const FIXTURE: &str = "gzip-3.5.30";
 
 #[test]
 fn whoever_was_overtaken_leaves_the_directory_as_it_is() {
-    let home = Home::of_fixture(FIXTURE);
+    let home = Home::from_fixture(FIXTURE);
     let data_dir = home.path("data/new.etcd");
     std::fs::create_dir_all(data_dir.join("member")).unwrap();
     let shown = data_dir.to_str().unwrap();
@@ -32,8 +32,8 @@ fn whoever_was_overtaken_leaves_the_directory_as_it_is() {
         "--data-dir",
         shown,
     ];
-    let args = Args::try_parse_from(arguments).unwrap();
-    let Verb::Restore(args) = args.verb else {
+    let args = RestorerArgs::try_parse_from(arguments).unwrap();
+    let RestorerCommand::Restore(args) = args.command else {
         panic!("another verb")
     };
     let environment = Environment::from_iter([("HOME", home.root().to_str().unwrap())]);
@@ -42,45 +42,45 @@ fn whoever_was_overtaken_leaves_the_directory_as_it_is() {
     let result = runtime.block_on(async {
         let config = args.store.clone().into_config().unwrap();
         let backup = Backup::open(&config, &environment).await.unwrap();
-        let first = Fence::enter(&data_dir, "5/a1b2/1").unwrap();
-        Fence::enter(&data_dir, "6/a1b2/2").unwrap();
-        let plan = Plan {
-            route: Route::find(&backup.catalogue, args.target.request()).unwrap(),
-            seating: args.members.seating(now).unwrap(),
-            options: args.how.options(&args.target),
-            bump: args.how.bump(None),
-            expected: None,
+        let first = VolumeFence::acquire(&data_dir, "5/a1b2/1").unwrap();
+        VolumeFence::acquire(&data_dir, "6/a1b2/2").unwrap();
+        let plan = RestorePlan {
+            selection: ChainSelection::find(&backup.catalogue, args.target.chain_request()).unwrap(),
+            cluster: args.members.build_new_cluster(now).unwrap(),
+            options: args.options.rebuild_options(&args.target),
+            bump: args.options.revision_bump(None),
+            expected_hash: None,
             fence: Some(first),
             now,
         };
         directory::restore(&backup, plan).await
     });
     let failure = result.unwrap_err();
-    assert_eq!(failure.verdict(), Verdict::InUse, "{failure}");
+    assert_eq!(failure.verdict(), ExitVerdict::InUse, "{failure}");
     assert!(!data_dir.join("member/snap/db").exists());
-    let names = home.names("data");
+    let names = home.list_names("data");
     let is_kept = |name: &String| name.contains(".before-");
     assert!(!names.iter().any(is_kept), "{names:?}");
 }
 
 #[test]
 fn whoever_was_sent_last_restores() {
-    let home = Home::of_fixture(FIXTURE);
+    let home = Home::from_fixture(FIXTURE);
     let data_dir = home.path("data/new.etcd");
     std::fs::create_dir_all(home.path("data")).unwrap();
-    Fence::enter(&data_dir, "5/a1b2/1").unwrap();
+    VolumeFence::acquire(&data_dir, "5/a1b2/1").unwrap();
     let flags = [
         "--data-dir",
         data_dir.to_str().unwrap(),
         "--fence",
         "6/a1b2/2",
     ];
-    success(home.on_bucket("restore", &flags), Verdict::Restored);
+    expect_success(home.run_on_bucket("restore", &flags), ExitVerdict::Restored);
     assert!(data_dir.join("member/snap/db").is_file());
 }
 
 /// Runs the program on the volume; its exit code and its last words.
-fn program(home: &Home, verb: &str, token: &str) -> (Option<i32>, Value) {
+fn run_program(home: &Home, verb: &str, token: &str) -> (Option<i32>, Value) {
     let words = home.path("last-words");
     let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay-restorer"));
     command.env_clear().env("HOME", home.root()).arg(verb);
@@ -105,24 +105,24 @@ fn program(home: &Home, verb: &str, token: &str) -> (Option<i32>, Value) {
 #[test]
 fn a_job_of_an_earlier_incident_that_starts_late_changes_nothing_and_says_who_came_later() {
     for verb in ["restore", "set-aside"] {
-        let home = Home::of_fixture(FIXTURE);
+        let home = Home::from_fixture(FIXTURE);
         let data_dir = home.path("data/new.etcd");
         std::fs::create_dir_all(data_dir.join("member")).unwrap();
         std::fs::write(data_dir.join("member/kept"), "as it was").unwrap();
-        Fence::enter(&data_dir, "1800000007/c3d4/1/pod-b").unwrap();
-        let before = home.names("data");
+        VolumeFence::acquire(&data_dir, "1800000007/c3d4/1/pod-b").unwrap();
+        let before = home.list_names("data");
 
-        let (code, words) = program(&home, verb, "1800000000/a1b2/9/pod-a");
-        assert_eq!(code, Some(i32::from(Verdict::InUse.code())), "{words}");
+        let (code, words) = run_program(&home, verb, "1800000000/a1b2/9/pod-a");
+        assert_eq!(code, Some(i32::from(ExitVerdict::InUse.code())), "{words}");
         assert_eq!(words["verdict"], "in-use", "{words}");
         assert_eq!(words["overtakenBy"], 1_800_000_007, "{words}");
-        assert_eq!(home.names("data"), before, "{verb}");
+        assert_eq!(home.list_names("data"), before, "{verb}");
         let mark = std::fs::read_to_string(home.path("data/write_fence")).unwrap();
         assert_eq!(mark, "1800000007/c3d4/1/pod-b");
         let kept = std::fs::read_to_string(data_dir.join("member/kept")).unwrap();
         assert_eq!(kept, "as it was");
 
-        let (code, words) = program(&home, verb, "1800000008/a1b2/9/pod-a");
+        let (code, words) = run_program(&home, verb, "1800000008/a1b2/9/pod-a");
         assert_eq!(code, Some(0), "{words}");
         assert_eq!(words["overtakenBy"], Value::Null);
         assert!(!data_dir.join("member/kept").exists(), "{verb}");

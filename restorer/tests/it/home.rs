@@ -4,17 +4,17 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use jiff::Timestamp;
-use mainstay_restorer::args::Args;
-use mainstay_restorer::cli::Context;
-use mainstay_restorer::failure::{Failure, Verdict};
-use mainstay_restorer::outcome::Outcome;
+use mainstay_restorer::args::RestorerArgs;
+use mainstay_restorer::cli::CommandContext;
+use mainstay_restorer::failure::{CommandFailure, ExitVerdict};
+use mainstay_restorer::outcome::CommandOutcome;
 use mainstay_store::Environment;
 use serde_json::Value;
 
-use crate::support::fixture;
+use crate::support::fixture_path;
 
 /// Where the fixtures keep their snapshots.
-pub(crate) const FOLDER: &str = "bucket/etcd-main/v2";
+pub(crate) const SNAPSHOT_DIR: &str = "bucket/etcd-main/v2";
 
 /// A moment after every fixture was written.
 pub(crate) const NOW: i64 = 1_794_800_000;
@@ -33,13 +33,13 @@ impl Home {
     }
 
     /// One with a copy of the bucket of a fixture.
-    pub(crate) fn of_fixture(name: &str) -> Self {
+    pub(crate) fn from_fixture(name: &str) -> Self {
         let home = Self::new();
-        let from = fixture(name).join(FOLDER);
-        std::fs::create_dir_all(home.path(FOLDER)).unwrap();
+        let from = fixture_path(name).join(SNAPSHOT_DIR);
+        std::fs::create_dir_all(home.path(SNAPSHOT_DIR)).unwrap();
         for entry in from.read_dir().unwrap() {
             let entry = entry.unwrap();
-            std::fs::copy(entry.path(), home.path(FOLDER).join(entry.file_name())).unwrap();
+            std::fs::copy(entry.path(), home.path(SNAPSHOT_DIR).join(entry.file_name())).unwrap();
         }
         home
     }
@@ -53,7 +53,7 @@ impl Home {
     }
 
     /// Names in a folder, sorted.
-    pub(crate) fn names(&self, folder: &str) -> Vec<String> {
+    pub(crate) fn list_names(&self, folder: &str) -> Vec<String> {
         let Ok(entries) = self.path(folder).read_dir() else {
             return Vec::new();
         };
@@ -66,8 +66,8 @@ impl Home {
     }
 
     /// The only name in the fixture's folder that begins so.
-    pub(crate) fn name(&self, start: &str) -> String {
-        let all = self.names(FOLDER);
+    pub(crate) fn find_name(&self, start: &str) -> String {
+        let all = self.list_names(SNAPSHOT_DIR);
         let mut found = all.iter().filter(|name| name.starts_with(start));
         let name = found
             .next()
@@ -77,38 +77,38 @@ impl Home {
         name
     }
 
-    pub(crate) fn object(&self, name: &str) -> PathBuf {
-        self.path(FOLDER).join(name)
+    pub(crate) fn object_path(&self, name: &str) -> PathBuf {
+        self.path(SNAPSHOT_DIR).join(name)
     }
 
-    pub(crate) fn rename(&self, from: &str, to: &str) {
-        std::fs::create_dir_all(self.object(to).parent().unwrap()).unwrap();
-        std::fs::rename(self.object(from), self.object(to)).unwrap();
+    pub(crate) fn rename_object(&self, from: &str, to: &str) {
+        std::fs::create_dir_all(self.object_path(to).parent().unwrap()).unwrap();
+        std::fs::rename(self.object_path(from), self.object_path(to)).unwrap();
     }
 
     /// Changes the bytes of an object.
-    pub(crate) fn damage(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
-        let path = self.object(name);
+    pub(crate) fn modify_object(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        let path = self.object_path(name);
         let mut bytes = std::fs::read(&path).unwrap();
         change(&mut bytes);
         std::fs::write(path, bytes).unwrap();
     }
 
     /// Runs a verb as the program would.
-    pub(crate) fn run(&self, arguments: &[&str]) -> Result<Outcome, Failure> {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Result<CommandOutcome, CommandFailure> {
         let arguments = ["mainstay-restorer"].iter().chain(arguments);
-        let args = Args::try_parse_from(arguments).unwrap();
+        let args = RestorerArgs::try_parse_from(arguments).unwrap();
         let home = self.root().to_str().unwrap();
-        let context = Context {
+        let context = CommandContext {
             now: Timestamp::from_second(NOW).unwrap(),
             environment: Environment::from_iter([("HOME", home)]),
         };
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        runtime.block_on(args.verb.run(&context))
+        runtime.block_on(args.command.run(&context))
     }
 
     /// Runs a verb on the bucket of the fixture.
-    pub(crate) fn on_bucket(&self, verb: &str, more: &[&str]) -> Result<Outcome, Failure> {
+    pub(crate) fn run_on_bucket(&self, verb: &str, more: &[&str]) -> Result<CommandOutcome, CommandFailure> {
         let store = [
             verb,
             "--store-container",
@@ -121,7 +121,7 @@ impl Home {
 }
 
 /// The failure of a verb that must have one, with this verdict.
-pub(crate) fn failure(result: Result<Outcome, Failure>, verdict: Verdict) -> Failure {
+pub(crate) fn expect_failure(result: Result<CommandOutcome, CommandFailure>, verdict: ExitVerdict) -> CommandFailure {
     match result {
         Ok(outcome) => panic!("it went well: {}", outcome.text()),
         Err(failure) => {
@@ -132,7 +132,7 @@ pub(crate) fn failure(result: Result<Outcome, Failure>, verdict: Verdict) -> Fai
 }
 
 /// The JSON of a verb that must go well, with this verdict.
-pub(crate) fn success(result: Result<Outcome, Failure>, verdict: Verdict) -> Value {
+pub(crate) fn expect_success(result: Result<CommandOutcome, CommandFailure>, verdict: ExitVerdict) -> Value {
     match result {
         Ok(outcome) => {
             assert_eq!(outcome.verdict(), verdict, "{}", outcome.text());

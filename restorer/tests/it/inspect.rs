@@ -3,12 +3,12 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use mainstay_restorer::failure::{Failure, Verdict};
-use mainstay_restorer::outcome::Outcome;
+use mainstay_restorer::failure::{CommandFailure, ExitVerdict};
+use mainstay_restorer::outcome::CommandOutcome;
 use serde_json::json;
 
-use crate::home::{FOLDER, Home, failure, success};
-use crate::support::{Expected, FIXTURES, fixture};
+use crate::home::{SNAPSHOT_DIR, Home, expect_failure, expect_success};
+use crate::support::{FixtureState, FIXTURES, fixture_path};
 
 /// The documented smallest database: one key, and where raft stands.
 const SMALLEST_ROOT: &str = concat!(
@@ -58,7 +58,7 @@ const SMALLEST_ROOT: &str = concat!(
     "0000000000000001",
 );
 
-fn smallest() -> Vec<u8> {
+fn smallest_database() -> Vec<u8> {
     let meta = |id: u8, txid: u8, checksum: &str| {
         let mut page = hex::decode(format!(
             "{id:02x}000000000000000400000000000000edda0ced0200000000100000000000000200000000000000\
@@ -78,14 +78,14 @@ fn smallest() -> Vec<u8> {
     .concat()
 }
 
-fn write(home: &Home, name: &str, bytes: &[u8]) -> PathBuf {
+fn write_file(home: &Home, name: &str, bytes: &[u8]) -> PathBuf {
     let path = home.path(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, bytes).unwrap();
     path
 }
 
-fn inspect_file(home: &Home, path: &Path, more: &[&str]) -> Result<Outcome, Failure> {
+fn inspect_file(home: &Home, path: &Path, more: &[&str]) -> Result<CommandOutcome, CommandFailure> {
     let flags = ["inspect", "--snapshot", path.to_str().unwrap()];
     home.run(&[&flags, more].concat())
 }
@@ -93,8 +93,8 @@ fn inspect_file(home: &Home, path: &Path, more: &[&str]) -> Result<Outcome, Fail
 #[test]
 fn the_documented_database_has_the_documented_hashes() {
     let home = Home::new();
-    let path = write(&home, "db", &smallest());
-    let report = success(inspect_file(&home, &path, &[]), Verdict::Shown);
+    let path = write_file(&home, "db", &smallest_database());
+    let report = expect_success(inspect_file(&home, &path, &[]), ExitVerdict::Shown);
     assert_eq!(report["status"]["hashHex"], "629f20a");
     assert_eq!(report["status"]["totalKey"], 3);
     assert_eq!(report["status"]["totalSize"], 3 * 4096);
@@ -112,9 +112,9 @@ fn the_documented_database_has_the_documented_hashes() {
 #[test]
 fn a_backup_has_the_hash_and_the_keys_of_its_source() {
     for name in FIXTURES {
-        let home = Home::of_fixture(name);
-        let expected = Expected::of(name);
-        let report = success(home.on_bucket("inspect", &[]), Verdict::Shown);
+        let home = Home::from_fixture(name);
+        let expected = FixtureState::load(name);
+        let report = expect_success(home.run_on_bucket("inspect", &[]), ExitVerdict::Shown);
         assert_eq!(report["revision"], expected.revision.0, "{name}");
         assert_eq!(report["hashKv"]["hash"], expected.hash, "{name}");
         assert_eq!(report["keys"]["live"], expected.keys, "{name}");
@@ -139,23 +139,23 @@ fn a_backup_has_the_hash_and_the_keys_of_its_source() {
 
 #[test]
 fn an_earlier_state_is_the_same_whichever_way_it_is_asked_for() {
-    let home = Home::of_fixture("gzip-3.5.30");
-    let cut = success(
-        home.on_bucket("inspect", &["--to-revision", "1500"]),
-        Verdict::Shown,
+    let home = Home::from_fixture("gzip-3.5.30");
+    let cut = expect_success(
+        home.run_on_bucket("inspect", &["--to-revision", "1500"]),
+        ExitVerdict::Shown,
     );
-    let seen = success(
-        home.on_bucket("inspect", &["--revision", "1500"]),
-        Verdict::Shown,
+    let seen = expect_success(
+        home.run_on_bucket("inspect", &["--revision", "1500"]),
+        ExitVerdict::Shown,
     );
     assert_eq!(cut["revision"], 1500);
     assert_eq!(seen["revision"], 2385);
     assert_eq!(cut["hashKv"], seen["hashKv"]);
     assert_eq!(cut["keys"]["live"], seen["keys"]["live"]);
     assert_eq!(cut["keys"]["prefixes"], seen["keys"]["prefixes"]);
-    let found = failure(
-        home.on_bucket("inspect", &["--revision", "2386"]),
-        Verdict::Usage,
+    let found = expect_failure(
+        home.run_on_bucket("inspect", &["--revision", "2386"]),
+        ExitVerdict::Usage,
     );
     assert!(found.reason().contains("--revision 2386"), "{found}");
 }
@@ -163,26 +163,26 @@ fn an_earlier_state_is_the_same_whichever_way_it_is_asked_for() {
 #[test]
 fn a_snapshot_file_is_inspected_with_its_hash_compared() {
     for name in ["none-3.4.23", "gzip-3.5.30", "lzw-3.5.30"] {
-        let home = Home::of_fixture(name);
-        let base = home.name("Full-");
-        let path = home.object(&base);
-        let report = success(inspect_file(&home, &path, &[]), Verdict::Shown);
+        let home = Home::from_fixture(name);
+        let base = home.find_name("Full-");
+        let path = home.object_path(&base);
+        let report = expect_success(inspect_file(&home, &path, &[]), ExitVerdict::Shown);
         assert_eq!(report["snapshotHash"], "verified", "{name}");
         assert!(report["revision"].as_i64().unwrap() >= 684, "{name}");
 
-        home.damage(&base, |bytes| {
+        home.modify_object(&base, |bytes| {
             let middle = bytes.len() / 2;
             bytes[middle] ^= 1;
         });
-        let found = failure(inspect_file(&home, &path, &[]), Verdict::DamagedBackup);
+        let found = expect_failure(inspect_file(&home, &path, &[]), ExitVerdict::DamagedBackup);
         assert!(found.reason().contains(&base), "{found}");
     }
-    let home = Home::of_fixture("none-3.4.23");
-    let base = home.name("Full-");
-    home.damage(&base, |bytes| bytes.truncate(bytes.len() - 7));
-    let found = failure(
-        inspect_file(&home, &home.object(&base), &[]),
-        Verdict::DamagedBackup,
+    let home = Home::from_fixture("none-3.4.23");
+    let base = home.find_name("Full-");
+    home.modify_object(&base, |bytes| bytes.truncate(bytes.len() - 7));
+    let found = expect_failure(
+        inspect_file(&home, &home.object_path(&base), &[]),
+        ExitVerdict::DamagedBackup,
     );
     assert!(
         found.reason().contains(&base) && found.reason().contains("bytes"),
@@ -191,15 +191,15 @@ fn a_snapshot_file_is_inspected_with_its_hash_compared() {
 }
 
 /// The database of the data directory a 3.6 server left.
-fn data_dir(home: &Home) -> PathBuf {
-    let packed = std::fs::File::open(fixture("gzip-3.6.14").join("datadir.tar.gz")).unwrap();
+fn extract_data_dir(home: &Home) -> PathBuf {
+    let packed = std::fs::File::open(fixture_path("gzip-3.6.14").join("datadir.tar.gz")).unwrap();
     let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(packed));
     for entry in archive.entries().unwrap() {
         let mut entry = entry.unwrap();
         if entry.path().unwrap().ends_with("member/snap/db") {
             let mut bytes = Vec::new();
             entry.read_to_end(&mut bytes).unwrap();
-            write(home, "data/member/snap/db", &bytes);
+            write_file(home, "data/member/snap/db", &bytes);
             return home.path("data");
         }
     }
@@ -209,10 +209,10 @@ fn data_dir(home: &Home) -> PathBuf {
 #[test]
 fn a_data_directory_of_a_real_server_has_the_hash_that_server_answered() {
     let home = Home::new();
-    let directory = data_dir(&home);
+    let directory = extract_data_dir(&home);
     let flags = ["inspect", "--data-dir", directory.to_str().unwrap()];
-    let report = success(home.run(&flags), Verdict::Shown);
-    let expected = Expected::of("gzip-3.6.14");
+    let report = expect_success(home.run(&flags), ExitVerdict::Shown);
+    let expected = FixtureState::load("gzip-3.6.14");
     assert_eq!(report["hashKv"]["hash"], expected.hash);
     assert_eq!(report["revision"], expected.revision.0);
     assert_eq!(report["status"]["totalKeySince36"], expected.keys);
@@ -236,25 +236,25 @@ fn a_data_directory_of_a_real_server_has_the_hash_that_server_answered() {
 #[test]
 fn a_live_database_is_refused() {
     let home = Home::new();
-    let directory = data_dir(&home);
+    let directory = extract_data_dir(&home);
     let flags = ["inspect", "--data-dir", directory.to_str().unwrap()];
-    let held = mainstay_datadir::hold(&directory.join("member/snap/db")).unwrap();
-    let found = failure(home.run(&flags), Verdict::InUse);
+    let held = mainstay_datadir::lock_database(&directory.join("member/snap/db")).unwrap();
+    let found = expect_failure(home.run(&flags), ExitVerdict::InUse);
     assert!(found.reason().contains("member/snap/db"), "{found}");
     assert!(found.to_string().contains("snapshot save"), "{found}");
     drop(held);
-    success(home.run(&flags), Verdict::Shown);
+    expect_success(home.run(&flags), ExitVerdict::Shown);
 }
 
 #[test]
 fn damage_in_a_data_directory_is_corruption_with_the_page() {
     let home = Home::new();
-    let directory = data_dir(&home);
+    let directory = extract_data_dir(&home);
     let db = directory.join("member/snap/db");
     let mut bytes = std::fs::read(&db).unwrap();
-    let report = success(
+    let report = expect_success(
         home.run(&["inspect", "--data-dir", directory.to_str().unwrap()]),
-        Verdict::Shown,
+        ExitVerdict::Shown,
     );
     let pages = report["database"]["pages"].as_u64().unwrap();
     for page in 2..usize::try_from(pages).unwrap() {
@@ -262,7 +262,7 @@ fn damage_in_a_data_directory_is_corruption_with_the_page() {
     }
     std::fs::write(&db, bytes).unwrap();
     let flags = ["inspect", "--data-dir", directory.to_str().unwrap()];
-    let found = failure(home.run(&flags), Verdict::Corrupt);
+    let found = expect_failure(home.run(&flags), ExitVerdict::Corrupt);
     assert!(found.reason().contains("page"), "{found}");
     assert!(
         found.reason().contains(directory.to_str().unwrap()),
@@ -275,19 +275,19 @@ fn what_is_not_there_is_missing() {
     let home = Home::new();
     let nowhere = home.path("nowhere");
     let flags = ["inspect", "--data-dir", nowhere.to_str().unwrap()];
-    let found = failure(home.run(&flags), Verdict::Missing);
+    let found = expect_failure(home.run(&flags), ExitVerdict::Missing);
     assert!(found.reason().contains("nowhere"), "{found}");
-    let found = failure(inspect_file(&home, &nowhere, &[]), Verdict::Usage);
+    let found = expect_failure(inspect_file(&home, &nowhere, &[]), ExitVerdict::Usage);
     assert!(found.reason().contains("nowhere"), "{found}");
-    failure(home.on_bucket("inspect", &[]), Verdict::NoBackup);
+    expect_failure(home.run_on_bucket("inspect", &[]), ExitVerdict::NoBackup);
 }
 
 #[test]
 fn a_damaged_backup_is_named_by_its_object() {
-    let home = Home::of_fixture("gzip-3.5.30");
-    let name = home.name("Incr-00001545");
-    home.damage(&name, |bytes| bytes[500] ^= 1);
-    let found = failure(home.on_bucket("inspect", &[]), Verdict::DamagedBackup);
+    let home = Home::from_fixture("gzip-3.5.30");
+    let name = home.find_name("Incr-00001545");
+    home.modify_object(&name, |bytes| bytes[500] ^= 1);
+    let found = expect_failure(home.run_on_bucket("inspect", &[]), ExitVerdict::DamagedBackup);
     assert!(found.reason().contains(&name), "{found}");
-    assert_eq!(home.names(FOLDER).len(), 6);
+    assert_eq!(home.list_names(SNAPSHOT_DIR).len(), 6);
 }

@@ -1,20 +1,20 @@
 //! `list` shows what is there, as chains.
 
-use mainstay_restorer::failure::Verdict;
+use mainstay_restorer::failure::ExitVerdict;
 use serde_json::json;
 
-use crate::home::{FOLDER, Home, failure, success};
-use crate::support::{Expected, FIXTURES};
+use crate::home::{SNAPSHOT_DIR, Home, expect_failure, expect_success};
+use crate::support::{FixtureState, FIXTURES};
 
 #[test]
 fn every_fixture_is_restorable_up_to_its_revision() {
     for name in FIXTURES {
-        let home = Home::of_fixture(name);
-        let listing = success(home.on_bucket("list", &[]), Verdict::Shown);
+        let home = Home::from_fixture(name);
+        let listing = expect_success(home.run_on_bucket("list", &[]), ExitVerdict::Shown);
         let ranges = listing["restorable"].as_array().unwrap();
         assert_eq!(ranges.len(), 1, "{name}");
-        assert_eq!(ranges[0]["to"], Expected::of(name).revision.0, "{name}");
-        assert_eq!(listing["snapshots"], home.names(FOLDER).len(), "{name}");
+        assert_eq!(ranges[0]["to"], FixtureState::load(name).revision.0, "{name}");
+        assert_eq!(listing["snapshots"], home.list_names(SNAPSHOT_DIR).len(), "{name}");
         assert_eq!(listing["foreign"], json!([]), "{name}");
         for chain in listing["chains"].as_array().unwrap() {
             assert_eq!(chain["reaches"], ranges[0]["to"], "{name}");
@@ -24,13 +24,13 @@ fn every_fixture_is_restorable_up_to_its_revision() {
 
 #[test]
 fn the_table_names_bases_and_the_long_one_every_object() {
-    let home = Home::of_fixture("overlap-3.5.30");
-    let text = home.on_bucket("list", &[]).unwrap().text();
+    let home = Home::from_fixture("overlap-3.5.30");
+    let text = home.run_on_bucket("list", &[]).unwrap().text();
     assert_eq!(text.matches("Full-").count(), 2, "{text}");
     assert!(text.contains("restorable revisions: 674 to 2412"), "{text}");
     assert!(!text.contains("Incr-"), "{text}");
-    let long = home.on_bucket("list", &["--long"]).unwrap().text();
-    for name in home.names(FOLDER) {
+    let long = home.run_on_bucket("list", &["--long"]).unwrap().text();
+    for name in home.list_names(SNAPSHOT_DIR) {
         assert!(
             long.contains(&format!("etcd-main/v2/{name}")),
             "{name}: {long}"
@@ -40,9 +40,9 @@ fn the_table_names_bases_and_the_long_one_every_object() {
 
 #[test]
 fn a_missing_delta_is_a_gap_between_two_named_objects() {
-    let home = Home::of_fixture("gzip-3.5.30");
-    std::fs::remove_file(home.object(&home.name("Incr-00001545"))).unwrap();
-    let outcome = home.on_bucket("list", &[]).unwrap();
+    let home = Home::from_fixture("gzip-3.5.30");
+    std::fs::remove_file(home.object_path(&home.find_name("Incr-00001545"))).unwrap();
+    let outcome = home.run_on_bucket("list", &[]).unwrap();
     let expected = "revisions 1545 to 1938 are missing between \
                     Incr-00001114-00001544-1794795251.gz and Incr-00001939-00001969-1794795255.gz";
     assert!(outcome.text().contains(expected), "{}", outcome.text());
@@ -53,20 +53,20 @@ fn a_missing_delta_is_a_gap_between_two_named_objects() {
 
 #[test]
 fn foreign_objects_leftovers_and_neighbours_are_told_apart() {
-    let home = Home::of_fixture("gzip-3.5.30");
-    let base = home.name("Full-");
-    std::fs::write(home.object("notes.txt"), b"mine").unwrap();
-    home.rename(&base, "kept");
-    std::fs::create_dir_all(home.object("Incr-00009000-00009001-1794795300.gz")).unwrap();
+    let home = Home::from_fixture("gzip-3.5.30");
+    let base = home.find_name("Full-");
+    std::fs::write(home.object_path("notes.txt"), b"mine").unwrap();
+    home.rename_object(&base, "kept");
+    std::fs::create_dir_all(home.object_path("Incr-00009000-00009001-1794795300.gz")).unwrap();
     let leftover = "Incr-00009000-00009001-1794795300.gz/0000000001";
-    std::fs::write(home.object(leftover), b"part").unwrap();
-    home.rename("kept", &base);
+    std::fs::write(home.object_path(leftover), b"part").unwrap();
+    home.rename_object("kept", &base);
     for neighbour in ["etcd-main-events", "etcd", "etcd-main2"] {
         let folder = home.path("bucket").join(neighbour).join("v2");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("Full-00000000-00099999-1794799999.gz"), b"no").unwrap();
     }
-    let outcome = home.on_bucket("list", &[]).unwrap();
+    let outcome = home.run_on_bucket("list", &[]).unwrap();
     let listing = outcome.to_json();
     assert_eq!(listing["snapshots"], 6);
     assert_eq!(listing["foreign"][0]["key"], "etcd-main/v2/notes.txt");
@@ -82,10 +82,10 @@ fn foreign_objects_leftovers_and_neighbours_are_told_apart() {
 
 #[test]
 fn the_old_layout_and_the_final_mark_are_understood() {
-    let home = Home::of_fixture("zlib-3.5.16");
-    let base = home.name("Full-");
-    home.rename(&base, &format!("../v1/Backup-1794795267/{base}.final"));
-    let listing = success(home.on_bucket("list", &[]), Verdict::Shown);
+    let home = Home::from_fixture("zlib-3.5.16");
+    let base = home.find_name("Full-");
+    home.rename_object(&base, &format!("../v1/Backup-1794795267/{base}.final"));
+    let listing = expect_success(home.run_on_bucket("list", &[]), ExitVerdict::Shown);
     assert_eq!(listing["chains"][0]["isFinal"], true);
     assert_eq!(listing["chains"][0]["deltas"].as_array().unwrap().len(), 5);
     let key = listing["chains"][0]["base"]["key"].as_str().unwrap();
@@ -97,9 +97,9 @@ fn the_old_layout_and_the_final_mark_are_understood() {
 
 #[test]
 fn deltas_without_a_base_are_shown_as_such() {
-    let home = Home::of_fixture("gzip-3.5.30");
-    std::fs::remove_file(home.object(&home.name("Full-"))).unwrap();
-    let outcome = home.on_bucket("list", &[]).unwrap();
+    let home = Home::from_fixture("gzip-3.5.30");
+    std::fs::remove_file(home.object_path(&home.find_name("Full-"))).unwrap();
+    let outcome = home.run_on_bucket("list", &[]).unwrap();
     assert!(outcome.text().contains("(none)"), "{}", outcome.text());
     assert!(
         outcome.text().contains("restorable revisions: nothing"),
@@ -112,14 +112,14 @@ fn deltas_without_a_base_are_shown_as_such() {
 #[test]
 fn an_empty_prefix_is_no_backup() {
     let home = Home::new();
-    let nothing = failure(home.on_bucket("list", &[]), Verdict::NoBackup);
+    let nothing = expect_failure(home.run_on_bucket("list", &[]), ExitVerdict::NoBackup);
     assert!(
         nothing.reason().contains("Local bucket/etcd-main"),
         "{nothing}"
     );
-    std::fs::create_dir_all(home.path(FOLDER)).unwrap();
-    std::fs::write(home.object("notes.txt"), b"mine").unwrap();
-    let foreign = failure(home.on_bucket("list", &[]), Verdict::NoBackup);
+    std::fs::create_dir_all(home.path(SNAPSHOT_DIR)).unwrap();
+    std::fs::write(home.object_path("notes.txt"), b"mine").unwrap();
+    let foreign = expect_failure(home.run_on_bucket("list", &[]), ExitVerdict::NoBackup);
     assert!(
         foreign
             .reason()

@@ -3,18 +3,18 @@
 use std::path::Path;
 
 use clap::CommandFactory;
-use mainstay_restorer::args::Args;
-use mainstay_testkit::manual::expect_pages;
+use mainstay_restorer::args::RestorerArgs;
+use mainstay_testkit::manual::assert_man_pages;
 
 #[test]
 fn the_manual_pages_are_up_to_date() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/man");
-    expect_pages(&folder, Args::command());
+    assert_man_pages(&folder, RestorerArgs::command());
 }
 
 #[test]
 fn every_verb_teaches_with_an_example() {
-    for verb in Args::command().get_subcommands() {
+    for verb in RestorerArgs::command().get_subcommands() {
         let help = verb
             .get_after_help()
             .map(ToString::to_string)

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::home::Home;
 
-fn program(home: &Home, arguments: &[&str]) -> Output {
+fn run_program(home: &Home, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_mainstay-restorer"))
         .args(arguments)
         .env_clear()
@@ -15,7 +15,7 @@ fn program(home: &Home, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn on_bucket(home: &Home, verb: &str, more: &[&str]) -> (i32, Value) {
+fn run_on_bucket(home: &Home, verb: &str, more: &[&str]) -> (i32, Value) {
     let store = [
         verb,
         "--store-container",
@@ -25,46 +25,46 @@ fn on_bucket(home: &Home, verb: &str, more: &[&str]) -> (i32, Value) {
         "-o",
         "json",
     ];
-    let output = program(home, &[&store, more].concat());
+    let output = run_program(home, &[&store, more].concat());
     let json = serde_json::from_slice(&output.stdout).unwrap();
     (output.status.code().unwrap(), json)
 }
 
 #[test]
 fn exit_codes_and_json_agree() {
-    let home = Home::of_fixture("gzip-3.5.30");
+    let home = Home::from_fixture("gzip-3.5.30");
     for (verb, verdict) in [
         ("list", "shown"),
         ("verify", "restorable"),
         ("inspect", "shown"),
     ] {
-        let (code, json) = on_bucket(&home, verb, &[]);
+        let (code, json) = run_on_bucket(&home, verb, &[]);
         assert_eq!(
             (code, json["verdict"].as_str()),
             (0, Some(verdict)),
             "{verb}"
         );
     }
-    let name = home.name("Incr-00001545");
-    home.damage(&name, |bytes| bytes.truncate(100));
-    let (code, json) = on_bucket(&home, "verify", &[]);
+    let name = home.find_name("Incr-00001545");
+    home.modify_object(&name, |bytes| bytes.truncate(100));
+    let (code, json) = run_on_bucket(&home, "verify", &[]);
     assert_eq!(
         (code, json["verdict"].as_str()),
         (22, Some("damaged-backup"))
     );
     assert!(json["reason"].as_str().unwrap().contains(&name), "{json}");
     assert!(json["nextStep"].is_string(), "{json}");
-    std::fs::remove_file(home.object(&name)).unwrap();
-    assert_eq!(on_bucket(&home, "verify", &[]).0, 21);
+    std::fs::remove_file(home.object_path(&name)).unwrap();
+    assert_eq!(run_on_bucket(&home, "verify", &[]).0, 21);
     let empty = Home::new();
     for verb in ["list", "verify", "inspect"] {
-        assert_eq!(on_bucket(&empty, verb, &[]).0, 20, "{verb}");
+        assert_eq!(run_on_bucket(&empty, verb, &[]).0, 20, "{verb}");
     }
 }
 
 #[test]
 fn a_copy_runs_as_a_program_and_again_as_one_that_has_nothing_to_do() {
-    let home = Home::of_fixture("zlib-3.5.16");
+    let home = Home::from_fixture("zlib-3.5.16");
     let flags = [
         "copy",
         "--source-store-container",
@@ -77,21 +77,21 @@ fn a_copy_runs_as_a_program_and_again_as_one_that_has_nothing_to_do() {
         "json",
     ];
     for verdict in ["copied", "unchanged"] {
-        let output = program(&home, &flags);
+        let output = run_program(&home, &flags);
         let json: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(
             (output.status.code(), json["verdict"].as_str()),
             (Some(0), Some(verdict))
         );
     }
-    assert_eq!(home.names("other/v2").len(), 6);
+    assert_eq!(home.list_names("other/v2").len(), 6);
 }
 
 #[test]
 fn every_verb_shows_examples_in_its_help() {
     let home = Home::new();
     for verb in ["list", "verify", "restore", "compact", "copy", "inspect"] {
-        let output = program(&home, &[verb, "--help"]);
+        let output = run_program(&home, &[verb, "--help"]);
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(
             output.status.success() && text.contains("Example"),
@@ -114,6 +114,6 @@ fn flags_that_exclude_each_other_are_a_wrong_command() {
         &["copy", "--wait-for-final-snapshot-timeout", "soon"],
         &["inspect", "--prefix-depth", "0"],
     ] {
-        assert_eq!(program(&home, flags).status.code(), Some(2), "{flags:?}");
+        assert_eq!(run_program(&home, flags).status.code(), Some(2), "{flags:?}");
     }
 }

@@ -1,16 +1,16 @@
 //! A rebuilt database is the one that was backed up.
 
-use mainstay_archive::chain::Target;
+use mainstay_archive::chain::ChainTarget;
 use mainstay_ids::Revision;
 use mainstay_mvcc::hash::hash_kv;
 
-use crate::support::{Bucket, Expected, FIXTURES, restore};
+use crate::support::{FixtureBucket, FixtureState, FIXTURES, restore_database};
 
 #[test]
 fn every_fixture_comes_back_with_the_hash_of_its_source() {
     for name in FIXTURES {
-        let expected = Expected::of(name);
-        let restored = restore(&Bucket::of_fixture(name), Target::Latest).unwrap();
+        let expected = FixtureState::load(name);
+        let restored = restore_database(&FixtureBucket::open_fixture(name), ChainTarget::Latest).unwrap();
         assert_eq!(restored.rebuilt.revision, expected.revision, "{name}");
         let hash = hash_kv(&restored.database, None).unwrap();
         assert_eq!(
@@ -19,7 +19,7 @@ fn every_fixture_comes_back_with_the_hash_of_its_source() {
             "{name}"
         );
         assert_eq!(
-            restored.verified(),
+            restored.verify(),
             (expected.keys, expected.leased_keys),
             "{name}"
         );
@@ -29,8 +29,8 @@ fn every_fixture_comes_back_with_the_hash_of_its_source() {
 #[test]
 fn every_revision_in_the_middle_hashes_as_the_whole_history_does() {
     for name in FIXTURES {
-        let bucket = Bucket::of_fixture(name);
-        let whole = restore(&bucket, Target::Latest).unwrap();
+        let bucket = FixtureBucket::open_fixture(name);
+        let whole = restore_database(&bucket, ChainTarget::Latest).unwrap();
         let last = whole.rebuilt.revision.0;
         let first = bucket.catalogue().fulls[0].name.last.0;
         for revision in (first..=last)
@@ -38,14 +38,14 @@ fn every_revision_in_the_middle_hashes_as_the_whole_history_does() {
             .chain([first, first + 1, last - 1, last])
         {
             let revision = Revision(revision);
-            let part = restore(&bucket, Target::Revision(revision)).unwrap();
+            let part = restore_database(&bucket, ChainTarget::Revision(revision)).unwrap();
             assert_eq!(part.rebuilt.revision, revision, "{name}");
             assert_eq!(
                 hash_kv(&part.database, None).unwrap(),
                 hash_kv(&whole.database, Some(revision)).unwrap(),
                 "{name} at {revision}"
             );
-            part.verified();
+            part.verify();
         }
     }
 }

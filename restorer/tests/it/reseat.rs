@@ -5,13 +5,13 @@ mod live {
     use std::process::Command;
 
     use mainstay_testkit::etcd::free_url;
-    use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion, each_version};
+    use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease, each_version};
     use serde_json::Value;
 
     use crate::home::Home;
 
     /// Runs `restore` on a directory as a Job does, with what is there as the preferred copy.
-    fn restore(home: &Home, data_dir: &Path, url: &str, more: &[&str]) -> (i32, Value) {
+    fn run_restore(home: &Home, data_dir: &Path, url: &str, more: &[&str]) -> (i32, Value) {
         let directory = data_dir.to_str().unwrap();
         let flags = [
             "restore",
@@ -35,9 +35,9 @@ mod live {
     }
 
     /// A directory of a server that was stopped, with some keys; and the identity of its cluster.
-    async fn stopped(version: EtcdVersion, data_dir: &Path) -> (i64, u64) {
+    async fn create_stopped_member(version: EtcdRelease, data_dir: &Path) -> (i64, u64) {
         let options = EtcdOptions::new().name("one").data_dir(data_dir);
-        let mut etcd = Etcd::start(version, options).await;
+        let mut etcd = EtcdServer::start(version, options).await;
         let mut client = etcd.client().await;
         for number in 0..20 {
             let key = format!("key-{number}");
@@ -53,58 +53,58 @@ mod live {
         async fn a_sound_directory_becomes_another_cluster_with_the_same_keys(version) {
             let home = Home::new();
             let data_dir = home.path("data/new.etcd");
-            let (revision, old) = stopped(version, &data_dir).await;
+            let (revision, old) = create_stopped_member(version, &data_dir).await;
             let url = free_url();
-            let (code, said) = restore(&home, &data_dir, &url, &[]);
-            assert_eq!((code, said["verdict"].as_str()), (0, Some("restored")), "{said}");
-            assert_eq!(said["revision"], revision, "{said}");
-            assert_eq!(said["startRevision"], revision + 1_000_000_000, "{said}");
+            let (code, read_init_result) = run_restore(&home, &data_dir, &url, &[]);
+            assert_eq!((code, read_init_result["verdict"].as_str()), (0, Some("restored")), "{read_init_result}");
+            assert_eq!(read_init_result["revision"], revision, "{read_init_result}");
+            assert_eq!(read_init_result["startRevision"], revision + 1_000_000_000, "{read_init_result}");
             let options = EtcdOptions::new().name("one").data_dir(&data_dir).peer_url(url);
-            let etcd = Etcd::start(version, options).await;
+            let etcd = EtcdServer::start(version, options).await;
             assert_eq!(etcd.all_keys().await.len(), 20);
             assert!(etcd.revision().await.0 >= revision + 1_000_000_000);
             let cluster = etcd.status().await.header().unwrap().cluster_id();
             assert_ne!(cluster, old, "members of the old one must not fit");
-            let kept = said["members"][0]["kept"].as_str().unwrap();
+            let kept = read_init_result["members"][0]["kept"].as_str().unwrap();
             assert!(Path::new(kept).join("member/snap/db").is_file(), "{kept}");
         }
     }
 
     #[tokio::test]
     async fn a_directory_that_is_older_than_the_backup_is_not_taken() {
-        let home = Home::of_fixture("gzip-3.5.30");
+        let home = Home::from_fixture("gzip-3.5.30");
         let data_dir = home.path("data/new.etcd");
-        let (revision, _) = stopped(EtcdVersion::V3_5New, &data_dir).await;
+        let (revision, _) = create_stopped_member(EtcdRelease::V3_5New, &data_dir).await;
         let bucket = ["--store-container=bucket", "--store-prefix=etcd-main"];
-        let (code, said) = restore(&home, &data_dir, &free_url(), &bucket);
+        let (code, init_result) = run_restore(&home, &data_dir, &free_url(), &bucket);
         assert_eq!(
-            (code, said["verdict"].as_str()),
+            (code, init_result["verdict"].as_str()),
             (0, Some("restored")),
-            "{said}"
+            "{init_result}"
         );
-        assert!(said["fromDataDir"].is_null(), "{said}");
-        assert!(said["revision"].as_i64() > Some(revision), "{said}");
+        assert!(init_result["fromDataDir"].is_null(), "{init_result}");
+        assert!(init_result["revision"].as_i64() > Some(revision), "{init_result}");
     }
 
     #[tokio::test]
     async fn a_volume_of_another_namespace_is_never_written() {
-        let home = Home::of_fixture("gzip-3.5.30");
+        let home = Home::from_fixture("gzip-3.5.30");
         let data_dir = home.path("data/new.etcd");
-        stopped(EtcdVersion::V3_5New, &data_dir).await;
-        mainstay_datadir::write_guard(&data_dir, "other").unwrap();
+        create_stopped_member(EtcdRelease::V3_5New, &data_dir).await;
+        mainstay_datadir::write_volume_guard(&data_dir, "other").unwrap();
         let more = [
             "--namespace=shoot",
             "--store-container=bucket",
             "--store-prefix=etcd-main",
         ];
-        let (code, said) = restore(&home, &data_dir, &free_url(), &more);
+        let (code, init_result) = run_restore(&home, &data_dir, &free_url(), &more);
         assert_eq!(
-            (code, said["verdict"].as_str()),
+            (code, init_result["verdict"].as_str()),
             (13, Some("wrong-volume")),
-            "{said}"
+            "{init_result}"
         );
         assert_eq!(
-            home.names("data")
+            home.list_names("data")
                 .iter()
                 .filter(|name| name.contains("before"))
                 .count(),
@@ -118,8 +118,8 @@ mod live {
         let data_dir = home.path("data/new.etcd");
         std::fs::create_dir_all(data_dir.join("member/snap")).unwrap();
         std::fs::write(data_dir.join("member/snap/db"), "no database").unwrap();
-        let (code, said) = restore(&home, &data_dir, &free_url(), &[]);
-        assert_eq!(code, 20, "{said}");
+        let (code, init_result) = run_restore(&home, &data_dir, &free_url(), &[]);
+        assert_eq!(code, 20, "{init_result}");
         assert!(data_dir.join("member/snap/db").is_file());
     }
 }

@@ -5,13 +5,13 @@ use std::io::{self, Read};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use mainstay_archive::catalogue::{Catalogue, Listed, Object};
-use mainstay_archive::chain::{Request, Target, choose};
+use mainstay_archive::catalogue::{Catalogue, ListedObject, SnapshotObject};
+use mainstay_archive::chain::{ChainRequest, ChainTarget, choose};
 use mainstay_bbolt::{Database, check};
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_mvcc::{Facts, History, schema};
+use mainstay_mvcc::{DatabaseStatus, HistoryChecker, schema};
 use mainstay_restorer::rebuild::{
-    DatabaseFile, Durability, HashCheck, Meter, Options, RebuildError, Rebuilt, Sources, Stop,
+    DatabaseFile, Durability, HashCheck, Meter, RebuildOptions, RebuildError, RebuildSummary, ObjectSource, StopPoint,
     rebuild,
 };
 
@@ -24,23 +24,23 @@ pub(crate) const FIXTURES: [&str; 6] = [
     "zlib-3.5.16",
 ];
 
-pub(crate) fn fixture(name: &str) -> PathBuf {
+pub(crate) fn fixture_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../tests/fixtures")
         .join(name)
 }
 
 /// What the live etcd answered when the bucket was written.
-pub(crate) struct Expected {
+pub(crate) struct FixtureState {
     pub(crate) revision: Revision,
     pub(crate) hash: u32,
     pub(crate) keys: u64,
     pub(crate) leased_keys: u64,
 }
 
-impl Expected {
-    pub(crate) fn of(name: &str) -> Self {
-        let text = std::fs::read(fixture(name).join("expected.json")).unwrap();
+impl FixtureState {
+    pub(crate) fn load(name: &str) -> Self {
+        let text = std::fs::read(fixture_path(name).join("expected.json")).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
         Self {
             revision: Revision(json["revision"].as_i64().unwrap()),
@@ -52,14 +52,14 @@ impl Expected {
 }
 
 /// A bucket in a directory.
-pub(crate) struct Bucket {
+pub(crate) struct FixtureBucket {
     root: PathBuf,
 }
 
-impl Bucket {
-    pub(crate) fn of_fixture(name: &str) -> Self {
+impl FixtureBucket {
+    pub(crate) fn open_fixture(name: &str) -> Self {
         Self {
-            root: fixture(name).join("bucket"),
+            root: fixture_path(name).join("bucket"),
         }
     }
 
@@ -69,7 +69,7 @@ impl Bucket {
             .unwrap()
             .map(|entry| {
                 let entry = entry.unwrap();
-                Listed {
+                ListedObject {
                     key: format!("etcd-main/v2/{}", entry.file_name().to_str().unwrap()),
                     size: entry.metadata().unwrap().len(),
                     modified: jiff::Timestamp::UNIX_EPOCH,
@@ -80,21 +80,21 @@ impl Bucket {
     }
 }
 
-impl Sources for Bucket {
-    fn open(&self, object: &Object) -> io::Result<Box<dyn Read + Send>> {
+impl ObjectSource for FixtureBucket {
+    fn open(&self, object: &SnapshotObject) -> io::Result<Box<dyn Read + Send>> {
         Ok(Box::new(File::open(self.root.join(&object.key))?))
     }
 }
 
 /// A database rebuilt into a temporary file.
-pub(crate) struct Restored {
-    pub(crate) rebuilt: Rebuilt,
+pub(crate) struct RestoredDatabase {
+    pub(crate) rebuilt: RebuildSummary,
     pub(crate) database: Database<File>,
     _directory: tempfile::TempDir,
 }
 
-pub(crate) fn restore(bucket: &Bucket, target: Target) -> Result<Restored, RebuildError> {
-    let chain = choose(&bucket.catalogue(), &Request::new(target)).unwrap();
+pub(crate) fn restore_database(bucket: &FixtureBucket, target: ChainTarget) -> Result<RestoredDatabase, RebuildError> {
+    let chain = choose(&bucket.catalogue(), &ChainRequest::new(target)).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     let file = File::options()
@@ -103,11 +103,11 @@ pub(crate) fn restore(bucket: &Bucket, target: Target) -> Result<Restored, Rebui
         .create_new(true)
         .open(&path)
         .unwrap();
-    let options = Options {
+    let options = RebuildOptions {
         stop: match target {
-            Target::Latest => Stop::End,
-            Target::Revision(revision) => Stop::Revision(revision),
-            Target::Time(time) => Stop::Time(time),
+            ChainTarget::Latest => StopPoint::End,
+            ChainTarget::Revision(revision) => StopPoint::Revision(revision),
+            ChainTarget::Time(time) => StopPoint::Time(time),
         },
         hash_check: HashCheck::Required,
         default_lease_seconds: 60,
@@ -120,26 +120,26 @@ pub(crate) fn restore(bucket: &Bucket, target: Target) -> Result<Restored, Rebui
     let settings = (&options, &Meter::default());
     let rebuilt = rebuild(&chain, bucket, target_file, directory.path(), settings)?;
     let database = Database::open(file).unwrap();
-    Ok(Restored {
+    Ok(RestoredDatabase {
         rebuilt,
         database,
         _directory: directory,
     })
 }
 
-impl Restored {
+impl RestoredDatabase {
     /// Checks every page and row; returns live keys and keys on leases.
-    pub(crate) fn verified(&self) -> (u64, u64) {
-        let facts = Facts::read(&self.database).unwrap();
-        let mut history = History::new(&facts);
+    pub(crate) fn verify(&self) -> (u64, u64) {
+        let facts = DatabaseStatus::read(&self.database).unwrap();
+        let mut history = HistoryChecker::new(&facts);
         check(&self.database, |bucket, item| {
             if bucket == schema::KEY {
-                history.row(item.key, item.value).unwrap();
+                history.check_row(item.key, item.value).unwrap();
             }
-            Ok::<_, mainstay_bbolt::Error>(())
+            Ok::<_, mainstay_bbolt::BboltError>(())
         })
         .unwrap();
-        let leases = mainstay_mvcc::small_bucket(&self.database, schema::LEASE).unwrap();
+        let leases = mainstay_mvcc::read_small_bucket(&self.database, schema::LEASE).unwrap();
         let has_lease = |id: LeaseId| {
             leases
                 .iter()

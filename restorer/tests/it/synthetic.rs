@@ -6,56 +6,56 @@ use std::io::{self, Cursor, Read};
 use std::num::NonZeroUsize;
 
 use jiff::Timestamp;
-use mainstay_archive::catalogue::{Catalogue, Listed, Object};
-use mainstay_archive::chain::{Request, Target};
+use mainstay_archive::catalogue::{Catalogue, ListedObject, SnapshotObject};
+use mainstay_archive::chain::{ChainRequest, ChainTarget};
 use mainstay_archive::compression::Compression;
 use mainstay_archive::delta::{DeltaWriter, Event, EventKind};
 use mainstay_archive::name::SnapshotName;
 use mainstay_bbolt::{Database, Update};
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_mvcc::{Facts, KeyValue, RevisionKey, schema};
-use mainstay_restorer::detour::{Route, rebuild_around};
+use mainstay_mvcc::{DatabaseStatus, KeyValue, RevisionKey, schema};
+use mainstay_restorer::detour::{ChainSelection, rebuild_with_fallback};
 use mainstay_restorer::rebuild::{
-    DatabaseFile, Durability, HashCheck, Meter, Options, RebuildError, Rebuilt, Sources, Stop,
+    DatabaseFile, Durability, HashCheck, Meter, RebuildOptions, RebuildError, RebuildSummary, ObjectSource, StopPoint,
     rebuild,
 };
 use sha2::{Digest, Sha256};
 
 /// Objects in memory.
 #[derive(Default)]
-struct Bucket(HashMap<String, Vec<u8>>);
+struct MemoryBucket(HashMap<String, Vec<u8>>);
 
-impl Sources for Bucket {
-    fn open(&self, object: &Object) -> io::Result<Box<dyn Read + Send>> {
+impl ObjectSource for MemoryBucket {
+    fn open(&self, object: &SnapshotObject) -> io::Result<Box<dyn Read + Send>> {
         let bytes = self.0.get(&object.key).ok_or(io::ErrorKind::NotFound)?;
         Ok(Box::new(Cursor::new(bytes.clone())))
     }
 }
 
 /// A full snapshot holding one put per revision from 2 to `holds`.
-struct Base {
-    named: i64,
-    holds: i64,
-    compact: Option<i64>,
+struct BaseSpec {
+    named_revision: i64,
+    held_revision: i64,
+    compact_revision: Option<i64>,
     created: i64,
 }
 
-impl Bucket {
-    fn base(mut self, base: &Base) -> Self {
-        let name = SnapshotName::full(Revision(base.named), base.created, Compression::None);
-        let mut bytes = database(base);
+impl MemoryBucket {
+    fn with_base(mut self, base: &BaseSpec) -> Self {
+        let name = SnapshotName::full(Revision(base.named_revision), base.created, Compression::None);
+        let mut bytes = build_database(base);
         let hash = Sha256::digest(&bytes);
         bytes.extend_from_slice(&hash);
-        self.0.insert(key(&name), bytes);
+        self.0.insert(object_key(&name), bytes);
         self
     }
 
     /// A delta with one put per revision; second `n` of the epoch is when revision `n` happened.
-    fn delta(self, start: i64, last: i64) -> Self {
-        self.delta_holding(start, last, start..=last)
+    fn with_delta(self, start: i64, last: i64) -> Self {
+        self.with_delta_holding(start, last, start..=last)
     }
 
-    fn delta_holding(mut self, start: i64, last: i64, holds: impl Iterator<Item = i64>) -> Self {
+    fn with_delta_holding(mut self, start: i64, last: i64, holds: impl Iterator<Item = i64>) -> Self {
         let none = Compression::None;
         let name = SnapshotName::delta(Revision(start), Revision(last), last, none);
         let mut writer = DeltaWriter::new(Vec::new());
@@ -63,14 +63,14 @@ impl Bucket {
             let time = Timestamp::from_second(revision).unwrap().to_string();
             let user_key = format!("key-{revision}");
             writer
-                .write_event(&put(revision, user_key.as_bytes(), &time))
+                .write_event(&put_event(revision, user_key.as_bytes(), &time))
                 .unwrap();
         }
-        self.0.insert(key(&name), writer.finish().unwrap());
+        self.0.insert(object_key(&name), writer.finish().unwrap());
         self
     }
 
-    fn damage(mut self, name: &str) -> Self {
+    fn with_damage(mut self, name: &str) -> Self {
         let found = self
             .0
             .keys()
@@ -84,7 +84,7 @@ impl Bucket {
     }
 
     fn catalogue(&self) -> Catalogue {
-        let listed = self.0.iter().map(|(key, bytes)| Listed {
+        let listed = self.0.iter().map(|(key, bytes)| ListedObject {
             key: key.clone(),
             size: bytes.len() as u64,
             modified: Timestamp::UNIX_EPOCH,
@@ -92,17 +92,17 @@ impl Bucket {
         Catalogue::from_listing("p", listed.collect())
     }
 
-    fn restore(&self, target: Target) -> Result<Restored, RebuildError> {
+    fn restore(&self, target: ChainTarget) -> Result<RestoredFile, RebuildError> {
         self.restore_with(target, HashCheck::Required)
     }
 
     fn restore_with(
         &self,
-        target: Target,
+        target: ChainTarget,
         hash_check: HashCheck,
-    ) -> Result<Restored, RebuildError> {
+    ) -> Result<RestoredFile, RebuildError> {
         let catalogue = self.catalogue();
-        let route = Route::find(&catalogue, Request::new(target)).unwrap();
+        let route = ChainSelection::find(&catalogue, ChainRequest::new(target)).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
         let file = File::options()
@@ -111,11 +111,11 @@ impl Bucket {
             .create_new(true)
             .open(path)
             .unwrap();
-        let options = Options {
+        let options = RebuildOptions {
             stop: match target {
-                Target::Latest => Stop::End,
-                Target::Revision(revision) => Stop::Revision(revision),
-                Target::Time(time) => Stop::Time(time),
+                ChainTarget::Latest => StopPoint::End,
+                ChainTarget::Revision(revision) => StopPoint::Revision(revision),
+                ChainTarget::Time(time) => StopPoint::Time(time),
             },
             hash_check,
             default_lease_seconds: 60,
@@ -126,10 +126,10 @@ impl Bucket {
             durability: Durability::Durable,
         };
         let meter = Meter::default();
-        let (rebuilt, route) = rebuild_around(route, &catalogue, &file, |chain| {
+        let (rebuilt, route) = rebuild_with_fallback(route, &catalogue, &file, |chain| {
             rebuild(chain, self, target, directory.path(), (&options, &meter))
         })?;
-        Ok(Restored {
+        Ok(RestoredFile {
             rebuilt,
             avoided: route.avoided().to_vec(),
             file,
@@ -137,15 +137,15 @@ impl Bucket {
     }
 }
 
-struct Restored {
-    rebuilt: Rebuilt,
+struct RestoredFile {
+    rebuilt: RebuildSummary,
     avoided: Vec<String>,
     file: File,
 }
 
-impl Restored {
+impl RestoredFile {
     /// The revisions of the rows in the database.
-    fn rows(&self) -> Vec<i64> {
+    fn row_revisions(&self) -> Vec<i64> {
         let database = Database::open(&self.file).unwrap();
         let root = database.bucket(schema::KEY).unwrap().unwrap();
         let mut cursor = database.scan(&root).unwrap();
@@ -157,11 +157,11 @@ impl Restored {
     }
 }
 
-fn key(name: &SnapshotName) -> String {
+fn object_key(name: &SnapshotName) -> String {
     format!("p/v2/{name}")
 }
 
-fn put<'a>(revision: i64, key: &'a [u8], time: &'a str) -> Event<'a> {
+fn put_event<'a>(revision: i64, key: &'a [u8], time: &'a str) -> Event<'a> {
     Event {
         kind: EventKind::Put,
         key,
@@ -175,13 +175,13 @@ fn put<'a>(revision: i64, key: &'a [u8], time: &'a str) -> Event<'a> {
     }
 }
 
-fn database(base: &Base) -> Vec<u8> {
+fn build_database(base: &BaseSpec) -> Vec<u8> {
     let file = tempfile::tempfile().unwrap();
     let mut update = Update::create(&file, 4096).unwrap();
-    let mut rows = update.rewrite(schema::KEY);
-    for revision in base.compact.map_or(2, |compact| compact + 1)..=base.holds {
+    let mut rows = update.rewrite_bucket(schema::KEY);
+    for revision in base.compact_revision.map_or(2, |compact| compact + 1)..=base.held_revision {
         let user_key = format!("key-{revision}");
-        let event = put(revision, user_key.as_bytes(), "");
+        let event = put_event(revision, user_key.as_bytes(), "");
         let mut value = Vec::new();
         KeyValue {
             key: event.key,
@@ -196,8 +196,8 @@ fn database(base: &Base) -> Vec<u8> {
             .unwrap();
     }
     rows.finish().unwrap();
-    let mut meta = update.rewrite(schema::META);
-    if let Some(compact) = base.compact {
+    let mut meta = update.rewrite_bucket(schema::META);
+    if let Some(compact) = base.compact_revision {
         let position = RevisionKey::first_of(Revision(compact)).encode();
         meta.add(schema::FINISHED_COMPACT, &position).unwrap();
         meta.add(schema::SCHEDULED_COMPACT, &position).unwrap();
@@ -211,64 +211,64 @@ fn database(base: &Base) -> Vec<u8> {
 }
 
 /// A base named and holding `revision`, created at that second.
-fn base(revision: i64) -> Base {
-    Base {
-        named: revision,
-        holds: revision,
-        compact: None,
+fn base_at(revision: i64) -> BaseSpec {
+    BaseSpec {
+        named_revision: revision,
+        held_revision: revision,
+        compact_revision: None,
         created: revision,
     }
 }
 
-fn time(second: i64) -> Target {
-    Target::Time(Timestamp::from_second(second).unwrap())
+fn time_target(second: i64) -> ChainTarget {
+    ChainTarget::Time(Timestamp::from_second(second).unwrap())
 }
 
-fn all(last: i64) -> Vec<i64> {
+fn revisions_up_to(last: i64) -> Vec<i64> {
     (2..=last).collect()
 }
 
 #[test]
 fn a_base_newer_than_its_name_swallows_deltas_whole_and_in_part() {
     for holds in [50, 55, 60, 61, 69, 70, 71, 90] {
-        let bucket = Bucket::default()
-            .base(&Base { holds, ..base(50) })
-            .delta(51, 60)
-            .delta(61, 70)
-            .delta(71, 80);
-        let restored = bucket.restore(Target::Latest).unwrap();
-        assert_eq!(restored.rows(), all(holds.max(80)), "base holds {holds}");
+        let bucket = MemoryBucket::default()
+            .with_base(&BaseSpec { held_revision: holds, ..base_at(50) })
+            .with_delta(51, 60)
+            .with_delta(61, 70)
+            .with_delta(71, 80);
+        let restored = bucket.restore(ChainTarget::Latest).unwrap();
+        assert_eq!(restored.row_revisions(), revisions_up_to(holds.max(80)), "base holds {holds}");
         assert_eq!(restored.rebuilt.base_revision, Revision(holds));
     }
 }
 
 #[test]
 fn a_base_past_the_revision_asked_for_is_cut_back() {
-    let bucket = Bucket::default()
-        .base(&Base {
-            holds: 75,
-            ..base(50)
+    let bucket = MemoryBucket::default()
+        .with_base(&BaseSpec {
+            held_revision: 75,
+            ..base_at(50)
         })
-        .delta(51, 80);
+        .with_delta(51, 80);
     for wanted in [50, 51, 60, 74, 75, 76, 80] {
-        let restored = bucket.restore(Target::Revision(Revision(wanted))).unwrap();
-        assert_eq!(restored.rows(), all(wanted), "wanted {wanted}");
-        let facts = Facts::read(&Database::open(&restored.file).unwrap()).unwrap();
+        let restored = bucket.restore(ChainTarget::Revision(Revision(wanted))).unwrap();
+        assert_eq!(restored.row_revisions(), revisions_up_to(wanted), "wanted {wanted}");
+        let facts = DatabaseStatus::read(&Database::open(&restored.file).unwrap()).unwrap();
         assert_eq!(facts.revision, Revision(wanted));
     }
 }
 
 #[test]
 fn a_base_compacted_past_the_revision_asked_for_says_so() {
-    let bucket = Bucket::default()
-        .base(&Base {
-            holds: 75,
-            compact: Some(70),
-            ..base(50)
+    let bucket = MemoryBucket::default()
+        .with_base(&BaseSpec {
+            held_revision: 75,
+            compact_revision: Some(70),
+            ..base_at(50)
         })
-        .delta(51, 80);
+        .with_delta(51, 80);
     let error = bucket
-        .restore(Target::Revision(Revision(60)))
+        .restore(ChainTarget::Revision(Revision(60)))
         .err()
         .unwrap();
     assert!(
@@ -283,7 +283,7 @@ fn a_base_compacted_past_the_revision_asked_for_says_so() {
     );
     assert_eq!(
         bucket
-            .restore(Target::Revision(Revision(72)))
+            .restore(ChainTarget::Revision(Revision(72)))
             .unwrap()
             .rebuilt
             .revision
@@ -294,12 +294,12 @@ fn a_base_compacted_past_the_revision_asked_for_says_so() {
 
 #[test]
 fn a_revision_missing_inside_a_delta_names_the_object_and_the_newest_restorable() {
-    let bucket = Bucket::default().base(&base(50)).delta_holding(
+    let bucket = MemoryBucket::default().with_base(&base_at(50)).with_delta_holding(
         51,
         60,
         (51..=60).filter(|revision| *revision != 55),
     );
-    let error = bucket.restore(Target::Latest).err().unwrap();
+    let error = bucket.restore(ChainTarget::Latest).err().unwrap();
     let RebuildError::Gap {
         from,
         to,
@@ -314,21 +314,21 @@ fn a_revision_missing_inside_a_delta_names_the_object_and_the_newest_restorable(
     assert!(before.starts_with("Incr-00000051-00000060"), "{before}");
     assert_eq!(
         bucket
-            .restore(Target::Revision(Revision(54)))
+            .restore(ChainTarget::Revision(Revision(54)))
             .unwrap()
-            .rows(),
-        all(54)
+            .row_revisions(),
+        revisions_up_to(54)
     );
 }
 
 #[test]
 fn a_hole_behind_the_base_is_an_error_unless_the_base_fills_it() {
     let holed = |holds| {
-        Bucket::default()
-            .base(&Base { holds, ..base(50) })
-            .delta(61, 70)
+        MemoryBucket::default()
+            .with_base(&BaseSpec { held_revision: holds, ..base_at(50) })
+            .with_delta(61, 70)
     };
-    let error = holed(55).restore(Target::Latest).err().unwrap();
+    let error = holed(55).restore(ChainTarget::Latest).err().unwrap();
     assert!(
         matches!(
             &error,
@@ -339,53 +339,53 @@ fn a_hole_behind_the_base_is_an_error_unless_the_base_fills_it() {
         ),
         "{error}"
     );
-    assert_eq!(holed(60).restore(Target::Latest).unwrap().rows(), all(70));
+    assert_eq!(holed(60).restore(ChainTarget::Latest).unwrap().row_revisions(), revisions_up_to(70));
 }
 
 #[test]
 fn a_moment_inside_a_hole_is_not_answered_with_an_older_state() {
-    let bucket = Bucket::default().base(&base(50)).delta(61, 70);
-    let error = bucket.restore(time(60)).err().unwrap();
+    let bucket = MemoryBucket::default().with_base(&base_at(50)).with_delta(61, 70);
+    let error = bucket.restore(time_target(60)).err().unwrap();
     assert!(matches!(&error, RebuildError::Gap { .. }), "{error}");
 }
 
 #[test]
 fn a_moment_is_the_last_revision_not_later_than_it() {
-    let bucket = Bucket::default()
-        .base(&base(50))
-        .delta(51, 60)
-        .delta(61, 70);
+    let bucket = MemoryBucket::default()
+        .with_base(&base_at(50))
+        .with_delta(51, 60)
+        .with_delta(61, 70);
     for second in [51, 55, 60, 65] {
-        let restored = bucket.restore(time(second)).unwrap();
-        assert_eq!(restored.rows(), all(second), "second {second}");
+        let restored = bucket.restore(time_target(second)).unwrap();
+        assert_eq!(restored.row_revisions(), revisions_up_to(second), "second {second}");
     }
 }
 
 #[test]
 fn objects_that_hold_less_than_their_names_promise_are_an_error() {
-    let short_delta = Bucket::default()
-        .base(&base(50))
-        .delta_holding(51, 60, 51..=58);
-    let error = short_delta.restore(Target::Latest).err().unwrap();
+    let short_delta = MemoryBucket::default()
+        .with_base(&base_at(50))
+        .with_delta_holding(51, 60, 51..=58);
+    let error = short_delta.restore(ChainTarget::Latest).err().unwrap();
     assert!(
         matches!(
             error,
-            RebuildError::Short {
+            RebuildError::ChainTooShort {
                 reached: Revision(58),
-                wanted: Revision(60)
+                target: Revision(60)
             }
         ),
         "{error}"
     );
-    let short_base = Bucket::default().base(&Base {
-        holds: 45,
-        ..base(50)
+    let short_base = MemoryBucket::default().with_base(&BaseSpec {
+        held_revision: 45,
+        ..base_at(50)
     });
-    let error = short_base.restore(Target::Latest).err().unwrap();
+    let error = short_base.restore(ChainTarget::Latest).err().unwrap();
     assert!(
         matches!(
             error,
-            RebuildError::Short {
+            RebuildError::ChainTooShort {
                 reached: Revision(45),
                 ..
             }
@@ -396,39 +396,39 @@ fn objects_that_hold_less_than_their_names_promise_are_an_error() {
 
 #[test]
 fn a_damaged_object_is_named_and_avoided_where_another_covers_it() {
-    let bucket = Bucket::default()
-        .base(&base(50))
-        .delta(51, 60)
-        .damage("Incr-00000051");
-    let error = bucket.restore(Target::Latest).err().unwrap();
+    let bucket = MemoryBucket::default()
+        .with_base(&base_at(50))
+        .with_delta(51, 60)
+        .with_damage("Incr-00000051");
+    let error = bucket.restore(ChainTarget::Latest).err().unwrap();
     assert!(
         error.to_string().contains("Incr-00000051-00000060"),
         "{error}"
     );
 
-    let covered = Bucket::default()
-        .base(&base(40))
-        .delta(41, 50)
-        .base(&base(50))
-        .delta(51, 60)
-        .damage("Full-00000000-00000050");
-    let restored = covered.restore(Target::Latest).unwrap();
-    assert_eq!(restored.rows(), all(60));
+    let covered = MemoryBucket::default()
+        .with_base(&base_at(40))
+        .with_delta(41, 50)
+        .with_base(&base_at(50))
+        .with_delta(51, 60)
+        .with_damage("Full-00000000-00000050");
+    let restored = covered.restore(ChainTarget::Latest).unwrap();
+    assert_eq!(restored.row_revisions(), revisions_up_to(60));
     assert_eq!(restored.avoided.len(), 1);
     assert!(restored.avoided[0].starts_with("Full-00000000-00000050"));
 }
 
 #[test]
 fn events_before_the_name_of_their_object_are_refused() {
-    let bucket = Bucket::default()
-        .base(&base(50))
-        .delta(51, 60)
-        .delta_holding(61, 70, 60..=70);
-    let error = bucket.restore(Target::Latest).err().unwrap();
+    let bucket = MemoryBucket::default()
+        .with_base(&base_at(50))
+        .with_delta(51, 60)
+        .with_delta_holding(61, 70, 60..=70);
+    let error = bucket.restore(ChainTarget::Latest).err().unwrap();
     assert!(
         matches!(
             &error,
-            RebuildError::BeforeName {
+            RebuildError::RevisionBeforeName {
                 found: Revision(60),
                 ..
             }
@@ -440,24 +440,24 @@ fn events_before_the_name_of_their_object_are_refused() {
 #[test]
 fn a_base_without_a_hash_needs_permission_and_may_be_longer_than_its_pages() {
     let name = SnapshotName::full(Revision(50), 50, Compression::None);
-    let mut bucket = Bucket::default().delta(51, 300);
-    let mut bytes = database(&base(50));
+    let mut bucket = MemoryBucket::default().with_delta(51, 300);
+    let mut bytes = build_database(&base_at(50));
     bytes.resize(bytes.len() + (1 << 20), 0xEE); // as a live directory pads its file
-    bucket.0.insert(key(&name), bytes.clone());
-    let refused = bucket.restore(Target::Latest).err().unwrap();
+    bucket.0.insert(object_key(&name), bytes.clone());
+    let refused = bucket.restore(ChainTarget::Latest).err().unwrap();
     assert!(
         matches!(refused, RebuildError::BaseUnhashed { .. }),
         "{refused}"
     );
     let restored = bucket
-        .restore_with(Target::Latest, HashCheck::Skipped)
+        .restore_with(ChainTarget::Latest, HashCheck::Skipped)
         .unwrap();
-    assert_eq!(restored.rows(), all(300));
+    assert_eq!(restored.row_revisions(), revisions_up_to(300));
 
     bytes.truncate(2 * 4096 + 512);
-    bucket.0.insert(key(&name), bytes);
+    bucket.0.insert(object_key(&name), bytes);
     let cut = bucket
-        .restore_with(Target::Latest, HashCheck::Skipped)
+        .restore_with(ChainTarget::Latest, HashCheck::Skipped)
         .err()
         .unwrap();
     assert!(matches!(cut, RebuildError::BaseLength { .. }), "{cut}");
@@ -466,10 +466,10 @@ fn a_base_without_a_hash_needs_permission_and_may_be_longer_than_its_pages() {
 #[test]
 fn a_truncated_or_altered_base_is_never_restored() {
     let name = SnapshotName::full(Revision(50), 50, Compression::None);
-    let whole = Bucket::default()
-        .base(&base(50))
+    let whole = MemoryBucket::default()
+        .with_base(&base_at(50))
         .0
-        .remove(&key(&name))
+        .remove(&object_key(&name))
         .unwrap();
     for len in [
         0,
@@ -482,23 +482,23 @@ fn a_truncated_or_altered_base_is_never_restored() {
         whole.len() - 512,
         whole.len() - 1,
     ] {
-        let mut bucket = Bucket::default().delta(51, 60);
-        bucket.0.insert(key(&name), whole[..len].to_vec());
-        assert!(bucket.restore(Target::Latest).is_err(), "{len} bytes");
+        let mut bucket = MemoryBucket::default().with_delta(51, 60);
+        bucket.0.insert(object_key(&name), whole[..len].to_vec());
+        assert!(bucket.restore(ChainTarget::Latest).is_err(), "{len} bytes");
     }
     for at in (0..whole.len()).step_by(997) {
-        let mut bucket = Bucket::default().delta(51, 60);
+        let mut bucket = MemoryBucket::default().with_delta(51, 60);
         let mut bytes = whole.clone();
         bytes[at] ^= 0x10;
-        bucket.0.insert(key(&name), bytes);
-        assert!(bucket.restore(Target::Latest).is_err(), "byte {at}");
+        bucket.0.insert(object_key(&name), bytes);
+        assert!(bucket.restore(ChainTarget::Latest).is_err(), "byte {at}");
     }
 }
 
 #[test]
 fn leases_of_deltas_are_made_again_with_the_life_an_object_tells() {
-    let bucket = Bucket::default().base(&base(8)).delta(9, 15);
-    let unknown = bucket.restore(Target::Latest).unwrap().rebuilt.new_leases;
+    let bucket = MemoryBucket::default().with_base(&base_at(8)).with_delta(9, 15);
+    let unknown = bucket.restore(ChainTarget::Latest).unwrap().rebuilt.new_leases;
     assert_eq!(
         (
             unknown.len(),
@@ -507,8 +507,8 @@ fn leases_of_deltas_are_made_again_with_the_life_an_object_tells() {
         ),
         (1, 60, false)
     );
-    let bucket = Bucket::default().base(&base(8)).delta(9, 25);
-    let known = bucket.restore(Target::Latest).unwrap().rebuilt.new_leases;
+    let bucket = MemoryBucket::default().with_base(&base_at(8)).with_delta(9, 25);
+    let known = bucket.restore(ChainTarget::Latest).unwrap().rebuilt.new_leases;
     assert_eq!(
         (known.len(), known[0].ttl_seconds, known[0].is_ttl_known),
         (1, 33, true)

@@ -1,21 +1,21 @@
 //! `verify` proves a backup, and tells what is wrong with a damaged one.
 
-use mainstay_restorer::failure::{Failure, Verdict};
+use mainstay_restorer::failure::{CommandFailure, ExitVerdict};
 
-use crate::home::{Home, failure, success};
-use crate::support::{Expected, FIXTURES};
+use crate::home::{Home, expect_failure, expect_success};
+use crate::support::{FixtureState, FIXTURES};
 
-fn refused(home: &Home, more: &[&str], verdict: Verdict) -> Failure {
-    failure(home.on_bucket("verify", more), verdict)
+fn expect_verify_failure(home: &Home, more: &[&str], verdict: ExitVerdict) -> CommandFailure {
+    expect_failure(home.run_on_bucket("verify", more), verdict)
 }
 
 #[test]
 fn every_fixture_is_restorable_at_its_revision_and_so_is_every_object_of_it() {
     for name in FIXTURES {
-        let home = Home::of_fixture(name);
-        let expected = Expected::of(name).revision.0;
+        let home = Home::from_fixture(name);
+        let expected = FixtureState::load(name).revision.0;
         for scope in [[].as_slice(), &["--all"]] {
-            let report = success(home.on_bucket("verify", scope), Verdict::Restorable);
+            let report = expect_success(home.run_on_bucket("verify", scope), ExitVerdict::Restorable);
             assert_eq!(report["revision"], expected, "{name}");
             let objects = report["objects"].as_array().unwrap();
             assert!(
@@ -25,7 +25,7 @@ fn every_fixture_is_restorable_at_its_revision_and_so_is_every_object_of_it() {
             let wanted = if scope.is_empty() {
                 report["deltas"].as_u64().unwrap() + 1
             } else {
-                home.names(crate::home::FOLDER).len() as u64
+                home.list_names(crate::home::SNAPSHOT_DIR).len() as u64
             };
             assert_eq!(objects.len() as u64, wanted, "{name}");
         }
@@ -34,10 +34,10 @@ fn every_fixture_is_restorable_at_its_revision_and_so_is_every_object_of_it() {
 
 #[test]
 fn the_report_tells_what_each_object_really_holds() {
-    let home = Home::of_fixture("gzip-3.5.30");
-    let report = success(home.on_bucket("verify", &[]), Verdict::Restorable);
+    let home = Home::from_fixture("gzip-3.5.30");
+    let report = expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
     let objects = report["objects"].as_array().unwrap();
-    assert_eq!(objects[0]["name"], home.name("Full-"));
+    assert_eq!(objects[0]["name"], home.find_name("Full-"));
     assert_eq!(objects[0]["revision"], report["baseRevision"]);
     assert_eq!(objects[0]["isHashed"], true);
     assert_eq!(objects[1]["firstRevision"], 696);
@@ -57,12 +57,12 @@ fn the_report_tells_what_each_object_really_holds() {
 #[test]
 fn every_flipped_bit_and_every_cut_of_every_object_is_found_and_named() {
     for fixture in FIXTURES {
-        let sound = Home::of_fixture(fixture);
-        let report = success(sound.on_bucket("verify", &[]), Verdict::Restorable);
+        let sound = Home::from_fixture(fixture);
+        let report = expect_success(sound.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
         for object in report["objects"].as_array().unwrap() {
             let name = object["name"].as_str().unwrap();
-            let home = Home::of_fixture(fixture);
-            let original = std::fs::read(home.object(name)).unwrap();
+            let home = Home::from_fixture(fixture);
+            let original = std::fs::read(home.object_path(name)).unwrap();
             let len = original.len();
             // The last bits of an LZW stream lie behind its end code and mean nothing.
             let end = if fixture.starts_with("lzw") {
@@ -71,22 +71,22 @@ fn every_flipped_bit_and_every_cut_of_every_object_is_found_and_named() {
                 len - 1
             };
             for at in [len / 3, len / 2, len - 40, end] {
-                home.damage(name, |bytes| bytes[at] ^= 0x10);
-                let found = refused(&home, &[], Verdict::DamagedBackup);
+                home.modify_object(name, |bytes| bytes[at] ^= 0x10);
+                let found = expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup);
                 assert!(
                     found.reason().contains(name),
                     "{fixture} {name} {at}: {found}"
                 );
-                std::fs::write(home.object(name), &original).unwrap();
+                std::fs::write(home.object_path(name), &original).unwrap();
             }
             for keep in [0, 1, 40, len / 2, len - 32, len - 1] {
-                home.damage(name, |bytes| bytes.truncate(keep));
-                let found = refused(&home, &[], Verdict::DamagedBackup);
+                home.modify_object(name, |bytes| bytes.truncate(keep));
+                let found = expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup);
                 assert!(
                     found.reason().contains(name),
                     "{fixture} {name} to {keep}: {found}"
                 );
-                std::fs::write(home.object(name), &original).unwrap();
+                std::fs::write(home.object_path(name), &original).unwrap();
             }
         }
     }
@@ -94,10 +94,10 @@ fn every_flipped_bit_and_every_cut_of_every_object_is_found_and_named() {
 
 #[test]
 fn damage_is_named_with_its_place_and_with_what_can_be_had() {
-    let home = Home::of_fixture("gzip-3.5.30");
-    let name = home.name("Incr-00001545");
-    home.damage(&name, |bytes| bytes[500] ^= 1);
-    let found = refused(&home, &[], Verdict::DamagedBackup);
+    let home = Home::from_fixture("gzip-3.5.30");
+    let name = home.find_name("Incr-00001545");
+    home.modify_object(&name, |bytes| bytes[500] ^= 1);
+    let found = expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup);
     let text = found.to_string();
     assert!(text.contains(&name) && text.contains("byte"), "{text}");
     assert!(
@@ -114,44 +114,44 @@ fn damage_is_named_with_its_place_and_with_what_can_be_had() {
     assert_eq!(damaged.len(), 1);
     assert!(damaged[0]["fault"].as_str().unwrap().contains(&name));
     // And indeed:
-    let rest = success(
-        home.on_bucket("verify", &["--to-revision", "1544"]),
-        Verdict::Restorable,
+    let rest = expect_success(
+        home.run_on_bucket("verify", &["--to-revision", "1544"]),
+        ExitVerdict::Restorable,
     );
     assert_eq!(rest["revision"], 1544);
 }
 
 #[test]
 fn a_damaged_duplicate_can_be_done_without() {
-    let home = Home::of_fixture("overlap-3.5.30");
-    let report = success(home.on_bucket("verify", &[]), Verdict::Restorable);
+    let home = Home::from_fixture("overlap-3.5.30");
+    let report = expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
     let used = report["objects"].as_array().unwrap().last().unwrap()["name"].clone();
     let used = used.as_str().unwrap();
-    home.damage(used, |bytes| bytes[600] ^= 1);
-    let text = refused(&home, &[], Verdict::DamagedBackup).to_string();
+    home.modify_object(used, |bytes| bytes[600] ^= 1);
+    let text = expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup).to_string();
     assert!(
         text.contains(used) && text.contains("the target can be reached from Full-"),
         "{text}"
     );
     // The advice works.
-    std::fs::remove_file(home.object(used)).unwrap();
-    let again = success(home.on_bucket("verify", &[]), Verdict::Restorable);
+    std::fs::remove_file(home.object_path(used)).unwrap();
+    let again = expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
     assert_eq!(again["revision"], 2412);
 }
 
 #[test]
 fn damage_outside_the_chain_shows_only_when_all_objects_are_read() {
-    let home = Home::of_fixture("overlap-3.5.30");
-    let report = success(home.on_bucket("verify", &["--all"]), Verdict::Restorable);
+    let home = Home::from_fixture("overlap-3.5.30");
+    let report = expect_success(home.run_on_bucket("verify", &["--all"]), ExitVerdict::Restorable);
     let objects = report["objects"].as_array().unwrap();
     let spare = objects
         .iter()
         .find(|object| object["isInChain"] == false)
         .unwrap();
     let spare = spare["name"].as_str().unwrap();
-    home.damage(spare, |bytes| bytes[600] ^= 1);
-    success(home.on_bucket("verify", &[]), Verdict::Restorable);
-    let text = refused(&home, &["--all"], Verdict::DamagedBackup).to_string();
+    home.modify_object(spare, |bytes| bytes[600] ^= 1);
+    expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
+    let text = expect_verify_failure(&home, &["--all"], ExitVerdict::DamagedBackup).to_string();
     assert!(
         text.contains(spare) && text.contains("revision 2412 is restorable"),
         "{text}"
@@ -160,10 +160,10 @@ fn damage_outside_the_chain_shows_only_when_all_objects_are_read() {
 
 #[test]
 fn a_missing_delta_is_incomplete_and_what_is_before_it_can_be_verified() {
-    let home = Home::of_fixture("none-3.4.23");
-    std::fs::remove_file(home.object(&home.name("Incr-00001223"))).unwrap();
-    let found = refused(&home, &[], Verdict::Incomplete);
-    let (after, before) = (home.name("Incr-00001132"), home.name("Incr-00001566"));
+    let home = Home::from_fixture("none-3.4.23");
+    std::fs::remove_file(home.object_path(&home.find_name("Incr-00001223"))).unwrap();
+    let found = expect_verify_failure(&home, &[], ExitVerdict::Incomplete);
+    let (after, before) = (home.find_name("Incr-00001132"), home.find_name("Incr-00001566"));
     assert!(
         found.reason().contains("1223 to 1565 are missing"),
         "{found}"
@@ -172,26 +172,26 @@ fn a_missing_delta_is_incomplete_and_what_is_before_it_can_be_verified() {
         found.reason().contains(&after) && found.reason().contains(&before),
         "{found}"
     );
-    let part = success(
-        home.on_bucket("verify", &["--to-revision", "1222"]),
-        Verdict::Restorable,
+    let part = expect_success(
+        home.run_on_bucket("verify", &["--to-revision", "1222"]),
+        ExitVerdict::Restorable,
     );
     assert_eq!(part["revision"], 1222);
     // With --all the objects are read all the same, and the verdict stays.
-    let all = refused(&home, &["--all"], Verdict::Incomplete);
+    let all = expect_verify_failure(&home, &["--all"], ExitVerdict::Incomplete);
     assert!(all.reason().contains("1223 to 1565 are missing"), "{all}");
     let read = all.to_json()["objects"].as_array().unwrap().len();
-    assert_eq!(read, home.names(crate::home::FOLDER).len());
+    assert_eq!(read, home.list_names(crate::home::SNAPSHOT_DIR).len());
 }
 
 #[test]
 fn names_that_lie_about_their_content_are_found_out() {
     // A delta that claims the revisions of the one before it, which is gone.
-    let home = Home::of_fixture("gzip-3.5.30");
-    std::fs::remove_file(home.object(&home.name("Incr-00001545"))).unwrap();
+    let home = Home::from_fixture("gzip-3.5.30");
+    std::fs::remove_file(home.object_path(&home.find_name("Incr-00001545"))).unwrap();
     let liar = "Incr-00001545-00001969-1794795255.gz";
-    home.rename(&home.name("Incr-00001939"), liar);
-    let found = refused(&home, &[], Verdict::Incomplete);
+    home.rename_object(&home.find_name("Incr-00001939"), liar);
+    let found = expect_verify_failure(&home, &[], ExitVerdict::Incomplete);
     assert!(
         found.reason().contains("1545 to 1938 are missing"),
         "{found}"
@@ -199,32 +199,32 @@ fn names_that_lie_about_their_content_are_found_out() {
     assert!(found.reason().contains(liar), "{found}");
 
     // One that claims to go further than it does.
-    let home = Home::of_fixture("gzip-3.5.30");
-    home.rename(
-        &home.name("Incr-00001970"),
+    let home = Home::from_fixture("gzip-3.5.30");
+    home.rename_object(
+        &home.find_name("Incr-00001970"),
         "Incr-00001970-00002400-1794795257.gz",
     );
-    let found = refused(&home, &[], Verdict::Incomplete);
+    let found = expect_verify_failure(&home, &[], ExitVerdict::Incomplete);
     assert!(found.reason().contains("end at revision 2385"), "{found}");
 
     // A full snapshot under the name of a delta, and the other way round.
-    let home = Home::of_fixture("gzip-3.5.30");
+    let home = Home::from_fixture("gzip-3.5.30");
     let disguised = "Incr-00002386-00002390-1794795290.gz";
-    std::fs::copy(home.object(&home.name("Full-")), home.object(disguised)).unwrap();
+    std::fs::copy(home.object_path(&home.find_name("Full-")), home.object_path(disguised)).unwrap();
     assert!(
-        refused(&home, &[], Verdict::DamagedBackup)
+        expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup)
             .reason()
             .contains(disguised)
     );
-    std::fs::remove_file(home.object(disguised)).unwrap();
+    std::fs::remove_file(home.object_path(disguised)).unwrap();
     let disguised = "Full-00000000-00002390-1794795290.gz";
     std::fs::copy(
-        home.object(&home.name("Incr-00001970")),
-        home.object(disguised),
+        home.object_path(&home.find_name("Incr-00001970")),
+        home.object_path(disguised),
     )
     .unwrap();
     assert!(
-        refused(&home, &[], Verdict::DamagedBackup)
+        expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup)
             .reason()
             .contains(disguised)
     );
@@ -232,38 +232,38 @@ fn names_that_lie_about_their_content_are_found_out() {
 
 #[test]
 fn a_base_newer_than_its_name_fills_the_hole_behind_it() {
-    let home = Home::of_fixture("gzip-3.5.30");
-    home.rename(&home.name("Full-"), "Full-00000000-00000600-1794795243.gz");
-    let report = success(home.on_bucket("verify", &[]), Verdict::Restorable);
+    let home = Home::from_fixture("gzip-3.5.30");
+    home.rename_object(&home.find_name("Full-"), "Full-00000000-00000600-1794795243.gz");
+    let report = expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
     assert_eq!(report["revision"], 2385);
     assert!(report["baseRevision"].as_i64().unwrap() >= 695);
-    let text = home.on_bucket("verify", &[]).unwrap().text();
+    let text = home.run_on_bucket("verify", &[]).unwrap().text();
     assert!(text.contains("newer than its name"), "{text}");
     // Without its first delta the hole is real.
-    std::fs::remove_file(home.object(&home.name("Incr-00000696"))).unwrap();
-    let found = refused(&home, &[], Verdict::Incomplete);
+    std::fs::remove_file(home.object_path(&home.find_name("Incr-00000696"))).unwrap();
+    let found = expect_verify_failure(&home, &[], ExitVerdict::Incomplete);
     assert!(found.reason().contains("Full-00000000-00000600"), "{found}");
     assert!(found.reason().contains("to 1113 are missing"), "{found}");
 }
 
 #[test]
 fn the_old_layout_and_mixed_compressions_are_verified() {
-    let home = Home::of_fixture("lzw-3.5.30");
-    for name in home.names(crate::home::FOLDER) {
-        home.rename(&name, &format!("../v1/Backup-1794795291/{name}"));
+    let home = Home::from_fixture("lzw-3.5.30");
+    for name in home.list_names(crate::home::SNAPSHOT_DIR) {
+        home.rename_object(&name, &format!("../v1/Backup-1794795291/{name}"));
     }
-    let report = success(home.on_bucket("verify", &["--all"]), Verdict::Restorable);
-    assert_eq!(report["revision"], Expected::of("lzw-3.5.30").revision.0);
+    let report = expect_success(home.run_on_bucket("verify", &["--all"]), ExitVerdict::Restorable);
+    assert_eq!(report["revision"], FixtureState::load("lzw-3.5.30").revision.0);
 }
 
 #[test]
 fn a_compression_nobody_knows_is_named_and_not_left_out() {
-    let home = Home::of_fixture("gzip-3.5.30");
-    home.rename(
-        &home.name("Incr-00001970"),
+    let home = Home::from_fixture("gzip-3.5.30");
+    home.rename_object(
+        &home.find_name("Incr-00001970"),
         "Incr-00001970-00002385-1794795257.xz",
     );
-    let found = refused(&home, &[], Verdict::DamagedBackup);
+    let found = expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup);
     assert!(
         found
             .reason()
@@ -278,41 +278,41 @@ fn a_compression_nobody_knows_is_named_and_not_left_out() {
 
 #[test]
 fn a_base_without_a_hash_is_refused_unless_told_otherwise() {
-    let home = Home::of_fixture("none-3.4.23");
-    let name = home.name("Full-");
-    home.damage(&name, |bytes| bytes.truncate(bytes.len() - 32));
-    let found = refused(&home, &[], Verdict::DamagedBackup);
+    let home = Home::from_fixture("none-3.4.23");
+    let name = home.find_name("Full-");
+    home.modify_object(&name, |bytes| bytes.truncate(bytes.len() - 32));
+    let found = expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup);
     assert!(
         found.reason().contains(&name) && found.reason().contains("no hash"),
         "{found}"
     );
-    let report = success(
-        home.on_bucket("verify", &["--skip-hash-check"]),
-        Verdict::Restorable,
+    let report = expect_success(
+        home.run_on_bucket("verify", &["--skip-hash-check"]),
+        ExitVerdict::Restorable,
     );
     assert_eq!(report["objects"][0]["isHashed"], false);
-    assert_eq!(report["revision"], Expected::of("none-3.4.23").revision.0);
+    assert_eq!(report["revision"], FixtureState::load("none-3.4.23").revision.0);
 }
 
 #[test]
 fn moments_and_revisions_out_of_reach_are_refused_with_what_can_be_had() {
-    let home = Home::of_fixture("gzip-3.5.30");
-    let found = refused(&home, &["--to-revision", "9999"], Verdict::Incomplete);
+    let home = Home::from_fixture("gzip-3.5.30");
+    let found = expect_verify_failure(&home, &["--to-revision", "9999"], ExitVerdict::Incomplete);
     assert!(found.reason().contains("695 to 2385"), "{found}");
-    let found = refused(
+    let found = expect_verify_failure(
         &home,
         &["--to-time", "2020-01-01T00:00:00Z"],
-        Verdict::Incomplete,
+        ExitVerdict::Incomplete,
     );
     assert!(found.reason().contains("restorable: 2026-"), "{found}");
-    let report = success(home.on_bucket("verify", &[]), Verdict::Restorable);
+    let report = expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
     // The moment the third delta begins: what was before it is reached, and nothing of it is.
     let third = &report["objects"][3];
     let first_of_third = third["firstRevision"].as_i64().unwrap();
     let second = report["objects"][2]["lastTime"].as_str().unwrap();
-    let reached = success(
-        home.on_bucket("verify", &["--to-time", second]),
-        Verdict::Restorable,
+    let reached = expect_success(
+        home.run_on_bucket("verify", &["--to-time", second]),
+        ExitVerdict::Restorable,
     );
     let revision = reached["revision"].as_i64().unwrap();
     assert!(
@@ -323,10 +323,10 @@ fn moments_and_revisions_out_of_reach_are_refused_with_what_can_be_had() {
 
 #[test]
 fn an_empty_store_is_no_backup_and_deltas_alone_are_incomplete() {
-    refused(&Home::new(), &[], Verdict::NoBackup);
-    refused(&Home::new(), &["--all"], Verdict::NoBackup);
-    let home = Home::of_fixture("gzip-3.5.30");
-    std::fs::remove_file(home.object(&home.name("Full-"))).unwrap();
-    let found = refused(&home, &[], Verdict::Incomplete);
+    expect_verify_failure(&Home::new(), &[], ExitVerdict::NoBackup);
+    expect_verify_failure(&Home::new(), &["--all"], ExitVerdict::NoBackup);
+    let home = Home::from_fixture("gzip-3.5.30");
+    std::fs::remove_file(home.object_path(&home.find_name("Full-"))).unwrap();
+    let found = expect_verify_failure(&home, &[], ExitVerdict::Incomplete);
     assert!(found.reason().contains("no full snapshot"), "{found}");
 }

@@ -17,7 +17,7 @@ fn the_defaults_are_the_peers() {
     assert_eq!(args.snapshots.schedule.to_string(), "0 */1 * * *");
     let session = args
         .snapshots
-        .session(Duration::from_mins(15), std::num::NonZeroUsize::MIN);
+        .into_session_config(Duration::from_mins(15), std::num::NonZeroUsize::MIN);
     let tail = session.tail.unwrap();
     assert_eq!(tail.period, Some(Duration::from_secs(20)));
     assert_eq!(tail.limit_bytes, 10 << 20);
@@ -29,7 +29,7 @@ fn a_period_below_a_second_means_no_deltas() {
     let session = |period: &str| {
         let args = parse(&["--delta-snapshot-period", period]);
         args.snapshots
-            .session(Duration::from_mins(15), std::num::NonZeroUsize::MIN)
+            .into_session_config(Duration::from_mins(15), std::num::NonZeroUsize::MIN)
     };
     assert!(session("0s").tail.is_none());
     assert!(session("900ms").tail.is_none());

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::poll::{Farewell, FarewellNote};
-use crate::etcd::{Etcd, EtcdError};
-use crate::state::Sighting;
+use super::poll::{OnStop, OnStopCell};
+use crate::etcd::{EtcdClient, EtcdError};
+use crate::state::MemberStatus;
 
 /// Why nothing may be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum FenceError {
+pub enum LeaderFenceError {
     /// The own member does not lead any more.
     #[error("the own member does not lead any more")]
     NotLeading,
@@ -21,7 +21,7 @@ pub enum FenceError {
     },
 }
 
-impl FenceError {
+impl LeaderFenceError {
     /// Whether the own member says itself that it does not lead.
     pub fn is_not_leading(&self) -> bool {
         matches!(self, Self::NotLeading)
@@ -30,51 +30,51 @@ impl FenceError {
 
 /// Asks once more whether this sidecar leads: an object is completed only behind a fence.
 #[derive(Clone)]
-pub struct Fence {
+pub struct LeaderFence {
     /// The etcd beside this sidecar.
-    pub etcd: Etcd,
+    pub etcd: EtcdClient,
     /// How long to wait for an answer.
-    pub patience: Duration,
-    farewell: FarewellNote,
+    pub timeout: Duration,
+    on_stop: OnStopCell,
 }
 
-impl Fence {
+impl LeaderFence {
     /// A fence for whoever leads.
-    pub fn new(etcd: Etcd, patience: Duration) -> Self {
+    pub fn new(etcd: EtcdClient, patience: Duration) -> Self {
         Self {
             etcd,
-            patience,
-            farewell: FarewellNote::default(),
+            timeout: patience,
+            on_stop: OnStopCell::default(),
         }
     }
 
     /// A fence that also lets those pass whom the note tells to store what they have. What was captured is committed,
     /// whoever leads now; a successor that captures it again only repeats it.
     #[must_use]
-    pub fn until(&self, farewell: FarewellNote) -> Self {
+    pub fn with_on_stop(&self, farewell: OnStopCell) -> Self {
         Self {
-            farewell,
+            on_stop: farewell,
             ..self.clone()
         }
     }
 
     /// Passes only while the own member leads, or has just handed over, and a quorum agrees.
-    pub async fn check(&self) -> Result<(), FenceError> {
-        let unconfirmed = |source| FenceError::Unconfirmed { source };
-        let sighting = self.etcd.sight(self.patience).await.map_err(unconfirmed)?;
-        let is_leaving = self.farewell.get() == Some(&Farewell::Store);
-        if !may_pass(&sighting, is_leaving) {
-            return Err(FenceError::NotLeading);
+    pub async fn check(&self) -> Result<(), LeaderFenceError> {
+        let unconfirmed = |source| LeaderFenceError::Unconfirmed { source };
+        let member_status = self.etcd.fetch_status(self.timeout).await.map_err(unconfirmed)?;
+        let is_leaving = self.on_stop.get() == Some(&OnStop::Store);
+        if !can_write(&member_status, is_leaving) {
+            return Err(LeaderFenceError::NotLeading);
         }
-        let confirmed = self.etcd.confirm(self.patience).await;
+        let confirmed = self.etcd.read_quorum_revision(self.timeout).await;
         confirmed.map_err(unconfirmed).map(drop)
     }
 }
 
-fn may_pass(sighting: &Sighting, is_leaving: bool) -> bool {
-    match sighting.leader {
-        _ if sighting.is_learner => false,
-        Some(leader) => leader == sighting.member || is_leaving,
+fn can_write(member_status: &MemberStatus, is_leaving: bool) -> bool {
+    match member_status.leader {
+        _ if member_status.is_learner => false,
+        Some(leader) => leader == member_status.member || is_leaving,
         None => false,
     }
 }
@@ -83,30 +83,30 @@ fn may_pass(sighting: &Sighting, is_leaving: bool) -> bool {
 mod tests {
     use mainstay_ids::MemberId;
 
-    use super::super::judge::tests::sighting;
+    use super::super::judge::tests::member_status;
     use super::*;
 
     #[test]
     fn only_who_leads_may_write() {
-        assert!(may_pass(&sighting(Some(1)), false));
-        assert!(!may_pass(&sighting(Some(2)), false));
-        assert!(!may_pass(&sighting(None), false));
+        assert!(can_write(&member_status(Some(1)), false));
+        assert!(!can_write(&member_status(Some(2)), false));
+        assert!(!can_write(&member_status(None), false));
     }
 
     #[test]
     fn who_leaves_may_write_while_somebody_leads() {
-        assert!(may_pass(&sighting(Some(1)), true));
-        assert!(may_pass(&sighting(Some(2)), true));
-        assert!(!may_pass(&sighting(None), true));
+        assert!(can_write(&member_status(Some(1)), true));
+        assert!(can_write(&member_status(Some(2)), true));
+        assert!(!can_write(&member_status(None), true));
     }
 
     #[test]
     fn a_learner_never_writes() {
-        let learner = Sighting {
+        let learner = MemberStatus {
             is_learner: true,
             leader: Some(MemberId(2)),
-            ..sighting(None)
+            ..member_status(None)
         };
-        assert!(!may_pass(&learner, true));
+        assert!(!can_write(&learner, true));
     }
 }

@@ -2,53 +2,53 @@
 
 use mainstay_ids::Revision;
 
-use crate::state::{Sighting, Standing};
+use crate::state::{MemberStatus, SidecarRole};
 
 /// What one poll found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Evidence {
+pub enum PollOutcome {
     /// The own member did not answer.
-    Silence,
+    NoAnswer,
     /// It answered, and claims nothing that needs proof.
-    Seen(Sighting),
+    NotLeading(MemberStatus),
     /// It claims to lead, and a quorum agreed up to this revision.
-    Confirmed(Sighting, Revision),
+    ConfirmedLeader(MemberStatus, Revision),
     /// It claims to lead, and no quorum answered.
-    Unconfirmed(Sighting),
+    UnconfirmedLeader(MemberStatus),
 }
 
 /// What changed with a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum LeadershipChange {
     /// Nothing that matters here.
     None,
     /// Leadership begins.
-    Took,
+    Acquired,
     /// Leadership ended, and the cluster works: what was captured may still be stored.
-    HandedOver,
+    Transferred,
     /// Leadership ended, or cannot be proven: nothing more is written.
     Lost,
 }
 
 /// What the evidence makes this sidecar.
-pub fn judge(evidence: &Evidence) -> Standing {
+pub fn decide_role(evidence: &PollOutcome) -> SidecarRole {
     match evidence {
-        Evidence::Silence | Evidence::Unconfirmed(_) => Standing::Unknown,
-        Evidence::Confirmed(..) => Standing::Leader,
-        Evidence::Seen(sighting) if sighting.leader.is_none() => Standing::Unknown,
-        Evidence::Seen(sighting) if sighting.is_learner => Standing::Learner,
-        Evidence::Seen(_) => Standing::Follower,
+        PollOutcome::NoAnswer | PollOutcome::UnconfirmedLeader(_) => SidecarRole::Unknown,
+        PollOutcome::ConfirmedLeader(..) => SidecarRole::Leader,
+        PollOutcome::NotLeading(member_status) if member_status.leader.is_none() => SidecarRole::Unknown,
+        PollOutcome::NotLeading(member_status) if member_status.is_learner => SidecarRole::Learner,
+        PollOutcome::NotLeading(_) => SidecarRole::Follower,
     }
 }
 
 /// What a new standing means for the session.
-pub fn standing_after(before: Standing, now: Standing) -> Change {
+pub fn detect_leadership_change(before: SidecarRole, now: SidecarRole) -> LeadershipChange {
     match (before, now) {
-        (Standing::Leader, Standing::Leader) => Change::None,
-        (_, Standing::Leader) => Change::Took,
-        (Standing::Leader, Standing::Follower) => Change::HandedOver,
-        (Standing::Leader, Standing::Unknown | Standing::Learner) => Change::Lost,
-        _ => Change::None,
+        (SidecarRole::Leader, SidecarRole::Leader) => LeadershipChange::None,
+        (_, SidecarRole::Leader) => LeadershipChange::Acquired,
+        (SidecarRole::Leader, SidecarRole::Follower) => LeadershipChange::Transferred,
+        (SidecarRole::Leader, SidecarRole::Unknown | SidecarRole::Learner) => LeadershipChange::Lost,
+        _ => LeadershipChange::None,
     }
 }
 
@@ -59,8 +59,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in super::super) fn sighting(leader: Option<u64>) -> Sighting {
-        Sighting {
+    pub(in super::super) fn member_status(leader: Option<u64>) -> MemberStatus {
+        MemberStatus {
             member: MemberId(1),
             cluster: ClusterId(9),
             leader: leader.map(MemberId),
@@ -71,52 +71,52 @@ pub(super) mod tests {
             db_bytes_in_use: 0,
             version: "3.5.16".into(),
             errors: Vec::new(),
-            at: Timestamp::UNIX_EPOCH,
+            observed_at: Timestamp::UNIX_EPOCH,
         }
     }
 
     #[test]
     fn only_a_confirmed_claim_makes_a_leader() {
-        let own = sighting(Some(1));
+        let own = member_status(Some(1));
         assert_eq!(
-            judge(&Evidence::Confirmed(own.clone(), Revision(5))),
-            Standing::Leader
+            decide_role(&PollOutcome::ConfirmedLeader(own.clone(), Revision(5))),
+            SidecarRole::Leader
         );
-        assert_eq!(judge(&Evidence::Unconfirmed(own)), Standing::Unknown);
+        assert_eq!(decide_role(&PollOutcome::UnconfirmedLeader(own)), SidecarRole::Unknown);
     }
 
     #[test]
     fn without_a_leader_nothing_is_known() {
-        assert_eq!(judge(&Evidence::Seen(sighting(None))), Standing::Unknown);
-        assert_eq!(judge(&Evidence::Silence), Standing::Unknown);
+        assert_eq!(decide_role(&PollOutcome::NotLeading(member_status(None))), SidecarRole::Unknown);
+        assert_eq!(decide_role(&PollOutcome::NoAnswer), SidecarRole::Unknown);
     }
 
     #[test]
     fn a_learner_is_no_follower() {
-        let learner = Sighting {
+        let learner = MemberStatus {
             is_learner: true,
-            ..sighting(Some(2))
+            ..member_status(Some(2))
         };
-        assert_eq!(judge(&Evidence::Seen(learner)), Standing::Learner);
+        assert_eq!(decide_role(&PollOutcome::NotLeading(learner)), SidecarRole::Learner);
         assert_eq!(
-            judge(&Evidence::Seen(sighting(Some(2)))),
-            Standing::Follower
+            decide_role(&PollOutcome::NotLeading(member_status(Some(2)))),
+            SidecarRole::Follower
         );
     }
 
     #[test]
     fn only_a_hand_over_in_a_working_cluster_lets_the_rest_be_stored() {
-        for before in Standing::ALL {
-            for now in Standing::ALL {
-                let change = standing_after(before, now);
-                let led = before == Standing::Leader;
-                let leads = now == Standing::Leader;
-                assert_eq!(change == Change::Took, !led && leads, "{before:?} {now:?}");
-                let ended = matches!(change, Change::HandedOver | Change::Lost);
+        for before in SidecarRole::ALL {
+            for now in SidecarRole::ALL {
+                let change = detect_leadership_change(before, now);
+                let led = before == SidecarRole::Leader;
+                let leads = now == SidecarRole::Leader;
+                assert_eq!(change == LeadershipChange::Acquired, !led && leads, "{before:?} {now:?}");
+                let ended = matches!(change, LeadershipChange::Transferred | LeadershipChange::Lost);
                 assert_eq!(ended, led && !leads, "{before:?} {now:?}");
-                let works = now == Standing::Follower;
+                let works = now == SidecarRole::Follower;
                 assert_eq!(
-                    change == Change::HandedOver,
+                    change == LeadershipChange::Transferred,
                     led && works,
                     "{before:?} {now:?}"
                 );

@@ -13,6 +13,6 @@ mod fence;
 mod judge;
 mod poll;
 
-pub use fence::{Fence, FenceError};
-pub use judge::{Change, Evidence, judge, standing_after};
-pub use poll::{Cadence, Election, Farewell, FarewellNote, Session};
+pub use fence::{LeaderFence, LeaderFenceError};
+pub use judge::{LeadershipChange, PollOutcome, decide_role, detect_leadership_change};
+pub use poll::{ElectionTiming, BackupElection, OnStop, OnStopCell, LeaderSession};

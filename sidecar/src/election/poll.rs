@@ -2,172 +2,172 @@
 
 use std::time::Duration;
 
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::judge::{Change, Evidence, judge, standing_after};
-use crate::etcd::Etcd;
-use crate::metrics::Metrics;
-use crate::state::{Board, Standing};
+use super::judge::{LeadershipChange, PollOutcome, decide_role, detect_leadership_change};
+use crate::etcd::EtcdClient;
+use crate::metrics::SidecarMetrics;
+use crate::state::{StateSender, SidecarRole};
 
 /// How often the election looks, and how long it waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cadence {
+pub struct ElectionTiming {
     /// Between two polls.
-    pub poll: Duration,
+    pub poll_interval: Duration,
     /// For one answer of etcd.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
-impl Cadence {
+impl ElectionTiming {
     /// Looks several times per re-election period, so that a hand-over fits into one; etcd's own election
     /// needs a second or two, and a poll costs it microseconds.
-    pub fn from_period(period: Duration, question_timeout: Duration) -> Self {
+    pub fn from_period(period: Duration, request_timeout: Duration) -> Self {
         Self {
-            poll: (period / 5).clamp(Duration::from_millis(100), Duration::from_secs(1)),
-            patience: question_timeout.min(period),
+            poll_interval: (period / 5).clamp(Duration::from_millis(100), Duration::from_secs(1)),
+            timeout: request_timeout.min(period),
         }
     }
 }
 
 /// How a session is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Farewell {
+pub enum OnStop {
     /// Store what was captured, then end.
     Store,
     /// End now: what is not stored yet is the next leader's.
-    Drop,
+    Discard,
 }
 
-/// What a leader does. It ends soon after the token says so, in the way [`Farewell`] says.
-pub trait Session: Send + Sync + 'static {
+/// What a leader does. It ends soon after the token says so, in the way [`OnStop`] says.
+pub trait LeaderSession: Send + Sync + 'static {
     /// Starts leading.
-    fn start(&self, stop: CancellationToken, farewell: FarewellNote) -> JoinHandle<()>;
+    fn start(&self, stop: CancellationToken, farewell: OnStopCell) -> JoinHandle<()>;
 }
 
 /// Where a session that is told to stop finds out how.
-pub type FarewellNote = std::sync::Arc<std::sync::OnceLock<Farewell>>;
+pub type OnStopCell = std::sync::Arc<std::sync::OnceLock<OnStop>>;
 
-struct Running {
+struct RunningSession {
     task: JoinHandle<()>,
     stop: CancellationToken,
-    farewell: FarewellNote,
+    on_stop: OnStopCell,
 }
 
 /// The election of one sidecar.
-pub struct Election<S> {
+pub struct BackupElection<S> {
     /// The etcd beside it.
-    pub etcd: Etcd,
+    pub etcd: EtcdClient,
     /// How often to look.
-    pub cadence: Cadence,
+    pub timing: ElectionTiming,
     /// Where the outcome is written.
-    pub board: Board,
+    pub state_tx: StateSender,
     /// What a leader does.
     pub session: S,
     /// What is measured.
-    pub metrics: Metrics,
+    pub metrics: SidecarMetrics,
 }
 
-impl<S: Session> Election<S> {
+impl<S: LeaderSession> BackupElection<S> {
     /// Polls until cancelled; then ends the session in an orderly way.
     pub async fn run(self, cancel: CancellationToken) {
-        let mut running: Option<Running> = None;
-        let mut ticks = tokio::time::interval(self.cadence.poll);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut running: Option<RunningSession> = None;
+        let mut ticker = tokio::time::interval(self.timing.poll_interval);
+        ticker.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = cancel.cancelled() => break,
-                _ = ticks.tick() => {}
+                _ = ticker.tick() => {}
             }
-            let evidence = self.look().await;
-            let before = self.board.borrow().standing;
-            let now = judge(&evidence);
-            self.publish(&evidence, now);
-            match standing_after(before, now) {
-                Change::None => self.revive(&mut running),
-                Change::Took => running = Some(self.begin()),
-                Change::HandedOver => end(running.take(), Farewell::Store).await,
-                Change::Lost => end(running.take(), Farewell::Drop).await,
+            let evidence = self.poll().await;
+            let before = self.state_tx.borrow().role;
+            let now = decide_role(&evidence);
+            self.publish_state(&evidence, now);
+            match detect_leadership_change(before, now) {
+                LeadershipChange::None => self.restart_if_ended(&mut running),
+                LeadershipChange::Acquired => running = Some(self.start_session()),
+                LeadershipChange::Transferred => stop_session(running.take(), OnStop::Store).await,
+                LeadershipChange::Lost => stop_session(running.take(), OnStop::Discard).await,
             }
             if before != now {
-                info!(from = before.word(), to = now.word(), "standing changed");
-                self.metrics.election_changed(now);
+                info!(from = before.as_str(), to = now.as_str(), "standing changed");
+                self.metrics.record_role_change(now);
             }
         }
-        end(running, Farewell::Store).await;
+        stop_session(running, OnStop::Store).await;
     }
 
     /// Asks the own member, and the quorum when the member claims to lead.
-    async fn look(&self) -> Evidence {
-        let sighting = match self.etcd.sight(self.cadence.patience).await {
-            Ok(sighting) => sighting,
+    async fn poll(&self) -> PollOutcome {
+        let member_status = match self.etcd.fetch_status(self.timing.timeout).await {
+            Ok(member_status) => member_status,
             Err(error) => {
-                debug!(error = %Chain(&error), "etcd does not answer");
-                return Evidence::Silence;
+                debug!(error = %ErrorChain(&error), "etcd does not answer");
+                return PollOutcome::NoAnswer;
             }
         };
-        if sighting.leader != Some(sighting.member) || sighting.is_learner {
-            return Evidence::Seen(sighting);
+        if member_status.leader != Some(member_status.member) || member_status.is_learner {
+            return PollOutcome::NotLeading(member_status);
         }
-        match self.etcd.confirm(self.cadence.patience).await {
-            Ok(revision) => Evidence::Confirmed(sighting, revision),
+        match self.etcd.read_quorum_revision(self.timing.timeout).await {
+            Ok(revision) => PollOutcome::ConfirmedLeader(member_status, revision),
             Err(error) => {
-                warn!(error = %Chain(&error), "the own member says it leads, and that cannot be confirmed");
-                Evidence::Unconfirmed(sighting)
+                warn!(error = %ErrorChain(&error), "the own member says it leads, and that cannot be confirmed");
+                PollOutcome::UnconfirmedLeader(member_status)
             }
         }
     }
 
-    fn publish(&self, evidence: &Evidence, standing: Standing) {
-        self.metrics.standing(standing);
-        self.board.send_modify(|state| {
-            state.standing = standing;
-            state.etcd_answers = !matches!(evidence, Evidence::Silence);
-            let sighting = match evidence {
-                Evidence::Silence => return,
-                Evidence::Seen(sighting) | Evidence::Unconfirmed(sighting) => sighting.clone(),
-                Evidence::Confirmed(sighting, revision) => {
-                    let mut sighting = sighting.clone();
-                    sighting.revision = sighting.revision.max(*revision);
-                    sighting
+    fn publish_state(&self, evidence: &PollOutcome, standing: SidecarRole) {
+        self.metrics.set_role(standing);
+        self.state_tx.send_modify(|state| {
+            state.role = standing;
+            state.is_etcd_reachable = !matches!(evidence, PollOutcome::NoAnswer);
+            let member_status = match evidence {
+                PollOutcome::NoAnswer => return,
+                PollOutcome::NotLeading(member_status) | PollOutcome::UnconfirmedLeader(member_status) => member_status.clone(),
+                PollOutcome::ConfirmedLeader(member_status, revision) => {
+                    let mut member_status = member_status.clone();
+                    member_status.revision = member_status.revision.max(*revision);
+                    member_status
                 }
             };
-            self.metrics.learner(sighting.is_learner);
-            state.sighting = Some(sighting);
+            self.metrics.set_learner(member_status.is_learner);
+            state.member_status = Some(member_status);
         });
     }
 
     /// A session never ends by itself; one that did took a defect with it, and backups go on.
-    fn revive(&self, running: &mut Option<Running>) {
+    fn restart_if_ended(&self, running: &mut Option<RunningSession>) {
         if running
             .as_ref()
             .is_some_and(|session| session.task.is_finished())
         {
             error!("the session ended unasked, a new one begins");
-            *running = Some(self.begin());
+            *running = Some(self.start_session());
         }
     }
 
-    fn begin(&self) -> Running {
+    fn start_session(&self) -> RunningSession {
         let stop = CancellationToken::new();
-        let farewell = FarewellNote::default();
+        let farewell = OnStopCell::default();
         let task = self.session.start(stop.clone(), farewell.clone());
-        Running {
+        RunningSession {
             task,
             stop,
-            farewell,
+            on_stop: farewell,
         }
     }
 }
 
 /// Ends a session and waits for its end: the next one must not meet it.
-async fn end(running: Option<Running>, farewell: Farewell) {
-    let Some(Running {
+async fn stop_session(running: Option<RunningSession>, farewell: OnStop) {
+    let Some(RunningSession {
         task,
         stop,
-        farewell: note,
+        on_stop: note,
     }) = running
     else {
         return;
@@ -187,9 +187,9 @@ mod tests {
     fn a_change_of_leadership_is_looked_for_several_times_in_each_period() {
         for seconds in [1, 2, 5, 60] {
             let period = Duration::from_secs(seconds);
-            let cadence = Cadence::from_period(period, Duration::from_secs(5));
-            assert!(cadence.poll * 5 <= period, "{cadence:?} in {period:?}");
-            assert!(cadence.patience <= period, "{cadence:?} in {period:?}");
+            let timing = ElectionTiming::from_period(period, Duration::from_secs(5));
+            assert!(timing.poll_interval * 5 <= period, "{timing:?} in {period:?}");
+            assert!(timing.timeout <= period, "{timing:?} in {period:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use mainstay_store::Secret;
 use url::Url;
 
-use super::{EtcdConfig, Password, TlsFiles};
+use super::{EtcdClientConfig, Password, ClientTlsFiles};
 
 /// Flags about etcd.
 #[derive(Clone, Debug, Args)]
@@ -155,26 +155,26 @@ pub enum EtcdArgsError {
 
 impl EtcdArgs {
     /// Checks the flags against each other, and that the password file can be read.
-    pub fn into_config(self) -> Result<EtcdConfig, EtcdArgsError> {
+    pub fn into_config(self) -> Result<EtcdClientConfig, EtcdArgsError> {
         let first = self.endpoints.first().ok_or(EtcdArgsError::NoEndpoint)?;
         for url in self.endpoints.iter().chain(&self.service_endpoints) {
-            self.check(url)?;
+            self.check_endpoint(url)?;
         }
         if self.insecure_skip_tls_verify == Some(true) && first.scheme() == "https" {
             return Err(EtcdArgsError::SkipVerify { url: first.clone() });
         }
         let user = match &self.etcd_username {
-            Some(name) => Some((name.clone(), self.password(name)?)),
+            Some(name) => Some((name.clone(), self.load_password(name)?)),
             None => None,
         };
-        Ok(EtcdConfig {
-            connection_timeout: positive(self.etcd_connection_timeout, "etcd-connection-timeout")?,
-            snapshot_timeout: positive(self.etcd_snapshot_timeout, "etcd-snapshot-timeout")?,
-            question_timeout: positive(
+        Ok(EtcdClientConfig {
+            connection_timeout: require_positive(self.etcd_connection_timeout, "etcd-connection-timeout")?,
+            snapshot_timeout: require_positive(self.etcd_snapshot_timeout, "etcd-snapshot-timeout")?,
+            request_timeout: require_positive(
                 self.etcd_connection_timeout_leader_election,
                 "etcd-connection-timeout-leader-election",
             )?,
-            tls: TlsFiles {
+            tls: ClientTlsFiles {
                 ca: self.cacert,
                 identity: self.cert.zip(self.key),
             },
@@ -184,7 +184,7 @@ impl EtcdArgs {
         })
     }
 
-    fn check(&self, url: &Url) -> Result<(), EtcdArgsError> {
+    fn check_endpoint(&self, url: &Url) -> Result<(), EtcdArgsError> {
         match url.scheme() {
             "http" => Ok(()),
             "https" if self.cacert.is_some() => Ok(()),
@@ -193,7 +193,7 @@ impl EtcdArgs {
         }
     }
 
-    fn password(&self, name: &str) -> Result<Password, EtcdArgsError> {
+    fn load_password(&self, name: &str) -> Result<Password, EtcdArgsError> {
         if let Some(path) = &self.etcd_password_file {
             let password = Password::File(path.clone());
             password
@@ -214,7 +214,7 @@ impl EtcdArgs {
 }
 
 /// A duration that is one.
-pub(crate) fn positive(
+pub(crate) fn require_positive(
     given: SignedDuration,
     flag: &'static str,
 ) -> Result<Duration, EtcdArgsError> {
@@ -231,40 +231,40 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct EtcdCommand {
         #[command(flatten)]
         etcd: EtcdArgs,
     }
 
-    fn config(flags: &[&str]) -> Result<EtcdConfig, EtcdArgsError> {
+    fn parse_config(flags: &[&str]) -> Result<EtcdClientConfig, EtcdArgsError> {
         let line = [&["sidecar"], flags].concat();
-        Line::parse_from(line).etcd.into_config()
+        EtcdCommand::parse_from(line).etcd.into_config()
     }
 
     #[test]
     fn without_flags_the_member_on_this_machine_is_asked() {
-        let config = config(&[]).unwrap();
+        let config = parse_config(&[]).unwrap();
         assert_eq!(config.endpoints[0].as_str(), "http://127.0.0.1:2379/");
         assert_eq!(config.snapshot_timeout, Duration::from_mins(15));
     }
 
     #[test]
     fn an_encrypted_endpoint_needs_someone_to_trust() {
-        let refused = config(&["--endpoints", "https://etcd:2379"]).unwrap_err();
+        let refused = parse_config(&["--endpoints", "https://etcd:2379"]).unwrap_err();
         assert!(matches!(refused, EtcdArgsError::NoCa { .. }), "{refused}");
-        config(&["--endpoints", "https://etcd:2379", "--cacert", "ca.crt"]).unwrap();
+        parse_config(&["--endpoints", "https://etcd:2379", "--cacert", "ca.crt"]).unwrap();
     }
 
     #[test]
     fn verification_is_not_switched_off() {
         let flags = ["--endpoints=https://etcd:2379", "--cacert=ca.crt"];
-        let refused = config(&[&flags[..], &["--insecure-skip-tls-verify"]].concat()).unwrap_err();
+        let refused = parse_config(&[&flags[..], &["--insecure-skip-tls-verify"]].concat()).unwrap_err();
         assert!(
             matches!(refused, EtcdArgsError::SkipVerify { .. }),
             "{refused}"
         );
         // As the peer is configured without encryption.
-        config(&[
+        parse_config(&[
             "--insecure-transport=true",
             "--insecure-skip-tls-verify=true",
         ])
@@ -276,7 +276,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "s3cret\n").unwrap();
         let path = file.path().to_str().unwrap();
-        let config = config(&["--etcd-username=root", "--etcd-password-file", path]).unwrap();
+        let config = parse_config(&["--etcd-username=root", "--etcd-password-file", path]).unwrap();
         let (name, password) = config.user.unwrap();
         let read = password.read().unwrap();
         assert_eq!((name.as_str(), read.expose()), ("root", "s3cret"));

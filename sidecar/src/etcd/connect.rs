@@ -10,7 +10,7 @@ use mainstay_store::Secret;
 use tokio::sync::Mutex;
 use url::Url;
 
-use super::error::{EtcdError, Step};
+use super::error::{EtcdError, EtcdCall};
 
 /// How often an idle connection is tested, and how long a test may take: a watch on a member that
 /// vanished without a word ends after this.
@@ -18,7 +18,7 @@ const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from
 
 /// Files of a client certificate; read again when they change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TlsFiles {
+pub struct ClientTlsFiles {
     /// Whom to trust.
     pub ca: Option<PathBuf>,
     /// The own certificate and its key.
@@ -27,7 +27,7 @@ pub struct TlsFiles {
 
 /// How etcd is reached.
 #[derive(Clone, Debug)]
-pub struct EtcdConfig {
+pub struct EtcdClientConfig {
     /// The own member first.
     pub endpoints: Vec<Url>,
     /// Any member, by a service; may be empty.
@@ -35,13 +35,13 @@ pub struct EtcdConfig {
     /// Who to log in as.
     pub user: Option<(String, Password)>,
     /// Certificates, for `https` endpoints.
-    pub tls: TlsFiles,
+    pub tls: ClientTlsFiles,
     /// How long connecting may take.
     pub connection_timeout: Duration,
     /// How long a full snapshot may take.
     pub snapshot_timeout: Duration,
     /// How long one question may take.
-    pub question_timeout: Duration,
+    pub request_timeout: Duration,
 }
 
 /// What a user proves to be the user with.
@@ -55,7 +55,7 @@ pub enum Password {
 
 impl Password {
     /// Where it is read from, to tell people.
-    fn path(&self) -> PathBuf {
+    fn file_path(&self) -> PathBuf {
         match self {
             Self::Text(_) => PathBuf::new(),
             Self::File(path) => path.clone(),
@@ -76,63 +76,63 @@ impl Password {
 
 /// The etcd beside this sidecar. Cheap to clone; clones share the connection.
 #[derive(Clone)]
-pub struct Etcd(Arc<Inner>);
+pub struct EtcdClient(Arc<EtcdClientInner>);
 
-struct Inner {
-    config: EtcdConfig,
-    own: Mutex<Option<Connected>>,
+struct EtcdClientInner {
+    config: EtcdClientConfig,
+    cached: Mutex<Option<CachedClient>>,
 }
 
-struct Connected {
-    files: Fingerprint,
+struct CachedClient {
+    fingerprints: FileFingerprints,
     client: Client,
 }
 
 /// Modification times and sizes of the files a client was made from.
-type Fingerprint = Vec<(PathBuf, Option<(SystemTime, u64)>)>;
+type FileFingerprints = Vec<(PathBuf, Option<(SystemTime, u64)>)>;
 
-impl Etcd {
+impl EtcdClient {
     /// Nothing is connected yet.
-    pub fn new(config: EtcdConfig) -> Self {
-        Self(Arc::new(Inner {
+    pub fn new(config: EtcdClientConfig) -> Self {
+        Self(Arc::new(EtcdClientInner {
             config,
-            own: Mutex::new(None),
+            cached: Mutex::new(None),
         }))
     }
 
     /// How etcd is reached.
-    pub fn config(&self) -> &EtcdConfig {
+    pub fn config(&self) -> &EtcdClientConfig {
         &self.0.config
     }
 
     /// A client of the own member, and of no other.
-    pub async fn own(&self) -> Result<Client, EtcdError> {
-        let files = self.0.config.fingerprint().await;
-        let mut own = self.0.own.lock().await;
-        if let Some(connected) = own.as_ref().filter(|connected| connected.files == files) {
+    pub async fn own_client(&self) -> Result<Client, EtcdError> {
+        let files = self.0.config.read_fingerprints().await;
+        let mut own = self.0.cached.lock().await;
+        if let Some(connected) = own.as_ref().filter(|connected| connected.fingerprints == files) {
             return Ok(connected.client.clone());
         }
         let endpoint = self.0.config.endpoints.iter().take(1);
         let client = self.connect(endpoint).await?;
-        *own = Some(Connected {
-            files,
+        *own = Some(CachedClient {
+            fingerprints: files,
             client: client.clone(),
         });
         Ok(client)
     }
 
     /// A client of the member at `url`.
-    pub async fn to(&self, url: &Url) -> Result<Client, EtcdError> {
+    pub async fn client_for(&self, url: &Url) -> Result<Client, EtcdError> {
         self.connect([url]).await
     }
 
     /// A client of whichever member the service endpoints lead to, or the endpoints behind the own one; of the own
     /// one without them.
-    pub async fn cluster(&self) -> Result<Client, EtcdError> {
+    pub async fn cluster_client(&self) -> Result<Client, EtcdError> {
         let config = &self.0.config;
         let others = config.endpoints.get(1..).unwrap_or_default();
         match (config.service_endpoints.as_slice(), others) {
-            ([], []) => self.own().await,
+            ([], []) => self.own_client().await,
             ([], others) => self.connect(others).await,
             (service, _) => self.connect(service).await,
         }
@@ -140,8 +140,8 @@ impl Etcd {
 
     /// Connects, and logs in, anew for the next question: one that was refused may have come with a login that has
     /// ended.
-    pub(super) async fn forget(&self) {
-        *self.0.own.lock().await = None;
+    pub(super) async fn drop_connection(&self) {
+        *self.0.cached.lock().await = None;
     }
 
     async fn connect(&self, urls: impl IntoIterator<Item = &Url>) -> Result<Client, EtcdError> {
@@ -156,53 +156,53 @@ impl Etcd {
             .with_keep_alive_while_idle(true)
             .with_auto_token_refresh(true);
         if urls.iter().any(|url| url.starts_with("https:")) {
-            options = options.with_tls(config.tls.read().await?);
+            options = options.with_tls(config.tls.load().await?);
         }
         if let Some((name, password)) = &config.user {
             let secret = password.read().map_err(|source| EtcdError::File {
-                path: password.path(),
+                path: password.file_path(),
                 source,
             })?;
             options = options.with_user(name, secret.expose());
         }
         let connecting = Client::connect(&urls, Some(options));
-        within(config.connection_timeout, Step::Connect, connecting).await
+        with_timeout(config.connection_timeout, EtcdCall::Connect, connecting).await
     }
 }
 
 /// Waits for an answer, but not for ever. What waits is boxed: calls of etcd are large, and every caller up the
 /// stack would carry their size.
-pub(crate) fn within<T>(
+pub(crate) fn with_timeout<T>(
     limit: Duration,
-    step: Step,
+    step: EtcdCall,
     answer: impl Future<Output = Result<T, etcd_client::Error>>,
 ) -> impl Future<Output = Result<T, EtcdError>> {
     let answer = Box::pin(answer);
     async move {
         match tokio::time::timeout(limit, answer).await {
-            Ok(answer) => answer.map_err(EtcdError::refused(step)),
-            Err(_) => Err(EtcdError::Silent { step, limit }),
+            Ok(answer) => answer.map_err(EtcdError::request_failed(step)),
+            Err(_) => Err(EtcdError::Timeout { call: step, limit }),
         }
     }
 }
 
-impl TlsFiles {
-    async fn read(&self) -> Result<TlsOptions, EtcdError> {
+impl ClientTlsFiles {
+    async fn load(&self) -> Result<TlsOptions, EtcdError> {
         let mut tls = TlsOptions::new();
         if let Some(ca) = &self.ca {
-            tls = tls.ca_certificate(Certificate::from_pem(read(ca).await?));
+            tls = tls.ca_certificate(Certificate::from_pem(read_file(ca).await?));
         }
         if let Some((certificate, key)) = &self.identity {
-            let (certificate, key) = (read(certificate).await?, read(key).await?);
+            let (certificate, key) = (read_file(certificate).await?, read_file(key).await?);
             tls = tls.identity(Identity::from_pem(certificate, key));
         }
         Ok(tls)
     }
 }
 
-impl EtcdConfig {
-    async fn fingerprint(&self) -> Fingerprint {
-        let TlsFiles { ca, identity } = &self.tls;
+impl EtcdClientConfig {
+    async fn read_fingerprints(&self) -> FileFingerprints {
+        let ClientTlsFiles { ca, identity } = &self.tls;
         let identity = identity.iter().flat_map(|(cert, key)| [cert, key]);
         let password = self.user.iter().filter_map(|(_, password)| match password {
             Password::File(path) => Some(path),
@@ -211,14 +211,14 @@ impl EtcdConfig {
         let mut found = Vec::with_capacity(4);
         for path in ca.iter().chain(identity).chain(password) {
             let metadata = tokio::fs::metadata(path).await.ok();
-            let seen = metadata.and_then(|m| Some((m.modified().ok()?, m.len())));
-            found.push((path.clone(), seen));
+            let observed = metadata.and_then(|m| Some((m.modified().ok()?, m.len())));
+            found.push((path.clone(), observed));
         }
         found
     }
 }
 
-async fn read(path: &Path) -> Result<Vec<u8>, EtcdError> {
+async fn read_file(path: &Path) -> Result<Vec<u8>, EtcdError> {
     tokio::fs::read(path)
         .await
         .map_err(|source| EtcdError::File {

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// The question that was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Step {
+pub enum EtcdCall {
     /// Connecting, or logging in.
     Connect,
     /// Status of a member.
@@ -24,7 +24,7 @@ pub enum Step {
     Members,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for EtcdCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connect => "connect to etcd",
@@ -46,18 +46,18 @@ const COMPACTED: &str = "required revision has been compacted";
 #[non_exhaustive]
 pub enum EtcdError {
     /// It said no, or the connection broke.
-    #[error("{step}")]
-    Refused {
+    #[error("{call}")]
+    RequestFailed {
         /// The question.
-        step: Step,
+        call: EtcdCall,
         /// What the client said.
         source: Box<etcd_client::Error>,
     },
     /// It said nothing.
-    #[error("{step}: no answer within {} ms", limit.as_millis())]
-    Silent {
+    #[error("{call}: no answer within {} ms", limit.as_millis())]
+    Timeout {
         /// The question.
-        step: Step,
+        call: EtcdCall,
         /// How long was waited.
         limit: Duration,
     },
@@ -70,10 +70,10 @@ pub enum EtcdError {
         source: std::io::Error,
     },
     /// The answer lacks what every answer has.
-    #[error("{step}: the answer has no {what}")]
-    Answer {
+    #[error("{call}: the answer has no {what}")]
+    MissingField {
         /// The question.
-        step: Step,
+        call: EtcdCall,
         /// What is missing.
         what: &'static str,
     },
@@ -81,22 +81,22 @@ pub enum EtcdError {
 
 impl EtcdError {
     /// Whether etcd, or the way to it, said no.
-    pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Refused { .. })
+    pub fn is_request_failure(&self) -> bool {
+        matches!(self, Self::RequestFailed { .. })
     }
 
     /// Whether etcd no longer has what was asked for.
     pub fn is_compacted(&self) -> bool {
-        let Self::Refused { source, .. } = self else {
+        let Self::RequestFailed { source, .. } = self else {
             return false;
         };
         matches!(&**source, etcd_client::Error::GRpcStatus(status) if status.message().contains(COMPACTED))
     }
 
     /// Wraps what the client says about a question.
-    pub fn refused(step: Step) -> impl FnOnce(etcd_client::Error) -> Self {
-        move |source| Self::Refused {
-            step,
+    pub fn request_failed(step: EtcdCall) -> impl FnOnce(etcd_client::Error) -> Self {
+        move |source| Self::RequestFailed {
+            call: step,
             source: Box::new(source),
         }
     }

@@ -15,6 +15,6 @@ mod error;
 mod sight;
 
 pub use args::{EtcdArgs, EtcdArgsError};
-pub(crate) use connect::within;
-pub use connect::{Etcd, EtcdConfig, Password, TlsFiles};
-pub use error::{EtcdError, Step};
+pub(crate) use connect::with_timeout;
+pub use connect::{EtcdClient, EtcdClientConfig, Password, ClientTlsFiles};
+pub use error::{EtcdError, EtcdCall};

@@ -18,5 +18,5 @@ mod pour;
 mod sink;
 mod take;
 
-pub use pour::{PourError, pour};
-pub use take::{FullConfig, FullError, FullTaker, Taken};
+pub use pour::{SnapshotStreamError, compress_snapshot};
+pub use take::{FullConfig, FullError, FullSnapshotter, UploadedFull};

@@ -6,20 +6,20 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
 use bytes::Bytes;
-use mainstay_archive::compression::{Compression, Encoder, EncoderOptions, OpenError};
+use mainstay_archive::compression::{Compression, StreamEncoder, EncoderOptions, OpenStreamError};
 use sha2::{Digest, Sha256};
 
 /// Batches that wait to be hashed.
 const BATCHES_TO_HASH: usize = 2;
 /// Length of the SHA-256 behind the database.
-const TRAILER: usize = 32;
+const TRAILER_BYTES: usize = 32;
 /// A database file is made of whole pages of at least this size.
-const BLOCK: u64 = 512;
+const BLOCK_BYTES: u64 = 512;
 
 /// Why a stream is no snapshot.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum PourError {
+pub enum SnapshotStreamError {
     /// The stream broke off.
     #[error("the snapshot stream broke off after {read} bytes")]
     Broken {
@@ -30,7 +30,7 @@ pub enum PourError {
     #[error("open the compression of a full snapshot")]
     Open {
         /// What it said.
-        source: OpenError,
+        source: OpenStreamError,
     },
     /// The bytes cannot be passed on.
     #[error("pass on the snapshot after {read} bytes")]
@@ -56,36 +56,36 @@ pub enum PourError {
 
 /// What was poured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Poured {
+pub struct StreamedSnapshot {
     /// Bytes before compression, the hash included.
     pub raw_bytes: u64,
 }
 
 /// Pieces that change threads together: waking one costs as much as compressing a piece.
-pub(super) type Batch = Arc<[Bytes]>;
+pub(super) type ChunkBatch = Arc<[Bytes]>;
 
 /// Passes pieces on into `sink`, compressed. `next` gives `None` at the end, and an error when the stream broke off. The hash
 /// is computed meanwhile on a thread of its own.
-pub fn pour<W: Write>(
-    next: impl FnMut() -> Option<Result<Batch, ()>>,
+pub fn compress_snapshot<W: Write>(
+    next: impl FnMut() -> Option<Result<ChunkBatch, ()>>,
     compression: &Compression,
     options: EncoderOptions,
     sink: W,
-) -> Result<Poured, PourError> {
+) -> Result<StreamedSnapshot, SnapshotStreamError> {
     let encoder =
-        Encoder::new(compression, sink, options).map_err(|source| PourError::Open { source })?;
+        StreamEncoder::new(compression, sink, options).map_err(|source| SnapshotStreamError::Open { source })?;
     thread::scope(|scope| {
-        let (send, receive) = sync_channel::<Batch>(BATCHES_TO_HASH);
+        let (send, receive) = sync_channel::<ChunkBatch>(BATCHES_TO_HASH);
         let hashing = scope.spawn(move || {
-            let mut trailer = Trailing::default();
+            let mut trailer = TrailerHasher::default();
             for batch in receive {
                 for piece in &*batch {
-                    trailer.see(piece);
+                    trailer.update(piece);
                 }
             }
             trailer
         });
-        let encoder = compress(next, encoder, send)?;
+        let encoder = compress_chunks(next, encoder, send)?;
         let trailer = hashing
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -93,26 +93,26 @@ pub fn pour<W: Write>(
         trailer.verify()?;
         encoder
             .finish()
-            .map_err(|source| PourError::Write { read, source })?;
-        Ok(Poured { raw_bytes: read })
+            .map_err(|source| SnapshotStreamError::Write { read, source })?;
+        Ok(StreamedSnapshot { raw_bytes: read })
     })
 }
 
 /// Compresses every piece, and passes each on to be hashed.
-fn compress<W: Write>(
-    mut next: impl FnMut() -> Option<Result<Batch, ()>>,
-    mut encoder: Encoder<W>,
-    hash: SyncSender<Batch>,
-) -> Result<Encoder<W>, PourError> {
+fn compress_chunks<W: Write>(
+    mut next: impl FnMut() -> Option<Result<ChunkBatch, ()>>,
+    mut encoder: StreamEncoder<W>,
+    hash: SyncSender<ChunkBatch>,
+) -> Result<StreamEncoder<W>, SnapshotStreamError> {
     let mut read: u64 = 0;
     while let Some(batch) = next() {
-        let batch = batch.map_err(|()| PourError::Broken { read })?;
+        let batch = batch.map_err(|()| SnapshotStreamError::Broken { read })?;
         // Whoever hashes goes on until this end is dropped.
         hash.send(Arc::clone(&batch)).ok();
         for piece in &*batch {
             encoder
                 .write_all(piece)
-                .map_err(|source| PourError::Write { read, source })?;
+                .map_err(|source| SnapshotStreamError::Write { read, source })?;
             read = read.saturating_add(piece.len() as u64);
         }
     }
@@ -122,34 +122,34 @@ fn compress<W: Write>(
 
 /// Hashes everything but the last 32 bytes, whichever those turn out to be.
 #[derive(Default)]
-struct Trailing {
+struct TrailerHasher {
     hash: Sha256,
-    held: Vec<u8>,
+    pending: Vec<u8>,
     read: u64,
 }
 
-impl Trailing {
-    fn see(&mut self, piece: &[u8]) {
+impl TrailerHasher {
+    fn update(&mut self, piece: &[u8]) {
         self.read = self.read.saturating_add(piece.len() as u64);
-        let keep = piece.len().min(TRAILER);
+        let keep = piece.len().min(TRAILER_BYTES);
         let (body, tail) = piece.split_at(piece.len() - keep);
-        let surplus = (self.held.len() + keep).saturating_sub(TRAILER);
-        let surplus = surplus.min(self.held.len());
-        self.hash.update(&self.held[..surplus]);
-        self.held.drain(..surplus);
+        let surplus = (self.pending.len() + keep).saturating_sub(TRAILER_BYTES);
+        let surplus = surplus.min(self.pending.len());
+        self.hash.update(&self.pending[..surplus]);
+        self.pending.drain(..surplus);
         self.hash.update(body);
-        self.held.extend_from_slice(tail);
+        self.pending.extend_from_slice(tail);
     }
 
-    fn verify(self) -> Result<(), PourError> {
+    fn verify(self) -> Result<(), SnapshotStreamError> {
         let read = self.read;
-        if read <= TRAILER as u64 || read % BLOCK != TRAILER as u64 {
-            return Err(PourError::Length { read });
+        if read <= TRAILER_BYTES as u64 || read % BLOCK_BYTES != TRAILER_BYTES as u64 {
+            return Err(SnapshotStreamError::Length { read });
         }
-        if self.hash.finalize().as_slice() == self.held {
+        if self.hash.finalize().as_slice() == self.pending {
             Ok(())
         } else {
-            Err(PourError::Hash { read })
+            Err(SnapshotStreamError::Hash { read })
         }
     }
 }
@@ -158,7 +158,7 @@ impl Trailing {
 mod tests {
     use super::*;
 
-    fn snapshot(blocks: usize) -> Vec<u8> {
+    fn snapshot_bytes(blocks: usize) -> Vec<u8> {
         let mut bytes: Vec<u8> = (0..blocks * 512)
             .map(|i| u8::try_from(i % 251).unwrap())
             .collect();
@@ -167,31 +167,31 @@ mod tests {
         bytes
     }
 
-    fn pour_in(bytes: &[u8], piece: usize) -> Result<Poured, PourError> {
+    fn compress_in_pieces(bytes: &[u8], piece: usize) -> Result<StreamedSnapshot, SnapshotStreamError> {
         let pieces: Vec<_> = bytes.chunks(piece).map(Bytes::copy_from_slice).collect();
         let mut batches = pieces.chunks(3).map(|batch| Ok(batch.into()));
         let options = EncoderOptions::default();
-        pour(|| batches.next(), &Compression::None, options, io::sink())
+        compress_snapshot(|| batches.next(), &Compression::None, options, io::sink())
     }
 
     #[test]
     fn a_sound_snapshot_passes_in_pieces_of_any_size() {
-        let bytes = snapshot(5);
+        let bytes = snapshot_bytes(5);
         for piece in [1, 7, 31, 32, 33, 512, 544, 1000, 10_000] {
-            let poured = pour_in(&bytes, piece).unwrap();
+            let poured = compress_in_pieces(&bytes, piece).unwrap();
             assert_eq!(poured.raw_bytes, bytes.len() as u64, "pieces of {piece}");
         }
     }
 
     #[test]
     fn a_single_wrong_byte_is_found_wherever_it_is() {
-        let bytes = snapshot(2);
+        let bytes = snapshot_bytes(2);
         for at in [0, 500, 1023, 1024, bytes.len() - 1] {
             let mut wrong = bytes.clone();
             wrong[at] ^= 1;
-            let error = pour_in(&wrong, 100).unwrap_err();
+            let error = compress_in_pieces(&wrong, 100).unwrap_err();
             assert!(
-                matches!(error, PourError::Hash { .. }),
+                matches!(error, SnapshotStreamError::Hash { .. }),
                 "byte {at}: {error}"
             );
         }
@@ -199,20 +199,20 @@ mod tests {
 
     #[test]
     fn a_stream_that_ends_early_is_no_snapshot() {
-        let bytes = snapshot(2);
+        let bytes = snapshot_bytes(2);
         for length in [0, 1, 32, 512, 544, 1023, 1055] {
-            let error = pour_in(&bytes[..length], 100).unwrap_err();
-            let is_refused = matches!(error, PourError::Length { .. } | PourError::Hash { .. });
+            let error = compress_in_pieces(&bytes[..length], 100).unwrap_err();
+            let is_refused = matches!(error, SnapshotStreamError::Length { .. } | SnapshotStreamError::Hash { .. });
             assert!(is_refused, "{length} bytes: {error}");
         }
     }
 
     #[test]
     fn a_broken_stream_is_not_taken_for_its_end() {
-        let bytes = snapshot(1);
+        let bytes = snapshot_bytes(1);
         let mut pieces = vec![Ok([Bytes::from(bytes)].into()), Err(())].into_iter();
         let options = EncoderOptions::default();
-        let error = pour(|| pieces.next(), &Compression::None, options, io::sink()).unwrap_err();
-        assert!(matches!(error, PourError::Broken { .. }), "{error}");
+        let error = compress_snapshot(|| pieces.next(), &Compression::None, options, io::sink()).unwrap_err();
+        assert!(matches!(error, SnapshotStreamError::Broken { .. }), "{error}");
     }
 }

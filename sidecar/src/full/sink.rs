@@ -9,13 +9,13 @@ use tokio_util::sync::CancellationToken;
 
 /// Blocks while the store is slow, but not after it was told to stop: a snapshot that is given up leaves no thread behind,
 /// and with it the memory of its upload.
-pub(super) struct Sink {
+pub(super) struct UploadSink {
     upload: Upload,
     runtime: Handle,
     stop: CancellationToken,
 }
 
-impl Sink {
+impl UploadSink {
     /// To be made where the runtime is, and written to where blocking is allowed.
     pub(super) fn new(upload: Upload, stop: CancellationToken) -> Self {
         let runtime = Handle::current();
@@ -32,14 +32,14 @@ impl Sink {
     }
 }
 
-impl Write for Sink {
+impl Write for UploadSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let writing = self.upload.write(Bytes::copy_from_slice(bytes));
         match self
             .runtime
             .block_on(self.stop.run_until_cancelled(writing))
         {
-            Some(written) => written.map_err(StoreError::into_io)?,
+            Some(written) => written.map_err(StoreError::into_io_error)?,
             None => return Err(io::ErrorKind::BrokenPipe.into()),
         }
         Ok(bytes.len())
@@ -56,7 +56,7 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Duration;
 
-    use mainstay_store::{Environment, Provider, SnapStore, StoreConfig, UploadOptions};
+    use mainstay_store::{Environment, StorageProvider, SnapStore, StoreConfig, UploadOptions};
 
     use super::*;
 
@@ -64,11 +64,11 @@ mod tests {
     async fn a_snapshot_that_is_given_up_does_not_wait_for_a_silent_store() {
         // Connections are taken by the kernel, and never answered.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut config = StoreConfig::new(Provider::S3, "bucket");
+        let mut config = StoreConfig::new(StorageProvider::S3, "bucket");
         let address = format!("http://{}", silent.local_addr().unwrap());
         config.endpoint = Some(address.parse().unwrap());
-        config.effort.request_timeout = Duration::from_hours(1);
-        config.effort.retry_timeout = Duration::from_hours(1);
+        config.transfer.request_timeout = Duration::from_hours(1);
+        config.transfer.retry_timeout = Duration::from_hours(1);
         let keys = tempfile::tempdir().unwrap();
         for field in ["region", "accessKeyID", "secretAccessKey"] {
             std::fs::write(keys.path().join(field), "any").unwrap();
@@ -78,7 +78,7 @@ mod tests {
         let store = SnapStore::open(&config, &environment).unwrap();
         let upload = store.upload("v2/full", UploadOptions::create_only());
         let stop = CancellationToken::new();
-        let mut sink = Sink::new(upload.unwrap(), stop.clone());
+        let mut sink = UploadSink::new(upload.unwrap(), stop.clone());
         let (full, is_full) = tokio::sync::oneshot::channel();
         let writing = tokio::task::spawn_blocking(move || {
             let half_a_part = vec![0; 3 << 20];

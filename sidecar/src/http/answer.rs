@@ -6,33 +6,33 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::lane::Busy;
-use crate::ask::AskError;
+use super::lane::QueueFull;
+use crate::ask::SnapshotRequestError;
 
 /// Why there is no other answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Problem {
+pub(super) struct ErrorResponse {
     status: StatusCode,
-    text: String,
-    allow: Option<&'static str>,
+    message: String,
+    allowed_methods: Option<&'static str>,
 }
 
-impl Problem {
+impl ErrorResponse {
     pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Self {
         Self {
             status,
-            text: text.into(),
-            allow: None,
+            message: text.into(),
+            allowed_methods: None,
         }
     }
 
     /// Snapshots cannot be had from this sidecar now. The peer answers 405, and its clients know that; the methods a 405 must
     /// name are right, the moment is not.
-    pub(super) fn not_here(text: impl Into<String>) -> Self {
+    pub(super) fn unavailable_here(text: impl Into<String>) -> Self {
         let allow = Some("GET,POST");
         let status = StatusCode::METHOD_NOT_ALLOWED;
         Self {
-            allow,
+            allowed_methods: allow,
             ..Self::new(status, text)
         }
     }
@@ -42,7 +42,7 @@ impl Problem {
         let text = "this path does not take that method";
         let status = StatusCode::METHOD_NOT_ALLOWED;
         Self {
-            allow,
+            allowed_methods: allow,
             ..Self::new(status, text)
         }
     }
@@ -53,33 +53,33 @@ impl Problem {
     }
 }
 
-impl From<AskError> for Problem {
-    fn from(error: AskError) -> Self {
+impl From<SnapshotRequestError> for ErrorResponse {
+    fn from(error: SnapshotRequestError) -> Self {
         match error {
-            AskError::NoStore => Self::not_here(error.to_string()),
-            AskError::NotLeading { .. }
-            | AskError::DeltasDisabled
-            | AskError::Failed { .. }
-            | AskError::Ended => Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+            SnapshotRequestError::NoStore => Self::unavailable_here(error.to_string()),
+            SnapshotRequestError::NotLeading { .. }
+            | SnapshotRequestError::DeltasDisabled
+            | SnapshotRequestError::Failed { .. }
+            | SnapshotRequestError::Aborted => Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         }
     }
 }
 
-impl From<Busy> for Problem {
-    fn from(_: Busy) -> Self {
+impl From<QueueFull> for ErrorResponse {
+    fn from(_: QueueFull) -> Self {
         Self::busy("too many callers ask for this already")
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ErrorResponse {
     fn into_response(self) -> Response {
-        let body = Json(json!({ "error": self.text }));
+        let body = Json(json!({ "error": self.message }));
         let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
         }
-        if let Some(allow) = self.allow {
+        if let Some(allow) = self.allowed_methods {
             headers.insert(ALLOW, HeaderValue::from_static(allow));
         }
         response

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-use super::{Delegation, HttpConfig, Limits, TlsFiles, Trigger};
+use super::{LeaderTlsFiles, HttpConfig, HttpLimits, ServerTlsFiles, SnapshotMethods};
 
 /// The port existing set-ups expect.
 pub(super) const DEFAULT_PORT: u16 = 8080;
@@ -17,7 +17,7 @@ pub(super) const DEFAULT_PORT: u16 = 8080;
 pub enum HttpArgsError {
     /// A certificate without a key, or the other way round.
     #[error("--server-cert and --server-key belong together: {missing} is missing")]
-    HalfPair {
+    IncompletePair {
         /// The flag that is not set.
         missing: &'static str,
     },
@@ -37,12 +37,12 @@ pub struct HttpArgs {
 
     /// Certificate chain of the server, a PEM file; with --server-key turns on TLS. Read again when it changes
     #[arg(long = "server-cert", env = "MAINSTAY_SERVER_CERT",
-        value_name = "FILE", value_parser = path)]
+        value_name = "FILE", value_parser = parse_path)]
     pub server_cert: Option<PathBuf>,
 
     /// Private key of the server, a PEM file. Read again when it changes
     #[arg(long = "server-key", env = "MAINSTAY_SERVER_KEY",
-        value_name = "FILE", value_parser = path)]
+        value_name = "FILE", value_parser = parse_path)]
     pub server_key: Option<PathBuf>,
 
     /// Accepted for compatibility and without effect: there is no profiler
@@ -54,7 +54,7 @@ pub struct HttpArgs {
     /// Authorities of client certificates, a PEM file. With it /snapshot/* and /status answer only callers
     /// with a certificate of one of them; /healthz, /readyz and /metrics answer everybody
     #[arg(long = "server-client-ca", env = "MAINSTAY_SERVER_CLIENT_CA",
-        value_name = "FILE", value_parser = path)]
+        value_name = "FILE", value_parser = parse_path)]
     pub server_client_ca: Option<PathBuf>,
 
     /// Address to listen on [default: all of the machine, v4 and v6]
@@ -85,9 +85,9 @@ impl HttpArgs {
             listen_address,
             require_post,
         } = self;
-        let client_ca = given(server_client_ca);
-        let tls = match (given(server_cert), given(server_key)) {
-            (Some(certificate), Some(key)) => Some(TlsFiles {
+        let client_ca = non_empty(server_client_ca);
+        let tls = match (non_empty(server_cert), non_empty(server_key)) {
+            (Some(certificate), Some(key)) => Some(ServerTlsFiles {
                 certificate,
                 key,
                 client_ca,
@@ -95,39 +95,39 @@ impl HttpArgs {
             (None, None) if client_ca.is_some() => return Err(HttpArgsError::ClientCaWithoutTls),
             (None, None) => None,
             (Some(_), None) => {
-                return Err(HttpArgsError::HalfPair {
+                return Err(HttpArgsError::IncompletePair {
                     missing: "--server-key",
                 });
             }
             (None, Some(_)) => {
-                return Err(HttpArgsError::HalfPair {
+                return Err(HttpArgsError::IncompletePair {
                     missing: "--server-cert",
                 });
             }
         };
         let trigger = if require_post {
-            Trigger::PostOnly
+            SnapshotMethods::PostOnly
         } else {
-            Trigger::GetOrPost
+            SnapshotMethods::GetOrPost
         };
         Ok(HttpConfig {
-            listen: listen_address,
+            listen_address,
             port: server_port,
             tls,
-            trigger,
-            delegation: Delegation::default(),
-            limits: Limits::default(),
+            snapshot_methods: trigger,
+            leader_tls: LeaderTlsFiles::default(),
+            limits: HttpLimits::default(),
         })
     }
 }
 
 /// Charts pass `--server-cert=` when there is none.
-fn given(path: Option<PathBuf>) -> Option<PathBuf> {
+fn non_empty(path: Option<PathBuf>) -> Option<PathBuf> {
     path.filter(|path| !path.as_os_str().is_empty())
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the form clap asks for")]
-fn path(text: &str) -> Result<PathBuf, Infallible> {
+fn parse_path(text: &str) -> Result<PathBuf, Infallible> {
     Ok(PathBuf::from(text))
 }
 
@@ -138,26 +138,26 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Program {
+    struct HttpCommand {
         #[command(flatten)]
         http: HttpArgs,
     }
 
-    fn config(flags: &[&str]) -> Result<HttpConfig, HttpArgsError> {
+    fn parse_config(flags: &[&str]) -> Result<HttpConfig, HttpArgsError> {
         let flags = [&["sidecar"], flags].concat();
-        Program::try_parse_from(flags).unwrap().http.into_config()
+        HttpCommand::try_parse_from(flags).unwrap().http.into_config()
     }
 
     #[test]
     fn the_flags_are_consistent() {
-        Program::command().debug_assert();
+        HttpCommand::command().debug_assert();
     }
 
     #[test]
     fn without_flags_it_is_plain_http_on_the_peers_port() {
-        let config = config(&[]).unwrap();
-        assert_eq!((config.port, config.listen), (8080, None));
-        assert_eq!((config.tls, config.trigger), (None, Trigger::GetOrPost));
+        let config = parse_config(&[]).unwrap();
+        assert_eq!((config.port, config.listen_address), (8080, None));
+        assert_eq!((config.tls, config.snapshot_methods), (None, SnapshotMethods::GetOrPost));
     }
 
     #[test]
@@ -169,17 +169,17 @@ mod tests {
             "--server-cert=",
             "--server-key=",
         ];
-        let config = config(&flags).unwrap();
+        let config = parse_config(&flags).unwrap();
         assert_eq!((config.port, config.tls), (2380, None));
-        assert!(Program::try_parse_from(["sidecar", "--enable-profiling"]).is_ok());
+        assert!(HttpCommand::try_parse_from(["sidecar", "--enable-profiling"]).is_ok());
     }
 
     #[test]
     fn half_a_pair_is_refused_by_name() {
-        let refused = |flags: &[&str]| config(flags).unwrap_err().to_string();
+        let refused = |flags: &[&str]| parse_config(flags).unwrap_err().to_string();
         assert!(refused(&["--server-cert", "a"]).contains("--server-key is missing"));
         assert!(refused(&["--server-key", "a"]).contains("--server-cert is missing"));
-        let error = config(&["--server-client-ca", "ca"]).unwrap_err();
+        let error = parse_config(&["--server-client-ca", "ca"]).unwrap_err();
         assert_eq!(error, HttpArgsError::ClientCaWithoutTls);
     }
 
@@ -192,14 +192,14 @@ mod tests {
             "--listen-address=::1",
             "--require-post",
         ];
-        let config = config(&flags).unwrap();
-        let files = TlsFiles {
+        let config = parse_config(&flags).unwrap();
+        let files = ServerTlsFiles {
             certificate: "c".into(),
             key: "k".into(),
             client_ca: Some("a".into()),
         };
         assert_eq!(config.tls, Some(files));
-        assert_eq!(config.listen, Some("::1".parse().unwrap()));
-        assert_eq!(config.trigger, Trigger::PostOnly);
+        assert_eq!(config.listen_address, Some("::1".parse().unwrap()));
+        assert_eq!(config.snapshot_methods, SnapshotMethods::PostOnly);
     }
 }

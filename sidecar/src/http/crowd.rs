@@ -6,45 +6,45 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The connections there are.
 #[derive(Debug)]
-pub(super) struct Crowd {
-    most: usize,
-    most_per_address: usize,
-    present: Mutex<HashMap<IpAddr, usize>>,
+pub(super) struct ConnectionLimiter {
+    max_total: usize,
+    max_per_address: usize,
+    open_connections: Mutex<HashMap<IpAddr, usize>>,
 }
 
 /// One connection; its place is free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
-    crowd: Arc<Crowd>,
+pub(super) struct ConnectionPermit {
+    limiter: Arc<ConnectionLimiter>,
     address: IpAddr,
 }
 
-impl Crowd {
-    pub(super) fn new(most: usize, most_per_address: usize) -> Arc<Self> {
+impl ConnectionLimiter {
+    pub(super) fn new(max_total: usize, max_per_address: usize) -> Arc<Self> {
         Arc::new(Self {
-            most,
-            most_per_address,
-            present: Mutex::new(HashMap::new()),
+            max_total,
+            max_per_address,
+            open_connections: Mutex::new(HashMap::new()),
         })
     }
 
     /// A place for one more from this address, if there is one.
-    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
+    pub(super) fn try_acquire(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let address = address.to_canonical();
-        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut present = self.open_connections.lock().unwrap_or_else(PoisonError::into_inner);
         let mine = present.get(&address).copied().unwrap_or_default();
-        if mine >= self.most_per_address || present.values().sum::<usize>() >= self.most {
+        if mine >= self.max_per_address || present.values().sum::<usize>() >= self.max_total {
             return None;
         }
         present.insert(address, mine + 1);
         let crowd = Arc::clone(self);
-        Some(Seat { crowd, address })
+        Some(ConnectionPermit { limiter: crowd, address })
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let present = &self.crowd.present;
+        let present = &self.limiter.open_connections;
         let mut present = present.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mine) = present.get_mut(&self.address) {
             *mine -= 1;
@@ -65,36 +65,36 @@ mod tests {
 
     #[test]
     fn one_address_cannot_take_every_place() {
-        let crowd = Crowd::new(3, 2);
-        let seats = [crowd.admit(address(1)), crowd.admit(address(1))];
+        let crowd = ConnectionLimiter::new(3, 2);
+        let seats = [crowd.try_acquire(address(1)), crowd.try_acquire(address(1))];
         assert!(seats.iter().all(Option::is_some));
         assert!(
-            crowd.admit(address(1)).is_none(),
+            crowd.try_acquire(address(1)).is_none(),
             "a third from one address"
         );
-        let other = crowd.admit(address(2));
+        let other = crowd.try_acquire(address(2));
         assert!(other.is_some());
-        assert!(crowd.admit(address(3)).is_none(), "a fourth in all");
+        assert!(crowd.try_acquire(address(3)).is_none(), "a fourth in all");
     }
 
     #[test]
     fn a_place_is_free_again_when_its_connection_ends() {
-        let crowd = Crowd::new(1, 1);
-        let seat = crowd.admit(address(1));
-        assert!(crowd.admit(address(2)).is_none());
+        let crowd = ConnectionLimiter::new(1, 1);
+        let seat = crowd.try_acquire(address(1));
+        assert!(crowd.try_acquire(address(2)).is_none());
         drop(seat);
-        assert!(crowd.admit(address(2)).is_some());
+        assert!(crowd.try_acquire(address(2)).is_some());
         assert!(
-            crowd.present.lock().unwrap().is_empty(),
+            crowd.open_connections.lock().unwrap().is_empty(),
             "addresses pile up"
         );
     }
 
     #[test]
     fn a_client_has_one_count_whichever_way_its_address_is_written() {
-        let crowd = Crowd::new(9, 1);
-        let seat = crowd.admit(address(1));
+        let crowd = ConnectionLimiter::new(9, 1);
+        let seat = crowd.try_acquire(address(1));
         assert!(seat.is_some());
-        assert!(crowd.admit("::ffff:10.0.0.1".parse().unwrap()).is_none());
+        assert!(crowd.try_acquire("::ffff:10.0.0.1".parse().unwrap()).is_none());
     }
 }

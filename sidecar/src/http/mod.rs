@@ -39,9 +39,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::ask::Snapshots;
-use crate::metrics::Metrics;
-use crate::state::View;
+use crate::ask::Snapshotter;
+use crate::metrics::SidecarMetrics;
+use crate::state::StateReceiver;
 
 pub use args::{HttpArgs, HttpArgsError};
 pub use delegate::{FORWARDED_HEADER, FindLeader, LeaderError};
@@ -52,22 +52,22 @@ pub use tls::TlsError;
 #[derive(Clone, Debug)]
 pub struct HttpConfig {
     /// The address to listen on; all of the machine, v4 and v6, when there is none.
-    pub listen: Option<IpAddr>,
+    pub listen_address: Option<IpAddr>,
     /// The port; 0 takes a free one.
     pub port: u16,
     /// Certificates; plain HTTP when there are none.
-    pub tls: Option<TlsFiles>,
+    pub tls: Option<ServerTlsFiles>,
     /// How a snapshot may be asked for.
-    pub trigger: Trigger,
+    pub snapshot_methods: SnapshotMethods,
     /// How the leader's sidecar is spoken to.
-    pub delegation: Delegation,
+    pub leader_tls: LeaderTlsFiles,
     /// What one client, or all of them, can take.
-    pub limits: Limits,
+    pub limits: HttpLimits,
 }
 
 /// Files of the server's certificates. They are read again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
+pub struct ServerTlsFiles {
     /// Certificate chain, PEM.
     pub certificate: PathBuf,
     /// Its private key, PEM.
@@ -78,7 +78,7 @@ pub struct TlsFiles {
 
 /// The methods that take a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Trigger {
+pub enum SnapshotMethods {
     /// GET and POST: clients of the peer use GET.
     #[default]
     GetOrPost,
@@ -89,7 +89,7 @@ pub enum Trigger {
 /// How a sidecar that does not lead speaks to the one that does. Used only when this server has TLS itself: the sidecars of
 /// a cluster are configured alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Delegation {
+pub struct LeaderTlsFiles {
     /// Authorities that sign the certificates of sidecars, PEM; those of the machine when there is none.
     pub ca: Option<PathBuf>,
     /// Certificate and key to show to the leader.
@@ -98,60 +98,60 @@ pub struct Delegation {
 
 /// What clients can take. The defaults serve a cluster of seven and whoever watches it, and cost a few MB at most.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct HttpLimits {
     /// Connections at a time.
-    pub connections: usize,
+    pub max_connections: usize,
     /// Connections at a time from one address, so that one client cannot take them all.
-    pub connections_per_address: usize,
+    pub max_connections_per_address: usize,
     /// Requests for metrics and status that are answered at the same time.
-    pub requests: usize,
+    pub max_requests: usize,
     /// Callers that may wait for a snapshot of one kind while another is taken.
-    pub waiting: usize,
+    pub max_waiting: usize,
     /// How long they wait.
-    pub queue_time: Duration,
+    pub queue_timeout: Duration,
     /// How long a TLS handshake may take.
-    pub handshake_time: Duration,
+    pub handshake_timeout: Duration,
     /// How long request line and headers may take, from the connection or from the answer before.
-    pub header_time: Duration,
+    pub header_timeout: Duration,
     /// How long a client may leave a piece of an answer unread.
-    pub stall_time: Duration,
+    pub write_timeout: Duration,
     /// How long a snapshot on demand may take before its caller is told that it goes on without them.
-    pub snapshot_time: Duration,
+    pub snapshot_timeout: Duration,
     /// How long listing the store may take.
-    pub list_time: Duration,
+    pub list_timeout: Duration,
     /// How long finding the leader, and asking for its health, may take.
-    pub leader_time: Duration,
+    pub leader_timeout: Duration,
     /// How long requests under way may go on when the process stops.
-    pub drain_time: Duration,
+    pub drain_timeout: Duration,
     /// Bytes of request line and headers together, at least 8192.
-    pub header_bytes: usize,
+    pub max_header_bytes: usize,
     /// Headers of a request.
-    pub headers: usize,
+    pub max_headers: usize,
     /// The largest body a request may announce; it is not read in any case.
-    pub body_bytes: u64,
+    pub max_body_bytes: u64,
     /// The largest answer of the leader that is passed on.
-    pub answer_bytes: usize,
+    pub max_response_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for HttpLimits {
     fn default() -> Self {
         Self {
-            connections: 256,
-            connections_per_address: 64,
-            requests: 32,
-            waiting: 8,
-            queue_time: Duration::from_mins(5),
-            handshake_time: Duration::from_secs(10),
-            header_time: Duration::from_secs(10),
-            stall_time: Duration::from_secs(30),
-            snapshot_time: Duration::from_hours(1),
-            list_time: Duration::from_mins(2),
-            leader_time: Duration::from_secs(5),
-            drain_time: Duration::from_secs(10),
-            header_bytes: 32 << 10,
-            headers: 64,
-            body_bytes: 64 << 10,
-            answer_bytes: 16 << 20,
+            max_connections: 256,
+            max_connections_per_address: 64,
+            max_requests: 32,
+            max_waiting: 8,
+            queue_timeout: Duration::from_mins(5),
+            handshake_timeout: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(30),
+            snapshot_timeout: Duration::from_hours(1),
+            list_timeout: Duration::from_mins(2),
+            leader_timeout: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(10),
+            max_header_bytes: 32 << 10,
+            max_headers: 64,
+            max_body_bytes: 64 << 10,
+            max_response_bytes: 16 << 20,
         }
     }
 }
@@ -159,12 +159,12 @@ impl Default for Limits {
 impl Default for HttpConfig {
     fn default() -> Self {
         Self {
-            listen: None,
+            listen_address: None,
             port: args::DEFAULT_PORT,
             tls: None,
-            trigger: Trigger::default(),
-            delegation: Delegation::default(),
-            limits: Limits::default(),
+            snapshot_methods: SnapshotMethods::default(),
+            leader_tls: LeaderTlsFiles::default(),
+            limits: HttpLimits::default(),
         }
     }
 }
@@ -172,7 +172,7 @@ impl Default for HttpConfig {
 /// Why nothing is served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ServeError {
+pub enum HttpServeError {
     /// The address cannot be had.
     #[error("listen on {address}")]
     Bind {
@@ -193,17 +193,17 @@ pub enum ServeError {
 #[expect(clippy::too_many_arguments, reason = "each is one part of the sidecar")]
 pub async fn serve(
     config: HttpConfig,
-    view: View,
-    snapshots: Arc<dyn Snapshots>,
+    view: StateReceiver,
+    snapshots: Arc<dyn Snapshotter>,
     leader: Arc<dyn FindLeader>,
-    metrics: Metrics,
+    metrics: SidecarMetrics,
     cancel: CancellationToken,
-) -> Result<(), ServeError> {
+) -> Result<(), HttpServeError> {
     let listeners = Listeners::bind(&config).await?;
-    let parts = Parts {
-        view,
-        snapshots,
-        leader,
+    let parts = HttpBackend {
+        state_rx: view,
+        snapshotter: snapshots,
+        leader_finder: leader,
         metrics,
     };
     listeners.serve(config, parts, cancel).await
@@ -211,13 +211,13 @@ pub async fn serve(
 
 /// What answers are made of.
 #[derive(Clone)]
-pub struct Parts {
+pub struct HttpBackend {
     /// What the sidecar knows.
-    pub view: View,
+    pub state_rx: StateReceiver,
     /// Who takes snapshots.
-    pub snapshots: Arc<dyn Snapshots>,
+    pub snapshotter: Arc<dyn Snapshotter>,
     /// Who knows the leader.
-    pub leader: Arc<dyn FindLeader>,
+    pub leader_finder: Arc<dyn FindLeader>,
     /// What is measured.
-    pub metrics: Metrics,
+    pub metrics: SidecarMetrics,
 }

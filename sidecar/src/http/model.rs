@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use mainstay_archive::catalogue::{Catalogue, Object};
-use mainstay_archive::chain::chains;
-use mainstay_archive::layout::Layout;
-use mainstay_archive::name::{Kind, SnapshotName};
+use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
+use mainstay_archive::chain::list_chains;
+use mainstay_archive::layout::LayoutVersion;
+use mainstay_archive::name::{SnapshotKind, SnapshotName};
 use serde::Serialize;
 
-use crate::state::{Sighting, Standing, State, Stored, Trouble};
+use crate::state::{MemberStatus, SidecarRole, SidecarState, StoredSnapshot, BackupFailure};
 
 /// How Go writes a time that was never set.
-const NO_TIME: &str = "0001-01-01T00:00:00Z";
+const GO_ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 
 /// A snapshot as the peer's clients read it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Snapshot {
+pub(super) struct SnapshotResponse {
     kind: &'static str,
     start_revision: i64,
     last_revision: i64,
@@ -34,20 +34,20 @@ pub(super) struct Snapshot {
     immutable_until: &'static str,
 }
 
-impl Snapshot {
-    fn new(name: &SnapshotName, key: &str, layout: Layout) -> Self {
+impl SnapshotResponse {
+    fn new(name: &SnapshotName, key: &str, layout: LayoutVersion) -> Self {
         let text = name.to_string();
         // The key as found: a name may have been written with other padding than we would.
         let (folder, snap_name) = key.rsplit_once('/').unwrap_or(("", &text));
         let (prefix, snap_dir) = match layout {
-            Layout::V2 => (folder, ""),
-            Layout::V1 => folder.rsplit_once('/').unwrap_or((folder, "")),
+            LayoutVersion::V2 => (folder, ""),
+            LayoutVersion::V1 => folder.rsplit_once('/').unwrap_or((folder, "")),
         };
         let suffix = name.compression.suffix();
         Self {
             kind: match name.kind {
-                Kind::Full => "Full",
-                Kind::Delta => "Incr",
+                SnapshotKind::Full => "Full",
+                SnapshotKind::Delta => "Incr",
             },
             start_revision: name.start.0,
             last_revision: name.last.0,
@@ -59,19 +59,19 @@ impl Snapshot {
             compression_suffix: suffix.map(|s| format!(".{s}")).unwrap_or_default(),
             is_final: name.is_final,
             version_id: "",
-            immutable_until: NO_TIME,
+            immutable_until: GO_ZERO_TIME,
         }
     }
 }
 
-impl From<&Stored> for Snapshot {
-    fn from(stored: &Stored) -> Self {
-        Self::new(&stored.name, &stored.key, Layout::V2)
+impl From<&StoredSnapshot> for SnapshotResponse {
+    fn from(stored: &StoredSnapshot) -> Self {
+        Self::new(&stored.name, &stored.key, LayoutVersion::V2)
     }
 }
 
-impl From<&Object> for Snapshot {
-    fn from(object: &Object) -> Self {
+impl From<&SnapshotObject> for SnapshotResponse {
+    fn from(object: &SnapshotObject) -> Self {
         Self::new(&object.name, &object.key, object.layout)
     }
 }
@@ -79,19 +79,19 @@ impl From<&Object> for Snapshot {
 /// The newest full snapshot and the deltas behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Latest {
-    full_snapshot: Option<Snapshot>,
-    delta_snapshots: Option<Vec<Snapshot>>,
+pub(super) struct LatestResponse {
+    full_snapshot: Option<SnapshotResponse>,
+    delta_snapshots: Option<Vec<SnapshotResponse>>,
 }
 
-impl From<&Catalogue> for Latest {
+impl From<&Catalogue> for LatestResponse {
     fn from(catalogue: &Catalogue) -> Self {
-        let newest = chains(catalogue).pop();
+        let newest = list_chains(catalogue).pop();
         let deltas = newest.iter().flat_map(|chain| &chain.deltas);
-        let deltas: Vec<Snapshot> = deltas.map(Snapshot::from).collect();
+        let deltas: Vec<SnapshotResponse> = deltas.map(SnapshotResponse::from).collect();
         let base = newest.as_ref().and_then(|chain| chain.base.as_ref());
         Self {
-            full_snapshot: base.map(Snapshot::from),
+            full_snapshot: base.map(SnapshotResponse::from),
             delta_snapshots: Some(deltas).filter(|deltas| !deltas.is_empty()),
         }
     }
@@ -100,35 +100,35 @@ impl From<&Catalogue> for Latest {
 /// What `/status` tells.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Status {
+pub(super) struct StatusResponse {
     version: &'static str,
     uptime_seconds: u64,
-    standing: Standing,
-    etcd: Etcd,
-    store: Store,
+    standing: SidecarRole,
+    etcd: EtcdInfo,
+    store: StoreInfo,
     captured: Option<i64>,
     captured_at: Option<Timestamp>,
-    lag: Option<Lag>,
-    last_full: Option<Snapshot>,
-    last_delta: Option<Snapshot>,
+    lag: Option<CaptureLag>,
+    last_full: Option<SnapshotResponse>,
+    last_delta: Option<SnapshotResponse>,
     delta_checked_at: Option<Timestamp>,
     full_under_way: bool,
-    trouble: Option<Ailment>,
+    trouble: Option<FailureInfo>,
 }
 
 /// What the own member said last.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Etcd {
+struct EtcdInfo {
     answers: bool,
     #[serde(flatten)]
-    seen: Option<Seen>,
+    details: Option<MemberInfo>,
 }
 
 /// See [`Etcd`].
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Seen {
+struct MemberInfo {
     member: String,
     cluster: String,
     leader: Option<String>,
@@ -144,70 +144,70 @@ struct Seen {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Store {
+struct StoreInfo {
     is_configured: bool,
 }
 
 /// How far the capture is behind etcd, while leading.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Lag {
+struct CaptureLag {
     revisions: i64,
     seconds: f64,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Ailment {
+struct FailureInfo {
     class: &'static str,
     text: String,
     since: Timestamp,
 }
 
-impl Status {
-    pub(super) fn new(known: State, now: Timestamp, uptime: Duration) -> Self {
-        let lag = Lag::new(&known, now);
-        let State {
-            standing,
-            sighting,
-            etcd_answers,
+impl StatusResponse {
+    pub(super) fn new(known: SidecarState, now: Timestamp, uptime: Duration) -> Self {
+        let lag = CaptureLag::new(&known, now);
+        let SidecarState {
+            role: standing,
+            member_status,
+            is_etcd_reachable,
             has_store,
             captured,
             captured_at,
             last_full,
             last_delta,
-            piled_up: _, // told in the Lease
+            deltas_since_full: _, // told in the Lease
             delta_checked_at,
-            full_under_way,
-            trouble,
+            is_full_running: full_under_way,
+            failure: trouble,
         } = known;
         Self {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: uptime.as_secs(),
             standing,
-            etcd: Etcd {
-                answers: etcd_answers,
-                seen: sighting.map(Seen::from),
+            etcd: EtcdInfo {
+                answers: is_etcd_reachable,
+                details: member_status.map(MemberInfo::from),
             },
-            store: Store {
+            store: StoreInfo {
                 is_configured: has_store,
             },
             captured: captured.map(|revision| revision.0),
             captured_at,
             lag,
-            last_full: last_full.as_ref().map(Snapshot::from),
-            last_delta: last_delta.as_ref().map(Snapshot::from),
+            last_full: last_full.as_ref().map(SnapshotResponse::from),
+            last_delta: last_delta.as_ref().map(SnapshotResponse::from),
             delta_checked_at,
             full_under_way,
-            trouble: trouble.map(Ailment::from),
+            trouble: trouble.map(FailureInfo::from),
         }
     }
 }
 
-impl Lag {
-    fn new(known: &State, now: Timestamp) -> Option<Self> {
-        let (captured, seen) = (known.captured?, known.sighting.as_ref()?);
-        let revisions = seen.revision.0.saturating_sub(captured.0).max(0);
+impl CaptureLag {
+    fn new(known: &SidecarState, now: Timestamp) -> Option<Self> {
+        let (captured, observed) = (known.captured?, known.member_status.as_ref()?);
+        let revisions = observed.revision.0.saturating_sub(captured.0).max(0);
         let waited = |at: Timestamp| now.duration_since(at).as_secs_f64().max(0.0);
         let behind = known.captured_at.filter(|_| revisions > 0);
         Some(Self {
@@ -217,52 +217,52 @@ impl Lag {
     }
 }
 
-impl From<Sighting> for Seen {
-    fn from(seen: Sighting) -> Self {
+impl From<MemberStatus> for MemberInfo {
+    fn from(observed: MemberStatus) -> Self {
         Self {
-            member: seen.member.to_string(),
-            cluster: seen.cluster.to_string(),
-            leader: seen.leader.map(|leader| leader.to_string()),
-            term: seen.term,
-            revision: seen.revision.0,
-            is_learner: seen.is_learner,
-            db_bytes: seen.db_bytes,
-            db_bytes_in_use: seen.db_bytes_in_use,
-            version: seen.version,
-            errors: seen.errors,
-            at: seen.at,
+            member: observed.member.to_string(),
+            cluster: observed.cluster.to_string(),
+            leader: observed.leader.map(|leader| leader.to_string()),
+            term: observed.term,
+            revision: observed.revision.0,
+            is_learner: observed.is_learner,
+            db_bytes: observed.db_bytes,
+            db_bytes_in_use: observed.db_bytes_in_use,
+            version: observed.version,
+            errors: observed.errors,
+            at: observed.observed_at,
         }
     }
 }
 
-impl From<Trouble> for Ailment {
-    fn from(trouble: Trouble) -> Self {
-        let Trouble { class, text, since } = trouble;
+impl From<BackupFailure> for FailureInfo {
+    fn from(trouble: BackupFailure) -> Self {
+        let BackupFailure { class, message: text, since } = trouble;
         Self { class, text, since }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use mainstay_archive::catalogue::Listed;
+    use mainstay_archive::catalogue::ListedObject;
     use mainstay_ids::Revision;
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn latest(keys: &[&str]) -> Value {
-        let listed = keys.iter().map(|key| Listed {
+    fn latest_json(keys: &[&str]) -> Value {
+        let listed = keys.iter().map(|key| ListedObject {
             key: (*key).to_owned(),
             size: 1,
             modified: Timestamp::UNIX_EPOCH,
         });
         let catalogue = Catalogue::from_listing("a/b", listed.collect());
-        serde_json::to_value(Latest::from(&catalogue)).unwrap()
+        serde_json::to_value(LatestResponse::from(&catalogue)).unwrap()
     }
 
     #[test]
     fn a_snapshot_has_the_peers_fields() {
-        let found = latest(&["a/b/v2/Full-00000000-00000695-1794795243.gz.final"]);
+        let found = latest_json(&["a/b/v2/Full-00000000-00000695-1794795243.gz.final"]);
         let expected = json!({
             "kind": "Full",
             "startRevision": 0,
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn the_old_layout_has_a_directory() {
-        let found = latest(&["a/b/v1/Backup-5/Full-00000000-00000010-5"]);
+        let found = latest_json(&["a/b/v1/Backup-5/Full-00000000-00000010-5"]);
         let full = &found["fullSnapshot"];
         assert_eq!(
             (&full["prefix"], &full["snapDir"]),
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn the_latest_are_the_newest_full_and_the_deltas_behind_it() {
-        let found = latest(&[
+        let found = latest_json(&[
             "a/b/v2/Full-00000000-00000010-1.gz",
             "a/b/v2/Incr-00000011-00000020-2.gz",
             "a/b/v2/Full-00000000-00000020-3.gz",
@@ -310,34 +310,34 @@ mod tests {
     #[test]
     fn an_empty_store_has_nothing() {
         let nothing = json!({ "fullSnapshot": null, "deltaSnapshots": null });
-        assert_eq!(latest(&[]), nothing);
+        assert_eq!(latest_json(&[]), nothing);
     }
 
     #[test]
     fn lag_is_counted_while_there_is_something_to_capture() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let mut known = State {
+        let mut known = SidecarState {
             captured: Some(Revision(90)),
             captured_at: Some(at(100)),
-            ..State::default()
+            ..SidecarState::default()
         };
-        assert_eq!(Lag::new(&known, at(130)), None, "etcd said nothing yet");
-        let seen = |revision| Sighting {
+        assert_eq!(CaptureLag::new(&known, at(130)), None, "etcd said nothing yet");
+        let observed = |revision| MemberStatus {
             revision: Revision(revision),
-            at: at(129),
-            ..Sighting::default()
+            observed_at: at(129),
+            ..MemberStatus::default()
         };
-        known.sighting = Some(seen(100));
-        let behind = Lag {
+        known.member_status = Some(observed(100));
+        let behind = CaptureLag {
             revisions: 10,
             seconds: 30.0,
         };
-        assert_eq!(Lag::new(&known, at(130)), Some(behind));
-        known.sighting = Some(seen(90));
-        let even = Lag {
+        assert_eq!(CaptureLag::new(&known, at(130)), Some(behind));
+        known.member_status = Some(observed(90));
+        let even = CaptureLag {
             revisions: 0,
             seconds: 0.0,
         };
-        assert_eq!(Lag::new(&known, at(130)), Some(even));
+        assert_eq!(CaptureLag::new(&known, at(130)), Some(even));
     }
 }

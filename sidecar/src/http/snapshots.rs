@@ -10,28 +10,28 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use tracing::info;
 
-use super::answer::Problem;
+use super::answer::ErrorResponse;
 use super::delegate;
-use super::lane::Lane;
-use super::model::{Latest, Snapshot};
-use super::routes::App;
-use crate::ask::{AskError, Finality};
-use crate::state::{Standing, Stored};
+use super::lane::RequestQueue;
+use super::model::{LatestResponse, SnapshotResponse};
+use super::routes::HttpApp;
+use crate::ask::{SnapshotRequestError, Finality};
+use crate::state::{SidecarRole, StoredSnapshot};
 
 /// `?final=…`
 #[derive(Debug, Deserialize)]
-pub(super) struct Wish {
+pub(super) struct FullSnapshotQuery {
     #[serde(default, rename = "final")]
     is_final: String,
 }
 
-impl Wish {
+impl FullSnapshotQuery {
     /// The words Go takes for booleans; nothing is false.
-    fn finality(&self) -> Result<Finality, Problem> {
+    fn parse_finality(&self) -> Result<Finality, ErrorResponse> {
         match self.is_final.as_str() {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Finality::Final),
             "" | "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Finality::Ordinary),
-            _ => Err(Problem::new(
+            _ => Err(ErrorResponse::new(
                 StatusCode::BAD_REQUEST,
                 "final is neither true nor false",
             )),
@@ -40,85 +40,85 @@ impl Wish {
 }
 
 /// Who has to answer.
-enum Duty {
-    Here,
+enum RequestTarget {
+    Local,
     Leader,
 }
 
-fn duty(app: &App) -> Result<Duty, Problem> {
-    let known = app.parts.view.borrow();
-    match known.standing {
-        _ if !known.has_store => Err(AskError::NoStore.into()),
-        Standing::Leader => Ok(Duty::Here),
-        Standing::Unknown | Standing::Learner | Standing::Follower => Ok(Duty::Leader),
+fn choose_target(app: &HttpApp) -> Result<RequestTarget, ErrorResponse> {
+    let known = app.backend.state_rx.borrow();
+    match known.role {
+        _ if !known.has_store => Err(SnapshotRequestError::NoStore.into()),
+        SidecarRole::Leader => Ok(RequestTarget::Local),
+        SidecarRole::Unknown | SidecarRole::Learner | SidecarRole::Follower => Ok(RequestTarget::Leader),
     }
 }
 
 /// Takes a full snapshot.
-pub(super) async fn full(
-    State(app): State<App>,
-    wish: Result<Query<Wish>, axum::extract::rejection::QueryRejection>,
+pub(super) async fn take_full(
+    State(app): State<HttpApp>,
+    lock_request: Result<Query<FullSnapshotQuery>, axum::extract::rejection::QueryRejection>,
     request: Request,
-) -> Result<Response, Problem> {
-    let Query(wish) =
-        wish.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.body_text()))?;
-    let finality = wish.finality()?;
-    if let Duty::Leader = duty(&app)? {
-        return delegate::forward(&app, &app.lanes.full, request).await;
+) -> Result<Response, ErrorResponse> {
+    let Query(lock_request) =
+        lock_request.map_err(|error| ErrorResponse::new(StatusCode::BAD_REQUEST, error.body_text()))?;
+    let finality = lock_request.parse_finality()?;
+    if let RequestTarget::Leader = choose_target(&app)? {
+        return delegate::forward_to_leader(&app, &app.queues.full, request).await;
     }
     info!("a full snapshot was asked for");
-    let snapshots = app.parts.snapshots.clone();
-    let work = async move { snapshots.full(finality).await };
-    let limit = app.config.limits.snapshot_time;
-    let stored: Stored = in_turn(&app, &app.lanes.full, limit, work).await?;
-    Ok(Json(Snapshot::from(&stored)).into_response())
+    let snapshots = app.backend.snapshotter.clone();
+    let work = async move { snapshots.take_full(finality).await };
+    let limit = app.config.limits.snapshot_timeout;
+    let stored: StoredSnapshot = run_queued(&app, &app.queues.full, limit, work).await?;
+    Ok(Json(SnapshotResponse::from(&stored)).into_response())
 }
 
 /// Stores what was captured; `null` when nothing was.
-pub(super) async fn delta(State(app): State<App>, request: Request) -> Result<Response, Problem> {
-    if let Duty::Leader = duty(&app)? {
-        return delegate::forward(&app, &app.lanes.delta, request).await;
+pub(super) async fn take_delta(State(app): State<HttpApp>, request: Request) -> Result<Response, ErrorResponse> {
+    if let RequestTarget::Leader = choose_target(&app)? {
+        return delegate::forward_to_leader(&app, &app.queues.delta, request).await;
     }
-    let snapshots = app.parts.snapshots.clone();
-    let work = async move { snapshots.delta().await };
-    let limit = app.config.limits.snapshot_time;
-    let stored: Option<Stored> = in_turn(&app, &app.lanes.delta, limit, work).await?;
-    Ok(Json(stored.as_ref().map(Snapshot::from)).into_response())
+    let snapshots = app.backend.snapshotter.clone();
+    let work = async move { snapshots.take_delta().await };
+    let limit = app.config.limits.snapshot_timeout;
+    let stored: Option<StoredSnapshot> = run_queued(&app, &app.queues.delta, limit, work).await?;
+    Ok(Json(stored.as_ref().map(SnapshotResponse::from)).into_response())
 }
 
 /// Lists the store.
-pub(super) async fn latest(State(app): State<App>, request: Request) -> Result<Response, Problem> {
-    if let Duty::Leader = duty(&app)? {
-        return delegate::forward(&app, &app.lanes.list, request).await;
+pub(super) async fn list_latest(State(app): State<HttpApp>, request: Request) -> Result<Response, ErrorResponse> {
+    if let RequestTarget::Leader = choose_target(&app)? {
+        return delegate::forward_to_leader(&app, &app.queues.list, request).await;
     }
-    let snapshots = app.parts.snapshots.clone();
-    let work = async move { Ok(Latest::from(&snapshots.list().await?)) };
-    let limit = app.config.limits.list_time;
-    let latest: Latest = in_turn(&app, &app.lanes.list, limit, work).await?;
+    let snapshots = app.backend.snapshotter.clone();
+    let work = async move { Ok(LatestResponse::from(&snapshots.list_snapshots().await?)) };
+    let limit = app.config.limits.list_timeout;
+    let latest: LatestResponse = run_queued(&app, &app.queues.list, limit, work).await?;
     Ok(Json(latest).into_response())
 }
 
 /// Does the work when its turn has come. It goes on, and keeps its turn, when the caller goes away or has waited
 /// long enough: half a snapshot is of no use to anybody.
-async fn in_turn<T: Send + 'static>(
-    app: &App,
-    lane: &Lane,
+async fn run_queued<T: Send + 'static>(
+    app: &HttpApp,
+    lane: &RequestQueue,
     limit: Duration,
-    work: impl Future<Output = Result<T, AskError>> + Send + 'static,
-) -> Result<T, Problem> {
-    let turn = lane.enter(app.config.limits.queue_time).await?;
-    let now = app.ends.now.clone();
-    let task = app.ends.tasks.spawn(async move {
+    work: impl Future<Output = Result<T, SnapshotRequestError>> + Send + 'static,
+) -> Result<T, ErrorResponse> {
+    let turn = lane.acquire(app.config.limits.queue_timeout).await?;
+    let now = app.shutdown.immediate.clone();
+    let task = app.shutdown.tasks.spawn(async move {
         let done = now.run_until_cancelled(work).await;
         drop(turn);
-        done.unwrap_or(Err(AskError::Ended))
+        done.unwrap_or(Err(SnapshotRequestError::Aborted))
     });
     match timeout(limit, task).await {
         Ok(Ok(done)) => Ok(done?),
-        Ok(Err(_)) => Err(AskError::Ended.into()),
+        Ok(Err(_)) => Err(SnapshotRequestError::Aborted.into()),
         Err(_) => {
             let text = "it takes longer than a request may, and goes on";
-            Err(Problem::new(StatusCode::GATEWAY_TIMEOUT, text))
+            Err(ErrorResponse::new(StatusCode::GATEWAY_TIMEOUT, text))
         }
     }
 }

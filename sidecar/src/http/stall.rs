@@ -13,23 +13,23 @@ use tokio::time::{Sleep, sleep};
 
 /// The connection below and the patience with it.
 #[derive(Debug)]
-pub(super) struct Stall<S> {
+pub(super) struct WriteTimeout<S> {
     inner: S,
-    patience: Duration,
-    clock: Option<Pin<Box<Sleep>>>,
+    timeout: Duration,
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Stall<S> {
+impl<S> WriteTimeout<S> {
     pub(super) fn new(inner: S, patience: Duration) -> Self {
         Self {
             inner,
-            patience,
-            clock: None,
+            timeout: patience,
+            deadline: None,
         }
     }
 
     /// Passes a result on, unless it is "not yet" for too long.
-    fn guarded<T>(
+    fn check_deadline<T>(
         &mut self,
         cx: &mut Context<'_>,
         result: Poll<io::Result<T>>,
@@ -37,8 +37,8 @@ impl<S> Stall<S> {
         if result.is_ready() {
             return result;
         }
-        let patience = self.patience;
-        let clock = self.clock.get_or_insert_with(|| Box::pin(sleep(patience)));
+        let patience = self.timeout;
+        let clock = self.deadline.get_or_insert_with(|| Box::pin(sleep(patience)));
         match clock.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
@@ -46,7 +46,7 @@ impl<S> Stall<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Stall<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -56,14 +56,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Stall<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Stall<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.guarded(cx, result)
+        self.check_deadline(cx, result)
     }
 
     fn poll_write_vectored(
@@ -72,7 +72,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stall<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.guarded(cx, result)
+        self.check_deadline(cx, result)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -82,14 +82,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stall<S> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.inner).poll_flush(cx);
         if result.is_ready() {
-            self.clock = None;
+            self.deadline = None;
         }
-        self.guarded(cx, result)
+        self.check_deadline(cx, result)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.inner).poll_shutdown(cx);
-        self.guarded(cx, result)
+        self.check_deadline(cx, result)
     }
 }
 
@@ -100,13 +100,13 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_nobody_reads_ends_the_connection() {
         let (near, _far) = duplex(4);
         let started = Instant::now();
-        let error = Stall::new(near, PATIENCE).write_all(b"too long").await;
+        let error = WriteTimeout::new(near, WRITE_TIMEOUT).write_all(b"too long").await;
         assert_eq!(error.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(started.elapsed().as_secs(), 30);
     }
@@ -123,7 +123,7 @@ mod tests {
             }
         });
         let started = Instant::now();
-        let error = Stall::new(near, PATIENCE).write_all(&[0; 1000]).await;
+        let error = WriteTimeout::new(near, WRITE_TIMEOUT).write_all(&[0; 1000]).await;
         assert_eq!(error.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(started.elapsed().as_secs(), 30);
         timeout(Duration::from_mins(10), sip)
@@ -143,7 +143,7 @@ mod tests {
             }
             taken
         });
-        let mut near = Stall::new(near, PATIENCE);
+        let mut near = WriteTimeout::new(near, WRITE_TIMEOUT);
         for _ in 0..20 {
             near.write_all(&[0; 10]).await.unwrap();
             near.flush().await.unwrap();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -18,13 +18,13 @@ use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tracing::{info, warn};
 
-use super::TlsFiles;
+use super::ServerTlsFiles;
 
 /// How often the files are looked at, at most.
-const RECHECK: Duration = Duration::from_secs(1);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// More than any chain or bundle needs.
-const LARGEST_FILE_BYTES: u64 = 4 << 20;
+const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// Why certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +39,7 @@ pub enum TlsError {
         source: io::Error,
     },
     /// A file is too large to be what it should be.
-    #[error("{} has more than {LARGEST_FILE_BYTES} bytes", path.display())]
+    #[error("{} has more than {MAX_FILE_BYTES} bytes", path.display())]
     TooLarge {
         /// Which.
         path: PathBuf,
@@ -72,7 +72,7 @@ pub enum TlsError {
     },
     /// An authority of client certificates is not one.
     #[error("{} holds an authority that cannot be used", path.display())]
-    Authority {
+    ClientCa {
         /// Which.
         path: PathBuf,
         /// Why.
@@ -96,7 +96,7 @@ pub enum TlsError {
 
 /// What a file looked like: changes with every way of replacing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
+struct FileStat {
     inode: (u64, u64),
     modified: (i64, i64),
     changed: (i64, i64),
@@ -104,94 +104,94 @@ struct Look {
 }
 
 /// How all files looked; `None` for one that is not there.
-type Looks = [Option<Look>; 3];
+type FileStats = [Option<FileStat>; 3];
 
 /// The certificates in use.
 #[derive(Debug)]
-pub(super) struct Certificates {
-    files: TlsFiles,
-    held: Mutex<Held>,
+pub(super) struct ServerCertificates {
+    files: ServerTlsFiles,
+    loaded: Mutex<LoadedCertificates>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct LoadedCertificates {
     config: Arc<ServerConfig>,
     /// How the files looked when `config` was made of them.
-    looks: Looks,
+    stats: FileStats,
     /// How they looked when they could not be used, so that it is said once.
-    refused: Option<Looks>,
-    checked: Instant,
+    rejected: Option<FileStats>,
+    checked_at: Instant,
 }
 
-impl Certificates {
+impl ServerCertificates {
     /// Reads the files for the first time; here, unlike later, nothing can take the place of a broken pair.
-    pub(super) fn load(files: TlsFiles) -> Result<Self, TlsError> {
-        let looks = looks(&files);
-        let held = Held {
+    pub(super) fn load(files: ServerTlsFiles) -> Result<Self, TlsError> {
+        let looks = stat_files(&files);
+        let held = LoadedCertificates {
             config: Arc::new(read_config(&files)?),
-            looks,
-            refused: None,
-            checked: Instant::now(),
+            stats: looks,
+            rejected: None,
+            checked_at: Instant::now(),
         };
         let held = Mutex::new(held);
-        Ok(Self { files, held })
+        Ok(Self { files, loaded: held })
     }
 
     /// What a connection that arrives now gets.
-    pub(super) async fn current(self: &Arc<Self>) -> Arc<ServerConfig> {
+    pub(super) async fn current_config(self: &Arc<Self>) -> Arc<ServerConfig> {
         if self.is_check_due() {
             let this = Arc::clone(self);
-            let checked = tokio::task::spawn_blocking(move || this.check());
+            let checked = tokio::task::spawn_blocking(move || this.reload_if_changed());
             if let Err(error) = checked.await {
                 warn!(error = %error, "checking the certificates was interrupted");
             }
         }
-        Arc::clone(&self.held().config)
+        Arc::clone(&self.lock().config)
     }
 
     /// Whether nobody looked for a while; who is told so has to.
     fn is_check_due(&self) -> bool {
-        let mut held = self.held();
-        let is_due = held.checked.elapsed() >= RECHECK;
+        let mut held = self.lock();
+        let is_due = held.checked_at.elapsed() >= RECHECK_INTERVAL;
         if is_due {
-            held.checked = Instant::now();
+            held.checked_at = Instant::now();
         }
         is_due
     }
 
     /// Looks at the files, and reads them if they changed. One that changes while it is read looks different next time.
-    fn check(&self) {
-        let looks = looks(&self.files);
-        if self.held().looks == looks {
+    fn reload_if_changed(&self) {
+        let looks = stat_files(&self.files);
+        if self.lock().stats == looks {
             return;
         }
         match read_config(&self.files) {
             Ok(config) => {
-                let mut held = self.held();
+                let mut held = self.lock();
                 held.config = Arc::new(config);
-                held.looks = looks;
-                held.refused = None;
+                held.stats = looks;
+                held.rejected = None;
                 info!("the certificates of the HTTP server were reloaded");
             }
             Err(error) => {
-                let mut held = self.held();
-                if held.refused != Some(looks) {
-                    held.refused = Some(looks);
-                    warn!(error = %Chain(&error), "new certificates cannot be used, the old ones stay");
+                let mut held = self.lock();
+                if held.rejected != Some(looks) {
+                    held.rejected = Some(looks);
+                    warn!(error = %ErrorChain(&error), "new certificates cannot be used, the old ones stay");
                 }
             }
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, LoadedCertificates> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn looks(files: &TlsFiles) -> Looks {
+fn stat_files(files: &ServerTlsFiles) -> FileStats {
     let look = |path: &Path| {
         let found = fs::metadata(path).ok()?;
-        Some(Look {
+        Some(FileStat {
             inode: (found.dev(), found.ino()),
             modified: (found.mtime(), found.mtime_nsec()),
             changed: (found.ctime(), found.ctime_nsec()),
@@ -206,7 +206,7 @@ fn looks(files: &TlsFiles) -> Looks {
     ]
 }
 
-fn read_config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
+fn read_config(files: &ServerTlsFiles) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let chain = read_certificates(&files.certificate)?;
     let key = read_key(&files.key)?;
@@ -215,7 +215,7 @@ fn read_config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
         .map_err(|source| TlsError::Versions { source })?;
     let builder = match &files.client_ca {
         None => builder.with_no_client_auth(),
-        Some(path) => builder.with_client_cert_verifier(verifier(path, provider)?),
+        Some(path) => builder.with_client_cert_verifier(build_verifier(path, provider)?),
     };
     let pair = builder.with_single_cert(chain, key);
     let mut config = pair.map_err(|source| TlsError::Pair {
@@ -228,14 +228,14 @@ fn read_config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
 }
 
 /// Checks a certificate that is shown, and lets callers without one in: which paths they reach is decided there.
-fn verifier(
+fn build_verifier(
     path: &Path,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in read_certificates(path)? {
         let added = roots.add(certificate);
-        added.map_err(|source| TlsError::Authority {
+        added.map_err(|source| TlsError::ClientCa {
             path: path.to_owned(),
             source,
         })?;
@@ -250,7 +250,7 @@ fn verifier(
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let bytes = read(path)?;
+    let bytes = read_file(path)?;
     let certificates = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
     let certificates = certificates.map_err(|source| TlsError::Pem {
         path: path.to_owned(),
@@ -266,23 +266,23 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErr
 }
 
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|source| TlsError::Pem {
+    PrivateKeyDer::from_pem_slice(&read_file(path)?).map_err(|source| TlsError::Pem {
         path: path.to_owned(),
         what: "private key",
         source,
     })
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+fn read_file(path: &Path) -> Result<Vec<u8>, TlsError> {
     let failed = |source| TlsError::Read {
         path: path.to_owned(),
         source,
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
-    let mut limited = file.take(LARGEST_FILE_BYTES + 1);
+    let mut limited = file.take(MAX_FILE_BYTES + 1);
     limited.read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > LARGEST_FILE_BYTES {
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(TlsError::TooLarge {
             path: path.to_owned(),
         });

@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use jiff::SignedDuration;
 
-use super::connection::Access;
-use super::heartbeat::Leases;
+use super::connection::KubeAccess;
+use super::heartbeat::LeaseConfig;
 
 /// Leases and coordination.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
@@ -27,7 +27,7 @@ pub struct KubernetesArgs {
 
     /// Time between two renewals of the member's lease when nothing changes
     #[arg(long, env = "MAINSTAY_K8S_HEARTBEAT_DURATION", value_name = "DURATION",
-        default_value = "30s", value_parser = heartbeat)]
+        default_value = "30s", value_parser = parse_heartbeat)]
     pub k8s_heartbeat_duration: Duration,
 
     /// Lease that holds the revision of the newest full snapshot
@@ -68,7 +68,7 @@ pub struct KubernetesArgs {
 /// Why flags that parsed one by one do not go together.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ArgsError {
+pub enum KubernetesArgsError {
     /// A flag needs to know something about the pod.
     #[error("{flag} needs {variable}: set it from the pod's metadata")]
     Missing {
@@ -81,13 +81,13 @@ pub enum ArgsError {
 
 /// What is wanted of Kubernetes.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct KubernetesSettings {
     /// How it is reached.
-    pub access: Access,
+    pub access: KubeAccess,
     /// Where everything is.
     pub namespace: String,
     /// The leases to renew.
-    pub leases: Leases,
+    pub leases: LeaseConfig,
     /// The ConfigMap to coordinate through.
     pub coordination: Option<String>,
 }
@@ -95,7 +95,7 @@ pub struct Settings {
 impl KubernetesArgs {
     /// What the flags ask for; `None` when they ask for nothing. A member's lease is named like the member: the pod's name,
     /// behind the prefix of etcd's configuration file where there is one.
-    pub fn settings(self, member_prefix: Option<&str>) -> Result<Option<Settings>, ArgsError> {
+    pub fn into_settings(self, member_prefix: Option<&str>) -> Result<Option<KubernetesSettings>, KubernetesArgsError> {
         let Self {
             enable_member_lease_renewal,
             enable_snapshot_lease_renewal,
@@ -118,22 +118,22 @@ impl KubernetesArgs {
             (false, false, Some(_)) => "--coordination-name",
             (false, false, None) => return Ok(None),
         };
-        let namespace = given(pod_namespace, flag, "POD_NAMESPACE")?;
+        let namespace = require_value(pod_namespace, flag, "POD_NAMESPACE")?;
         let member = match (enable_member_lease_renewal, member_prefix) {
             (false, _) => None,
-            (true, None) => Some(given(pod_name, flag, "POD_NAME")?),
+            (true, None) => Some(require_value(pod_name, flag, "POD_NAME")?),
             (true, Some(prefix)) => {
-                Some(format!("{prefix}-{}", given(pod_name, flag, "POD_NAME")?))
+                Some(format!("{prefix}-{}", require_value(pod_name, flag, "POD_NAME")?))
             }
         };
-        let leases = Leases {
+        let leases = LeaseConfig {
             member,
             full: enable_snapshot_lease_renewal.then_some(full_snapshot_lease_name),
             delta: enable_snapshot_lease_renewal.then_some(delta_snapshot_lease_name),
-            heartbeat: k8s_heartbeat_duration,
+            heartbeat_interval: k8s_heartbeat_duration,
         };
-        let access = kubeconfig.map_or(Access::InCluster, Access::Kubeconfig);
-        Ok(Some(Settings {
+        let access = kubeconfig.map_or(KubeAccess::InCluster, KubeAccess::Kubeconfig);
+        Ok(Some(KubernetesSettings {
             access,
             namespace,
             leases,
@@ -142,17 +142,17 @@ impl KubernetesArgs {
     }
 }
 
-fn given(
+fn require_value(
     value: Option<String>,
     flag: &'static str,
     variable: &'static str,
-) -> Result<String, ArgsError> {
+) -> Result<String, KubernetesArgsError> {
     value
         .filter(|value| !value.is_empty())
-        .ok_or(ArgsError::Missing { flag, variable })
+        .ok_or(KubernetesArgsError::Missing { flag, variable })
 }
 
-fn heartbeat(text: &str) -> Result<Duration, String> {
+fn parse_heartbeat(text: &str) -> Result<Duration, String> {
     let span: SignedDuration = text
         .parse()
         .map_err(|error: jiff::Error| error.to_string())?;
@@ -169,19 +169,19 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Program {
+    struct KubernetesCommand {
         #[command(flatten)]
         kubernetes: KubernetesArgs,
     }
 
     fn parse(flags: &[&str]) -> KubernetesArgs {
         let line = ["program"].iter().chain(flags);
-        Program::try_parse_from(line).unwrap().kubernetes
+        KubernetesCommand::try_parse_from(line).unwrap().kubernetes
     }
 
     #[test]
     fn nothing_asked_for_is_nothing_to_do() {
-        assert!(parse(&[]).settings(None).unwrap().is_none());
+        assert!(parse(&[]).into_settings(None).unwrap().is_none());
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
             "--pod-name=etcd-main-0",
             "--pod-namespace=shoot",
         ]);
-        let settings = args.settings(Some("eu")).unwrap().unwrap();
+        let settings = args.into_settings(Some("eu")).unwrap().unwrap();
         assert_eq!(settings.namespace, "shoot");
         assert_eq!(settings.leases.member.as_deref(), Some("eu-etcd-main-0"));
         assert_eq!(settings.leases.full.as_deref(), Some("etcd-main-full-snap"));
@@ -203,13 +203,13 @@ mod tests {
             settings.leases.delta.as_deref(),
             Some("etcd-main-delta-snap")
         );
-        assert_eq!(settings.leases.heartbeat, Duration::from_mins(1));
+        assert_eq!(settings.leases.heartbeat_interval, Duration::from_mins(1));
     }
 
     #[test]
     fn defaults_are_those_of_the_peer() {
         let args = parse(&["--enable-snapshot-lease-renewal", "--pod-namespace=shoot"]);
-        let settings = args.settings(None).unwrap().unwrap();
+        let settings = args.into_settings(None).unwrap().unwrap();
         assert_eq!(settings.leases.member, None);
         assert_eq!(
             settings.leases.full.as_deref(),
@@ -219,7 +219,7 @@ mod tests {
             settings.leases.delta.as_deref(),
             Some("delta-snapshot-revisions")
         );
-        assert_eq!(settings.leases.heartbeat, Duration::from_secs(30));
+        assert_eq!(settings.leases.heartbeat_interval, Duration::from_secs(30));
     }
 
     #[test]
@@ -229,16 +229,16 @@ mod tests {
             "--pod-namespace=shoot",
             "--pod-name=",
         ]);
-        let missing = ArgsError::Missing {
+        let missing = KubernetesArgsError::Missing {
             flag: "--enable-member-lease-renewal",
             variable: "POD_NAME",
         };
-        assert_eq!(args.settings(None).unwrap_err(), missing);
+        assert_eq!(args.into_settings(None).unwrap_err(), missing);
     }
 
     #[test]
     fn a_heartbeat_below_a_second_is_refused() {
         let line = ["program", "--k8s-heartbeat-duration=10ms"];
-        assert!(Program::try_parse_from(line).is_err());
+        assert!(KubernetesCommand::try_parse_from(line).is_err());
     }
 }

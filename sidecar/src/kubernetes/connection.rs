@@ -10,14 +10,14 @@ use tokio::sync::Mutex;
 use tokio::task::{JoinError, spawn_blocking};
 
 /// How long a connection may take to come about, and a request to leave.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection may be silent. Those that wait for the next heartbeat are silent, too: one that ended just then would
 /// take the request with it. Whoever asks has a deadline of its own.
-const SILENCE: Duration = Duration::from_secs(45);
+const READ_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// How the API server is reached.
 #[derive(Clone)]
-pub enum Access {
+pub enum KubeAccess {
     /// With the service account of the pod.
     InCluster,
     /// With a file.
@@ -26,7 +26,7 @@ pub enum Access {
     Client(Client),
 }
 
-impl std::fmt::Debug for Access {
+impl std::fmt::Debug for KubeAccess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::InCluster => f.write_str("InCluster"),
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Access {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConnectError {
+pub enum KubeConnectError {
     /// The pod has no service account, or it cannot be read yet.
     #[error("read the pod's service account")]
     InCluster {
@@ -72,23 +72,23 @@ pub enum ConnectError {
 
 /// One connection for all that talks to Kubernetes.
 #[derive(Debug)]
-pub struct Connection {
-    access: Access,
-    client: Mutex<Option<Made>>,
+pub struct KubeConnection {
+    access: KubeAccess,
+    client: Mutex<Option<OpaqueClient>>,
 }
 
 /// A client that was made; it says nothing of itself.
-struct Made(Client);
+struct OpaqueClient(Client);
 
-impl std::fmt::Debug for Made {
+impl std::fmt::Debug for OpaqueClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Client")
     }
 }
 
-impl Connection {
+impl KubeConnection {
     /// Nothing is read or opened yet.
-    pub fn new(access: Access) -> Self {
+    pub fn new(access: KubeAccess) -> Self {
         Self {
             access,
             client: Mutex::new(None),
@@ -96,44 +96,44 @@ impl Connection {
     }
 
     /// The client. What it needs is read on the first call, and again after a call that failed.
-    pub async fn client(&self) -> Result<Client, ConnectError> {
+    pub async fn client(&self) -> Result<Client, KubeConnectError> {
         let mut made = self.client.lock().await;
-        if let Some(Made(client)) = made.as_ref() {
+        if let Some(OpaqueClient(client)) = made.as_ref() {
             return Ok(client.clone());
         }
         let client = match &self.access {
-            Access::Client(client) => client.clone(),
-            Access::InCluster => client_of(in_cluster().await?)?,
-            Access::Kubeconfig(path) => client_of(from_file(path.clone()).await?)?,
+            KubeAccess::Client(client) => client.clone(),
+            KubeAccess::InCluster => build_client(load_in_cluster().await?)?,
+            KubeAccess::Kubeconfig(path) => build_client(load_kubeconfig(path.clone()).await?)?,
         };
-        *made = Some(Made(client.clone()));
+        *made = Some(OpaqueClient(client.clone()));
         Ok(client)
     }
 }
 
-async fn in_cluster() -> Result<Config, ConnectError> {
+async fn load_in_cluster() -> Result<Config, KubeConnectError> {
     let config = spawn_blocking(Config::incluster).await;
-    let config = config.map_err(|source| ConnectError::Stopping { source })?;
-    config.map_err(|source| ConnectError::InCluster { source })
+    let config = config.map_err(|source| KubeConnectError::Stopping { source })?;
+    config.map_err(|source| KubeConnectError::InCluster { source })
 }
 
-async fn from_file(path: PathBuf) -> Result<Config, ConnectError> {
-    let unfit = |path: &PathBuf, source| ConnectError::Kubeconfig {
+async fn load_kubeconfig(path: PathBuf) -> Result<Config, KubeConnectError> {
+    let unfit = |path: &PathBuf, source| KubeConnectError::Kubeconfig {
         path: path.clone(),
         source: Box::new(source),
     };
     let of_blocking = path.clone();
     let file = spawn_blocking(move || Kubeconfig::read_from(of_blocking)).await;
-    let file = file.map_err(|source| ConnectError::Stopping { source })?;
+    let file = file.map_err(|source| KubeConnectError::Stopping { source })?;
     let file = file.map_err(|source| unfit(&path, source))?;
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
     config.map_err(|source| unfit(&path, source))
 }
 
-fn client_of(mut config: Config) -> Result<Client, ConnectError> {
-    config.connect_timeout = Some(PATIENCE);
-    config.read_timeout = Some(SILENCE);
-    config.write_timeout = Some(PATIENCE);
+fn build_client(mut config: Config) -> Result<Client, KubeConnectError> {
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    config.write_timeout = Some(CONNECT_TIMEOUT);
     // Whoever calls has a schedule of retries of its own.
     config.default_retry = false;
     // Several crates bring a provider, so none is the default by itself. Losing the race to install one is
@@ -142,7 +142,7 @@ fn client_of(mut config: Config) -> Result<Client, ConnectError> {
         ring::default_provider().install_default().ok();
     }
     let url = config.cluster_url.to_string();
-    Client::try_from(config).map_err(|source| ConnectError::Client {
+    Client::try_from(config).map_err(|source| KubeConnectError::Client {
         url,
         source: Box::new(source),
     })

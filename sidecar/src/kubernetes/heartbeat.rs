@@ -7,18 +7,18 @@ use mainstay_ids::Revision;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::Connection;
-use super::keeper::Keeper;
+use super::connection::KubeConnection;
+use super::keeper::LeaseRenewer;
 use super::lease::LeaseKind;
-use crate::state::View;
+use crate::state::StateReceiver;
 
 /// How often the leases that are written on change only are looked at. Somebody may have recreated one; a few minutes of
 /// a missing revision delay a compaction, no more.
-const LOOK_AGAIN: Duration = Duration::from_mins(5);
+const SNAPSHOT_LEASE_INTERVAL: Duration = Duration::from_mins(5);
 
 /// The names of the leases; one that is absent is not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leases {
+pub struct LeaseConfig {
     /// Of this member.
     pub member: Option<String>,
     /// Of the newest full snapshot.
@@ -26,66 +26,66 @@ pub struct Leases {
     /// Of the newest delta.
     pub delta: Option<String>,
     /// Time between two renewals of the member's lease.
-    pub heartbeat: Duration,
+    pub heartbeat_interval: Duration,
 }
 
 /// Whether all peer URLs of this member are https; `None` while that is not known.
-pub type PeerTls = watch::Receiver<Option<bool>>;
+pub type PeerTlsReceiver = watch::Receiver<Option<bool>>;
 
 /// Where it is told which full snapshot is the newest by its Lease, whoever stored it; `None` while that is not known.
-pub type FullTold = watch::Sender<Option<Revision>>;
+pub type NewestFullSender = watch::Sender<Option<Revision>>;
 
 /// What is counted.
 pub trait LeaseMetrics: Send + Sync + 'static {
     /// A write was tried.
-    fn lease_updated(&self, lease: LeaseKind, succeeded: bool);
+    fn record_lease_update(&self, lease: LeaseKind, succeeded: bool);
 }
 
 /// Keeps the leases of one sidecar true.
 pub struct Heartbeat {
-    keepers: Vec<Keeper>,
+    renewers: Vec<LeaseRenewer>,
 }
 
 impl Heartbeat {
     /// Prepares to keep these leases. Nothing is opened or asked yet.
     pub fn new(
-        leases: Leases,
+        leases: LeaseConfig,
         namespace: &str,
-        connection: &Arc<Connection>,
+        connection: &Arc<KubeConnection>,
         metrics: &Arc<dyn LeaseMetrics>,
-        full_told: &FullTold,
+        newest_full: &NewestFullSender,
     ) -> Self {
-        let Leases {
+        let LeaseConfig {
             member,
             full,
             delta,
-            heartbeat,
+            heartbeat_interval: heartbeat,
         } = leases;
         let kinds = [
             (LeaseKind::Member, member, heartbeat),
-            (LeaseKind::FullSnapshot, full, LOOK_AGAIN),
-            (LeaseKind::DeltaSnapshot, delta, LOOK_AGAIN),
+            (LeaseKind::FullSnapshot, full, SNAPSHOT_LEASE_INTERVAL),
+            (LeaseKind::DeltaSnapshot, delta, SNAPSHOT_LEASE_INTERVAL),
         ];
-        let keepers = kinds
+        let renewers = kinds
             .into_iter()
             .filter_map(|(kind, name, every)| Some((kind, name?, every)))
-            .map(|(kind, name, every)| Keeper {
+            .map(|(kind, name, every)| LeaseRenewer {
                 kind,
                 name,
                 namespace: namespace.to_owned(),
-                every,
+                interval: every,
                 connection: Arc::clone(connection),
                 metrics: Arc::clone(metrics),
-                full_told: full_told.clone(),
+                newest_full: newest_full.clone(),
             })
             .collect();
-        Self { keepers }
+        Self { renewers }
     }
 
     /// Keeps them until cancelled, or until nobody writes the state any more.
-    pub async fn run(self, view: View, peer_tls: PeerTls, cancel: CancellationToken) {
+    pub async fn run(self, view: StateReceiver, peer_tls: PeerTlsReceiver, cancel: CancellationToken) {
         let keep = self
-            .keepers
+            .renewers
             .into_iter()
             .map(|keeper| cancel.run_until_cancelled(keeper.run(view.clone(), peer_tls.clone())));
         futures::future::join_all(keep).await;

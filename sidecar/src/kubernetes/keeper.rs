@@ -7,30 +7,30 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
-use super::connection::{ConnectError, Connection};
-use super::heartbeat::{FullTold, LeaseMetrics, PeerTls};
-use super::lease::{LeaseKind, Wanted, change, held_revision, wanted};
-use crate::state::View;
+use super::connection::{KubeConnectError, KubeConnection};
+use super::heartbeat::{NewestFullSender, LeaseMetrics, PeerTlsReceiver};
+use super::lease::{LeaseKind, DesiredLease, build_patch, held_revision, desired_lease};
+use crate::state::StateReceiver;
 
 /// How long one update may take, with all its requests.
 const DEADLINE: Duration = Duration::from_secs(15);
 /// How often another writer may be faster within one update.
 const ATTEMPTS: u32 = 5;
 /// The first pause after a failure; each further one is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The longest pause: a recovered API server is noticed soon.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// Why a lease was not updated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum LeaseError {
     #[error("connect to Kubernetes")]
-    Connect { source: ConnectError },
+    Connect { source: KubeConnectError },
     #[error("read lease {namespace}/{name}")]
     Read {
         namespace: String,
@@ -55,84 +55,84 @@ pub(super) enum LeaseError {
     #[error("lease {namespace}/{name} changed under each of {ATTEMPTS} attempts to write it")]
     Contended { namespace: String, name: String },
     #[error("lease {namespace}/{name} was not updated within {DEADLINE:?}")]
-    Late { namespace: String, name: String },
+    Timeout { namespace: String, name: String },
 }
 
 /// One lease and who keeps it.
-pub(super) struct Keeper {
+pub(super) struct LeaseRenewer {
     pub(super) kind: LeaseKind,
     pub(super) name: String,
     pub(super) namespace: String,
     /// The member's lease is written this often, the others are looked at.
-    pub(super) every: Duration,
-    pub(super) connection: Arc<Connection>,
+    pub(super) interval: Duration,
+    pub(super) connection: Arc<KubeConnection>,
     pub(super) metrics: Arc<dyn LeaseMetrics>,
     /// Told what the Lease of the full snapshots says.
-    pub(super) full_told: FullTold,
+    pub(super) newest_full: NewestFullSender,
 }
 
 /// What happened so far.
 #[derive(Default)]
-struct Progress {
+struct RenewalState {
     /// What the lease says by our last update, and when that was begun.
-    told: Option<(Wanted, Instant)>,
+    published: Option<(DesiredLease, Instant)>,
     /// The lease as the API server last showed it: saves a read before each write.
     cached: Option<Lease>,
     /// Failures in a row, and when to try again.
     failures: u32,
-    not_before: Option<Instant>,
+    retry_at: Option<Instant>,
 }
 
-impl Progress {
+impl RenewalState {
     /// When the next update is due: at once for news, after a while to repeat what was told.
-    fn due(&self, wanted: &Wanted, every: Duration) -> Instant {
-        let due = match &self.told {
+    fn next_due(&self, wanted: &DesiredLease, every: Duration) -> Instant {
+        let due = match &self.published {
             Some((told, at)) if told == wanted => *at + every,
             _ => Instant::now(),
         };
-        self.not_before
+        self.retry_at
             .map_or(due, |not_before| due.max(not_before))
     }
 }
 
-impl Keeper {
+impl LeaseRenewer {
     /// Runs until nobody writes the state any more.
-    pub(super) async fn run(self, mut view: View, mut peer_tls: PeerTls) {
-        let mut progress = Progress::default();
+    pub(super) async fn run(self, mut view: StateReceiver, mut peer_tls: PeerTlsReceiver) {
+        let mut progress = RenewalState::default();
         loop {
             let peer_tls_now = *peer_tls.borrow_and_update();
-            let wanted = wanted(self.kind, &view.borrow_and_update(), peer_tls_now);
+            let wanted = desired_lease(self.kind, &view.borrow_and_update(), peer_tls_now);
             let due = wanted
                 .as_ref()
-                .map(|wanted| progress.due(wanted, self.every));
+                .map(|wanted| progress.next_due(wanted, self.interval));
             if let (Some(wanted), Some(due)) = (wanted, due)
                 && due <= Instant::now()
             {
-                self.update(wanted, &mut progress).await;
+                self.update_lease(wanted, &mut progress).await;
                 continue;
             }
             tokio::select! {
                 changed = view.changed() => if changed.is_err() { return },
                 Ok(()) = peer_tls.changed() => {}
-                () = at(due) => {}
+                () = wait_until(due) => {}
             }
         }
     }
 
     /// One update, whose outcome is noted, counted, and told once.
-    async fn update(&self, wanted: Wanted, progress: &mut Progress) {
-        let begun = Instant::now();
+    async fn update_lease(&self, wanted: DesiredLease, progress: &mut RenewalState) {
+        let started = Instant::now();
         if progress
-            .told
+            .published
             .as_ref()
             .is_some_and(|(told, _)| *told == wanted)
             && self.kind != LeaseKind::Member
         {
             progress.cached = None; // time to look whether it still says so
         }
-        let outcome = timeout(DEADLINE, self.write(&wanted, &mut progress.cached)).await;
+        let outcome = timeout(DEADLINE, self.write_lease(&wanted, &mut progress.cached)).await;
         let outcome = outcome.unwrap_or_else(|_| {
-            Err(LeaseError::Late {
+            Err(LeaseError::Timeout {
                 namespace: self.namespace.clone(),
                 name: self.name.clone(),
             })
@@ -140,38 +140,38 @@ impl Keeper {
         match outcome {
             Ok(written) => {
                 if written {
-                    self.metrics.lease_updated(self.kind, true);
+                    self.metrics.record_lease_update(self.kind, true);
                 }
                 if progress.failures > 0 {
                     info!(lease = %self.name, attempt = progress.failures, "lease is up to date again");
                 }
                 if let Some(lease) = &progress.cached {
-                    self.tell_of_a_full(lease);
+                    self.publish_newest_full(lease);
                 }
-                progress.told = Some((wanted, begun));
-                (progress.failures, progress.not_before) = (0, None);
+                progress.published = Some((wanted, started));
+                (progress.failures, progress.retry_at) = (0, None);
             }
             Err(error) => {
-                self.metrics.lease_updated(self.kind, false);
+                self.metrics.record_lease_update(self.kind, false);
                 progress.cached = None;
-                self.tell(&error, progress.failures);
-                progress.not_before = Some(Instant::now() + pause(progress.failures, self.every));
+                self.log_failure(&error, progress.failures);
+                progress.retry_at = Some(Instant::now() + retry_delay(progress.failures, self.interval));
                 progress.failures = progress.failures.saturating_add(1);
             }
         }
     }
 
     /// Somebody else may have stored a newer full snapshot than this sidecar did: then the Lease says so.
-    fn tell_of_a_full(&self, lease: &Lease) {
+    fn publish_newest_full(&self, lease: &Lease) {
         if self.kind == LeaseKind::FullSnapshot {
             let told = held_revision(lease);
-            self.full_told
+            self.newest_full
                 .send_if_modified(|known| std::mem::replace(known, told) != told);
         }
     }
 
-    fn tell(&self, error: &LeaseError, failures: u32) {
-        let error = Chain(error);
+    fn log_failure(&self, error: &LeaseError, failures: u32) {
+        let error = ErrorChain(error);
         if failures == 0 {
             warn!(lease = %self.name, %error, "lease was not updated, trying again until it is");
         } else {
@@ -180,7 +180,7 @@ impl Keeper {
     }
 
     /// Makes the lease say what is wanted; tells whether that took a write.
-    async fn write(&self, wanted: &Wanted, cached: &mut Option<Lease>) -> Result<bool, LeaseError> {
+    async fn write_lease(&self, wanted: &DesiredLease, cached: &mut Option<Lease>) -> Result<bool, LeaseError> {
         let client = self.connection.client().await;
         let client = client.map_err(|source| LeaseError::Connect { source })?;
         let api = Api::<Lease>::namespaced(client, &self.namespace);
@@ -192,7 +192,7 @@ impl Keeper {
                     None => continue,
                 },
             };
-            let Some(patch) = change(&found, wanted, Timestamp::now()) else {
+            let Some(patch) = build_patch(&found, wanted, Timestamp::now()) else {
                 *cached = Some(found);
                 return Ok(false);
             };
@@ -258,13 +258,13 @@ impl Keeper {
 }
 
 /// The pause after a failure. A member's is never longer than its heartbeat.
-fn pause(failures: u32, every: Duration) -> Duration {
-    let pause = FIRST_PAUSE.saturating_mul(1 << failures.min(10));
-    pause.min(LONGEST_PAUSE).min(every)
+fn retry_delay(failures: u32, every: Duration) -> Duration {
+    let pause = MIN_RETRY_DELAY.saturating_mul(1 << failures.min(10));
+    pause.min(MAX_RETRY_DELAY).min(every)
 }
 
 /// Waits for a moment, or for ever.
-async fn at(moment: Option<Instant>) {
+async fn wait_until(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
         None => std::future::pending().await,

@@ -7,7 +7,7 @@ use mainstay_coordination::annotation::{DELTA_BYTES, DELTA_BYTES_SINCE, PEER_TLS
 use mainstay_ids::Revision;
 use serde_json::{Value, json};
 
-use crate::state::{Pile, Sighting, Standing, State};
+use crate::state::{DeltasSinceFull, MemberStatus, SidecarRole, SidecarState};
 
 /// Which lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,7 +25,7 @@ impl LeaseKind {
     pub const ALL: [Self; 3] = [Self::Member, Self::FullSnapshot, Self::DeltaSnapshot];
 
     /// One word, for metrics and logs.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Member => "member",
             Self::FullSnapshot => "full_snapshot",
@@ -36,7 +36,7 @@ impl LeaseKind {
 
 /// What a lease should say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum DesiredLease {
     /// Who this member is, now.
     Member {
         identity: String,
@@ -46,31 +46,31 @@ pub(super) enum Wanted {
     /// The newest full snapshot.
     Full {
         revision: Revision,
-        created: Timestamp,
+        created_at: Timestamp,
     },
     /// The newest delta, and when the schedule last passed, with or without something to write.
     Delta {
         revision: Revision,
-        checked: Timestamp,
+        checked_at: Timestamp,
         /// What has piled up behind the last full snapshot, where that is known.
-        piled_up: Option<Pile>,
+        deltas_since_full: Option<DeltasSinceFull>,
     },
 }
 
 /// What the state says should be in a lease; `None` when it does not say.
-pub(super) fn wanted(kind: LeaseKind, state: &State, peer_tls: Option<bool>) -> Option<Wanted> {
+pub(super) fn desired_lease(kind: LeaseKind, state: &SidecarState, peer_tls: Option<bool>) -> Option<DesiredLease> {
     match kind {
         LeaseKind::Member => {
-            let identity = identity(state.standing, state.sighting.as_ref()?)?;
-            Some(Wanted::Member { identity, peer_tls })
+            let identity = holder_identity(state.role, state.member_status.as_ref()?)?;
+            Some(DesiredLease::Member { identity, peer_tls })
         }
         // Of the snapshots, a sidecar that does not lead knows old news only.
-        _ if state.standing != Standing::Leader => None,
+        _ if state.role != SidecarRole::Leader => None,
         LeaseKind::FullSnapshot => {
             let name = &state.last_full.as_ref()?.name;
-            Some(Wanted::Full {
+            Some(DesiredLease::Full {
                 revision: name.last,
-                created: name.created_at(),
+                created_at: name.created_at(),
             })
         }
         LeaseKind::DeltaSnapshot => {
@@ -78,10 +78,10 @@ pub(super) fn wanted(kind: LeaseKind, state: &State, peer_tls: Option<bool>) -> 
                 .last_delta
                 .as_ref()
                 .map_or(Revision(0), |delta| delta.name.last);
-            Some(Wanted::Delta {
+            Some(DesiredLease::Delta {
                 revision,
-                checked: state.delta_checked_at?,
-                piled_up: state.piled_up,
+                checked_at: state.delta_checked_at?,
+                deltas_since_full: state.deltas_since_full,
             })
         }
     }
@@ -89,51 +89,51 @@ pub(super) fn wanted(kind: LeaseKind, state: &State, peer_tls: Option<bool>) -> 
 
 /// `<member>:<cluster>:<role>`, ids in hexadecimal. Learners are members too. A member that does not know where it stands
 /// says nothing: its lease runs out.
-fn identity(standing: Standing, sighting: &Sighting) -> Option<String> {
+fn holder_identity(standing: SidecarRole, member_status: &MemberStatus) -> Option<String> {
     let role = match standing {
-        Standing::Unknown => return None,
-        Standing::Leader => "Leader",
-        Standing::Follower | Standing::Learner => "Member",
+        SidecarRole::Unknown => return None,
+        SidecarRole::Leader => "Leader",
+        SidecarRole::Follower | SidecarRole::Learner => "Member",
     };
-    Some(format!("{}:{}:{role}", sighting.member, sighting.cluster))
+    Some(format!("{}:{}:{role}", member_status.member, member_status.cluster))
 }
 
 /// The merge patch that makes a lease say what is wanted; `None` when it says so already, or something newer.
-pub(super) fn change(found: &Lease, wanted: &Wanted, now: Timestamp) -> Option<Value> {
+pub(super) fn build_patch(found: &Lease, wanted: &DesiredLease, now: Timestamp) -> Option<Value> {
     let (mut spec, mut metadata) = (json!({}), json!({}));
     match wanted {
-        Wanted::Member { identity, peer_tls } => {
+        DesiredLease::Member { identity, peer_tls } => {
             spec["holderIdentity"] = json!(identity);
             spec["renewTime"] = json!(MicroTime(now));
             if let Some(peer_tls) = peer_tls {
                 metadata["annotations"] = json!({ PEER_TLS: peer_tls.to_string() });
             }
         }
-        Wanted::Full { revision, created } => {
-            let is_news = match held_revision(found) {
+        DesiredLease::Full { revision, created_at: created } => {
+            let is_new = match held_revision(found) {
                 Some(held) if held > *revision => false,
                 Some(held) if held == *revision => renew_time(found).is_none_or(|at| at < *created),
                 _ => true,
             };
-            if !is_news {
+            if !is_new {
                 return None;
             }
             spec["holderIdentity"] = json!(revision.to_string());
             spec["renewTime"] = json!(MicroTime(*created));
         }
-        Wanted::Delta {
+        DesiredLease::Delta {
             revision,
-            checked,
-            piled_up,
+            checked_at: checked,
+            deltas_since_full,
         } => {
             let held = held_revision(found);
             let revision = held.map_or(*revision, |held| held.max(*revision));
-            if held == Some(revision) && renew_time(found) == Some(micros(*checked)) {
+            if held == Some(revision) && renew_time(found) == Some(truncate_to_micros(*checked)) {
                 return None;
             }
             spec["holderIdentity"] = json!(revision.to_string());
             spec["renewTime"] = json!(MicroTime(*checked));
-            if let Some(Pile { since, bytes }) = piled_up {
+            if let Some(DeltasSinceFull { since, bytes }) = deltas_since_full {
                 metadata["annotations"] = json!({
                     DELTA_BYTES: bytes.to_string(),
                     DELTA_BYTES_SINCE: since.to_string(),
@@ -163,7 +163,7 @@ fn renew_time(lease: &Lease) -> Option<Timestamp> {
 }
 
 /// As precise as a lease keeps it.
-fn micros(time: Timestamp) -> Timestamp {
+fn truncate_to_micros(time: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
 }
 

@@ -22,8 +22,8 @@ mod keeper;
 pub mod lease;
 mod pins;
 
-pub use args::{KubernetesArgs, Settings};
-pub use connection::{Access, ConnectError, Connection};
-pub use heartbeat::{FullTold, Heartbeat, LeaseMetrics, Leases, PeerTls};
+pub use args::{KubernetesArgs, KubernetesSettings};
+pub use connection::{KubeAccess, KubeConnectError, KubeConnection};
+pub use heartbeat::{NewestFullSender, Heartbeat, LeaseMetrics, LeaseConfig, PeerTlsReceiver};
 pub use lease::LeaseKind;
-pub use pins::{PinError, PinReader};
+pub use pins::{PinReadError, PinReader};

@@ -7,45 +7,45 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use mainstay_datadir::{Aside, put_aside};
+use mainstay_datadir::{PreviousDataDir, list_previous_data_dirs};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 /// How often the directory is looked at.
-const LOOK_EVERY: Duration = Duration::from_hours(1);
+const CHECK_INTERVAL: Duration = Duration::from_hours(1);
 
 /// Removes what was put aside long ago.
 #[derive(Clone, Debug)]
-pub struct AsideKeeper {
+pub struct PreviousDataCleaner {
     /// The member's data directory.
     data_dir: PathBuf,
     /// How long what was put aside is kept; for ever when absent.
-    keep: Option<Duration>,
+    retention: Option<Duration>,
     /// The last look, or when the member was first seen to serve.
-    looked: Option<Instant>,
+    last_check: Option<Instant>,
 }
 
-impl AsideKeeper {
+impl PreviousDataCleaner {
     /// Keeps what was put aside from `data_dir` for so long; for ever when that is nothing.
     pub fn new(data_dir: PathBuf, keep: Duration) -> Self {
         Self {
             data_dir,
-            keep: Some(keep).filter(|keep| !keep.is_zero()),
-            looked: None,
+            retention: Some(keep).filter(|keep| !keep.is_zero()),
+            last_check: None,
         }
     }
 
     /// Looks now and then. To be called only while the member serves.
-    pub async fn look(&mut self) {
-        let since = *self.looked.get_or_insert_with(Instant::now);
-        let is_due = since.elapsed() >= LOOK_EVERY;
-        let Some(keep) = self.keep.filter(|_| is_due) else {
+    pub async fn clean_up(&mut self) {
+        let since = *self.last_check.get_or_insert_with(Instant::now);
+        let is_due = since.elapsed() >= CHECK_INTERVAL;
+        let Some(keep) = self.retention.filter(|_| is_due) else {
             return;
         };
-        self.looked = Some(Instant::now());
+        self.last_check = Some(Instant::now());
         let data_dir = self.data_dir.clone();
         let removed =
-            tokio::task::spawn_blocking(move || remove(&data_dir, keep, Timestamp::now()));
+            tokio::task::spawn_blocking(move || remove_expired(&data_dir, keep, Timestamp::now()));
         if let Err(error) = removed.await {
             warn!(%error, "what was put aside could not be looked at");
         }
@@ -53,12 +53,12 @@ impl AsideKeeper {
 }
 
 /// Removes what is older, and tells so.
-fn remove(data_dir: &std::path::Path, keep: Duration, now: Timestamp) {
-    let found = put_aside(data_dir).unwrap_or_else(|error| {
+fn remove_expired(data_dir: &std::path::Path, keep: Duration, now: Timestamp) {
+    let found = list_previous_data_dirs(data_dir).unwrap_or_else(|error| {
         warn!(%error, "what was put aside could not be listed");
         Vec::new()
     });
-    for Aside { path, since } in expired(found, keep, now) {
+    for PreviousDataDir { path, replaced_at: since } in select_expired(found, keep, now) {
         match std::fs::remove_dir_all(&path) {
             Ok(()) => info!(path = %path.display(), %since, "data that was put aside is removed"),
             Err(error) => warn!(path = %path.display(), %error, "data that was put aside stays"),
@@ -67,9 +67,9 @@ fn remove(data_dir: &std::path::Path, keep: Duration, now: Timestamp) {
 }
 
 /// What was put aside for longer. A time to come proves nothing.
-fn expired(found: Vec<Aside>, keep: Duration, now: Timestamp) -> Vec<Aside> {
-    let is_over = |one: &Aside| {
-        let age = Duration::try_from(now.duration_since(one.since));
+fn select_expired(found: Vec<PreviousDataDir>, keep: Duration, now: Timestamp) -> Vec<PreviousDataDir> {
+    let is_over = |one: &PreviousDataDir| {
+        let age = Duration::try_from(now.duration_since(one.replaced_at));
         age.is_ok_and(|age| age >= keep)
     };
     found.into_iter().filter(is_over).collect()
@@ -94,7 +94,7 @@ mod tests {
             std::fs::create_dir_all(root.path().join(name).join("member/snap")).unwrap();
         }
         let now = "2026-01-10T00:00:00Z".parse().unwrap();
-        remove(&data, Duration::from_hours(7 * 24), now);
+        remove_expired(&data, Duration::from_hours(7 * 24), now);
         let left = std::fs::read_dir(root.path()).unwrap();
         let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
@@ -115,15 +115,15 @@ mod tests {
         let old = root.path().join("new.etcd.before-20200101T000000Z");
         std::fs::create_dir(&old).unwrap();
         let data = root.path().join("new.etcd");
-        let mut for_ever = AsideKeeper::new(data.clone(), Duration::ZERO);
-        let mut for_a_second = AsideKeeper::new(data, Duration::from_secs(1));
-        for_ever.look().await;
-        for_a_second.look().await;
+        let mut for_ever = PreviousDataCleaner::new(data.clone(), Duration::ZERO);
+        let mut for_a_second = PreviousDataCleaner::new(data, Duration::from_secs(1));
+        for_ever.clean_up().await;
+        for_a_second.clean_up().await;
         assert!(old.exists(), "it may have come back this very moment");
-        tokio::time::advance(LOOK_EVERY).await;
-        for_ever.look().await;
+        tokio::time::advance(CHECK_INTERVAL).await;
+        for_ever.clean_up().await;
         assert!(old.exists());
-        for_a_second.look().await;
+        for_a_second.clean_up().await;
         assert!(!old.exists());
     }
 }

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use mainstay_ids::MemberId;
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{ANSWER, CallError, Connect, MaintenanceMetrics, Outcome, ask, reach, since};
+use super::{REQUEST_TIMEOUT, CallError, Connect, MaintenanceMetrics, MaintenanceOutcome, call_with_timeout, connect_with_timeout, elapsed_since};
 
 /// How long a promotion may take: it is a configuration change the quorum agrees on.
-const PROMOTION: Duration = Duration::from_secs(30);
+const PROMOTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// How soon a learner that lags is asked about again.
-const RECHECK: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// The longest pause after failures.
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_mins(1);
 
 /// etcd's words for a member that votes already, and for one that lags. Both come with the same code.
 const NOT_A_LEARNER: &str = "etcdserver: can only promote a learner member";
@@ -24,13 +24,13 @@ const NOT_READY: &str =
 
 /// etcd's words of a learner that is asked for what only voters answer.
 const NOT_FOR_LEARNERS: &str = "etcdserver: rpc not supported for learner";
-const HINT: &str = "a learner cannot promote itself: name voters with --service-endpoints, or behind the own member in --endpoints";
+const LEARNER_HINT: &str = "a learner cannot promote itself: name voters with --service-endpoints, or behind the own member in --endpoints";
 
 /// What the own member is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promotion {
+pub enum PromotionOutcome {
     /// It voted before.
-    Voter,
+    AlreadyVoter,
     /// It votes now.
     Promoted,
     /// It still lags behind the leader.
@@ -44,34 +44,34 @@ pub enum Promotion {
 pub async fn promote(
     connect: &dyn Connect,
     metrics: &dyn MaintenanceMetrics,
-) -> Result<Promotion, CallError> {
-    let mut own = reach(connect.own()).await?;
-    let status = ask("status", ANSWER, own.status()).await?;
+) -> Result<PromotionOutcome, CallError> {
+    let mut own = connect_with_timeout(connect.connect_own()).await?;
+    let status = call_with_timeout("status", REQUEST_TIMEOUT, own.status()).await?;
     if !status.is_learner() {
-        return Ok(Promotion::Voter);
+        return Ok(PromotionOutcome::AlreadyVoter);
     }
     let call = "status";
     let header = status.header().ok_or(CallError::NoHeader { call })?;
     let member = MemberId(header.member_id());
-    let mut cluster = reach(connect.cluster()).await?;
+    let mut cluster = connect_with_timeout(connect.connect_cluster()).await?;
     let start = Timestamp::now();
-    let answer = ask(
+    let answer = call_with_timeout(
         "promote the member",
-        PROMOTION,
+        PROMOTION_TIMEOUT,
         cluster.member_promote(member.0),
     );
     match answer.await {
         Ok(_) => {
             info!(member = %member, "learner promoted");
-            metrics.promoted(Outcome::Succeeded, since(start));
-            Ok(Promotion::Promoted)
+            metrics.record_promotion(MaintenanceOutcome::Succeeded, elapsed_since(start));
+            Ok(PromotionOutcome::Promoted)
         }
-        Err(error) => match error.refusal() {
+        Err(error) => match error.etcd_message() {
             // Somebody else was faster.
-            Some(NOT_A_LEARNER) => Ok(Promotion::Voter),
-            Some(NOT_READY) => Ok(Promotion::NotReady),
+            Some(NOT_A_LEARNER) => Ok(PromotionOutcome::AlreadyVoter),
+            Some(NOT_READY) => Ok(PromotionOutcome::NotReady),
             _ => {
-                metrics.promoted(Outcome::Failed, since(start));
+                metrics.record_promotion(MaintenanceOutcome::Failed, elapsed_since(start));
                 Err(error)
             }
         },
@@ -79,30 +79,30 @@ pub async fn promote(
 }
 
 /// Tries until the own member votes, or until cancelled. Returns whether it votes.
-pub async fn until_voter(
+pub async fn promote_until_voter(
     connect: &dyn Connect,
     metrics: &dyn MaintenanceMetrics,
     cancel: &CancellationToken,
 ) -> bool {
-    let mut pause = RECHECK;
+    let mut pause = RETRY_INTERVAL;
     loop {
         let outcome = tokio::select! {
             () = cancel.cancelled() => return false,
             outcome = promote(connect, metrics) => outcome,
         };
         pause = match outcome {
-            Ok(Promotion::Voter | Promotion::Promoted) => return true,
-            Ok(Promotion::NotReady) => {
+            Ok(PromotionOutcome::AlreadyVoter | PromotionOutcome::Promoted) => return true,
+            Ok(PromotionOutcome::NotReady) => {
                 debug!("learner is still catching up");
-                RECHECK
+                RETRY_INTERVAL
             }
             Err(error) => {
                 let hint = error
-                    .refusal()
+                    .etcd_message()
                     .filter(|said| *said == NOT_FOR_LEARNERS)
-                    .map(|_| HINT);
-                warn!(error = %Chain(&error), hint, "could not promote the learner");
-                (pause * 2).min(LONGEST_PAUSE)
+                    .map(|_| LEARNER_HINT);
+                warn!(error = %ErrorChain(&error), hint, "could not promote the learner");
+                (pause * 2).min(MAX_RETRY_INTERVAL)
             }
         };
         tokio::select! {

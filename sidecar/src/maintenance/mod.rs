@@ -23,14 +23,14 @@ use etcd_client::{Client, GetOptions, KvClient};
 use jiff::Timestamp;
 
 /// A small question, and how long its answer may take.
-const ANSWER: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The gRPC code for "you may not".
 const PERMISSION_DENIED: i32 = 7;
 
 /// A client could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("connect to {endpoint}")]
-pub struct ConnectError {
+pub struct EtcdConnectError {
     /// Where to.
     pub endpoint: String,
     /// Why not.
@@ -41,13 +41,13 @@ pub struct ConnectError {
 #[async_trait]
 pub trait Connect: Send + Sync + 'static {
     /// To the member beside this sidecar, and no other.
-    async fn own(&self) -> Result<Client, ConnectError>;
+    async fn connect_own(&self) -> Result<Client, EtcdConnectError>;
 
     /// To the member with this client URL, and no other.
-    async fn to(&self, url: &str) -> Result<Client, ConnectError>;
+    async fn connect_to(&self, url: &str) -> Result<Client, EtcdConnectError>;
 
     /// To any voting member, the own one only when there is no other.
-    async fn cluster(&self) -> Result<Client, ConnectError>;
+    async fn connect_cluster(&self) -> Result<Client, EtcdConnectError>;
 }
 
 /// A call that did not do what it should.
@@ -56,7 +56,7 @@ pub trait Connect: Send + Sync + 'static {
 pub enum CallError {
     /// There is nobody to call.
     #[error(transparent)]
-    Connect(#[from] ConnectError),
+    Connect(#[from] EtcdConnectError),
     /// No answer in time.
     #[error("{call}: no answer within {limit:?}")]
     Timeout {
@@ -67,7 +67,7 @@ pub enum CallError {
     },
     /// etcd refused, or the connection broke.
     #[error("{call}")]
-    Answer {
+    RequestFailed {
         /// What was asked.
         call: &'static str,
         /// What was answered.
@@ -83,9 +83,9 @@ pub enum CallError {
 
 impl CallError {
     /// The sentence etcd refused with.
-    fn refusal(&self) -> Option<&str> {
+    fn etcd_message(&self) -> Option<&str> {
         match self {
-            Self::Answer {
+            Self::RequestFailed {
                 source: etcd_client::Error::GRpcStatus(status),
                 ..
             } => Some(status.message()),
@@ -96,7 +96,7 @@ impl CallError {
 
 /// What became of a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum MaintenanceOutcome {
     /// It was done.
     Succeeded,
     /// It was not.
@@ -106,41 +106,41 @@ pub enum Outcome {
 /// Where maintenance is counted.
 pub trait MaintenanceMetrics: Send + Sync + 'static {
     /// A member was defragmented, or that was tried. There are as many endpoints as members.
-    fn defragmented(&self, endpoint: &str, outcome: Outcome, took: Duration);
+    fn record_defragmentation(&self, endpoint: &str, outcome: MaintenanceOutcome, duration: Duration);
 
     /// The own member was promoted, or that was tried.
-    fn promoted(&self, outcome: Outcome, took: Duration);
+    fn record_promotion(&self, outcome: MaintenanceOutcome, duration: Duration);
 }
 
 /// Counts nothing.
 impl MaintenanceMetrics for () {
-    fn defragmented(&self, _: &str, _: Outcome, _: Duration) {}
+    fn record_defragmentation(&self, _: &str, _: MaintenanceOutcome, _: Duration) {}
 
-    fn promoted(&self, _: Outcome, _: Duration) {}
+    fn record_promotion(&self, _: MaintenanceOutcome, _: Duration) {}
 }
 
 /// Waits for an answer, but not for ever.
-async fn ask<T>(
+async fn call_with_timeout<T>(
     call: &'static str,
     limit: Duration,
     answer: impl Future<Output = Result<T, etcd_client::Error>>,
 ) -> Result<T, CallError> {
     match tokio::time::timeout(limit, answer).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(source)) => Err(CallError::Answer { call, source }),
+        Ok(Err(source)) => Err(CallError::RequestFailed { call, source }),
         Err(_) => Err(CallError::Timeout { call, limit }),
     }
 }
 
 /// Waits for a client, but not for ever.
-async fn reach(
-    client: impl Future<Output = Result<Client, ConnectError>>,
+async fn connect_with_timeout(
+    client: impl Future<Output = Result<Client, EtcdConnectError>>,
 ) -> Result<Client, CallError> {
-    match tokio::time::timeout(ANSWER, client).await {
+    match tokio::time::timeout(REQUEST_TIMEOUT, client).await {
         Ok(client) => Ok(client?),
         Err(_) => Err(CallError::Timeout {
             call: "connect",
-            limit: ANSWER,
+            limit: REQUEST_TIMEOUT,
         }),
     }
 }
@@ -149,10 +149,10 @@ async fn reach(
 async fn read_linearizably(client: &Client) -> Result<(), CallError> {
     let mut kv: KvClient = client.kv_client();
     let options = GetOptions::new().with_count_only();
-    match ask("linearizable read", ANSWER, kv.get("\0", Some(options))).await {
+    match call_with_timeout("linearizable read", REQUEST_TIMEOUT, kv.get("\0", Some(options))).await {
         Ok(_) => Ok(()),
         // Permission is looked at after the quorum was asked.
-        Err(CallError::Answer {
+        Err(CallError::RequestFailed {
             source: etcd_client::Error::GRpcStatus(status),
             ..
         }) if status.code() as i32 == PERMISSION_DENIED => Ok(()),
@@ -161,6 +161,6 @@ async fn read_linearizably(client: &Client) -> Result<(), CallError> {
 }
 
 /// How long something took, by the wall: telling durations needs no more.
-fn since(start: Timestamp) -> Duration {
+fn elapsed_since(start: Timestamp) -> Duration {
     Duration::try_from(Timestamp::now().duration_since(start)).unwrap_or_default()
 }

@@ -9,16 +9,16 @@ use std::time::Duration;
 use mainstay_ids::MemberId;
 use tracing::info;
 
-use super::{ANSWER, CallError, Connect, ask, reach};
+use super::{REQUEST_TIMEOUT, CallError, Connect, call_with_timeout, connect_with_timeout};
 
 /// How long the update may take: the quorum has to agree.
-const UPDATE: Duration = Duration::from_secs(30);
+const UPDATE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the member list says about the own member now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PeerUrls {
+pub enum PeerUrlOutcome {
     /// What is configured; nothing was done.
-    Right,
+    UpToDate,
     /// What is configured; until now it was this.
     Updated {
         /// The URLs before.
@@ -34,29 +34,29 @@ pub enum PeerUrls {
 ///
 /// # Errors
 /// The own member does not answer, or the update is refused.
-pub async fn reconcile(
+pub async fn reconcile_peer_urls(
     connect: &dyn Connect,
     configured: &[String],
-) -> Result<PeerUrls, CallError> {
+) -> Result<PeerUrlOutcome, CallError> {
     if configured.is_empty() {
-        return Ok(PeerUrls::Right);
+        return Ok(PeerUrlOutcome::UpToDate);
     }
-    let mut own = reach(connect.own()).await?;
-    let status = ask("status", ANSWER, own.status()).await?;
+    let mut own = connect_with_timeout(connect.connect_own()).await?;
+    let status = call_with_timeout("status", REQUEST_TIMEOUT, own.status()).await?;
     let call = "status";
     let header = status.header().ok_or(CallError::NoHeader { call })?;
     let member = MemberId(header.member_id());
-    let list = ask("list the members", ANSWER, own.member_list()).await?;
+    let list = call_with_timeout("list the members", REQUEST_TIMEOUT, own.member_list()).await?;
     let Some(entry) = list.members().iter().find(|entry| entry.id() == member.0) else {
-        return Ok(PeerUrls::NotAMember);
+        return Ok(PeerUrlOutcome::NotAMember);
     };
     let before = entry.peer_urls().to_vec();
     let set = |urls: &[String]| urls.iter().cloned().collect::<BTreeSet<String>>();
     if set(&before) == set(configured) {
-        return Ok(PeerUrls::Right);
+        return Ok(PeerUrlOutcome::UpToDate);
     }
     let update = own.member_update(member.0, configured);
-    ask("update the peer URLs", UPDATE, update).await?;
+    call_with_timeout("update the peer URLs", UPDATE_TIMEOUT, update).await?;
     info!(member = %member, "peer URLs updated");
-    Ok(PeerUrls::Updated { before })
+    Ok(PeerUrlOutcome::Updated { before })
 }

@@ -4,57 +4,57 @@
 //! case; it ends when another sidecar is known to have it.
 
 use jiff::Timestamp;
-use mainstay_archive::name::Kind;
+use mainstay_archive::name::SnapshotKind;
 
-use crate::state::Standing;
+use crate::state::SidecarRole;
 
 /// The duty of one sidecar.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Duty {
-    since: Option<Timestamp>,
-    full: Option<Timestamp>,
-    delta: Option<Timestamp>,
+pub(super) struct SnapshotAges {
+    responsible_since: Option<Timestamp>,
+    last_full: Option<Timestamp>,
+    last_delta: Option<Timestamp>,
 }
 
-impl Duty {
+impl SnapshotAges {
     /// Nobody else is known to have it.
     pub(super) fn new(now: Timestamp) -> Self {
         Self {
-            since: Some(now),
-            full: None,
-            delta: None,
+            responsible_since: Some(now),
+            last_full: None,
+            last_delta: None,
         }
     }
 
-    pub(super) fn standing(&mut self, standing: Standing, now: Timestamp) {
+    pub(super) fn set_role(&mut self, standing: SidecarRole, now: Timestamp) {
         match standing {
-            Standing::Leader | Standing::Unknown => self.since = self.since.or(Some(now)),
+            SidecarRole::Leader | SidecarRole::Unknown => self.responsible_since = self.responsible_since.or(Some(now)),
             // What this sidecar knows of successes grows old from here on.
-            Standing::Follower | Standing::Learner => {
+            SidecarRole::Follower | SidecarRole::Learner => {
                 *self = Self {
-                    since: None,
-                    full: None,
-                    delta: None,
+                    responsible_since: None,
+                    last_full: None,
+                    last_delta: None,
                 }
             }
         }
     }
 
-    pub(super) fn succeeded(&mut self, kind: Kind, at: Timestamp) {
+    pub(super) fn record_success(&mut self, kind: SnapshotKind, at: Timestamp) {
         let last = match kind {
-            Kind::Full => &mut self.full,
-            Kind::Delta => &mut self.delta,
+            SnapshotKind::Full => &mut self.last_full,
+            SnapshotKind::Delta => &mut self.last_delta,
         };
         *last = (*last).max(Some(at));
     }
 
-    pub(super) fn age_seconds(&self, kind: Kind, now: Timestamp) -> f64 {
-        let Some(since) = self.since else {
+    pub(super) fn age_seconds(&self, kind: SnapshotKind, now: Timestamp) -> f64 {
+        let Some(since) = self.responsible_since else {
             return 0.0;
         };
         let last = match kind {
-            Kind::Full => self.full,
-            Kind::Delta => self.delta,
+            SnapshotKind::Full => self.last_full,
+            SnapshotKind::Delta => self.last_delta,
         };
         let age = now.duration_since(last.unwrap_or(since));
         age.as_secs_f64().max(0.0)
@@ -65,46 +65,46 @@ impl Duty {
 mod tests {
     use super::*;
 
-    fn at(second: i64) -> Timestamp {
+    fn timestamp(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn ages(duty: &Duty, second: i64) -> (f64, f64) {
-        let now = at(second);
+    fn ages_at(duty: &SnapshotAges, second: i64) -> (f64, f64) {
+        let now = timestamp(second);
         let age = |kind| duty.age_seconds(kind, now);
-        (age(Kind::Full), age(Kind::Delta))
+        (age(SnapshotKind::Full), age(SnapshotKind::Delta))
     }
 
     #[test]
     fn a_leader_counts_from_its_success_and_before_one_from_its_duty() {
-        let mut duty = Duty::new(at(100));
-        duty.standing(Standing::Leader, at(110));
-        assert_eq!(ages(&duty, 130), (30.0, 30.0));
-        duty.succeeded(Kind::Delta, at(125));
-        assert_eq!(ages(&duty, 130), (30.0, 5.0));
+        let mut duty = SnapshotAges::new(timestamp(100));
+        duty.set_role(SidecarRole::Leader, timestamp(110));
+        assert_eq!(ages_at(&duty, 130), (30.0, 30.0));
+        duty.record_success(SnapshotKind::Delta, timestamp(125));
+        assert_eq!(ages_at(&duty, 130), (30.0, 5.0));
     }
 
     #[test]
     fn what_the_store_held_before_counts_as_old_as_it_is() {
-        let mut duty = Duty::new(at(100));
-        duty.standing(Standing::Follower, at(100));
-        duty.standing(Standing::Leader, at(110));
-        duty.succeeded(Kind::Full, at(10));
-        assert_eq!(ages(&duty, 110), (100.0, 0.0));
-        duty.succeeded(Kind::Full, at(5));
-        assert_eq!(ages(&duty, 110), (100.0, 0.0), "an older one was taken");
+        let mut duty = SnapshotAges::new(timestamp(100));
+        duty.set_role(SidecarRole::Follower, timestamp(100));
+        duty.set_role(SidecarRole::Leader, timestamp(110));
+        duty.record_success(SnapshotKind::Full, timestamp(10));
+        assert_eq!(ages_at(&duty, 110), (100.0, 0.0));
+        duty.record_success(SnapshotKind::Full, timestamp(5));
+        assert_eq!(ages_at(&duty, 110), (100.0, 0.0), "an older one was taken");
     }
 
     #[test]
     fn the_age_grows_while_nobody_leads_and_ends_when_another_does() {
-        let mut duty = Duty::new(at(0));
-        duty.standing(Standing::Leader, at(0));
-        duty.succeeded(Kind::Full, at(50));
-        duty.standing(Standing::Unknown, at(60));
-        assert_eq!(ages(&duty, 90), (40.0, 90.0));
-        duty.standing(Standing::Follower, at(100));
-        assert_eq!(ages(&duty, 500), (0.0, 0.0));
-        duty.standing(Standing::Unknown, at(600));
-        assert_eq!(ages(&duty, 610), (10.0, 10.0), "old successes came back");
+        let mut duty = SnapshotAges::new(timestamp(0));
+        duty.set_role(SidecarRole::Leader, timestamp(0));
+        duty.record_success(SnapshotKind::Full, timestamp(50));
+        duty.set_role(SidecarRole::Unknown, timestamp(60));
+        assert_eq!(ages_at(&duty, 90), (40.0, 90.0));
+        duty.set_role(SidecarRole::Follower, timestamp(100));
+        assert_eq!(ages_at(&duty, 500), (0.0, 0.0));
+        duty.set_role(SidecarRole::Unknown, timestamp(600));
+        assert_eq!(ages_at(&duty, 610), (10.0, 10.0), "old successes came back");
     }
 }

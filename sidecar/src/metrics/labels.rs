@@ -1,24 +1,24 @@
 //! The values labels take. All of them are known before the first scrape, so every series starts at zero
 //! and none can multiply.
 
-use mainstay_archive::name::Kind;
-use mainstay_store::Class;
+use mainstay_archive::name::SnapshotKind;
+use mainstay_store::ErrorClass;
 
-use crate::state::Standing;
+use crate::state::SidecarRole;
 
 /// Both kinds of snapshots.
-pub(super) const KINDS: [Kind; 2] = [Kind::Full, Kind::Delta];
+pub(super) const SNAPSHOT_KINDS: [SnapshotKind; 2] = [SnapshotKind::Full, SnapshotKind::Delta];
 
 /// The word of a kind in labels: the one of its file names, as existing dashboards expect.
-pub(super) fn kind(kind: Kind) -> &'static str {
+pub(super) fn kind_label(kind: SnapshotKind) -> &'static str {
     match kind {
-        Kind::Full => "Full",
-        Kind::Delta => "Incr",
+        SnapshotKind::Full => "Full",
+        SnapshotKind::Delta => "Incr",
     }
 }
 
 /// The word of an outcome.
-pub(super) fn outcome(succeeded: bool) -> &'static str {
+pub(super) fn outcome_label(succeeded: bool) -> &'static str {
     if succeeded { "true" } else { "false" }
 }
 
@@ -45,7 +45,7 @@ impl GapCause {
     ];
 
     /// One word, the label.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Compacted => "compacted",
             Self::Lost => "lost",
@@ -57,7 +57,7 @@ impl GapCause {
 
 /// A Kubernetes lease the sidecar keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LeaseKind {
+pub enum LeaseLabel {
     /// The heartbeat of the member.
     Member,
     /// The revision of the newest full snapshot.
@@ -66,12 +66,12 @@ pub enum LeaseKind {
     DeltaSnapshot,
 }
 
-impl LeaseKind {
+impl LeaseLabel {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Member, Self::FullSnapshot, Self::DeltaSnapshot];
 
     /// One word, the label.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Member => "member",
             Self::FullSnapshot => "full-snapshot",
@@ -82,7 +82,7 @@ impl LeaseKind {
 
 /// What garbage collection removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Collected {
+pub enum GarbageLabel {
     /// A full snapshot.
     Full,
     /// A delta.
@@ -91,42 +91,42 @@ pub enum Collected {
     Chunk,
 }
 
-impl Collected {
+impl GarbageLabel {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Full, Self::Delta, Self::Chunk];
 
     /// One word, the label.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            Self::Full => kind(Kind::Full),
-            Self::Delta => kind(Kind::Delta),
+            Self::Full => kind_label(SnapshotKind::Full),
+            Self::Delta => kind_label(SnapshotKind::Delta),
             Self::Chunk => "Chunk",
         }
     }
 }
 
-impl From<Kind> for Collected {
-    fn from(kind: Kind) -> Self {
+impl From<SnapshotKind> for GarbageLabel {
+    fn from(kind: SnapshotKind) -> Self {
         match kind {
-            Kind::Full => Self::Full,
-            Kind::Delta => Self::Delta,
+            SnapshotKind::Full => Self::Full,
+            SnapshotKind::Delta => Self::Delta,
         }
     }
 }
 
 /// Every class of store errors.
-const STORE_CLASSES: [Class; 6] = [
-    Class::Transient,
-    Class::NotFound,
-    Class::Denied,
-    Class::Exists,
-    Class::Corrupt,
-    Class::Invalid,
+const STORE_CLASSES: [ErrorClass; 6] = [
+    ErrorClass::Transient,
+    ErrorClass::NotFound,
+    ErrorClass::Denied,
+    ErrorClass::Exists,
+    ErrorClass::Corrupt,
+    ErrorClass::Invalid,
 ];
 
-/// What can keep the snapshotter from its work, as [`crate::state::Trouble`] classifies it. A word that is not
+/// What can keep the snapshotter from its work, as [`crate::state::BackupFailure`] classifies it. A word that is not
 /// here is counted too; it only has no zero before its first time.
-pub const FAILURES: [&str; 9] = [
+pub const FAILURE_CLASSES: [&str; 9] = [
     "etcd",
     "fenced",
     "foreign-history",
@@ -139,7 +139,7 @@ pub const FAILURES: [&str; 9] = [
 ];
 
 /// What etcd can be alarmed about.
-pub const ALARMS: [&str; 2] = ["CORRUPT", "NOSPACE"];
+pub const ALARM_KINDS: [&str; 2] = ["CORRUPT", "NOSPACE"];
 
 /// The paths served over HTTP; everything else is `other`.
 pub const ROUTES: [&str; 8] = [
@@ -157,10 +157,10 @@ pub const ROUTES: [&str; 8] = [
 pub const OTHER_ROUTE: &str = "other";
 
 /// Classes of answers that occur; a client cannot make others.
-pub(super) const ANSWERS: [&str; 3] = ["2xx", "4xx", "5xx"];
+pub(super) const STATUS_CLASSES: [&str; 3] = ["2xx", "4xx", "5xx"];
 
 /// The class of an answer.
-pub(super) fn answer(status: u16) -> &'static str {
+pub(super) fn status_class(status: u16) -> &'static str {
     match status {
         ..400 => "2xx",
         400..500 => "4xx",
@@ -169,19 +169,19 @@ pub(super) fn answer(status: u16) -> &'static str {
 }
 
 /// Sets of one label.
-pub(super) fn each<const N: usize>(words: [&'static str; N]) -> Vec<[&'static str; 1]> {
+pub(super) fn single_labels<const N: usize>(words: [&'static str; N]) -> Vec<[&'static str; 1]> {
     words.into_iter().map(|word| [word]).collect()
 }
 
 /// Every pair of a word and an outcome.
-pub(super) fn with_outcome(
+pub(super) fn pair_with_outcome(
     words: impl IntoIterator<Item = &'static str>,
 ) -> Vec<[&'static str; 2]> {
-    pairs(words, ["true", "false"])
+    pair_labels(words, ["true", "false"])
 }
 
 /// Every pair.
-pub(super) fn pairs<const N: usize>(
+pub(super) fn pair_labels<const N: usize>(
     first: impl IntoIterator<Item = &'static str>,
     second: [&'static str; N],
 ) -> Vec<[&'static str; 2]> {
@@ -190,16 +190,16 @@ pub(super) fn pairs<const N: usize>(
 }
 
 /// Words of both kinds.
-pub(super) fn kinds() -> [&'static str; 2] {
-    KINDS.map(kind)
+pub(super) fn kind_labels() -> [&'static str; 2] {
+    SNAPSHOT_KINDS.map(kind_label)
 }
 
 /// Words of all standings.
-pub(super) fn standings() -> [&'static str; 4] {
-    Standing::ALL.map(Standing::word)
+pub(super) fn role_labels() -> [&'static str; 4] {
+    SidecarRole::ALL.map(SidecarRole::as_str)
 }
 
 /// Words of all classes of store errors.
-pub(super) fn store_classes() -> [&'static str; 6] {
-    STORE_CLASSES.map(Class::name)
+pub(super) fn store_class_labels() -> [&'static str; 6] {
+    STORE_CLASSES.map(ErrorClass::name)
 }

@@ -3,90 +3,90 @@
 
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Result};
 
-use super::labels::{self, GapCause, LeaseKind, each, pairs, with_outcome};
-use super::register::{Register, Title};
+use super::labels::{self, GapCause, LeaseLabel, single_labels, pair_labels, pair_with_outcome};
+use super::register::{Registrar, MetricDesc};
 
-const BUILD: Title = ("mainstay_build_info", "1; the version is the label.");
-const ROLE: Title = (
+const BUILD: MetricDesc = ("mainstay_build_info", "1; the version is the label.");
+const ROLE: MetricDesc = (
     "mainstay_role",
     "1 for what this sidecar is to the cluster, 0 for what it is not.",
 );
-const TRANSITIONS: Title = (
+const TRANSITIONS: MetricDesc = (
     "mainstay_election_transitions_total",
     "Times this sidecar became what the label says.",
 );
-const LAG_REVISIONS: Title = (
+const LAG_REVISIONS: MetricDesc = (
     "mainstay_watch_lag_revisions",
     "Revisions etcd has and the capture has not, while leading.",
 );
-const LAG_SECONDS: Title = (
+const LAG_SECONDS: MetricDesc = (
     "mainstay_watch_lag_seconds",
     "How long the capture has been behind etcd, while leading; 0 when it is not.",
 );
-const RAW_BYTES: Title = (
+const RAW_BYTES: MetricDesc = (
     "mainstay_snapshot_raw_bytes_total",
     "Bytes of stored snapshots before compression.",
 );
-const STORED_BYTES: Title = (
+const STORED_BYTES: MetricDesc = (
     "mainstay_snapshot_stored_bytes_total",
     "Bytes of stored snapshots as the store keeps them.",
 );
-const LATEST_BYTES: Title = (
+const LATEST_BYTES: MetricDesc = (
     "mainstay_snapshot_latest_stored_bytes",
     "Size of the newest snapshot of a kind as the store keeps it.",
 );
-const GAPS: Title = (
+const GAPS: MetricDesc = (
     "mainstay_gaps_total",
     "Ranges of revisions that could not be captured; each is answered with a full snapshot.",
 );
-const OLDEST: Title = (
+const OLDEST: MetricDesc = (
     "mainstay_restorable_oldest_revision",
     "The oldest revision the backup can restore; 0 when there is none.",
 );
-const NEWEST: Title = (
+const NEWEST: MetricDesc = (
     "mainstay_restorable_newest_revision",
     "The newest revision the backup can restore; 0 when there is none.",
 );
-const STORE_ERRORS: Title = (
+const STORE_ERRORS: MetricDesc = (
     "mainstay_store_errors_total",
     "Operations on the store that failed, after retries.",
 );
-const UPLOAD_PARTS: Title = (
+const UPLOAD_PARTS: MetricDesc = (
     "mainstay_upload_parts_total",
     "Parts of multipart uploads that were sent.",
 );
-const BUFFER: Title = (
+const BUFFER: MetricDesc = (
     "mainstay_delta_buffer_bytes",
     "Captured events that are not stored yet, as bytes in memory.",
 );
-const LEASE_LIVES: Title = (
+const UNKNOWN_LEASE_TTLS: MetricDesc = (
     "mainstay_lease_lives_unknown_total",
     "Events stored without the life of their lease, because etcd did not tell it in time.",
 );
-const DAMAGED: Title = (
+const DAMAGED: MetricDesc = (
     "mainstay_damaged_objects",
     "Objects of the backup that were read by retention and found damaged.",
 );
-const ALARM: Title = (
+const ALARM: MetricDesc = (
     "mainstay_etcd_alarm",
     "1 while etcd has an alarm of this kind.",
 );
-const LEASES: Title = (
+const LEASES: MetricDesc = (
     "mainstay_lease_updates_total",
     "Writes of the Kubernetes leases of this sidecar.",
 );
-const REQUESTS: Title = (
+const REQUESTS: MetricDesc = (
     "mainstay_http_requests_total",
     "Answers given over HTTP, by path and class of the status.",
 );
-const REFUSED: Title = (
+const REFUSED: MetricDesc = (
     "mainstay_http_connections_refused_total",
     "Connections closed at once because there were too many.",
 );
 
 /// `mainstay_*`.
 #[derive(Clone, Debug)]
-pub(super) struct OwnSeries {
+pub(super) struct MainstaySeries {
     pub(super) role: IntGaugeVec,
     pub(super) transitions: IntCounterVec,
     pub(super) lag_revisions: IntGauge,
@@ -95,55 +95,55 @@ pub(super) struct OwnSeries {
     pub(super) stored_bytes: IntCounterVec,
     pub(super) latest_bytes: IntGaugeVec,
     pub(super) gaps: IntCounterVec,
-    pub(super) oldest: IntGauge,
-    pub(super) newest: IntGauge,
+    pub(super) oldest_restorable: IntGauge,
+    pub(super) newest_restorable: IntGauge,
     pub(super) store_errors: IntCounterVec,
     pub(super) upload_parts: IntCounter,
     pub(super) buffer_bytes: IntGauge,
-    pub(super) lease_lives: IntCounter,
-    pub(super) damaged: IntGauge,
+    pub(super) unknown_lease_ttls: IntCounter,
+    pub(super) damaged_objects: IntGauge,
     pub(super) alarm: IntGaugeVec,
-    pub(super) leases: IntCounterVec,
-    pub(super) requests: IntCounterVec,
-    pub(super) refused: IntCounter,
+    pub(super) lease_updates: IntCounterVec,
+    pub(super) http_requests: IntCounterVec,
+    pub(super) refused_connections: IntCounter,
 }
 
-impl OwnSeries {
-    pub(super) fn new(register: &Register<'_>) -> Result<Self> {
-        let kinds = each(labels::kinds());
-        let standings = each(labels::standings());
-        let gaps = each(GapCause::ALL.map(GapCause::word));
-        let leases = with_outcome(LeaseKind::ALL.map(LeaseKind::word));
-        let answers = pairs(labels::ROUTES, labels::ANSWERS);
+impl MainstaySeries {
+    pub(super) fn new(register: &Registrar<'_>) -> Result<Self> {
+        let kinds = single_labels(labels::kind_labels());
+        let role_labels = single_labels(labels::role_labels());
+        let gaps = single_labels(GapCause::ALL.map(GapCause::as_str));
+        let leases = pair_with_outcome(LeaseLabel::ALL.map(LeaseLabel::as_str));
+        let answers = pair_labels(labels::ROUTES, labels::STATUS_CLASSES);
         let version = [[env!("CARGO_PKG_VERSION")]];
         register
             .gauges(BUILD, ["version"], &version)?
             .get_metric_with_label_values(&version[0])?
             .set(1);
         Ok(Self {
-            role: register.gauges(ROLE, ["role"], &standings)?,
-            transitions: register.counters(TRANSITIONS, ["to"], &standings)?,
+            role: register.gauges(ROLE, ["role"], &role_labels)?,
+            transitions: register.counters(TRANSITIONS, ["to"], &role_labels)?,
             lag_revisions: register.gauge(LAG_REVISIONS)?,
-            lag_seconds: register.keep(Gauge::new(LAG_SECONDS.0, LAG_SECONDS.1)?)?,
+            lag_seconds: register.register(Gauge::new(LAG_SECONDS.0, LAG_SECONDS.1)?)?,
             raw_bytes: register.counters(RAW_BYTES, ["kind"], &kinds)?,
             stored_bytes: register.counters(STORED_BYTES, ["kind"], &kinds)?,
             latest_bytes: register.gauges(LATEST_BYTES, ["kind"], &kinds)?,
             gaps: register.counters(GAPS, ["cause"], &gaps)?,
-            oldest: register.gauge(OLDEST)?,
-            newest: register.gauge(NEWEST)?,
+            oldest_restorable: register.gauge(OLDEST)?,
+            newest_restorable: register.gauge(NEWEST)?,
             store_errors: register.counters(
                 STORE_ERRORS,
                 ["class"],
-                &each(labels::store_classes()),
+                &single_labels(labels::store_class_labels()),
             )?,
             upload_parts: register.counter(UPLOAD_PARTS)?,
             buffer_bytes: register.gauge(BUFFER)?,
-            lease_lives: register.counter(LEASE_LIVES)?,
-            damaged: register.gauge(DAMAGED)?,
-            alarm: register.gauges(ALARM, ["alarm"], &each(labels::ALARMS))?,
-            leases: register.counters(LEASES, ["lease", "succeeded"], &leases)?,
-            requests: register.counters(REQUESTS, ["route", "status"], &answers)?,
-            refused: register.counter(REFUSED)?,
+            unknown_lease_ttls: register.counter(UNKNOWN_LEASE_TTLS)?,
+            damaged_objects: register.gauge(DAMAGED)?,
+            alarm: register.gauges(ALARM, ["alarm"], &single_labels(labels::ALARM_KINDS))?,
+            lease_updates: register.counters(LEASES, ["lease", "succeeded"], &leases)?,
+            http_requests: register.counters(REQUESTS, ["route", "status"], &answers)?,
+            refused_connections: register.counter(REFUSED)?,
         })
     }
 }

@@ -3,59 +3,59 @@
 
 use prometheus::{HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Result};
 
-use super::labels::{self, Collected, each, with_outcome};
-use super::register::{Register, Title};
+use super::labels::{self, GarbageLabel, single_labels, pair_with_outcome};
+use super::register::{Registrar, MetricDesc};
 
-const COLLECTED: Title = (
+const GARBAGE_COLLECTED: MetricDesc = (
     "etcdbr_snapshot_gc_total",
     "Objects garbage collection removed, or failed to remove.",
 );
-const LATEST_REVISION: Title = (
+const LATEST_REVISION: MetricDesc = (
     "etcdbr_snapshot_latest_revision",
     "Last revision of the newest snapshot of a kind.",
 );
-const LATEST_TIMESTAMP: Title = (
+const LATEST_TIMESTAMP: MetricDesc = (
     "etcdbr_snapshot_latest_timestamp",
     "Creation time of the newest snapshot of a kind, unix seconds.",
 );
-const REQUIRED: Title = (
+const REQUIRED: MetricDesc = (
     "etcdbr_snapshot_required",
     "1 while a snapshot of a kind is due: there is something it would hold.",
 );
-const SNAPSHOT_SECONDS: Title = (
+const SNAPSHOT_SECONDS: MetricDesc = (
     "etcdbr_snapshot_duration_seconds",
     "Time from the begin of a snapshot until it was stored, or given up.",
 );
-const LATEST_DELTAS: Title = (
+const LATEST_DELTAS: MetricDesc = (
     "etcdbr_snapstore_latest_deltas_total",
     "Deltas behind the newest full snapshot.",
 );
-const LATEST_DELTA_REVISIONS: Title = (
+const LATEST_DELTA_REVISIONS: MetricDesc = (
     "etcdbr_snapstore_latest_deltas_revisions_total",
     "Revisions in the deltas behind the newest full snapshot.",
 );
-const FAILURES: Title = (
+const FAILURES: MetricDesc = (
     "etcdbr_snapshotter_failure",
     "Times the snapshotter failed, by class of the failure.",
 );
-const CLUSTER_SIZE: Title = ("etcdbr_cluster_size", "Members of the cluster.");
-const IS_LEARNER: Title = (
+const CLUSTER_SIZE: MetricDesc = ("etcdbr_cluster_size", "Members of the cluster.");
+const IS_LEARNER: MetricDesc = (
     "etcdbr_is_learner",
     "1 while the member of this sidecar does not vote yet.",
 );
-const PROMOTION: Title = (
+const PROMOTION: MetricDesc = (
     "etcdbr_member_promote_duration_seconds",
     "Time it took to promote the member of this sidecar.",
 );
-const DEFRAGMENTATION: Title = (
+const DEFRAGMENTATION: MetricDesc = (
     "etcdbr_defragmentation_duration_seconds",
     "Time it took to defragment a member.",
 );
 
 /// `etcdbr_*`.
 #[derive(Clone, Debug)]
-pub(super) struct PeerSeries {
-    pub(super) collected: IntCounterVec,
+pub(super) struct EtcdbrSeries {
+    pub(super) garbage_collected: IntCounterVec,
     pub(super) latest_revision: IntGaugeVec,
     pub(super) latest_timestamp: IntGaugeVec,
     pub(super) required: IntGaugeVec,
@@ -69,31 +69,31 @@ pub(super) struct PeerSeries {
     pub(super) defragmentation_seconds: HistogramVec,
 }
 
-impl PeerSeries {
-    pub(super) fn new(register: &Register<'_>) -> Result<Self> {
-        let kinds = each(labels::kinds());
-        let outcomes = each(["true", "false"]);
+impl EtcdbrSeries {
+    pub(super) fn new(register: &Registrar<'_>) -> Result<Self> {
+        let kinds = single_labels(labels::kind_labels());
+        let outcomes = single_labels(["true", "false"]);
         Ok(Self {
-            collected: register.counters(
-                COLLECTED,
+            garbage_collected: register.counters(
+                GARBAGE_COLLECTED,
                 ["kind", "succeeded"],
-                &with_outcome(Collected::ALL.map(Collected::word)),
+                &pair_with_outcome(GarbageLabel::ALL.map(GarbageLabel::as_str)),
             )?,
             latest_revision: register.gauges(LATEST_REVISION, ["kind"], &kinds)?,
             latest_timestamp: register.gauges(LATEST_TIMESTAMP, ["kind"], &kinds)?,
             required: register.gauges(REQUIRED, ["kind"], &kinds)?,
-            snapshot_seconds: register.durations(
+            snapshot_seconds: register.histograms(
                 SNAPSHOT_SECONDS,
                 ["kind", "succeeded"],
-                &with_outcome(labels::kinds()),
+                &pair_with_outcome(labels::kind_labels()),
             )?,
             latest_deltas: register.gauge(LATEST_DELTAS)?,
             latest_delta_revisions: register.gauge(LATEST_DELTA_REVISIONS)?,
-            failures: register.counters(FAILURES, ["error"], &each(labels::FAILURES))?,
+            failures: register.counters(FAILURES, ["error"], &single_labels(labels::FAILURE_CLASSES))?,
             cluster_size: register.gauge(CLUSTER_SIZE)?,
             is_learner: register.gauge(IS_LEARNER)?,
-            promotion_seconds: register.durations(PROMOTION, ["succeeded"], &outcomes)?,
-            defragmentation_seconds: register.durations(
+            promotion_seconds: register.histograms(PROMOTION, ["succeeded"], &outcomes)?,
+            defragmentation_seconds: register.histograms(
                 DEFRAGMENTATION,
                 ["succeeded"],
                 &outcomes,

@@ -10,21 +10,21 @@ use prometheus::Result;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
-use super::register::{Register, Title};
+use super::register::{Registrar, MetricDesc};
 
 /// What is computed: a value for each label value; one without a label.
-type Values = dyn Fn() -> Vec<(&'static str, f64)> + Send + Sync;
+type ValueFn = dyn Fn() -> Vec<(&'static str, f64)> + Send + Sync;
 
 /// One family of series, computed when it is asked for.
 #[derive(Clone)]
-pub(super) struct Scraped {
+pub(super) struct ScrapedMetric {
     desc: Desc,
-    form: MetricType,
+    metric_type: MetricType,
     label: Option<&'static str>,
-    values: Arc<Values>,
+    values: Arc<ValueFn>,
 }
 
-impl fmt::Debug for Scraped {
+impl fmt::Debug for ScrapedMetric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scraped")
             .field("name", &self.desc.fq_name)
@@ -32,37 +32,37 @@ impl fmt::Debug for Scraped {
     }
 }
 
-impl Scraped {
+impl ScrapedMetric {
     /// A gauge for each value of one label.
     pub(super) fn gauges(
-        (name, help): Title<'_>,
+        (name, help): MetricDesc<'_>,
         label: &'static str,
         values: impl Fn() -> Vec<(&'static str, f64)> + Send + Sync + 'static,
     ) -> Result<Self> {
         let labels = vec![label.to_owned()];
         Ok(Self {
             desc: Desc::new(name.to_owned(), help.to_owned(), labels, HashMap::new())?,
-            form: MetricType::GAUGE,
+            metric_type: MetricType::GAUGE,
             label: Some(label),
             values: Arc::new(values),
         })
     }
 
     /// One value without labels.
-    fn single(
-        (name, help): Title<'_>,
+    fn single_value(
+        (name, help): MetricDesc<'_>,
         form: MetricType,
         value: fn() -> Option<f64>,
     ) -> Result<Self> {
         Ok(Self {
             desc: Desc::new(name.to_owned(), help.to_owned(), Vec::new(), HashMap::new())?,
-            form,
+            metric_type: form,
             label: None,
             values: Arc::new(move || value().map(|value| ("", value)).into_iter().collect()),
         })
     }
 
-    fn metric(&self, word: &str, value: f64) -> Metric {
+    fn build_metric(&self, word: &str, value: f64) -> Metric {
         let pair = self.label.map(|name| {
             let mut pair = LabelPair::default();
             pair.set_name(name.to_owned());
@@ -70,7 +70,7 @@ impl Scraped {
             pair
         });
         let mut metric = Metric::from_label(pair.into_iter().collect());
-        if self.form == MetricType::COUNTER {
+        if self.metric_type == MetricType::COUNTER {
             let mut counter = Counter::default();
             counter.set_value(value);
             metric.set_counter(counter);
@@ -83,56 +83,56 @@ impl Scraped {
     }
 }
 
-impl Collector for Scraped {
+impl Collector for ScrapedMetric {
     fn desc(&self) -> Vec<&Desc> {
         vec![&self.desc]
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
         let values = (self.values)();
-        let metrics = values.into_iter().map(|(word, v)| self.metric(word, v));
+        let metrics = values.into_iter().map(|(word, v)| self.build_metric(word, v));
         let mut family = MetricFamily::default();
         family.set_name(self.desc.fq_name.clone());
         family.set_help(self.desc.help.clone());
-        family.set_field_type(self.form);
+        family.set_field_type(self.metric_type);
         family.set_metric(metrics.collect());
         vec![family]
     }
 }
 
-const CPU: Title = (
+const CPU: MetricDesc = (
     "process_cpu_seconds_total",
     "Processor time of this process, user and system.",
 );
-const RESIDENT: Title = (
+const RESIDENT: MetricDesc = (
     "process_resident_memory_bytes",
     "Memory of this process that is in RAM now.",
 );
-const PEAK: Title = (
+const PEAK: MetricDesc = (
     "mainstay_peak_resident_memory_bytes",
     "The most memory this process ever had in RAM.",
 );
-const RECEIVED: Title = (
+const RECEIVED: MetricDesc = (
     "etcdbr_network_received_bytes",
     "Bytes received by the network interfaces of the pod, without the loopback.",
 );
-const SENT: Title = (
+const SENT: MetricDesc = (
     "etcdbr_network_transmitted_bytes",
     "Bytes sent by the network interfaces of the pod, without the loopback.",
 );
 
 /// Registers what the kernel knows. A value it does not give is left out, never made up.
-pub(super) fn register_process(register: &Register<'_>) -> Result<()> {
+pub(super) fn register_process(register: &Registrar<'_>) -> Result<()> {
     let (counter, gauge) = (MetricType::COUNTER, MetricType::GAUGE);
-    register.keep(Scraped::single(CPU, counter, cpu_seconds)?)?;
-    register.keep(Scraped::single(RESIDENT, gauge, || status_bytes("VmRSS:"))?)?;
-    register.keep(Scraped::single(PEAK, gauge, || status_bytes("VmHWM:"))?)?;
-    register.keep(Scraped::single(RECEIVED, counter, || network_bytes(0))?)?;
-    register.keep(Scraped::single(SENT, counter, || network_bytes(8))?)?;
+    register.register(ScrapedMetric::single_value(CPU, counter, read_cpu_seconds)?)?;
+    register.register(ScrapedMetric::single_value(RESIDENT, gauge, || read_status_bytes("VmRSS:"))?)?;
+    register.register(ScrapedMetric::single_value(PEAK, gauge, || read_status_bytes("VmHWM:"))?)?;
+    register.register(ScrapedMetric::single_value(RECEIVED, counter, || read_network_bytes(0))?)?;
+    register.register(ScrapedMetric::single_value(SENT, counter, || read_network_bytes(8))?)?;
     Ok(())
 }
 
-fn cpu_seconds() -> Option<f64> {
+fn read_cpu_seconds() -> Option<f64> {
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
     let seconds = |time: nix::sys::time::TimeVal| {
         to_f64(time.tv_sec()) + to_f64(time.tv_usec()) / 1_000_000.0
@@ -141,25 +141,25 @@ fn cpu_seconds() -> Option<f64> {
 }
 
 /// A line of `/proc/self/status`, which counts in kB.
-fn status_bytes(field: &str) -> Option<f64> {
-    kilobytes(&fs::read_to_string("/proc/self/status").ok()?, field).map(|kb| to_f64(kb) * 1024.0)
+fn read_status_bytes(field: &str) -> Option<f64> {
+    parse_kilobytes(&fs::read_to_string("/proc/self/status").ok()?, field).map(|kb| to_f64(kb) * 1024.0)
 }
 
-fn kilobytes(status: &str, field: &str) -> Option<i64> {
+fn parse_kilobytes(status: &str, field: &str) -> Option<i64> {
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
 /// A column of `/proc/self/net/dev`, summed: 0 is received, 8 is sent.
-fn network_bytes(column: usize) -> Option<f64> {
-    summed(&fs::read_to_string("/proc/self/net/dev").ok()?, column).map(to_f64)
+fn read_network_bytes(column: usize) -> Option<f64> {
+    sum_column(&fs::read_to_string("/proc/self/net/dev").ok()?, column).map(to_f64)
 }
 
-fn summed(devices: &str, column: usize) -> Option<i64> {
+fn sum_column(devices: &str, column: usize) -> Option<i64> {
     let lines = devices.lines().filter_map(|line| line.split_once(':'));
     let others = lines.filter(|(name, _)| name.trim() != "lo");
-    let bytes = others.map(|(_, columns)| {
-        let column = columns.split_whitespace().nth(column)?;
+    let bytes = others.map(|(_, printer_columns)| {
+        let column = printer_columns.split_whitespace().nth(column)?;
         column.parse::<i64>().ok()
     });
     bytes.sum()
@@ -180,9 +180,9 @@ mod tests {
     #[test]
     fn memory_is_read_from_the_line_that_has_it() {
         let status = "Name:\tmainstay\nVmHWM:\t   20480 kB\nVmRSS:\t   10240 kB\n";
-        assert_eq!(kilobytes(status, "VmRSS:"), Some(10_240));
-        assert_eq!(kilobytes(status, "VmHWM:"), Some(20_480));
-        assert_eq!(kilobytes(status, "VmSwap:"), None);
+        assert_eq!(parse_kilobytes(status, "VmRSS:"), Some(10_240));
+        assert_eq!(parse_kilobytes(status, "VmHWM:"), Some(20_480));
+        assert_eq!(parse_kilobytes(status, "VmSwap:"), None);
     }
 
     #[test]
@@ -192,18 +192,18 @@ mod tests {
              eth0: 100 1 0 0 0 0 0 0 30 1 0 0 0 0 0 0\n  \
              eth1:200 1 0 0 0 0 0 0 40 1 0 0 0 0 0 0\n";
         assert_eq!(
-            (summed(devices, 0), summed(devices, 8)),
+            (sum_column(devices, 0), sum_column(devices, 8)),
             (Some(300), Some(70))
         );
-        assert_eq!(summed("eth0: 100 1", 8), None);
+        assert_eq!(sum_column("eth0: 100 1", 8), None);
     }
 
     #[test]
     fn the_kernel_tells_about_this_process() {
-        let resident = status_bytes("VmRSS:").unwrap();
+        let resident = read_status_bytes("VmRSS:").unwrap();
         assert!(resident > 100_000.0, "{resident}");
-        assert!(status_bytes("VmHWM:").unwrap() >= resident);
-        assert!(cpu_seconds().unwrap() > 0.0);
-        assert!(network_bytes(0).is_some());
+        assert!(read_status_bytes("VmHWM:").unwrap() >= resident);
+        assert!(read_cpu_seconds().unwrap() > 0.0);
+        assert!(read_network_bytes(0).is_some());
     }
 }

@@ -15,7 +15,7 @@ const BEGIN: &str = "<!-- begin: from the registry -->\n";
 const END: &str = "<!-- end: from the registry -->\n";
 
 /// Series of the rendered text whose name begins so, and their values as written.
-fn samples(metrics: &Metrics, name: &str) -> BTreeMap<String, String> {
+fn read_samples(metrics: &SidecarMetrics, name: &str) -> BTreeMap<String, String> {
     let text = metrics.render().unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let sample = |line: &str| {
@@ -28,67 +28,67 @@ fn samples(metrics: &Metrics, name: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn value(metrics: &Metrics, series: &str) -> String {
-    samples(metrics, series)[series].clone()
+fn read_value(metrics: &SidecarMetrics, series: &str) -> String {
+    read_samples(metrics, series)[series].clone()
 }
 
 /// Does everything that can be done, with every label there is.
-fn busy() -> Metrics {
-    let metrics = Metrics::new().unwrap();
+fn exercised_metrics() -> SidecarMetrics {
+    let metrics = SidecarMetrics::new().unwrap();
     for succeeded in [true, false] {
-        for kind in labels::KINDS {
-            metrics.snapshot_finished(kind, succeeded, 400.0);
-            metrics.snapshot_required(kind, succeeded);
+        for kind in labels::SNAPSHOT_KINDS {
+            metrics.record_snapshot(kind, succeeded, 400.0);
+            metrics.set_required(kind, succeeded);
         }
-        for what in Collected::ALL {
-            metrics.collected(what, succeeded);
+        for what in GarbageLabel::ALL {
+            metrics.count_garbage_collected(what, succeeded);
         }
-        for lease in LeaseKind::ALL {
-            metrics.lease_updated(lease, succeeded);
+        for lease in LeaseLabel::ALL {
+            metrics.count_lease_update(lease, succeeded);
         }
-        metrics.defragmented(succeeded, 1.0);
-        metrics.promoted(succeeded, 1.0);
-        metrics.learner(succeeded);
+        metrics.observe_defragmentation(succeeded, 1.0);
+        metrics.observe_promotion(succeeded, 1.0);
+        metrics.set_learner(succeeded);
     }
-    for standing in Standing::ALL {
-        metrics.election_changed(standing);
+    for standing in SidecarRole::ALL {
+        metrics.record_role_change(standing);
     }
     for cause in GapCause::ALL {
-        metrics.gap(cause);
+        metrics.count_gap(cause);
     }
     for route in ROUTES {
         for status in [100, 200, 304, 404, 405, 500, 503, 999] {
-            metrics.http_request(route, status);
+            metrics.count_http_request(route, status);
         }
     }
-    for class in FAILURES {
-        metrics.snapshotter_failed(class);
+    for class in FAILURE_CLASSES {
+        metrics.count_failure(class);
     }
-    for kind in ALARMS {
-        metrics.alarm(kind, true);
+    for kind in ALARM_KINDS {
+        metrics.set_alarm(kind, true);
     }
-    metrics.http_refused();
+    metrics.count_refused_connection();
     metrics
 }
 
 #[test]
 fn whatever_happens_no_series_appears_that_was_not_there_at_zero() {
-    let names = |metrics: &Metrics| samples(metrics, "").into_keys().collect::<BTreeSet<_>>();
-    let (fresh, used) = (names(&Metrics::new().unwrap()), names(&busy()));
+    let names = |metrics: &SidecarMetrics| read_samples(metrics, "").into_keys().collect::<BTreeSet<_>>();
+    let (fresh, used) = (names(&SidecarMetrics::new().unwrap()), names(&exercised_metrics()));
     assert_eq!(fresh, used);
     assert!(fresh.len() < 400, "{} series", fresh.len());
 }
 
 #[test]
 fn a_stored_snapshot_is_told_by_revision_time_and_size() {
-    let metrics = Metrics::new().unwrap();
-    let stored = Stored {
+    let metrics = SidecarMetrics::new().unwrap();
+    let stored = StoredSnapshot {
         name: SnapshotName::delta(Revision(5), Revision(9), 1_794_795_243, Compression::Gzip),
         key: "v2/Incr-00000005-00000009-1794795243.gz".to_owned(),
         size: 10,
     };
-    metrics.snapshot_stored(&stored, 40);
-    metrics.snapshot_stored(&stored, 40);
+    metrics.record_stored(&stored, 40);
+    metrics.record_stored(&stored, 40);
     for (series, expected) in [
         ("etcdbr_snapshot_latest_revision{kind=\"Incr\"}", "9"),
         (
@@ -100,17 +100,17 @@ fn a_stored_snapshot_is_told_by_revision_time_and_size() {
         ("mainstay_snapshot_stored_bytes_total{kind=\"Incr\"}", "20"),
         ("mainstay_snapshot_latest_stored_bytes{kind=\"Incr\"}", "10"),
     ] {
-        assert_eq!(value(&metrics, series), expected, "{series}");
+        assert_eq!(read_value(&metrics, series), expected, "{series}");
     }
 }
 
 #[test]
 fn a_snapshot_of_minutes_falls_into_a_bucket_of_minutes() {
-    let metrics = Metrics::new().unwrap();
-    metrics.snapshot_finished(Kind::Full, true, 400.0);
+    let metrics = SidecarMetrics::new().unwrap();
+    metrics.record_snapshot(SnapshotKind::Full, true, 400.0);
     let bucket = |limit: &str| {
         let labels = format!("{{kind=\"Full\",succeeded=\"true\",le=\"{limit}\"}}");
-        value(
+        read_value(
             &metrics,
             &format!("etcdbr_snapshot_duration_seconds_bucket{labels}"),
         )
@@ -120,11 +120,11 @@ fn a_snapshot_of_minutes_falls_into_a_bucket_of_minutes() {
 
 #[test]
 fn exactly_one_role_is_held() {
-    let metrics = Metrics::new().unwrap();
-    for standing in Standing::ALL {
-        metrics.standing(standing);
-        let held = samples(&metrics, "mainstay_role{");
-        let mine = format!("mainstay_role{{role=\"{}\"}}", standing.word());
+    let metrics = SidecarMetrics::new().unwrap();
+    for standing in SidecarRole::ALL {
+        metrics.set_role(standing);
+        let held = read_samples(&metrics, "mainstay_role{");
+        let mine = format!("mainstay_role{{role=\"{}\"}}", standing.as_str());
         let ones = held.iter().filter(|(_, value)| *value == "1");
         let ones: Vec<_> = ones.map(|(series, _)| series.as_str()).collect();
         assert_eq!(ones, [mine.as_str()]);
@@ -133,41 +133,41 @@ fn exactly_one_role_is_held() {
 
 #[test]
 fn a_former_leader_tells_nothing_of_a_capture_that_has_ended() {
-    const OF_LEADERS: [&str; 4] = [
+    const LEADER_METRICS: [&str; 4] = [
         "mainstay_watch_lag_revisions",
         "mainstay_watch_lag_seconds",
         "mainstay_delta_buffer_bytes",
         "mainstay_damaged_objects",
     ];
     for (standing, expected) in [
-        (Standing::Leader, ["7", "90", "1024", "2"]),
-        (Standing::Follower, ["0"; 4]),
-        (Standing::Learner, ["0"; 4]),
-        (Standing::Unknown, ["0", "0", "0", "2"]),
+        (SidecarRole::Leader, ["7", "90", "1024", "2"]),
+        (SidecarRole::Follower, ["0"; 4]),
+        (SidecarRole::Learner, ["0"; 4]),
+        (SidecarRole::Unknown, ["0", "0", "0", "2"]),
     ] {
-        let metrics = Metrics::new().unwrap();
-        metrics.standing(Standing::Leader);
-        metrics.watch_lag(7, 90.0);
-        metrics.buffer_bytes(1024);
-        metrics.damaged_objects(2);
-        metrics.standing(standing);
-        let told = OF_LEADERS.map(|series| value(&metrics, series));
-        assert_eq!(told, expected, "{}", standing.word());
+        let metrics = SidecarMetrics::new().unwrap();
+        metrics.set_role(SidecarRole::Leader);
+        metrics.set_watch_lag(7, 90.0);
+        metrics.set_buffer_bytes(1024);
+        metrics.set_damaged_objects(2);
+        metrics.set_role(standing);
+        let told = LEADER_METRICS.map(|series| read_value(&metrics, series));
+        assert_eq!(told, expected, "{}", standing.as_str());
     }
 }
 
 #[test]
 fn clones_share_their_values() {
-    let metrics = Metrics::new().unwrap();
-    metrics.clone().gap(GapCause::Compacted);
+    let metrics = SidecarMetrics::new().unwrap();
+    metrics.clone().count_gap(GapCause::Compacted);
     assert_eq!(
-        value(&metrics, "mainstay_gaps_total{cause=\"compacted\"}"),
+        read_value(&metrics, "mainstay_gaps_total{cause=\"compacted\"}"),
         "1"
     );
 }
 
 /// The table of the page, as the registry has it.
-fn table(metrics: &Metrics) -> String {
+fn render_table(metrics: &SidecarMetrics) -> String {
     let mut table = "| name | type | labels | meaning |\n| --- | --- | --- | --- |\n".to_owned();
     for family in metrics.registry.gather() {
         let form = match family.get_field_type() {
@@ -190,7 +190,7 @@ fn the_page_of_metrics_is_what_the_registry_has() {
     let text = std::fs::read_to_string(&page).unwrap();
     let (before, rest) = text.split_once(BEGIN).unwrap();
     let (_, after) = rest.split_once(END).unwrap();
-    let table = table(&Metrics::new().unwrap());
+    let table = render_table(&SidecarMetrics::new().unwrap());
     let wanted = format!("{before}{BEGIN}\n{table}\n{END}{after}");
     if std::env::var_os("MAINSTAY_UPDATE_DOCS").is_some() {
         std::fs::write(&page, &wanted).unwrap();
@@ -210,7 +210,7 @@ mod live {
     use super::*;
 
     /// Names of the peer that break a convention promtool checks: kept, because dashboards read them.
-    const INHERITED: [&str; 5] = [
+    const UPSTREAM_NAMES: [&str; 5] = [
         "etcdbr_network_received_bytes",
         "etcdbr_network_transmitted_bytes",
         "etcdbr_snapshotter_failure",
@@ -218,7 +218,7 @@ mod live {
         "etcdbr_snapstore_latest_deltas_total",
     ];
 
-    fn promtool() -> PathBuf {
+    fn promtool_path() -> PathBuf {
         match std::env::var_os("MAINSTAY_PROMTOOL").map(PathBuf::from) {
             Some(path) if path.is_file() => path,
             Some(path) => panic!(
@@ -232,8 +232,8 @@ mod live {
     }
 
     /// What promtool says about a text, one finding a line; empty when it is content.
-    fn findings(text: &str) -> String {
-        let mut child = Command::new(promtool())
+    fn run_promtool(text: &str) -> String {
+        let mut child = Command::new(promtool_path())
             .args(["check", "metrics"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -256,17 +256,17 @@ mod live {
 
     #[test]
     fn promtool_objects_to_nothing_but_inherited_names() {
-        let text = busy().render().unwrap();
-        let said = findings(&text);
+        let text = exercised_metrics().render().unwrap();
+        let said = run_promtool(&text);
         let about = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
         let names: BTreeSet<_> = said.lines().map(about).collect();
-        let expected: BTreeSet<_> = INHERITED.map(str::to_owned).into();
+        let expected: BTreeSet<_> = UPSTREAM_NAMES.map(str::to_owned).into();
         assert_eq!(names, expected, "{said}");
     }
 
     #[test]
     fn promtool_does_object_to_a_bad_name() {
-        let said = findings("# TYPE requests counter\nrequests 1\n");
+        let said = run_promtool("# TYPE requests counter\nrequests 1\n");
         assert!(said.contains("requests"), "{said}");
     }
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use jiff::SignedDuration;
-use mainstay_archive::retention::{Policy, Rules};
+use mainstay_archive::retention::{RetentionPolicy, RetentionRules};
 
-use super::{Action, RetentionConfig};
+use super::{RetentionAction, RetentionConfig};
 
 /// A period up to this long switches garbage collection off.
-const OFF: Duration = Duration::from_secs(1);
+const DISABLED_PERIOD: Duration = Duration::from_secs(1);
 
 /// How full snapshots are chosen that stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -30,7 +30,7 @@ pub struct RetentionArgs {
         long = "garbage-collection-period",
         env = "MAINSTAY_GARBAGE_COLLECTION_PERIOD"
     )]
-    #[arg(value_name = "DURATION", default_value = "1m", value_parser = duration)]
+    #[arg(value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
     pub period: Duration,
 
     /// Which full snapshots stay: the last of each hour of today, of each of the seven days and of each of the
@@ -51,7 +51,7 @@ pub struct RetentionArgs {
     /// How long deltas stay that the newest chain does not need; 0 deletes them with the next full snapshot
     #[arg(long = "delta-snapshot-retention-period")]
     #[arg(env = "MAINSTAY_DELTA_SNAPSHOT_RETENTION_PERIOD")]
-    #[arg(value_name = "DURATION", default_value = "0", value_parser = duration)]
+    #[arg(value_name = "DURATION", default_value = "0", value_parser = parse_duration)]
     pub delta_retention: Duration,
 
     /// Only log what garbage collection would delete
@@ -73,28 +73,28 @@ impl RetentionArgs {
             dry_run,
         } = self;
         RetentionConfig {
-            period: (period > OFF).then_some(period),
-            rules: Rules {
+            period: (period > DISABLED_PERIOD).then_some(period),
+            rules: RetentionRules {
                 policy: match policy {
-                    PolicyName::Exponential => Policy::Exponential,
-                    PolicyName::LimitBased => Policy::LimitBased {
-                        most: usize::try_from(max_backups).unwrap_or(usize::MAX),
+                    PolicyName::Exponential => RetentionPolicy::Exponential,
+                    PolicyName::LimitBased => RetentionPolicy::LimitBased {
+                        limit: usize::try_from(max_backups).unwrap_or(usize::MAX),
                     },
                 },
                 delta_retention: SignedDuration::try_from(delta_retention)
                     .unwrap_or(SignedDuration::MAX),
             },
             action: if dry_run {
-                Action::DryRun
+                RetentionAction::DryRun
             } else {
-                Action::Delete
+                RetentionAction::Delete
             },
         }
     }
 }
 
 /// Reads `90s`, `1h30m`, `12h0m0s`, `0`; negative spans are refused.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -111,14 +111,14 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Program {
+    struct RetentionCommand {
         #[command(flatten)]
         retention: RetentionArgs,
     }
 
-    fn config(flags: &[&str]) -> RetentionConfig {
+    fn parse_config(flags: &[&str]) -> RetentionConfig {
         let flags = std::iter::once("program").chain(flags.iter().copied());
-        Program::try_parse_from(flags)
+        RetentionCommand::try_parse_from(flags)
             .unwrap()
             .retention
             .into_config()
@@ -126,27 +126,27 @@ mod tests {
 
     #[test]
     fn the_flags_are_consistent() {
-        Program::command().debug_assert();
+        RetentionCommand::command().debug_assert();
     }
 
     #[test]
     fn defaults_are_those_of_the_peer() {
         let defaults = RetentionConfig {
             period: Some(Duration::from_mins(1)),
-            rules: Rules {
-                policy: Policy::Exponential,
+            rules: RetentionRules {
+                policy: RetentionPolicy::Exponential,
                 delta_retention: SignedDuration::ZERO,
             },
-            action: Action::Delete,
+            action: RetentionAction::Delete,
         };
-        assert_eq!(config(&[]), defaults);
-        let limited = config(&["--garbage-collection-policy=LimitBased"]);
-        assert_eq!(limited.rules.policy, Policy::LimitBased { most: 7 });
+        assert_eq!(parse_config(&[]), defaults);
+        let limited = parse_config(&["--garbage-collection-policy=LimitBased"]);
+        assert_eq!(limited.rules.policy, RetentionPolicy::LimitBased { limit: 7 });
     }
 
     #[test]
     fn flags_of_the_peer_are_understood() {
-        let found = config(&[
+        let found = parse_config(&[
             "--garbage-collection-period=12h0m0s",
             "--garbage-collection-policy=LimitBased",
             "-m",
@@ -155,18 +155,18 @@ mod tests {
             "--garbage-collection-dry-run",
         ]);
         assert_eq!(found.period, Some(Duration::from_hours(12)));
-        assert_eq!(found.rules.policy, Policy::LimitBased { most: 3 });
+        assert_eq!(found.rules.policy, RetentionPolicy::LimitBased { limit: 3 });
         assert_eq!(found.rules.delta_retention, SignedDuration::from_hours(36));
-        assert_eq!(found.action, Action::DryRun);
+        assert_eq!(found.action, RetentionAction::DryRun);
     }
 
     #[test]
     fn a_second_or_less_switches_it_off() {
         for off in ["0", "0s", "500ms", "1s"] {
             let flag = format!("--garbage-collection-period={off}");
-            assert_eq!(config(&[&flag]).period, None, "{off}");
+            assert_eq!(parse_config(&[&flag]).period, None, "{off}");
         }
-        let on = config(&["--garbage-collection-period=1001ms"]);
+        let on = parse_config(&["--garbage-collection-period=1001ms"]);
         assert_eq!(on.period, Some(Duration::from_millis(1001)));
     }
 
@@ -178,7 +178,7 @@ mod tests {
             "--max-backups=0",
         ] {
             assert!(
-                Program::try_parse_from(["program", flag]).is_err(),
+                RetentionCommand::try_parse_from(["program", flag]).is_err(),
                 "{flag}"
             );
         }

@@ -6,10 +6,10 @@ use std::error::Error as StdError;
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
 
-use mainstay_archive::catalogue::Object;
-use mainstay_archive::compression::{OpenError, decoder};
+use mainstay_archive::catalogue::SnapshotObject;
+use mainstay_archive::compression::{OpenStreamError, open_decoder};
 use mainstay_archive::delta::{DeltaError, DeltaReader};
-use mainstay_archive::name::Kind;
+use mainstay_archive::name::SnapshotKind;
 use mainstay_ids::Revision;
 use mainstay_store::{SnapStore, StoreError};
 use sha2::{Digest, Sha256};
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 /// Bytes of an object on their way at once; reading ahead further would only cost memory beside etcd.
 const BUDGET_BYTES: u64 = 4 << 20;
 /// Bytes handled at once.
-const PIECE: usize = 256 << 10;
+const BUFFER_BYTES: usize = 256 << 10;
 /// Length of the hash behind a full snapshot.
 const HASH_LEN: usize = 32;
 /// A full snapshot is a whole number of these, and the hash.
@@ -27,10 +27,10 @@ const SECTOR: u64 = 512;
 /// What is wrong with an object.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Damage {
+pub enum ObjectDamage {
     /// It cannot be opened.
     #[error("open the compressed stream")]
-    Compression(#[source] OpenError),
+    Compression(#[source] OpenStreamError),
     /// It cannot be read on.
     #[error("read on after byte {offset}")]
     Read {
@@ -75,7 +75,7 @@ pub enum Damage {
 /// The object could not be read; that says nothing about what it holds.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ExamineError {
+pub enum ObjectReadError {
     /// The store did not begin to send it.
     #[error("open {key}")]
     Open {
@@ -90,7 +90,7 @@ pub enum ExamineError {
         /// The object.
         key: String,
         /// What was seen of it.
-        source: Damage,
+        source: ObjectDamage,
     },
     /// The reading thread is gone.
     #[error("the task that reads {key} ended early")]
@@ -103,43 +103,43 @@ pub enum ExamineError {
 }
 
 /// Reads an object. Dropping the future stops the reading.
-pub(super) async fn object(
+pub(super) async fn verify_object(
     store: &SnapStore,
-    object: &Object,
-) -> Result<Result<(), Damage>, ExamineError> {
+    object: &SnapshotObject,
+) -> Result<Result<(), ObjectDamage>, ObjectReadError> {
     let key = || object.key.clone();
     let download = store
-        .download_within(&object.key, Some(object.size), BUDGET_BYTES)
+        .download_with_budget(&object.key, Some(object.size), BUDGET_BYTES)
         .await
-        .map_err(|source| ExamineError::Open { key: key(), source })?;
+        .map_err(|source| ObjectReadError::Open { key: key(), source })?;
     let stop = CancellationToken::new();
-    let source = Stoppable {
+    let source = CancellableReader {
         reader: download.into_reader(),
         stop: stop.clone(),
     };
     let _stop_when_dropped = stop.drop_guard();
     let examined = object.clone();
-    let outcome = tokio::task::spawn_blocking(move || read(&examined, source))
+    let outcome = tokio::task::spawn_blocking(move || verify_stored(&examined, source))
         .await
-        .map_err(|source| ExamineError::Task { key: key(), source })?;
+        .map_err(|source| ObjectReadError::Task { key: key(), source })?;
     match outcome {
-        Err(source) if is_of_the_store(&source) => Err(ExamineError::Read { key: key(), source }),
+        Err(source) if is_store_error(&source) => Err(ObjectReadError::Read { key: key(), source }),
         outcome => Ok(outcome),
     }
 }
 
 /// Reads the stored bytes of an object.
-pub(super) fn read(object: &Object, stored: impl Read + Send + 'static) -> Result<(), Damage> {
-    let stream = decoder(&object.name.compression, stored, NonZeroUsize::MIN)
-        .map_err(Damage::Compression)?;
+pub(super) fn verify_stored(object: &SnapshotObject, stored: impl Read + Send + 'static) -> Result<(), ObjectDamage> {
+    let stream = open_decoder(&object.name.compression, stored, NonZeroUsize::MIN)
+        .map_err(ObjectDamage::Compression)?;
     match object.name.kind {
-        Kind::Full => full(stream),
-        Kind::Delta => delta(stream, object.name.start, object.name.last),
+        SnapshotKind::Full => verify_full(stream),
+        SnapshotKind::Delta => verify_delta(stream, object.name.start, object.name.last),
     }
 }
 
 /// Whether the cause is the way to the object, not the object.
-fn is_of_the_store(error: &(dyn StdError + 'static)) -> bool {
+fn is_store_error(error: &(dyn StdError + 'static)) -> bool {
     if error.is::<StoreError>() {
         return true;
     }
@@ -148,14 +148,14 @@ fn is_of_the_store(error: &(dyn StdError + 'static)) -> bool {
         .downcast_ref::<io::Error>()
         .and_then(io::Error::get_ref);
     match carried {
-        Some(carried) => is_of_the_store(carried),
-        None => error.source().is_some_and(is_of_the_store),
+        Some(carried) => is_store_error(carried),
+        None => error.source().is_some_and(is_store_error),
     }
 }
 
-fn full(mut stream: impl Read) -> Result<(), Damage> {
+fn verify_full(mut stream: impl Read) -> Result<(), ObjectDamage> {
     let mut hash = Sha256::new();
-    let mut piece = vec![0; PIECE + HASH_LEN];
+    let mut piece = vec![0; BUFFER_BYTES + HASH_LEN];
     let (mut held, mut bytes) = (0, 0_u64); // the last bytes so far may be the hash
     loop {
         let count = match stream.read(&mut piece[held..]) {
@@ -163,7 +163,7 @@ fn full(mut stream: impl Read) -> Result<(), Damage> {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(source) => {
-                return Err(Damage::Read {
+                return Err(ObjectDamage::Read {
                     offset: bytes,
                     source,
                 });
@@ -177,43 +177,43 @@ fn full(mut stream: impl Read) -> Result<(), Damage> {
         held = filled - surplus;
     }
     if bytes % SECTOR != HASH_LEN as u64 || bytes == HASH_LEN as u64 {
-        return Err(Damage::Length { bytes });
+        return Err(ObjectDamage::Length { bytes });
     }
     if hash.finalize().as_slice() == &piece[..held] {
         Ok(())
     } else {
         let bytes = bytes - HASH_LEN as u64;
-        Err(Damage::Hash { bytes })
+        Err(ObjectDamage::Hash { bytes })
     }
 }
 
-fn delta(stream: impl Read, start: Revision, last: Revision) -> Result<(), Damage> {
+fn verify_delta(stream: impl Read, start: Revision, last: Revision) -> Result<(), ObjectDamage> {
     let mut reader = DeltaReader::new(stream);
-    let mut seen: Option<(Revision, Revision)> = None;
-    while let Some(event) = reader.next_event().map_err(Damage::Delta)? {
+    let mut observed: Option<(Revision, Revision)> = None;
+    while let Some(event) = reader.next_event().map_err(ObjectDamage::Delta)? {
         let found = event.mod_revision;
-        let (first, previous) = seen.unwrap_or((found, found));
+        let (first, previous) = observed.unwrap_or((found, found));
         if found > previous.next() {
-            return Err(Damage::Gap { previous, found });
+            return Err(ObjectDamage::Gap { previous, found });
         }
-        seen = Some((first, found));
+        observed = Some((first, found));
     }
-    match seen {
+    match observed {
         Some((first, end)) if first <= start && end >= last => Ok(()),
-        seen => {
-            let (first, last) = seen.unwrap_or_default();
-            Err(Damage::Range { first, last })
+        observed => {
+            let (first, last) = observed.unwrap_or_default();
+            Err(ObjectDamage::Range { first, last })
         }
     }
 }
 
 /// A stream that ends in an error once it is not wanted any more.
-struct Stoppable<R> {
+struct CancellableReader<R> {
     reader: R,
     stop: CancellationToken,
 }
 
-impl<R: Read> Read for Stoppable<R> {
+impl<R: Read> Read for CancellableReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.stop.is_cancelled() {
             return Err(io::ErrorKind::BrokenPipe.into());

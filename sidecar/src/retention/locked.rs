@@ -2,11 +2,11 @@
 
 use std::error::Error as StdError;
 
-use mainstay_store::{Class, StoreError};
+use mainstay_store::{ErrorClass, StoreError};
 
 /// What stores say, in lower case. There is no common status for it: S3 and Google refuse, Azure and Alibaba
 /// speak of a conflict, and only the code or the sentence in the answer tells why.
-const WORDS: [&str; 8] = [
+const LOCK_MESSAGES: [&str; 8] = [
     "objectlocked",             // S3 API of several makers
     "object lock",              // Amazon, as a sentence
     "worm protected",           // makers of S3 servers
@@ -21,18 +21,18 @@ const WORDS: [&str; 8] = [
 pub(super) fn is_locked(error: &StoreError) -> bool {
     match error.class() {
         // Nothing else can be in conflict with a deletion.
-        Class::Exists => true,
-        Class::Denied | Class::Invalid => says_so(error),
+        ErrorClass::Exists => true,
+        ErrorClass::Denied | ErrorClass::Invalid => mentions_lock(error),
         _ => false,
     }
 }
 
 /// Looks at the answer only: the error itself names the object, which may be called anything.
-fn says_so(error: &StoreError) -> bool {
+fn mentions_lock(error: &StoreError) -> bool {
     let mut next = error.source();
     while let Some(cause) = next {
         let text = cause.to_string().to_lowercase();
-        if WORDS.iter().any(|word| text.contains(word)) {
+        if LOCK_MESSAGES.iter().any(|word| text.contains(word)) {
             return true;
         }
         next = cause.source();

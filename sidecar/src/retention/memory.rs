@@ -6,111 +6,111 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use mainstay_archive::catalogue::{Catalogue, Object};
+use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
 
 /// How long an object the store would not let go is left alone.
-const REFUSED_FOR: SignedDuration = SignedDuration::from_hours(1);
+const LOCK_RETRY_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
 /// What reading an object showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ObjectHealth {
     /// It is whole.
-    Sound,
+    Intact,
     /// It is not.
     Damaged,
 }
 
-struct Examined {
+struct VerifiedObject {
     size: u64,
     modified: Timestamp,
-    verdict: Verdict,
+    health: ObjectHealth,
 }
 
 #[derive(Default)]
-struct Notes {
-    examined: BTreeMap<String, Examined>,
-    refused: BTreeMap<String, Timestamp>,
-    told: BTreeSet<String>,
+struct CacheEntries {
+    verified: BTreeMap<String, VerifiedObject>,
+    locked_until: BTreeMap<String, Timestamp>,
+    logged: BTreeSet<String>,
 }
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Memory(Mutex<Notes>);
+pub(super) struct RetentionCache(Mutex<CacheEntries>);
 
-impl Memory {
+impl RetentionCache {
     /// Forgets objects that are not in the store any more.
-    pub(super) fn forget_all_but(&self, catalogue: &Catalogue) {
+    pub(super) fn retain_listed(&self, catalogue: &Catalogue) {
         let objects = catalogue.fulls.iter().chain(&catalogue.deltas);
         let chunks = catalogue.chunks.iter().map(|chunk| &chunk.object);
         let present: BTreeSet<&str> = objects.chain(chunks).map(|o| o.key.as_str()).collect();
-        let mut notes = self.notes();
-        notes
-            .examined
+        let mut state = self.lock();
+        state
+            .verified
             .retain(|key, _| present.contains(key.as_str()));
-        notes
-            .refused
+        state
+            .locked_until
             .retain(|key, _| present.contains(key.as_str()));
-        notes.told.retain(|key| present.contains(key.as_str()));
+        state.logged.retain(|key| present.contains(key.as_str()));
     }
 
     /// What reading this very object showed; one that was replaced since is another.
-    pub(super) fn verdict(&self, object: &Object) -> Option<Verdict> {
-        let notes = self.notes();
-        let examined = notes.examined.get(&object.key)?;
+    pub(super) fn lookup_health(&self, object: &SnapshotObject) -> Option<ObjectHealth> {
+        let state = self.lock();
+        let examined = state.verified.get(&object.key)?;
         let is_same = examined.size == object.size && examined.modified == object.modified;
-        is_same.then_some(examined.verdict)
+        is_same.then_some(examined.health)
     }
 
-    pub(super) fn examined(&self, object: &Object, verdict: Verdict) {
-        let examined = Examined {
+    pub(super) fn record_health(&self, object: &SnapshotObject, verdict: ObjectHealth) {
+        let examined = VerifiedObject {
             size: object.size,
             modified: object.modified,
-            verdict,
+            health: verdict,
         };
-        self.notes().examined.insert(object.key.clone(), examined);
+        self.lock().verified.insert(object.key.clone(), examined);
     }
 
     /// Keys of the objects known to be damaged.
-    pub(super) fn damaged(&self) -> Vec<String> {
-        let notes = self.notes();
-        let damaged = notes
-            .examined
+    pub(super) fn damaged_keys(&self) -> Vec<String> {
+        let state = self.lock();
+        let damaged = state
+            .verified
             .iter()
-            .filter(|(_, examined)| examined.verdict == Verdict::Damaged);
+            .filter(|(_, examined)| examined.health == ObjectHealth::Damaged);
         damaged.map(|(key, _)| key.clone()).collect()
     }
 
     /// The store would not let this object go.
-    pub(super) fn refuse(&self, key: &str, now: Timestamp) {
-        let until = now.checked_add(REFUSED_FOR).unwrap_or(Timestamp::MAX);
-        self.notes().refused.insert(key.to_owned(), until);
+    pub(super) fn record_locked(&self, key: &str, now: Timestamp) {
+        let until = now.checked_add(LOCK_RETRY_AFTER).unwrap_or(Timestamp::MAX);
+        self.lock().locked_until.insert(key.to_owned(), until);
     }
 
     /// Objects to be left alone, and until when.
-    pub(super) fn refused(&self, now: Timestamp) -> BTreeMap<String, Timestamp> {
-        let mut notes = self.notes();
-        notes.refused.retain(|_, until| *until > now);
-        notes.refused.clone()
+    pub(super) fn locked_objects(&self, now: Timestamp) -> BTreeMap<String, Timestamp> {
+        let mut state = self.lock();
+        state.locked_until.retain(|_, until| *until > now);
+        state.locked_until.clone()
     }
 
     /// Whether this object was not named before.
-    pub(super) fn is_news(&self, key: &str) -> bool {
-        self.notes().told.insert(key.to_owned())
+    pub(super) fn mark_logged(&self, key: &str) -> bool {
+        self.lock().logged.insert(key.to_owned())
     }
 
-    fn notes(&self) -> MutexGuard<'_, Notes> {
+    fn lock(&self) -> MutexGuard<'_, CacheEntries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use mainstay_archive::catalogue::Listed;
+    use mainstay_archive::catalogue::ListedObject;
 
     use super::*;
 
     fn catalogue(size: u64) -> Catalogue {
-        let listed = Listed {
+        let listed = ListedObject {
             key: "v2/Full-00000000-00000010-5.gz".to_owned(),
             size,
             modified: Timestamp::UNIX_EPOCH,
@@ -120,35 +120,35 @@ mod tests {
 
     #[test]
     fn a_replaced_object_is_not_the_one_that_was_read() {
-        let memory = Memory::default();
+        let memory = RetentionCache::default();
         let (old, new) = (catalogue(7), catalogue(8));
-        memory.examined(&old.fulls[0], Verdict::Damaged);
-        assert_eq!(memory.verdict(&old.fulls[0]), Some(Verdict::Damaged));
-        assert_eq!(memory.verdict(&new.fulls[0]), None);
+        memory.record_health(&old.fulls[0], ObjectHealth::Damaged);
+        assert_eq!(memory.lookup_health(&old.fulls[0]), Some(ObjectHealth::Damaged));
+        assert_eq!(memory.lookup_health(&new.fulls[0]), None);
     }
 
     #[test]
     fn what_is_gone_is_forgotten() {
-        let memory = Memory::default();
+        let memory = RetentionCache::default();
         let found = catalogue(7);
         let key = &found.fulls[0].key;
-        memory.examined(&found.fulls[0], Verdict::Damaged);
-        memory.refuse(key, Timestamp::UNIX_EPOCH);
-        assert!(memory.is_news(key) && !memory.is_news(key));
-        memory.forget_all_but(&found);
-        assert_eq!(memory.damaged(), std::slice::from_ref(key));
-        assert_eq!(memory.refused(Timestamp::UNIX_EPOCH).len(), 1);
-        memory.forget_all_but(&Catalogue::default());
-        assert!(memory.damaged().is_empty() && memory.is_news(key));
-        assert!(memory.refused(Timestamp::UNIX_EPOCH).is_empty());
+        memory.record_health(&found.fulls[0], ObjectHealth::Damaged);
+        memory.record_locked(key, Timestamp::UNIX_EPOCH);
+        assert!(memory.mark_logged(key) && !memory.mark_logged(key));
+        memory.retain_listed(&found);
+        assert_eq!(memory.damaged_keys(), std::slice::from_ref(key));
+        assert_eq!(memory.locked_objects(Timestamp::UNIX_EPOCH).len(), 1);
+        memory.retain_listed(&Catalogue::default());
+        assert!(memory.damaged_keys().is_empty() && memory.mark_logged(key));
+        assert!(memory.locked_objects(Timestamp::UNIX_EPOCH).is_empty());
     }
 
     #[test]
     fn a_refusal_is_tried_again_after_an_hour() {
-        let memory = Memory::default();
-        memory.refuse("k", Timestamp::UNIX_EPOCH);
+        let memory = RetentionCache::default();
+        memory.record_locked("k", Timestamp::UNIX_EPOCH);
         let at = |second| Timestamp::from_second(second).unwrap();
-        assert_eq!(memory.refused(at(3599)).len(), 1);
-        assert!(memory.refused(at(3600)).is_empty());
+        assert_eq!(memory.locked_objects(at(3599)).len(), 1);
+        assert!(memory.locked_objects(at(3600)).is_empty());
     }
 }

@@ -26,28 +26,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use mainstay_archive::catalogue::{Catalogue, Listed};
+use mainstay_archive::catalogue::{Catalogue, ListedObject};
 use mainstay_archive::layout::list_prefixes;
-use mainstay_archive::retention::{Deletion, Garbage, Guard, Parts, Plan, Proof, Rules, plan};
-use mainstay_store::{OpenError, Provider, SnapStore, StoreError};
-use mainstay_telemetry::Chain;
+use mainstay_archive::retention::{Deletion, GarbageKind, DeletionGuard, UploadParts, RetentionPlan, ChainProof, RetentionRules, plan_retention};
+use mainstay_store::{StoreOpenError, StorageProvider, SnapStore, StoreError};
+use mainstay_telemetry::ErrorChain;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-pub use examine::{Damage, ExamineError};
-pub use pins::{Pinned, Pins, PinsError, StaticPins};
+pub use examine::{ObjectDamage, ObjectReadError};
+pub use pins::{PinnedKeys, PinSource, PinsError, StaticPins};
 
-use memory::Memory;
+use memory::RetentionCache;
 
 /// After so many deletions pins are read again: somebody may have begun to read the backup meanwhile.
-const PINS_AGAIN: usize = 20;
+const DELETIONS_PER_PIN_CHECK: usize = 20;
 
 /// Failed deletions that end a round: the store has another problem than one object.
-const MOST_FAILURES: usize = 5;
+const MAX_FAILED_DELETIONS: usize = 5;
 
 /// Whether objects are deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Action {
+pub enum RetentionAction {
     /// They are.
     #[default]
     Delete,
@@ -61,14 +61,14 @@ pub struct RetentionConfig {
     /// How often; `None` switches it off.
     pub period: Option<Duration>,
     /// What to keep.
-    pub rules: Rules,
+    pub rules: RetentionRules,
     /// Whether objects are deleted.
-    pub action: Action,
+    pub action: RetentionAction,
 }
 
 /// What became of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum DeletionOutcome {
     /// The object is gone.
     Deleted,
     /// The store does not let it go yet.
@@ -80,17 +80,17 @@ pub enum Outcome {
 /// Where deletions are counted.
 pub trait RetentionMetrics: Send + Sync + 'static {
     /// One deletion was tried.
-    fn deletion(&self, kind: Garbage, outcome: Outcome);
+    fn record_deletion(&self, kind: GarbageKind, outcome: DeletionOutcome);
 
     /// So many objects in the store are known to be damaged now.
-    fn damaged(&self, objects: usize);
+    fn record_damaged(&self, objects: usize);
 }
 
 /// Counts nothing.
 impl RetentionMetrics for () {
-    fn deletion(&self, _: Garbage, _: Outcome) {}
+    fn record_deletion(&self, _: GarbageKind, _: DeletionOutcome) {}
 
-    fn damaged(&self, _: usize) {}
+    fn record_damaged(&self, _: usize) {}
 }
 
 /// Why a round ended without doing what it could.
@@ -99,7 +99,7 @@ impl RetentionMetrics for () {
 pub enum RetentionError {
     /// The credentials changed and do not open the store.
     #[error("reopen the store with changed credentials")]
-    Reopen(#[source] OpenError),
+    Reopen(#[source] StoreOpenError),
     /// The task that reopens the store is gone.
     #[error("the task that reads the credentials ended early")]
     ReopenTask(#[source] tokio::task::JoinError),
@@ -108,7 +108,7 @@ pub enum RetentionError {
     List(#[source] StoreError),
     /// An object of the newest chain could not be read; that says nothing about the object.
     #[error("prove the newest chain")]
-    Prove(#[source] ExamineError),
+    Verify(#[source] ObjectReadError),
     /// Nobody knows what is in use.
     #[error("find out which snapshots are in use")]
     Pins(#[source] PinsError),
@@ -126,11 +126,11 @@ pub enum RetentionError {
 
 /// What a round did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct RetentionSummary {
     /// What was to go, and what stays and why.
-    pub plan: Plan,
+    pub plan: RetentionPlan,
     /// Key of the full snapshot whose chain was proven by reading; `None` when that was not needed or no chain is whole.
-    pub proven: Option<String>,
+    pub verified_base: Option<String>,
     /// Keys of objects that were read and found damaged.
     pub damaged: Vec<String>,
     /// Objects deleted.
@@ -145,9 +145,9 @@ pub struct Summary {
 pub struct Retention {
     store: Mutex<SnapStore>,
     config: RetentionConfig,
-    pins: Arc<dyn Pins>,
+    pins: Arc<dyn PinSource>,
     metrics: Arc<dyn RetentionMetrics>,
-    memory: Memory,
+    cache: RetentionCache,
 }
 
 impl Retention {
@@ -155,7 +155,7 @@ impl Retention {
     pub fn new(
         store: SnapStore,
         config: RetentionConfig,
-        pins: Arc<dyn Pins>,
+        pins: Arc<dyn PinSource>,
         metrics: Arc<dyn RetentionMetrics>,
     ) -> Self {
         Self {
@@ -163,7 +163,7 @@ impl Retention {
             config,
             pins,
             metrics,
-            memory: Memory::default(),
+            cache: RetentionCache::default(),
         }
     }
 
@@ -180,7 +180,7 @@ impl Retention {
             }
             tokio::select! {
                 () = cancel.cancelled() => return,
-                outcome = self.run_once(Timestamp::now()) => report(&outcome),
+                outcome = self.run_once(Timestamp::now()) => log_outcome(&outcome),
             }
         }
     }
@@ -189,48 +189,48 @@ impl Retention {
     ///
     /// # Errors
     /// [`RetentionError`]; everything but [`RetentionError::Delete`] means that nothing was deleted.
-    pub async fn run_once(&self, now: Timestamp) -> Result<Summary, RetentionError> {
+    pub async fn run_once(&self, now: Timestamp) -> Result<RetentionSummary, RetentionError> {
         let store = self.current_store().await?;
-        let catalogue = list(&store).await.map_err(RetentionError::List)?;
-        self.memory.forget_all_but(&catalogue);
-        let mut guard = Guard {
-            locked: self.memory.refused(now),
-            damaged: self.memory.damaged().into_iter().collect(),
-            proof: Proof::Names,
+        let catalogue = list_snapshots(&store).await.map_err(RetentionError::List)?;
+        self.cache.retain_listed(&catalogue);
+        let mut guard = DeletionGuard {
+            locked: self.cache.locked_objects(now),
+            damaged: self.cache.damaged_keys().into_iter().collect(),
+            proof: ChainProof::NamesOnly,
             parts: match store.provider() {
-                Provider::Swift => Parts::Data,
-                _ => Parts::Leftovers,
+                StorageProvider::Swift => UploadParts::Data,
+                _ => UploadParts::Leftovers,
             },
-            ..Guard::default()
+            ..DeletionGuard::default()
         };
         let rules = &self.config.rules;
-        let mut summary = Summary::default();
-        let by_names = plan(&catalogue, rules, now, &guard);
-        if by_names.deletes_snapshots() {
-            summary.proven = prove::newest(&store, &catalogue, &self.memory)
+        let mut summary = RetentionSummary::default();
+        let names_only_guard = plan_retention(&catalogue, rules, now, &guard);
+        if names_only_guard.deletes_snapshots() {
+            summary.verified_base = prove::find_newest_intact(&store, &catalogue, &self.cache)
                 .await
-                .map_err(RetentionError::Prove)?;
-            guard.proof = proof(summary.proven.clone());
+                .map_err(RetentionError::Verify)?;
+            guard.proof = to_proof(summary.verified_base.clone());
         }
-        summary.damaged = self.memory.damaged();
-        self.metrics.damaged(summary.damaged.len());
+        summary.damaged = self.cache.damaged_keys();
+        self.metrics.record_damaged(summary.damaged.len());
         guard.damaged = summary.damaged.iter().cloned().collect();
-        if !by_names.deletions.is_empty() {
+        if !names_only_guard.deletions.is_empty() {
             // As late as can be: whoever pins a chain after this has listed it before, and lists again.
-            let Pinned(pinned) = self.pins.pinned().await.map_err(RetentionError::Pins)?;
+            let PinnedKeys(pinned) = self.pins.read_pins().await.map_err(RetentionError::Pins)?;
             guard.pinned = pinned;
         }
-        summary.plan = plan(&catalogue, rules, now, &guard);
+        summary.plan = plan_retention(&catalogue, rules, now, &guard);
         match self.config.action {
-            Action::DryRun => self.tell(&summary.plan),
-            Action::Delete => {
-                let may_go = |Pinned(pinned)| {
+            RetentionAction::DryRun => self.log_plan(&summary.plan),
+            RetentionAction::Delete => {
+                let may_go = |PinnedKeys(pinned)| {
                     guard.pinned = pinned;
-                    let now_planned = plan(&catalogue, rules, now, &guard).deletions;
+                    let now_planned = plan_retention(&catalogue, rules, now, &guard).deletions;
                     let keys = now_planned.into_iter().map(|one| one.object.key);
                     keys.collect::<BTreeSet<String>>()
                 };
-                self.carry_out(&store, now, &mut summary, may_go).await?;
+                self.delete_planned(&store, now, &mut summary, may_go).await?;
             }
         }
         Ok(summary)
@@ -238,9 +238,9 @@ impl Retention {
 
     /// The store, with credentials as they are now.
     async fn current_store(&self) -> Result<SnapStore, RetentionError> {
-        let store = self.held().clone();
+        let store = self.lock_store().clone();
         let reopened = tokio::task::spawn_blocking(move || {
-            if store.credentials_changed() {
+            if store.has_changed_credentials() {
                 store.reopen()
             } else {
                 Ok(store)
@@ -250,39 +250,39 @@ impl Retention {
             .await
             .map_err(RetentionError::ReopenTask)?
             .map_err(RetentionError::Reopen)?;
-        *self.held() = store.clone();
+        *self.lock_store() = store.clone();
         Ok(store)
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, SnapStore> {
+    fn lock_store(&self) -> std::sync::MutexGuard<'_, SnapStore> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Names each object once that would go.
-    fn tell(&self, plan: &Plan) {
+    fn log_plan(&self, plan: &RetentionPlan) {
         for Deletion { object, reason, .. } in &plan.deletions {
-            if self.memory.is_news(&object.key) {
+            if self.cache.mark_logged(&object.key) {
                 info!(object_key = %object.key, bytes = object.size, ?reason, "would delete");
             }
         }
     }
 
-    async fn carry_out(
+    async fn delete_planned(
         &self,
         store: &SnapStore,
         now: Timestamp,
-        summary: &mut Summary,
-        mut may_go: impl FnMut(Pinned) -> BTreeSet<String>,
+        summary: &mut RetentionSummary,
+        mut may_go: impl FnMut(PinnedKeys) -> BTreeSet<String>,
     ) -> Result<(), RetentionError> {
         // Bases of deltas that are still there: neither they nor the deltas before go.
         let mut held: BTreeSet<String> = BTreeSet::new();
         let mut still = None;
         for (number, deletion) in summary.plan.deletions.iter().enumerate() {
-            if number > 0 && number.is_multiple_of(PINS_AGAIN) {
-                match self.pins.pinned().await {
+            if number > 0 && number.is_multiple_of(DELETIONS_PER_PIN_CHECK) {
+                match self.pins.read_pins().await {
                     Ok(pinned) => still = Some(may_go(pinned)),
                     Err(error) => {
-                        warn!(error = %Chain(&error), "pins cannot be read any more; the rest stays until the next round");
+                        warn!(error = %ErrorChain(&error), "pins cannot be read any more; the rest stays until the next round");
                         return Ok(());
                     }
                 }
@@ -307,23 +307,23 @@ impl Retention {
                 Ok(()) => {
                     debug!(object_key = %object.key, bytes = object.size, ?reason, "deleted");
                     summary.deleted += 1;
-                    self.metrics.deletion(*kind, Outcome::Deleted);
+                    self.metrics.record_deletion(*kind, DeletionOutcome::Deleted);
                     continue;
                 }
                 Err(error) => error,
             };
             held.extend(base.clone());
             if locked::is_locked(&error) {
-                debug!(object_key = %object.key, error = %Chain(&error), "the store keeps it locked");
+                debug!(object_key = %object.key, error = %ErrorChain(&error), "the store keeps it locked");
                 summary.locked += 1;
-                self.memory.refuse(&object.key, now);
-                self.metrics.deletion(*kind, Outcome::Locked);
+                self.cache.record_locked(&object.key, now);
+                self.metrics.record_deletion(*kind, DeletionOutcome::Locked);
                 continue;
             }
-            warn!(object_key = %object.key, error = %Chain(&error), "could not delete");
+            warn!(object_key = %object.key, error = %ErrorChain(&error), "could not delete");
             summary.failed += 1;
-            self.metrics.deletion(*kind, Outcome::Failed);
-            if summary.failed == MOST_FAILURES {
+            self.metrics.record_deletion(*kind, DeletionOutcome::Failed);
+            if summary.failed == MAX_FAILED_DELETIONS {
                 return Err(RetentionError::Delete {
                     deleted: summary.deleted,
                     failed: summary.failed,
@@ -336,32 +336,32 @@ impl Retention {
 }
 
 /// Everything under the prefix of the store, in both layouts.
-async fn list(store: &SnapStore) -> Result<Catalogue, StoreError> {
+async fn list_snapshots(store: &SnapStore) -> Result<Catalogue, StoreError> {
     let mut listed = Vec::new();
     for folder in list_prefixes(store.prefix()) {
         let objects = store.list(&folder).await?;
-        listed.extend(objects.into_iter().map(|object| Listed {
+        listed.extend(objects.into_iter().map(|object| ListedObject {
             key: object.key,
             size: object.size,
-            modified: object.modified,
+            modified: object.last_modified,
         }));
     }
     Ok(Catalogue::from_listing(store.prefix(), listed))
 }
 
-fn proof(base: Option<String>) -> Proof {
+fn to_proof(base: Option<String>) -> ChainProof {
     if let Some(key) = base {
-        Proof::Base { key }
+        ChainProof::VerifiedBase { key }
     } else {
         error!("no chain in the store is whole; nothing is deleted");
-        Proof::Nothing
+        ChainProof::Unproven
     }
 }
 
-fn report(outcome: &Result<Summary, RetentionError>) {
+fn log_outcome(outcome: &Result<RetentionSummary, RetentionError>) {
     match outcome {
         Ok(summary) if summary.deleted + summary.locked + summary.failed > 0 => {
-            let Summary {
+            let RetentionSummary {
                 deleted,
                 locked,
                 failed,
@@ -370,6 +370,6 @@ fn report(outcome: &Result<Summary, RetentionError>) {
             info!(deleted, locked, failed, "old snapshots deleted");
         }
         Ok(_) => {}
-        Err(error) => warn!(error = %Chain(error), "garbage collection did not finish"),
+        Err(error) => warn!(error = %ErrorChain(error), "garbage collection did not finish"),
     }
 }

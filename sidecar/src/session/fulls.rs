@@ -9,26 +9,26 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::begin::Because;
-use crate::ask::{AskError, Finality};
-use crate::full::{FullError, Taken};
-use crate::state::Stored;
+use super::begin::FullSnapshotReason;
+use crate::ask::{SnapshotRequestError, Finality};
+use crate::full::{FullError, UploadedFull};
+use crate::state::StoredSnapshot;
 
-type Reply = oneshot::Sender<Result<Stored, AskError>>;
-type Outcome = Result<Taken, FullError>;
+type FullReply = oneshot::Sender<Result<StoredSnapshot, SnapshotRequestError>>;
+type FullResult = Result<UploadedFull, FullError>;
 
 /// A full snapshot that is wanted.
-pub(super) struct Wanted {
-    pub(super) because: Because,
+pub(super) struct FullRequest {
+    pub(super) reason: FullSnapshotReason,
     pub(super) finality: Finality,
-    pub(super) replies: Vec<Reply>,
+    pub(super) replies: Vec<FullReply>,
     pub(super) attempts: u32,
-    not_before: Instant,
+    start_after: Instant,
 }
 
-impl Wanted {
+impl FullRequest {
     /// Tells whoever asked that it is stored.
-    pub(super) fn tell(self, stored: &Stored) {
+    pub(super) fn notify_stored(self, stored: &StoredSnapshot) {
         for reply in self.replies {
             let _ = reply.send(Ok(stored.clone())); // whoever asked may have gone
         }
@@ -36,57 +36,57 @@ impl Wanted {
 }
 
 /// One that came to an end.
-pub(super) struct Ended {
-    pub(super) wanted: Wanted,
-    pub(super) outcome: Outcome,
-    pub(super) took: Duration,
+pub(super) struct FinishedFull {
+    pub(super) request: FullRequest,
+    pub(super) result: FullResult,
+    pub(super) duration: Duration,
 }
 
-struct Running {
-    wanted: Wanted,
-    task: JoinHandle<Outcome>,
-    started: Instant,
+struct RunningFull {
+    request: FullRequest,
+    task: JoinHandle<FullResult>,
+    started_at: Instant,
 }
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Fulls {
-    wanted: VecDeque<Wanted>,
-    running: Option<Running>,
+pub(super) struct FullQueue {
+    pending: VecDeque<FullRequest>,
+    running: Option<RunningFull>,
 }
 
-impl Fulls {
-    pub(super) fn want(&mut self, because: Because, finality: Finality, reply: Option<Reply>) {
-        info!(because = because.text(), "a full snapshot is due");
-        self.wanted.push_back(Wanted {
-            because,
+impl FullQueue {
+    pub(super) fn enqueue(&mut self, because: FullSnapshotReason, finality: Finality, reply: Option<FullReply>) {
+        info!(because = because.as_str(), "a full snapshot is due");
+        self.pending.push_back(FullRequest {
+            reason: because,
             finality,
             replies: reply.into_iter().collect(),
             attempts: 0,
-            not_before: Instant::now(),
+            start_after: Instant::now(),
         });
     }
 
     /// Whether nothing waits; one may be under way.
-    pub(super) fn is_idle(&self) -> bool {
-        self.wanted.is_empty()
+    pub(super) fn is_queue_empty(&self) -> bool {
+        self.pending.is_empty()
     }
 
     /// Whether one that the chain needs is waiting.
-    pub(super) fn is_needed(&self) -> bool {
-        let mut wanted = self.wanted.iter();
-        wanted.any(|wanted| wanted.because != Because::Asked)
+    pub(super) fn has_required(&self) -> bool {
+        let mut wanted = self.pending.iter();
+        wanted.any(|wanted| wanted.reason != FullSnapshotReason::OnDemand)
     }
 
     /// Whether one that the chain needs is waiting, or any is under way.
-    pub(super) fn is_coming(&self) -> bool {
-        self.running.is_some() || self.is_needed()
+    pub(super) fn has_required_or_running(&self) -> bool {
+        self.running.is_some() || self.has_required()
     }
 
     /// When the next one is to be started; `None` when there is none, or one is under way.
     pub(super) fn next_start(&self) -> Option<Instant> {
         match self.running {
-            None => self.wanted.front().map(|wanted| wanted.not_before),
+            None => self.pending.front().map(|wanted| wanted.start_after),
             Some(_) => None,
         }
     }
@@ -94,22 +94,22 @@ impl Fulls {
     /// Starts the next one if it is time; whether it was.
     pub(super) fn start_if_due(
         &mut self,
-        start: impl FnOnce(Finality) -> JoinHandle<Outcome>,
+        start: impl FnOnce(Finality) -> JoinHandle<FullResult>,
     ) -> bool {
         let is_due = self.next_start().is_some_and(|due| due <= Instant::now());
-        let Some(wanted) = is_due.then(|| self.wanted.pop_front()).flatten() else {
+        let Some(wanted) = is_due.then(|| self.pending.pop_front()).flatten() else {
             return false;
         };
-        self.running = Some(Running {
+        self.running = Some(RunningFull {
             task: start(wanted.finality),
-            wanted,
-            started: Instant::now(),
+            request: wanted,
+            started_at: Instant::now(),
         });
         true
     }
 
     /// The end of the one under way; waits for ever when there is none. Dropping the future loses nothing.
-    pub(super) async fn ended(&mut self) -> Ended {
+    pub(super) async fn wait_for_finished(&mut self) -> FinishedFull {
         let outcome = match &mut self.running {
             Some(running) => (&mut running.task).await,
             None => std::future::pending().await,
@@ -117,44 +117,44 @@ impl Fulls {
         let Some(running) = self.running.take() else {
             return std::future::pending().await; // it was there before
         };
-        Ended {
-            wanted: running.wanted,
-            outcome: outcome.unwrap_or(Err(FullError::Interrupted)),
-            took: running.started.elapsed(),
+        FinishedFull {
+            request: running.request,
+            result: outcome.unwrap_or(Err(FullError::Interrupted)),
+            duration: running.started_at.elapsed(),
         }
     }
 
     /// Tries again after a pause.
-    pub(super) fn again(&mut self, mut wanted: Wanted, pause: Duration) {
-        wanted.not_before = Instant::now() + pause;
-        self.wanted.push_front(wanted);
+    pub(super) fn retry(&mut self, mut wanted: FullRequest, pause: Duration) {
+        wanted.start_after = Instant::now() + pause;
+        self.pending.push_front(wanted);
     }
 
     /// What is under way was begun too early: it is begun anew, even if it has just been stored.
-    pub(super) async fn start_over(&mut self) {
-        if let Some(ended) = self.abort().await {
-            self.wanted.push_front(ended.wanted);
+    pub(super) async fn restart_running(&mut self) {
+        if let Some(ended) = self.abort_running().await {
+            self.pending.push_front(ended.request);
         }
     }
 
     /// Nothing more is taken, and those who wait are told. What became of the one under way: it may have been stored at
     /// the last moment, and then whoever asked for it still waits.
-    pub(super) async fn give_up(&mut self) -> Option<Ended> {
-        let mut ended = self.abort().await;
-        let interrupted = ended.as_mut().filter(|ended| ended.outcome.is_err());
-        let wanted = interrupted.map(|ended| &mut ended.wanted);
-        for wanted in wanted.into_iter().chain(&mut self.wanted) {
+    pub(super) async fn abort_all(&mut self) -> Option<FinishedFull> {
+        let mut ended = self.abort_running().await;
+        let interrupted = ended.as_mut().filter(|ended| ended.result.is_err());
+        let wanted = interrupted.map(|ended| &mut ended.request);
+        for wanted in wanted.into_iter().chain(&mut self.pending) {
             for reply in wanted.replies.drain(..) {
-                let _ = reply.send(Err(AskError::Ended)); // whoever asked may have gone
+                let _ = reply.send(Err(SnapshotRequestError::Aborted)); // whoever asked may have gone
             }
         }
-        self.wanted.clear();
+        self.pending.clear();
         ended
     }
 
-    async fn abort(&mut self) -> Option<Ended> {
+    async fn abort_running(&mut self) -> Option<FinishedFull> {
         self.running.as_ref()?.task.abort(); // its upload goes with it
-        Some(self.ended().await)
+        Some(self.wait_for_finished().await)
     }
 }
 

@@ -4,44 +4,44 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use mainstay_archive::catalogue::Catalogue;
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::ask::{AskError, Finality, Snapshots};
-use crate::bucket::Bucket;
-use crate::state::{Stored, View};
+use crate::ask::{SnapshotRequestError, Finality, Snapshotter};
+use crate::bucket::BackupStore;
+use crate::state::{StoredSnapshot, StateReceiver};
 
 /// What the session is asked.
-pub enum Ask {
+pub enum SessionRequest {
     /// A full snapshot.
-    Full(Finality, oneshot::Sender<Result<Stored, AskError>>),
+    Full(Finality, oneshot::Sender<Result<StoredSnapshot, SnapshotRequestError>>),
     /// A delta.
-    Delta(oneshot::Sender<Result<Option<Stored>, AskError>>),
+    Delta(oneshot::Sender<Result<Option<StoredSnapshot>, SnapshotRequestError>>),
 }
 
 /// Where the session that leads now can be reached; empty while none does.
 #[derive(Clone, Default)]
-pub struct Line(Arc<watch::Sender<Option<mpsc::Sender<Ask>>>>);
+pub struct SnapshotQueue(Arc<watch::Sender<Option<mpsc::Sender<SessionRequest>>>>);
 
 /// Questions that may wait; more are refused by the HTTP server before.
-const QUESTIONS: usize = 16;
+const QUEUE_CAPACITY: usize = 16;
 
-impl Line {
+impl SnapshotQueue {
     /// A session takes questions from now on, until what it gets is dropped.
-    pub fn open(&self) -> mpsc::Receiver<Ask> {
-        let (send, receive) = mpsc::channel(QUESTIONS);
+    pub fn open(&self) -> mpsc::Receiver<SessionRequest> {
+        let (send, receive) = mpsc::channel(QUEUE_CAPACITY);
         self.0.send_replace(Some(send));
         receive
     }
 
     /// A question one stretch of a session did not come to is left to the next.
-    pub(super) async fn ask_again(&self, ask: Ask) {
+    pub(super) async fn requeue(&self, ask: SessionRequest) {
         let line = self.0.borrow().clone();
         let Some(line) = line else {
-            return refuse(ask, AskError::Ended);
+            return reject(ask, SnapshotRequestError::Aborted);
         };
         if let Err(mpsc::error::SendError(ask)) = line.send(ask).await {
-            refuse(ask, AskError::Ended);
+            reject(ask, SnapshotRequestError::Aborted);
         }
     }
 
@@ -52,59 +52,59 @@ impl Line {
 }
 
 /// Answers a question with a reason.
-pub(super) fn refuse(ask: Ask, error: AskError) {
+pub(super) fn reject(ask: SessionRequest, error: SnapshotRequestError) {
     // Whoever asked may have gone.
     match ask {
-        Ask::Full(_, reply) => drop(reply.send(Err(error))),
-        Ask::Delta(reply) => drop(reply.send(Err(error))),
+        SessionRequest::Full(_, reply) => drop(reply.send(Err(error))),
+        SessionRequest::Delta(reply) => drop(reply.send(Err(error))),
     }
 }
 
 /// Asks whichever session leads.
-pub struct Handle {
+pub struct SnapshotHandle {
     /// Where it is reached.
-    pub line: Line,
+    pub queue: SnapshotQueue,
     /// The store; `None` without one.
-    pub bucket: Option<Bucket>,
+    pub store: Option<BackupStore>,
     /// What this sidecar is.
-    pub view: View,
+    pub state_rx: StateReceiver,
 }
 
-impl Handle {
-    async fn ask<T>(
+impl SnapshotHandle {
+    async fn send_request<T>(
         &self,
-        question: impl FnOnce(oneshot::Sender<Result<T, AskError>>) -> Ask,
-    ) -> Result<T, AskError> {
-        if self.bucket.is_none() {
-            return Err(AskError::NoStore);
+        question: impl FnOnce(oneshot::Sender<Result<T, SnapshotRequestError>>) -> SessionRequest,
+    ) -> Result<T, SnapshotRequestError> {
+        if self.store.is_none() {
+            return Err(SnapshotRequestError::NoStore);
         }
-        let line = self.line.0.borrow().clone();
+        let line = self.queue.0.borrow().clone();
         let Some(line) = line else {
-            let standing = self.view.borrow().standing.word();
-            return Err(AskError::NotLeading { standing });
+            let standing = self.state_rx.borrow().role.as_str();
+            return Err(SnapshotRequestError::NotLeading { role: standing });
         };
         let (reply, answer) = oneshot::channel();
         line.send(question(reply))
             .await
-            .map_err(|_| AskError::Ended)?;
-        answer.await.unwrap_or(Err(AskError::Ended))
+            .map_err(|_| SnapshotRequestError::Aborted)?;
+        answer.await.unwrap_or(Err(SnapshotRequestError::Aborted))
     }
 }
 
 #[async_trait]
-impl Snapshots for Handle {
-    async fn full(&self, finality: Finality) -> Result<Stored, AskError> {
-        self.ask(|reply| Ask::Full(finality, reply)).await
+impl Snapshotter for SnapshotHandle {
+    async fn take_full(&self, finality: Finality) -> Result<StoredSnapshot, SnapshotRequestError> {
+        self.send_request(|reply| SessionRequest::Full(finality, reply)).await
     }
 
-    async fn delta(&self) -> Result<Option<Stored>, AskError> {
-        self.ask(Ask::Delta).await
+    async fn take_delta(&self) -> Result<Option<StoredSnapshot>, SnapshotRequestError> {
+        self.send_request(SessionRequest::Delta).await
     }
 
-    async fn list(&self) -> Result<Catalogue, AskError> {
-        let bucket = self.bucket.as_ref().ok_or(AskError::NoStore)?;
-        bucket.list().await.map_err(|error| AskError::Failed {
-            reason: Chain(&error).to_string(),
+    async fn list_snapshots(&self) -> Result<Catalogue, SnapshotRequestError> {
+        let bucket = self.store.as_ref().ok_or(SnapshotRequestError::NoStore)?;
+        bucket.list_snapshots().await.map_err(|error| SnapshotRequestError::Failed {
+            reason: ErrorChain(&error).to_string(),
         })
     }
 }

@@ -21,36 +21,36 @@ use mainstay_ids::Revision;
 use mainstay_mvcc::{KeyValue as KeyValueRow, RevisionKey};
 use sha2::{Digest, Sha256};
 
-use crate::etcd::{Etcd, EtcdError, Step, within};
+use crate::etcd::{EtcdClient, EtcdError, EtcdCall, with_timeout};
 
 /// The revision that stands for the newest one.
-const NOW: Revision = Revision(0);
+const LATEST: Revision = Revision(0);
 
 /// The last event of the newest delta, or of the newest full snapshot when there is no delta.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Witness {
+pub(super) struct LastEvent {
     pub(super) key: Vec<u8>,
     pub(super) revision: Revision,
     /// What was put; `None` for a delete.
-    pub(super) put: Option<Written>,
+    pub(super) put: Option<WrittenKey>,
 }
 
 /// A key as it was written. The value may be large, so only its hash is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Written {
-    pub(super) created: Revision,
-    pub(super) modified: Revision,
+pub(super) struct WrittenKey {
+    pub(super) create_revision: Revision,
+    pub(super) mod_revision: Revision,
     pub(super) version: i64,
-    pub(super) value: [u8; 32],
+    pub(super) value_hash: [u8; 32],
 }
 
-impl Witness {
-    pub(super) fn new(event: &Event<'_>) -> Self {
-        let put = (event.kind == EventKind::Put).then(|| Written {
-            created: event.create_revision,
-            modified: event.mod_revision,
+impl LastEvent {
+    pub(super) fn from_event(event: &Event<'_>) -> Self {
+        let put = (event.kind == EventKind::Put).then(|| WrittenKey {
+            create_revision: event.create_revision,
+            mod_revision: event.mod_revision,
             version: event.version,
-            value: Sha256::digest(event.value).into(),
+            value_hash: Sha256::digest(event.value).into(),
         });
         Self {
             key: event.key.to_vec(),
@@ -60,12 +60,12 @@ impl Witness {
     }
 
     /// A row of a database.
-    pub(super) fn of_row(at: RevisionKey, change: &KeyValueRow<'_>) -> Self {
-        let put = (!at.is_tombstone).then(|| Written {
-            created: change.create_revision,
-            modified: change.mod_revision,
+    pub(super) fn from_row(at: RevisionKey, change: &KeyValueRow<'_>) -> Self {
+        let put = (!at.is_tombstone).then(|| WrittenKey {
+            create_revision: change.create_revision,
+            mod_revision: change.mod_revision,
             version: change.version,
-            value: Sha256::digest(change.value).into(),
+            value_hash: Sha256::digest(change.value).into(),
         });
         Self {
             key: change.key.to_vec(),
@@ -75,128 +75,128 @@ impl Witness {
     }
 }
 
-impl From<&KeyValue> for Written {
+impl From<&KeyValue> for WrittenKey {
     fn from(kv: &KeyValue) -> Self {
         Self {
-            created: Revision(kv.create_revision()),
-            modified: Revision(kv.mod_revision()),
+            create_revision: Revision(kv.create_revision()),
+            mod_revision: Revision(kv.mod_revision()),
             version: kv.version(),
-            value: Sha256::digest(kv.value()).into(),
+            value_hash: Sha256::digest(kv.value()).into(),
         }
     }
 }
 
 /// A key at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum KeyLookup {
     /// It was there.
-    There(Written),
+    Present(WrittenKey),
     /// It was not.
-    Nothing,
+    Absent,
     /// etcd has compacted the revision, or was not asked.
-    Untold,
+    Unavailable,
 }
 
 /// What etcd has to say about a witness.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Testimony {
+pub(super) enum KeyHistory {
     /// The key at the revision of the event.
-    Then {
+    AtRevision {
         /// The revision before; only a delete needs it.
-        before: Found,
+        before: KeyLookup,
         /// At the revision.
-        at: Option<Written>,
+        at: Option<WrittenKey>,
     },
     /// The revision is compacted: the key as it is now.
-    Now(Option<Written>),
+    Current(Option<WrittenKey>),
 }
 
 /// What the store is to etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kinship {
+pub(super) enum HistoryMatch {
     /// Its past.
-    Own,
+    Same,
     /// Another history, that goes on differently at a revision etcd still has.
     Foreign,
     /// Another history, as far as etcd, which has compacted the revision, can tell.
-    Parted,
+    Diverged,
     /// Nobody can tell any more.
     Unknown,
 }
 
 /// Compares the event with what etcd has.
-pub(super) fn judge(witness: &Witness, testimony: &Testimony) -> Kinship {
-    let own_if = |is_own, otherwise| if is_own { Kinship::Own } else { otherwise };
+pub(super) fn match_history(witness: &LastEvent, testimony: &KeyHistory) -> HistoryMatch {
+    let own_if = |is_history_verified, otherwise| if is_history_verified { HistoryMatch::Same } else { otherwise };
     match (&witness.put, testimony) {
-        (Some(put), Testimony::Then { at, .. }) => {
-            own_if(at.as_ref() == Some(put), Kinship::Foreign)
+        (Some(put), KeyHistory::AtRevision { at, .. }) => {
+            own_if(at.as_ref() == Some(put), HistoryMatch::Foreign)
         }
-        (None, Testimony::Then { at: Some(_), .. }) => Kinship::Foreign,
-        (None, Testimony::Then { before, at: None }) => match before {
-            Found::There(_) => Kinship::Own,
-            Found::Nothing => Kinship::Foreign,
-            Found::Untold => Kinship::Unknown,
+        (None, KeyHistory::AtRevision { at: Some(_), .. }) => HistoryMatch::Foreign,
+        (None, KeyHistory::AtRevision { before, at: None }) => match before {
+            KeyLookup::Present(_) => HistoryMatch::Same,
+            KeyLookup::Absent => HistoryMatch::Foreign,
+            KeyLookup::Unavailable => HistoryMatch::Unknown,
         },
-        (_, Testimony::Now(None)) => Kinship::Unknown,
+        (_, KeyHistory::Current(None)) => HistoryMatch::Unknown,
         // Deleted and made again since, which says nothing about before.
-        (_, Testimony::Now(Some(now))) if now.created > witness.revision => Kinship::Unknown,
-        (None, Testimony::Now(Some(_))) => Kinship::Parted,
-        (Some(put), Testimony::Now(Some(now))) if now.modified <= put.modified => {
-            own_if(now == put, Kinship::Parted)
+        (_, KeyHistory::Current(Some(now))) if now.create_revision > witness.revision => HistoryMatch::Unknown,
+        (None, KeyHistory::Current(Some(_))) => HistoryMatch::Diverged,
+        (Some(put), KeyHistory::Current(Some(now))) if now.mod_revision <= put.mod_revision => {
+            own_if(now == put, HistoryMatch::Diverged)
         }
-        (Some(put), Testimony::Now(Some(now))) => {
-            let has_grown = now.created == put.created && now.version > put.version;
-            own_if(has_grown, Kinship::Parted)
+        (Some(put), KeyHistory::Current(Some(now))) => {
+            let has_grown = now.create_revision == put.create_revision && now.version > put.version;
+            own_if(has_grown, HistoryMatch::Diverged)
         }
     }
 }
 
-impl Etcd {
+impl EtcdClient {
     /// What the own member has to say about a witness. It must have been confirmed to be as far as the revision.
-    pub(super) async fn testify(
+    pub(super) async fn read_key_history(
         &self,
-        witness: &Witness,
+        witness: &LastEvent,
         limit: Duration,
-    ) -> Result<Testimony, EtcdError> {
-        let at = match self.key_at(witness, witness.revision, limit).await? {
-            Found::There(at) => Some(at),
-            Found::Nothing => None,
-            Found::Untold => {
-                let now = self.key_at(witness, NOW, limit).await?;
-                return Ok(Testimony::Now(match now {
-                    Found::There(now) => Some(now),
-                    Found::Nothing | Found::Untold => None,
+    ) -> Result<KeyHistory, EtcdError> {
+        let at = match self.get_key_at(witness, witness.revision, limit).await? {
+            KeyLookup::Present(at) => Some(at),
+            KeyLookup::Absent => None,
+            KeyLookup::Unavailable => {
+                let now = self.get_key_at(witness, LATEST, limit).await?;
+                return Ok(KeyHistory::Current(match now {
+                    KeyLookup::Present(now) => Some(now),
+                    KeyLookup::Absent | KeyLookup::Unavailable => None,
                 }));
             }
         };
         let before = if witness.put.is_some() {
-            Found::Untold
+            KeyLookup::Unavailable
         } else {
             let before = witness.revision.previous();
-            self.key_at(witness, before, limit).await?
+            self.get_key_at(witness, before, limit).await?
         };
-        Ok(Testimony::Then { before, at })
+        Ok(KeyHistory::AtRevision { before, at })
     }
 
     /// The key of a witness at a revision.
-    async fn key_at(
+    async fn get_key_at(
         &self,
-        witness: &Witness,
+        witness: &LastEvent,
         revision: Revision,
         limit: Duration,
-    ) -> Result<Found, EtcdError> {
-        let client = self.own().await?;
+    ) -> Result<KeyLookup, EtcdError> {
+        let client = self.own_client().await?;
         let mut kv = client.kv_client().max_decoding_message_size(usize::MAX);
         let options = GetOptions::new()
             .with_serializable()
             .with_revision(revision.0);
         let answer = kv.get(witness.key.as_slice(), Some(options));
-        match within(limit, Step::Read, answer).await {
+        match with_timeout(limit, EtcdCall::Read, answer).await {
             Ok(answer) => {
                 let kv = answer.kvs().first();
-                Ok(kv.map_or(Found::Nothing, |kv| Found::There(kv.into())))
+                Ok(kv.map_or(KeyLookup::Absent, |kv| KeyLookup::Present(kv.into())))
             }
-            Err(error) if error.is_compacted() => Ok(Found::Untold),
+            Err(error) if error.is_compacted() => Ok(KeyLookup::Unavailable),
             Err(error) => Err(error),
         }
     }

@@ -4,34 +4,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use mainstay_archive::name::Kind;
+use mainstay_archive::name::SnapshotKind;
 use mainstay_ids::Revision;
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::fulls::{Ended, Fulls};
-use super::handle::{Ask, Line, refuse};
-use super::plan::Course;
-use super::round::{Over, Round};
-use crate::ask::AskError;
+use super::fulls::{FinishedFull, FullQueue};
+use super::handle::{SessionRequest, SnapshotQueue, reject};
+use super::plan::SessionContext;
+use super::round::{RoundEnd, Round};
+use crate::ask::SnapshotRequestError;
 use crate::backoff::Backoff;
-use crate::bucket::Bucket;
-use crate::election::{FarewellNote, Fence, Session};
-use crate::etcd::Etcd;
-use crate::full::{FullConfig, FullError, FullTaker};
-use crate::metrics::Metrics;
+use crate::bucket::BackupStore;
+use crate::election::{OnStopCell, LeaderFence, LeaderSession};
+use crate::etcd::EtcdClient;
+use crate::full::{FullConfig, FullError, FullSnapshotter};
+use crate::metrics::SidecarMetrics;
 use crate::schedule::Schedule;
-use crate::state::Board;
-use crate::tail::{Shipper, TailConfig};
+use crate::state::StateSender;
+use crate::tail::{DeltaUploader, TailConfig};
 
 /// How long to wait before looking again at a store that is not etcd's.
-pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(30);
+pub(super) const CONFLICT_RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What a leader does besides snapshots. It ends when told to.
-pub trait Duty: Send + Sync + 'static {
+pub trait LeaderTask: Send + Sync + 'static {
     /// Does it until told to stop.
     fn run(self: Arc<Self>, stop: CancellationToken) -> BoxFuture<'static, ()>;
 }
@@ -51,50 +51,50 @@ pub struct SessionConfig {
 
 /// What a leader is made of.
 #[derive(Clone)]
-pub struct Leader {
+pub struct BackupLeader {
     /// The etcd beside this sidecar.
-    pub etcd: Etcd,
+    pub etcd: EtcdClient,
     /// Where the backups go; without it a leader only has its duties.
-    pub bucket: Option<Bucket>,
+    pub store: Option<BackupStore>,
     /// How it works.
     pub config: SessionConfig,
     /// What is asked before an object is completed.
-    pub fence: Fence,
+    pub fence: LeaderFence,
     /// Where it says what it knows.
-    pub board: Board,
+    pub state_tx: StateSender,
     /// What is measured.
-    pub metrics: Metrics,
+    pub metrics: SidecarMetrics,
     /// Where it is asked.
-    pub line: Line,
+    pub snapshot_queue: SnapshotQueue,
     /// The newest full snapshot of anybody: a Job may have folded deltas into one meanwhile.
-    pub full_told: watch::Receiver<Option<Revision>>,
+    pub newest_full: watch::Receiver<Option<Revision>>,
     /// Held by whoever must not be disturbed: a full snapshot, or a defragmentation.
-    pub quiet: Arc<Semaphore>,
+    pub maintenance_lock: Arc<Semaphore>,
     /// What it does besides.
-    pub duties: Vec<Arc<dyn Duty>>,
+    pub tasks: Vec<Arc<dyn LeaderTask>>,
 }
 
-impl Session for Leader {
-    fn start(&self, stop: CancellationToken, farewell: FarewellNote) -> JoinHandle<()> {
-        tokio::spawn(self.clone().lead(stop, farewell))
+impl LeaderSession for BackupLeader {
+    fn start(&self, stop: CancellationToken, farewell: OnStopCell) -> JoinHandle<()> {
+        tokio::spawn(self.clone().run(stop, farewell))
     }
 }
 
-impl Leader {
-    async fn lead(self, stop: CancellationToken, farewell: FarewellNote) {
+impl BackupLeader {
+    async fn run(self, stop: CancellationToken, farewell: OnStopCell) {
         let mut duties = JoinSet::new();
-        for duty in &self.duties {
+        for duty in &self.tasks {
             duties.spawn(Arc::clone(duty).run(stop.clone()));
         }
-        match self.bucket.clone() {
-            Some(bucket) => self.back_up(&bucket, &stop, &farewell).await,
+        match self.store.clone() {
+            Some(bucket) => self.run_backups(&bucket, &stop, &farewell).await,
             None => stop.cancelled().await,
         }
-        self.board.send_modify(|state| {
+        self.state_tx.send_modify(|state| {
             state.captured = None;
             state.captured_at = None;
-            state.full_under_way = false;
-            state.trouble = None;
+            state.is_full_running = false;
+            state.failure = None;
         });
         while let Some(ended) = duties.join_next().await {
             if let Err(error) = ended {
@@ -103,63 +103,63 @@ impl Leader {
         }
     }
 
-    async fn back_up(&self, bucket: &Bucket, stop: &CancellationToken, farewell: &FarewellNote) {
-        let mut asks = self.line.open();
-        let (mut course, mut fulls) = (Course::default(), Fulls::default());
-        while let Some(plan) = self.plan(bucket, &mut course, stop, &mut asks).await {
+    async fn run_backups(&self, bucket: &BackupStore, stop: &CancellationToken, farewell: &OnStopCell) {
+        let mut asks = self.snapshot_queue.open();
+        let (mut course, mut fulls) = (SessionContext::default(), FullQueue::default());
+        while let Some(plan) = self.plan_round(bucket, &mut course, stop, &mut asks).await {
             let start = Round::start(self, bucket, plan, &mut fulls, farewell);
             let over = match stop.run_until_cancelled(start).await {
                 Some(Ok(round)) => round.run(stop, &mut asks).await,
                 Some(Err(error)) => {
-                    self.failed("etcd", &Chain(&error).to_string());
-                    self.pause(self.config.backoff.pause(1), stop, &mut asks)
+                    self.report_failure("etcd", &ErrorChain(&error).to_string());
+                    self.wait_and_reject(self.config.backoff.delay(1), stop, &mut asks)
                         .await;
-                    Over::BeginAnew(course.forced)
+                    RoundEnd::Restart(course.forced_full)
                 }
-                None => Over::Stopped,
+                None => RoundEnd::Stopped,
             };
             match over {
-                Over::Stopped => break,
-                Over::BeginAnew(because) => course.forced = because,
-                Over::TailDied => {
-                    course.forced = None;
-                    self.failed("internal", "the capture of deltas ended unasked");
-                    self.pause(self.config.backoff.pause(1), stop, &mut asks)
+                RoundEnd::Stopped => break,
+                RoundEnd::Restart(because) => course.forced_full = because,
+                RoundEnd::TailEnded => {
+                    course.forced_full = None;
+                    self.report_failure("internal", "the capture of deltas ended unasked");
+                    self.wait_and_reject(self.config.backoff.delay(1), stop, &mut asks)
                         .await;
                 }
             }
         }
-        if let Some(ended) = fulls.give_up().await {
-            self.ended_between_rounds(ended);
+        if let Some(ended) = fulls.abort_all().await {
+            self.record_finished_full(ended);
         }
-        self.line.close();
+        self.snapshot_queue.close();
     }
 
     /// The store tells of one that was stored, the next time it is listed.
-    fn ended_between_rounds(&self, ended: Ended) {
-        match ended.outcome {
+    fn record_finished_full(&self, ended: FinishedFull) {
+        match ended.result {
             Ok(taken) => {
-                let seconds = ended.took.as_secs_f64();
-                self.metrics.snapshot_finished(Kind::Full, true, seconds);
-                self.metrics.snapshot_stored(&taken.stored, taken.raw_bytes);
-                ended.wanted.tell(&taken.stored);
+                let seconds = ended.duration.as_secs_f64();
+                self.metrics.record_snapshot(SnapshotKind::Full, true, seconds);
+                self.metrics.record_stored(&taken.stored, taken.raw_bytes);
+                ended.request.notify_stored(&taken.stored);
             }
-            Err(error) => self.given_up(&error),
+            Err(error) => self.report_full_failure(&error),
         }
     }
 
     /// A full snapshot is not to be: said and counted.
-    pub(super) fn given_up(&self, error: &FullError) {
-        warn!(error = %Chain(error), "a full snapshot failed");
-        self.metrics.snapshotter_failed(error.class());
+    pub(super) fn report_full_failure(&self, error: &FullError) {
+        warn!(error = %ErrorChain(error), "a full snapshot failed");
+        self.metrics.count_failure(error.class());
     }
 
     /// Waits, and tells those who ask meanwhile why there is no snapshot.
-    pub(super) async fn pause(
+    pub(super) async fn wait_and_reject(
         &self,
         pause: Duration,
         stop: &CancellationToken,
-        asks: &mut mpsc::Receiver<Ask>,
+        asks: &mut mpsc::Receiver<SessionRequest>,
     ) {
         let over = tokio::time::sleep(pause);
         tokio::pin!(over);
@@ -168,9 +168,9 @@ impl Leader {
                 () = &mut over => return,
                 () = stop.cancelled() => return,
                 Some(ask) = asks.recv() => {
-                    let trouble = self.board.borrow().trouble.clone();
-                    let reason = trouble.map_or_else(String::new, |trouble| trouble.text);
-                    refuse(ask, AskError::Failed { reason });
+                    let trouble = self.state_tx.borrow().failure.clone();
+                    let reason = trouble.map_or_else(String::new, |trouble| trouble.message);
+                    reject(ask, SnapshotRequestError::Failed { reason });
                 }
             }
         }
@@ -178,12 +178,12 @@ impl Leader {
 
     /// No answer is no.
     async fn has_history_after(&self, revision: Revision) -> bool {
-        let asked = self.etcd.has_history_after(revision, self.fence.patience);
+        let asked = self.etcd.has_history_after(revision, self.fence.timeout);
         asked.await.unwrap_or(false)
     }
 
     /// Where deltas go on: where they ended, if etcd still has what comes behind, else after the newest snapshot.
-    pub(super) async fn furthest_back(
+    pub(super) async fn choose_delta_start(
         &self,
         after: Revision,
         deltas_end: Option<Revision>,
@@ -194,21 +194,21 @@ impl Leader {
         }
     }
 
-    pub(super) fn taker(&self, bucket: &Bucket) -> FullTaker {
-        FullTaker {
+    pub(super) fn build_full_snapshotter(&self, bucket: &BackupStore) -> FullSnapshotter {
+        FullSnapshotter {
             etcd: self.etcd.clone(),
-            bucket: bucket.clone(),
+            store: bucket.clone(),
             fence: self.fence.clone(),
             config: self.config.full.clone(),
-            quiet: Arc::clone(&self.quiet),
+            maintenance_lock: Arc::clone(&self.maintenance_lock),
         }
     }
 
     /// Its deltas may be stored until the farewell is over.
-    pub(super) fn shipper(&self, bucket: &Bucket, farewell: &FarewellNote) -> Shipper {
-        Shipper {
-            bucket: bucket.clone(),
-            fence: self.fence.until(farewell.clone()),
+    pub(super) fn build_uploader(&self, bucket: &BackupStore, farewell: &OnStopCell) -> DeltaUploader {
+        DeltaUploader {
+            store: bucket.clone(),
+            fence: self.fence.with_on_stop(farewell.clone()),
         }
     }
 }

@@ -22,6 +22,6 @@ mod round;
 mod stock;
 mod witness;
 
-pub use begin::{Because, Begin, Terms, begin};
-pub use handle::{Handle, Line};
-pub use lead::{Duty, Leader, SessionConfig};
+pub use begin::{FullSnapshotReason, StartPlan, StartInputs, plan_start};
+pub use handle::{SnapshotHandle, SnapshotQueue};
+pub use lead::{LeaderTask, BackupLeader, SessionConfig};

@@ -3,50 +3,50 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use mainstay_archive::catalogue::{Catalogue, Object};
-use mainstay_archive::name::Kind;
+use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
+use mainstay_archive::name::SnapshotKind;
 use mainstay_ids::Revision;
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::begin::{Because, Begin, Terms, begin};
-use super::handle::Ask;
-use super::kinship::{Kinship, Witness, judge};
-use super::lead::{LOOK_AGAIN, Leader};
-use super::refusal::Refusal;
-use super::stock::Stock;
-use super::witness::{self, WitnessError};
-use crate::bucket::{Bucket, BucketError};
+use super::begin::{FullSnapshotReason, StartPlan, StartInputs, plan_start};
+use super::handle::SessionRequest;
+use super::kinship::{HistoryMatch, LastEvent, match_history};
+use super::lead::{CONFLICT_RECHECK_INTERVAL, BackupLeader};
+use super::refusal::StoreConflict;
+use super::stock::Inventory;
+use super::witness::{self, LastEventError};
+use crate::bucket::{BackupStore, BackupStoreError};
 use crate::state;
-use crate::tail::newest;
+use crate::tail::newest_revision;
 
 /// How long etcd may take to send one value: it may be as large as its request limit.
-const TESTIMONY: Duration = Duration::from_secs(30);
+const KEY_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a session has learnt, from round to round.
 #[derive(Debug, Default)]
-pub(super) struct Course {
+pub(super) struct SessionContext {
     /// Why a full snapshot comes first, whatever the store says.
-    pub(super) forced: Option<Because>,
+    pub(super) forced_full: Option<FullSnapshotReason>,
     /// The store is the past of this etcd.
-    is_own: bool,
+    is_history_verified: bool,
     /// The store was ahead of etcd, and reached this far. As long as it does, etcd passing that revision heals nothing.
-    ahead: Option<Revision>,
+    store_ahead_at: Option<Revision>,
 }
 
-impl Course {
+impl SessionContext {
     /// Judges a plan by how the store was met before.
-    fn recall(&mut self, plan: Begin, store: Revision) -> Result<Begin, Refusal> {
+    fn check_plan(&mut self, plan: StartPlan, store: Revision) -> Result<StartPlan, StoreConflict> {
         match plan {
-            Begin::StoreAhead { store, etcd } => {
-                self.ahead = Some(store);
-                Err(Refusal::StoreAhead { store, etcd })
+            StartPlan::StoreAhead { store, etcd } => {
+                self.store_ahead_at = Some(store);
+                Err(StoreConflict::StoreAhead { store, etcd })
             }
-            _ if self.ahead == Some(store) => Err(Refusal::ForeignHistory { revision: store }),
+            _ if self.store_ahead_at == Some(store) => Err(StoreConflict::ForeignHistory { revision: store }),
             plan => {
-                self.ahead = None;
+                self.store_ahead_at = None;
                 Ok(plan)
             }
         }
@@ -54,86 +54,86 @@ impl Course {
 }
 
 /// Why there is no plan yet.
-enum Obstacle {
+enum PlanError {
     /// Something does not answer.
     Failed { class: &'static str, reason: String },
     /// The store is not ours to write.
-    Refused(Refusal),
+    Refused(StoreConflict),
 }
 
-impl From<Refusal> for Obstacle {
-    fn from(refusal: Refusal) -> Self {
+impl From<StoreConflict> for PlanError {
+    fn from(refusal: StoreConflict) -> Self {
         Self::Refused(refusal)
     }
 }
 
-impl Leader {
+impl BackupLeader {
     /// Looks until that works, and decides how to begin. `None` when told to stop.
-    pub(super) async fn plan(
+    pub(super) async fn plan_round(
         &self,
-        bucket: &Bucket,
-        course: &mut Course,
+        bucket: &BackupStore,
+        course: &mut SessionContext,
         stop: &CancellationToken,
-        asks: &mut mpsc::Receiver<Ask>,
-    ) -> Option<(Begin, Stock)> {
+        asks: &mut mpsc::Receiver<SessionRequest>,
+    ) -> Option<(StartPlan, Inventory)> {
         let mut attempts = 0u32;
         while !stop.is_cancelled() {
             // A store may be tried for minutes; being told to stop does not wait for that.
-            let looking = stop.run_until_cancelled(self.look(bucket, course));
+            let looking = stop.run_until_cancelled(self.check_store(bucket, course));
             let pause = match looking.await? {
                 Ok((plan, catalogue)) => {
-                    let stock = Stock::new(&bucket.config().prefix, catalogue);
+                    let stock = Inventory::new(&bucket.config().prefix, catalogue);
                     self.publish(&stock);
                     return Some((plan, stock));
                 }
-                Err(Obstacle::Refused(refusal)) => {
-                    self.refuse(refusal);
-                    LOOK_AGAIN
+                Err(PlanError::Refused(refusal)) => {
+                    self.report_conflict(refusal);
+                    CONFLICT_RECHECK_INTERVAL
                 }
-                Err(Obstacle::Failed { class, reason }) => {
-                    self.failed(class, &reason);
+                Err(PlanError::Failed { class, reason }) => {
+                    self.report_failure(class, &reason);
                     attempts = attempts.saturating_add(1);
-                    self.config.backoff.pause(attempts)
+                    self.config.backoff.delay(attempts)
                 }
             };
-            self.pause(pause, stop, asks).await;
+            self.wait_and_reject(pause, stop, asks).await;
         }
         None
     }
 
     /// Tells everyone what is in the store.
-    pub(super) fn publish(&self, stock: &Stock) {
-        let folded = *self.full_told.borrow();
-        stock.publish(folded, &self.board, &self.metrics);
+    pub(super) fn publish(&self, stock: &Inventory) {
+        let folded = *self.newest_full.borrow();
+        stock.publish(folded, &self.state_tx, &self.metrics);
     }
 
-    async fn look(
+    async fn check_store(
         &self,
-        bucket: &Bucket,
-        course: &mut Course,
-    ) -> Result<(Begin, Catalogue), Obstacle> {
+        bucket: &BackupStore,
+        course: &mut SessionContext,
+    ) -> Result<(StartPlan, Catalogue), PlanError> {
         // etcd after the store: it only grows, so a store that looks ahead is ahead.
         let catalogue = bucket
-            .list()
+            .list_snapshots()
             .await
-            .map_err(|error| self.store_failed(&error))?;
-        let etcd = self.etcd.confirm(self.fence.patience).await;
-        let etcd = etcd.map_err(|error| failed("etcd", &error))?;
-        let plan = begin(&catalogue, etcd, &self.terms());
-        let plan = course.recall(plan, newest(&catalogue))?;
-        if !course.is_own {
-            match self.kinship(bucket, &catalogue, etcd).await? {
-                Met::Own => course.is_own = true,
-                Met::InDoubt(because) => return Ok((Begin::FullFirst(because), catalogue)),
+            .map_err(|error| self.record_store_error(&error))?;
+        let etcd = self.etcd.read_quorum_revision(self.fence.timeout).await;
+        let etcd = etcd.map_err(|error| to_plan_error("etcd", &error))?;
+        let plan = plan_start(&catalogue, etcd, &self.start_inputs());
+        let plan = course.check_plan(plan, newest_revision(&catalogue))?;
+        if !course.is_history_verified {
+            match self.check_history(bucket, &catalogue, etcd).await? {
+                HistoryCheck::Verified => course.is_history_verified = true,
+                HistoryCheck::Unverified(because) => return Ok((StartPlan::FullFirst(because), catalogue)),
             }
         }
-        let plan = course.forced.map_or(plan, Begin::FullFirst);
+        let plan = course.forced_full.map_or(plan, StartPlan::FullFirst);
         Ok((plan, catalogue))
     }
 
-    fn terms(&self) -> Terms<'_> {
+    fn start_inputs(&self) -> StartInputs<'_> {
         let period = self.config.tail.as_ref().and_then(|tail| tail.period);
-        Terms {
+        StartInputs {
             schedule: &self.config.schedule,
             delta_period: period.unwrap_or_default(),
             now: Timestamp::now(),
@@ -141,40 +141,40 @@ impl Leader {
     }
 
     /// Asks etcd about the last event of the newest delta, or of the newest full snapshot when there are no deltas.
-    async fn kinship(
+    async fn check_history(
         &self,
-        bucket: &Bucket,
+        bucket: &BackupStore,
         catalogue: &Catalogue,
         etcd: Revision,
-    ) -> Result<Met, Obstacle> {
-        let store = bucket.store().await;
-        let store = store.map_err(|error| self.store_failed(&error))?;
+    ) -> Result<HistoryCheck, PlanError> {
+        let store = bucket.open().await;
+        let store = store.map_err(|error| self.record_store_error(&error))?;
         match (catalogue.deltas.last(), catalogue.fulls.last()) {
-            (None, None) => Ok(Met::Own), // nothing contradicts it
+            (None, None) => Ok(HistoryCheck::Verified), // nothing contradicts it
             (Some(delta), _) => {
-                let last = witness::last_event(&store, delta).await;
-                let Some(witness) = sound(delta, last)? else {
-                    return Ok(Met::InDoubt(Because::Broken));
+                let last = witness::read_last_event(&store, delta).await;
+                let Some(witness) = skip_damaged(delta, last)? else {
+                    return Ok(HistoryCheck::Unverified(FullSnapshotReason::MissingRevisions));
                 };
-                self.met(&witness, Met::Own).await
+                self.check_event(&witness, HistoryCheck::Verified).await
             }
             (None, Some(full)) => {
                 if self.config.tail.is_none() || full.name.last <= Revision::EMPTY {
-                    return Ok(Met::Own); // nothing is written behind it; or nothing is in it
+                    return Ok(HistoryCheck::Verified); // nothing is written behind it; or nothing is in it
                 }
-                let unproven = Met::InDoubt(Because::Unproven);
-                let last = witness::last_row(&store, full).await;
-                let Some(witness) = sound(full, last)? else {
+                let unproven = HistoryCheck::Unverified(FullSnapshotReason::UnverifiedHistory);
+                let last = witness::read_last_row(&store, full).await;
+                let Some(witness) = skip_damaged(full, last)? else {
                     return Ok(unproven);
                 };
                 let store = witness.revision; // a full snapshot may be newer than its name
                 if store > etcd {
-                    return Err(Refusal::StoreAhead { store, etcd }.into());
+                    return Err(StoreConflict::StoreAhead { store, etcd }.into());
                 }
                 // What it once held behind that, and has compacted, is not told of.
                 let is_last = witness.revision >= full.name.last;
-                match self.met(&witness, unproven).await? {
-                    Met::Own if !is_last => Ok(unproven),
+                match self.check_event(&witness, unproven).await? {
+                    HistoryCheck::Verified if !is_last => Ok(unproven),
                     met => Ok(met),
                 }
             }
@@ -182,122 +182,122 @@ impl Leader {
     }
 
     /// What etcd makes of a witness; `if_untold` when it cannot say.
-    async fn met(&self, witness: &Witness, if_untold: Met) -> Result<Met, Obstacle> {
-        let testimony = self.etcd.testify(witness, TESTIMONY).await;
-        let testimony = testimony.map_err(|error| failed("etcd", &error))?;
+    async fn check_event(&self, witness: &LastEvent, if_untold: HistoryCheck) -> Result<HistoryCheck, PlanError> {
+        let testimony = self.etcd.read_key_history(witness, KEY_READ_TIMEOUT).await;
+        let testimony = testimony.map_err(|error| to_plan_error("etcd", &error))?;
         let revision = witness.revision;
-        match judge(witness, &testimony) {
-            Kinship::Own => Ok(Met::Own),
-            Kinship::Unknown => {
+        match match_history(witness, &testimony) {
+            HistoryMatch::Same => Ok(HistoryCheck::Verified),
+            HistoryMatch::Unknown => {
                 info!(revision = %revision, "etcd has compacted the end of the backup, so that nothing proves or disproves that it continues it");
                 Ok(if_untold)
             }
-            Kinship::Parted => {
+            HistoryMatch::Diverged => {
                 warn!(revision = %revision, "the backup in the store ends in another history than etcd's");
-                Ok(Met::InDoubt(Because::Parted))
+                Ok(HistoryCheck::Unverified(FullSnapshotReason::DivergedHistory))
             }
-            Kinship::Foreign => Err(Refusal::ForeignHistory { revision }.into()),
+            HistoryMatch::Foreign => Err(StoreConflict::ForeignHistory { revision }.into()),
         }
     }
 
-    fn store_failed(&self, error: &BucketError) -> Obstacle {
-        if let Some(error) = error.store() {
-            self.metrics.store_failed(error.class());
+    fn record_store_error(&self, error: &BackupStoreError) -> PlanError {
+        if let Some(error) = error.store_error() {
+            self.metrics.count_store_error(error.class());
         }
-        failed("store", error)
+        to_plan_error("store", error)
     }
 
     /// The store is not ours to write.
-    fn refuse(&self, refusal: Refusal) {
+    fn report_conflict(&self, refusal: StoreConflict) {
         error!("{refusal}");
         let class = refusal.class();
-        let trouble = self.board.borrow().trouble.clone();
+        let trouble = self.state_tx.borrow().failure.clone();
         if trouble.is_none_or(|trouble| trouble.class != class) {
-            self.metrics.gap(refusal.cause());
+            self.metrics.count_gap(refusal.gap_cause());
         }
-        self.metrics.snapshotter_failed(class);
-        self.metrics.snapshot_required(Kind::Full, true);
-        state::trouble(&self.board, class, &refusal.to_string());
+        self.metrics.count_failure(class);
+        self.metrics.set_required(SnapshotKind::Full, true);
+        state::record_failure(&self.state_tx, class, &refusal.to_string());
     }
 
     /// Said when it is tried again.
-    pub(super) fn failed(&self, class: &'static str, reason: &str) {
+    pub(super) fn report_failure(&self, class: &'static str, reason: &str) {
         warn!(error = reason, "backups cannot begin, trying again");
-        self.metrics.snapshotter_failed(class);
-        state::trouble(&self.board, class, reason);
+        self.metrics.count_failure(class);
+        state::record_failure(&self.state_tx, class, reason);
     }
 }
 
 /// What the store turned out to be.
 #[derive(Clone, Copy)]
-enum Met {
+enum HistoryCheck {
     /// The past of this etcd, as far as anyone can tell.
-    Own,
+    Verified,
     /// Nothing is to be written behind what is there, but for a full snapshot.
-    InDoubt(Because),
+    Unverified(FullSnapshotReason),
 }
 
 /// The witness in an object; `None` when it has none, or is damaged.
-fn sound(
-    object: &Object,
-    read: Result<Option<Witness>, WitnessError>,
-) -> Result<Option<Witness>, Obstacle> {
+fn skip_damaged(
+    object: &SnapshotObject,
+    read: Result<Option<LastEvent>, LastEventError>,
+) -> Result<Option<LastEvent>, PlanError> {
     match read {
         Ok(witness) => Ok(witness),
         Err(error) if error.is_damage() => {
-            error!(object_key = %object.key, error = %Chain(&error), "the newest object of the backup is damaged");
+            error!(object_key = %object.key, error = %ErrorChain(&error), "the newest object of the backup is damaged");
             Ok(None)
         }
-        Err(error) => Err(failed("store", &error)),
+        Err(error) => Err(to_plan_error("store", &error)),
     }
 }
 
-fn failed(class: &'static str, error: &(dyn std::error::Error + 'static)) -> Obstacle {
-    let reason = Chain(error).to_string();
-    Obstacle::Failed { class, reason }
+fn to_plan_error(class: &'static str, error: &(dyn std::error::Error + 'static)) -> PlanError {
+    let reason = ErrorChain(error).to_string();
+    PlanError::Failed { class, reason }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn store_ahead() -> Begin {
-        Begin::StoreAhead {
+    fn store_ahead_plan() -> StartPlan {
+        StartPlan::StoreAhead {
             store: Revision(50_000),
             etcd: Revision(9),
         }
     }
 
-    fn overtaken() -> Begin {
-        Begin::Continue {
+    fn continue_plan() -> StartPlan {
+        StartPlan::Continue {
             after: Revision(50_000),
-            deltas_end: None,
+            backfill_after: None,
             full: None,
         }
     }
 
     #[test]
     fn a_store_that_was_ahead_stays_refused_after_etcd_has_passed_it() {
-        let mut course = Course::default();
+        let mut course = SessionContext::default();
         let store = Revision(50_000);
-        let refused = course.recall(store_ahead(), store).unwrap_err();
+        let refused = course.check_plan(store_ahead_plan(), store).unwrap_err();
         assert_eq!(refused.class(), "store-ahead");
         for _ in 0..2 {
-            let refused = course.recall(overtaken(), store).unwrap_err();
-            assert_eq!(refused, Refusal::ForeignHistory { revision: store });
+            let refused = course.check_plan(continue_plan(), store).unwrap_err();
+            assert_eq!(refused, StoreConflict::ForeignHistory { revision: store });
         }
     }
 
     #[test]
     fn a_store_that_was_emptied_is_a_new_one() {
-        let mut course = Course::default();
-        course.recall(store_ahead(), Revision(50_000)).unwrap_err();
-        let fresh = Begin::FullFirst(Because::NoFull);
-        assert_eq!(course.recall(fresh.clone(), Revision(0)), Ok(fresh));
+        let mut course = SessionContext::default();
+        course.check_plan(store_ahead_plan(), Revision(50_000)).unwrap_err();
+        let fresh = StartPlan::FullFirst(FullSnapshotReason::NoFull);
+        assert_eq!(course.check_plan(fresh.clone(), Revision(0)), Ok(fresh));
         // Whatever it reaches later is its own.
         assert_eq!(
-            course.recall(overtaken(), Revision(50_000)),
-            Ok(overtaken())
+            course.check_plan(continue_plan(), Revision(50_000)),
+            Ok(continue_plan())
         );
     }
 }

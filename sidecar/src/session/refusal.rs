@@ -7,7 +7,7 @@ use crate::metrics::GapCause;
 /// Two histories in one chain restore to neither, so nothing is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub(super) enum Refusal {
+pub(super) enum StoreConflict {
     /// It reaches further than etcd.
     #[error(
         "the store reaches revision {store}, etcd only {etcd}: this etcd does not continue this backup. \
@@ -30,14 +30,14 @@ pub(super) enum Refusal {
     },
 }
 
-impl Refusal {
+impl StoreConflict {
     /// One word for metrics and `/status`.
     pub(super) fn class(self) -> &'static str {
-        self.cause().word()
+        self.gap_cause().as_str()
     }
 
     /// What it is counted as.
-    pub(super) fn cause(self) -> GapCause {
+    pub(super) fn gap_cause(self) -> GapCause {
         match self {
             Self::StoreAhead { .. } => GapCause::StoreAhead,
             Self::ForeignHistory { .. } => GapCause::ForeignHistory,

@@ -3,208 +3,208 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use mainstay_archive::name::Kind;
+use mainstay_archive::name::SnapshotKind;
 use mainstay_ids::Revision;
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::begin::{Because, Begin};
-use super::fulls::{Ended, Fulls, Wanted};
-use super::handle::{Ask, refuse};
-use super::lead::Leader;
-use super::stock::Stock;
-use crate::ask::{AskError, Finality};
-use crate::bucket::Bucket;
-use crate::election::{Farewell, FarewellNote};
+use super::begin::{FullSnapshotReason, StartPlan};
+use super::fulls::{FinishedFull, FullQueue, FullRequest};
+use super::handle::{SessionRequest, reject};
+use super::lead::BackupLeader;
+use super::stock::Inventory;
+use crate::ask::{SnapshotRequestError, Finality};
+use crate::bucket::BackupStore;
+use crate::election::{OnStop, OnStopCell};
 use crate::etcd::EtcdError;
-use crate::full::{FullError, Taken};
-use crate::schedule::Upcoming;
-use crate::state::{self, Stored};
-use crate::tail::{Flusher, Notice, Parts, Tail};
+use crate::full::{FullError, UploadedFull};
+use crate::schedule::ScheduleTimer;
+use crate::state::{self, StoredSnapshot};
+use crate::tail::{DeltaFlusher, TailEvent, TailParts, DeltaTail};
 
 /// What the tail has to say between two looks; it says something once per delta.
-const NOTICES: usize = 64;
+const TAIL_EVENT_CAPACITY: usize = 64;
 /// The clock may be set meanwhile, so no wait for the schedule is longer.
-const LOOK_AT_THE_CLOCK: Duration = Duration::from_secs(30);
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// How a round ended.
-pub(super) enum Over {
+pub(super) enum RoundEnd {
     /// Told to stop.
     Stopped,
     /// To be followed by another, which begins with a full snapshot when there is a reason.
-    BeginAnew(Option<Because>),
+    Restart(Option<FullSnapshotReason>),
     /// The tail ended unasked, and without a word.
-    TailDied,
+    TailEnded,
 }
 
 /// See the module.
 pub(super) struct Round<'a> {
-    leader: &'a Leader,
-    bucket: &'a Bucket,
-    tail: Option<Tail>,
+    leader: &'a BackupLeader,
+    store: &'a BackupStore,
+    tail: Option<DeltaTail>,
     tail_stop: CancellationToken,
-    farewell: FarewellNote,
-    session_farewell: &'a FarewellNote,
-    notices: mpsc::Receiver<Notice>,
-    fulls: &'a mut Fulls,
-    schedule: Upcoming,
-    stock: Stock,
+    on_stop: OnStopCell,
+    session_on_stop: &'a OnStopCell,
+    tail_events: mpsc::Receiver<TailEvent>,
+    full_queue: &'a mut FullQueue,
+    schedule: ScheduleTimer,
+    inventory: Inventory,
     /// The next full snapshot bridges a hole.
     is_bridging: bool,
 }
 
 impl<'a> Round<'a> {
     pub(super) async fn start(
-        leader: &'a Leader,
-        bucket: &'a Bucket,
-        (plan, stock): (Begin, Stock),
-        fulls: &'a mut Fulls,
-        session_farewell: &'a FarewellNote,
+        leader: &'a BackupLeader,
+        bucket: &'a BackupStore,
+        (plan, stock): (StartPlan, Inventory),
+        fulls: &'a mut FullQueue,
+        session_on_stop: &'a OnStopCell,
     ) -> Result<Self, EtcdError> {
         let (after, held, full) = match plan {
-            Begin::Continue {
+            StartPlan::Continue {
                 after,
-                deltas_end,
+                backfill_after: deltas_end,
                 full,
-            } => (leader.furthest_back(after, deltas_end).await, false, full),
+            } => (leader.choose_delta_start(after, deltas_end).await, false, full),
             // Captured from before the snapshot on, so that nothing falls between.
-            Begin::FullFirst(because) => {
-                fulls.start_over().await;
-                let now = leader.etcd.confirm(leader.fence.patience).await?;
+            StartPlan::FullFirst(because) => {
+                fulls.restart_running().await;
+                let now = leader.etcd.read_quorum_revision(leader.fence.timeout).await?;
                 (now, true, Some(because))
             }
-            Begin::StoreAhead { etcd, .. } => (etcd, true, None), // never planned for
+            StartPlan::StoreAhead { etcd, .. } => (etcd, true, None), // never planned for
         };
-        let (send, notices) = mpsc::channel(NOTICES);
-        let (tail_stop, farewell) = (CancellationToken::new(), FarewellNote::default());
+        let (send, notices) = mpsc::channel(TAIL_EVENT_CAPACITY);
+        let (tail_stop, farewell) = (CancellationToken::new(), OnStopCell::default());
         let tail = leader.config.tail.clone().map(|config| {
-            let parts = Parts {
+            let parts = TailParts {
                 etcd: leader.etcd.clone(),
                 config,
-                shipper: leader.shipper(bucket, &farewell),
-                board: leader.board.clone(),
+                uploader: leader.build_uploader(bucket, &farewell),
+                state_tx: leader.state_tx.clone(),
                 metrics: leader.metrics.clone(),
-                notices: send,
+                events: send,
             };
-            Tail::start(parts, after, held, tail_stop.clone(), farewell.clone())
+            DeltaTail::start(parts, after, held, tail_stop.clone(), farewell.clone())
         });
         let mut round = Self {
             leader,
-            bucket,
+            store: bucket,
             tail,
             tail_stop,
-            farewell,
-            session_farewell,
-            notices,
-            fulls,
-            schedule: Upcoming::new(leader.config.schedule.clone(), Timestamp::now()),
-            stock,
+            on_stop: farewell,
+            session_on_stop,
+            tail_events: notices,
+            full_queue: fulls,
+            schedule: ScheduleTimer::new(leader.config.schedule.clone(), Timestamp::now()),
+            inventory: stock,
             is_bridging: held,
         };
-        round.begun(after, full);
+        round.record_start(after, full);
         Ok(round)
     }
 
-    fn begun(&mut self, after: Revision, full: Option<Because>) {
+    fn record_start(&mut self, after: Revision, full: Option<FullSnapshotReason>) {
         info!(revision = %after, "backups begin");
-        self.leader.board.send_modify(|state| {
+        self.leader.state_tx.send_modify(|state| {
             state.captured = Some(after);
         });
         if let Some(because) = full
-            && !self.fulls.is_coming()
+            && !self.full_queue.has_required_or_running()
         {
-            self.want(because);
+            self.request_full(because);
         }
     }
 
     pub(super) async fn run(
         mut self,
         stop: &CancellationToken,
-        asks: &mut mpsc::Receiver<Ask>,
-    ) -> Over {
+        asks: &mut mpsc::Receiver<SessionRequest>,
+    ) -> RoundEnd {
         let over = loop {
-            self.look_at_the_clock();
+            self.check_schedule();
             self.start_full_if_due();
             let wake = self.next_wake();
             tokio::select! {
                 biased;
-                () = stop.cancelled() => break Over::Stopped,
-                ended = self.fulls.ended() => self.on_ended(ended),
-                notice = self.notices.recv(), if self.tail.is_some() => {
-                    if let Some(over) = self.on_notice(notice) {
+                () = stop.cancelled() => break RoundEnd::Stopped,
+                ended = self.full_queue.wait_for_finished() => self.on_full_finished(ended),
+                notice = self.tail_events.recv(), if self.tail.is_some() => {
+                    if let Some(over) = self.on_tail_event(notice) {
                         break over;
                     }
                 }
-                Some(ask) = asks.recv() => self.on_ask(ask),
+                Some(ask) = asks.recv() => self.on_request(ask),
                 () = tokio::time::sleep_until(wake) => {}
             }
         };
-        self.end(&over).await;
+        self.shut_down(&over).await;
         over
     }
 
     /// A full snapshot the chain needs.
-    fn want(&mut self, because: Because) {
-        self.leader.metrics.snapshot_required(Kind::Full, true);
-        self.fulls.want(because, Finality::Ordinary, None);
+    fn request_full(&mut self, because: FullSnapshotReason) {
+        self.leader.metrics.set_required(SnapshotKind::Full, true);
+        self.full_queue.enqueue(because, Finality::Ordinary, None);
     }
 
     fn start_full_if_due(&mut self) {
-        let taker = self.leader.taker(self.bucket);
-        let flusher = self.flusher_beside_a_full();
-        let start = |finality| tokio::spawn(async move { taker.take(finality, flusher).await });
-        if self.fulls.start_if_due(start) {
+        let snapshotter = self.leader.build_full_snapshotter(self.store);
+        let flusher = self.flusher_for_full();
+        let start = |finality| tokio::spawn(async move { snapshotter.take(finality, flusher).await });
+        if self.full_queue.start_if_due(start) {
             self.leader
-                .board
-                .send_modify(|state| state.full_under_way = true);
+                .state_tx
+                .send_modify(|state| state.is_full_running = true);
         }
     }
 
     /// What makes a full snapshot wait for the deltas up to it. Those held back for it are not waited for.
-    fn flusher_beside_a_full(&self) -> Option<Flusher> {
-        self.tail.as_ref().and_then(Tail::flusher_beside_a_full)
+    fn flusher_for_full(&self) -> Option<DeltaFlusher> {
+        self.tail.as_ref().and_then(DeltaTail::flusher_for_full)
     }
 
-    fn on_ended(&mut self, ended: Ended) {
-        let seconds = ended.took.as_secs_f64();
+    fn on_full_finished(&mut self, ended: FinishedFull) {
+        let seconds = ended.duration.as_secs_f64();
         let metrics = &self.leader.metrics;
-        metrics.snapshot_finished(Kind::Full, ended.outcome.is_ok(), seconds);
+        metrics.record_snapshot(SnapshotKind::Full, ended.result.is_ok(), seconds);
         self.leader
-            .board
-            .send_modify(|state| state.full_under_way = false);
-        match ended.outcome {
-            Ok(taken) => self.on_full(taken, ended.wanted, seconds),
-            Err(error) => self.on_failed(&error, ended.wanted),
+            .state_tx
+            .send_modify(|state| state.is_full_running = false);
+        match ended.result {
+            Ok(taken) => self.on_full_stored(taken, ended.request, seconds),
+            Err(error) => self.on_full_failed(&error, ended.request),
         }
     }
 
-    fn on_full(&mut self, taken: Taken, wanted: Wanted, seconds: f64) {
-        let Taken {
+    fn on_full_stored(&mut self, taken: UploadedFull, wanted: FullRequest, seconds: f64) {
+        let UploadedFull {
             stored,
             raw_bytes,
             parts,
         } = taken;
-        self.leader.metrics.upload_parts(parts);
+        self.leader.metrics.count_upload_parts(parts);
         info!(object_key = %stored.key, bytes = stored.size, raw_bytes, seconds, "full snapshot stored");
-        self.leader.metrics.snapshot_stored(&stored, raw_bytes);
-        if self.fulls.is_idle() {
-            self.leader.metrics.snapshot_required(Kind::Full, false);
+        self.leader.metrics.record_stored(&stored, raw_bytes);
+        if self.full_queue.is_queue_empty() {
+            self.leader.metrics.set_required(SnapshotKind::Full, false);
         }
-        self.added(&stored);
-        self.tell_of_a_hole(&stored);
+        self.record_stored(&stored);
+        self.report_gap(&stored);
         if let Some(tail) = &self.tail {
             tail.release();
         }
-        wanted.tell(&stored);
+        wanted.notify_stored(&stored);
     }
 
     /// What the store lacks for good, told as soon as that is known.
-    fn tell_of_a_hole(&mut self, stored: &Stored) {
+    fn report_gap(&mut self, stored: &StoredSnapshot) {
         let is_bridging = std::mem::take(&mut self.is_bridging);
-        if let Some((from, to)) = self.stock.hole_before(stored.name.last)
+        if let Some((from, to)) = self.inventory.find_gap_before(stored.name.last)
             && is_bridging
         {
             error!(object_key = %stored.key, "revisions {from} to {to} are missing: the full snapshot comes behind them");
@@ -212,77 +212,77 @@ impl<'a> Round<'a> {
     }
 
     /// Whoever asked is told; what the chain needs is tried again, later and later.
-    fn on_failed(&mut self, error: &FullError, mut wanted: Wanted) {
-        let reason = Chain(error).to_string();
-        warn!(error = %reason, because = wanted.because.text(), "a full snapshot failed");
-        self.leader.metrics.snapshotter_failed(error.class());
+    fn on_full_failed(&mut self, error: &FullError, mut wanted: FullRequest) {
+        let reason = ErrorChain(error).to_string();
+        warn!(error = %reason, because = wanted.reason.as_str(), "a full snapshot failed");
+        self.leader.metrics.count_failure(error.class());
         if let FullError::Store { source, .. } = error {
-            self.leader.metrics.store_failed(source.class());
+            self.leader.metrics.count_store_error(source.class());
         }
-        state::trouble(&self.leader.board, error.class(), &reason);
+        state::record_failure(&self.leader.state_tx, error.class(), &reason);
         for reply in wanted.replies.drain(..) {
             let reason = reason.clone();
-            let _ = reply.send(Err(AskError::Failed { reason })); // as above
+            let _ = reply.send(Err(SnapshotRequestError::Failed { reason })); // as above
         }
-        if wanted.because == Because::Asked {
+        if wanted.reason == FullSnapshotReason::OnDemand {
             return;
         }
         wanted.attempts = wanted.attempts.saturating_add(1);
-        let pause = self.leader.config.backoff.pause(wanted.attempts);
-        self.fulls.again(wanted, pause);
+        let pause = self.leader.config.backoff.delay(wanted.attempts);
+        self.full_queue.retry(wanted, pause);
     }
 
     /// Nothing is tried again; one that was stored at the last moment is one.
-    fn on_given_up(&mut self, ended: Ended) {
-        let seconds = ended.took.as_secs_f64();
-        match ended.outcome {
+    fn on_full_aborted(&mut self, ended: FinishedFull) {
+        let seconds = ended.duration.as_secs_f64();
+        match ended.result {
             Ok(taken) => {
                 let metrics = &self.leader.metrics;
-                metrics.snapshot_finished(Kind::Full, true, seconds);
-                self.on_full(taken, ended.wanted, seconds);
+                metrics.record_snapshot(SnapshotKind::Full, true, seconds);
+                self.on_full_stored(taken, ended.request, seconds);
             }
-            Err(error) => self.leader.given_up(&error),
+            Err(error) => self.leader.report_full_failure(&error),
         }
     }
 
-    fn on_notice(&mut self, notice: Option<Notice>) -> Option<Over> {
+    fn on_tail_event(&mut self, notice: Option<TailEvent>) -> Option<RoundEnd> {
         match notice {
-            Some(Notice::Stored(stored)) => {
-                self.added(&stored);
+            Some(TailEvent::Stored(stored)) => {
+                self.record_stored(&stored);
                 None
             }
-            Some(Notice::Gap(_)) => Some(Over::BeginAnew(Some(Because::Gap))),
-            Some(Notice::Overtaken) => Some(Over::BeginAnew(None)),
-            None => Some(Over::TailDied),
+            Some(TailEvent::Gap(_)) => Some(RoundEnd::Restart(Some(FullSnapshotReason::Gap))),
+            Some(TailEvent::Superseded) => Some(RoundEnd::Restart(None)),
+            None => Some(RoundEnd::TailEnded),
         }
     }
 
-    fn added(&mut self, stored: &Stored) {
-        self.stock.add(stored);
-        self.leader.publish(&self.stock);
-        state::trouble_over(&self.leader.board);
+    fn record_stored(&mut self, stored: &StoredSnapshot) {
+        self.inventory.add(stored);
+        self.leader.publish(&self.inventory);
+        state::clear_failure(&self.leader.state_tx);
     }
 
-    fn on_ask(&mut self, ask: Ask) {
+    fn on_request(&mut self, ask: SessionRequest) {
         match (ask, &self.tail) {
-            (Ask::Full(finality, reply), _) => {
-                self.leader.metrics.snapshot_required(Kind::Full, true);
-                self.fulls.want(Because::Asked, finality, Some(reply));
+            (SessionRequest::Full(finality, reply), _) => {
+                self.leader.metrics.set_required(SnapshotKind::Full, true);
+                self.full_queue.enqueue(FullSnapshotReason::OnDemand, finality, Some(reply));
             }
-            (ask @ Ask::Delta(_), None) => refuse(ask, AskError::DeltasDisabled),
-            (Ask::Delta(reply), Some(tail)) => {
-                let (etcd, patience) = (self.leader.etcd.clone(), self.leader.fence.patience);
-                let (flusher, line) = (tail.flusher(), self.leader.line.clone());
+            (ask @ SessionRequest::Delta(_), None) => reject(ask, SnapshotRequestError::DeltasDisabled),
+            (SessionRequest::Delta(reply), Some(tail)) => {
+                let (etcd, patience) = (self.leader.etcd.clone(), self.leader.fence.timeout);
+                let (flusher, line) = (tail.flusher(), self.leader.snapshot_queue.clone());
                 tokio::spawn(async move {
-                    let stored = match etcd.confirm(patience).await {
+                    let stored = match etcd.read_quorum_revision(patience).await {
                         Ok(now) => flusher.flush(now).await,
-                        Err(error) => Err(AskError::Failed {
-                            reason: Chain(&error).to_string(),
+                        Err(error) => Err(SnapshotRequestError::Failed {
+                            reason: ErrorChain(&error).to_string(),
                         }),
                     };
                     match stored {
                         // The round is over; the one that follows, if any does, captures it again.
-                        Err(AskError::Ended) => line.ask_again(Ask::Delta(reply)).await,
+                        Err(SnapshotRequestError::Aborted) => line.requeue(SessionRequest::Delta(reply)).await,
                         told => drop(reply.send(told)), // whoever asked may have gone
                     }
                 });
@@ -292,52 +292,52 @@ impl<'a> Round<'a> {
 
     /// When the schedule or a repetition is due, or the clock is to be looked at.
     fn next_wake(&self) -> Instant {
-        let scheduled = self.schedule.at().map(|due| {
+        let scheduled = self.schedule.next_at().map(|due| {
             let left = due.duration_since(Timestamp::now());
             Instant::now() + Duration::try_from(left).unwrap_or_default()
         });
-        let due = scheduled.into_iter().chain(self.fulls.next_start()).min();
-        let latest = Instant::now() + LOOK_AT_THE_CLOCK;
+        let due = scheduled.into_iter().chain(self.full_queue.next_start()).min();
+        let latest = Instant::now() + CLOCK_CHECK_INTERVAL;
         due.map_or(latest, |due| due.min(latest))
     }
 
-    fn look_at_the_clock(&mut self) {
-        if self.schedule.has_come(Timestamp::now()) && !self.fulls.is_needed() {
-            self.want(Because::Scheduled);
+    fn check_schedule(&mut self) {
+        if self.schedule.poll_due(Timestamp::now()) && !self.full_queue.has_required() {
+            self.request_full(FullSnapshotReason::Scheduled);
         }
     }
 
     /// The tail stores what it may. A full snapshot under way goes on, unless there is a reason to take another.
-    async fn end(mut self, over: &Over) {
-        if matches!(over, Over::Stopped | Over::BeginAnew(Some(_))) {
-            if let Some(ended) = self.fulls.give_up().await {
-                self.on_given_up(ended);
+    async fn shut_down(mut self, over: &RoundEnd) {
+        if matches!(over, RoundEnd::Stopped | RoundEnd::Restart(Some(_))) {
+            if let Some(ended) = self.full_queue.abort_all().await {
+                self.on_full_aborted(ended);
             }
             self.leader
-                .board
-                .send_modify(|state| state.full_under_way = false);
+                .state_tx
+                .send_modify(|state| state.is_full_running = false);
         }
         let farewell = match over {
-            Over::Stopped => self
-                .session_farewell
+            RoundEnd::Stopped => self
+                .session_on_stop
                 .get()
                 .copied()
-                .unwrap_or(Farewell::Drop),
-            Over::BeginAnew(_) | Over::TailDied => Farewell::Store,
+                .unwrap_or(OnStop::Discard),
+            RoundEnd::Restart(_) | RoundEnd::TailEnded => OnStop::Store,
         };
-        let _ = self.farewell.set(farewell); // nobody else sets it
+        let _ = self.on_stop.set(farewell); // nobody else sets it
         self.tail_stop.cancel();
         if let Some(tail) = self.tail.take() {
-            tokio::join!(tail.ended(), drain(&mut self.notices, &mut self.stock));
+            tokio::join!(tail.wait_until_ended(), drain_tail_events(&mut self.tail_events, &mut self.inventory));
         }
-        self.leader.publish(&self.stock);
+        self.leader.publish(&self.inventory);
     }
 }
 
 /// A tail that ends must not wait for someone to listen.
-async fn drain(notices: &mut mpsc::Receiver<Notice>, stock: &mut Stock) {
+async fn drain_tail_events(notices: &mut mpsc::Receiver<TailEvent>, stock: &mut Inventory) {
     while let Some(notice) = notices.recv().await {
-        if let Notice::Stored(stored) = notice {
+        if let TailEvent::Stored(stored) = notice {
             stock.add(&stored);
         }
     }

@@ -4,27 +4,27 @@ use std::error::Error as StdError;
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
 
-use mainstay_archive::catalogue::Object;
-use mainstay_archive::compression::{OpenError, decoder};
+use mainstay_archive::catalogue::SnapshotObject;
+use mainstay_archive::compression::{OpenStreamError, open_decoder};
 use mainstay_archive::delta::{DeltaError, DeltaReader};
-use mainstay_bbolt::{Cursor, Database, Direction, Error as BboltError};
+use mainstay_bbolt::{Cursor, Database, Direction, BboltError as BboltError};
 use mainstay_mvcc::{KeyValue, KeyValueError, RevisionKey, RevisionKeyError, schema};
 use mainstay_store::{SnapStore, StoreError};
 use tokio_util::sync::CancellationToken;
 
-use super::kinship::Witness;
+use super::kinship::LastEvent;
 
 /// Bytes of the delta on their way at once.
 const BUDGET_BYTES: u64 = 4 << 20;
 /// A database that is read into memory to find its last event. A larger one is not looked at.
-const SMALL_DATABASE: u64 = 16 << 20;
+const MAX_DATABASE_BYTES: u64 = 16 << 20;
 /// A database is made of blocks of this size; what is behind the last one is its hash.
-const BLOCK: usize = 512;
+const BLOCK_BYTES: usize = 512;
 
 /// Why there is no last event.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(super) enum WitnessError {
+pub(super) enum LastEventError {
     /// The store does not send the delta.
     #[error("open {key}")]
     Store {
@@ -39,7 +39,7 @@ pub(super) enum WitnessError {
         /// The delta.
         key: String,
         /// Why not.
-        source: OpenError,
+        source: OpenStreamError,
     },
     /// It does not read to its end.
     #[error("read {key}")]
@@ -55,7 +55,7 @@ pub(super) enum WitnessError {
         /// The full snapshot.
         key: String,
         /// What is wrong with it.
-        source: FullFault,
+        source: FullReadError,
     },
     /// The reading thread is gone.
     #[error("the task that reads {key} ended early")]
@@ -70,7 +70,7 @@ pub(super) enum WitnessError {
 /// Why a full snapshot has no last event.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(super) enum FullFault {
+pub(super) enum FullReadError {
     /// It does not arrive.
     #[error("read it to its end")]
     Read(#[source] io::Error),
@@ -85,19 +85,19 @@ pub(super) enum FullFault {
     Row(#[from] KeyValueError),
 }
 
-impl WitnessError {
+impl LastEventError {
     /// Whether the delta itself is at fault, and not the way to it.
     pub(super) fn is_damage(&self) -> bool {
         match self {
-            Self::Compression { source, .. } => !is_of_the_store(source),
-            Self::Delta { source, .. } => !is_of_the_store(source),
-            Self::Full { source, .. } => !is_of_the_store(source),
+            Self::Compression { source, .. } => !is_store_error(source),
+            Self::Delta { source, .. } => !is_store_error(source),
+            Self::Full { source, .. } => !is_store_error(source),
             Self::Store { .. } | Self::Task { .. } => false,
         }
     }
 }
 
-fn is_of_the_store(error: &(dyn StdError + 'static)) -> bool {
+fn is_store_error(error: &(dyn StdError + 'static)) -> bool {
     if error.is::<StoreError>() {
         return true;
     }
@@ -106,74 +106,74 @@ fn is_of_the_store(error: &(dyn StdError + 'static)) -> bool {
         .downcast_ref::<io::Error>()
         .and_then(io::Error::get_ref);
     match carried {
-        Some(carried) => is_of_the_store(carried),
-        None => error.source().is_some_and(is_of_the_store),
+        Some(carried) => is_store_error(carried),
+        None => error.source().is_some_and(is_store_error),
     }
 }
 
 /// The last event of a delta; `None` for one without events. Dropping the future stops the reading.
-pub(super) async fn last_event(
+pub(super) async fn read_last_event(
     store: &SnapStore,
-    delta: &Object,
-) -> Result<Option<Witness>, WitnessError> {
-    open_and(store, delta, read).await
+    delta: &SnapshotObject,
+) -> Result<Option<LastEvent>, LastEventError> {
+    open_and_read(store, delta, read_delta).await
 }
 
 /// The last event of a full snapshot; `None` for one that has none, or is not small. Dropping the future stops the
 /// reading.
-pub(super) async fn last_row(
+pub(super) async fn read_last_row(
     store: &SnapStore,
-    full: &Object,
-) -> Result<Option<Witness>, WitnessError> {
-    if full.size > SMALL_DATABASE {
+    full: &SnapshotObject,
+) -> Result<Option<LastEvent>, LastEventError> {
+    if full.size > MAX_DATABASE_BYTES {
         return Ok(None);
     }
-    open_and(store, full, read_database).await
+    open_and_read(store, full, read_database).await
 }
 
-async fn open_and(
+async fn open_and_read(
     store: &SnapStore,
-    object: &Object,
-    read: fn(&Object, Stored) -> Result<Option<Witness>, WitnessError>,
-) -> Result<Option<Witness>, WitnessError> {
+    object: &SnapshotObject,
+    read: fn(&SnapshotObject, ObjectStream) -> Result<Option<LastEvent>, LastEventError>,
+) -> Result<Option<LastEvent>, LastEventError> {
     let key = || object.key.clone();
     let download = store
-        .download_within(&object.key, Some(object.size), BUDGET_BYTES)
+        .download_with_budget(&object.key, Some(object.size), BUDGET_BYTES)
         .await
-        .map_err(|source| WitnessError::Store { key: key(), source })?;
+        .map_err(|source| LastEventError::Store { key: key(), source })?;
     let stop = CancellationToken::new();
-    let stored: Stored = Box::new(Stoppable {
+    let stored: ObjectStream = Box::new(CancellableReader {
         reader: download.into_reader(),
         stop: stop.clone(),
     });
     let _stop_when_dropped = stop.drop_guard();
     let object = object.clone();
-    let reading = tokio::task::spawn_blocking(move || read(&object, stored));
+    let reading = tokio::task::spawn_blocking(move || read_delta(&object, stored));
     reading
         .await
-        .map_err(|source| WitnessError::Task { key: key(), source })?
+        .map_err(|source| LastEventError::Task { key: key(), source })?
 }
 
 /// The bytes of an object as they are in the store.
-type Stored = Box<dyn Read + Send>;
+type ObjectStream = Box<dyn Read + Send>;
 
 /// Of a transaction, the last change is the one with the greatest key.
-fn read_database(full: &Object, stored: Stored) -> Result<Option<Witness>, WitnessError> {
+fn read_database(full: &SnapshotObject, stored: ObjectStream) -> Result<Option<LastEvent>, LastEventError> {
     let key = || full.key.clone();
-    let stream = decoder(&full.name.compression, stored, NonZeroUsize::MIN)
-        .map_err(|source| WitnessError::Compression { key: key(), source })?;
-    let newest = newest_row(stream);
-    newest.map_err(|source| WitnessError::Full { key: key(), source })
+    let stream = open_decoder(&full.name.compression, stored, NonZeroUsize::MIN)
+        .map_err(|source| LastEventError::Compression { key: key(), source })?;
+    let newest = read_newest_row(stream);
+    newest.map_err(|source| LastEventError::Full { key: key(), source })
 }
 
-fn newest_row(stream: impl Read) -> Result<Option<Witness>, FullFault> {
+fn read_newest_row(stream: impl Read) -> Result<Option<LastEvent>, FullReadError> {
     let mut bytes = Vec::new();
-    let mut stream = stream.take(SMALL_DATABASE + 1);
-    stream.read_to_end(&mut bytes).map_err(FullFault::Read)?;
-    if bytes.len() as u64 > SMALL_DATABASE {
+    let mut stream = stream.take(MAX_DATABASE_BYTES + 1);
+    stream.read_to_end(&mut bytes).map_err(FullReadError::Read)?;
+    if bytes.len() as u64 > MAX_DATABASE_BYTES {
         return Ok(None);
     }
-    bytes.truncate(bytes.len() - bytes.len() % BLOCK);
+    bytes.truncate(bytes.len() - bytes.len() % BLOCK_BYTES);
     let database = Database::open(bytes)?;
     let Some(rows) = database.bucket(schema::KEY)? else {
         return Ok(None);
@@ -184,35 +184,35 @@ fn newest_row(stream: impl Read) -> Result<Option<Witness>, FullFault> {
     };
     let at = RevisionKey::decode(row.key)?;
     let change = KeyValue::decode(row.value)?;
-    Ok(Some(Witness::of_row(at, &change)))
+    Ok(Some(LastEvent::from_row(at, &change)))
 }
 
 /// Only the events of the last revision are looked at: the name tells which that is.
-fn read(delta: &Object, stored: Stored) -> Result<Option<Witness>, WitnessError> {
+fn read_delta(delta: &SnapshotObject, stored: ObjectStream) -> Result<Option<LastEvent>, LastEventError> {
     let key = || delta.key.clone();
-    let stream = decoder(&delta.name.compression, stored, NonZeroUsize::MIN)
-        .map_err(|source| WitnessError::Compression { key: key(), source })?;
+    let stream = open_decoder(&delta.name.compression, stored, NonZeroUsize::MIN)
+        .map_err(|source| LastEventError::Compression { key: key(), source })?;
     let mut reader = DeltaReader::new(stream);
     let mut last = None;
     loop {
         match reader.next_event() {
             Ok(Some(event)) if event.mod_revision >= delta.name.last => {
-                last = Some(Witness::new(&event));
+                last = Some(LastEvent::from_event(&event));
             }
             Ok(Some(_)) => {}
             Ok(None) => return Ok(last),
-            Err(source) => return Err(WitnessError::Delta { key: key(), source }),
+            Err(source) => return Err(LastEventError::Delta { key: key(), source }),
         }
     }
 }
 
 /// A stream that ends in an error once it is not wanted any more.
-struct Stoppable<R> {
+struct CancellableReader<R> {
     reader: R,
     stop: CancellationToken,
 }
 
-impl<R: Read> Read for Stoppable<R> {
+impl<R: Read> Read for CancellableReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.stop.is_cancelled() {
             return Err(io::ErrorKind::BrokenPipe.into());

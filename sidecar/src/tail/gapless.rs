@@ -8,7 +8,7 @@ pub use crate::metrics::GapCause;
 
 /// Revisions that did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
+pub struct CaptureGap {
     /// The first missing one.
     pub from: Revision,
     /// The last missing one, as far as is known.
@@ -17,7 +17,7 @@ pub struct Gap {
     pub cause: GapCause,
 }
 
-impl fmt::Display for Gap {
+impl fmt::Display for CaptureGap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self.cause {
             GapCause::Compacted => "etcd compacted them before they were captured",
@@ -36,24 +36,24 @@ impl fmt::Display for Gap {
 
 /// What an arriving revision is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum RevisionCheck {
     /// The next one.
     Next,
     /// One that is captured already.
-    Known,
+    Duplicate,
     /// One too far.
-    Beyond(Gap),
+    AfterGap(CaptureGap),
 }
 
 /// How far the history is captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gapless {
+pub struct RevisionSequence {
     captured: Revision,
 }
 
-impl Gapless {
+impl RevisionSequence {
     /// Goes on after a revision.
-    pub fn after(captured: Revision) -> Self {
+    pub fn starting_after(captured: Revision) -> Self {
         Self { captured }
     }
 
@@ -63,16 +63,16 @@ impl Gapless {
     }
 
     /// Judges a revision that arrives.
-    pub fn judge(self, arriving: Revision) -> Seen {
+    pub fn classify(self, partial: Revision) -> RevisionCheck {
         let expected = self.captured.next();
-        if arriving <= self.captured {
-            Seen::Known
-        } else if arriving == expected {
-            Seen::Next
+        if partial <= self.captured {
+            RevisionCheck::Duplicate
+        } else if partial == expected {
+            RevisionCheck::Next
         } else {
-            Seen::Beyond(Gap {
+            RevisionCheck::AfterGap(CaptureGap {
                 from: expected,
-                to: arriving.previous(),
+                to: partial.previous(),
                 cause: GapCause::Lost,
             })
         }
@@ -91,17 +91,17 @@ mod tests {
 
     #[test]
     fn the_next_revision_is_the_only_one_taken() {
-        let mut history = Gapless::after(Revision(10));
-        assert_eq!(history.judge(Revision(10)), Seen::Known);
-        assert_eq!(history.judge(Revision(11)), Seen::Next);
+        let mut history = RevisionSequence::starting_after(Revision(10));
+        assert_eq!(history.classify(Revision(10)), RevisionCheck::Duplicate);
+        assert_eq!(history.classify(Revision(11)), RevisionCheck::Next);
         assert_eq!(history.advance(), Revision(11));
-        assert_eq!(history.judge(Revision(11)), Seen::Known);
-        assert_eq!(history.judge(Revision(12)), Seen::Next);
+        assert_eq!(history.classify(Revision(11)), RevisionCheck::Duplicate);
+        assert_eq!(history.classify(Revision(12)), RevisionCheck::Next);
     }
 
     #[test]
     fn a_skipped_revision_is_named() {
-        let Seen::Beyond(gap) = Gapless::after(Revision(10)).judge(Revision(14)) else {
+        let RevisionCheck::AfterGap(gap) = RevisionSequence::starting_after(Revision(10)).classify(Revision(14)) else {
             panic!("not seen")
         };
         assert_eq!((gap.from, gap.to), (Revision(11), Revision(13)));

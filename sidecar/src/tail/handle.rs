@@ -9,18 +9,18 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::gapless::Gap;
-use super::ship::Shipper;
-use super::task::Worker;
-use crate::ask::AskError;
+use super::gapless::CaptureGap;
+use super::ship::DeltaUploader;
+use super::task::TailWorker;
+use crate::ask::SnapshotRequestError;
 use crate::backoff::Backoff;
-use crate::election::FarewellNote;
-use crate::etcd::Etcd;
-use crate::metrics::Metrics;
-use crate::state::{Board, Stored};
+use crate::election::OnStopCell;
+use crate::etcd::EtcdClient;
+use crate::metrics::SidecarMetrics;
+use crate::state::{StateSender, StoredSnapshot};
 
 /// What is asked of the tail may wait in line; there are only a few who ask.
-const LINE: usize = 16;
+const REQUEST_CAPACITY: usize = 16;
 
 /// How deltas are made.
 #[derive(Clone, Debug)]
@@ -37,76 +37,76 @@ pub struct TailConfig {
 
 /// What the session must know.
 #[derive(Debug)]
-pub enum Notice {
+pub enum TailEvent {
     /// A delta is in the store.
-    Stored(Stored),
+    Stored(StoredSnapshot),
     /// Events are missing: a full snapshot is due. Nothing is captured any more.
-    Gap(Gap),
+    Gap(CaptureGap),
     /// The store reaches further than it did: begin anew behind its end.
-    Overtaken,
+    Superseded,
 }
 
 /// A running tail.
-pub struct Tail {
-    line: mpsc::Sender<Asked>,
-    held: watch::Sender<bool>,
+pub struct DeltaTail {
+    requests: mpsc::Sender<FlushRequest>,
+    hold: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
 /// What a tail is made of.
-pub struct Parts {
+pub struct TailParts {
     /// The etcd to follow.
-    pub etcd: Etcd,
+    pub etcd: EtcdClient,
     /// How deltas are made.
     pub config: TailConfig,
     /// Where they go.
-    pub shipper: Shipper,
+    pub uploader: DeltaUploader,
     /// Where the position is written.
-    pub board: Board,
+    pub state_tx: StateSender,
     /// What is measured.
-    pub metrics: Metrics,
+    pub metrics: SidecarMetrics,
     /// Whom to tell.
-    pub notices: mpsc::Sender<Notice>,
+    pub events: mpsc::Sender<TailEvent>,
 }
 
-impl Tail {
+impl DeltaTail {
     /// Follows etcd after a revision. While `is_held`, nothing is stored: a delta needs a full snapshot to stand on.
     pub fn start(
-        parts: Parts,
+        parts: TailParts,
         after: Revision,
         is_held: bool,
         stop: CancellationToken,
-        farewell: FarewellNote,
+        farewell: OnStopCell,
     ) -> Self {
-        let (line, asking) = mpsc::channel(LINE);
+        let (line, asking) = mpsc::channel(REQUEST_CAPACITY);
         let (grip, held) = watch::channel(is_held);
-        let worker = Worker::new(parts, after, asking, held);
+        let worker = TailWorker::new(parts, after, asking, held);
         let task = tokio::spawn(worker.run(stop, farewell));
         Self {
-            line,
-            held: grip,
+            requests: line,
+            hold: grip,
             task,
         }
     }
 
     /// A handle to ask by, for tasks beside the session.
-    pub fn flusher(&self) -> Flusher {
-        Flusher(self.line.clone())
+    pub fn flusher(&self) -> DeltaFlusher {
+        DeltaFlusher(self.requests.clone())
     }
 
     /// A handle for whoever completes a full snapshot; `None` while deltas are held back, which wait for that very one.
-    pub fn flusher_beside_a_full(&self) -> Option<Flusher> {
-        let is_held = *self.held.borrow();
+    pub fn flusher_for_full(&self) -> Option<DeltaFlusher> {
+        let is_held = *self.hold.borrow();
         (!is_held).then(|| self.flusher())
     }
 
     /// There is a full snapshot now: deltas may be stored.
     pub fn release(&self) {
-        self.held.send_replace(false);
+        self.hold.send_replace(false);
     }
 
     /// Waits until the tail has ended; it must have been told to.
-    pub async fn ended(self) {
+    pub async fn wait_until_ended(self) {
         if let Err(error) = self.task.await {
             warn!(error = %error, "the tail did not end in an orderly way");
         }
@@ -114,37 +114,37 @@ impl Tail {
 }
 
 /// Asks a tail to store what it has.
-pub struct Flusher(mpsc::Sender<Asked>);
+pub struct DeltaFlusher(mpsc::Sender<FlushRequest>);
 
-impl Flusher {
+impl DeltaFlusher {
     /// Stores everything up to a revision, once it has arrived. `None` when there was nothing to store.
-    pub async fn flush(self, through: Revision) -> Result<Option<Stored>, AskError> {
-        let Flushing(answer) = self.request(through).await;
-        answer.await.unwrap_or(Err(AskError::Ended))
+    pub async fn flush(self, through: Revision) -> Result<Option<StoredSnapshot>, SnapshotRequestError> {
+        let PendingFlush(answer) = self.request(through).await;
+        answer.await.unwrap_or(Err(SnapshotRequestError::Aborted))
     }
 
     /// Asks, and leaves it to the caller how long to wait for the answer.
-    pub async fn request(self, through: Revision) -> Flushing {
+    pub async fn request(self, through: Revision) -> PendingFlush {
         let (reply, answer) = oneshot::channel();
-        let _ = self.0.send(Asked { through, reply }).await; // a tail that ended stores nothing
-        Flushing(answer)
+        let _ = self.0.send(FlushRequest { through, reply }).await; // a tail that ended stores nothing
+        PendingFlush(answer)
     }
 }
 
 /// A delta that was asked for.
-pub struct Flushing(oneshot::Receiver<Result<Option<Stored>, AskError>>);
+pub struct PendingFlush(oneshot::Receiver<Result<Option<StoredSnapshot>, SnapshotRequestError>>);
 
-impl Flushing {
+impl PendingFlush {
     /// Waits until it is stored, or is not to be had, but not for ever.
-    pub async fn settle(self, patience: Duration) {
+    pub async fn wait(self, patience: Duration) {
         let _ = tokio::time::timeout(patience, self.0).await; // whoever stores it tells of its troubles
     }
 }
 
 /// Who waits for a delta.
-pub(super) struct Asked {
+pub(super) struct FlushRequest {
     pub(super) through: Revision,
-    pub(super) reply: oneshot::Sender<Result<Option<Stored>, AskError>>,
+    pub(super) reply: oneshot::Sender<Result<Option<StoredSnapshot>, SnapshotRequestError>>,
 }
 
 #[cfg(test)]
@@ -153,41 +153,41 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
     #[tokio::test(start_paused = true)]
     async fn whoever_asked_for_a_delta_goes_on_when_it_is_stored() {
         let (send, mut tail) = mpsc::channel(1);
-        let flushing = Flusher(send).request(Revision(7)).await;
+        let flushing = DeltaFlusher(send).request(Revision(7)).await;
         let asked = tail.recv().await.unwrap();
         assert_eq!(asked.through, Revision(7));
-        let begun = Instant::now();
+        let started = Instant::now();
         let storing = async {
             tokio::time::sleep(Duration::from_secs(3)).await;
             asked.reply.send(Ok(None)).ok().unwrap();
         };
-        tokio::join!(flushing.settle(PATIENCE), storing);
-        assert_eq!(begun.elapsed().as_secs(), 3);
+        tokio::join!(flushing.wait(FLUSH_TIMEOUT), storing);
+        assert_eq!(started.elapsed().as_secs(), 3);
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_a_tail_that_ended_nor_for_ever() {
-        let begun = Instant::now();
+        let started = Instant::now();
         let (send, tail) = mpsc::channel(1);
         drop(tail);
-        Flusher(send)
+        DeltaFlusher(send)
             .request(Revision(7))
             .await
-            .settle(PATIENCE)
+            .wait(FLUSH_TIMEOUT)
             .await;
-        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert_eq!(started.elapsed(), Duration::ZERO);
 
         let (send, _silent) = mpsc::channel(1);
-        Flusher(send)
+        DeltaFlusher(send)
             .request(Revision(7))
             .await
-            .settle(PATIENCE)
+            .wait(FLUSH_TIMEOUT)
             .await;
-        assert_eq!(begun.elapsed().as_secs(), PATIENCE.as_secs());
+        assert_eq!(started.elapsed().as_secs(), FLUSH_TIMEOUT.as_secs());
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! **Comes in**: the revision to go on after. **Goes out**: delta objects, each beginning where the one before
-//! ended, and a [`Notice`] for everything the session must know.
+//! ended, and a [`TailEvent`] for everything the session must know.
 //!
 //! **Holds**: every revision is there, whole, exactly once; a transaction is never split; one batch being
 //! filled and one being stored are all the memory used, each of the limit once compressed, however slow the store:
@@ -25,10 +25,10 @@ mod ship;
 mod silence;
 mod task;
 
-pub use batch::{Batch, BatchError, Sealed};
-pub use follow::{Follow, Item};
-pub use gapless::{Gap, GapCause, Gapless, Seen};
-pub use handle::{Flusher, Flushing, Notice, Parts, Tail, TailConfig};
+pub use batch::{DeltaBatch, BatchError, SealedDelta};
+pub use follow::{EtcdWatcher, WatchItem};
+pub use gapless::{CaptureGap, GapCause, RevisionSequence, RevisionCheck};
+pub use handle::{DeltaFlusher, PendingFlush, TailEvent, TailParts, DeltaTail, TailConfig};
 pub use leases::LeaseTtls;
-pub(crate) use ship::newest;
-pub use ship::{ShipError, Shipper};
+pub(crate) use ship::newest_revision;
+pub use ship::{DeltaUploadError, DeltaUploader};

@@ -1,33 +1,33 @@
 //! One attempt to store a sealed delta.
 
-use mainstay_archive::catalogue::{Catalogue, Object};
+use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
 use mainstay_archive::layout::object_key;
 use mainstay_ids::Revision;
-use mainstay_store::{Class, SnapStore, StoreError, UploadOptions};
+use mainstay_store::{ErrorClass, SnapStore, StoreError, UploadOptions};
 
-use super::batch::Sealed;
-use crate::bucket::{Bucket, BucketError};
-use crate::election::{Fence, FenceError};
-use crate::state::Stored;
+use super::batch::SealedDelta;
+use crate::bucket::{BackupStore, BackupStoreError};
+use crate::election::{LeaderFence, LeaderFenceError};
+use crate::state::StoredSnapshot;
 
 /// Why a delta is not stored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ShipError {
+pub enum DeltaUploadError {
     /// The store cannot be opened.
     #[error(transparent)]
-    Bucket(#[from] BucketError),
+    BackupStore(#[from] BackupStoreError),
     /// This sidecar leads no more.
     #[error("{name} is not stored")]
     Fenced {
         /// The delta.
         name: String,
         /// Why not.
-        source: FenceError,
+        source: LeaderFenceError,
     },
     /// Another sidecar has stored these revisions already.
     #[error("the store already reaches revision {reaches}, {name} would overlap")]
-    Overtaken {
+    Superseded {
         /// The delta.
         name: String,
         /// How far the store reaches.
@@ -35,7 +35,7 @@ pub enum ShipError {
     },
     /// The attempt ended in the middle.
     #[error("the attempt to store a delta broke off")]
-    BrokeOff {
+    Aborted {
         /// Why.
         source: tokio::task::JoinError,
     },
@@ -49,49 +49,49 @@ pub enum ShipError {
     },
 }
 
-impl ShipError {
+impl DeltaUploadError {
     /// One word for metrics.
     pub fn class(&self) -> &'static str {
         match self {
             Self::Fenced { .. } => "fenced",
-            Self::BrokeOff { .. } => "internal",
-            Self::Bucket(_) | Self::Overtaken { .. } | Self::Store { .. } => "store",
+            Self::Aborted { .. } => "internal",
+            Self::BackupStore(_) | Self::Superseded { .. } | Self::Store { .. } => "store",
         }
     }
 }
 
 /// A delta in the store.
 #[derive(Debug)]
-pub struct Shipped {
+pub struct UploadedDelta {
     /// The object.
-    pub stored: Stored,
+    pub stored: StoredSnapshot,
     /// Parts it was sent in.
     pub parts: usize,
 }
 
 /// Stores deltas.
 #[derive(Clone)]
-pub struct Shipper {
+pub struct DeltaUploader {
     /// Where to.
-    pub bucket: Bucket,
+    pub store: BackupStore,
     /// What is asked before an object is completed.
-    pub fence: Fence,
+    pub fence: LeaderFence,
 }
 
-impl Shipper {
+impl DeltaUploader {
     /// Stores a delta. `first` looks at the store before: a leader that has just gone may have stored more deltas than
     /// were there when this one began. A full snapshot that reaches further makes no delta needless: without it the
     /// revisions in between could not be restored.
-    pub async fn attempt(&self, sealed: &Sealed, first: bool) -> Result<Shipped, ShipError> {
-        let store = self.bucket.store().await?;
+    pub async fn try_upload(&self, sealed: &SealedDelta, first: bool) -> Result<UploadedDelta, DeltaUploadError> {
+        let store = self.store.open().await?;
         let name = sealed.name.to_string();
         if first {
-            let reaches = newest_of(&self.bucket.list().await?.deltas);
+            let reaches = max_revision(&self.store.list_snapshots().await?.deltas);
             if reaches >= sealed.name.start {
-                return Err(ShipError::Overtaken { name, reaches });
+                return Err(DeltaUploadError::Superseded { name, reaches });
             }
         }
-        let failed = |source| ShipError::Store {
+        let failed = |source| DeltaUploadError::Store {
             name: name.clone(),
             source,
         };
@@ -102,31 +102,31 @@ impl Shipper {
         upload.write(sealed.bytes.clone()).await.map_err(failed)?;
         if let Err(source) = self.fence.check().await {
             let _ = upload.abort().await; // what was sent stays invisible either way
-            return Err(ShipError::Fenced { name, source });
+            return Err(DeltaUploadError::Fenced { name, source });
         }
-        let (size, parts) = (sealed.bytes.len() as u64, upload.parts());
+        let (size, parts) = (sealed.bytes.len() as u64, upload.part_count());
         match upload.finish().await {
             Ok(_) => {}
             // An attempt before this one may have succeeded without our hearing of it.
-            Err(error) if error.class() == Class::Exists => {
-                if !is_ours(&store, &key, sealed).await.map_err(failed)? {
+            Err(error) if error.class() == ErrorClass::Exists => {
+                if !is_same_object(&store, &key, sealed).await.map_err(failed)? {
                     let reaches = sealed.name.last;
-                    return Err(ShipError::Overtaken { name, reaches });
+                    return Err(DeltaUploadError::Superseded { name, reaches });
                 }
             }
             Err(error) => return Err(failed(error)),
         }
-        let stored = Stored {
+        let stored = StoredSnapshot {
             name: sealed.name.clone(),
             key,
             size,
         };
-        Ok(Shipped { stored, parts })
+        Ok(UploadedDelta { stored, parts })
     }
 }
 
 /// Compares an object that is in the way with the one that was to be stored.
-async fn is_ours(store: &SnapStore, key: &str, sealed: &Sealed) -> Result<bool, StoreError> {
+async fn is_same_object(store: &SnapStore, key: &str, sealed: &SealedDelta) -> Result<bool, StoreError> {
     match store.get_bytes(key, sealed.bytes.len() as u64).await {
         Ok(found) => Ok(found == sealed.bytes),
         Err(StoreError::TooLarge { .. }) => Ok(false),
@@ -135,11 +135,11 @@ async fn is_ours(store: &SnapStore, key: &str, sealed: &Sealed) -> Result<bool, 
 }
 
 /// The newest revision any object promises.
-pub(crate) fn newest(catalogue: &Catalogue) -> Revision {
-    newest_of(&catalogue.fulls).max(newest_of(&catalogue.deltas))
+pub(crate) fn newest_revision(catalogue: &Catalogue) -> Revision {
+    max_revision(&catalogue.fulls).max(max_revision(&catalogue.deltas))
 }
 
-fn newest_of(objects: &[Object]) -> Revision {
+fn max_revision(objects: &[SnapshotObject]) -> Revision {
     let ends = objects.iter().map(|object| object.name.last);
     ends.max().unwrap_or_default()
 }

@@ -3,423 +3,423 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use mainstay_archive::name::Kind;
+use mainstay_archive::name::SnapshotKind;
 use mainstay_ids::Revision;
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::batch::{Batch, BatchError, Sealed};
-use super::follow::{Follow, Item};
-use super::gapless::{Gap, GapCause};
-use super::handle::{Asked, Notice, Parts, TailConfig};
+use super::batch::{DeltaBatch, BatchError, SealedDelta};
+use super::follow::{EtcdWatcher, WatchItem};
+use super::gapless::{CaptureGap, GapCause};
+use super::handle::{FlushRequest, TailEvent, TailParts, TailConfig};
 use super::leases::LeaseTtls;
-use super::ship::{ShipError, Shipped, Shipper};
-use super::silence::Silence;
-use crate::ask::AskError;
-use crate::election::{Farewell, FarewellNote};
-use crate::etcd::{Etcd, EtcdError};
-use crate::metrics::Metrics;
-use crate::state::{Board, Stored};
+use super::ship::{DeltaUploadError, UploadedDelta, DeltaUploader};
+use super::silence::StallDetector;
+use crate::ask::SnapshotRequestError;
+use crate::election::{OnStop, OnStopCell};
+use crate::etcd::{EtcdClient, EtcdError};
+use crate::metrics::SidecarMetrics;
+use crate::state::{StateSender, StoredSnapshot};
 
 /// How often it is looked at how far behind the capture is.
-const LOOK: Duration = Duration::from_secs(1);
+const LAG_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long an event waits for the lives of the leases that came with it.
-const LEASES: Duration = Duration::from_secs(1);
+const LEASE_TTL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long etcd may take to tell whether it still has a revision.
-const HISTORY: Duration = Duration::from_secs(2);
+const HISTORY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The class of trouble with the watch.
-const WATCH: &str = "watch";
+const WATCH_FAILURE_CLASS: &str = "watch";
 /// The watch is opened twice a second: a warning every half minute is enough.
 const FAILURES_PER_WARNING: u32 = 60;
 /// How long storing the rest may take when leadership ends.
-const FAREWELL: Duration = Duration::from_secs(10);
+const FINAL_UPLOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A delta on its way into the store.
-struct Shipment {
-    sealed: Sealed,
+struct PendingUpload {
+    sealed: SealedDelta,
     attempts: u32,
-    attempt: JoinHandle<Result<Shipped, ShipError>>,
-    started: Instant,
+    task: JoinHandle<Result<UploadedDelta, DeltaUploadError>>,
+    started_at: Instant,
 }
 
 /// Owns the batch.
-pub(super) struct Worker {
-    etcd: Etcd,
+pub(super) struct TailWorker {
+    etcd: EtcdClient,
     /// `None` once there is nothing more to capture.
-    follow: Option<Follow>,
-    batch: Batch,
-    leases: LeaseTtls,
+    watcher: Option<EtcdWatcher>,
+    batch: DeltaBatch,
+    lease_ttls: LeaseTtls,
     config: TailConfig,
-    shipper: Shipper,
-    board: Board,
-    metrics: Metrics,
-    notices: mpsc::Sender<Notice>,
-    line: mpsc::Receiver<Asked>,
-    held: watch::Receiver<bool>,
-    is_first: bool,
+    uploader: DeltaUploader,
+    state_tx: StateSender,
+    metrics: SidecarMetrics,
+    events: mpsc::Sender<TailEvent>,
+    requests: mpsc::Receiver<FlushRequest>,
+    hold: watch::Receiver<bool>,
+    is_first_upload: bool,
     /// What is captured does not begin where the store ends: nothing more is stored.
-    is_overtaken: bool,
-    is_due: bool,
-    shipment: Option<Shipment>,
-    asked: Vec<Asked>,
-    caught_up: Instant,
-    silence: Silence,
+    is_superseded: bool,
+    is_upload_due: bool,
+    pending_upload: Option<PendingUpload>,
+    flush_requests: Vec<FlushRequest>,
+    caught_up_at: Instant,
+    stall_detector: StallDetector,
     /// Events captured without the life of their lease.
-    untold_lives: usize,
+    unknown_ttl_events: usize,
     /// How often in a row the watch could not be opened.
     watch_failures: u32,
 }
 
-impl Worker {
+impl TailWorker {
     /// Captures after a revision.
     pub(super) fn new(
-        parts: Parts,
+        parts: TailParts,
         after: Revision,
-        line: mpsc::Receiver<Asked>,
+        line: mpsc::Receiver<FlushRequest>,
         held: watch::Receiver<bool>,
     ) -> Self {
-        let Parts {
+        let TailParts {
             etcd,
             config,
-            shipper,
-            board,
+            uploader: shipper,
+            state_tx,
             metrics,
-            notices,
+            events: notices,
         } = parts;
         Self {
-            follow: Some(Follow::start(etcd.clone(), after)),
+            watcher: Some(EtcdWatcher::start(etcd.clone(), after)),
             etcd,
-            batch: Batch::after(after, config.compression.clone()),
-            leases: LeaseTtls::default(),
+            batch: DeltaBatch::starting_after(after, config.compression.clone()),
+            lease_ttls: LeaseTtls::default(),
             config,
-            shipper,
-            board,
+            uploader: shipper,
+            state_tx,
             metrics,
-            notices,
-            line,
-            held,
-            is_first: true,
-            is_overtaken: false,
-            is_due: false,
-            shipment: None,
-            asked: Vec::new(),
-            caught_up: Instant::now(),
-            silence: Silence::new(),
-            untold_lives: 0,
+            events: notices,
+            requests: line,
+            hold: held,
+            is_first_upload: true,
+            is_superseded: false,
+            is_upload_due: false,
+            pending_upload: None,
+            flush_requests: Vec::new(),
+            caught_up_at: Instant::now(),
+            stall_detector: StallDetector::new(),
+            unknown_ttl_events: 0,
             watch_failures: 0,
         }
     }
 
     /// Until told to stop.
-    pub(super) async fn run(mut self, stop: CancellationToken, farewell: FarewellNote) {
-        let mut ticks = self.ticks();
-        let mut looks = tokio::time::interval(LOOK);
+    pub(super) async fn run(mut self, stop: CancellationToken, farewell: OnStopCell) {
+        let mut ticker = self.build_ticker();
+        let mut looks = tokio::time::interval(LAG_CHECK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            self.ship_if_due().await;
+            self.upload_if_due().await;
             let has_room = self.batch.has_room(self.config.limit_bytes);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                shipped = shipped(&mut self.shipment) => self.on_shipped(shipped).await,
-                Some(asked) = self.line.recv() => self.asked.push(asked),
-                Ok(()) = self.held.changed() => {}
-                () = tick(&mut ticks) => self.on_tick(),
-                _ = looks.tick() => self.look(has_room),
-                item = next(&mut self.follow), if has_room => self.on_item(item, &stop).await,
+                wait_for_upload = wait_for_upload(&mut self.pending_upload) => self.on_upload_finished(wait_for_upload).await,
+                Some(asked) = self.requests.recv() => self.flush_requests.push(asked),
+                Ok(()) = self.hold.changed() => {}
+                () = next_tick(&mut ticker) => self.on_tick(),
+                _ = looks.tick() => self.check_watch(has_room),
+                item = next_item(&mut self.watcher), if has_room => self.on_watch_item(item, &stop).await,
             }
         }
-        if farewell.get() == Some(&Farewell::Store) {
-            self.store_the_rest().await;
+        if farewell.get() == Some(&OnStop::Store) {
+            self.upload_remaining().await;
         }
-        if let Some(shipment) = self.shipment.take() {
-            shipment.attempt.abort();
+        if let Some(pending_upload) = self.pending_upload.take() {
+            pending_upload.task.abort();
         }
     }
 
-    fn ticks(&self) -> Option<tokio::time::Interval> {
+    fn build_ticker(&self) -> Option<tokio::time::Interval> {
         let period = self.config.period?;
-        let mut ticks = tokio::time::interval_at(Instant::now() + period, period);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Some(ticks)
+        let mut ticker = tokio::time::interval_at(Instant::now() + period, period);
+        ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Some(ticker)
     }
 
     fn on_tick(&mut self) {
-        self.is_due = true;
-        let is_all_stored = self.batch.is_empty() && self.shipment.is_none();
-        if is_all_stored && self.follow.is_some() && self.revisions_behind() == 0 {
+        self.is_upload_due = true;
+        let is_all_stored = self.batch.is_empty() && self.pending_upload.is_none();
+        if is_all_stored && self.watcher.is_some() && self.lag_revisions() == 0 {
             let now = Timestamp::now();
-            self.metrics.succeeded_at(Kind::Delta, now); // there was nothing to store
-            self.board.send_modify(|state| {
+            self.metrics.record_success(SnapshotKind::Delta, now); // there was nothing to store
+            self.state_tx.send_modify(|state| {
                 state.delta_checked_at = Some(now);
-                state.trouble.take_if(|trouble| trouble.class == WATCH);
+                state.failure.take_if(|trouble| trouble.class == WATCH_FAILURE_CLASS);
             });
         }
     }
 
-    async fn on_item(&mut self, item: Option<Item>, stop: &CancellationToken) {
-        self.silence.broken();
+    async fn on_watch_item(&mut self, item: Option<WatchItem>, stop: &CancellationToken) {
+        self.stall_detector.record_progress();
         let taken = match item {
             // Whoever read the watch is gone, and with it what it held.
-            None => Err(BatchError::Gap(Gap {
+            None => Err(BatchError::Gap(CaptureGap {
                 from: self.batch.captured().next(),
                 to: self.batch.captured().next(),
                 cause: GapCause::Lost,
             })),
-            Some(Item::Reopened { trouble }) => {
-                self.batch.forget_arriving();
-                self.on_watch_trouble(trouble);
+            Some(WatchItem::Reopened { error: trouble }) => {
+                self.batch.discard_partial();
+                self.on_watch_error(trouble);
                 return;
             }
-            Some(Item::Compacted { oldest }) => Err(BatchError::Gap(Gap {
+            Some(WatchItem::Compacted { oldest }) => Err(BatchError::Gap(CaptureGap {
                 from: self.batch.captured().next(),
                 to: oldest,
                 cause: GapCause::Compacted,
             })),
-            Some(Item::Events {
+            Some(WatchItem::Events {
                 events,
-                is_whole,
+                is_complete,
                 client,
             }) => {
-                let learning = self.leases.learn(&client, &events);
+                let learning = self.lease_ttls.refresh(&client, &events);
                 tokio::select! {
-                    _ = tokio::time::timeout(LEASES, learning) => {} // what is not known is done without
+                    _ = tokio::time::timeout(LEASE_TTL_TIMEOUT, learning) => {} // what is not known is done without
                     () = stop.cancelled() => {}
                 }
-                self.tell_of_leases(self.leases.untold(&events));
+                self.report_unknown_ttls(self.lease_ttls.count_unknown(&events));
                 self.watch_failures = 0;
-                self.take(events, is_whole)
+                self.push_events(events, is_complete)
             }
         };
         if let Err(error) = taken {
-            self.on_hole(error).await;
+            self.on_gap(error).await;
         }
-        self.publish();
+        self.publish_captured();
     }
 
     /// What is stored without the life of its lease comes back with one that is guessed.
-    fn tell_of_leases(&mut self, untold: usize) {
-        self.metrics.lease_lives_unknown(untold);
-        if untold > 0 && self.untold_lives == 0 {
+    fn report_unknown_ttls(&mut self, unknown: usize) {
+        self.metrics.count_unknown_lease_ttls(unknown);
+        if unknown > 0 && self.unknown_ttl_events == 0 {
             warn!(
-                events = untold,
+                events = unknown,
                 "etcd does not tell in time how long leases live: events are stored without that"
             );
         }
-        self.untold_lives = self.untold_lives.saturating_add(untold);
+        self.unknown_ttl_events = self.unknown_ttl_events.saturating_add(unknown);
     }
 
-    fn take(&mut self, events: Vec<etcd_client::Event>, is_whole: bool) -> Result<(), BatchError> {
+    fn push_events(&mut self, events: Vec<etcd_client::Event>, is_complete: bool) -> Result<(), BatchError> {
         let received = Timestamp::now();
         for event in events {
-            self.batch.push(event, received, &self.leases)?;
+            self.batch.push(event, received, &self.lease_ttls)?;
         }
-        if is_whole {
-            self.batch.close(&self.leases)?;
+        if is_complete {
+            self.batch.finish_revision(&self.lease_ttls)?;
         }
         Ok(())
     }
 
     /// Nothing can be captured behind a hole; what came before it is stored.
-    async fn on_hole(&mut self, error: BatchError) {
+    async fn on_gap(&mut self, error: BatchError) {
         let gap = match error {
             BatchError::Gap(gap) => gap,
             other => {
-                error!(error = %Chain(&other), "an event cannot be written");
+                error!(error = %ErrorChain(&other), "an event cannot be written");
                 let from = self.batch.captured().next();
-                Gap {
+                CaptureGap {
                     from,
                     to: from,
                     cause: GapCause::Lost,
                 }
             }
         };
-        self.follow = None;
-        self.is_due = true;
-        self.metrics.gap(gap.cause);
+        self.watcher = None;
+        self.is_upload_due = true;
+        self.metrics.count_gap(gap.cause);
         error!(revision = %gap.from, "{gap}; a full snapshot is taken");
-        let _ = self.notices.send(Notice::Gap(gap)).await; // the session may be ending
+        let _ = self.events.send(TailEvent::Gap(gap)).await; // the session may be ending
     }
 
     /// A watch that cannot be opened is told at once, and then now and again.
-    fn on_watch_trouble(&mut self, trouble: Option<EtcdError>) {
+    fn on_watch_error(&mut self, trouble: Option<EtcdError>) {
         let Some(error) = trouble else { return };
         if self.watch_failures.is_multiple_of(FAILURES_PER_WARNING) {
-            warn!(error = %Chain(&error), revision = %self.batch.captured(), "the watch cannot be opened");
+            warn!(error = %ErrorChain(&error), revision = %self.batch.captured(), "the watch cannot be opened");
         }
         self.watch_failures = self.watch_failures.saturating_add(1);
-        crate::state::trouble(&self.board, WATCH, &Chain(&error).to_string());
+        crate::state::record_failure(&self.state_tx, WATCH_FAILURE_CLASS, &ErrorChain(&error).to_string());
     }
 
-    fn publish(&mut self) {
+    fn publish_captured(&mut self) {
         let captured = self.batch.captured();
-        self.metrics.buffer_bytes(self.batch.length());
-        self.board.send_modify(|state| {
+        self.metrics.set_buffer_bytes(self.batch.raw_len());
+        self.state_tx.send_modify(|state| {
             state.captured = Some(captured);
             state.captured_at = Some(Timestamp::now());
         });
-        self.look_behind();
+        self.update_lag_metrics();
     }
 
     /// Revisions etcd was seen to have and the capture has not.
-    fn revisions_behind(&self) -> i64 {
-        let state = self.board.borrow();
-        let newest = state.sighting.as_ref().map(|sighting| sighting.revision);
+    fn lag_revisions(&self) -> i64 {
+        let state = self.state_tx.borrow();
+        let newest = state.member_status.as_ref().map(|member_status| member_status.revision);
         newest.map_or(0, |newest| {
             newest.0.saturating_sub(self.batch.captured().0).max(0)
         })
     }
 
     /// Also while nothing arrives: then most of all.
-    fn look_behind(&mut self) {
-        let behind = self.revisions_behind();
+    fn update_lag_metrics(&mut self) {
+        let behind = self.lag_revisions();
         if behind == 0 {
-            self.caught_up = Instant::now();
+            self.caught_up_at = Instant::now();
         }
         self.metrics
-            .watch_lag(behind, self.caught_up.elapsed().as_secs_f64());
+            .set_watch_lag(behind, self.caught_up_at.elapsed().as_secs_f64());
     }
 
     /// Once in a while. A watch that hangs is opened anew.
-    fn look(&mut self, is_read: bool) {
-        self.look_behind();
-        let behind = self.revisions_behind();
-        if self.follow.is_some() && self.silence.is_too_long(behind, is_read) {
+    fn check_watch(&mut self, is_read: bool) {
+        self.update_lag_metrics();
+        let behind = self.lag_revisions();
+        if self.watcher.is_some() && self.stall_detector.is_stalled(behind, is_read) {
             let captured = self.batch.captured();
             warn!(revision = %captured, behind, "the watch is silent although etcd has more, opening it anew");
-            self.batch.forget_arriving();
-            self.follow = Some(Follow::start(self.etcd.clone(), captured));
+            self.batch.discard_partial();
+            self.watcher = Some(EtcdWatcher::start(self.etcd.clone(), captured));
         }
     }
 
     /// Seals and sends when it is time, one delta after the other.
-    async fn ship_if_due(&mut self) {
-        if self.is_overtaken {
+    async fn upload_if_due(&mut self) {
+        if self.is_superseded {
             return;
         }
-        self.answer_who_waits_for_nothing();
+        self.answer_satisfied_requests();
         let captured = self.batch.captured();
-        let is_full = self.batch.length() >= self.config.limit_bytes;
-        let is_asked = self.asked.iter().any(|asked| asked.through <= captured);
-        let is_held = *self.held.borrow();
-        if is_held || self.shipment.is_some() || !(self.is_due || is_full || is_asked) {
+        let is_full = self.batch.raw_len() >= self.config.limit_bytes;
+        let is_asked = self.flush_requests.iter().any(|asked| asked.through <= captured);
+        let is_held = *self.hold.borrow();
+        if is_held || self.pending_upload.is_some() || !(self.is_upload_due || is_full || is_asked) {
             return;
         }
-        self.is_due = false;
+        self.is_upload_due = false;
         match self.batch.seal(Timestamp::now()) {
             Ok(Some(sealed)) => {
-                self.metrics.buffer_bytes(self.batch.length());
-                self.send(sealed, 0, Duration::ZERO);
+                self.metrics.set_buffer_bytes(self.batch.raw_len());
+                self.start_upload(sealed, 0, Duration::ZERO);
             }
             Ok(None) => {}
-            Err(error) => self.on_hole(error).await,
+            Err(error) => self.on_gap(error).await,
         }
     }
 
     /// Everything up to what they asked for is stored already.
-    fn answer_who_waits_for_nothing(&mut self) {
-        if self.shipment.is_some() || !self.batch.is_empty() {
+    fn answer_satisfied_requests(&mut self) {
+        if self.pending_upload.is_some() || !self.batch.is_empty() {
             return;
         }
         let captured = self.batch.captured();
-        for asked in take_up_to(&mut self.asked, captured) {
+        for asked in take_requests_through(&mut self.flush_requests, captured) {
             let _ = asked.reply.send(Ok(None)); // whoever asked may have gone
         }
     }
 
-    fn send(&mut self, sealed: Sealed, attempts: u32, pause: Duration) {
-        let shipper = self.shipper.clone();
-        let (delta, is_first) = (sealed.clone(), self.is_first);
+    fn start_upload(&mut self, sealed: SealedDelta, attempts: u32, pause: Duration) {
+        let shipper = self.uploader.clone();
+        let (delta, is_first) = (sealed.clone(), self.is_first_upload);
         let attempt = tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            shipper.attempt(&delta, is_first).await
+            shipper.try_upload(&delta, is_first).await
         });
-        self.shipment = Some(Shipment {
+        self.pending_upload = Some(PendingUpload {
             sealed,
             attempts,
-            attempt,
-            started: Instant::now(),
+            task: attempt,
+            started_at: Instant::now(),
         });
     }
 
-    async fn on_shipped(&mut self, outcome: Result<Shipped, ShipError>) {
-        let Some(shipment) = self.shipment.take() else {
+    async fn on_upload_finished(&mut self, outcome: Result<UploadedDelta, DeltaUploadError>) {
+        let Some(pending_upload) = self.pending_upload.take() else {
             return;
         };
-        let seconds = shipment.started.elapsed().as_secs_f64();
+        let seconds = pending_upload.started_at.elapsed().as_secs_f64();
         self.metrics
-            .snapshot_finished(Kind::Delta, outcome.is_ok(), seconds);
+            .record_snapshot(SnapshotKind::Delta, outcome.is_ok(), seconds);
         match outcome {
-            Ok(Shipped { stored, parts }) => {
-                self.metrics.upload_parts(parts);
-                self.on_stored(stored, &shipment.sealed).await;
+            Ok(UploadedDelta { stored, parts }) => {
+                self.metrics.count_upload_parts(parts);
+                self.on_stored(stored, &pending_upload.sealed).await;
             }
-            Err(ShipError::Overtaken { reaches, .. }) => self.on_overtaken(reaches, shipment).await,
-            Err(error) => self.on_refused(&error, shipment),
+            Err(DeltaUploadError::Superseded { reaches, .. }) => self.on_superseded(reaches, pending_upload).await,
+            Err(error) => self.on_upload_failed(&error, pending_upload),
         }
     }
 
     /// What another sidecar has not stored is captured again, or, where etcd has compacted it meanwhile, stored as it is:
     /// whoever restores skips what is there twice.
-    async fn on_overtaken(&mut self, reaches: Revision, shipment: Shipment) {
-        if self.is_first && reaches < self.batch.captured() {
+    async fn on_superseded(&mut self, reaches: Revision, pending_upload: PendingUpload) {
+        if self.is_first_upload && reaches < self.batch.captured() {
             let etcd = self.etcd.clone();
-            let has_history = etcd.has_history_after(reaches, HISTORY).await;
+            let has_history = etcd.has_history_after(reaches, HISTORY_TIMEOUT).await;
             if matches!(has_history, Ok(false)) {
                 warn!(revision = %reaches, "another sidecar stored these revisions, but etcd has compacted what comes behind them");
-                self.is_first = false;
-                return self.send(shipment.sealed, shipment.attempts, Duration::ZERO);
+                self.is_first_upload = false;
+                return self.start_upload(pending_upload.sealed, pending_upload.attempts, Duration::ZERO);
             }
         }
         info!(revision = %reaches, "another sidecar stored these revisions, beginning behind them");
-        self.follow = None;
-        self.is_overtaken = true;
-        let _ = self.notices.send(Notice::Overtaken).await; // the session may be ending
+        self.watcher = None;
+        self.is_superseded = true;
+        let _ = self.events.send(TailEvent::Superseded).await; // the session may be ending
     }
 
-    async fn on_stored(&mut self, stored: Stored, sealed: &Sealed) {
-        self.is_first = false;
+    async fn on_stored(&mut self, stored: StoredSnapshot, sealed: &SealedDelta) {
+        self.is_first_upload = false;
         debug!(object_key = %stored.key, bytes = stored.size, events = sealed.events, "delta stored");
-        self.metrics.snapshot_stored(&stored, sealed.raw_bytes);
-        for asked in take_up_to(&mut self.asked, stored.name.last) {
+        self.metrics.record_stored(&stored, sealed.raw_bytes);
+        for asked in take_requests_through(&mut self.flush_requests, stored.name.last) {
             let _ = asked.reply.send(Ok(Some(stored.clone()))); // whoever asked may have gone
         }
-        let _ = self.notices.send(Notice::Stored(stored)).await; // the session may be ending
+        let _ = self.events.send(TailEvent::Stored(stored)).await; // the session may be ending
     }
 
     /// Tries again, later and later; what was captured stays in memory meanwhile.
-    fn on_refused(&mut self, error: &ShipError, shipment: Shipment) {
-        let attempts = shipment.attempts.saturating_add(1);
-        let pause = self.config.backoff.pause(attempts);
-        warn!(error = %Chain(error), attempt = attempts, "a delta is not stored, trying again");
-        self.metrics.snapshotter_failed(error.class());
-        if let ShipError::Store { source, .. } = error {
-            self.metrics.store_failed(source.class());
+    fn on_upload_failed(&mut self, error: &DeltaUploadError, pending_upload: PendingUpload) {
+        let attempts = pending_upload.attempts.saturating_add(1);
+        let pause = self.config.backoff.delay(attempts);
+        warn!(error = %ErrorChain(error), attempt = attempts, "a delta is not stored, trying again");
+        self.metrics.count_failure(error.class());
+        if let DeltaUploadError::Store { source, .. } = error {
+            self.metrics.count_store_error(source.class());
         }
-        let reason = Chain(error).to_string();
-        crate::state::trouble(&self.board, error.class(), &reason);
-        for asked in take_up_to(&mut self.asked, shipment.sealed.name.last) {
+        let reason = ErrorChain(error).to_string();
+        crate::state::record_failure(&self.state_tx, error.class(), &reason);
+        for asked in take_requests_through(&mut self.flush_requests, pending_upload.sealed.name.last) {
             let reason = reason.clone();
-            let _ = asked.reply.send(Err(AskError::Failed { reason })); // as above
+            let _ = asked.reply.send(Err(SnapshotRequestError::Failed { reason })); // as above
         }
-        self.send(shipment.sealed, attempts, pause);
+        self.start_upload(pending_upload.sealed, attempts, pause);
     }
 
     /// What was captured is stored before leadership is given up, if that is quick.
-    async fn store_the_rest(&mut self) {
-        let deadline = Instant::now() + FAREWELL;
-        self.follow = None;
-        self.is_due = true;
+    async fn upload_remaining(&mut self) {
+        let deadline = Instant::now() + FINAL_UPLOAD_TIMEOUT;
+        self.watcher = None;
+        self.is_upload_due = true;
         loop {
-            self.ship_if_due().await;
-            if self.shipment.is_none() {
+            self.upload_if_due().await;
+            if self.pending_upload.is_none() {
                 return;
             }
-            let wait = tokio::time::timeout_at(deadline, shipped(&mut self.shipment));
+            let wait = tokio::time::timeout_at(deadline, wait_for_upload(&mut self.pending_upload));
             let Ok(outcome) = wait.await else {
                 warn!(
                     "what was captured could not be stored in time, the next leader captures it again"
@@ -427,17 +427,17 @@ impl Worker {
                 return;
             };
             // One that did not lead any more had not heard of the farewell: it is tried again.
-            let is_over = matches!(&outcome, Err(ShipError::Fenced { source, .. }) if !source.is_not_leading());
-            self.on_shipped(outcome).await;
+            let is_over = matches!(&outcome, Err(DeltaUploadError::Fenced { source, .. }) if !source.is_not_leading());
+            self.on_upload_finished(outcome).await;
             if is_over {
                 return;
             }
-            self.is_due = true;
+            self.is_upload_due = true;
         }
     }
 }
 
-fn take_up_to(asked: &mut Vec<Asked>, revision: Revision) -> Vec<Asked> {
+fn take_requests_through(asked: &mut Vec<FlushRequest>, revision: Revision) -> Vec<FlushRequest> {
     let (due, later) = std::mem::take(asked)
         .into_iter()
         .partition(|asked| asked.through <= revision);
@@ -446,24 +446,24 @@ fn take_up_to(asked: &mut Vec<Asked>, revision: Revision) -> Vec<Asked> {
 }
 
 /// The outcome of the attempt under way; waits for ever when there is none.
-async fn shipped(shipment: &mut Option<Shipment>) -> Result<Shipped, ShipError> {
-    let Some(shipment) = shipment else {
+async fn wait_for_upload(pending_upload: &mut Option<PendingUpload>) -> Result<UploadedDelta, DeltaUploadError> {
+    let Some(pending_upload) = pending_upload else {
         return std::future::pending().await;
     };
-    let outcome = (&mut shipment.attempt).await;
-    outcome.unwrap_or_else(|source| Err(ShipError::BrokeOff { source }))
+    let outcome = (&mut pending_upload.task).await;
+    outcome.unwrap_or_else(|source| Err(DeltaUploadError::Aborted { source }))
 }
 
-async fn tick(ticks: &mut Option<tokio::time::Interval>) {
-    match ticks {
-        Some(ticks) => {
-            ticks.tick().await;
+async fn next_tick(ticker: &mut Option<tokio::time::Interval>) {
+    match ticker {
+        Some(ticker) => {
+            ticker.tick().await;
         }
         None => std::future::pending().await,
     }
 }
 
-async fn next(follow: &mut Option<Follow>) -> Option<Item> {
+async fn next_item(follow: &mut Option<EtcdWatcher>) -> Option<WatchItem> {
     match follow {
         Some(follow) => follow.next().await,
         None => std::future::pending().await,

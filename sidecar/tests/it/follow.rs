@@ -9,17 +9,17 @@ mod live {
     use mainstay_archive::compression::Compression;
     use mainstay_ids::Revision;
     use mainstay_sidecar::args::SidecarArgs;
-    use mainstay_sidecar::etcd::Etcd;
-    use mainstay_sidecar::tail::{Batch, Follow, Item, LeaseTtls};
+    use mainstay_sidecar::etcd::EtcdClient;
+    use mainstay_sidecar::tail::{DeltaBatch, EtcdWatcher, WatchItem, LeaseTtls};
     use mainstay_testkit::{EtcdOptions, each_version, newest_version};
 
-    fn beside(member: &mainstay_testkit::Etcd) -> Etcd {
+    fn client_of(member: &mainstay_testkit::EtcdServer) -> EtcdClient {
         let endpoints = format!("--endpoints={}", member.client_url());
         let args = SidecarArgs::parse_from(["mainstay-sidecar", &endpoints]);
-        Etcd::new(args.etcd.into_config().unwrap())
+        EtcdClient::new(args.etcd.into_config().unwrap())
     }
 
-    async fn next(follow: &mut Follow) -> Item {
+    async fn next_item(follow: &mut EtcdWatcher) -> WatchItem {
         let wait = tokio::time::timeout(Duration::from_mins(2), follow.next());
         wait.await.unwrap().unwrap()
     }
@@ -27,7 +27,7 @@ mod live {
     each_version! {
         // Some versions answer with what is left of that revision: its puts without its deletes.
         async fn a_watch_that_begins_where_etcd_compacted_is_a_gap(version) {
-            let member = mainstay_testkit::Etcd::start(version, EtcdOptions::new()).await;
+            let member = mainstay_testkit::EtcdServer::start(version, EtcdOptions::new()).await;
             let mut client = member.client().await;
             client.put("b", "goes", None).await.unwrap();
             let txn = Txn::new().and_then([TxnOp::put("a", "stays", None), TxnOp::delete("b", None)]);
@@ -35,23 +35,23 @@ mod live {
             let compacted = member.revision().await;
             client.put("c", "later", None).await.unwrap();
             member.compact(compacted).await;
-            let mut follow = Follow::start(beside(&member), Revision(compacted.0 - 1));
-            let item = next(&mut follow).await;
-            assert!(matches!(item, Item::Compacted { .. }), "revision {compacted} is not whole");
+            let mut follow = EtcdWatcher::start(client_of(&member), Revision(compacted.0 - 1));
+            let item = next_item(&mut follow).await;
+            assert!(matches!(item, WatchItem::Compacted { .. }), "revision {compacted} is not whole");
         }
 
         async fn a_watch_that_begins_behind_the_compaction_gives_everything(version) {
-            let member = mainstay_testkit::Etcd::start(version, EtcdOptions::new()).await;
+            let member = mainstay_testkit::EtcdServer::start(version, EtcdOptions::new()).await;
             let mut client = member.client().await;
             client.put("a", "1", None).await.unwrap();
             let compacted = member.revision().await;
             member.compact(compacted).await;
             client.put("a", "2", None).await.unwrap();
-            let mut follow = Follow::start(beside(&member), compacted);
-            let Item::Events { events, is_whole, .. } = next(&mut follow).await else {
+            let mut follow = EtcdWatcher::start(client_of(&member), compacted);
+            let WatchItem::Events { events, is_complete, .. } = next_item(&mut follow).await else {
                 panic!("no events");
             };
-            assert_eq!((events.len(), is_whole), (1, true));
+            assert_eq!((events.len(), is_complete), (1, true));
         }
     }
 
@@ -59,25 +59,25 @@ mod live {
         // etcd feeds a watch that fell behind so slowly that under load it never comes back.
         async fn a_watch_that_fell_behind_is_overtaken_by_one_at_the_present(version) {
             let options = EtcdOptions::new().quota_bytes(8 << 30);
-            let member = mainstay_testkit::Etcd::start(version, options).await;
-            let mut follow = Follow::start(beside(&member), member.revision().await);
+            let member = mainstay_testkit::EtcdServer::start(version, options).await;
+            let mut follow = EtcdWatcher::start(client_of(&member), member.revision().await);
             // Only a watch that is at the present can fall behind.
-            write(&member, 50, 10).await;
+            write_keys(&member, 50, 10).await;
             let after = member.revision().await;
-            until(&mut follow, after).await;
+            wait_for_revision(&mut follow, after).await;
             // Nobody reads what it gives, until it is thousands of revisions behind.
-            write(&member, 8_000, 4_000).await;
+            write_keys(&member, 8_000, 4_000).await;
             let newest = member.revision().await;
-            let writing = write(&member, 2_000, 10);
+            let writing = write_keys(&member, 2_000, 10);
             tokio::pin!(writing);
-            let (mut batch, mut is_written, mut overtakings) = (Batch::after(after, Compression::Zstd), false, 0);
+            let (mut batch, mut is_written, mut overtakings) = (DeltaBatch::starting_after(after, Compression::Zstd), false, 0);
             while !is_written || batch.captured().0 < newest.0 + 2_000 {
                 tokio::select! {
                     () = &mut writing, if !is_written => is_written = true,
-                    item = next(&mut follow) => match item {
-                        Item::Events { events, is_whole, .. } => take(&mut batch, events, is_whole),
-                        Item::Reopened { trouble: None } => {
-                            batch.forget_arriving();
+                    item = next_item(&mut follow) => match item {
+                        WatchItem::Events { events, is_complete, .. } => push_events(&mut batch, events, is_complete),
+                        WatchItem::Reopened { error: None } => {
+                            batch.discard_partial();
                             overtakings += 1;
                         }
                         _ => panic!("the watch ended"),
@@ -91,9 +91,9 @@ mod live {
     }
 
     /// Waits for a revision, and no more.
-    async fn until(follow: &mut Follow, revision: Revision) {
+    async fn wait_for_revision(follow: &mut EtcdWatcher, revision: Revision) {
         loop {
-            let Item::Events { events, .. } = next(follow).await else {
+            let WatchItem::Events { events, .. } = next_item(follow).await else {
                 continue;
             };
             let last = events.last().and_then(|event| event.kv());
@@ -104,7 +104,7 @@ mod live {
     }
 
     /// So many puts of so many bytes; large ones fill what lies between etcd and who watches.
-    async fn write(member: &mainstay_testkit::Etcd, puts: usize, bytes: usize) {
+    async fn write_keys(member: &mainstay_testkit::EtcdServer, puts: usize, bytes: usize) {
         let kv = member.client().await.kv_client();
         let value = "x".repeat(bytes);
         let writers = (0..50).map(|writer| {
@@ -120,15 +120,15 @@ mod live {
         futures::future::join_all(writers).await;
     }
 
-    fn take(batch: &mut Batch, events: Vec<etcd_client::Event>, is_whole: bool) {
+    fn push_events(batch: &mut DeltaBatch, events: Vec<etcd_client::Event>, is_complete: bool) {
         let leases = LeaseTtls::default();
         for event in events {
             batch
                 .push(event, Timestamp::now(), &leases)
                 .expect("no revision is missing");
         }
-        if is_whole {
-            batch.close(&leases).unwrap();
+        if is_complete {
+            batch.finish_revision(&leases).unwrap();
         }
     }
 }

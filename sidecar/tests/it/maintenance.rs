@@ -7,22 +7,22 @@ use async_trait::async_trait;
 use etcd_client::{Client, ConnectOptions};
 use mainstay_archive::catalogue::Catalogue;
 use mainstay_ids::MemberId;
-use mainstay_sidecar::ask::{AskError, Finality, Snapshots};
-use mainstay_sidecar::maintenance::{Connect, ConnectError, MaintenanceMetrics, Outcome};
-use mainstay_sidecar::state::Stored;
+use mainstay_sidecar::ask::{SnapshotRequestError, Finality, Snapshotter};
+use mainstay_sidecar::maintenance::{Connect, EtcdConnectError, MaintenanceMetrics, MaintenanceOutcome};
+use mainstay_sidecar::state::StoredSnapshot;
 
 /// Ways to the members of a test.
-struct Links {
+struct TestConnector {
     own: String,
     cluster: Vec<String>,
 }
 
-impl Links {
-    async fn connect(urls: &[String]) -> Result<Client, ConnectError> {
+impl TestConnector {
+    async fn connect(urls: &[String]) -> Result<Client, EtcdConnectError> {
         let options = ConnectOptions::new().with_connect_timeout(Duration::from_secs(5));
         Client::connect(urls, Some(options))
             .await
-            .map_err(|source| ConnectError {
+            .map_err(|source| EtcdConnectError {
                 endpoint: urls.join(","),
                 source,
             })
@@ -30,61 +30,61 @@ impl Links {
 }
 
 #[async_trait]
-impl Connect for Links {
-    async fn own(&self) -> Result<Client, ConnectError> {
-        self.to(&self.own).await
+impl Connect for TestConnector {
+    async fn connect_own(&self) -> Result<Client, EtcdConnectError> {
+        self.connect_to(&self.own).await
     }
 
-    async fn to(&self, url: &str) -> Result<Client, ConnectError> {
+    async fn connect_to(&self, url: &str) -> Result<Client, EtcdConnectError> {
         Self::connect(&[url.to_owned()]).await
     }
 
-    async fn cluster(&self) -> Result<Client, ConnectError> {
+    async fn connect_cluster(&self) -> Result<Client, EtcdConnectError> {
         Self::connect(&self.cluster).await
     }
 }
 
 /// Remembers what it was told.
 #[derive(Default)]
-struct Told {
-    defragmented: Mutex<Vec<(String, Outcome)>>,
-    promoted: Mutex<Vec<Outcome>>,
+struct RecordedMetrics {
+    defragmented: Mutex<Vec<(String, MaintenanceOutcome)>>,
+    promoted: Mutex<Vec<MaintenanceOutcome>>,
 }
 
-impl MaintenanceMetrics for Told {
-    fn defragmented(&self, endpoint: &str, outcome: Outcome, _: Duration) {
+impl MaintenanceMetrics for RecordedMetrics {
+    fn record_defragmentation(&self, endpoint: &str, outcome: MaintenanceOutcome, _: Duration) {
         self.defragmented
             .lock()
             .unwrap()
             .push((endpoint.to_owned(), outcome));
     }
 
-    fn promoted(&self, outcome: Outcome, _: Duration) {
+    fn record_promotion(&self, outcome: MaintenanceOutcome, _: Duration) {
         self.promoted.lock().unwrap().push(outcome);
     }
 }
 
 /// Notes who led when a delta was asked for.
-struct Asked {
-    links: Arc<Links>,
+struct RecordingSnapshotter {
+    connector: Arc<TestConnector>,
     leaders: Mutex<Vec<MemberId>>,
 }
 
 #[async_trait]
-impl Snapshots for Asked {
-    async fn full(&self, _: Finality) -> Result<Stored, AskError> {
-        Err(AskError::NoStore)
+impl Snapshotter for RecordingSnapshotter {
+    async fn take_full(&self, _: Finality) -> Result<StoredSnapshot, SnapshotRequestError> {
+        Err(SnapshotRequestError::NoStore)
     }
 
-    async fn delta(&self) -> Result<Option<Stored>, AskError> {
-        let status = self.links.own().await.unwrap().status().await.unwrap();
+    async fn take_delta(&self) -> Result<Option<StoredSnapshot>, SnapshotRequestError> {
+        let status = self.connector.connect_own().await.unwrap().status().await.unwrap();
         let leader = MemberId(status.leader());
         self.leaders.lock().unwrap().push(leader);
         Ok(None)
     }
 
-    async fn list(&self) -> Result<Catalogue, AskError> {
-        Err(AskError::NoStore)
+    async fn list_snapshots(&self) -> Result<Catalogue, SnapshotRequestError> {
+        Err(SnapshotRequestError::NoStore)
     }
 }
 
@@ -95,36 +95,36 @@ mod live {
     use etcd_client::{MemberAddOptions, Txn, TxnOp};
     use jiff::{SignedDuration, Timestamp};
     use mainstay_ids::Revision;
-    use mainstay_sidecar::maintenance::alarms::{Alarm, AlarmKind, alarms};
-    use mainstay_sidecar::maintenance::defragment::decide::{Refusal, Threshold, Trigger};
-    use mainstay_sidecar::maintenance::defragment::observe::{Observed, Role, Vitals, observe};
+    use mainstay_sidecar::maintenance::alarms::{ClusterAlarm, ClusterAlarmKind, list_alarms};
+    use mainstay_sidecar::maintenance::defragment::decide::{DefragmentRefusal, Threshold, DefragmentTrigger};
+    use mainstay_sidecar::maintenance::defragment::observe::{ObservedCluster, MemberRole, VoterStatus, observe_cluster};
     use mainstay_sidecar::maintenance::defragment::{
         DefragmentConfig, DefragmentError, Defragmenter,
     };
-    use mainstay_sidecar::maintenance::learner::{Promotion, promote, until_voter};
-    use mainstay_sidecar::maintenance::peer_url::{PeerUrls, reconcile};
-    use mainstay_sidecar::state::{Standing, State};
+    use mainstay_sidecar::maintenance::learner::{PromotionOutcome, promote, promote_until_voter};
+    use mainstay_sidecar::maintenance::peer_url::{PeerUrlOutcome, reconcile_peer_urls};
+    use mainstay_sidecar::state::{SidecarRole, SidecarState};
     use mainstay_testkit::etcd::free_url;
-    use mainstay_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion};
+    use mainstay_testkit::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease};
     use tokio::sync::{Semaphore, watch};
     use tokio_util::sync::CancellationToken;
     use tokio_util::task::AbortOnDropHandle;
 
     use super::*;
 
-    const AIR: usize = 12 << 20;
+    const GARBAGE_BYTES: usize = 12 << 20;
 
-    fn links(members: &[Etcd], own: usize) -> Arc<Links> {
+    fn build_connector(members: &[EtcdServer], own: usize) -> Arc<TestConnector> {
         let cluster: Vec<String> = members.iter().map(|m| m.client_url().to_owned()).collect();
         let own = cluster[own].clone();
-        Arc::new(Links { own, cluster })
+        Arc::new(TestConnector { own, cluster })
     }
 
     /// Writes much, overwrites it, and forgets the history: the file stays large, and most of it is free.
-    async fn fill_with_air(etcd: &Etcd) {
+    async fn fill_with_garbage(etcd: &EtcdServer) {
         let mut client = etcd.client().await;
         let value = vec![7_u8; 64 << 10];
-        for round in 0..AIR / (16 * value.len()) {
+        for round in 0..GARBAGE_BYTES / (16 * value.len()) {
             let puts = (0..16).map(|key| TxnOp::put(format!("air/{key}"), value.clone(), None));
             let txn = Txn::new().and_then(puts.collect::<Vec<_>>());
             client
@@ -136,25 +136,25 @@ mod live {
     }
 
     /// What the voters say once each of them has dropped the history.
-    async fn vitals(links: &Links) -> Vec<(MemberId, Vitals)> {
-        let seen: Observed = observe(links).await.unwrap();
+    async fn voter_statuses(links: &TestConnector) -> Vec<(MemberId, VoterStatus)> {
+        let observed: ObservedCluster = observe_cluster(links).await.unwrap();
         let vitals = |role| match role {
-            Role::Voter(Ok(vitals)) => vitals,
+            MemberRole::Voter(Ok(vitals)) => vitals,
             other => panic!("{other:?}"),
         };
-        let members = seen.members.into_iter();
+        let members = observed.members.into_iter();
         members
             .map(|member| (member.id, vitals(member.role)))
             .collect()
     }
 
     /// A member counts pages as free when it commits again, so there is a little to commit all the time.
-    async fn until_airy(links: &Links) -> Vec<(MemberId, Vitals)> {
+    async fn wait_for_free_pages(links: &TestConnector) -> Vec<(MemberId, VoterStatus)> {
         let mut client = Client::connect([&links.own], None).await.unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
             client.put("still here", "", None).await.unwrap();
-            let found = vitals(links).await;
+            let found = voter_statuses(links).await;
             if found.iter().all(|(_, vitals)| vitals.free_percent() >= 60) {
                 return found;
             }
@@ -166,7 +166,7 @@ mod live {
         }
     }
 
-    fn defragmenter(links: &Arc<Links>, told: &Arc<Told>, threshold: u64) -> Defragmenter {
+    fn build_defragmenter(links: &Arc<TestConnector>, told: &Arc<RecordedMetrics>, threshold: u64) -> Defragmenter {
         let config = DefragmentConfig {
             schedule: Some("* * * * *".parse().unwrap()),
             threshold: Some(Threshold {
@@ -175,23 +175,23 @@ mod live {
             }),
             timeout: Duration::from_mins(1),
         };
-        let quiet = Arc::new(Semaphore::new(1));
-        Defragmenter::new(links.clone(), quiet, config, told.clone())
+        let maintenance_lock = Arc::new(Semaphore::new(1));
+        Defragmenter::new(links.clone(), maintenance_lock, config, told.clone())
     }
 
     /// etcd answers a write that was dropped while leadership moved after 5 s and two election timeouts.
-    const PATIENCE: Duration = Duration::from_mins(3);
+    const TEST_TIMEOUT: Duration = Duration::from_mins(3);
 
     /// A client that goes on writing, and what it was told to be stored.
-    struct Writer {
+    struct ClusterWriter {
         stop: CancellationToken,
         stored: watch::Receiver<usize>,
         task: AbortOnDropHandle<usize>,
     }
 
-    impl Writer {
-        async fn start(links: &Links) -> Self {
-            let mut client = links.cluster().await.unwrap();
+    impl ClusterWriter {
+        async fn start(links: &TestConnector) -> Self {
+            let mut client = links.connect_cluster().await.unwrap();
             let stop = CancellationToken::new();
             let stopped = stop.clone();
             let (count, stored_so_far) = watch::channel(0);
@@ -204,7 +204,7 @@ mod live {
                         .await
                         .is_err()
                     {
-                        assert!(start.elapsed() < PATIENCE, "nobody answers");
+                        assert!(start.elapsed() < TEST_TIMEOUT, "nobody answers");
                     }
                     stored += 1;
                     count.send_replace(stored);
@@ -219,10 +219,10 @@ mod live {
         }
 
         /// Waits until so many more writes are acknowledged.
-        async fn goes_on(&mut self, writes: usize) {
+        async fn wait_for_writes(&mut self, writes: usize) {
             let wanted = *self.stored.borrow() + writes;
             let acked = self.stored.wait_for(|stored| *stored >= wanted);
-            let acked = tokio::time::timeout(PATIENCE, acked).await;
+            let acked = tokio::time::timeout(TEST_TIMEOUT, acked).await;
             acked.expect("nobody writes").unwrap();
         }
 
@@ -233,27 +233,27 @@ mod live {
         }
     }
 
-    async fn every_member_is_defragmented_the_leader_last(version: EtcdVersion) {
-        let cluster = EtcdCluster::start(version, 3, &EtcdOptions::new().patient()).await;
-        fill_with_air(&cluster.members[0]).await;
-        let links = links(&cluster.members, 0);
-        let before = until_airy(&links).await;
+    async fn every_member_is_defragmented_the_leader_last(version: EtcdRelease) {
+        let cluster = EtcdCluster::start(version, 3, &EtcdOptions::new().long_election_timeout()).await;
+        fill_with_garbage(&cluster.members[0]).await;
+        let links = build_connector(&cluster.members, 0);
+        let before = wait_for_free_pages(&links).await;
         let leader = before[0].1.leader;
-        let mut writer = Writer::start(&links).await;
-        writer.goes_on(1).await;
+        let mut writer = ClusterWriter::start(&links).await;
+        writer.wait_for_writes(1).await;
 
-        let told = Arc::new(Told::default());
+        let told = Arc::new(RecordedMetrics::default());
         let mut done = BTreeSet::new();
-        let asked = Arc::new(Asked {
-            links: links.clone(),
+        let asked = Arc::new(RecordingSnapshotter {
+            connector: links.clone(),
             leaders: Mutex::default(),
         });
-        let pass = defragmenter(&links, &told, 50).flushing(asked.clone());
-        pass.pass(Trigger::Schedule, &mut done).await.unwrap();
+        let pass = build_defragmenter(&links, &told, 50).with_snapshotter(asked.clone());
+        pass.run_once(DefragmentTrigger::Schedule, &mut done).await.unwrap();
 
-        writer.goes_on(10).await;
+        writer.wait_for_writes(10).await;
         let stored = writer.stop().await;
-        let after = vitals(&links).await;
+        let after = voter_statuses(&links).await;
         for ((member, before), (_, after)) in before.iter().zip(&after) {
             assert!(
                 after.db_bytes < before.db_bytes / 2,
@@ -265,9 +265,9 @@ mod live {
         let asked = asked.leaders.lock().unwrap().clone();
         assert_eq!(asked, [leader], "a delta is stored before it is moved");
         let (_, leader) = before.iter().find(|(id, _)| *id == leader).unwrap();
-        let turns = told.defragmented.lock().unwrap().clone();
-        assert_eq!(turns.len(), 3, "{turns:?}");
-        assert_eq!(turns[2], (leader.url.clone(), Outcome::Succeeded));
+        let defragmentations = told.defragmented.lock().unwrap().clone();
+        assert_eq!(defragmentations.len(), 3, "{defragmentations:?}");
+        assert_eq!(defragmentations[2], (leader.url.clone(), MaintenanceOutcome::Succeeded));
 
         for member in &cluster.members {
             let keys = member.all_keys().await;
@@ -281,41 +281,41 @@ mod live {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn every_member_is_defragmented_the_leader_last_on_3_4() {
-        every_member_is_defragmented_the_leader_last(EtcdVersion::V3_4).await;
+        every_member_is_defragmented_the_leader_last(EtcdRelease::V3_4).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn every_member_is_defragmented_the_leader_last_on_3_5_new() {
-        every_member_is_defragmented_the_leader_last(EtcdVersion::V3_5New).await;
+        every_member_is_defragmented_the_leader_last(EtcdRelease::V3_5New).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_threshold_defragments_who_is_above_it_and_then_nobody() {
-        let version = EtcdVersion::V3_5New;
-        let cluster = EtcdCluster::start(version, 3, &EtcdOptions::new().patient()).await;
-        fill_with_air(&cluster.members[0]).await;
-        let links = links(&cluster.members, 0);
-        let before = until_airy(&links).await;
+        let version = EtcdRelease::V3_5New;
+        let cluster = EtcdCluster::start(version, 3, &EtcdOptions::new().long_election_timeout()).await;
+        fill_with_garbage(&cluster.members[0]).await;
+        let links = build_connector(&cluster.members, 0);
+        let before = wait_for_free_pages(&links).await;
         // One member has been taken care of already.
         let leader = before[0].1.leader;
         let (_, early) = before.iter().find(|(id, _)| *id != leader).unwrap();
         links
-            .to(&early.url)
+            .connect_to(&early.url)
             .await
             .unwrap()
             .defragment()
             .await
             .unwrap();
 
-        let told = Arc::new(Told::default());
-        let pass = defragmenter(&links, &told, 50);
-        pass.pass(Trigger::Threshold, &mut BTreeSet::new())
+        let told = Arc::new(RecordedMetrics::default());
+        let pass = build_defragmenter(&links, &told, 50);
+        pass.run_once(DefragmentTrigger::Threshold, &mut BTreeSet::new())
             .await
             .unwrap();
-        let turns = told.defragmented.lock().unwrap().clone();
-        assert_eq!(turns.len(), 2, "{turns:?}");
-        assert!(turns.iter().all(|(url, _)| *url != early.url), "{turns:?}");
-        pass.pass(Trigger::Threshold, &mut BTreeSet::new())
+        let defragmentations = told.defragmented.lock().unwrap().clone();
+        assert_eq!(defragmentations.len(), 2, "{defragmentations:?}");
+        assert!(defragmentations.iter().all(|(url, _)| *url != early.url), "{defragmentations:?}");
+        pass.run_once(DefragmentTrigger::Threshold, &mut BTreeSet::new())
             .await
             .unwrap();
         assert_eq!(told.defragmented.lock().unwrap().len(), 2);
@@ -323,99 +323,99 @@ mod live {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn nobody_is_defragmented_while_a_member_is_away() {
-        let version = EtcdVersion::V3_5New;
-        let options = EtcdOptions::new().patient();
+        let version = EtcdRelease::V3_5New;
+        let options = EtcdOptions::new().long_election_timeout();
         let mut cluster = EtcdCluster::start(version, 3, &options).await;
         // A follower is killed: without a leader not even the members could be listed.
         let own = cluster.leader().await;
-        let links = links(&cluster.members, own);
-        let away = cluster.next_to(own);
+        let links = build_connector(&cluster.members, own);
+        let away = cluster.next_member(own);
         cluster.members[away].kill();
-        let told = Arc::new(Told::default());
-        let pass = defragmenter(&links, &told, 50);
-        let error = pass.pass(Trigger::Schedule, &mut BTreeSet::new()).await;
+        let told = Arc::new(RecordedMetrics::default());
+        let pass = build_defragmenter(&links, &told, 50);
+        let error = pass.run_once(DefragmentTrigger::Schedule, &mut BTreeSet::new()).await;
         let error = error.unwrap_err();
-        let refused = matches!(error, DefragmentError::Refused(Refusal::Unhealthy { .. }));
+        let refused = matches!(error, DefragmentError::Refused(DefragmentRefusal::Unhealthy { .. }));
         assert!(refused, "{error:?}");
         assert!(told.defragmented.lock().unwrap().is_empty());
     }
 
     /// A sidecar in this standing that defragments every minute, unless somebody holds the permit. By its clock a minute
     /// begins soon.
-    fn every_minute(links: &Arc<Links>, standing: Standing, quiet: &Arc<Semaphore>) -> Sidecar {
+    fn start_every_minute(links: &Arc<TestConnector>, standing: SidecarRole, maintenance_lock: &Arc<Semaphore>) -> DefragmentSidecar {
         let now = Timestamp::now();
         let minute = Timestamp::from_second(now.as_second() / 60 * 60).unwrap();
         let ahead = minute + SignedDuration::from_secs(59) - now;
         let minute = minute + SignedDuration::from_mins(1);
-        let (told_the_time, minute_came) = watch::channel(false);
+        let (told_the_time, minute_started) = watch::channel(false);
         let clock = move || {
             let now = Timestamp::now() + ahead;
             told_the_time.send_if_modified(|came| now >= minute && !std::mem::replace(came, true));
             now
         };
-        let told = Arc::new(Told::default());
+        let told = Arc::new(RecordedMetrics::default());
         let config = DefragmentConfig {
             schedule: Some("* * * * *".parse().unwrap()),
             threshold: None,
             timeout: Duration::from_mins(1),
         };
-        let defragmenter = Defragmenter::new(links.clone(), quiet.clone(), config, told.clone());
-        let defragmenter = defragmenter.by_clock(clock);
-        let state = State {
-            standing,
-            ..State::default()
+        let defragmenter = Defragmenter::new(links.clone(), maintenance_lock.clone(), config, told.clone());
+        let defragmenter = defragmenter.with_clock(clock);
+        let state = SidecarState {
+            role: standing,
+            ..SidecarState::default()
         };
-        let (board, view) = watch::channel(state);
+        let (state_tx, view) = watch::channel(state);
         let cancel = CancellationToken::new();
         let task = tokio::spawn(defragmenter.run(view, cancel.clone()));
-        Sidecar {
-            told,
-            minute_came,
+        DefragmentSidecar {
+            metrics: told,
+            minute_started,
             cancel,
             task,
-            _board: board,
+            _state_tx: state_tx,
         }
     }
 
-    struct Sidecar {
-        told: Arc<Told>,
+    struct DefragmentSidecar {
+        metrics: Arc<RecordedMetrics>,
         /// Whether it has read from its clock that the minute began.
-        minute_came: watch::Receiver<bool>,
+        minute_started: watch::Receiver<bool>,
         cancel: CancellationToken,
         task: tokio::task::JoinHandle<()>,
-        _board: watch::Sender<State>,
+        _state_tx: watch::Sender<SidecarState>,
     }
 
-    impl Sidecar {
-        fn turns(&self) -> usize {
-            self.told.defragmented.lock().unwrap().len()
+    impl DefragmentSidecar {
+        fn count_defragmentations(&self) -> usize {
+            self.metrics.defragmented.lock().unwrap().len()
         }
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn on_schedule_the_leader_begins_and_waits_for_a_snapshot_under_way() {
-        let etcd = [Etcd::start(EtcdVersion::V3_4, EtcdOptions::new()).await];
-        let links = links(&etcd, 0);
-        let quiet = Arc::new(Semaphore::new(1));
-        let snapshot = quiet.clone().acquire_owned().await.unwrap();
-        let mut leader = every_minute(&links, Standing::Leader, &quiet);
+        let etcd = [EtcdServer::start(EtcdRelease::V3_4, EtcdOptions::new()).await];
+        let links = build_connector(&etcd, 0);
+        let maintenance_lock = Arc::new(Semaphore::new(1));
+        let snapshot = maintenance_lock.clone().acquire_owned().await.unwrap();
+        let mut leader = start_every_minute(&links, SidecarRole::Leader, &maintenance_lock);
         let free = Arc::new(Semaphore::new(1));
-        let mut follower = every_minute(&links, Standing::Follower, &free);
+        let mut follower = start_every_minute(&links, SidecarRole::Follower, &free);
 
         for sidecar in [&mut leader, &mut follower] {
-            let came = sidecar.minute_came.wait_for(|came| *came);
-            tokio::time::timeout(PATIENCE, came).await.unwrap().unwrap();
+            let came = sidecar.minute_started.wait_for(|came| *came);
+            tokio::time::timeout(TEST_TIMEOUT, came).await.unwrap().unwrap();
         }
         // Time for one that does not wait to begin.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!((leader.turns(), follower.turns()), (0, 0));
+        assert_eq!((leader.count_defragmentations(), follower.count_defragmentations()), (0, 0));
         drop(snapshot);
-        let deadline = Instant::now() + PATIENCE;
-        while leader.turns() == 0 {
+        let deadline = Instant::now() + TEST_TIMEOUT;
+        while leader.count_defragmentations() == 0 {
             assert!(Instant::now() < deadline, "nobody is defragmented");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        assert_eq!((leader.turns(), follower.turns()), (1, 0));
+        assert_eq!((leader.count_defragmentations(), follower.count_defragmentations()), (1, 0));
         for sidecar in [leader, follower] {
             sidecar.cancel.cancel();
             sidecar.task.await.unwrap();
@@ -425,87 +425,87 @@ mod live {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_full_database_raises_an_alarm_and_may_be_defragmented() {
         let options = EtcdOptions::new().quota_bytes(4 << 20);
-        let etcd = [Etcd::start(EtcdVersion::V3_5New, options).await];
-        let links = links(&etcd, 0);
-        assert_eq!(alarms(links.as_ref()).await.unwrap().0, []);
+        let etcd = [EtcdServer::start(EtcdRelease::V3_5New, options).await];
+        let links = build_connector(&etcd, 0);
+        assert_eq!(list_alarms(links.as_ref()).await.unwrap().0, []);
         let mut client = etcd[0].client().await;
         while client.put("k", vec![7_u8; 256 << 10], None).await.is_ok() {}
-        let found = alarms(links.as_ref()).await.unwrap();
+        let found = list_alarms(links.as_ref()).await.unwrap();
         let member = MemberId(etcd[0].status().await.header().unwrap().member_id());
-        let kind = AlarmKind::NoSpace;
-        assert_eq!(found.0, [Alarm { kind, member }]);
-        assert!(found.has(AlarmKind::NoSpace) && !found.has(AlarmKind::Corrupt));
+        let kind = ClusterAlarmKind::NoSpace;
+        assert_eq!(found.0, [ClusterAlarm { kind, member }]);
+        assert!(found.has(ClusterAlarmKind::NoSpace) && !found.has(ClusterAlarmKind::Corrupt));
 
         let Revision(now) = etcd[0].revision().await;
         etcd[0].compact(Revision(now)).await;
-        let before = vitals(&links).await[0].1.db_bytes;
-        let told = Arc::new(Told::default());
-        let pass = defragmenter(&links, &told, 1);
-        let alone = pass.pass(Trigger::Threshold, &mut BTreeSet::new()).await;
-        let refused = matches!(alone, Err(DefragmentError::Refused(Refusal::Alone)));
+        let before = voter_statuses(&links).await[0].1.db_bytes;
+        let told = Arc::new(RecordedMetrics::default());
+        let pass = build_defragmenter(&links, &told, 1);
+        let alone = pass.run_once(DefragmentTrigger::Threshold, &mut BTreeSet::new()).await;
+        let refused = matches!(alone, Err(DefragmentError::Refused(DefragmentRefusal::SingleMember)));
         assert!(refused, "{alone:?}");
-        pass.pass(Trigger::Schedule, &mut BTreeSet::new())
+        pass.run_once(DefragmentTrigger::Schedule, &mut BTreeSet::new())
             .await
             .unwrap();
-        let after = vitals(&links).await[0].1.db_bytes;
+        let after = voter_statuses(&links).await[0].1.db_bytes;
         assert!(after < before / 2, "{before} {after}");
     }
 
-    async fn a_learner_becomes_a_voter(version: EtcdVersion) {
+    async fn a_learner_becomes_a_voter(version: EtcdRelease) {
         let (first, second) = (free_url(), free_url());
         let options = EtcdOptions::new().name("m0").peer_url(&first);
-        let founder = Etcd::start(version, options.initial_cluster(format!("m0={first}"))).await;
+        let founder = EtcdServer::start(version, options.initial_cluster(format!("m0={first}"))).await;
         let mut client = founder.client().await;
         let as_learner = Some(MemberAddOptions::new().with_is_learner());
         client.member_add([&second], as_learner).await.unwrap();
-        let options = EtcdOptions::new().name("m1").peer_url(&second).joining();
+        let options = EtcdOptions::new().name("m1").peer_url(&second).join_existing();
         let options = options.initial_cluster(format!("m0={first},m1={second}"));
-        let joined = Etcd::start(version, options).await;
-        let links = Links {
+        let joined = EtcdServer::start(version, options).await;
+        let links = TestConnector {
             own: joined.client_url().to_owned(),
             cluster: vec![founder.client_url().to_owned()],
         };
-        let told = Told::default();
+        let told = RecordedMetrics::default();
         assert!(joined.status().await.is_learner());
         let cancel = CancellationToken::new();
-        let wait = until_voter(&links, &told, &cancel);
-        assert!(tokio::time::timeout(PATIENCE, wait).await.unwrap());
+        let wait = promote_until_voter(&links, &told, &cancel);
+        assert!(tokio::time::timeout(TEST_TIMEOUT, wait).await.unwrap());
         // The founder has agreed; the new voter hears of it a moment later.
         let heard = async {
             while joined.status().await.is_learner() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, heard)
+        tokio::time::timeout(TEST_TIMEOUT, heard)
             .await
             .expect("it is still a learner");
-        assert_eq!(*told.promoted.lock().unwrap(), [Outcome::Succeeded]);
-        assert_eq!(promote(&links, &told).await.unwrap(), Promotion::Voter);
+        assert_eq!(*told.promoted.lock().unwrap(), [MaintenanceOutcome::Succeeded]);
+        assert_eq!(promote(&links, &told).await.unwrap(), PromotionOutcome::AlreadyVoter);
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_learner_becomes_a_voter_on_3_4() {
-        Box::pin(a_learner_becomes_a_voter(EtcdVersion::V3_4)).await;
+        Box::pin(a_learner_becomes_a_voter(EtcdRelease::V3_4)).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_learner_becomes_a_voter_on_3_5_new() {
-        Box::pin(a_learner_becomes_a_voter(EtcdVersion::V3_5New)).await;
+        Box::pin(a_learner_becomes_a_voter(EtcdRelease::V3_5New)).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn peer_urls_are_updated_where_they_differ() {
-        for version in [EtcdVersion::V3_4, EtcdVersion::V3_5New] {
-            let etcd = [Etcd::start(version, EtcdOptions::new()).await];
-            let links = links(&etcd, 0);
+        for version in [EtcdRelease::V3_4, EtcdRelease::V3_5New] {
+            let etcd = [EtcdServer::start(version, EtcdOptions::new()).await];
+            let links = build_connector(&etcd, 0);
             let before = vec![etcd[0].peer_url().to_owned()];
-            let check = async |configured: &[String]| reconcile(links.as_ref(), configured).await;
-            assert_eq!(check(&before).await.unwrap(), PeerUrls::Right);
-            assert_eq!(check(&[]).await.unwrap(), PeerUrls::Right);
+            let check = async |configured: &[String]| reconcile_peer_urls(links.as_ref(), configured).await;
+            assert_eq!(check(&before).await.unwrap(), PeerUrlOutcome::UpToDate);
+            assert_eq!(check(&[]).await.unwrap(), PeerUrlOutcome::UpToDate);
             let (one, other) = (free_url(), free_url());
             let updated = check(&[one.clone(), other.clone()]).await.unwrap();
-            assert_eq!(updated, PeerUrls::Updated { before });
-            assert_eq!(check(&[other, one]).await.unwrap(), PeerUrls::Right);
+            assert_eq!(updated, PeerUrlOutcome::Updated { before });
+            assert_eq!(check(&[other, one]).await.unwrap(), PeerUrlOutcome::UpToDate);
         }
     }
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use clap::CommandFactory;
 use mainstay_sidecar::args::SidecarArgs;
-use mainstay_testkit::manual::expect_pages;
+use mainstay_testkit::manual::assert_man_pages;
 
 #[test]
 fn the_manual_page_is_up_to_date() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/man");
-    expect_pages(&folder, SidecarArgs::command());
+    assert_man_pages(&folder, SidecarArgs::command());
 }
 
 #[test]

@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
 
-use super::controller::ControllerArgs;
-use super::sidecar::SidecarArgs;
+use super::controller::ControllerBenchArgs;
+use super::sidecar::SidecarBenchArgs;
 
 /// Measures restore, compact and verify against a real etcd, on data a real etcd made.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "bench", args_conflicts_with_subcommands = true)]
-pub struct Args {
+pub struct BenchArgs {
     /// Another bench, or a mode the bench starts itself in.
     #[command(subcommand)]
-    pub mode: Option<Mode>,
+    pub mode: Option<BenchMode>,
 
     /// How many times 400 000 keys and 500 000 writes; several sizes are measured one after the
     /// other
@@ -24,7 +24,7 @@ pub struct Args {
 
     /// What to measure
     #[arg(long, value_delimiter = ',', default_value = "restore,compact,verify")]
-    pub parts: Vec<Part>,
+    pub parts: Vec<RestorerPart>,
 
     /// How often each program is run; the median counts
     #[arg(long, default_value_t = 3)]
@@ -47,7 +47,7 @@ pub struct Args {
     pub restorer: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(super) cache: Cache,
+    pub(super) cache: CacheArgs,
 
     /// Write the report to this file, too
     #[arg(long, value_name = "FILE")]
@@ -60,7 +60,7 @@ pub struct Args {
 
 /// Where data is kept.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Cache {
+pub(super) struct CacheArgs {
     /// Where the data is kept between runs, below `bench` [default: ~/.cache/etcd-mainstay]
     #[arg(long, value_name = "DIR", env = "MAINSTAY_CACHE")]
     cache: Option<PathBuf>,
@@ -68,11 +68,11 @@ pub(super) struct Cache {
 
 /// Other benches, and modes the bench starts itself in.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Mode {
+pub enum BenchMode {
     /// Measures the sidecar beside a real etcd
-    Sidecar(SidecarArgs),
+    Sidecar(SidecarBenchArgs),
     /// Measures the controller with many clusters on a real API server
-    Controller(ControllerArgs),
+    Controller(ControllerBenchArgs),
     /// Runs one command and writes what it cost, as JSON
     #[command(hide = true)]
     Timed {
@@ -87,7 +87,7 @@ pub enum Mode {
 
 /// A program of the restorer that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Part {
+pub enum RestorerPart {
     /// `restore`; always measured, the others need its result.
     Restore,
     /// `compact`
@@ -105,9 +105,9 @@ pub enum PageCache {
     Warm,
 }
 
-impl Cache {
+impl CacheArgs {
     /// The directory data is kept in.
-    pub(super) fn data(&self) -> anyhow::Result<PathBuf> {
+    pub(super) fn data_dir(&self) -> anyhow::Result<PathBuf> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let default = || {
             let caches = set("XDG_CACHE_HOME").map(PathBuf::from);
@@ -121,9 +121,9 @@ impl Cache {
     }
 }
 
-impl Args {
+impl BenchArgs {
     /// The program to measure.
-    pub fn program(&self) -> anyhow::Result<PathBuf> {
+    pub fn find_restorer(&self) -> anyhow::Result<PathBuf> {
         if let Some(program) = &self.restorer {
             return Ok(program.clone());
         }
@@ -146,12 +146,12 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Args::command().debug_assert();
+        BenchArgs::command().debug_assert();
     }
 
     #[test]
     fn two_sizes_are_measured_when_asked_for() {
-        let args = Args::parse_from(["bench", "--scale", "1,4"]);
+        let args = BenchArgs::parse_from(["bench", "--scale", "1,4"]);
         assert_eq!(args.scale, [1, 4]);
     }
 }

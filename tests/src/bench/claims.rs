@@ -1,14 +1,14 @@
 //! The targets, and whether the figures meet them.
 
-use super::Results;
+use super::ScaleResults;
 use super::timed::Cost;
 
 /// A target and what was measured.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Claim {
+pub(super) struct TargetResult {
     /// What was measured: a size, a rate.
-    pub(super) data: String,
-    pub(super) what: String,
+    pub(super) subject: String,
+    pub(super) metric: String,
     pub(super) target: String,
     pub(super) measured: String,
     pub(super) is_met: bool,
@@ -16,31 +16,31 @@ pub(super) struct Claim {
 
 /// Which side of a ratio is good.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Limit {
+pub(super) enum RatioLimit {
     AtLeast(f64),
     AtMost(f64),
 }
 
 /// Every claim the figures allow to check.
-pub(super) fn check(results: &[Results]) -> Vec<Claim> {
-    let mut claims: Vec<Claim> = results.iter().flat_map(of_one).collect();
+pub(super) fn check_targets(results: &[ScaleResults]) -> Vec<TargetResult> {
+    let mut claims: Vec<TargetResult> = results.iter().flat_map(targets_of).collect();
     for small in results {
         let large = results.iter().find(|large| large.scale == 4 * small.scale);
         let Some(large) = large else { continue };
         let ratio = large.restored.cost.seconds / small.restored.cost.seconds;
         let what = format!("restore, time against {}× the data", small.scale);
-        claims.push(times(&size(large), &what, ratio, Limit::AtMost(4.5)));
+        claims.push(ratio_target(&format_scale(large), &what, ratio, RatioLimit::AtMost(4.5)));
     }
     claims
 }
 
-fn size(results: &Results) -> String {
+fn format_scale(results: &ScaleResults) -> String {
     format!("{}×", results.scale)
 }
 
-fn of_one(results: &Results) -> Vec<Claim> {
-    let data = size(results);
-    let Results {
+fn targets_of(results: &ScaleResults) -> Vec<TargetResult> {
+    let data = format_scale(results);
+    let ScaleResults {
         scale: _,
         restored,
         floor,
@@ -51,70 +51,70 @@ fn of_one(results: &Results) -> Vec<Claim> {
     } = results;
     let ours = restored.cost;
     let mut claims = vec![
-        times(
+        ratio_target(
             &data,
             "restore, faster than replay through etcd (a)",
             replay.restore_seconds() / ours.seconds,
-            Limit::AtLeast(30.0),
+            RatioLimit::AtLeast(30.0),
         ),
-        times(
+        ratio_target(
             &data,
             "restore, time against the floor (c)",
             ours.seconds / floor.seconds(),
-            Limit::AtMost(1.5),
+            RatioLimit::AtMost(1.5),
         ),
     ];
-    claims.extend(memory(&data, "restore, peak memory", ours, 128_000_000));
+    claims.extend(peak_memory_target(&data, "restore, peak memory", ours, 128_000_000));
     if let Some(cost) = compact {
         let ratio = replay.compact_seconds() / cost.seconds;
-        let what = if replay.fold_seconds.is_some() {
+        let what = if replay.finish_seconds.is_some() {
             "compact, faster than replay and compaction through etcd"
         } else {
             "compact, faster than replay through etcd (a) alone"
         };
-        claims.push(times(&data, what, ratio, Limit::AtLeast(25.0)));
-        claims.extend(memory(&data, "compact, peak memory", *cost, 256_000_000));
+        claims.push(ratio_target(&data, what, ratio, RatioLimit::AtLeast(25.0)));
+        claims.extend(peak_memory_target(&data, "compact, peak memory", *cost, 256_000_000));
     }
     if let Some(verified) = verified {
-        let ratio = verified.ours.seconds / verified.etcdutl.seconds;
+        let ratio = verified.restorer.seconds / verified.etcdutl.seconds;
         let what = "verify, time against `etcdutl snapshot status`";
-        claims.push(times(&data, what, ratio, Limit::AtMost(1.0)));
+        claims.push(ratio_target(&data, what, ratio, RatioLimit::AtMost(1.0)));
     }
     claims
 }
 
 /// A ratio against its limit.
-pub(super) fn times(data: &str, what: &str, ratio: f64, limit: Limit) -> Claim {
+pub(super) fn ratio_target(data: &str, what: &str, ratio: f64, limit: RatioLimit) -> TargetResult {
     let (target, is_met) = match limit {
-        Limit::AtLeast(least) => (format!("≥ {least} ×"), ratio >= least),
-        Limit::AtMost(most) => (format!("≤ {most} ×"), ratio <= most),
+        RatioLimit::AtLeast(least) => (format!("≥ {least} ×"), ratio >= least),
+        RatioLimit::AtMost(most) => (format!("≤ {most} ×"), ratio <= most),
     };
-    Claim {
-        data: data.to_owned(),
-        what: what.to_owned(),
+    TargetResult {
+        subject: data.to_owned(),
+        metric: what.to_owned(),
         target,
         measured: format!("{ratio:.2} ×"),
         is_met,
     }
 }
 
-fn memory(data: &str, what: &str, cost: Cost, most: u64) -> Option<Claim> {
-    Some(bytes(data, what, cost.peak_bytes?, most))
+fn peak_memory_target(data: &str, what: &str, cost: Cost, most: u64) -> Option<TargetResult> {
+    Some(memory_target(data, what, cost.peak_bytes?, most))
 }
 
 /// Memory against its limit.
-pub(super) fn bytes(data: &str, what: &str, measured: u64, most: u64) -> Claim {
-    Claim {
-        data: data.to_owned(),
-        what: what.to_owned(),
-        target: format!("≤ {}", megabytes(most)),
-        measured: megabytes(measured),
+pub(super) fn memory_target(data: &str, what: &str, measured: u64, most: u64) -> TargetResult {
+    TargetResult {
+        subject: data.to_owned(),
+        metric: what.to_owned(),
+        target: format!("≤ {}", format_megabytes(most)),
+        measured: format_megabytes(measured),
         is_met: measured <= most,
     }
 }
 
 /// Bytes as a person reads them: millions.
-pub(super) fn megabytes(bytes: u64) -> String {
+pub(super) fn format_megabytes(bytes: u64) -> String {
     format!("{} MB", bytes.div_ceil(1_000_000))
 }
 
@@ -124,16 +124,16 @@ mod tests {
 
     #[test]
     fn a_ratio_that_misses_its_limit_is_told_apart_from_one_that_meets_it() {
-        assert!(times("1×", "faster", 30.0, Limit::AtLeast(30.0)).is_met);
-        assert!(!times("1×", "faster", 29.99, Limit::AtLeast(30.0)).is_met);
-        assert!(times("1×", "slower", 1.5, Limit::AtMost(1.5)).is_met);
-        assert!(!times("1×", "slower", 1.51, Limit::AtMost(1.5)).is_met);
-        assert!(!times("1×", "nothing measured", f64::NAN, Limit::AtMost(1.5)).is_met);
+        assert!(ratio_target("1×", "faster", 30.0, RatioLimit::AtLeast(30.0)).is_met);
+        assert!(!ratio_target("1×", "faster", 29.99, RatioLimit::AtLeast(30.0)).is_met);
+        assert!(ratio_target("1×", "slower", 1.5, RatioLimit::AtMost(1.5)).is_met);
+        assert!(!ratio_target("1×", "slower", 1.51, RatioLimit::AtMost(1.5)).is_met);
+        assert!(!ratio_target("1×", "nothing measured", f64::NAN, RatioLimit::AtMost(1.5)).is_met);
     }
 
     #[test]
     fn memory_just_above_the_limit_does_not_look_like_the_limit() {
-        let claim = bytes("1×", "memory", 128_000_001, 128_000_000);
+        let claim = memory_target("1×", "memory", 128_000_001, 128_000_000);
         assert_eq!((claim.measured.as_str(), claim.is_met), ("129 MB", false));
     }
 }

@@ -13,21 +13,21 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use mainstay_ids::Revision;
-use mainstay_testkit::recorder::Compression;
-use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion, HashKv, Recorder};
+use mainstay_testkit::recorder::RecorderCompression;
+use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease, KeyValueHash, Recorder};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::load::{Shape, Writers};
+use super::load::{DatasetShape, BenchWriters};
 
 /// The etcd that makes the data and that everything is compared with.
-pub(super) const ETCD: EtcdVersion = EtcdVersion::V3_5New;
+pub(super) const ETCD_RELEASE: EtcdRelease = EtcdRelease::V3_5New;
 /// The container of the backup: a directory below the dataset.
 pub(super) const BUCKET: &str = "bucket";
 /// The prefix of the backup.
 pub(super) const PREFIX: &str = "etcd-main";
 /// What the name of data ends with while it is made.
-pub(super) const UNFINISHED: &str = ".making";
+pub(super) const UNFINISHED_SUFFIX: &str = ".making";
 /// Changes whenever data made before must not be used any more.
 const GENERATION: u32 = 1;
 
@@ -35,7 +35,7 @@ const GENERATION: u32 = 1;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
     /// What was asked for.
-    pub(super) shape: Shape,
+    pub(super) shape: DatasetShape,
     /// Version of the etcd.
     pub(super) etcd: String,
     /// The revision of the full snapshot.
@@ -43,22 +43,22 @@ pub(super) struct Manifest {
     /// The revision of the last delta.
     pub(super) last_revision: i64,
     /// `HashKV` at the last revision.
-    pub(super) hash: Hash,
+    pub(super) hash: ManifestHash,
     /// `HashKV` at the last revision, after a physical compaction at it.
-    pub(super) compacted_hash: Hash,
+    pub(super) compacted_hash: ManifestHash,
 }
 
 /// A `HashKV` answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Hash {
+pub(super) struct ManifestHash {
     /// The hash.
     pub(super) hash: u32,
     /// The compaction it was computed with.
     pub(super) compact_revision: Option<i64>,
 }
 
-impl From<HashKv> for Hash {
-    fn from(answer: HashKv) -> Self {
+impl From<KeyValueHash> for ManifestHash {
+    fn from(answer: KeyValueHash) -> Self {
         let compact_revision = answer.compact_revision.map(|revision| revision.0);
         Self {
             hash: answer.hash,
@@ -71,7 +71,7 @@ impl From<HashKv> for Hash {
 #[derive(Clone, Debug)]
 pub(super) struct Dataset {
     /// The directory, also the home directory of programs that read the bucket.
-    pub(super) home: PathBuf,
+    pub(super) dir: PathBuf,
     /// What etcd said.
     pub(super) manifest: Manifest,
     /// The full snapshot.
@@ -82,19 +82,19 @@ pub(super) struct Dataset {
 
 impl Dataset {
     /// The backup of this size, made now if there is none.
-    pub(super) async fn provide(data: &Path, scale: u32) -> anyhow::Result<Self> {
-        let shape = Shape::of_scale(scale);
-        let etcd = etcd_version()?;
+    pub(super) async fn open_or_create(data: &Path, scale: u32) -> anyhow::Result<Self> {
+        let shape = DatasetShape::at_scale(scale);
+        let etcd = read_etcd_version()?;
         let hash = Sha256::digest(format!("{GENERATION} {etcd} {shape:?}"));
         let name = format!("{scale}-{}", &hex::encode(hash)[..12]);
         let home = data.join(&name);
         if !home.join("manifest.json").exists() {
             eprintln!("bench: making the data of scale {scale}, kept for later runs");
-            let making = data.join(format!("{name}{UNFINISHED}"));
-            remove(&making)?;
+            let making = data.join(format!("{name}{UNFINISHED_SUFFIX}"));
+            remove_dir(&making)?;
             fs::create_dir_all(&making).context("make a directory for the data")?;
-            make(&making, shape, etcd).await?;
-            remove(&home)?;
+            create_dataset(&making, shape, etcd).await?;
+            remove_dir(&home)?;
             fs::rename(&making, &home).context("keep the data")?;
         }
         Self::open(home)
@@ -118,7 +118,7 @@ impl Dataset {
         Ok(Self {
             base: base.clone(),
             deltas: deltas.to_vec(),
-            home,
+            dir: home,
             manifest,
         })
     }
@@ -132,7 +132,7 @@ impl Dataset {
 
     /// Bytes of all objects as they are stored.
     pub(super) fn stored_bytes(&self) -> anyhow::Result<u64> {
-        self.objects().map(length).sum()
+        self.objects().map(file_length).sum()
     }
 
     /// The same bucket in another home, without copying: for programs that add to it.
@@ -147,14 +147,14 @@ impl Dataset {
     }
 
     /// Fails unless this etcd has the history the data was made of.
-    pub(super) async fn expect(&self, etcd: &Etcd, expected: Hash) -> anyhow::Result<()> {
+    pub(super) async fn verify_history(&self, etcd: &EtcdServer, expected: ManifestHash) -> anyhow::Result<()> {
         let last = Revision(self.manifest.last_revision);
         let reached = etcd.revision().await;
         ensure!(
             reached == last,
             "etcd is at revision {reached}, the source was at {last}"
         );
-        let hash = Hash::from(etcd.hash_kv(last).await);
+        let hash = ManifestHash::from(etcd.hash_kv(last).await);
         ensure!(
             hash == expected,
             "HashKV is {hash:?}, the source's was {expected:?}"
@@ -164,14 +164,14 @@ impl Dataset {
 }
 
 /// Length of a file.
-pub(super) fn length(path: &Path) -> anyhow::Result<u64> {
+pub(super) fn file_length(path: &Path) -> anyhow::Result<u64> {
     Ok(fs::metadata(path)
         .with_context(|| format!("look at {}", path.display()))?
         .len())
 }
 
 /// Removes a directory that may not be there.
-pub(super) fn remove(path: &Path) -> anyhow::Result<()> {
+pub(super) fn remove_dir(path: &Path) -> anyhow::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         removed => removed.with_context(|| format!("remove {}", path.display())),
@@ -179,35 +179,35 @@ pub(super) fn remove(path: &Path) -> anyhow::Result<()> {
 }
 
 /// What every etcd of the bench is started with.
-pub(super) fn options(data_dir: &Path) -> EtcdOptions {
+pub(super) fn etcd_options(data_dir: &Path) -> EtcdOptions {
     EtcdOptions::new()
         .data_dir(data_dir)
         .quota_bytes(64 << 30)
         .snapshot_count(10_000)
 }
 
-async fn make(home: &Path, shape: Shape, version: String) -> anyhow::Result<()> {
+async fn create_dataset(home: &Path, shape: DatasetShape, version: String) -> anyhow::Result<()> {
     let started = Instant::now();
     let data_dir = home.join("source");
-    let mut etcd = Etcd::start(ETCD, options(&data_dir)).await;
-    let mut writers = Writers::connect(&etcd, shape).await;
+    let mut etcd = EtcdServer::start(ETCD_RELEASE, etcd_options(&data_dir)).await;
+    let mut writers = BenchWriters::connect(&etcd, shape).await;
     writers.fill().await?;
     let seconds = started.elapsed().as_secs_f64();
     eprintln!(
         "bench: {} keys are written after {seconds:.0} s",
         shape.keys
     );
-    let mut recorder = Recorder::start(&etcd, &home.join(BUCKET), PREFIX, Compression::Gzip).await;
-    let base_revision = recorder.last();
+    let mut recorder = Recorder::start(&etcd, &home.join(BUCKET), PREFIX, RecorderCompression::Gzip).await;
+    let base_revision = recorder.last_revision();
     for delta in 0..shape.deltas {
         let until = |delta: usize| shape.writes * delta / shape.deltas;
         writers.write(until(delta + 1) - until(delta)).await?;
         recorder
-            .cut(&etcd)
+            .write_delta(&etcd)
             .await
             .context("a delta holds something")?;
     }
-    let last = recorder.last();
+    let last = recorder.last_revision();
     let written = i64::try_from(shape.writes)?;
     ensure!(
         last.0 - base_revision.0 == written,
@@ -219,13 +219,13 @@ async fn make(home: &Path, shape: Shape, version: String) -> anyhow::Result<()> 
     drop((recorder, writers));
     etcd.stop().await;
     etcd.restart().await;
-    let compacted_hash = Hash::from(etcd.hash_kv(last).await);
+    let compacted_hash = ManifestHash::from(etcd.hash_kv(last).await);
     ensure!(
         compacted_hash.compact_revision == Some(last.0),
         "etcd did not compact at {last}"
     );
     drop(etcd);
-    remove(&data_dir)?;
+    remove_dir(&data_dir)?;
     let manifest = Manifest {
         shape,
         etcd: version,
@@ -244,8 +244,8 @@ async fn make(home: &Path, shape: Shape, version: String) -> anyhow::Result<()> 
 }
 
 /// The version of the etcd everything is compared with.
-pub(super) fn etcd_version() -> anyhow::Result<String> {
-    let told = Command::new(ETCD.directory().join("etcd"))
+pub(super) fn read_etcd_version() -> anyhow::Result<String> {
+    let told = Command::new(ETCD_RELEASE.directory().join("etcd"))
         .arg("--version")
         .output();
     let told = told.context("ask etcd for its version")?.stdout;

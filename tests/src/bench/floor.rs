@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use anyhow::Context;
-use mainstay_archive::compression::{Compression, decoder};
+use mainstay_archive::compression::{Compression, open_decoder};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::args::PageCache;
-use super::dataset::{Dataset, length};
-use super::timed::{Cost, median, settle, timed_here};
+use super::dataset::{Dataset, file_length};
+use super::timed::{Cost, median_cost, settle_disk, time_in_process};
 
-const PIECE: usize = 1 << 20;
+const CHUNK_SIZE: usize = 1 << 20;
 
 /// What the floor is made of.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Floor {
+pub(super) struct RestoreFloor {
     /// Inflating all objects on all cores.
     pub(super) inflate: Cost,
     /// Bytes that come out.
@@ -31,7 +31,7 @@ pub(super) struct Floor {
     pub(super) written_bytes: u64,
 }
 
-impl Floor {
+impl RestoreFloor {
     /// Both parts, one after the other.
     pub(super) fn seconds(&self) -> f64 {
         self.inflate.seconds + self.write.seconds
@@ -44,11 +44,11 @@ impl Floor {
         database_bytes: u64,
         page_cache: PageCache,
     ) -> anyhow::Result<Self> {
-        settle(page_cache)?;
-        let (inflate, inflated_bytes) = timed_here(|| inflate_all(dataset))?;
+        settle_disk(page_cache)?;
+        let (inflate, inflated_bytes) = time_in_process(|| inflate_all(dataset))?;
         let path = scratch.join("floor");
-        settle(page_cache)?;
-        let (write, ()) = timed_here(|| write_file(&path, database_bytes))?;
+        settle_disk(page_cache)?;
+        let (write, ()) = time_in_process(|| write_file(&path, database_bytes))?;
         fs::remove_file(&path).context("remove the file written")?;
         Ok(Self {
             inflate,
@@ -61,7 +61,7 @@ impl Floor {
     /// The medians of several.
     pub(super) fn median(floors: &[Self]) -> Option<Self> {
         let first = floors.first()?;
-        let of = |part: fn(&Self) -> Cost| median(&floors.iter().map(part).collect::<Vec<_>>());
+        let of = |part: fn(&Self) -> Cost| median_cost(&floors.iter().map(part).collect::<Vec<_>>());
         Some(Self {
             inflate: of(|floor| floor.inflate),
             write: of(|floor| floor.write),
@@ -72,7 +72,7 @@ impl Floor {
 
 /// Inflates every object, the largest first, one thread per core.
 fn inflate_all(dataset: &Dataset) -> anyhow::Result<u64> {
-    let sized = |path: &Path| Ok((length(path)?, path.to_path_buf()));
+    let sized = |path: &Path| Ok((file_length(path)?, path.to_path_buf()));
     let mut objects = dataset
         .objects()
         .map(sized)
@@ -98,8 +98,8 @@ fn inflate_all(dataset: &Dataset) -> anyhow::Result<u64> {
 
 /// Inflates one object with the decoder of the product.
 pub(super) fn inflate(object: &Path, sink: &mut impl Write) -> anyhow::Result<u64> {
-    let mut stream = open(object)?;
-    let mut piece = vec![0u8; PIECE];
+    let mut stream = open_inflated(object)?;
+    let mut piece = vec![0u8; CHUNK_SIZE];
     let mut bytes = 0;
     loop {
         let count = stream
@@ -115,19 +115,19 @@ pub(super) fn inflate(object: &Path, sink: &mut impl Write) -> anyhow::Result<u6
 }
 
 /// The inflated stream of an object.
-pub(super) fn open(object: &Path) -> anyhow::Result<Box<dyn Read + Send>> {
+pub(super) fn open_inflated(object: &Path) -> anyhow::Result<Box<dyn Read + Send>> {
     let file = File::open(object).with_context(|| format!("open {}", object.display()))?;
-    Ok(decoder(&Compression::Gzip, file, NonZeroUsize::MIN)?)
+    Ok(open_decoder(&Compression::Gzip, file, NonZeroUsize::MIN)?)
 }
 
 /// Bytes no disk can make smaller, written from start to end, then synced.
 fn write_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
-    let mut piece = vec![0u8; PIECE];
+    let mut piece = vec![0u8; CHUNK_SIZE];
     StdRng::seed_from_u64(bytes).fill(piece.as_mut_slice());
     let mut file = File::create(path).context("create the file to write")?;
     let mut left = bytes;
     while left > 0 {
-        let count = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        let count = usize::try_from(left).unwrap_or(CHUNK_SIZE).min(CHUNK_SIZE);
         file.write_all(&piece[..count]).context("write a file")?;
         left -= count as u64;
     }

@@ -6,7 +6,7 @@
 
 use anyhow::Context;
 use etcd_client::KvClient;
-use mainstay_testkit::Etcd;
+use mainstay_testkit::EtcdServer;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ const DELETE_EVERY: u64 = 10;
 
 /// What the data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Shape {
+pub(super) struct DatasetShape {
     /// Keys of the base.
     pub(super) keys: usize,
     /// Length of a value.
@@ -32,9 +32,9 @@ pub(super) struct Shape {
     pub(super) deltas: usize,
 }
 
-impl Shape {
+impl DatasetShape {
     /// The size the targets are stated for, times `scale`.
-    pub(super) fn of_scale(scale: u32) -> Self {
+    pub(super) fn at_scale(scale: u32) -> Self {
         let scale = scale as usize;
         Self {
             keys: 400_000 * scale,
@@ -46,13 +46,13 @@ impl Shape {
 }
 
 /// All writers of one etcd.
-pub(super) struct Writers {
-    writers: Vec<Writer>,
+pub(super) struct BenchWriters {
+    writers: Vec<BenchWriter>,
 }
 
-struct Writer {
+struct BenchWriter {
     kv: KvClient,
-    shape: Shape,
+    shape: DatasetShape,
     rng: StdRng,
     /// This writer's keys are `index`, `index + WRITERS`, and so on.
     index: usize,
@@ -60,14 +60,14 @@ struct Writer {
     writes: u64,
 }
 
-impl Writers {
+impl BenchWriters {
     /// Connects.
-    pub(super) async fn connect(etcd: &Etcd, shape: Shape) -> Self {
+    pub(super) async fn connect(etcd: &EtcdServer, shape: DatasetShape) -> Self {
         let mut connections = Vec::with_capacity(CONNECTIONS);
         for _ in 0..CONNECTIONS {
             connections.push(etcd.client().await.kv_client());
         }
-        let writer = |(index, kv): (usize, &KvClient)| Writer {
+        let writer = |(index, kv): (usize, &KvClient)| BenchWriter {
             kv: kv.clone(),
             shape,
             rng: StdRng::seed_from_u64(index as u64),
@@ -85,7 +85,7 @@ impl Writers {
 
     /// Writes every key once.
     pub(super) async fn fill(&mut self) -> anyhow::Result<()> {
-        self.each(|mut writer| async move {
+        self.run_each(|mut writer| async move {
             for slot in 0..writer.exists.len() {
                 writer.put(slot).await?;
             }
@@ -96,19 +96,19 @@ impl Writers {
 
     /// Makes this many writes, each a revision of its own.
     pub(super) async fn write(&mut self, count: usize) -> anyhow::Result<()> {
-        self.each(|mut writer| async move {
+        self.run_each(|mut writer| async move {
             let share = count / WRITERS + usize::from(writer.index < count % WRITERS);
             for _ in 0..share {
-                writer.change().await?;
+                writer.write_next().await?;
             }
             Ok(writer)
         })
         .await
     }
 
-    async fn each<F>(&mut self, work: impl Fn(Writer) -> F) -> anyhow::Result<()>
+    async fn run_each<F>(&mut self, work: impl Fn(BenchWriter) -> F) -> anyhow::Result<()>
     where
-        F: Future<Output = anyhow::Result<Writer>> + Send + 'static,
+        F: Future<Output = anyhow::Result<BenchWriter>> + Send + 'static,
     {
         let mut tasks: JoinSet<_> = self.writers.drain(..).map(work).collect();
         while let Some(ended) = tasks.join_next().await {
@@ -118,8 +118,8 @@ impl Writers {
     }
 }
 
-impl Writer {
-    async fn change(&mut self) -> anyhow::Result<()> {
+impl BenchWriter {
+    async fn write_next(&mut self) -> anyhow::Result<()> {
         self.writes += 1;
         let mut slot = self.rng.random_range(0..self.exists.len());
         if !self.writes.is_multiple_of(DELETE_EVERY) {
@@ -141,7 +141,7 @@ impl Writer {
     async fn put(&mut self, slot: usize) -> anyhow::Result<()> {
         self.exists[slot] = true;
         let number = self.index + slot * WRITERS;
-        let value = value(number, self.shape.value_bytes, &mut self.rng);
+        let value = build_value(number, self.shape.value_bytes, &mut self.rng);
         self.kv
             .put(self.key(slot), value, None)
             .await
@@ -159,13 +159,13 @@ impl Writer {
 }
 
 /// A value of its own for each number.
-pub(super) fn value_of(number: usize, bytes: usize) -> Vec<u8> {
-    value(number, bytes, &mut StdRng::seed_from_u64(number as u64))
+pub(super) fn seeded_value(number: usize, bytes: usize) -> Vec<u8> {
+    build_value(number, bytes, &mut StdRng::seed_from_u64(number as u64))
 }
 
 /// Text like that of a Kubernetes object: names that repeat from value to value around hex digits
 /// that do not.
-fn value(number: usize, bytes: usize, rng: &mut StdRng) -> Vec<u8> {
+fn build_value(number: usize, bytes: usize, rng: &mut StdRng) -> Vec<u8> {
     let head = format!(
         "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"name\":\"object-{number:08}\",\
          \"namespace\":\"namespace-{:03}\",\"labels\":{{\"app\":\"bench\"}}}},\"data\":{{\"digest\":\"",
@@ -187,13 +187,13 @@ mod tests {
     #[test]
     fn a_value_is_json_of_the_length_asked_for() {
         let mut rng = StdRng::seed_from_u64(1);
-        let text = value(399_999, 1_000, &mut rng);
+        let text = build_value(399_999, 1_000, &mut rng);
         assert_eq!(text.len(), 1_000);
         let parsed: serde_json::Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(parsed["metadata"]["name"], "object-00399999");
         assert_ne!(
             text,
-            value(399_999, 1_000, &mut rng),
+            build_value(399_999, 1_000, &mut rng),
             "values do not repeat"
         );
     }

@@ -21,19 +21,19 @@ pub(super) struct Machine {
 
 impl Machine {
     /// This one.
-    pub(super) fn observe() -> Self {
-        let cpu = read("/proc/cpuinfo");
-        let memory = read("/proc/meminfo");
-        let kibibytes = field(&memory, "MemTotal").and_then(|text| {
+    pub(super) fn detect() -> Self {
+        let cpu = read_file("/proc/cpuinfo");
+        let memory = read_file("/proc/meminfo");
+        let kibibytes = find_field(&memory, "MemTotal").and_then(|text| {
             let (number, _) = text.split_once(' ')?;
             number.parse::<u64>().ok()
         });
         Self {
             cores: thread::available_parallelism().map_or(1, NonZeroUsize::get),
-            processor: field(&cpu, "model name").unwrap_or("unknown").to_owned(),
+            processor: find_field(&cpu, "model name").unwrap_or("unknown").to_owned(),
             memory_bytes: kibibytes.unwrap_or(0) * 1024,
-            kernel: release(&read("/proc/sys/kernel/osrelease")),
-            load: read("/proc/loadavg")
+            kernel: kernel_release(&read_file("/proc/sys/kernel/osrelease")),
+            load: read_file("/proc/loadavg")
                 .split(' ')
                 .next()
                 .unwrap_or_default()
@@ -43,15 +43,15 @@ impl Machine {
 }
 
 /// The version of a kernel, without who built it.
-fn release(text: &str) -> String {
+fn kernel_release(text: &str) -> String {
     text.trim().split('-').next().unwrap_or_default().to_owned()
 }
 
-fn read(path: &str) -> String {
+fn read_file(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+fn find_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (found, value) = line.split_once(':')?;
         (found.trim() == name).then(|| value.trim())
@@ -64,15 +64,15 @@ mod tests {
 
     #[test]
     fn who_built_a_kernel_is_nobodys_business() {
-        assert_eq!(release("6.1.0-18-amd64\n"), "6.1.0");
-        assert_eq!(release(""), "");
+        assert_eq!(kernel_release("6.1.0-18-amd64\n"), "6.1.0");
+        assert_eq!(kernel_release(""), "");
     }
 
     #[test]
     fn fields_are_found_whatever_surrounds_their_names() {
         let text = "processor\t: 0\nmodel name\t: Some CPU\nMemTotal:       24 kB\n";
-        assert_eq!(field(text, "model name"), Some("Some CPU"));
-        assert_eq!(field(text, "MemTotal"), Some("24 kB"));
-        assert_eq!(field(text, "flags"), None);
+        assert_eq!(find_field(text, "model name"), Some("Some CPU"));
+        assert_eq!(find_field(text, "MemTotal"), Some("24 kB"));
+        assert_eq!(find_field(text, "flags"), None);
     }
 }

@@ -35,48 +35,48 @@ use std::path::Path;
 use anyhow::Context;
 use tokio::runtime::Runtime;
 
-pub use args::{Args, Mode, PageCache, Part};
-pub use controller::ControllerArgs;
-pub use sidecar::SidecarArgs;
+pub use args::{BenchArgs, BenchMode, PageCache, RestorerPart};
+pub use controller::ControllerBenchArgs;
+pub use sidecar::SidecarBenchArgs;
 
 use dataset::Dataset;
-use floor::Floor;
+use floor::RestoreFloor;
 use machine::Machine;
-use ours::{Bench, Restored, Verified};
+use ours::{RestorerBench, RestoredDir, VerifyCosts};
 use replay::Replay;
 use timed::Cost;
 
 /// What the names of scratch directories start with.
-const WORK: &str = "work-";
+const WORK_DIR_PREFIX: &str = "work-";
 
 /// Everything measured on one dataset.
 #[derive(Clone, Debug)]
-struct Results {
+struct ScaleResults {
     scale: u32,
-    restored: Restored,
-    floor: Floor,
+    restored: RestoredDir,
+    floor: RestoreFloor,
     replay: Replay,
     compact: Option<Cost>,
-    verified: Option<Verified>,
+    verified: Option<VerifyCosts>,
     dataset: Dataset,
 }
 
 /// Runs the bench.
-pub fn main(args: &Args) -> anyhow::Result<()> {
+pub fn main(args: &BenchArgs) -> anyhow::Result<()> {
     match &args.mode {
-        Some(Mode::Timed { report, command }) => return timed::run_timed(report, command),
-        Some(Mode::Sidecar(args)) => return sidecar::main(args),
-        Some(Mode::Controller(args)) => return controller::main(args),
+        Some(BenchMode::Timed { report, command }) => return timed::run_timed(report, command),
+        Some(BenchMode::Sidecar(args)) => return sidecar::main(args),
+        Some(BenchMode::Controller(args)) => return controller::main(args),
         None => {}
     }
-    let machine = Machine::observe();
-    let data = args.cache.data()?;
-    let program = args.program()?;
-    let _lock = claim(&data)?;
+    let machine = Machine::detect();
+    let data = args.cache.data_dir()?;
+    let program = args.find_restorer()?;
+    let _lock = lock_data_dir(&data)?;
     let runtime = Runtime::new().context("start a runtime")?;
     let mut results = Vec::new();
     for scale in &args.scale {
-        results.push(measure(&runtime, args, *scale, (&data, &program))?);
+        results.push(measure_scale(&runtime, args, *scale, (&data, &program))?);
     }
     let text = report::render(args, &machine, &results)?;
     io::stdout()
@@ -91,7 +91,7 @@ pub fn main(args: &Args) -> anyhow::Result<()> {
 
 /// Makes the directory of the data this bench's own: two at once would spoil each other's figures.
 /// What a bench that was killed left there goes.
-fn claim(data: &Path) -> anyhow::Result<File> {
+fn lock_data_dir(data: &Path) -> anyhow::Result<File> {
     fs::create_dir_all(data).context("make the directory of the data")?;
     let lock = File::create(data.join(".lock")).context("create the lock")?;
     lock.try_lock()
@@ -100,25 +100,25 @@ fn claim(data: &Path) -> anyhow::Result<File> {
         let entry = entry.context("list the data")?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.starts_with(WORK) || name.ends_with(dataset::UNFINISHED) {
-            dataset::remove(&entry.path())?;
+        if name.starts_with(WORK_DIR_PREFIX) || name.ends_with(dataset::UNFINISHED_SUFFIX) {
+            dataset::remove_dir(&entry.path())?;
         }
     }
     Ok(lock)
 }
 
-fn measure(
+fn measure_scale(
     runtime: &Runtime,
-    args: &Args,
+    args: &BenchArgs,
     scale: u32,
     (data, program): (&Path, &Path),
-) -> anyhow::Result<Results> {
-    let dataset = runtime.block_on(Dataset::provide(data, scale))?;
+) -> anyhow::Result<ScaleResults> {
+    let dataset = runtime.block_on(Dataset::open_or_create(data, scale))?;
     // Beside the data: on the same disk, and not in a memory file system.
-    let scratch = tempfile::Builder::new().prefix(WORK).tempdir_in(data);
+    let scratch = tempfile::Builder::new().prefix(WORK_DIR_PREFIX).tempdir_in(data);
     let scratch = scratch.context("make a scratch directory")?;
     let (runs, page_cache) = (args.runs.max(1), args.page_cache);
-    let bench = Bench {
+    let bench = RestorerBench {
         restorer: program,
         dataset: &dataset,
         scratch: scratch.path(),
@@ -126,22 +126,22 @@ fn measure(
         page_cache,
     };
     let say = |what: &str| eprintln!("bench: scale {scale}: {what}");
-    let has = |part: Part| args.parts.contains(&part);
+    let has = |part: RestorerPart| args.parts.contains(&part);
 
     say("restore, and the floor in turns with it");
-    let (restored, floor) = restore(&bench)?;
+    let (restored, floor) = measure_restore(&bench)?;
     say("verify");
-    let verified = has(Part::Verify)
+    let verified = has(RestorerPart::Verify)
         .then(|| bench.verify(&restored))
         .transpose()?;
     say("HashKV of the restored directory");
     let expected = dataset.manifest.hash;
     runtime
-        .block_on(bench.expect(&restored.data_dir, expected))
+        .block_on(bench.verify_hash(&restored.data_dir, expected))
         .context("the restored etcd")?;
-    dataset::remove(&restored.data_dir)?;
+    dataset::remove_dir(&restored.data_dir)?;
     say("compact");
-    let compact = has(Part::Compact)
+    let compact = has(RestorerPart::Compact)
         .then(|| runtime.block_on(bench.compact()))
         .transpose()?;
     say("replay through etcd");
@@ -156,7 +156,7 @@ fn measure(
         most,
         (runs, page_cache),
     ))?;
-    Ok(Results {
+    Ok(ScaleResults {
         scale,
         restored,
         floor,
@@ -168,26 +168,26 @@ fn measure(
 }
 
 /// What is compared closely is measured in turns: on a shared machine neighbouring minutes are alike.
-fn restore(bench: &Bench<'_>) -> anyhow::Result<(Restored, Floor)> {
+fn measure_restore(bench: &RestorerBench<'_>) -> anyhow::Result<(RestoredDir, RestoreFloor)> {
     let mut floors = Vec::with_capacity(bench.runs);
     let mut costs = Vec::with_capacity(bench.runs);
     loop {
         let restored = bench.restore()?;
-        let Bench {
+        let RestorerBench {
             dataset,
             scratch,
             page_cache,
             ..
         } = *bench;
         let size = restored.database_bytes;
-        floors.push(Floor::measure(dataset, scratch, size, page_cache)?);
+        floors.push(RestoreFloor::measure(dataset, scratch, size, page_cache)?);
         costs.push(restored.cost);
         if floors.len() < bench.runs {
             continue;
         }
-        let floor = Floor::median(&floors).context("no run")?;
-        let cost = timed::median(&costs);
-        return Ok((Restored { cost, ..restored }, floor));
+        let floor = RestoreFloor::median(&floors).context("no run")?;
+        let cost = timed::median_cost(&costs);
+        return Ok((RestoredDir { cost, ..restored }, floor));
     }
 }
 
@@ -201,13 +201,13 @@ mod tests {
         for name in ["work-x/db", "4-abc.making/bucket", "1-abc/bucket"] {
             fs::create_dir_all(data.path().join(name)).unwrap();
         }
-        let first = claim(data.path()).unwrap();
+        let first = lock_data_dir(data.path()).unwrap();
         assert!(!data.path().join("work-x").exists());
         assert!(!data.path().join("4-abc.making").exists());
         assert!(data.path().join("1-abc/bucket").exists());
-        let refused = claim(data.path()).unwrap_err();
+        let refused = lock_data_dir(data.path()).unwrap_err();
         assert!(refused.to_string().contains("another bench"), "{refused}");
         drop(first);
-        claim(data.path()).unwrap();
+        lock_data_dir(data.path()).unwrap();
     }
 }

@@ -5,16 +5,16 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use mainstay_testkit::Etcd;
+use mainstay_testkit::EtcdServer;
 
 use super::args::PageCache;
-use super::claims::megabytes;
-use super::dataset::{BUCKET, Dataset, ETCD, Hash, PREFIX, length, options, remove};
-use super::timed::{Cost, Program, median};
+use super::claims::format_megabytes;
+use super::dataset::{BUCKET, Dataset, ETCD_RELEASE, ManifestHash, PREFIX, file_length, etcd_options, remove_dir};
+use super::timed::{Cost, TimedProgram, median_cost};
 
 /// The program measured, where it works, and how often.
 #[derive(Clone, Debug)]
-pub(super) struct Bench<'a> {
+pub(super) struct RestorerBench<'a> {
     /// The program.
     pub(super) restorer: &'a Path,
     /// The backup.
@@ -29,7 +29,7 @@ pub(super) struct Bench<'a> {
 
 /// A directory the product restored.
 #[derive(Clone, Debug)]
-pub(super) struct Restored {
+pub(super) struct RestoredDir {
     /// What it cost.
     pub(super) cost: Cost,
     /// Where it is.
@@ -40,21 +40,21 @@ pub(super) struct Restored {
 
 /// `verify` and the tool it is compared with, on the same database.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Verified {
+pub(super) struct VerifyCosts {
     /// `mainstay-restorer verify --data-dir`
-    pub(super) ours: Cost,
+    pub(super) restorer: Cost,
     /// `etcdutl snapshot status`
     pub(super) etcdutl: Cost,
 }
 
-impl Bench<'_> {
+impl RestorerBench<'_> {
     /// Measures `restore` once, and keeps what it made.
-    pub(super) fn restore(&self) -> anyhow::Result<Restored> {
+    pub(super) fn restore(&self) -> anyhow::Result<RestoredDir> {
         let data_dir = self.scratch.join("restored");
-        remove(&data_dir)?;
-        let cost = self.once(&self.restore_program(&self.dataset.home, &data_dir))?;
-        let database_bytes = length(&database(&data_dir))?;
-        Ok(Restored {
+        remove_dir(&data_dir)?;
+        let cost = self.run_once(&self.restore_command(&self.dataset.dir, &data_dir))?;
+        let database_bytes = file_length(&database_path(&data_dir))?;
+        Ok(RestoredDir {
             cost,
             data_dir,
             database_bytes,
@@ -65,69 +65,69 @@ impl Bench<'_> {
     pub(super) async fn compact(&self) -> anyhow::Result<Cost> {
         let home = self.scratch.join("compacted");
         let program = self
-            .verb("compact", &home)
+            .verb_command("compact", &home)
             .arg_pair("--scratch-dir", &self.scratch.join("compact-scratch"));
         let mut costs = Vec::with_capacity(self.runs);
         for _ in 0..self.runs {
-            remove(&home)?;
+            remove_dir(&home)?;
             self.dataset.link_into(&home)?;
-            costs.push(self.once(&program)?);
+            costs.push(self.run_once(&program)?);
         }
         let data_dir = self.scratch.join("from-compacted");
-        self.restore_program(&home, &data_dir)
+        self.restore_command(&home, &data_dir)
             .run(PageCache::Warm)?;
-        self.expect(&data_dir, self.dataset.manifest.compacted_hash)
+        self.verify_hash(&data_dir, self.dataset.manifest.compacted_hash)
             .await
             .context("the compacted backup")?;
-        remove(&data_dir)?;
-        remove(&home)?;
-        Ok(median(&costs))
+        remove_dir(&data_dir)?;
+        remove_dir(&home)?;
+        Ok(median_cost(&costs))
     }
 
     /// Measures `verify` of a restored directory no etcd has touched yet.
-    pub(super) fn verify(&self, restored: &Restored) -> anyhow::Result<Verified> {
-        let ours = Program::new(self.restorer, self.scratch)
+    pub(super) fn verify(&self, restored: &RestoredDir) -> anyhow::Result<VerifyCosts> {
+        let ours = TimedProgram::new(self.restorer, self.scratch)
             .args(["verify", "--output", "json"])
             .arg_pair("--data-dir", &restored.data_dir);
-        let etcdutl = Program::new(&ETCD.directory().join("etcdutl"), self.scratch)
+        let etcdutl = TimedProgram::new(&ETCD_RELEASE.directory().join("etcdutl"), self.scratch)
             .args(["snapshot", "status"])
-            .args([database(&restored.data_dir)]);
+            .args([database_path(&restored.data_dir)]);
         let mut costs = (Vec::new(), Vec::new());
         for _ in 0..self.runs {
-            costs.0.push(self.once(&ours)?);
-            costs.1.push(self.once(&etcdutl)?);
+            costs.0.push(self.run_once(&ours)?);
+            costs.1.push(self.run_once(&etcdutl)?);
         }
-        Ok(Verified {
-            ours: median(&costs.0),
-            etcdutl: median(&costs.1),
+        Ok(VerifyCosts {
+            restorer: median_cost(&costs.0),
+            etcdutl: median_cost(&costs.1),
         })
     }
 
     /// Fails unless a real etcd finds the expected history in the directory.
-    pub(super) async fn expect(&self, data_dir: &Path, expected: Hash) -> anyhow::Result<()> {
-        let etcd = Etcd::start(ETCD, options(data_dir)).await;
-        self.dataset.expect(&etcd, expected).await
+    pub(super) async fn verify_hash(&self, data_dir: &Path, expected: ManifestHash) -> anyhow::Result<()> {
+        let etcd = EtcdServer::start(ETCD_RELEASE, etcd_options(data_dir)).await;
+        self.dataset.verify_history(&etcd, expected).await
     }
 
-    fn restore_program(&self, home: &Path, data_dir: &Path) -> Program {
-        self.verb("restore", home).arg_pair("--data-dir", data_dir)
+    fn restore_command(&self, home: &Path, data_dir: &Path) -> TimedProgram {
+        self.verb_command("restore", home).arg_pair("--data-dir", data_dir)
     }
 
-    fn verb(&self, verb: &str, home: &Path) -> Program {
-        Program::new(self.restorer, home)
+    fn verb_command(&self, verb: &str, home: &Path) -> TimedProgram {
+        TimedProgram::new(self.restorer, home)
             .args([verb, "--output", "json", "--storage-provider", "Local"])
             .args(["--store-container", BUCKET, "--store-prefix", PREFIX])
     }
 
-    fn once(&self, program: &Program) -> anyhow::Result<Cost> {
+    fn run_once(&self, program: &TimedProgram) -> anyhow::Result<Cost> {
         let (cost, _) = program.run(self.page_cache)?;
-        let peak = cost.peak_bytes.map_or_else(String::new, megabytes);
+        let peak = cost.peak_bytes.map_or_else(String::new, format_megabytes);
         eprintln!("bench:   {:.2} s, {peak}", cost.seconds);
         Ok(cost)
     }
 }
 
 /// Where the database is below a data directory.
-fn database(data_dir: &Path) -> PathBuf {
+fn database_path(data_dir: &Path) -> PathBuf {
     data_dir.join("member/snap/db")
 }

@@ -18,23 +18,23 @@ use anyhow::{Context, ensure};
 use etcd_client::{KvClient, Txn, TxnOp};
 use mainstay_archive::delta::{DeltaReader, EventKind};
 use mainstay_ids::Revision;
-use mainstay_testkit::recorder::Compression;
-use mainstay_testkit::{Etcd, Recorder};
+use mainstay_testkit::recorder::RecorderCompression;
+use mainstay_testkit::{EtcdServer, Recorder};
 
 use super::args::PageCache;
-use super::dataset::{Dataset, ETCD, options, remove};
+use super::dataset::{Dataset, ETCD_RELEASE, etcd_options, remove_dir};
 use super::floor;
-use super::timed::{Cost, Program, median, settle};
+use super::timed::{Cost, TimedProgram, median_cost, settle_disk};
 
 /// What the baseline took, step by step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replay {
     /// Seconds to inflate the base into a file.
-    pub(super) expand_seconds: f64,
+    pub(super) inflate_seconds: f64,
     /// What `etcdutl snapshot restore` of that file cost.
     pub(super) etcdutl: Cost,
     /// Seconds until etcd served the result.
-    pub(super) boot_seconds: f64,
+    pub(super) start_seconds: f64,
     /// Revisions sent.
     pub(super) revisions_sent: usize,
     /// Seconds it took to send them.
@@ -42,7 +42,7 @@ pub(super) struct Replay {
     /// Revisions there are.
     pub(super) revisions: usize,
     /// Seconds to compact, defragment and save the result, when all revisions were sent.
-    pub(super) fold_seconds: Option<f64>,
+    pub(super) finish_seconds: Option<f64>,
 }
 
 impl Replay {
@@ -59,13 +59,13 @@ impl Replay {
 
     /// Seconds of a restore.
     pub(super) fn restore_seconds(&self) -> f64 {
-        let base = self.expand_seconds + self.etcdutl.seconds;
-        base + self.boot_seconds + self.all_revisions_seconds()
+        let base = self.inflate_seconds + self.etcdutl.seconds;
+        base + self.start_seconds + self.all_revisions_seconds()
     }
 
     /// Seconds of a compaction; without the last steps when they were not measured.
     pub(super) fn compact_seconds(&self) -> f64 {
-        self.restore_seconds() + self.fold_seconds.unwrap_or(0.0)
+        self.restore_seconds() + self.finish_seconds.unwrap_or(0.0)
     }
 }
 
@@ -78,13 +78,13 @@ pub(super) async fn measure(
 ) -> anyhow::Result<Replay> {
     let snapshot = scratch.join("base.db");
     let data_dir = scratch.join("replayed");
-    settle(page_cache)?;
-    let expand_seconds = expand(&dataset.base, &snapshot)?;
+    settle_disk(page_cache)?;
+    let inflate_seconds = inflate_base(&dataset.base, &snapshot)?;
     let etcdutl = restore_base(&snapshot, &data_dir, runs, page_cache)?;
     fs::remove_file(&snapshot).context("remove the inflated base")?;
     let started = Instant::now();
-    let etcd = Etcd::start(ETCD, options(&data_dir)).await;
-    let boot_seconds = started.elapsed().as_secs_f64();
+    let etcd = EtcdServer::start(ETCD_RELEASE, etcd_options(&data_dir)).await;
+    let start_seconds = started.elapsed().as_secs_f64();
     let reached = etcd.revision().await;
     let base = Revision(dataset.manifest.base_revision);
     ensure!(
@@ -92,29 +92,29 @@ pub(super) async fn measure(
         "the base restored is at {reached}, the source was at {base}"
     );
     let started = Instant::now();
-    let revisions_sent = send(&dataset.deltas, &etcd, most).await?;
+    let revisions_sent = replay_deltas(&dataset.deltas, &etcd, most).await?;
     let mut replay = Replay {
-        expand_seconds,
+        inflate_seconds,
         etcdutl,
-        boot_seconds,
+        start_seconds,
         revisions_sent,
         send_seconds: started.elapsed().as_secs_f64(),
         revisions: dataset.manifest.shape.writes,
-        fold_seconds: None,
+        finish_seconds: None,
     };
     if !replay.is_extrapolated() {
         dataset
-            .expect(&etcd, dataset.manifest.hash)
+            .verify_history(&etcd, dataset.manifest.hash)
             .await
             .context("the replayed etcd")?;
-        replay.fold_seconds = Some(fold(dataset, &etcd, scratch).await?);
+        replay.finish_seconds = Some(compact_and_save(dataset, &etcd, scratch).await?);
     }
     drop(etcd);
-    remove(&data_dir)?;
+    remove_dir(&data_dir)?;
     Ok(replay)
 }
 
-fn expand(base: &Path, snapshot: &Path) -> anyhow::Result<f64> {
+fn inflate_base(base: &Path, snapshot: &Path) -> anyhow::Result<f64> {
     let started = Instant::now();
     let mut file = File::create(snapshot).context("create a file for the base")?;
     floor::inflate(base, &mut file)?;
@@ -127,23 +127,23 @@ fn restore_base(
     runs: usize,
     page_cache: PageCache,
 ) -> anyhow::Result<Cost> {
-    let program = Program::new(&ETCD.directory().join("etcdutl"), data_dir)
+    let program = TimedProgram::new(&ETCD_RELEASE.directory().join("etcdutl"), data_dir)
         .args(["snapshot", "restore"])
         .args([snapshot, Path::new("--data-dir"), data_dir]);
     let mut costs = Vec::with_capacity(runs);
     for _ in 0..runs {
-        remove(data_dir)?;
+        remove_dir(data_dir)?;
         costs.push(program.run(page_cache)?.0);
     }
-    Ok(median(&costs))
+    Ok(median_cost(&costs))
 }
 
 /// One transaction per revision, in order; returns how many.
-async fn send(deltas: &[PathBuf], etcd: &Etcd, most: usize) -> anyhow::Result<usize> {
+async fn replay_deltas(deltas: &[PathBuf], etcd: &EtcdServer, most: usize) -> anyhow::Result<usize> {
     let mut kv = etcd.client().await.kv_client();
     let mut sent = 0;
     for delta in deltas {
-        let mut reader = DeltaReader::new(floor::open(delta)?);
+        let mut reader = DeltaReader::new(floor::open_inflated(delta)?);
         let mut operations = Vec::new();
         let mut at = Revision(0);
         // Reading blocks this task: the peer does one thing after the other, too.
@@ -155,7 +155,7 @@ async fn send(deltas: &[PathBuf], etcd: &Etcd, most: usize) -> anyhow::Result<us
                 EventKind::Delete => TxnOp::delete(event.key, None),
             };
             if is_next && !operations.is_empty() {
-                commit(&mut kv, revision, std::mem::take(&mut operations)).await?;
+                commit_revision(&mut kv, revision, std::mem::take(&mut operations)).await?;
                 sent += 1;
                 if sent >= most {
                     return Ok(sent);
@@ -164,7 +164,7 @@ async fn send(deltas: &[PathBuf], etcd: &Etcd, most: usize) -> anyhow::Result<us
             operations.push(operation);
         }
         if !operations.is_empty() {
-            commit(&mut kv, at, operations).await?;
+            commit_revision(&mut kv, at, operations).await?;
             sent += 1;
         }
         if sent >= most {
@@ -174,7 +174,7 @@ async fn send(deltas: &[PathBuf], etcd: &Etcd, most: usize) -> anyhow::Result<us
     Ok(sent)
 }
 
-async fn commit(
+async fn commit_revision(
     kv: &mut KvClient,
     revision: Revision,
     operations: Vec<TxnOp>,
@@ -193,7 +193,7 @@ async fn commit(
 }
 
 /// What the peer's compaction does after its restore.
-async fn fold(dataset: &Dataset, etcd: &Etcd, scratch: &Path) -> anyhow::Result<f64> {
+async fn compact_and_save(dataset: &Dataset, etcd: &EtcdServer, scratch: &Path) -> anyhow::Result<f64> {
     let started = Instant::now();
     etcd.compact(Revision(dataset.manifest.last_revision)).await;
     etcd.client()
@@ -202,8 +202,8 @@ async fn fold(dataset: &Dataset, etcd: &Etcd, scratch: &Path) -> anyhow::Result<
         .await
         .context("defragment the replayed etcd")?;
     let bucket = scratch.join("folded");
-    drop(Recorder::start(etcd, &bucket, "folded", Compression::Gzip).await);
+    drop(Recorder::start(etcd, &bucket, "folded", RecorderCompression::Gzip).await);
     let seconds = started.elapsed().as_secs_f64();
-    remove(&bucket)?;
+    remove_dir(&bucket)?;
     Ok(seconds)
 }

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::args::{Args, PageCache};
-use super::claims::{self, Claim, megabytes};
-use super::dataset::length;
+use super::args::{BenchArgs, PageCache};
+use super::claims::{self, TargetResult, format_megabytes};
+use super::dataset::file_length;
 use super::machine::Machine;
 use super::timed::Cost;
-use super::{Replay, Results};
+use super::{Replay, ScaleResults};
 
 const METHOD: &str = "\
 ## What is measured
@@ -34,30 +34,30 @@ Times are wall time, memory is the largest resident set the kernel saw, files ma
 
 /// The whole page.
 pub(super) fn render(
-    args: &Args,
+    args: &BenchArgs,
     machine: &Machine,
-    results: &[Results],
+    results: &[ScaleResults],
 ) -> anyhow::Result<String> {
     let mut page =
         String::from("# Benchmarks\n\nWritten by `make bench`; ratios are of one run.\n\n");
-    facts(&mut page, args, machine, results)?;
+    write_facts(&mut page, args, machine, results)?;
     page.push_str("\n## Targets\n\n");
-    targets(&mut page, &claims::check(results))?;
-    guesses(&mut page, results)?;
+    write_targets(&mut page, &claims::check_targets(results))?;
+    write_extrapolations(&mut page, results)?;
     for one in results {
         writeln!(page, "\n## Figures, {}× the data\n", one.scale)?;
-        figures(&mut page, one)?;
+        write_figures(&mut page, one)?;
     }
     page.push('\n');
     page.push_str(METHOD);
     Ok(page)
 }
 
-fn facts(
+fn write_facts(
     page: &mut String,
-    args: &Args,
+    args: &BenchArgs,
     machine: &Machine,
-    results: &[Results],
+    results: &[ScaleResults],
 ) -> anyhow::Result<()> {
     let page_cache = match args.page_cache {
         PageCache::Cold => "dropped before every measured program",
@@ -65,14 +65,14 @@ fn facts(
     };
     writeln!(page, "| | |\n| --- | --- |")?;
     writeln!(page, "| date | {} |", args.date)?;
-    self::machine(page, machine)?;
+    self::write_machine(page, machine)?;
     for one in results {
         let written_bytes = one.floor.written_bytes;
-        let speed = rate(written_bytes, one.floor.write.seconds);
+        let speed = format_rate(written_bytes, one.floor.write.seconds);
         writeln!(
             page,
             "| disk, writing {} and syncing | {speed} |",
-            megabytes(written_bytes)
+            format_megabytes(written_bytes)
         )?;
     }
     if let Some(one) = results.first() {
@@ -88,29 +88,29 @@ fn facts(
 }
 
 /// What figures depend on.
-pub(super) fn machine(page: &mut String, machine: &Machine) -> anyhow::Result<()> {
+pub(super) fn write_machine(page: &mut String, machine: &Machine) -> anyhow::Result<()> {
     writeln!(
         page,
         "| machine | {} cores, {} |",
         machine.cores, machine.processor
     )?;
-    writeln!(page, "| memory | {} |", megabytes(machine.memory_bytes))?;
+    writeln!(page, "| memory | {} |", format_megabytes(machine.memory_bytes))?;
     writeln!(page, "| kernel | Linux {} |", machine.kernel)?;
     writeln!(page, "| load before the bench | {} |", machine.load)?;
     Ok(())
 }
 
 /// Every target beside what was measured.
-pub(super) fn targets(page: &mut String, claims: &[Claim]) -> anyhow::Result<()> {
+pub(super) fn write_targets(page: &mut String, claims: &[TargetResult]) -> anyhow::Result<()> {
     writeln!(
         page,
         "| data | | to reach | measured | |\n| --- | --- | --- | --- | --- |"
     )?;
     for claim in claims {
         let verdict = if claim.is_met { "PASS" } else { "miss" };
-        let Claim {
-            data,
-            what,
+        let TargetResult {
+            subject: data,
+            metric: what,
             target,
             measured,
             ..
@@ -123,7 +123,7 @@ pub(super) fn targets(page: &mut String, claims: &[Claim]) -> anyhow::Result<()>
     Ok(())
 }
 
-fn guesses(page: &mut String, results: &[Results]) -> anyhow::Result<()> {
+fn write_extrapolations(page: &mut String, results: &[ScaleResults]) -> anyhow::Result<()> {
     let guessed = results.iter().filter(|one| one.replay.is_extrapolated());
     for one in guessed {
         let Replay {
@@ -141,7 +141,7 @@ fn guesses(page: &mut String, results: &[Results]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn figures(page: &mut String, one: &Results) -> anyhow::Result<()> {
+fn write_figures(page: &mut String, one: &ScaleResults) -> anyhow::Result<()> {
     let shape = one.dataset.manifest.shape;
     writeln!(
         page,
@@ -151,26 +151,26 @@ fn figures(page: &mut String, one: &Results) -> anyhow::Result<()> {
         shape.value_bytes,
         shape.writes,
         shape.deltas,
-        megabytes(one.dataset.stored_bytes()?),
-        megabytes(length(&one.dataset.base)?),
-        megabytes(one.floor.inflated_bytes),
-        megabytes(one.restored.database_bytes)
+        format_megabytes(one.dataset.stored_bytes()?),
+        format_megabytes(file_length(&one.dataset.base)?),
+        format_megabytes(one.floor.inflated_bytes),
+        format_megabytes(one.restored.database_bytes)
     )?;
-    head(page)?;
-    row(page, "**restore**", one.restored.cost)?;
+    write_table_head(page)?;
+    write_row(page, "**restore**", one.restored.cost)?;
     if let Some(cost) = one.compact {
-        row(page, "**compact**", cost)?;
+        write_row(page, "**compact**", cost)?;
     }
     if let Some(verified) = one.verified {
-        row(page, "**verify** of the restored directory", verified.ours)?;
+        write_row(page, "**verify** of the restored directory", verified.restorer)?;
         let what = "`etcdutl snapshot status` of its database";
-        row(page, what, verified.etcdutl)?;
+        write_row(page, what, verified.etcdutl)?;
     }
-    baselines(page, one)
+    write_baselines(page, one)
 }
 
 /// What measured programs are told in.
-pub(super) fn head(page: &mut String) -> anyhow::Result<()> {
+pub(super) fn write_table_head(page: &mut String) -> anyhow::Result<()> {
     writeln!(
         page,
         "| | time | processor time | peak memory |\n| --- | --- | --- | --- |"
@@ -178,7 +178,7 @@ pub(super) fn head(page: &mut String) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn baselines(page: &mut String, one: &Results) -> anyhow::Result<()> {
+fn write_baselines(page: &mut String, one: &ScaleResults) -> anyhow::Result<()> {
     let replay = &one.replay;
     let sent = if replay.is_extrapolated() {
         "(a) a transaction per revision, extrapolated"
@@ -187,25 +187,25 @@ fn baselines(page: &mut String, one: &Results) -> anyhow::Result<()> {
     };
     let restore = "(a), (b) `etcdutl snapshot restore` of the base";
     let fold = "behind (a): compact, defragment, save and compress";
-    row(
+    write_row(
         page,
         "(a) replay through etcd, in all",
         replay.restore_seconds(),
     )?;
-    row(
+    write_row(
         page,
         "(a) inflating the base into a file",
-        replay.expand_seconds,
+        replay.inflate_seconds,
     )?;
-    row(page, restore, replay.etcdutl)?;
-    row(page, "(a) starting etcd", replay.boot_seconds)?;
-    row(page, sent, replay.all_revisions_seconds())?;
-    if let Some(seconds) = replay.fold_seconds {
-        row(page, fold, seconds)?;
+    write_row(page, restore, replay.etcdutl)?;
+    write_row(page, "(a) starting etcd", replay.start_seconds)?;
+    write_row(page, sent, replay.all_revisions_seconds())?;
+    if let Some(seconds) = replay.finish_seconds {
+        write_row(page, fold, seconds)?;
     }
-    row(page, "(c) the floor, in all", one.floor.seconds())?;
-    row(page, "(c) inflating every object", one.floor.inflate)?;
-    row(page, "(c) writing and syncing", one.floor.write)
+    write_row(page, "(c) the floor, in all", one.floor.seconds())?;
+    write_row(page, "(c) inflating every object", one.floor.inflate)?;
+    write_row(page, "(c) writing and syncing", one.floor.write)
 }
 
 /// What is known about a figure: its time at least.
@@ -236,19 +236,19 @@ impl From<Cost> for Figure {
 }
 
 /// One measured program.
-pub(super) fn row(page: &mut String, what: &str, figure: impl Into<Figure>) -> anyhow::Result<()> {
+pub(super) fn write_row(page: &mut String, what: &str, figure: impl Into<Figure>) -> anyhow::Result<()> {
     let Figure {
         seconds,
         cpu_seconds,
         peak_bytes,
     } = figure.into();
     let cpu = cpu_seconds.map_or_else(String::new, |seconds| format!(" {seconds:.2} s"));
-    let peak = peak_bytes.map_or_else(String::new, |bytes| format!(" {}", megabytes(bytes)));
+    let peak = peak_bytes.map_or_else(String::new, |bytes| format!(" {}", format_megabytes(bytes)));
     writeln!(page, "| {what} | {seconds:.2} s |{cpu} |{peak} |")?;
     Ok(())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a speed needs three digits")]
-fn rate(bytes: u64, seconds: f64) -> String {
+fn format_rate(bytes: u64, seconds: f64) -> String {
     format!("{:.0} MB/s", bytes as f64 / 1e6 / seconds)
 }

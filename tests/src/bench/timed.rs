@@ -30,12 +30,12 @@ pub(super) struct Cost {
 
 /// A program with its arguments and its home.
 #[derive(Clone, Debug)]
-pub(super) struct Program {
+pub(super) struct TimedProgram {
     command: Vec<OsString>,
     home: OsString,
 }
 
-impl Program {
+impl TimedProgram {
     /// A program without arguments yet.
     pub(super) fn new(path: &Path, home: &Path) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Program {
 
     /// Runs it once; also returns what it wrote to standard output.
     pub(super) fn run(&self, page_cache: PageCache) -> anyhow::Result<(Cost, String)> {
-        settle(page_cache)?;
+        settle_disk(page_cache)?;
         let report = tempfile::NamedTempFile::new().context("make a temporary file")?;
         let own = std::env::current_exe().context("find this program")?;
         let output = Command::new(own)
@@ -72,7 +72,7 @@ impl Program {
             .arg("--")
             .args(&self.command)
             .output()
-            .with_context(|| format!("run {}", self.line()))?;
+            .with_context(|| format!("run {}", self.command_line()))?;
         self.expect_success(&output)?;
         let cost = fs::read(report.path()).context("read what a run cost")?;
         let cost = serde_json::from_slice(&cost).context("read what a run cost")?;
@@ -83,7 +83,7 @@ impl Program {
         ensure!(
             output.status.success(),
             "{} ended with {}:\n{}{}",
-            self.line(),
+            self.command_line(),
             output.status,
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
@@ -91,7 +91,7 @@ impl Program {
         Ok(())
     }
 
-    fn line(&self) -> String {
+    fn command_line(&self) -> String {
         self.command
             .join(OsStr::new(" "))
             .to_string_lossy()
@@ -100,7 +100,7 @@ impl Program {
 }
 
 /// Lets what earlier work wrote reach the disk, and drops what is cached if asked to.
-pub(super) fn settle(page_cache: PageCache) -> anyhow::Result<()> {
+pub(super) fn settle_disk(page_cache: PageCache) -> anyhow::Result<()> {
     rustix::fs::sync();
     match page_cache {
         PageCache::Warm => Ok(()),
@@ -123,17 +123,17 @@ pub(super) fn run_timed(report: &Path, command: &[OsString]) -> anyhow::Result<(
     let kibibytes = u64::try_from(usage.max_rss()).context("a resident set is not negative")?;
     let cost = Cost {
         seconds,
-        cpu_seconds: cpu(&usage).as_secs_f64(),
+        cpu_seconds: cpu_time(&usage).as_secs_f64(),
         peak_bytes: Some(kibibytes * 1024),
     };
     fs::write(report, serde_json::to_vec(&cost)?).context("write what the child used")
 }
 
 /// What a piece of this program's own work costs; its memory is not told.
-pub(super) fn timed_here<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(Cost, T)> {
+pub(super) fn time_in_process<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(Cost, T)> {
     let used = || -> anyhow::Result<Duration> {
         let usage = getrusage(UsageWho::RUSAGE_SELF).context("ask what this program used")?;
-        Ok(cpu(&usage))
+        Ok(cpu_time(&usage))
     };
     let before = used()?;
     let started = Instant::now();
@@ -146,11 +146,11 @@ pub(super) fn timed_here<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow:
     Ok((cost, done))
 }
 
-fn cpu(usage: &Usage) -> Duration {
-    duration(usage.user_time()) + duration(usage.system_time())
+fn cpu_time(usage: &Usage) -> Duration {
+    to_duration(usage.user_time()) + to_duration(usage.system_time())
 }
 
-fn duration(time: TimeVal) -> Duration {
+fn to_duration(time: TimeVal) -> Duration {
     let micros = time
         .tv_sec()
         .saturating_mul(1_000_000)
@@ -159,7 +159,7 @@ fn duration(time: TimeVal) -> Duration {
 }
 
 /// The cost of several runs: the median of each figure, memory the largest of all.
-pub(super) fn median(costs: &[Cost]) -> Cost {
+pub(super) fn median_cost(costs: &[Cost]) -> Cost {
     Cost {
         seconds: median_of(costs.iter().map(|cost| cost.seconds)),
         cpu_seconds: median_of(costs.iter().map(|cost| cost.cpu_seconds)),
@@ -188,7 +188,7 @@ mod tests {
             cpu_seconds: seconds,
             peak_bytes,
         };
-        let told = median(&[cost(3.0, Some(10)), cost(1.0, Some(30)), cost(2.0, None)]);
+        let told = median_cost(&[cost(3.0, Some(10)), cost(1.0, Some(30)), cost(2.0, None)]);
         assert_eq!(told, cost(2.0, Some(30)));
     }
 

@@ -1,8 +1,8 @@
 //! Measures the restorer against a real etcd, see [`mainstay_tests::bench`].
 
 use clap::Parser;
-use mainstay_tests::bench::{self, Args};
+use mainstay_tests::bench::{self, BenchArgs};
 
 fn main() -> anyhow::Result<()> {
-    bench::main(&Args::parse())
+    bench::main(&BenchArgs::parse())
 }

@@ -9,29 +9,29 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use mainstay_tests::cluster::attend::attend;
-use mainstay_tests::cluster::world::init;
+use mainstay_tests::cluster::attend::run_node_services;
+use mainstay_tests::cluster::world::run_init;
 use mainstay_tests::cluster::{
-    Cluster, Home, NAMESPACE, Programs, Whose, diagnose, down, image, import, install, timeline,
-    up, whose,
+    TestCluster, ClusterHome, CONTROLLER_NAMESPACE, Programs, ClusterSource, diagnose, down, image, import, install, timeline,
+    up, cluster_source,
 };
 
 /// All tests, and those that need no hand on the node, as filters of nextest.
-const ALL: &str = "all()";
-const WITHOUT_THE_NODE: &str = "not test(/^cluster::node::/)";
+const ALL_TESTS: &str = "all()";
+const TESTS_WITHOUT_NODE: &str = "not test(/^cluster::node::/)";
 
 /// A real Kubernetes cluster on this machine.
 #[derive(Parser)]
-struct Args {
+struct ClusterCliArgs {
     /// Where it keeps its files; a directory of its own.
     #[arg(long, env = "MAINSTAY_CLUSTER")]
     home: Option<PathBuf>,
     #[command(subcommand)]
-    verb: Verb,
+    verb: ClusterCommand,
 }
 
 #[derive(Subcommand)]
-enum Verb {
+enum ClusterCommand {
     /// Brings a cluster up, after removing what an earlier one left.
     Up {
         /// The directory our programs are built in; those found there become images.
@@ -65,7 +65,7 @@ enum Verb {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Args::parse()).await {
+    match run(ClusterCliArgs::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             writeln!(io::stderr(), "cluster: failed: {error:#}").ok(); // as in `say`
@@ -74,94 +74,94 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(Args { home, verb }: Args) -> anyhow::Result<()> {
+async fn run(ClusterCliArgs { home, verb }: ClusterCliArgs) -> anyhow::Result<()> {
     let home = match home {
         Some(path) => {
-            Home::at(&std::path::absolute(path).context("find the directory of the cluster")?)
+            ClusterHome::new(&std::path::absolute(path).context("find the directory of the cluster")?)
         }
-        None => Home::of_this_machine()?,
+        None => ClusterHome::from_env()?,
     };
     match verb {
-        Verb::Up { programs } => bring_up(&home, programs).await,
-        Verb::Down => take_down(&home).await,
-        Verb::Load { programs } => {
-            let images = image::programs(&built_in(programs)?).await?;
+        ClusterCommand::Up { programs } => bring_up(&home, programs).await,
+        ClusterCommand::Down => take_down(&home).await,
+        ClusterCommand::Load { programs } => {
+            let images = image::build_program_images(&program_dir(programs)?).await?;
             import(&home, &Programs::find()?, &images).await?;
             Ok(())
         }
-        Verb::Install => put_in(&home).await,
-        Verb::Filter => {
-            let filter = match whose(&home) {
-                Whose::Own => ALL,
-                Whose::Given(_) => WITHOUT_THE_NODE,
+        ClusterCommand::Install => install_controller(&home).await,
+        ClusterCommand::Filter => {
+            let filter = match cluster_source(&home) {
+                ClusterSource::Local => ALL_TESTS,
+                ClusterSource::External(_) => TESTS_WITHOUT_NODE,
             };
             writeln!(io::stdout(), "{filter}").context("print the filter")
         }
-        Verb::Report { page } => {
-            let written = timeline::report(&timeline::directory()?, &page)?;
+        ClusterCommand::Report { page } => {
+            let written = timeline::render_report(&timeline::timelines_dir()?, &page)?;
             std::fs::write(&page, written).context("write the page")
         }
-        Verb::Init => match init(&home).await? {},
-        Verb::Attend => match attend(&home).await? {},
+        ClusterCommand::Init => match run_init(&home).await? {},
+        ClusterCommand::Attend => match run_node_services(&home).await? {},
     }
 }
 
-async fn bring_up(home: &Home, programs: Option<PathBuf>) -> anyhow::Result<()> {
+async fn bring_up(home: &ClusterHome, programs: Option<PathBuf>) -> anyhow::Result<()> {
     let start = Instant::now();
-    if let Whose::Given(kubeconfig) = whose(home) {
+    if let ClusterSource::External(kubeconfig) = cluster_source(home) {
         let named = kubeconfig.display();
-        say(
+        log_progress(
             start,
             &format!("KUBECONFIG names a cluster, which is used: {named}"),
         );
-        say(start, "tests that need a hand on its node are left out");
+        log_progress(start, "tests that need a hand on its node are left out");
         return Ok(());
     }
-    let ours = image::programs(&built_in(programs)?).await?;
-    let brought = up(home, &Programs::find()?, ours, &|line| say(start, line)).await;
+    let ours = image::build_program_images(&program_dir(programs)?).await?;
+    let brought = up(home, &Programs::find()?, ours, &|line| log_progress(start, line)).await;
     brought.with_context(|| format!("bring a cluster up in {}", home.path().display()))?;
-    say(
+    log_progress(
         start,
         &format!("ready: export KUBECONFIG={}", home.kubeconfig().display()),
     );
     Ok(())
 }
 
-async fn take_down(home: &Home) -> anyhow::Result<()> {
+async fn take_down(home: &ClusterHome) -> anyhow::Result<()> {
     let start = Instant::now();
-    if let Whose::Given(kubeconfig) = whose(home) {
+    if let ClusterSource::External(kubeconfig) = cluster_source(home) {
         let named = kubeconfig.display();
-        say(
+        log_progress(
             start,
             &format!("KUBECONFIG names a cluster, which stays: {named}"),
         );
         return Ok(());
     }
     down(home).await?;
-    say(start, "nothing is left of it");
+    log_progress(start, "nothing is left of it");
     Ok(())
 }
 
-async fn put_in(home: &Home) -> anyhow::Result<()> {
+async fn install_controller(home: &ClusterHome) -> anyhow::Result<()> {
     let start = Instant::now();
-    let kubeconfig = match whose(home) {
-        Whose::Own => home.kubeconfig(),
-        Whose::Given(kubeconfig) => kubeconfig,
+    let kubeconfig = match cluster_source(home) {
+        ClusterSource::Local => home.kubeconfig(),
+        ClusterSource::External(kubeconfig) => kubeconfig,
     };
-    let installed = install(&kubeconfig, &Programs::of_etcd()?).await;
+    let installed = install(&kubeconfig, &Programs::find_etcds()?).await;
     if installed.is_err()
-        && let Ok(cluster) = Cluster::find().await
+        && let Ok(cluster) = TestCluster::find().await
     {
-        let state = diagnose(&cluster.client(), NAMESPACE).await;
-        say(start, &format!("the cluster when that failed:\n{state}"));
+        let state = diagnose(&cluster.client(), CONTROLLER_NAMESPACE).await;
+        log_progress(start, &format!("the cluster when that failed:\n{state}"));
     }
     installed?;
-    say(start, "the controller is installed");
+    log_progress(start, "the controller is installed");
     Ok(())
 }
 
 /// Our programs are built where this one is.
-fn built_in(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+fn program_dir(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     if let Some(named) = named {
         return Ok(named);
     }
@@ -169,7 +169,7 @@ fn built_in(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     Ok(this.parent().unwrap_or(Path::new("/")).to_owned())
 }
 
-fn say(start: Instant, line: &str) {
+fn log_progress(start: Instant, line: &str) {
     // Nobody to read it is no reason to stop.
     writeln!(
         io::stderr(),
@@ -187,6 +187,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        Args::command().debug_assert();
+        ClusterCliArgs::command().debug_assert();
     }
 }

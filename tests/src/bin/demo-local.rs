@@ -9,24 +9,24 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use etcd_client::DeleteOptions;
-use mainstay_tests::local::{Local, Proof};
-use mainstay_tests::story::{self, say, to_its_end};
+use mainstay_tests::local::{LocalCluster, KeySpaceFingerprint};
+use mainstay_tests::story::{self, print_text, run_to_end};
 
 #[tokio::main]
 async fn main() -> ExitCode {
     // Boxed, since it takes a lot of room. Servers and sidecars have ended with it.
-    let ended = Box::pin(to_its_end(tell())).await;
-    ended.explain("demo-local");
+    let ended = Box::pin(run_to_end(run_demo())).await;
+    ended.print_failure("demo-local");
     ended.exit_code()
 }
 
-async fn tell() -> anyhow::Result<()> {
+async fn run_demo() -> anyhow::Result<()> {
     let home = tempfile::tempdir().context("make a directory for the demo")?;
-    let mut story = Story::begin(home.path()).await?;
-    story.backups_follow_the_leader().await?;
-    story.quorum_is_lost().await?;
-    story.somebody_deletes().await?;
-    story.tell(
+    let mut story = LocalDemo::start(home.path()).await?;
+    story.kill_leader().await?;
+    story.lose_quorum().await?;
+    story.delete_and_restore().await?;
+    story.print_step(
         "What to try next",
         "make demo                        the same with Kubernetes: the controller does all of this by itself\n\
          mainstay-restorer --help          every verb, with examples\n\
@@ -35,122 +35,122 @@ async fn tell() -> anyhow::Result<()> {
     )
 }
 
-struct Story {
-    local: Local,
-    story: story::Story,
+struct LocalDemo {
+    local: LocalCluster,
+    output: story::DemoOutput,
 }
 
-impl Story {
-    async fn begin(home: &Path) -> anyhow::Result<Self> {
-        let mut story = story::Story::default();
-        story.tell(
+impl LocalDemo {
+    async fn start(home: &Path) -> anyhow::Result<Self> {
+        let mut story = story::DemoOutput::default();
+        story.print_step(
             "Three etcd servers, and a sidecar beside each",
             "The sidecar whose own etcd leads takes the backups: a full snapshot, then deltas every second.",
         )?;
-        let local = Local::start(home).await;
-        let leads = local.backup_leader().await?;
-        say(&format!("The sidecar of m{leads} takes the backups."))?;
-        local.write(0..2_000).await?;
-        local.backed_up().await?;
-        let story = Self { local, story };
-        story.run(&["list".to_owned()], 0)?;
+        let local = LocalCluster::start(home).await;
+        let leads = local.wait_for_backup_leader().await?;
+        print_text(&format!("The sidecar of m{leads} takes the backups."))?;
+        local.write_keys(0..2_000).await?;
+        local.wait_until_backed_up().await?;
+        let story = Self { local, output: story };
+        story.run_restorer(&["list".to_owned()], 0)?;
         Ok(story)
     }
 
-    fn tell(&mut self, title: &str, text: &str) -> anyhow::Result<()> {
-        self.story.tell(title, text)
+    fn print_step(&mut self, title: &str, text: &str) -> anyhow::Result<()> {
+        self.output.print_step(title, text)
     }
 
-    async fn backups_follow_the_leader(&mut self) -> anyhow::Result<()> {
-        self.tell(
+    async fn kill_leader(&mut self) -> anyhow::Result<()> {
+        self.print_step(
             "The leader dies",
             "kill -9. The other two elect a new leader, and its sidecar goes on where the last one was.",
         )?;
-        let before = self.local.backup_leader().await?;
+        let before = self.local.wait_for_backup_leader().await?;
         self.local.kill(before);
-        let now = self.local.cluster.leader_after(before).await;
-        let leads = self.local.backup_leader().await?;
-        say(&format!(
+        let now = self.local.cluster.wait_for_new_leader(before).await;
+        let leads = self.local.wait_for_backup_leader().await?;
+        print_text(&format!(
             "m{now} leads; the sidecar of m{leads} takes the backups."
         ))?;
-        self.local.write(2_000..3_000).await?;
-        self.local.backed_up().await?;
-        self.run(&["verify".to_owned()], 0)
+        self.local.write_keys(2_000..3_000).await?;
+        self.local.wait_until_backed_up().await?;
+        self.run_restorer(&["verify".to_owned()], 0)
     }
 
     /// Two disks of three are gone.
-    async fn quorum_is_lost(&mut self) -> anyhow::Result<()> {
-        let before = self.local.proof().await?;
-        say(&format!("\nBoth members that live answer: {before}"))?;
-        self.tell(
+    async fn lose_quorum(&mut self) -> anyhow::Result<()> {
+        let before = self.local.read_fingerprint().await?;
+        print_text(&format!("\nBoth members that live answer: {before}"))?;
+        self.print_step(
             "Disaster: a second disk is gone, and with it the quorum",
             "One member of three is left. It will never answer a write again.",
         )?;
         let last = self.local.cluster.leader().await;
         for member in (0..3).filter(|member| *member != last) {
-            self.local.lose(member)?;
+            self.local.lose_data(member)?;
         }
         self.local.stop().await;
 
-        self.tell(
+        self.print_step(
             "Recovery: a new cluster from the backup",
             "The restorer writes the directory of each member; no etcd takes part. It compares the result with the hash the \
              live etcd gave before, and would refuse anything else. What is left of the old cluster is kept beside.",
         )?;
         let expected = format!("--expect-hash-kv={}", before.hash);
-        self.restore("after-the-loss", &[expected])?;
-        let after = self.prove(&before).await?;
-        say(&format!("before: {before}\nafter:  {after}"))?;
-        say("Three members, same revision, same keys, same hash over every version of every key.")
+        self.restore_members("after-the-loss", &[expected])?;
+        let after = self.verify_restored(&before).await?;
+        print_text(&format!("before: {before}\nafter:  {after}"))?;
+        print_text("Three members, same revision, same keys, same hash over every version of every key.")
     }
 
     /// Nothing is broken, but data is gone.
-    async fn somebody_deletes(&mut self) -> anyhow::Result<()> {
-        self.tell(
+    async fn delete_and_restore(&mut self) -> anyhow::Result<()> {
+        self.print_step(
             "Disaster: somebody deletes the wrong prefix",
             "Everything works, the backup goes on, and it faithfully records the mistake.",
         )?;
-        self.local.backup_leader().await?;
-        self.local.write(0..200).await?;
-        let good = self.local.proof().await?;
+        self.local.wait_for_backup_leader().await?;
+        self.local.write_keys(0..200).await?;
+        let good = self.local.read_fingerprint().await?;
         let options = DeleteOptions::new().with_prefix();
-        let mut client = self.local.member()?.client().await;
+        let mut client = self.local.running_member()?.client().await;
         let deleted = client.delete("/registry/", Some(options)).await;
         let deleted = deleted.context("delete")?.deleted();
-        self.local.backed_up().await?;
-        say(&format!(
+        self.local.wait_until_backed_up().await?;
+        print_text(&format!(
             "before the delete: {good}\n{deleted} keys are gone"
         ))?;
         self.local.stop().await;
 
-        self.tell(
+        self.print_step(
             "Recovery to a point in time",
             "We restore the revision before the delete.",
         )?;
         let to = format!("--to-revision={}", good.hash.revision);
-        self.restore("before-the-delete", &[to])?;
-        let after = self.prove(&good).await?;
-        say(&format!("restored:          {after}"))
+        self.restore_members("before-the-delete", &[to])?;
+        let after = self.verify_restored(&good).await?;
+        print_text(&format!("restored:          {after}"))
     }
 
     /// Makes the directories of all members of a new cluster.
-    fn restore(&self, token: &str, how: &[String]) -> anyhow::Result<()> {
+    fn restore_members(&self, token: &str, how: &[String]) -> anyhow::Result<()> {
         for member in 0..3 {
-            let seat = self.local.seat(member, token);
-            let arguments = [&["restore".to_owned()], how, &seat].concat();
-            self.run(&arguments, 0)?;
+            let restore_flags = self.local.restore_flags(member, token);
+            let arguments = [&["restore".to_owned()], how, &restore_flags].concat();
+            self.run_restorer(&arguments, 0)?;
         }
         Ok(())
     }
 
     /// The servers start on what was restored, and hold what was there before.
-    async fn prove(&mut self, before: &Proof) -> anyhow::Result<Proof> {
-        self.tell(
+    async fn verify_restored(&mut self, before: &KeySpaceFingerprint) -> anyhow::Result<KeySpaceFingerprint> {
+        self.print_step(
             "Proof",
             "Three real etcd servers start on the restored directories.",
         )?;
-        self.local.start_again().await?;
-        let after = self.local.proof().await?;
+        self.local.restart().await?;
+        let after = self.local.read_fingerprint().await?;
         ensure!(
             after == *before,
             "restored is {after}, and {before} was backed up"
@@ -159,8 +159,8 @@ impl Story {
     }
 
     /// Runs the restorer on the demo's bucket and shows what it prints.
-    fn run(&self, arguments: &[String], expected: i32) -> anyhow::Result<()> {
-        let output = self.local.restorer(arguments)?;
+    fn run_restorer(&self, arguments: &[String], expected: i32) -> anyhow::Result<()> {
+        let output = self.local.run_restorer(arguments)?;
         let mut shown = format!("\n  $ mainstay-restorer {}\n", arguments.join(" "));
         let printed = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
         for line in String::from_utf8_lossy(&printed).lines() {
@@ -168,7 +168,7 @@ impl Story {
         }
         let code = output.status.code();
         let _ = write!(shown, "  exit code {}", code.unwrap_or(-1));
-        say(&shown)?;
+        print_text(&shown)?;
         ensure!(code == Some(expected), "expected exit code {expected}");
         Ok(())
     }

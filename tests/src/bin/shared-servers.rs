@@ -9,17 +9,17 @@ use std::process::{ExitCode, ExitStatus};
 use anyhow::Context as _;
 use clap::Parser;
 use mainstay_testkit::ApiServer;
-use mainstay_testkit::kube::SHARED_API;
+use mainstay_testkit::kube::SHARED_API_ENV;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// What a shell reports of a command that was ended by a signal: this and the number of the signal.
-const BY_SIGNAL: u8 = 128;
+const SIGNAL_EXIT_BASE: u8 = 128;
 
 /// Runs a command beside one Kubernetes API server that all its tests share.
 #[derive(Parser)]
-struct Args {
+struct SharedServersArgs {
     /// The command and its arguments.
     #[arg(required = true, last = true)]
     command: Vec<OsString>,
@@ -27,21 +27,21 @@ struct Args {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
-    let Args { command } = Args::parse();
+    let SharedServersArgs { command } = SharedServersArgs::parse();
     let server = ApiServer::start().await.with_controllers().await;
     let (program, arguments) = command.split_first().context("a command to run")?;
     let child = Command::new(program)
         .args(arguments)
-        .env(SHARED_API, server.home())
+        .env(SHARED_API_ENV, server.shared_dir())
         .spawn()
         .with_context(|| format!("start {}", program.display()))?;
-    let status = ended(child).await?;
+    let status = wait_for_command(child).await?;
     drop(server);
-    Ok(ExitCode::from(code(status)))
+    Ok(ExitCode::from(exit_code(status)))
 }
 
 /// Waits for the command. Whoever ends this program means the command: it is asked to end, and is waited for.
-async fn ended(mut child: Child) -> anyhow::Result<ExitStatus> {
+async fn wait_for_command(mut child: Child) -> anyhow::Result<ExitStatus> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     // A terminal sends it to the command as well.
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
@@ -59,11 +59,11 @@ async fn ended(mut child: Child) -> anyhow::Result<ExitStatus> {
     }
 }
 
-fn code(status: ExitStatus) -> u8 {
+fn exit_code(status: ExitStatus) -> u8 {
     use std::os::unix::process::ExitStatusExt as _;
     let by_signal = || status.signal().and_then(|number| u8::try_from(number).ok());
     let code = status.code().and_then(|code| u8::try_from(code).ok());
-    code.or_else(|| by_signal().map(|number| BY_SIGNAL.saturating_add(number)))
+    code.or_else(|| by_signal().map(|number| SIGNAL_EXIT_BASE.saturating_add(number)))
         .unwrap_or(1)
 }
 
@@ -75,8 +75,8 @@ mod tests {
 
     #[test]
     fn the_exit_code_of_the_command_is_passed_on() {
-        assert_eq!(code(ExitStatus::from_raw(0)), 0);
-        assert_eq!(code(ExitStatus::from_raw(100 << 8)), 100);
-        assert_eq!(code(ExitStatus::from_raw(15)), 143, "ended by SIGTERM");
+        assert_eq!(exit_code(ExitStatus::from_raw(0)), 0);
+        assert_eq!(exit_code(ExitStatus::from_raw(100 << 8)), 100);
+        assert_eq!(exit_code(ExitStatus::from_raw(15)), 143, "ended by SIGTERM");
     }
 }

@@ -6,7 +6,7 @@
 use std::net::Ipv4Addr;
 
 /// The machine's end of the link.
-pub const MACHINE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+pub const HOST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// The node's end: the API server, the S3 server and the name server answer here.
 pub const NODE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// Bits of the network the two ends are in.
@@ -30,7 +30,7 @@ pub const NODE_NAME: &str = "mainstay";
 /// The domain of all services.
 pub const DOMAIN: &str = "cluster.local";
 /// The machine's device of the link. It goes when the world goes.
-pub const MACHINE_DEVICE: &str = "mnst0";
+pub const HOST_DEVICE: &str = "mnst0";
 
 /// The URL of the API server, for pods as for this machine.
 pub fn api_url() -> String {

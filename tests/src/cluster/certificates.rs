@@ -4,12 +4,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use mainstay_testkit::authority::authority;
+use mainstay_testkit::authority::create_ca;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 use serde_json::json;
 
 use super::addresses::{API_SERVICE, NODE, NODE_NAME, api_url};
-use super::home::Home;
+use super::home::ClusterHome;
 
 /// Why a cluster has no certificates.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +17,7 @@ use super::home::Home;
 pub enum CertificatesError {
     /// A key or certificate could not be made.
     #[error("make the certificate of {who}")]
-    Make {
+    Issue {
         /// Whose.
         who: &'static str,
         /// Why.
@@ -34,15 +34,15 @@ pub enum CertificatesError {
 }
 
 /// Somebody who proves with a certificate who they are.
-struct Subject {
+struct CertificateSubject {
     file: &'static str,
     name: String,
     organization: Option<&'static str>,
     /// Names and addresses it serves under; a client has none.
-    serves: Vec<String>,
+    server_names: Vec<String>,
 }
 
-impl Subject {
+impl CertificateSubject {
     fn client(
         file: &'static str,
         name: impl Into<String>,
@@ -52,13 +52,13 @@ impl Subject {
             file,
             name: name.into(),
             organization,
-            serves: Vec::new(),
+            server_names: Vec::new(),
         }
     }
 }
 
 /// Everybody with a certificate: names are those the rules every cluster starts with know.
-fn subjects() -> [Subject; 6] {
+fn all_subjects() -> [CertificateSubject; 6] {
     let api_names = [
         "localhost",
         "kubernetes",
@@ -69,66 +69,66 @@ fn subjects() -> [Subject; 6] {
     let api_addresses = [NODE, API_SERVICE].map(|address| address.to_string());
     let kubelet = format!("system:node:{NODE_NAME}");
     [
-        Subject {
-            serves: api_names
+        CertificateSubject {
+            server_names: api_names
                 .map(str::to_owned)
                 .into_iter()
                 .chain(api_addresses)
                 .collect(),
-            ..Subject::client("apiserver", "kube-apiserver", None)
+            ..CertificateSubject::client("apiserver", "kube-apiserver", None)
         },
-        Subject {
-            serves: vec![NODE_NAME.to_owned(), NODE.to_string()],
-            ..Subject::client("kubelet", kubelet, Some("system:nodes"))
+        CertificateSubject {
+            server_names: vec![NODE_NAME.to_owned(), NODE.to_string()],
+            ..CertificateSubject::client("kubelet", kubelet, Some("system:nodes"))
         },
-        Subject::client("admin", "admin", Some("system:masters")),
-        Subject::client(
+        CertificateSubject::client("admin", "admin", Some("system:masters")),
+        CertificateSubject::client(
             "kube-controller-manager",
             "system:kube-controller-manager",
             None,
         ),
-        Subject::client("kube-scheduler", "system:kube-scheduler", None),
-        Subject::client("kube-proxy", "system:kube-proxy", None),
+        CertificateSubject::client("kube-scheduler", "system:kube-scheduler", None),
+        CertificateSubject::client("kube-proxy", "system:kube-proxy", None),
     ]
 }
 
 /// Writes the authority, everybody's certificate and kubeconfig, and the key for tokens of service accounts.
-pub(super) fn create(home: &Home) -> Result<(), CertificatesError> {
-    let authority = authority("mainstay-cluster").map_err(made("the authority"))?;
-    write(&home.pki("ca.crt"), &authority.pem())?;
-    for subject in subjects() {
-        let key = KeyPair::generate().map_err(made(subject.file))?;
-        let certificate = params(&subject).and_then(|params| params.signed_by(&key, &authority));
-        let certificate = certificate.map_err(made(subject.file))?.pem();
+pub(super) fn create_certificates(home: &ClusterHome) -> Result<(), CertificatesError> {
+    let authority = create_ca("mainstay-cluster").map_err(issue_error("the authority"))?;
+    write_file(&home.pki_file("ca.crt"), &authority.pem())?;
+    for subject in all_subjects() {
+        let key = KeyPair::generate().map_err(issue_error(subject.file))?;
+        let certificate = certificate_params(&subject).and_then(|params| params.signed_by(&key, &authority));
+        let certificate = certificate.map_err(issue_error(subject.file))?.pem();
         let key = key.serialize_pem();
-        write(&home.pki(&format!("{}.crt", subject.file)), &certificate)?;
-        write(&home.pki(&format!("{}.key", subject.file)), &key)?;
-        let config = kubeconfig(&authority.pem(), &certificate, &key);
-        write(&home.kubeconfig_of(subject.file), &config)?;
+        write_file(&home.pki_file(&format!("{}.crt", subject.file)), &certificate)?;
+        write_file(&home.pki_file(&format!("{}.key", subject.file)), &key)?;
+        let config = render_kubeconfig(&authority.pem(), &certificate, &key);
+        write_file(&home.component_kubeconfig(subject.file), &config)?;
     }
-    let admin = home.kubeconfig_of("admin");
+    let admin = home.component_kubeconfig("admin");
     fs::rename(&admin, home.kubeconfig()).map_err(|source| CertificatesError::Write {
         path: admin,
         source,
     })?;
-    let accounts = KeyPair::generate().map_err(made("service accounts"))?;
-    write(&home.pki("accounts.key"), &accounts.serialize_pem())?;
-    write(&home.pki("accounts.pub"), &accounts.public_key_pem())
+    let accounts = KeyPair::generate().map_err(issue_error("service accounts"))?;
+    write_file(&home.pki_file("accounts.key"), &accounts.serialize_pem())?;
+    write_file(&home.pki_file("accounts.pub"), &accounts.public_key_pem())
 }
 
-fn made(who: &'static str) -> impl Fn(rcgen::Error) -> CertificatesError {
-    move |source| CertificatesError::Make { who, source }
+fn issue_error(who: &'static str) -> impl Fn(rcgen::Error) -> CertificatesError {
+    move |source| CertificatesError::Issue { who, source }
 }
 
-fn write(path: &Path, text: &str) -> Result<(), CertificatesError> {
+fn write_file(path: &Path, text: &str) -> Result<(), CertificatesError> {
     fs::write(path, text).map_err(|source| CertificatesError::Write {
         path: path.to_owned(),
         source,
     })
 }
 
-fn params(subject: &Subject) -> Result<CertificateParams, rcgen::Error> {
-    let mut params = CertificateParams::new(subject.serves.clone())?;
+fn certificate_params(subject: &CertificateSubject) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(subject.server_names.clone())?;
     params
         .distinguished_name
         .push(DnType::CommonName, subject.name.as_str());
@@ -138,7 +138,7 @@ fn params(subject: &Subject) -> Result<CertificateParams, rcgen::Error> {
             .push(DnType::OrganizationName, organization);
     }
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    if !subject.serves.is_empty() {
+    if !subject.server_names.is_empty() {
         params
             .extended_key_usages
             .push(ExtendedKeyUsagePurpose::ServerAuth);
@@ -147,7 +147,7 @@ fn params(subject: &Subject) -> Result<CertificateParams, rcgen::Error> {
 }
 
 /// Holds all it needs, so that it can be copied elsewhere. JSON is YAML.
-fn kubeconfig(authority: &str, certificate: &str, key: &str) -> String {
+fn render_kubeconfig(authority: &str, certificate: &str, key: &str) -> String {
     let data = |pem: &str| base64_simd::STANDARD.encode_to_string(pem);
     let config = json!({
         "apiVersion": "v1",
@@ -173,9 +173,9 @@ mod tests {
     #[test]
     fn every_client_has_a_kubeconfig_that_stands_alone() {
         let directory = tempfile::tempdir().unwrap();
-        let home = Home::at(directory.path());
+        let home = ClusterHome::new(directory.path());
         fs::create_dir(directory.path().join("pki")).unwrap();
-        create(&home).unwrap();
+        create_certificates(&home).unwrap();
         fs::remove_dir_all(directory.path().join("pki")).unwrap();
         let clients = [
             "kubelet",
@@ -184,7 +184,7 @@ mod tests {
             "kube-proxy",
         ];
         let files = clients
-            .map(|who| home.kubeconfig_of(who))
+            .map(|who| home.component_kubeconfig(who))
             .into_iter()
             .chain([home.kubeconfig()]);
         for file in files {

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use super::addresses::{API_PORT, FILER_PORT, NODE, NODE_NAME, S3_PORT, SERVICES};
-use super::home::Home;
+use super::home::ClusterHome;
 use super::programs::Programs;
 
 /// A program that runs as long as the cluster does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Component {
+pub enum ClusterComponent {
     /// The API server's etcd.
     Etcd,
     /// The API server.
@@ -26,17 +26,17 @@ pub enum Component {
     /// The S3 server.
     Store,
     /// Names and volumes, by this program.
-    Attendant,
+    NodeServices,
 }
 
 /// How a program is started.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Launch {
+pub(crate) struct LaunchCommand {
     pub(crate) program: PathBuf,
     pub(crate) flags: Vec<String>,
 }
 
-impl Component {
+impl ClusterComponent {
     /// All of them. The order does not matter: who misses another tries again.
     pub const ALL: [Self; 9] = [
         Self::Etcd,
@@ -47,7 +47,7 @@ impl Component {
         Self::Kubelet,
         Self::Proxy,
         Self::Store,
-        Self::Attendant,
+        Self::NodeServices,
     ];
 
     /// The program's name, which its log has too.
@@ -61,47 +61,47 @@ impl Component {
             Self::Kubelet => "kubelet",
             Self::Proxy => "kube-proxy",
             Self::Store => "s3",
-            Self::Attendant => "attendant",
+            Self::NodeServices => "attendant",
         }
     }
 
     /// How it is started by Kubernetes 1.`minor`.
-    pub(crate) fn launch(self, home: &Home, programs: &Programs, minor: u32) -> Launch {
+    pub(crate) fn launch_command(self, home: &ClusterHome, programs: &Programs, minor: u32) -> LaunchCommand {
         let (program, flags) = match self {
-            Self::Etcd => (programs.newest_etcd().join("etcd"), etcd(home)),
-            Self::ApiServer => (programs.kubernetes(self.name()), api_server(home)),
-            Self::ControllerManager => (programs.kubernetes(self.name()), controllers(home)),
-            Self::Scheduler => (programs.kubernetes(self.name()), scheduler(home)),
+            Self::Etcd => (programs.newest_etcd_dir().join("etcd"), etcd_flags(home)),
+            Self::ApiServer => (programs.kubernetes_program(self.name()), api_server_flags(home)),
+            Self::ControllerManager => (programs.kubernetes_program(self.name()), controller_manager_flags(home)),
+            Self::Scheduler => (programs.kubernetes_program(self.name()), scheduler_flags(home)),
             Self::Containerd => (
-                programs.node("bin/containerd"),
+                programs.node_file("bin/containerd"),
                 vec![format!(
                     "--config={}",
                     home.file("containerd.toml").display()
                 )],
             ),
-            Self::Kubelet => (programs.kubernetes(self.name()), kubelet(home, minor)),
-            Self::Proxy => (programs.kubernetes(self.name()), proxy(home)),
-            Self::Store => (programs.weed().to_owned(), store(home)),
-            Self::Attendant => (
-                home.program(),
+            Self::Kubelet => (programs.kubernetes_program(self.name()), kubelet_flags(home, minor)),
+            Self::Proxy => (programs.kubernetes_program(self.name()), proxy_flags(home)),
+            Self::Store => (programs.weed_program().to_owned(), store_flags(home)),
+            Self::NodeServices => (
+                home.cluster_program(),
                 vec![
                     format!("--home={}", home.path().display()),
                     "attend".to_owned(),
                 ],
             ),
         };
-        Launch { program, flags }
+        LaunchCommand { program, flags }
     }
 }
 
-fn owned<const N: usize>(flags: [&str; N]) -> impl Iterator<Item = String> {
+fn to_strings<const N: usize>(flags: [&str; N]) -> impl Iterator<Item = String> {
     flags.map(str::to_owned).into_iter()
 }
 
 /// What is lost when the machine stops is a test's cluster.
-fn etcd(home: &Home) -> Vec<String> {
+fn etcd_flags(home: &ClusterHome) -> Vec<String> {
     let data = format!("--data-dir={}", home.file("etcd").display());
-    let fixed = owned([
+    let fixed = to_strings([
         "--unsafe-no-fsync",
         "--listen-client-urls=http://127.0.0.1:2379",
         "--advertise-client-urls=http://127.0.0.1:2379",
@@ -110,8 +110,8 @@ fn etcd(home: &Home) -> Vec<String> {
     [data].into_iter().chain(fixed).collect()
 }
 
-fn api_server(home: &Home) -> Vec<String> {
-    let file = |flag: &str, name: &str| format!("--{flag}={}", home.pki(name).display());
+fn api_server_flags(home: &ClusterHome) -> Vec<String> {
+    let file = |flag: &str, name: &str| format!("--{flag}={}", home.pki_file(name).display());
     let computed = [
         format!("--secure-port={API_PORT}"),
         format!("--advertise-address={NODE}"),
@@ -125,7 +125,7 @@ fn api_server(home: &Home) -> Vec<String> {
         file("kubelet-client-certificate", "admin.crt"),
         file("kubelet-client-key", "admin.key"),
     ];
-    let fixed = owned([
+    let fixed = to_strings([
         "--etcd-servers=http://127.0.0.1:2379",
         "--service-account-issuer=https://kubernetes.default.svc",
         "--authorization-mode=Node,RBAC",
@@ -137,20 +137,20 @@ fn api_server(home: &Home) -> Vec<String> {
     computed.into_iter().chain(fixed).collect()
 }
 
-fn kubeconfig(home: &Home, who: &str) -> String {
-    format!("--kubeconfig={}", home.kubeconfig_of(who).display())
+fn kubeconfig_flag(home: &ClusterHome, who: &str) -> String {
+    format!("--kubeconfig={}", home.component_kubeconfig(who).display())
 }
 
-fn controllers(home: &Home) -> Vec<String> {
+fn controller_manager_flags(home: &ClusterHome) -> Vec<String> {
     let computed = [
-        kubeconfig(home, "kube-controller-manager"),
+        kubeconfig_flag(home, "kube-controller-manager"),
         format!(
             "--service-account-private-key-file={}",
-            home.pki("accounts.key").display()
+            home.pki_file("accounts.key").display()
         ),
-        format!("--root-ca-file={}", home.pki("ca.crt").display()),
+        format!("--root-ca-file={}", home.pki_file("ca.crt").display()),
     ];
-    let fixed = owned([
+    let fixed = to_strings([
         "--use-service-account-credentials",
         "--leader-elect=false",
         "--profiling=false",
@@ -158,20 +158,20 @@ fn controllers(home: &Home) -> Vec<String> {
     computed.into_iter().chain(fixed).collect()
 }
 
-fn scheduler(home: &Home) -> Vec<String> {
+fn scheduler_flags(home: &ClusterHome) -> Vec<String> {
     vec![
-        kubeconfig(home, "kube-scheduler"),
+        kubeconfig_flag(home, "kube-scheduler"),
         "--leader-elect=false".to_owned(),
     ]
 }
 
-fn kubelet(home: &Home, minor: u32) -> Vec<String> {
+fn kubelet_flags(home: &ClusterHome, minor: u32) -> Vec<String> {
     let mut flags = vec![
-        kubeconfig(home, "kubelet"),
+        kubeconfig_flag(home, "kubelet"),
         format!("--config={}", home.file("kubelet.json").display()),
         format!(
             "--container-runtime-endpoint=unix://{}",
-            home.socket().display()
+            home.containerd_socket().display()
         ),
         format!("--hostname-override={NODE_NAME}"),
         format!("--node-ip={NODE}"),
@@ -186,12 +186,12 @@ fn kubelet(home: &Home, minor: u32) -> Vec<String> {
 }
 
 /// The limits of tracked connections are the machine's, which are left as they are.
-fn proxy(home: &Home) -> Vec<String> {
+fn proxy_flags(home: &ClusterHome) -> Vec<String> {
     let computed = [
-        kubeconfig(home, "kube-proxy"),
+        kubeconfig_flag(home, "kube-proxy"),
         format!("--hostname-override={NODE_NAME}"),
     ];
-    let fixed = owned([
+    let fixed = to_strings([
         "--proxy-mode=iptables",
         "--iptables-min-sync-period=200ms",
         "--conntrack-max-per-core=0",
@@ -202,7 +202,7 @@ fn proxy(home: &Home) -> Vec<String> {
     computed.into_iter().chain(fixed).collect()
 }
 
-fn store(home: &Home) -> Vec<String> {
+fn store_flags(home: &ClusterHome) -> Vec<String> {
     let computed = [
         format!("-dir={}", home.file("s3").display()),
         format!("-s3.config={}", home.file("s3.json").display()),
@@ -210,7 +210,7 @@ fn store(home: &Home) -> Vec<String> {
         format!("-s3.port={S3_PORT}"),
         format!("-filer.port={FILER_PORT}"),
     ];
-    let fixed = owned([
+    let fixed = to_strings([
         "-ip.bind=0.0.0.0",
         "-filer",
         "-s3",
@@ -235,17 +235,17 @@ mod tests {
 
     #[test]
     fn old_kubelets_are_told_what_new_ones_refuse_to_hear() {
-        let home = Home::at(Path::new("/home-of-a-cluster"));
+        let home = ClusterHome::new(Path::new("/home-of-a-cluster"));
         let remote = "--container-runtime=remote".to_owned();
-        assert!(kubelet(&home, 20).contains(&remote));
-        assert!(!kubelet(&home, 31).contains(&remote));
+        assert!(kubelet_flags(&home, 20).contains(&remote));
+        assert!(!kubelet_flags(&home, 31).contains(&remote));
     }
 
     #[test]
     fn no_two_components_share_a_log() {
-        let mut names = Component::ALL.map(Component::name).to_vec();
+        let mut names = ClusterComponent::ALL.map(ClusterComponent::name).to_vec();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), Component::ALL.len());
+        assert_eq!(names.len(), ClusterComponent::ALL.len());
     }
 }

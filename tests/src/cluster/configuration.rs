@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::addresses::{DOMAIN, NODE, PODS};
-use super::home::Home;
-use super::image::PAUSE;
+use super::home::ClusterHome;
+use super::image::PAUSE_IMAGE;
 use super::programs::Programs;
 
 /// The control group all pods are in.
@@ -23,12 +23,12 @@ pub struct ConfigurationError {
 }
 
 /// Writes all of them.
-pub(super) fn write(home: &Home, programs: &Programs) -> Result<(), ConfigurationError> {
+pub(super) fn write_files(home: &ClusterHome, programs: &Programs) -> Result<(), ConfigurationError> {
     let files = [
-        (home.file("containerd.toml"), containerd(home, programs)),
-        (home.file("cni/pods.conflist"), network().to_string()),
-        (home.file("kubelet.json"), kubelet(home).to_string()),
-        (home.file("s3.json"), s3().to_string()),
+        (home.file("containerd.toml"), containerd_config(home, programs)),
+        (home.file("cni/pods.conflist"), cni_config().to_string()),
+        (home.file("kubelet.json"), kubelet_config(home).to_string()),
+        (home.file("s3.json"), s3_config().to_string()),
         // Pods know the names of the cluster and no others.
         (home.file("resolv.conf"), String::new()),
     ];
@@ -40,7 +40,7 @@ pub(super) fn write(home: &Home, programs: &Programs) -> Result<(), Configuratio
 
 /// Lowering the score that saves a process from the kernel needs a right that machines inside
 /// machines may lack; no pod of a test needs to be saved.
-fn containerd(home: &Home, programs: &Programs) -> String {
+fn containerd_config(home: &ClusterHome, programs: &Programs) -> String {
     format!(
         r#"version = 2
 root = "{home}/containerd"
@@ -49,19 +49,19 @@ state = "/run/mainstay-containerd"
   address = "{socket}"
 [plugins."io.containerd.grpc.v1.cri"]
   restrict_oom_score_adj = true
-  sandbox_image = "{PAUSE}"
+  sandbox_image = "{PAUSE_IMAGE}"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{plugins}"
     conf_dir = "{home}/cni"
 "#,
         home = home.path().display(),
-        socket = home.socket().display(),
-        plugins = programs.node("cni").display(),
+        socket = home.containerd_socket().display(),
+        plugins = programs.node_file("cni").display(),
     )
 }
 
 /// All pods hang on one bridge. Whoever asks sees a pod's own address, so nothing hides behind another.
-fn network() -> Value {
+fn cni_config() -> Value {
     json!({
         "cniVersion": "0.4.0",
         "name": "pods",
@@ -81,8 +81,8 @@ fn network() -> Value {
 }
 
 /// Images cannot be pulled again, so none is ever collected, and a full disk of the machine evicts nobody.
-fn kubelet(home: &Home) -> Value {
-    let file = |name| home.pki(name).display().to_string();
+fn kubelet_config(home: &ClusterHome) -> Value {
+    let file = |name| home.pki_file(name).display().to_string();
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -111,7 +111,7 @@ pub const S3_KEY_ID: &str = "AKIDMAINSTAYCLUSTER";
 /// The secret half of them.
 pub const S3_SECRET: &str = "mainstay-cluster-secret";
 
-fn s3() -> Value {
+fn s3_config() -> Value {
     json!({"identities": [{
         "name": "mainstay",
         "credentials": [{"accessKey": S3_KEY_ID, "secretKey": S3_SECRET}],

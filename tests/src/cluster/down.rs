@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::home::Home;
-use super::record::Record;
+use super::home::ClusterHome;
+use super::record::ProcessRecord;
 use super::world::control_groups::{self, ControlGroupError};
-use super::world::{holder, link};
+use super::world::{find_holder, link};
 
 /// The kernel ends a few hundred processes and takes their mounts and networks apart.
 const END_DEADLINE: Duration = Duration::from_mins(3);
 /// What is mounted, as the kernel tells.
-const MOUNTS: &str = "/proc/self/mountinfo";
-const POLL: Duration = Duration::from_millis(50);
+const MOUNTINFO: &str = "/proc/self/mountinfo";
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Marks a directory as one a cluster made and may therefore remove.
-pub(super) const MARK: &str = "this-is-a-mainstay-cluster";
+pub(super) const MARKER_FILE: &str = "this-is-a-mainstay-cluster";
 
 /// Why a cluster is not gone.
 #[derive(Debug, thiserror::Error)]
@@ -35,10 +35,10 @@ pub enum DownError {
     },
     /// It ended, but something of its world goes on.
     #[error("the world of the cluster still exists after {END_DEADLINE:?}")]
-    Lingers,
+    StillRunning,
     /// A cluster that another directory belongs to runs.
     #[error("another cluster runs on this machine, and not from {}", home.display())]
-    Another {
+    OtherClusterRunning {
         /// The directory that was asked about.
         home: PathBuf,
     },
@@ -53,7 +53,7 @@ pub enum DownError {
     ControlGroups(#[from] ControlGroupError),
     /// Its directory does not go.
     #[error("remove {}", home.display())]
-    Home {
+    RemoveHome {
         /// The directory.
         home: PathBuf,
         /// Why.
@@ -61,80 +61,80 @@ pub enum DownError {
     },
     /// The directory holds something no cluster made.
     #[error("{} holds files of somebody else", home.display())]
-    NotOurs {
+    ForeignFiles {
         /// The directory.
         home: PathBuf,
     },
 }
 
 /// Ends the cluster of a directory and removes the directory. Nothing there is fine.
-pub async fn down(home: &Home) -> Result<(), DownError> {
-    match holder(home) {
-        Some(holder) => end(&holder).await?,
-        None => wait_for_link_to_go(home).await?,
+pub async fn down(home: &ClusterHome) -> Result<(), DownError> {
+    match find_holder(home) {
+        Some(holder) => end_cluster(&holder).await?,
+        None => wait_until_unlinked(home).await?,
     }
     control_groups::remove().await?; // which works only when no process is left in them
-    if let Some(mount) = mounts_of(&fs::read_to_string(MOUNTS).unwrap_or_default(), home).next() {
+    if let Some(mount) = find_mounts(&fs::read_to_string(MOUNTINFO).unwrap_or_default(), home).next() {
         let mount = mount.to_owned();
         return Err(DownError::Mounted { mount });
     }
-    remove(home)
+    remove_home(home)
 }
 
 /// What is mounted in the directory of a cluster. Its mounts are in a world of their own and go with it; one that is seen from
 /// here escaped, and what is below it must not be removed.
-fn mounts_of<'a>(mounts: &'a str, home: &Home) -> impl Iterator<Item = &'a str> {
+fn find_mounts<'a>(mounts: &'a str, home: &ClusterHome) -> impl Iterator<Item = &'a str> {
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
     points.filter(|point| Path::new(point).starts_with(home.path()))
 }
 
 /// Process 1 takes the others along and is waited for by its holder, which then ends by itself.
-async fn end(holder: &Record) -> Result<(), DownError> {
+async fn end_cluster(holder: &ProcessRecord) -> Result<(), DownError> {
     let first = holder.child().unwrap_or_else(|| holder.clone());
-    first.end().map_err(|source| DownError::End {
-        process: first.id(),
+    first.kill().map_err(|source| DownError::End {
+        process: first.pid(),
         source,
     })?;
     let deadline = Instant::now() + END_DEADLINE;
-    while holder.is_running() || link::is_laid() {
+    while holder.is_running() || link::is_linked() {
         if Instant::now() > deadline {
-            return Err(DownError::Lingers);
+            return Err(DownError::StillRunning);
         }
-        sleep(POLL).await;
+        sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }
 
 /// A world whose holder was killed ends at once, though not at the same instant.
-async fn wait_for_link_to_go(home: &Home) -> Result<(), DownError> {
+async fn wait_until_unlinked(home: &ClusterHome) -> Result<(), DownError> {
     let deadline = Instant::now() + Duration::from_secs(30);
-    while link::is_laid() {
+    while link::is_linked() {
         if Instant::now() > deadline {
-            return Err(DownError::Another {
+            return Err(DownError::OtherClusterRunning {
                 home: home.path().to_owned(),
             });
         }
-        sleep(POLL).await;
+        sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }
 
 /// The mark goes last: a removal that was cut short is taken up again.
-fn remove(home: &Home) -> Result<(), DownError> {
+fn remove_home(home: &ClusterHome) -> Result<(), DownError> {
     let path = home.path();
-    if path.exists() && !home.file(MARK).exists() {
+    if path.exists() && !home.file(MARKER_FILE).exists() {
         // An empty one may be anybody's; only an empty one can be removed like this.
-        return fs::remove_dir(path).map_err(|_| DownError::NotOurs {
+        return fs::remove_dir(path).map_err(|_| DownError::ForeignFiles {
             home: path.to_owned(),
         });
     }
-    remove_marked(home).map_err(|source| DownError::Home {
+    remove_contents(home).map_err(|source| DownError::RemoveHome {
         home: path.to_owned(),
         source,
     })
 }
 
-fn remove_marked(home: &Home) -> io::Result<()> {
+fn remove_contents(home: &ClusterHome) -> io::Result<()> {
     let entries = match fs::read_dir(home.path()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries?,
@@ -143,7 +143,7 @@ fn remove_marked(home: &Home) -> io::Result<()> {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             fs::remove_dir_all(entry.path())?;
-        } else if entry.file_name() != MARK {
+        } else if entry.file_name() != MARKER_FILE {
             fs::remove_file(entry.path())?;
         }
     }
@@ -158,8 +158,8 @@ mod tests {
     fn a_directory_of_somebody_else_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("thesis.txt"), "years of work").unwrap();
-        let refused = remove(&Home::at(directory.path())).unwrap_err();
-        assert!(matches!(refused, DownError::NotOurs { .. }), "{refused}");
+        let refused = remove_home(&ClusterHome::new(directory.path())).unwrap_err();
+        assert!(matches!(refused, DownError::ForeignFiles { .. }), "{refused}");
         assert!(directory.path().join("thesis.txt").exists());
     }
 
@@ -168,18 +168,18 @@ mod tests {
         let mounts = "36 35 98:0 / / rw - ext4 /dev/vda rw\n\
             40 36 0:30 / /cache/cluster/run/pod rw - tmpfs tmpfs rw\n\
             41 36 0:31 / /cache/cluster-of-mine rw - tmpfs tmpfs rw\n";
-        let found: Vec<_> = mounts_of(mounts, &Home::at(Path::new("/cache/cluster"))).collect();
+        let found: Vec<_> = find_mounts(mounts, &ClusterHome::new(Path::new("/cache/cluster"))).collect();
         assert_eq!(found, ["/cache/cluster/run/pod"]);
     }
 
     #[test]
     fn what_a_cluster_left_is_removed_and_nothing_there_is_fine() {
         let directory = tempfile::tempdir().unwrap();
-        let home = Home::at(&directory.path().join("cluster"));
+        let home = ClusterHome::new(&directory.path().join("cluster"));
         fs::create_dir(home.path()).unwrap();
-        fs::write(home.file(MARK), "").unwrap();
-        remove(&home).unwrap();
+        fs::write(home.file(MARKER_FILE), "").unwrap();
+        remove_home(&home).unwrap();
         assert!(!home.path().exists());
-        remove(&home).unwrap();
+        remove_home(&home).unwrap();
     }
 }

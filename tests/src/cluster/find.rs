@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
-use mainstay_testkit::place::setting;
+use mainstay_testkit::place::env_path;
 use rustls::crypto::{CryptoProvider, ring};
 
-use super::home::{Home, HomeError};
-use super::node::Node;
+use super::home::{ClusterHome, HomeError};
+use super::node::LocalNode;
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ClientError {
+pub enum KubeClientError {
     /// The kubeconfig cannot be read or used.
     #[error("read {}", path.display())]
     Read {
@@ -42,45 +42,45 @@ pub enum FindError {
     Home(#[from] HomeError),
     /// None runs.
     #[error("no cluster runs in {}: `make cluster-up` brings one up, KUBECONFIG names another", home.display())]
-    None {
+    NotRunning {
         /// Where it was looked for.
         home: PathBuf,
     },
     /// There is no client.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(#[from] KubeClientError),
 }
 
 /// A cluster, and the machine's hand on it if it is the machine's own.
 #[derive(Clone)]
-pub struct Cluster {
+pub struct TestCluster {
     client: Client,
     kubeconfig: PathBuf,
-    node: Option<Node>,
+    node: Option<LocalNode>,
 }
 
-impl Cluster {
+impl TestCluster {
     /// The one to use.
     pub async fn find() -> Result<Self, FindError> {
-        let home = Home::of_this_machine()?;
-        let Whose::Given(kubeconfig) = whose(&home) else {
-            return Self::of(&home).await;
+        let home = ClusterHome::from_env()?;
+        let ClusterSource::External(kubeconfig) = cluster_source(&home) else {
+            return Self::open_local(&home).await;
         };
         Ok(Self {
-            client: client(&kubeconfig).await?,
+            client: connect_client(&kubeconfig).await?,
             kubeconfig,
             node: None,
         })
     }
 
     /// The machine's own in a directory, whatever `KUBECONFIG` says.
-    pub async fn of(home: &Home) -> Result<Self, FindError> {
-        let node = Node::of(home);
-        let node = node.ok_or_else(|| FindError::None {
+    pub async fn open_local(home: &ClusterHome) -> Result<Self, FindError> {
+        let node = LocalNode::open(home);
+        let node = node.ok_or_else(|| FindError::NotRunning {
             home: home.path().to_owned(),
         })?;
         let kubeconfig = home.kubeconfig();
-        let client = client(&kubeconfig).await?;
+        let client = connect_client(&kubeconfig).await?;
         Ok(Self {
             client,
             kubeconfig,
@@ -99,35 +99,35 @@ impl Cluster {
     }
 
     /// The machine's hand on it; `None` for a cluster of somebody else.
-    pub fn node(&self) -> Option<&Node> {
+    pub fn node(&self) -> Option<&LocalNode> {
         self.node.as_ref()
     }
 }
 
 /// Whose cluster is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum ClusterSource {
     /// The machine's own.
-    Own,
+    Local,
     /// Somebody else's, by its kubeconfig: it is used as it is, and stays.
-    Given(PathBuf),
+    External(PathBuf),
 }
 
 /// The cluster `KUBECONFIG` names; the machine's own also if that is the one it names.
-pub fn whose(home: &Home) -> Whose {
-    choose(setting("KUBECONFIG"), &home.kubeconfig())
+pub fn cluster_source(home: &ClusterHome) -> ClusterSource {
+    choose_source(env_path("KUBECONFIG"), &home.kubeconfig())
 }
 
-fn choose(named: Option<PathBuf>, own: &Path) -> Whose {
+fn choose_source(named: Option<PathBuf>, own: &Path) -> ClusterSource {
     let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     match named {
-        Some(named) if real(&named) != real(own) => Whose::Given(named),
-        _ => Whose::Own,
+        Some(named) if real(&named) != real(own) => ClusterSource::External(named),
+        _ => ClusterSource::Local,
     }
 }
 
 /// A client of the cluster a kubeconfig names.
-pub(super) async fn client(kubeconfig: &Path) -> Result<Client, ClientError> {
+pub(super) async fn connect_client(kubeconfig: &Path) -> Result<Client, KubeClientError> {
     // Two crates of the graph bring a provider each, so none is the default by itself. Somebody else may
     // have chosen already, which is as good.
     if CryptoProvider::get_default().is_none() {
@@ -138,11 +138,11 @@ pub(super) async fn client(kubeconfig: &Path) -> Result<Client, ClientError> {
         Ok(file) => Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await,
         Err(error) => Err(error),
     };
-    let config = config.map_err(|source| ClientError::Read {
+    let config = config.map_err(|source| KubeClientError::Read {
         path: path.clone(),
         source: Box::new(source),
     })?;
-    Client::try_from(config).map_err(|source| ClientError::Make {
+    Client::try_from(config).map_err(|source| KubeClientError::Make {
         path,
         source: Box::new(source),
     })
@@ -162,15 +162,15 @@ mod tests {
             fs::write(file, "").unwrap();
         }
         symlink(&own, &link).unwrap();
-        assert_eq!(choose(None, &own), Whose::Own);
-        assert_eq!(choose(Some(own.clone()), &own), Whose::Own);
-        assert_eq!(choose(Some(link), &own), Whose::Own, "by another name");
-        assert_eq!(choose(Some(other.clone()), &own), Whose::Given(other));
+        assert_eq!(choose_source(None, &own), ClusterSource::Local);
+        assert_eq!(choose_source(Some(own.clone()), &own), ClusterSource::Local);
+        assert_eq!(choose_source(Some(link), &own), ClusterSource::Local, "by another name");
+        assert_eq!(choose_source(Some(other.clone()), &own), ClusterSource::External(other));
     }
 
     #[test]
     fn a_cluster_of_the_machine_that_is_down_is_still_its_own() {
         let own = Path::new("/nowhere/kubeconfig");
-        assert_eq!(choose(Some(own.to_owned()), own), Whose::Own);
+        assert_eq!(choose_source(Some(own.to_owned()), own), ClusterSource::Local);
     }
 }

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use mainstay_testkit::place::{cache, setting};
+use mainstay_testkit::place::{cache_dir, env_path};
 
-use super::components::Component;
+use super::components::ClusterComponent;
 
 /// Why there is no place for a cluster.
 #[derive(Debug, thiserror::Error)]
@@ -14,22 +14,22 @@ pub enum HomeError {
     #[error(
         "none of MAINSTAY_CLUSTER, MAINSTAY_CACHE, XDG_CACHE_HOME and HOME says where to keep a cluster"
     )]
-    Nowhere,
+    NotConfigured,
 }
 
 /// Where a cluster keeps its files. One cluster per directory, and one per machine: the addresses are fixed.
 #[derive(Clone, Debug)]
-pub struct Home(PathBuf);
+pub struct ClusterHome(PathBuf);
 
-impl Home {
+impl ClusterHome {
     /// The directory `MAINSTAY_CLUSTER` names, or `cluster` in the cache.
-    pub fn of_this_machine() -> Result<Self, HomeError> {
-        let path = setting("MAINSTAY_CLUSTER").or_else(|| Some(cache()?.join("cluster")));
-        path.map(Self).ok_or(HomeError::Nowhere)
+    pub fn from_env() -> Result<Self, HomeError> {
+        let path = env_path("MAINSTAY_CLUSTER").or_else(|| Some(cache_dir()?.join("cluster")));
+        path.map(Self).ok_or(HomeError::NotConfigured)
     }
 
     /// A given directory, by its absolute path.
-    pub fn at(path: &Path) -> Self {
+    pub fn new(path: &Path) -> Self {
         Self(path.to_owned())
     }
 
@@ -44,71 +44,71 @@ impl Home {
     }
 
     /// A kubeconfig of one of the programs.
-    pub(crate) fn kubeconfig_of(&self, who: &str) -> PathBuf {
+    pub(crate) fn component_kubeconfig(&self, who: &str) -> PathBuf {
         self.0.join(format!("{who}.kubeconfig"))
     }
 
     /// A key or a certificate.
-    pub(crate) fn pki(&self, file: &str) -> PathBuf {
+    pub(crate) fn pki_file(&self, file: &str) -> PathBuf {
         self.0.join("pki").join(file)
     }
 
     /// What a component wrote, over all its starts.
-    pub fn log(&self, component: Component) -> PathBuf {
-        self.log_named(component.name())
+    pub fn log_file(&self, component: ClusterComponent) -> PathBuf {
+        self.named_log_file(component.name())
     }
 
     /// The same for what is no component.
-    pub(crate) fn log_named(&self, name: &str) -> PathBuf {
+    pub(crate) fn named_log_file(&self, name: &str) -> PathBuf {
         self.0.join("log").join(format!("{name}.log"))
     }
 
     /// While this file exists, a component does not run.
-    pub(crate) fn hold(&self, component: Component) -> PathBuf {
+    pub(crate) fn hold_file(&self, component: ClusterComponent) -> PathBuf {
         self.0
             .join("run")
             .join(format!("{}.hold", component.name()))
     }
 
     /// This file exists while a component runs.
-    pub(crate) fn running(&self, component: Component) -> PathBuf {
+    pub(crate) fn running_file(&self, component: ClusterComponent) -> PathBuf {
         self.0
             .join("run")
             .join(format!("{}.running", component.name()))
     }
 
     /// Written by process 1 when its world is furnished.
-    pub(crate) fn furnished(&self) -> PathBuf {
+    pub(crate) fn prepared_file(&self) -> PathBuf {
         self.0.join("run/furnished")
     }
 
     /// Written from outside when the link is there.
-    pub(crate) fn linked(&self) -> PathBuf {
+    pub(crate) fn linked_file(&self) -> PathBuf {
         self.0.join("run/linked")
     }
 
     /// Who holds the world.
-    pub(crate) fn record(&self) -> PathBuf {
+    pub(crate) fn record_file(&self) -> PathBuf {
         self.0.join("run/record.json")
     }
 
     /// containerd's socket.
-    pub(crate) fn socket(&self) -> PathBuf {
+    pub(crate) fn containerd_socket(&self) -> PathBuf {
         self.0.join("containerd.sock")
     }
 
     /// This program, as it was when the cluster came up.
-    pub(crate) fn program(&self) -> PathBuf {
+    pub(crate) fn cluster_program(&self) -> PathBuf {
         self.0.join("cluster")
     }
 
     /// Volumes of pods, a directory each.
-    pub(crate) fn volumes(&self) -> PathBuf {
+    pub(crate) fn volumes_dir(&self) -> PathBuf {
         self.0.join("volumes")
     }
 
     /// Archives of images.
-    pub(crate) fn images(&self) -> PathBuf {
+    pub(crate) fn images_dir(&self) -> PathBuf {
         self.0.join("images")
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use etcd_client::{Certificate, Identity as Shown, TlsOptions};
-use mainstay_testkit::authority::{Authority, authority};
+use mainstay_testkit::authority::{CertificateAuthority, create_ca};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 use serde_json::{Value, json};
 
@@ -12,20 +12,20 @@ use super::addresses::DOMAIN;
 
 /// What is needed to be a client of an encrypted Etcd, and to make one.
 #[derive(Clone)]
-pub struct Identity {
-    authority: Arc<Authority>,
-    server: Pair,
-    client: Pair,
+pub struct TlsIdentity {
+    ca: Arc<CertificateAuthority>,
+    server: CertificatePem,
+    client: CertificatePem,
     server_name: String,
     /// The Etcd it is for.
-    etcd: String,
+    etcd_name: String,
     /// What every certificate of its servers is for.
-    names: Vec<String>,
+    dns_names: Vec<String>,
 }
 
 /// Which of its connections are encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Encrypted {
+pub struct EncryptedConnections {
     /// Those of clients.
     pub clients: bool,
     /// Those between members.
@@ -34,7 +34,7 @@ pub struct Encrypted {
     pub sidecars: bool,
 }
 
-impl Encrypted {
+impl EncryptedConnections {
     /// Everything.
     pub const ALL: Self = Self {
         clients: true,
@@ -53,22 +53,22 @@ impl Encrypted {
 }
 
 #[derive(Clone, Debug)]
-struct Pair {
+struct CertificatePem {
     certificate: String,
     key: String,
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for TlsIdentity {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut told = out.debug_struct("Identity");
-        told.field("names", &self.names).finish_non_exhaustive()
+        told.field("names", &self.dns_names).finish_non_exhaustive()
     }
 }
 
-impl Identity {
+impl TlsIdentity {
     /// Makes one, for an Etcd of a namespace.
     pub fn new(namespace: &str, name: &str) -> Result<Self, rcgen::Error> {
-        let authority = authority("an authority of tests")?;
+        let authority = create_ca("an authority of tests")?;
         // Members look up who calls them: the name they find ends with the cluster's domain.
         let names = vec![
             format!("{name}-local"),
@@ -77,35 +77,35 @@ impl Identity {
             format!("*.{name}-peer.{namespace}.svc.{DOMAIN}"),
         ];
         Ok(Self {
-            server: pair(&authority, names.clone())?,
-            client: pair(&authority, Vec::new())?,
+            server: issue_certificate(&authority, names.clone())?,
+            client: issue_certificate(&authority, Vec::new())?,
             server_name: format!("{name}-local"),
-            etcd: name.to_owned(),
-            authority: Arc::new(authority),
-            names,
+            etcd_name: name.to_owned(),
+            ca: Arc::new(authority),
+            dns_names: names,
         })
     }
 
     /// New certificates of the same authority. Servers that show theirs are known by this name, too, which clients of this
     /// identity ask for.
-    pub fn renewed(&self, server_name: &str) -> Result<Self, rcgen::Error> {
-        let mut names = self.names.clone();
+    pub fn renew(&self, server_name: &str) -> Result<Self, rcgen::Error> {
+        let mut names = self.dns_names.clone();
         names.push(server_name.to_owned());
         Ok(Self {
-            server: pair(&self.authority, names.clone())?,
-            client: pair(&self.authority, Vec::new())?,
+            server: issue_certificate(&self.ca, names.clone())?,
+            client: issue_certificate(&self.ca, Vec::new())?,
             server_name: server_name.to_owned(),
-            etcd: self.etcd.clone(),
-            authority: Arc::clone(&self.authority),
-            names,
+            etcd_name: self.etcd_name.clone(),
+            ca: Arc::clone(&self.ca),
+            dns_names: names,
         })
     }
 
     /// The secrets that hold it: the authority, what servers and members show, what clients show.
-    pub(super) fn secrets(&self) -> [(String, Value); 3] {
-        let pair = |pair: &Pair| json!({"tls.crt": pair.certificate, "tls.key": pair.key});
+    pub(super) fn to_secrets(&self) -> [(String, Value); 3] {
+        let pair = |pair: &CertificatePem| json!({"tls.crt": pair.certificate, "tls.key": pair.key});
         let values = [
-            json!({"ca.crt": self.authority.pem()}),
+            json!({"ca.crt": self.ca.pem()}),
             pair(&self.server),
             pair(&self.client),
         ];
@@ -115,11 +115,11 @@ impl Identity {
     }
 
     fn secret_names(&self) -> [String; 3] {
-        ["ca", "server", "client"].map(|what| format!("{what}-{}", self.etcd))
+        ["ca", "server", "client"].map(|what| format!("{what}-{}", self.etcd_name))
     }
 
     /// Asks a spec for encryption.
-    pub(super) fn ask_for(&self, spec: &mut Value, encrypted: Encrypted) {
+    pub(super) fn add_to_spec(&self, spec: &mut Value, encrypted: EncryptedConnections) {
         let [authority, server, client] = self.secret_names();
         let members = json!({
             "tlsCASecretRef": {"name": authority}, "serverTLSSecretRef": {"name": server},
@@ -138,17 +138,17 @@ impl Identity {
     }
 
     /// How a client connects, by whichever address.
-    pub(super) fn tls(&self) -> TlsOptions {
-        let Pair { certificate, key } = &self.client;
+    pub(super) fn tls_options(&self) -> TlsOptions {
+        let CertificatePem { certificate, key } = &self.client;
         TlsOptions::new()
-            .ca_certificate(Certificate::from_pem(self.authority.pem()))
+            .ca_certificate(Certificate::from_pem(self.ca.pem()))
             .identity(Shown::from_pem(certificate, key))
             .domain_name(&self.server_name)
     }
 }
 
 /// One that may be shown by servers and by clients, as members do both.
-fn pair(authority: &Authority, names: Vec<String>) -> Result<Pair, rcgen::Error> {
+fn issue_certificate(authority: &CertificateAuthority, names: Vec<String>) -> Result<CertificatePem, rcgen::Error> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name.push(DnType::CommonName, "etcd");
@@ -156,7 +156,7 @@ fn pair(authority: &Authority, names: Vec<String>) -> Result<Pair, rcgen::Error>
         ExtendedKeyUsagePurpose::ClientAuth,
         ExtendedKeyUsagePurpose::ServerAuth,
     ];
-    Ok(Pair {
+    Ok(CertificatePem {
         certificate: params.signed_by(&key, authority)?.pem(),
         key: key.serialize_pem(),
     })

@@ -13,34 +13,34 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::wait::{NotYet, eventually};
+use super::wait::{WaitTimeout, eventually};
 
 /// Longer than any healthy cluster takes on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two writes: a load, not a flood, since many of them share a machine with everything else.
-const PACE: Duration = Duration::from_millis(10);
+const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 /// After a failure, before the next try.
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A load in progress.
 #[derive(Debug)]
-pub struct Load {
+pub struct WriteLoad {
     stop: watch::Sender<bool>,
     count: watch::Receiver<u64>,
-    task: JoinHandle<Acknowledged>,
+    task: JoinHandle<AcknowledgedWrites>,
 }
 
-impl Load {
+impl WriteLoad {
     /// Starts writing below a prefix, with a pause after each write. `connect` is called again whenever a write fails.
     pub fn start<F>(prefix: &str, connect: impl Fn() -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<Client, Error>> + Send,
     {
-        Self::paced(prefix, PACE, connect)
+        Self::start_with_interval(prefix, WRITE_INTERVAL, connect)
     }
 
     /// The same with a pause of another length.
-    pub fn paced<F>(prefix: &str, pace: Duration, connect: impl Fn() -> F + Send + 'static) -> Self
+    pub fn start_with_interval<F>(prefix: &str, pace: Duration, connect: impl Fn() -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<Client, Error>> + Send,
     {
@@ -48,42 +48,42 @@ impl Load {
         let (counted, count) = watch::channel(0);
         let prefix = prefix.to_owned();
         let task =
-            tokio::spawn(async move { write((&prefix, pace), connect, &stopped, &counted).await });
+            tokio::spawn(async move { write_until_stopped((&prefix, pace), connect, &stopped, &counted).await });
         Self { stop, count, task }
     }
 
     /// Waits until so many writes were acknowledged from now on.
-    pub async fn has_written(&self, more: u64) -> Result<(), NotYet> {
+    pub async fn wait_for_writes(&self, more: u64) -> Result<(), WaitTimeout> {
         let goal = *self.count.borrow() + more;
         let written = async || (*self.count.borrow() >= goal).then_some(());
         eventually(&format!("{more} acknowledged writes"), written).await
     }
 
     /// Ends it after the write in progress.
-    pub async fn stop(self) -> Result<Acknowledged, JoinError> {
+    pub async fn stop(self) -> Result<AcknowledgedWrites, JoinError> {
         // Nobody listens only when the writer is gone, which joining it tells.
         self.stop.send(true).ok();
         self.task.await
     }
 }
 
-async fn write<F>(
+async fn write_until_stopped<F>(
     (prefix, pace): (&str, Duration),
     connect: impl Fn() -> F,
     stopped: &watch::Receiver<bool>,
     counted: &watch::Sender<u64>,
-) -> Acknowledged
+) -> AcknowledgedWrites
 where
     F: Future<Output = Result<Client, Error>>,
 {
-    let mut seen = Acknowledged::since(Instant::now());
+    let mut observations = AcknowledgedWrites::new(Instant::now());
     let mut client = None;
     for number in 0_u64.. {
         if *stopped.borrow() {
             break;
         }
         if client.is_none() {
-            client = timeout(PATIENCE, connect()).await.ok().and_then(Result::ok);
+            client = timeout(REQUEST_TIMEOUT, connect()).await.ok().and_then(Result::ok);
         }
         let key = format!("{prefix}{number:010}");
         let revision = match &mut client {
@@ -91,54 +91,54 @@ where
             None => None,
         };
         if let Some(revision) = revision {
-            seen.add(key, number, revision, Instant::now());
+            observations.record(key, number, revision, Instant::now());
             counted.send_modify(|count| *count += 1);
             sleep(pace).await;
         } else {
             client = None;
-            sleep(PAUSE).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
-    seen.end(Instant::now());
-    seen
+    observations.finish(Instant::now());
+    observations
 }
 
 async fn put(client: &mut Client, key: &str, number: u64) -> Option<Revision> {
-    let answer = timeout(PATIENCE, client.put(key, number.to_string(), None)).await;
+    let answer = timeout(REQUEST_TIMEOUT, client.put(key, number.to_string(), None)).await;
     let answer = answer.ok()?.ok()?;
     answer.header().map(|header| Revision(header.revision()))
 }
 
 /// What was acknowledged, and when.
 #[derive(Clone, Debug)]
-pub struct Acknowledged {
+pub struct AcknowledgedWrites {
     writes: BTreeMap<String, (String, Revision)>,
     /// When each was acknowledged, in order.
-    moments: Vec<Instant>,
-    last: Instant,
-    longest_silence: Duration,
+    ack_times: Vec<Instant>,
+    last_ack: Instant,
+    longest_gap: Duration,
 }
 
-impl Acknowledged {
-    fn since(start: Instant) -> Self {
+impl AcknowledgedWrites {
+    fn new(start: Instant) -> Self {
         Self {
             writes: BTreeMap::new(),
-            moments: Vec::new(),
-            last: start,
-            longest_silence: Duration::ZERO,
+            ack_times: Vec::new(),
+            last_ack: start,
+            longest_gap: Duration::ZERO,
         }
     }
 
-    fn add(&mut self, key: String, number: u64, revision: Revision, at: Instant) {
-        self.longest_silence = self.longest_silence.max(at - self.last);
-        self.last = at;
-        self.moments.push(at);
+    fn record(&mut self, key: String, number: u64, revision: Revision, at: Instant) {
+        self.longest_gap = self.longest_gap.max(at - self.last_ack);
+        self.last_ack = at;
+        self.ack_times.push(at);
         self.writes.insert(key, (number.to_string(), revision));
     }
 
     /// Nothing was acknowledged since the last write.
-    fn end(&mut self, at: Instant) {
-        self.longest_silence = self.longest_silence.max(at - self.last);
+    fn finish(&mut self, at: Instant) {
+        self.longest_gap = self.longest_gap.max(at - self.last_ack);
     }
 
     /// How many there are.
@@ -148,32 +148,32 @@ impl Acknowledged {
 
     /// How many were acknowledged between two moments.
     pub fn count_between(&self, from: Instant, to: Instant) -> usize {
-        let since = self.moments.partition_point(|at| *at < from);
-        let until = self.moments.partition_point(|at| *at <= to);
+        let since = self.ack_times.partition_point(|at| *at < from);
+        let until = self.ack_times.partition_point(|at| *at <= to);
         until.saturating_sub(since)
     }
 
     /// The longest time without an acknowledgement.
-    pub fn longest_silence(&self) -> Duration {
-        self.longest_silence
+    pub fn longest_gap(&self) -> Duration {
+        self.longest_gap
     }
 
     /// The newest revision of a write.
-    pub fn newest(&self) -> Option<Revision> {
+    pub fn newest_revision(&self) -> Option<Revision> {
         self.writes.values().map(|(_, revision)| *revision).max()
     }
 
     /// Keys of the writes up to a revision that a store does not have as they were written.
     pub fn missing_from(&self, keys: &[Kv], up_to: Revision) -> Vec<&str> {
-        self.missing(keys, |revision| revision <= up_to)
+        self.find_missing(keys, |revision| revision <= up_to)
     }
 
     /// Keys of all writes that a store does not have as they were written, but for those between two revisions.
     pub fn missing_outside(&self, keys: &[Kv], after: Revision, before: Revision) -> Vec<&str> {
-        self.missing(keys, |revision| revision <= after || revision >= before)
+        self.find_missing(keys, |revision| revision <= after || revision >= before)
     }
 
-    fn missing(&self, keys: &[Kv], counts: impl Fn(Revision) -> bool) -> Vec<&str> {
+    fn find_missing(&self, keys: &[Kv], counts: impl Fn(Revision) -> bool) -> Vec<&str> {
         let stored: BTreeMap<&[u8], &[u8]> = keys
             .iter()
             .map(|kv| (kv.key.as_slice(), kv.value.as_slice()))
@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    fn stored(key: &str, value: &str) -> Kv {
+    fn stored_kv(key: &str, value: &str) -> Kv {
         Kv {
             key: key.into(),
             value: value.into(),
@@ -206,20 +206,20 @@ mod tests {
         }
     }
 
-    fn three_writes() -> Acknowledged {
+    fn three_writes() -> AcknowledgedWrites {
         let start = Instant::now();
-        let mut seen = Acknowledged::since(start);
+        let mut observations = AcknowledgedWrites::new(start);
         let moments = [1, 2, 7].map(|seconds| start + Duration::from_secs(seconds));
         for (number, at) in (0_u64..).zip(moments) {
             let revision = Revision(10 + i64::try_from(number).unwrap());
-            seen.add(format!("k{number}"), number, revision, at);
+            observations.record(format!("k{number}"), number, revision, at);
         }
-        seen
+        observations
     }
 
     #[test]
     fn a_lost_or_changed_write_is_missing() {
-        let keys = [stored("k0", "0"), stored("k1", "something else")];
+        let keys = [stored_kv("k0", "0"), stored_kv("k1", "something else")];
         assert_eq!(
             three_writes().missing_from(&keys, Revision(12)),
             ["k1", "k2"]
@@ -228,14 +228,14 @@ mod tests {
 
     #[test]
     fn a_write_behind_the_limit_may_be_missing() {
-        let keys = [stored("k0", "0"), stored("k1", "1")];
+        let keys = [stored_kv("k0", "0"), stored_kv("k1", "1")];
         assert!(three_writes().missing_from(&keys, Revision(11)).is_empty());
-        assert_eq!(three_writes().newest(), Some(Revision(12)));
+        assert_eq!(three_writes().newest_revision(), Some(Revision(12)));
     }
 
     #[test]
     fn a_write_between_two_revisions_may_be_missing_and_one_behind_them_may_not() {
-        let keys = [stored("k0", "0")];
+        let keys = [stored_kv("k0", "0")];
         let written = three_writes();
         let missing = written.missing_outside(&keys, Revision(10), Revision(12));
         assert_eq!(missing, ["k2"]);
@@ -243,13 +243,13 @@ mod tests {
 
     #[test]
     fn the_longest_silence_lies_between_two_acknowledgements() {
-        assert_eq!(three_writes().longest_silence(), Duration::from_secs(5));
+        assert_eq!(three_writes().longest_gap(), Duration::from_secs(5));
     }
 
     #[test]
     fn writes_are_counted_between_two_moments() {
         let written = three_writes();
-        let at = |seconds: u64| written.last - Duration::from_secs(7 - seconds);
+        let at = |seconds: u64| written.last_ack - Duration::from_secs(7 - seconds);
         assert_eq!(written.count_between(at(1), at(2)), 2);
         assert_eq!(written.count_between(at(3), at(6)), 0);
         assert_eq!(written.count_between(at(3), at(7)), 1);
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn or_behind_the_last_one() {
         let mut written = three_writes();
-        written.end(written.last + Duration::from_secs(9));
-        assert_eq!(written.longest_silence(), Duration::from_secs(9));
+        written.finish(written.last_ack + Duration::from_secs(9));
+        assert_eq!(written.longest_gap(), Duration::from_secs(9));
     }
 }

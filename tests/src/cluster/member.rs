@@ -12,23 +12,23 @@ use kube::Api;
 use kube::api::ListParams;
 use mainstay_ids::{MemberId, Revision};
 use mainstay_testkit::Kv;
-use mainstay_testkit::etcd::{keys_at, newest_revision};
+use mainstay_testkit::etcd::{list_keys_at, current_revision};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::identity::Identity;
-use super::wait::{NotYet, eventually};
+use super::identity::TlsIdentity;
+use super::wait::{WaitTimeout, eventually};
 
 /// Where etcd serves clients.
 pub(super) const CLIENT_PORT: u16 = 2379;
 /// Where the sidecar answers.
 const SIDECAR_PORT: u16 = 8080;
 /// How long an answer of the sidecar may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SIDECAR_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may take; who writes without pause waits for less.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an answer of etcd may take: longer than an election on a machine that is busy.
-const ANSWER: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why nothing is known about members.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 pub enum MemberError {
     /// They are not ready, or not at the same revision.
     #[error(transparent)]
-    NotYet(#[from] NotYet),
+    Timeout(#[from] WaitTimeout),
     /// Members tell different histories.
     #[error("members disagree about revision {revision}")]
     Disagree {
@@ -47,7 +47,7 @@ pub enum MemberError {
 
 /// A member, as its pod is now.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct MemberPod {
     /// The pod's name.
     pub pod: String,
     /// The pod's identity: another one after the pod was replaced.
@@ -55,18 +55,18 @@ pub struct Member {
     /// The pod's address.
     pub address: Ipv4Addr,
     /// What its clients need, if they need certificates.
-    identity: Option<Arc<Identity>>,
+    identity: Option<Arc<TlsIdentity>>,
 }
 
-impl PartialEq for Member {
+impl PartialEq for MemberPod {
     fn eq(&self, other: &Self) -> bool {
         self.uid == other.uid
     }
 }
 
-impl Member {
+impl MemberPod {
     /// The member of a pod that is ready and stays.
-    fn of(pod: &Pod, identity: Option<&Arc<Identity>>) -> Option<Self> {
+    fn from_ready_pod(pod: &Pod, identity: Option<&Arc<TlsIdentity>>) -> Option<Self> {
         let status = pod.status.as_ref()?;
         let mut conditions = status.conditions.iter().flatten();
         let is_ready =
@@ -82,10 +82,10 @@ impl Member {
     }
 
     /// What its sidecar says of itself, where that is not encrypted; `None` when it does not answer.
-    pub async fn sidecar(&self) -> Option<Value> {
+    pub async fn sidecar_status(&self) -> Option<Value> {
         let url = format!("http://{}:{SIDECAR_PORT}/status", self.address);
-        let answer = timeout(PATIENCE, reqwest::get(url)).await.ok()?.ok()?;
-        timeout(PATIENCE, answer.json()).await.ok()?.ok()
+        let answer = timeout(SIDECAR_TIMEOUT, reqwest::get(url)).await.ok()?.ok()?;
+        timeout(SIDECAR_TIMEOUT, answer.json()).await.ok()?.ok()
     }
 
     /// A client of this very member.
@@ -94,14 +94,14 @@ impl Member {
     }
 
     /// Who it thinks leads; `None` when nobody does, or it does not answer.
-    pub async fn leader(&self) -> Option<MemberId> {
+    pub async fn leader_id(&self) -> Option<MemberId> {
         let mut client = self.client().await.ok()?;
         let leader = client.status().await.ok()?.leader();
         (leader != 0).then_some(MemberId(leader))
     }
 
     /// Its own identity; `None` when it does not answer.
-    pub async fn id(&self) -> Option<MemberId> {
+    pub async fn member_id(&self) -> Option<MemberId> {
         let mut client = self.client().await.ok()?;
         let status = client.status().await.ok()?;
         Some(MemberId(status.header()?.member_id()))
@@ -109,13 +109,13 @@ impl Member {
 }
 
 /// A client at an address, which may be down.
-pub async fn connect(address: Ipv4Addr, identity: Option<&Identity>) -> Result<Client, Error> {
+pub async fn connect(address: Ipv4Addr, identity: Option<&TlsIdentity>) -> Result<Client, Error> {
     let mut options = ConnectOptions::new()
-        .with_connect_timeout(CONNECT)
-        .with_timeout(ANSWER);
+        .with_connect_timeout(CONNECT_TIMEOUT)
+        .with_timeout(REQUEST_TIMEOUT);
     let mut scheme = "http";
     if let Some(identity) = identity {
-        options = options.with_tls(identity.tls());
+        options = options.with_tls(identity.tls_options());
         scheme = "https";
     }
     let url = format!("{scheme}://{address}:{CLIENT_PORT}");
@@ -123,18 +123,18 @@ pub async fn connect(address: Ipv4Addr, identity: Option<&Identity>) -> Result<C
 }
 
 /// The members of the pods a selector finds, by name, once there are so many, all are ready and `is_wanted`.
-pub async fn members(
+pub async fn wait_for_members(
     pods: &Api<Pod>,
-    (selector, identity): (&str, Option<&Arc<Identity>>),
+    (selector, identity): (&str, Option<&Arc<TlsIdentity>>),
     count: usize,
-    is_wanted: impl Fn(&Member) -> bool,
-) -> Result<Vec<Member>, NotYet> {
+    is_wanted: impl Fn(&MemberPod) -> bool,
+) -> Result<Vec<MemberPod>, WaitTimeout> {
     let params = ListParams::default().labels(selector);
     eventually(&format!("{count} ready members"), async || {
         let mut found = pods.list(&params).await.ok()?.items;
         found.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
-        let members = found.iter().map(|pod| Member::of(pod, identity));
-        let members: Option<Vec<Member>> = members.collect();
+        let members = found.iter().map(|pod| MemberPod::from_ready_pod(pod, identity));
+        let members: Option<Vec<MemberPod>> = members.collect();
         members.filter(|members| members.len() == count && members.iter().all(&is_wanted))
     })
     .await
@@ -142,7 +142,7 @@ pub async fn members(
 
 /// What a whole cluster of etcd holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Content {
+pub struct KeySpaceContent {
     /// Up to where.
     pub revision: Revision,
     /// Every key.
@@ -151,7 +151,7 @@ pub struct Content {
     pub hash: u32,
 }
 
-impl fmt::Display for Content {
+impl fmt::Display for KeySpaceContent {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             revision,
@@ -167,20 +167,20 @@ impl fmt::Display for Content {
 }
 
 /// What every one of the members holds now.
-pub async fn content(members: &[Member]) -> Result<Content, MemberError> {
+pub async fn read_key_space(members: &[MemberPod]) -> Result<KeySpaceContent, MemberError> {
     let Some(first) = members.first() else {
-        return content_at(members, Revision(0)).await;
+        return read_key_space_at(members, Revision(0)).await;
     };
     let newest = async || {
         let client = first.client().await.ok()?;
-        newest_revision(&mut client.kv_client()).await.ok()
+        current_revision(&mut client.kv_client()).await.ok()
     };
     let revision = eventually("a quorum that tells its revision", newest).await?;
-    content_at(members, revision).await
+    read_key_space_at(members, revision).await
 }
 
 /// What every one of the members held at a revision.
-pub async fn content_at(members: &[Member], revision: Revision) -> Result<Content, MemberError> {
+pub async fn read_key_space_at(members: &[MemberPod], revision: Revision) -> Result<KeySpaceContent, MemberError> {
     let told = async || {
         let mut hashes = BTreeSet::new();
         for member in members {
@@ -203,10 +203,10 @@ pub async fn content_at(members: &[Member], revision: Revision) -> Result<Conten
     };
     let all = async || {
         let client = first.client().await.ok()?;
-        keys_at(&mut client.kv_client(), revision).await.ok()
+        list_keys_at(&mut client.kv_client(), revision).await.ok()
     };
     let keys = eventually("a quorum that tells its keys", all).await?;
-    Ok(Content {
+    Ok(KeySpaceContent {
         revision,
         keys,
         hash,

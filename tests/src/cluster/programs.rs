@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use mainstay_testkit::place::{cache, setting};
+use mainstay_testkit::place::{cache_dir, env_path};
 
 use super::run::{RunError, run};
 
 /// What is needed of Kubernetes.
-const KUBERNETES: [&str; 5] = [
+const KUBERNETES_PROGRAMS: [&str; 5] = [
     "kube-apiserver",
     "kube-controller-manager",
     "kube-scheduler",
@@ -15,7 +15,7 @@ const KUBERNETES: [&str; 5] = [
     "kube-proxy",
 ];
 /// What is needed to run pods, below the node's directory.
-const NODE: [&str; 7] = [
+const NODE_PROGRAMS: [&str; 7] = [
     "bin/containerd",
     "bin/containerd-shim-runc-v2",
     "bin/ctr",
@@ -25,7 +25,7 @@ const NODE: [&str; 7] = [
     "cni/loopback",
 ];
 /// What is needed of the machine itself.
-const MACHINE: [&str; 7] = [
+const HOST_PROGRAMS: [&str; 7] = [
     "conntrack",
     "ip",
     "iptables",
@@ -35,7 +35,7 @@ const MACHINE: [&str; 7] = [
     "unshare",
 ];
 /// Where the machine keeps programs, whoever asks.
-pub(crate) const MACHINE_PATH: &str =
+pub(crate) const HOST_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Why a cluster cannot be made of what this machine has.
@@ -52,7 +52,7 @@ pub enum ProgramsError {
     },
     /// The machine lacks a program of its own.
     #[error("this machine has no {program}: run `make setup` as root")]
-    OfTheMachine {
+    MissingOnHost {
         /// Its name.
         program: &'static str,
     },
@@ -73,12 +73,12 @@ pub struct Programs {
     kubernetes: PathBuf,
     node: PathBuf,
     /// From the oldest to the newest, which is always there, with the variables that name their directories.
-    etcds: Vec<(PathBuf, &'static str)>,
+    etcd_dirs: Vec<(PathBuf, &'static str)>,
     weed: PathBuf,
 }
 
 /// Etcds by the variables that name their directories, and where they are otherwise. The newest is the last.
-const ETCDS: [(&str, &str); 3] = [
+const ETCD_DIRS: [(&str, &str); 3] = [
     ("MAINSTAY_ETCD_3_4", "etcd/3.4"),
     ("MAINSTAY_ETCD_3_5", "etcd/3.5"),
     ("MAINSTAY_ETCD_3_5_NEW", "etcd/3.5-new"),
@@ -87,96 +87,96 @@ const ETCDS: [(&str, &str); 3] = [
 impl Programs {
     /// Those `make setup` provided, or variables name, all of them there.
     pub fn find() -> Result<Self, ProgramsError> {
-        let programs = Self::places();
+        let programs = Self::locate();
         programs.check_etcds()?;
-        programs.check()?;
+        programs.check_programs()?;
         Ok(programs)
     }
 
     /// The same for a cluster of somebody else: only the etcds are sure to be there.
-    pub fn of_etcd() -> Result<Self, ProgramsError> {
-        let programs = Self::places();
+    pub fn find_etcds() -> Result<Self, ProgramsError> {
+        let programs = Self::locate();
         programs.check_etcds()?;
         Ok(programs)
     }
 
-    fn places() -> Self {
+    fn locate() -> Self {
         let place = |variable, default: &str| {
-            let default = || cache().unwrap_or_default().join(default);
-            setting(variable).unwrap_or_else(default)
+            let default = || cache_dir().unwrap_or_default().join(default);
+            env_path(variable).unwrap_or_else(default)
         };
         Self {
             kubernetes: place("MAINSTAY_KUBERNETES", "kubernetes/current/bin"),
             node: place("MAINSTAY_NODE", "node"),
-            etcds: chosen(&ETCDS.map(|(variable, default)| Place {
+            etcd_dirs: choose_etcds(&ETCD_DIRS.map(|(variable, default)| EtcdLocation {
                 path: place(variable, default),
                 variable,
-                is_named: setting(variable).is_some(),
+                is_required: env_path(variable).is_some(),
             })),
             weed: place("MAINSTAY_WEED", "stores/weed/bin/weed"),
         }
     }
 
     fn check_etcds(&self) -> Result<(), ProgramsError> {
-        let etcds = self.etcds.iter();
-        are_there(etcds.map(|(directory, variable)| (directory.join("etcd"), *variable)))
+        let etcds = self.etcd_dirs.iter();
+        check_files(etcds.map(|(directory, variable)| (directory.join("etcd"), *variable)))
     }
 
     /// Fails unless every version that `make setup` provides is there, for tests that compare versions.
-    pub fn every_etcd(&self) -> Result<(), ProgramsError> {
-        let cache = cache().unwrap_or_default();
-        let etcds = ETCDS.map(|(variable, default)| {
-            let directory = setting(variable).unwrap_or_else(|| cache.join(default));
+    pub fn check_all_etcds(&self) -> Result<(), ProgramsError> {
+        let cache = cache_dir().unwrap_or_default();
+        let etcds = ETCD_DIRS.map(|(variable, default)| {
+            let directory = env_path(variable).unwrap_or_else(|| cache.join(default));
             (directory.join("etcd"), variable)
         });
-        are_there(etcds)
+        check_files(etcds)
     }
 
-    fn check(&self) -> Result<(), ProgramsError> {
-        let kubernetes = KUBERNETES.map(|name| (self.kubernetes(name), "MAINSTAY_KUBERNETES"));
-        let node = NODE.map(|name| (self.node(name), "MAINSTAY_NODE"));
+    fn check_programs(&self) -> Result<(), ProgramsError> {
+        let kubernetes = KUBERNETES_PROGRAMS.map(|name| (self.kubernetes_program(name), "MAINSTAY_KUBERNETES"));
+        let node = NODE_PROGRAMS.map(|name| (self.node_file(name), "MAINSTAY_NODE"));
         let weed = (self.weed.clone(), "MAINSTAY_WEED");
-        are_there(kubernetes.into_iter().chain(node).chain([weed]))?;
-        for program in MACHINE {
-            let mut places = MACHINE_PATH
+        check_files(kubernetes.into_iter().chain(node).chain([weed]))?;
+        for program in HOST_PROGRAMS {
+            let mut places = HOST_PATH
                 .split(':')
                 .map(|place| Path::new(place).join(program));
             if !places.any(|path| path.is_file()) {
-                return Err(ProgramsError::OfTheMachine { program });
+                return Err(ProgramsError::MissingOnHost { program });
             }
         }
         Ok(())
     }
 
     /// A program of Kubernetes.
-    pub fn kubernetes(&self, name: &str) -> PathBuf {
+    pub fn kubernetes_program(&self, name: &str) -> PathBuf {
         self.kubernetes.join(name)
     }
 
     /// A file of what runs pods.
-    pub(crate) fn node(&self, name: &str) -> PathBuf {
+    pub(crate) fn node_file(&self, name: &str) -> PathBuf {
         self.node.join(name)
     }
 
     /// Directories of etcd, from the oldest to the newest.
-    pub(crate) fn etcds(&self) -> impl Iterator<Item = &Path> {
-        self.etcds.iter().map(|(directory, _)| directory.as_path())
+    pub(crate) fn etcd_dirs(&self) -> impl Iterator<Item = &Path> {
+        self.etcd_dirs.iter().map(|(directory, _)| directory.as_path())
     }
 
     /// The directory of the newest etcd.
-    pub(crate) fn newest_etcd(&self) -> &Path {
-        self.etcds().last().unwrap_or(Path::new(""))
+    pub(crate) fn newest_etcd_dir(&self) -> &Path {
+        self.etcd_dirs().last().unwrap_or(Path::new(""))
     }
 
     /// The S3 server.
-    pub(crate) fn weed(&self) -> &Path {
+    pub(crate) fn weed_program(&self) -> &Path {
         &self.weed
     }
 
     /// Every directory that holds one of them.
     pub(crate) fn directories(&self) -> Vec<PathBuf> {
         let mut all = vec![self.kubernetes.clone(), self.node.clone()];
-        all.extend(self.etcds().map(Path::to_owned));
+        all.extend(self.etcd_dirs().map(Path::to_owned));
         // A Python environment: the program finds its parts from the tree's root.
         all.extend(self.weed.ancestors().nth(2).map(Path::to_owned));
         all.extend(
@@ -191,12 +191,12 @@ impl Programs {
 
     /// What a program of the cluster finds without a path.
     pub(crate) fn search_path(&self) -> String {
-        format!("{}:{MACHINE_PATH}", self.node("bin").display())
+        format!("{}:{HOST_PATH}", self.node_file("bin").display())
     }
 
     /// The 20 of `Kubernetes v1.20.2`: flags come and go.
     pub(crate) async fn minor_version(&self) -> Result<u32, ProgramsError> {
-        let kubelet = self.kubernetes("kubelet").display().to_string();
+        let kubelet = self.kubernetes_program("kubelet").display().to_string();
         let answer = run(&kubelet, &["--version"])
             .await
             .map_err(ProgramsError::Version)?;
@@ -209,27 +209,27 @@ impl Programs {
 }
 
 /// Where an etcd may be.
-struct Place {
+struct EtcdLocation {
     path: PathBuf,
     /// Which may name the path.
     variable: &'static str,
     /// Whether it does, so that the etcd has to be there.
-    is_named: bool,
+    is_required: bool,
 }
 
 /// The newest etcd, and the older ones that are there or have to be: a demo needs one version only.
-fn chosen(places: &[Place]) -> Vec<(PathBuf, &'static str)> {
+fn choose_etcds(places: &[EtcdLocation]) -> Vec<(PathBuf, &'static str)> {
     let newest = places.len().saturating_sub(1);
     let places = places.iter().enumerate();
     let chosen = places.filter(|(number, place)| {
-        *number == newest || place.is_named || place.path.join("etcd").is_file()
+        *number == newest || place.is_required || place.path.join("etcd").is_file()
     });
     let chosen = chosen.map(|(_, place)| (place.path.clone(), place.variable));
     chosen.collect()
 }
 
 /// Files, each with the variable that says where to look for it.
-fn are_there(
+fn check_files(
     files: impl IntoIterator<Item = (PathBuf, &'static str)>,
 ) -> Result<(), ProgramsError> {
     let mut missing = files.into_iter().filter(|(path, _)| !path.is_file());
@@ -251,10 +251,10 @@ mod tests {
         let path = |name: &str| directory.path().join(name);
         fs::create_dir(path("3.5")).unwrap();
         fs::write(path("3.5/etcd"), "").unwrap();
-        let place = |name: &str, variable, is_named| Place {
+        let place = |name: &str, variable, is_named| EtcdLocation {
             path: path(name),
             variable,
-            is_named,
+            is_required: is_named,
         };
         let names = |is_named| {
             let places = [
@@ -262,7 +262,7 @@ mod tests {
                 place("3.5", "MIDDLE", false),
                 place("new", "NEW", false),
             ];
-            let chosen = chosen(&places).into_iter();
+            let chosen = choose_etcds(&places).into_iter();
             chosen.map(|(_, variable)| variable).collect::<Vec<_>>()
         };
         assert_eq!(names(false), ["MIDDLE", "NEW"]);

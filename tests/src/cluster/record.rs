@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 
 /// One process of this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct ProcessRecord {
     process: i32,
     started_ticks: u64,
     boot: String,
 }
 
-impl Record {
+impl ProcessRecord {
     /// Of a running process; `None` when it has ended.
-    pub(crate) fn of(process: i32) -> Option<Self> {
+    pub(crate) fn from_pid(process: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         Some(Self {
@@ -31,7 +31,7 @@ impl Record {
 
     /// Whether the very process still runs.
     pub(crate) fn is_running(&self) -> bool {
-        Self::of(self.process).as_ref() == Some(self)
+        Self::from_pid(self.process).as_ref() == Some(self)
     }
 
     /// Its only child, the first process of the world it made.
@@ -39,16 +39,16 @@ impl Record {
         let id = self.process;
         let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
         let child = children.split_whitespace().next()?.parse().ok()?;
-        self.is_running().then(|| Self::of(child))?
+        self.is_running().then(|| Self::from_pid(child))?
     }
 
     /// The process's id, to look it up with.
-    pub(crate) fn id(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.process
     }
 
     /// Ends it at once. One that has ended already is fine.
-    pub(crate) fn end(&self) -> io::Result<()> {
+    pub(crate) fn kill(&self) -> io::Result<()> {
         if !self.is_running() {
             return Ok(());
         }
@@ -93,27 +93,27 @@ mod tests {
     #[test]
     fn another_process_of_the_same_id_is_not_ours() {
         let id = i32::try_from(std::process::id()).unwrap();
-        let ours = Record::of(id).unwrap();
+        let ours = ProcessRecord::from_pid(id).unwrap();
         assert!(ours.is_running());
-        let older = Record {
+        let older = ProcessRecord {
             started_ticks: ours.started_ticks - 1,
             ..ours.clone()
         };
         assert!(!older.is_running());
-        let earlier_boot = Record {
+        let earlier_boot = ProcessRecord {
             boot: "another".to_owned(),
             ..ours
         };
         assert!(!earlier_boot.is_running());
-        earlier_boot.end().unwrap(); // or this test would not come to its end
+        earlier_boot.kill().unwrap(); // or this test would not come to its end
     }
 
     #[test]
     fn an_ended_process_does_not_run() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let record = Record::of(i32::try_from(child.id()).unwrap()).unwrap();
+        let record = ProcessRecord::from_pid(i32::try_from(child.id()).unwrap()).unwrap();
         assert!(record.is_running());
-        record.end().unwrap();
+        record.kill().unwrap();
         child.wait().unwrap();
         assert!(!record.is_running());
     }

@@ -20,7 +20,7 @@ pub enum RunError {
     },
     /// It failed.
     #[error("{command} ended with {status}: {output}")]
-    Ended {
+    Failed {
         /// The program and its arguments.
         command: String,
         /// How.
@@ -51,7 +51,7 @@ pub(crate) async fn run<S: AsRef<OsStr>>(
     let words = arguments.iter().map(|word| word.as_ref().to_string_lossy());
     let command = words.fold(program.to_owned(), |line, word| format!("{line} {word}"));
     let output = format!("{stdout}{}", String::from_utf8_lossy(&stderr));
-    Err(RunError::Ended {
+    Err(RunError::Failed {
         command,
         status,
         output: output.trim().to_owned(),

@@ -11,14 +11,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use mainstay_testkit::place::cache;
+use mainstay_testkit::place::cache_dir;
 use serde::{Deserialize, Serialize};
 
 use super::home::HomeError;
 
 /// Where tests of this machine keep their timelines.
-pub fn directory() -> Result<PathBuf, HomeError> {
-    let cache = cache().ok_or(HomeError::Nowhere)?;
+pub fn timelines_dir() -> Result<PathBuf, HomeError> {
+    let cache = cache_dir().ok_or(HomeError::NotConfigured)?;
     Ok(cache.join("recovery"))
 }
 
@@ -33,21 +33,21 @@ pub struct TimelineError {
 /// A disaster in progress.
 #[derive(Debug)]
 pub struct Timeline {
-    fault: Instant,
-    told: Told,
+    fault_time: Instant,
+    record: TimelineRecord,
 }
 
 /// A disaster as it is written down.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Told {
+struct TimelineRecord {
     case: String,
     fault: String,
-    marks: Vec<Mark>,
+    marks: Vec<TimelineEvent>,
 }
 
 /// Something that happened after the fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Mark {
+struct TimelineEvent {
     seconds: f64,
     what: String,
 }
@@ -55,73 +55,73 @@ struct Mark {
 impl Timeline {
     /// The clock starts with the fault.
     pub fn start(case: &str, fault: &str) -> Self {
-        let told = Told {
+        let told = TimelineRecord {
             case: case.to_owned(),
             fault: fault.to_owned(),
             marks: Vec::new(),
         };
         Self {
-            fault: Instant::now(),
-            told,
+            fault_time: Instant::now(),
+            record: told,
         }
     }
 
     /// Something happened now.
-    pub fn mark(&mut self, what: &str) {
-        self.mark_after(self.fault.elapsed(), what);
+    pub fn record_event(&mut self, what: &str) {
+        self.record_event_after(self.fault_time.elapsed(), what);
     }
 
     /// Something took so long.
-    pub fn mark_after(&mut self, after: Duration, what: &str) {
-        self.told.marks.push(Mark {
+    pub fn record_event_after(&mut self, after: Duration, what: &str) {
+        self.record.marks.push(TimelineEvent {
             seconds: after.as_secs_f64(),
             what: what.to_owned(),
         });
     }
 
     /// Writes it into a directory of timelines; the same case replaces its earlier one.
-    pub fn keep(self, directory: &Path) -> Result<(), TimelineError> {
+    pub fn save(self, directory: &Path) -> Result<(), TimelineError> {
         let name: String = self
-            .told
+            .record
             .case
             .chars()
             .map(|c| if c.is_alphanumeric() { c } else { '-' })
             .collect();
         let path = directory.join(format!("{name}.json"));
         let written = fs::create_dir_all(directory)
-            .and_then(|()| serde_json::to_vec_pretty(&self.told).map_err(io::Error::other))
+            .and_then(|()| serde_json::to_vec_pretty(&self.record).map_err(io::Error::other))
             .and_then(|text| fs::write(&path, text));
         written.map_err(|source| TimelineError { path, source })
     }
 }
 
 /// Where a page has the table of all timelines.
-const BEGIN: &str = "<!-- recovery times: written by the end-to-end suite -->\n";
-const END: &str = "<!-- end of recovery times -->\n";
+const TABLE_BEGIN: &str = "<!-- recovery times: written by the end-to-end suite -->\n";
+const TABLE_END: &str = "<!-- end of recovery times -->\n";
 
 /// The page with the table of all timelines of a directory instead of the one it has.
-pub fn report(directory: &Path, page: &Path) -> Result<String, TimelineError> {
+pub fn render_report(directory: &Path, page: &Path) -> Result<String, TimelineError> {
     let failed = |source| TimelineError {
         path: page.to_owned(),
         source,
     };
     let text = fs::read_to_string(page).map_err(failed)?;
-    let table = render(&all(directory)?);
-    replaced(&text, &table).ok_or_else(|| failed(io::Error::other("it has no place for the table")))
+    let table = render_table(&read_all(directory)?);
+    replace_table(&text, &table).ok_or_else(|| failed(io::Error::other("it has no place for the table")))
 }
 
-fn replaced(page: &str, table: &str) -> Option<String> {
-    let (before, rest) = page.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some([before, BEGIN, table, END, after].concat())
+fn replace_table(page: &str, table: &str) -> Option<String> {
+    let (before, rest) = page.split_once(TABLE_BEGIN)?;
+    let (_, after) = rest.split_once(TABLE_END)?;
+    Some([before, TABLE_BEGIN, table, TABLE_END, after].concat())
 }
 
-fn all(directory: &Path) -> Result<Vec<Told>, TimelineError> {
+fn read_all(directory: &Path) -> Result<Vec<TimelineRecord>, TimelineError> {
     let failed = |source| TimelineError {
         path: directory.to_owned(),
         source,
     };
-    let mut all: Vec<Told> = Vec::new();
+    let mut all: Vec<TimelineRecord> = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let told = fs::read(&path)
@@ -132,12 +132,12 @@ fn all(directory: &Path) -> Result<Vec<Told>, TimelineError> {
     Ok(all)
 }
 
-fn render(all: &[Told]) -> String {
+fn render_table(all: &[TimelineRecord]) -> String {
     let mut page = String::from("| disaster | fault | then |\n| --- | --- | --- |\n");
-    for Told { case, fault, marks } in all {
+    for TimelineRecord { case, fault, marks } in all {
         let marks: Vec<String> = marks
             .iter()
-            .map(|Mark { seconds, what }| format!("{seconds:.1} s {what}"))
+            .map(|TimelineEvent { seconds, what }| format!("{seconds:.1} s {what}"))
             .collect();
         // A String takes everything.
         writeln!(page, "| {case} | {fault} | {} |", marks.join("; ")).ok();
@@ -149,9 +149,9 @@ fn render(all: &[Told]) -> String {
 mod tests {
     use super::*;
 
-    fn timeline(case: &str) -> Timeline {
+    fn sample_timeline(case: &str) -> Timeline {
         let mut timeline = Timeline::start(case, "one volume of three is gone");
-        timeline.mark_after(Duration::from_millis(12_340), "serving");
+        timeline.record_event_after(Duration::from_millis(12_340), "serving");
         timeline
     }
 
@@ -159,24 +159,24 @@ mod tests {
     fn the_page_has_a_line_for_each_disaster_in_order() {
         let directory = tempfile::tempdir().unwrap();
         let page = directory.path().join("page.md");
-        let text = ["before\n", BEGIN, "old\n", END, "after\n"];
+        let text = ["before\n", TABLE_BEGIN, "old\n", TABLE_END, "after\n"];
         let timelines = directory.path().join("timelines");
         for case in ["two volumes", "a leader", "a leader"] {
-            timeline(case).keep(&timelines).unwrap();
+            sample_timeline(case).save(&timelines).unwrap();
         }
         fs::write(&page, text.concat()).unwrap();
-        let written = report(&timelines, &page).unwrap();
+        let written = render_report(&timelines, &page).unwrap();
         let lines: Vec<&str> = written.lines().collect();
         assert_eq!(
             lines,
             [
                 "before",
-                BEGIN.trim_end(),
+                TABLE_BEGIN.trim_end(),
                 "| disaster | fault | then |",
                 "| --- | --- | --- |",
                 "| a leader | one volume of three is gone | 12.3 s serving |",
                 "| two volumes | one volume of three is gone | 12.3 s serving |",
-                END.trim_end(),
+                TABLE_END.trim_end(),
                 "after",
             ]
         );
@@ -184,6 +184,6 @@ mod tests {
 
     #[test]
     fn a_page_without_a_place_for_it_is_refused() {
-        assert_eq!(replaced("nothing here", "table"), None);
+        assert_eq!(replace_table("nothing here", "table"), None);
     }
 }

@@ -18,24 +18,24 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::addresses::{FILER_PORT, NODE, NODE_NAME};
-use super::attend::volumes::{DISK, MEMORY, PROVISIONER};
+use super::attend::volumes::{DISK_CLASS, MEMORY_CLASS, PROVISIONER};
 use super::certificates::{self, CertificatesError};
-use super::components::Component;
+use super::components::ClusterComponent;
 use super::configuration::{self, ConfigurationError};
-use super::down::{DownError, MARK, down};
-use super::find::{ClientError, client};
-use super::home::Home;
+use super::down::{DownError, MARKER_FILE, down};
+use super::find::{KubeClientError, connect_client};
+use super::home::ClusterHome;
 use super::image::{self, CatalogueError, Image, ImageError};
 use super::programs::Programs;
 use super::run::{RunError, run};
 use super::world::control_groups::{self, ControlGroupError};
-use super::world::{self, StartError, link};
+use super::world::{self, StartNamespacesError, link};
 
 /// A cold start on a loaded machine takes a fraction of this.
 const DEADLINE: Duration = Duration::from_mins(10);
-const POLL: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How many images are imported at the same time.
-const AT_ONCE: usize = 3;
+const CONCURRENT_IMPORTS: usize = 3;
 /// The bucket every test may use, below a prefix of its own.
 pub const BUCKET: &str = "backups";
 
@@ -68,7 +68,7 @@ pub enum UpError {
     ControlGroups(#[from] ControlGroupError),
     /// Its world did not begin.
     #[error(transparent)]
-    World(#[from] StartError),
+    Namespaces(#[from] StartNamespacesError),
     /// The machine has no link to it.
     #[error("link the cluster to this machine")]
     Link(#[source] RunError),
@@ -88,7 +88,7 @@ pub enum UpError {
     },
     /// There is no client.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(#[from] KubeClientError),
     /// A storage class was refused.
     #[error("make storage class {class}")]
     StorageClass {
@@ -109,7 +109,7 @@ pub enum UpError {
 
 /// Brings it up, after removing what an earlier one left. `ours` are images of the programs under test.
 pub async fn up(
-    home: &Home,
+    home: &ClusterHome,
     programs: &Programs,
     ours: Vec<Image>,
     say: &dyn Fn(&str),
@@ -118,25 +118,25 @@ pub async fn up(
         return Err(UpError::NotRoot);
     }
     down(home).await.map_err(UpError::Leftovers)?;
-    prepare(home, programs)?;
+    prepare_home(home, programs)?;
     say("starting etcd, the control plane, the node, an S3 server");
-    let holder = world::start(home).await?;
+    let holder = world::start_namespaces(home).await?;
     let first = holder
         .child()
-        .ok_or_else(|| not_ready(home, "the world", Component::Etcd))?;
-    link::lay(&first).await.map_err(UpError::Link)?;
-    make_file(&home.linked())?;
-    let client = client(&home.kubeconfig()).await?;
+        .ok_or_else(|| not_ready(home, "the world", ClusterComponent::Etcd))?;
+    link::create_link(&first).await.map_err(UpError::Link)?;
+    create_file(&home.linked_file())?;
+    let client = connect_client(&home.kubeconfig()).await?;
     try_join3(
-        load_images(home, programs, ours, say),
-        kubernetes(home, &client, say),
-        store(home, say),
+        import_base_images(home, programs, ours, say),
+        wait_for_kubernetes(home, &client, say),
+        wait_for_store(home, say),
     )
     .await?;
     Ok(())
 }
 
-fn prepare(home: &Home, programs: &Programs) -> Result<(), UpError> {
+fn prepare_home(home: &ClusterHome, programs: &Programs) -> Result<(), UpError> {
     for directory in home.directories() {
         let made = fs::create_dir_all(&directory);
         made.map_err(|source| UpError::File {
@@ -144,15 +144,15 @@ fn prepare(home: &Home, programs: &Programs) -> Result<(), UpError> {
             source,
         })?;
     }
-    make_file(&home.file(MARK))?;
-    copy_this_program(&home.program())?;
-    certificates::create(home)?;
-    configuration::write(home, programs)?;
-    control_groups::make()?;
+    create_file(&home.file(MARKER_FILE))?;
+    copy_this_program(&home.cluster_program())?;
+    certificates::create_certificates(home)?;
+    configuration::write_files(home, programs)?;
+    control_groups::create()?;
     Ok(())
 }
 
-fn make_file(path: &Path) -> Result<(), UpError> {
+fn create_file(path: &Path) -> Result<(), UpError> {
     let made = File::create(path);
     made.map_err(|source| UpError::File {
         path: path.to_owned(),
@@ -171,17 +171,17 @@ fn copy_this_program(to: &Path) -> Result<(), UpError> {
     Ok(())
 }
 
-fn not_ready(home: &Home, what: &'static str, component: Component) -> UpError {
+fn not_ready(home: &ClusterHome, what: &'static str, component: ClusterComponent) -> UpError {
     UpError::NotReady {
         what,
-        log: home.log(component),
+        log: home.log_file(component),
     }
 }
 
 /// Asks until the answer is yes.
-async fn until<F: Future<Output = bool>>(
-    home: &Home,
-    (what, component): (&'static str, Component),
+async fn wait_until<F: Future<Output = bool>>(
+    home: &ClusterHome,
+    (what, component): (&'static str, ClusterComponent),
     mut is_ready: impl FnMut() -> F,
 ) -> Result<(), UpError> {
     let deadline = Instant::now() + DEADLINE;
@@ -189,37 +189,37 @@ async fn until<F: Future<Output = bool>>(
         if Instant::now() > deadline {
             return Err(not_ready(home, what, component));
         }
-        sleep(POLL).await;
+        sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }
 
-async fn load_images(
-    home: &Home,
+async fn import_base_images(
+    home: &ClusterHome,
     programs: &Programs,
     ours: Vec<Image>,
     say: &dyn Fn(&str),
 ) -> Result<(), UpError> {
-    let mut images = image::base(programs).await?;
+    let mut images = image::build_base_images(programs).await?;
     images.extend(ours);
-    let ctr = Ctr::of(home, programs);
-    until(home, ("containerd", Component::Containerd), || async {
+    let ctr = Ctr::new(home, programs);
+    wait_until(home, ("containerd", ClusterComponent::Containerd), || async {
         ctr.run(&["version"]).await.is_ok()
     })
     .await?;
     ctr.import_all(home, &images).await?;
-    say_images(&images, say);
+    report_images(&images, say);
     Ok(())
 }
 
-fn say_images(images: &[Image], say: &dyn Fn(&str)) {
+fn report_images(images: &[Image], say: &dyn Fn(&str)) {
     let names: Vec<&str> = images.iter().map(Image::name).collect();
     say(&format!("images: {}", names.join(", ")));
 }
 
 /// Imports images into a running cluster; one of the same name is replaced for pods to come.
-pub async fn import(home: &Home, programs: &Programs, images: &[Image]) -> Result<(), UpError> {
-    Ctr::of(home, programs).import_all(home, images).await
+pub async fn import(home: &ClusterHome, programs: &Programs, images: &[Image]) -> Result<(), UpError> {
+    Ctr::new(home, programs).import_all(home, images).await
 }
 
 /// containerd's own client.
@@ -229,10 +229,10 @@ struct Ctr {
 }
 
 impl Ctr {
-    fn of(home: &Home, programs: &Programs) -> Self {
+    fn new(home: &ClusterHome, programs: &Programs) -> Self {
         Self {
-            program: programs.node("bin/ctr").display().to_string(),
-            socket: home.socket().display().to_string(),
+            program: programs.node_file("bin/ctr").display().to_string(),
+            socket: home.containerd_socket().display().to_string(),
         }
     }
 
@@ -242,16 +242,16 @@ impl Ctr {
     }
 
     /// Some at a time: one is written while another is unpacked.
-    async fn import_all(&self, home: &Home, images: &[Image]) -> Result<(), UpError> {
+    async fn import_all(&self, home: &ClusterHome, images: &[Image]) -> Result<(), UpError> {
         let imports = stream::iter(images).map(|image| self.import(home, image));
-        imports.buffer_unordered(AT_ONCE).try_collect().await
+        imports.buffer_unordered(CONCURRENT_IMPORTS).try_collect().await
     }
 
-    async fn import(&self, home: &Home, image: &Image) -> Result<(), UpError> {
+    async fn import(&self, home: &ClusterHome, image: &Image) -> Result<(), UpError> {
         let path = home
-            .images()
+            .images_dir()
             .join(format!("{}.tar", image.name().replace(['/', ':'], "-")));
-        write(image.clone(), path.clone()).await?;
+        write_image(image.clone(), path.clone()).await?;
         let imported = self
             .run(&["images", "import", &path.display().to_string()])
             .await;
@@ -264,7 +264,7 @@ impl Ctr {
 }
 
 /// Away from the threads that wait for answers.
-async fn write(image: Image, path: PathBuf) -> Result<(), UpError> {
+async fn write_image(image: Image, path: PathBuf) -> Result<(), UpError> {
     let name = image.name().to_owned();
     let written = spawn_blocking(move || image.write(&path)).await;
     written.map_err(|error| ImageError::Write {
@@ -274,26 +274,26 @@ async fn write(image: Image, path: PathBuf) -> Result<(), UpError> {
     Ok(())
 }
 
-async fn kubernetes(home: &Home, client: &Client, say: &dyn Fn(&str)) -> Result<(), UpError> {
-    until(home, ("the API server", Component::ApiServer), || async {
+async fn wait_for_kubernetes(home: &ClusterHome, client: &Client, say: &dyn Fn(&str)) -> Result<(), UpError> {
+    wait_until(home, ("the API server", ClusterComponent::ApiServer), || async {
         client.apiserver_version().await.is_ok()
     })
     .await?;
     say("the API server answers");
-    until(home, ("the API server", Component::ApiServer), || async {
-        make_classes(client).await.is_ok()
+    wait_until(home, ("the API server", ClusterComponent::ApiServer), || async {
+        create_storage_classes(client).await.is_ok()
     })
     .await?;
     let nodes = Api::<KubernetesNode>::all(client.clone());
-    until(home, ("the node", Component::Kubelet), || async {
-        nodes.get(NODE_NAME).await.as_ref().is_ok_and(is_ready)
+    wait_until(home, ("the node", ClusterComponent::Kubelet), || async {
+        nodes.get(NODE_NAME).await.as_ref().is_ok_and(is_node_ready)
     })
     .await?;
     say("the node is ready");
     Ok(())
 }
 
-fn is_ready(node: &KubernetesNode) -> bool {
+fn is_node_ready(node: &KubernetesNode) -> bool {
     let conditions = node
         .status
         .iter()
@@ -302,9 +302,9 @@ fn is_ready(node: &KubernetesNode) -> bool {
     ready.any(|condition| condition.status == "True")
 }
 
-async fn make_classes(client: &Client) -> Result<(), UpError> {
+async fn create_storage_classes(client: &Client) -> Result<(), UpError> {
     let classes = Api::<StorageClass>::all(client.clone());
-    for (class, is_default) in [(DISK, "true"), (MEMORY, "false")] {
+    for (class, is_default) in [(DISK_CLASS, "true"), (MEMORY_CLASS, "false")] {
         let wanted = json!({
             "apiVersion": "storage.k8s.io/v1",
             "kind": "StorageClass",
@@ -326,11 +326,11 @@ async fn make_classes(client: &Client) -> Result<(), UpError> {
 }
 
 /// A bucket is a directory of the server's files.
-async fn store(home: &Home, say: &dyn Fn(&str)) -> Result<(), UpError> {
+async fn wait_for_store(home: &ClusterHome, say: &dyn Fn(&str)) -> Result<(), UpError> {
     let http = reqwest::Client::new();
     let bucket = format!("http://{NODE}:{FILER_PORT}/buckets/{BUCKET}/");
     let health = super::addresses::s3_url() + "/healthz";
-    until(home, ("the S3 server", Component::Store), || async {
+    wait_until(home, ("the S3 server", ClusterComponent::Store), || async {
         let made = http.post(&bucket).send().await;
         let answer = http.get(&health).send().await;
         // The second time it is there already.

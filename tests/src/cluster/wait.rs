@@ -7,34 +7,34 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// Longer than a healthy cluster needs for anything on a loaded machine.
-pub const PATIENCE: Duration = Duration::from_mins(8);
-const POLL: Duration = Duration::from_millis(100);
+pub const WAIT_TIMEOUT: Duration = Duration::from_mins(8);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The state did not come. [`super::diagnose()`] shows the state of the cluster.
 #[derive(thiserror::Error)]
 #[error("waited {} s for {what}", waited.as_secs())]
-pub struct NotYet {
+pub struct WaitTimeout {
     what: String,
     waited: Duration,
 }
 
 /// In the same words: this is what a test prints that fails.
-impl fmt::Debug for NotYet {
+impl fmt::Debug for WaitTimeout {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{self}")
     }
 }
 
 /// Checks until there is an answer. A check that hangs ends with the wait.
-pub async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> Result<T, NotYet> {
-    within(PATIENCE, what, ask).await
+pub async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> Result<T, WaitTimeout> {
+    wait_within(WAIT_TIMEOUT, what, ask).await
 }
 
-async fn within<T>(
+async fn wait_within<T>(
     limit: Duration,
     what: &str,
     ask: impl AsyncFn() -> Option<T>,
-) -> Result<T, NotYet> {
+) -> Result<T, WaitTimeout> {
     let start = Instant::now();
     let deadline = start + limit;
     loop {
@@ -42,12 +42,12 @@ async fn within<T>(
             return Ok(answer);
         }
         if Instant::now() >= deadline {
-            return Err(NotYet {
+            return Err(WaitTimeout {
                 what: what.to_owned(),
                 waited: start.elapsed(),
             });
         }
-        sleep(POLL).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -61,8 +61,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_wait_that_fails_names_the_state_and_the_time_it_waited() {
-        let failed = within(SHORT, "three members", async || None::<()>).await;
-        let failed = NotYet {
+        let failed = wait_within(SHORT, "three members", async || None::<()>).await;
+        let failed = WaitTimeout {
             waited: Duration::from_mins(8),
             ..failed.unwrap_err()
         };
@@ -73,6 +73,6 @@ mod tests {
     #[tokio::test]
     async fn a_check_that_hangs_ends_with_the_wait() {
         let hangs = async || pending::<Option<()>>().await;
-        assert!(within(SHORT, "an answer", hangs).await.is_err());
+        assert!(wait_within(SHORT, "an answer", hangs).await.is_err());
     }
 }

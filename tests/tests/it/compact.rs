@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
 use mainstay_ids::Revision;
-use mainstay_testkit::recorder::Compression;
-use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, Recorder, each_version};
+use mainstay_testkit::recorder::RecorderCompression;
+use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease, Workload, Recorder, each_version};
 use tempfile::TempDir;
 
-use crate::support::{Backup, State, assert_same_keys, boot};
+use crate::support::{RestorerBackup, EtcdState, assert_same_keys, start_etcd_on};
 
 const PREFIX: &str = "etcd-main";
 
 /// Unpacks a full snapshot as etcd's own tool wants it.
-fn unpacked(object: &Path, parent: &Path) -> PathBuf {
+fn unpack_snapshot(object: &Path, parent: &Path) -> PathBuf {
     let path = parent.join("snapshot.db");
     let mut decoder = GzDecoder::new(File::open(object).unwrap());
     std::io::copy(&mut decoder, &mut File::create(&path).unwrap()).unwrap();
@@ -22,7 +22,7 @@ fn unpacked(object: &Path, parent: &Path) -> PathBuf {
 }
 
 /// The object etcd's tool accepts: its revision.
-fn accepted_by_the_tool(version: EtcdVersion, snapshot: &Path) -> Revision {
+fn etcdutl_revision(version: EtcdRelease, snapshot: &Path) -> Revision {
     let status = version.etcdutl([
         "snapshot",
         "status",
@@ -37,53 +37,53 @@ fn accepted_by_the_tool(version: EtcdVersion, snapshot: &Path) -> Revision {
 each_version! {
     async fn a_folded_chain_is_a_compacted_source(version) {
         let seed = 20_260_505;
-        let etcd = Etcd::start(version, EtcdOptions::new()).await;
-        let mut load = Load::new(seed);
+        let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
+        let mut load = Workload::new(seed);
         let home = TempDir::new().unwrap();
-        let container = Backup::container(&home);
-        let backup = Backup::local(home.path(), PREFIX);
+        let container = RestorerBackup::container_dir(&home);
+        let backup = RestorerBackup::local(home.path(), PREFIX);
         load.run(&etcd, 200).await;
-        let mut recorder = Recorder::start(&etcd, &container, PREFIX, Compression::Gzip).await;
+        let mut recorder = Recorder::start(&etcd, &container, PREFIX, RecorderCompression::Gzip).await;
         for _ in 0..3 {
             load.run(&etcd, 200).await;
-            recorder.cut(&etcd).await.unwrap();
+            recorder.write_delta(&etcd).await.unwrap();
         }
         // A put at the end: of a delete at the very revision servers disagree what to keep.
         etcd.client().await.put("the-end", "", None).await.unwrap();
-        recorder.cut(&etcd).await.unwrap();
-        let then = State::of(&etcd).await;
+        recorder.write_delta(&etcd).await.unwrap();
+        let then = EtcdState::read(&etcd).await;
 
-        let report = backup.run("compact", &[]).succeeded("compacted");
+        let report = backup.run("compact", &[]).expect_success("compacted");
         assert_eq!(report["revision"], then.revision.0, "{report:#}");
         assert_eq!(report["deltas"], 4, "{report:#}");
         assert_eq!(report["rowsKept"], then.keys.len(), "nothing but live keys: {report:#}");
         let object = container.join(report["objectKey"].as_str().unwrap());
-        let snapshot = unpacked(&object, home.path());
+        let snapshot = unpack_snapshot(&object, home.path());
         for tool in version.newer_or_equal() {
-            assert_eq!(accepted_by_the_tool(tool, &snapshot), then.revision);
+            assert_eq!(etcdutl_revision(tool, &snapshot), then.revision);
         }
 
         // The backup went on meanwhile, and goes on behind the new snapshot.
         load.run(&etcd, 150).await;
-        recorder.cut(&etcd).await.unwrap();
-        folded_is_compacted(&backup, &etcd, &then, &home).await;
+        recorder.write_delta(&etcd).await.unwrap();
+        assert_compacted_restore(&backup, &etcd, &then, &home).await;
     }
 }
 
 /// Restored from the folded snapshot, an etcd cannot be told from its source compacted there.
-async fn folded_is_compacted(backup: &Backup, source: &Etcd, then: &State, home: &TempDir) {
+async fn assert_compacted_restore(backup: &RestorerBackup, source: &EtcdServer, then: &EtcdState, home: &TempDir) {
     let data_dir = home.path().join("folded");
     backup.restore_at(&data_dir, then.revision);
-    let folded = boot(source.version(), &data_dir).await;
+    let folded = start_etcd_on(source.version(), &data_dir).await;
     assert_eq!(folded.revision().await, then.revision);
     assert_same_keys(&folded.all_keys().await, &then.keys, "the folded chain");
 
     let data_dir = home.path().join("continued");
     let report = backup.restore(&data_dir, &[]);
     assert_eq!(report["baseRevision"], then.revision.0, "{report:#}");
-    let continued = boot(source.version(), &data_dir).await;
+    let continued = start_etcd_on(source.version(), &data_dir).await;
     source.compact(then.revision).await;
-    let now = State::of(source).await;
+    let now = EtcdState::read(source).await;
     assert_eq!(now.hash.compact_revision, Some(then.revision));
     // Compacted already: nothing is left for the comparison to compact.
     assert_eq!(continued.hash_kv(now.revision).await, now.hash);
@@ -93,12 +93,12 @@ async fn folded_is_compacted(backup: &Backup, source: &Etcd, then: &State, home:
 
 #[tokio::test]
 async fn a_chain_without_deltas_is_left_alone() {
-    let etcd = Etcd::start(EtcdVersion::V3_5New, EtcdOptions::new()).await;
+    let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
     let home = TempDir::new().unwrap();
-    let container = Backup::container(&home);
-    Load::new(1).run(&etcd, 20).await;
-    let recorder = Recorder::start(&etcd, &container, PREFIX, Compression::Gzip).await;
-    let backup = Backup::local(home.path(), PREFIX);
-    backup.run("compact", &[]).succeeded("unchanged");
+    let container = RestorerBackup::container_dir(&home);
+    Workload::new(1).run(&etcd, 20).await;
+    let recorder = Recorder::start(&etcd, &container, PREFIX, RecorderCompression::Gzip).await;
+    let backup = RestorerBackup::local(home.path(), PREFIX);
+    backup.run("compact", &[]).expect_success("unchanged");
     assert_eq!(fs::read_dir(recorder.folder()).unwrap().count(), 1);
 }

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_testkit::{Etcd, EtcdVersion};
+use mainstay_testkit::{EtcdServer, EtcdRelease};
 use tempfile::TempDir;
 
-use crate::support::{Fixture, State, assert_same_keys, boot};
+use crate::support::{Fixture, EtcdState, assert_same_keys, start_etcd_on};
 
 /// Restores a fixture, starts the etcd that wrote it and each newer one on a copy of its own, and has
 /// them all confirm it.
-async fn comes_back(name: &str, writer: EtcdVersion) {
+async fn assert_fixture_restores(name: &str, writer: EtcdRelease) {
     let fixture = Fixture::open(name);
     let backup = fixture.backup();
     assert_eq!(backup.verify(), fixture.state.revision);
@@ -20,29 +20,29 @@ async fn comes_back(name: &str, writer: EtcdVersion) {
         let data_dir = directory.path().join("data");
         let report = backup.restore(&data_dir, &[]);
         assert_eq!(report["revision"], fixture.state.revision.0, "{report:#}");
-        assert_eq!(backup.verify_directory(&data_dir), fixture.state.revision);
-        let mut etcd = boot(version, &data_dir).await;
+        assert_eq!(backup.verify_data_dir(&data_dir), fixture.state.revision);
+        let mut etcd = start_etcd_on(version, &data_dir).await;
         let context = format!("{name} on {version}");
-        is_the_source(&etcd, &fixture, &context).await;
-        Box::pin(goes_on(&mut etcd, &fixture, &context)).await;
+        assert_matches_source(&etcd, &fixture, &context).await;
+        Box::pin(assert_keeps_working(&mut etcd, &fixture, &context)).await;
         let reached = etcd.revision().await;
         etcd.stop().await;
-        assert_eq!(backup.verify_directory(&data_dir), reached, "{context}");
+        assert_eq!(backup.verify_data_dir(&data_dir), reached, "{context}");
     }
 }
 
 /// The state, and no lease that was not there, but for those nothing hangs on: that one was revoked is
 /// told only by the keys it took along.
-async fn is_the_source(etcd: &Etcd, fixture: &Fixture, context: &str) {
+async fn assert_matches_source(etcd: &EtcdServer, fixture: &Fixture, context: &str) {
     fixture.state.assert_restored(etcd, context).await;
-    for lease in etcd.leases().await {
+    for lease in etcd.list_leases().await {
         let known = fixture.lease_ids.contains(&lease.id) || lease.keys.is_empty();
         assert!(known, "{context}: {lease:?} was not there");
     }
 }
 
 /// Writes, compaction, defragmentation and another start: what a badly laid out database breaks at.
-async fn goes_on(etcd: &mut Etcd, fixture: &Fixture, context: &str) {
+async fn assert_keeps_working(etcd: &mut EtcdServer, fixture: &Fixture, context: &str) {
     let keys = &fixture.state.keys;
     let mut client = etcd.client().await;
     for kv in keys.iter().step_by(3) {
@@ -56,7 +56,7 @@ async fn goes_on(etcd: &mut Etcd, fixture: &Fixture, context: &str) {
     assert_eq!(etcd.revision().await, reached, "{context}");
     etcd.compact(Revision(reached.0 - 1)).await;
     client.defragment().await.unwrap();
-    let left = State::of(etcd).await;
+    let left = EtcdState::read(etcd).await;
     etcd.stop().await;
     etcd.restart().await;
     left.assert_restored(etcd, context).await;
@@ -72,19 +72,19 @@ macro_rules! each_fixture {
     ($($claim:ident: $name:literal, $writer:expr;)+) => {$(
         #[tokio::test]
         async fn $claim() {
-            comes_back($name, $writer).await;
+            assert_fixture_restores($name, $writer).await;
         }
     )+};
 }
 
 each_fixture! {
-    a_gzip_chain_comes_back: "gzip-3.5.30", EtcdVersion::V3_5New;
-    a_zlib_chain_comes_back: "zlib-3.5.16", EtcdVersion::V3_5;
-    an_lzw_chain_comes_back: "lzw-3.5.30", EtcdVersion::V3_5New;
-    an_uncompressed_chain_of_the_oldest_etcd_comes_back: "none-3.4.23", EtcdVersion::V3_4;
-    the_overlapping_chains_of_two_snapshotters_come_back: "overlap-3.5.30", EtcdVersion::V3_5New;
+    a_gzip_chain_comes_back: "gzip-3.5.30", EtcdRelease::V3_5New;
+    a_zlib_chain_comes_back: "zlib-3.5.16", EtcdRelease::V3_5;
+    an_lzw_chain_comes_back: "lzw-3.5.30", EtcdRelease::V3_5New;
+    an_uncompressed_chain_of_the_oldest_etcd_comes_back: "none-3.4.23", EtcdRelease::V3_4;
+    the_overlapping_chains_of_two_snapshotters_come_back: "overlap-3.5.30", EtcdRelease::V3_5New;
     // Newer than any etcd to be had: the newest stands in for it.
-    a_chain_of_a_future_etcd_comes_back: "gzip-3.6.14", EtcdVersion::V3_5New;
+    a_chain_of_a_future_etcd_comes_back: "gzip-3.6.14", EtcdRelease::V3_5New;
 }
 
 /// Deltas do not tell how long a lease lives; the flag does.
@@ -96,9 +96,9 @@ async fn restored_leases_expire_and_take_their_keys_along() {
     let report = fixture
         .backup()
         .restore(&data_dir, &["--default-lease-ttl", "15s"]);
-    let etcd = boot(EtcdVersion::V3_5New, &data_dir).await;
+    let etcd = start_etcd_on(EtcdRelease::V3_5New, &data_dir).await;
 
-    let leases = etcd.leases().await;
+    let leases = etcd.list_leases().await;
     let short: BTreeSet<LeaseId> = leases
         .iter()
         .filter(|lease| lease.granted_ttl == 15)

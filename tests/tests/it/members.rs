@@ -5,34 +5,34 @@ use std::path::Path;
 use etcd_client::{AlarmAction, AlarmType, WatchOptions};
 use mainstay_ids::Revision;
 use mainstay_testkit::etcd::free_url;
-use mainstay_testkit::recorder::Compression;
-use mainstay_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, Recorder, each_version};
+use mainstay_testkit::recorder::RecorderCompression;
+use mainstay_testkit::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease, Recorder, each_version};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Backup, Fixture, State, assert_same_keys, boot};
+use crate::support::{RestorerBackup, Fixture, EtcdState, assert_same_keys, start_etcd_on};
 
 /// Written by the oldest etcd, so that every etcd can boot it.
 const FIXTURE: &str = "none-3.4.23";
 const PREFIX: &str = "etcd-main";
 
 /// The members of a cluster to be.
-fn founders() -> Vec<(String, String)> {
+fn initial_members() -> Vec<(String, String)> {
     ["a", "b", "c"]
         .map(|name| (name.to_owned(), free_url()))
         .to_vec()
 }
 
-fn initial_cluster(founders: &[(String, String)]) -> String {
-    let pairs: Vec<_> = founders
+fn format_initial_cluster(initial_members: &[(String, String)]) -> String {
+    let pairs: Vec<_> = initial_members
         .iter()
         .map(|(name, url)| format!("{name}={url}"))
         .collect();
     pairs.join(",")
 }
 
-async fn start(version: EtcdVersion, founders: &[(String, String)], parent: &Path) -> EtcdCluster {
-    let members = founders.iter().map(|(name, url)| {
+async fn start_cluster(version: EtcdRelease, initial_members: &[(String, String)], parent: &Path) -> EtcdCluster {
+    let members = initial_members.iter().map(|(name, url)| {
         let options = EtcdOptions::new().name(name).peer_url(url);
         (version, options.data_dir(parent.join(name)))
     });
@@ -40,7 +40,7 @@ async fn start(version: EtcdVersion, founders: &[(String, String)], parent: &Pat
 }
 
 /// Name and id of every member, as etcd tells them.
-async fn members(etcd: &Etcd) -> Vec<(String, String)> {
+async fn list_members(etcd: &EtcdServer) -> Vec<(String, String)> {
     let listed = etcd.client().await.member_list().await.unwrap();
     let mut members: Vec<_> = listed
         .members()
@@ -52,7 +52,7 @@ async fn members(etcd: &Etcd) -> Vec<(String, String)> {
 }
 
 /// Name and id of every member, as the restorer reported them.
-fn reported(report: &Value) -> Vec<(String, String)> {
+fn reported_members(report: &Value) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let listed = report["members"].as_array().unwrap().iter();
     let mut members: Vec<_> = listed
@@ -63,7 +63,7 @@ fn reported(report: &Value) -> Vec<(String, String)> {
 }
 
 /// Every member has the restored state, and a write through one reaches all.
-async fn serve_together(cluster: &EtcdCluster, state: &State) {
+async fn assert_serves_together(cluster: &EtcdCluster, state: &EtcdState) {
     for member in &cluster.members {
         let context = member.data_dir().display().to_string();
         state.assert_restored(member, &context).await;
@@ -77,7 +77,7 @@ async fn serve_together(cluster: &EtcdCluster, state: &State) {
         .put("through", "one", None)
         .await
         .unwrap();
-    let wanted = State::of(first).await;
+    let wanted = EtcdState::read(first).await;
     assert_eq!(wanted.revision, state.revision.next());
     for member in others {
         assert_same_keys(&member.all_keys().await, &wanted.keys, "another member");
@@ -88,50 +88,50 @@ async fn serve_together(cluster: &EtcdCluster, state: &State) {
 each_version! {
     async fn three_directories_of_one_run_are_one_cluster(version) {
         let fixture = Fixture::open(FIXTURE);
-        let (parent, founders) = (TempDir::new().unwrap(), founders());
-        let arguments = ["--all-members", "--initial-cluster", &initial_cluster(&founders)];
+        let (parent, initial_members) = (TempDir::new().unwrap(), initial_members());
+        let arguments = ["--all-members", "--initial-cluster", &format_initial_cluster(&initial_members)];
         let report = fixture.backup().restore(parent.path(), &arguments);
-        let cluster = start(version, &founders, parent.path()).await;
-        serve_together(&cluster, &fixture.state).await;
-        assert_eq!(members(&cluster.members[0]).await, reported(&report));
+        let cluster = start_cluster(version, &initial_members, parent.path()).await;
+        assert_serves_together(&cluster, &fixture.state).await;
+        assert_eq!(list_members(&cluster.members[0]).await, reported_members(&report));
     }
 
     async fn directories_of_several_runs_with_one_token_are_one_cluster(version) {
         let fixture = Fixture::open(FIXTURE);
-        let (parent, founders) = (TempDir::new().unwrap(), founders());
-        let all = initial_cluster(&founders);
+        let (parent, initial_members) = (TempDir::new().unwrap(), initial_members());
+        let all = format_initial_cluster(&initial_members);
         let mut ids = Vec::new();
-        for (name, url) in &founders {
+        for (name, url) in &initial_members {
             let arguments = [
                 "--name", name, "--initial-advertise-peer-urls", url, "--initial-cluster", &all,
                 "--initial-cluster-token", "the-same-for-all",
             ];
             let report = fixture.backup().restore(&parent.path().join(name), &arguments);
-            ids.extend(reported(&report));
+            ids.extend(reported_members(&report));
         }
-        let cluster = start(version, &founders, parent.path()).await;
-        serve_together(&cluster, &fixture.state).await;
-        assert_eq!(members(&cluster.members[0]).await, ids);
+        let cluster = start_cluster(version, &initial_members, parent.path()).await;
+        assert_serves_together(&cluster, &fixture.state).await;
+        assert_eq!(list_members(&cluster.members[0]).await, ids);
     }
 
     async fn alarms_and_members_of_the_source_do_not_survive(version) {
         let options = EtcdOptions::new().quota_bytes(4 << 20);
         let source = EtcdCluster::start(version, 3, &options).await;
         let etcd = &source.members[0];
-        fill_up(etcd).await;
-        assert!(alarms(etcd).await.contains(&AlarmType::Nospace));
+        fill_quota(etcd).await;
+        assert!(list_alarms(etcd).await.contains(&AlarmType::Nospace));
         let home = TempDir::new().unwrap();
-        let container = Backup::container(&home);
-        Recorder::start(etcd, &container, PREFIX, Compression::Gzip).await;
-        let state = State::of(etcd).await;
+        let container = RestorerBackup::container_dir(&home);
+        Recorder::start(etcd, &container, PREFIX, RecorderCompression::Gzip).await;
+        let state = EtcdState::read(etcd).await;
 
         let data_dir = home.path().join("restored");
-        let report = Backup::local(home.path(), PREFIX).restore(&data_dir, &[]);
-        let restored = boot(version, &data_dir).await;
+        let report = RestorerBackup::local(home.path(), PREFIX).restore(&data_dir, &[]);
+        let restored = start_etcd_on(version, &data_dir).await;
         state.assert_restored(&restored, "of a full cluster").await;
-        assert_eq!(alarms(&restored).await, []);
-        assert_eq!(members(&restored).await, reported(&report));
-        assert_eq!(members(&restored).await.len(), 1);
+        assert_eq!(list_alarms(&restored).await, []);
+        assert_eq!(list_members(&restored).await, reported_members(&report));
+        assert_eq!(list_members(&restored).await.len(), 1);
         restored.client().await.put("room", "again", None).await.unwrap();
     }
 
@@ -139,34 +139,34 @@ each_version! {
         // Peers turn away whoever their database says was removed.
         // Else a member that has been up for a few seconds only is not let go.
         // A follower is taken: nobody else may be elected meanwhile, however busy the machine is.
-        let options = EtcdOptions::new().patient().flag("strict-reconfig-check", "false");
+        let options = EtcdOptions::new().long_election_timeout().flag("strict-reconfig-check", "false");
         let mut source = EtcdCluster::start(version, 3, &options).await;
-        let founders: Vec<_> = source
+        let initial_members: Vec<_> = source
             .members
             .iter()
             .zip(["m0", "m1", "m2"])
             .map(|(member, name)| (name.to_owned(), member.peer_url().to_owned()))
             .collect();
-        let before = members(&source.members[0]).await;
-        let (removed, id) = take_follower(&mut source).await;
+        let before = list_members(&source.members[0]).await;
+        let (removed, id) = remove_follower(&mut source).await;
         let etcd = &source.members[0];
         etcd.client().await.member_remove(id).await.unwrap();
         etcd.client().await.put("k", "v", None).await.unwrap();
-        assert_eq!(members(etcd).await.len(), 2);
+        assert_eq!(list_members(etcd).await.len(), 2);
         let home = TempDir::new().unwrap();
-        let container = Backup::container(&home);
-        Recorder::start(etcd, &container, PREFIX, Compression::Gzip).await;
-        let state = State::of(etcd).await;
+        let container = RestorerBackup::container_dir(&home);
+        Recorder::start(etcd, &container, PREFIX, RecorderCompression::Gzip).await;
+        let state = EtcdState::read(etcd).await;
         drop((source, removed));
 
-        let cluster = initial_cluster(&founders);
+        let cluster = format_initial_cluster(&initial_members);
         let token = ["--initial-cluster-token", "etcd-cluster"];
         let arguments = [&["--all-members", "--initial-cluster", &cluster], &token[..]].concat();
         let parent = home.path().join("restored");
-        Backup::local(home.path(), PREFIX).restore(&parent, &arguments);
-        let restored = start(version, &founders, &parent).await;
-        assert_eq!(members(&restored.members[0]).await, before);
-        serve_together(&restored, &state).await;
+        RestorerBackup::local(home.path(), PREFIX).restore(&parent, &arguments);
+        let restored = start_cluster(version, &initial_members, &parent).await;
+        assert_eq!(list_members(&restored.members[0]).await, before);
+        assert_serves_together(&restored, &state).await;
     }
 
     async fn old_watches_are_told_to_start_over_after_a_bump(version) {
@@ -179,11 +179,11 @@ each_version! {
         assert_eq!(report["revision"], fixture.state.revision.0, "{report:#}");
         assert_eq!(report["startRevision"], bumped.0, "{report:#}");
 
-        let mut etcd = boot(version, &data_dir).await;
+        let mut etcd = start_etcd_on(version, &data_dir).await;
         assert_eq!(etcd.revision().await, bumped);
         assert_same_keys(&etcd.all_keys().await, &fixture.state.keys, "bumped");
-        for seen in [Revision(2), fixture.state.revision, fixture.state.revision.next()] {
-            assert_eq!(told_to_start_over(&etcd, seen).await, Some(bumped), "watch from {seen}");
+        for observations in [Revision(2), fixture.state.revision, fixture.state.revision.next()] {
+            assert_eq!(compacted_watch_revision(&etcd, observations).await, Some(bumped), "watch from {observations}");
         }
         etcd.client().await.put("k", "v", None).await.unwrap();
         assert_eq!(etcd.revision().await, bumped.next());
@@ -201,19 +201,19 @@ async fn two_restores_are_two_clusters() {
     for name in ["one", "other"] {
         let data_dir = directory.path().join(name);
         let report = fixture.backup().restore(&data_dir, &[]);
-        let etcd = boot(EtcdVersion::V3_5New, &data_dir).await;
+        let etcd = start_etcd_on(EtcdRelease::V3_5New, &data_dir).await;
         let status = etcd.status().await;
         let cluster = format!("{:x}", status.header().unwrap().cluster_id());
         assert_eq!(report["clusterId"], cluster.as_str(), "{report:#}");
-        assert_eq!(members(&etcd).await, reported(&report));
-        identities.push((cluster, reported(&report).remove(0).1));
+        assert_eq!(list_members(&etcd).await, reported_members(&report));
+        identities.push((cluster, reported_members(&report).remove(0).1));
     }
     let (one, other) = (&identities[0], &identities[1]);
     assert!(one.0 != other.0 && one.1 != other.1, "{identities:?}");
 }
 
 /// A member whose removal needs no election, and its id.
-async fn take_follower(cluster: &mut EtcdCluster) -> (Etcd, u64) {
+async fn remove_follower(cluster: &mut EtcdCluster) -> (EtcdServer, u64) {
     for index in 0..cluster.members.len() {
         let status = cluster.members[index].status().await;
         let id = status.header().unwrap().member_id();
@@ -225,7 +225,7 @@ async fn take_follower(cluster: &mut EtcdCluster) -> (Etcd, u64) {
 }
 
 /// Writes until the server raises its alarm.
-async fn fill_up(etcd: &Etcd) {
+async fn fill_quota(etcd: &EtcdServer) {
     let mut client = etcd.client().await;
     for number in 0..200 {
         let put = client
@@ -239,7 +239,7 @@ async fn fill_up(etcd: &Etcd) {
     panic!("the quota does not hold");
 }
 
-async fn alarms(etcd: &Etcd) -> Vec<AlarmType> {
+async fn list_alarms(etcd: &EtcdServer) -> Vec<AlarmType> {
     let mut client = etcd.client().await;
     let listed = client
         .alarm(AlarmAction::Get, AlarmType::None, None)
@@ -253,7 +253,7 @@ async fn alarms(etcd: &Etcd) -> Vec<AlarmType> {
 }
 
 /// The compaction that a watch from this revision is refused with.
-async fn told_to_start_over(etcd: &Etcd, from: Revision) -> Option<Revision> {
+async fn compacted_watch_revision(etcd: &EtcdServer, from: Revision) -> Option<Revision> {
     let options = WatchOptions::new()
         .with_all_keys()
         .with_start_revision(from.0);

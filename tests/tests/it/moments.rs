@@ -4,50 +4,50 @@ use std::fs;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use mainstay_testkit::recorder::{Compression, Recorded};
-use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, Recorder};
+use mainstay_testkit::recorder::{RecorderCompression, RecordedObject};
+use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease, Workload, Recorder};
 use tempfile::TempDir;
 
-use crate::support::{Backup, State, boot};
+use crate::support::{RestorerBackup, EtcdState, start_etcd_on};
 
-const VERSION: EtcdVersion = EtcdVersion::V3_5New;
+const VERSION: EtcdRelease = EtcdRelease::V3_5New;
 const PREFIX: &str = "etcd-main";
 
 /// A backup whose states and moments are known.
-struct Story {
+struct TimedBackup {
     home: TempDir,
-    fulls: [Recorded; 2],
+    fulls: [RecordedObject; 2],
     before: Timestamp,
     /// States with a moment at which they were the newest.
-    states: Vec<(Timestamp, State)>,
+    states: Vec<(Timestamp, EtcdState)>,
 }
 
-impl Story {
+impl TimedBackup {
     /// Changes seconds apart, in three deltas and behind two bases.
-    async fn tell() -> Self {
-        let etcd = Etcd::start(VERSION, EtcdOptions::new()).await;
+    async fn create() -> Self {
+        let etcd = EtcdServer::start(VERSION, EtcdOptions::new()).await;
         let home = TempDir::new().unwrap();
-        let mut load = Load::new(20_260_606);
+        let mut load = Workload::new(20_260_606);
         load.run(&etcd, 50).await;
-        let before = moment().await;
-        let container = Backup::container(&home);
-        let mut recorder = Recorder::start(&etcd, &container, PREFIX, Compression::Gzip).await;
+        let before = quiet_moment().await;
+        let container = RestorerBackup::container_dir(&home);
+        let mut recorder = Recorder::start(&etcd, &container, PREFIX, RecorderCompression::Gzip).await;
         let first = only_full(&recorder);
         let mut states = Vec::new();
         for part in 0..3 {
             load.run(&etcd, 60).await;
             recorder.catch_up(&etcd).await;
-            states.push((moment().await, State::of(&etcd).await));
+            states.push((quiet_moment().await, EtcdState::read(&etcd).await));
             // A delta may hold several moments. A new base begins where one ends, or a hole is left.
             if part > 0 {
-                recorder.cut(&etcd).await.unwrap();
+                recorder.write_delta(&etcd).await.unwrap();
             }
         }
-        let second = recorder.full(&etcd).await;
+        let second = recorder.write_full(&etcd).await;
         load.run(&etcd, 60).await;
         recorder.catch_up(&etcd).await;
-        states.push((moment().await, State::of(&etcd).await));
-        recorder.cut(&etcd).await.unwrap();
+        states.push((quiet_moment().await, EtcdState::read(&etcd).await));
+        recorder.write_delta(&etcd).await.unwrap();
         Self {
             home,
             fulls: [first, second],
@@ -56,11 +56,11 @@ impl Story {
         }
     }
 
-    fn backup(&self) -> Backup {
-        Backup::local(self.home.path(), PREFIX)
+    fn backup(&self) -> RestorerBackup {
+        RestorerBackup::local(self.home.path(), PREFIX)
     }
 
-    async fn expect(&self, arguments: &[&str], wanted: &State) {
+    async fn assert_restores(&self, arguments: &[&str], wanted: &EtcdState) {
         let directory = TempDir::new().unwrap();
         let data_dir = directory.path().join("data");
         let report = self.backup().restore(&data_dir, arguments);
@@ -68,19 +68,19 @@ impl Story {
             report["revision"], wanted.revision.0,
             "{arguments:?}: {report:#}"
         );
-        let etcd = boot(VERSION, &data_dir).await;
+        let etcd = start_etcd_on(VERSION, &data_dir).await;
         wanted
             .assert_restored(&etcd, &format!("{arguments:?}"))
             .await;
     }
 
     /// The reason of a refusal, which must leave nothing behind.
-    fn refusal(&self, arguments: &[&str]) -> String {
+    fn refusal_reason(&self, arguments: &[&str]) -> String {
         let directory = TempDir::new().unwrap();
         let data_dir = directory.path().join("data");
         let all = [&["--data-dir", data_dir.to_str().unwrap()], arguments].concat();
         let run = self.backup().run("restore", &all);
-        let reason = run.refused("incomplete", 21).to_owned();
+        let reason = run.expect_refused("incomplete", 21).to_owned();
         assert_eq!(
             directory.path().read_dir().unwrap().count(),
             0,
@@ -90,19 +90,19 @@ impl Story {
     }
 }
 
-fn only_full(recorder: &Recorder) -> Recorded {
+fn only_full(recorder: &Recorder) -> RecordedObject {
     let mut entries = recorder.folder().read_dir().unwrap();
     let path = entries.next().unwrap().unwrap().path();
-    Recorded {
+    RecordedObject {
         path,
-        start: mainstay_ids::Revision(0),
-        last: recorder.last(),
+        start_revision: mainstay_ids::Revision(0),
+        last_revision: recorder.last_revision(),
         events: 0,
     }
 }
 
 /// A moment with silence around it, longer than the resolution of an object's name.
-async fn moment() -> Timestamp {
+async fn quiet_moment() -> Timestamp {
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let now = Timestamp::now();
     tokio::time::sleep(Duration::from_millis(1100)).await;
@@ -111,26 +111,26 @@ async fn moment() -> Timestamp {
 
 #[tokio::test]
 async fn a_moment_is_the_state_of_that_moment() {
-    let story = Story::tell().await;
+    let story = TimedBackup::create().await;
     for (moment, state) in &story.states {
         story
-            .expect(&["--to-time", &moment.to_string()], state)
+            .assert_restores(&["--to-time", &moment.to_string()], state)
             .await;
     }
 }
 
 #[tokio::test]
 async fn every_base_leads_to_the_same_state() {
-    let story = Story::tell().await;
+    let story = TimedBackup::create().await;
     let (_, last) = story.states.last().unwrap();
     for full in &story.fulls {
-        story.expect(&["--from", full.name()], last).await;
+        story.assert_restores(&["--from", full.name()], last).await;
     }
     let (_, earlier) = &story.states[1];
     let [first, _] = &story.fulls;
     let revision = earlier.revision.to_string();
     story
-        .expect(
+        .assert_restores(
             &["--from", first.name(), "--to-revision", &revision],
             earlier,
         )
@@ -139,75 +139,75 @@ async fn every_base_leads_to_the_same_state() {
 
 #[tokio::test]
 async fn a_refusal_names_what_can_be_had() {
-    let story = Story::tell().await;
+    let story = TimedBackup::create().await;
     let [first, second] = &story.fulls;
     let (_, last) = story.states.last().unwrap();
-    let range = format!("{} to {}", first.last, last.revision);
+    let range = format!("{} to {}", first.last_revision, last.revision);
 
     let beyond = (last.revision.0 + 1).to_string();
-    let reason = story.refusal(&["--to-revision", &beyond]);
+    let reason = story.refusal_reason(&["--to-revision", &beyond]);
     assert!(
         reason.contains(&beyond) && reason.contains(&range),
         "{reason}"
     );
 
-    let too_old = (first.last.0 - 1).to_string();
-    let reason = story.refusal(&["--to-revision", &too_old]);
+    let too_old = (first.last_revision.0 - 1).to_string();
+    let reason = story.refusal_reason(&["--to-revision", &too_old]);
     assert!(
         reason.contains(&too_old) && reason.contains(&range),
         "{reason}"
     );
 
-    let reason = story.refusal(&["--to-time", &story.before.to_string()]);
+    let reason = story.refusal_reason(&["--to-time", &story.before.to_string()]);
     assert!(reason.contains("restorable: "), "{reason}");
     assert!(reason.contains(&story.before.to_string()), "{reason}");
 
     // What happened after the last object nobody knows.
     let tomorrow = (Timestamp::now() + Duration::from_hours(24)).to_string();
-    let reason = story.refusal(&["--to-time", &tomorrow]);
+    let reason = story.refusal_reason(&["--to-time", &tomorrow]);
     assert!(
         reason.contains("restorable: ") && reason.contains(&tomorrow),
         "{reason}"
     );
 
-    let early = (second.last.0 - 1).to_string();
-    let reason = story.refusal(&["--from", second.name(), "--to-revision", &early]);
+    let early = (second.last_revision.0 - 1).to_string();
+    let reason = story.refusal_reason(&["--from", second.name(), "--to-revision", &early]);
     assert!(reason.contains(&early), "{reason}");
 
     let unknown = "Full-00000000-00000001-1700000000.gz";
-    let reason = story.refusal(&["--from", unknown]);
+    let reason = story.refusal_reason(&["--from", unknown]);
     assert!(reason.contains(unknown), "{reason}");
 }
 
 /// The name of a base tells its second, not more: what happened later in it may be inside.
 #[tokio::test]
 async fn a_base_made_later_in_the_same_second_is_not_the_state_before() {
-    let etcd = Etcd::start(VERSION, EtcdOptions::new()).await;
+    let etcd = EtcdServer::start(VERSION, EtcdOptions::new()).await;
     let home = TempDir::new().unwrap();
-    let container = Backup::container(&home);
-    let mut recorder = Recorder::start(&etcd, &container, PREFIX, Compression::Gzip).await;
-    let mut load = Load::new(20_260_616);
+    let container = RestorerBackup::container_dir(&home);
+    let mut recorder = Recorder::start(&etcd, &container, PREFIX, RecorderCompression::Gzip).await;
+    let mut load = Workload::new(20_260_616);
     load.run(&etcd, 50).await;
     recorder.catch_up(&etcd).await;
-    moment().await;
-    let (wanted, moment) = (State::of(&etcd).await, next_second().await);
+    quiet_moment().await;
+    let (wanted, moment) = (EtcdState::read(&etcd).await, wait_for_next_second().await);
     load.run(&etcd, 20).await;
-    recorder.cut(&etcd).await.unwrap();
-    let full = recorder.full(&etcd).await;
+    recorder.write_delta(&etcd).await.unwrap();
+    let full = recorder.write_full(&etcd).await;
     // As if all that had been done within the second, however busy the machine is.
-    let name = format!("Full-{:08}-{:08}-{}.gz", 0, full.last.0, moment.as_second());
+    let name = format!("Full-{:08}-{:08}-{}.gz", 0, full.last_revision.0, moment.as_second());
     fs::rename(&full.path, full.path.with_file_name(name)).unwrap();
-    next_second().await;
+    wait_for_next_second().await;
     load.run(&etcd, 20).await;
-    recorder.cut(&etcd).await.unwrap();
+    recorder.write_delta(&etcd).await.unwrap();
     let data_dir = home.path().join("data");
     let arguments = ["--to-time", &moment.to_string()];
-    let report = Backup::local(home.path(), PREFIX).restore(&data_dir, &arguments);
+    let report = RestorerBackup::local(home.path(), PREFIX).restore(&data_dir, &arguments);
     assert_eq!(report["revision"], wanted.revision.0, "{report:#}");
 }
 
 /// Waits for a second to begin.
-async fn next_second() -> Timestamp {
+async fn wait_for_next_second() -> Timestamp {
     let into = u64::try_from(Timestamp::now().subsec_nanosecond()).unwrap();
     tokio::time::sleep(Duration::from_nanos(1_000_000_000 - into)).await;
     let now = Timestamp::now();

@@ -19,17 +19,17 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 /// How long a server may take on a busy machine.
-const STARTUP: Duration = Duration::from_mins(3);
+const STARTUP_TIMEOUT: Duration = Duration::from_mins(3);
 /// No head of a request is longer.
 const MAX_HEAD_BYTES: usize = 65_536;
 
 /// A running program; it dies with this value.
-struct Server {
+struct StoreServer {
     child: Child,
     directory: TempDir,
 }
 
-impl Server {
+impl StoreServer {
     fn start(mut command: Command, directory: TempDir) -> Self {
         let log = File::create(directory.path().join("log")).unwrap();
         let child = command
@@ -43,7 +43,7 @@ impl Server {
 
     /// Waits until a request is answered with this status.
     async fn wait_for(&mut self, request: impl Fn() -> reqwest::RequestBuilder, status: u16) {
-        let deadline = Instant::now() + STARTUP;
+        let deadline = Instant::now() + STARTUP_TIMEOUT;
         loop {
             let answer = request().timeout(Duration::from_secs(5)).send().await;
             if answer.is_ok_and(|answer| answer.status() == status) {
@@ -67,7 +67,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for StoreServer {
     fn drop(&mut self) {
         // Already gone is as good as killed.
         let _ = self.child.kill();
@@ -75,7 +75,7 @@ impl Drop for Server {
     }
 }
 
-fn program(variable: &str) -> PathBuf {
+fn program_from_env(variable: &str) -> PathBuf {
     match std::env::var_os(variable).map(PathBuf::from) {
         Some(path) if path.is_file() => path,
         found => panic!("{variable} names no program but {found:?}: run `make test-live`"),
@@ -83,13 +83,13 @@ fn program(variable: &str) -> PathBuf {
 }
 
 /// `SeaweedFS`, a real S3 server.
-pub(crate) struct Weed {
-    server: Server,
+pub(crate) struct SeaweedFs {
+    server: StoreServer,
     ports: [u16; 8],
     pub(crate) endpoint: String,
 }
 
-impl Weed {
+impl SeaweedFs {
     pub(crate) const BUCKET: &str = "backups";
     pub(crate) const KEY_ID: &str = "AKIDMAINSTAYTEST";
     pub(crate) const SECRET: &str = "weed-secret";
@@ -98,15 +98,15 @@ impl Weed {
 
     /// A server for those who sign their requests.
     pub(crate) async fn start() -> Self {
-        Self::start_for(&[]).await
+        Self::start_with_identities(&[]).await
     }
 
     /// A server for everybody.
     pub(crate) async fn start_open() -> Self {
-        Self::start_for(&["anonymous"]).await
+        Self::start_with_identities(&["anonymous"]).await
     }
 
-    async fn start_for(others: &[&str]) -> Self {
+    async fn start_with_identities(others: &[&str]) -> Self {
         let directory = TempDir::new().unwrap();
         let actions = ["Admin", "Read", "List", "Tagging", "Write"];
         let keys = json!([
@@ -123,8 +123,8 @@ impl Weed {
         let config = directory.path().join("s3.json");
         fs::write(&config, json!({ "identities": identities }).to_string()).unwrap();
         let ports = free_ports();
-        let command = Self::command(directory.path(), &config, ports);
-        let mut server = Server::start(command, directory);
+        let command = Self::build_command(directory.path(), &config, ports);
+        let mut server = StoreServer::start(command, directory);
         let [_, _, _, _, filer, _, s3, _] = ports;
         let endpoint = format!("http://127.0.0.1:{s3}");
         let client = reqwest::Client::new();
@@ -141,7 +141,7 @@ impl Weed {
         }
     }
 
-    fn command(directory: &Path, config: &Path, ports: [u16; 8]) -> Command {
+    fn build_command(directory: &Path, config: &Path, ports: [u16; 8]) -> Command {
         let names = [
             "master.port",
             "master.port.grpc",
@@ -152,7 +152,7 @@ impl Weed {
             "s3.port",
             "s3.port.grpc",
         ];
-        let mut command = Command::new(program("MAINSTAY_WEED"));
+        let mut command = Command::new(program_from_env("MAINSTAY_WEED"));
         command
             .args([
                 "server",
@@ -194,7 +194,7 @@ impl Weed {
     }
 }
 
-impl Drop for Weed {
+impl Drop for SeaweedFs {
     fn drop(&mut self) {
         // Left outside its directory by a server that is killed; not every one of them is made.
         for port in self.ports {
@@ -214,7 +214,7 @@ impl Drop for Weed {
 
 /// Azurite, Microsoft's own emulator of blob storage.
 pub(crate) struct Azurite {
-    server: Server,
+    server: StoreServer,
     pub(crate) endpoint: String,
 }
 
@@ -227,7 +227,7 @@ impl Azurite {
     pub(crate) async fn start() -> Self {
         let directory = TempDir::new().unwrap();
         let [port] = free_ports();
-        let mut command = Command::new(program("MAINSTAY_AZURITE"));
+        let mut command = Command::new(program_from_env("MAINSTAY_AZURITE"));
         command
             .env(
                 "AZURITE_ACCOUNTS",
@@ -236,14 +236,14 @@ impl Azurite {
             .args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string()])
             .args(["--skipApiVersionCheck", "--disableTelemetry", "--location"])
             .arg(directory.path());
-        let mut server = Server::start(command, directory);
+        let mut server = StoreServer::start(command, directory);
         let endpoint = format!("http://127.0.0.1:{port}/{}", Self::ACCOUNT);
         let client = reqwest::Client::new();
         // Without credentials it answers, and refuses.
         server
             .wait_for(|| client.get(format!("{endpoint}?comp=list")), 403)
             .await;
-        make_container(&format!("{endpoint}/{}?restype=container", Self::CONTAINER)).await;
+        create_container(&format!("{endpoint}/{}?restype=container", Self::CONTAINER)).await;
         Self { server, endpoint }
     }
 
@@ -257,7 +257,7 @@ impl Azurite {
 }
 
 /// The product never creates containers, so the test signs that request itself.
-async fn make_container(url: &str) {
+async fn create_container(url: &str) {
     let mut request = HttpRequest::new(HttpRequestBody::empty());
     *request.method_mut() = "PUT".parse().unwrap();
     *request.uri_mut() = url.parse().unwrap();
@@ -278,13 +278,13 @@ async fn make_container(url: &str) {
 ///
 /// Emulators to be had from registries speak Google's other protocol. Two headers differ here: a token
 /// means nothing to the server, and "no generation yet" is "nothing that matches".
-pub(crate) struct GoogleFront {
+pub(crate) struct GcsProxy {
     pub(crate) endpoint: String,
     task: JoinHandle<()>,
 }
 
-impl GoogleFront {
-    pub(crate) async fn before(server: &str) -> Self {
+impl GcsProxy {
+    pub(crate) async fn start(server: &str) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let server = server.trim_start_matches("http://").to_owned();
@@ -292,21 +292,21 @@ impl GoogleFront {
             while let Ok((client, _)) = listener.accept().await {
                 let server = server.clone();
                 // A connection that breaks is the client's to notice.
-                tokio::spawn(async move { translate(client, &server).await.ok() });
+                tokio::spawn(async move { translate_request(client, &server).await.ok() });
             }
         });
         Self { endpoint, task }
     }
 }
 
-impl Drop for GoogleFront {
+impl Drop for GcsProxy {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 /// One request per connection: its head is rewritten, the rest goes through as it is.
-async fn translate(mut client: TcpStream, server: &str) -> std::io::Result<()> {
+async fn translate_request(mut client: TcpStream, server: &str) -> std::io::Result<()> {
     let mut received = Vec::new();
     let end = loop {
         if let Some(at) = received.windows(4).position(|window| window == b"\r\n\r\n") {

@@ -1,25 +1,25 @@
 //! Backups in real object stores: restored and compacted where they are.
 
-use mainstay_store::{Environment, Provider, SnapStore, StoreConfig, UploadOptions};
-use mainstay_testkit::EtcdVersion;
+use mainstay_store::{Environment, StorageProvider, SnapStore, StoreConfig, UploadOptions};
+use mainstay_testkit::EtcdRelease;
 use tempfile::TempDir;
 
-use crate::servers::{Azurite, GoogleFront, Weed};
-use crate::support::{Backup, Fixture, assert_same_keys, boot};
+use crate::servers::{Azurite, GcsProxy, SeaweedFs};
+use crate::support::{RestorerBackup, Fixture, assert_same_keys, start_etcd_on};
 
 const PREFIX: &str = "etcd-main";
-const VERSION: EtcdVersion = EtcdVersion::V3_5New;
+const VERSION: EtcdRelease = EtcdRelease::V3_5New;
 
 /// A bucket of a running server, for the tests and for the program.
-struct Bucket {
+struct StoreBucket {
     store: SnapStore,
-    backup: Backup,
+    backup: RestorerBackup,
 }
 
-impl Bucket {
+impl StoreBucket {
     /// A bucket at an endpoint; variables name the credentials.
     fn open(
-        provider: Provider,
+        provider: StorageProvider,
         container: &str,
         endpoint: &str,
         variable: Option<(&str, &str)>,
@@ -31,7 +31,7 @@ impl Bucket {
         let environment = Environment::from_iter(variable);
         let home = std::env::temp_dir();
         let mut backup =
-            Backup::remote(&home, &provider.to_string(), (container, PREFIX), endpoint);
+            RestorerBackup::remote(&home, &provider.to_string(), (container, PREFIX), endpoint);
         if let Some((name, value)) = variable {
             backup = backup.with_variable(name, value);
         }
@@ -41,7 +41,7 @@ impl Bucket {
         }
     }
 
-    async fn fill(&self, fixture: &Fixture) {
+    async fn upload_fixture(&self, fixture: &Fixture) {
         for (key, content) in fixture.objects() {
             let mut upload = self
                 .store
@@ -53,24 +53,24 @@ impl Bucket {
     }
 
     /// The fixture comes back from the server as it does from a directory.
-    async fn gives_back(&self, fixture: &Fixture) {
+    async fn assert_restores(&self, fixture: &Fixture) {
         let directory = TempDir::new().unwrap();
         let data_dir = directory.path().join("data");
         self.backup.restore(&data_dir, &[]);
-        let etcd = boot(VERSION, &data_dir).await;
+        let etcd = start_etcd_on(VERSION, &data_dir).await;
         fixture.state.assert_restored(&etcd, "from the store").await;
     }
 
     /// Compacts in the store; the new snapshot gives the same keys.
-    async fn compacts(&self, fixture: &Fixture) {
-        let report = self.backup.run("compact", &[]).succeeded("compacted");
+    async fn assert_compacts(&self, fixture: &Fixture) {
+        let report = self.backup.run("compact", &[]).expect_success("compacted");
         assert_eq!(report["revision"], fixture.state.revision.0, "{report:#}");
         let directory = TempDir::new().unwrap();
         let data_dir = directory.path().join("data");
         let snapshot = report["snapshot"].as_str().unwrap();
         let report = self.backup.restore(&data_dir, &["--from", snapshot]);
         assert_eq!(report["deltas"], 0, "{report:#}");
-        let etcd = boot(VERSION, &data_dir).await;
+        let etcd = start_etcd_on(VERSION, &data_dir).await;
         assert_eq!(etcd.revision().await, fixture.state.revision);
         assert_same_keys(
             &etcd.all_keys().await,
@@ -83,13 +83,13 @@ impl Bucket {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_s3_server_gives_a_backup_back_and_takes_a_compacted_one() {
     let fixture = Fixture::open("gzip-3.5.30");
-    let weed = Weed::start().await;
+    let weed = SeaweedFs::start().await;
     let credentials = weed.credentials();
     let variable = ("AWS_APPLICATION_CREDENTIALS", credentials.as_str());
-    let bucket = Bucket::open(Provider::S3, Weed::BUCKET, &weed.endpoint, Some(variable));
-    bucket.fill(&fixture).await;
-    bucket.gives_back(&fixture).await;
-    bucket.compacts(&fixture).await;
+    let bucket = StoreBucket::open(StorageProvider::S3, SeaweedFs::BUCKET, &weed.endpoint, Some(variable));
+    bucket.upload_fixture(&fixture).await;
+    bucket.assert_restores(&fixture).await;
+    bucket.assert_compacts(&fixture).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,45 +98,45 @@ async fn azure_blob_storage_gives_a_backup_back_and_takes_a_compacted_one() {
     let azurite = Azurite::start().await;
     let credentials = azurite.credentials();
     let variable = ("AZURE_APPLICATION_CREDENTIALS_JSON", credentials.as_str());
-    let bucket = Bucket::open(
-        Provider::Abs,
+    let bucket = StoreBucket::open(
+        StorageProvider::Abs,
         Azurite::CONTAINER,
         &azurite.endpoint,
         Some(variable),
     );
-    bucket.fill(&fixture).await;
-    bucket.gives_back(&fixture).await;
-    bucket.compacts(&fixture).await;
+    bucket.upload_fixture(&fixture).await;
+    bucket.assert_restores(&fixture).await;
+    bucket.assert_compacts(&fixture).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn googles_dialect_gives_a_backup_back_and_takes_a_compacted_one() {
     let fixture = Fixture::open("overlap-3.5.30");
-    let weed = Weed::start_open().await;
-    let front = GoogleFront::before(&weed.endpoint).await;
-    let bucket = Bucket::open(Provider::Gcs, Weed::BUCKET, &front.endpoint, None);
-    bucket.fill(&fixture).await;
-    bucket.gives_back(&fixture).await;
-    bucket.compacts(&fixture).await;
+    let weed = SeaweedFs::start_open().await;
+    let front = GcsProxy::start(&weed.endpoint).await;
+    let bucket = StoreBucket::open(StorageProvider::Gcs, SeaweedFs::BUCKET, &front.endpoint, None);
+    bucket.upload_fixture(&fixture).await;
+    bucket.assert_restores(&fixture).await;
+    bucket.assert_compacts(&fixture).await;
 }
 
 /// An empty bucket is an answer; a silent server is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_bucket_is_told_from_a_store_that_does_not_answer() {
-    let weed = Weed::start().await;
+    let weed = SeaweedFs::start().await;
     let directory = TempDir::new().unwrap();
     let data_dir = directory.path().join("data");
     let into = ["--data-dir", data_dir.to_str().unwrap()];
     let credentials = weed.credentials();
     let variable = ("AWS_APPLICATION_CREDENTIALS", credentials.as_str());
-    let bucket = Bucket::open(Provider::S3, Weed::BUCKET, &weed.endpoint, Some(variable));
-    bucket.backup.run("restore", &into).refused("no-backup", 20);
+    let bucket = StoreBucket::open(StorageProvider::S3, SeaweedFs::BUCKET, &weed.endpoint, Some(variable));
+    bucket.backup.run("restore", &into).expect_refused("no-backup", 20);
     let impatient = [&into[..], &["--store-retry-timeout", "1s"]].concat();
     let nowhere = mainstay_testkit::etcd::free_url();
-    let bucket = Bucket::open(Provider::S3, Weed::BUCKET, &nowhere, Some(variable));
+    let bucket = StoreBucket::open(StorageProvider::S3, SeaweedFs::BUCKET, &nowhere, Some(variable));
     bucket
         .backup
         .run("restore", &impatient)
-        .refused("store-unavailable", 23);
+        .expect_refused("store-unavailable", 23);
     assert!(!data_dir.exists());
 }

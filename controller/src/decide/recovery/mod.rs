@@ -20,34 +20,34 @@ mod progress;
 #[cfg(test)]
 pub(in crate::decide) mod tests;
 
-pub use begin::{on_request, token};
-pub(super) use loss::lives_since;
+pub use begin::{build_requested_incident, build_token};
+pub(super) use loss::is_alive_since;
 #[cfg(test)]
-pub(crate) fn an_incident() -> Incident {
-    tests::an_incident()
+pub(crate) fn test_incident() -> Incident {
+    tests::test_incident()
 }
 
 use jiff::Timestamp;
 use mainstay_coordination::Epoch;
-use mainstay_coordination::incident::{Incident, Stage};
+use mainstay_coordination::incident::{Incident, RecoveryStage};
 
-use super::{Blocker, Step, World};
-use crate::observe::{JobState, Ordinal, SeenLock};
+use super::{Blocker, ReconcileStep, World};
+use crate::observe::{JobState, Ordinal, ObservedLock};
 
 /// One step of a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Recovery {
+pub enum RecoveryStep {
     /// Takes the lock and writes down what is going to be done.
-    Open(Box<Incident>),
+    OpenIncident(Box<Incident>),
     /// Takes the lock again, which was lost while nobody was there to renew it.
-    Reclaim,
+    ReacquireLock,
     /// Raises the epoch of the lock, which is ours, above one that a volume remembers of a document that is lost.
-    Outrank {
+    RaiseEpoch {
         /// The epoch the volume remembers.
         above: Epoch,
     },
     /// Shows a sign of life while something is waited for.
-    Renew(Box<Blocker>),
+    RenewLock(Box<Blocker>),
     /// Starts or stops pods.
     Scale {
         /// From this many.
@@ -56,96 +56,96 @@ pub enum Recovery {
         to: u32,
     },
     /// Starts a Job on the volume of a member.
-    Launch {
+    CreateJob {
         /// Whose volume.
         ordinal: Ordinal,
         /// What it does.
-        task: Task,
+        kind: RecoveryJobKind,
         /// For this.
         incident: Box<Incident>,
     },
     /// Deletes a Job that is over, or of an earlier attempt.
-    RemoveJob {
+    DeleteJob {
         /// Whose volume it was on.
         ordinal: Ordinal,
         /// This very one.
         uid: String,
     },
     /// Writes down how far it is, if that is still what was seen.
-    Record {
+    RecordIncident {
         /// What was seen.
         from: Box<Incident>,
         /// What is written.
         to: Box<Incident>,
     },
     /// Writes down how it ended, deletes the Jobs, gives the lock back.
-    Close {
+    CloseIncident {
         /// What was seen.
         from: Box<Incident>,
         /// What is written.
         to: Box<Incident>,
     },
     /// Gives back a lock that is not needed after all.
-    Release,
+    ReleaseLock,
 }
 
 /// What a Job does to a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
+pub enum RecoveryJobKind {
     /// Writes the data of the new cluster.
     Restore,
     /// Puts away what is there.
-    SetAside,
+    RenameToPrevious,
 }
 
 /// What a recovery waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hold {
+pub enum RecoveryBlocker {
     /// That the loss lasts.
-    Unconfirmed,
+    LossUnconfirmed,
     /// A person who says that it may begin.
-    Approval {
+    ApprovalRequired {
         /// What the person has to say.
         id: String,
     },
     /// A person who does it: that is the mode.
-    Manual,
+    ManualMode,
     /// What a member has to say about its data.
-    Verdict {
+    DataStateUnknown {
         /// Which.
         ordinal: Ordinal,
     },
     /// The check of a volume, before a former backup is restored: it may hold data.
-    Unlooked {
+    VolumeUnchecked {
         /// Whose.
         ordinal: Ordinal,
     },
     /// A person who saves what the last survivor has: its volume goes with it.
-    Doomed {
+    SurvivorAtRisk {
         /// Who.
         ordinal: Ordinal,
     },
     /// There is neither usable data nor a backup.
     NothingToRestore,
     /// A volume to write to.
-    Claim {
+    VolumeUnavailable {
         /// Whose.
         ordinal: Ordinal,
     },
     /// Somebody else who disrupts the cluster.
-    Locked {
+    LockHeld {
         /// Who.
         holder: String,
     },
     /// Somebody who makes the document readable again.
-    Unreadable {
+    DocumentUnreadable {
         /// What is wrong with it.
-        why: String,
+        reason: String,
     },
     /// Pods that stop.
-    PodsStop,
+    PodsStopping,
     /// A Job.
-    JobRuns {
+    JobRunning {
         /// On whose volume.
         ordinal: Ordinal,
     },
@@ -154,115 +154,115 @@ pub enum Hold {
         /// On whose volume.
         ordinal: Ordinal,
         /// Why the last one failed.
-        why: String,
+        reason: String,
         /// When the next one begins.
         retry_at: Timestamp,
     },
     /// etcd, to answer with the restored data.
-    Confirmation,
+    AwaitingConfirmation,
 }
 
-impl Hold {
+impl RecoveryBlocker {
     /// Whether somebody should look, since waiting alone may not help.
-    pub fn is_trouble(&self) -> bool {
+    pub fn is_error(&self) -> bool {
         match self {
-            Self::Unconfirmed
-            | Self::Approval { .. }
-            | Self::Manual
-            | Self::Verdict { .. }
-            | Self::Doomed { .. }
+            Self::LossUnconfirmed
+            | Self::ApprovalRequired { .. }
+            | Self::ManualMode
+            | Self::DataStateUnknown { .. }
+            | Self::SurvivorAtRisk { .. }
             | Self::NothingToRestore
-            | Self::Unreadable { .. }
+            | Self::DocumentUnreadable { .. }
             | Self::JobFailed { .. } => true,
-            Self::Unlooked { .. }
-            | Self::Claim { .. }
-            | Self::Locked { .. }
-            | Self::PodsStop
-            | Self::JobRuns { .. }
-            | Self::Confirmation => false,
+            Self::VolumeUnchecked { .. }
+            | Self::VolumeUnavailable { .. }
+            | Self::LockHeld { .. }
+            | Self::PodsStopping
+            | Self::JobRunning { .. }
+            | Self::AwaitingConfirmation => false,
         }
     }
 }
 
 /// The next step of a recovery that goes on, or of one that has to begin.
-pub(super) fn consider(world: &World<'_>) -> Option<Step> {
-    let seen = &world.seen.recovery;
-    let begun = seen.open();
+pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
+    let observed = &world.observed.recovery;
+    let begun = observed.open_incident();
     let step = match begun {
-        Some(incident) => Some(progress::next(world, incident)),
-        None => orphaned(world).or_else(|| begin::next(world)),
+        Some(incident) => Some(progress::plan_next(world, incident)),
+        None => stop_orphaned_jobs(world).or_else(|| begin::plan_start(world)),
     };
-    match (&seen.unreadable, step) {
+    match (&observed.parse_error, step) {
         // What is written there may be a recovery that goes on.
-        (Some(why), Some(_)) => Some(wait(Hold::Unreadable { why: why.clone() })),
+        (Some(why), Some(_)) => Some(wait(RecoveryBlocker::DocumentUnreadable { reason: why.clone() })),
         (_, step) => step,
     }
 }
 
 /// Whether a recovery goes on, or nothing but a person's word keeps one from beginning.
-pub(super) fn is_open_or_may_begin(world: &World<'_>) -> bool {
+pub(super) fn is_open_or_startable(world: &World<'_>) -> bool {
     let loss = loss::assess(world);
-    let may_begin = loss.is_some_and(|loss| loss.base.is_some() && loss.hold.is_none());
-    may_begin || world.seen.recovery.open().is_some()
+    let may_begin = loss.is_some_and(|loss| loss.base.is_some() && loss.blocker.is_none());
+    may_begin || world.observed.recovery.open_incident().is_some()
 }
 
 /// Whether pods must not be started, whatever else is wanted.
-pub(super) fn keeps_down(world: &World<'_>) -> bool {
-    let incident = world.seen.recovery.open();
-    incident.is_some_and(|incident| incident.stage == Stage::Restoring)
-        || unfinished(world).is_some()
+pub(super) fn should_keep_pods_stopped(world: &World<'_>) -> bool {
+    let incident = world.observed.recovery.open_incident();
+    incident.is_some_and(|incident| incident.stage == RecoveryStage::Restoring)
+        || stop_running_jobs(world).is_some()
 }
 
 /// What is done about Jobs that may still write, before a pod starts beside them; `None` when there are none.
-fn unfinished(world: &World<'_>) -> Option<Step> {
-    let seen = &world.seen.recovery;
-    let runs = seen.jobs.iter();
+fn stop_running_jobs(world: &World<'_>) -> Option<ReconcileStep> {
+    let observed = &world.observed.recovery;
+    let runs = observed.jobs.iter();
     let mut runs = runs.filter(|(_, job)| job.state == JobState::Running);
     if let Some((ordinal, job)) = runs.clone().find(|(_, job)| !job.is_deleting) {
-        return Some(Step::Recover(Recovery::RemoveJob {
+        return Some(ReconcileStep::Recover(RecoveryStep::DeleteJob {
             ordinal: *ordinal,
             uid: job.uid.clone(),
         }));
     }
     let goes = runs.next().map(|(ordinal, _)| *ordinal);
-    let ordinal = goes.or_else(|| seen.writers.first().copied())?;
-    Some(wait(Hold::JobRuns { ordinal }))
+    let ordinal = goes.or_else(|| observed.active_writers.first().copied())?;
+    Some(wait(RecoveryBlocker::JobRunning { ordinal }))
 }
 
 /// Jobs that nobody knows what they are for: the document they belong to is gone, or says that all is over.
-fn orphaned(world: &World<'_>) -> Option<Step> {
-    let step = unfinished(world)?;
-    let is_deed = step.is_deed();
-    without_lock(world).filter(|_| is_deed).or(Some(step))
+fn stop_orphaned_jobs(world: &World<'_>) -> Option<ReconcileStep> {
+    let step = stop_running_jobs(world)?;
+    let is_deed = step.is_action();
+    require_lock(world).filter(|_| is_deed).or(Some(step))
 }
 
 /// Whether a cluster was made by a recovery, so that nobody founds another.
-pub(super) fn has_made_a_cluster(world: &World<'_>) -> bool {
-    let incident = world.seen.recovery.incident.as_ref();
-    incident.is_some_and(|incident| matches!(incident.stage, Stage::Restored | Stage::Closed))
+pub(super) fn has_created_cluster(world: &World<'_>) -> bool {
+    let incident = world.observed.recovery.incident.as_ref();
+    incident.is_some_and(|incident| matches!(incident.stage, RecoveryStage::Restored | RecoveryStage::Closed))
 }
 
 /// Whether etcd has to be asked.
-pub(super) fn wants_an_answer(world: &World<'_>) -> bool {
-    let incident = world.seen.recovery.open();
-    incident.is_some_and(|incident| incident.stage == Stage::Restored)
+pub(super) fn is_confirmation_pending(world: &World<'_>) -> bool {
+    let incident = world.observed.recovery.open_incident();
+    incident.is_some_and(|incident| incident.stage == RecoveryStage::Restored)
 }
 
-fn wait(on: Hold) -> Step {
-    Step::Wait {
-        on: Blocker::RecoveryNeeded(on),
+fn wait(on: RecoveryBlocker) -> ReconcileStep {
+    ReconcileStep::Wait {
+        blocker: Blocker::RecoveryBlocked(on),
     }
 }
 
 /// What keeps the lock from being ours; `None` when it is.
-fn without_lock(world: &World<'_>) -> Option<Step> {
-    match &world.seen.recovery.lock {
-        SeenLock::Ours { .. } => None,
-        SeenLock::Others {
-            holder, expires, ..
-        } if world.now < *expires => Some(wait(Hold::Locked {
+fn require_lock(world: &World<'_>) -> Option<ReconcileStep> {
+    match &world.observed.recovery.lock {
+        ObservedLock::HeldByUs { .. } => None,
+        ObservedLock::HeldByOther {
+            holder, expires_at: expires, ..
+        } if world.now < *expires => Some(wait(RecoveryBlocker::LockHeld {
             holder: holder.clone(),
         })),
-        SeenLock::Free { .. } | SeenLock::Others { .. } => Some(Step::Recover(Recovery::Reclaim)),
+        ObservedLock::Free { .. } | ObservedLock::HeldByOther { .. } => Some(ReconcileStep::Recover(RecoveryStep::ReacquireLock)),
     }
 }

@@ -4,17 +4,17 @@ use jiff::{SignedDuration, Timestamp};
 use mainstay_crds::etcd::VolumeGrowth;
 use mainstay_ids::{ClusterId, MemberId};
 
-use crate::decide::{Blocker, Known, Plan, Policy, Step, World, decide};
+use crate::decide::{Blocker, LastKnown, ReconcilePlan, ReconcilePolicy, ReconcileStep, World, decide};
 use crate::observe::{
-    Answer, Finding, Held, Members, Membership, Observation, Ordinal, PeerStage, SeenClaim,
-    SeenLease, SeenMember, SeenPod, SeenSet, SetCounts, SnapshotLease, Strategy, Talks,
+    EndpointStatus, InitFinding, MemberLeaseHolder, QuorumMembers, ObservedMembership, Observation, Ordinal, PeerTlsStage, ObservedPvc,
+    ObservedMemberLease, ObservedEtcdMember, ObservedPod, ObservedStatefulSet, ReplicaCounts, SnapshotLease, UpdateStrategy, PodListeners,
 };
 use crate::validate::{
-    DEFAULT_STORAGE_BYTES, Peers, Requests, Wanted, WantedBackup, WantedRecovery,
+    DEFAULT_STORAGE_BYTES, Peers, Requests, DesiredState, DesiredBackup, DesiredRecovery,
 };
 
-pub(crate) const OLD: &str = "old";
-pub(crate) const NEW: &str = "new";
+pub(crate) const OLD_REVISION: &str = "old";
+pub(crate) const NEW_REVISION: &str = "new";
 pub(crate) const IMAGE: &str = "etcd:v3.5.26";
 
 pub(crate) fn noon() -> Timestamp {
@@ -27,86 +27,86 @@ pub(crate) fn ago(seconds: i64) -> Timestamp {
 
 /// A situation under test; it begins whole.
 #[derive(Clone, Debug)]
-pub(crate) struct Scene {
-    pub(crate) wanted: Wanted,
-    pub(crate) seen: Observation,
-    pub(crate) policy: Policy,
-    pub(crate) known: Known,
+pub(crate) struct ClusterFixture {
+    pub(crate) desired: DesiredState,
+    pub(crate) observed: Observation,
+    pub(crate) policy: ReconcilePolicy,
+    pub(crate) last_known: LastKnown,
 }
 
-pub(crate) fn wanted(replicas: u32) -> Wanted {
-    Wanted {
+pub(crate) fn desired(replicas: u32) -> DesiredState {
+    DesiredState {
         name: "main".to_owned(),
         namespace: "shoot".to_owned(),
         generation: 1,
         replicas,
-        impossible_replicas: None,
+        invalid_replicas: None,
         member_prefix: None,
         etcd_image: IMAGE.to_owned(),
         storage_bytes: DEFAULT_STORAGE_BYTES,
-        growth: VolumeGrowth::Expand,
+        volume_growth: VolumeGrowth::Expand,
         backup: None,
-        recovery: WantedRecovery::default(),
-        upkeep: crate::decide::upkeep::WantedUpkeep::default(),
+        recovery: DesiredRecovery::default(),
+        upkeep: crate::decide::upkeep::DesiredUpkeep::default(),
         peers: Peers {
             port: 2380,
             ..Peers::default()
         },
-        joins_existing: false,
-        is_external: false,
+        joins_existing_cluster: false,
+        has_external_members: false,
         requests: Requests::default(),
-        deleted: None,
+        deletion_timestamp: None,
     }
 }
 
-pub(crate) fn id(ordinal: u32) -> MemberId {
+pub(crate) fn member_id(ordinal: u32) -> MemberId {
     MemberId(u64::from(ordinal) + 100)
 }
 
-pub(crate) fn pod(ordinal: u32, revision: &str) -> SeenPod {
-    SeenPod {
+pub(crate) fn pod(ordinal: u32, revision: &str) -> ObservedPod {
+    ObservedPod {
         uid: format!("pod-{ordinal}-{revision}"),
         revision: Some(revision.to_owned()),
         is_ready: true,
         has_ready_containers: true,
         is_deleting: false,
-        created: Some(ago(3_600)),
+        created_at: Some(ago(3_600)),
         address: Some(format!("10.0.0.{ordinal}")),
         etcd_image: Some(IMAGE.to_owned()),
-        finding: Some(Finding::Good),
-        words: None,
-        reaches: None,
-        crashes: 0,
-        talks: Talks::default(),
+        finding: Some(InitFinding::CanStart),
+        init_message: None,
+        data_revision: None,
+        crash_count: 0,
+        listeners: PodListeners::default(),
     }
 }
 
-pub(crate) fn claim(ordinal: u32) -> SeenClaim {
-    SeenClaim {
+pub(crate) fn pvc(ordinal: u32) -> ObservedPvc {
+    ObservedPvc {
         uid: format!("claim-{ordinal}"),
         is_bound: true,
         requested_bytes: Some(DEFAULT_STORAGE_BYTES),
         capacity_bytes: Some(DEFAULT_STORAGE_BYTES),
-        ..SeenClaim::default()
+        ..ObservedPvc::default()
     }
 }
 
-pub(crate) fn lease(ordinal: u32, is_leader: bool) -> SeenLease {
-    SeenLease {
-        held: Some(Held {
-            member: id(ordinal),
-            cluster: Some(ClusterId(7)),
+pub(crate) fn lease(ordinal: u32, is_leader: bool) -> ObservedMemberLease {
+    ObservedMemberLease {
+        holder: Some(MemberLeaseHolder {
+            member_id: member_id(ordinal),
+            cluster_id: Some(ClusterId(7)),
             is_leader,
         }),
-        renewed: Some(ago(5)),
+        renewed_at: Some(ago(5)),
         peer_tls: Some(false),
     }
 }
 
-pub(crate) fn answer(leader: u32) -> Answer {
-    Answer {
-        leader: Some(id(leader)),
-        cluster: ClusterId(7),
+pub(crate) fn answer(leader: u32) -> EndpointStatus {
+    EndpointStatus {
+        leader: Some(member_id(leader)),
+        cluster_id: ClusterId(7),
         version: "3.5.26".to_owned(),
         revision: 1_000,
         db_bytes: 20_480,
@@ -114,131 +114,131 @@ pub(crate) fn answer(leader: u32) -> Answer {
     }
 }
 
-pub(crate) fn member(wanted: &Wanted, ordinal: u32) -> SeenMember {
-    SeenMember {
-        id: id(ordinal),
-        name: wanted.member(Ordinal(ordinal)),
+pub(crate) fn member(wanted: &DesiredState, ordinal: u32) -> ObservedEtcdMember {
+    ObservedEtcdMember {
+        id: member_id(ordinal),
+        name: wanted.member_name(Ordinal(ordinal)),
         ordinal: Some(Ordinal(ordinal)),
-        peer_urls: wanted.peer_urls(Ordinal(ordinal), PeerStage::Off),
+        peer_urls: wanted.peer_urls(Ordinal(ordinal), PeerTlsStage::Off),
         is_learner: false,
-        answer: Some(answer(0)),
+        status: Some(answer(0)),
     }
 }
 
-pub(crate) fn set(replicas: u32) -> SeenSet {
-    SeenSet {
+pub(crate) fn stateful_set(replicas: u32) -> ObservedStatefulSet {
+    ObservedStatefulSet {
         uid: "set".to_owned(),
         resource_version: "1".to_owned(),
         is_deleting: false,
         is_observed: true,
         replicas,
-        strategy: Strategy::OnDelete,
+        update_strategy: UpdateStrategy::OnDelete,
         is_ours: true,
-        update_revision: Some(OLD.to_owned()),
+        update_revision: Some(OLD_REVISION.to_owned()),
         etcd_image: Some(IMAGE.to_owned()),
         storage_bytes: Some(DEFAULT_STORAGE_BYTES),
-        peer_stage: PeerStage::Off,
-        noted_size: Some(replicas),
-        counts: SetCounts::default(),
+        peer_tls_stage: PeerTlsStage::Off,
+        recorded_size: Some(replicas),
+        counts: ReplicaCounts::default(),
     }
 }
 
-impl Scene {
+impl ClusterFixture {
     /// `replicas` members, all well, the first one leading.
-    pub(crate) fn whole(replicas: u32) -> Self {
-        let wanted = wanted(replicas);
+    pub(crate) fn healthy(replicas: u32) -> Self {
+        let wanted = desired(replicas);
         let each = || 0..replicas;
-        let seen = Observation {
-            set: Some(set(replicas)),
-            pods: each().map(|n| (Ordinal(n), pod(n, OLD))).collect(),
-            claims: each().map(|n| (Ordinal(n), claim(n))).collect(),
+        let observed = Observation {
+            stateful_set: Some(stateful_set(replicas)),
+            pods: each().map(|n| (Ordinal(n), pod(n, OLD_REVISION))).collect(),
+            pvcs: each().map(|n| (Ordinal(n), pvc(n))).collect(),
             leases: each().map(|n| (Ordinal(n), lease(n, n == 0))).collect(),
-            membership: Membership::Known(Members {
-                cluster: ClusterId(7),
+            membership: ObservedMembership::Known(QuorumMembers {
+                cluster_id: ClusterId(7),
                 list: each().map(|n| member(&wanted, n)).collect(),
             }),
             ..Observation::default()
         };
-        let known = Known {
+        let known = LastKnown {
             observed_generation: Some(1),
-            version: None,
-            loss_since: None,
-            upkeep: crate::decide::upkeep::KnownUpkeep::default(),
+            etcd_version: None,
+            data_lost_since: None,
+            upkeep: crate::decide::upkeep::ReportedUpkeep::default(),
         };
         Self {
-            wanted,
-            seen,
-            policy: Policy::default(),
-            known,
+            desired: wanted,
+            observed: observed,
+            policy: ReconcilePolicy::default(),
+            last_known: known,
         }
     }
 
     pub(crate) fn world(&self) -> World<'_> {
         World {
-            wanted: &self.wanted,
-            seen: &self.seen,
+            desired: &self.desired,
+            observed: &self.observed,
             policy: &self.policy,
-            known: &self.known,
+            last_known: &self.last_known,
             now: noon(),
         }
     }
 
-    pub(crate) fn plan(&self) -> Plan {
+    pub(crate) fn plan(&self) -> ReconcilePlan {
         decide(&self.world())
     }
 
-    pub(crate) fn step(&self) -> Option<Step> {
+    pub(crate) fn step(&self) -> Option<ReconcileStep> {
         self.plan().step
     }
 
     /// What is waited for, when nothing is done.
-    pub(crate) fn waits(&self) -> Option<Blocker> {
+    pub(crate) fn blocker(&self) -> Option<Blocker> {
         match self.step() {
-            Some(Step::Wait { on }) => Some(on),
+            Some(ReconcileStep::Wait { blocker: on }) => Some(on),
             _ => None,
         }
     }
 
-    pub(crate) fn replicas(mut self, replicas: u32) -> Self {
-        self.wanted.replicas = replicas;
+    pub(crate) fn with_replicas(mut self, replicas: u32) -> Self {
+        self.desired.replicas = replicas;
         self
     }
 
-    pub(crate) fn backed_up(mut self, age_seconds: i64) -> Self {
-        self.wanted.backup = Some(WantedBackup {
-            schedule: None,
-            delta_seconds: Some(20),
+    pub(crate) fn with_backup(mut self, age_seconds: i64) -> Self {
+        self.desired.backup = Some(DesiredBackup {
+            full_schedule: None,
+            delta_period_seconds: Some(20),
         });
-        self.seen.full_snapshot = Some(SnapshotLease {
-            created: Some(ago(86_400)),
-            renewed: Some(ago(age_seconds)),
+        self.observed.full_snapshot = Some(SnapshotLease {
+            created_at: Some(ago(86_400)),
+            renewed_at: Some(ago(age_seconds)),
             revision: Some(100),
         });
         self
     }
 
     /// The template has a revision no pod has.
-    pub(crate) fn outdated(mut self) -> Self {
-        self.set_mut().update_revision = Some(NEW.to_owned());
+    pub(crate) fn with_new_template(mut self) -> Self {
+        self.stateful_set_mut().update_revision = Some(NEW_REVISION.to_owned());
         self
     }
 
-    pub(crate) fn set_mut(&mut self) -> &mut SeenSet {
-        self.seen.set.as_mut().unwrap()
+    pub(crate) fn stateful_set_mut(&mut self) -> &mut ObservedStatefulSet {
+        self.observed.stateful_set.as_mut().unwrap()
     }
 
-    pub(crate) fn pod_mut(&mut self, ordinal: u32) -> &mut SeenPod {
-        self.seen.pods.get_mut(&Ordinal(ordinal)).unwrap()
+    pub(crate) fn pod_mut(&mut self, ordinal: u32) -> &mut ObservedPod {
+        self.observed.pods.get_mut(&Ordinal(ordinal)).unwrap()
     }
 
-    pub(crate) fn members_mut(&mut self) -> &mut Vec<SeenMember> {
-        match &mut self.seen.membership {
-            Membership::Known(members) => &mut members.list,
+    pub(crate) fn members_mut(&mut self) -> &mut Vec<ObservedEtcdMember> {
+        match &mut self.observed.membership {
+            ObservedMembership::Known(members) => &mut members.list,
             other => panic!("no members: {other:?}"),
         }
     }
 
-    pub(crate) fn member_mut(&mut self, ordinal: u32) -> &mut SeenMember {
+    pub(crate) fn member_mut(&mut self, ordinal: u32) -> &mut ObservedEtcdMember {
         let found = self
             .members_mut()
             .iter_mut()
@@ -247,38 +247,38 @@ impl Scene {
     }
 
     /// The pod is not ready and etcd in it does not answer.
-    pub(crate) fn down(mut self, ordinal: u32) -> Self {
+    pub(crate) fn with_member_down(mut self, ordinal: u32) -> Self {
         let pod = self.pod_mut(ordinal);
         (pod.is_ready, pod.has_ready_containers) = (false, false);
-        self.member_mut(ordinal).answer = None;
+        self.member_mut(ordinal).status = None;
         self
     }
 
-    pub(crate) fn finding(mut self, ordinal: u32, finding: Finding) -> Self {
+    pub(crate) fn with_finding(mut self, ordinal: u32, finding: InitFinding) -> Self {
         self.pod_mut(ordinal).finding = Some(finding);
         self
     }
 
     /// The pod has the newest template.
-    pub(crate) fn updated(mut self, ordinal: u32) -> Self {
-        self.seen.pods.insert(Ordinal(ordinal), pod(ordinal, NEW));
+    pub(crate) fn with_updated_pod(mut self, ordinal: u32) -> Self {
+        self.observed.pods.insert(Ordinal(ordinal), pod(ordinal, NEW_REVISION));
         self
     }
 
-    pub(crate) fn leader(mut self, ordinal: u32) -> Self {
+    pub(crate) fn with_leader(mut self, ordinal: u32) -> Self {
         for member in self.members_mut() {
-            if let Some(answer) = &mut member.answer {
-                answer.leader = Some(id(ordinal));
+            if let Some(answer) = &mut member.status {
+                answer.leader = Some(member_id(ordinal));
             }
         }
         self
     }
 
     /// Nobody answers with a quorum.
-    pub(crate) fn silent(mut self) -> Self {
-        self.seen.membership = Membership::Silent {
-            why: "no leader".to_owned(),
-            alive: std::collections::BTreeMap::new(),
+    pub(crate) fn without_quorum(mut self) -> Self {
+        self.observed.membership = ObservedMembership::NoQuorum {
+            reason: "no leader".to_owned(),
+            reachable: std::collections::BTreeMap::new(),
         };
         self
     }
@@ -290,18 +290,18 @@ impl Scene {
     }
 
     /// A pod beyond the members, as a grown StatefulSet makes it.
-    pub(crate) fn waiting_pod(mut self, ordinal: u32) -> Self {
-        let set = self.set_mut();
+    pub(crate) fn with_waiting_pod(mut self, ordinal: u32) -> Self {
+        let set = self.stateful_set_mut();
         set.replicas = set.replicas.max(ordinal + 1);
-        set.noted_size = Some(set.replicas);
-        let waiting = SeenPod {
+        set.recorded_size = Some(set.replicas);
+        let waiting = ObservedPod {
             is_ready: false,
             has_ready_containers: false,
-            finding: Some(Finding::Waits),
-            ..pod(ordinal, OLD)
+            finding: Some(InitFinding::WaitingToJoin),
+            ..pod(ordinal, OLD_REVISION)
         };
-        self.seen.pods.insert(Ordinal(ordinal), waiting);
-        self.seen.claims.insert(Ordinal(ordinal), claim(ordinal));
+        self.observed.pods.insert(Ordinal(ordinal), waiting);
+        self.observed.pvcs.insert(Ordinal(ordinal), pvc(ordinal));
         self
     }
 }

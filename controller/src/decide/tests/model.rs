@@ -8,33 +8,33 @@ use mainstay_ids::ClusterId;
 use proptest::prelude::*;
 
 use super::fixture::*;
-use crate::decide::{Known, Plan, Policy, Step, World, decide, quorum};
+use crate::decide::{LastKnown, ReconcilePlan, ReconcilePolicy, ReconcileStep, World, decide, quorum};
 use crate::observe::{
-    Finding, Members, Membership, Observation, Ordinal, PeerStage, SeenMember, SeenPod,
+    InitFinding, QuorumMembers, ObservedMembership, Observation, Ordinal, PeerTlsStage, ObservedEtcdMember, ObservedPod,
     SnapshotLease,
 };
-use crate::validate::{Wanted, WantedBackup};
+use crate::validate::{DesiredState, DesiredBackup};
 
 /// What happens to the world from outside.
 #[derive(Clone, Debug)]
-enum Act {
+enum ModelEvent {
     Replicas(u32),
     Image(bool),
     Tls(bool),
     /// A pod dies and is made again.
-    Crash(u32),
+    CrashPod(u32),
     /// A volume is gone, with the pod.
     LoseVolume(u32),
     /// A volume is damaged.
-    Damage(u32),
+    DamageVolume(u32),
     /// Somebody deletes the StatefulSet and leaves its pods.
-    LoseSet,
-    Time(u8),
+    DeleteStatefulSet,
+    Elapse(u8),
 }
 
 /// Data on a volume: of which member, and whether it is good.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Data {
+struct VolumeData {
     member: u64,
     is_good: bool,
 }
@@ -44,7 +44,7 @@ struct ModelPod {
     uid: u32,
     revision: String,
     is_up: bool,
-    finding: Option<Finding>,
+    finding: Option<InitFinding>,
 }
 
 #[derive(Clone, Debug)]
@@ -53,45 +53,45 @@ struct ModelMember {
     ordinal: u32,
     is_learner: bool,
     has_started: bool,
-    stage: PeerStage,
+    stage: PeerTlsStage,
 }
 
-struct Model {
-    wanted: Wanted,
+struct ClusterModel {
+    desired: DesiredState,
     now: Timestamp,
-    set: Option<(u32, String, PeerStage, Option<u32>, String)>,
+    stateful_set: Option<(u32, String, PeerTlsStage, Option<u32>, String)>,
     pods: BTreeMap<u32, ModelPod>,
-    data: BTreeMap<u32, Option<Data>>,
+    data: BTreeMap<u32, Option<VolumeData>>,
     members: Vec<ModelMember>,
     leader: Option<u64>,
     snapshot: Option<Timestamp>,
     /// The member each place last was, as its Lease tells.
-    heard: BTreeMap<u32, u64>,
+    registered_members: BTreeMap<u32, u64>,
     serial: u32,
 }
 
-impl Model {
+impl ClusterModel {
     fn new(replicas: u32, is_backed_up: bool) -> Self {
-        let mut wanted = wanted(replicas);
-        wanted.backup = is_backed_up.then_some(WantedBackup {
-            schedule: None,
-            delta_seconds: Some(20),
+        let mut wanted = desired(replicas);
+        wanted.backup = is_backed_up.then_some(DesiredBackup {
+            full_schedule: None,
+            delta_period_seconds: Some(20),
         });
         Self {
-            wanted,
+            desired: wanted,
             now: noon(),
-            set: None,
+            stateful_set: None,
             pods: BTreeMap::new(),
             data: BTreeMap::new(),
             members: Vec::new(),
             leader: None,
             snapshot: None,
-            heard: BTreeMap::new(),
+            registered_members: BTreeMap::new(),
             serial: 0,
         }
     }
 
-    fn next(&mut self) -> u32 {
+    fn next_serial(&mut self) -> u32 {
         self.serial += 1;
         self.serial
     }
@@ -103,7 +103,7 @@ impl Model {
     }
 
     /// Healthy voters, and voters.
-    fn votes(&self) -> (usize, usize) {
+    fn count_voters(&self) -> (usize, usize) {
         let voters = || self.members.iter().filter(|member| !member.is_learner);
         (
             voters().filter(|member| self.is_healthy(member)).count(),
@@ -112,12 +112,12 @@ impl Model {
     }
 
     fn has_quorum(&self) -> bool {
-        let (well, all) = self.votes();
+        let (well, all) = self.count_voters();
         all > 0 && well >= quorum(all)
     }
 
     /// What a pass would see.
-    fn seen(&self) -> Observation {
+    fn observe(&self) -> Observation {
         let ready = |ordinal: u32| {
             let healthy = self
                 .members
@@ -126,41 +126,41 @@ impl Model {
             healthy && self.has_quorum()
         };
         let pods = self.pods.iter().map(|(ordinal, model)| {
-            let seen = SeenPod {
+            let observed = ObservedPod {
                 uid: model.uid.to_string(),
                 is_ready: ready(*ordinal),
                 has_ready_containers: ready(*ordinal),
                 finding: model.finding,
                 etcd_image: model.revision.split('/').next().map(str::to_owned),
-                created: Some(self.now - SignedDuration::from_mins(2)),
+                created_at: Some(self.now - SignedDuration::from_mins(2)),
                 ..pod(*ordinal, &model.revision)
             };
-            (Ordinal(*ordinal), seen)
+            (Ordinal(*ordinal), observed)
         });
-        let held = self.heard.iter().map(|(ordinal, member)| {
+        let held = self.registered_members.iter().map(|(ordinal, member)| {
             let mut lease = lease(*ordinal, false);
-            lease.held.as_mut().unwrap().member = mainstay_ids::MemberId(*member);
+            lease.holder.as_mut().unwrap().member_id = mainstay_ids::MemberId(*member);
             let pod = self.pods.get(ordinal);
             lease.peer_tls = pod.map(|pod| pod.revision.ends_with("/On"));
             (Ordinal(*ordinal), lease)
         });
         Observation {
-            set: self
-                .set
+            stateful_set: self
+                .stateful_set
                 .as_ref()
                 .map(|(replicas, revision, stage, noted, image)| {
-                    let mut set = set(*replicas);
+                    let mut set = stateful_set(*replicas);
                     set.update_revision = Some(revision.clone());
-                    (set.peer_stage, set.noted_size) = (*stage, *noted);
+                    (set.peer_tls_stage, set.recorded_size) = (*stage, *noted);
                     set.etcd_image = Some(image.clone());
                     set
                 }),
             pods: pods.collect(),
-            claims: self.data.keys().map(|n| (Ordinal(*n), claim(*n))).collect(),
+            pvcs: self.data.keys().map(|n| (Ordinal(*n), pvc(*n))).collect(),
             leases: held.collect(),
-            full_snapshot: self.wanted.backup.as_ref().map(|_| SnapshotLease {
-                created: Some(noon()),
-                renewed: self.snapshot,
+            full_snapshot: self.desired.backup.as_ref().map(|_| SnapshotLease {
+                created_at: Some(noon()),
+                renewed_at: self.snapshot,
                 revision: None,
             }),
             membership: self.membership(),
@@ -168,96 +168,96 @@ impl Model {
         }
     }
 
-    fn membership(&self) -> Membership {
+    fn membership(&self) -> ObservedMembership {
         if !self.has_quorum() {
             let alive = self.pods.iter().filter(|(_, pod)| pod.is_up);
-            return Membership::Silent {
-                why: "no leader".to_owned(),
-                alive: alive.map(|(ordinal, _)| (Ordinal(*ordinal), 0)).collect(),
+            return ObservedMembership::NoQuorum {
+                reason: "no leader".to_owned(),
+                reachable: alive.map(|(ordinal, _)| (Ordinal(*ordinal), 0)).collect(),
             };
         }
         let list = self.members.iter().map(|model| {
             let mut reply = answer(0);
             reply.leader = self.leader.map(mainstay_ids::MemberId);
-            SeenMember {
+            ObservedEtcdMember {
                 id: mainstay_ids::MemberId(model.id),
                 name: if model.has_started {
-                    self.wanted.member(Ordinal(model.ordinal))
+                    self.desired.member_name(Ordinal(model.ordinal))
                 } else {
                     String::new()
                 },
                 ordinal: Some(Ordinal(model.ordinal)),
-                peer_urls: self.wanted.peer_urls(Ordinal(model.ordinal), model.stage),
+                peer_urls: self.desired.peer_urls(Ordinal(model.ordinal), model.stage),
                 is_learner: model.is_learner,
-                answer: self.is_healthy(model).then_some(reply),
+                status: self.is_healthy(model).then_some(reply),
             }
         });
-        Membership::Known(Members {
-            cluster: ClusterId(7),
+        ObservedMembership::Known(QuorumMembers {
+            cluster_id: ClusterId(7),
             list: list.collect(),
         })
     }
 
-    fn plan(&self) -> (Plan, Observation) {
-        let seen = self.seen();
-        let policy = Policy {
+    fn plan(&self) -> (ReconcilePlan, Observation) {
+        let observed = self.observe();
+        let policy = ReconcilePolicy {
             auto_reconcile: true,
-            ..Policy::default()
+            ..ReconcilePolicy::default()
         };
-        let known = Known::default();
+        let known = LastKnown::default();
         let world = World {
-            wanted: &self.wanted,
-            seen: &seen,
+            desired: &self.desired,
+            observed: &observed,
             policy: &policy,
-            known: &known,
+            last_known: &known,
             now: self.now,
         };
-        (decide(&world), seen)
+        (decide(&world), observed)
     }
 
     /// One pass of the controller: the plan is carried out at once.
-    fn pass(&mut self) -> Result<Plan, TestCaseError> {
+    fn reconcile(&mut self) -> Result<ReconcilePlan, TestCaseError> {
         let had_quorum = self.has_quorum();
-        let voters_before = self.votes().1;
+        let voters_before = self.count_voters().1;
         let (plan, _) = self.plan();
-        if let Some(shape) = &plan.shape {
+        if let Some(shape) = &plan.effective_spec {
             let image = shape
-                .holds
+                .held_fields
                 .etcd_image
                 .clone()
-                .unwrap_or_else(|| self.wanted.etcd_image.clone());
-            let revision = format!("{image}/{:?}", shape.peer_stage);
-            let noted = (shape.phase == crate::decide::Phase::Formed).then_some(shape.size);
-            self.set = Some((shape.replicas, revision, shape.peer_stage, noted, image));
+                .unwrap_or_else(|| self.desired.etcd_image.clone());
+            let revision = format!("{image}/{:?}", shape.peer_tls_stage);
+            let noted = (shape.phase == crate::decide::BootstrapPhase::Bootstrapped).then_some(shape.cluster_size);
+            self.stateful_set = Some((shape.replicas, revision, shape.peer_tls_stage, noted, image));
         }
         if let Some(step) = &plan.step {
-            self.take(step);
+            self.apply_step(step);
         }
-        let most = self.set.as_ref().map_or(0, |set| set.0);
-        if self.wanted.replicas > 0 {
-            let most = most.max(self.wanted.replicas);
-            self.heard.retain(|ordinal, _| *ordinal < most);
+        let most = self.stateful_set.as_ref().map_or(0, |set| set.0);
+        if self.desired.replicas > 0 {
+            let most = most.max(self.desired.replicas);
+            self.registered_members.retain(|ordinal, _| *ordinal < most);
         }
-        let sleeps = self.set.as_ref().is_some_and(|set| set.0 == 0);
+        let sleeps = self.stateful_set.as_ref().is_some_and(|set| set.0 == 0);
         if had_quorum && voters_before > 2 && !sleeps {
             prop_assert!(self.has_quorum(), "{:?} cost the quorum", plan.step);
         }
         Ok(plan)
     }
 
-    fn take(&mut self, step: &Step) {
+    fn apply_step(&mut self, step: &ReconcileStep) {
         match step {
-            Step::Snapshot { .. } => self.snapshot = Some(self.now),
-            Step::DeletePod { ordinal, .. } => {
+            ReconcileStep::Snapshot { .. } => self.snapshot = Some(self.now),
+            ReconcileStep::DeletePod { ordinal, .. } => {
                 self.pods.remove(&ordinal.0);
             }
-            Step::DiscardClaim { ordinal, .. } => {
+            ReconcileStep::DeletePvc { ordinal, .. } => {
                 self.data.remove(&ordinal.0);
                 self.pods.remove(&ordinal.0);
             }
-            Step::AddLearner { ordinal } => {
-                let id = u64::from(self.next()) + 1_000;
-                let stage = self.set.as_ref().map(|set| set.2).unwrap_or_default();
+            ReconcileStep::AddLearner { ordinal } => {
+                let id = u64::from(self.next_serial()) + 1_000;
+                let stage = self.stateful_set.as_ref().map(|set| set.2).unwrap_or_default();
                 self.members.push(ModelMember {
                     id,
                     ordinal: ordinal.0,
@@ -266,19 +266,19 @@ impl Model {
                     stage,
                 });
             }
-            Step::Promote { member, .. } => {
+            ReconcileStep::Promote { member, .. } => {
                 let promoted = self.members.iter_mut().find(|one| one.id == member.0);
                 promoted.expect("a learner").is_learner = false;
             }
-            Step::RemoveMember { member, .. } => self.members.retain(|one| one.id != member.0),
-            Step::MoveLeader { to, .. } => self.leader = Some(to.0),
-            Step::UpdatePeerUrls { member, .. } => {
-                let stage = self.set.as_ref().map(|set| set.2).unwrap_or_default();
+            ReconcileStep::RemoveMember { member, .. } => self.members.retain(|one| one.id != member.0),
+            ReconcileStep::MoveLeader { to, .. } => self.leader = Some(to.0),
+            ReconcileStep::UpdatePeerUrls { member, .. } => {
+                let stage = self.stateful_set.as_ref().map(|set| set.2).unwrap_or_default();
                 let moved = self.members.iter_mut().find(|one| one.id == member.0);
-                moved.expect("a member").stage = if stage == PeerStage::On {
-                    PeerStage::On
+                moved.expect("a member").stage = if stage == PeerTlsStage::On {
+                    PeerTlsStage::On
                 } else {
-                    PeerStage::Off
+                    PeerTlsStage::Off
                 };
             }
             _ => {}
@@ -286,15 +286,15 @@ impl Model {
     }
 
     /// The controller of every StatefulSet, the kubelet and etcd do their part.
-    fn react(&mut self) {
+    fn advance(&mut self) {
         self.now += SignedDuration::from_secs(10);
-        let Some((replicas, revision, stage, ..)) = self.set.clone() else {
+        let Some((replicas, revision, stage, ..)) = self.stateful_set.clone() else {
             return;
         };
         self.pods.retain(|ordinal, _| *ordinal < replicas);
         for ordinal in 0..replicas {
             if !self.pods.contains_key(&ordinal) {
-                let uid = self.next();
+                let uid = self.next_serial();
                 self.data.entry(ordinal).or_insert(None);
                 let pod = ModelPod {
                     uid,
@@ -306,11 +306,11 @@ impl Model {
             }
         }
         if self.members.is_empty() && replicas > 0 && self.data.values().all(Option::is_none) {
-            self.found(replicas, stage);
+            self.bootstrap(replicas, stage);
         }
         let ordinals: Vec<u32> = self.pods.keys().copied().collect();
         for ordinal in ordinals {
-            self.start(ordinal);
+            self.start_pod(ordinal);
         }
         let leads = |model: &Self| {
             model
@@ -327,9 +327,9 @@ impl Model {
         }
     }
 
-    fn found(&mut self, replicas: u32, stage: PeerStage) {
+    fn bootstrap(&mut self, replicas: u32, stage: PeerTlsStage) {
         for ordinal in 0..replicas {
-            let id = u64::from(self.next()) + 1_000;
+            let id = u64::from(self.next_serial()) + 1_000;
             self.members.push(ModelMember {
                 id,
                 ordinal,
@@ -339,7 +339,7 @@ impl Model {
             });
             self.data.insert(
                 ordinal,
-                Some(Data {
+                Some(VolumeData {
                     member: id,
                     is_good: true,
                 }),
@@ -348,81 +348,81 @@ impl Model {
     }
 
     /// What init decides and etcd then does. Init runs until it lets etcd start, and not again in the same pod.
-    fn start(&mut self, ordinal: u32) {
+    fn start_pod(&mut self, ordinal: u32) {
         let member = self
             .members
             .iter()
             .position(|member| member.ordinal == ordinal);
         let data = self.data.get(&ordinal).copied().flatten();
         let (finding, is_up) = match (data, member) {
-            (Some(Data { is_good: false, .. }), _) => (Finding::Corrupt, false),
-            (Some(data), Some(at)) if self.members[at].id == data.member => (Finding::Good, true),
-            (Some(_), _) => (Finding::Foreign, false),
+            (Some(VolumeData { is_good: false, .. }), _) => (InitFinding::Corrupt, false),
+            (Some(data), Some(at)) if self.members[at].id == data.member => (InitFinding::CanStart, true),
+            (Some(_), _) => (InitFinding::Foreign, false),
             (None, Some(at)) if !self.members[at].has_started => {
                 self.members[at].has_started = true;
                 let id = self.members[at].id;
                 self.data.insert(
                     ordinal,
-                    Some(Data {
+                    Some(VolumeData {
                         member: id,
                         is_good: true,
                     }),
                 );
-                (Finding::Good, true)
+                (InitFinding::CanStart, true)
             }
-            (None, _) => (Finding::Waits, false),
+            (None, _) => (InitFinding::WaitingToJoin, false),
         };
         if is_up && let Some(at) = member {
-            self.heard.insert(ordinal, self.members[at].id);
+            self.registered_members.insert(ordinal, self.members[at].id);
         }
         let pod = self.pods.get_mut(&ordinal).expect("a pod");
         pod.is_up = is_up;
-        if pod.finding != Some(Finding::Good) {
+        if pod.finding != Some(InitFinding::CanStart) {
             pod.finding = Some(finding);
         }
     }
 
     /// Something from outside. What would take a quorum's data is not this test's matter.
-    fn happens(&mut self, act: &Act) {
-        let (well, all) = self.votes();
+    fn apply_event(&mut self, act: &ModelEvent) {
+        let (well, all) = self.count_voters();
         let is_whole = all >= 3 && well == all && self.members.iter().all(|m| !m.is_learner);
         match act {
-            Act::Replicas(replicas) => self.wanted.replicas = *replicas,
-            Act::Image(is_new) => {
-                self.wanted.etcd_image = if *is_new { "etcd:v3.5.30" } else { IMAGE }.to_owned();
+            ModelEvent::Replicas(replicas) => self.desired.replicas = *replicas,
+            ModelEvent::Image(is_new) => {
+                self.desired.etcd_image = if *is_new { "etcd:v3.5.30" } else { IMAGE }.to_owned();
             }
-            Act::Tls(tls) => self.wanted.peers.tls = *tls,
-            Act::Crash(ordinal) => {
+            ModelEvent::Tls(tls) => self.desired.peers.tls = *tls,
+            ModelEvent::CrashPod(ordinal) => {
                 self.pods.remove(ordinal);
             }
-            Act::LoseVolume(ordinal) if is_whole => {
+            ModelEvent::LoseVolume(ordinal) if is_whole => {
                 self.pods.remove(ordinal);
                 self.data.remove(ordinal);
             }
-            Act::Damage(ordinal) if is_whole => {
+            ModelEvent::DamageVolume(ordinal) if is_whole => {
                 self.pods.remove(ordinal);
                 if let Some(Some(data)) = self.data.get_mut(ordinal) {
                     data.is_good = false;
                 }
             }
-            Act::LoseSet => self.set = None,
-            Act::LoseVolume(_) | Act::Damage(_) | Act::Time(_) => {}
+            ModelEvent::DeleteStatefulSet => self.stateful_set = None,
+            ModelEvent::LoseVolume(_) | ModelEvent::DamageVolume(_) | ModelEvent::Elapse(_) => {}
         }
     }
 
-    fn is_as_wanted(&self, plan: &Plan) -> bool {
-        let Some((replicas, revision, stage, ..)) = &self.set else {
+    fn is_converged(&self, plan: &ReconcilePlan) -> bool {
+        let Some((replicas, revision, stage, ..)) = &self.stateful_set else {
             return false;
         };
-        let goal = if self.wanted.peers.tls {
-            PeerStage::On
+        let goal = if self.desired.peers.tls {
+            PeerTlsStage::On
         } else {
-            PeerStage::Off
+            PeerTlsStage::Off
         };
         let names: BTreeSet<u32> = self.members.iter().map(|member| member.ordinal).collect();
         let sleeps = *replicas == 0;
         plan.is_settled()
-            && *replicas == self.wanted.replicas
+            && *replicas == self.desired.replicas
             && (sleeps || *stage == goal)
             && (sleeps || names == (0..*replicas).collect())
             && self
@@ -433,22 +433,22 @@ impl Model {
     }
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
+fn model_events() -> impl Strategy<Value = Vec<ModelEvent>> {
     let act = prop_oneof![
-        3 => prop_oneof![Just(0_u32), Just(1), Just(3), Just(5), 1..6_u32].prop_map(Act::Replicas),
-        1 => any::<bool>().prop_map(Act::Image),
-        1 => any::<bool>().prop_map(Act::Tls),
-        2 => (0..5_u32).prop_map(Act::Crash),
-        1 => (0..5_u32).prop_map(Act::LoseVolume),
-        1 => (0..5_u32).prop_map(Act::Damage),
-        1 => Just(Act::LoseSet),
-        4 => (1..20_u8).prop_map(Act::Time),
+        3 => prop_oneof![Just(0_u32), Just(1), Just(3), Just(5), 1..6_u32].prop_map(ModelEvent::Replicas),
+        1 => any::<bool>().prop_map(ModelEvent::Image),
+        1 => any::<bool>().prop_map(ModelEvent::Tls),
+        2 => (0..5_u32).prop_map(ModelEvent::CrashPod),
+        1 => (0..5_u32).prop_map(ModelEvent::LoseVolume),
+        1 => (0..5_u32).prop_map(ModelEvent::DamageVolume),
+        1 => Just(ModelEvent::DeleteStatefulSet),
+        4 => (1..20_u8).prop_map(ModelEvent::Elapse),
     ];
     prop::collection::vec(act, 1..12)
 }
 
 /// More passes than any of these ways takes.
-const PATIENCE: usize = 400;
+const MAX_RECONCILES: usize = 400;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, max_shrink_iters: 2_000, ..ProptestConfig::default() })]
@@ -457,25 +457,25 @@ proptest! {
     fn whatever_is_asked_and_whatever_breaks_it_comes_to_rest_as_asked(
         first in 1_u32..6,
         is_backed_up in any::<bool>(),
-        acts in acts(),
+        acts in model_events(),
     ) {
-        let mut model = Model::new(first, is_backed_up);
+        let mut model = ClusterModel::new(first, is_backed_up);
         for act in &acts {
-            model.happens(act);
-            let rounds = if let Act::Time(rounds) = act { *rounds } else { 1 };
+            model.apply_event(act);
+            let rounds = if let ModelEvent::Elapse(rounds) = act { *rounds } else { 1 };
             for _ in 0..rounds {
-                model.pass()?;
-                model.react();
+                model.reconcile()?;
+                model.advance();
             }
         }
         let mut last = None;
-        for _ in 0..PATIENCE {
-            let plan = model.pass()?;
-            if model.is_as_wanted(&plan) {
+        for _ in 0..MAX_RECONCILES {
+            let plan = model.reconcile()?;
+            if model.is_converged(&plan) {
                 return Ok(());
             }
             last = Some(plan);
-            model.react();
+            model.advance();
         }
         prop_assert!(false, "never at rest: {:?}, members {:?}, pods {:?}", last.map(|plan| plan.step), model.members, model.pods);
     }

@@ -1,23 +1,23 @@
 //! Replacing pods, and what comes before a new etcd.
 
 use super::fixture::*;
-use crate::decide::{Blocker, Change, Refusal, Restart, Step, UpgradeRule};
-use crate::observe::{Membership, Ordinal, PeerStage, SnapshotRequest};
-use crate::validate::Drift;
+use crate::decide::{Blocker, DisruptiveChange, SpecRefusal, PodDeletionReason, ReconcileStep, UpgradeRule};
+use crate::observe::{ObservedMembership, Ordinal, PeerTlsStage, SnapshotRequest};
+use crate::validate::DriftPolicy;
 
-fn deletes(ordinal: u32, because: Restart) -> Step {
-    let uid = format!("pod-{ordinal}-{OLD}");
-    Step::DeletePod {
+fn delete_pod(ordinal: u32, because: PodDeletionReason) -> ReconcileStep {
+    let uid = format!("pod-{ordinal}-{OLD_REVISION}");
+    ReconcileStep::DeletePod {
         ordinal: Ordinal(ordinal),
         uid,
-        because,
+        reason: because,
     }
 }
 
 #[test]
 fn a_whole_cluster_is_left_alone() {
     for replicas in [1, 2, 3, 5] {
-        let plan = Scene::whole(replicas).plan();
+        let plan = ClusterFixture::healthy(replicas).plan();
         assert!(plan.is_settled(), "{plan:?}");
     }
 }
@@ -25,49 +25,49 @@ fn a_whole_cluster_is_left_alone() {
 #[test]
 fn followers_go_first_the_highest_ordinal_before_the_others() {
     assert_eq!(
-        Scene::whole(3).outdated().step(),
-        Some(deletes(2, Restart::Outdated))
+        ClusterFixture::healthy(3).with_new_template().step(),
+        Some(delete_pod(2, PodDeletionReason::Outdated))
     );
     assert_eq!(
-        Scene::whole(3).outdated().leader(2).step(),
-        Some(deletes(1, Restart::Outdated))
+        ClusterFixture::healthy(3).with_new_template().with_leader(2).step(),
+        Some(delete_pod(1, PodDeletionReason::Outdated))
     );
 }
 
 #[test]
 fn the_leader_hands_over_before_it_goes() {
-    let scene = Scene::whole(3).outdated().updated(1).updated(2);
+    let scene = ClusterFixture::healthy(3).with_new_template().with_updated_pod(1).with_updated_pod(2);
     assert_eq!(
         scene.step(),
-        Some(Step::MoveLeader {
-            from: id(0),
-            to: id(1)
+        Some(ReconcileStep::MoveLeader {
+            from: member_id(0),
+            to: member_id(1)
         })
     );
-    assert_eq!(scene.leader(1).step(), Some(deletes(0, Restart::Outdated)));
+    assert_eq!(scene.with_leader(1).step(), Some(delete_pod(0, PodDeletionReason::Outdated)));
 }
 
 #[test]
 fn a_single_member_is_restarted_where_it_leads() {
     assert_eq!(
-        Scene::whole(1).outdated().step(),
-        Some(deletes(0, Restart::Outdated))
+        ClusterFixture::healthy(1).with_new_template().step(),
+        Some(delete_pod(0, PodDeletionReason::Outdated))
     );
 }
 
 #[test]
 fn who_takes_no_part_goes_first() {
-    let scene = Scene::whole(3).outdated().down(1);
-    assert_eq!(scene.step(), Some(deletes(1, Restart::OutdatedAndUnwell)));
+    let scene = ClusterFixture::healthy(3).with_new_template().with_member_down(1);
+    assert_eq!(scene.step(), Some(delete_pod(1, PodDeletionReason::OutdatedAndUnhealthy)));
 }
 
 #[test]
 fn a_pod_that_is_not_ready_but_answers_is_not_taken_for_dead() {
-    let mut scene = Scene::whole(3).outdated();
+    let mut scene = ClusterFixture::healthy(3).with_new_template();
     scene.pod_mut(1).is_ready = false;
     assert_eq!(
-        scene.waits(),
-        Some(Blocker::MemberUnwell {
+        scene.blocker(),
+        Some(Blocker::MemberUnhealthy {
             ordinal: Ordinal(1)
         })
     );
@@ -75,10 +75,10 @@ fn a_pod_that_is_not_ready_but_answers_is_not_taken_for_dead() {
 
 #[test]
 fn a_bad_template_stops_at_the_first_pod() {
-    let scene = Scene::whole(3).outdated().updated(2).down(2);
+    let scene = ClusterFixture::healthy(3).with_new_template().with_updated_pod(2).with_member_down(2);
     assert_eq!(
-        scene.waits(),
-        Some(Blocker::UpdatedUnwell {
+        scene.blocker(),
+        Some(Blocker::UpdatedMemberUnhealthy {
             ordinal: Ordinal(2)
         })
     );
@@ -86,19 +86,19 @@ fn a_bad_template_stops_at_the_first_pod() {
 
 #[test]
 fn a_pod_that_was_deleted_is_waited_for() {
-    let mut scene = Scene::whole(3).outdated();
-    scene.seen.pods.remove(&Ordinal(2));
+    let mut scene = ClusterFixture::healthy(3).with_new_template();
+    scene.observed.pods.remove(&Ordinal(2));
     assert_eq!(
-        scene.waits(),
-        Some(Blocker::PodReturns {
+        scene.blocker(),
+        Some(Blocker::PodMissing {
             ordinal: Ordinal(2)
         })
     );
-    let mut scene = Scene::whole(3).outdated();
+    let mut scene = ClusterFixture::healthy(3).with_new_template();
     scene.pod_mut(2).is_deleting = true;
     assert_eq!(
-        scene.waits(),
-        Some(Blocker::PodReturns {
+        scene.blocker(),
+        Some(Blocker::PodMissing {
             ordinal: Ordinal(2)
         })
     );
@@ -106,130 +106,130 @@ fn a_pod_that_was_deleted_is_waited_for() {
 
 #[test]
 fn a_template_the_controller_of_sets_has_not_seen_tells_nothing() {
-    let mut scene = Scene::whole(3);
-    scene.set_mut().is_observed = false;
-    assert_eq!(scene.waits(), Some(Blocker::SetUnobserved));
+    let mut scene = ClusterFixture::healthy(3);
+    scene.stateful_set_mut().is_observed = false;
+    assert_eq!(scene.blocker(), Some(Blocker::StatefulSetUnobserved));
 }
 
 #[test]
 fn pods_that_never_worked_are_all_replaced_although_none_gets_well() {
-    let mut scene = Scene::whole(3).outdated().silent();
+    let mut scene = ClusterFixture::healthy(3).with_new_template().without_quorum();
     for ordinal in 0..3 {
         scene.pod_mut(ordinal).is_ready = false;
     }
-    assert_eq!(scene.step(), Some(deletes(0, Restart::OutdatedAndUnwell)));
-    let mut scene = scene.updated(0);
+    assert_eq!(scene.step(), Some(delete_pod(0, PodDeletionReason::OutdatedAndUnhealthy)));
+    let mut scene = scene.with_updated_pod(0);
     scene.pod_mut(0).is_ready = false;
-    assert_eq!(scene.step(), Some(deletes(1, Restart::OutdatedAndUnwell)));
+    assert_eq!(scene.step(), Some(delete_pod(1, PodDeletionReason::OutdatedAndUnhealthy)));
 }
 
 #[test]
 fn ready_pods_are_not_touched_while_nobody_answers() {
-    let scene = Scene::whole(3).outdated().silent();
-    assert_eq!(scene.waits(), Some(Blocker::NoQuorum));
+    let scene = ClusterFixture::healthy(3).with_new_template().without_quorum();
+    assert_eq!(scene.blocker(), Some(Blocker::NoQuorum));
 }
 
 #[test]
 fn who_answers_without_a_quorum_is_not_taken_for_dead() {
-    let mut scene = Scene::whole(3).outdated();
+    let mut scene = ClusterFixture::healthy(3).with_new_template();
     scene.pod_mut(2).is_ready = false;
-    scene.seen.membership = Membership::Silent {
-        why: "no leader".to_owned(),
-        alive: [(Ordinal(2), 0)].into(),
+    scene.observed.membership = ObservedMembership::NoQuorum {
+        reason: "no leader".to_owned(),
+        reachable: [(Ordinal(2), 0)].into(),
     };
-    assert_eq!(scene.waits(), Some(Blocker::NoQuorum));
+    assert_eq!(scene.blocker(), Some(Blocker::NoQuorum));
 }
 
 #[test]
 fn a_rollout_that_began_goes_on_although_the_spec_has_changed_since() {
-    let mut scene = Scene::whole(3).outdated();
-    scene.wanted.generation = 2;
+    let mut scene = ClusterFixture::healthy(3).with_new_template();
+    scene.desired.generation = 2;
     let plan = scene.plan();
-    assert_eq!(plan.shape, None);
-    assert_eq!(plan.refusals, [Refusal::NotRequested { generation: 2 }]);
-    assert_eq!(plan.step, Some(deletes(2, Restart::Outdated)));
+    assert_eq!(plan.effective_spec, None);
+    assert_eq!(plan.refusals, [SpecRefusal::ReconcileNotRequested { generation: 2 }]);
+    assert_eq!(plan.step, Some(delete_pod(2, PodDeletionReason::Outdated)));
 }
 
-fn new_image(image: &str) -> Scene {
-    let mut scene = Scene::whole(3);
-    scene.wanted.etcd_image = image.to_owned();
+fn with_new_image(image: &str) -> ClusterFixture {
+    let mut scene = ClusterFixture::healthy(3);
+    scene.desired.etcd_image = image.to_owned();
     scene
 }
 
 #[test]
 fn another_etcd_waits_for_a_fresh_snapshot_and_the_image_stays() {
-    let scene = new_image("etcd:v3.6.0").backed_up(3_600);
+    let scene = with_new_image("etcd:v3.6.0").with_backup(3_600);
     let plan = scene.plan();
     assert_eq!(
         plan.step,
-        Some(Step::Snapshot {
-            before: Change::Upgrade
+        Some(ReconcileStep::Snapshot {
+            before: DisruptiveChange::Upgrade
         })
     );
-    assert_eq!(plan.shape.unwrap().holds.etcd_image.as_deref(), Some(IMAGE));
-    let fresh = scene.backed_up(60).plan();
+    assert_eq!(plan.effective_spec.unwrap().held_fields.etcd_image.as_deref(), Some(IMAGE));
+    let fresh = scene.with_backup(60).plan();
     assert_eq!(
-        (fresh.step, fresh.shape.unwrap().holds.etcd_image),
+        (fresh.step, fresh.effective_spec.unwrap().held_fields.etcd_image),
         (None, None)
     );
 }
 
 #[test]
 fn a_snapshot_that_fails_stops_the_upgrade_and_says_why() {
-    let mut scene = new_image("etcd:v3.6.0").backed_up(3_600);
+    let mut scene = with_new_image("etcd:v3.6.0").with_backup(3_600);
     let retry_at = ago(-30);
-    scene.seen.snapshot = SnapshotRequest::Failed {
-        why: "403".to_owned(),
+    scene.observed.snapshot_request = SnapshotRequest::Failed {
+        reason: "403".to_owned(),
         retry_at,
     };
-    let before = Change::Upgrade;
+    let before = DisruptiveChange::Upgrade;
     let blocker = Blocker::SnapshotFailed {
         before,
-        why: "403".to_owned(),
+        reason: "403".to_owned(),
         retry_at,
     };
-    assert_eq!(scene.waits(), Some(blocker));
-    scene.seen.snapshot = SnapshotRequest::Failed {
-        why: "403".to_owned(),
+    assert_eq!(scene.blocker(), Some(blocker));
+    scene.observed.snapshot_request = SnapshotRequest::Failed {
+        reason: "403".to_owned(),
         retry_at: ago(1),
     };
-    assert_eq!(scene.step(), Some(Step::Snapshot { before }));
+    assert_eq!(scene.step(), Some(ReconcileStep::Snapshot { before }));
 }
 
 /// Pods are out of date, and the last full snapshot is an hour old.
-fn unsaved() -> Scene {
-    Scene::whole(3).outdated().backed_up(3_600)
+fn with_stale_snapshot() -> ClusterFixture {
+    ClusterFixture::healthy(3).with_new_template().with_backup(3_600)
 }
 
-fn goes(scene: &Scene) -> Option<u32> {
+fn deleted_pod(scene: &ClusterFixture) -> Option<u32> {
     match scene.step() {
-        Some(Step::DeletePod { ordinal, .. }) => Some(ordinal.0),
+        Some(ReconcileStep::DeletePod { ordinal, .. }) => Some(ordinal.0),
         _ => None,
     }
 }
 
 #[test]
 fn the_first_pod_is_replaced_after_the_snapshot_was_answered() {
-    let before = Change::Rollout;
-    let mut scene = unsaved();
-    assert_eq!(scene.step(), Some(Step::Snapshot { before }));
-    scene.seen.snapshot = SnapshotRequest::Running;
-    assert_eq!(scene.waits(), Some(Blocker::SnapshotRuns { before }));
-    scene.seen.snapshot = SnapshotRequest::Taken { at: ago(1) };
-    assert_eq!(goes(&scene), Some(2), "its Lease may come later");
-    assert_eq!(goes(&unsaved().backed_up(60)), Some(2));
+    let before = DisruptiveChange::Rollout;
+    let mut scene = with_stale_snapshot();
+    assert_eq!(scene.step(), Some(ReconcileStep::Snapshot { before }));
+    scene.observed.snapshot_request = SnapshotRequest::Running;
+    assert_eq!(scene.blocker(), Some(Blocker::SnapshotRunning { before }));
+    scene.observed.snapshot_request = SnapshotRequest::Taken { at: ago(1) };
+    assert_eq!(deleted_pod(&scene), Some(2), "its Lease may come later");
+    assert_eq!(deleted_pod(&with_stale_snapshot().with_backup(60)), Some(2));
 }
 
 #[test]
 fn a_rollout_does_not_depend_on_the_snapshot_before_it() {
-    let mut scene = unsaved();
-    scene.seen.snapshot = SnapshotRequest::Failed {
-        why: "403".to_owned(),
+    let mut scene = with_stale_snapshot();
+    scene.observed.snapshot_request = SnapshotRequest::Failed {
+        reason: "403".to_owned(),
         retry_at: ago(-30),
     };
-    assert_eq!(goes(&scene), Some(2));
+    assert_eq!(deleted_pod(&scene), Some(2));
     assert_eq!(
-        goes(&Scene::whole(3).outdated()),
+        deleted_pod(&ClusterFixture::healthy(3).with_new_template()),
         Some(2),
         "without a store"
     );
@@ -237,226 +237,226 @@ fn a_rollout_does_not_depend_on_the_snapshot_before_it() {
 
 #[test]
 fn there_is_one_snapshot_for_a_rollout_not_one_for_each_pod() {
-    assert_eq!(goes(&unsaved().updated(2)), Some(1));
-    let sick = unsaved().down(1);
+    assert_eq!(deleted_pod(&with_stale_snapshot().with_updated_pod(2)), Some(1));
+    let sick = with_stale_snapshot().with_member_down(1);
     assert_eq!(
-        goes(&sick),
+        deleted_pod(&sick),
         Some(1),
         "nobody misses the one that takes no part"
     );
 }
 
 /// A StatefulSet as etcd-druid made it, which rolls no more.
-fn wrapped() -> Scene {
-    let mut scene = Scene::whole(3).backed_up(3_600);
-    let set = scene.set_mut();
-    (set.is_ours, set.noted_size) = (false, None);
+fn druid_cluster() -> ClusterFixture {
+    let mut scene = ClusterFixture::healthy(3).with_backup(3_600);
+    let set = scene.stateful_set_mut();
+    (set.is_ours, set.recorded_size) = (false, None);
     set.etcd_image = Some("etcd-wrapper:v0.6.2".to_owned());
     scene
 }
 
 #[test]
 fn what_etcd_druid_made_stays_in_whole_until_our_etcd_may_come_and_changes_in_whole() {
-    let scene = wrapped();
+    let scene = druid_cluster();
     let plan = scene.plan();
-    let before = Change::Upgrade;
-    assert_eq!(plan.step, Some(Step::Snapshot { before }));
-    assert!(plan.shape.unwrap().holds.everything);
-    let plan = scene.backed_up(60).plan();
-    let holds = plan.shape.unwrap().holds;
-    assert_eq!((holds.everything, holds.etcd_image), (false, None));
+    let before = DisruptiveChange::Upgrade;
+    assert_eq!(plan.step, Some(ReconcileStep::Snapshot { before }));
+    assert!(plan.effective_spec.unwrap().held_fields.all_objects);
+    let plan = scene.with_backup(60).plan();
+    let holds = plan.effective_spec.unwrap().held_fields;
+    assert_eq!((holds.all_objects, holds.etcd_image), (false, None));
 }
 
 #[test]
 fn what_etcd_druid_made_is_not_touched_while_our_etcd_cannot_follow_its_own() {
-    let mut scene = wrapped().backed_up(60).replicas(5);
+    let mut scene = druid_cluster().with_backup(60).with_replicas(5);
     for member in scene.members_mut() {
-        member.answer.as_mut().unwrap().version = "3.3.10".to_owned();
+        member.status.as_mut().unwrap().version = "3.3.10".to_owned();
     }
     let plan = scene.plan();
-    let on = Blocker::Adoption;
-    assert_eq!(plan.step, Some(Step::Wait { on }), "nor scaled");
-    assert!(plan.shape.unwrap().holds.everything);
-    assert!(matches!(plan.refusals[..], [Refusal::Upgrade { .. }]));
+    let blocker = Blocker::AdoptionRefused;
+    assert_eq!(plan.step, Some(ReconcileStep::Wait { blocker }), "nor scaled");
+    assert!(plan.effective_spec.unwrap().held_fields.all_objects);
+    assert!(matches!(plan.refusals[..], [SpecRefusal::Upgrade { .. }]));
 }
 
 #[test]
 fn an_image_of_ours_is_held_alone() {
-    let holds = new_image("etcd:v3.6.0").backed_up(3_600).plan().shape;
-    assert!(!holds.unwrap().holds.everything);
+    let holds = with_new_image("etcd:v3.6.0").with_backup(3_600).plan().effective_spec;
+    assert!(!holds.unwrap().held_fields.all_objects);
 }
 
 #[test]
 fn pods_somebody_has_stopped_stay_so_while_changes_by_hand_are_left_alone() {
-    let mut scene = Scene::whole(3);
-    scene.set_mut().replicas = 0;
-    scene.seen.pods.clear();
+    let mut scene = ClusterFixture::healthy(3);
+    scene.stateful_set_mut().replicas = 0;
+    scene.observed.pods.clear();
     assert!(matches!(
         scene.step(),
-        Some(Step::Resize { from: 0, to: 3 })
+        Some(ReconcileStep::Scale { from: 0, to: 3 })
     ));
-    scene.wanted.requests.drift = Drift::Left;
+    scene.desired.requests.drift_policy = DriftPolicy::Keep;
     let plan = scene.plan();
-    assert_eq!((plan.step, plan.shape), (None, None));
-    assert_eq!(plan.refusals, [Refusal::StoppedByHand]);
-    scene.wanted.requests.reconcile = true;
+    assert_eq!((plan.step, plan.effective_spec), (None, None));
+    assert_eq!(plan.refusals, [SpecRefusal::ManuallyStopped]);
+    scene.desired.requests.reconcile = true;
     assert!(matches!(
         scene.step(),
-        Some(Step::Resize { from: 0, to: 3 })
+        Some(ReconcileStep::Scale { from: 0, to: 3 })
     ));
-    scene.wanted.requests.reconcile = false;
-    (scene.wanted.generation, scene.policy.auto_reconcile) = (2, true);
+    scene.desired.requests.reconcile = false;
+    (scene.desired.generation, scene.policy.auto_reconcile) = (2, true);
     assert!(matches!(
         scene.step(),
-        Some(Step::Resize { from: 0, to: 3 })
+        Some(ReconcileStep::Scale { from: 0, to: 3 })
     ));
 }
 
 #[test]
 fn a_person_may_go_without_the_snapshot_for_one_generation() {
-    let mut scene = new_image("etcd:v3.6.0").backed_up(3_600);
-    scene.wanted.requests.without_snapshot = Some(1);
+    let mut scene = with_new_image("etcd:v3.6.0").with_backup(3_600);
+    scene.desired.requests.skip_snapshot_generation = Some(1);
     let plan = scene.plan();
     assert_eq!(plan.step, None);
-    assert_eq!(plan.shape.unwrap().holds.etcd_image, None);
+    assert_eq!(plan.effective_spec.unwrap().held_fields.etcd_image, None);
     scene.policy.auto_reconcile = true;
-    scene.wanted.generation = 2;
-    let before = Change::Upgrade;
-    assert_eq!(scene.step(), Some(Step::Snapshot { before }));
+    scene.desired.generation = 2;
+    let before = DisruptiveChange::Upgrade;
+    assert_eq!(scene.step(), Some(ReconcileStep::Snapshot { before }));
 }
 
 #[test]
 fn what_runs_decides_which_etcd_may_follow_not_what_the_spec_said() {
-    let mut scene = new_image("etcd:v3.6.0");
+    let mut scene = with_new_image("etcd:v3.6.0");
     for member in scene.members_mut() {
-        member.answer.as_mut().unwrap().version = "3.5.21".to_owned();
+        member.status.as_mut().unwrap().version = "3.5.21".to_owned();
     }
     let plan = scene.plan();
-    let refusal = Refusal::Upgrade {
+    let refusal = SpecRefusal::Upgrade {
         from: "3.5.21".to_owned(),
         to: "3.6.0".to_owned(),
-        rule: UpgradeRule::LatePatchFirst,
+        rule: UpgradeRule::MinPatchFirst,
     };
     assert_eq!(plan.refusals, [refusal]);
-    assert_eq!(plan.shape.unwrap().holds.etcd_image.as_deref(), Some(IMAGE));
+    assert_eq!(plan.effective_spec.unwrap().held_fields.etcd_image.as_deref(), Some(IMAGE));
 }
 
 #[test]
 fn an_image_nobody_can_judge_is_let_through() {
-    assert!(new_image("etcd:latest").plan().is_settled());
+    assert!(with_new_image("etcd:latest").plan().is_settled());
 }
 
 #[test]
 fn a_cluster_that_is_down_takes_any_image_that_may_follow() {
-    let mut scene = new_image("etcd:v3.6.0").backed_up(86_400).silent();
-    assert_eq!(scene.plan().shape.unwrap().holds.etcd_image, None);
-    scene.known.version = crate::decide::upgrade::Version::parse("3.4.34");
+    let mut scene = with_new_image("etcd:v3.6.0").with_backup(86_400).without_quorum();
+    assert_eq!(scene.plan().effective_spec.unwrap().held_fields.etcd_image, None);
+    scene.last_known.etcd_version = crate::decide::upgrade::EtcdVersion::parse("3.4.34");
     assert_eq!(
-        scene.plan().shape.unwrap().holds.etcd_image.as_deref(),
+        scene.plan().effective_spec.unwrap().held_fields.etcd_image.as_deref(),
         Some(IMAGE)
     );
 }
 
 #[test]
 fn a_member_that_listens_elsewhere_is_announced_before_the_next_pod_goes() {
-    let mut scene = Scene::whole(3).outdated().updated(2);
-    scene.wanted.peers.tls = true;
-    scene.set_mut().peer_stage = PeerStage::On;
-    let member = id(2);
-    let announced = Step::UpdatePeerUrls {
+    let mut scene = ClusterFixture::healthy(3).with_new_template().with_updated_pod(2);
+    scene.desired.peers.tls = true;
+    scene.stateful_set_mut().peer_tls_stage = PeerTlsStage::On;
+    let member = member_id(2);
+    let announced = ReconcileStep::UpdatePeerUrls {
         member,
         ordinal: Ordinal(2),
     };
     assert_eq!(scene.step(), Some(announced));
-    scene.member_mut(2).peer_urls = scene.wanted.peer_urls(Ordinal(2), PeerStage::On);
-    assert_eq!(scene.step(), Some(deletes(1, Restart::Outdated)));
+    scene.member_mut(2).peer_urls = scene.desired.peer_urls(Ordinal(2), PeerTlsStage::On);
+    assert_eq!(scene.step(), Some(delete_pod(1, PodDeletionReason::Outdated)));
 }
 
-fn stage(scene: &Scene) -> PeerStage {
-    scene.plan().shape.unwrap().peer_stage
+fn peer_tls_stage(scene: &ClusterFixture) -> PeerTlsStage {
+    scene.plan().effective_spec.unwrap().peer_tls_stage
 }
 
 #[test]
 fn members_get_certificates_before_anybody_listens_encrypted() {
-    let mut scene = Scene::whole(3);
-    scene.wanted.peers.tls = true;
-    assert_eq!(stage(&scene), PeerStage::Prepared);
-    scene.set_mut().peer_stage = PeerStage::Prepared;
+    let mut scene = ClusterFixture::healthy(3);
+    scene.desired.peers.tls = true;
+    assert_eq!(peer_tls_stage(&scene), PeerTlsStage::Prepared);
+    scene.stateful_set_mut().peer_tls_stage = PeerTlsStage::Prepared;
     assert_eq!(
-        stage(&scene.clone().outdated()),
-        PeerStage::Prepared,
+        peer_tls_stage(&scene.clone().with_new_template()),
+        PeerTlsStage::Prepared,
         "not rolled out"
     );
     assert_eq!(
-        stage(&scene.clone().down(1)),
-        PeerStage::Prepared,
+        peer_tls_stage(&scene.clone().with_member_down(1)),
+        PeerTlsStage::Prepared,
         "one is not well"
     );
-    assert_eq!(stage(&scene), PeerStage::On);
+    assert_eq!(peer_tls_stage(&scene), PeerTlsStage::On);
 }
 
 #[test]
 fn certificates_are_taken_away_after_everybody_listens_plain() {
-    let mut scene = Scene::whole(3);
-    scene.set_mut().peer_stage = PeerStage::On;
-    assert_eq!(stage(&scene), PeerStage::Prepared);
-    scene.set_mut().peer_stage = PeerStage::Prepared;
-    assert_eq!(stage(&scene), PeerStage::Off);
-    scene.member_mut(0).peer_urls = scene.wanted.peer_urls(Ordinal(0), PeerStage::On);
+    let mut scene = ClusterFixture::healthy(3);
+    scene.stateful_set_mut().peer_tls_stage = PeerTlsStage::On;
+    assert_eq!(peer_tls_stage(&scene), PeerTlsStage::Prepared);
+    scene.stateful_set_mut().peer_tls_stage = PeerTlsStage::Prepared;
+    assert_eq!(peer_tls_stage(&scene), PeerTlsStage::Off);
+    scene.member_mut(0).peer_urls = scene.desired.peer_urls(Ordinal(0), PeerTlsStage::On);
     assert_eq!(
-        stage(&scene),
-        PeerStage::Prepared,
+        peer_tls_stage(&scene),
+        PeerTlsStage::Prepared,
         "one is still found encrypted"
     );
 }
 
 #[test]
 fn a_cluster_that_sleeps_or_has_no_quorum_goes_on_listening_where_it_is_looked_for() {
-    let mut scene = Scene::whole(3).replicas(0);
-    (scene.set_mut().peer_stage, scene.set_mut().replicas) = (PeerStage::On, 0);
-    scene.seen.pods.clear();
-    let asleep = scene.silent();
-    assert_eq!(stage(&asleep), PeerStage::On, "asleep");
-    assert_eq!(stage(&asleep.replicas(3)), PeerStage::On, "waking");
-    let mut scene = Scene::whole(3);
-    scene.set_mut().peer_stage = PeerStage::On;
-    assert_eq!(stage(&scene.silent()), PeerStage::On, "no quorum");
+    let mut scene = ClusterFixture::healthy(3).with_replicas(0);
+    (scene.stateful_set_mut().peer_tls_stage, scene.stateful_set_mut().replicas) = (PeerTlsStage::On, 0);
+    scene.observed.pods.clear();
+    let asleep = scene.without_quorum();
+    assert_eq!(peer_tls_stage(&asleep), PeerTlsStage::On, "asleep");
+    assert_eq!(peer_tls_stage(&asleep.with_replicas(3)), PeerTlsStage::On, "waking");
+    let mut scene = ClusterFixture::healthy(3);
+    scene.stateful_set_mut().peer_tls_stage = PeerTlsStage::On;
+    assert_eq!(peer_tls_stage(&scene.without_quorum()), PeerTlsStage::On, "no quorum");
 }
 
 #[test]
 fn a_single_member_has_nobody_to_lose() {
-    let mut scene = Scene::whole(1);
-    scene.wanted.peers.tls = true;
-    assert_eq!(stage(&scene), PeerStage::On);
+    let mut scene = ClusterFixture::healthy(1);
+    scene.desired.peers.tls = true;
+    assert_eq!(peer_tls_stage(&scene), PeerTlsStage::On);
 }
 
 #[test]
 fn nothing_is_over_before_the_last_pod_is_back() {
-    let mut scene = Scene::whole(3);
+    let mut scene = ClusterFixture::healthy(3);
     scene.pod_mut(1).is_ready = false;
-    let on = Blocker::MemberUnwell {
+    let blocker = Blocker::MemberUnhealthy {
         ordinal: Ordinal(1),
     };
-    assert_eq!(scene.waits(), Some(on.clone()));
-    let mut going = Scene::whole(3);
+    assert_eq!(scene.blocker(), Some(blocker.clone()));
+    let mut going = ClusterFixture::healthy(3);
     going.pod_mut(1).is_deleting = true;
-    assert_eq!(going.waits(), Some(on), "the last one goes, ready or not");
-    assert_eq!(Scene::whole(3).step(), None);
+    assert_eq!(going.blocker(), Some(blocker), "the last one goes, ready or not");
+    assert_eq!(ClusterFixture::healthy(3).step(), None);
 }
 
 #[test]
 fn an_encrypted_address_of_the_users_own_does_not_stop_the_switch() {
-    let mut scene = Scene::whole(3);
-    scene.wanted.peers.tls = true;
-    scene.set_mut().peer_stage = PeerStage::Prepared;
+    let mut scene = ClusterFixture::healthy(3);
+    scene.desired.peers.tls = true;
+    scene.stateful_set_mut().peer_tls_stage = PeerTlsStage::Prepared;
     for ordinal in 0..3 {
         let own = vec![format!("https://outside-{ordinal}:2380")];
-        let name = scene.wanted.member(Ordinal(ordinal));
-        scene.wanted.peers.additional.insert(name, own);
+        let name = scene.desired.member_name(Ordinal(ordinal));
+        scene.desired.peers.additional_urls.insert(name, own);
         scene.member_mut(ordinal).peer_urls = scene
-            .wanted
-            .peer_urls(Ordinal(ordinal), PeerStage::Prepared);
+            .desired
+            .peer_urls(Ordinal(ordinal), PeerTlsStage::Prepared);
     }
-    assert_eq!(stage(&scene), PeerStage::On);
-    assert_eq!(scene.waits(), Some(Blocker::SetUnobserved));
+    assert_eq!(peer_tls_stage(&scene), PeerTlsStage::On);
+    assert_eq!(scene.blocker(), Some(Blocker::StatefulSetUnobserved));
 }

@@ -1,6 +1,6 @@
 //! Claims about what is done with a copy task.
 
-use mainstay_verdict::Done;
+use mainstay_verdict::CommandDetails;
 use serde_json::Value;
 
 use super::*;
@@ -10,47 +10,47 @@ fn noon() -> Timestamp {
     "2026-11-16T12:00:00Z".parse().unwrap()
 }
 
-fn seen(attempt: u32, job: Option<JobState>) -> Seen {
-    Seen {
+fn observed(attempt: u32, job: Option<JobState>) -> ObservedCopyTask {
+    ObservedCopyTask {
         attempt,
         is_deleting: false,
-        is_held: true,
-        over: None,
+        has_finalizer: true,
+        finished_at: None,
         ttl: None,
         job,
         now: noon(),
     }
 }
 
-fn failed(verdict: &str, seconds_ago: i64) -> JobState {
+fn failed_job(verdict: &str, seconds_ago: i64) -> JobState {
     JobState::Failed {
         at: noon() - SignedDuration::from_secs(seconds_ago),
         failure: JobFailure {
             class: FailureClass::Process,
             verdict: Some(verdict.to_owned()),
-            overtaken_by: None,
-            words: "so it is".to_owned(),
+            superseded_by: None,
+            message: "so it is".to_owned(),
         },
     }
 }
 
 #[test]
 fn a_task_is_held_then_started_then_told() {
-    let mut fresh = seen(1, None);
-    fresh.is_held = false;
-    assert_eq!(next(&fresh), Next::Hold);
-    assert_eq!(next(&seen(1, None)), Next::Launch);
+    let mut fresh = observed(1, None);
+    fresh.has_finalizer = false;
+    assert_eq!(next_action(&fresh), CopyTaskAction::AddFinalizer);
+    assert_eq!(next_action(&observed(1, None)), CopyTaskAction::CreateJob);
     assert!(matches!(
-        next(&seen(1, Some(JobState::Running))),
-        Next::Wait(_)
+        next_action(&observed(1, Some(JobState::Running))),
+        CopyTaskAction::Wait(_)
     ));
     let done = JobState::Succeeded {
         at: noon(),
-        done: Done::default(),
+        done: CommandDetails::default(),
     };
     assert!(matches!(
-        next(&seen(1, Some(done))),
-        Next::Tell {
+        next_action(&observed(1, Some(done))),
+        CopyTaskAction::Report {
             succeeded: true,
             ..
         }
@@ -59,18 +59,18 @@ fn a_task_is_held_then_started_then_told() {
 
 #[test]
 fn what_passes_is_tried_again_and_what_does_not_is_told() {
-    let fresh = seen(1, Some(failed("store-unavailable", 5)));
-    assert_eq!(next(&fresh), Next::Wait(Duration::from_secs(25)));
-    let due = seen(1, Some(failed("store-unavailable", 31)));
-    assert_eq!(next(&due), Next::Retry);
+    let fresh = observed(1, Some(failed_job("store-unavailable", 5)));
+    assert_eq!(next_action(&fresh), CopyTaskAction::Wait(Duration::from_secs(25)));
+    let due = observed(1, Some(failed_job("store-unavailable", 31)));
+    assert_eq!(next_action(&due), CopyTaskAction::Retry);
     for (attempt, verdict) in [(5, "store-unavailable"), (1, "usage"), (1, "no-backup")] {
-        let words = "so it is".to_owned();
-        let told = next(&seen(attempt, Some(failed(verdict, 1_000))));
+        let message = "so it is".to_owned();
+        let told = next_action(&observed(attempt, Some(failed_job(verdict, 1_000))));
         assert_eq!(
             told,
-            Next::Tell {
+            CopyTaskAction::Report {
                 succeeded: false,
-                words
+                message,
             },
             "{verdict}"
         );
@@ -79,43 +79,43 @@ fn what_passes_is_tried_again_and_what_does_not_is_told() {
 
 #[test]
 fn a_task_that_goes_takes_its_job_with_it() {
-    let mut going = seen(1, Some(JobState::Running));
+    let mut going = observed(1, Some(JobState::Running));
     going.is_deleting = true;
-    assert_eq!(next(&going), Next::RemoveJob);
+    assert_eq!(next_action(&going), CopyTaskAction::DeleteJob);
     going.job = None;
-    assert_eq!(next(&going), Next::Release);
-    going.is_held = false;
-    assert_eq!(next(&going), Next::Rest);
+    assert_eq!(next_action(&going), CopyTaskAction::RemoveFinalizer);
+    going.has_finalizer = false;
+    assert_eq!(next_action(&going), CopyTaskAction::AwaitChange);
 }
 
 #[test]
 fn what_is_over_stays_over() {
-    for job in [None, Some(JobState::Running), Some(failed("disk", 1))] {
-        let mut over = seen(1, job);
-        over.over = Some(noon() - SignedDuration::from_hours(10_000));
-        assert_eq!(next(&over), Next::Rest);
+    for job in [None, Some(JobState::Running), Some(failed_job("disk", 1))] {
+        let mut over = observed(1, job);
+        over.finished_at = Some(noon() - SignedDuration::from_hours(10_000));
+        assert_eq!(next_action(&over), CopyTaskAction::AwaitChange);
     }
 }
 
 #[test]
 fn what_is_over_goes_after_its_time_to_live_and_takes_its_job_with_it() {
-    let over = |seconds_ago: i64, ttl: u64| Seen {
-        over: Some(noon() - SignedDuration::from_secs(seconds_ago)),
+    let over = |seconds_ago: i64, ttl: u64| ObservedCopyTask {
+        finished_at: Some(noon() - SignedDuration::from_secs(seconds_ago)),
         ttl: Some(Duration::from_secs(ttl)),
-        ..seen(1, Some(failed("disk", 1)))
+        ..observed(1, Some(failed_job("disk", 1)))
     };
     let minute = Duration::from_mins(1);
-    assert_eq!(next(&over(0, 60)), Next::Linger(minute));
-    assert_eq!(next(&over(45, 60)), Next::Linger(minute / 4));
-    assert_eq!(next(&over(60, 60)), Next::Delete);
-    assert_eq!(next(&over(0, 0)), Next::Delete);
+    assert_eq!(next_action(&over(0, 60)), CopyTaskAction::WaitForTtl(minute));
+    assert_eq!(next_action(&over(45, 60)), CopyTaskAction::WaitForTtl(minute / 4));
+    assert_eq!(next_action(&over(60, 60)), CopyTaskAction::DeleteTask);
+    assert_eq!(next_action(&over(0, 0)), CopyTaskAction::DeleteTask);
     let mut going = over(60, 60);
     going.is_deleting = true;
-    assert_eq!(next(&going), Next::RemoveJob);
+    assert_eq!(next_action(&going), CopyTaskAction::DeleteJob);
     let mut running = over(60, 60);
-    running.over = None;
+    running.finished_at = None;
     let pause = Duration::from_secs(29);
-    assert_eq!(next(&running), Next::Wait(pause), "it is not over yet");
+    assert_eq!(next_action(&running), CopyTaskAction::Wait(pause), "it is not over yet");
 }
 
 #[test]
@@ -134,11 +134,11 @@ fn the_time_to_live_counts_from_the_condition_that_became_true() {
         .unwrap()
     };
     let noon_text = "2026-11-16T12:00:00Z";
-    assert_eq!(over(&task(json!([]))), None);
+    assert_eq!(find_finish_time(&task(json!([]))), None);
     let failed = told("False", "2026-11-16T11:00:00Z");
-    assert_eq!(over(&task(json!([failed]))), None);
+    assert_eq!(find_finish_time(&task(json!([failed]))), None);
     let ended = task(json!([failed, told("True", noon_text)]));
-    assert_eq!(over(&ended), Some(noon()));
+    assert_eq!(find_finish_time(&ended), Some(noon()));
 }
 
 #[test]
@@ -150,8 +150,8 @@ fn the_backup_that_is_copied_is_known_by_its_place() {
         ..StoreSpec::default()
     };
     let mut etcd = Etcd::new("main", mainstay_crds::EtcdSpec::default());
-    assert!(!writes(&etcd, &store("shoot/main")));
+    assert!(!uses_store(&etcd, &store("shoot/main")));
     etcd.spec.backup.store = Some(store("shoot/main/"));
-    assert!(writes(&etcd, &store("shoot/main")));
-    assert!(!writes(&etcd, &store("shoot/events")));
+    assert!(uses_store(&etcd, &store("shoot/main")));
+    assert!(!uses_store(&etcd, &store("shoot/events")));
 }

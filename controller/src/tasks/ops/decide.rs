@@ -3,82 +3,82 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use mainstay_coordination::incident::{Incident, Stage};
+use mainstay_coordination::incident::{Incident, RecoveryStage};
 use mainstay_crds::ops::{OpsTaskResult, TaskState};
 use mainstay_crds::{Condition, ConditionStatus, ConditionType, Etcd, EtcdOpsTask};
 
-use crate::decide::upkeep::Told;
+use crate::decide::upkeep::ReportedOutcome;
 use crate::observe::JobState;
-use crate::validate::{SUSPEND, members};
+use crate::validate::{SUSPEND_RECONCILE, count_members};
 
 /// Keeps a task until it may go.
 pub const FINALIZER: &str = "druid.gardener.cloud/etcd-ops-task";
 
 /// What there is.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct ObservedOpsTask<'a> {
     /// The task.
     pub task: &'a EtcdOpsTask,
     /// The Etcd it names, if that exists.
     pub etcd: Option<&'a Etcd>,
     /// Another task of the same Etcd that is not over, if there is one.
-    pub rival: Option<&'a str>,
+    pub blocking_task: Option<&'a str>,
     /// Now.
     pub now: Timestamp,
 }
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Next {
+pub enum OpsTaskAction {
     /// Keeps the task until it may go.
-    Hold,
+    AddFinalizer,
     /// Tells the state it is in now.
-    Tell(Box<Telling>),
+    Report(Box<TaskReport>),
     /// Does what it asks for.
     Execute,
     /// Nothing, for this long.
     Wait(Duration),
     /// Deletes the task: it has been looked at for long enough.
-    Delete,
+    DeleteTask,
     /// Lets the task go.
-    Release,
+    RemoveFinalizer,
 }
 
 /// A state and why.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Telling {
+pub struct TaskReport {
     /// The state.
     pub state: TaskState,
     /// What goes on, in a sentence.
-    pub words: String,
+    pub message: String,
     /// The error, in one word for programs.
-    pub code: Option<&'static str>,
+    pub error_code: Option<&'static str>,
     /// What came of it.
     pub result: Option<OpsTaskResult>,
 }
 
-impl Telling {
+impl TaskReport {
     /// Nothing is wrong.
-    pub fn well(state: TaskState, words: impl Into<String>) -> Self {
+    pub fn ok(state: TaskState, words: impl Into<String>) -> Self {
         Self {
             state,
-            words: words.into(),
-            code: None,
+            message: words.into(),
+            error_code: None,
             result: None,
         }
     }
 
     /// It ended, and not well.
-    pub fn ill(state: TaskState, code: &'static str, words: impl Into<String>) -> Self {
+    pub fn error(state: TaskState, code: &'static str, words: impl Into<String>) -> Self {
         Self {
-            code: Some(code),
-            ..Self::well(state, words)
+            error_code: Some(code),
+            ..Self::ok(state, words)
         }
     }
 
     /// With what came of it.
     #[must_use]
-    pub fn with(self, result: OpsTaskResult) -> Self {
+    pub fn with_result(self, result: OpsTaskResult) -> Self {
         Self {
             result: Some(result),
             ..self
@@ -87,56 +87,56 @@ impl Telling {
 }
 
 /// Decides.
-pub fn next(seen: &Seen<'_>) -> Next {
-    let task = seen.task;
+pub fn next_action(observed: &ObservedOpsTask<'_>) -> OpsTaskAction {
+    let task = observed.task;
     let finalizers = task.metadata.finalizers.as_deref().unwrap_or_default();
     let is_held = finalizers.iter().any(|name| name == FINALIZER);
     if task.metadata.deletion_timestamp.is_some() {
-        return Next::Release;
+        return OpsTaskAction::RemoveFinalizer;
     }
     let status = task.status.as_ref();
     match status.and_then(|status| status.state) {
-        Some(state) if state.is_final() => linger(seen),
-        _ if !is_held => Next::Hold,
-        None => Next::Tell(Box::new(Telling::well(
+        Some(state) if state.is_final() => wait_for_ttl(observed),
+        _ if !is_held => OpsTaskAction::AddFinalizer,
+        None => OpsTaskAction::Report(Box::new(TaskReport::ok(
             TaskState::Pending,
             "it waits to be admitted",
         ))),
-        Some(TaskState::Pending) => Next::Tell(Box::new(match admit(seen) {
-            Ok(()) => Telling::well(TaskState::InProgress, "it is admitted and begins"),
-            Err((code, words)) => Telling::ill(TaskState::Rejected, code, words),
+        Some(TaskState::Pending) => OpsTaskAction::Report(Box::new(match admit(observed) {
+            Ok(()) => TaskReport::ok(TaskState::InProgress, "it is admitted and begins"),
+            Err((code, words)) => TaskReport::error(TaskState::Rejected, code, words),
         })),
-        Some(_) => Next::Execute,
+        Some(_) => OpsTaskAction::Execute,
     }
 }
 
 /// A finished task stays for its time to live.
-fn linger(seen: &Seen<'_>) -> Next {
-    let status = seen.task.status.as_ref();
+fn wait_for_ttl(observed: &ObservedOpsTask<'_>) -> OpsTaskAction {
+    let status = observed.task.status.as_ref();
     let since = status
         .and_then(|status| status.last_transition_time.as_ref())
-        .map_or(seen.now, |time| time.0);
-    let ttl = SignedDuration::from_secs(seen.task.spec.ttl_seconds_after_finished.into());
-    let left = ttl - seen.now.duration_since(since);
+        .map_or(observed.now, |time| time.0);
+    let ttl = SignedDuration::from_secs(observed.task.spec.ttl_seconds_after_finished.into());
+    let left = ttl - observed.now.duration_since(since);
     if left.is_positive() {
-        Next::Wait(left.unsigned_abs())
+        OpsTaskAction::Wait(left.unsigned_abs())
     } else {
-        Next::Delete
+        OpsTaskAction::DeleteTask
     }
 }
 
-type Refusal = (&'static str, String);
+type TaskRejection = (&'static str, String);
 
 /// Whether a task may begin.
-pub fn admit(seen: &Seen<'_>) -> Result<(), Refusal> {
+pub fn admit(observed: &ObservedOpsTask<'_>) -> Result<(), TaskRejection> {
     use mainstay_crds::ops::Operation;
-    let operation = seen.task.spec.config.operation();
+    let operation = observed.task.spec.config.operation();
     let operation = operation.map_err(|error| ("ERR_UNSUPPORTED_TASK", error.to_string()))?;
-    let name = seen.task.spec.etcd_name.as_deref().unwrap_or_default();
-    let Some(etcd) = seen.etcd else {
+    let name = observed.task.spec.etcd_name.as_deref().unwrap_or_default();
+    let Some(etcd) = observed.etcd else {
         return Err(("ERR_GET_ETCD", format!("there is no Etcd {name:?}")));
     };
-    if let Some(rival) = seen.rival {
+    if let Some(rival) = observed.blocking_task {
         let words = format!("the task {rival} for the same Etcd is not over");
         return Err(("ERR_DUPLICATE_TASK", words));
     }
@@ -147,29 +147,29 @@ pub fn admit(seen: &Seen<'_>) -> Result<(), Refusal> {
                 let words = "a delta cannot be the final snapshot".to_owned();
                 return Err(("ERR_INVALID_TASK", words));
             }
-            has_store(etcd)?;
-            is_ready(etcd)
+            require_store(etcd)?;
+            require_ready(etcd)
         }
         Operation::Restore(restore) => {
-            has_store(etcd)?;
+            require_store(etcd)?;
             if restore.dry_run != Some(true) {
-                is_looked_after(etcd)?;
+                require_reconciled(etcd)?;
             }
             match restore.target() {
-                Ok(mainstay_crds::ops::RestoreTarget::Full(name)) => full(name).map(drop),
+                Ok(mainstay_crds::ops::RestoreTarget::Full(name)) => parse_full_revision(name).map(drop),
                 Ok(_) => Ok(()),
                 Err(error) => Err(("ERR_INVALID_TASK", error.to_string())),
             }
         }
-        Operation::Compact(_) | Operation::VerifyBackup(_) => has_store(etcd),
-        Operation::Defragment(_) | Operation::MoveLeader(_) => is_ready(etcd),
+        Operation::Compact(_) | Operation::VerifyBackup(_) => require_store(etcd),
+        Operation::Defragment(_) | Operation::MoveLeader(_) => require_ready(etcd),
         // Whether the loss is proven is looked at again when the task begins.
-        Operation::RecoverQuorum(_) if is_ready(etcd).is_ok() && !needs_recovery(etcd) => Err((
+        Operation::RecoverQuorum(_) if require_ready(etcd).is_ok() && !needs_recovery(etcd) => Err((
             "ERR_QUORUM_PRESENT",
             "the cluster has its quorum: there is nothing to recover".to_owned(),
         )),
         Operation::RecoverQuorum(how) if how.dry_run == Some(true) => Ok(()),
-        Operation::RecoverQuorum(_) => is_looked_after(etcd),
+        Operation::RecoverQuorum(_) => require_reconciled(etcd),
         _ => Err((
             "ERR_UNSUPPORTED_TASK",
             "this version does not know how".to_owned(),
@@ -178,7 +178,7 @@ pub fn admit(seen: &Seen<'_>) -> Result<(), Refusal> {
 }
 
 /// The last revision of a full snapshot, from its name.
-pub fn full(name: &str) -> Result<i64, Refusal> {
+pub fn parse_full_revision(name: &str) -> Result<i64, TaskRejection> {
     let wrong = || {
         (
             "ERR_INVALID_TASK",
@@ -194,7 +194,7 @@ pub fn full(name: &str) -> Result<i64, Refusal> {
     last.and_then(|last| last.parse().ok()).ok_or_else(wrong)
 }
 
-fn has_store(etcd: &Etcd) -> Result<(), Refusal> {
+fn require_store(etcd: &Etcd) -> Result<(), TaskRejection> {
     let store = etcd.spec.backup.store.as_ref();
     let provider = store.and_then(|store| store.provider.as_deref());
     match provider.filter(|provider| !provider.is_empty()) {
@@ -204,21 +204,21 @@ fn has_store(etcd: &Etcd) -> Result<(), Refusal> {
 }
 
 /// Whether somebody would do it: a recovery is done by passes over the Etcd, and ends with pods that serve.
-fn is_looked_after(etcd: &Etcd) -> Result<(), Refusal> {
+fn require_reconciled(etcd: &Etcd) -> Result<(), TaskRejection> {
     let annotations = etcd.metadata.annotations.as_ref();
-    if annotations.is_some_and(|annotations| annotations.contains_key(SUSPEND)) {
-        let words = format!("reconciliation of the Etcd is suspended by the annotation {SUSPEND}");
+    if annotations.is_some_and(|annotations| annotations.contains_key(SUSPEND_RECONCILE)) {
+        let words = format!("reconciliation of the Etcd is suspended by the annotation {SUSPEND_RECONCILE}");
         return Err(("ERR_ETCD_SUSPENDED", words));
     }
-    if members(etcd) == 0 {
+    if count_members(etcd) == 0 {
         let words = "the Etcd sleeps, with spec.replicas 0: wake it first".to_owned();
         return Err(("ERR_ETCD_ASLEEP", words));
     }
     Ok(())
 }
 
-pub(super) fn is_ready(etcd: &Etcd) -> Result<(), Refusal> {
-    match condition(etcd, &ConditionType::Ready) {
+pub(super) fn require_ready(etcd: &Etcd) -> Result<(), TaskRejection> {
+    match find_condition(etcd, &ConditionType::Ready) {
         Some(ready) if ready.status == ConditionStatus::True => Ok(()),
         Some(ready) => Err(("ERR_ETCD_NOT_READY", ready.message.clone())),
         None => Err((
@@ -230,17 +230,17 @@ pub(super) fn is_ready(etcd: &Etcd) -> Result<(), Refusal> {
 
 /// Data is proven to be lost. That is told sooner than that the quorum is gone: silence has to last before it means something.
 fn needs_recovery(etcd: &Etcd) -> bool {
-    let told = condition(etcd, &ConditionType::RecoveryRequired);
+    let told = find_condition(etcd, &ConditionType::RecoveryRequired);
     told.is_some_and(|told| told.status == ConditionStatus::True)
 }
 
-fn condition<'a>(etcd: &'a Etcd, type_: &ConditionType) -> Option<&'a Condition> {
+fn find_condition<'a>(etcd: &'a Etcd, type_: &ConditionType) -> Option<&'a Condition> {
     let conditions = etcd.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|one| one.type_ == *type_)
 }
 
 /// What a recovery that was asked for has come to; `None` while it goes on.
-pub fn of_incident(incident: &Incident) -> Option<Telling> {
+pub fn report_incident(incident: &Incident) -> Option<TaskReport> {
     let result = |summary: String| OpsTaskResult {
         summary,
         revision: incident.revision,
@@ -248,34 +248,34 @@ pub fn of_incident(incident: &Incident) -> Option<Telling> {
         safety_snapshot: None,
     };
     match incident.stage {
-        Stage::Restoring | Stage::Restored | Stage::Abandoned => None,
-        Stage::Closed => {
+        RecoveryStage::Restoring | RecoveryStage::Restored | RecoveryStage::Abandoned => None,
+        RecoveryStage::Closed => {
             let words = format!("the cluster serves again: {}", incident.message);
-            Some(Telling::well(TaskState::Succeeded, words.clone()).with(result(words)))
+            Some(TaskReport::ok(TaskState::Succeeded, words.clone()).with_result(result(words)))
         }
-        Stage::Failed => {
+        RecoveryStage::Failed => {
             let words = format!("the restore was given up: {}", incident.message);
-            Some(Telling::ill(TaskState::Failed, "ERR_RESTORE", words))
+            Some(TaskReport::error(TaskState::Failed, "ERR_RESTORE", words))
         }
     }
 }
 
 /// What a compaction that was asked for has come to; `None` while nothing was told since.
-pub fn of_compaction(told: Option<&Told>, started: Timestamp) -> Option<Telling> {
-    let told = told.filter(|told| told.at >= started)?;
+pub fn report_compaction(told: Option<&ReportedOutcome>, started: Timestamp) -> Option<TaskReport> {
+    let told = told.filter(|told| told.reported_at >= started)?;
     Some(match told.status {
         ConditionStatus::True => {
-            Telling::well(TaskState::Succeeded, told.message.clone()).with(OpsTaskResult {
+            TaskReport::ok(TaskState::Succeeded, told.message.clone()).with_result(OpsTaskResult {
                 summary: told.message.clone(),
                 ..OpsTaskResult::default()
             })
         }
-        _ => Telling::ill(TaskState::Failed, "ERR_COMPACT", told.message.clone()),
+        _ => TaskReport::error(TaskState::Failed, "ERR_COMPACT", told.message.clone()),
     })
 }
 
 /// What a check of the backup has come to; `None` while it runs.
-pub fn of_check(state: &JobState) -> Option<Telling> {
+pub fn report_verification(state: &JobState) -> Option<TaskReport> {
     match state {
         JobState::Running => None,
         JobState::Succeeded { done, .. } => {
@@ -290,12 +290,12 @@ pub fn of_check(state: &JobState) -> Option<Telling> {
                 snapshot: done.base.clone(),
                 safety_snapshot: None,
             };
-            Some(Telling::well(TaskState::Succeeded, summary).with(result))
+            Some(TaskReport::ok(TaskState::Succeeded, summary).with_result(result))
         }
-        JobState::Failed { failure, .. } => Some(Telling::ill(
+        JobState::Failed { failure, .. } => Some(TaskReport::error(
             TaskState::Failed,
             "ERR_VERIFY_BACKUP",
-            failure.words.clone(),
+            failure.message.clone(),
         )),
     }
 }

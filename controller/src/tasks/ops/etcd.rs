@@ -4,64 +4,64 @@ use std::time::Duration;
 
 use mainstay_crds::Etcd;
 use mainstay_crds::ops::{Defragment, MoveLeader, OpsTaskResult, TaskState};
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 
-use super::decide::{Telling, is_ready};
-use super::execute::{Sight, failed};
-use super::{Outcome, Pass, wait};
-use crate::observe::dial::ask;
-use crate::observe::{self, DialError, Dialer, Members, Membership, Reach, SeenMember, targets};
+use super::decide::{TaskReport, require_ready};
+use super::execute::{Sight, failed_outcome};
+use super::{TaskOutcome, OpsTaskReconciler, retry_later};
+use crate::observe::dial::call_with_timeout;
+use crate::observe::{self, DialError, Dialer, QuorumMembers, ObservedMembership, EtcdEndpoint, ObservedEtcdMember, list_targets};
 use crate::tasks::TaskError;
 
 /// How long one member may take to defragment when the resource does not say.
-const DEFRAGMENT: Duration = Duration::from_mins(15);
+const DEFRAGMENT_TIMEOUT: Duration = Duration::from_mins(15);
 /// How long moving leadership may take.
-const MOVE: Duration = Duration::from_secs(15);
+const MOVE_LEADER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The members, as a quorum knows them.
-struct Asked {
+struct QueriedMembers {
     dialer: Dialer,
-    members: Members,
+    members: QuorumMembers,
 }
 
-async fn members(pass: &Pass<'_>, etcd: &Etcd, sight: &Sight) -> Result<Asked, String> {
+async fn query_members(pass: &OpsTaskReconciler<'_>, etcd: &Etcd, sight: &Sight) -> Result<QueriedMembers, String> {
     let dialer = Dialer::new(&pass.ctx.client, etcd);
-    match observe::members(&dialer, etcd, &sight.objects.observation).await {
-        Membership::Known(members) => Ok(Asked { dialer, members }),
-        Membership::Silent { why, .. } => Err(why),
-        Membership::Unasked => Err("nobody was asked".to_owned()),
+    match observe::query_members(&dialer, etcd, &sight.objects.observation).await {
+        ObservedMembership::Known(members) => Ok(QueriedMembers { dialer, members }),
+        ObservedMembership::NoQuorum { reason: why, .. } => Err(why),
+        ObservedMembership::NotQueried => Err("nobody was asked".to_owned()),
     }
 }
 
-fn reach(etcd: &Etcd, sight: &Sight, member: &SeenMember) -> Option<Reach> {
-    let all = targets(etcd, &sight.objects.observation);
+fn find_endpoint(etcd: &Etcd, sight: &Sight, member: &ObservedEtcdMember) -> Option<EtcdEndpoint> {
+    let all = list_targets(etcd, &sight.objects.observation);
     let found = all
         .into_iter()
         .find(|target| target.ordinal == member.ordinal);
-    found.map(|target| target.reach)
+    found.map(|target| target.endpoint)
 }
 
 /// One member after another, the leader last: while it works, a member does not answer.
 pub(super) async fn defragment(
-    pass: &Pass<'_>,
+    pass: &OpsTaskReconciler<'_>,
     etcd: &Etcd,
     sight: &Sight,
     how: &Defragment,
-) -> Result<Outcome, TaskError> {
-    if let Err((code, words)) = is_ready(etcd) {
-        return Ok(failed(code, words));
+) -> Result<TaskOutcome, TaskError> {
+    if let Err((code, words)) = require_ready(etcd) {
+        return Ok(failed_outcome(code, words));
     }
-    let Asked { dialer, members } = match members(pass, etcd, sight).await {
-        Ok(asked) => asked,
-        Err(why) => return Ok(failed("ERR_ETCD_NOT_READY", why)),
+    let QueriedMembers { dialer, members } = match query_members(pass, etcd, sight).await {
+        Ok(requested) => requested,
+        Err(why) => return Ok(failed_outcome("ERR_ETCD_NOT_READY", why)),
     };
     let wanted = how.members.as_deref();
     let is_known = |name: &&String| members.list.iter().any(|member| member.name == **name);
     if let Some(name) = wanted.into_iter().flatten().find(|name| !is_known(name)) {
         let words = format!("{name:?} is no member of this cluster");
-        return Ok(failed("ERR_INVALID_TASK", words));
+        return Ok(failed_outcome("ERR_INVALID_TASK", words));
     }
-    let mut chosen: Vec<&SeenMember> = members
+    let mut chosen: Vec<&ObservedEtcdMember> = members
         .list
         .iter()
         .filter(|member| wanted.is_none_or(|names| names.contains(&member.name)))
@@ -70,50 +70,50 @@ pub(super) async fn defragment(
     let limit = etcd.spec.etcd.etcd_defrag_timeout.as_ref();
     let limit = limit
         .and_then(|span| span.to_duration().ok())
-        .unwrap_or(DEFRAGMENT);
+        .unwrap_or(DEFRAGMENT_TIMEOUT);
     for member in &chosen {
-        pass.may()?;
-        let Some(reach) = reach(etcd, sight, member) else {
+        pass.check_leadership()?;
+        let Some(reach) = find_endpoint(etcd, sight, member) else {
             continue; // a member of somebody else
         };
-        if let Err(error) = defragment_one(&dialer, &reach, limit).await {
-            let words = format!("{}: {}", member.name, Chain(&error));
-            return Ok(failed("ERR_DEFRAGMENT", words));
+        if let Err(error) = defragment_member(&dialer, &reach, limit).await {
+            let words = format!("{}: {}", member.name, ErrorChain(&error));
+            return Ok(failed_outcome("ERR_DEFRAGMENT", words));
         }
     }
     let words = format!("{} members were defragmented", chosen.len());
-    Ok(Outcome::Told(done(words)))
+    Ok(TaskOutcome::Report(success_report(words)))
 }
 
-async fn defragment_one(dialer: &Dialer, reach: &Reach, limit: Duration) -> Result<(), DialError> {
-    let mut client = dialer.connect_for(reach, limit).await?;
-    ask("defragment", reach, limit, client.defragment())
+async fn defragment_member(dialer: &Dialer, reach: &EtcdEndpoint, limit: Duration) -> Result<(), DialError> {
+    let mut client = dialer.connect_with_timeout(reach, limit).await?;
+    call_with_timeout("defragment", reach, limit, client.defragment())
         .await
         .map(drop)
 }
 
 /// Makes another member lead.
 pub(super) async fn move_leader(
-    pass: &Pass<'_>,
+    pass: &OpsTaskReconciler<'_>,
     etcd: &Etcd,
     sight: &Sight,
     how: &MoveLeader,
-) -> Result<Outcome, TaskError> {
-    if let Err((code, words)) = is_ready(etcd) {
-        return Ok(failed(code, words));
+) -> Result<TaskOutcome, TaskError> {
+    if let Err((code, words)) = require_ready(etcd) {
+        return Ok(failed_outcome(code, words));
     }
-    let Asked { dialer, members } = match members(pass, etcd, sight).await {
-        Ok(asked) => asked,
-        Err(why) => return Ok(failed("ERR_ETCD_NOT_READY", why)),
+    let QueriedMembers { dialer, members } = match query_members(pass, etcd, sight).await {
+        Ok(requested) => requested,
+        Err(why) => return Ok(failed_outcome("ERR_ETCD_NOT_READY", why)),
     };
     let Some(leader) = members.list.iter().find(|member| member.is_leader()) else {
-        return Ok(wait());
+        return Ok(retry_later());
     };
     let is_heir =
-        |member: &&SeenMember| member.id != leader.id && !member.is_learner && member.is_healthy();
+        |member: &&ObservedEtcdMember| member.id != leader.id && !member.is_learner && member.is_healthy();
     let heir = match &how.to {
         Some(name) if *name == leader.name => {
-            return Ok(Outcome::Told(done(format!("{name} leads already"))));
+            return Ok(TaskOutcome::Report(success_report(format!("{name} leads already"))));
         }
         Some(name) => members
             .list
@@ -122,33 +122,33 @@ pub(super) async fn move_leader(
             .find(|member| member.name == *name),
         None => members.list.iter().find(is_heir),
     };
-    let (Some(heir), Some(reach)) = (heir, reach(etcd, sight, leader)) else {
-        return Ok(failed(
+    let (Some(heir), Some(reach)) = (heir, find_endpoint(etcd, sight, leader)) else {
+        return Ok(failed_outcome(
             "ERR_INVALID_TASK",
             "there is no healthy member of that name to lead",
         ));
     };
-    pass.may()?;
+    pass.check_leadership()?;
     let moved = async {
         let mut client = dialer.connect(&reach).await?;
-        ask(
+        call_with_timeout(
             "move leadership",
             &reach,
-            MOVE,
+            MOVE_LEADER_TIMEOUT,
             client.move_leader(heir.id.0),
         )
         .await
     };
     match moved.await {
-        Ok(_) => Ok(Outcome::Told(done(format!("{} leads", heir.name)))),
-        Err(error) => Ok(failed("ERR_MOVE_LEADER", Chain(&error).to_string())),
+        Ok(_) => Ok(TaskOutcome::Report(success_report(format!("{} leads", heir.name)))),
+        Err(error) => Ok(failed_outcome("ERR_MOVE_LEADER", ErrorChain(&error).to_string())),
     }
 }
 
-fn done(words: String) -> Telling {
+fn success_report(words: String) -> TaskReport {
     let result = OpsTaskResult {
         summary: words.clone(),
         ..OpsTaskResult::default()
     };
-    Telling::well(TaskState::Succeeded, words).with(result)
+    TaskReport::ok(TaskState::Succeeded, words).with_result(result)
 }

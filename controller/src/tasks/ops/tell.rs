@@ -3,14 +3,14 @@
 use mainstay_crds::ops::{EtcdOpsTaskConfig, EtcdOpsTaskStatus, TaskState};
 use mainstay_crds::{EtcdOpsTask, LastError, LastOperation, OperationState, OperationType};
 
-use super::decide::Telling;
+use super::decide::TaskReport;
 use crate::tasks::copy::now;
 
 /// How many errors are kept.
-const ERRORS: usize = 10;
+const MAX_ERRORS: usize = 10;
 
 /// One word of a closed list.
-pub(super) fn kind(config: &EtcdOpsTaskConfig) -> &'static str {
+pub(super) fn operation_kind(config: &EtcdOpsTaskConfig) -> &'static str {
     use mainstay_crds::ops::Operation;
     match config.operation() {
         Ok(Operation::OnDemandSnapshot(_)) => "onDemandSnapshot",
@@ -25,7 +25,7 @@ pub(super) fn kind(config: &EtcdOpsTaskConfig) -> &'static str {
 }
 
 /// One word of a closed list.
-pub(super) fn state(state: TaskState) -> &'static str {
+pub(super) fn state_label(state: TaskState) -> &'static str {
     match state {
         TaskState::Pending => "Pending",
         TaskState::InProgress => "InProgress",
@@ -36,7 +36,7 @@ pub(super) fn state(state: TaskState) -> &'static str {
 }
 
 /// The status that tells it.
-pub(super) fn status(task: &EtcdOpsTask, telling: &Telling, run_id: &str) -> EtcdOpsTaskStatus {
+pub(super) fn build_status(task: &EtcdOpsTask, telling: &TaskReport, run_id: &str) -> EtcdOpsTaskStatus {
     let before = task.status.clone().unwrap_or_default();
     let now = now();
     let is_new = before.state != Some(telling.state);
@@ -48,12 +48,12 @@ pub(super) fn status(task: &EtcdOpsTask, telling: &Telling, run_id: &str) -> Etc
         TaskState::Failed => (OperationType::Execution, OperationState::Failed),
     };
     let mut errors = before.last_errors.unwrap_or_default();
-    errors.extend(telling.code.map(|code| LastError {
+    errors.extend(telling.error_code.map(|code| LastError {
         code: code.to_owned(),
-        description: telling.words.clone(),
+        description: telling.message.clone(),
         observed_at: now.clone(),
     }));
-    let surplus = errors.len().saturating_sub(ERRORS);
+    let surplus = errors.len().saturating_sub(MAX_ERRORS);
     errors.drain(..surplus);
     let begins = is_new && telling.state == TaskState::InProgress;
     let mut result = telling.result.clone().or(before.mainstay.clone());
@@ -76,7 +76,7 @@ pub(super) fn status(task: &EtcdOpsTask, telling: &Telling, run_id: &str) -> Etc
         last_operation: Some(LastOperation {
             type_,
             state: operation,
-            description: telling.words.clone(),
+            description: telling.message.clone(),
             run_id: run_id.to_owned(),
             last_update_time: now,
         }),
@@ -103,11 +103,11 @@ mod tests {
     fn a_safety_snapshot_is_not_forgotten_in_the_end() {
         let before = json!({ "state": "InProgress", "startedAt": "2026-11-16T12:00:00Z",
             "mainstay": { "summary": "saved", "safetySnapshot": "Full-1" } });
-        let telling = Telling::well(TaskState::Succeeded, "done").with(OpsTaskResult {
+        let telling = TaskReport::ok(TaskState::Succeeded, "done").with_result(OpsTaskResult {
             summary: "restored".to_owned(),
             ..OpsTaskResult::default()
         });
-        let status = status(&task(&before), &telling, "run");
+        let status = build_status(&task(&before), &telling, "run");
         let result = status.mainstay.unwrap();
         assert_eq!(
             (result.summary.as_str(), result.safety_snapshot.as_deref()),
@@ -124,8 +124,8 @@ mod tests {
         let error = |n: u32| json!({ "code": format!("E{n}"), "description": "x", "observedAt": "2026-11-16T12:00:00Z" });
         let errors: Vec<_> = (1..=10).map(error).collect();
         let before = json!({ "state": "InProgress", "lastErrors": errors });
-        let telling = Telling::ill(TaskState::Failed, "E11", "so it is");
-        let status = status(&task(&before), &telling, "run");
+        let telling = TaskReport::error(TaskState::Failed, "E11", "so it is");
+        let status = build_status(&task(&before), &telling, "run");
         let codes: Vec<String> = status
             .last_errors
             .unwrap()

@@ -9,15 +9,15 @@ use kube::api::{Patch, PatchParams, PostParams};
 use mainstay_crds::Etcd;
 use serde_json::{Value, json};
 
-use super::cluster::Behind;
-use super::faults::{pods, rests};
-use super::kubelet::Kubelet;
-use super::rest::expect_rest;
-use super::stage::Stage;
-use super::wire::{Kills, a_few_writes_at_a_time};
+use super::cluster::ProxiedCluster;
+use super::faults::{list_pod_uids, is_settled};
+use super::kubelet::FakeKubelet;
+use super::rest::assert_settled_idle;
+use super::stage::TestEnv;
+use super::wire::{KillRate, run_with_kills};
 
 /// A StatefulSet as etcd-druid makes it.
-fn theirs(etcd: &Etcd) -> Value {
+fn druid_stateful_set(etcd: &Etcd) -> Value {
     let labels = json!({ "app.kubernetes.io/managed-by": "etcd-druid", "app.kubernetes.io/part-of": "main" });
     let mut pod_labels = labels.clone();
     pod_labels["app.kubernetes.io/component"] = json!("etcd-statefulset");
@@ -47,8 +47,8 @@ fn theirs(etcd: &Etcd) -> Value {
 }
 
 /// Makes it as etcd-druid would.
-async fn make_theirs(stage: &Stage, etcd: &Etcd) {
-    let theirs: StatefulSet = serde_json::from_value(theirs(etcd)).unwrap();
+async fn create_druid_set(stage: &TestEnv, etcd: &Etcd) {
+    let theirs: StatefulSet = serde_json::from_value(druid_stateful_set(etcd)).unwrap();
     let params = PostParams {
         field_manager: Some("etcd-druid".to_owned()),
         ..PostParams::default()
@@ -57,37 +57,37 @@ async fn make_theirs(stage: &Stage, etcd: &Etcd) {
 }
 
 /// Whether Kubernetes leaves pods alone whose template changes.
-fn leaves_pods_alone(set: &StatefulSet) -> bool {
+fn is_on_delete(set: &StatefulSet) -> bool {
     let strategy = set.spec.as_ref().unwrap().update_strategy.as_ref();
     strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("OnDelete")
 }
 
 /// The containers of its pods.
-fn containers(set: &StatefulSet) -> &[Container] {
+fn pod_containers(set: &StatefulSet) -> &[Container] {
     let pod = set.spec.as_ref().unwrap().template.spec.as_ref();
     &pod.unwrap().containers
 }
 
-fn says_what_only_they_said(container: &Container) -> bool {
+fn has_druid_env(container: &Container) -> bool {
     let mut env = container.env.iter().flatten();
     env.any(|env| env.name == "ONLY_THEIRS")
 }
 
 #[tokio::test]
 async fn a_set_of_etcd_druid_is_adopted_and_what_only_it_said_is_gone() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage);
-    let etcd = stage.create("main", json!({ "replicas": 1 })).await;
-    make_theirs(&stage, &etcd).await;
-    let before = stage.until("main-0", "there", |_: &Pod| true).await;
+    let stage = TestEnv::start().await;
+    let kubelet = FakeKubelet::start(&stage);
+    let etcd = stage.create_etcd("main", json!({ "replicas": 1 })).await;
+    create_druid_set(&stage, &etcd).await;
+    let before = stage.wait_for("main-0", "there", |_: &Pod| true).await;
 
-    let controller = stage.control().await;
-    let adopted = |set: &StatefulSet| leaves_pods_alone(set) && containers(set).len() == 2;
-    let set = stage.until("main", "adopted", adopted).await;
-    let etcd = containers(&set).iter().find(|one| one.name == "etcd");
+    let controller = stage.start_controller().await;
+    let adopted = |set: &StatefulSet| is_on_delete(set) && pod_containers(set).len() == 2;
+    let set = stage.wait_for("main", "adopted", adopted).await;
+    let etcd = pod_containers(&set).iter().find(|one| one.name == "etcd");
     let etcd = etcd.unwrap().clone();
     let pod = set.spec.unwrap().template.spec.unwrap();
-    assert!(!says_what_only_they_said(&etcd), "{etcd:?}");
+    assert!(!has_druid_env(&etcd), "{etcd:?}");
     assert_ne!(etcd.args, Some(vec!["start-etcd".to_owned()]));
     assert!(!pod.share_process_namespace.unwrap_or(false));
     assert_eq!(
@@ -112,61 +112,61 @@ async fn a_set_of_etcd_druid_is_adopted_and_what_only_it_said_is_gone() {
 
 #[tokio::test]
 async fn adopters_that_are_killed_replace_each_pod_once() {
-    Box::pin(adopt_three(Kills::Seldom)).await;
+    Box::pin(adopt_three(KillRate::Low)).await;
 }
 
-pub(super) async fn adopt_three(kills: Kills) {
-    let stage = Stage::with(kills).await;
-    let kubelet = Kubelet::play(&stage);
-    let behind = Behind::start("main", 3, 3).await;
-    behind.settle_in(&kubelet).await;
-    let etcd = stage.create("main", behind.spec(3)).await;
-    make_theirs(&stage, &etcd).await;
+pub(super) async fn adopt_three(kill_rate: KillRate) {
+    let stage = TestEnv::with_kill_rate(kill_rate).await;
+    let kubelet = FakeKubelet::start(&stage);
+    let behind = ProxiedCluster::start("main", 3, 3).await;
+    behind.register_pods(&kubelet).await;
+    let etcd = stage.create_etcd("main", behind.spec(3)).await;
+    create_druid_set(&stage, &etcd).await;
     stage
-        .eventually("three pods are there", async || {
-            pods(&stage).await.len() == 3
+        .wait_until("three pods are there", async || {
+            list_pod_uids(&stage).await.len() == 3
         })
         .await;
-    let (old, set) = (pods(&stage).await, stage.set_of("main", 3).await);
+    let (old, set) = (list_pod_uids(&stage).await, stage.wait_for_replicas("main", 3).await);
 
-    let seen = Mutex::new(old.clone());
+    let observed = Mutex::new(old.clone());
     let is_adopted = async || {
-        let now = stage.set_of("main", 3).await;
+        let now = stage.wait_for_replicas("main", 3).await;
         assert_eq!(now.uid(), set.uid(), "it was made again");
         assert!(
-            leaves_pods_alone(&now) || containers(&now) == containers(&set),
+            is_on_delete(&now) || pod_containers(&now) == pod_containers(&set),
             "Kubernetes would replace its pods"
         );
-        let now = pods(&stage).await;
-        seen.lock().unwrap().extend(now.iter().cloned());
-        now.len() == 3 && now.is_disjoint(&old) && rests(&stage, 3).await
+        let now = list_pod_uids(&stage).await;
+        observed.lock().unwrap().extend(now.iter().cloned());
+        now.len() == 3 && now.is_disjoint(&old) && is_settled(&stage, 3).await
     };
-    let lives = a_few_writes_at_a_time(&stage, "it is adopted", is_adopted).await;
-    kills.assert_proven(lives, 5);
-    expect_rest(&stage, "main").await;
-    let now = stage.set_of("main", 3).await;
-    assert!(!containers(&now).iter().any(says_what_only_they_said));
-    assert_eq!(seen.lock().unwrap().len(), 6, "a pod was replaced twice");
-    assert_eq!(behind.names().await.0.len(), 3);
+    let lives = run_with_kills(&stage, "it is adopted", is_adopted).await;
+    kill_rate.assert_enough_kills(lives, 5);
+    assert_settled_idle(&stage, "main").await;
+    let now = stage.wait_for_replicas("main", 3).await;
+    assert!(!pod_containers(&now).iter().any(has_druid_env));
+    assert_eq!(observed.lock().unwrap().len(), 6, "a pod was replaced twice");
+    assert_eq!(behind.member_names().await.0.len(), 3);
     drop(kubelet);
 }
 
 #[tokio::test]
 async fn a_label_somebody_else_sets_stays() {
-    let stage = Stage::set().await;
-    let controller = stage.control().await;
-    stage.create("main", json!({ "replicas": 1 })).await;
-    stage.set_of("main", 1).await;
+    let stage = TestEnv::start().await;
+    let controller = stage.start_controller().await;
+    stage.create_etcd("main", json!({ "replicas": 1 })).await;
+    stage.wait_for_replicas("main", 1).await;
     let label = json!({ "metadata": { "labels": { "team": "blue" } } });
     let sets = stage.api::<StatefulSet>();
     sets.patch("main", &PatchParams::default(), &Patch::Merge(&label))
         .await
         .unwrap();
     stage
-        .change("main", json!({ "spec": { "etcd": { "quota": "4Gi" } } }))
+        .patch_etcd("main", json!({ "spec": { "etcd": { "quota": "4Gi" } } }))
         .await;
     let is_newer = |set: &StatefulSet| set.metadata.generation.unwrap() > 1;
-    let set = stage.until("main", "changed", is_newer).await;
+    let set = stage.wait_for("main", "changed", is_newer).await;
     assert_eq!(set.labels().get("team").map(String::as_str), Some("blue"));
     controller.stop().await;
 }

@@ -6,49 +6,49 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use etcd_client::Member;
-use mainstay_testkit::etcd::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, free_url};
+use mainstay_testkit::etcd::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease, free_url};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::kubelet::Kubelet;
-use super::stage::{Running, Stage};
+use super::kubelet::FakeKubelet;
+use super::stage::{RunningController, TestEnv};
 
-const VERSION: EtcdVersion = EtcdVersion::V3_5New;
+const ETCD_VERSION: EtcdRelease = EtcdRelease::V3_5New;
 /// How long a cluster may be without a leader while its members change.
-const PATIENCE: Duration = Duration::from_mins(2);
+const LEADER_TIMEOUT: Duration = Duration::from_mins(2);
 
-pub(super) struct Behind {
+pub(super) struct ProxiedCluster {
     pub(super) name: String,
     pub(super) cluster: EtcdCluster,
     /// Where each member's peers find it, also of members that do not run yet.
-    pub(super) peers: Vec<String>,
-    port: u16,
-    wires: JoinSet<()>,
+    pub(super) peer_urls: Vec<String>,
+    client_port: u16,
+    proxies: JoinSet<()>,
     /// Where each wire leads.
-    ends: Vec<Arc<Mutex<SocketAddr>>>,
+    proxy_targets: Vec<Arc<Mutex<SocketAddr>>>,
 }
 
 /// Three members whose controller has nothing left to do.
-pub(super) async fn settled_three(stage: &Stage) -> (Kubelet, Behind, Running) {
-    let kubelet = Kubelet::play(stage);
-    let behind = Behind::start("main", 3, 3).await;
-    behind.settle_in(&kubelet).await;
-    let controller = stage.control().await;
-    stage.create("main", behind.spec(3)).await;
-    stage.settled("main").await;
+pub(super) async fn start_settled_three(stage: &TestEnv) -> (FakeKubelet, ProxiedCluster, RunningController) {
+    let kubelet = FakeKubelet::start(stage);
+    let behind = ProxiedCluster::start("main", 3, 3).await;
+    behind.register_pods(&kubelet).await;
+    let controller = stage.start_controller().await;
+    stage.create_etcd("main", behind.spec(3)).await;
+    stage.wait_settled("main").await;
     (kubelet, behind, controller)
 }
 
-impl Behind {
+impl ProxiedCluster {
     /// `size` members of `<name>`, with room for `room`.
     pub(super) async fn start(name: &str, size: usize, room: usize) -> Self {
-        Self::start_with(&EtcdOptions::new(), name, size, room).await
+        Self::start_with_options(&EtcdOptions::new(), name, size, room).await
     }
 
     /// The same, with options for all members.
-    pub(super) async fn start_with(
+    pub(super) async fn start_with_options(
         options: &EtcdOptions,
         name: &str,
         size: usize,
@@ -58,7 +58,7 @@ impl Behind {
         let members = peers.iter().take(size).enumerate();
         let members = members.map(|(n, url)| {
             let options = options.clone().name(format!("{name}-{n}"));
-            (VERSION, options.peer_url(url))
+            (ETCD_VERSION, options.peer_url(url))
         });
         let cluster = EtcdCluster::start_members(members.collect()).await;
         let free = free_url();
@@ -70,30 +70,30 @@ impl Behind {
         let mut behind = Self {
             name: name.to_owned(),
             cluster,
-            peers,
-            port,
-            wires: JoinSet::new(),
-            ends: Vec::new(),
+            peer_urls: peers,
+            client_port: port,
+            proxies: JoinSet::new(),
+            proxy_targets: Vec::new(),
         };
         for ordinal in 0..size {
-            behind.wire(ordinal).await;
+            behind.start_proxy(ordinal).await;
         }
         behind
     }
 
     /// What the spec has to say so that members are found.
     pub(super) fn spec(&self, replicas: usize) -> Value {
-        let urls = self.peers.iter().enumerate();
+        let urls = self.peer_urls.iter().enumerate();
         let more = urls
             .map(|(n, url)| json!({ "memberName": format!("{}-{n}", self.name), "urls": [url] }));
         json!({
             "replicas": replicas,
-            "etcd": { "clientPort": self.port, "additionalAdvertisePeerURLs": more.collect::<Vec<_>>() },
+            "etcd": { "clientPort": self.client_port, "additionalAdvertisePeerURLs": more.collect::<Vec<_>>() },
         })
     }
 
     /// Pods have the addresses their servers are behind, and Leases are held by them.
-    pub(super) async fn settle_in(&self, kubelet: &Kubelet) {
+    pub(super) async fn register_pods(&self, kubelet: &FakeKubelet) {
         let leader = self.cluster.leader().await;
         for (ordinal, member) in self.cluster.members.iter().enumerate() {
             if !member.is_running() {
@@ -106,21 +106,21 @@ impl Behind {
             };
             let holder = format!("{}:c1:{role}", member.member_id().await);
             let pod = format!("{}-{ordinal}", self.name);
-            let address = address(ordinal);
-            kubelet.order(|orders| {
-                orders.addresses.insert(pod.clone(), address);
-                orders.holders.insert(pod, holder);
+            let address = pod_address(ordinal);
+            kubelet.configure(|behavior| {
+                behavior.pod_addresses.insert(pod.clone(), address);
+                behavior.lease_holders.insert(pod, holder);
             });
         }
     }
 
     /// Starts the server of the next member, once it was added, and lets its pod become ready.
-    pub(super) async fn join(&mut self, kubelet: &Kubelet) {
+    pub(super) async fn start_added_member(&mut self, kubelet: &FakeKubelet) {
         let ordinal = self.cluster.members.len();
-        let Some(listens) = self.peers.get(ordinal).cloned() else {
+        let Some(listens) = self.peer_urls.get(ordinal).cloned() else {
             return;
         };
-        let list = self.list().await;
+        let list = self.list_members().await;
         let is_next = |one: &&Member| one.name().is_empty() && one.peer_urls().contains(&listens);
         let Some(added) = list.members().iter().find(is_next) else {
             return;
@@ -139,24 +139,24 @@ impl Behind {
             .peer_url(added.peer_urls().join(","))
             .peer_listen_url(&listens)
             .initial_cluster(ways.collect::<Vec<_>>().join(","))
-            .joining();
-        let server = Etcd::start(VERSION, options).await;
+            .join_existing();
+        let server = EtcdServer::start(ETCD_VERSION, options).await;
         self.cluster.members.push(server);
-        self.wire(ordinal).await;
-        self.settle_in(kubelet).await;
-        kubelet.order(|orders| {
-            orders.idle.remove(&pod);
+        self.start_proxy(ordinal).await;
+        self.register_pods(kubelet).await;
+        kubelet.configure(|behavior| {
+            behavior.ignored_pods.remove(&pod);
         });
     }
 
-    async fn wire(&mut self, ordinal: usize) {
+    async fn start_proxy(&mut self, ordinal: usize) {
         let member = &self.cluster.members[ordinal];
-        let end = Arc::new(Mutex::new(end(member.client_url())));
-        self.ends.push(Arc::clone(&end));
-        let listener = TcpListener::bind((address(ordinal), self.port))
+        let end = Arc::new(Mutex::new(parse_address(member.client_url())));
+        self.proxy_targets.push(Arc::clone(&end));
+        let listener = TcpListener::bind((pod_address(ordinal), self.client_port))
             .await
             .expect("an address of a pod");
-        self.wires.spawn(async move {
+        self.proxies.spawn(async move {
             while let Ok((mut from, _)) = listener.accept().await {
                 let to = *end.lock().expect("no panic");
                 tokio::spawn(async move {
@@ -169,13 +169,13 @@ impl Behind {
     }
 
     /// From now on the wire of a pod leads to this listener of its server.
-    pub(super) fn lead(&self, ordinal: usize, url: &str) {
-        *self.ends[ordinal].lock().expect("no panic") = end(url);
+    pub(super) fn set_proxy_target(&self, ordinal: usize, url: &str) {
+        *self.proxy_targets[ordinal].lock().expect("no panic") = parse_address(url);
     }
 
     /// Whom the cluster consists of, as whoever is still part of it says.
-    async fn list(&self) -> etcd_client::MemberListResponse {
-        let deadline = Instant::now() + PATIENCE;
+    async fn list_members(&self) -> etcd_client::MemberListResponse {
+        let deadline = Instant::now() + LEADER_TIMEOUT;
         loop {
             for member in self.cluster.members.iter().filter(|one| one.is_running()) {
                 let Ok(mut client) = member.try_client().await else {
@@ -185,7 +185,7 @@ impl Behind {
                     client.get("-", None).await.ok()?; // which one that lags behind answers when it does not
                     client.member_list().await.ok()
                 };
-                if let Ok(Some(list)) = timeout(PATIENCE / 8, question).await {
+                if let Ok(Some(list)) = timeout(LEADER_TIMEOUT / 8, question).await {
                     return list;
                 }
             }
@@ -198,8 +198,8 @@ impl Behind {
     }
 
     /// Names of the members, those that vote first.
-    pub(super) async fn names(&self) -> (Vec<String>, Vec<String>) {
-        let list = self.list().await;
+    pub(super) async fn member_names(&self) -> (Vec<String>, Vec<String>) {
+        let list = self.list_members().await;
         let name = |member: &Member| member.name().to_owned();
         let (learners, voters): (Vec<_>, Vec<_>) = list
             .members()
@@ -214,11 +214,11 @@ impl Behind {
     }
 }
 
-fn end(url: &str) -> SocketAddr {
+fn parse_address(url: &str) -> SocketAddr {
     let (_, address) = url.split_once("://").expect("a URL");
     address.parse().expect("an address")
 }
 
-pub(super) fn address(ordinal: usize) -> String {
+pub(super) fn pod_address(ordinal: usize) -> String {
     format!("127.0.0.{}", 11 + ordinal)
 }

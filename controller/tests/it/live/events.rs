@@ -5,11 +5,11 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::json;
 
-use super::kubelet::Kubelet;
-use super::stage::{Running, Stage};
+use super::kubelet::FakeKubelet;
+use super::stage::{RunningController, TestEnv};
 
 /// The Events of `main`: type, reason, message.
-async fn events(stage: &Stage) -> Vec<(String, String, String)> {
+async fn list_events(stage: &TestEnv) -> Vec<(String, String, String)> {
     let list = stage.api::<Event>().list(&ListParams::default()).await;
     let of_main = list.expect("a list").items.into_iter().filter(|event| {
         let about = &event.involved_object;
@@ -24,10 +24,10 @@ async fn events(stage: &Stage) -> Vec<(String, String, String)> {
 }
 
 /// Waits for an Event of this type that says this.
-pub(super) async fn told(stage: &Stage, kind: &str, words: &str) {
+pub(super) async fn wait_for_event(stage: &TestEnv, kind: &str, words: &str) {
     stage
-        .eventually(&format!("{kind} Event: {words}"), async || {
-            let events = events(stage).await;
+        .wait_until(&format!("{kind} Event: {words}"), async || {
+            let events = list_events(stage).await;
             events
                 .iter()
                 .any(|(type_, _, message)| type_ == kind && message.contains(words))
@@ -36,45 +36,45 @@ pub(super) async fn told(stage: &Stage, kind: &str, words: &str) {
 }
 
 /// Waits for an Event with this reason.
-async fn told_of(stage: &Stage, reason: &str) {
+async fn wait_for_event_reason(stage: &TestEnv, reason: &str) {
     stage
-        .eventually(&format!("{reason} is an Event"), async || {
-            let events = events(stage).await;
+        .wait_until(&format!("{reason} is an Event"), async || {
+            let events = list_events(stage).await;
             events.iter().any(|(_, of, _)| of == reason)
         })
         .await;
 }
 
 /// Looking again writes nothing, and so no Event: an equal one would be counted in the one that is there.
-async fn looked_at_again(stage: &Stage, controller: &Running) {
-    let before = controller.metrics.writes();
-    stage.look_again(controller).await;
-    assert_eq!(controller.metrics.writes(), before, "nothing is different");
+async fn assert_reconcile_writes_nothing(stage: &TestEnv, controller: &RunningController) {
+    let before = controller.metrics.total_writes();
+    stage.reconcile_again(controller).await;
+    assert_eq!(controller.metrics.total_writes(), before, "nothing is different");
 }
 
 #[tokio::test]
 async fn transitions_are_events_and_standing_still_is_none() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage);
+    let stage = TestEnv::start().await;
+    let kubelet = FakeKubelet::start(&stage);
     // The pod stays unready until `Waiting` is published.
-    kubelet.order(|orders| {
-        orders.idle.insert("main-0".to_owned());
+    kubelet.configure(|behavior| {
+        behavior.ignored_pods.insert("main-0".to_owned());
     });
-    let controller = stage.control().await;
-    let etcd = stage.create("main", json!({ "replicas": 1 })).await;
-    told_of(&stage, "Waiting").await;
-    kubelet.order(|orders| orders.idle.clear());
-    stage.settled("main").await;
-    told(&stage, "Normal", "AllMembersReady is True").await;
-    told_of(&stage, "Reconciled").await;
+    let controller = stage.start_controller().await;
+    let etcd = stage.create_etcd("main", json!({ "replicas": 1 })).await;
+    wait_for_event_reason(&stage, "Waiting").await;
+    kubelet.configure(|behavior| behavior.ignored_pods.clear());
+    stage.wait_settled("main").await;
+    wait_for_event(&stage, "Normal", "AllMembersReady is True").await;
+    wait_for_event_reason(&stage, "Reconciled").await;
 
-    stage.at_rest(&controller).await;
-    looked_at_again(&stage, &controller).await;
+    stage.wait_until_idle(&controller).await;
+    assert_reconcile_writes_nothing(&stage, &controller).await;
 
     stage
-        .change("main", json!({ "spec": { "replicas": 0 } }))
+        .patch_etcd("main", json!({ "spec": { "replicas": 0 } }))
         .await;
-    told_of(&stage, "Processing").await;
+    wait_for_event_reason(&stage, "Processing").await;
 
     let about = stage.api::<Event>().list(&ListParams::default()).await;
     let uids = about.expect("a list").items.into_iter();
@@ -89,16 +89,16 @@ async fn transitions_are_events_and_standing_still_is_none() {
 
 #[tokio::test]
 async fn a_spec_nobody_can_work_with_is_a_warning_told_once() {
-    let stage = Stage::set().await;
-    let controller = stage.control().await;
+    let stage = TestEnv::start().await;
+    let controller = stage.start_controller().await;
     let store = json!({ "provider": "openstack", "container": "backups", "prefix": "shoot/main" });
     let spec = json!({ "replicas": 1, "backup": { "store": store } });
-    stage.create("main", spec).await;
-    told(&stage, "Warning", "is not supported").await;
+    stage.create_etcd("main", spec).await;
+    wait_for_event(&stage, "Warning", "is not supported").await;
 
-    stage.at_rest(&controller).await;
-    looked_at_again(&stage, &controller).await;
-    let events = events(&stage).await;
+    stage.wait_until_idle(&controller).await;
+    assert_reconcile_writes_nothing(&stage, &controller).await;
+    let events = list_events(&stage).await;
     let [(_, reason, _)] = events.as_slice() else {
         panic!("one Event, not {events:?}");
     };

@@ -6,71 +6,71 @@ use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use super::kubelet::{Ends, Kubelet};
-use super::recovery::{Restored, args, come_back_alone, lose_the_only, of_one, over};
-use super::stage::Stage;
+use super::kubelet::{JobResult, FakeKubelet};
+use super::recovery::{RestoredServer, job_args, complete_single_restore, lose_single_member, single_member_spec, wait_recovery_over};
+use super::stage::TestEnv;
 
-const JOB: &str = "main-restore-0";
-const DOCUMENT: &str = "main-coordination";
+const RESTORE_JOB: &str = "main-restore-0";
+const COORDINATION_CONFIG_MAP: &str = "main-coordination";
 
 /// The epoch a Job was launched under.
-fn sent_under(job: &Job) -> u64 {
-    let flags = args(job);
+fn job_epoch(job: &Job) -> u64 {
+    let flags = job_args(job);
     let token = flags.iter().find_map(|flag| flag.strip_prefix("--fence="));
     let epoch = token.and_then(|token| token.split('/').next());
     epoch.expect("a token").parse().expect("an epoch")
 }
 
 /// The epoch of the lock.
-fn epoch(document: &ConfigMap) -> Option<u64> {
+fn lock_epoch(document: &ConfigMap) -> Option<u64> {
     let lock = document.data.as_ref()?.get("lock")?;
     serde_json::from_str::<Value>(lock).ok()?["epoch"].as_u64()
 }
 
 /// The Job of another recovery, after the document of the first is lost.
-async fn begin_anew(stage: &Stage) -> Job {
-    let first = stage.until(JOB, "there", |_: &Job| true).await;
+async fn restart_recovery(stage: &TestEnv) -> Job {
+    let first = stage.wait_for(RESTORE_JOB, "there", |_: &Job| true).await;
     let documents = stage.api::<ConfigMap>();
     documents
-        .delete(DOCUMENT, &DeleteParams::default())
+        .delete(COORDINATION_CONFIG_MAP, &DeleteParams::default())
         .await
         .expect("delete the document");
     let is_another = |job: &Job| job.uid() != first.uid();
-    let second = stage.until(JOB, "another", is_another).await;
-    assert!(sent_under(&second) > sent_under(&first), "epochs grow");
+    let second = stage.wait_for(RESTORE_JOB, "another", is_another).await;
+    assert!(job_epoch(&second) > job_epoch(&first), "epochs grow");
     second
 }
 
 #[tokio::test]
 async fn a_volume_that_remembers_a_greater_epoch_is_outranked_and_the_recovery_completes() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage);
-    let restored = Restored::start("main-0").await;
-    lose_the_only(&kubelet);
-    let controller = stage.control().await;
-    stage.create("main", of_one(&restored)).await;
-    let refused = begin_anew(&stage).await;
-    let remembered = sent_under(&refused) + 1_000_000;
+    let stage = TestEnv::start().await;
+    let kubelet = FakeKubelet::start(&stage);
+    let restored = RestoredServer::start("main-0").await;
+    lose_single_member(&kubelet);
+    let controller = stage.start_controller().await;
+    stage.create_etcd("main", single_member_spec(&restored)).await;
+    let refused = restart_recovery(&stage).await;
+    let remembered = job_epoch(&refused) + 1_000_000;
     let words = json!({ "verdict": "in-use", "reason": "overtaken", "overtakenBy": remembered });
-    kubelet.order(|orders| {
-        orders.jobs.insert(JOB.to_owned(), Ends::Badly(words));
+    kubelet.configure(|behavior| {
+        behavior.job_results.insert(RESTORE_JOB.to_owned(), JobResult::Failed(words));
     });
     stage
-        .until(DOCUMENT, "above what the volume remembers", |map| {
-            epoch(map) == Some(remembered + 1)
+        .wait_for(COORDINATION_CONFIG_MAP, "above what the volume remembers", |map| {
+            lock_epoch(map) == Some(remembered + 1)
         })
         .await;
-    kubelet.order(|orders| {
-        orders.jobs.insert(JOB.to_owned(), Ends::Later);
+    kubelet.configure(|behavior| {
+        behavior.job_results.insert(RESTORE_JOB.to_owned(), JobResult::StillRunning);
     });
     let is_another = |job: &Job| job.uid() != refused.uid();
-    let next = stage.until(JOB, "tried again", is_another).await;
-    assert_eq!(sent_under(&next), remembered + 1);
-    come_back_alone(&kubelet, restored.words().await);
-    over(&stage).await;
-    stage.settled("main").await;
-    stage.at_rest(&controller).await;
-    let document = stage.api::<ConfigMap>().get(DOCUMENT).await.unwrap();
-    assert_eq!(epoch(&document), Some(remembered + 1), "once was enough");
+    let next = stage.wait_for(RESTORE_JOB, "tried again", is_another).await;
+    assert_eq!(job_epoch(&next), remembered + 1);
+    complete_single_restore(&kubelet, restored.restore_message().await);
+    wait_recovery_over(&stage).await;
+    stage.wait_settled("main").await;
+    stage.wait_until_idle(&controller).await;
+    let document = stage.api::<ConfigMap>().get(COORDINATION_CONFIG_MAP).await.unwrap();
+    assert_eq!(lock_epoch(&document), Some(remembered + 1), "once was enough");
     controller.stop().await;
 }

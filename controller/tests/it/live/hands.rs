@@ -7,11 +7,11 @@ use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use super::cluster::settled_three;
-use super::stage::Stage;
+use super::cluster::start_settled_three;
+use super::stage::TestEnv;
 
 /// The identities of all claims.
-async fn claims(stage: &Stage) -> Vec<String> {
+async fn list_pvc_uids(stage: &TestEnv) -> Vec<String> {
     let claims = stage.api::<PersistentVolumeClaim>();
     let claims = claims.list(&ListParams::default()).await.expect("a list");
     claims.items.iter().filter_map(ResourceExt::uid).collect()
@@ -19,9 +19,9 @@ async fn claims(stage: &Stage) -> Vec<String> {
 
 #[tokio::test]
 async fn pods_that_somebody_took_away_come_back_to_their_volumes() {
-    let stage = Stage::set().await;
-    let (_kubelet, behind, controller) = settled_three(&stage).await;
-    let before = claims(&stage).await;
+    let stage = TestEnv::start().await;
+    let (_kubelet, behind, controller) = start_settled_three(&stage).await;
+    let before = list_pvc_uids(&stage).await;
     for left in [2, 1] {
         let fewer = json!({ "spec": { "replicas": left } });
         let sets = stage.api::<StatefulSet>();
@@ -32,13 +32,13 @@ async fn pods_that_somebody_took_away_come_back_to_their_volumes() {
             let replicas = set.spec.as_ref().and_then(|spec| spec.replicas);
             replicas == Some(3) && set.metadata.generation > generation
         };
-        stage.until("main", "whole again", is_back).await;
-        stage.settled("main").await;
-        assert_eq!(claims(&stage).await, before, "nobody is given up");
-        let (voters, learners) = behind.names().await;
+        stage.wait_for("main", "whole again", is_back).await;
+        stage.wait_settled("main").await;
+        assert_eq!(list_pvc_uids(&stage).await, before, "nobody is given up");
+        let (voters, learners) = behind.member_names().await;
         assert_eq!(voters, ["main-0", "main-1", "main-2"]);
         assert!(learners.is_empty(), "{learners:?}");
-        assert_eq!(stage.count::<Job>().await, 0, "nothing is restored");
+        assert_eq!(stage.count_objects::<Job>().await, 0, "nothing is restored");
     }
     controller.stop().await;
 }

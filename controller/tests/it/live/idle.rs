@@ -13,40 +13,40 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service,
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
-use mainstay_controller::insight::Version;
+use mainstay_controller::insight::ObjectVersion;
 use mainstay_crds::{Etcd, EtcdCopyBackupsTask, EtcdOpsTask};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::stage::{PATIENCE, POLL, Running, Stage};
+use super::stage::{WAIT_TIMEOUT, POLL_INTERVAL, RunningController, TestEnv};
 
 /// No annotation has the same value twice.
-static LOOK: AtomicU64 = AtomicU64::new(0);
+static TOUCH_COUNTER: AtomicU64 = AtomicU64::new(0);
 /// What keeps an object only until its dependents are deleted.
-const PASSING: [&str; 2] = ["foregroundDeletion", "orphan"];
+const DELETION_FINALIZERS: [&str; 2] = ["foregroundDeletion", "orphan"];
 /// How long a server may take to answer that runs beside the test.
-const ANSWER: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Stage {
+impl TestEnv {
     /// Waits until the controller has nothing left to do: its caches hold every object at its current version, the controllers of
     /// Kubernetes and the kubelet are done, and one more reconcile of everything wrote nothing and changed nothing of that.
-    pub(super) async fn at_rest(&self, controller: &Running) {
-        let deadline = Instant::now() + PATIENCE;
-        while let Err(busy) = self.is_at_rest(controller).await {
+    pub(super) async fn wait_until_idle(&self, controller: &RunningController) {
+        let deadline = Instant::now() + WAIT_TIMEOUT;
+        while let Err(busy) = self.check_idle(controller).await {
             assert!(Instant::now() < deadline, "never at rest: {busy}");
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// The error names who still has work left.
-    async fn is_at_rest(&self, controller: &Running) -> Result<(), String> {
-        let writes = controller.metrics.writes();
-        let before = self.all_is_seen(controller).await?;
-        self.look_again(controller).await;
-        let after = self.all_is_seen(controller).await?;
+    async fn check_idle(&self, controller: &RunningController) -> Result<(), String> {
+        let writes = controller.metrics.total_writes();
+        let before = self.check_synced(controller).await?;
+        self.reconcile_again(controller).await;
+        let after = self.check_synced(controller).await?;
         let changed: Vec<_> = before.symmetric_difference(&after).collect();
-        let written = controller.metrics.writes() - writes;
+        let written = controller.metrics.total_writes() - writes;
         match (&*changed, written) {
             ([], 0) => Ok(()),
             _ => Err(format!(
@@ -56,63 +56,63 @@ impl Stage {
     }
 
     /// Lets every resource be reconciled once more, and waits until it was.
-    pub(super) async fn look_again(&self, controller: &Running) {
-        self.touch::<Etcd>(controller).await;
-        self.touch::<EtcdOpsTask>(controller).await;
-        self.touch::<EtcdCopyBackupsTask>(controller).await;
+    pub(super) async fn reconcile_again(&self, controller: &RunningController) {
+        self.touch_all::<Etcd>(controller).await;
+        self.touch_all::<EtcdOpsTask>(controller).await;
+        self.touch_all::<EtcdCopyBackupsTask>(controller).await;
     }
 
-    async fn touch<K>(&self, controller: &Running)
+    async fn touch_all<K>(&self, controller: &RunningController)
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + Clone
             + Debug
             + DeserializeOwned,
     {
-        let (api, kind) = (self.api::<K>(), kind::<K>());
+        let (api, kind) = (self.api::<K>(), kind_name::<K>());
         let resources = api.list_metadata(&ListParams::default()).await;
         for resource in resources.expect("a list") {
-            let (name, look) = (resource.name_any(), LOOK.fetch_add(1, Ordering::Relaxed));
+            let (name, look) = (resource.name_any(), TOUCH_COUNTER.fetch_add(1, Ordering::Relaxed));
             let look = json!({ "metadata": { "annotations": { "look": look.to_string() } } });
             let (params, patch) = (PatchParams::default(), Patch::Merge(&look));
             let Ok(touched) = api.patch_metadata(&name, &params, &patch).await else {
                 continue; // deleted meanwhile
             };
-            let touched = number(touched.resource_version());
+            let touched = parse_version(touched.resource_version());
             let what = format!("{kind} {name} is reconciled once more");
-            self.eventually(&what, async || {
+            self.wait_until(&what, async || {
                 let of = (kind, &*self.namespace, &*name);
-                let last = controller.insight.reconciled_version(of.0, of.1, of.2);
+                let last = controller.probe.reconciled_version(of.0, of.1, of.2);
                 let is_gone = async || {
                     api.get_metadata_opt(&name)
                         .await
                         .is_ok_and(|it| it.is_none())
                 };
-                number(last) >= touched || is_gone().await
+                parse_version(last) >= touched || is_gone().await
             })
             .await;
         }
     }
 
     /// All objects, once the controller has observed their current versions and no other controller has work left on them.
-    async fn all_is_seen(&self, controller: &Running) -> Result<BTreeSet<Version>, String> {
-        if !self.rounds.is_quiet().await {
+    async fn check_synced(&self, controller: &RunningController) -> Result<BTreeSet<ObjectVersion>, String> {
+        if !self.rounds.is_next_round_quiet().await {
             return Err("the kubelet is at work".to_owned());
         }
-        if !self.others_are_done().await {
+        if !self.are_controllers_done().await {
             return Err("the controllers of Kubernetes are at work".to_owned());
         }
-        let cached = controller.insight.cached(&self.namespace);
+        let cached = controller.probe.cached_versions(&self.namespace);
         let cached = cached.ok_or("the caches are not filled")?;
         // The version of the budgets depends on the API server, and only the controller writes them.
-        let is_compared = |one: &Version| one.kind != "PodDisruptionBudget";
-        let cached: BTreeSet<Version> = cached.into_iter().filter(is_compared).collect();
-        let current = self.current().await;
+        let is_compared = |one: &ObjectVersion| one.kind != "PodDisruptionBudget";
+        let cached: BTreeSet<ObjectVersion> = cached.into_iter().filter(is_compared).collect();
+        let current = self.current_versions().await;
         let unseen: Vec<_> = current.symmetric_difference(&cached).collect();
         if !unseen.is_empty() {
             return Err(format!("not seen as they are: {unseen:?}"));
         }
-        match self.unpublished_member().await {
+        match self.find_unpublished_member().await {
             Some(member) => Err(format!(
                 "{member} answers, and its version is not published"
             )),
@@ -121,23 +121,23 @@ impl Stage {
     }
 
     /// All objects the controller watches, at their current versions.
-    async fn current(&self) -> BTreeSet<Version> {
+    async fn current_versions(&self) -> BTreeSet<ObjectVersion> {
         let all = [
-            self.versions::<ServiceAccount>().await,
-            self.versions::<Role>().await,
-            self.versions::<RoleBinding>().await,
-            self.versions::<Lease>().await,
-            self.versions::<Service>().await,
-            self.versions::<ConfigMap>().await,
-            self.versions::<StatefulSet>().await,
-            self.versions::<Pod>().await,
-            self.versions::<PersistentVolumeClaim>().await,
-            self.versions::<Job>().await,
+            self.list_versions::<ServiceAccount>().await,
+            self.list_versions::<Role>().await,
+            self.list_versions::<RoleBinding>().await,
+            self.list_versions::<Lease>().await,
+            self.list_versions::<Service>().await,
+            self.list_versions::<ConfigMap>().await,
+            self.list_versions::<StatefulSet>().await,
+            self.list_versions::<Pod>().await,
+            self.list_versions::<PersistentVolumeClaim>().await,
+            self.list_versions::<Job>().await,
         ];
         all.into_iter().flatten().collect()
     }
 
-    async fn versions<K>(&self) -> Vec<Version>
+    async fn list_versions<K>(&self) -> Vec<ObjectVersion>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + Clone
@@ -146,8 +146,8 @@ impl Stage {
     {
         let ours = ListParams::default().labels("app.kubernetes.io/managed-by=etcd-druid");
         let found = self.api::<K>().list_metadata(&ours).await;
-        let version = |object: kube::core::PartialObjectMeta<K>| Version {
-            kind: kind::<K>().to_owned(),
+        let version = |object: kube::core::PartialObjectMeta<K>| ObjectVersion {
+            kind: kind_name::<K>().to_owned(),
             name: object.name_any(),
             version: object.resource_version().unwrap_or_default(),
         };
@@ -155,21 +155,21 @@ impl Stage {
     }
 
     /// Whether the controllers of Kubernetes have nothing to do: sets have their pods, and all is counted in their status.
-    async fn others_are_done(&self) -> bool {
-        let pods = all(&self.api::<Pod>()).await;
+    async fn are_controllers_done(&self) -> bool {
+        let pods = list_all(&self.api::<Pod>()).await;
         let (sets, jobs) = (
-            all(&self.api::<StatefulSet>()).await,
-            all(&self.api::<Job>()).await,
+            list_all(&self.api::<StatefulSet>()).await,
+            list_all(&self.api::<Job>()).await,
         );
         let is_going = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
         !pods.iter().any(is_going)
-            && sets.iter().all(|set| is_counted(set, &pods))
-            && jobs.iter().all(is_known)
+            && sets.iter().all(|set| is_status_current(set, &pods))
+            && jobs.iter().all(is_job_settled)
     }
 
     /// A member that answers and whose version the status does not have. Who does not answer is asked again only now and then.
-    async fn unpublished_member(&self) -> Option<String> {
-        for etcd in all(&self.api::<Etcd>()).await {
+    async fn find_unpublished_member(&self) -> Option<String> {
+        for etcd in list_all(&self.api::<Etcd>()).await {
             let port = etcd.spec.etcd.client_port.unwrap_or(2379);
             let members = etcd.status.and_then(|status| status.members);
             let silent = members
@@ -182,7 +182,7 @@ impl Stage {
                 let address = status.and_then(|status| status.pod_ip);
                 let url = address.map(|address| format!("http://{address}:{port}"));
                 if let Some(url) = url
-                    && answers(&url).await
+                    && is_serving(&url).await
                 {
                     return Some(member.name);
                 }
@@ -192,17 +192,17 @@ impl Stage {
     }
 }
 
-async fn answers(url: &str) -> bool {
-    let asked = async {
+async fn is_serving(url: &str) -> bool {
+    let requested = async {
         let mut client = etcd_client::Client::connect([url], None).await.ok()?;
         let status = client.status().await.ok()?;
         // Without a leader it reports its status, but the controller counts it as not serving.
         (status.leader() != 0).then_some(())
     };
-    matches!(timeout(ANSWER, asked).await, Ok(Some(())))
+    matches!(timeout(RESPONSE_TIMEOUT, requested).await, Ok(Some(())))
 }
 
-async fn all<K>(api: &Api<K>) -> Vec<K>
+async fn list_all<K>(api: &Api<K>) -> Vec<K>
 where
     K: Clone + Debug + DeserializeOwned,
 {
@@ -212,7 +212,7 @@ where
         .items
 }
 
-fn kind<K: Resource<DynamicType = ()>>() -> &'static str {
+fn kind_name<K: Resource<DynamicType = ()>>() -> &'static str {
     match K::kind(&()) {
         std::borrow::Cow::Borrowed(kind) => kind,
         std::borrow::Cow::Owned(kind) => panic!("{kind} is no constant"),
@@ -220,7 +220,7 @@ fn kind<K: Resource<DynamicType = ()>>() -> &'static str {
 }
 
 /// Versions are revisions of one etcd.
-fn number(version: Option<String>) -> Option<u64> {
+fn parse_version(version: Option<String>) -> Option<u64> {
     version.and_then(|version| version.parse().ok())
 }
 
@@ -232,7 +232,7 @@ fn is_ready(pod: &Pod) -> bool {
     runs && conditions.any(|one| one.type_ == "Ready" && one.status == "True")
 }
 
-fn is_counted(set: &StatefulSet, pods: &[Pod]) -> bool {
+fn is_status_current(set: &StatefulSet, pods: &[Pod]) -> bool {
     let (Some(spec), Some(status)) = (&set.spec, &set.status) else {
         return false;
     };
@@ -256,10 +256,10 @@ fn is_counted(set: &StatefulSet, pods: &[Pod]) -> bool {
 }
 
 /// Whether the controller of Jobs has seen a Job, and nothing is under way to delete it but what a test holds up.
-fn is_known(job: &Job) -> bool {
+fn is_job_settled(job: &Job) -> bool {
     let is_held = || {
         let mut finalizers = job.finalizers().iter();
-        finalizers.any(|one| !PASSING.contains(&one.as_str()))
+        finalizers.any(|one| !DELETION_FINALIZERS.contains(&one.as_str()))
     };
     let is_started = |status: &k8s_openapi::api::batch::v1::JobStatus| status.start_time.is_some();
     match job.metadata.deletion_timestamp {

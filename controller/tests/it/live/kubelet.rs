@@ -15,182 +15,182 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::stage::Stage;
+use super::stage::TestEnv;
 
 /// How often sidecars renew their Leases.
 const HEARTBEAT: SignedDuration = SignedDuration::from_secs(10);
 
 /// The interval between two rounds of the kubelet; a test that waits for a round starts it at once.
-const PAUSE: Duration = Duration::from_millis(150);
+const ROUND_INTERVAL: Duration = Duration::from_millis(150);
 /// A loopback address without a listener: an etcd of this machine may listen on 127.0.0.1.
-const NOBODY: &str = "127.0.0.9";
+const UNUSED_ADDRESS: &str = "127.0.0.9";
 
 /// What the kubelet does with pods.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Orders {
+pub(super) struct KubeletBehavior {
     /// Pods that stay as they are.
-    pub(super) idle: BTreeSet<String>,
+    pub(super) ignored_pods: BTreeSet<String>,
     /// Addresses of pods; others get one where nobody listens.
-    pub(super) addresses: BTreeMap<String, String>,
+    pub(super) pod_addresses: BTreeMap<String, String>,
     /// Who holds which Lease; others are held by somebody made up.
-    pub(super) holders: BTreeMap<String, String>,
+    pub(super) lease_holders: BTreeMap<String, String>,
     /// What init containers say that do not let etcd start.
-    pub(super) verdicts: BTreeMap<String, Value>,
+    pub(super) init_verdicts: BTreeMap<String, Value>,
     /// Pods, by uid, whose init found its data good and whose etcd ends again and again on it.
-    pub(super) crashing: BTreeSet<String>,
+    pub(super) crashing_pods: BTreeSet<String>,
     /// Claims, by uid, whose volume is gone.
-    pub(super) lost: BTreeSet<String>,
+    pub(super) lost_pvcs: BTreeSet<String>,
     /// When there are any, only pods of these uids become ready: the others wait until their server runs.
-    pub(super) started: Option<BTreeSet<String>>,
+    pub(super) started_pods: Option<BTreeSet<String>>,
     /// How Jobs end, by name; the pods of others stay as they are.
-    pub(super) jobs: BTreeMap<String, Ends>,
+    pub(super) job_results: BTreeMap<String, JobResult>,
 }
 
 /// How a Job ends: whether it goes well, and its last words.
 #[derive(Clone, Debug)]
-pub(super) enum Ends {
+pub(super) enum JobResult {
     /// Not yet: its pod runs.
-    Later,
-    Well(Value),
-    Badly(Value),
+    StillRunning,
+    Succeeded(Value),
+    Failed(Value),
     /// For want of memory: what is left is the end of its log.
-    Killed(String),
+    OomKilled(String),
 }
 
-pub(super) struct Kubelet {
-    orders: Arc<Mutex<Orders>>,
-    rounds: Rounds,
+pub(super) struct FakeKubelet {
+    behavior: Arc<Mutex<KubeletBehavior>>,
+    rounds: KubeletRounds,
     task: JoinHandle<()>,
 }
 
 /// How often a kubelet looked at everything, and how often it wrote or could not look.
 #[derive(Clone, Debug)]
-pub(super) struct Rounds {
-    now: watch::Sender<Round>,
+pub(super) struct KubeletRounds {
+    current: watch::Sender<KubeletRound>,
     /// A test waits for the next round.
-    hurry: Arc<Notify>,
+    wake: Arc<Notify>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Round {
-    is_played: bool,
+struct KubeletRound {
+    is_running: bool,
     finished: u64,
     writes: u64,
 }
 
-impl Default for Rounds {
+impl Default for KubeletRounds {
     fn default() -> Self {
         Self {
-            now: watch::Sender::new(Round::default()),
-            hurry: Arc::default(),
+            current: watch::Sender::new(KubeletRound::default()),
+            wake: Arc::default(),
         }
     }
 }
 
-impl Rounds {
+impl KubeletRounds {
     /// Waits until the kubelet looked at everything once more; whether it had nothing to write.
-    pub(super) async fn is_quiet(&self) -> bool {
-        let before = *self.now.borrow();
-        let mut rounds = self.now.subscribe();
+    pub(super) async fn is_next_round_quiet(&self) -> bool {
+        let before = *self.current.borrow();
+        let mut rounds = self.current.subscribe();
         // The round that is under way may have begun before.
         for more in [1, 2] {
-            self.hurry.notify_one();
-            let is_over = |now: &Round| !now.is_played || now.finished >= before.finished + more;
+            self.wake.notify_one();
+            let is_over = |now: &KubeletRound| !now.is_running || now.finished >= before.finished + more;
             rounds.wait_for(is_over).await.expect("a stage");
         }
-        self.now.borrow().writes == before.writes
+        self.current.borrow().writes == before.writes
     }
 
-    fn play(&self, is_played: bool) {
-        self.now.send_modify(|round| round.is_played = is_played);
+    fn set_running(&self, is_running: bool) {
+        self.current.send_modify(|round| round.is_running = is_running);
     }
 
-    fn finish(&self, writes: u64) {
-        self.now.send_modify(|round| {
+    fn finish_round(&self, writes: u64) {
+        self.current.send_modify(|round| {
             round.finished += 1;
             round.writes += writes;
         });
     }
 }
 
-impl Kubelet {
+impl FakeKubelet {
     /// Plays for one namespace until dropped.
-    pub(super) fn play(stage: &Stage) -> Self {
-        let orders = Arc::new(Mutex::new(Orders::default()));
-        let scene = Scene {
+    pub(super) fn start(stage: &TestEnv) -> Self {
+        let behavior = Arc::new(Mutex::new(KubeletBehavior::default()));
+        let scene = KubeletClient {
             client: stage.client.clone(),
             namespace: stage.namespace.clone(),
             writes: AtomicU64::new(0),
         };
-        let (shared, rounds) = (Arc::clone(&orders), stage.rounds.clone());
-        rounds.play(true);
+        let (shared, rounds) = (Arc::clone(&behavior), stage.rounds.clone());
+        rounds.set_running(true);
         let counted = rounds.clone();
         let task = tokio::spawn(async move {
             loop {
                 let now = shared.lock().unwrap().clone();
-                scene.pods(&now).await;
-                scene.claims(&now).await;
-                scene.leases(&now).await;
-                counted.finish(scene.writes.swap(0, Ordering::Relaxed));
-                tokio::time::timeout(PAUSE, counted.hurry.notified())
+                scene.update_pods(&now).await;
+                scene.bind_pvcs(&now).await;
+                scene.renew_leases(&now).await;
+                counted.finish_round(scene.writes.swap(0, Ordering::Relaxed));
+                tokio::time::timeout(ROUND_INTERVAL, counted.wake.notified())
                     .await
                     .ok();
             }
         });
         Self {
-            orders,
+            behavior,
             rounds,
             task,
         }
     }
 
-    pub(super) fn order(&self, change: impl FnOnce(&mut Orders)) {
-        change(&mut self.orders.lock().unwrap());
+    pub(super) fn configure(&self, change: impl FnOnce(&mut KubeletBehavior)) {
+        change(&mut self.behavior.lock().unwrap());
     }
 }
 
-impl Drop for Kubelet {
+impl Drop for FakeKubelet {
     fn drop(&mut self) {
         self.task.abort();
-        self.rounds.play(false);
+        self.rounds.set_running(false);
     }
 }
 
-struct Scene {
+struct KubeletClient {
     client: Client,
     namespace: String,
     writes: AtomicU64,
 }
 
-impl Scene {
+impl KubeletClient {
     /// It wrote, or could not look.
-    fn count(&self) {
+    fn record_write(&self) {
         self.writes.fetch_add(1, Ordering::Relaxed);
     }
 
-    async fn pods(&self, orders: &Orders) {
+    async fn update_pods(&self, behavior: &KubeletBehavior) {
         let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace);
         let Ok(list) = pods.list(&ListParams::default()).await else {
-            return self.count();
+            return self.record_write();
         };
         for pod in list {
             let name = pod.name_any();
             if let Some(job) = pod.labels().get("job-name") {
-                self.job_pod(&pods, &pod, orders.jobs.get(job)).await;
+                self.update_job_pod(&pods, &pod, behavior.job_results.get(job)).await;
                 continue;
             }
             let has_started = |uid: &String| {
-                let started = orders.started.as_ref();
+                let started = behavior.started_pods.as_ref();
                 started.is_none_or(|started| started.contains(uid))
             };
             if !pod.metadata.uid.as_ref().is_some_and(has_started) {
                 continue;
             }
-            let status = match orders.verdicts.get(&name) {
-                _ if pod.uid().is_some_and(|uid| orders.crashing.contains(&uid)) => crashes(),
-                Some(verdict) => refused(verdict),
-                None if orders.idle.contains(&name) => continue,
-                None => ready(orders.addresses.get(&name).map_or(NOBODY, String::as_str)),
+            let status = match behavior.init_verdicts.get(&name) {
+                _ if pod.uid().is_some_and(|uid| behavior.crashing_pods.contains(&uid)) => crashing_status(),
+                Some(verdict) => init_failed_status(verdict),
+                None if behavior.ignored_pods.contains(&name) => continue,
+                None => ready_status(behavior.pod_addresses.get(&name).map_or(UNUSED_ADDRESS, String::as_str)),
             };
             let conditions = |status: &Value| status["conditions"][1]["status"].clone();
             let has = pod
@@ -211,7 +211,7 @@ impl Scene {
             {
                 continue;
             }
-            self.count();
+            self.record_write();
             let patch = json!({ "status": status });
             pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await
@@ -219,7 +219,7 @@ impl Scene {
         }
     }
 
-    async fn job_pod(&self, pods: &Api<Pod>, pod: &Pod, ends: Option<&Ends>) {
+    async fn update_job_pod(&self, pods: &Api<Pod>, pod: &Pod, ends: Option<&JobResult>) {
         let phase = pod
             .status
             .as_ref()
@@ -228,9 +228,9 @@ impl Scene {
             return;
         };
         let (phase, code, reason, words) = match ends {
-            Ends::Later if phase == Some("Running") => return,
-            Ends::Later => {
-                self.count();
+            JobResult::StillRunning if phase == Some("Running") => return,
+            JobResult::StillRunning => {
+                self.record_write();
                 let patch = json!({ "status": { "phase": "Running" } });
                 let patch = Patch::Merge(&patch);
                 let name = pod.name_any();
@@ -239,13 +239,13 @@ impl Scene {
                     .ok();
                 return;
             }
-            Ends::Well(words) => ("Succeeded", 0, "Completed", words.to_string()),
-            Ends::Badly(words) => ("Failed", 1, "Error", words.to_string()),
-            Ends::Killed(log) => ("Failed", 137, "OOMKilled", log.clone()),
+            JobResult::Succeeded(words) => ("Succeeded", 0, "Completed", words.to_string()),
+            JobResult::Failed(words) => ("Failed", 1, "Error", words.to_string()),
+            JobResult::OomKilled(log) => ("Failed", 137, "OOMKilled", log.clone()),
         };
         let ended =
             json!({ "terminated": { "exitCode": code, "reason": reason, "message": words } });
-        self.count();
+        self.record_write();
         let patch = json!({ "status": { "phase": phase, "containerStatuses": [{
             "name": "restore", "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": ended,
@@ -259,23 +259,23 @@ impl Scene {
         .ok();
     }
 
-    async fn claims(&self, orders: &Orders) {
+    async fn bind_pvcs(&self, behavior: &KubeletBehavior) {
         let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
         let Ok(list) = claims.list(&ListParams::default()).await else {
-            return self.count();
+            return self.record_write();
         };
         for claim in list {
             let requested = claim
                 .spec
                 .as_ref()
                 .and_then(|spec| spec.resources.as_ref()?.requests.clone());
-            let is_lost = claim.uid().is_some_and(|uid| orders.lost.contains(&uid));
+            let is_lost = claim.uid().is_some_and(|uid| behavior.lost_pvcs.contains(&uid));
             let phase = if is_lost { "Lost" } else { "Bound" };
             let is_told = claim.status.as_ref().is_some_and(|status| {
                 status.capacity == requested && status.phase.as_deref() == Some(phase)
             });
             if !is_told {
-                self.count();
+                self.record_write();
                 let patch = json!({ "status": { "phase": phase, "capacity": requested } });
                 claims
                     .patch_status(
@@ -289,7 +289,7 @@ impl Scene {
         }
     }
 
-    async fn leases(&self, orders: &Orders) {
+    async fn renew_leases(&self, behavior: &KubeletBehavior) {
         let leases = Api::<Lease>::namespaced(self.client.clone(), &self.namespace);
         let members = ListParams::default().labels("app.kubernetes.io/component=etcd-member-lease");
         let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace);
@@ -297,7 +297,7 @@ impl Scene {
             leases.list(&members).await,
             pods.list(&ListParams::default()).await,
         ) else {
-            return self.count();
+            return self.record_write();
         };
         for lease in list {
             let name = lease.name_any();
@@ -306,11 +306,11 @@ impl Scene {
                 .spec
                 .as_ref()
                 .and_then(|spec| spec.holder_identity.clone());
-            let wanted = orders
-                .holders
+            let wanted = behavior
+                .lease_holders
                 .get(&name)
                 .cloned()
-                .unwrap_or_else(|| made_up(&name));
+                .unwrap_or_else(|| fake_holder_identity(&name));
             let renewed = lease
                 .spec
                 .as_ref()
@@ -318,10 +318,10 @@ impl Scene {
             let is_fresh =
                 renewed.is_some_and(|at| Timestamp::now().duration_since(at.0) < HEARTBEAT);
             let is_held = holder.as_deref() == Some(&wanted) && is_fresh;
-            if !lives || orders.idle.contains(&name) || is_held {
+            if !lives || behavior.ignored_pods.contains(&name) || is_held {
                 continue;
             }
-            self.count();
+            self.record_write();
             let patch = json!({ "spec": { "holderIdentity": wanted, "renewTime": MicroTime(Timestamp::now()) } });
             leases
                 .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
@@ -332,7 +332,7 @@ impl Scene {
 }
 
 /// `main-2` as member 3 of some cluster.
-fn made_up(name: &str) -> String {
+fn fake_holder_identity(name: &str) -> String {
     let ordinal: u32 = name
         .rsplit('-')
         .next()
@@ -342,13 +342,13 @@ fn made_up(name: &str) -> String {
     format!("{:x}:c1:{role}", ordinal + 1)
 }
 
-fn ready(address: &str) -> Value {
+fn ready_status(address: &str) -> Value {
     let conditions = ["Initialized", "Ready", "ContainersReady"]
         .map(|type_| json!({ "type": type_, "status": "True" }));
     json!({ "phase": "Running", "podIP": address, "conditions": conditions, "initContainerStatuses": null })
 }
 
-fn crashes() -> Value {
+fn crashing_status() -> Value {
     let conditions = [
         ("Initialized", "True"),
         ("Ready", "False"),
@@ -357,7 +357,7 @@ fn crashes() -> Value {
     .map(|(type_, status)| json!({ "type": type_, "status": status }));
     json!({
         "phase": "Running",
-        "podIP": NOBODY,
+        "podIP": UNUSED_ADDRESS,
         "conditions": conditions,
         "initContainerStatuses": null,
         "containerStatuses": [{
@@ -367,13 +367,13 @@ fn crashes() -> Value {
     })
 }
 
-fn refused(verdict: &Value) -> Value {
+fn init_failed_status(verdict: &Value) -> Value {
     let conditions = ["Initialized", "Ready", "ContainersReady"]
         .map(|type_| json!({ "type": type_, "status": "False" }));
     let ended = json!({ "terminated": { "exitCode": 1, "message": verdict.to_string() } });
     json!({
         "phase": "Pending",
-        "podIP": NOBODY,
+        "podIP": UNUSED_ADDRESS,
         "conditions": conditions,
         "initContainerStatuses": [{
             "name": "init", "image": "", "imageID": "", "ready": false, "restartCount": 1,

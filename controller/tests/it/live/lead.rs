@@ -10,13 +10,13 @@ use mainstay_controller::config::OperatorConfiguration;
 use mainstay_crds::Etcd;
 use serde_json::{Value, json};
 
-use super::stage::{Running, Stage};
-use super::wire::{self, Fate, is_write};
+use super::stage::{RunningController, TestEnv};
+use super::wire::{self, FaultAction, is_write};
 
-const LEASE: &str = "druid-leader-election";
+const LEASE_NAME: &str = "druid-leader-election";
 
 /// As in production, with one attempt a second.
-pub(super) fn elected(config: &mut OperatorConfiguration) {
+pub(super) fn enable_election(config: &mut OperatorConfiguration) {
     let election = &mut config.leader_election;
     election.enabled = true;
     election.lease_duration = Duration::from_secs(15);
@@ -26,35 +26,35 @@ pub(super) fn elected(config: &mut OperatorConfiguration) {
 
 #[tokio::test]
 async fn one_acts_and_the_other_takes_over_when_it_is_killed() {
-    let stage = Stage::set().await;
-    let first = stage.control_with(elected).await;
-    stage.create("one", json!({ "replicas": 1 })).await;
-    stage.set_of("one", 1).await;
-    let second = stage.control_with(elected).await;
-    stage.create("two", json!({ "replicas": 1 })).await;
-    stage.set_of("two", 1).await;
-    assert_eq!(second.metrics.writes(), 0, "the second one acted too");
+    let stage = TestEnv::start().await;
+    let first = stage.start_controller_with(enable_election).await;
+    stage.create_etcd("one", json!({ "replicas": 1 })).await;
+    stage.wait_for_replicas("one", 1).await;
+    let second = stage.start_controller_with(enable_election).await;
+    stage.create_etcd("two", json!({ "replicas": 1 })).await;
+    stage.wait_for_replicas("two", 1).await;
+    assert_eq!(second.metrics.total_writes(), 0, "the second one acted too");
 
     first.kill();
-    stage.create("three", json!({ "replicas": 1 })).await;
-    stage.set_of("three", 1).await;
-    assert!(second.metrics.writes() > 0);
+    stage.create_etcd("three", json!({ "replicas": 1 })).await;
+    stage.wait_for_replicas("three", 1).await;
+    assert!(second.metrics.total_writes() > 0);
     second.stop().await;
 }
 
 #[tokio::test]
 async fn a_controller_whose_lease_was_taken_ends_by_itself() {
-    let stage = Stage::set().await;
-    let controller = stage.control_with(elected).await;
-    stage.create("one", json!({ "replicas": 1 })).await;
-    stage.set_of("one", 1).await;
+    let stage = TestEnv::start().await;
+    let controller = stage.start_controller_with(enable_election).await;
+    stage.create_etcd("one", json!({ "replicas": 1 })).await;
+    stage.wait_for_replicas("one", 1).await;
     let thief = json!({ "spec": { "holderIdentity": "somebody", "leaseDurationSeconds": 3600 } });
     let leases = stage.api::<Lease>();
     leases
-        .patch(LEASE, &PatchParams::default(), &Patch::Merge(&thief))
+        .patch(LEASE_NAME, &PatchParams::default(), &Patch::Merge(&thief))
         .await
         .unwrap();
-    let ended = tokio::time::timeout(Duration::from_mins(1), controller.ended())
+    let ended = tokio::time::timeout(Duration::from_mins(1), controller.wait())
         .await
         .expect("it ends in time");
     let error = ended.expect_err("an end that is an error");
@@ -64,19 +64,19 @@ async fn a_controller_whose_lease_was_taken_ends_by_itself() {
     );
 }
 
-async fn set_lease(leases: &Api<Lease>, spec: Value) {
+async fn patch_lease(leases: &Api<Lease>, spec: Value) {
     let patch = json!({ "spec": spec });
     leases
-        .patch(LEASE, &PatchParams::default(), &Patch::Merge(&patch))
+        .patch(LEASE_NAME, &PatchParams::default(), &Patch::Merge(&patch))
         .await
         .unwrap();
 }
 
 #[tokio::test]
 async fn a_lease_that_was_given_back_without_naming_a_holder_is_taken() {
-    let stage = Stage::set().await;
+    let stage = TestEnv::start().await;
     let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": LEASE },
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": LEASE_NAME },
         "spec": { "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z" },
     });
     let lease: Lease = serde_json::from_value(lease).unwrap();
@@ -84,59 +84,59 @@ async fn a_lease_that_was_given_back_without_naming_a_holder_is_taken() {
     leases.create(&PostParams::default(), &lease).await.unwrap();
     // Giving back gets as long as a pause between two attempts.
     let unhurried = |config: &mut OperatorConfiguration| {
-        elected(config);
+        enable_election(config);
         config.leader_election.retry_period = Duration::from_secs(5);
     };
-    let controller = stage.control_with(unhurried).await;
-    stage.create("one", json!({ "replicas": 1 })).await;
-    stage.set_of("one", 1).await;
+    let controller = stage.start_controller_with(unhurried).await;
+    stage.create_etcd("one", json!({ "replicas": 1 })).await;
+    stage.wait_for_replicas("one", 1).await;
     controller.stop().await;
-    let given_back = leases.get(LEASE).await.unwrap().spec.unwrap();
+    let given_back = leases.get(LEASE_NAME).await.unwrap().spec.unwrap();
     assert_eq!(given_back.holder_identity.as_deref(), Some(""));
 }
 
 /// Who wrote, in the order in which it was sent. Every start of a controller is somebody else.
 #[derive(Clone, Default)]
-struct Writers(Arc<Mutex<Vec<(usize, String)>>>);
+struct WriteLog(Arc<Mutex<Vec<(usize, String)>>>);
 
-impl Writers {
+impl WriteLog {
     /// Starts a controller whose attempts at the Lease arrive late, now more, now less.
-    async fn start(&self, stage: &Stage, number: usize) -> Running {
+    async fn start_controller(&self, stage: &TestEnv, number: usize) -> RunningController {
         let (writers, attempts) = (self.clone(), Mutex::new(number));
-        let client = wire::client(stage, move |request| {
+        let client = wire::build_client(stage, move |request| {
             if !is_write(request) {
-                return Fate::Answered;
+                return FaultAction::Forward;
             }
             // Objects are applied, never posted: that is the Lease, which is not there yet.
             let path = request.uri().path();
-            if path.ends_with(LEASE) || path.ends_with("/leases") {
+            if path.ends_with(LEASE_NAME) || path.ends_with("/leases") {
                 let mut attempts = attempts.lock().unwrap();
                 *attempts += 1;
                 let late = u64::try_from(*attempts * 7 % 5).unwrap();
-                return Fate::Late(Duration::from_millis(late * 600));
+                return FaultAction::Delay(Duration::from_millis(late * 600));
             }
             let what = format!("{} {}", request.method(), request.uri().path());
             writers.0.lock().unwrap().push((number, what));
-            Fate::Answered
+            FaultAction::Forward
         })
         .await;
-        stage.control_through(client, elected)
+        stage.start_controller_via(client, enable_election)
     }
 
-    fn last(&self) -> Option<usize> {
+    fn last_writer(&self) -> Option<usize> {
         self.0.lock().unwrap().last().map(|(number, _)| *number)
     }
 }
 
 #[tokio::test]
 async fn never_do_two_act_whoever_believes_to_have_the_lease() {
-    contend(2).await;
+    contend_for_lease(2).await;
 }
 
 /// Several controllers contend for the Lease until so many have led.
-pub(super) async fn contend(leaders: usize) {
-    let stage = Stage::set().await;
-    stage.create("main", json!({ "replicas": 1 })).await;
+pub(super) async fn contend_for_lease(leaders: usize) {
+    let stage = TestEnv::start().await;
+    stage.create_etcd("main", json!({ "replicas": 1 })).await;
     let etcds = stage.api::<Etcd>();
     let changes = tokio::spawn(async move {
         // Whoever acts has something to write at every moment.
@@ -149,26 +149,26 @@ pub(super) async fn contend(leaders: usize) {
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
     });
-    let writers = Writers::default();
-    let mut running: Vec<(usize, Running)> = Vec::new();
+    let writers = WriteLog::default();
+    let mut running: Vec<(usize, RunningController)> = Vec::new();
     let (mut started, mut led) = (0, Vec::new());
     while led.len() < leaders {
         while running.len() < 3 {
-            running.push((started, writers.start(&stage, started).await));
+            running.push((started, writers.start_controller(&stage, started).await));
             started += 1;
         }
         let before = led.last().copied();
         stage
-            .eventually("somebody else acts", async || writers.last() != before)
+            .wait_until("somebody else acts", async || writers.last_writer() != before)
             .await;
-        let acts = writers.last().unwrap();
+        let acts = writers.last_writer().unwrap();
         led.push(acts);
         // The Lease is free for all while its holder lives.
         let free = json!({ "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z" });
-        set_lease(&stage.api(), free).await;
+        patch_lease(&stage.api(), free).await;
         stage
-            .eventually("one has lost the Lease, or kept it", async || {
-                let lease = stage.api::<Lease>().get(LEASE).await.unwrap();
+            .wait_until("one has lost the Lease, or kept it", async || {
+                let lease = stage.api::<Lease>().get(LEASE_NAME).await.unwrap();
                 lease
                     .spec
                     .unwrap()

@@ -9,11 +9,11 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use mainstay_crds::{ConditionStatus, ConditionType, Etcd};
 use serde_json::{Value, json};
 
-use super::kubelet::Kubelet;
-use super::stage::Stage;
+use super::kubelet::FakeKubelet;
+use super::stage::TestEnv;
 
 /// Every part of a cluster of three is there and told of.
-async fn expect_whole(stage: &Stage) {
+async fn assert_all_parts(stage: &TestEnv) {
     assert!(stage.api::<ServiceAccount>().get("main").await.is_ok());
     assert!(
         stage
@@ -31,26 +31,26 @@ async fn expect_whole(stage: &Stage) {
     );
     assert!(stage.api::<Service>().get("main-client").await.is_ok());
     assert!(stage.api::<Service>().get("main-peer").await.is_ok());
-    assert_eq!(stage.count::<Lease>().await, 3);
+    assert_eq!(stage.count_objects::<Lease>().await, 3);
     stage
-        .condition("main", ConditionType::Ready, ConditionStatus::True)
+        .wait_for_condition("main", ConditionType::Ready, ConditionStatus::True)
         .await;
     stage
-        .condition(
+        .wait_for_condition(
             "main",
             ConditionType::AllMembersReady,
             ConditionStatus::True,
         )
         .await;
     stage
-        .condition(
+        .wait_for_condition(
             "main",
             ConditionType::AllMembersUpdated,
             ConditionStatus::True,
         )
         .await;
     stage
-        .condition(
+        .wait_for_condition(
             "main",
             ConditionType::DataVolumesReady,
             ConditionStatus::True,
@@ -59,7 +59,7 @@ async fn expect_whole(stage: &Stage) {
 }
 
 /// Somebody changes the configuration.
-async fn scribble(stage: &Stage) {
+async fn overwrite_config(stage: &TestEnv) {
     let vandal = json!({ "data": { "etcd.conf.yaml": "name: nobody" } });
     stage
         .api::<ConfigMap>()
@@ -73,20 +73,20 @@ async fn scribble(stage: &Stage) {
 }
 
 /// Somebody deletes a Service, and it comes back.
-async fn lose_service(stage: &Stage) {
+async fn delete_service(stage: &TestEnv) {
     stage
         .api::<Service>()
         .delete("main-client", &DeleteParams::default())
         .await
         .unwrap();
     stage
-        .until("main-client", "there again", |_: &Service| true)
+        .wait_for("main-client", "there again", |_: &Service| true)
         .await;
 }
 
-async fn repaired(stage: &Stage) -> ConfigMap {
+async fn wait_config_repaired(stage: &TestEnv) -> ConfigMap {
     stage
-        .until("main-config", "repaired", |map: &ConfigMap| {
+        .wait_for("main-config", "repaired", |map: &ConfigMap| {
             map.data
                 .as_ref()
                 .is_some_and(|data| data["etcd.conf.yaml"].contains("etcd-cluster"))
@@ -95,38 +95,38 @@ async fn repaired(stage: &Stage) -> ConfigMap {
 }
 
 /// What somebody changes or deletes comes back.
-async fn vandalise(stage: &Stage) {
-    scribble(stage).await;
-    lose_service(stage).await;
-    repaired(stage).await;
+async fn tamper_and_wait(stage: &TestEnv) {
+    overwrite_config(stage).await;
+    delete_service(stage).await;
+    wait_config_repaired(stage).await;
 }
 
 #[tokio::test]
 async fn changes_by_hand_stay_while_an_annotation_says_so_until_the_spec_changes() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage);
-    let controller = stage.control().await;
-    stage.create("main", json!({ "replicas": 1 })).await;
-    stage.settled("main").await;
+    let stage = TestEnv::start().await;
+    let kubelet = FakeKubelet::start(&stage);
+    let controller = stage.start_controller().await;
+    stage.create_etcd("main", json!({ "replicas": 1 })).await;
+    stage.wait_settled("main").await;
     let annotate = |value: Value| json!({ "metadata": { "annotations": { "druid.gardener.cloud/disable-etcd-component-protection": value } } });
-    stage.change("main", annotate(json!(""))).await;
+    stage.patch_etcd("main", annotate(json!(""))).await;
     stage
-        .until("main", "told of it", |etcd: &Etcd| {
+        .wait_for("main", "told of it", |etcd: &Etcd| {
             let last = etcd.status.as_ref().unwrap().last_operation.as_ref();
             last.is_some_and(|last| last.description.contains("left alone"))
         })
         .await;
 
-    scribble(&stage).await;
+    overwrite_config(&stage).await;
     // Each of these takes a pass, which looks at everything.
     for _ in 0..2 {
-        lose_service(&stage).await;
+        delete_service(&stage).await;
         let map = stage.api::<ConfigMap>().get("main-config").await.unwrap();
         assert_eq!(map.data.unwrap()["etcd.conf.yaml"], "name: nobody");
     }
     let quota = json!({ "spec": { "etcd": { "quota": "4Gi" } } });
-    stage.change("main", quota).await;
-    let map = repaired(&stage).await.data.unwrap();
+    stage.patch_etcd("main", quota).await;
+    let map = wait_config_repaired(&stage).await.data.unwrap();
     assert!(map["etcd.conf.yaml"].contains("quota-backend-bytes: 4294967296"));
 
     drop(kubelet);
@@ -135,31 +135,31 @@ async fn changes_by_hand_stay_while_an_annotation_says_so_until_the_spec_changes
 
 #[tokio::test]
 async fn a_resource_becomes_a_cluster_is_repaired_sleeps_wakes_and_goes() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage);
-    let controller = stage.control().await;
-    stage.create("main", json!({ "replicas": 3 })).await;
+    let stage = TestEnv::start().await;
+    let kubelet = FakeKubelet::start(&stage);
+    let controller = stage.start_controller().await;
+    stage.create_etcd("main", json!({ "replicas": 3 })).await;
 
     // It is made.
-    let etcd = stage.settled("main").await;
+    let etcd = stage.wait_settled("main").await;
     assert_eq!(etcd.finalizers(), ["druid.gardener.cloud/etcd-druid"]);
-    expect_whole(&stage).await;
-    vandalise(&stage).await;
+    assert_all_parts(&stage).await;
+    tamper_and_wait(&stage).await;
 
     // It sleeps; volumes and Leases stay.
     stage
-        .change("main", json!({ "spec": { "replicas": 0 } }))
+        .patch_etcd("main", json!({ "spec": { "replicas": 0 } }))
         .await;
-    stage.set_of("main", 0).await;
-    let asleep = stage.settled("main").await;
-    assert_eq!(stage.count::<PersistentVolumeClaim>().await, 3);
+    stage.wait_for_replicas("main", 0).await;
+    let asleep = stage.wait_settled("main").await;
+    assert_eq!(stage.count_objects::<PersistentVolumeClaim>().await, 3);
     assert_eq!(asleep.status.unwrap().ready, Some(true));
 
     // It wakes with as many members as it had.
     stage
-        .change("main", json!({ "spec": { "replicas": 3 } }))
+        .patch_etcd("main", json!({ "spec": { "replicas": 3 } }))
         .await;
-    stage.set_of("main", 3).await;
+    stage.wait_for_replicas("main", 3).await;
 
     // It goes; volumes stay.
     stage
@@ -168,30 +168,30 @@ async fn a_resource_becomes_a_cluster_is_repaired_sleeps_wakes_and_goes() {
         .await
         .unwrap();
     stage
-        .eventually("the Etcd is gone", async || {
+        .wait_until("the Etcd is gone", async || {
             stage.api::<Etcd>().get_opt("main").await.unwrap().is_none()
         })
         .await;
-    assert_eq!(stage.count::<StatefulSet>().await, 0);
-    assert_eq!(stage.count::<Lease>().await, 0);
-    assert_eq!(stage.count::<PersistentVolumeClaim>().await, 3);
+    assert_eq!(stage.count_objects::<StatefulSet>().await, 0);
+    assert_eq!(stage.count_objects::<Lease>().await, 0);
+    assert_eq!(stage.count_objects::<PersistentVolumeClaim>().await, 3);
     drop(kubelet);
     controller.stop().await;
 }
 
 #[tokio::test]
 async fn a_spec_is_acted_on_when_somebody_asks_and_left_alone_when_suspended() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage);
+    let stage = TestEnv::start().await;
+    let kubelet = FakeKubelet::start(&stage);
     let auto = |config: &mut mainstay_controller::config::OperatorConfiguration| {
         config.controllers.etcd.enable_etcd_spec_auto_reconcile = false;
     };
-    let controller = stage.control_with(auto).await;
-    stage.create("main", json!({ "replicas": 1 })).await;
-    stage.settled("main").await;
+    let controller = stage.start_controller_with(auto).await;
+    stage.create_etcd("main", json!({ "replicas": 1 })).await;
+    stage.wait_settled("main").await;
 
     stage
-        .change("main", json!({ "spec": { "etcd": { "quota": "4Gi" } } }))
+        .patch_etcd("main", json!({ "spec": { "etcd": { "quota": "4Gi" } } }))
         .await;
     let waits = |etcd: &Etcd| {
         let last = etcd
@@ -201,7 +201,7 @@ async fn a_spec_is_acted_on_when_somebody_asks_and_left_alone_when_suspended() {
         last.is_some_and(|last| last.description.contains("waits for the annotation"))
     };
     stage
-        .until("main", "waiting for the annotation", waits)
+        .wait_for("main", "waiting for the annotation", waits)
         .await;
     let quota = async || {
         let map = stage.api::<ConfigMap>().get("main-config").await.unwrap();
@@ -211,10 +211,10 @@ async fn a_spec_is_acted_on_when_somebody_asks_and_left_alone_when_suspended() {
 
     let ask =
         json!({ "metadata": { "annotations": { "druid.gardener.cloud/operation": "reconcile" } } });
-    stage.change("main", ask).await;
-    stage.eventually("the quota is applied", quota).await;
+    stage.patch_etcd("main", ask).await;
+    stage.wait_until("the quota is applied", quota).await;
     stage
-        .until("main", "rid of the annotation", |etcd: &Etcd| {
+        .wait_for("main", "rid of the annotation", |etcd: &Etcd| {
             !etcd
                 .annotations()
                 .contains_key("druid.gardener.cloud/operation")
@@ -225,7 +225,7 @@ async fn a_spec_is_acted_on_when_somebody_asks_and_left_alone_when_suspended() {
         "druid.gardener.cloud/suspend-etcd-spec-reconcile": "",
         "druid.gardener.cloud/operation": "reconcile",
     } }, "spec": { "replicas": 3 } });
-    stage.change("main", suspend).await;
+    stage.patch_etcd("main", suspend).await;
     let suspended = |etcd: &Etcd| {
         let last = etcd
             .status
@@ -233,31 +233,31 @@ async fn a_spec_is_acted_on_when_somebody_asks_and_left_alone_when_suspended() {
             .and_then(|status| status.last_operation.as_ref());
         last.is_some_and(|last| last.description.contains("suspended"))
     };
-    stage.until("main", "suspended", suspended).await;
-    stage.set_of("main", 1).await;
+    stage.wait_for("main", "suspended", suspended).await;
+    stage.wait_for_replicas("main", 1).await;
     drop(kubelet);
     controller.stop().await;
 }
 
 #[tokio::test]
 async fn without_runtime_there_is_configuration_only() {
-    let stage = Stage::set().await;
-    let controller = stage.control().await;
-    stage.create("main", json!({ "replicas": 3 })).await;
-    stage.set_of("main", 3).await;
+    let stage = TestEnv::start().await;
+    let controller = stage.start_controller().await;
+    stage.create_etcd("main", json!({ "replicas": 3 })).await;
+    stage.wait_for_replicas("main", 3).await;
     let off = json!({ "metadata": { "annotations": {
         "druid.gardener.cloud/disable-etcd-runtime-component-creation": "",
     } } });
-    stage.change("main", off).await;
-    stage.set_of("main", 0).await;
+    stage.patch_etcd("main", off).await;
+    stage.wait_for_replicas("main", 0).await;
     stage
-        .eventually("the Services are gone", async || {
-            stage.count::<Service>().await == 0
+        .wait_until("the Services are gone", async || {
+            stage.count_objects::<Service>().await == 0
         })
         .await;
     stage
-        .eventually("the Leases are gone", async || {
-            stage.count::<Lease>().await == 0
+        .wait_until("the Leases are gone", async || {
+            stage.count_objects::<Lease>().await == 0
         })
         .await;
     assert!(stage.api::<ConfigMap>().get("main-config").await.is_ok());

@@ -17,22 +17,22 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::kubelet::{Ends, Kubelet};
-use super::recovery::{ADDRESS, Reaper, Restored, args, members_run, over, store};
-use super::stage::Stage;
+use super::kubelet::{JobResult, FakeKubelet};
+use super::recovery::{RESTORED_ADDRESS, ControllerKiller, RestoredServer, job_args, has_member_pods, wait_recovery_over, store_spec};
+use super::stage::TestEnv;
 
 /// What a sidecar answers that took a snapshot.
-pub(super) const TAKEN: &str =
+pub(super) const SNAPSHOT_RESPONSE: &str =
     r#"{"snapName":"Full-00000000-00000042-1800000000.gz","lastRevision":42}"#;
 
 /// A sidecar that takes every snapshot it is asked for.
-pub(super) async fn sidecar() -> (u16, JoinHandle<()>) {
-    let router = Router::new().route("/snapshot/full", post(|| async { TAKEN }));
+pub(super) async fn start_sidecar() -> (u16, JoinHandle<()>) {
+    let router = Router::new().route("/snapshot/full", post(|| async { SNAPSHOT_RESPONSE }));
     serve(router).await
 }
 
 async fn serve(router: Router) -> (u16, JoinHandle<()>) {
-    let listener = TcpListener::bind((ADDRESS, 0)).await.expect("an address");
+    let listener = TcpListener::bind((RESTORED_ADDRESS, 0)).await.expect("an address");
     let port = listener.local_addr().expect("an address").port();
     let serving = tokio::spawn(async move {
         axum::serve(listener, router).await.expect("it serves");
@@ -40,7 +40,7 @@ async fn serve(router: Router) -> (u16, JoinHandle<()>) {
     (port, serving)
 }
 
-pub(super) async fn ops(stage: &Stage, name: &str, config: Value, ttl: i32) {
+pub(super) async fn create_ops_task(stage: &TestEnv, name: &str, config: Value, ttl: i32) {
     let task = json!({
         "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "EtcdOpsTask",
         "metadata": { "name": name },
@@ -51,9 +51,9 @@ pub(super) async fn ops(stage: &Stage, name: &str, config: Value, ttl: i32) {
     created.expect("create a task");
 }
 
-pub(super) async fn ended(stage: &Stage, name: &str, how: TaskState) -> EtcdOpsTask {
+pub(super) async fn wait_for_task(stage: &TestEnv, name: &str, how: TaskState) -> EtcdOpsTask {
     stage
-        .until(name, "over", |task: &EtcdOpsTask| {
+        .wait_for(name, "over", |task: &EtcdOpsTask| {
             let now = task.status.as_ref().and_then(|status| status.state);
             assert!(
                 now.is_none_or(|now| !now.is_final() || now == how),
@@ -64,7 +64,7 @@ pub(super) async fn ended(stage: &Stage, name: &str, how: TaskState) -> EtcdOpsT
         .await
 }
 
-pub(super) fn code(task: &EtcdOpsTask) -> String {
+pub(super) fn last_error_code(task: &EtcdOpsTask) -> String {
     let errors = task
         .status
         .as_ref()
@@ -75,8 +75,8 @@ pub(super) fn code(task: &EtcdOpsTask) -> String {
         .unwrap_or_default()
 }
 
-pub(super) async fn hold(stage: &Stage, lease: &str, revision: i64) {
-    stage.until(lease, "there", |_: &Lease| true).await;
+pub(super) async fn set_lease_revision(stage: &TestEnv, lease: &str, revision: i64) {
+    stage.wait_for(lease, "there", |_: &Lease| true).await;
     let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(jiff::Timestamp::now());
     let patch = json!({ "spec": { "holderIdentity": revision.to_string(), "renewTime": now } });
     let leases = stage.api::<Lease>();
@@ -87,50 +87,50 @@ pub(super) async fn hold(stage: &Stage, lease: &str, revision: i64) {
 }
 
 /// A cluster whose backup has more deltas behind its full snapshot than it should.
-pub(super) async fn pile_up(stage: &Stage) {
-    let backup = json!({ "store": store(), "snapshotCompaction": { "eventsThreshold": 10 } });
+pub(super) async fn create_delta_backlog(stage: &TestEnv) {
+    let backup = json!({ "store": store_spec(), "snapshotCompaction": { "eventsThreshold": 10 } });
     stage
-        .create("main", json!({ "replicas": 1, "backup": backup }))
+        .create_etcd("main", json!({ "replicas": 1, "backup": backup }))
         .await;
-    hold(stage, "main-full-snap", 100).await;
-    hold(stage, "main-delta-snap", 120).await;
+    set_lease_revision(stage, "main-full-snap", 100).await;
+    set_lease_revision(stage, "main-delta-snap", 120).await;
 }
 
 #[tokio::test]
 async fn deltas_that_pile_up_are_folded_once_and_the_new_snapshot_is_told() {
-    let stage = Arc::new(Stage::set().await);
-    let kubelet = Kubelet::play(&stage);
-    let reaper = Reaper::start(&stage);
-    pile_up(&stage).await;
-    let job = stage.until("main-compactor", "there", |_: &Job| true).await;
+    let stage = Arc::new(TestEnv::start().await);
+    let kubelet = FakeKubelet::start(&stage);
+    let reaper = ControllerKiller::start(&stage);
+    create_delta_backlog(&stage).await;
+    let job = stage.wait_for("main-compactor", "there", |_: &Job| true).await;
     let document = stage
-        .until("main-coordination", "there", |_: &ConfigMap| true)
+        .wait_for("main-coordination", "there", |_: &ConfigMap| true)
         .await;
     let pin = &document.data.expect("entries")["pin.compaction"];
     assert!(pin.contains("\"first\":100"), "{pin}");
     let words =
         json!({ "verdict": "compacted", "revision": 120, "snapshot": "Full-00000000-00000120-1" });
-    kubelet.order(|orders| {
-        orders
-            .jobs
-            .insert("main-compactor".to_owned(), Ends::Well(words));
+    kubelet.configure(|behavior| {
+        behavior
+            .job_results
+            .insert("main-compactor".to_owned(), JobResult::Succeeded(words));
     });
     let type_ = ConditionType::LastSnapshotCompactionSucceeded;
-    let told = stage.condition("main", type_, ConditionStatus::True).await;
+    let told = stage.wait_for_condition("main", type_, ConditionStatus::True).await;
     assert!(
         told.message.contains("Full-00000000-00000120-1"),
         "{}",
         told.message
     );
     stage
-        .until("main-full-snap", "told", |lease: &Lease| {
+        .wait_for("main-full-snap", "told", |lease: &Lease| {
             let spec = lease.spec.as_ref().expect("a spec");
             spec.holder_identity.as_deref() == Some("120")
         })
         .await;
     stage
-        .eventually("the Job is gone, and no other comes", async || {
-            stage.count::<Job>().await == 0
+        .wait_until("the Job is gone, and no other comes", async || {
+            stage.count_objects::<Job>().await == 0
         })
         .await;
     assert!(job.metadata.uid.is_some());
@@ -139,18 +139,18 @@ async fn deltas_that_pile_up_are_folded_once_and_the_new_snapshot_is_told() {
 
 #[tokio::test]
 async fn a_compaction_that_fails_says_whose_fault_it_was() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage);
-    let controller = stage.control().await;
+    let stage = TestEnv::start().await;
+    let kubelet = FakeKubelet::start(&stage);
+    let controller = stage.start_controller().await;
     let words = json!({ "verdict": "damaged-backup", "reason": "Incr-1 is damaged" });
-    kubelet.order(|orders| {
-        orders
-            .jobs
-            .insert("main-compactor".to_owned(), Ends::Badly(words));
+    kubelet.configure(|behavior| {
+        behavior
+            .job_results
+            .insert("main-compactor".to_owned(), JobResult::Failed(words));
     });
-    pile_up(&stage).await;
+    create_delta_backlog(&stage).await;
     let type_ = ConditionType::LastSnapshotCompactionSucceeded;
-    let told = stage.condition("main", type_, ConditionStatus::False).await;
+    let told = stage.wait_for_condition("main", type_, ConditionStatus::False).await;
     assert_eq!(told.reason, "ProcessFailure");
     assert!(
         told.message.contains("Incr-1 is damaged"),
@@ -158,7 +158,7 @@ async fn a_compaction_that_fails_says_whose_fault_it_was() {
         told.message
     );
     stage
-        .eventually("it is counted", async || {
+        .wait_until("it is counted", async || {
             let series = controller.metrics.render().expect("metrics");
             series.lines().any(|line| {
                 line.starts_with("etcddruid_compaction")
@@ -171,8 +171,8 @@ async fn a_compaction_that_fails_says_whose_fault_it_was() {
 
 /// Lets a cluster believe that its last compaction was told of earlier than it was. It has to be at rest: a reconcile that began
 /// before would write the old moment again.
-pub(super) async fn some_minutes_pass(stage: &Stage, minutes: i64) {
-    let etcd = stage.etcd("main").await;
+pub(super) async fn backdate_compaction(stage: &TestEnv, minutes: i64) {
+    let etcd = stage.get_etcd("main").await;
     let status = etcd.status.as_ref().expect("a status");
     let mut conditions = status.conditions.clone().expect("conditions");
     for one in &mut conditions {
@@ -222,50 +222,50 @@ async fn end_at_deadline(stage: &Stage, name: &str) {
 
 #[tokio::test]
 async fn a_compaction_that_takes_too_long_is_made_up_for_by_one_full_snapshot() {
-    let stage = Arc::new(Stage::set().await);
-    let kubelet = Kubelet::play(&stage);
-    let (asked, holding) = (Arc::new(AtomicU32::new(0)), Arc::clone(&stage));
-    let counted = Arc::clone(&asked);
+    let stage = Arc::new(TestEnv::start().await);
+    let kubelet = FakeKubelet::start(&stage);
+    let (requested, holding) = (Arc::new(AtomicU32::new(0)), Arc::clone(&stage));
+    let counted = Arc::clone(&requested);
     let take = || async move {
         counted.fetch_add(1, Ordering::Relaxed);
-        hold(&holding, "main-full-snap", 120).await;
+        set_lease_revision(&holding, "main-full-snap", 120).await;
         r#"{"snapName":"Full-00000000-00000120-1800000000.gz","lastRevision":120}"#
     };
     let (port, serving) = serve(Router::new().route("/snapshot/full", post(take))).await;
-    kubelet.order(|orders| {
-        orders
-            .addresses
-            .insert("main-0".to_owned(), ADDRESS.to_owned());
+    kubelet.configure(|behavior| {
+        behavior
+            .pod_addresses
+            .insert("main-0".to_owned(), RESTORED_ADDRESS.to_owned());
     });
     // The Job never ends by itself; that of Kubernetes which watches deadlines ends it.
     let controller = stage
-        .control_with(|config| {
+        .start_controller_with(|config| {
             let compaction = &mut config.controllers.compaction;
             compaction.active_deadline_duration = Duration::from_secs(3);
         })
         .await;
     let compaction = json!({ "eventsThreshold": 10 });
-    let backup = json!({ "store": store(), "port": port, "snapshotCompaction": compaction });
+    let backup = json!({ "store": store_spec(), "port": port, "snapshotCompaction": compaction });
     stage
-        .create("main", json!({ "replicas": 1, "backup": backup }))
+        .create_etcd("main", json!({ "replicas": 1, "backup": backup }))
         .await;
-    hold(&stage, "main-full-snap", 100).await;
-    hold(&stage, "main-delta-snap", 120).await;
+    set_lease_revision(&stage, "main-full-snap", 100).await;
+    set_lease_revision(&stage, "main-delta-snap", 120).await;
     end_at_deadline(&stage, "main-compactor").await;
     let type_ = ConditionType::LastSnapshotCompactionSucceeded;
     let late = stage
-        .condition("main", type_.clone(), ConditionStatus::False)
+        .wait_for_condition("main", type_.clone(), ConditionStatus::False)
         .await;
     assert_eq!(late.reason, "DeadlineExceeded");
-    stage.at_rest(&controller).await;
-    assert_eq!(asked.load(Ordering::Relaxed), 0, "not before a pause");
+    stage.wait_until_idle(&controller).await;
+    assert_eq!(requested.load(Ordering::Relaxed), 0, "not before a pause");
 
-    some_minutes_pass(&stage, 11).await;
-    let taken = stage.condition("main", type_, ConditionStatus::True).await;
+    backdate_compaction(&stage, 11).await;
+    let taken = stage.wait_for_condition("main", type_, ConditionStatus::True).await;
     assert_eq!(taken.reason, "FullSnapshotTakenSuccessfully");
-    stage.at_rest(&controller).await;
-    assert_eq!(asked.load(Ordering::Relaxed), 1, "once is enough");
-    assert_eq!(stage.count::<Job>().await, 0, "there is nothing to fold");
+    stage.wait_until_idle(&controller).await;
+    assert_eq!(requested.load(Ordering::Relaxed), 1, "once is enough");
+    assert_eq!(stage.count_objects::<Job>().await, 0, "there is nothing to fold");
     let series = controller.metrics.render().expect("metrics");
     let told = series.lines().find(|line| {
         line.starts_with("etcddruid_compaction_full_snapshot_triggered_total")
@@ -277,30 +277,30 @@ async fn a_compaction_that_takes_too_long_is_made_up_for_by_one_full_snapshot() 
 }
 
 /// A cluster whose restore is rehearsed every minute.
-pub(super) async fn rehearse(stage: &Stage) {
+pub(super) async fn create_drill_cluster(stage: &TestEnv) {
     let spec = json!({
-        "replicas": 1, "backup": { "store": store() },
+        "replicas": 1, "backup": { "store": store_spec() },
         "mainstay": { "restoreDrill": { "schedule": "* * * * *" } },
     });
-    stage.create("main", spec).await;
-    hold(stage, "main-full-snap", 100).await;
+    stage.create_etcd("main", spec).await;
+    set_lease_revision(stage, "main-full-snap", 100).await;
 }
 
 #[tokio::test]
 async fn a_restore_is_rehearsed_on_its_schedule_and_the_outcome_is_told() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage);
-    let controller = stage.control().await;
+    let stage = TestEnv::start().await;
+    let kubelet = FakeKubelet::start(&stage);
+    let controller = stage.start_controller().await;
     let words = json!({ "verdict": "restored", "revision": 100 });
-    kubelet.order(|orders| {
-        orders
-            .jobs
-            .insert("main-restore-drill".to_owned(), Ends::Well(words));
+    kubelet.configure(|behavior| {
+        behavior
+            .job_results
+            .insert("main-restore-drill".to_owned(), JobResult::Succeeded(words));
     });
-    rehearse(&stage).await;
+    create_drill_cluster(&stage).await;
     let type_ = ConditionType::LastRestoreDrillSucceeded;
-    stage.condition("main", type_, ConditionStatus::True).await;
-    let status = stage.etcd("main").await.status.expect("a status");
+    stage.wait_for_condition("main", type_, ConditionStatus::True).await;
+    let status = stage.get_etcd("main").await.status.expect("a status");
     let drill = status
         .mainstay
         .expect("ours")
@@ -311,11 +311,11 @@ async fn a_restore_is_rehearsed_on_its_schedule_and_the_outcome_is_told() {
 }
 
 /// Copies the backup of `main`.
-pub(super) async fn copy(stage: &Stage, name: &str, ttl: Option<i32>) {
+pub(super) async fn create_copy_task(stage: &TestEnv, name: &str, ttl: Option<i32>) {
     let task = json!({
         "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "EtcdCopyBackupsTask",
         "metadata": { "name": name },
-        "spec": { "sourceStore": store(), "targetStore": store(), "ttlSecondsAfterFinished": ttl },
+        "spec": { "sourceStore": store_spec(), "targetStore": store_spec(), "ttlSecondsAfterFinished": ttl },
     });
     let task: EtcdCopyBackupsTask = serde_json::from_value(task).expect("a task");
     let created = stage.api().create(&PostParams::default(), &task).await;
@@ -332,62 +332,62 @@ pub(super) fn is_copied(task: &EtcdCopyBackupsTask) -> bool {
 
 #[tokio::test]
 async fn a_copy_that_is_over_goes_with_its_job_after_its_time_to_live() {
-    const SECONDS: i32 = 8;
-    let stage = Arc::new(Stage::set().await);
-    let kubelet = Kubelet::play(&stage);
-    let reaper = Reaper::start(&stage);
-    kubelet.order(|orders| {
+    const TTL_SECONDS: i32 = 8;
+    let stage = Arc::new(TestEnv::start().await);
+    let kubelet = FakeKubelet::start(&stage);
+    let reaper = ControllerKiller::start(&stage);
+    kubelet.configure(|behavior| {
         let words = json!({ "verdict": "usage", "reason": "nobody can copy that" });
-        orders
-            .jobs
-            .insert("move-worker".to_owned(), Ends::Badly(words));
+        behavior
+            .job_results
+            .insert("move-worker".to_owned(), JobResult::Failed(words));
     });
-    copy(&stage, "move", Some(SECONDS)).await;
+    create_copy_task(&stage, "move", Some(TTL_SECONDS)).await;
     let over = stage
-        .until("move", "over", |task: &EtcdCopyBackupsTask| {
+        .wait_for("move", "over", |task: &EtcdCopyBackupsTask| {
             let status = task.status.as_ref();
             status.is_some_and(|status| status.last_error.is_some())
         })
         .await;
     let told = &over.status.unwrap().conditions.unwrap()[0].last_transition_time;
     let age = || jiff::Timestamp::now().duration_since(told.0).as_secs();
-    let jobs = stage.count::<Job>().await;
-    let is_too_late = age() >= i64::from(SECONDS);
+    let jobs = stage.count_objects::<Job>().await;
+    let is_too_late = age() >= i64::from(TTL_SECONDS);
     assert!(jobs == 1 || is_too_late, "it can be looked at");
     stage
-        .eventually("task and Job are gone", async || {
+        .wait_until("task and Job are gone", async || {
             let tasks = stage.api::<EtcdCopyBackupsTask>();
             let task = tasks.get_opt("move").await.expect("ask for a task");
-            task.is_none() && stage.count::<Job>().await == 0
+            task.is_none() && stage.count_objects::<Job>().await == 0
         })
         .await;
-    assert!(age() >= i64::from(SECONDS), "gone after {} s", age());
+    assert!(age() >= i64::from(TTL_SECONDS), "gone after {} s", age());
     drop(reaper);
 }
 
 #[tokio::test]
 async fn backups_are_copied_by_one_job_whose_outcome_is_told_and_which_goes_with_the_task() {
-    let stage = Arc::new(Stage::set().await);
-    let kubelet = Kubelet::play(&stage);
-    let reaper = Reaper::start(&stage);
-    copy(&stage, "move", None).await;
-    stage.until("move-worker", "there", |_: &Job| true).await;
-    kubelet.order(|orders| {
+    let stage = Arc::new(TestEnv::start().await);
+    let kubelet = FakeKubelet::start(&stage);
+    let reaper = ControllerKiller::start(&stage);
+    create_copy_task(&stage, "move", None).await;
+    stage.wait_for("move-worker", "there", |_: &Job| true).await;
+    kubelet.configure(|behavior| {
         let words = json!({ "verdict": "copied" });
-        orders
-            .jobs
-            .insert("move-worker".to_owned(), Ends::Well(words));
+        behavior
+            .job_results
+            .insert("move-worker".to_owned(), JobResult::Succeeded(words));
     });
-    stage.until("move", "told", is_copied).await;
+    stage.wait_for("move", "told", is_copied).await;
     let tasks = stage.api::<EtcdCopyBackupsTask>();
     tasks
         .delete("move", &DeleteParams::default())
         .await
         .expect("delete a task");
     stage
-        .eventually("task and Job are gone", async || {
+        .wait_until("task and Job are gone", async || {
             let task = tasks.get_opt("move").await.expect("ask for a task");
-            task.is_none() && stage.count::<Job>().await == 0
+            task.is_none() && stage.count_objects::<Job>().await == 0
         })
         .await;
     drop(reaper);
@@ -395,23 +395,23 @@ async fn backups_are_copied_by_one_job_whose_outcome_is_told_and_which_goes_with
 
 #[tokio::test]
 async fn tasks_that_cannot_be_done_are_rejected_with_the_reasons_consumers_know() {
-    let stage = Stage::set().await;
-    let _kubelet = Kubelet::play(&stage);
-    let controller = stage.control().await;
+    let stage = TestEnv::start().await;
+    let _kubelet = FakeKubelet::start(&stage);
+    let controller = stage.start_controller().await;
     let snapshot = || json!({ "onDemandSnapshot": { "type": "full" } });
-    ops(&stage, "orphan", snapshot(), 3600).await;
+    create_ops_task(&stage, "orphan", snapshot(), 3600).await;
     assert_eq!(
-        code(&ended(&stage, "orphan", TaskState::Rejected).await),
+        last_error_code(&wait_for_task(&stage, "orphan", TaskState::Rejected).await),
         "ERR_GET_ETCD"
     );
-    stage.create("main", json!({ "replicas": 1 })).await;
-    stage.settled("main").await;
-    ops(&stage, "storeless", snapshot(), 3600).await;
-    let storeless = ended(&stage, "storeless", TaskState::Rejected).await;
-    assert_eq!(code(&storeless), "ERR_BACKUP_NOT_ENABLED");
-    ops(&stage, "needless", json!({ "recoverQuorum": {} }), 1).await;
+    stage.create_etcd("main", json!({ "replicas": 1 })).await;
+    stage.wait_settled("main").await;
+    create_ops_task(&stage, "storeless", snapshot(), 3600).await;
+    let storeless = wait_for_task(&stage, "storeless", TaskState::Rejected).await;
+    assert_eq!(last_error_code(&storeless), "ERR_BACKUP_NOT_ENABLED");
+    create_ops_task(&stage, "needless", json!({ "recoverQuorum": {} }), 1).await;
     stage
-        .eventually("a rejected task goes after its time to live", async || {
+        .wait_until("a rejected task goes after its time to live", async || {
             let task = stage.api::<EtcdOpsTask>().get_opt("needless").await;
             task.expect("ask for a task").is_none()
         })
@@ -421,34 +421,34 @@ async fn tasks_that_cannot_be_done_are_rejected_with_the_reasons_consumers_know(
 
 #[tokio::test]
 async fn a_backup_is_verified_by_a_job_and_a_second_task_has_to_wait_its_turn() {
-    let stage = Arc::new(Stage::set().await);
-    let kubelet = Kubelet::play(&stage);
-    let reaper = Reaper::start(&stage);
+    let stage = Arc::new(TestEnv::start().await);
+    let kubelet = FakeKubelet::start(&stage);
+    let reaper = ControllerKiller::start(&stage);
     stage
-        .create(
+        .create_etcd(
             "main",
-            json!({ "replicas": 1, "backup": { "store": store() } }),
+            json!({ "replicas": 1, "backup": { "store": store_spec() } }),
         )
         .await;
-    ops(
+    create_ops_task(
         &stage,
         "first",
         json!({ "verifyBackup": { "chains": "All" } }),
         3600,
     )
     .await;
-    let job = stage.until("main-verify", "there", |_: &Job| true).await;
-    assert!(args(&job).iter().any(|flag| flag == "--all"));
-    ops(&stage, "second", json!({ "verifyBackup": {} }), 3600).await;
-    let second = ended(&stage, "second", TaskState::Rejected).await;
-    assert_eq!(code(&second), "ERR_DUPLICATE_TASK");
-    kubelet.order(|orders| {
+    let job = stage.wait_for("main-verify", "there", |_: &Job| true).await;
+    assert!(job_args(&job).iter().any(|flag| flag == "--all"));
+    create_ops_task(&stage, "second", json!({ "verifyBackup": {} }), 3600).await;
+    let second = wait_for_task(&stage, "second", TaskState::Rejected).await;
+    assert_eq!(last_error_code(&second), "ERR_DUPLICATE_TASK");
+    kubelet.configure(|behavior| {
         let words = json!({ "verdict": "restorable", "revision": 99 });
-        orders
-            .jobs
-            .insert("main-verify".to_owned(), Ends::Well(words));
+        behavior
+            .job_results
+            .insert("main-verify".to_owned(), JobResult::Succeeded(words));
     });
-    let first = ended(&stage, "first", TaskState::Succeeded).await;
+    let first = wait_for_task(&stage, "first", TaskState::Succeeded).await;
     let result = first.status.unwrap().mainstay.unwrap();
     assert_eq!(result.revision, Some(99));
     drop(reaper);
@@ -456,47 +456,47 @@ async fn a_backup_is_verified_by_a_job_and_a_second_task_has_to_wait_its_turn() 
 
 #[tokio::test]
 async fn a_restore_to_a_revision_saves_the_present_state_first() {
-    let stage = Arc::new(Stage::set().await);
-    let kubelet = Kubelet::play(&stage);
-    let restored = Restored::start("main-0").await;
-    let (port, serving) = sidecar().await;
-    kubelet.order(|orders| {
-        orders
-            .addresses
-            .insert("main-0".to_owned(), ADDRESS.to_owned());
+    let stage = Arc::new(TestEnv::start().await);
+    let kubelet = FakeKubelet::start(&stage);
+    let restored = RestoredServer::start("main-0").await;
+    let (port, serving) = start_sidecar().await;
+    kubelet.configure(|behavior| {
+        behavior
+            .pod_addresses
+            .insert("main-0".to_owned(), RESTORED_ADDRESS.to_owned());
     });
-    let reaper = Reaper::start(&stage);
+    let reaper = ControllerKiller::start(&stage);
     let spec = json!({
         "replicas": 1, "etcd": { "clientPort": restored.port },
-        "backup": { "store": store(), "port": port },
+        "backup": { "store": store_spec(), "port": port },
     });
-    stage.create("main", spec).await;
-    stage.settled("main").await;
-    ops(
+    stage.create_etcd("main", spec).await;
+    stage.wait_settled("main").await;
+    create_ops_task(
         &stage,
         "back",
         json!({ "restore": { "toRevision": 42 } }),
         3600,
     )
     .await;
-    let job = stage.until("main-restore-0", "there", |_: &Job| true).await;
+    let job = stage.wait_for("main-restore-0", "there", |_: &Job| true).await;
     assert!(
-        args(&job).iter().any(|flag| flag == "--to-revision=42"),
+        job_args(&job).iter().any(|flag| flag == "--to-revision=42"),
         "{:?}",
-        args(&job)
+        job_args(&job)
     );
-    assert!(!members_run(&stage).await, "a pod may use the volume");
-    let words = restored.words().await;
-    kubelet.order(|orders| {
-        orders
-            .jobs
-            .insert("main-restore-0".to_owned(), Ends::Well(words));
+    assert!(!has_member_pods(&stage).await, "a pod may use the volume");
+    let words = restored.restore_message().await;
+    kubelet.configure(|behavior| {
+        behavior
+            .job_results
+            .insert("main-restore-0".to_owned(), JobResult::Succeeded(words));
     });
-    let task = ended(&stage, "back", TaskState::Succeeded).await;
+    let task = wait_for_task(&stage, "back", TaskState::Succeeded).await;
     let result = task.status.unwrap().mainstay.unwrap();
     let saved = result.safety_snapshot.as_deref();
     assert_eq!(saved, Some("Full-00000000-00000042-1800000000.gz"));
-    over(&stage).await;
+    wait_recovery_over(&stage).await;
     drop(reaper);
     serving.abort();
 }

@@ -7,17 +7,17 @@ use mainstay_controller::http;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::stage::{Running, Stage};
-use super::wire::{self, Fate};
+use super::stage::{RunningController, TestEnv};
+use super::wire::{self, FaultAction};
 
 /// The endpoints of a controller, until dropped.
 struct Endpoints {
     url: String,
-    _end: DropGuard,
+    _shutdown: DropGuard,
 }
 
 impl Endpoints {
-    async fn of(controller: &Running) -> Self {
+    async fn serve(controller: &RunningController) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (metrics, readiness) = (controller.metrics.clone(), controller.readiness.clone());
@@ -25,12 +25,12 @@ impl Endpoints {
         tokio::spawn(http::serve_on(listener, metrics, readiness, cancel.clone()));
         Self {
             url,
-            _end: cancel.drop_guard(),
+            _shutdown: cancel.drop_guard(),
         }
     }
 
     /// The code of an answer.
-    async fn code(&self, path: &str) -> u16 {
+    async fn get_status_code(&self, path: &str) -> u16 {
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let answer = http.get(format!("{}{path}", self.url)).send().await;
         answer.unwrap().status().as_u16()
@@ -38,9 +38,9 @@ impl Endpoints {
 
     /// It lives, whatever else; whether it is ready.
     async fn is_ready(&self) -> bool {
-        assert_eq!(self.code("/healthz").await, 200);
-        assert_eq!(self.code("/livez").await, 200);
-        let code = self.code("/readyz").await;
+        assert_eq!(self.get_status_code("/healthz").await, 200);
+        assert_eq!(self.get_status_code("/livez").await, 200);
+        let code = self.get_status_code("/readyz").await;
         assert!(matches!(code, 200 | 503), "{code}");
         code == 200
     }
@@ -48,58 +48,58 @@ impl Endpoints {
 
 /// What a controller asked for.
 #[derive(Default)]
-struct Asked {
-    anything: AtomicU32,
-    sets: AtomicU32,
+struct RequestCounts {
+    all: AtomicU32,
+    stateful_sets: AtomicU32,
     /// Whether sets can be listed.
-    is_told: AtomicBool,
+    can_list: AtomicBool,
 }
 
 #[tokio::test]
 async fn it_is_ready_once_it_has_seen_everything_and_lives_all_the_time() {
-    let mut stage = Stage::bare().await;
-    let asked = Arc::new(Asked::default());
-    let counts = Arc::clone(&asked);
-    let client = wire::client(&stage, move |request| {
-        counts.anything.fetch_add(1, Ordering::SeqCst);
+    let mut stage = TestEnv::start_without_crds().await;
+    let requested = Arc::new(RequestCounts::default());
+    let counts = Arc::clone(&requested);
+    let client = wire::build_client(&stage, move |request| {
+        counts.all.fetch_add(1, Ordering::SeqCst);
         if !request.uri().path().ends_with("/statefulsets") {
-            return Fate::Answered;
+            return FaultAction::Forward;
         }
-        counts.sets.fetch_add(1, Ordering::SeqCst);
-        if counts.is_told.load(Ordering::SeqCst) {
-            Fate::Answered
+        counts.stateful_sets.fetch_add(1, Ordering::SeqCst);
+        if counts.can_list.load(Ordering::SeqCst) {
+            FaultAction::Forward
         } else {
-            Fate::Refused(500)
+            FaultAction::RespondStatus(500)
         }
     })
     .await;
-    let controller = stage.control_through(client, |_| {});
-    let endpoints = Endpoints::of(&controller).await;
+    let controller = stage.start_controller_via(client, |_| {});
+    let endpoints = Endpoints::serve(&controller).await;
     // Whoever asks a second time has its first answer.
     let twice = async |count: &AtomicU32| {
         let before = count.load(Ordering::SeqCst);
         stage
-            .eventually("it asks twice", async || {
+            .wait_until("it asks twice", async || {
                 count.load(Ordering::SeqCst) >= before + 2
             })
             .await;
     };
-    twice(&asked.anything).await;
+    twice(&requested.all).await;
     assert!(!endpoints.is_ready().await, "nobody knows its resources");
 
-    stage.define().await;
-    twice(&asked.sets).await;
+    stage.install_crds().await;
+    twice(&requested.stateful_sets).await;
     assert!(!endpoints.is_ready().await, "not everything was listed");
 
-    asked.is_told.store(true, Ordering::SeqCst);
+    requested.can_list.store(true, Ordering::SeqCst);
     let is_ready = async || endpoints.is_ready().await;
-    stage.eventually("it is ready", is_ready).await;
+    stage.wait_until("it is ready", is_ready).await;
 
     stage.server.stop();
-    let before = asked.anything.load(Ordering::SeqCst);
-    let notices = async || asked.anything.load(Ordering::SeqCst) >= before + 2;
-    stage.eventually("it asks in vain", notices).await;
-    assert_eq!(endpoints.code("/healthz").await, 200);
-    assert_eq!(endpoints.code("/livez").await, 200);
+    let before = requested.all.load(Ordering::SeqCst);
+    let notices = async || requested.all.load(Ordering::SeqCst) >= before + 2;
+    stage.wait_until("it asks in vain", notices).await;
+    assert_eq!(endpoints.get_status_code("/healthz").await, 200);
+    assert_eq!(endpoints.get_status_code("/livez").await, 200);
     controller.kill();
 }

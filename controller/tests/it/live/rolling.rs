@@ -11,11 +11,11 @@ use mainstay_crds::etcd::{EtcdMemberStatus, MemberRole};
 use mainstay_testkit::EtcdOptions;
 use serde_json::json;
 
-use super::cluster::{Behind, settled_three};
-use super::kubelet::Kubelet;
-use super::stage::Stage;
+use super::cluster::{ProxiedCluster, start_settled_three};
+use super::kubelet::FakeKubelet;
+use super::stage::TestEnv;
 
-async fn uids(stage: &Stage, size: usize) -> BTreeMap<usize, String> {
+async fn list_pod_uids(stage: &TestEnv, size: usize) -> BTreeMap<usize, String> {
     let mut uids = BTreeMap::new();
     for ordinal in 0..size {
         if let Some(pod) = stage
@@ -39,18 +39,18 @@ fn has_versions(etcd: &Etcd) -> bool {
 
 #[tokio::test]
 async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage);
+    let stage = TestEnv::start().await;
+    let kubelet = FakeKubelet::start(&stage);
     // Nobody is elected but who is told to lead.
-    let options = EtcdOptions::new().patient();
-    let mut behind = Behind::start_with(&options, "main", 3, 3).await;
-    behind.settle_in(&kubelet).await;
-    let controller = stage.control().await;
-    stage.create("main", behind.spec(3)).await;
+    let options = EtcdOptions::new().long_election_timeout();
+    let mut behind = ProxiedCluster::start_with_options(&options, "main", 3, 3).await;
+    behind.register_pods(&kubelet).await;
+    let controller = stage.start_controller().await;
+    stage.create_etcd("main", behind.spec(3)).await;
     stage
-        .until("main", "told of with versions and sizes", has_versions)
+        .wait_for("main", "told of with versions and sizes", has_versions)
         .await;
-    let etcd = stage.settled("main").await;
+    let etcd = stage.wait_settled("main").await;
     let leaders = etcd.status.unwrap().members.unwrap();
     assert_eq!(
         leaders
@@ -61,12 +61,12 @@ async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
     );
 
     let mut led = behind.cluster.leader().await;
-    let mut known = uids(&stage, 3).await;
+    let mut known = list_pod_uids(&stage, 3).await;
     // A new pod is ready once its server was started again.
     let started = known.values().cloned().collect();
-    kubelet.order(|orders| orders.started = Some(started));
+    kubelet.configure(|behavior| behavior.started_pods = Some(started));
     stage
-        .change(
+        .patch_etcd(
             "main",
             json!({ "spec": { "annotations": { "rolled": "once" } } }),
         )
@@ -78,7 +78,7 @@ async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
             tokio::time::Instant::now() < deadline,
             "only {order:?} were replaced"
         );
-        let now = uids(&stage, 3).await;
+        let now = list_pod_uids(&stage, 3).await;
         let changed: Vec<usize> = (0..3).filter(|n| now.get(n) != known.get(n)).collect();
         assert!(changed.len() <= 1, "{changed:?} were replaced at once");
         if let Some(ordinal) = changed.first().copied().filter(|n| now.contains_key(n)) {
@@ -93,28 +93,28 @@ async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
             known.insert(ordinal, now[&ordinal].clone());
             order.push(ordinal);
             led = behind.cluster.leader().await;
-            kubelet.order(|orders| {
-                let started = orders.started.get_or_insert_default();
+            kubelet.configure(|behavior| {
+                let started = behavior.started_pods.get_or_insert_default();
                 started.insert(now[&ordinal].clone());
             });
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    stage.settled("main").await;
+    stage.wait_settled("main").await;
     drop(kubelet);
     controller.stop().await;
 }
 
 #[tokio::test]
 async fn members_leave_the_cluster_before_their_pods_go() {
-    let stage = Stage::set().await;
-    let (kubelet, behind, controller) = settled_three(&stage).await;
+    let stage = TestEnv::start().await;
+    let (kubelet, behind, controller) = start_settled_three(&stage).await;
     let led = behind.cluster.leader().await;
     behind.cluster.members[led]
         .move_leader_to(&behind.cluster.members[2])
         .await;
 
-    stage.change("main", json!({ "spec": { "replicas": 1, "etcd": { "additionalAdvertisePeerURLs": behind.spec(1)["etcd"]["additionalAdvertisePeerURLs"] } } })).await;
+    stage.patch_etcd("main", json!({ "spec": { "replicas": 1, "etcd": { "additionalAdvertisePeerURLs": behind.spec(1)["etcd"]["additionalAdvertisePeerURLs"] } } })).await;
     let mut smallest = 3;
     let deadline = tokio::time::Instant::now() + Duration::from_mins(2);
     while smallest > 1 {
@@ -124,7 +124,7 @@ async fn members_leave_the_cluster_before_their_pods_go() {
         );
         let set = stage.api::<StatefulSet>().get("main").await.unwrap();
         let replicas = set.spec.unwrap().replicas.unwrap();
-        let (voters, _) = behind.names().await;
+        let (voters, _) = behind.member_names().await;
         assert!(
             voters.len() <= usize::try_from(replicas).unwrap(),
             "{replicas} pods for {voters:?}"
@@ -132,16 +132,16 @@ async fn members_leave_the_cluster_before_their_pods_go() {
         smallest = replicas.min(smallest);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(behind.names().await.0, ["main-0"]);
-    stage.settled("main").await;
+    assert_eq!(behind.member_names().await.0, ["main-0"]);
+    stage.wait_settled("main").await;
     drop(kubelet);
     controller.stop().await;
 }
 
 #[tokio::test]
 async fn a_member_without_data_is_removed_and_added_again_as_a_learner() {
-    let stage = Stage::set().await;
-    let (kubelet, mut behind, controller) = settled_three(&stage).await;
+    let stage = TestEnv::start().await;
+    let (kubelet, mut behind, controller) = start_settled_three(&stage).await;
 
     let lost = (behind.cluster.leader().await + 1) % 3;
     behind.cluster.members[lost].kill();
@@ -149,45 +149,45 @@ async fn a_member_without_data_is_removed_and_added_again_as_a_learner() {
         "version": 1, "member": format!("main-{lost}"), "decision": "wait", "cause": "dataLost",
         "data": { "state": "missing" }, "cluster": { "state": "unreachable" }, "backup": { "state": "unconfigured" },
     } });
-    kubelet.order(|orders| {
-        orders.verdicts.insert(format!("main-{lost}"), verdict);
+    kubelet.configure(|behavior| {
+        behavior.init_verdicts.insert(format!("main-{lost}"), verdict);
     });
     stage
-        .eventually("it is a learner nobody has heard of", async || {
-            let (voters, learners) = behind.names().await;
+        .wait_until("it is a learner nobody has heard of", async || {
+            let (voters, learners) = behind.member_names().await;
             voters.len() == 2 && learners == [""]
         })
         .await;
-    assert!(!behind.names().await.0.contains(&format!("main-{lost}")));
+    assert!(!behind.member_names().await.0.contains(&format!("main-{lost}")));
     drop(kubelet);
     controller.stop().await;
 }
 
 #[tokio::test]
 async fn a_cluster_grows_by_a_pod_that_is_added_as_a_learner() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage);
-    let behind = Behind::start("main", 1, 3).await;
-    behind.settle_in(&kubelet).await;
-    let controller = stage.control().await;
-    stage.create("main", behind.spec(1)).await;
-    stage.settled("main").await;
-    kubelet.order(|orders| {
-        orders
-            .idle
+    let stage = TestEnv::start().await;
+    let kubelet = FakeKubelet::start(&stage);
+    let behind = ProxiedCluster::start("main", 1, 3).await;
+    behind.register_pods(&kubelet).await;
+    let controller = stage.start_controller().await;
+    stage.create_etcd("main", behind.spec(1)).await;
+    stage.wait_settled("main").await;
+    kubelet.configure(|behavior| {
+        behavior
+            .ignored_pods
             .extend(["main-1".to_owned(), "main-2".to_owned()]);
     });
 
     stage
-        .change("main", json!({ "spec": { "replicas": 3 } }))
+        .patch_etcd("main", json!({ "spec": { "replicas": 3 } }))
         .await;
     stage
-        .eventually("a learner was added", async || {
-            behind.names().await == (vec!["main-0".to_owned()], vec![String::new()])
+        .wait_until("a learner was added", async || {
+            behind.member_names().await == (vec!["main-0".to_owned()], vec![String::new()])
         })
         .await;
-    stage.at_rest(&controller).await;
-    stage.set_of("main", 2).await;
+    stage.wait_until_idle(&controller).await;
+    stage.wait_for_replicas("main", 2).await;
     let waits = |etcd: &Etcd| {
         let last = etcd
             .status
@@ -195,7 +195,7 @@ async fn a_cluster_grows_by_a_pod_that_is_added_as_a_learner() {
             .and_then(|status| status.last_operation.as_ref());
         last.is_some_and(|last| last.description == "waits for main-1 to catch up")
     };
-    stage.until("main", "waiting for the learner", waits).await;
+    stage.wait_for("main", "waiting for the learner", waits).await;
     drop(kubelet);
     controller.stop().await;
 }

@@ -1,79 +1,79 @@
 //! What `make test` shows with a few kills, with one after every few writes: `make soak`.
 
-use super::wire::Kills::Often;
+use super::wire::KillRate::High;
 use super::{adopt, between, faults, joining, lead, pins, signals, volumes};
 
 #[tokio::test]
 async fn adopters_that_are_killed_between_any_two_writes_replace_each_pod_once() {
-    Box::pin(adopt::adopt_three(Often)).await;
+    Box::pin(adopt::adopt_three(High)).await;
 }
 
 #[tokio::test]
 async fn a_single_member_is_restored_by_one_job_for_each_attempt() {
-    between::restore_the_only(Often).await;
+    between::restore_single_member(High).await;
 }
 
 #[tokio::test]
 async fn a_lost_quorum_is_recovered_by_one_job_for_each_volume() {
-    between::recover_a_quorum(Often).await;
+    between::recover_quorum(High).await;
 }
 
 #[tokio::test]
 async fn a_task_goes_back_to_a_moment_by_one_job() {
-    between::go_back_by_a_task(Often).await;
+    between::restore_by_task(High).await;
 }
 
 #[tokio::test]
 async fn a_task_recovers_a_quorum_by_one_job_for_each_volume() {
-    between::recover_by_a_task(Often).await;
+    between::recover_quorum_by_task(High).await;
 }
 
 #[tokio::test]
 async fn deltas_are_folded_by_one_job_whose_outcome_is_told_before_it_goes() {
-    between::fold_deltas(Often).await;
+    between::compact_deltas(High).await;
 }
 
 #[tokio::test]
 async fn a_restore_is_rehearsed_by_one_job_whose_outcome_is_told_before_it_goes() {
-    Box::pin(between::rehearse_a_restore(Often)).await;
+    Box::pin(between::run_restore_drill(High)).await;
 }
 
 #[tokio::test]
 async fn controllers_that_are_killed_between_any_two_writes_get_there_together() {
-    faults::live_and_go(Often).await;
+    faults::run_full_lifecycle(High).await;
 }
 
 #[tokio::test]
 async fn so_do_they_when_members_are_replaced_and_when_they_leave() {
-    faults::replace_and_shrink(Often).await;
+    faults::roll_and_scale_in(High).await;
 }
 
 #[tokio::test]
 async fn a_cluster_grows_by_one_member_after_the_other_whoever_is_killed() {
-    joining::grow_to_three(Often).await;
+    joining::scale_out_to_three(High).await;
 }
 
 #[tokio::test]
 async fn a_copy_is_pinned_for_as_long_as_its_job_is_there_whoever_is_killed() {
-    pins::copy_pinned(Often).await;
+    pins::copy_with_pin(High).await;
 }
 
 #[tokio::test]
 async fn what_a_verification_found_is_told_whoever_is_killed_before() {
-    pins::verify_pinned(Often).await;
+    pins::verify_with_pin(High).await;
 }
 
 #[tokio::test]
 async fn a_claim_whose_volume_is_gone_is_given_up_and_the_new_one_is_restored() {
-    signals::replace_a_lost_claim(Often).await;
+    signals::replace_lost_pvc(High).await;
 }
 
 #[tokio::test]
 async fn nor_do_pods_notice_when_controllers_are_killed_between_any_two_writes_of_it() {
-    Box::pin(volumes::grow_volumes(Often)).await;
+    Box::pin(volumes::expand_volumes(High)).await;
 }
 
 #[tokio::test]
 async fn never_do_two_act_whoever_believes_to_have_the_lease() {
-    lead::contend(4).await;
+    lead::contend_for_lease(4).await;
 }

@@ -10,12 +10,12 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
-use mainstay_controller::args::Args;
+use mainstay_controller::args::OperatorArgs;
 use mainstay_controller::config::OperatorConfiguration;
 use mainstay_controller::http::Readiness;
-use mainstay_controller::insight::Insight;
-use mainstay_controller::metrics::Metrics;
-use mainstay_controller::run::Parts;
+use mainstay_controller::insight::ReconcileProbe;
+use mainstay_controller::metrics::ControllerMetrics;
+use mainstay_controller::run::Manager;
 use mainstay_crds::{Condition, ConditionStatus, ConditionType, Etcd};
 use mainstay_testkit::kube::ApiServer;
 use serde::de::DeserializeOwned;
@@ -24,36 +24,36 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::kubelet::Rounds;
-use super::wire::Kills;
+use super::kubelet::KubeletRounds;
+use super::wire::KillRate;
 
 /// On a loaded machine the controllers of Kubernetes take their time.
-pub(super) const PATIENCE: Duration = Duration::from_mins(3);
-pub(super) const POLL: Duration = Duration::from_millis(100);
+pub(super) const WAIT_TIMEOUT: Duration = Duration::from_mins(3);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// With `MAINSTAY_TEST_LOG` set, a test shows what its controllers say.
-static LOG: Once = Once::new();
+static LOG_INIT: Once = Once::new();
 
-pub(super) struct Stage {
+pub(super) struct TestEnv {
     pub(super) server: ApiServer,
     pub(super) client: Client,
     pub(super) namespace: String,
     /// What the kubelet does here.
-    pub(super) rounds: Rounds,
+    pub(super) rounds: KubeletRounds,
     /// How often controllers are killed here.
-    pub(super) kills: Kills,
+    pub(super) kill_rate: KillRate,
 }
 
 /// A controller that runs in this process, until dropped.
-pub(super) struct Running {
-    pub(super) metrics: Metrics,
+pub(super) struct RunningController {
+    pub(super) metrics: ControllerMetrics,
     pub(super) readiness: Readiness,
-    pub(super) insight: Insight,
+    pub(super) probe: ReconcileProbe,
     cancel: CancellationToken,
     task: AbortOnDropHandle<anyhow::Result<()>>,
 }
 
-impl Running {
+impl RunningController {
     /// Ends it in order.
     pub(super) async fn stop(self) {
         self.cancel.cancel();
@@ -65,52 +65,52 @@ impl Running {
         self.task.abort();
     }
 
-    pub(super) async fn ended(self) -> anyhow::Result<()> {
+    pub(super) async fn wait(self) -> anyhow::Result<()> {
         self.task.await.expect("no panic")
     }
 }
 
-impl Stage {
+impl TestEnv {
     /// A namespace of an API server that other tests may use as well.
-    pub(super) async fn set() -> Self {
-        let stage = Self::on(ApiServer::shared().await).await;
-        stage.define().await;
+    pub(super) async fn start() -> Self {
+        let stage = Self::from_server(ApiServer::shared().await).await;
+        stage.install_crds().await;
         stage
     }
 
     /// The same for a test that kills controllers.
-    pub(super) async fn with(kills: Kills) -> Self {
-        let stage = Self::set().await;
-        Self { kills, ..stage }
+    pub(super) async fn with_kill_rate(kill_rate: KillRate) -> Self {
+        let stage = Self::start().await;
+        Self { kill_rate, ..stage }
     }
 
     /// An API server of the test's own, which can be stopped and looked into.
-    pub(super) async fn alone() -> Self {
-        let stage = Self::on(ApiServer::start().await.with_controllers().await).await;
-        stage.define().await;
+    pub(super) async fn start_dedicated() -> Self {
+        let stage = Self::from_server(ApiServer::start().await.with_controllers().await).await;
+        stage.install_crds().await;
         stage
     }
 
     /// An API server without controllers, which knows the resources of Kubernetes only.
-    pub(super) async fn bare() -> Self {
-        Self::on(ApiServer::start().await).await
+    pub(super) async fn start_without_crds() -> Self {
+        Self::from_server(ApiServer::start().await).await
     }
 
-    async fn on(server: ApiServer) -> Self {
+    async fn from_server(server: ApiServer) -> Self {
         let client = server.client().await;
-        let namespace = server.namespace().await;
+        let namespace = server.create_namespace().await;
         Self {
             server,
             client,
             namespace,
-            rounds: Rounds::default(),
-            kills: Kills::default(),
+            rounds: KubeletRounds::default(),
+            kill_rate: KillRate::default(),
         }
     }
 
     /// Teaches the API server the resources, and waits until it has learnt.
-    pub(super) async fn define(&self) {
-        self.server.define(definitions()).await;
+    pub(super) async fn install_crds(&self) {
+        self.server.create_crds(load_crds()).await;
     }
 
     pub(super) fn api<K>(&self) -> Api<K>
@@ -121,24 +121,24 @@ impl Stage {
     }
 
     /// Starts a controller with the defaults.
-    pub(super) async fn control(&self) -> Running {
-        self.control_with(|_| {}).await
+    pub(super) async fn start_controller(&self) -> RunningController {
+        self.start_controller_with(|_| {}).await
     }
 
-    pub(super) async fn control_with(
+    pub(super) async fn start_controller_with(
         &self,
         change: impl FnOnce(&mut OperatorConfiguration),
-    ) -> Running {
+    ) -> RunningController {
         let client = self.server.client().await;
-        self.control_through(client, change)
+        self.start_controller_via(client, change)
     }
 
     /// Starts a controller with a connection of its own.
-    pub(super) fn control_through(
+    pub(super) fn start_controller_via(
         &self,
         client: Client,
         change: impl FnOnce(&mut OperatorConfiguration),
-    ) -> Running {
+    ) -> RunningController {
         let flags = [
             "mainstay-controller",
             "--namespace",
@@ -146,40 +146,40 @@ impl Stage {
             "--pod-namespace",
             &self.namespace,
         ];
-        let (args, unknown) = Args::read(flags.map(OsString::from)).expect("a command line");
+        let (args, unknown) = OperatorArgs::parse_known(flags.map(OsString::from)).expect("a command line");
         assert!(unknown.is_empty());
         if std::env::var_os("MAINSTAY_TEST_LOG").is_some() {
-            LOG.call_once(|| args.log.install());
+            LOG_INIT.call_once(|| args.log.install());
         }
-        let mut config = args.configuration().expect("a configuration");
+        let mut config = args.load_config().expect("a configuration");
         config.controllers.etcd.enable_etcd_spec_auto_reconcile = true;
         config.controllers.compaction.enabled = true;
         change(&mut config);
-        let (metrics, cancel) = (Metrics::new().expect("metrics"), CancellationToken::new());
-        let (readiness, insight) = (Readiness::default(), Insight::recording());
-        let parts = Parts {
+        let (metrics, cancel) = (ControllerMetrics::new().expect("metrics"), CancellationToken::new());
+        let (readiness, insight) = (Readiness::default(), ReconcileProbe::enabled());
+        let parts = Manager {
             args,
             config,
             client,
             metrics: metrics.clone(),
             readiness: readiness.clone(),
-            insight: insight.clone(),
+            probe: insight.clone(),
             cancel: cancel.clone(),
         };
         let task = AbortOnDropHandle::new(tokio::spawn(parts.run()));
-        Running {
+        RunningController {
             metrics,
             readiness,
-            insight,
+            probe: insight,
             cancel,
             task,
         }
     }
 
     /// Creates an Etcd with this spec on top of what every spec needs.
-    pub(super) async fn create(&self, name: &str, spec: Value) -> Etcd {
+    pub(super) async fn create_etcd(&self, name: &str, spec: Value) -> Etcd {
         let mut whole = json!({ "labels": {}, "etcd": {}, "backup": {}, "replicas": 3 });
-        merge(&mut whole, spec);
+        merge_json(&mut whole, spec);
         let etcd = json!({
             "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "Etcd",
             "metadata": { "name": name }, "spec": whole,
@@ -192,7 +192,7 @@ impl Stage {
     }
 
     /// Changes an Etcd by a merge patch.
-    pub(super) async fn change(&self, name: &str, patch: Value) {
+    pub(super) async fn patch_etcd(&self, name: &str, patch: Value) {
         let etcds = self.api::<Etcd>();
         etcds
             .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
@@ -200,19 +200,19 @@ impl Stage {
             .expect("change an Etcd");
     }
 
-    pub(super) async fn etcd(&self, name: &str) -> Etcd {
+    pub(super) async fn get_etcd(&self, name: &str) -> Etcd {
         self.api().get(name).await.expect("an Etcd")
     }
 
     /// Waits until an object is there and is as expected.
-    pub(super) async fn until<K>(&self, name: &str, what: &str, mut is: impl FnMut(&K) -> bool) -> K
+    pub(super) async fn wait_for<K>(&self, name: &str, what: &str, mut is: impl FnMut(&K) -> bool) -> K
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
             + Clone
             + Debug
             + DeserializeOwned,
     {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             let found = self
                 .api::<K>()
@@ -227,20 +227,20 @@ impl Stage {
                 "{name} was never {what}: {found:?}\n{}",
                 self.diagnosis().await
             );
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Waits until something holds.
-    pub(super) async fn eventually(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+    pub(super) async fn wait_until(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         while !is().await {
             assert!(
                 Instant::now() < deadline,
                 "never: {what}\n{}",
                 self.diagnosis().await
             );
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -249,17 +249,17 @@ impl Stage {
     }
 
     /// Waits for a StatefulSet of so many pods.
-    pub(super) async fn set_of(&self, name: &str, replicas: i32) -> StatefulSet {
+    pub(super) async fn wait_for_replicas(&self, name: &str, replicas: i32) -> StatefulSet {
         let has = |set: &StatefulSet| {
             set.spec
                 .as_ref()
                 .is_some_and(|spec| spec.replicas == Some(replicas))
         };
-        self.until(name, "of that size", has).await
+        self.wait_for(name, "of that size", has).await
     }
 
     /// Waits for a condition.
-    pub(super) async fn condition(
+    pub(super) async fn wait_for_condition(
         &self,
         name: &str,
         type_: ConditionType,
@@ -273,12 +273,12 @@ impl Stage {
                 .cloned()
         };
         let what = format!("{type_}={status}");
-        find(&self.until(name, &what, |etcd| find(etcd).is_some()).await).expect("just seen")
+        find(&self.wait_for(name, &what, |etcd| find(etcd).is_some()).await).expect("just seen")
     }
 
     /// Waits until nothing is to do for an Etcd, and all its members are there.
-    pub(super) async fn settled(&self, name: &str) -> Etcd {
-        self.until(name, "settled", |etcd: &Etcd| {
+    pub(super) async fn wait_settled(&self, name: &str) -> Etcd {
+        self.wait_for(name, "settled", |etcd: &Etcd| {
             let status = etcd.status.as_ref();
             let last = status.and_then(|status| status.last_operation.as_ref());
             let is_done =
@@ -295,7 +295,7 @@ impl Stage {
     }
 
     /// How many objects of a kind the controller made.
-    pub(super) async fn count<K>(&self) -> usize
+    pub(super) async fn count_objects<K>(&self) -> usize
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
             + Clone
@@ -311,7 +311,7 @@ impl Stage {
     }
 }
 
-fn definitions() -> impl Iterator<Item = CustomResourceDefinition> {
+fn load_crds() -> impl Iterator<Item = CustomResourceDefinition> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds/yaml");
     let files = std::fs::read_dir(folder).expect("the definitions");
     files.map(|file| {
@@ -320,11 +320,11 @@ fn definitions() -> impl Iterator<Item = CustomResourceDefinition> {
     })
 }
 
-fn merge(into: &mut Value, from: Value) {
+fn merge_json(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
+                merge_json(into.entry(key).or_insert(Value::Null), value);
             }
         }
         (into, from) => *into = from,

@@ -18,26 +18,26 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::cluster::Behind;
-use super::kubelet::Kubelet;
-use super::stage::Stage;
+use super::cluster::ProxiedCluster;
+use super::kubelet::FakeKubelet;
+use super::stage::TestEnv;
 
-const STAGE: &str = "etcd-mainstay.io/peer-tls";
+const STAGE_ANNOTATION: &str = "etcd-mainstay.io/peer-tls";
 /// Generous: twelve restarts of etcd on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(200);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(200);
 
 /// An authority and one certificate for everybody, as files and as secrets.
-struct Certificates {
-    files: TempDir,
+struct TestCertificates {
+    dir: TempDir,
 }
 
-impl Certificates {
-    fn make() -> Self {
-        Self::of("127.0.0.1")
+impl TestCertificates {
+    fn generate() -> Self {
+        Self::generate_for("127.0.0.1")
     }
 
     /// For everybody of this name.
-    fn of(name: &str) -> Self {
+    fn generate_for(name: &str) -> Self {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
@@ -50,18 +50,18 @@ impl Certificates {
         write("ca.crt", &authority.pem());
         write("tls.crt", &certificate.pem());
         write("tls.key", &key.serialize_pem());
-        Self { files }
+        Self { dir: files }
     }
 
     fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.files.path().join(name)).unwrap()
+        std::fs::read_to_string(self.dir.path().join(name)).unwrap()
     }
 
-    async fn store(&self, stage: &Stage) {
-        self.store_as(stage, "peer").await;
+    async fn create_secrets(&self, stage: &TestEnv) {
+        self.create_secrets_as(stage, "peer").await;
     }
 
-    async fn store_as(&self, stage: &Stage, prefix: &str) {
+    async fn create_secrets_as(&self, stage: &TestEnv, prefix: &str) {
         let authority = json!({ "bundle.crt": self.read("ca.crt") });
         let server = json!({ "tls.crt": self.read("tls.crt"), "tls.key": self.read("tls.key") });
         for (name, data) in [("ca", authority), ("server", server)] {
@@ -77,11 +77,11 @@ impl Certificates {
     }
 }
 
-fn spec() -> Value {
-    spec_of("peer")
+fn peer_tls_spec() -> Value {
+    tls_spec("peer")
 }
 
-fn spec_of(prefix: &str) -> Value {
+fn tls_spec(prefix: &str) -> Value {
     json!({
         "tlsCASecretRef": { "name": format!("{prefix}-ca"), "dataKey": "bundle.crt" },
         "serverTLSSecretRef": { "name": format!("{prefix}-server") },
@@ -89,24 +89,24 @@ fn spec_of(prefix: &str) -> Value {
 }
 
 /// The servers behind the pods, each with an address for plain and one for encrypted connections.
-struct Servers {
-    behind: Behind,
-    encrypted: Vec<String>,
-    certificates: Certificates,
-    known: BTreeMap<usize, String>,
-    started_as: Vec<(usize, String)>,
+struct PeerTlsServers {
+    proxied: ProxiedCluster,
+    tls_urls: Vec<String>,
+    certificates: TestCertificates,
+    pod_uids: BTreeMap<usize, String>,
+    started_stages: Vec<(usize, String)>,
 }
 
-impl Servers {
+impl PeerTlsServers {
     fn options(&self, ordinal: usize, stage: &str) -> EtcdOptions {
-        let founders = self.behind.peers.iter().enumerate();
+        let founders = self.proxied.peer_urls.iter().enumerate();
         let founders: Vec<String> = founders.map(|(n, url)| format!("main-{n}={url}")).collect();
         let options = EtcdOptions::new()
             .name(format!("main-{ordinal}"))
-            .peer_url(&self.behind.peers[ordinal])
+            .peer_url(&self.proxied.peer_urls[ordinal])
             .initial_cluster(founders.join(","));
         let file = |name: &str| {
-            let path: &Path = self.certificates.files.path();
+            let path: &Path = self.certificates.dir.path();
             path.join(name).display().to_string()
         };
         let with_certificates = |options: EtcdOptions| {
@@ -119,19 +119,19 @@ impl Servers {
         match stage {
             "off" => options,
             "prepared" => with_certificates(options),
-            "on" => with_certificates(options.peer_listen_url(&self.encrypted[ordinal])),
+            "on" => with_certificates(options.peer_listen_url(&self.tls_urls[ordinal])),
             other => panic!("{other} is no stage"),
         }
     }
 
     /// Starts the server of every pod that is new, as its template says.
-    async fn follow(&mut self, stage: &Stage, kubelet: &Kubelet) {
+    async fn restart_replaced_pod(&mut self, stage: &TestEnv, kubelet: &FakeKubelet) {
         let mut new = Vec::new();
         for ordinal in 0..3 {
             let pod = stage.api::<Pod>().get_opt(&format!("main-{ordinal}")).await;
             let uid = pod.unwrap().and_then(|pod| pod.uid());
             new.extend(
-                uid.filter(|uid| self.known.get(&ordinal) != Some(uid))
+                uid.filter(|uid| self.pod_uids.get(&ordinal) != Some(uid))
                     .map(|uid| (ordinal, uid)),
             );
         }
@@ -140,43 +140,43 @@ impl Servers {
             return;
         };
         let set = stage.api::<StatefulSet>().get("main").await.unwrap();
-        let word = set.annotations()[STAGE].clone();
+        let word = set.annotations()[STAGE_ANNOTATION].clone();
         let options = self.options(ordinal, &word);
-        let member = &mut self.behind.cluster.members[ordinal];
+        let member = &mut self.proxied.cluster.members[ordinal];
         member.kill();
-        member.change(options);
+        member.set_options(options);
         member.restart().await;
-        self.started_as.push((ordinal, word));
-        self.known.insert(ordinal, uid.clone());
-        kubelet.order(|orders| {
-            orders.started.get_or_insert_default().insert(uid);
+        self.started_stages.push((ordinal, word));
+        self.pod_uids.insert(ordinal, uid.clone());
+        kubelet.configure(|behavior| {
+            behavior.started_pods.get_or_insert_default().insert(uid);
         });
     }
 
     /// Follows until the cluster is settled in a stage. Returns the stages each member went through.
-    async fn settle(&mut self, stage: &Stage, kubelet: &Kubelet, goal: &str) -> Vec<Vec<String>> {
-        let deadline = Instant::now() + PATIENCE;
+    async fn follow_until_settled(&mut self, stage: &TestEnv, kubelet: &FakeKubelet, goal: &str) -> Vec<Vec<String>> {
+        let deadline = Instant::now() + SETTLE_TIMEOUT;
         loop {
-            self.follow(stage, kubelet).await;
-            let etcd = stage.etcd("main").await;
+            self.restart_replaced_pod(stage, kubelet).await;
+            let etcd = stage.get_etcd("main").await;
             let set = stage.api::<StatefulSet>().get("main").await.unwrap();
             let status = etcd.status.unwrap_or_default();
             let last = status.last_operation.as_ref();
             let is_done = last
                 .is_some_and(|last| last.state == mainstay_crds::OperationState::Succeeded)
                 && status.observed_generation == etcd.metadata.generation
-                && set.annotations()[STAGE] == goal;
+                && set.annotations()[STAGE_ANNOTATION] == goal;
             if is_done {
                 break;
             }
             assert!(
                 Instant::now() < deadline,
                 "never {goal}, but {}: {status:?}",
-                set.annotations()[STAGE]
+                set.annotations()[STAGE_ANNOTATION]
             );
             sleep(Duration::from_millis(100)).await;
         }
-        let started = std::mem::take(&mut self.started_as);
+        let started = std::mem::take(&mut self.started_stages);
         let of = |ordinal: usize| {
             let own = started.iter().filter(|(n, _)| *n == ordinal);
             own.map(|(_, word)| word.clone()).collect()
@@ -186,19 +186,19 @@ impl Servers {
 }
 
 /// Somebody who writes while the members change.
-struct Writer {
+struct BackgroundWriter {
     stop: Arc<AtomicBool>,
     task: JoinHandle<u32>,
 }
 
-impl Writer {
-    fn start(behind: &Behind) -> Self {
+impl BackgroundWriter {
+    fn start(behind: &ProxiedCluster) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let members = behind.cluster.members.iter();
         let urls = members
             .map(|member| member.client_url().to_owned())
             .collect();
-        let task = tokio::spawn(write_all_the_time(urls, Arc::clone(&stop)));
+        let task = tokio::spawn(write_continuously(urls, Arc::clone(&stop)));
         Self { stop, task }
     }
 
@@ -210,7 +210,7 @@ impl Writer {
 }
 
 /// Writes through whoever answers, one write after the other, until told to stop. Returns how many there were.
-async fn write_all_the_time(urls: Vec<String>, stop: Arc<AtomicBool>) -> u32 {
+async fn write_continuously(urls: Vec<String>, stop: Arc<AtomicBool>) -> u32 {
     let written = AtomicU32::new(0);
     while !stop.load(Ordering::Acquire) {
         let one = async {
@@ -234,48 +234,48 @@ async fn write_all_the_time(urls: Vec<String>, stop: Arc<AtomicBool>) -> u32 {
 
 #[tokio::test]
 async fn members_learn_to_talk_encrypted_and_back_without_a_moment_without_a_quorum() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage);
-    let certificates = Certificates::make();
-    certificates.store(&stage).await;
-    let behind = Behind::start("main", 3, 3).await;
-    behind.settle_in(&kubelet).await;
+    let stage = TestEnv::start().await;
+    let kubelet = FakeKubelet::start(&stage);
+    let certificates = TestCertificates::generate();
+    certificates.create_secrets(&stage).await;
+    let behind = ProxiedCluster::start("main", 3, 3).await;
+    behind.register_pods(&kubelet).await;
     let encrypted: Vec<String> = (0..3)
         .map(|_| free_url().replace("http:", "https:"))
         .collect();
-    let controller = stage.control().await;
+    let controller = stage.start_controller().await;
     let mut whole = behind.spec(3);
     for (ordinal, url) in encrypted.iter().enumerate() {
         let urls = &mut whole["etcd"]["additionalAdvertisePeerURLs"][ordinal]["urls"];
         urls.as_array_mut().unwrap().push(json!(url));
     }
-    stage.create("main", whole).await;
-    stage.settled("main").await;
-    let mut servers = Servers {
-        behind,
-        encrypted,
+    stage.create_etcd("main", whole).await;
+    stage.wait_settled("main").await;
+    let mut servers = PeerTlsServers {
+        proxied: behind,
+        tls_urls: encrypted,
         certificates,
-        known: BTreeMap::new(),
-        started_as: Vec::new(),
+        pod_uids: BTreeMap::new(),
+        started_stages: Vec::new(),
     };
     for ordinal in 0..3 {
         let pod = stage.api::<Pod>().get(&format!("main-{ordinal}")).await;
-        servers.known.insert(ordinal, pod.unwrap().uid().unwrap());
+        servers.pod_uids.insert(ordinal, pod.unwrap().uid().unwrap());
     }
-    let known = servers.known.values().cloned().collect();
-    kubelet.order(|orders| orders.started = Some(known));
-    let writer = Writer::start(&servers.behind);
+    let known = servers.pod_uids.values().cloned().collect();
+    kubelet.configure(|behavior| behavior.started_pods = Some(known));
+    let writer = BackgroundWriter::start(&servers.proxied);
 
-    let on = json!({ "spec": { "etcd": { "peerUrlTls": spec() } } });
-    stage.change("main", on).await;
-    let went = servers.settle(&stage, &kubelet, "on").await;
+    let on = json!({ "spec": { "etcd": { "peerUrlTls": peer_tls_spec() } } });
+    stage.patch_etcd("main", on).await;
+    let went = servers.follow_until_settled(&stage, &kubelet, "on").await;
     assert_eq!(went, vec![["prepared", "on"]; 3]);
-    let told = stage.etcd("main").await.status.unwrap();
+    let told = stage.get_etcd("main").await.status.unwrap();
     assert_eq!(told.peer_url_tls_enabled, Some(true));
 
     let off = json!({ "spec": { "etcd": { "peerUrlTls": null } } });
-    stage.change("main", off).await;
-    let went = servers.settle(&stage, &kubelet, "off").await;
+    stage.patch_etcd("main", off).await;
+    let went = servers.follow_until_settled(&stage, &kubelet, "off").await;
     assert_eq!(went, vec![["prepared", "off"]; 3]);
     writer.stop().await;
     drop(kubelet);
@@ -284,13 +284,13 @@ async fn members_learn_to_talk_encrypted_and_back_without_a_moment_without_a_quo
 
 #[tokio::test]
 async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage);
-    Certificates::make().store(&stage).await;
-    let controller = stage.control().await;
-    let tls = json!({ "replicas": 1, "etcd": { "peerUrlTls": spec() } });
-    stage.create("main", tls).await;
-    let before = stage.settled("main").await;
+    let stage = TestEnv::start().await;
+    let kubelet = FakeKubelet::start(&stage);
+    TestCertificates::generate().create_secrets(&stage).await;
+    let controller = stage.start_controller().await;
+    let tls = json!({ "replicas": 1, "etcd": { "peerUrlTls": peer_tls_spec() } });
+    stage.create_etcd("main", tls).await;
+    let before = stage.wait_settled("main").await;
     let note = |set: &StatefulSet| {
         let pod = set
             .spec
@@ -302,7 +302,7 @@ async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
             .unwrap();
         pod.annotations.as_ref().unwrap()["etcd-mainstay.io/authorities"].clone()
     };
-    let old = note(&stage.set_of("main", 1).await);
+    let old = note(&stage.wait_for_replicas("main", 1).await);
 
     let renewed = json!({ "stringData": { "bundle.crt": "another" } });
     let secrets = stage.api::<Secret>();
@@ -313,15 +313,15 @@ async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
     // Somebody who cannot wait for the next look.
     let ask =
         json!({ "metadata": { "annotations": { "druid.gardener.cloud/operation": "reconcile" } } });
-    stage.change("main", ask).await;
+    stage.patch_etcd("main", ask).await;
     let set = stage
-        .until("main", "told of the new one", |set: &StatefulSet| {
+        .wait_for("main", "told of the new one", |set: &StatefulSet| {
             note(set) != old
         })
         .await;
     assert_eq!(
         before.metadata.generation,
-        stage.etcd("main").await.metadata.generation
+        stage.get_etcd("main").await.metadata.generation
     );
 
     secrets
@@ -330,9 +330,9 @@ async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
         .unwrap();
     let ask =
         json!({ "metadata": { "annotations": { "druid.gardener.cloud/operation": "reconcile" } } });
-    stage.change("main", ask).await;
+    stage.patch_etcd("main", ask).await;
     stage
-        .until("main", "looked at", |etcd: &mainstay_crds::Etcd| {
+        .wait_for("main", "looked at", |etcd: &mainstay_crds::Etcd| {
             !etcd
                 .annotations()
                 .contains_key("druid.gardener.cloud/operation")
@@ -349,38 +349,38 @@ async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
 }
 
 /// Servers behind the pods that listen to clients plain, and encrypted with the certificates their pod mounts.
-struct Listeners {
-    behind: Behind,
-    encrypted: Vec<String>,
+struct ClientTlsServers {
+    proxied: ProxiedCluster,
+    tls_urls: Vec<String>,
     /// By the name of the secret with the server's certificate.
-    certificates: BTreeMap<&'static str, Certificates>,
-    known: BTreeMap<usize, String>,
+    certificates: BTreeMap<&'static str, TestCertificates>,
+    pod_uids: BTreeMap<usize, String>,
 }
 
-impl Listeners {
+impl ClientTlsServers {
     /// The secret of the server's certificate a pod mounts.
-    fn secret_of(pod: &Pod) -> Option<String> {
+    fn server_secret(pod: &Pod) -> Option<String> {
         let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
         let volume = volumes.iter().find(|one| one.name == "etcd-server-tls")?;
         volume.secret.as_ref()?.secret_name.clone()
     }
 
     fn options(&self, ordinal: usize, secret: Option<&str>) -> EtcdOptions {
-        let founders = self.behind.peers.iter().enumerate();
+        let founders = self.proxied.peer_urls.iter().enumerate();
         let founders: Vec<String> = founders.map(|(n, url)| format!("main-{n}={url}")).collect();
         let options = EtcdOptions::new()
             .name(format!("main-{ordinal}"))
-            .peer_url(&self.behind.peers[ordinal])
+            .peer_url(&self.proxied.peer_urls[ordinal])
             .initial_cluster(founders.join(","));
         let Some(secret) = secret else {
             return options;
         };
         let file = |name: &str| {
-            let path: &Path = self.certificates[secret].files.path();
+            let path: &Path = self.certificates[secret].dir.path();
             path.join(name).display().to_string()
         };
-        let plain = self.behind.cluster.members[ordinal].client_url();
-        let both = format!("{plain},{}", self.encrypted[ordinal]);
+        let plain = self.proxied.cluster.members[ordinal].client_url();
+        let both = format!("{plain},{}", self.tls_urls[ordinal]);
         options
             .flag("listen-client-urls", &both)
             .flag("cert-file", &file("tls.crt"))
@@ -390,38 +390,38 @@ impl Listeners {
     }
 
     /// Starts the server of a pod that is new, as the pod says.
-    async fn follow(&mut self, stage: &Stage, kubelet: &Kubelet) {
+    async fn restart_replaced_pods(&mut self, stage: &TestEnv, kubelet: &FakeKubelet) {
         for ordinal in 0..3 {
             let pod = stage.api::<Pod>().get_opt(&format!("main-{ordinal}")).await;
             let Some(pod) = pod.unwrap() else {
                 continue;
             };
             let uid = pod.uid().unwrap();
-            if self.known.get(&ordinal) == Some(&uid) {
+            if self.pod_uids.get(&ordinal) == Some(&uid) {
                 continue;
             }
-            let secret = Self::secret_of(&pod);
+            let secret = Self::server_secret(&pod);
             let options = self.options(ordinal, secret.as_deref());
-            let member = &mut self.behind.cluster.members[ordinal];
+            let member = &mut self.proxied.cluster.members[ordinal];
             member.kill();
-            member.change(options);
+            member.set_options(options);
             member.restart().await;
             let plain = member.client_url().to_owned();
-            let url = secret.map_or(plain, |_| self.encrypted[ordinal].clone());
-            self.behind.lead(ordinal, &url);
-            self.known.insert(ordinal, uid.clone());
-            kubelet.order(|orders| {
-                orders.started.get_or_insert_default().insert(uid);
+            let url = secret.map_or(plain, |_| self.tls_urls[ordinal].clone());
+            self.proxied.set_proxy_target(ordinal, &url);
+            self.pod_uids.insert(ordinal, uid.clone());
+            kubelet.configure(|behavior| {
+                behavior.started_pods.get_or_insert_default().insert(uid);
             });
         }
     }
 
     /// Follows until the cluster is settled and every pod mounts this.
-    async fn settle(&mut self, stage: &Stage, kubelet: &Kubelet, goal: Option<&str>) {
-        let deadline = Instant::now() + PATIENCE;
+    async fn follow_until_settled(&mut self, stage: &TestEnv, kubelet: &FakeKubelet, goal: Option<&str>) {
+        let deadline = Instant::now() + SETTLE_TIMEOUT;
         loop {
-            self.follow(stage, kubelet).await;
-            let etcd = stage.etcd("main").await;
+            self.restart_replaced_pods(stage, kubelet).await;
+            let etcd = stage.get_etcd("main").await;
             let status = etcd.status.unwrap_or_default();
             let last = status.last_operation.as_ref();
             let is_settled = last
@@ -432,7 +432,7 @@ impl Listeners {
             let are_there = pods.len() == 3
                 && pods
                     .iter()
-                    .all(|pod| Self::secret_of(pod).as_deref() == goal);
+                    .all(|pod| Self::server_secret(pod).as_deref() == goal);
             if is_settled && are_there {
                 return;
             }
@@ -444,47 +444,47 @@ impl Listeners {
 
 #[tokio::test]
 async fn clients_certificates_come_change_their_authority_and_go_while_a_quorum_serves() {
-    let stage = Stage::set().await;
-    let kubelet = Kubelet::play(&stage);
+    let stage = TestEnv::start().await;
+    let kubelet = FakeKubelet::start(&stage);
     let name = format!("*.main-peer.{}.svc", stage.namespace);
     let certificates = BTreeMap::from([
-        ("one-server", Certificates::of(&name)),
-        ("two-server", Certificates::of(&name)),
+        ("one-server", TestCertificates::generate_for(&name)),
+        ("two-server", TestCertificates::generate_for(&name)),
     ]);
     for prefix in ["one", "two"] {
         let certificates = &certificates[format!("{prefix}-server").as_str()];
-        certificates.store_as(&stage, prefix).await;
+        certificates.create_secrets_as(&stage, prefix).await;
     }
-    let behind = Behind::start("main", 3, 3).await;
-    behind.settle_in(&kubelet).await;
-    let controller = stage.control().await;
-    stage.create("main", behind.spec(3)).await;
-    stage.settled("main").await;
-    let mut servers = Listeners {
-        behind,
-        encrypted: (0..3)
+    let behind = ProxiedCluster::start("main", 3, 3).await;
+    behind.register_pods(&kubelet).await;
+    let controller = stage.start_controller().await;
+    stage.create_etcd("main", behind.spec(3)).await;
+    stage.wait_settled("main").await;
+    let mut servers = ClientTlsServers {
+        proxied: behind,
+        tls_urls: (0..3)
             .map(|_| free_url().replace("http:", "https:"))
             .collect(),
         certificates,
-        known: BTreeMap::new(),
+        pod_uids: BTreeMap::new(),
     };
     for ordinal in 0..3 {
         let pod = stage.api::<Pod>().get(&format!("main-{ordinal}")).await;
-        servers.known.insert(ordinal, pod.unwrap().uid().unwrap());
+        servers.pod_uids.insert(ordinal, pod.unwrap().uid().unwrap());
     }
-    let known = servers.known.values().cloned().collect();
-    kubelet.order(|orders| orders.started = Some(known));
+    let known = servers.pod_uids.values().cloned().collect();
+    kubelet.configure(|behavior| behavior.started_pods = Some(known));
 
-    let writer = Writer::start(&servers.behind);
+    let writer = BackgroundWriter::start(&servers.proxied);
     for prefix in ["one", "two"] {
-        let on = json!({ "spec": { "etcd": { "clientUrlTls": spec_of(prefix) } } });
-        stage.change("main", on).await;
+        let on = json!({ "spec": { "etcd": { "clientUrlTls": tls_spec(prefix) } } });
+        stage.patch_etcd("main", on).await;
         let goal = format!("{prefix}-server");
-        servers.settle(&stage, &kubelet, Some(&goal)).await;
+        servers.follow_until_settled(&stage, &kubelet, Some(&goal)).await;
     }
     let off = json!({ "spec": { "etcd": { "clientUrlTls": null } } });
-    stage.change("main", off).await;
-    servers.settle(&stage, &kubelet, None).await;
+    stage.patch_etcd("main", off).await;
+    servers.follow_until_settled(&stage, &kubelet, None).await;
     writer.stop().await;
     drop(kubelet);
     controller.stop().await;

@@ -8,13 +8,13 @@ use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use super::cluster::Behind;
-use super::kubelet::{Ends, Kubelet};
-use super::recovery::{Restored, args, come_back, lose_two, of_three, over};
-use super::stage::Stage;
+use super::cluster::ProxiedCluster;
+use super::kubelet::{JobResult, FakeKubelet};
+use super::recovery::{RestoredServer, job_args, complete_quorum_restore, lose_two_members, create_three_members, wait_recovery_over};
+use super::stage::TestEnv;
 
 /// Takes the label off every claim.
-async fn unlabel_claims(stage: &Stage) {
+async fn unlabel_pvcs(stage: &TestEnv) {
     let claims = stage.api::<PersistentVolumeClaim>();
     let listed = claims.list(&ListParams::default()).await.expect("a list");
     assert_eq!(listed.items.len(), 3);
@@ -33,28 +33,28 @@ async fn unlabel_claims(stage: &Stage) {
 
 #[tokio::test]
 async fn what_the_others_had_is_put_aside_also_when_nobody_watches_their_claims() {
-    let stage = Arc::new(Stage::set().await);
-    let kubelet = Kubelet::play(&stage);
-    let mut behind = Behind::start("main", 3, 3).await;
-    behind.settle_in(&kubelet).await;
-    let controller = stage.control().await;
-    let port = of_three(&stage, &behind, "Automatic").await;
-    unlabel_claims(&stage).await;
-    lose_two(&mut behind, &kubelet);
-    stage.until("main-restore-2", "there", |_: &Job| true).await;
+    let stage = Arc::new(TestEnv::start().await);
+    let kubelet = FakeKubelet::start(&stage);
+    let mut behind = ProxiedCluster::start("main", 3, 3).await;
+    behind.register_pods(&kubelet).await;
+    let controller = stage.start_controller().await;
+    let port = create_three_members(&stage, &behind, "Automatic").await;
+    unlabel_pvcs(&stage).await;
+    lose_two_members(&mut behind, &kubelet);
+    stage.wait_for("main-restore-2", "there", |_: &Job| true).await;
     drop(behind);
-    let restored = Restored::behind("main-2", port).await;
-    let words = restored.words().await;
-    let base = Ends::Well(words.clone());
-    kubelet.order(|orders| {
-        orders.jobs.insert("main-restore-2".to_owned(), base);
+    let restored = RestoredServer::start_on_port("main-2", port).await;
+    let words = restored.restore_message().await;
+    let base = JobResult::Succeeded(words.clone());
+    kubelet.configure(|behavior| {
+        behavior.job_results.insert("main-restore-2".to_owned(), base);
     });
     for other in ["main-restore-0", "main-restore-1"] {
-        let job = stage.until(other, "there", |_: &Job| true).await;
-        let verb = args(&job);
+        let job = stage.wait_for(other, "there", |_: &Job| true).await;
+        let verb = job_args(&job);
         assert!(verb.iter().any(|word| word == "set-aside"), "{verb:?}");
     }
-    come_back(&kubelet, words);
-    over(&stage).await;
+    complete_quorum_restore(&kubelet, words);
+    wait_recovery_over(&stage).await;
     controller.stop().await;
 }

@@ -10,14 +10,14 @@ use kube::api::{Api, ListParams, PostParams};
 use mainstay_crds::{ConditionStatus, ConditionType};
 use serde_json::json;
 
-use super::faults::rests;
-use super::kubelet::Kubelet;
-use super::rest::expect_rest;
-use super::stage::{Running, Stage};
-use super::wire::{Kills, a_few_writes_at_a_time};
+use super::faults::is_settled;
+use super::kubelet::FakeKubelet;
+use super::rest::assert_settled_idle;
+use super::stage::{RunningController, TestEnv};
+use super::wire::{KillRate, run_with_kills};
 
 /// Creates a storage class for this test alone; returns its name.
-async fn storage_class(stage: &Stage, can_grow: bool) -> String {
+async fn create_storage_class(stage: &TestEnv, can_grow: bool) -> String {
     let name = format!("of-{}", stage.namespace);
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": name },
@@ -32,7 +32,7 @@ async fn storage_class(stage: &Stage, can_grow: bool) -> String {
     name
 }
 
-async fn requests(stage: &Stage) -> Vec<String> {
+async fn list_requested_sizes(stage: &TestEnv) -> Vec<String> {
     let claims = stage.api::<PersistentVolumeClaim>();
     let claims = claims.list(&ListParams::default()).await.unwrap();
     let size = |claim: PersistentVolumeClaim| {
@@ -42,7 +42,7 @@ async fn requests(stage: &Stage) -> Vec<String> {
     claims.into_iter().filter_map(size).collect()
 }
 
-async fn uids(stage: &Stage) -> BTreeMap<String, String> {
+async fn list_pod_uids(stage: &TestEnv) -> BTreeMap<String, String> {
     let pods = stage
         .api::<Pod>()
         .list(&ListParams::default())
@@ -53,41 +53,41 @@ async fn uids(stage: &Stage) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn template(set: &StatefulSet) -> Option<&str> {
+fn template_size(set: &StatefulSet) -> Option<&str> {
     let claims = set.spec.as_ref()?.volume_claim_templates.as_ref()?;
     let resources = claims.first()?.spec.as_ref()?.resources.as_ref()?;
     Some(&resources.requests.as_ref()?.get("storage")?.0)
 }
 
 /// Three members with volumes of 10 GiB that can grow, settled.
-async fn elastic(stage: &Stage) -> (Kubelet, Running) {
-    let class = storage_class(stage, true).await;
-    let kubelet = Kubelet::play(stage);
-    let controller = stage.control().await;
+async fn create_expandable_cluster(stage: &TestEnv) -> (FakeKubelet, RunningController) {
+    let class = create_storage_class(stage, true).await;
+    let kubelet = FakeKubelet::start(stage);
+    let controller = stage.start_controller().await;
     let spec = json!({ "replicas": 3, "storageClass": class, "storageCapacity": "10Gi" });
-    stage.create("main", spec).await;
-    stage.settled("main").await;
+    stage.create_etcd("main", spec).await;
+    stage.wait_settled("main").await;
     (kubelet, controller)
 }
 
 #[tokio::test]
 async fn claims_grow_and_the_set_is_made_again_around_pods_that_notice_nothing() {
-    let stage = Stage::set().await;
-    let (kubelet, controller) = elastic(&stage).await;
-    let (pods, set) = (uids(&stage).await, stage.set_of("main", 3).await);
+    let stage = TestEnv::start().await;
+    let (kubelet, controller) = create_expandable_cluster(&stage).await;
+    let (pods, set) = (list_pod_uids(&stage).await, stage.wait_for_replicas("main", 3).await);
     assert_eq!(pods.len(), 3);
 
     let larger = json!({ "spec": { "storageCapacity": "20Gi" } });
-    stage.change("main", larger).await;
-    let grown = |set: &StatefulSet| template(set) == Some("20Gi");
-    let again = stage.until("main", "made again", grown).await;
+    stage.patch_etcd("main", larger).await;
+    let grown = |set: &StatefulSet| template_size(set) == Some("20Gi");
+    let again = stage.wait_for("main", "made again", grown).await;
     assert_ne!(again.uid(), set.uid());
-    stage.settled("main").await;
-    assert_eq!(requests(&stage).await, ["20Gi"; 3]);
-    assert_eq!(uids(&stage).await, pods, "pods were replaced");
+    stage.wait_settled("main").await;
+    assert_eq!(list_requested_sizes(&stage).await, ["20Gi"; 3]);
+    assert_eq!(list_pod_uids(&stage).await, pods, "pods were replaced");
     let volumes = ConditionType::DataVolumesReady;
     stage
-        .condition("main", volumes, ConditionStatus::True)
+        .wait_for_condition("main", volumes, ConditionStatus::True)
         .await;
     drop(kubelet);
     controller.stop().await;
@@ -95,52 +95,52 @@ async fn claims_grow_and_the_set_is_made_again_around_pods_that_notice_nothing()
 
 #[tokio::test]
 async fn nor_do_pods_notice_when_controllers_are_killed_meanwhile() {
-    Box::pin(grow_volumes(Kills::Seldom)).await;
+    Box::pin(expand_volumes(KillRate::Low)).await;
 }
 
-pub(super) async fn grow_volumes(kills: Kills) {
-    let stage = Stage::with(kills).await;
-    let (kubelet, controller) = elastic(&stage).await;
+pub(super) async fn expand_volumes(kill_rate: KillRate) {
+    let stage = TestEnv::with_kill_rate(kill_rate).await;
+    let (kubelet, controller) = create_expandable_cluster(&stage).await;
     controller.kill();
-    let (pods, set) = (uids(&stage).await, stage.set_of("main", 3).await);
+    let (pods, set) = (list_pod_uids(&stage).await, stage.wait_for_replicas("main", 3).await);
     assert_eq!(pods.len(), 3);
 
     let larger = json!({ "spec": { "storageCapacity": "20Gi" } });
-    stage.change("main", larger).await;
+    stage.patch_etcd("main", larger).await;
     let is_grown = async || {
-        assert_eq!(uids(&stage).await, pods, "pods were replaced");
+        assert_eq!(list_pod_uids(&stage).await, pods, "pods were replaced");
         let now = stage.api::<StatefulSet>().get_opt("main").await.unwrap();
-        let is_again = now.is_some_and(|now| template(&now) == Some("20Gi"));
-        is_again && requests(&stage).await == ["20Gi"; 3] && rests(&stage, 3).await
+        let is_again = now.is_some_and(|now| template_size(&now) == Some("20Gi"));
+        is_again && list_requested_sizes(&stage).await == ["20Gi"; 3] && is_settled(&stage, 3).await
     };
-    let lives = a_few_writes_at_a_time(&stage, "all has grown", is_grown).await;
-    kills.assert_proven(lives, 2);
-    expect_rest(&stage, "main").await;
-    let again = stage.set_of("main", 3).await;
+    let lives = run_with_kills(&stage, "all has grown", is_grown).await;
+    kill_rate.assert_enough_kills(lives, 2);
+    assert_settled_idle(&stage, "main").await;
+    let again = stage.wait_for_replicas("main", 3).await;
     assert_ne!(again.uid(), set.uid());
-    assert_eq!(uids(&stage).await, pods, "pods were replaced");
+    assert_eq!(list_pod_uids(&stage).await, pods, "pods were replaced");
     drop(kubelet);
 }
 
 #[tokio::test]
 async fn a_class_that_cannot_grow_is_told_and_nothing_is_lost() {
-    let stage = Stage::set().await;
-    let class = storage_class(&stage, false).await;
-    let kubelet = Kubelet::play(&stage);
-    let controller = stage.control().await;
+    let stage = TestEnv::start().await;
+    let class = create_storage_class(&stage, false).await;
+    let kubelet = FakeKubelet::start(&stage);
+    let controller = stage.start_controller().await;
     let spec = json!({ "replicas": 1, "storageClass": class, "storageCapacity": "10Gi" });
-    stage.create("main", spec).await;
-    stage.settled("main").await;
-    let set = stage.set_of("main", 1).await;
+    stage.create_etcd("main", spec).await;
+    stage.wait_settled("main").await;
+    let set = stage.wait_for_replicas("main", 1).await;
 
     let larger = json!({ "spec": { "storageCapacity": "20Gi" } });
-    stage.change("main", larger).await;
+    stage.patch_etcd("main", larger).await;
     let volumes = ConditionType::DataVolumesReady;
     let told = stage
-        .condition("main", volumes, ConditionStatus::False)
+        .wait_for_condition("main", volumes, ConditionStatus::False)
         .await;
     assert!(told.message.contains("cannot be expanded"), "{told:?}");
-    assert_eq!(requests(&stage).await, ["10Gi"]);
+    assert_eq!(list_requested_sizes(&stage).await, ["10Gi"]);
     let now = stage.api::<StatefulSet>().get("main").await.unwrap();
     assert_eq!(now.uid(), set.uid(), "the set was made again for nothing");
     drop(kubelet);

@@ -16,31 +16,31 @@ use serde_json::json;
 use tokio::sync::{Notify, Semaphore};
 use tower::{BoxError, Layer, Service};
 
-use super::stage::Stage;
+use super::stage::TestEnv;
 
 /// What happens to a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Fate {
+pub(super) enum FaultAction {
     /// It is answered.
-    Answered,
+    Forward,
     /// It never arrives.
-    Lost,
+    DropRequest,
     /// It arrives, and its answer is lost.
-    Unanswered,
+    DropResponse,
     /// It arrives late.
-    Late(Duration),
+    Delay(Duration),
     /// It arrives when somebody gives it a permit.
-    Held(&'static Semaphore),
+    HoldForPermit(&'static Semaphore),
     /// It is refused with this code by somebody on the way.
-    Refused(u16),
+    RespondStatus(u16),
     /// It is answered with these words by somebody on the way.
-    Told(&'static str),
+    RespondBody(&'static str),
     /// Nothing ever happens.
-    Silent,
+    Hang,
 }
 
 /// Decides what happens to each request.
-type Decide = Arc<dyn Fn(&Request<Body>) -> Fate + Send + Sync>;
+type FaultPolicy = Arc<dyn Fn(&Request<Body>) -> FaultAction + Send + Sync>;
 
 /// Whether a request writes.
 pub(super) fn is_write(request: &Request<Body>) -> bool {
@@ -48,43 +48,43 @@ pub(super) fn is_write(request: &Request<Body>) -> bool {
 }
 
 /// A connection on which `decide` rules.
-pub(super) async fn client(
-    stage: &Stage,
-    decide: impl Fn(&Request<Body>) -> Fate + Send + Sync + 'static,
+pub(super) async fn build_client(
+    stage: &TestEnv,
+    decide: impl Fn(&Request<Body>) -> FaultAction + Send + Sync + 'static,
 ) -> Client {
     let file = Kubeconfig::read_from(stage.server.kubeconfig()).expect("a kubeconfig");
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
         .await
         .expect("a configuration");
     let builder = ClientBuilder::try_from(config).expect("a connection");
-    let decide: Decide = Arc::new(decide);
-    builder.with_layer(&Wire(decide)).build()
+    let decide: FaultPolicy = Arc::new(decide);
+    builder.with_layer(&FaultLayer(decide)).build()
 }
 
 /// How often controllers are killed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Kills {
+pub(super) enum KillRate {
     /// A few times on the way: enough to see that another one goes on.
     #[default]
-    Seldom,
+    Low,
     /// After every few writes, now one, now more: `make soak`.
-    Often,
+    High,
 }
 
-impl Kills {
+impl KillRate {
     /// How many writes a controller may make that comes after so many others.
-    fn allowed(self, lives: u32) -> u32 {
+    fn allowed_writes(self, lives: u32) -> u32 {
         match self {
-            Self::Seldom => 2 << lives.min(8),
-            Self::Often => 1 + lives % 4,
+            Self::Low => 2 << lives.min(8),
+            Self::High => 1 + lives % 4,
         }
     }
 
     /// Fails when fewer were killed than are needed to prove anything: more than `often` at every few writes.
-    pub(super) fn assert_proven(self, lives: u32, often: u32) {
+    pub(super) fn assert_enough_kills(self, lives: u32, often: u32) {
         let least = match self {
-            Self::Seldom => 0,
-            Self::Often => often,
+            Self::Low => 0,
+            Self::High => often,
         };
         assert!(lives > least, "{lives} lives are too few to prove anything");
     }
@@ -92,25 +92,25 @@ impl Kills {
 
 /// Lets controllers live for some writes each, until something holds. Between two lives it is looked at, too, while nobody writes.
 /// Returns how many it took.
-pub(super) async fn a_few_writes_at_a_time(
-    stage: &Stage,
+pub(super) async fn run_with_kills(
+    stage: &TestEnv,
     what: &str,
     is: impl AsyncFn() -> bool,
 ) -> u32 {
-    const MOST: u32 = 200;
-    for lives in 0..MOST {
+    const MAX_CONTROLLERS: u32 = 200;
+    for lives in 0..MAX_CONTROLLERS {
         let (writes, one_more) = (AtomicU32::new(0), Arc::new(Notify::new()));
-        let (told, allowed) = (Arc::clone(&one_more), stage.kills.allowed(lives));
-        let client = client(stage, move |request| {
+        let (told, allowed) = (Arc::clone(&one_more), stage.kill_rate.allowed_writes(lives));
+        let client = build_client(stage, move |request| {
             if !is_write(request) || writes.fetch_add(1, Ordering::Relaxed) < allowed {
-                return Fate::Answered;
+                return FaultAction::Forward;
             }
             told.notify_one();
-            Fate::Silent
+            FaultAction::Hang
         })
         .await;
-        let controller = stage.control_through(client, |_| {});
-        let is_there = stage.eventually(what, async || is().await);
+        let controller = stage.start_controller_via(client, |_| {});
+        let is_there = stage.wait_until(what, async || is().await);
         let is_there = tokio::select! {
             () = one_more.notified() => false,
             () = is_there => true,
@@ -120,31 +120,31 @@ pub(super) async fn a_few_writes_at_a_time(
             return lives;
         }
     }
-    panic!("{MOST} controllers did not get there: {what}");
+    panic!("{MAX_CONTROLLERS} controllers did not get there: {what}");
 }
 
 #[derive(Clone)]
-struct Wire(Decide);
+struct FaultLayer(FaultPolicy);
 
-impl<S> Layer<S> for Wire {
-    type Service = Wired<S>;
+impl<S> Layer<S> for FaultLayer {
+    type Service = FaultService<S>;
 
-    fn layer(&self, inner: S) -> Wired<S> {
-        Wired {
+    fn layer(&self, inner: S) -> FaultService<S> {
+        FaultService {
             inner,
-            decide: Arc::clone(&self.0),
+            policy: Arc::clone(&self.0),
         }
     }
 }
 
-struct Wired<S> {
+struct FaultService<S> {
     inner: S,
-    decide: Decide,
+    policy: FaultPolicy,
 }
 
-type Answer = Result<Response<AnyBody>, BoxError>;
+type ServiceResult = Result<Response<AnyBody>, BoxError>;
 
-impl<S, B> Service<Request<Body>> for Wired<S>
+impl<S, B> Service<Request<Body>> for FaultService<S>
 where
     S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
     S::Future: Send + 'static,
@@ -153,30 +153,30 @@ where
 {
     type Response = Response<AnyBody>;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Answer> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = ServiceResult> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let fate = (self.decide)(&request);
-        match fate {
-            Fate::Lost => async { Err("lost on the way there".into()) }.boxed(),
-            Fate::Refused(code) => async move { Ok(refusal(code)) }.boxed(),
-            Fate::Told(words) => async move { Ok(Response::new(AnyBody::from(words))) }.boxed(),
-            Fate::Silent => futures::future::pending().boxed(),
-            Fate::Answered | Fate::Unanswered | Fate::Late(_) | Fate::Held(_) => {
+        let fault = (self.policy)(&request);
+        match fault {
+            FaultAction::DropRequest => async { Err("lost on the way there".into()) }.boxed(),
+            FaultAction::RespondStatus(code) => async move { Ok(status_response(code)) }.boxed(),
+            FaultAction::RespondBody(words) => async move { Ok(Response::new(AnyBody::from(words))) }.boxed(),
+            FaultAction::Hang => futures::future::pending().boxed(),
+            FaultAction::Forward | FaultAction::DropResponse | FaultAction::Delay(_) | FaultAction::HoldForPermit(_) => {
                 // Nothing is sent before this is polled.
                 let answer = self.inner.call(request);
                 async move {
-                    match fate {
-                        Fate::Late(by) => tokio::time::sleep(by).await,
-                        Fate::Held(gate) => gate.acquire().await?.forget(),
+                    match fault {
+                        FaultAction::Delay(by) => tokio::time::sleep(by).await,
+                        FaultAction::HoldForPermit(gate) => gate.acquire().await?.forget(),
                         _ => {}
                     }
                     let answer = answer.await?;
-                    if matches!(fate, Fate::Unanswered) {
+                    if matches!(fault, FaultAction::DropResponse) {
                         return Err("lost on the way back".into());
                     }
                     Ok(answer.map(AnyBody::new))
@@ -187,7 +187,7 @@ where
     }
 }
 
-fn refusal(code: u16) -> Response<AnyBody> {
+fn status_response(code: u16) -> Response<AnyBody> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": "made up by the test", "reason": "MadeUp", "code": code,

@@ -13,49 +13,49 @@ use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
-use super::recovery::args;
-use super::stage::Stage;
+use super::recovery::job_args;
+use super::stage::TestEnv;
 
-pub(super) struct Witness {
-    seen: Arc<Mutex<Seen>>,
+pub(super) struct WatchRecorder {
+    recorded: Arc<Mutex<RecordedObjects>>,
     watching: [JoinHandle<()>; 2],
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct RecordedObjects {
     /// Every Job there ever was, by uid.
     jobs: BTreeMap<String, Job>,
     /// The pods there are, by uid.
     pods: BTreeMap<String, Pod>,
     /// Volumes that two could write at the same time.
-    clashes: Vec<String>,
+    volume_conflicts: Vec<String>,
 }
 
-impl Witness {
+impl WatchRecorder {
     /// Watches until dropped.
-    pub(super) fn of(stage: &Stage) -> Self {
-        let seen = Arc::new(Mutex::new(Seen::default()));
+    pub(super) fn start(stage: &TestEnv) -> Self {
+        let recorded = Arc::new(Mutex::new(RecordedObjects::default()));
         let watching = [
-            watch(stage, &seen, Seen::of_jobs),
-            watch(stage, &seen, Seen::of_pods),
+            spawn_watch(stage, &recorded, RecordedObjects::record_job),
+            spawn_watch(stage, &recorded, RecordedObjects::record_pod),
         ];
-        Self { seen, watching }
+        Self { recorded, watching }
     }
 
     /// How many Jobs of this name there were. No two were for the same attempt, and no volume ever had two who could write it.
-    pub(super) fn count(&self, name: &str) -> usize {
-        let seen = self.seen.lock().unwrap();
-        assert!(seen.clashes.is_empty(), "{:?}", seen.clashes);
+    pub(super) fn count_jobs(&self, name: &str) -> usize {
+        let observed = self.recorded.lock().unwrap();
+        assert!(observed.volume_conflicts.is_empty(), "{:?}", observed.volume_conflicts);
         let mut attempts = BTreeSet::new();
-        for job in seen.jobs.values().filter(|job| job.name_any() == name) {
-            let is_new = attempts.insert(attempt(job));
-            assert!(is_new, "two Jobs for one attempt: {:#?}", seen.jobs);
+        for job in observed.jobs.values().filter(|job| job.name_any() == name) {
+            let is_new = attempts.insert(attempt_id(job));
+            assert!(is_new, "two Jobs for one attempt: {:#?}", observed.jobs);
         }
         attempts.len()
     }
 }
 
-impl Drop for Witness {
+impl Drop for WatchRecorder {
     fn drop(&mut self) {
         for task in &self.watching {
             task.abort();
@@ -63,7 +63,7 @@ impl Drop for Witness {
     }
 }
 
-fn watch<K>(stage: &Stage, seen: &Arc<Mutex<Seen>>, note: fn(&mut Seen, Event<K>)) -> JoinHandle<()>
+fn spawn_watch<K>(stage: &TestEnv, observed: &Arc<Mutex<RecordedObjects>>, note: fn(&mut RecordedObjects, Event<K>)) -> JoinHandle<()>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -72,25 +72,25 @@ where
         + Send
         + 'static,
 {
-    let (api, seen) = (stage.api::<K>(), Arc::clone(seen));
+    let (api, observed) = (stage.api::<K>(), Arc::clone(observed));
     tokio::spawn(async move {
         let mut events = watcher(api, Config::default()).boxed();
         while let Some(event) = events.next().await {
             if let Ok(event) = event {
-                note(&mut seen.lock().unwrap(), event);
+                note(&mut observed.lock().unwrap(), event);
             }
         }
     })
 }
 
-impl Seen {
-    fn of_jobs(&mut self, event: Event<Job>) {
+impl RecordedObjects {
+    fn record_job(&mut self, event: Event<Job>) {
         if let Event::Apply(job) | Event::InitApply(job) = event {
             self.jobs.insert(job.uid().unwrap_or_default(), job);
         }
     }
 
-    fn of_pods(&mut self, event: Event<Pod>) {
+    fn record_pod(&mut self, event: Event<Pod>) {
         match event {
             Event::Init => self.pods.clear(),
             Event::InitDone => {}
@@ -103,18 +103,18 @@ impl Seen {
         }
         let mut volumes = BTreeMap::<&str, &Pod>::new();
         for pod in self.pods.values() {
-            let other = volume(pod).and_then(|volume| volumes.insert(volume, pod));
+            let other = writable_pvc(pod).and_then(|volume| volumes.insert(volume, pod));
             if let Some(other) = other {
                 let names = (other.name_any(), pod.name_any());
-                self.clashes.push(format!("{names:?} use the same volume"));
+                self.volume_conflicts.push(format!("{names:?} use the same volume"));
             }
         }
     }
 }
 
 /// What a Job was launched for; the epoch does not matter, which may have been raised.
-fn attempt(job: &Job) -> Option<String> {
-    let flags = args(job);
+fn attempt_id(job: &Job) -> Option<String> {
+    let flags = job_args(job);
     let fence = flags
         .iter()
         .find_map(|flag| flag.strip_prefix("--fence="))?;
@@ -123,7 +123,7 @@ fn attempt(job: &Job) -> Option<String> {
 }
 
 /// The volume a pod may write.
-fn volume(pod: &Pod) -> Option<&str> {
+fn writable_pvc(pod: &Pod) -> Option<&str> {
     let phase = pod.status.as_ref()?.phase.as_deref();
     if let Some("Succeeded" | "Failed") = phase {
         return None;

@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 use jiff::Timestamp;
 use mainstay_ids::Revision;
 
-use super::cover::{Deltas, End, FirstHole, Goal, Walk};
-use super::listing::reach_of_all;
-use super::{Chain, ChooseError, Request, Target};
-use crate::catalogue::{Catalogue, Object};
+use super::cover::{Deltas, WalkOutcome, FirstGapPolicy, Goal, DeltaWalk};
+use super::listing::collect_restorable;
+use super::{SnapshotChain, ChooseError, ChainRequest, ChainTarget};
+use crate::catalogue::{Catalogue, SnapshotObject};
 
 /// Picks the objects that lead to the target.
 ///
@@ -23,26 +23,26 @@ use crate::catalogue::{Catalogue, Object};
 /// # Errors
 ///
 /// A [`ChooseError`] that says what is missing and what can be had instead.
-pub fn choose(catalogue: &Catalogue, request: &Request) -> Result<Chain, ChooseError> {
-    let deltas = Deltas::new(&catalogue.deltas, &request.without);
-    let bases = bases(catalogue, request)?;
-    let starts = bases.iter().map(|base| base.name.order()).collect();
-    let quest = Quest::new(catalogue, request, &deltas, starts);
-    let mut candidates: Vec<&Object> = bases
+pub fn choose(catalogue: &Catalogue, request: &ChainRequest) -> Result<SnapshotChain, ChooseError> {
+    let deltas = Deltas::new(&catalogue.deltas, &request.excluded);
+    let bases = usable_bases(catalogue, request)?;
+    let starts = bases.iter().map(|base| base.name.sort_key()).collect();
+    let quest = ChainSelector::new(catalogue, request, &deltas, starts);
+    let mut candidates: Vec<&SnapshotObject> = bases
         .iter()
         .copied()
-        .filter(|b| quest.may_start(b))
+        .filter(|b| quest.can_start_from(b))
         .collect();
-    candidates.sort_by_key(|b| quest.may_be_late(b)); // stable: else newest first
+    candidates.sort_by_key(|b| quest.can_exceed_target(b)); // stable: else newest first
 
-    let mut noted: Option<Chain> = None;
+    let mut noted: Option<SnapshotChain> = None;
     for base in &candidates {
-        let walk = deltas.walk(base.name.order(), quest.goal, FirstHole::Note);
-        if !matches!(walk.end, End::Reached) {
+        let walk = deltas.walk(base.name.sort_key(), quest.goal, FirstGapPolicy::Skip);
+        if !matches!(walk.outcome, WalkOutcome::Reached) {
             continue;
         }
-        let holed = walk.first_hole.is_some();
-        let chain = quest.chain(&deltas, base, base.name.last, &walk);
+        let holed = walk.first_gap.is_some();
+        let chain = quest.build_chain(&deltas, base, base.name.last, &walk);
         if !holed {
             return Ok(chain);
         }
@@ -54,7 +54,7 @@ pub fn choose(catalogue: &Catalogue, request: &Request) -> Result<Chain, ChooseE
     let walks = candidates.iter().map(|base| {
         (
             *base,
-            deltas.walk(base.name.order(), quest.goal, FirstHole::Stop),
+            deltas.walk(base.name.sort_key(), quest.goal, FirstGapPolicy::Stop),
         )
     });
     // The first of equals is the newest base: `max_by_key` alone would keep the last.
@@ -62,62 +62,62 @@ pub fn choose(catalogue: &Catalogue, request: &Request) -> Result<Chain, ChooseE
         .enumerate()
         .max_by_key(|(age, (_, walk))| (walk.reached, Reverse(*age)))
     {
-        Some((_, (base, walk))) => Err(quest.refusal(base, &walk)),
-        None => Err(quest.out_of_range()),
+        Some((_, (base, walk))) => Err(quest.incomplete_error(base, &walk)),
+        None => Err(quest.unreachable_error()),
     }
 }
 
 /// Picks the deltas behind a base that has been read and is known to hold everything up to `holds`.
 ///
-/// Decides what [`choose`] had to leave open in [`Chain::hole_after_base`]: a hole here is an error.
+/// Decides what [`choose`] had to leave open in [`Chain::gap_after_base`]: a hole here is an error.
 ///
 /// # Errors
 ///
-/// As [`choose`], and [`ChooseError::BaseBeyond`] when the base is already past the revision asked for.
-pub fn continue_from(
+/// As [`choose`], and [`ChooseError::BasePastTarget`] when the base is already past the revision asked for.
+pub fn choose_deltas(
     catalogue: &Catalogue,
-    base: &Object,
+    base: &SnapshotObject,
     holds: Revision,
-    request: &Request,
-) -> Result<Chain, ChooseError> {
-    let deltas = Deltas::new(&catalogue.deltas, &request.without);
+    request: &ChainRequest,
+) -> Result<SnapshotChain, ChooseError> {
+    let deltas = Deltas::new(&catalogue.deltas, &request.excluded);
     let starts = vec![(holds, base.name.created)];
-    let quest = Quest::new(catalogue, request, &deltas, starts);
-    if let Target::Revision(wanted) = request.target
+    let quest = ChainSelector::new(catalogue, request, &deltas, starts);
+    if let ChainTarget::Revision(wanted) = request.target
         && holds > wanted
     {
-        return Err(ChooseError::BaseBeyond {
+        return Err(ChooseError::BasePastTarget {
             base: base.name.to_string(),
             holds,
             wanted,
         });
     }
-    let walk = deltas.walk((holds, base.name.created), quest.goal, FirstHole::Stop);
-    match walk.end {
-        End::Reached => Ok(quest.chain(&deltas, base, holds, &walk)),
-        End::Hole(_) | End::Exhausted => Err(quest.refusal(base, &walk)),
+    let walk = deltas.walk((holds, base.name.created), quest.goal, FirstGapPolicy::Stop);
+    match walk.outcome {
+        WalkOutcome::Reached => Ok(quest.build_chain(&deltas, base, holds, &walk)),
+        WalkOutcome::Gap(_) | WalkOutcome::Exhausted => Err(quest.incomplete_error(base, &walk)),
     }
 }
 
 /// The bases that may be used, newest first.
-fn bases<'a>(catalogue: &'a Catalogue, request: &Request) -> Result<Vec<&'a Object>, ChooseError> {
-    let usable = |o: &&Object| !request.without.contains(&o.key);
-    if let Some(name) = &request.from {
-        let mut same: Vec<&Object> = catalogue
+fn usable_bases<'a>(catalogue: &'a Catalogue, request: &ChainRequest) -> Result<Vec<&'a SnapshotObject>, ChooseError> {
+    let is_usable = |o: &&SnapshotObject| !request.excluded.contains(&o.key);
+    if let Some(name) = &request.base {
+        let mut same: Vec<&SnapshotObject> = catalogue
             .fulls
             .iter()
-            .filter(usable)
+            .filter(is_usable)
             .filter(|o| o.name == *name)
             .collect();
         same.sort_by_key(|o| Reverse(o.layout));
         return match same.first() {
             Some(base) => Ok(vec![base]),
-            None => Err(ChooseError::NoSuchBase {
+            None => Err(ChooseError::BaseNotFound {
                 name: name.to_string(),
             }),
         };
     }
-    let found: Vec<&Object> = catalogue.fulls.iter().rev().filter(usable).collect();
+    let found: Vec<&SnapshotObject> = catalogue.fulls.iter().rev().filter(is_usable).collect();
     if !found.is_empty() {
         return Ok(found);
     }
@@ -126,44 +126,44 @@ fn bases<'a>(catalogue: &'a Catalogue, request: &Request) -> Result<Vec<&'a Obje
             deltas: catalogue.deltas.len(),
             newest: newest.name.last,
         }),
-        None => Err(ChooseError::Empty),
+        None => Err(ChooseError::NoSnapshots),
     }
 }
 
 /// A target made concrete for one catalogue.
-struct Quest<'a> {
+struct ChainSelector<'a> {
     catalogue: &'a Catalogue,
-    request: &'a Request,
+    request: &'a ChainRequest,
     goal: Goal,
     /// Revision and creation time of each base in question.
     starts: Vec<(Revision, i64)>,
 }
 
-impl<'a> Quest<'a> {
+impl<'a> ChainSelector<'a> {
     fn new(
         catalogue: &'a Catalogue,
-        request: &'a Request,
+        request: &'a ChainRequest,
         deltas: &Deltas<'_>,
         starts: Vec<(Revision, i64)>,
     ) -> Self {
-        let usable = catalogue
+        let is_usable = catalogue
             .fulls
             .iter()
-            .filter(|o| !request.without.contains(&o.key));
-        let objects = usable.chain(deltas.iter());
+            .filter(|o| !request.excluded.contains(&o.key));
+        let objects = is_usable.chain(deltas.iter());
         let goal = match request.target {
-            Target::Revision(revision) => Goal::Revision(revision),
-            Target::Latest => {
+            ChainTarget::Revision(revision) => Goal::Revision(revision),
+            ChainTarget::Latest => {
                 let newest = objects.map(|o| o.name.last).max();
                 Goal::Revision(newest.unwrap_or_default())
             }
-            Target::Time(moment) => {
+            ChainTarget::Time(moment) => {
                 // Whatever was stored before the moment happened before it.
                 let earlier = objects.filter(|o| o.name.created_at() < moment);
                 let at_least = earlier.map(|o| o.name.last).max().unwrap_or_default();
                 Goal::Created {
                     at_least,
-                    since: second_not_before(moment),
+                    since: ceil_to_second(moment),
                 }
             }
         };
@@ -176,53 +176,53 @@ impl<'a> Quest<'a> {
     }
 
     /// Whether the names allow this base for the target.
-    fn may_start(&self, base: &Object) -> bool {
+    fn can_start_from(&self, base: &SnapshotObject) -> bool {
         match self.request.target {
-            Target::Latest => true,
-            Target::Revision(wanted) => base.name.last <= wanted,
-            Target::Time(moment) => base.name.created_at() <= moment,
+            ChainTarget::Latest => true,
+            ChainTarget::Revision(wanted) => base.name.last <= wanted,
+            ChainTarget::Time(moment) => base.name.created_at() <= moment,
         }
     }
 
     /// Whether the base may hold what happened after the moment asked for, in the same second.
-    fn may_be_late(&self, base: &Object) -> bool {
+    fn can_exceed_target(&self, base: &SnapshotObject) -> bool {
         match self.request.target {
-            Target::Time(moment) => base.name.created >= moment.as_second(),
-            Target::Latest | Target::Revision(_) => false,
+            ChainTarget::Time(moment) => base.name.created >= moment.as_second(),
+            ChainTarget::Latest | ChainTarget::Revision(_) => false,
         }
     }
 
-    fn chain<'d>(
+    fn build_chain<'d>(
         &self,
         deltas: &Deltas<'d>,
-        base: &Object,
+        base: &SnapshotObject,
         holds: Revision,
-        walk: &Walk<'d>,
-    ) -> Chain {
+        walk: &DeltaWalk<'d>,
+    ) -> SnapshotChain {
         let last = walk.picked.last().map(|(_, delta)| delta.name.last);
         let until = match self.goal {
             Goal::Revision(wanted) => wanted,
             Goal::Created { .. } | Goal::Everything => last.unwrap_or(holds),
         };
-        Chain {
+        SnapshotChain {
             base: base.clone(),
-            deltas: deltas.links(&walk.picked, until),
-            reaches: last.unwrap_or(walk.reached).max(holds),
-            hole_after_base: walk.first_hole,
+            deltas: deltas.build_links(&walk.picked, until),
+            last_revision: last.unwrap_or(walk.reached).max(holds),
+            gap_after_base: walk.first_gap,
         }
     }
 
     /// Why a walk that did not reach its goal is not enough.
-    fn refusal(&self, base: &Object, walk: &Walk<'_>) -> ChooseError {
-        let before = match walk.end {
-            End::Hole(delta) => Some((delta, delta.name.start.previous())),
-            End::Reached | End::Exhausted => self.base_ahead(walk.reached),
+    fn incomplete_error(&self, base: &SnapshotObject, walk: &DeltaWalk<'_>) -> ChooseError {
+        let before = match walk.outcome {
+            WalkOutcome::Gap(delta) => Some((delta, delta.name.start.previous())),
+            WalkOutcome::Reached | WalkOutcome::Exhausted => self.find_next_base(walk.reached),
         };
         let Some((before, to)) = before else {
-            return self.out_of_range();
+            return self.unreachable_error();
         };
         let after = walk.picked.last().map_or(base, |(_, delta)| *delta);
-        ChooseError::Missing {
+        ChooseError::MissingRevisions {
             from: walk.reached.next(),
             to,
             after: after.name.to_string(),
@@ -232,37 +232,37 @@ impl<'a> Quest<'a> {
     }
 
     /// The nearest usable base past `reached` that the target would have to include.
-    fn base_ahead(&self, reached: Revision) -> Option<(&'a Object, Revision)> {
+    fn find_next_base(&self, reached: Revision) -> Option<(&'a SnapshotObject, Revision)> {
         let wanted = match self.goal {
             Goal::Revision(wanted) => wanted,
             Goal::Created { at_least, .. } => at_least,
             Goal::Everything => Revision(i64::MAX),
         };
         let ahead = self.catalogue.fulls.iter().find(|o| {
-            o.name.last > reached && o.name.last <= wanted && !self.request.without.contains(&o.key)
+            o.name.last > reached && o.name.last <= wanted && !self.request.excluded.contains(&o.key)
         });
         ahead.map(|o| (o, o.name.last))
     }
 
     /// The target lies before, behind or beside everything the usable objects give.
-    fn out_of_range(&self) -> ChooseError {
-        let reach = reach_of_all(self.catalogue, &self.starts, &self.request.without);
+    fn unreachable_error(&self) -> ChooseError {
+        let reach = collect_restorable(self.catalogue, &self.starts, &self.request.excluded);
         match self.request.target {
-            Target::Time(wanted) => ChooseError::TimeUnreachable {
+            ChainTarget::Time(wanted) => ChooseError::TimeUnreachable {
                 wanted,
                 restorable: reach.times,
             },
-            Target::Revision(wanted) => ChooseError::Unreachable {
+            ChainTarget::Revision(wanted) => ChooseError::RevisionUnreachable {
                 wanted,
                 restorable: reach.revisions,
             },
-            Target::Latest => ChooseError::Empty,
+            ChainTarget::Latest => ChooseError::NoSnapshots,
         }
     }
 }
 
 /// Unix seconds of the moment, rounded up.
-fn second_not_before(moment: Timestamp) -> i64 {
+fn ceil_to_second(moment: Timestamp) -> i64 {
     let second = moment.as_second();
     if moment.subsec_nanosecond() > 0 {
         second.saturating_add(1)

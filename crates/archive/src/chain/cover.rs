@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use mainstay_ids::Revision;
 
 use super::Link;
-use crate::catalogue::Object;
+use crate::catalogue::SnapshotObject;
 
 /// The usable deltas, sorted by first revision.
-pub(super) struct Deltas<'a>(Vec<&'a Object>);
+pub(super) struct Deltas<'a>(Vec<&'a SnapshotObject>);
 
 /// Where a walk is to end.
 #[derive(Clone, Copy)]
@@ -28,33 +28,33 @@ pub(super) enum Goal {
 
 /// What a hole directly at the beginning of a walk means.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum FirstHole {
+pub(super) enum FirstGapPolicy {
     /// The base may fill it: note it and go on behind it.
-    Note,
+    Skip,
     /// The walk ends there.
     Stop,
 }
 
 /// How a walk ended.
-pub(super) enum End<'a> {
+pub(super) enum WalkOutcome<'a> {
     /// At its goal.
     Reached,
     /// Before revisions no delta holds; the delta behind them is given.
-    Hole(&'a Object),
+    Gap(&'a SnapshotObject),
     /// No delta goes further.
     Exhausted,
 }
 
 /// A walk from a revision forward.
-pub(super) struct Walk<'a> {
+pub(super) struct DeltaWalk<'a> {
     /// Deltas in the order to apply, each with the revision that was reached before it.
-    pub(super) picked: Vec<(Revision, &'a Object)>,
+    pub(super) picked: Vec<(Revision, &'a SnapshotObject)>,
     /// The last revision reached.
     pub(super) reached: Revision,
-    /// Noted with [`FirstHole::Note`].
-    pub(super) first_hole: Option<(Revision, Revision)>,
+    /// Noted with [`FirstGapPolicy::Note`].
+    pub(super) first_gap: Option<(Revision, Revision)>,
     /// How it ended.
-    pub(super) end: End<'a>,
+    pub(super) outcome: WalkOutcome<'a>,
 }
 
 impl Goal {
@@ -68,16 +68,16 @@ impl Goal {
 }
 
 impl<'a> Deltas<'a> {
-    pub(super) fn new(deltas: &'a [Object], without: &BTreeSet<String>) -> Self {
-        let mut usable: Vec<&Object> = deltas
+    pub(super) fn new(deltas: &'a [SnapshotObject], without: &BTreeSet<String>) -> Self {
+        let mut is_usable: Vec<&SnapshotObject> = deltas
             .iter()
             .filter(|d| !without.contains(&d.key))
             .collect();
-        usable.sort_by_key(|d| d.name.start);
-        Self(usable)
+        is_usable.sort_by_key(|d| d.name.start);
+        Self(is_usable)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &'a Object> + '_ {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &'a SnapshotObject> + '_ {
         self.0.iter().copied()
     }
 
@@ -87,20 +87,20 @@ impl<'a> Deltas<'a> {
         &self,
         start: (Revision, i64),
         goal: Goal,
-        first_hole: FirstHole,
-    ) -> Walk<'a> {
+        first_gap: FirstGapPolicy,
+    ) -> DeltaWalk<'a> {
         let (from, mut last_created) = start;
-        let mut walk = Walk {
+        let mut walk = DeltaWalk {
             picked: Vec::new(),
             reached: from,
-            first_hole: None,
-            end: End::Reached,
+            first_gap: None,
+            outcome: WalkOutcome::Reached,
         };
         let mut ahead = self.0.iter().copied().peekable();
-        let mut furthest: Option<&Object> = None;
+        let mut furthest: Option<&SnapshotObject> = None;
         while !goal.is_met(walk.reached, last_created) {
             while let Some(delta) = ahead.next_if(|d| d.name.start <= walk.reached.next()) {
-                if furthest.is_none_or(|f| f.name.order() < delta.name.order()) {
+                if furthest.is_none_or(|f| f.name.sort_key() < delta.name.sort_key()) {
                     furthest = Some(delta);
                 }
             }
@@ -111,13 +111,13 @@ impl<'a> Deltas<'a> {
                     last_created = delta.name.created;
                 }
                 (_, None) => {
-                    walk.end = End::Exhausted;
+                    walk.outcome = WalkOutcome::Exhausted;
                     break;
                 }
                 (_, Some(&next)) => {
-                    let at_base = walk.picked.is_empty() && walk.first_hole.is_none();
-                    if !at_base || first_hole == FirstHole::Stop {
-                        walk.end = End::Hole(next);
+                    let at_base = walk.picked.is_empty() && walk.first_gap.is_none();
+                    if !at_base || first_gap == FirstGapPolicy::Stop {
+                        walk.outcome = WalkOutcome::Gap(next);
                         break;
                     }
                     let before = next.name.start.previous();
@@ -126,7 +126,7 @@ impl<'a> Deltas<'a> {
                     } else {
                         before
                     };
-                    walk.first_hole = Some((walk.reached.next(), to));
+                    walk.first_gap = Some((walk.reached.next(), to));
                     walk.reached = to;
                 }
             }
@@ -135,7 +135,7 @@ impl<'a> Deltas<'a> {
     }
 
     /// The picked deltas with everything that could replace each. `until` is what the last one is needed for.
-    pub(super) fn links(&self, picked: &[(Revision, &'a Object)], until: Revision) -> Vec<Link> {
+    pub(super) fn build_links(&self, picked: &[(Revision, &'a SnapshotObject)], until: Revision) -> Vec<Link> {
         let following = picked
             .iter()
             .skip(1)
@@ -146,7 +146,7 @@ impl<'a> Deltas<'a> {
             .zip(ends)
             .map(|(&(reached, object), end)| {
                 let first = reached.next();
-                let mut alternates: Vec<Object> = self
+                let mut alternates: Vec<SnapshotObject> = self
                     .iter()
                     .take_while(|d| d.name.start <= first)
                     .filter(|d| d.name.last >= end && d.key != object.key)

@@ -6,13 +6,13 @@ use jiff::Timestamp;
 use mainstay_ids::Revision;
 
 use super::Ranges;
-use super::cover::{Deltas, FirstHole, Goal};
-use crate::catalogue::{Catalogue, Object};
+use super::cover::{Deltas, FirstGapPolicy, Goal};
+use crate::catalogue::{Catalogue, SnapshotObject};
 use crate::name::SnapshotName;
 
 /// Revisions no object of a chain holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gap {
+pub struct RevisionGap {
     /// First missing revision.
     pub from: Revision,
     /// Last missing revision.
@@ -27,37 +27,37 @@ pub struct Gap {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainInfo {
     /// The full snapshot; `None` for deltas older than every base.
-    pub base: Option<Object>,
+    pub base: Option<SnapshotObject>,
     /// The deltas that sort behind this base and before the next.
-    pub deltas: Vec<Object>,
+    pub deltas: Vec<SnapshotObject>,
     /// First and last revision a name of this chain mentions (a base counts with its last).
     pub revisions: (Revision, Revision),
     /// First and last creation time.
     pub times: (Timestamp, Timestamp),
     /// Revisions missing inside. One directly after the base may be filled by the base itself.
-    pub gaps: Vec<Gap>,
+    pub gaps: Vec<RevisionGap>,
     /// Bytes stored.
     pub bytes: u64,
     /// The last revision reachable from this base without a gap, by the deltas of all chains;
     /// `None` without a base.
-    pub reaches: Option<Revision>,
+    pub last_reachable: Option<Revision>,
 }
 
 /// Every chain of a catalogue, oldest first.
 ///
 /// A delta belongs to the newest base that sorts before it by (last revision, creation time).
-pub fn chains(catalogue: &Catalogue) -> Vec<ChainInfo> {
+pub fn list_chains(catalogue: &Catalogue) -> Vec<ChainInfo> {
     let all = Deltas::new(&catalogue.deltas, &BTreeSet::new());
     let mut rest = catalogue.deltas.as_slice();
     let mut result = Vec::new();
-    let mut base: Option<&Object> = None;
+    let mut base: Option<&SnapshotObject> = None;
     for next in catalogue.fulls.iter().map(Some).chain([None]) {
         let own = next.map_or(rest.len(), |n| {
-            rest.partition_point(|d| d.name.order() < n.name.order())
+            rest.partition_point(|d| d.name.sort_key() < n.name.sort_key())
         });
         let (mine, others) = rest.split_at_checked(own).unwrap_or((rest, &[]));
         rest = others;
-        if let Some(info) = chain_info(base, mine, &all) {
+        if let Some(info) = build_chain_info(base, mine, &all) {
             result.push(info);
         }
         base = next;
@@ -66,32 +66,32 @@ pub fn chains(catalogue: &Catalogue) -> Vec<ChainInfo> {
 }
 
 /// The revisions that can be restored, judged by names.
-pub fn restorable(catalogue: &Catalogue) -> Ranges<Revision> {
+pub fn restorable_revisions(catalogue: &Catalogue) -> Ranges<Revision> {
     let starts: Vec<_> = catalogue
         .fulls
         .iter()
-        .map(|base| base.name.order())
+        .map(|base| base.name.sort_key())
         .collect();
-    reach_of_all(catalogue, &starts, &BTreeSet::new()).revisions
+    collect_restorable(catalogue, &starts, &BTreeSet::new()).revisions
 }
 
 /// What a set of bases gives together.
-pub(super) struct Reach {
+pub(super) struct RestorableRanges {
     pub(super) revisions: Ranges<Revision>,
     pub(super) times: Ranges<Timestamp>,
 }
 
 /// Follows each base (its revision and creation time) to where its deltas end, and merges the ways.
-pub(super) fn reach_of_all(
+pub(super) fn collect_restorable(
     catalogue: &Catalogue,
     starts: &[(Revision, i64)],
     without: &BTreeSet<String>,
-) -> Reach {
+) -> RestorableRanges {
     let deltas = Deltas::new(&catalogue.deltas, without);
     let mut revisions: Vec<(Revision, Revision)> = Vec::new();
     let mut seconds: Vec<(i64, i64)> = Vec::new();
     for &(revision, created) in starts {
-        let walk = deltas.walk((revision, created), Goal::Everything, FirstHole::Stop);
+        let walk = deltas.walk((revision, created), Goal::Everything, FirstGapPolicy::Stop);
         revisions.push((revision, walk.reached));
         // A compacted base may be younger than all that follows it; then no moment is proven by it.
         let latest = walk
@@ -103,17 +103,17 @@ pub(super) fn reach_of_all(
         }
     }
     let instant = |second| Timestamp::from_second(second).unwrap_or(Timestamp::MAX);
-    let times = merged(seconds, |to| to)
+    let times = merge_ranges(seconds, |to| to)
         .into_iter()
         .map(|(a, b)| (instant(a), instant(b)));
-    Reach {
-        revisions: Ranges(merged(revisions, Revision::next)),
+    RestorableRanges {
+        revisions: Ranges(merge_ranges(revisions, Revision::next)),
         times: Ranges(times.collect()),
     }
 }
 
 /// Joins ranges that overlap, or that begin no later than `adjoining` the end of another.
-fn merged<T: Copy + Ord>(mut ranges: Vec<(T, T)>, adjoining: impl Fn(T) -> T) -> Vec<(T, T)> {
+fn merge_ranges<T: Copy + Ord>(mut ranges: Vec<(T, T)>, adjoining: impl Fn(T) -> T) -> Vec<(T, T)> {
     ranges.sort_unstable();
     let mut result: Vec<(T, T)> = Vec::new();
     for (from, to) in ranges {
@@ -125,7 +125,7 @@ fn merged<T: Copy + Ord>(mut ranges: Vec<(T, T)>, adjoining: impl Fn(T) -> T) ->
     result
 }
 
-fn chain_info(base: Option<&Object>, deltas: &[Object], all: &Deltas<'_>) -> Option<ChainInfo> {
+fn build_chain_info(base: Option<&SnapshotObject>, deltas: &[SnapshotObject], all: &Deltas<'_>) -> Option<ChainInfo> {
     let members = || base.into_iter().chain(deltas);
     let first = base
         .map(|b| b.name.last)
@@ -134,7 +134,7 @@ fn chain_info(base: Option<&Object>, deltas: &[Object], all: &Deltas<'_>) -> Opt
     let earliest = members().map(|o| o.name.created_at()).min()?;
     let latest = members().map(|o| o.name.created_at()).max()?;
     let reaches = base.map(|b| {
-        all.walk(b.name.order(), Goal::Everything, FirstHole::Stop)
+        all.walk(b.name.sort_key(), Goal::Everything, FirstGapPolicy::Stop)
             .reached
     });
     Some(ChainInfo {
@@ -142,14 +142,14 @@ fn chain_info(base: Option<&Object>, deltas: &[Object], all: &Deltas<'_>) -> Opt
         deltas: deltas.to_vec(),
         revisions: (first, last),
         times: (earliest, latest),
-        gaps: gaps(base, deltas),
+        gaps: find_gaps(base, deltas),
         bytes: members().fold(0, |sum, o| sum.saturating_add(o.size)),
-        reaches,
+        last_reachable: reaches,
     })
 }
 
-fn gaps(base: Option<&Object>, deltas: &[Object]) -> Vec<Gap> {
-    let mut sorted: Vec<&Object> = deltas.iter().collect();
+fn find_gaps(base: Option<&SnapshotObject>, deltas: &[SnapshotObject]) -> Vec<RevisionGap> {
+    let mut sorted: Vec<&SnapshotObject> = deltas.iter().collect();
     sorted.sort_by_key(|d| (d.name.start, d.name.last));
     let mut furthest = base.map(|b| &b.name);
     let mut found = Vec::new();
@@ -157,7 +157,7 @@ fn gaps(base: Option<&Object>, deltas: &[Object]) -> Vec<Gap> {
         if let Some(after) = furthest
             && name.start > after.last.next()
         {
-            found.push(Gap {
+            found.push(RevisionGap {
                 from: after.last.next(),
                 to: name.start.previous(),
                 after: after.clone(),

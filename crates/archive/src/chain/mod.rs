@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Everything here is a pure function of names. Names promise: a delta holds its whole range, a base holds
-//! at least its revision (it may be newer, see [`Chain::hole_after_base`]). Reading the objects proves it.
+//! at least its revision (it may be newer, see [`Chain::gap_after_base`]). Reading the objects proves it.
 
 mod choose;
 mod cover;
@@ -18,15 +18,15 @@ use std::fmt;
 use jiff::Timestamp;
 use mainstay_ids::Revision;
 
-pub use choose::{choose, continue_from};
-pub use listing::{ChainInfo, Gap, chains, restorable};
+pub use choose::{choose, choose_deltas};
+pub use listing::{ChainInfo, RevisionGap, list_chains, restorable_revisions};
 
-use crate::catalogue::Object;
+use crate::catalogue::SnapshotObject;
 use crate::name::SnapshotName;
 
 /// The state asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum ChainTarget {
     /// The newest state there is.
     Latest,
     /// The state right after this revision was written.
@@ -37,22 +37,22 @@ pub enum Target {
 
 /// What to choose for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct ChainRequest {
     /// The state asked for.
-    pub target: Target,
+    pub target: ChainTarget,
     /// Start from this full snapshot and no other.
-    pub from: Option<SnapshotName>,
+    pub base: Option<SnapshotName>,
     /// Keys of objects that must not be used: found damaged, or too new once read.
-    pub without: BTreeSet<String>,
+    pub excluded: BTreeSet<String>,
 }
 
-impl Request {
+impl ChainRequest {
     /// Asks for a state, from whichever base is best.
-    pub fn new(target: Target) -> Self {
+    pub fn new(target: ChainTarget) -> Self {
         Self {
             target,
-            from: None,
-            without: BTreeSet::new(),
+            base: None,
+            excluded: BTreeSet::new(),
         }
     }
 }
@@ -61,24 +61,24 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// The delta to apply.
-    pub object: Object,
+    pub object: SnapshotObject,
     /// Other deltas that cover what this one is needed for, best first.
-    pub alternates: Vec<Object>,
+    pub alternates: Vec<SnapshotObject>,
 }
 
 /// The objects that lead to a target, in the order to apply them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chain {
+pub struct SnapshotChain {
     /// The full snapshot to begin with.
-    pub base: Object,
+    pub base: SnapshotObject,
     /// As few deltas as cover the way, oldest first. Neighbours may overlap: an event whose revision
     /// is already present is skipped.
     pub deltas: Vec<Link>,
     /// The last revision the names promise; for [`Target::Revision`] at least the one asked for.
-    pub reaches: Revision,
+    pub last_revision: Revision,
     /// Revisions (first, last) that no delta holds directly after the base. The base may hold them,
-    /// since its content can be newer than its name: read it, then ask [`continue_from`].
-    pub hole_after_base: Option<(Revision, Revision)>,
+    /// since its content can be newer than its name: read it, then ask [`choose_deltas`].
+    pub gap_after_base: Option<(Revision, Revision)>,
 }
 
 /// Ranges of revisions or of moments, ends included, in order and apart from each other.
@@ -104,7 +104,7 @@ impl<T: fmt::Display> fmt::Display for Ranges<T> {
 pub enum ChooseError {
     /// The prefix holds no snapshot.
     #[error("there is no snapshot to choose from")]
-    Empty,
+    NoSnapshots,
     /// There are deltas, but no full snapshot they could be applied to.
     #[error(
         "{deltas} deltas up to revision {newest} are there, but no full snapshot to begin with"
@@ -117,13 +117,13 @@ pub enum ChooseError {
     },
     /// The base asked for is not in the catalogue, is excluded, or is no full snapshot.
     #[error("{name} is not among the usable full snapshots")]
-    NoSuchBase {
+    BaseNotFound {
         /// The name asked for.
         name: String,
     },
     /// The base asked for is already past the target.
     #[error("{base} holds revision {holds}, already past {wanted}")]
-    BaseBeyond {
+    BasePastTarget {
         /// The base.
         base: String,
         /// What it holds, at least.
@@ -136,7 +136,7 @@ pub enum ChooseError {
         "revisions {from} to {to} are missing between {after} and {before}; \
          the newest revision that can be restored before them is {newest_restorable}"
     )]
-    Missing {
+    MissingRevisions {
         /// First missing revision.
         from: Revision,
         /// Last missing revision.
@@ -150,7 +150,7 @@ pub enum ChooseError {
     },
     /// The revision asked for is held by no chain.
     #[error("revision {wanted} is in no chain; restorable: {restorable}")]
-    Unreachable {
+    RevisionUnreachable {
         /// What was asked for.
         wanted: Revision,
         /// What can be had.

@@ -5,14 +5,14 @@ use std::num::NonZeroUsize;
 
 use flate2::write::ZlibEncoder;
 
-use super::lanes::{LaneStopped, Lanes};
+use super::lanes::{WorkerPanicked, WorkerPool};
 use super::lzw::LzwWriter;
-use super::member::{self, CONTENT};
-use super::{Compression, OpenError, StreamError};
+use super::member::{self, CONTENT_LEN};
+use super::{Compression, OpenStreamError, StreamError};
 
 /// How hard to try to make the object small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Effort {
+pub enum CompressionEffort {
     /// As fast as it goes.
     Fast,
     /// About the size the peer's default level gives.
@@ -26,23 +26,23 @@ pub struct EncoderOptions {
     /// Threads that compress; gzip only. With one, the caller's own thread does it.
     pub threads: NonZeroUsize,
     /// Speed against size.
-    pub effort: Effort,
+    pub effort: CompressionEffort,
 }
 
 impl Default for EncoderOptions {
     fn default() -> Self {
         Self {
             threads: NonZeroUsize::MIN,
-            effort: Effort::default(),
+            effort: CompressionEffort::default(),
         }
     }
 }
 
 /// A compressing writer. [`Encoder::finish`] completes the stream; dropping it instead leaves an object no
 /// decoder accepts, except for [`Compression::None`], which has no end of its own.
-pub struct Encoder<W: Write>(Inner<W>);
+pub struct StreamEncoder<W: Write>(CodecWriter<W>);
 
-enum Inner<W: Write> {
+enum CodecWriter<W: Write> {
     Plain(W),
     Gzip(Box<GzipWriter<W>>),
     Zlib(ZlibEncoder<W>),
@@ -50,7 +50,7 @@ enum Inner<W: Write> {
     Zstd(zstd::stream::write::Encoder<'static, W>),
 }
 
-impl<W: Write> Encoder<W> {
+impl<W: Write> StreamEncoder<W> {
     /// Opens a compressed stream for writing.
     ///
     /// # Errors
@@ -60,27 +60,27 @@ impl<W: Write> Encoder<W> {
         compression: &Compression,
         sink: W,
         options: EncoderOptions,
-    ) -> Result<Self, OpenError> {
-        let codec = |source| OpenError::Codec {
+    ) -> Result<Self, OpenStreamError> {
+        let codec = |source| OpenStreamError::Codec {
             compression: compression.clone(),
             source,
         };
         let inner = match compression {
-            Compression::None => Inner::Plain(sink),
+            Compression::None => CodecWriter::Plain(sink),
             Compression::Gzip => {
-                Inner::Gzip(Box::new(GzipWriter::new(sink, options).map_err(codec)?))
+                CodecWriter::Gzip(Box::new(GzipWriter::new(sink, options).map_err(codec)?))
             }
             Compression::Zlib => {
                 let level = match options.effort {
-                    Effort::Fast => flate2::Compression::fast(),
-                    Effort::Balanced => flate2::Compression::default(),
+                    CompressionEffort::Fast => flate2::Compression::fast(),
+                    CompressionEffort::Balanced => flate2::Compression::default(),
                 };
-                Inner::Zlib(ZlibEncoder::new(sink, level))
+                CodecWriter::Zlib(ZlibEncoder::new(sink, level))
             }
-            Compression::Lzw => Inner::Lzw(Box::new(LzwWriter::new(sink))),
-            Compression::Zstd => Inner::Zstd(zstd_encoder(sink, options.effort).map_err(codec)?),
+            Compression::Lzw => CodecWriter::Lzw(Box::new(LzwWriter::new(sink))),
+            Compression::Zstd => CodecWriter::Zstd(open_zstd_encoder(sink, options.effort).map_err(codec)?),
             Compression::Unknown(suffix) => {
-                return Err(OpenError::UnknownCompression {
+                return Err(OpenStreamError::UnknownCompression {
                     suffix: suffix.clone(),
                 });
             }
@@ -91,56 +91,56 @@ impl<W: Write> Encoder<W> {
     /// Where the compressed bytes go; some are still being gathered.
     pub fn get_ref(&self) -> &W {
         match &self.0 {
-            Inner::Plain(sink) => sink,
-            Inner::Gzip(gzip) => &gzip.sink,
-            Inner::Zlib(zlib) => zlib.get_ref(),
-            Inner::Lzw(lzw) => lzw.get_ref(),
-            Inner::Zstd(zstd) => zstd.get_ref(),
+            CodecWriter::Plain(sink) => sink,
+            CodecWriter::Gzip(gzip) => &gzip.sink,
+            CodecWriter::Zlib(zlib) => zlib.get_ref(),
+            CodecWriter::Lzw(lzw) => lzw.get_ref(),
+            CodecWriter::Zstd(zstd) => zstd.get_ref(),
         }
     }
 
     /// Completes the stream and gives the sink back. The sink is not flushed.
     pub fn finish(self) -> io::Result<W> {
         match self.0 {
-            Inner::Plain(sink) => Ok(sink),
-            Inner::Gzip(gzip) => gzip.finish(),
-            Inner::Zlib(zlib) => zlib.finish(),
-            Inner::Lzw(lzw) => lzw.finish(),
-            Inner::Zstd(zstd) => zstd.finish(),
+            CodecWriter::Plain(sink) => Ok(sink),
+            CodecWriter::Gzip(gzip) => gzip.finish(),
+            CodecWriter::Zlib(zlib) => zlib.finish(),
+            CodecWriter::Lzw(lzw) => lzw.finish(),
+            CodecWriter::Zstd(zstd) => zstd.finish(),
         }
     }
 }
 
-impl<W: Write> Write for Encoder<W> {
+impl<W: Write> Write for StreamEncoder<W> {
     fn write(&mut self, input: &[u8]) -> io::Result<usize> {
         match &mut self.0 {
-            Inner::Plain(sink) => sink.write(input),
-            Inner::Gzip(gzip) => gzip.write(input),
-            Inner::Zlib(zlib) => zlib.write(input),
-            Inner::Lzw(lzw) => lzw.write(input),
-            Inner::Zstd(zstd) => zstd.write(input),
+            CodecWriter::Plain(sink) => sink.write(input),
+            CodecWriter::Gzip(gzip) => gzip.write(input),
+            CodecWriter::Zlib(zlib) => zlib.write(input),
+            CodecWriter::Lzw(lzw) => lzw.write(input),
+            CodecWriter::Zstd(zstd) => zstd.write(input),
         }
     }
 
     /// Passes on what is already compressed; what is being gathered stays until there is enough of it.
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.0 {
-            Inner::Plain(sink) => sink.flush(),
-            Inner::Gzip(gzip) => gzip.sink.flush(),
-            Inner::Zlib(zlib) => zlib.get_mut().flush(),
-            Inner::Lzw(lzw) => lzw.flush(),
-            Inner::Zstd(zstd) => zstd.get_mut().flush(),
+            CodecWriter::Plain(sink) => sink.flush(),
+            CodecWriter::Gzip(gzip) => gzip.sink.flush(),
+            CodecWriter::Zlib(zlib) => zlib.get_mut().flush(),
+            CodecWriter::Lzw(lzw) => lzw.flush(),
+            CodecWriter::Zstd(zstd) => zstd.get_mut().flush(),
         }
     }
 }
 
-fn zstd_encoder<W: Write>(
+fn open_zstd_encoder<W: Write>(
     sink: W,
-    effort: Effort,
+    effort: CompressionEffort,
 ) -> io::Result<zstd::stream::write::Encoder<'static, W>> {
     let level = match effort {
-        Effort::Fast => 1,
-        Effort::Balanced => 3,
+        CompressionEffort::Fast => 1,
+        CompressionEffort::Balanced => 3,
     };
     let mut encoder = zstd::stream::write::Encoder::new(sink, level)?;
     encoder.include_checksum(true)?;
@@ -149,7 +149,7 @@ fn zstd_encoder<W: Write>(
 
 /// Content on its way to becoming a member; both buffers are used again.
 #[derive(Default)]
-struct Piece {
+struct DeflateJob {
     content: Vec<u8>,
     member: Vec<u8>,
 }
@@ -157,46 +157,46 @@ struct Piece {
 /// Cuts the input into pieces and writes each as a gzip member that carries its length.
 struct GzipWriter<W> {
     sink: W,
-    lanes: Lanes<Piece, Piece>,
-    filling: Piece,
-    spare: Vec<Piece>,
+    workers: WorkerPool<DeflateJob, DeflateJob>,
+    current: DeflateJob,
+    spare: Vec<DeflateJob>,
 }
 
 impl<W: Write> GzipWriter<W> {
     fn new(sink: W, options: EncoderOptions) -> io::Result<Self> {
         let level = match options.effort {
-            Effort::Fast => 1,
-            Effort::Balanced => 6,
+            CompressionEffort::Fast => 1,
+            CompressionEffort::Balanced => 6,
         };
-        let lanes = Lanes::start(options.threads, || {
-            let mut compressor = member::compressor(level);
-            move |mut piece: Piece| {
-                member::deflate(&mut compressor, &piece.content, &mut piece.member);
+        let lanes = WorkerPool::start(options.threads, || {
+            let mut compressor = member::new_compressor(level);
+            move |mut piece: DeflateJob| {
+                member::deflate_member(&mut compressor, &piece.content, &mut piece.member);
                 piece
             }
         })?;
         Ok(Self {
             sink,
-            lanes,
-            filling: Piece::default(),
+            workers: lanes,
+            current: DeflateJob::default(),
             spare: Vec::new(),
         })
     }
 
     /// Hands the gathered content to the lanes, making room first.
     fn dispatch(&mut self) -> io::Result<()> {
-        while !self.lanes.has_room() {
+        while !self.workers.has_room() {
             self.write_oldest()?;
         }
         let next = self.spare.pop().unwrap_or_default();
-        let piece = std::mem::replace(&mut self.filling, next);
-        self.filling.content.clear();
-        self.lanes.give(piece).map_err(stopped)
+        let piece = std::mem::replace(&mut self.current, next);
+        self.current.content.clear();
+        self.workers.submit(piece).map_err(worker_stopped_error)
     }
 
     /// Writes the oldest member owed; `false` when none is.
     fn write_oldest(&mut self) -> io::Result<bool> {
-        let Some(piece) = self.lanes.take().map_err(stopped)? else {
+        let Some(piece) = self.workers.receive().map_err(worker_stopped_error)? else {
             return Ok(false);
         };
         self.sink.write_all(&piece.member)?;
@@ -205,17 +205,17 @@ impl<W: Write> GzipWriter<W> {
     }
 
     fn write(&mut self, input: &[u8]) -> io::Result<usize> {
-        let room = CONTENT.saturating_sub(self.filling.content.len());
+        let room = CONTENT_LEN.saturating_sub(self.current.content.len());
         let taken = input.get(..room).unwrap_or(input);
-        self.filling.content.extend_from_slice(taken);
-        if self.filling.content.len() >= CONTENT {
+        self.current.content.extend_from_slice(taken);
+        if self.current.content.len() >= CONTENT_LEN {
             self.dispatch()?;
         }
         Ok(taken.len())
     }
 
     fn finish(mut self) -> io::Result<W> {
-        if !self.filling.content.is_empty() {
+        if !self.current.content.is_empty() {
             self.dispatch()?;
         }
         self.dispatch()?; // the empty member that ends the row
@@ -224,8 +224,8 @@ impl<W: Write> GzipWriter<W> {
     }
 }
 
-fn stopped(_: LaneStopped) -> io::Error {
-    StreamError::Worker {
+fn worker_stopped_error(_: WorkerPanicked) -> io::Error {
+    StreamError::WorkerStopped {
         compression: Compression::Gzip,
     }
     .into_io()

@@ -11,8 +11,8 @@ use std::num::NonZeroUsize;
 use flate2::bufread::MultiGzDecoder;
 use libdeflater::Decompressor;
 
-use super::lanes::{LaneStopped, Lanes};
-use super::member::{self, BadMember, HEADER};
+use super::lanes::{WorkerPanicked, WorkerPool};
+use super::member::{self, InvalidMember, HEADER_LEN};
 use super::{Compression, READ_AHEAD, StreamError};
 
 /// A source with the bytes that were looked at put back in front.
@@ -24,7 +24,7 @@ pub(super) fn open<R: Read + Send + 'static>(
     threads: NonZeroUsize,
 ) -> io::Result<Box<dyn Read + Send>> {
     let start = read_header(&mut source)?;
-    let ours = start.first_chunk().and_then(member::member_size).is_some();
+    let ours = start.first_chunk().and_then(member::parse_member_size).is_some();
     let source = Cursor::new(start).chain(source);
     if ours {
         Ok(Box::new(MemberReader::new(source, threads)?))
@@ -35,22 +35,22 @@ pub(super) fn open<R: Read + Send + 'static>(
 
 /// Up to one header; shorter only where the source ends.
 fn read_header(source: &mut impl Read) -> io::Result<Vec<u8>> {
-    let mut start = Vec::with_capacity(HEADER);
-    let limit = u64::try_from(HEADER).unwrap_or(u64::MAX);
+    let mut start = Vec::with_capacity(HEADER_LEN);
+    let limit = u64::try_from(HEADER_LEN).unwrap_or(u64::MAX);
     source.take(limit).read_to_end(&mut start)?;
     Ok(start)
 }
 
 /// Ordinary gzip of any number of members, whose damage is told as a [`StreamError`].
-struct GzipReader<R: Read>(MultiGzDecoder<BufReader<Counted<R>>>);
+struct GzipReader<R: Read>(MultiGzDecoder<BufReader<CountingReader<R>>>);
 
 impl<R: Read> GzipReader<R> {
     /// `offset` is what lies before `source` in the whole input.
     fn new(source: R, offset: u64) -> Self {
-        let counted = Counted {
+        let counted = CountingReader {
             source,
             offset,
-            failed: false,
+            source_failed: false,
         };
         Self(MultiGzDecoder::new(BufReader::with_capacity(
             READ_AHEAD, counted,
@@ -63,7 +63,7 @@ impl<R: Read> Read for GzipReader<R> {
         self.0.read(out).map_err(|error| {
             let buffered = self.0.get_ref().buffer().len() as u64;
             let counted = self.0.get_ref().get_ref();
-            if counted.failed || error.kind() == io::ErrorKind::Interrupted {
+            if counted.source_failed || error.kind() == io::ErrorKind::Interrupted {
                 return error;
             }
             let offset = counted.offset.saturating_sub(buffered);
@@ -84,46 +84,46 @@ impl<R: Read> Read for GzipReader<R> {
 }
 
 /// Counts what was read, and tells the source's own errors from the codec's.
-struct Counted<R> {
+struct CountingReader<R> {
     source: R,
     offset: u64,
-    failed: bool,
+    source_failed: bool,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let result = self.source.read(out);
         match &result {
             Ok(count) => self.offset = self.offset.saturating_add(*count as u64),
-            Err(_) => self.failed = true,
+            Err(_) => self.source_failed = true,
         }
         result
     }
 }
 
 /// A member on its way: compressed bytes in, content out; both buffers are used again.
-struct Piece {
+struct InflateJob {
     member: Vec<u8>,
     content: Vec<u8>,
-    outcome: Result<(), BadMember>,
+    result: Result<(), InvalidMember>,
 }
 
-impl Piece {
+impl InflateJob {
     fn empty() -> Self {
         Self {
             member: Vec::new(),
             content: Vec::new(),
-            outcome: Ok(()),
+            result: Ok(()),
         }
     }
 }
 
 /// What follows the members already given to the lanes.
-enum Ahead<R: Read> {
+enum RemainingInput<R: Read> {
     /// More input.
     Source(R),
     /// Ordinary gzip from here on.
-    Stream(Box<GzipReader<Replayed<R>>>),
+    PlainGzip(Box<GzipReader<Replayed<R>>>),
     /// An error, to be told when everything before it was handed out; `None` once it was told.
     Failed(Option<io::Error>),
     /// The end.
@@ -134,76 +134,76 @@ enum Ahead<R: Read> {
 ///
 /// Memory: two members for each thread, compressed and inflated, of at most [`member::LIMIT`] bytes each.
 struct MemberReader<R: Read> {
-    lanes: Lanes<Piece, Piece>,
-    ahead: Ahead<R>,
+    workers: WorkerPool<InflateJob, InflateJob>,
+    remaining: RemainingInput<R>,
     /// The piece being handed out, and how much of it was.
-    current: Option<Piece>,
+    current: Option<InflateJob>,
     position: usize,
     /// Buffers to use again.
-    spare: Vec<Piece>,
+    spare: Vec<InflateJob>,
     /// Bytes of input behind every member given or handed out.
-    taken_offset: u64,
-    given_offset: u64,
+    read_offset: u64,
+    submitted_offset: u64,
     /// A member was bad: nothing behind it is handed out.
-    broken: bool,
+    is_damaged: bool,
     /// The last member was the empty one that ends a row.
-    closed: bool,
+    has_end_member: bool,
 }
 
 impl<R: Read> MemberReader<R> {
     fn new(source: R, threads: NonZeroUsize) -> io::Result<Self> {
-        let lanes = Lanes::start(threads, || {
+        let lanes = WorkerPool::start(threads, || {
             let mut decompressor = Decompressor::new();
-            move |mut piece: Piece| {
-                piece.outcome =
-                    member::inflate(&mut decompressor, &piece.member, &mut piece.content);
+            move |mut piece: InflateJob| {
+                piece.result =
+                    member::inflate_member(&mut decompressor, &piece.member, &mut piece.content);
                 piece
             }
         })?;
         Ok(Self {
-            lanes,
-            ahead: Ahead::Source(source),
+            workers: lanes,
+            remaining: RemainingInput::Source(source),
             current: None,
             position: 0,
             spare: Vec::new(),
-            taken_offset: 0,
-            given_offset: 0,
-            broken: false,
-            closed: false,
+            read_offset: 0,
+            submitted_offset: 0,
+            is_damaged: false,
+            has_end_member: false,
         })
     }
 
     /// Gives the lanes as much as they take.
-    fn feed(&mut self) -> Result<(), LaneStopped> {
-        while self.lanes.has_room() {
-            let Ahead::Source(source) = &mut self.ahead else {
+    fn submit_members(&mut self) -> Result<(), WorkerPanicked> {
+        while self.workers.has_room() {
+            let RemainingInput::Source(source) = &mut self.remaining else {
                 return Ok(());
             };
-            let mut piece = self.spare.pop().unwrap_or_else(Piece::empty);
-            match next_member(source, &mut piece.member, self.given_offset) {
-                Ok(Next::Member) => {
+            let mut piece = self.spare.pop().unwrap_or_else(InflateJob::empty);
+            match read_next_member(source, &mut piece.member, self.submitted_offset) {
+                Ok(NextMember::Member) => {
                     let size = piece.member.len() as u64;
-                    self.given_offset = self.given_offset.saturating_add(size);
-                    self.lanes.give(piece)?;
+                    self.submitted_offset = self.submitted_offset.saturating_add(size);
+                    self.workers.submit(piece)?;
                 }
-                Ok(Next::End) => self.ahead = Ahead::End,
-                Ok(Next::Other(header)) => {
-                    let Ahead::Source(source) = std::mem::replace(&mut self.ahead, Ahead::End)
+                Ok(NextMember::End) => self.remaining = RemainingInput::End,
+                Ok(NextMember::Foreign(header)) => {
+                    let RemainingInput::Source(source) = std::mem::replace(&mut self.remaining, RemainingInput::End)
                     else {
                         return Ok(());
                     };
                     let replayed = Cursor::new(header).chain(source);
-                    let stream = GzipReader::new(replayed, self.given_offset);
-                    self.ahead = Ahead::Stream(Box::new(stream));
+                    let stream = GzipReader::new(replayed, self.submitted_offset);
+                    self.remaining = RemainingInput::PlainGzip(Box::new(stream));
                 }
-                Err(error) => self.ahead = Ahead::Failed(Some(error)),
+                Err(error) => self.remaining = RemainingInput::Failed(Some(error)),
             }
         }
         Ok(())
     }
 
-    fn cut_short(&self) -> io::Error {
-        let offset = self.taken_offset;
+    fn truncated_error(&self) -> io::Error {
+        let offset = self.read_offset;
         StreamError::Truncated {
             compression: Compression::Gzip,
             offset,
@@ -211,8 +211,8 @@ impl<R: Read> MemberReader<R> {
         .into_io()
     }
 
-    fn damaged(&self) -> io::Error {
-        let offset = self.taken_offset;
+    fn damaged_error(&self) -> io::Error {
+        let offset = self.read_offset;
         StreamError::Damaged {
             compression: Compression::Gzip,
             offset,
@@ -224,22 +224,22 @@ impl<R: Read> MemberReader<R> {
     fn advance(&mut self) -> io::Result<bool> {
         self.spare.extend(self.current.take());
         self.position = 0;
-        let stopped = |LaneStopped| {
-            StreamError::Worker {
+        let stopped = |WorkerPanicked| {
+            StreamError::WorkerStopped {
                 compression: Compression::Gzip,
             }
             .into_io()
         };
-        self.feed().map_err(stopped)?;
-        let Some(piece) = self.lanes.take().map_err(stopped)? else {
+        self.submit_members().map_err(stopped)?;
+        let Some(piece) = self.workers.receive().map_err(stopped)? else {
             return Ok(false);
         };
-        self.taken_offset = self.taken_offset.saturating_add(piece.member.len() as u64);
-        if piece.outcome.is_err() {
-            self.broken = true;
-            return Err(self.damaged());
+        self.read_offset = self.read_offset.saturating_add(piece.member.len() as u64);
+        if piece.result.is_err() {
+            self.is_damaged = true;
+            return Err(self.damaged_error());
         }
-        self.closed = piece.content.is_empty();
+        self.has_end_member = piece.content.is_empty();
         self.current = Some(piece);
         Ok(true)
     }
@@ -259,46 +259,46 @@ impl<R: Read> Read for MemberReader<R> {
                     return Ok(count);
                 }
             }
-            if self.broken {
-                return Err(self.damaged());
+            if self.is_damaged {
+                return Err(self.damaged_error());
             }
             if self.advance()? {
                 continue;
             }
-            return match &mut self.ahead {
-                Ahead::Stream(stream) => stream.read(out),
-                Ahead::Failed(error) => {
+            return match &mut self.remaining {
+                RemainingInput::PlainGzip(stream) => stream.read(out),
+                RemainingInput::Failed(error) => {
                     let error = error.take();
-                    Err(error.unwrap_or_else(|| self.damaged()))
+                    Err(error.unwrap_or_else(|| self.damaged_error()))
                 }
-                Ahead::Source(_) | Ahead::End if self.closed => Ok(0),
-                Ahead::Source(_) | Ahead::End => Err(self.cut_short()),
+                RemainingInput::Source(_) | RemainingInput::End if self.has_end_member => Ok(0),
+                RemainingInput::Source(_) | RemainingInput::End => Err(self.truncated_error()),
             };
         }
     }
 }
 
 /// What stands next in the input.
-enum Next {
+enum NextMember {
     /// A member of ours, now in the buffer.
     Member,
     /// Nothing.
     End,
     /// Something else, of which these bytes were read.
-    Other(Vec<u8>),
+    Foreign(Vec<u8>),
 }
 
-fn next_member(source: &mut impl Read, member: &mut Vec<u8>, offset: u64) -> io::Result<Next> {
+fn read_next_member(source: &mut impl Read, member: &mut Vec<u8>, offset: u64) -> io::Result<NextMember> {
     let header = read_header(source)?;
     if header.is_empty() {
-        return Ok(Next::End);
+        return Ok(NextMember::End);
     }
-    let Some(size) = header.first_chunk().and_then(member::member_size) else {
-        return Ok(Next::Other(header));
+    let Some(size) = header.first_chunk().and_then(member::parse_member_size) else {
+        return Ok(NextMember::Foreign(header));
     };
     member.clear();
     member.extend_from_slice(&header);
-    source.take((size - HEADER) as u64).read_to_end(member)?;
+    source.take((size - HEADER_LEN) as u64).read_to_end(member)?;
     if member.len() < size {
         let offset = offset.saturating_add(member.len() as u64);
         return Err(StreamError::Truncated {
@@ -307,5 +307,5 @@ fn next_member(source: &mut impl Read, member: &mut Vec<u8>, offset: u64) -> io:
         }
         .into_io());
     }
-    Ok(Next::Member)
+    Ok(NextMember::Member)
 }

@@ -10,24 +10,24 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
 /// Jobs a lane may hold: one in work, one waiting, so that it never idles while the owner fetches input.
-const DEPTH: usize = 2;
+const QUEUE_DEPTH: usize = 2;
 
-type Work<J, D> = Box<dyn FnMut(J) -> D + Send>;
+type WorkerFn<J, D> = Box<dyn FnMut(J) -> D + Send>;
 
 /// A row of workers.
-pub(super) enum Lanes<J, D> {
+pub(super) enum WorkerPool<J, D> {
     /// One worker, on the owner's own thread.
-    Here { work: Work<J, D>, done: VecDeque<D> },
+    Inline { work: WorkerFn<J, D>, done: VecDeque<D> },
     /// Several, each on its thread.
     Threads {
-        lanes: Vec<Lane<J, D>>,
-        given: usize,
-        taken: usize,
+        workers: Vec<PoolWorker<J, D>>,
+        submitted: usize,
+        received: usize,
     },
 }
 
 /// A worker thread with its queues. `None` only while dropping.
-pub(super) struct Lane<J, D> {
+pub(super) struct PoolWorker<J, D> {
     jobs: Option<SyncSender<J>>,
     done: Option<Receiver<D>>,
     thread: Option<JoinHandle<()>>,
@@ -35,54 +35,54 @@ pub(super) struct Lane<J, D> {
 
 /// A worker is gone: it panicked.
 #[derive(Debug)]
-pub(super) struct LaneStopped;
+pub(super) struct WorkerPanicked;
 
-impl<J: Send + 'static, D: Send + 'static> Lanes<J, D> {
+impl<J: Send + 'static, D: Send + 'static> WorkerPool<J, D> {
     /// Starts `threads` workers; `make` gives each its own function.
     pub(super) fn start<W>(threads: NonZeroUsize, make: impl Fn() -> W) -> io::Result<Self>
     where
         W: FnMut(J) -> D + Send + 'static,
     {
         if threads.get() == 1 {
-            return Ok(Self::Here {
+            return Ok(Self::Inline {
                 work: Box::new(make()),
                 done: VecDeque::new(),
             });
         }
         let lanes = (0..threads.get())
-            .map(|_| Lane::start(make()))
+            .map(|_| PoolWorker::start(make()))
             .collect::<io::Result<_>>()?;
         Ok(Self::Threads {
-            lanes,
-            given: 0,
-            taken: 0,
+            workers: lanes,
+            submitted: 0,
+            received: 0,
         })
     }
 
     /// How many results are owed.
     pub(super) fn in_flight(&self) -> usize {
         match self {
-            Self::Here { done, .. } => done.len(),
-            Self::Threads { given, taken, .. } => given.wrapping_sub(*taken),
+            Self::Inline { done, .. } => done.len(),
+            Self::Threads { submitted: given, received: taken, .. } => given.wrapping_sub(*taken),
         }
     }
 
     /// Whether another job can be given without waiting.
     pub(super) fn has_room(&self) -> bool {
         match self {
-            Self::Here { done, .. } => done.is_empty(),
-            Self::Threads { lanes, .. } => self.in_flight() < lanes.len() * DEPTH,
+            Self::Inline { done, .. } => done.is_empty(),
+            Self::Threads { workers: lanes, .. } => self.in_flight() < lanes.len() * QUEUE_DEPTH,
         }
     }
 
     /// Gives a job to the next lane.
-    pub(super) fn give(&mut self, job: J) -> Result<(), LaneStopped> {
+    pub(super) fn submit(&mut self, job: J) -> Result<(), WorkerPanicked> {
         match self {
-            Self::Here { work, done } => done.push_back(work(job)),
-            Self::Threads { lanes, given, .. } => {
-                let lane = lanes.get(*given % lanes.len()).ok_or(LaneStopped)?;
-                let jobs = lane.jobs.as_ref().ok_or(LaneStopped)?;
-                jobs.send(job).map_err(|_| LaneStopped)?;
+            Self::Inline { work, done } => done.push_back(work(job)),
+            Self::Threads { workers: lanes, submitted: given, .. } => {
+                let lane = lanes.get(*given % lanes.len()).ok_or(WorkerPanicked)?;
+                let jobs = lane.jobs.as_ref().ok_or(WorkerPanicked)?;
+                jobs.send(job).map_err(|_| WorkerPanicked)?;
                 *given = given.wrapping_add(1);
             }
         }
@@ -90,16 +90,16 @@ impl<J: Send + 'static, D: Send + 'static> Lanes<J, D> {
     }
 
     /// Waits for the oldest result owed; `None` when none is.
-    pub(super) fn take(&mut self) -> Result<Option<D>, LaneStopped> {
+    pub(super) fn receive(&mut self) -> Result<Option<D>, WorkerPanicked> {
         if self.in_flight() == 0 {
             return Ok(None);
         }
         match self {
-            Self::Here { done, .. } => Ok(done.pop_front()),
-            Self::Threads { lanes, taken, .. } => {
-                let lane = lanes.get(*taken % lanes.len()).ok_or(LaneStopped)?;
-                let done = lane.done.as_ref().ok_or(LaneStopped)?;
-                let result = done.recv().map_err(|_| LaneStopped)?;
+            Self::Inline { done, .. } => Ok(done.pop_front()),
+            Self::Threads { workers: lanes, received: taken, .. } => {
+                let lane = lanes.get(*taken % lanes.len()).ok_or(WorkerPanicked)?;
+                let done = lane.done.as_ref().ok_or(WorkerPanicked)?;
+                let result = done.recv().map_err(|_| WorkerPanicked)?;
                 *taken = taken.wrapping_add(1);
                 Ok(Some(result))
             }
@@ -107,10 +107,10 @@ impl<J: Send + 'static, D: Send + 'static> Lanes<J, D> {
     }
 }
 
-impl<J: Send + 'static, D: Send + 'static> Lane<J, D> {
+impl<J: Send + 'static, D: Send + 'static> PoolWorker<J, D> {
     fn start(mut work: impl FnMut(J) -> D + Send + 'static) -> io::Result<Self> {
-        let (jobs, todo) = sync_channel::<J>(DEPTH);
-        let (finished, done) = sync_channel::<D>(DEPTH);
+        let (jobs, todo) = sync_channel::<J>(QUEUE_DEPTH);
+        let (finished, done) = sync_channel::<D>(QUEUE_DEPTH);
         let thread = Builder::new()
             .name("archive-lane".to_owned())
             .spawn(move || {
@@ -128,7 +128,7 @@ impl<J: Send + 'static, D: Send + 'static> Lane<J, D> {
     }
 }
 
-impl<J, D> Drop for Lane<J, D> {
+impl<J, D> Drop for PoolWorker<J, D> {
     fn drop(&mut self) {
         // Both ends first: the thread may be waiting on either.
         drop(self.jobs.take());
@@ -151,16 +151,16 @@ mod tests {
     #[test]
     fn results_come_in_the_order_of_the_jobs_whatever_the_threads() {
         for count in [1, 2, 3, 7] {
-            let mut lanes = Lanes::start(threads(count), || |n: u64| n * n).unwrap();
+            let mut lanes = WorkerPool::start(threads(count), || |n: u64| n * n).unwrap();
             let mut squares = Vec::new();
             for n in 0..500_u64 {
                 while !lanes.has_room() {
-                    squares.push(lanes.take().unwrap().unwrap());
+                    squares.push(lanes.receive().unwrap().unwrap());
                 }
-                lanes.give(n).unwrap();
-                assert!(lanes.in_flight() <= count * DEPTH);
+                lanes.submit(n).unwrap();
+                assert!(lanes.in_flight() <= count * QUEUE_DEPTH);
             }
-            while let Some(square) = lanes.take().unwrap() {
+            while let Some(square) = lanes.receive().unwrap() {
                 squares.push(square);
             }
             assert_eq!(squares, (0..500).map(|n| n * n).collect::<Vec<u64>>());
@@ -179,9 +179,9 @@ mod tests {
                     vec![0_u8; usize::try_from(n).unwrap()]
                 }
             };
-            let mut lanes = Lanes::start(threads(3), work).unwrap();
+            let mut lanes = WorkerPool::start(threads(3), work).unwrap();
             while lanes.has_room() {
-                lanes.give(100_000).unwrap();
+                lanes.submit(100_000).unwrap();
             }
         }
         assert_eq!(std::sync::Arc::strong_count(&alive), 1);
@@ -189,11 +189,11 @@ mod tests {
 
     #[test]
     fn a_worker_that_panics_is_an_error_not_a_hang() {
-        let mut lanes = Lanes::start(threads(2), || |n: u64| assert!(n < 3, "on purpose")).unwrap();
+        let mut lanes = WorkerPool::start(threads(2), || |n: u64| assert!(n < 3, "on purpose")).unwrap();
         for n in 0..4 {
-            lanes.give(n).unwrap();
+            lanes.submit(n).unwrap();
         }
-        let outcomes: Vec<bool> = (0..4).map(|_| lanes.take().is_ok()).collect();
+        let outcomes: Vec<bool> = (0..4).map(|_| lanes.receive().is_ok()).collect();
         assert_eq!(outcomes, [true, true, true, false]);
     }
 }

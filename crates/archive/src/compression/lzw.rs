@@ -38,7 +38,7 @@ impl<R: Read> Read for LzwReader<R> {
             let is_empty = input.is_empty();
             let offset = self.offset;
             if self.has_ended {
-                let trailing = StreamError::Trailing {
+                let trailing = StreamError::TrailingData {
                     compression,
                     offset,
                 };

@@ -14,56 +14,56 @@
 use libdeflater::{CompressionLvl, Compressor, Decompressor};
 
 /// Length of the header, which never varies.
-pub const HEADER: usize = 20;
+pub const HEADER_LEN: usize = 20;
 /// CRC-32 and length of the content.
-const TRAILER: usize = 8;
+const TRAILER_LEN: usize = 8;
 /// Input a member is made of, except the last.
-pub const CONTENT: usize = 1 << 20;
+pub const CONTENT_LEN: usize = 1 << 20;
 /// Members longer than this, or holding more, are not inflated in one piece.
-pub const LIMIT: usize = 4 << 20;
+pub const MAX_MEMBER_LEN: usize = 4 << 20;
 
 /// Everything before the size: magic, deflate, FEXTRA, no time, unknown system, eight extra bytes, subfield.
-const PREFIX: [u8; 16] = [
+const HEADER_PREFIX: [u8; 16] = [
     0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 0xff, 8, 0, b'E', b'S', 4, 0,
 ];
 
 /// The member does not hold what its header and trailer say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("gzip member does not hold what its header and trailer say")]
-pub(super) struct BadMember;
+pub(super) struct InvalidMember;
 
 /// The size of the member this header opens; `None` unless it is one of ours and small enough
 /// to be inflated in one piece.
-pub fn member_size(header: &[u8; HEADER]) -> Option<usize> {
+pub fn parse_member_size(header: &[u8; HEADER_LEN]) -> Option<usize> {
     let (prefix, size) = header.split_first_chunk::<16>()?;
     let size = u32::from_le_bytes(*size.first_chunk::<4>()?);
     let size = usize::try_from(size).ok()?;
-    let fits = (HEADER + TRAILER..=LIMIT).contains(&size);
-    (*prefix == PREFIX && fits).then_some(size)
+    let fits = (HEADER_LEN + TRAILER_LEN..=MAX_MEMBER_LEN).contains(&size);
+    (*prefix == HEADER_PREFIX && fits).then_some(size)
 }
 
 /// Compresses `content` (at most [`LIMIT`] bytes) as one member into `member`, replacing what is there.
-pub(super) fn deflate(compressor: &mut Compressor, content: &[u8], member: &mut Vec<u8>) {
+pub(super) fn deflate_member(compressor: &mut Compressor, content: &[u8], member: &mut Vec<u8>) {
     let bound = compressor.deflate_compress_bound(content.len());
     member.clear();
-    member.resize(HEADER + bound + TRAILER, 0);
-    let body = member.get_mut(HEADER..HEADER + bound).unwrap_or_default();
+    member.resize(HEADER_LEN + bound + TRAILER_LEN, 0);
+    let body = member.get_mut(HEADER_LEN..HEADER_LEN + bound).unwrap_or_default();
     let length = compressor
         .deflate_compress(content, body)
         .expect("the buffer has the size the compressor asked for");
-    member.truncate(HEADER + length);
+    member.truncate(HEADER_LEN + length);
     member.extend_from_slice(&libdeflater::crc32(content).to_le_bytes());
-    member.extend_from_slice(&small(content.len()).to_le_bytes());
-    let size = small(member.len()).to_le_bytes();
-    if let Some(header) = member.first_chunk_mut::<HEADER>() {
-        for (to, from) in header.iter_mut().zip(PREFIX.iter().chain(&size)) {
+    member.extend_from_slice(&to_u32(content.len()).to_le_bytes());
+    let size = to_u32(member.len()).to_le_bytes();
+    if let Some(header) = member.first_chunk_mut::<HEADER_LEN>() {
+        for (to, from) in header.iter_mut().zip(HEADER_PREFIX.iter().chain(&size)) {
             *to = *from;
         }
     }
 }
 
 /// A compressor for [`deflate`]; levels outside libdeflate's 1 to 12 are pinned to them.
-pub(super) fn compressor(level: i32) -> Compressor {
+pub(super) fn new_compressor(level: i32) -> Compressor {
     Compressor::new(CompressionLvl::new(level.clamp(1, 12)).unwrap_or_default())
 }
 
@@ -71,29 +71,29 @@ pub(super) fn compressor(level: i32) -> Compressor {
 ///
 /// # Errors
 ///
-/// [`BadMember`] when the content is not exactly as long as the trailer says, too long, or has another CRC.
-pub(super) fn inflate(
+/// [`InvalidMember`] when the content is not exactly as long as the trailer says, too long, or has another CRC.
+pub(super) fn inflate_member(
     decompressor: &mut Decompressor,
     member: &[u8],
     content: &mut Vec<u8>,
-) -> Result<(), BadMember> {
-    let (rest, trailer) = member.split_last_chunk::<TRAILER>().ok_or(BadMember)?;
-    let body = rest.get(HEADER..).ok_or(BadMember)?;
-    let (crc, length) = trailer.split_first_chunk::<4>().ok_or(BadMember)?;
-    let length = u32::from_le_bytes(*length.first_chunk::<4>().ok_or(BadMember)?);
-    let length = usize::try_from(length).map_err(|_| BadMember)?;
-    if length > LIMIT {
-        return Err(BadMember);
+) -> Result<(), InvalidMember> {
+    let (rest, trailer) = member.split_last_chunk::<TRAILER_LEN>().ok_or(InvalidMember)?;
+    let body = rest.get(HEADER_LEN..).ok_or(InvalidMember)?;
+    let (crc, length) = trailer.split_first_chunk::<4>().ok_or(InvalidMember)?;
+    let length = u32::from_le_bytes(*length.first_chunk::<4>().ok_or(InvalidMember)?);
+    let length = usize::try_from(length).map_err(|_| InvalidMember)?;
+    if length > MAX_MEMBER_LEN {
+        return Err(InvalidMember);
     }
     content.resize(length, 0);
     let inflated = decompressor
         .deflate_decompress(body, content)
-        .map_err(|_| BadMember)?;
+        .map_err(|_| InvalidMember)?;
     let whole = inflated == length && libdeflater::crc32(content) == u32::from_le_bytes(*crc);
-    if whole { Ok(()) } else { Err(BadMember) }
+    if whole { Ok(()) } else { Err(InvalidMember) }
 }
 
 /// A length that a member's limits keep far below 4 GiB.
-fn small(length: usize) -> u32 {
+fn to_u32(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }

@@ -16,7 +16,7 @@ use std::fmt;
 use std::io::{BufReader, Read};
 use std::num::NonZeroUsize;
 
-pub use encoder::{Effort, Encoder, EncoderOptions};
+pub use encoder::{CompressionEffort, StreamEncoder, EncoderOptions};
 
 /// Bytes read ahead from a source.
 const READ_AHEAD: usize = 128 << 10;
@@ -83,7 +83,7 @@ impl fmt::Display for Compression {
 /// Why a stream cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum OpenStreamError {
     /// The name ends in a suffix that is not known.
     #[error("compression .{suffix} is not known; gz, zlib, Z and zst are")]
     UnknownCompression {
@@ -128,7 +128,7 @@ pub enum StreamError {
     },
     /// Something follows the end of the stream.
     #[error("{compression} stream ends at byte {offset} but more follows")]
-    Trailing {
+    TrailingData {
         /// The codec.
         compression: Compression,
         /// Position of the first byte too many, or a little behind it.
@@ -136,7 +136,7 @@ pub enum StreamError {
     },
     /// A worker thread is gone.
     #[error("a {compression} worker thread stopped")]
-    Worker {
+    WorkerStopped {
         /// The codec.
         compression: Compression,
     },
@@ -146,8 +146,8 @@ impl StreamError {
     fn into_io(self) -> std::io::Error {
         let kind = match self {
             Self::Truncated { .. } => std::io::ErrorKind::UnexpectedEof,
-            Self::Damaged { .. } | Self::Trailing { .. } => std::io::ErrorKind::InvalidData,
-            Self::Worker { .. } => std::io::ErrorKind::Other,
+            Self::Damaged { .. } | Self::TrailingData { .. } => std::io::ErrorKind::InvalidData,
+            Self::WorkerStopped { .. } => std::io::ErrorKind::Other,
         };
         std::io::Error::new(kind, self)
     }
@@ -162,29 +162,29 @@ impl StreamError {
 ///
 /// [`OpenError`] for a compression that is not known or a source that cannot be read. Damage is
 /// found while reading, as a [`StreamError`] inside the [`std::io::Error`].
-pub fn decoder<R: Read + Send + 'static>(
+pub fn open_decoder<R: Read + Send + 'static>(
     compression: &Compression,
     source: R,
     threads: NonZeroUsize,
-) -> Result<Box<dyn Read + Send>, OpenError> {
+) -> Result<Box<dyn Read + Send>, OpenStreamError> {
     match compression {
         Compression::None => Ok(Box::new(source)),
         Compression::Gzip => {
-            gunzip::open(source, threads).map_err(|source| OpenError::ReadStart { source })
+            gunzip::open(source, threads).map_err(|source| OpenStreamError::ReadStart { source })
         }
         Compression::Zlib => Ok(Box::new(zlib::ZlibReader::new(source))),
         Compression::Lzw => Ok(Box::new(lzw::LzwReader::new(source))),
-        Compression::Zstd => zstd_decoder(source).map_err(|source| OpenError::Codec {
+        Compression::Zstd => open_zstd_decoder(source).map_err(|source| OpenStreamError::Codec {
             compression: Compression::Zstd,
             source,
         }),
-        Compression::Unknown(suffix) => Err(OpenError::UnknownCompression {
+        Compression::Unknown(suffix) => Err(OpenStreamError::UnknownCompression {
             suffix: suffix.clone(),
         }),
     }
 }
 
-fn zstd_decoder<R: Read + Send + 'static>(
+fn open_zstd_decoder<R: Read + Send + 'static>(
     source: R,
 ) -> Result<Box<dyn Read + Send>, std::io::Error> {
     let source = BufReader::with_capacity(READ_AHEAD, source);

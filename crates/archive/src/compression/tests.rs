@@ -1,6 +1,6 @@
 use std::io::{Cursor, Write};
 
-use super::member::{CONTENT, HEADER, LIMIT};
+use super::member::{CONTENT_LEN, HEADER_LEN, MAX_MEMBER_LEN};
 use super::*;
 
 const ALL: [Compression; 5] = [
@@ -25,19 +25,19 @@ fn sample(length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-fn packed(compression: &Compression, content: &[u8], count: usize) -> Vec<u8> {
+fn compress(compression: &Compression, content: &[u8], count: usize) -> Vec<u8> {
     let options = EncoderOptions {
         threads: threads(count),
-        effort: Effort::Fast,
+        effort: CompressionEffort::Fast,
     };
-    let mut encoder = Encoder::new(compression, Vec::new(), options).unwrap();
+    let mut encoder = StreamEncoder::new(compression, Vec::new(), options).unwrap();
     encoder.write_all(content).unwrap();
     encoder.finish().unwrap()
 }
 
-fn unpacked(compression: &Compression, packed: &[u8], count: usize) -> std::io::Result<Vec<u8>> {
+fn decompress(compression: &Compression, packed: &[u8], count: usize) -> std::io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    decoder(compression, Cursor::new(packed.to_vec()), threads(count))
+    open_decoder(compression, Cursor::new(packed.to_vec()), threads(count))
         .map_err(std::io::Error::other)?
         .read_to_end(&mut content)?;
     Ok(content)
@@ -51,15 +51,15 @@ fn what_is_packed_comes_back_at_every_awkward_length_and_thread_count() {
             1,
             4095,
             70_000,
-            CONTENT - 1,
-            CONTENT,
-            CONTENT + 1,
-            5 * CONTENT + 17,
+            CONTENT_LEN - 1,
+            CONTENT_LEN,
+            CONTENT_LEN + 1,
+            5 * CONTENT_LEN + 17,
         ] {
             let content = sample(length);
             for (writers, readers) in [(1, 1), (3, 2)] {
-                let object = packed(compression, &content, writers);
-                let back = unpacked(compression, &object, readers).unwrap();
+                let object = compress(compression, &content, writers);
+                let back = decompress(compression, &object, readers).unwrap();
                 assert!(
                     back == content,
                     "{compression} {length} {writers} {readers}"
@@ -71,15 +71,15 @@ fn what_is_packed_comes_back_at_every_awkward_length_and_thread_count() {
 
 #[test]
 fn threads_do_not_change_the_bytes_written() {
-    let content = sample(3 * CONTENT + 5);
-    let one = packed(&Compression::Gzip, &content, 1);
-    assert!(one == packed(&Compression::Gzip, &content, 4));
+    let content = sample(3 * CONTENT_LEN + 5);
+    let one = compress(&Compression::Gzip, &content, 1);
+    assert!(one == compress(&Compression::Gzip, &content, 4));
 }
 
 #[test]
 fn gzip_of_ours_is_read_by_an_ordinary_reader() {
-    let content = sample(3 * CONTENT + 5);
-    let object = packed(&Compression::Gzip, &content, 2);
+    let content = sample(3 * CONTENT_LEN + 5);
+    let object = compress(&Compression::Gzip, &content, 2);
     let mut back = Vec::new();
     flate2::read::MultiGzDecoder::new(object.as_slice())
         .read_to_end(&mut back)
@@ -91,9 +91,9 @@ fn gzip_of_ours_is_read_by_an_ordinary_reader() {
 fn every_truncation_is_an_error() {
     let content = sample(3000);
     for compression in &ALL[1..] {
-        let object = packed(compression, &content, 1);
+        let object = compress(compression, &content, 1);
         for length in 0..object.len() {
-            let result = unpacked(compression, &object[..length], 2);
+            let result = decompress(compression, &object[..length], 2);
             assert!(
                 result.is_err(),
                 "{compression} cut to {length} of {}",
@@ -105,9 +105,9 @@ fn every_truncation_is_an_error() {
 
 #[test]
 fn a_row_of_members_cut_inside_any_of_them_is_an_error() {
-    let object = packed(&Compression::Gzip, &sample(3 * CONTENT), 2);
-    for cut in [1, 7, 8, 9, HEADER, 1000, object.len() / 2, object.len() - 3] {
-        let result = unpacked(&Compression::Gzip, &object[..object.len() - cut], 3);
+    let object = compress(&Compression::Gzip, &sample(3 * CONTENT_LEN), 2);
+    for cut in [1, 7, 8, 9, HEADER_LEN, 1000, object.len() / 2, object.len() - 3] {
+        let result = decompress(&Compression::Gzip, &object[..object.len() - cut], 3);
         assert_eq!(
             result.unwrap_err().kind(),
             std::io::ErrorKind::UnexpectedEof,
@@ -118,16 +118,16 @@ fn a_row_of_members_cut_inside_any_of_them_is_an_error() {
 
 #[test]
 fn a_row_of_members_cut_between_two_of_them_is_an_error() {
-    let object = packed(&Compression::Gzip, &sample(3 * CONTENT), 1);
+    let object = compress(&Compression::Gzip, &sample(3 * CONTENT_LEN), 1);
     let mut end = 0;
     let mut cuts = Vec::new();
     while end < object.len() {
         cuts.push(end);
-        end += member::member_size(object[end..].first_chunk().unwrap()).unwrap();
+        end += member::parse_member_size(object[end..].first_chunk().unwrap()).unwrap();
     }
     assert_eq!((cuts.len(), end), (4, object.len()));
     for cut in cuts {
-        let result = unpacked(&Compression::Gzip, &object[..cut], 2);
+        let result = decompress(&Compression::Gzip, &object[..cut], 2);
         assert_eq!(
             result.unwrap_err().kind(),
             std::io::ErrorKind::UnexpectedEof,
@@ -140,7 +140,7 @@ fn a_row_of_members_cut_between_two_of_them_is_an_error() {
 fn trailing_bytes_are_an_error_for_every_codec() {
     for compression in &ALL[1..] {
         for junk in [&b"\0"[..], b"{}", b"\x1f\x8b", &[0; 600]] {
-            let mut object = packed(compression, &sample(9000), 1);
+            let mut object = compress(compression, &sample(9000), 1);
             // LZW codes are read eight bytes ahead; what lies within them cannot be told from padding.
             let junk = if *compression == Compression::Lzw {
                 &[0; 600]
@@ -149,7 +149,7 @@ fn trailing_bytes_are_an_error_for_every_codec() {
             };
             object.extend_from_slice(junk);
             assert!(
-                unpacked(compression, &object, 2).is_err(),
+                decompress(compression, &object, 2).is_err(),
                 "{compression} {}",
                 junk.len()
             );
@@ -161,12 +161,12 @@ fn trailing_bytes_are_an_error_for_every_codec() {
 fn a_flipped_bit_never_passes_a_codec_with_a_checksum() {
     let content = sample(2000);
     for compression in [Compression::Gzip, Compression::Zlib, Compression::Zstd] {
-        let object = packed(&compression, &content, 1);
+        let object = compress(&compression, &content, 1);
         for bit in 0..object.len() * 8 {
             let mut damaged = object.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             // Flags, times and hints of a header may change; the content may not.
-            match unpacked(&compression, &damaged, 2) {
+            match decompress(&compression, &damaged, 2) {
                 Ok(back) => assert!(back == content, "{compression} bit {bit}"),
                 Err(error) => assert!(!error.to_string().is_empty()),
             }
@@ -176,77 +176,77 @@ fn a_flipped_bit_never_passes_a_codec_with_a_checksum() {
 
 #[test]
 fn members_of_ours_and_of_others_may_follow_each_other() {
-    let (first, second, third) = (sample(CONTENT + 9), sample(500), sample(70_000));
-    let mut object = packed(&Compression::Gzip, &first, 2);
+    let (first, second, third) = (sample(CONTENT_LEN + 9), sample(500), sample(70_000));
+    let mut object = compress(&Compression::Gzip, &first, 2);
     let mut other = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     other.write_all(&second).unwrap();
     object.extend_from_slice(&other.finish().unwrap());
-    object.extend_from_slice(&packed(&Compression::Gzip, &third, 1));
-    let back = unpacked(&Compression::Gzip, &object, 3).unwrap();
+    object.extend_from_slice(&compress(&Compression::Gzip, &third, 1));
+    let back = decompress(&Compression::Gzip, &object, 3).unwrap();
     assert!(back == [first, second, third].concat());
 }
 
 #[test]
 fn a_member_that_lies_about_its_size_is_refused_and_costs_no_memory() {
-    let object = packed(&Compression::Gzip, &sample(5000), 1);
+    let object = compress(&Compression::Gzip, &sample(5000), 1);
     let size = u32::from_le_bytes(object[16..20].try_into().unwrap());
-    let end = packed(&Compression::Gzip, &[], 1).len();
+    let end = compress(&Compression::Gzip, &[], 1).len();
     assert_eq!(size as usize, object.len() - end);
     for lie in [
         size - 1,
         size + 1,
         0,
         28,
-        u32::try_from(LIMIT).unwrap(),
+        u32::try_from(MAX_MEMBER_LEN).unwrap(),
         u32::MAX,
     ] {
         let mut lying = object.clone();
         lying[16..20].copy_from_slice(&lie.to_le_bytes());
-        match unpacked(&Compression::Gzip, &lying, 2) {
+        match decompress(&Compression::Gzip, &lying, 2) {
             // Sizes no member of ours has leave the stream to the ordinary reader, which needs none.
-            Ok(back) => assert!(lie < 28 || lie as usize > LIMIT, "{lie}: {}", back.len()),
-            Err(error) => assert!((28..=LIMIT).contains(&(lie as usize)), "{lie}: {error}"),
+            Ok(back) => assert!(lie < 28 || lie as usize > MAX_MEMBER_LEN, "{lie}: {}", back.len()),
+            Err(error) => assert!((28..=MAX_MEMBER_LEN).contains(&(lie as usize)), "{lie}: {error}"),
         }
     }
     let mut bomb = object.clone();
     let trailer = bomb.len() - end;
     bomb[trailer - 4..trailer].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert!(unpacked(&Compression::Gzip, &bomb, 2).is_err());
+    assert!(decompress(&Compression::Gzip, &bomb, 2).is_err());
 }
 
 #[test]
 fn a_reader_that_failed_keeps_failing() {
-    let mut object = packed(&Compression::Gzip, &sample(3 * CONTENT), 1);
+    let mut object = compress(&Compression::Gzip, &sample(3 * CONTENT_LEN), 1);
     let middle = object.len() / 2;
     object[middle] ^= 0x55;
-    let mut reader = decoder(&Compression::Gzip, Cursor::new(object), threads(2)).unwrap();
+    let mut reader = open_decoder(&Compression::Gzip, Cursor::new(object), threads(2)).unwrap();
     let mut content = Vec::new();
     assert!(reader.read_to_end(&mut content).is_err());
-    assert_eq!(content.len(), CONTENT);
+    assert_eq!(content.len(), CONTENT_LEN);
     assert!(reader.read(&mut [0; 8]).is_err());
     assert!(reader.read(&mut [0; 8]).is_err());
 }
 
 #[test]
 fn damage_is_told_with_codec_and_offset() {
-    let mut object = packed(&Compression::Gzip, &sample(2 * CONTENT), 1);
-    let length = object.len() - packed(&Compression::Gzip, &[], 1).len();
+    let mut object = compress(&Compression::Gzip, &sample(2 * CONTENT_LEN), 1);
+    let length = object.len() - compress(&Compression::Gzip, &[], 1).len();
     object[length - 100] ^= 0xff;
-    let error = unpacked(&Compression::Gzip, &object, 1).unwrap_err();
+    let error = decompress(&Compression::Gzip, &object, 1).unwrap_err();
     assert_eq!(
         error.to_string(),
         format!("gzip stream is damaged at or before byte {length}")
     );
-    let zlib = packed(&Compression::Zlib, &sample(5000), 1);
-    let error = unpacked(&Compression::Zlib, &zlib[..zlib.len() - 1], 1).unwrap_err();
+    let zlib = compress(&Compression::Zlib, &sample(5000), 1);
+    let error = decompress(&Compression::Zlib, &zlib[..zlib.len() - 1], 1).unwrap_err();
     let wanted = format!("zlib stream is cut short at byte {}", zlib.len() - 1);
     assert_eq!(error.to_string(), wanted);
 }
 
 #[test]
 fn a_failing_source_is_passed_on_as_it_is() {
-    struct Broken;
-    impl Read for Broken {
+    struct FailingReader;
+    impl Read for FailingReader {
         fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
             Err(std::io::Error::new(
                 std::io::ErrorKind::ConnectionReset,
@@ -255,9 +255,9 @@ fn a_failing_source_is_passed_on_as_it_is() {
         }
     }
     for compression in &ALL {
-        let object = packed(compression, &sample(300_000), 1);
-        let cut = Cursor::new(object[..object.len() / 2].to_vec()).chain(Broken);
-        let mut reader = decoder(compression, cut, threads(2)).unwrap();
+        let object = compress(compression, &sample(300_000), 1);
+        let cut = Cursor::new(object[..object.len() / 2].to_vec()).chain(FailingReader);
+        let mut reader = open_decoder(compression, cut, threads(2)).unwrap();
         let error = reader.read_to_end(&mut Vec::new()).unwrap_err();
         assert_eq!(
             error.kind(),
@@ -269,10 +269,10 @@ fn a_failing_source_is_passed_on_as_it_is() {
 
 #[test]
 fn a_reader_dropped_early_returns() {
-    let object = packed(&Compression::Gzip, &sample(12 * CONTENT), 2);
-    for taken in [0, 1, CONTENT, 3 * CONTENT] {
+    let object = compress(&Compression::Gzip, &sample(12 * CONTENT_LEN), 2);
+    for taken in [0, 1, CONTENT_LEN, 3 * CONTENT_LEN] {
         let mut reader =
-            decoder(&Compression::Gzip, Cursor::new(object.clone()), threads(4)).unwrap();
+            open_decoder(&Compression::Gzip, Cursor::new(object.clone()), threads(4)).unwrap();
         reader.read_exact(&mut vec![0; taken]).unwrap();
     }
 }
@@ -280,12 +280,12 @@ fn a_reader_dropped_early_returns() {
 #[test]
 fn an_unknown_compression_fails_when_opened_with_its_suffix() {
     let unknown = Compression::from_suffix("bz2");
-    let Err(error) = decoder(&unknown, Cursor::new(Vec::new()), threads(1)) else {
+    let Err(error) = open_decoder(&unknown, Cursor::new(Vec::new()), threads(1)) else {
         panic!()
     };
     assert_eq!(
         error.to_string(),
         "compression .bz2 is not known; gz, zlib, Z and zst are"
     );
-    assert!(Encoder::new(&unknown, Vec::new(), EncoderOptions::default()).is_err());
+    assert!(StreamEncoder::new(&unknown, Vec::new(), EncoderOptions::default()).is_err());
 }

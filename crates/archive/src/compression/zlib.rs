@@ -34,7 +34,7 @@ impl<R: Read> Read for ZlibReader<R> {
             let is_empty = input.is_empty();
             let offset = self.inflate.total_in();
             if self.has_ended {
-                let trailing = StreamError::Trailing {
+                let trailing = StreamError::TrailingData {
                     compression,
                     offset,
                 };

@@ -7,12 +7,12 @@ use std::ops::Range;
 
 use memchr::memchr;
 
-use super::Numbers;
+use super::RawNumbers;
 
 /// Where the parts of an element lie in its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Parts {
-    pub(super) numbers: Numbers,
+pub(super) struct ElementParts {
+    pub(super) numbers: RawNumbers,
     /// The key in base64.
     pub(super) key: Range<usize>,
     /// The value in base64.
@@ -23,46 +23,46 @@ pub(super) struct Parts {
 }
 
 /// Takes the element at the beginning of `text` apart.
-pub(super) fn scan(text: &[u8]) -> Option<Parts> {
-    let mut at = Cursor { text, position: 0 };
-    let mut numbers = Numbers::default();
-    at.literal(b"{\"etcdEvent\":{")?;
-    if at.literal(b"\"type\":").is_some() {
-        numbers.kind = at.number()?;
-        at.literal(b",")?;
+pub(super) fn scan_element(text: &[u8]) -> Option<ElementParts> {
+    let mut at = TextCursor { text, position: 0 };
+    let mut numbers = RawNumbers::default();
+    at.skip_literal(b"{\"etcdEvent\":{")?;
+    if at.skip_literal(b"\"type\":").is_some() {
+        numbers.kind = at.parse_number()?;
+        at.skip_literal(b",")?;
     }
-    at.literal(b"\"kv\":{\"key\":\"")?;
-    let key = at.until_quote()?;
-    at.literal(b",")?;
-    if at.literal(b"\"create_revision\":").is_some() {
-        numbers.create_revision = at.number()?;
-        at.literal(b",")?;
+    at.skip_literal(b"\"kv\":{\"key\":\"")?;
+    let key = at.read_until_quote()?;
+    at.skip_literal(b",")?;
+    if at.skip_literal(b"\"create_revision\":").is_some() {
+        numbers.create_revision = at.parse_number()?;
+        at.skip_literal(b",")?;
     }
-    at.literal(b"\"mod_revision\":")?;
-    numbers.mod_revision = at.number()?;
-    if at.literal(b",\"version\":").is_some() {
-        numbers.version = at.number()?;
+    at.skip_literal(b"\"mod_revision\":")?;
+    numbers.mod_revision = at.parse_number()?;
+    if at.skip_literal(b",\"version\":").is_some() {
+        numbers.version = at.parse_number()?;
     }
     let mut value = 0..0;
-    if at.literal(b",\"value\":\"").is_some() {
-        value = at.until_quote()?;
+    if at.skip_literal(b",\"value\":\"").is_some() {
+        value = at.read_until_quote()?;
     }
-    if at.literal(b",\"lease\":").is_some() {
-        numbers.lease = at.number()?;
+    if at.skip_literal(b",\"lease\":").is_some() {
+        numbers.lease = at.parse_number()?;
     }
-    at.literal(b"}},\"time\":\"")?;
-    let time = at.until_quote()?;
-    if at.literal(b",\"leaseTTL\":").is_some() {
-        numbers.lease_ttl = Some(at.number()?);
+    at.skip_literal(b"}},\"time\":\"")?;
+    let time = at.read_until_quote()?;
+    if at.skip_literal(b",\"leaseTTL\":").is_some() {
+        numbers.lease_ttl = Some(at.parse_number()?);
     }
-    at.literal(b"}")?;
+    at.skip_literal(b"}")?;
     // A fold, not `all`: that would stop early, and so look at one byte after the other.
     let odd = |b: &u8| !(b' '..=b'~').contains(b) || *b == b'\\';
     let is_odd = text
         .get(time.clone())?
         .iter()
         .fold(false, |any, b| any | odd(b));
-    (!is_odd).then_some(Parts {
+    (!is_odd).then_some(ElementParts {
         numbers,
         key,
         value,
@@ -71,12 +71,12 @@ pub(super) fn scan(text: &[u8]) -> Option<Parts> {
     })
 }
 
-struct Cursor<'a> {
+struct TextCursor<'a> {
     text: &'a [u8],
     position: usize,
 }
 
-impl Cursor<'_> {
+impl TextCursor<'_> {
     #[inline]
     fn rest(&self) -> &[u8] {
         self.text.get(self.position..).unwrap_or_default()
@@ -84,7 +84,7 @@ impl Cursor<'_> {
 
     /// Steps over `expected`, or stays.
     #[inline]
-    fn literal(&mut self, expected: &[u8]) -> Option<()> {
+    fn skip_literal(&mut self, expected: &[u8]) -> Option<()> {
         self.rest()
             .starts_with(expected)
             .then(|| self.position += expected.len())
@@ -92,7 +92,7 @@ impl Cursor<'_> {
 
     /// A JSON integer that is not negative and fits.
     #[inline]
-    fn number(&mut self) -> Option<i64> {
+    fn parse_number(&mut self) -> Option<i64> {
         let mut value: i64 = 0;
         let mut digits = 0_usize;
         for byte in self.rest() {
@@ -112,7 +112,7 @@ impl Cursor<'_> {
 
     /// Everything up to the closing quote, which is stepped over.
     #[inline]
-    fn until_quote(&mut self) -> Option<Range<usize>> {
+    fn read_until_quote(&mut self) -> Option<Range<usize>> {
         let length = memchr(b'"', self.rest())?;
         let range = self.position..self.position + length;
         self.position = range.end + 1;

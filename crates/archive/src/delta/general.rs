@@ -4,15 +4,15 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::{EventFault, Numbers};
+use super::{EventFault, RawNumbers};
 
 /// How deep an element may nest. Ours have three levels; the JSON parser has its own limit behind this one.
 const MAX_DEPTH: usize = 64;
 
 /// An element with its strings unescaped, its base64 still encoded.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Element<'a> {
-    pub(super) numbers: Numbers,
+pub(super) struct ParsedElement<'a> {
+    pub(super) numbers: RawNumbers,
     pub(super) key: Cow<'a, str>,
     pub(super) value: Cow<'a, str>,
     pub(super) time: Cow<'a, str>,
@@ -22,11 +22,11 @@ pub(super) struct Element<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     /// It is this long.
-    Whole(usize),
+    Complete(usize),
     /// Its end is not in the text.
     Partial,
     /// It nests too deep, or begins with no `{`: the byte at this position is why.
-    Wrong(usize),
+    Invalid(usize),
 }
 
 #[derive(Deserialize)]
@@ -68,7 +68,7 @@ struct RawKeyValue<'a> {
 struct RawText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Reads one whole element.
-pub(super) fn parse(text: &[u8]) -> Result<Result<Element<'_>, EventFault>, serde_json::Error> {
+pub(super) fn parse_element(text: &[u8]) -> Result<Result<ParsedElement<'_>, EventFault>, serde_json::Error> {
     let raw: RawElement<'_> = serde_json::from_slice(text)?;
     let Some(event) = raw.event else {
         return Ok(Err(EventFault::NoKeyValue));
@@ -76,8 +76,8 @@ pub(super) fn parse(text: &[u8]) -> Result<Result<Element<'_>, EventFault>, serd
     let Some(kv) = event.kv else {
         return Ok(Err(EventFault::NoKeyValue));
     };
-    Ok(Ok(Element {
-        numbers: Numbers {
+    Ok(Ok(ParsedElement {
+        numbers: RawNumbers {
             kind: event.kind.unwrap_or_default(),
             create_revision: kv.create_revision.unwrap_or_default(),
             mod_revision: kv.mod_revision.unwrap_or_default(),
@@ -92,11 +92,11 @@ pub(super) fn parse(text: &[u8]) -> Result<Result<Element<'_>, EventFault>, serd
 }
 
 /// Finds the end of the element at the beginning of `text` by its braces, minding strings.
-pub(super) fn extent(text: &[u8]) -> Extent {
+pub(super) fn find_extent(text: &[u8]) -> Extent {
     match text.first() {
         None => return Extent::Partial,
         Some(b'{') => {}
-        Some(_) => return Extent::Wrong(0),
+        Some(_) => return Extent::Invalid(0),
     }
     let mut depth = 0_usize;
     let mut position = 0_usize;
@@ -106,9 +106,9 @@ pub(super) fn extent(text: &[u8]) -> Extent {
                 Some(length) => position += length,
                 None => return Extent::Partial,
             },
-            b'{' | b'[' if depth == MAX_DEPTH => return Extent::Wrong(position),
+            b'{' | b'[' if depth == MAX_DEPTH => return Extent::Invalid(position),
             b'{' | b'[' => depth += 1,
-            b'}' | b']' if depth == 1 => return Extent::Whole(position + 1),
+            b'}' | b']' if depth == 1 => return Extent::Complete(position + 1),
             b'}' | b']' => depth -= 1,
             _ => {}
         }

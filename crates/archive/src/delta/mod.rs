@@ -24,10 +24,10 @@ pub use reader::DeltaReader;
 pub use writer::{DeltaWriteError, DeltaWriter};
 
 /// Length of the SHA-256 behind the JSON text.
-pub const TRAILER: usize = 32;
+pub const TRAILER_LEN: usize = 32;
 
 /// The longest JSON text of one event that is accepted: a value of some 90 MiB in base64.
-pub const MAX_EVENT: usize = 128 << 20;
+pub const MAX_EVENT_LEN: usize = 128 << 20;
 
 /// What happened to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub struct Event<'a> {
 
 /// The numbers of an event, as read and not yet believed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Numbers {
+struct RawNumbers {
     kind: i64,
     create_revision: i64,
     mod_revision: i64,
@@ -74,14 +74,14 @@ struct Numbers {
 
 /// Where in a delta something is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct EventPosition {
     /// Byte in the decompressed stream.
     pub offset: u64,
     /// Number of the event, from 0.
     pub event: u64,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for EventPosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "event {} at byte {}", self.event, self.offset)
     }
@@ -99,16 +99,16 @@ pub enum EventFault {
     EmptyKey,
     /// Neither put nor delete.
     #[error("its type is {0}, neither put nor delete")]
-    Kind(i64),
+    UnknownKind(i64),
     /// The key or the value is not base64.
     #[error("its {0} is not base64")]
     Base64(&'static str),
     /// No revision.
     #[error("its revision is {0}")]
-    Revision(i64),
+    InvalidRevision(i64),
     /// A put whose creation revision or version cannot be.
     #[error("its creation revision {create_revision} and version {version} cannot be")]
-    History {
+    InvalidHistory {
         /// Creation revision found.
         create_revision: i64,
         /// Version found.
@@ -144,9 +144,9 @@ pub enum DeltaError {
     },
     /// A byte that cannot stand there.
     #[error("expected {expected} but found byte {found:#04x}: {place}")]
-    Unexpected {
+    UnexpectedByte {
         /// Where.
-        place: Place,
+        place: EventPosition,
         /// What belongs there.
         expected: &'static str,
         /// What stands there.
@@ -154,15 +154,15 @@ pub enum DeltaError {
     },
     /// The JSON text stops before its end.
     #[error("the text ends in the middle: {place}")]
-    Unclosed {
+    Truncated {
         /// Where the unfinished part begins.
-        place: Place,
+        place: EventPosition,
     },
     /// An element is no JSON, or a field has another type.
     #[error("not a readable element: {place}")]
-    Element {
+    InvalidElement {
         /// Where.
-        place: Place,
+        place: EventPosition,
         /// What the JSON parser said.
         source: serde_json::Error,
     },
@@ -170,21 +170,21 @@ pub enum DeltaError {
     #[error("element longer than {limit} bytes: {place}")]
     TooLong {
         /// Where.
-        place: Place,
+        place: EventPosition,
         /// The most that is accepted.
         limit: usize,
     },
     /// An element is well-formed, but no event etcd can have sent.
     #[error("{fault}: {place}")]
-    Event {
+    InvalidEvent {
         /// Where.
-        place: Place,
+        place: EventPosition,
         /// What is wrong with it.
         fault: EventFault,
     },
     /// Everything could be read, and yet it is not what was written.
     #[error("the hash after {length} bytes of text and {events} events differs from their content")]
-    Hash {
+    HashMismatch {
         /// Length of the text.
         length: u64,
         /// Number of events in it.
@@ -192,7 +192,7 @@ pub enum DeltaError {
     },
     /// An earlier call failed; there is nothing behind it to be trusted.
     #[error("the delta already failed at or before byte {offset}")]
-    Failed {
+    AlreadyFailed {
         /// Where reading stopped.
         offset: u64,
     },
@@ -223,15 +223,15 @@ pub fn parse_time(text: &str) -> Result<Timestamp, TimeError> {
 
 /// An event without its bytes, checked.
 #[derive(Clone, Copy)]
-struct Header {
+struct EventHeader {
     kind: EventKind,
-    numbers: Numbers,
+    numbers: RawNumbers,
 }
 
-impl Header {
+impl EventHeader {
     /// The one way from read numbers to an event.
-    fn verify(numbers: Numbers, key: &[u8]) -> Result<Self, EventFault> {
-        let Numbers {
+    fn verify(numbers: RawNumbers, key: &[u8]) -> Result<Self, EventFault> {
+        let RawNumbers {
             kind,
             create_revision,
             mod_revision,
@@ -241,17 +241,17 @@ impl Header {
         let kind = match kind {
             0 => EventKind::Put,
             1 => EventKind::Delete,
-            other => return Err(EventFault::Kind(other)),
+            other => return Err(EventFault::UnknownKind(other)),
         };
         if key.is_empty() {
             return Err(EventFault::EmptyKey);
         }
         if mod_revision < 1 {
-            return Err(EventFault::Revision(mod_revision));
+            return Err(EventFault::InvalidRevision(mod_revision));
         }
         let has_lived = (1..=mod_revision).contains(&create_revision) && version >= 1;
         if kind == EventKind::Put && !has_lived {
-            return Err(EventFault::History {
+            return Err(EventFault::InvalidHistory {
                 create_revision,
                 version,
             });
@@ -259,7 +259,7 @@ impl Header {
         Ok(Self { kind, numbers })
     }
 
-    fn event<'a>(self, key: &'a [u8], value: &'a [u8], time: &'a str) -> Event<'a> {
+    fn into_event<'a>(self, key: &'a [u8], value: &'a [u8], time: &'a str) -> Event<'a> {
         Event {
             kind: self.kind,
             key,

@@ -12,7 +12,7 @@ use mainstay_ids::Revision;
 
 use super::general::Extent;
 use super::window::{Refill, Window};
-use super::{DeltaError, Event, EventFault, Header, MAX_EVENT, Place, fast, general};
+use super::{DeltaError, Event, EventFault, EventHeader, MAX_EVENT_LEN, EventPosition, fast, general};
 
 /// Reads the events of one delta from its decompressed stream.
 ///
@@ -20,23 +20,23 @@ use super::{DeltaError, Event, EventFault, Header, MAX_EVENT, Place, fast, gener
 /// Once a call failed, every later one fails.
 ///
 /// Memory: one chunk (512 KiB) or, where an event is larger, a few times its JSON text, plus its
-/// decoded key and value. No event longer than [`MAX_EVENT`] is accepted.
+/// decoded key and value. No event longer than [`MAX_EVENT_LEN`] is accepted.
 pub struct DeltaReader<R> {
     window: Window<R>,
-    state: State,
-    events: u64,
+    state: ReaderState,
+    event_count: u64,
     previous: Revision,
-    decoded: Decoded,
+    decoded: DecodedEvent,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ReaderState {
     /// Before the opening bracket.
     Start,
     /// Behind the opening bracket.
-    First,
+    FirstElement,
     /// Behind an element.
-    Between,
+    AfterElement,
     /// The hash was right.
     End,
     /// An error was returned.
@@ -45,29 +45,29 @@ enum State {
 
 /// The bytes of the current event, in buffers that are used again.
 #[derive(Default)]
-struct Decoded {
-    key: Scratch,
-    value: Scratch,
+struct DecodedEvent {
+    key: DecodeBuffer,
+    value: DecodeBuffer,
     time: String,
 }
 
-impl Decoded {
+impl DecodedEvent {
     /// Takes over an element in the peer's form; `None` when a string in it is not what it seemed.
-    fn take_fast(
+    fn decode_fast(
         &mut self,
         text: &[u8],
-        parts: &fast::Parts,
-    ) -> Option<Result<Header, EventFault>> {
+        parts: &fast::ElementParts,
+    ) -> Option<Result<EventHeader, EventFault>> {
         self.key.decode(text.get(parts.key.clone())?)?;
         self.value.decode(text.get(parts.value.clone())?)?;
         self.time.clear();
         self.time
             .push_str(std::str::from_utf8(text.get(parts.time.clone())?).ok()?);
-        Some(Header::verify(parts.numbers, self.key.get()))
+        Some(EventHeader::verify(parts.numbers, self.key.get()))
     }
 
     /// Takes over an element in any form.
-    fn take_general(&mut self, element: &general::Element<'_>) -> Result<Header, EventFault> {
+    fn decode_general(&mut self, element: &general::ParsedElement<'_>) -> Result<EventHeader, EventFault> {
         self.key
             .decode(element.key.as_bytes())
             .ok_or(EventFault::Base64("key"))?;
@@ -76,18 +76,18 @@ impl Decoded {
             .ok_or(EventFault::Base64("value"))?;
         self.time.clear();
         self.time.push_str(&element.time);
-        Header::verify(element.numbers, self.key.get())
+        EventHeader::verify(element.numbers, self.key.get())
     }
 }
 
 /// A buffer for decoded bytes that only grows.
 #[derive(Default)]
-struct Scratch {
+struct DecodeBuffer {
     bytes: Vec<u8>,
     length: usize,
 }
 
-impl Scratch {
+impl DecodeBuffer {
     fn get(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
     }
@@ -109,10 +109,10 @@ impl<R: Read> DeltaReader<R> {
     pub fn new(stream: R) -> Self {
         Self {
             window: Window::new(stream),
-            state: State::Start,
-            events: 0,
+            state: ReaderState::Start,
+            event_count: 0,
             previous: Revision(0),
-            decoded: Decoded::default(),
+            decoded: DecodedEvent::default(),
         }
     }
 
@@ -123,86 +123,86 @@ impl<R: Read> DeltaReader<R> {
     /// [`DeltaError`] with the byte and the number of the event.
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>, DeltaError> {
         let step = match self.state {
-            State::End => return Ok(None),
-            State::Failed => {
-                return Err(DeltaError::Failed {
+            ReaderState::End => return Ok(None),
+            ReaderState::Failed => {
+                return Err(DeltaError::AlreadyFailed {
                     offset: self.window.offset(),
                 });
             }
-            State::Start | State::First | State::Between => self.step(),
+            ReaderState::Start | ReaderState::FirstElement | ReaderState::AfterElement => self.read_next(),
         };
         self.state = match &step {
-            Ok(Some(_)) => State::Between,
-            Ok(None) => State::End,
-            Err(_) => State::Failed,
+            Ok(Some(_)) => ReaderState::AfterElement,
+            Ok(None) => ReaderState::End,
+            Err(_) => ReaderState::Failed,
         };
-        let Decoded { key, value, time } = &self.decoded;
-        Ok(step?.map(|header| header.event(key.get(), value.get(), time)))
+        let DecodedEvent { key, value, time } = &self.decoded;
+        Ok(step?.map(|header| header.into_event(key.get(), value.get(), time)))
     }
 
     /// Number of events read so far.
-    pub fn events(&self) -> u64 {
-        self.events
+    pub fn event_count(&self) -> u64 {
+        self.event_count
     }
 
     /// Reads the next element into the buffers; `None` at a proven end.
-    fn step(&mut self) -> Result<Option<Header>, DeltaError> {
-        if self.state == State::Start {
+    fn read_next(&mut self) -> Result<Option<EventHeader>, DeltaError> {
+        if self.state == ReaderState::Start {
             let found = self.peek()?;
             if found != b'[' {
-                return Err(self.unexpected("'['", found));
+                return Err(self.unexpected_byte_error("'['", found));
             }
             self.window.consume(1);
-            self.state = State::First;
+            self.state = ReaderState::FirstElement;
         }
         match (self.state, self.peek()?) {
             (_, b']') => {
                 self.window.consume(1);
-                return self.close().map(|()| None);
+                return self.verify_end().map(|()| None);
             }
-            (State::Between, b',') => {
+            (ReaderState::AfterElement, b',') => {
                 self.window.consume(1);
                 self.peek()?;
             }
-            (State::Between, found) => return Err(self.unexpected("',' or ']'", found)),
+            (ReaderState::AfterElement, found) => return Err(self.unexpected_byte_error("',' or ']'", found)),
             _ => {}
         }
-        let place = self.place();
-        let header = self.element()?;
+        let place = self.position();
+        let header = self.parse_element()?;
         let found = Revision(header.numbers.mod_revision);
         if found < self.previous {
             let fault = EventFault::Descending {
                 previous: self.previous,
                 found,
             };
-            return Err(DeltaError::Event { place, fault });
+            return Err(DeltaError::InvalidEvent { place, fault });
         }
         self.previous = found;
-        self.events = self.events.saturating_add(1);
+        self.event_count = self.event_count.saturating_add(1);
         Ok(Some(header))
     }
 
     /// The next byte that is not white space, left in place.
     fn peek(&mut self) -> Result<u8, DeltaError> {
         loop {
-            self.skip_white_space();
+            self.skip_whitespace();
             if let Some(&byte) = self.window.text().first() {
                 return Ok(byte);
             }
             if self.window.refill()? != Refill::More {
-                return Err(DeltaError::Unclosed {
-                    place: self.place(),
+                return Err(DeltaError::Truncated {
+                    place: self.position(),
                 });
             }
         }
     }
 
     /// Behind the closing bracket: nothing may follow but the hash.
-    fn close(&mut self) -> Result<(), DeltaError> {
+    fn verify_end(&mut self) -> Result<(), DeltaError> {
         loop {
-            self.skip_white_space();
+            self.skip_whitespace();
             if let Some(&found) = self.window.text().first() {
-                return Err(self.unexpected("the end of the text", found));
+                return Err(self.unexpected_byte_error("the end of the text", found));
             }
             if self.window.refill()? != Refill::More {
                 break;
@@ -211,89 +211,89 @@ impl<R: Read> DeltaReader<R> {
         if self.window.hash_matches() {
             return Ok(());
         }
-        Err(DeltaError::Hash {
+        Err(DeltaError::HashMismatch {
             length: self.window.offset(),
-            events: self.events,
+            events: self.event_count,
         })
     }
 
     /// Reads the element that begins here, whichever way can.
-    fn element(&mut self) -> Result<Header, DeltaError> {
+    fn parse_element(&mut self) -> Result<EventHeader, DeltaError> {
         loop {
             let text = self.window.text();
-            if let Some(parts) = fast::scan(text)
-                && let Some(header) = self.decoded.take_fast(text, &parts)
+            if let Some(parts) = fast::scan_element(text)
+                && let Some(header) = self.decoded.decode_fast(text, &parts)
             {
-                return self.finish(parts.length, header);
+                return self.consume_element(parts.length, header);
             }
-            match general::extent(text) {
-                Extent::Whole(length) => {
-                    let element = general::parse(text.get(..length).unwrap_or_default()).map_err(
-                        |source| DeltaError::Element {
-                            place: self.place(),
+            match general::find_extent(text) {
+                Extent::Complete(length) => {
+                    let element = general::parse_element(text.get(..length).unwrap_or_default()).map_err(
+                        |source| DeltaError::InvalidElement {
+                            place: self.position(),
                             source,
                         },
                     )?;
-                    let header = element.and_then(|e| self.decoded.take_general(&e));
-                    return self.finish(length, header);
+                    let header = element.and_then(|e| self.decoded.decode_general(&e));
+                    return self.consume_element(length, header);
                 }
-                Extent::Wrong(position) => {
+                Extent::Invalid(position) => {
                     let found = text.get(position).copied().unwrap_or_default();
-                    return Err(self.unexpected("an event", found));
+                    return Err(self.unexpected_byte_error("an event", found));
                 }
                 Extent::Partial => match self.window.refill()? {
                     Refill::More => {}
                     Refill::End => {
-                        return Err(DeltaError::Unclosed {
-                            place: self.place(),
+                        return Err(DeltaError::Truncated {
+                            place: self.position(),
                         });
                     }
-                    Refill::Full => return Err(self.too_long()),
+                    Refill::Full => return Err(self.too_long_error()),
                 },
             }
         }
     }
 
     /// Steps over an element that was read.
-    fn finish(
+    fn consume_element(
         &mut self,
         length: usize,
-        header: Result<Header, EventFault>,
-    ) -> Result<Header, DeltaError> {
-        if length > MAX_EVENT {
-            return Err(self.too_long());
+        header: Result<EventHeader, EventFault>,
+    ) -> Result<EventHeader, DeltaError> {
+        if length > MAX_EVENT_LEN {
+            return Err(self.too_long_error());
         }
-        let header = header.map_err(|fault| DeltaError::Event {
-            place: self.place(),
+        let header = header.map_err(|fault| DeltaError::InvalidEvent {
+            place: self.position(),
             fault,
         })?;
         self.window.consume(length);
         Ok(header)
     }
 
-    fn skip_white_space(&mut self) {
+    fn skip_whitespace(&mut self) {
         let is_space = |b: &&u8| matches!(b, b' ' | b'\n' | b'\r' | b'\t');
         let count = self.window.text().iter().take_while(is_space).count();
         self.window.consume(count);
     }
 
-    fn place(&self) -> Place {
-        Place {
+    fn position(&self) -> EventPosition {
+        EventPosition {
             offset: self.window.offset(),
-            event: self.events,
+            event: self.event_count,
         }
     }
 
-    fn too_long(&self) -> DeltaError {
+    fn too_long_error(&self) -> DeltaError {
         DeltaError::TooLong {
-            place: self.place(),
-            limit: MAX_EVENT,
+            place: self.position(),
+            limit: MAX_EVENT_LEN,
         }
     }
 
-    fn unexpected(&self, expected: &'static str, found: u8) -> DeltaError {
-        DeltaError::Unexpected {
-            place: self.place(),
+    fn unexpected_byte_error(&self, expected: &'static str, found: u8) -> DeltaError {
+        DeltaError::UnexpectedByte {
+            place: self.position(),
             expected,
             found,
         }

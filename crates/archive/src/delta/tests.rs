@@ -26,17 +26,17 @@ fn delete(key: &[u8], revision: i64) -> Event<'_> {
     }
 }
 
-fn written(events: &[Event<'_>]) -> Vec<u8> {
+fn write_delta(events: &[Event<'_>]) -> Vec<u8> {
     let mut writer = DeltaWriter::new(Vec::new());
     for event in events {
         writer.write_event(event).unwrap();
     }
-    assert_eq!(writer.events(), events.len() as u64);
+    assert_eq!(writer.event_count(), events.len() as u64);
     writer.finish().unwrap()
 }
 
 /// A delta with any text and the right hash behind it.
-fn sealed(text: &str) -> Vec<u8> {
+fn with_hash(text: &str) -> Vec<u8> {
     use sha2::Digest;
     let mut delta = text.as_bytes().to_vec();
     delta.extend_from_slice(&sha2::Sha256::digest(text));
@@ -44,19 +44,19 @@ fn sealed(text: &str) -> Vec<u8> {
 }
 
 /// Reads to the end; the events in debug form, or the error.
-fn read(delta: &[u8]) -> Result<Vec<String>, DeltaError> {
+fn read_events(delta: &[u8]) -> Result<Vec<String>, DeltaError> {
     let mut reader = DeltaReader::new(delta);
     let mut seen = Vec::new();
     while let Some(event) = reader.next_event()? {
         seen.push(format!("{event:?}"));
     }
     assert!(matches!(reader.next_event(), Ok(None)));
-    assert_eq!(reader.events(), seen.len() as u64);
+    assert_eq!(reader.event_count(), seen.len() as u64);
     Ok(seen)
 }
 
-fn refused(text: &str) -> DeltaError {
-    read(&sealed(text)).unwrap_err()
+fn read_error(text: &str) -> DeltaError {
+    read_events(&with_hash(text)).unwrap_err()
 }
 
 fn element(kv: &str) -> String {
@@ -72,7 +72,7 @@ fn what_is_written_is_the_peers_text_to_the_letter() {
         create_revision: Revision(690),
         ..put(b"a", b"", 691)
     };
-    let delta = written(&[put(b"/k", b"v?", 690), leased, delete(b"/k", 692)]);
+    let delta = write_delta(&[put(b"/k", b"v?", 690), leased, delete(b"/k", 692)]);
     let text = "[{\"etcdEvent\":{\"kv\":{\"key\":\"L2s=\",\"create_revision\":690,\
         \"mod_revision\":690,\"version\":1,\"value\":\"dj8=\"}},\"time\":\"TIME\"},\
         {\"etcdEvent\":{\"kv\":{\"key\":\"YQ==\",\"create_revision\":690,\"mod_revision\":691,\
@@ -80,9 +80,9 @@ fn what_is_written_is_the_peers_text_to_the_letter() {
         {\"etcdEvent\":{\"type\":1,\"kv\":{\"key\":\"L2s=\",\"mod_revision\":692}},\
         \"time\":\"TIME\"}]"
         .replace("TIME", TIME);
-    let (body, hash) = delta.split_at(delta.len() - TRAILER);
+    let (body, hash) = delta.split_at(delta.len() - TRAILER_LEN);
     assert_eq!(std::str::from_utf8(body).unwrap(), text);
-    assert_eq!(delta, sealed(&text));
+    assert_eq!(delta, with_hash(&text));
     assert_eq!(hash.len(), 32);
 }
 
@@ -103,22 +103,22 @@ fn events_come_back_as_they_were_written() {
         ttl,
         far,
     ];
-    let back = read(&written(&events)).unwrap();
+    let back = read_events(&write_delta(&events)).unwrap();
     let wanted: Vec<String> = events.iter().map(|e| format!("{e:?}")).collect();
     assert_eq!(back, wanted);
 }
 
 #[test]
 fn a_stream_that_comes_byte_by_byte_is_read_the_same() {
-    struct Trickle<'a>(&'a [u8]);
-    impl io::Read for Trickle<'_> {
+    struct OneByteReader<'a>(&'a [u8]);
+    impl io::Read for OneByteReader<'_> {
         fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
             let count = 1.min(out.len());
             io::Read::read(&mut self.0, &mut out[..count])
         }
     }
-    let delta = written(&[put(b"a", b"1", 2), put(b"b", b"2", 3)]);
-    let mut reader = DeltaReader::new(Trickle(&delta));
+    let delta = write_delta(&[put(b"a", b"1", 2), put(b"b", b"2", 3)]);
+    let mut reader = DeltaReader::new(OneByteReader(&delta));
     let mut keys = Vec::new();
     while let Some(event) = reader.next_event().unwrap() {
         keys.push(event.key.to_vec());
@@ -135,7 +135,7 @@ fn elements_across_every_chunk_border_are_whole() {
         .zip(2..)
         .map(|(k, r)| put(k.as_bytes(), &value, r))
         .collect();
-    let back = read(&written(&events)).unwrap();
+    let back = read_events(&write_delta(&events)).unwrap();
     assert_eq!(back.len(), 3000);
     assert!(back[2999].contains("mod_revision: Revision(3001)"));
 }
@@ -146,7 +146,7 @@ fn any_form_json_allows_is_read() {
         \"kv\" :{\"value\":\"\\/\\/8=\",\"version\":2,\"mod_revision\":9007199254740993,\"lease\":null,\
         \"create_revision\":3,\"key\":\"YQ==\"},\"prev_kv\":null}} ,\
         {\"etcdEvent\":{\"type\":1,\"kv\":{\"mod_revision\":9007199254740993,\"key\":\"YQ==\"}}} ]\r\n";
-    let events = read(&sealed(text)).unwrap();
+    let events = read_events(&with_hash(text)).unwrap();
     assert_eq!(events.len(), 2);
     for part in [
         "value: [255, 255]",
@@ -157,12 +157,12 @@ fn any_form_json_allows_is_read() {
         assert!(events[0].contains(part), "{part} in {}", events[0]);
     }
     assert!(events[1].contains("kind: Delete") && events[1].contains("time: \"\""));
-    assert!(read(&sealed("[]")).unwrap().is_empty());
+    assert!(read_events(&with_hash("[]")).unwrap().is_empty());
 }
 
 #[test]
 fn a_wrong_hash_is_an_error_at_the_end_not_a_success() {
-    let mut delta = written(&[put(b"a", b"1", 2)]);
+    let mut delta = write_delta(&[put(b"a", b"1", 2)]);
     let length = delta.len();
     delta[length - 1] ^= 1;
     let mut reader = DeltaReader::new(delta.as_slice());
@@ -172,25 +172,25 @@ fn a_wrong_hash_is_an_error_at_the_end_not_a_success() {
         error.to_string(),
         format!(
             "the hash after {} bytes of text and 1 events differs from their content",
-            length - TRAILER
+            length - TRAILER_LEN
         )
     );
     assert!(matches!(
         reader.next_event(),
-        Err(DeltaError::Failed { .. })
+        Err(DeltaError::AlreadyFailed { .. })
     ));
 }
 
 #[test]
 fn every_truncation_and_every_flipped_bit_of_a_delta_is_an_error() {
-    let delta = written(&[put(b"a", b"12345", 2), delete(b"a", 3)]);
+    let delta = write_delta(&[put(b"a", b"12345", 2), delete(b"a", 3)]);
     for length in 0..delta.len() {
-        assert!(read(&delta[..length]).is_err(), "cut to {length}");
+        assert!(read_events(&delta[..length]).is_err(), "cut to {length}");
     }
     for bit in 0..delta.len() * 8 {
         let mut flipped = delta.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
-        assert!(read(&flipped).is_err(), "bit {bit}");
+        assert!(read_events(&flipped).is_err(), "bit {bit}");
     }
 }
 
@@ -199,53 +199,53 @@ fn damaged_structure_is_told_with_byte_and_event() {
     let one = element("\"key\":\"YQ==\",\"create_revision\":2,\"mod_revision\":2,\"version\":1");
     let at = 1 + one.len();
     assert_eq!(
-        refused(&format!("[{one};{one}]")).to_string(),
+        read_error(&format!("[{one};{one}]")).to_string(),
         format!("expected ',' or ']' but found byte 0x3b: event 1 at byte {at}")
     );
     assert!(matches!(
-        refused("{}"),
-        DeltaError::Unexpected {
+        read_error("{}"),
+        DeltaError::UnexpectedByte {
             expected: "'['",
             ..
         }
     ));
     assert!(matches!(
-        refused("[5]"),
-        DeltaError::Unexpected { found: b'5', .. }
+        read_error("[5]"),
+        DeltaError::UnexpectedByte { found: b'5', .. }
     ));
     assert!(matches!(
-        refused(&format!("[{one},]")),
-        DeltaError::Unexpected { .. }
+        read_error(&format!("[{one},]")),
+        DeltaError::UnexpectedByte { .. }
     ));
     assert!(matches!(
-        refused(&format!("[{one}")),
-        DeltaError::Unclosed { .. }
+        read_error(&format!("[{one}")),
+        DeltaError::Truncated { .. }
     ));
     assert!(matches!(
-        refused(&format!("[{one}]{one}")),
-        DeltaError::Unexpected { .. }
+        read_error(&format!("[{one}]{one}")),
+        DeltaError::UnexpectedByte { .. }
     ));
     assert!(matches!(
-        refused("[{\"etcdEvent\":{}}"),
-        DeltaError::Event { .. }
+        read_error("[{\"etcdEvent\":{}}"),
+        DeltaError::InvalidEvent { .. }
     ));
     assert!(matches!(
-        refused("[{\"etcdEvent\""),
-        DeltaError::Unclosed { .. }
+        read_error("[{\"etcdEvent\""),
+        DeltaError::Truncated { .. }
     ));
-    assert!(matches!(refused(""), DeltaError::Unclosed { .. }));
+    assert!(matches!(read_error(""), DeltaError::Truncated { .. }));
     assert!(matches!(
-        read(&[0; 31]),
+        read_events(&[0; 31]),
         Err(DeltaError::TooShort { length: 31 })
     ));
     let deep = format!("[{{\"a\":{}", "[".repeat(100_000));
-    assert!(matches!(refused(&deep), DeltaError::Unexpected { .. }));
+    assert!(matches!(read_error(&deep), DeltaError::UnexpectedByte { .. }));
 }
 
 #[test]
 fn events_etcd_never_sends_are_refused() {
-    let fault = |text: String| match refused(&format!("[{text}]")) {
-        DeltaError::Event { fault, .. } => fault,
+    let fault = |text: String| match read_error(&format!("[{text}]")) {
+        DeltaError::InvalidEvent { fault, .. } => fault,
         other => panic!("{other}"),
     };
     let put = |key: &str, create: i64, revision: i64, version: i64| {
@@ -256,18 +256,18 @@ fn events_etcd_never_sends_are_refused() {
     };
     assert_eq!(put("", 2, 2, 1), EventFault::EmptyKey);
     assert_eq!(put("Y", 2, 2, 1), EventFault::Base64("key"));
-    assert_eq!(put("YQ==", 2, 0, 1), EventFault::Revision(0));
-    assert_eq!(put("YQ==", 2, -3, 1), EventFault::Revision(-3));
+    assert_eq!(put("YQ==", 2, 0, 1), EventFault::InvalidRevision(0));
+    assert_eq!(put("YQ==", 2, -3, 1), EventFault::InvalidRevision(-3));
     assert_eq!(
         put("YQ==", 3, 2, 1),
-        EventFault::History {
+        EventFault::InvalidHistory {
             create_revision: 3,
             version: 1
         }
     );
     assert_eq!(
         put("YQ==", 2, 2, 0),
-        EventFault::History {
+        EventFault::InvalidHistory {
             create_revision: 2,
             version: 0
         }
@@ -281,7 +281,7 @@ fn events_etcd_never_sends_are_refused() {
         EventFault::NoKeyValue
     );
     let typed = "{\"etcdEvent\":{\"type\":2,\"kv\":{\"key\":\"YQ==\",\"mod_revision\":1}}}";
-    assert_eq!(fault(typed.to_owned()), EventFault::Kind(2));
+    assert_eq!(fault(typed.to_owned()), EventFault::UnknownKind(2));
     let new = element("\"key\":\"YQ==\",\"create_revision\":3,\"mod_revision\":3,\"version\":1");
     let old = element("\"key\":\"YQ==\",\"create_revision\":2,\"mod_revision\":2,\"version\":1");
     let descending = EventFault::Descending {
@@ -298,7 +298,7 @@ fn numbers_are_exact_or_refused() {
             "\"key\":\"YQ==\",\"create_revision\":1,\"mod_revision\":{n},\"version\":1"
         ))
     };
-    assert!(read(&sealed(&format!("[{}]", kv("9223372036854775807")))).is_ok());
+    assert!(read_events(&with_hash(&format!("[{}]", kv("9223372036854775807")))).is_ok());
     for bad in [
         "9223372036854775808",
         "1.5",
@@ -309,9 +309,9 @@ fn numbers_are_exact_or_refused() {
         "+1",
         "",
     ] {
-        let error = refused(&format!("[{}]", kv(bad)));
+        let error = read_error(&format!("[{}]", kv(bad)));
         assert!(
-            matches!(error, DeltaError::Element { .. }),
+            matches!(error, DeltaError::InvalidElement { .. }),
             "{bad}: {error}"
         );
     }
@@ -343,23 +343,23 @@ fn the_writer_refuses_what_the_reader_would() {
         error.to_string(),
         "event 1 cannot be written: its revision 2 comes after revision 3"
     );
-    let length = writer.length();
+    let length = writer.text_len();
     assert_eq!(
         writer.finish().unwrap().len() as u64,
-        length + 1 + TRAILER as u64
+        length + 1 + TRAILER_LEN as u64
     );
 }
 
 #[test]
 fn a_stream_that_fails_is_passed_on_with_its_offset() {
-    struct Broken;
-    impl io::Read for Broken {
+    struct FailingReader;
+    impl io::Read for FailingReader {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
             Err(io::Error::other("gone"))
         }
     }
-    let delta = written(&[put(b"a", b"1", 2)]);
-    let stream = io::Read::chain(&delta[..100], Broken);
+    let delta = write_delta(&[put(b"a", b"1", 2)]);
+    let stream = io::Read::chain(&delta[..100], FailingReader);
     let error = DeltaReader::new(stream).next_event().unwrap_err();
     assert!(
         matches!(error, DeltaError::Read { offset: 100, .. }),
@@ -380,14 +380,14 @@ fn times_are_read_with_nanoseconds_and_offset() {
 
 #[test]
 fn the_extent_of_an_element_minds_strings_and_depth() {
-    assert_eq!(general::extent(b"{\"a\":\"}\\\"}\"}x"), Extent::Whole(12));
-    assert_eq!(general::extent(b"{\"a\":\"\\"), Extent::Partial);
-    assert_eq!(general::extent(b"{\"a\":[{}"), Extent::Partial);
-    assert_eq!(general::extent(b""), Extent::Partial);
-    assert_eq!(general::extent(b"x"), Extent::Wrong(0));
+    assert_eq!(general::find_extent(b"{\"a\":\"}\\\"}\"}x"), Extent::Complete(12));
+    assert_eq!(general::find_extent(b"{\"a\":\"\\"), Extent::Partial);
+    assert_eq!(general::find_extent(b"{\"a\":[{}"), Extent::Partial);
+    assert_eq!(general::find_extent(b""), Extent::Partial);
+    assert_eq!(general::find_extent(b"x"), Extent::Invalid(0));
     assert_eq!(
-        general::extent("{".repeat(65).as_bytes()),
-        Extent::Wrong(64)
+        general::find_extent("{".repeat(65).as_bytes()),
+        Extent::Invalid(64)
     );
 }
 
@@ -401,13 +401,13 @@ mod both_ways {
     use super::*;
 
     /// What both ways find, compared before base64 is decoded.
-    fn agree(text: &[u8]) -> Result<bool, TestCaseError> {
-        let Some(parts) = fast::scan(text) else {
+    fn check_agreement(text: &[u8]) -> Result<bool, TestCaseError> {
+        let Some(parts) = fast::scan_element(text) else {
             return Ok(false);
         };
-        prop_assert_eq!(general::extent(text), Extent::Whole(parts.length));
+        prop_assert_eq!(general::find_extent(text), Extent::Complete(parts.length));
         let slice = |range: std::ops::Range<usize>| Cow::Borrowed(&text[range]);
-        let Ok(Ok(general)) = general::parse(&text[..parts.length]) else {
+        let Ok(Ok(general)) = general::parse_element(&text[..parts.length]) else {
             // The fast way left strings unexamined; base64 must then refuse them.
             let key_or_value = [parts.key, parts.value]
                 .into_iter()
@@ -441,16 +441,16 @@ mod both_ways {
             } else {
                 Event { version, lease: LeaseId::from_signed(lease), lease_ttl, ..put(&key, &value, revision) }
             };
-            let delta = written(&[event]);
+            let delta = write_delta(&[event]);
             let fast = is_delete || lease >= 0;
-            (delta[1..delta.len() - TRAILER - 1].to_vec(), fast)
+            (delta[1..delta.len() - TRAILER_LEN - 1].to_vec(), fast)
         }
     }
 
     proptest! {
         #[test]
         fn every_written_event_reads_alike((text, is_fast) in any_event_text()) {
-            prop_assert_eq!(agree(&text)?, is_fast);
+            prop_assert_eq!(check_agreement(&text)?, is_fast);
         }
 
         #[test]
@@ -462,7 +462,7 @@ mod both_ways {
                 let position = position.index(text.len());
                 text[position] = byte;
             }
-            agree(&text)?;
+            check_agreement(&text)?;
         }
     }
 }

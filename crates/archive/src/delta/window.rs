@@ -4,10 +4,10 @@ use std::io::{ErrorKind, Read};
 
 use sha2::{Digest, Sha256};
 
-use super::{DeltaError, MAX_EVENT, TRAILER};
+use super::{DeltaError, MAX_EVENT_LEN, TRAILER_LEN};
 
 /// Bytes asked of the stream at once.
-const CHUNK: usize = 512 << 10;
+const READ_CHUNK_LEN: usize = 512 << 10;
 
 /// A sliding view of the JSON text. Bytes that may still turn out to be the hash are not in it.
 pub(super) struct Window<R> {
@@ -72,7 +72,7 @@ impl<R: Read> Window<R> {
         if self.at_end {
             return Ok(Refill::End);
         }
-        if self.text().len() >= MAX_EVENT {
+        if self.text().len() >= MAX_EVENT_LEN {
             return Ok(Refill::Full);
         }
         self.make_room();
@@ -92,10 +92,10 @@ impl<R: Read> Window<R> {
                 }
             }
         }
-        self.text_end = self.filled.saturating_sub(TRAILER).max(before);
+        self.text_end = self.filled.saturating_sub(TRAILER_LEN).max(before);
         let fresh = self.buffer.get(before..self.text_end).unwrap_or_default();
         self.hasher.update(fresh);
-        if self.at_end && self.origin.saturating_add(self.filled as u64) < TRAILER as u64 {
+        if self.at_end && self.origin.saturating_add(self.filled as u64) < TRAILER_LEN as u64 {
             return Err(DeltaError::TooShort {
                 length: self.filled as u64,
             });
@@ -121,9 +121,9 @@ impl<R: Read> Window<R> {
     /// Growing by doubling keeps it cheap to look again at an element that did not fit.
     fn make_room(&mut self) {
         let kept = self.start..self.filled;
-        let wanted = CHUNK
+        let wanted = READ_CHUNK_LEN
             .max(kept.len().saturating_mul(2))
-            .min(MAX_EVENT.saturating_mul(2));
+            .min(MAX_EVENT_LEN.saturating_mul(2));
         if self.buffer.len() < wanted {
             let mut larger = vec![0; wanted];
             let old = self.buffer.get(kept).unwrap_or_default();

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use base64_simd::STANDARD;
 use sha2::{Digest, Sha256};
 
-use super::{Event, EventFault, EventKind, Header, Numbers};
+use super::{Event, EventFault, EventKind, EventHeader, RawNumbers};
 use mainstay_ids::Revision;
 
 /// Text gathered before it is hashed and handed to the sink.
-const CHUNK: usize = 256 << 10;
+const WRITE_CHUNK_LEN: usize = 256 << 10;
 
 /// Why an event cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +17,7 @@ const CHUNK: usize = 256 << 10;
 pub enum DeltaWriteError {
     /// The event is none a reader would accept.
     #[error("event {event} cannot be written: {fault}")]
-    Event {
+    InvalidEvent {
         /// Number of the event, from 0.
         event: u64,
         /// What is wrong with it.
@@ -25,7 +25,7 @@ pub enum DeltaWriteError {
     },
     /// The time has characters no RFC 3339 time has.
     #[error("event {event} cannot be written: {time:?} is not a time")]
-    Time {
+    InvalidTime {
         /// Number of the event, from 0.
         event: u64,
         /// The time as given.
@@ -50,7 +50,7 @@ pub struct DeltaWriter<W> {
     hasher: Sha256,
     pending: Vec<u8>,
     written: u64,
-    events: u64,
+    event_count: u64,
     previous: Revision,
 }
 
@@ -64,7 +64,7 @@ impl<W: Write> DeltaWriter<W> {
             hasher,
             pending,
             written: 0,
-            events: 0,
+            event_count: 0,
             previous: Revision(0),
         }
     }
@@ -76,26 +76,26 @@ impl<W: Write> DeltaWriter<W> {
     /// [`DeltaWriteError`] when the event is none etcd sends, or the sink refuses.
     pub fn write_event(&mut self, event: &Event<'_>) -> Result<(), DeltaWriteError> {
         self.verify(event)?;
-        if self.events > 0 {
+        if self.event_count > 0 {
             self.pending.push(b',');
         }
-        self.append(event);
-        self.events = self.events.saturating_add(1);
+        self.append_event(event);
+        self.event_count = self.event_count.saturating_add(1);
         self.previous = event.mod_revision;
-        if self.pending.len() >= CHUNK {
-            self.hand_over()
+        if self.pending.len() >= WRITE_CHUNK_LEN {
+            self.write_pending()
         } else {
             Ok(())
         }
     }
 
     /// Number of events written so far.
-    pub fn events(&self) -> u64 {
-        self.events
+    pub fn event_count(&self) -> u64 {
+        self.event_count
     }
 
     /// Bytes of text so far, before the closing bracket and the hash.
-    pub fn length(&self) -> u64 {
+    pub fn text_len(&self) -> u64 {
         self.written.saturating_add(self.pending.len() as u64)
     }
 
@@ -111,7 +111,7 @@ impl<W: Write> DeltaWriter<W> {
     /// [`DeltaWriteError::Write`] when the sink refuses.
     pub fn finish(mut self) -> Result<W, DeltaWriteError> {
         self.pending.push(b']');
-        self.hand_over()?;
+        self.write_pending()?;
         let hash = self.hasher.finalize();
         let offset = self.written;
         self.sink
@@ -122,8 +122,8 @@ impl<W: Write> DeltaWriter<W> {
 
     /// What the reader will check, checked here.
     fn verify(&self, event: &Event<'_>) -> Result<(), DeltaWriteError> {
-        let position = self.events;
-        let numbers = Numbers {
+        let position = self.event_count;
+        let numbers = RawNumbers {
             kind: match event.kind {
                 EventKind::Put => 0,
                 EventKind::Delete => 1,
@@ -131,7 +131,7 @@ impl<W: Write> DeltaWriter<W> {
             create_revision: event.create_revision.0,
             mod_revision: event.mod_revision.0,
             version: event.version,
-            ..Numbers::default()
+            ..RawNumbers::default()
         };
         let (previous, found) = (self.previous, event.mod_revision);
         let ordered = if found < previous {
@@ -139,9 +139,9 @@ impl<W: Write> DeltaWriter<W> {
         } else {
             Ok(())
         };
-        Header::verify(numbers, event.key)
+        EventHeader::verify(numbers, event.key)
             .and(ordered)
-            .map_err(|fault| DeltaWriteError::Event {
+            .map_err(|fault| DeltaWriteError::InvalidEvent {
                 event: position,
                 fault,
             })?;
@@ -149,52 +149,52 @@ impl<W: Write> DeltaWriter<W> {
         if event.time.bytes().all(of_a_time) {
             return Ok(());
         }
-        Err(DeltaWriteError::Time {
+        Err(DeltaWriteError::InvalidTime {
             event: position,
             time: event.time.to_owned(),
         })
     }
 
-    fn append(&mut self, event: &Event<'_>) {
-        self.text("{\"etcdEvent\":{");
+    fn append_event(&mut self, event: &Event<'_>) {
+        self.push_text("{\"etcdEvent\":{");
         if event.kind == EventKind::Delete {
-            self.text("\"type\":1,");
+            self.push_text("\"type\":1,");
         }
-        self.text("\"kv\":{\"key\":\"");
+        self.push_text("\"kv\":{\"key\":\"");
         STANDARD.encode_append(event.key, &mut self.pending);
-        self.text("\"");
-        self.number(",\"create_revision\":", event.create_revision.0);
-        self.number(",\"mod_revision\":", event.mod_revision.0);
-        self.number(",\"version\":", event.version);
+        self.push_text("\"");
+        self.push_number(",\"create_revision\":", event.create_revision.0);
+        self.push_number(",\"mod_revision\":", event.mod_revision.0);
+        self.push_number(",\"version\":", event.version);
         if !event.value.is_empty() {
-            self.text(",\"value\":\"");
+            self.push_text(",\"value\":\"");
             STANDARD.encode_append(event.value, &mut self.pending);
-            self.text("\"");
+            self.push_text("\"");
         }
-        self.number(",\"lease\":", event.lease.to_signed());
-        self.text("}},\"time\":\"");
-        self.text(event.time);
-        self.text("\"");
+        self.push_number(",\"lease\":", event.lease.to_signed());
+        self.push_text("}},\"time\":\"");
+        self.push_text(event.time);
+        self.push_text("\"");
         if let Some(seconds) = event.lease_ttl {
-            self.text(",\"leaseTTL\":");
-            self.text(&seconds.to_string());
+            self.push_text(",\"leaseTTL\":");
+            self.push_text(&seconds.to_string());
         }
-        self.text("}");
+        self.push_text("}");
     }
 
-    fn text(&mut self, text: &str) {
+    fn push_text(&mut self, text: &str) {
         self.pending.extend_from_slice(text.as_bytes());
     }
 
     /// A field that is left out when it is zero.
-    fn number(&mut self, name: &str, value: i64) {
+    fn push_number(&mut self, name: &str, value: i64) {
         if value != 0 {
-            self.text(name);
-            self.text(&value.to_string());
+            self.push_text(name);
+            self.push_text(&value.to_string());
         }
     }
 
-    fn hand_over(&mut self) -> Result<(), DeltaWriteError> {
+    fn write_pending(&mut self) -> Result<(), DeltaWriteError> {
         self.hasher.update(&self.pending);
         let offset = self.written;
         self.sink

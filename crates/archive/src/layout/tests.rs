@@ -2,9 +2,9 @@ use super::*;
 
 const FULL: &str = "Full-00000000-00000695-1794795243.gz";
 
-fn snapshot(prefix: &str, key: &str) -> Option<Layout> {
-    match classify(prefix, key) {
-        Classified::Snapshot { name, layout } => {
+fn snapshot_layout(prefix: &str, key: &str) -> Option<LayoutVersion> {
+    match classify_key(prefix, key) {
+        KeyKind::Snapshot { name, layout } => {
             assert_eq!(name.to_string(), FULL);
             Some(layout)
         }
@@ -25,7 +25,7 @@ fn a_written_key_is_classified_as_what_was_written() {
         "team-v1/v2",
     ] {
         let key = object_key(prefix, &name);
-        assert_eq!(snapshot(prefix, &key), Some(Layout::V2), "{key}");
+        assert_eq!(snapshot_layout(prefix, &key), Some(LayoutVersion::V2), "{key}");
         assert!(key.starts_with(&list_prefixes(prefix)[0]));
     }
     assert_eq!(object_key("", &name), format!("v2/{FULL}"));
@@ -37,42 +37,42 @@ fn a_written_key_is_classified_as_what_was_written() {
 fn prefixes_that_begin_alike_never_mix() {
     let events = format!("a/etcd-events/v2/{FULL}");
     assert_eq!(
-        classify("a/etcd", &events),
-        Classified::Foreign(ForeignReason::OutsidePrefix)
+        classify_key("a/etcd", &events),
+        KeyKind::Foreign(ForeignReason::OutsidePrefix)
     );
-    assert_eq!(snapshot("a/etcd-events", &events), Some(Layout::V2));
+    assert_eq!(snapshot_layout("a/etcd-events", &events), Some(LayoutVersion::V2));
     for listed in list_prefixes("a/etcd") {
         assert!(!events.starts_with(&listed));
     }
     let inner = format!("a/etcd/v2/v2/{FULL}");
     assert_eq!(
-        classify("a/etcd", &inner),
-        Classified::Foreign(ForeignReason::Folder)
+        classify_key("a/etcd", &inner),
+        KeyKind::Foreign(ForeignReason::UnknownFolder)
     );
 }
 
 #[test]
 fn a_prefix_containing_v1_is_only_a_prefix() {
     let key = format!("team-v1/etcd/v2/{FULL}");
-    assert_eq!(snapshot("team-v1/etcd", &key), Some(Layout::V2));
+    assert_eq!(snapshot_layout("team-v1/etcd", &key), Some(LayoutVersion::V2));
     let key = format!("v1/v1/Backup-1565021494/{FULL}");
-    assert_eq!(snapshot("v1", &key), Some(Layout::V1));
+    assert_eq!(snapshot_layout("v1", &key), Some(LayoutVersion::V1));
 }
 
 #[test]
 fn the_old_layout_needs_its_backup_folder() {
-    let inside = |folder: &str| classify("p", &format!("p/v1/{folder}{FULL}"));
+    let inside = |folder: &str| classify_key("p", &format!("p/v1/{folder}{FULL}"));
     assert!(matches!(
         inside("Backup-12/"),
-        Classified::Snapshot {
-            layout: Layout::V1,
+        KeyKind::Snapshot {
+            layout: LayoutVersion::V1,
             ..
         }
     ));
     for folder in ["", "Backup-/", "Backup-x/", "backup-1/"] {
         assert_eq!(
             inside(folder),
-            Classified::Foreign(ForeignReason::Folder),
+            KeyKind::Foreign(ForeignReason::UnknownFolder),
             "{folder}"
         );
     }
@@ -81,11 +81,11 @@ fn the_old_layout_needs_its_backup_folder() {
 #[test]
 fn a_part_of_an_upload_is_a_chunk_in_both_layouts() {
     for (key, wanted) in [
-        (format!("p/v2/{FULL}/0000000007"), Layout::V2),
-        (format!("p/v1/Backup-12/{FULL}/0000000007"), Layout::V1),
+        (format!("p/v2/{FULL}/0000000007"), LayoutVersion::V2),
+        (format!("p/v1/Backup-12/{FULL}/0000000007"), LayoutVersion::V1),
     ] {
-        let found = classify("p", &key);
-        let Classified::Chunk {
+        let found = classify_key("p", &key);
+        let KeyKind::Chunk {
             name,
             part: 7,
             layout,
@@ -104,8 +104,8 @@ fn a_part_of_an_upload_is_a_chunk_in_both_layouts() {
     ] {
         let key = format!("p/v2/{FULL}/{part}");
         assert_eq!(
-            classify("p", &key),
-            Classified::Foreign(ForeignReason::Folder),
+            classify_key("p", &key),
+            KeyKind::Foreign(ForeignReason::UnknownFolder),
             "{key}"
         );
     }
@@ -113,7 +113,7 @@ fn a_part_of_an_upload_is_a_chunk_in_both_layouts() {
 
 #[test]
 fn a_foreign_object_says_why() {
-    let Classified::Foreign(reason) = classify("p", "p/v2/readme.txt") else {
+    let KeyKind::Foreign(reason) = classify_key("p", "p/v2/readme.txt") else {
         panic!()
     };
     assert_eq!(
@@ -121,7 +121,7 @@ fn a_foreign_object_says_why() {
         "\"readme.txt\" has 1 fields between dashes, a snapshot name has 4"
     );
     assert!(matches!(
-        classify("p", "p/v2/"),
-        Classified::Foreign(ForeignReason::Name(_))
+        classify_key("p", "p/v2/"),
+        KeyKind::Foreign(ForeignReason::InvalidName(_))
     ));
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-fn parsed(name: &str) -> SnapshotName {
+fn parse_name(name: &str) -> SnapshotName {
     name.parse().unwrap()
 }
 
@@ -17,20 +17,20 @@ fn the_names_of_the_peer_come_back_letter_by_letter() {
         "Incr-123456789-9223372036854775807-1794795247.zst",
         "Full-00000000-00000001-0.xz",
     ] {
-        assert_eq!(parsed(name).to_string(), name);
+        assert_eq!(parse_name(name).to_string(), name);
     }
 }
 
 #[test]
 fn every_field_of_a_name_lands_in_its_place() {
-    let name = parsed("Full-00000000-00009002-1565021494.gz.final");
+    let name = parse_name("Full-00000000-00009002-1565021494.gz.final");
     let wanted = SnapshotName {
         is_final: true,
         ..SnapshotName::full(Revision(9002), 1_565_021_494, Compression::Gzip)
     };
     assert_eq!(name, wanted);
     assert_eq!(name.created_at().to_string(), "2019-08-05T16:11:34Z");
-    let delta = parsed("Incr-00000688-00001119-1794795295.Z");
+    let delta = parse_name("Incr-00000688-00001119-1794795295.Z");
     assert_eq!(
         delta,
         SnapshotName::delta(
@@ -44,7 +44,7 @@ fn every_field_of_a_name_lands_in_its_place() {
 
 #[test]
 fn an_unknown_compression_is_still_a_snapshot() {
-    let name = parsed("Incr-00000001-00000002-3.bz2.final");
+    let name = parse_name("Incr-00000001-00000002-3.bz2.final");
     assert_eq!(name.compression, Compression::Unknown("bz2".to_owned()));
     assert!(name.is_final);
 }
@@ -54,36 +54,36 @@ fn what_is_not_a_name_says_which_part_is_wrong() {
     let refused = |name: &str| name.parse::<SnapshotName>().unwrap_err();
     assert!(matches!(
         refused("Full-1-2"),
-        NameError::Fields { found: 3, .. }
+        SnapshotNameError::FieldCount { found: 3, .. }
     ));
     assert!(matches!(
         refused("Full-00000000--5-1"),
-        NameError::Fields { found: 5, .. }
+        SnapshotNameError::FieldCount { found: 5, .. }
     ));
-    assert!(matches!(refused("full-0-2-3"), NameError::Kind { .. }));
+    assert!(matches!(refused("full-0-2-3"), SnapshotNameError::Kind { .. }));
     assert!(matches!(
         refused("Full-+0-2-3"),
-        NameError::Number {
+        SnapshotNameError::Number {
             what: "first revision",
             ..
         }
     ));
     assert!(matches!(
         refused("Full-0-9223372036854775808-3"),
-        NameError::Number {
+        SnapshotNameError::Number {
             what: "last revision",
             ..
         }
     ));
     assert!(matches!(
         refused("Full-0-2-253402300800"),
-        NameError::Number {
+        SnapshotNameError::Number {
             what: "creation time",
             ..
         }
     ));
-    assert!(matches!(refused("Full-0-2-"), NameError::Number { .. }));
-    assert!(matches!(refused("Incr-3-2-1"), NameError::Order { .. }));
+    assert!(matches!(refused("Full-0-2-"), SnapshotNameError::Number { .. }));
+    assert!(matches!(refused("Incr-3-2-1"), SnapshotNameError::RevisionOrder { .. }));
     for suffix in [
         ".gz.tmp",
         ".gz.final.gz",
@@ -94,13 +94,13 @@ fn what_is_not_a_name_says_which_part_is_wrong() {
         ".gz#1",
     ] {
         let name = format!("Full-0-2-3{suffix}");
-        assert!(matches!(refused(&name), NameError::Suffix { .. }), "{name}");
+        assert!(matches!(refused(&name), SnapshotNameError::Suffix { .. }), "{name}");
     }
 }
 
 #[test]
 fn a_time_outside_the_calendar_is_pinned_not_a_panic() {
-    let mut name = parsed("Full-0-2-3");
+    let mut name = parse_name("Full-0-2-3");
     name.created = i64::MAX;
     assert_eq!(name.created_at(), Timestamp::MAX);
     name.created = i64::MIN;

@@ -24,44 +24,44 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-pub use bucket::Bucket;
+pub use bucket::TimeBucket;
 
-use crate::catalogue::{Catalogue, Object};
-use crate::chain::{ChainInfo, chains};
-use floor::Floor;
+use crate::catalogue::{Catalogue, SnapshotObject};
+use crate::chain::{ChainInfo, list_chains};
+use floor::RetentionFloor;
 
 /// Which full snapshots are worth keeping. The newest always is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum RetentionPolicy {
     /// All of this hour, the last of each hour of today, of each of the seven days before, of each of the
     /// four weeks before those.
     Exponential,
     /// The newest ones.
     LimitBased {
         /// How many.
-        most: usize,
+        limit: usize,
     },
 }
 
 /// What to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct RetentionRules {
     /// Which full snapshots.
-    pub policy: Policy,
+    pub policy: RetentionPolicy,
     /// How long deltas stay that the newest chain does not need.
     pub delta_retention: SignedDuration,
 }
 
 /// What is known of the newest chain beyond its names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Proof {
+pub enum ChainProof {
     /// Nothing: no snapshot is deleted.
     #[default]
-    Nothing,
+    Unproven,
     /// Names are believed.
-    Names,
+    NamesOnly,
     /// The chain that begins with this full snapshot was read and is whole.
-    Base {
+    VerifiedBase {
         /// Key of the full snapshot.
         key: String,
     },
@@ -69,7 +69,7 @@ pub enum Proof {
 
 /// What parts of uploads are to the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Parts {
+pub enum UploadParts {
     /// Left over once the object is complete.
     #[default]
     Leftovers,
@@ -79,7 +79,7 @@ pub enum Parts {
 
 /// What must not be deleted whatever the rules say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Guard {
+pub struct DeletionGuard {
     /// Objects somebody is using, by key or by name.
     pub pinned: BTreeSet<String>,
     /// Objects the store does not let go before a time, by key.
@@ -87,18 +87,18 @@ pub struct Guard {
     /// Full snapshots that were read and found damaged, by key. They stand in for no other.
     pub damaged: BTreeSet<String>,
     /// What is known of the newest chain.
-    pub proof: Proof,
+    pub proof: ChainProof,
     /// What parts of uploads are.
-    pub parts: Parts,
+    pub parts: UploadParts,
 }
 
-impl Guard {
-    fn is_pinned(&self, object: &Object) -> bool {
+impl DeletionGuard {
+    fn is_pinned(&self, object: &SnapshotObject) -> bool {
         !self.pinned.is_empty()
             && (self.pinned.contains(&object.key) || self.pinned.contains(&object.name.to_string()))
     }
 
-    fn lock(&self, object: &Object, now: Timestamp) -> Option<Timestamp> {
+    fn locked_until(&self, object: &SnapshotObject, now: Timestamp) -> Option<Timestamp> {
         self.locked
             .get(&object.key)
             .copied()
@@ -108,7 +108,7 @@ impl Guard {
 
 /// The kinds of objects that are deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Garbage {
+pub enum GarbageKind {
     /// A full snapshot.
     Full,
     /// A delta.
@@ -117,12 +117,12 @@ pub enum Garbage {
     Chunk,
 }
 
-impl Garbage {
+impl GarbageKind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Full, Self::Delta, Self::Chunk];
 
     /// The word metrics use, the peer's.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Full => "Full",
             Self::Delta => "Incr",
@@ -134,9 +134,9 @@ impl Garbage {
 /// Why an object goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum DeletionReason {
     /// A newer full snapshot stands for the same hour, day or week.
-    Thinned(Bucket),
+    Thinned(TimeBucket),
     /// Older than everything the policy keeps.
     Expired,
     /// There are enough newer ones.
@@ -146,84 +146,84 @@ pub enum Reason {
     /// A delta the newest chain does not need, older than its retention.
     PastRetention,
     /// The same, and no full snapshot comes before it.
-    WithoutBase,
+    NoBase,
     /// A part of an object that is complete.
-    PartOfComplete,
+    UploadComplete,
     /// A part of an object that never came to be.
-    Abandoned,
+    UploadAbandoned,
 }
 
 /// Why an object stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Keep {
+pub enum KeepReason {
     /// It belongs to the newest chain that restores, or is newer.
     NewestChain,
     /// No chain is known to restore, so nothing goes.
-    NothingProven,
+    NoProvenChain,
     /// Somebody is using it.
     Pinned,
     /// The store does not let it go before this time.
     LockedUntil(Timestamp),
     /// It stands for this hour, day or week.
-    LatestOf(Bucket),
+    LatestInBucket(TimeBucket),
     /// It is among the newest.
     WithinLimit,
     /// A delta younger than its retention.
     WithinRetention,
     /// A delta that leads to one that stays.
-    LeadsToWanted,
+    PrecedesKeptDelta,
     /// A full snapshot with deltas that stay.
-    BaseOfWanted,
+    BaseOfKeptDelta,
     /// A part of an object that may still be on its way.
-    UnderWay,
+    UploadInProgress,
     /// A part that is the data.
-    IsData,
+    PartIsData,
 }
 
 /// An object that goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
     /// The object.
-    pub object: Object,
+    pub object: SnapshotObject,
     /// What it is.
-    pub kind: Garbage,
+    pub kind: GarbageKind,
     /// Why it goes.
-    pub reason: Reason,
+    pub reason: DeletionReason,
     /// For a delta, the key of its base: when the delta cannot be deleted, the base has to stay.
     pub base: Option<String>,
 }
 
 /// An object that stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptObject {
     /// Its key.
     pub key: String,
     /// Why it stays.
-    pub reason: Keep,
+    pub reason: KeepReason,
 }
 
 /// What goes, in the order to delete it, and what stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct RetentionPlan {
     /// Parts first, then the deltas of old chains, newest first, then full snapshots, oldest first.
     pub deletions: Vec<Deletion>,
     /// The rest, oldest first.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<KeptObject>,
 }
 
-impl Plan {
+impl RetentionPlan {
     /// Whether a snapshot goes, not only parts of uploads.
     pub fn deletes_snapshots(&self) -> bool {
-        self.deletions.iter().any(|d| d.kind != Garbage::Chunk)
+        self.deletions.iter().any(|d| d.kind != GarbageKind::Chunk)
     }
 
-    fn keep(&mut self, object: &Object, reason: Keep) {
+    fn keep(&mut self, object: &SnapshotObject, reason: KeepReason) {
         let key = object.key.clone();
-        self.kept.push(Kept { key, reason });
+        self.kept.push(KeptObject { key, reason });
     }
 
-    fn delete(&mut self, object: &Object, kind: Garbage, reason: Reason) {
+    fn delete(&mut self, object: &SnapshotObject, kind: GarbageKind, reason: DeletionReason) {
         self.deletions.push(Deletion {
             object: object.clone(),
             kind,
@@ -234,29 +234,29 @@ impl Plan {
 }
 
 /// Says what may go.
-pub fn plan(catalogue: &Catalogue, rules: &Rules, now: Timestamp, guard: &Guard) -> Plan {
-    let mut plan = Plan::default();
-    chunks::sweep(catalogue, guard, now, &mut plan);
-    let streams = chains(catalogue);
-    let Some(floor) = Floor::find(catalogue, guard) else {
+pub fn plan_retention(catalogue: &Catalogue, rules: &RetentionRules, now: Timestamp, guard: &DeletionGuard) -> RetentionPlan {
+    let mut plan = RetentionPlan::default();
+    chunks::plan_chunks(catalogue, guard, now, &mut plan);
+    let streams = list_chains(catalogue);
+    let Some(floor) = RetentionFloor::find(catalogue, guard) else {
         for object in catalogue.fulls.iter().chain(&catalogue.deltas) {
-            plan.keep(object, Keep::NothingProven);
+            plan.keep(object, KeepReason::NoProvenChain);
         }
         return plan;
     };
-    let desk = Desk {
+    let desk = ChainPlanner {
         rules,
         now,
         guard,
-        slots: bucket::slots(&catalogue.fulls, rules.policy, now, guard),
+        decisions: bucket::apply_policy(&catalogue.fulls, rules.policy, now, guard),
     };
     let mut doomed = Vec::new();
     for stream in &streams {
         if stream.base.as_ref().is_some_and(|base| floor.covers(base)) {
             let members = stream.base.iter().chain(&stream.deltas);
-            members.for_each(|object| plan.keep(object, Keep::NewestChain));
+            members.for_each(|object| plan.keep(object, KeepReason::NewestChain));
         } else {
-            doomed.extend(desk.old_stream(stream, &mut plan));
+            doomed.extend(desk.plan_old_chain(stream, &mut plan));
         }
     }
     plan.deletions.extend(doomed);
@@ -264,42 +264,42 @@ pub fn plan(catalogue: &Catalogue, rules: &Rules, now: Timestamp, guard: &Guard)
 }
 
 /// What every old stream is judged by.
-struct Desk<'a> {
-    rules: &'a Rules,
+struct ChainPlanner<'a> {
+    rules: &'a RetentionRules,
     now: Timestamp,
-    guard: &'a Guard,
-    slots: BTreeMap<&'a str, Result<Keep, Reason>>,
+    guard: &'a DeletionGuard,
+    decisions: BTreeMap<&'a str, Result<KeepReason, DeletionReason>>,
 }
 
-impl Desk<'_> {
+impl ChainPlanner<'_> {
     /// Plans the deltas of a stream at once and returns its base if that goes, to be deleted later.
-    fn old_stream(&self, stream: &ChainInfo, plan: &mut Plan) -> Option<Deletion> {
+    fn plan_old_chain(&self, stream: &ChainInfo, plan: &mut RetentionPlan) -> Option<Deletion> {
         let wanted = stream
             .deltas
             .iter()
-            .rposition(|delta| self.wants(delta).is_some());
+            .rposition(|delta| self.delta_keep_reason(delta).is_some());
         let is_wanted = wanted.is_some();
         let doomed = stream
             .base
             .as_ref()
-            .and_then(|base| self.base(base, is_wanted, plan));
+            .and_then(|base| self.plan_base(base, is_wanted, plan));
         let needed = wanted.map_or(0, |position| position.saturating_add(1));
         let (needed, rest) = stream
             .deltas
             .split_at_checked(needed)
             .unwrap_or((&stream.deltas, &[]));
         for delta in needed {
-            plan.keep(delta, self.wants(delta).unwrap_or(Keep::LeadsToWanted));
+            plan.keep(delta, self.delta_keep_reason(delta).unwrap_or(KeepReason::PrecedesKeptDelta));
         }
         for delta in rest.iter().rev() {
             let reason = if stream.base.is_some() {
-                Reason::PastRetention
+                DeletionReason::PastRetention
             } else {
-                Reason::WithoutBase
+                DeletionReason::NoBase
             };
             plan.deletions.push(Deletion {
                 object: delta.clone(),
-                kind: Garbage::Delta,
+                kind: GarbageKind::Delta,
                 reason,
                 base: stream.base.as_ref().map(|base| base.key.clone()),
             });
@@ -308,39 +308,39 @@ impl Desk<'_> {
     }
 
     /// Why a delta of an old stream stays for itself.
-    fn wants(&self, delta: &Object) -> Option<Keep> {
+    fn delta_keep_reason(&self, delta: &SnapshotObject) -> Option<KeepReason> {
         let cutoff = self
             .now
             .checked_sub(self.rules.delta_retention)
             .unwrap_or(Timestamp::MIN);
         if self.guard.is_pinned(delta) {
-            Some(Keep::Pinned)
-        } else if let Some(until) = self.guard.lock(delta, self.now) {
-            Some(Keep::LockedUntil(until))
+            Some(KeepReason::Pinned)
+        } else if let Some(until) = self.guard.locked_until(delta, self.now) {
+            Some(KeepReason::LockedUntil(until))
         } else if delta.name.created_at() >= cutoff {
-            Some(Keep::WithinRetention)
+            Some(KeepReason::WithinRetention)
         } else {
             None
         }
     }
 
     /// Keeps the base of an old stream, or says why it goes.
-    fn base(&self, base: &Object, has_wanted: bool, plan: &mut Plan) -> Option<Deletion> {
+    fn plan_base(&self, base: &SnapshotObject, has_wanted: bool, plan: &mut RetentionPlan) -> Option<Deletion> {
         let slot = self
-            .slots
+            .decisions
             .get(base.key.as_str())
             .copied()
-            .unwrap_or(Ok(Keep::NothingProven));
-        let lock = self.guard.lock(base, self.now);
+            .unwrap_or(Ok(KeepReason::NoProvenChain));
+        let lock = self.guard.locked_until(base, self.now);
         let reason = match (slot, lock) {
-            _ if self.guard.is_pinned(base) => Keep::Pinned,
+            _ if self.guard.is_pinned(base) => KeepReason::Pinned,
             (Ok(keep), _) => keep,
-            _ if has_wanted => Keep::BaseOfWanted,
-            (Err(_), Some(until)) => Keep::LockedUntil(until),
+            _ if has_wanted => KeepReason::BaseOfKeptDelta,
+            (Err(_), Some(until)) => KeepReason::LockedUntil(until),
             (Err(reason), None) => {
                 return Some(Deletion {
                     object: base.clone(),
-                    kind: Garbage::Full,
+                    kind: GarbageKind::Full,
                     reason,
                     base: None,
                 });

@@ -1,7 +1,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::*;
-use crate::catalogue::Listed;
+use crate::catalogue::ListedObject;
 
 /// A Monday morning.
 const NOW: &str = "2026-11-16T10:30:00Z";
@@ -10,8 +10,8 @@ fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-fn listed(key: String, size: u64, modified: Timestamp) -> Listed {
-    Listed {
+fn listed_object(key: String, size: u64, modified: Timestamp) -> ListedObject {
+    ListedObject {
         key,
         size,
         modified,
@@ -32,33 +32,33 @@ fn key(object: &str) -> String {
 }
 
 fn catalogue(objects: &[&str]) -> Catalogue {
-    let entry = |object: &&str| listed(key(object), 10, Timestamp::UNIX_EPOCH);
+    let entry = |object: &&str| listed_object(key(object), 10, Timestamp::UNIX_EPOCH);
     Catalogue::from_listing("p", objects.iter().map(entry).collect())
 }
 
-fn exponential() -> Rules {
-    Rules {
-        policy: Policy::Exponential,
+fn exponential() -> RetentionRules {
+    RetentionRules {
+        policy: RetentionPolicy::Exponential,
         delta_retention: SignedDuration::ZERO,
     }
 }
 
-fn limit(most: usize) -> Rules {
-    Rules {
-        policy: Policy::LimitBased { most },
+fn limit(most: usize) -> RetentionRules {
+    RetentionRules {
+        policy: RetentionPolicy::LimitBased { limit: most },
         ..exponential()
     }
 }
 
-fn by_names() -> Guard {
-    Guard {
-        proof: Proof::Names,
-        ..Guard::default()
+fn names_only_guard() -> DeletionGuard {
+    DeletionGuard {
+        proof: ChainProof::NamesOnly,
+        ..DeletionGuard::default()
     }
 }
 
-fn deleted(objects: &[&str], rules: &Rules, guard: &Guard) -> Vec<String> {
-    let plan = plan(&catalogue(objects), rules, time(NOW), guard);
+fn deleted_keys(objects: &[&str], rules: &RetentionRules, guard: &DeletionGuard) -> Vec<String> {
+    let plan = plan_retention(&catalogue(objects), rules, time(NOW), guard);
     assert_eq!(plan.deletions.len() + plan.kept.len(), objects.len());
     plan.deletions.into_iter().map(|d| d.object.key).collect()
 }
@@ -67,12 +67,12 @@ fn keys(objects: &[&str]) -> Vec<String> {
     objects.iter().map(|object| key(object)).collect()
 }
 
-fn why_kept(plan: &Plan, object: &str) -> Keep {
+fn keep_reason(plan: &RetentionPlan, object: &str) -> KeepReason {
     let found = plan.kept.iter().find(|kept| kept.key == key(object));
     found.unwrap_or_else(|| panic!("{object} goes")).reason
 }
 
-fn why_deleted(plan: &Plan, object: &str) -> Reason {
+fn deletion_reason(plan: &RetentionPlan, object: &str) -> DeletionReason {
     let found = plan.deletions.iter().find(|d| d.object.key == key(object));
     found.unwrap_or_else(|| panic!("{object} stays")).reason
 }
@@ -80,89 +80,89 @@ fn why_deleted(plan: &Plan, object: &str) -> Reason {
 #[test]
 fn moments_fall_into_the_hours_days_and_weeks_of_utc() {
     let table = [
-        ("2026-11-16T10:59:59Z", Bucket::ThisHour), // a clock that is ahead
-        ("2026-11-17T09:00:00Z", Bucket::ThisHour),
-        ("2026-11-16T10:30:00Z", Bucket::ThisHour),
-        ("2026-11-16T10:00:00Z", Bucket::ThisHour),
-        ("2026-11-16T09:59:59Z", Bucket::Hour { back: 1 }),
-        ("2026-11-16T09:00:00Z", Bucket::Hour { back: 1 }),
-        ("2026-11-16T08:59:59Z", Bucket::Hour { back: 2 }),
-        ("2026-11-16T00:00:00Z", Bucket::Hour { back: 10 }),
-        ("2026-11-15T23:59:59Z", Bucket::Day { back: 1 }),
-        ("2026-11-15T00:00:00Z", Bucket::Day { back: 1 }),
-        ("2026-11-14T23:59:59Z", Bucket::Day { back: 2 }),
-        ("2026-11-09T00:00:00Z", Bucket::Day { back: 7 }),
-        ("2026-11-08T23:59:59Z", Bucket::Week { back: 1 }),
-        ("2026-11-02T00:00:00Z", Bucket::Week { back: 1 }),
-        ("2026-11-01T23:59:59Z", Bucket::Week { back: 2 }),
-        ("2026-10-26T00:00:00Z", Bucket::Week { back: 2 }),
-        ("2026-10-25T23:59:59Z", Bucket::Week { back: 3 }),
-        ("2026-10-18T23:59:59Z", Bucket::Week { back: 4 }),
-        ("2026-10-12T00:00:00Z", Bucket::Week { back: 4 }),
-        ("2026-10-11T23:59:59Z", Bucket::Earlier),
-        ("1970-01-01T00:00:00Z", Bucket::Earlier),
+        ("2026-11-16T10:59:59Z", TimeBucket::CurrentHour), // a clock that is ahead
+        ("2026-11-17T09:00:00Z", TimeBucket::CurrentHour),
+        ("2026-11-16T10:30:00Z", TimeBucket::CurrentHour),
+        ("2026-11-16T10:00:00Z", TimeBucket::CurrentHour),
+        ("2026-11-16T09:59:59Z", TimeBucket::Hour { ago: 1 }),
+        ("2026-11-16T09:00:00Z", TimeBucket::Hour { ago: 1 }),
+        ("2026-11-16T08:59:59Z", TimeBucket::Hour { ago: 2 }),
+        ("2026-11-16T00:00:00Z", TimeBucket::Hour { ago: 10 }),
+        ("2026-11-15T23:59:59Z", TimeBucket::Day { ago: 1 }),
+        ("2026-11-15T00:00:00Z", TimeBucket::Day { ago: 1 }),
+        ("2026-11-14T23:59:59Z", TimeBucket::Day { ago: 2 }),
+        ("2026-11-09T00:00:00Z", TimeBucket::Day { ago: 7 }),
+        ("2026-11-08T23:59:59Z", TimeBucket::Week { ago: 1 }),
+        ("2026-11-02T00:00:00Z", TimeBucket::Week { ago: 1 }),
+        ("2026-11-01T23:59:59Z", TimeBucket::Week { ago: 2 }),
+        ("2026-10-26T00:00:00Z", TimeBucket::Week { ago: 2 }),
+        ("2026-10-25T23:59:59Z", TimeBucket::Week { ago: 3 }),
+        ("2026-10-18T23:59:59Z", TimeBucket::Week { ago: 4 }),
+        ("2026-10-12T00:00:00Z", TimeBucket::Week { ago: 4 }),
+        ("2026-10-11T23:59:59Z", TimeBucket::Older),
+        ("1970-01-01T00:00:00Z", TimeBucket::Older),
     ];
     for (moment, bucket) in table {
-        let found = Bucket::of(time(moment).as_second(), time(NOW));
+        let found = TimeBucket::of(time(moment).as_second(), time(NOW));
         assert_eq!(found, bucket, "{moment}");
     }
-    assert_eq!(Bucket::of(i64::MIN, time(NOW)), Bucket::Earlier);
-    assert_eq!(Bucket::of(i64::MAX, time(NOW)), Bucket::ThisHour);
+    assert_eq!(TimeBucket::of(i64::MIN, time(NOW)), TimeBucket::Older);
+    assert_eq!(TimeBucket::of(i64::MAX, time(NOW)), TimeBucket::CurrentHour);
 }
 
 #[test]
 fn the_last_of_each_hour_day_and_week_stays_and_all_of_this_hour() {
     let table = [
-        ("F10@2026-10-11T23:00:00Z", Err(Reason::Expired)),
+        ("F10@2026-10-11T23:00:00Z", Err(DeletionReason::Expired)),
         (
             "F20@2026-10-12T01:00:00Z",
-            Err(Reason::Thinned(Bucket::Week { back: 4 })),
+            Err(DeletionReason::Thinned(TimeBucket::Week { ago: 4 })),
         ),
-        ("F30@2026-10-18T22:00:00Z", Ok(Bucket::Week { back: 4 })),
-        ("F40@2026-11-01T22:00:00Z", Ok(Bucket::Week { back: 2 })),
+        ("F30@2026-10-18T22:00:00Z", Ok(TimeBucket::Week { ago: 4 })),
+        ("F40@2026-11-01T22:00:00Z", Ok(TimeBucket::Week { ago: 2 })),
         (
             "F50@2026-11-08T01:00:00Z",
-            Err(Reason::Thinned(Bucket::Week { back: 1 })),
+            Err(DeletionReason::Thinned(TimeBucket::Week { ago: 1 })),
         ),
-        ("F60@2026-11-08T02:00:00Z", Ok(Bucket::Week { back: 1 })),
+        ("F60@2026-11-08T02:00:00Z", Ok(TimeBucket::Week { ago: 1 })),
         (
             "F70@2026-11-09T02:00:00Z",
-            Err(Reason::Thinned(Bucket::Day { back: 7 })),
+            Err(DeletionReason::Thinned(TimeBucket::Day { ago: 7 })),
         ),
-        ("F80@2026-11-09T23:00:00Z", Ok(Bucket::Day { back: 7 })),
+        ("F80@2026-11-09T23:00:00Z", Ok(TimeBucket::Day { ago: 7 })),
         (
             "F90@2026-11-15T00:00:00Z",
-            Err(Reason::Thinned(Bucket::Day { back: 1 })),
+            Err(DeletionReason::Thinned(TimeBucket::Day { ago: 1 })),
         ),
-        ("F100@2026-11-15T23:00:00Z", Ok(Bucket::Day { back: 1 })),
-        ("F110@2026-11-16T00:10:00Z", Ok(Bucket::Hour { back: 10 })),
+        ("F100@2026-11-15T23:00:00Z", Ok(TimeBucket::Day { ago: 1 })),
+        ("F110@2026-11-16T00:10:00Z", Ok(TimeBucket::Hour { ago: 10 })),
         (
             "F120@2026-11-16T09:10:00Z",
-            Err(Reason::Thinned(Bucket::Hour { back: 1 })),
+            Err(DeletionReason::Thinned(TimeBucket::Hour { ago: 1 })),
         ),
-        ("F130@2026-11-16T09:50:00Z", Ok(Bucket::Hour { back: 1 })),
-        ("F140@2026-11-16T10:00:00Z", Ok(Bucket::ThisHour)),
-        ("F150@2026-11-16T10:10:00Z", Ok(Bucket::ThisHour)),
+        ("F130@2026-11-16T09:50:00Z", Ok(TimeBucket::Hour { ago: 1 })),
+        ("F140@2026-11-16T10:00:00Z", Ok(TimeBucket::CurrentHour)),
+        ("F150@2026-11-16T10:10:00Z", Ok(TimeBucket::CurrentHour)),
     ];
     let mut objects: Vec<&str> = table.iter().map(|(object, _)| *object).collect();
     let newest = "F160@2026-11-16T10:20:00Z";
     objects.push(newest);
-    let plan = plan(&catalogue(&objects), &exponential(), time(NOW), &by_names());
+    let plan = plan_retention(&catalogue(&objects), &exponential(), time(NOW), &names_only_guard());
     for (object, verdict) in table {
         match verdict {
-            Ok(bucket) => assert_eq!(why_kept(&plan, object), Keep::LatestOf(bucket), "{object}"),
-            Err(reason) => assert_eq!(why_deleted(&plan, object), reason, "{object}"),
+            Ok(bucket) => assert_eq!(keep_reason(&plan, object), KeepReason::LatestInBucket(bucket), "{object}"),
+            Err(reason) => assert_eq!(deletion_reason(&plan, object), reason, "{object}"),
         }
     }
-    assert_eq!(why_kept(&plan, newest), Keep::NewestChain);
+    assert_eq!(keep_reason(&plan, newest), KeepReason::NewestChain);
 }
 
 #[test]
 fn the_newest_full_stays_however_old_it_is() {
     let objects = ["F10@2020-01-01T00:00:00Z", "F20@2020-01-02T00:00:00Z"];
-    let gone = deleted(&objects, &exponential(), &by_names());
+    let gone = deleted_keys(&objects, &exponential(), &names_only_guard());
     assert_eq!(gone, keys(&objects[..1]));
-    assert!(deleted(&objects[1..], &exponential(), &by_names()).is_empty());
+    assert!(deleted_keys(&objects[1..], &exponential(), &names_only_guard()).is_empty());
 }
 
 #[test]
@@ -174,21 +174,21 @@ fn a_limit_keeps_the_newest_and_at_least_one() {
         "F40@2026-11-16T04:00:00Z",
     ];
     assert_eq!(
-        deleted(&objects, &limit(3), &by_names()),
+        deleted_keys(&objects, &limit(3), &names_only_guard()),
         keys(&objects[..1])
     );
     assert_eq!(
-        deleted(&objects, &limit(1), &by_names()),
+        deleted_keys(&objects, &limit(1), &names_only_guard()),
         keys(&objects[..3])
     );
     assert_eq!(
-        deleted(&objects, &limit(0), &by_names()),
+        deleted_keys(&objects, &limit(0), &names_only_guard()),
         keys(&objects[..3])
     );
-    assert!(deleted(&objects, &limit(9), &by_names()).is_empty());
+    assert!(deleted_keys(&objects, &limit(9), &names_only_guard()).is_empty());
 }
 
-const TWO_STREAMS: [&str; 6] = [
+const TWO_CHAINS: [&str; 6] = [
     "F10@2026-11-16T08:00:00Z",
     "D11-20@2026-11-16T08:10:00Z",
     "D21-30@2026-11-16T08:20:00Z",
@@ -199,30 +199,30 @@ const TWO_STREAMS: [&str; 6] = [
 
 #[test]
 fn deltas_of_every_chain_but_the_newest_go_newest_first_and_before_their_base() {
-    let gone = deleted(&TWO_STREAMS, &limit(1), &by_names());
+    let gone = deleted_keys(&TWO_CHAINS, &limit(1), &names_only_guard());
     assert_eq!(
         gone,
-        keys(&[TWO_STREAMS[2], TWO_STREAMS[1], TWO_STREAMS[0]])
+        keys(&[TWO_CHAINS[2], TWO_CHAINS[1], TWO_CHAINS[0]])
     );
-    let deltas_only = deleted(&TWO_STREAMS, &exponential(), &by_names());
-    assert_eq!(deltas_only, keys(&[TWO_STREAMS[2], TWO_STREAMS[1]]));
+    let deltas_only = deleted_keys(&TWO_CHAINS, &exponential(), &names_only_guard());
+    assert_eq!(deltas_only, keys(&[TWO_CHAINS[2], TWO_CHAINS[1]]));
 }
 
 #[test]
 fn wanted_deltas_keep_their_base_and_the_deltas_that_lead_to_them() {
-    let rules = Rules {
+    let rules = RetentionRules {
         delta_retention: SignedDuration::from_mins(135), // since 08:15
         ..limit(1)
     };
-    let found = catalogue(&TWO_STREAMS);
-    let plan = plan(&found, &rules, time(NOW), &by_names());
+    let found = catalogue(&TWO_CHAINS);
+    let plan = plan_retention(&found, &rules, time(NOW), &names_only_guard());
     assert!(plan.deletions.is_empty(), "{:?}", plan.deletions);
-    assert_eq!(why_kept(&plan, TWO_STREAMS[0]), Keep::BaseOfWanted);
-    assert_eq!(why_kept(&plan, TWO_STREAMS[1]), Keep::LeadsToWanted);
-    assert_eq!(why_kept(&plan, TWO_STREAMS[2]), Keep::WithinRetention);
+    assert_eq!(keep_reason(&plan, TWO_CHAINS[0]), KeepReason::BaseOfKeptDelta);
+    assert_eq!(keep_reason(&plan, TWO_CHAINS[1]), KeepReason::PrecedesKeptDelta);
+    assert_eq!(keep_reason(&plan, TWO_CHAINS[2]), KeepReason::WithinRetention);
     let later = time("2026-11-16T10:36:00Z");
     assert_eq!(
-        super::plan(&found, &rules, later, &by_names())
+        super::plan_retention(&found, &rules, later, &names_only_guard())
             .deletions
             .len(),
         3
@@ -237,20 +237,20 @@ fn a_delta_before_every_full_is_a_delta_without_base() {
         "F10@2026-11-16T08:00:00Z",
         "F30@2026-11-16T09:00:00Z",
     ];
-    let plan = plan(&catalogue(&objects), &limit(2), time(NOW), &by_names());
+    let plan = plan_retention(&catalogue(&objects), &limit(2), time(NOW), &names_only_guard());
     let gone: Vec<&str> = plan
         .deletions
         .iter()
         .map(|d| d.object.key.as_str())
         .collect();
     assert_eq!(gone, keys(&[objects[1], objects[0]]));
-    assert_eq!(why_deleted(&plan, objects[0]), Reason::WithoutBase);
+    assert_eq!(deletion_reason(&plan, objects[0]), DeletionReason::NoBase);
 }
 
 #[test]
 fn without_any_full_nothing_goes() {
     let objects = ["D1-5@2020-01-01T00:00:00Z", "D6-9@2020-01-01T00:10:00Z"];
-    assert!(deleted(&objects, &limit(1), &by_names()).is_empty());
+    assert!(deleted_keys(&objects, &limit(1), &names_only_guard()).is_empty());
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn what_lies_behind_a_hole_stays_with_the_newest_full() {
         "F40@2026-11-16T08:30:00Z",
         "D45-70@2026-11-16T09:00:00Z",
     ];
-    let gone = deleted(&objects, &limit(1), &by_names());
+    let gone = deleted_keys(&objects, &limit(1), &names_only_guard());
     assert_eq!(gone, keys(&[objects[1], objects[0]]));
 }
 
@@ -274,63 +274,63 @@ fn what_is_newer_than_the_proven_chain_stays_with_it() {
         "F30@2026-11-16T08:00:00Z",
         "F40@2026-11-16T09:00:00Z",
     ];
-    let proof = Proof::Base {
+    let proof = ChainProof::VerifiedBase {
         key: key(objects[1]),
     };
-    let guard = Guard {
+    let guard = DeletionGuard {
         proof,
-        ..Guard::default()
+        ..DeletionGuard::default()
     };
-    assert_eq!(deleted(&objects, &limit(1), &guard), keys(&objects[..1]));
-    let unknown = Guard {
-        proof: Proof::Base {
+    assert_eq!(deleted_keys(&objects, &limit(1), &guard), keys(&objects[..1]));
+    let unknown = DeletionGuard {
+        proof: ChainProof::VerifiedBase {
             key: "p/v2/gone".to_owned(),
         },
-        ..Guard::default()
+        ..DeletionGuard::default()
     };
-    assert!(deleted(&objects, &limit(1), &unknown).is_empty());
-    assert!(deleted(&objects, &limit(1), &Guard::default()).is_empty());
+    assert!(deleted_keys(&objects, &limit(1), &unknown).is_empty());
+    assert!(deleted_keys(&objects, &limit(1), &DeletionGuard::default()).is_empty());
 }
 
 #[test]
 fn pins_hold_by_key_and_by_name_and_pinned_deltas_hold_their_way() {
-    let objects = &TWO_STREAMS;
+    let objects = &TWO_CHAINS;
     let name = key(objects[1]).rsplit_once('/').unwrap().1.to_owned();
-    let guard = Guard {
+    let guard = DeletionGuard {
         pinned: [name].into(),
-        ..by_names()
+        ..names_only_guard()
     };
     let found = catalogue(objects);
-    let plan = plan(&found, &limit(1), time(NOW), &guard);
-    assert_eq!(why_kept(&plan, objects[0]), Keep::BaseOfWanted);
-    assert_eq!(why_kept(&plan, objects[1]), Keep::Pinned);
-    assert_eq!(why_deleted(&plan, objects[2]), Reason::PastRetention);
-    let guard = Guard {
+    let plan = plan_retention(&found, &limit(1), time(NOW), &guard);
+    assert_eq!(keep_reason(&plan, objects[0]), KeepReason::BaseOfKeptDelta);
+    assert_eq!(keep_reason(&plan, objects[1]), KeepReason::Pinned);
+    assert_eq!(deletion_reason(&plan, objects[2]), DeletionReason::PastRetention);
+    let guard = DeletionGuard {
         pinned: [key(objects[0])].into(),
-        ..by_names()
+        ..names_only_guard()
     };
     assert_eq!(
-        deleted(objects, &limit(1), &guard),
+        deleted_keys(objects, &limit(1), &guard),
         keys(&[objects[2], objects[1]])
     );
 }
 
 #[test]
 fn a_lock_holds_until_it_ends_and_holds_what_leads_to_the_object() {
-    let lock = |object: &str, until: &str| Guard {
+    let lock = |object: &str, until: &str| DeletionGuard {
         locked: [(key(object), time(until))].into(),
-        ..by_names()
+        ..names_only_guard()
     };
-    let [base, first, last, ..] = TWO_STREAMS;
+    let [base, first, last, ..] = TWO_CHAINS;
     let held = "2026-11-16T10:30:01Z";
-    assert!(deleted(&TWO_STREAMS, &limit(1), &lock(last, held)).is_empty());
-    let gone = deleted(&TWO_STREAMS, &limit(1), &lock(first, held));
+    assert!(deleted_keys(&TWO_CHAINS, &limit(1), &lock(last, held)).is_empty());
+    let gone = deleted_keys(&TWO_CHAINS, &limit(1), &lock(first, held));
     assert_eq!(gone, keys(&[last]));
-    let gone = deleted(&TWO_STREAMS, &limit(1), &lock(base, held));
+    let gone = deleted_keys(&TWO_CHAINS, &limit(1), &lock(base, held));
     assert_eq!(gone, keys(&[last, first]));
     for object in [base, first, last] {
         assert_eq!(
-            deleted(&TWO_STREAMS, &limit(1), &lock(object, NOW)).len(),
+            deleted_keys(&TWO_CHAINS, &limit(1), &lock(object, NOW)).len(),
             3
         );
     }
@@ -343,39 +343,39 @@ fn a_damaged_full_stands_for_no_sound_one() {
         "F20@2026-11-16T08:50:00Z",
         "F30@2026-11-16T09:00:00Z",
     ];
-    let guard = Guard {
+    let guard = DeletionGuard {
         damaged: [key(objects[1])].into(),
-        ..by_names()
+        ..names_only_guard()
     };
-    let plan = plan(&catalogue(&objects), &exponential(), time(NOW), &guard);
+    let plan = plan_retention(&catalogue(&objects), &exponential(), time(NOW), &guard);
     assert_eq!(
-        why_kept(&plan, objects[0]),
-        Keep::LatestOf(Bucket::Hour { back: 2 })
+        keep_reason(&plan, objects[0]),
+        KeepReason::LatestInBucket(TimeBucket::Hour { ago: 2 })
     );
-    assert_eq!(why_deleted(&plan, objects[1]), Reason::Damaged);
-    let alone = Guard {
+    assert_eq!(deletion_reason(&plan, objects[1]), DeletionReason::Damaged);
+    let alone = DeletionGuard {
         damaged: [key(objects[0]), key(objects[1])].into(),
-        ..by_names()
+        ..names_only_guard()
     };
     assert_eq!(
-        deleted(&objects, &exponential(), &alone),
+        deleted_keys(&objects, &exponential(), &alone),
         keys(&objects[..1])
     );
 }
 
 /// A full of 30 bytes or none at all, and parts of it of 10 bytes, written at these times.
-fn uploads(whole: Option<u64>, parts: &[&str]) -> Catalogue {
+fn catalogue_with_parts(whole: Option<u64>, parts: &[&str]) -> Catalogue {
     let full = key("F10@2026-11-16T08:00:00Z");
     let part = |(index, modified): (usize, &&str)| {
-        listed(format!("{full}/{:010}", index + 1), 10, time(modified))
+        listed_object(format!("{full}/{:010}", index + 1), 10, time(modified))
     };
     let parts = parts.iter().enumerate().map(part);
-    let whole = whole.map(|size| listed(full.clone(), size, time("2026-11-16T08:00:00Z")));
+    let whole = whole.map(|size| listed_object(full.clone(), size, time("2026-11-16T08:00:00Z")));
     Catalogue::from_listing("p", whole.into_iter().chain(parts).collect())
 }
 
-fn chunk_fates(catalogue: &Catalogue, guard: &Guard) -> Vec<Result<Reason, Keep>> {
-    let plan = plan(catalogue, &limit(1), time(NOW), guard);
+fn chunk_decisions(catalogue: &Catalogue, guard: &DeletionGuard) -> Vec<Result<DeletionReason, KeepReason>> {
+    let plan = plan_retention(catalogue, &limit(1), time(NOW), guard);
     assert!(!plan.deletes_snapshots());
     let gone = plan.deletions.iter().map(|d| Ok(d.reason));
     let chunks = plan.kept.iter().filter(|kept| kept.key.contains(".gz/"));
@@ -386,57 +386,57 @@ fn chunk_fates(catalogue: &Catalogue, guard: &Guard) -> Vec<Result<Reason, Keep>
 fn parts_go_when_their_object_is_complete_or_nobody_has_written_for_a_day() {
     let fresh = "2026-11-16T10:29:00Z";
     let old = "2026-11-15T10:29:59Z";
-    let guard = by_names();
-    let complete = uploads(Some(30), &[fresh, old, fresh]);
+    let guard = names_only_guard();
+    let complete = catalogue_with_parts(Some(30), &[fresh, old, fresh]);
     assert_eq!(
-        chunk_fates(&complete, &guard),
-        [Ok(Reason::PartOfComplete); 3]
+        chunk_decisions(&complete, &guard),
+        [Ok(DeletionReason::UploadComplete); 3]
     );
-    let under_way = uploads(None, &[old, fresh]);
-    assert_eq!(chunk_fates(&under_way, &guard), [Err(Keep::UnderWay); 2]);
-    let abandoned = uploads(None, &[old, old]);
-    assert_eq!(chunk_fates(&abandoned, &guard), [Ok(Reason::Abandoned); 2]);
+    let under_way = catalogue_with_parts(None, &[old, fresh]);
+    assert_eq!(chunk_decisions(&under_way, &guard), [Err(KeepReason::UploadInProgress); 2]);
+    let abandoned = catalogue_with_parts(None, &[old, old]);
+    assert_eq!(chunk_decisions(&abandoned, &guard), [Ok(DeletionReason::UploadAbandoned); 2]);
     // Parts go without a chain to stand on, too.
     assert_eq!(
-        chunk_fates(&abandoned, &Guard::default()),
-        [Ok(Reason::Abandoned); 2]
+        chunk_decisions(&abandoned, &DeletionGuard::default()),
+        [Ok(DeletionReason::UploadAbandoned); 2]
     );
 }
 
 #[test]
 fn parts_that_are_the_data_stay() {
     let old = "2026-01-01T00:00:00Z";
-    let swift = Guard {
-        parts: Parts::Data,
-        ..by_names()
+    let swift = DeletionGuard {
+        parts: UploadParts::Data,
+        ..names_only_guard()
     };
-    let parts = uploads(Some(30), &[old, old]);
-    assert_eq!(chunk_fates(&parts, &swift), [Err(Keep::IsData); 2]);
+    let parts = catalogue_with_parts(Some(30), &[old, old]);
+    assert_eq!(chunk_decisions(&parts, &swift), [Err(KeepReason::PartIsData); 2]);
     // A manifest is smaller than what it points at.
-    let manifest = uploads(Some(0), &[old, old]);
-    assert_eq!(chunk_fates(&manifest, &by_names()), [Err(Keep::IsData); 2]);
+    let manifest = catalogue_with_parts(Some(0), &[old, old]);
+    assert_eq!(chunk_decisions(&manifest, &names_only_guard()), [Err(KeepReason::PartIsData); 2]);
 }
 
 #[test]
 fn pinned_and_locked_parts_stay() {
     let old = "2026-01-01T00:00:00Z";
-    let parts = uploads(None, &[old, old, old]);
-    let guard = Guard {
+    let parts = catalogue_with_parts(None, &[old, old, old]);
+    let guard = DeletionGuard {
         pinned: [parts.chunks[0].object.key.clone()].into(),
         locked: [(
             parts.chunks[1].object.key.clone(),
             time("2027-01-01T00:00:00Z"),
         )]
         .into(),
-        ..by_names()
+        ..names_only_guard()
     };
-    let fates = chunk_fates(&parts, &guard);
+    let fates = chunk_decisions(&parts, &guard);
     assert_eq!(
         fates,
         [
-            Ok(Reason::Abandoned),
-            Err(Keep::Pinned),
-            Err(Keep::LockedUntil(time("2027-01-01T00:00:00Z")))
+            Ok(DeletionReason::UploadAbandoned),
+            Err(KeepReason::Pinned),
+            Err(KeepReason::LockedUntil(time("2027-01-01T00:00:00Z")))
         ]
     );
 }

@@ -7,10 +7,10 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use mainstay_archive::catalogue::{Catalogue, Listed, Object};
-use mainstay_archive::chain::{Request, Target, chains, choose, restorable};
-use mainstay_archive::compression::{Compression, Encoder, EncoderOptions, decoder};
-use mainstay_archive::delta::{DeltaReader, DeltaWriter, TRAILER, parse_time};
+use mainstay_archive::catalogue::{Catalogue, ListedObject, SnapshotObject};
+use mainstay_archive::chain::{ChainRequest, ChainTarget, list_chains, choose, restorable_revisions};
+use mainstay_archive::compression::{Compression, StreamEncoder, EncoderOptions, open_decoder};
+use mainstay_archive::delta::{DeltaReader, DeltaWriter, TRAILER_LEN, parse_time};
 use mainstay_archive::layout::list_prefixes;
 use mainstay_ids::{LeaseId, Revision};
 use serde_json::Value;
@@ -26,19 +26,19 @@ const FOLDERS: [&str; 6] = [
 ];
 const PREFIX: &str = "etcd-main";
 
-struct Bucket {
+struct UpstreamBucket {
     root: PathBuf,
     catalogue: Catalogue,
     expected: Value,
 }
 
-impl Bucket {
+impl UpstreamBucket {
     fn open(folder: &str) -> Self {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let folder = here.join("../../tests/fixtures").join(folder);
         let root = folder.join("bucket");
         let mut listed = Vec::new();
-        list(&root, &root, &mut listed);
+        list_files(&root, &root, &mut listed);
         let expected = fs::read(folder.join("expected.json")).unwrap();
         Self {
             root,
@@ -47,19 +47,19 @@ impl Bucket {
         }
     }
 
-    fn revision(&self) -> Revision {
+    fn expected_revision(&self) -> Revision {
         Revision(self.expected["revision"].as_i64().unwrap())
     }
 
-    fn keys(&self) -> Vec<Value> {
+    fn read_keys(&self) -> Vec<Value> {
         let keys = fs::read(self.root.join("../keys.json")).unwrap();
         serde_json::from_slice(&keys).unwrap()
     }
 
-    fn content(&self, object: &Object) -> Vec<u8> {
+    fn read_content(&self, object: &SnapshotObject) -> Vec<u8> {
         let file = fs::File::open(self.root.join(&object.key)).unwrap();
         let mut content = Vec::new();
-        decoder(&object.name.compression, file, NonZeroUsize::MIN)
+        open_decoder(&object.name.compression, file, NonZeroUsize::MIN)
             .unwrap()
             .read_to_end(&mut content)
             .unwrap();
@@ -67,11 +67,11 @@ impl Bucket {
     }
 }
 
-fn list(root: &Path, folder: &Path, listed: &mut Vec<Listed>) {
+fn list_files(root: &Path, folder: &Path, listed: &mut Vec<ListedObject>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            list(root, &path, listed);
+            list_files(root, &path, listed);
             continue;
         }
         let key = path
@@ -81,7 +81,7 @@ fn list(root: &Path, folder: &Path, listed: &mut Vec<Listed>) {
             .unwrap()
             .to_owned();
         let size = path.metadata().unwrap().len();
-        listed.push(Listed {
+        listed.push(ListedObject {
             key,
             size,
             modified: Timestamp::UNIX_EPOCH,
@@ -91,7 +91,7 @@ fn list(root: &Path, folder: &Path, listed: &mut Vec<Listed>) {
 
 /// An event without its borrow.
 #[derive(Clone, Debug, PartialEq)]
-struct Put {
+struct PutEvent {
     value: Vec<u8>,
     create_revision: Revision,
     version: i64,
@@ -101,7 +101,7 @@ struct Put {
 #[test]
 fn every_object_of_a_bucket_is_recognised() {
     for folder in FOLDERS {
-        let bucket = Bucket::open(folder);
+        let bucket = UpstreamBucket::open(folder);
         let Catalogue {
             fulls,
             deltas,
@@ -125,10 +125,10 @@ fn every_object_of_a_bucket_is_recognised() {
 #[test]
 fn every_full_snapshot_is_a_database_with_its_hash() {
     for folder in FOLDERS {
-        let bucket = Bucket::open(folder);
+        let bucket = UpstreamBucket::open(folder);
         for full in &bucket.catalogue.fulls {
-            let content = bucket.content(full);
-            let (database, hash) = content.split_last_chunk::<TRAILER>().unwrap();
+            let content = bucket.read_content(full);
+            let (database, hash) = content.split_last_chunk::<TRAILER_LEN>().unwrap();
             assert_eq!(database.len() % 512, 0, "{}", full.key);
             assert_eq!(Sha256::digest(database).as_slice(), hash, "{}", full.key);
         }
@@ -138,9 +138,9 @@ fn every_full_snapshot_is_a_database_with_its_hash() {
 #[test]
 fn every_delta_holds_its_named_range_and_its_hash() {
     for folder in FOLDERS {
-        let bucket = Bucket::open(folder);
+        let bucket = UpstreamBucket::open(folder);
         for delta in &bucket.catalogue.deltas {
-            let content = bucket.content(delta);
+            let content = bucket.read_content(delta);
             let mut reader = DeltaReader::new(content.as_slice());
             let mut next = delta.name.start;
             while let Some(event) = reader.next_event().unwrap() {
@@ -156,9 +156,9 @@ fn every_delta_holds_its_named_range_and_its_hash() {
 #[test]
 fn a_delta_written_again_is_the_same_to_the_byte() {
     for folder in FOLDERS {
-        let bucket = Bucket::open(folder);
+        let bucket = UpstreamBucket::open(folder);
         for delta in &bucket.catalogue.deltas {
-            let content = bucket.content(delta);
+            let content = bucket.read_content(delta);
             let mut reader = DeltaReader::new(content.as_slice());
             let mut writer = DeltaWriter::new(Vec::new());
             while let Some(event) = reader.next_event().unwrap() {
@@ -172,16 +172,16 @@ fn a_delta_written_again_is_the_same_to_the_byte() {
 #[test]
 fn the_chosen_chain_has_every_revision_up_to_the_expected_one() {
     for folder in FOLDERS {
-        let bucket = Bucket::open(folder);
-        let chain = choose(&bucket.catalogue, &Request::new(Target::Latest)).unwrap();
+        let bucket = UpstreamBucket::open(folder);
+        let chain = choose(&bucket.catalogue, &ChainRequest::new(ChainTarget::Latest)).unwrap();
         assert_eq!(
-            (chain.reaches, chain.hole_after_base),
-            (bucket.revision(), None),
+            (chain.last_revision, chain.gap_after_base),
+            (bucket.expected_revision(), None),
             "{folder}"
         );
         let mut reached = chain.base.name.last;
         for link in &chain.deltas {
-            let content = bucket.content(&link.object);
+            let content = bucket.read_content(&link.object);
             let mut reader = DeltaReader::new(content.as_slice());
             while let Some(event) = reader.next_event().unwrap() {
                 assert!(
@@ -191,14 +191,14 @@ fn the_chosen_chain_has_every_revision_up_to_the_expected_one() {
                 reached = reached.max(event.mod_revision);
             }
         }
-        assert_eq!(reached, bucket.revision(), "{folder}");
-        let ranges = restorable(&bucket.catalogue).0;
+        assert_eq!(reached, bucket.expected_revision(), "{folder}");
+        let ranges = restorable_revisions(&bucket.catalogue).0;
         assert_eq!(
             ranges,
-            [(bucket.catalogue.fulls[0].name.last, bucket.revision())]
+            [(bucket.catalogue.fulls[0].name.last, bucket.expected_revision())]
         );
         assert!(
-            chains(&bucket.catalogue).iter().all(|c| c.gaps.is_empty()),
+            list_chains(&bucket.catalogue).iter().all(|c| c.gaps.is_empty()),
             "{folder}"
         );
     }
@@ -206,9 +206,9 @@ fn the_chosen_chain_has_every_revision_up_to_the_expected_one() {
 
 #[test]
 fn overlapping_writers_leave_a_chain_of_the_fewest_deltas() {
-    let bucket = Bucket::open("overlap-3.5.30");
-    let chain = choose(&bucket.catalogue, &Request::new(Target::Latest)).unwrap();
-    assert_eq!(chain.reaches, Revision(2412));
+    let bucket = UpstreamBucket::open("overlap-3.5.30");
+    let chain = choose(&bucket.catalogue, &ChainRequest::new(ChainTarget::Latest)).unwrap();
+    assert_eq!(chain.last_revision, Revision(2412));
     assert_eq!(chain.base.name.last, Revision(744));
     let starts: Vec<i64> = chain
         .deltas
@@ -227,14 +227,14 @@ fn overlapping_writers_leave_a_chain_of_the_fewest_deltas() {
 #[test]
 fn keys_changed_by_deltas_are_what_the_live_etcd_had() {
     for folder in FOLDERS {
-        let bucket = Bucket::open(folder);
-        let chain = choose(&bucket.catalogue, &Request::new(Target::Latest)).unwrap();
-        let mut puts: BTreeMap<(Vec<u8>, Revision), Put> = BTreeMap::new();
+        let bucket = UpstreamBucket::open(folder);
+        let chain = choose(&bucket.catalogue, &ChainRequest::new(ChainTarget::Latest)).unwrap();
+        let mut puts: BTreeMap<(Vec<u8>, Revision), PutEvent> = BTreeMap::new();
         for link in &chain.deltas {
-            let content = bucket.content(&link.object);
+            let content = bucket.read_content(&link.object);
             let mut reader = DeltaReader::new(content.as_slice());
             while let Some(event) = reader.next_event().unwrap() {
-                let put = Put {
+                let put = PutEvent {
                     value: event.value.to_vec(),
                     create_revision: event.create_revision,
                     version: event.version,
@@ -244,7 +244,7 @@ fn keys_changed_by_deltas_are_what_the_live_etcd_had() {
             }
         }
         let mut compared = 0;
-        for live in bucket.keys() {
+        for live in bucket.read_keys() {
             let text = |field: &str| live[field].as_str().unwrap_or_default().to_owned();
             let number = |field: &str| live[field].as_i64().unwrap_or_default();
             let bytes = |field: &str| base64_simd::STANDARD.decode_to_vec(text(field)).unwrap();
@@ -252,7 +252,7 @@ fn keys_changed_by_deltas_are_what_the_live_etcd_had() {
             if revision <= chain.base.name.last {
                 continue;
             }
-            let wanted = Put {
+            let wanted = PutEvent {
                 value: bytes("value"),
                 create_revision: Revision(number("create_revision")),
                 version: number("version"),
@@ -271,7 +271,7 @@ fn keys_changed_by_deltas_are_what_the_live_etcd_had() {
 
 #[test]
 fn real_objects_survive_every_compression_of_ours() {
-    let bucket = Bucket::open("none-3.4.23");
+    let bucket = UpstreamBucket::open("none-3.4.23");
     let options = EncoderOptions {
         threads: NonZeroUsize::new(2).unwrap(),
         ..Default::default()
@@ -282,18 +282,18 @@ fn real_objects_survive_every_compression_of_ours() {
         .iter()
         .chain(&bucket.catalogue.deltas)
     {
-        let content = bucket.content(object);
+        let content = bucket.read_content(object);
         for compression in [
             Compression::Gzip,
             Compression::Zlib,
             Compression::Lzw,
             Compression::Zstd,
         ] {
-            let mut encoder = Encoder::new(&compression, Vec::new(), options).unwrap();
+            let mut encoder = StreamEncoder::new(&compression, Vec::new(), options).unwrap();
             std::io::copy(&mut content.as_slice(), &mut encoder).unwrap();
             let packed = std::io::Cursor::new(encoder.finish().unwrap());
             let mut back = Vec::new();
-            decoder(&compression, packed, options.threads)
+            open_decoder(&compression, packed, options.threads)
                 .unwrap()
                 .read_to_end(&mut back)
                 .unwrap();
@@ -303,8 +303,8 @@ fn real_objects_survive_every_compression_of_ours() {
 }
 
 /// All events of a stored delta, if it reads to a proven end.
-fn proven(compression: &Compression, stored: Vec<u8>) -> Option<Vec<String>> {
-    let stream = decoder(compression, std::io::Cursor::new(stored), NonZeroUsize::MIN).ok()?;
+fn read_verified(compression: &Compression, stored: Vec<u8>) -> Option<Vec<String>> {
+    let stream = open_decoder(compression, std::io::Cursor::new(stored), NonZeroUsize::MIN).ok()?;
     let mut reader = DeltaReader::new(stream);
     let mut events = Vec::new();
     while let Some(event) = reader.next_event().ok()? {
@@ -316,7 +316,7 @@ fn proven(compression: &Compression, stored: Vec<u8>) -> Option<Vec<String>> {
 #[test]
 fn a_cut_or_altered_object_of_the_peer_gives_no_other_events() {
     for folder in FOLDERS {
-        let bucket = Bucket::open(folder);
+        let bucket = UpstreamBucket::open(folder);
         let delta = bucket
             .catalogue
             .deltas
@@ -325,16 +325,16 @@ fn a_cut_or_altered_object_of_the_peer_gives_no_other_events() {
             .unwrap();
         let stored = fs::read(bucket.root.join(&delta.key)).unwrap();
         let compression = &delta.name.compression;
-        let events = proven(compression, stored.clone());
+        let events = read_verified(compression, stored.clone());
         assert!(events.is_some());
         let step = (stored.len() / 150).max(1);
         for position in (0..stored.len()).step_by(step) {
             let cut = stored[..position].to_vec();
-            assert_eq!(proven(compression, cut), None, "{folder} cut to {position}");
+            assert_eq!(read_verified(compression, cut), None, "{folder} cut to {position}");
             let mut flipped = stored.clone();
             flipped[position] ^= 0x10;
             // A flip may say the same in other words: another copy of a repeated text, say.
-            let found = proven(compression, flipped);
+            let found = read_verified(compression, flipped);
             assert!(
                 found.is_none() || found == events,
                 "{folder} flip {position}"

@@ -3,10 +3,10 @@
 use std::io::{Cursor, Read, Write};
 use std::num::NonZeroUsize;
 
-use mainstay_archive::compression::{Compression, Effort, Encoder, EncoderOptions, decoder};
+use mainstay_archive::compression::{Compression, CompressionEffort, StreamEncoder, EncoderOptions, open_decoder};
 use mainstay_archive::delta::{DeltaReader, DeltaWriter, Event, EventKind};
-use mainstay_archive::layout::{Classified, classify, object_key};
-use mainstay_archive::name::{Kind, SnapshotName};
+use mainstay_archive::layout::{KeyKind, classify_key, object_key};
+use mainstay_archive::name::{SnapshotKind, SnapshotName};
 use mainstay_ids::{LeaseId, Revision};
 use proptest::prelude::*;
 
@@ -38,7 +38,7 @@ fn names() -> impl Strategy<Value = SnapshotName> {
     )
         .prop_map(
             |(is_full, (a, b), created, compression, is_final)| SnapshotName {
-                kind: if is_full { Kind::Full } else { Kind::Delta },
+                kind: if is_full { SnapshotKind::Full } else { SnapshotKind::Delta },
                 start: Revision(if is_full { 0 } else { a.min(b) }),
                 last: Revision(a.max(b)),
                 created,
@@ -49,7 +49,7 @@ fn names() -> impl Strategy<Value = SnapshotName> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Owned {
+struct OwnedEvent {
     is_put: bool,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -59,8 +59,8 @@ struct Owned {
     lease_ttl: Option<i64>,
 }
 
-impl Owned {
-    fn event(&self) -> Event<'_> {
+impl OwnedEvent {
+    fn as_event(&self) -> Event<'_> {
         Event {
             kind: if self.is_put {
                 EventKind::Put
@@ -80,7 +80,7 @@ impl Owned {
 }
 
 prop_compose! {
-    fn owned()(
+    fn owned_event()(
         is_put in any::<bool>(),
         key in prop::collection::vec(any::<u8>(), 1..30),
         value in prop::collection::vec(any::<u8>(), 0..400),
@@ -88,33 +88,33 @@ prop_compose! {
         version in 1..=i64::MAX,
         lease in any::<i64>(),
         lease_ttl in prop::option::of(any::<i64>()),
-    ) -> Owned {
-        Owned { is_put, key, value, revision, version, lease, lease_ttl }
+    ) -> OwnedEvent {
+        OwnedEvent { is_put, key, value, revision, version, lease, lease_ttl }
     }
 }
 
-fn events() -> impl Strategy<Value = Vec<Owned>> {
-    prop::collection::vec(owned(), 0..40).prop_map(|mut events| {
+fn events() -> impl Strategy<Value = Vec<OwnedEvent>> {
+    prop::collection::vec(owned_event(), 0..40).prop_map(|mut events| {
         events.sort_by_key(|e| e.revision);
         events
     })
 }
 
-fn delta(events: &[Owned]) -> Vec<u8> {
+fn write_delta(events: &[OwnedEvent]) -> Vec<u8> {
     let mut writer = DeltaWriter::new(Vec::new());
     for event in events {
-        writer.write_event(&event.event()).unwrap();
+        writer.write_event(&event.as_event()).unwrap();
     }
     writer.finish().unwrap()
 }
 
 /// Whether the stream reads to a proven end, checking each event on the way.
-fn reads_as(stream: impl Read, wanted: &[Owned]) -> bool {
+fn reads_exactly(stream: impl Read, wanted: &[OwnedEvent]) -> bool {
     let mut reader = DeltaReader::new(stream);
     let mut wanted = wanted.iter();
     loop {
         match reader.next_event() {
-            Ok(Some(event)) if wanted.next().map(Owned::event) == Some(event) => {}
+            Ok(Some(event)) if wanted.next().map(OwnedEvent::as_event) == Some(event) => {}
             Ok(None) => return wanted.next().is_none(),
             Ok(Some(_)) | Err(_) => return false,
         }
@@ -122,7 +122,7 @@ fn reads_as(stream: impl Read, wanted: &[Owned]) -> bool {
 }
 
 /// Whether the stream reads to a proven end at all.
-fn reads(stream: impl Read) -> bool {
+fn reads_to_end(stream: impl Read) -> bool {
     let mut reader = DeltaReader::new(stream);
     loop {
         match reader.next_event() {
@@ -133,13 +133,13 @@ fn reads(stream: impl Read) -> bool {
     }
 }
 
-fn packed(compression: &Compression, content: &[u8], threads: usize) -> Vec<u8> {
+fn compress(compression: &Compression, content: &[u8], threads: usize) -> Vec<u8> {
     let threads = NonZeroUsize::new(threads).unwrap();
     let options = EncoderOptions {
         threads,
-        effort: Effort::Fast,
+        effort: CompressionEffort::Fast,
     };
-    let mut encoder = Encoder::new(compression, Vec::new(), options).unwrap();
+    let mut encoder = StreamEncoder::new(compression, Vec::new(), options).unwrap();
     encoder.write_all(content).unwrap();
     encoder.finish().unwrap()
 }
@@ -150,8 +150,8 @@ proptest! {
         let text = name.to_string();
         prop_assert_eq!(text.parse::<SnapshotName>().unwrap(), name.clone());
         let key = object_key("some/prefix", &name);
-        let found = classify("some/prefix", &key);
-        let is_it = matches!(found, Classified::Snapshot { name: n, .. } if n == name);
+        let found = classify_key("some/prefix", &key);
+        let is_it = matches!(found, KeyKind::Snapshot { name: n, .. } if n == name);
         prop_assert!(is_it);
     }
 
@@ -162,7 +162,7 @@ proptest! {
             let again: SnapshotName = name.to_string().parse().unwrap();
             prop_assert_eq!(again, name);
         }
-        let _ = classify(&text, &key);
+        let _ = classify_key(&text, &key);
     }
 
     #[test]
@@ -171,10 +171,10 @@ proptest! {
         compression in compressions(),
         threads in 1..4_usize,
     ) {
-        let object = Cursor::new(packed(&compression, &delta(&events), threads));
+        let object = Cursor::new(compress(&compression, &write_delta(&events), threads));
         let threads = NonZeroUsize::new(threads).unwrap();
-        let stream = decoder(&compression, object, threads).unwrap();
-        prop_assert!(reads_as(stream, &events));
+        let stream = open_decoder(&compression, object, threads).unwrap();
+        prop_assert!(reads_exactly(stream, &events));
     }
 
     #[test]
@@ -183,10 +183,10 @@ proptest! {
         position in any::<prop::sample::Index>(),
         change in 1..=255_u8,
     ) {
-        let mut bytes = delta(&events);
+        let mut bytes = write_delta(&events);
         let position = position.index(bytes.len());
         bytes[position] ^= change;
-        prop_assert!(!reads(bytes.as_slice()));
+        prop_assert!(!reads_to_end(bytes.as_slice()));
     }
 
     #[test]
@@ -194,8 +194,8 @@ proptest! {
         events in events(),
         position in any::<prop::sample::Index>(),
     ) {
-        let bytes = delta(&events);
-        prop_assert!(!reads(&bytes[..position.index(bytes.len())]));
+        let bytes = write_delta(&events);
+        prop_assert!(!reads_to_end(&bytes[..position.index(bytes.len())]));
     }
 
     #[test]
@@ -203,8 +203,8 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..2000),
         text in "[\\[\\]{}\",:a-z0-9\\\\ ]{0,300}",
     ) {
-        prop_assert!(!reads(bytes.as_slice()));
-        prop_assert!(!reads(text.as_bytes()));
+        prop_assert!(!reads_to_end(bytes.as_slice()));
+        prop_assert!(!reads_to_end(text.as_bytes()));
     }
 
     #[test]
@@ -214,10 +214,10 @@ proptest! {
         position in any::<prop::sample::Index>(),
         threads in 1..3_usize,
     ) {
-        let mut object = packed(&compression, &delta(&events), 1);
+        let mut object = compress(&compression, &write_delta(&events), 1);
         object.truncate(position.index(object.len()));
         let threads = NonZeroUsize::new(threads).unwrap();
-        prop_assert!(!reads(decoder(&compression, Cursor::new(object), threads).unwrap()));
+        prop_assert!(!reads_to_end(open_decoder(&compression, Cursor::new(object), threads).unwrap()));
     }
 
     #[test]
@@ -227,7 +227,7 @@ proptest! {
         position in any::<prop::sample::Index>(),
         use_real_start in any::<bool>(),
     ) {
-        let mut object = packed(&compression, &[7; 3000], 1);
+        let mut object = compress(&compression, &[7; 3000], 1);
         if use_real_start {
             object.truncate(position.index(object.len()));
         } else {
@@ -235,7 +235,7 @@ proptest! {
         }
         object.extend_from_slice(&bytes);
         let threads = NonZeroUsize::new(2).unwrap();
-        let stream = decoder(&compression, Cursor::new(object), threads).unwrap();
+        let stream = open_decoder(&compression, Cursor::new(object), threads).unwrap();
         let mut content = Vec::new();
         let _ = stream.take(64 << 20).read_to_end(&mut content);
         prop_assert!(content.len() < 64 << 20);

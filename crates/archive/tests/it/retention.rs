@@ -3,40 +3,40 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use mainstay_archive::catalogue::{Catalogue, Listed};
-use mainstay_archive::chain::{Request, Target, chains, choose, restorable};
+use mainstay_archive::catalogue::{Catalogue, ListedObject};
+use mainstay_archive::chain::{ChainRequest, ChainTarget, list_chains, choose, restorable_revisions};
 use mainstay_archive::compression::Compression;
 use mainstay_archive::layout::object_key;
 use mainstay_archive::name::SnapshotName;
-use mainstay_archive::retention::{Guard, Parts, Plan, Policy, Proof, Rules, plan};
+use mainstay_archive::retention::{DeletionGuard, UploadParts, RetentionPlan, RetentionPolicy, ChainProof, RetentionRules, plan_retention};
 use mainstay_ids::Revision;
 use proptest::prelude::*;
 
-const NEWEST: i64 = 60;
+const MAX_REVISION: i64 = 60;
 /// 2026-11-16T10:30:00Z.
 const NOW: i64 = 1_794_825_000;
 /// Times reach back over every bucket and beyond, and a little ahead.
-const OLDEST: i64 = NOW - 45 * 24 * 3600;
-const AHEAD: i64 = NOW + 7200;
+const OLDEST_TIME: i64 = NOW - 45 * 24 * 3600;
+const FUTURE_TIME: i64 = NOW + 7200;
 
 #[derive(Clone, Debug)]
-struct World {
-    listed: Vec<Listed>,
-    rules: Rules,
-    guard: Guard,
+struct RetentionCase {
+    listed: Vec<ListedObject>,
+    rules: RetentionRules,
+    guard: DeletionGuard,
 }
 
-fn moments() -> impl Strategy<Value = i64> {
-    prop_oneof![OLDEST..AHEAD, NOW - 2 * 24 * 3600..NOW, NOW - 3 * 3600..NOW,]
+fn timestamps() -> impl Strategy<Value = i64> {
+    prop_oneof![OLDEST_TIME..FUTURE_TIME, NOW - 2 * 24 * 3600..NOW, NOW - 3 * 3600..NOW,]
 }
 
-fn objects() -> impl Strategy<Value = Vec<Listed>> {
+fn objects() -> impl Strategy<Value = Vec<ListedObject>> {
     let full =
-        (1..NEWEST, moments(), 0..4_u64, moments()).prop_map(|(last, at, parts, part_at)| {
+        (1..MAX_REVISION, timestamps(), 0..4_u64, timestamps()).prop_map(|(last, at, parts, part_at)| {
             let name = SnapshotName::full(Revision(last), at, Compression::Gzip);
             with_parts(&name, parts, part_at)
         });
-    let delta = (1..NEWEST, 0..12_i64, moments()).prop_map(|(start, length, at)| {
+    let delta = (1..MAX_REVISION, 0..12_i64, timestamps()).prop_map(|(start, length, at)| {
         let (start, last) = (Revision(start), Revision(start + length));
         let name = SnapshotName::delta(start, last, at, Compression::None);
         with_parts(&name, 0, at)
@@ -47,10 +47,10 @@ fn objects() -> impl Strategy<Value = Vec<Listed>> {
 }
 
 /// An object, and parts of it; with an odd number of parts the object itself is not there yet.
-fn with_parts(name: &SnapshotName, parts: u64, modified: i64) -> Vec<Listed> {
+fn with_parts(name: &SnapshotName, parts: u64, modified: i64) -> Vec<ListedObject> {
     let key = object_key("p", name);
     let modified = Timestamp::from_second(modified).unwrap();
-    let entry = |key: String, size| Listed {
+    let entry = |key: String, size| ListedObject {
         key,
         size,
         modified,
@@ -60,23 +60,23 @@ fn with_parts(name: &SnapshotName, parts: u64, modified: i64) -> Vec<Listed> {
     whole.into_iter().chain(parts).collect()
 }
 
-fn worlds() -> impl Strategy<Value = World> {
+fn retention_cases() -> impl Strategy<Value = RetentionCase> {
     let policy = prop_oneof![
-        Just(Policy::Exponential),
-        (0..5_usize).prop_map(|most| Policy::LimitBased { most }),
+        Just(RetentionPolicy::Exponential),
+        (0..5_usize).prop_map(|limit| RetentionPolicy::LimitBased { limit }),
     ];
     let retention = prop_oneof![Just(0), 0..8 * 24 * 3600_i64].prop_map(SignedDuration::from_secs);
     let marks = prop::collection::vec(0..12_u8, 64);
     (objects(), policy, retention, marks, any::<bool>()).prop_map(
         |(listed, policy, delta_retention, marks, is_data)| {
-            let mut guard = Guard {
-                proof: Proof::Names,
+            let mut guard = DeletionGuard {
+                proof: ChainProof::NamesOnly,
                 parts: if is_data {
-                    Parts::Data
+                    UploadParts::Data
                 } else {
-                    Parts::Leftovers
+                    UploadParts::Leftovers
                 },
-                ..Guard::default()
+                ..DeletionGuard::default()
             };
             for (entry, mark) in listed.iter().zip(marks.iter().cycle()) {
                 let key = entry.key.clone();
@@ -88,13 +88,13 @@ fn worlds() -> impl Strategy<Value = World> {
                         guard.locked.insert(key, until);
                     }
                     3 => drop(guard.damaged.insert(key)),
-                    4 if key.contains("/Full-") => guard.proof = Proof::Base { key },
+                    4 if key.contains("/Full-") => guard.proof = ChainProof::VerifiedBase { key },
                     _ => {}
                 }
             }
-            World {
+            RetentionCase {
                 listed,
-                rules: Rules {
+                rules: RetentionRules {
                     policy,
                     delta_retention,
                 },
@@ -108,17 +108,17 @@ fn now() -> Timestamp {
     Timestamp::from_second(NOW).unwrap()
 }
 
-impl World {
+impl RetentionCase {
     fn catalogue(&self) -> Catalogue {
         Catalogue::from_listing("p", self.listed.clone())
     }
 
-    fn plan(&self) -> Plan {
-        plan(&self.catalogue(), &self.rules, now(), &self.guard)
+    fn plan(&self) -> RetentionPlan {
+        plan_retention(&self.catalogue(), &self.rules, now(), &self.guard)
     }
 
     /// The world after the first `count` deletions.
-    fn after(&self, plan: &Plan, count: usize) -> Self {
+    fn after_deletions(&self, plan: &RetentionPlan, count: usize) -> Self {
         let gone: BTreeSet<&str> = plan
             .deletions
             .iter()
@@ -138,24 +138,24 @@ proptest! {
 
     #[test]
     fn the_newest_state_restores_from_the_same_objects_after_any_part_of_a_plan(
-        world in worlds(),
+        world in retention_cases(),
         stop in any::<prop::sample::Index>(),
     ) {
         let plan = world.plan();
         let before = world.catalogue();
         let count = stop.index(plan.deletions.len() + 1);
-        let after = world.after(&plan, count).catalogue();
-        let latest = Request::new(Target::Latest);
+        let after = world.after_deletions(&plan, count).catalogue();
+        let latest = ChainRequest::new(ChainTarget::Latest);
         if let Ok(chain) = choose(&before, &latest) {
             prop_assert_eq!(choose(&after, &latest).unwrap(), chain);
         }
-        let furthest = |c: &Catalogue| restorable(c).0.last().map(|(_, to)| *to);
+        let furthest = |c: &Catalogue| restorable_revisions(c).0.last().map(|(_, to)| *to);
         prop_assert_eq!(furthest(&after), furthest(&before));
     }
 
     #[test]
-    fn the_proven_chain_and_everything_newer_stays(world in worlds()) {
-        let Proof::Base { key } = &world.guard.proof else { return Ok(()) };
+    fn the_proven_chain_and_everything_newer_stays(world in retention_cases()) {
+        let ChainProof::VerifiedBase { key } = &world.guard.proof else { return Ok(()) };
         let before = world.catalogue();
         let Some(base) = before.fulls.iter().find(|full| full.key == *key) else {
             prop_assert!(!world.plan().deletes_snapshots());
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn pinned_and_locked_objects_stay(world in worlds()) {
+    fn pinned_and_locked_objects_stay(world in retention_cases()) {
         for deletion in world.plan().deletions {
             let key = &deletion.object.key;
             prop_assert!(!world.guard.pinned.contains(key), "{key}");
@@ -179,14 +179,14 @@ proptest! {
     }
 
     #[test]
-    fn planning_again_deletes_nothing_more(world in worlds()) {
+    fn planning_again_deletes_nothing_more(world in retention_cases()) {
         let first = world.plan();
-        let after = world.after(&first, first.deletions.len());
+        let after = world.after_deletions(&first, first.deletions.len());
         prop_assert_eq!(after.plan().deletions, vec![]);
     }
 
     #[test]
-    fn every_object_has_one_fate(world in worlds()) {
+    fn every_object_has_one_fate(world in retention_cases()) {
         let plan = world.plan();
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         let gone = plan.deletions.iter().map(|d| d.object.key.as_str());
@@ -200,14 +200,14 @@ proptest! {
 
     #[test]
     fn a_delta_never_loses_its_base_or_the_deltas_before_it(
-        world in worlds(),
+        world in retention_cases(),
         stop in any::<prop::sample::Index>(),
     ) {
         let plan = world.plan();
         let count = stop.index(plan.deletions.len() + 1);
-        let left = world.after(&plan, count).listed;
+        let left = world.after_deletions(&plan, count).listed;
         let is_left = |key: &str| left.iter().any(|entry| entry.key == key);
-        for stream in chains(&world.catalogue()) {
+        for stream in list_chains(&world.catalogue()) {
             let members = stream.base.iter().chain(&stream.deltas);
             let fates: Vec<bool> = members.map(|object| is_left(&object.key)).collect();
             let first_gone = fates.iter().position(|left| !left).unwrap_or(fates.len());

@@ -1,25 +1,25 @@
 //! Built and appended files hold what was put in.
 
-use mainstay_bbolt::{Database, Error, LeafWriter, Update, WrittenLeaf};
+use mainstay_bbolt::{Database, BboltError, LeafWriter, Update, WrittenLeaf};
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 
-use crate::support::{LoggedDisk, Model, build, read, rows};
+use crate::support::{LoggedDisk, BucketModel, build_file, read_bucket, rows};
 
 #[test]
 fn the_smallest_useful_file_is_byte_identical_to_the_reference() {
-    let key: Model = [(
+    let key: BucketModel = [(
         hex::decode("00000000000000025f0000000000000000").unwrap(),
         hex::decode("0a01611002180220012a0131").unwrap(),
     )]
     .into();
     let one = 1u64.to_be_bytes().to_vec();
-    let meta: Model = [
+    let meta: BucketModel = [
         (b"consistent_index".to_vec(), one.clone()),
         (b"term".to_vec(), one),
     ]
     .into();
-    let bytes = build(4096, &[("key", &key), ("meta", &meta)]);
+    let bytes = build_file(4096, &[("key", &key), ("meta", &meta)]);
     assert_eq!(bytes.len(), 3 * 4096);
     assert_eq!(hex::encode(&bytes[72..80]), "4067af04a0b168e3");
     assert_eq!(
@@ -35,18 +35,18 @@ fn the_smallest_useful_file_is_byte_identical_to_the_reference() {
 #[test]
 fn a_large_bucket_gets_a_tree_and_reads_back() {
     let model = rows(2, &vec![40; 60_000]);
-    let bytes = build(4096, &[("key", &model)]);
-    assert_eq!(read(&bytes, "key").unwrap(), model);
+    let bytes = build_file(4096, &[("key", &model)]);
+    assert_eq!(read_bucket(&bytes, "key").unwrap(), model);
 }
 
 #[test]
 fn items_out_of_order_are_refused() {
     let disk = LoggedDisk::default();
     let mut update = Update::create(&disk, 4096).unwrap();
-    let mut bucket = update.rewrite(b"key");
+    let mut bucket = update.rewrite_bucket(b"key");
     bucket.add(b"b", b"").unwrap();
-    assert!(matches!(bucket.add(b"b", b""), Err(Error::NotAscending)));
-    assert!(matches!(bucket.add(b"a", b""), Err(Error::NotAscending)));
+    assert!(matches!(bucket.add(b"b", b""), Err(BboltError::NotAscending)));
+    assert!(matches!(bucket.add(b"a", b""), Err(BboltError::NotAscending)));
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn an_empty_key_is_refused() {
     let disk = LoggedDisk::default();
     let mut update = Update::create(&disk, 4096).unwrap();
     assert!(matches!(
-        update.rewrite(b"key").add(b"", b"v"),
-        Err(Error::Unstorable {
+        update.rewrite_bucket(b"key").add(b"", b"v"),
+        Err(BboltError::UnstorableItem {
             key_len: 0,
             value_len: 1
         })
@@ -65,7 +65,7 @@ fn an_empty_key_is_refused() {
 #[test]
 fn seek_finds_the_first_key_not_below_the_bound() {
     let model = rows(10, &vec![100; 5_000]);
-    let bytes = build(4096, &[("key", &model)]);
+    let bytes = build_file(4096, &[("key", &model)]);
     let database = Database::open(bytes.as_slice()).unwrap();
     let root = database.bucket(b"key").unwrap().unwrap();
     for bound in [0u64, 9, 10, 11, 46, 47, 2_500, 5_009] {
@@ -94,9 +94,9 @@ proptest! {
     #[test]
     fn what_is_built_reads_back(page_size in page_size(), lengths in lengths(900)) {
         let model = rows(2, &lengths);
-        let bytes = build(page_size, &[("alarm", &Model::new()), ("key", &model)]);
-        prop_assert_eq!(read(&bytes, "key").unwrap(), model);
-        prop_assert_eq!(read(&bytes, "alarm").unwrap(), Model::new());
+        let bytes = build_file(page_size, &[("alarm", &BucketModel::new()), ("key", &model)]);
+        prop_assert_eq!(read_bucket(&bytes, "key").unwrap(), model);
+        prop_assert_eq!(read_bucket(&bytes, "alarm").unwrap(), BucketModel::new());
     }
 
     #[test]
@@ -105,14 +105,14 @@ proptest! {
         steps in prop::collection::vec((lengths(300), prop::option::of(0.0f64..1.0)), 1..8),
     ) {
         let other = rows(1, &[10, 700]);
-        let disk = LoggedDisk::from_bytes(build(page_size, &[("meta", &other)]));
-        let mut model = Model::new();
+        let disk = LoggedDisk::from_bytes(build_file(page_size, &[("meta", &other)]));
+        let mut model = BucketModel::new();
         let mut next = 2u64;
         for (lengths, cut) in steps {
-            let bound = cut.map(|part| part_of(next, part).to_be_bytes());
+            let bound = cut.map(|part| fraction_of(next, part).to_be_bytes());
             let mut update = Update::open(&disk).unwrap();
             let mut bucket =
-                update.append_after(b"key", bound.as_ref().map(<[u8; 8]>::as_slice)).unwrap();
+                update.append_after_key(b"key", bound.as_ref().map(<[u8; 8]>::as_slice)).unwrap();
             if let Some(bound) = bound {
                 model.retain(|key, _| key.as_slice() <= bound.as_slice());
             }
@@ -124,8 +124,8 @@ proptest! {
             bucket.finish().unwrap();
             update.commit().unwrap();
             model.extend(new);
-            prop_assert_eq!(&read(&disk.bytes(), "key").unwrap(), &model);
-            prop_assert_eq!(&read(&disk.bytes(), "meta").unwrap(), &other);
+            prop_assert_eq!(&read_bucket(&disk.bytes(), "key").unwrap(), &model);
+            prop_assert_eq!(&read_bucket(&disk.bytes(), "meta").unwrap(), &other);
         }
     }
 
@@ -137,7 +137,7 @@ proptest! {
         overlap in 0u64..40,
     ) {
         let base = rows(2, &base);
-        let bytes = build(page_size, &[("key", &base)]);
+        let bytes = build_file(page_size, &[("key", &base)]);
         let high_water = Database::open(bytes.as_slice()).unwrap().meta().high_water;
         let disk = LoggedDisk::from_bytes(bytes);
         // The first `overlap` of the rows written ahead turn out to be in the base already.
@@ -166,14 +166,14 @@ proptest! {
                 WrittenLeaf::Page { first_key: first_key.clone(), page: *page }
             }));
         }
-        let mut update = Update::open_behind(&disk, next).unwrap();
-        update.graft(b"key", chosen).unwrap();
+        let mut update = Update::open_after(&disk, next).unwrap();
+        update.attach_leaves(b"key", chosen).unwrap();
         update.commit().unwrap();
         let mut model = base;
         for (key, value) in again {
             model.entry(key).or_insert(value);
         }
-        prop_assert_eq!(read(&disk.bytes(), "key").unwrap(), model);
+        prop_assert_eq!(read_bucket(&disk.bytes(), "key").unwrap(), model);
     }
 }
 
@@ -183,6 +183,6 @@ proptest! {
     clippy::cast_sign_loss,
     reason = "a part of a count"
 )]
-fn part_of(count: u64, part: f64) -> u64 {
+fn fraction_of(count: u64, part: f64) -> u64 {
     (count as f64 * part) as u64
 }

@@ -1,14 +1,14 @@
 //! Damaged and hostile files give errors that name the place, never a panic, never a loop.
 
-use mainstay_bbolt::{Database, Error, Meta, MetaFault, check};
+use mainstay_bbolt::{Database, BboltError, Meta, MetaFault, check};
 use proptest::prelude::*;
 
-use crate::support::{build, read, rows};
+use crate::support::{build_file, read_bucket, rows};
 
 const PAGE: usize = 1024;
 
-fn file() -> Vec<u8> {
-    build(
+fn sample_file() -> Vec<u8> {
+    build_file(
         1024,
         &[
             ("key", &rows(2, &vec![90; 150])),
@@ -17,14 +17,14 @@ fn file() -> Vec<u8> {
     )
 }
 
-fn verdict(bytes: &[u8]) -> Result<(), Error> {
+fn check_file(bytes: &[u8]) -> Result<(), BboltError> {
     let database = Database::open(bytes)?;
-    check(&database, |_, _| Ok::<_, Error>(()))?;
+    check(&database, |_, _| Ok::<_, BboltError>(()))?;
     Ok(())
 }
 
 /// First page of the given type flag.
-fn page_of_type(bytes: &[u8], flags: u8) -> usize {
+fn find_page(bytes: &[u8], flags: u8) -> usize {
     (2..bytes.len() / PAGE)
         .find(|page| bytes[page * PAGE + 8] == flags)
         .unwrap()
@@ -33,75 +33,75 @@ fn page_of_type(bytes: &[u8], flags: u8) -> usize {
 
 #[test]
 fn one_damaged_meta_is_survived_and_two_are_not() {
-    let mut bytes = file();
+    let mut bytes = sample_file();
     bytes[30] ^= 1;
-    assert!(verdict(&bytes).is_ok());
+    assert!(check_file(&bytes).is_ok());
     bytes[PAGE + 30] ^= 1;
-    assert!(matches!(verdict(&bytes), Err(Error::NoMeta { .. })));
+    assert!(matches!(check_file(&bytes), Err(BboltError::NoMeta { .. })));
 }
 
 #[test]
 fn a_file_shorter_than_its_mark_is_truncated() {
-    let bytes = file();
+    let bytes = sample_file();
     let cut = &bytes[..bytes.len() - 1];
-    assert!(matches!(verdict(cut), Err(Error::Truncated { .. })));
+    assert!(matches!(check_file(cut), Err(BboltError::Truncated { .. })));
 }
 
 #[test]
 fn an_empty_file_has_no_meta() {
     let fault = MetaFault::Absent;
     assert!(matches!(
-        verdict(&[]),
-        Err(Error::NoMeta { first, second }) if first == fault && second == fault
+        check_file(&[]),
+        Err(BboltError::NoMeta { first, second }) if first == fault && second == fault
     ));
 }
 
 #[test]
 fn a_branch_with_one_child_is_rejected() {
-    let mut bytes = file();
-    let branch = page_of_type(&bytes, 0x01);
+    let mut bytes = sample_file();
+    let branch = find_page(&bytes, 0x01);
     bytes[branch + 10..branch + 12].copy_from_slice(&1u16.to_le_bytes());
     assert!(matches!(
-        verdict(&bytes),
-        Err(Error::Lonely { children: 1, .. })
+        check_file(&bytes),
+        Err(BboltError::TooFewChildren { children: 1, .. })
     ));
 }
 
 #[test]
 fn a_shortened_separator_is_rejected() {
-    let mut bytes = file();
-    let branch = page_of_type(&bytes, 0x01);
+    let mut bytes = sample_file();
+    let branch = find_page(&bytes, 0x01);
     let second_key_len = branch + 16 + 16 + 4;
     bytes[second_key_len] = 7;
     assert!(matches!(
-        verdict(&bytes),
-        Err(Error::Separator { element: 1, .. })
+        check_file(&bytes),
+        Err(BboltError::SeparatorMismatch { element: 1, .. })
     ));
 }
 
 #[test]
 fn a_page_referenced_twice_is_rejected() {
-    let mut bytes = file();
-    let branch = page_of_type(&bytes, 0x01);
+    let mut bytes = sample_file();
+    let branch = find_page(&bytes, 0x01);
     let (first, second) = (branch + 16 + 8, branch + 32 + 8);
     let child: [u8; 8] = bytes[first..first + 8].try_into().unwrap();
     bytes[second..second + 8].copy_from_slice(&child);
     assert!(matches!(
-        verdict(&bytes),
-        Err(Error::Shared { .. } | Error::Separator { .. })
+        check_file(&bytes),
+        Err(BboltError::SharedPage { .. } | BboltError::SeparatorMismatch { .. })
     ));
 }
 
 #[test]
 fn a_branch_that_points_to_itself_ends_the_walk() {
-    let mut bytes = file();
-    let branch = page_of_type(&bytes, 0x01);
+    let mut bytes = sample_file();
+    let branch = find_page(&bytes, 0x01);
     let id = (branch / PAGE) as u64;
     for element in 0..2 {
         let child = branch + 16 + 16 * element + 8;
         bytes[child..child + 8].copy_from_slice(&id.to_le_bytes());
     }
-    assert!(verdict(&bytes).is_err());
+    assert!(check_file(&bytes).is_err());
     let database = Database::open(bytes.as_slice()).unwrap();
     let root = database.bucket(b"key").unwrap().unwrap();
     let mut cursor = match database.scan(&root) {
@@ -116,28 +116,28 @@ fn a_branch_that_points_to_itself_ends_the_walk() {
     };
     assert!(matches!(
         ended,
-        Err(Error::TooDeep { .. } | Error::Order { .. } | Error::Loop { .. })
+        Err(BboltError::TooDeep { .. } | BboltError::KeyOrder { .. } | BboltError::PageLoop { .. })
     ));
 }
 
 #[test]
 fn a_page_that_lies_about_itself_is_named() {
-    let mut bytes = file();
-    let leaf = page_of_type(&bytes, 0x02);
+    let mut bytes = sample_file();
+    let leaf = find_page(&bytes, 0x02);
     bytes[leaf] ^= 0x40;
-    assert!(matches!(verdict(&bytes), Err(Error::WrongId { .. })));
-    let mut bytes = file();
+    assert!(matches!(check_file(&bytes), Err(BboltError::WrongId { .. })));
+    let mut bytes = sample_file();
     bytes[leaf + 8] = 0x10;
     assert!(matches!(
-        verdict(&bytes),
-        Err(Error::WrongKind { flags: 0x10, .. })
+        check_file(&bytes),
+        Err(BboltError::WrongKind { flags: 0x10, .. })
     ));
 }
 
 #[test]
 fn swapped_keys_are_out_of_order() {
-    let mut bytes = file();
-    let leaf = page_of_type(&bytes, 0x02);
+    let mut bytes = sample_file();
+    let leaf = find_page(&bytes, 0x02);
     let (a, b) = (leaf + 16 + 16 + 4, leaf + 16 + 32 + 4);
     let position =
         |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -145,49 +145,49 @@ fn swapped_keys_are_out_of_order() {
     bytes[a..a + 4].copy_from_slice(&(second + 16).to_le_bytes());
     bytes[b..b + 4].copy_from_slice(&(first - 16).to_le_bytes());
     assert!(
-        matches!(verdict(&bytes), Err(Error::Order { .. })),
+        matches!(check_file(&bytes), Err(BboltError::KeyOrder { .. })),
         "{:?}",
-        verdict(&bytes)
+        check_file(&bytes)
     );
 }
 
 #[test]
 fn an_element_that_reaches_outside_is_named() {
-    let mut bytes = file();
-    let leaf = page_of_type(&bytes, 0x02);
+    let mut bytes = sample_file();
+    let leaf = find_page(&bytes, 0x02);
     bytes[leaf + 16 + 12..leaf + 16 + 16].copy_from_slice(&u32::MAX.to_le_bytes());
     assert!(matches!(
-        verdict(&bytes),
-        Err(Error::Element { element: 0, .. })
+        check_file(&bytes),
+        Err(BboltError::ElementOutOfBounds { element: 0, .. })
     ));
 }
 
 #[test]
 fn a_huge_overflow_is_refused_before_anything_is_allocated() {
-    let mut bytes = file();
-    let leaf = page_of_type(&bytes, 0x02);
+    let mut bytes = sample_file();
+    let leaf = find_page(&bytes, 0x02);
     bytes[leaf + 12..leaf + 16].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert!(matches!(verdict(&bytes), Err(Error::OutOfRange { .. })));
+    assert!(matches!(check_file(&bytes), Err(BboltError::OutOfRange { .. })));
 }
 
 #[test]
 fn truncation_at_every_page_is_an_error() {
-    let bytes = file();
+    let bytes = sample_file();
     for pages in 0..bytes.len() / PAGE {
-        assert!(verdict(&bytes[..pages * PAGE]).is_err(), "{pages} pages");
+        assert!(check_file(&bytes[..pages * PAGE]).is_err(), "{pages} pages");
     }
 }
 
 #[test]
 fn every_flipped_bit_of_structure_is_an_error_or_changes_content_only() {
-    let bytes = file();
-    let sound = read(&bytes, "key").unwrap();
+    let bytes = sample_file();
+    let sound = read_bucket(&bytes, "key").unwrap();
     for page in 2..bytes.len() / PAGE {
         for bit in 0..(16 + 16 * 4) * 8 {
             let mut flipped = bytes.clone();
             flipped[page * PAGE + bit / 8] ^= 1 << (bit % 8);
-            if verdict(&flipped).is_ok() {
-                let found = read(&flipped, "key").unwrap();
+            if check_file(&flipped).is_ok() {
+                let found = read_bucket(&flipped, "key").unwrap();
                 assert!(
                     found.len() <= sound.len(),
                     "page {page} bit {bit} invents items"
@@ -205,13 +205,13 @@ proptest! {
         garbage in prop::collection::vec(any::<u8>(), 0..8192),
         at in 2usize..20,
     ) {
-        let mut bytes = file();
+        let mut bytes = sample_file();
         let start = at * PAGE;
         let end = (start + garbage.len()).min(bytes.len());
         if start < end {
             bytes[start..end].copy_from_slice(&garbage[..end - start]);
         }
-        let _ = verdict(&bytes);
+        let _ = check_file(&bytes);
     }
 
     #[test]

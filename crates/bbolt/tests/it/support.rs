@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Mutex;
 
-use mainstay_bbolt::{BucketRoot, Database, Disk, Error, OwnedItem, ReadAt, Update, check};
+use mainstay_bbolt::{BucketRoot, Database, Disk, BboltError, OwnedItem, ReadAt, Update, check};
 
-pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type BucketModel = BTreeMap<Vec<u8>, Vec<u8>>;
 
 #[derive(Clone, Debug)]
-pub(crate) enum Op {
+pub(crate) enum DiskOp {
     Write(u64, Vec<u8>),
-    Size(u64),
+    SetSize(u64),
     Sync,
 }
 
@@ -19,7 +19,7 @@ pub(crate) enum Op {
 #[derive(Debug, Default)]
 pub(crate) struct LoggedDisk {
     bytes: Mutex<Vec<u8>>,
-    log: Mutex<Vec<Op>>,
+    log: Mutex<Vec<DiskOp>>,
 }
 
 impl LoggedDisk {
@@ -34,14 +34,14 @@ impl LoggedDisk {
         self.bytes.lock().unwrap().clone()
     }
 
-    pub(crate) fn take_log(&self) -> Vec<Op> {
+    pub(crate) fn take_log(&self) -> Vec<DiskOp> {
         std::mem::take(&mut self.log.lock().unwrap())
     }
 }
 
-pub(crate) fn apply(bytes: &mut Vec<u8>, op: &Op) {
+pub(crate) fn apply_op(bytes: &mut Vec<u8>, op: &DiskOp) {
     match op {
-        Op::Write(offset, data) => {
+        DiskOp::Write(offset, data) => {
             let start = usize::try_from(*offset).unwrap();
             let end = start + data.len();
             if bytes.len() < end {
@@ -49,8 +49,8 @@ pub(crate) fn apply(bytes: &mut Vec<u8>, op: &Op) {
             }
             bytes[start..end].copy_from_slice(data);
         }
-        Op::Size(size) => bytes.resize(usize::try_from(*size).unwrap(), 0),
-        Op::Sync => {}
+        DiskOp::SetSize(size) => bytes.resize(usize::try_from(*size).unwrap(), 0),
+        DiskOp::Sync => {}
     }
 }
 
@@ -70,30 +70,30 @@ impl ReadAt for LoggedDisk {
 
 impl Disk for LoggedDisk {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let op = Op::Write(offset, bytes.to_vec());
-        apply(&mut self.bytes.lock().unwrap(), &op);
+        let op = DiskOp::Write(offset, bytes.to_vec());
+        apply_op(&mut self.bytes.lock().unwrap(), &op);
         self.log.lock().unwrap().push(op);
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.log.lock().unwrap().push(Op::Sync);
+        self.log.lock().unwrap().push(DiskOp::Sync);
         Ok(())
     }
 
     fn set_size(&self, size: u64) -> io::Result<()> {
-        apply(&mut self.bytes.lock().unwrap(), &Op::Size(size));
-        self.log.lock().unwrap().push(Op::Size(size));
+        apply_op(&mut self.bytes.lock().unwrap(), &DiskOp::SetSize(size));
+        self.log.lock().unwrap().push(DiskOp::SetSize(size));
         Ok(())
     }
 }
 
 /// A new file with the given buckets.
-pub(crate) fn build(page_size: u32, buckets: &[(&str, &Model)]) -> Vec<u8> {
+pub(crate) fn build_file(page_size: u32, buckets: &[(&str, &BucketModel)]) -> Vec<u8> {
     let disk = LoggedDisk::default();
     let mut update = Update::create(&disk, page_size).unwrap();
     for (name, items) in buckets {
-        let mut bucket = update.rewrite(name.as_bytes());
+        let mut bucket = update.rewrite_bucket(name.as_bytes());
         for (key, value) in *items {
             bucket.add(key, value).unwrap();
         }
@@ -104,22 +104,22 @@ pub(crate) fn build(page_size: u32, buckets: &[(&str, &Model)]) -> Vec<u8> {
 }
 
 /// The content of one bucket, read both ways, after a full check of the file.
-pub(crate) fn read(bytes: &[u8], name: &str) -> Result<Model, Error> {
+pub(crate) fn read_bucket(bytes: &[u8], name: &str) -> Result<BucketModel, BboltError> {
     let database = Database::open(bytes)?;
-    let mut seen = Model::new();
+    let mut seen = BucketModel::new();
     check(&database, |bucket, item| {
         if bucket == name.as_bytes() {
             seen.insert(item.key.to_vec(), item.value.to_vec());
         }
-        Ok::<_, Error>(())
+        Ok::<_, BboltError>(())
     })?;
     let root = database
         .bucket(name.as_bytes())?
         .unwrap_or(BucketRoot::Inline(vec![
             0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0,
         ]));
-    let forward = collect(database.scan(&root)?)?;
-    let mut backward = collect(database.scan_back(&root)?)?;
+    let forward = collect_items(database.scan(&root)?)?;
+    let mut backward = collect_items(database.scan_back(&root)?)?;
     backward.reverse();
     assert_eq!(forward, backward);
     assert!(
@@ -132,7 +132,7 @@ pub(crate) fn read(bytes: &[u8], name: &str) -> Result<Model, Error> {
     Ok(seen)
 }
 
-fn collect<S: ReadAt>(mut cursor: mainstay_bbolt::Cursor<'_, S>) -> Result<Vec<OwnedItem>, Error> {
+fn collect_items<S: ReadAt>(mut cursor: mainstay_bbolt::Cursor<'_, S>) -> Result<Vec<OwnedItem>, BboltError> {
     let mut items = Vec::new();
     while let Some(item) = cursor.next()? {
         items.push((item.key.to_vec(), item.value.to_vec()));
@@ -141,7 +141,7 @@ fn collect<S: ReadAt>(mut cursor: mainstay_bbolt::Cursor<'_, S>) -> Result<Vec<O
 }
 
 /// Keys as revisions are: ascending numbers; values of the lengths given.
-pub(crate) fn rows(first: u64, lengths: &[usize]) -> Model {
+pub(crate) fn rows(first: u64, lengths: &[usize]) -> BucketModel {
     lengths
         .iter()
         .zip(first..)

@@ -9,7 +9,7 @@ use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{Backing, BackingError, DEADLINE, Edits, Page};
+use super::{Backing, BackingError, DEADLINE, Edits, Document};
 
 /// A ConfigMap. Needs the verbs get, create and patch on it.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ impl ConfigMapBacking {
 
     /// Labels and owners it gets when it is created here.
     #[must_use]
-    pub fn created_with(mut self, metadata: ObjectMeta) -> Self {
+    pub fn with_metadata(mut self, metadata: ObjectMeta) -> Self {
         self.metadata = ObjectMeta {
             name: self.metadata.name,
             ..metadata
@@ -75,22 +75,22 @@ impl ConfigMapBacking {
 
 #[async_trait]
 impl Backing for ConfigMapBacking {
-    async fn read(&self) -> Result<Page, BackingError> {
+    async fn read(&self) -> Result<Document, BackingError> {
         let answer = timeout(DEADLINE, self.api.get_opt(self.name())).await;
-        let answer = answer.map_err(|_| BackingError::Late {
-            place: self.place(),
+        let answer = answer.map_err(|_| BackingError::Timeout {
+            place: self.location(),
         })?;
         let found = answer.map_err(|source| BackingError::Read {
-            place: self.place(),
+            place: self.location(),
             source: Box::new(source),
         })?;
-        Ok(found.map_or_else(Page::default, |map| Page {
+        Ok(found.map_or_else(Document::default, |map| Document {
             entries: map.data.unwrap_or_default(),
             version: map.metadata.resource_version,
         }))
     }
 
-    async fn write(&self, page: &Page, edits: &Edits) -> Result<(), BackingError> {
+    async fn write(&self, page: &Document, edits: &Edits) -> Result<(), BackingError> {
         let answer = timeout(DEADLINE, async {
             match &page.version {
                 Some(version) => self.patch(version, edits).await,
@@ -98,8 +98,8 @@ impl Backing for ConfigMapBacking {
             }
         });
         match answer.await {
-            Err(_) => Err(BackingError::Late {
-                place: self.place(),
+            Err(_) => Err(BackingError::Timeout {
+                place: self.location(),
             }),
             Ok(Ok(())) => Ok(()),
             // Not found: somebody removed it since it was read.
@@ -107,17 +107,17 @@ impl Backing for ConfigMapBacking {
                 if status.code == 409 || (status.code == 404 && page.version.is_some()) =>
             {
                 Err(BackingError::Conflict {
-                    place: self.place(),
+                    place: self.location(),
                 })
             }
             Ok(Err(source)) => Err(BackingError::Write {
-                place: self.place(),
+                place: self.location(),
                 source: Box::new(source),
             }),
         }
     }
 
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         format!("ConfigMap {}/{}", self.namespace, self.name())
     }
 }

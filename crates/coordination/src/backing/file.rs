@@ -13,10 +13,10 @@ use tempfile::NamedTempFile;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
-use super::{Backing, BackingError, DEADLINE, Edits, Page};
+use super::{Backing, BackingError, DEADLINE, Edits, Document};
 
 /// A lock on the file is held for a few milliseconds at most.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const FILE_LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A file, and beside it `<file>.lock`, which stays. The file system must honour `flock`.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl FileBacking {
     }
 
     /// Runs a step on the blocking pool.
-    async fn blocking<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         step: impl FnOnce(&Path) -> Result<T, BackingError> + Send + 'static,
     ) -> Result<T, BackingError> {
@@ -45,25 +45,25 @@ impl FileBacking {
         spawn_blocking(move || step(&path))
             .await
             .unwrap_or_else(|_| {
-                Err(BackingError::Stopping {
+                Err(BackingError::ShuttingDown {
                     path: self.path.clone(),
                 })
             })
     }
 
     /// Locks out the other writers until the file that is returned is dropped. A process that dies lets go.
-    async fn lock(&self) -> Result<File, BackingError> {
+    async fn acquire_file_lock(&self) -> Result<File, BackingError> {
         let path = self.lock_path();
-        let file = self.blocking(move |_| open_lock(&path)).await?;
+        let file = self.run_blocking(move |_| open_lock_file(&path)).await?;
         let deadline = Instant::now() + DEADLINE;
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(file),
                 Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
-                    sleep(LOOK_AGAIN).await;
+                    sleep(FILE_LOCK_POLL_INTERVAL).await;
                 }
                 Err(TryLockError::WouldBlock) => {
-                    return Err(BackingError::Busy {
+                    return Err(BackingError::FileLocked {
                         path: self.lock_path(),
                     });
                 }
@@ -82,79 +82,79 @@ impl FileBacking {
 
 #[async_trait]
 impl Backing for FileBacking {
-    async fn read(&self) -> Result<Page, BackingError> {
+    async fn read(&self) -> Result<Document, BackingError> {
         // The file is only ever replaced as a whole, so reading needs no lock.
-        self.blocking(|path| read(path).and_then(|text| page(path, text)))
+        self.run_blocking(|path| read_text(path).and_then(|text| build_document(path, text)))
             .await
     }
 
-    async fn write(&self, expected: &Page, edits: &Edits) -> Result<(), BackingError> {
-        let lock = self.lock().await?;
-        let (version, edits, place) = (expected.version.clone(), edits.clone(), self.place());
-        self.blocking(move |path| {
-            let found = read(path)?;
+    async fn write(&self, expected: &Document, edits: &Edits) -> Result<(), BackingError> {
+        let lock = self.acquire_file_lock().await?;
+        let (version, edits, place) = (expected.version.clone(), edits.clone(), self.location());
+        self.run_blocking(move |path| {
+            let found = read_text(path)?;
             if found != version {
                 return Err(BackingError::Conflict { place });
             }
-            let text = edited(path, found.as_deref(), &edits)?;
-            let written = replace(path, &text);
+            let text = apply_edits(path, found.as_deref(), &edits)?;
+            let written = replace_file(path, &text);
             drop(lock);
             written
         })
         .await
     }
 
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         format!("file {}", self.path.display())
     }
 }
 
-fn open_lock(path: &Path) -> Result<File, BackingError> {
+fn open_lock_file(path: &Path) -> Result<File, BackingError> {
     let opened = File::options()
         .create(true)
         .truncate(false)
         .write(true)
         .open(path);
-    opened.map_err(|source| failed("open", path, source))
+    opened.map_err(|source| file_error("open", path, source))
 }
 
 /// The file's text, which is also its version: two documents with the same text are the same.
-fn read(path: &Path) -> Result<Option<String>, BackingError> {
+fn read_text(path: &Path) -> Result<Option<String>, BackingError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(failed("read", path, source)),
+        Err(source) => Err(file_error("read", path, source)),
     }
 }
 
-fn parse(path: &Path, text: Option<&str>) -> Result<BTreeMap<String, Value>, BackingError> {
+fn parse_entries(path: &Path, text: Option<&str>) -> Result<BTreeMap<String, Value>, BackingError> {
     let Some(text) = text else {
         return Ok(BTreeMap::new());
     };
-    serde_json::from_str(text).map_err(|source| BackingError::NotADocument {
+    serde_json::from_str(text).map_err(|source| BackingError::InvalidDocument {
         path: path.to_owned(),
         source,
     })
 }
 
-fn page(path: &Path, text: Option<String>) -> Result<Page, BackingError> {
-    let entries = parse(path, text.as_deref())?
+fn build_document(path: &Path, text: Option<String>) -> Result<Document, BackingError> {
+    let entries = parse_entries(path, text.as_deref())?
         .into_iter()
         .map(|(name, value)| (name, value.to_string()))
         .collect();
-    Ok(Page {
+    Ok(Document {
         entries,
         version: text,
     })
 }
 
 /// The new text. Entries are JSON in the file, not text that holds JSON: people read it.
-fn edited(path: &Path, found: Option<&str>, edits: &Edits) -> Result<String, BackingError> {
-    let unfit = |source| BackingError::NotADocument {
+fn apply_edits(path: &Path, found: Option<&str>, edits: &Edits) -> Result<String, BackingError> {
+    let unfit = |source| BackingError::InvalidDocument {
         path: path.to_owned(),
         source,
     };
-    let mut entries = parse(path, found)?;
+    let mut entries = parse_entries(path, found)?;
     for (name, text) in edits {
         match text {
             Some(text) => {
@@ -169,24 +169,24 @@ fn edited(path: &Path, found: Option<&str>, edits: &Edits) -> Result<String, Bac
 }
 
 /// Temporary file, sync, rename, sync of the directory: after a crash there is the old text or the new.
-fn replace(path: &Path, text: &str) -> Result<(), BackingError> {
+fn replace_file(path: &Path, text: &str) -> Result<(), BackingError> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let mut file = NamedTempFile::new_in(directory)
-        .map_err(|source| failed("create a file beside", path, source))?;
+        .map_err(|source| file_error("create a file beside", path, source))?;
     file.write_all(text.as_bytes())
         .and_then(|()| file.as_file().sync_all())
-        .map_err(|source| failed("write a file beside", path, source))?;
+        .map_err(|source| file_error("write a file beside", path, source))?;
     file.persist(path)
-        .map_err(|error| failed("replace", path, error.error))?;
+        .map_err(|error| file_error("replace", path, error.error))?;
     File::open(directory)
         .and_then(|directory| directory.sync_all())
-        .map_err(|source| failed("sync the directory of", path, source))
+        .map_err(|source| file_error("sync the directory of", path, source))
 }
 
-fn failed(step: &'static str, path: &Path, source: io::Error) -> BackingError {
+fn file_error(step: &'static str, path: &Path, source: io::Error) -> BackingError {
     BackingError::File {
         step,
         path: path.to_owned(),

@@ -20,7 +20,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A document as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Page {
+pub struct Document {
     /// The entries: text by name, as a ConfigMap has them.
     pub entries: BTreeMap<String, String>,
     /// What a write names to say what it was made from; `None` when there was no document.
@@ -34,14 +34,14 @@ pub type Edits = BTreeMap<String, Option<String>>;
 #[async_trait]
 pub trait Backing: Send + Sync + 'static {
     /// Reads all of it; a document that does not exist is empty.
-    async fn read(&self) -> Result<Page, BackingError>;
+    async fn read(&self) -> Result<Document, BackingError>;
 
     /// Changes it if it is still as it was read, and creates it if there was none and still is none; otherwise
     /// [`BackingError::Conflict`].
-    async fn write(&self, page: &Page, edits: &Edits) -> Result<(), BackingError>;
+    async fn write(&self, page: &Document, edits: &Edits) -> Result<(), BackingError>;
 
     /// What to call it in messages.
-    fn place(&self) -> String;
+    fn location(&self) -> String;
 }
 
 /// Why a document could not be read or written.
@@ -72,13 +72,13 @@ pub enum BackingError {
     },
     /// Nobody answered in time.
     #[error("no answer about {place} within {DEADLINE:?}")]
-    Late {
+    Timeout {
         /// Which document.
         place: String,
     },
     /// Another process has had the file locked all the time.
     #[error("{} is locked by another process for more than {DEADLINE:?}", path.display())]
-    Busy {
+    FileLocked {
         /// The file that is locked.
         path: PathBuf,
     },
@@ -97,7 +97,7 @@ pub enum BackingError {
         "{} is not a JSON object and was left alone; correct it, or remove it when nothing holds the lock",
         path.display()
     )]
-    NotADocument {
+    InvalidDocument {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
@@ -105,7 +105,7 @@ pub enum BackingError {
     },
     /// The blocking pool is gone: the process is stopping.
     #[error("the work on {} was given up", path.display())]
-    Stopping {
+    ShuttingDown {
         /// The file.
         path: PathBuf,
     },
@@ -115,12 +115,12 @@ impl BackingError {
     /// Whether the same call may succeed later without anybody doing something about it.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Conflict { .. } | Self::Late { .. } | Self::Busy { .. } => true,
+            Self::Conflict { .. } | Self::Timeout { .. } | Self::FileLocked { .. } => true,
             Self::Read { source, .. } | Self::Write { source, .. } => match source.as_ref() {
                 kube::Error::Api(status) => status.code == 429 || status.code >= 500,
                 _ => true,
             },
-            Self::File { .. } | Self::NotADocument { .. } | Self::Stopping { .. } => false,
+            Self::File { .. } | Self::InvalidDocument { .. } | Self::ShuttingDown { .. } => false,
         }
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 
-fn pin(first: i64, last: Option<i64>) -> Pin {
-    let wish = PinWish {
+fn test_pin(first: i64, last: Option<i64>) -> Pin {
+    let lock_request = PinRequest {
         name: "compactor".to_owned(),
         holder: "job-1".to_owned(),
         purpose: Purpose::Compact,
@@ -12,12 +12,12 @@ fn pin(first: i64, last: Option<i64>) -> Pin {
         }),
         ttl: Duration::from_mins(1),
     };
-    wish.pin(Timestamp::constant(1_800_000_000, 0))
+    lock_request.to_pin(Timestamp::constant(1_800_000_000, 0))
 }
 
 #[test]
 fn a_range_covers_its_base_and_the_deltas_behind_it() {
-    let pin = pin(100, Some(300));
+    let pin = test_pin(100, Some(300));
     for covered in [
         "Full-00000000-00000100-1800000000.gz",
         "Incr-00000101-00000200-1800000000.gz",
@@ -39,13 +39,13 @@ fn a_range_covers_its_base_and_the_deltas_behind_it() {
 
 #[test]
 fn an_open_range_covers_what_is_still_to_come() {
-    assert!(pin(100, None).covers("v2/Incr-99999999-100000000-1800000000"));
+    assert!(test_pin(100, None).covers("v2/Incr-99999999-100000000-1800000000"));
 }
 
 #[test]
 fn a_key_is_covered_as_a_whole_only() {
-    assert!(pin(1, Some(1)).covers("etcd/v2/notes"));
-    assert!(!pin(1, Some(1)).covers("other/v2/notes"));
+    assert!(test_pin(1, Some(1)).covers("etcd/v2/notes"));
+    assert!(!test_pin(1, Some(1)).covers("other/v2/notes"));
 }
 
 #[test]
@@ -54,10 +54,10 @@ fn the_form_in_the_document_is_stable() {
         r#"{"holder":"job-1","purpose":"compact","keys":["etcd/v2/notes"],"revisions":{"first":100,"last":300},"#,
         r#""since":"2027-01-15T08:00:00Z","renewed":"2027-01-15T08:00:00Z","ttl":"1m"}"#
     );
-    assert_eq!(serde_json::to_string(&pin(100, Some(300))).unwrap(), text);
+    assert_eq!(serde_json::to_string(&test_pin(100, Some(300))).unwrap(), text);
     assert_eq!(
         serde_json::from_str::<Pin>(text).unwrap(),
-        pin(100, Some(300))
+        test_pin(100, Some(300))
     );
     let open: RevisionRange = serde_json::from_str(r#"{"first":5}"#).unwrap();
     assert_eq!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use mainstay_coordination::{
-    Backing, CoordinationError, Coordinator, Epoch, Held, MemberState, Phase, Purpose, Wish,
+    Backing, CoordinationError, Coordinator, Epoch, HeldLock, MemberState, RestorePhase, Purpose, LockRequest,
 };
 use rand::Rng;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -15,20 +15,20 @@ const CONTENDERS: usize = 8;
 
 /// When each tenure began for its holder, and when the holder stopped believing in it.
 #[derive(Default)]
-struct Ledger(Mutex<BTreeMap<Epoch, (Instant, Instant)>>);
+struct TenureLog(Mutex<BTreeMap<Epoch, (Instant, Instant)>>);
 
-impl Ledger {
-    fn note(&self, epoch: Epoch, began: Instant, ended: Instant) {
+impl TenureLog {
+    fn record(&self, epoch: Epoch, began: Instant, ended: Instant) {
         let before = self.0.lock().unwrap().insert(epoch, (began, ended));
         assert!(before.is_none(), "epoch {epoch} was given twice");
     }
 
-    fn tenures(&self) -> usize {
+    fn count_tenures(&self) -> usize {
         self.0.lock().unwrap().len()
     }
 
     /// One tenure begins when all before it are over.
-    fn check(&self, at_least: usize) {
+    fn assert_no_overlap(&self, at_least: usize) {
         let tenures = self.0.lock().unwrap();
         assert!(
             tenures.len() >= at_least,
@@ -47,125 +47,125 @@ impl Ledger {
 
 /// How long a contest goes on.
 #[derive(Clone, Copy)]
-pub(crate) struct Rules {
+pub(crate) struct ContestConfig {
     pub(crate) ttl: Duration,
     /// For so long,
-    pub(crate) lasts: Duration,
+    pub(crate) min_duration: Duration,
     /// and until there were so many tenures,
-    pub(crate) at_least: usize,
+    pub(crate) min_tenures: usize,
     /// but after this time the lock is stuck.
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// Runs the contest over one document, which each party reaches through a backing of its own.
-pub(crate) async fn contest(backings: impl Fn() -> Arc<dyn Backing>, rules: Rules) {
-    let (ledger, began) = (Arc::new(Ledger::default()), Instant::now());
+pub(crate) async fn run_contest(backings: impl Fn() -> Arc<dyn Backing>, rules: ContestConfig) {
+    let (ledger, began) = (Arc::new(TenureLog::default()), Instant::now());
     let mut parties = tokio::task::JoinSet::new();
     for number in 0..CONTENDERS {
         // From four years slow to three years fast.
         let skew = SignedDuration::from_hours((i64::try_from(number).unwrap() - 4) * 24 * 365);
         let coordinator = Coordinator::with_wall_clock(backings(), move || Timestamp::now() + skew);
         let ledger = Arc::clone(&ledger);
-        parties.spawn(contend(coordinator, number, rules, began, ledger));
+        parties.spawn(run_contender(coordinator, number, rules, began, ledger));
     }
     while let Some(party) = parties.join_next().await {
         party.unwrap();
     }
-    ledger.check(rules.at_least);
+    ledger.assert_no_overlap(rules.min_tenures);
 }
 
-async fn contend(
+async fn run_contender(
     coordinator: Arc<Coordinator>,
     number: usize,
-    rules: Rules,
+    rules: ContestConfig,
     start: Instant,
-    ledger: Arc<Ledger>,
+    ledger: Arc<TenureLog>,
 ) {
     let ttl = rules.ttl;
-    while start.elapsed() < rules.lasts || ledger.tenures() < rules.at_least {
-        let wish = Wish {
+    while start.elapsed() < rules.min_duration || ledger.count_tenures() < rules.min_tenures {
+        let lock_request = LockRequest {
             holder: format!("party-{number}"),
             purpose: Purpose::Roll,
             ttl,
         };
-        let patience = rules.patience.saturating_sub(start.elapsed());
-        let held = match coordinator.acquire(&wish, patience).await {
+        let patience = rules.timeout.saturating_sub(start.elapsed());
+        let held = match coordinator.acquire(&lock_request, patience).await {
             Ok(held) => held,
             Err(CoordinationError::Contended { .. }) if !patience.is_zero() => continue,
-            Err(CoordinationError::Contended { .. } | CoordinationError::Held { .. }) => return,
+            Err(CoordinationError::Contended { .. } | CoordinationError::LockHeld { .. }) => return,
             Err(error) => panic!("acquire: {error:?}"),
         };
-        let (began, epoch) = (Instant::now(), held.claim().epoch);
-        for _ in 0..draw(3) {
+        let (began, epoch) = (Instant::now(), held.token().epoch);
+        for _ in 0..random_below(3) {
             sleep(ttl / 10).await;
-            work(&held, number).await;
+            use_lock(&held, number).await;
         }
-        match draw(10) {
+        match random_below(10) {
             0..6 => {
                 let ended = Instant::now().min(held.valid_until());
                 // Refused when it was lost meanwhile, which is as good; not done when the others wrote every time.
                 match held.release().await {
                     Ok(())
-                    | Err(CoordinationError::Lost { .. } | CoordinationError::Contended { .. }) => {
+                    | Err(CoordinationError::LockLost { .. } | CoordinationError::Contended { .. }) => {
                     }
                     Err(error) => panic!("release: {error:?}"),
                 }
-                ledger.note(epoch, began, ended);
+                ledger.record(epoch, began, ended);
             }
-            6..8 => ledger.note(epoch, began, held.valid_until()), // dies
+            6..8 => ledger.record(epoch, began, held.valid_until()), // dies
             _ => {
-                ledger.note(epoch, began, held.valid_until());
-                linger(&held, &coordinator, ttl).await;
+                ledger.record(epoch, began, held.valid_until());
+                act_after_expiry(&held, &coordinator, ttl).await;
             }
         }
     }
 }
 
-fn draw(below: u32) -> u32 {
+fn random_below(below: u32) -> u32 {
     rand::rng().random_range(0..below)
 }
 
 /// What a holder does: renews, checks its fence, writes with it. All may fail, but only because the lock is lost or the
 /// others wrote every time.
-async fn work(held: &Held, number: usize) {
+async fn use_lock(held: &HeldLock, number: usize) {
     let fence = held.fence();
-    let state = MemberState::new(Phase::Restoring, Timestamp::now());
+    let state = MemberState::new(RestorePhase::Restoring, Timestamp::now());
     let outcome = async {
         held.renew().await?;
         fence.check().await?;
-        fence.report(&format!("member-{number}"), &state).await
+        fence.write_member_state(&format!("member-{number}"), &state).await
     };
     match outcome.await {
-        Ok(()) | Err(CoordinationError::Lost { .. } | CoordinationError::Contended { .. }) => {}
+        Ok(()) | Err(CoordinationError::LockLost { .. } | CoordinationError::Contended { .. }) => {}
         Err(error) => panic!("work: {error:?}"),
     }
 }
 
 /// Goes on as if nothing had happened after the lock expired: nothing lets it pass, before or after the lock changes hands.
-async fn linger(held: &Held, coordinator: &Arc<Coordinator>, ttl: Duration) {
+async fn act_after_expiry(held: &HeldLock, coordinator: &Arc<Coordinator>, ttl: Duration) {
     sleep_until(held.valid_until()).await;
     let fence = held.fence();
     assert!(fence.check().await.is_err(), "an expired fence passed");
     let deadline = Instant::now() + ttl * 4;
-    while coordinator.lock().await.unwrap().unwrap().epoch == held.claim().epoch {
+    while coordinator.read_lock().await.unwrap().unwrap().epoch == held.token().epoch {
         if Instant::now() > deadline {
             return; // the contest is over and nobody wants the lock
         }
         sleep(Duration::from_millis(20)).await;
     }
     // The fence of a Job knows no time, only the document.
-    let of_a_job = coordinator.fence(held.claim().clone());
-    let state = MemberState::new(Phase::Failed, Timestamp::now());
+    let of_a_job = coordinator.fence_for(held.token().clone());
+    let state = MemberState::new(RestorePhase::Failed, Timestamp::now());
     for refused in [
         of_a_job.check().await,
-        of_a_job.report("stale", &state).await,
+        of_a_job.write_member_state("stale", &state).await,
         held.renew().await,
         fence.check().await,
     ] {
         assert!(
-            matches!(refused, Err(CoordinationError::Lost { .. })),
+            matches!(refused, Err(CoordinationError::LockLost { .. })),
             "{refused:?}"
         );
     }
-    assert_eq!(coordinator.member("stale").await.unwrap(), None);
+    assert_eq!(coordinator.read_member("stale").await.unwrap(), None);
 }

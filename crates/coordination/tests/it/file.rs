@@ -8,9 +8,9 @@ use mainstay_coordination::{Backing, BackingError, CoordinationError, Coordinato
 use tempfile::TempDir;
 
 use crate::conformance;
-use crate::contention::{self, Rules};
+use crate::contention::{self, ContestConfig};
 
-fn document() -> (TempDir, impl Fn() -> Arc<dyn Backing>) {
+fn document_in_file() -> (TempDir, impl Fn() -> Arc<dyn Backing>) {
     let home = TempDir::new().unwrap();
     let path = home.path().join("coordination.json");
     (home, move || Arc::new(FileBacking::new(&path)))
@@ -18,56 +18,56 @@ fn document() -> (TempDir, impl Fn() -> Arc<dyn Backing>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_party_at_a_time() {
-    let (_home, backings) = document();
-    let rules = Rules {
+    let (_home, backings) = document_in_file();
+    let rules = ContestConfig {
         ttl: Duration::from_millis(400),
-        lasts: Duration::from_secs(8),
-        at_least: 12,
-        patience: Duration::from_secs(50),
+        min_duration: Duration::from_secs(8),
+        min_tenures: 12,
+        timeout: Duration::from_secs(50),
     };
-    contention::contest(backings, rules).await;
+    contention::run_contest(backings, rules).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pins_are_never_lost() {
-    let (_home, backings) = document();
+    let (_home, backings) = document_in_file();
     conformance::pins_are_never_lost(backings).await;
 }
 
 #[tokio::test]
 async fn the_pin_of_a_dead_reader_expires() {
-    let (_home, backings) = document();
-    conformance::the_pin_of_a_dead_reader_expires(backings).await;
+    let (_home, backings) = document_in_file();
+    conformance::pin_of_crashed_reader_expires(backings).await;
 }
 
 #[tokio::test]
 async fn a_pin_belongs_to_its_holder() {
-    let (_home, backings) = document();
-    conformance::a_pin_belongs_to_its_holder(backings).await;
+    let (_home, backings) = document_in_file();
+    conformance::pin_belongs_to_its_holder(backings).await;
 }
 
 #[tokio::test]
 async fn what_cannot_be_read_is_never_overwritten() {
-    let (_home, backings) = document();
-    conformance::what_cannot_be_read_is_never_overwritten(backings).await;
+    let (_home, backings) = document_in_file();
+    conformance::unreadable_entry_is_not_overwritten(backings).await;
 }
 
 #[tokio::test]
 async fn a_claim_outlives_its_process() {
-    let (_home, backings) = document();
-    conformance::a_claim_outlives_its_process(backings).await;
+    let (_home, backings) = document_in_file();
+    conformance::restarted_holder_resumes_its_lock(backings).await;
 }
 
 #[tokio::test]
 async fn an_epoch_is_raised_by_its_holder() {
-    let (_home, backings) = document();
-    conformance::an_epoch_is_raised_by_its_holder(backings).await;
+    let (_home, backings) = document_in_file();
+    conformance::holder_raises_its_epoch(backings).await;
 }
 
 #[tokio::test]
 async fn work_lasts_as_long_as_the_lock() {
-    let (_home, backings) = document();
-    conformance::work_lasts_as_long_as_the_lock(backings).await;
+    let (_home, backings) = document_in_file();
+    conformance::work_stops_when_lock_is_lost(backings).await;
 }
 
 #[tokio::test]
@@ -77,9 +77,9 @@ async fn a_file_that_is_no_document_is_left_alone() {
     fs::write(&path, "what a mess").unwrap();
     let coordinator = Coordinator::new(Arc::new(FileBacking::new(&path)));
     let refused = coordinator
-        .try_acquire(&conformance::wish("a", Duration::from_secs(1)))
+        .try_acquire(&conformance::lock_request("a", Duration::from_secs(1)))
         .await;
-    let Err(CoordinationError::Backing(error @ BackingError::NotADocument { .. })) = refused else {
+    let Err(CoordinationError::Backing(error @ BackingError::InvalidDocument { .. })) = refused else {
         panic!("{refused:?}")
     };
     assert!(
@@ -95,7 +95,7 @@ async fn a_missing_directory_is_named() {
     let path = home.path().join("absent/coordination.json");
     let coordinator = Coordinator::new(Arc::new(FileBacking::new(&path)));
     let refused = coordinator
-        .try_acquire(&conformance::wish("a", Duration::from_secs(1)))
+        .try_acquire(&conformance::lock_request("a", Duration::from_secs(1)))
         .await;
     let Err(CoordinationError::Backing(error)) = refused else {
         panic!("{refused:?}")

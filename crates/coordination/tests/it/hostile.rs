@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainstay_coordination::{Attempt, Coordinator, Epoch, FileBacking, Purpose, Wish};
+use mainstay_coordination::{AcquireOutcome, Coordinator, Epoch, FileBacking, Purpose, LockRequest};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
@@ -13,12 +13,12 @@ async fn a_lock_for_ever_is_held_for_an_hour_and_stops_nobody() {
     let home = TempDir::new().unwrap();
     let path = home.path().join("coordination.json");
     let coordinator = Coordinator::new(Arc::new(FileBacking::new(&path)));
-    let wish = Wish {
+    let lock_request = LockRequest {
         holder: "somebody".to_owned(),
         purpose: Purpose::Restore,
         ttl: Duration::from_secs(30),
     };
-    let Attempt::Held(held) = coordinator.try_acquire(&wish).await.unwrap() else {
+    let AcquireOutcome::Acquired(held) = coordinator.try_acquire(&lock_request).await.unwrap() else {
         panic!("nobody else is there")
     };
     let text = fs::read_to_string(&path).unwrap();
@@ -27,10 +27,10 @@ async fn a_lock_for_ever_is_held_for_an_hour_and_stops_nobody() {
     fs::write(&path, text.replace("30s", &longest)).unwrap();
 
     let latest = || Instant::now() + Duration::from_hours(1);
-    let resumed = coordinator.resume(held.claim()).await.unwrap();
+    let resumed = coordinator.resume_lock(held.token()).await.unwrap();
     assert!(resumed.valid_until() < latest());
-    let above = Epoch(held.claim().epoch.0 + 5);
-    let raised = resumed.raise(above).await.unwrap();
-    assert!(raised.claim().epoch > above);
+    let above = Epoch(held.token().epoch.0 + 5);
+    let raised = resumed.raise_epoch(above).await.unwrap();
+    assert!(raised.token().epoch > above);
     assert!(raised.valid_until() < latest());
 }

@@ -14,27 +14,27 @@ use mainstay_testkit::ApiServer;
 use tokio::time::{Instant, sleep};
 
 use crate::conformance;
-use crate::contention::{self, Rules};
+use crate::contention::{self, ContestConfig};
 
 const NAME: &str = "etcd-main-coordination";
 
 /// A document of its own for each caller.
-async fn document(server: &ApiServer) -> impl Fn() -> Arc<dyn Backing> + use<> {
-    let (client, namespace) = (server.client().await, server.namespace().await);
+async fn document_in_config_map(server: &ApiServer) -> impl Fn() -> Arc<dyn Backing> + use<> {
+    let (client, namespace) = (server.client().await, server.create_namespace().await);
     move || Arc::new(ConfigMapBacking::new(client.clone(), &namespace, NAME))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_party_at_a_time() {
     let server = ApiServer::shared().await;
-    let backings = document(&server).await;
-    let rules = Rules {
+    let backings = document_in_config_map(&server).await;
+    let rules = ContestConfig {
         ttl: Duration::from_secs(2),
-        lasts: Duration::ZERO,
-        at_least: 8,
-        patience: Duration::from_mins(4),
+        min_duration: Duration::ZERO,
+        min_tenures: 8,
+        timeout: Duration::from_mins(4),
     };
-    contention::contest(backings, rules).await;
+    contention::run_contest(backings, rules).await;
 }
 
 mod soak {
@@ -43,40 +43,40 @@ mod soak {
     #[tokio::test(flavor = "multi_thread")]
     async fn one_party_at_a_time_for_a_minute() {
         let server = ApiServer::start().await;
-        let backings = document(&server).await;
-        let rules = Rules {
+        let backings = document_in_config_map(&server).await;
+        let rules = ContestConfig {
             ttl: Duration::from_secs(2),
-            lasts: Duration::from_mins(1),
-            at_least: 20,
-            patience: Duration::from_mins(4),
+            min_duration: Duration::from_mins(1),
+            min_tenures: 20,
+            timeout: Duration::from_mins(4),
         };
-        contention::contest(backings, rules).await;
+        contention::run_contest(backings, rules).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_promises_of_every_backing_hold() {
     let server = ApiServer::shared().await;
-    conformance::pins_are_never_lost(document(&server).await).await;
+    conformance::pins_are_never_lost(document_in_config_map(&server).await).await;
     // They mostly wait, each on a document of its own.
     tokio::join!(
-        conformance::the_pin_of_a_dead_reader_expires(document(&server).await),
-        conformance::a_pin_belongs_to_its_holder(document(&server).await),
-        conformance::what_cannot_be_read_is_never_overwritten(document(&server).await),
-        conformance::a_claim_outlives_its_process(document(&server).await),
-        conformance::an_epoch_is_raised_by_its_holder(document(&server).await),
-        conformance::work_lasts_as_long_as_the_lock(document(&server).await),
+        conformance::pin_of_crashed_reader_expires(document_in_config_map(&server).await),
+        conformance::pin_belongs_to_its_holder(document_in_config_map(&server).await),
+        conformance::unreadable_entry_is_not_overwritten(document_in_config_map(&server).await),
+        conformance::restarted_holder_resumes_its_lock(document_in_config_map(&server).await),
+        conformance::holder_raises_its_epoch(document_in_config_map(&server).await),
+        conformance::work_stops_when_lock_is_lost(document_in_config_map(&server).await),
     );
 }
 
-fn maps(client: Client, namespace: &str) -> Api<ConfigMap> {
+fn config_maps(client: Client, namespace: &str) -> Api<ConfigMap> {
     Api::namespaced(client, namespace)
 }
 
 #[tokio::test]
 async fn labels_come_with_the_map_and_survive_every_write() {
     let server = ApiServer::shared().await;
-    let (client, namespace) = (server.client().await, server.namespace().await);
+    let (client, namespace) = (server.client().await, server.create_namespace().await);
     let labels = BTreeMap::from([(
         "app.kubernetes.io/part-of".to_owned(),
         "etcd-main".to_owned(),
@@ -85,66 +85,66 @@ async fn labels_come_with_the_map_and_survive_every_write() {
         labels: Some(labels.clone()),
         ..ObjectMeta::default()
     };
-    let backing = ConfigMapBacking::new(client.clone(), &namespace, NAME).created_with(metadata);
+    let backing = ConfigMapBacking::new(client.clone(), &namespace, NAME).with_metadata(metadata);
     let coordinator = Coordinator::new(Arc::new(backing));
     assert_eq!(
-        coordinator.lock().await.unwrap(),
+        coordinator.read_lock().await.unwrap(),
         None,
         "reading creates nothing"
     );
     assert!(
-        maps(client.clone(), &namespace)
+        config_maps(client.clone(), &namespace)
             .get_opt(NAME)
             .await
             .unwrap()
             .is_none()
     );
-    let held = conformance::acquire(&coordinator, "a", Duration::from_mins(1)).await;
+    let held = conformance::acquire_lock(&coordinator, "a", Duration::from_mins(1)).await;
     held.renew().await.unwrap();
-    let map = maps(client, &namespace).get(NAME).await.unwrap();
+    let map = config_maps(client, &namespace).get(NAME).await.unwrap();
     assert_eq!(map.metadata.labels, Some(labels));
 }
 
 #[tokio::test]
 async fn a_map_that_is_deleted_ends_the_tenure() {
     let server = ApiServer::shared().await;
-    let (client, namespace) = (server.client().await, server.namespace().await);
+    let (client, namespace) = (server.client().await, server.create_namespace().await);
     let backing = ConfigMapBacking::new(client.clone(), &namespace, NAME);
     let coordinator = Coordinator::new(Arc::new(backing));
-    let held = conformance::acquire(&coordinator, "a", Duration::from_mins(1)).await;
-    maps(client, &namespace)
+    let held = conformance::acquire_lock(&coordinator, "a", Duration::from_mins(1)).await;
+    config_maps(client, &namespace)
         .delete(NAME, &DeleteParams::default())
         .await
         .unwrap();
     let lost = held.fence().check().await;
     assert!(
-        matches!(lost, Err(CoordinationError::Lost { .. })),
+        matches!(lost, Err(CoordinationError::LockLost { .. })),
         "{lost:?}"
     );
     assert!(held.renew().await.is_err());
-    conformance::acquire(&coordinator, "b", Duration::from_mins(1)).await;
+    conformance::acquire_lock(&coordinator, "b", Duration::from_mins(1)).await;
 }
 
 #[tokio::test]
 async fn a_holder_without_an_api_server_stops_before_others_may_begin() {
     let mut server = ApiServer::start().await;
-    let backings = document(&server).await;
+    let backings = document_in_config_map(&server).await;
     let ttl = Duration::from_secs(20);
     let coordinator = Coordinator::new(backings());
     // Others may begin a whole ttl after they saw it taken, which cannot be before it was asked for.
     let others_may_begin = Instant::now() + ttl;
-    let held = conformance::acquire(&coordinator, "a", ttl).await;
+    let held = conformance::acquire_lock(&coordinator, "a", ttl).await;
     server.stop();
-    let stopped = held.keep(sleep(Duration::from_mins(1))).await;
+    let stopped = held.run_while_held(sleep(Duration::from_mins(1))).await;
     assert!(
-        matches!(stopped, Err(CoordinationError::Lost { .. })),
+        matches!(stopped, Err(CoordinationError::LockLost { .. })),
         "{stopped:?}"
     );
     let until = held.valid_until();
     assert!(until < others_may_begin, "{until:?} {others_may_begin:?}");
     assert!(
         coordinator
-            .try_acquire(&conformance::wish("b", ttl))
+            .try_acquire(&conformance::lock_request("b", ttl))
             .await
             .is_err()
     );
@@ -157,9 +157,9 @@ async fn a_holder_without_an_api_server_stops_before_others_may_begin() {
 #[tokio::test]
 async fn a_party_without_rights_is_told_what_it_may_not() {
     let server = ApiServer::shared().await;
-    let (client, namespace) = (server.client_as("nobody").await, server.namespace().await);
+    let (client, namespace) = (server.client_as("nobody").await, server.create_namespace().await);
     let backing = ConfigMapBacking::new(client, &namespace, NAME);
-    let refused = Coordinator::new(Arc::new(backing)).pinned().await;
+    let refused = Coordinator::new(Arc::new(backing)).list_active_pins().await;
     let Err(CoordinationError::Backing(error @ BackingError::Read { .. })) = refused else {
         panic!("{refused:?}")
     };

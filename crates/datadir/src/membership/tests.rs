@@ -4,11 +4,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::peer_url::parse_peer_urls;
 
-fn membership(listed: &str, token: &str) -> Membership {
-    Membership::new(&listed.parse().unwrap(), token).unwrap()
+fn build_membership(listed: &str, token: &str) -> ClusterMembership {
+    ClusterMembership::new(&listed.parse().unwrap(), token).unwrap()
 }
 
-fn ids(membership: &Membership) -> Vec<String> {
+fn member_ids(membership: &ClusterMembership) -> Vec<String> {
     membership
         .members()
         .iter()
@@ -51,9 +51,9 @@ fn identities_are_those_of_etcd() {
         ),
     ];
     for (listed, token, members, cluster) in vectors {
-        let membership = membership(listed, token);
-        assert_eq!(ids(&membership), members, "{listed}");
-        assert_eq!(membership.cluster().to_string(), cluster, "{listed}");
+        let membership = build_membership(listed, token);
+        assert_eq!(member_ids(&membership), members, "{listed}");
+        assert_eq!(membership.cluster_id().to_string(), cluster, "{listed}");
     }
 }
 
@@ -65,7 +65,7 @@ fn several_urls_are_sorted_and_the_name_takes_no_part() {
         "other=https://b:2380,,other=https://a:2380,",
     ] {
         assert_eq!(
-            ids(&membership(listed, "t")),
+            member_ids(&build_membership(listed, "t")),
             ["3129bd2ebe81a981"],
             "{listed}"
         );
@@ -76,8 +76,8 @@ fn several_urls_are_sorted_and_the_name_takes_no_part() {
 fn another_token_gives_other_identities() {
     let listed = "default=http://localhost:2380";
     assert_ne!(
-        ids(&membership(listed, "one")),
-        ids(&membership(listed, "two"))
+        member_ids(&build_membership(listed, "one")),
+        member_ids(&build_membership(listed, "two"))
     );
 }
 
@@ -85,20 +85,20 @@ fn another_token_gives_other_identities() {
 fn a_list_that_is_wrong_says_where() {
     let fault = |text: &str| text.parse::<InitialCluster>().unwrap_err();
     assert_eq!(fault(",,"), MembershipError::Empty);
-    assert!(matches!(fault("http://a:1"), MembershipError::Pair { .. }));
-    assert!(matches!(fault("=http://a:1"), MembershipError::Name { .. }));
+    assert!(matches!(fault("http://a:1"), MembershipError::InvalidPair { .. }));
+    assert!(matches!(fault("=http://a:1"), MembershipError::InvalidName { .. }));
     assert!(matches!(
         fault("a=http://a:1, b=http://b:1"),
-        MembershipError::Name { .. }
+        MembershipError::InvalidName { .. }
     ));
-    let MembershipError::Url { name, source } = fault("a=http://a:1,b=b:1") else {
+    let MembershipError::InvalidUrl { name, source } = fault("a=http://a:1,b=b:1") else {
         panic!("not a url fault")
     };
     assert_eq!(
         (name.as_str(), source),
         (
             "b",
-            UrlError::Scheme {
+            PeerUrlError::Scheme {
                 url: "b:1".to_owned()
             }
         )
@@ -118,18 +118,18 @@ fn a_url_listed_twice_is_refused() {
 
 #[test]
 fn advertised_urls_are_compared_as_sets() {
-    let membership = membership("a=http://x:1,a=http://y:1,b=http://z:1", "t");
+    let membership = build_membership("a=http://x:1,a=http://y:1,b=http://z:1", "t");
     let urls = |text| parse_peer_urls(text).unwrap();
     let member = membership
-        .locate("a", &urls("http://y:1,http://x:1,http://y:1"))
+        .find_member("a", &urls("http://y:1,http://x:1,http://y:1"))
         .unwrap();
     assert_eq!(member.peer_urls, ["http://x:1", "http://y:1"]);
-    let error = membership.locate("a", &urls("http://x:1")).unwrap_err();
+    let error = membership.find_member("a", &urls("http://x:1")).unwrap_err();
     assert!(
-        matches!(error, MembershipError::Advertised { .. }),
+        matches!(error, MembershipError::AdvertisedUrlsMismatch { .. }),
         "{error}"
     );
-    let error = membership.locate("c", &urls("http://x:1")).unwrap_err();
+    let error = membership.find_member("c", &urls("http://x:1")).unwrap_err();
     assert_eq!(
         error.to_string(),
         "member \"c\" is not in the initial cluster, which lists ".to_owned()
@@ -144,9 +144,9 @@ fn advertised_urls_are_compared_as_sets() {
 
 #[test]
 fn a_member_is_written_as_go_writes_it() {
-    let membership = membership("n1=http://127.0.0.1:23791", "tkn");
+    let membership = build_membership("n1=http://127.0.0.1:23791", "tkn");
     assert_eq!(
-        membership.members_bucket(),
+        membership.members_bucket_rows(),
         [(
             "ed683a91a8f49cc4".to_owned(),
             r#"{"id":17106987581846101188,"peerURLs":["http://127.0.0.1:23791"],"name":"n1"}"#
@@ -166,7 +166,7 @@ fn a_member_is_written_as_go_writes_it() {
 
 #[test]
 fn the_conf_state_lists_the_voters_in_order() {
-    let membership = membership("a=http://127.0.0.1:23891,b=http://127.0.0.1:23893", "tk2");
+    let membership = build_membership("a=http://127.0.0.1:23891,b=http://127.0.0.1:23893", "tk2");
     assert_eq!(
         membership.conf_state_json(),
         "{\"voters\":[4060633032008435795,11649646670527566703],\"auto_leave\":false}"
@@ -184,10 +184,10 @@ proptest! {
         ports.sort_unstable();
         ports.dedup();
         let mut parts: Vec<_> = ports.iter().map(|port| format!("m{}=http://h:{port}", port % 4)).collect();
-        let straight = membership(&parts.join(","), "t");
+        let straight = build_membership(&parts.join(","), "t");
         let middle = by % parts.len();
         parts.rotate_left(middle);
-        let rotated = membership(&parts.join(","), "t");
+        let rotated = build_membership(&parts.join(","), "t");
         prop_assert_eq!(&straight, &rotated);
         prop_assert!(straight.members().is_sorted_by(|one, next| one.id < next.id));
     }
@@ -195,9 +195,9 @@ proptest! {
     #[test]
     fn any_text_is_a_list_or_an_error(text in ".{0,60}|[a-c=,:/htps1-9 ]{0,40}") {
         if let Ok(listed) = text.parse::<InitialCluster>() {
-            let membership = Membership::new(&listed, "t").unwrap();
+            let membership = ClusterMembership::new(&listed, "t").unwrap();
             for member in listed.members() {
-                prop_assert!(membership.locate(&member.name, &member.peer_urls).is_ok());
+                prop_assert!(membership.find_member(&member.name, &member.peer_urls).is_ok());
             }
         }
     }

@@ -8,15 +8,15 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use super::place::{BEFORE, STAMP};
+use super::place::{PREVIOUS_SUFFIX, TIMESTAMP_FORMAT};
 
 /// A data directory that another one has taken the place of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Aside {
+pub struct PreviousDataDir {
     /// Where it is kept.
     pub path: PathBuf,
     /// Since when.
-    pub since: Timestamp,
+    pub replaced_at: Timestamp,
 }
 
 /// The directories that were put aside from `target`, oldest first. What has a name of another form is somebody else's.
@@ -24,11 +24,11 @@ pub struct Aside {
 /// # Errors
 ///
 /// When the directory above cannot be read; one that is not there holds nothing.
-pub fn put_aside(target: &Path) -> io::Result<Vec<Aside>> {
+pub fn list_previous_data_dirs(target: &Path) -> io::Result<Vec<PreviousDataDir>> {
     let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
         return Ok(Vec::new());
     };
-    let Some(prefix) = name.to_str().map(|name| format!("{name}{BEFORE}")) else {
+    let Some(prefix) = name.to_str().map(|name| format!("{name}{PREVIOUS_SUFFIX}")) else {
         return Ok(Vec::new());
     };
     let parent = if parent.as_os_str().is_empty() {
@@ -44,18 +44,18 @@ pub fn put_aside(target: &Path) -> io::Result<Vec<Aside>> {
     for entry in entries {
         let entry = entry?;
         let name = entry.file_name();
-        let since = name.to_str().and_then(|name| since(name, &prefix));
+        let since = name.to_str().and_then(|name| parse_replaced_at(name, &prefix));
         if let Some(since) = since.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
             let path = entry.path();
-            found.push(Aside { path, since });
+            found.push(PreviousDataDir { path, replaced_at: since });
         }
     }
-    found.sort_by(|one, other| (one.since, &one.path).cmp(&(other.since, &other.path)));
+    found.sort_by(|one, other| (one.replaced_at, &one.path).cmp(&(other.replaced_at, &other.path)));
     Ok(found)
 }
 
 /// The time in a name, behind which there may be a number.
-fn since(name: &str, prefix: &str) -> Option<Timestamp> {
+fn parse_replaced_at(name: &str, prefix: &str) -> Option<Timestamp> {
     let rest = name.strip_prefix(prefix)?;
     let (stamp, number) = match rest.split_once('-') {
         Some((stamp, number)) => (stamp, Some(number)),
@@ -64,7 +64,7 @@ fn since(name: &str, prefix: &str) -> Option<Timestamp> {
     if number.is_some_and(|number| number.parse::<u64>().is_err()) {
         return None;
     }
-    let time = DateTime::strptime(STAMP, stamp).ok()?;
+    let time = DateTime::strptime(TIMESTAMP_FORMAT, stamp).ok()?;
     Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
@@ -88,7 +88,7 @@ mod tests {
             fs::create_dir(root.path().join(name)).unwrap();
         }
         fs::write(root.path().join("data.before-20260101T000000Z"), "a file").unwrap();
-        let found = put_aside(&root.path().join("data")).unwrap();
+        let found = list_previous_data_dirs(&root.path().join("data")).unwrap();
         let names: Vec<_> = found
             .iter()
             .map(|one| one.path.file_name().unwrap())
@@ -101,13 +101,13 @@ mod tests {
                 "data.before-20260102T030405Z-1",
             ]
         );
-        assert_eq!(found[0].since, "2025-12-31T00:00:00Z".parse().unwrap());
+        assert_eq!(found[0].replaced_at, "2025-12-31T00:00:00Z".parse().unwrap());
     }
 
     #[test]
     fn a_place_that_is_not_there_holds_nothing() {
         let root = tempfile::tempdir().unwrap();
-        assert_eq!(put_aside(&root.path().join("no/data")).unwrap(), []);
-        assert_eq!(put_aside(Path::new("/")).unwrap(), []);
+        assert_eq!(list_previous_data_dirs(&root.path().join("no/data")).unwrap(), []);
+        assert_eq!(list_previous_data_dirs(Path::new("/")).unwrap(), []);
     }
 }

@@ -11,13 +11,13 @@ use crate::lock::LockError;
 pub enum SwapError {
     /// The target is not a path that names something in a directory.
     #[error("{} names no directory that could be replaced", target.display())]
-    Unnamed {
+    InvalidTarget {
         /// The target.
         target: PathBuf,
     },
     /// The target or the directory above it cannot be looked at.
     #[error("look at {}", path.display())]
-    Look {
+    Inspect {
         /// What was looked at.
         path: PathBuf,
         /// What the system said.
@@ -65,7 +65,7 @@ pub enum SwapError {
     },
     /// Someone has the target's database open.
     #[error("{} is in use: stop etcd first", db.display())]
-    Live {
+    DatabaseInUse {
         /// The database.
         db: PathBuf,
     },
@@ -82,7 +82,7 @@ pub enum SwapError {
     },
     /// The mark of a directory cannot be read or written.
     #[error("mark {}", dir.display())]
-    Mark {
+    Marker {
         /// The directory.
         dir: PathBuf,
         /// What the system said.
@@ -100,7 +100,7 @@ pub enum SwapError {
     },
     /// Leftovers of a crashed run cannot be removed.
     #[error("remove {}", dir.display())]
-    Discard {
+    RemoveLeftovers {
         /// The leftovers.
         dir: PathBuf,
         /// What the system said.
@@ -116,7 +116,7 @@ pub enum SwapError {
     },
     /// The new directory is in place, but tidying up after the swap failed.
     #[error("the new directory is in place, but the old one could not be put away")]
-    BehindTheSwap {
+    AfterSwap {
         /// What failed.
         source: Box<Self>,
     },
@@ -125,11 +125,11 @@ pub enum SwapError {
 impl SwapError {
     /// Whether the new directory is in place nevertheless.
     pub fn is_in_place(&self) -> bool {
-        matches!(self, Self::BehindTheSwap { .. })
+        matches!(self, Self::AfterSwap { .. })
     }
 
-    pub(super) fn behind_the_swap(self) -> Self {
-        Self::BehindTheSwap {
+    pub(super) fn into_after_swap(self) -> Self {
+        Self::AfterSwap {
             source: Box::new(self),
         }
     }

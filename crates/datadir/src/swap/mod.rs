@@ -31,19 +31,19 @@ use jiff::Timestamp;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-use self::mark::Mark;
-use self::place::{Occupancy, Place};
+use self::mark::StagingMarker;
+use self::place::{TargetState, SwapTarget};
 use crate::durable;
 
-pub use self::aside::{Aside, put_aside};
+pub use self::aside::{PreviousDataDir, list_previous_data_dirs};
 pub use self::error::SwapError;
-pub use self::recovery::{Recovery, recover};
+pub use self::recovery::{SwapRecovery, recover_swap};
 
 /// Names tried for a staging directory; more than one is taken only by directories that are not ours.
-const ATTEMPTS: u32 = 64;
+const MAX_NAME_ATTEMPTS: u32 = 64;
 
 /// Exchanges two names in one step. A file system that cannot answers so.
-type Exchange = fn(&Path, &Path) -> Result<(), Errno>;
+type ExchangeFn = fn(&Path, &Path) -> Result<(), Errno>;
 
 fn exchange_names(one: &Path, other: &Path) -> Result<(), Errno> {
     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)
@@ -51,40 +51,40 @@ fn exchange_names(one: &Path, other: &Path) -> Result<(), Errno> {
 
 /// What is about to happen; a crash may come before any of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum SwapStep {
     Sync,
-    Mark,
-    Exchange,
-    SetAside,
-    MoveIn,
-    Unmark,
+    WriteMarker,
+    ExchangeNames,
+    RenameToPrevious,
+    MoveIntoPlace,
+    RemoveMarker,
     Discard,
     Done,
 }
 
 /// Told each [`Step`] before it happens.
-type Watch<'a> = &'a mut dyn FnMut(Step);
+type StepHook<'a> = &'a mut dyn FnMut(SwapStep);
 
 /// A directory being built beside its target. Dropping it removes what was built and leaves the target as it is.
 #[derive(Debug)]
-pub struct Staging {
-    place: Place,
+pub struct StagingDir {
+    target: SwapTarget,
     dir: PathBuf,
-    mark: Mark,
+    marker: StagingMarker,
     /// Whether `dir` still is the new directory, to be removed when this is dropped.
     owns_dir: bool,
 }
 
 /// A swap that has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommittedSwap {
     /// The new directory, by its real path.
     pub target: PathBuf,
     /// Where the old one is kept; `None` when there was none or it was empty.
-    pub kept: Option<PathBuf>,
+    pub previous_dir: Option<PathBuf>,
 }
 
-impl Staging {
+impl StagingDir {
     /// Makes an empty directory beside `target`, after cleaning up what crashed runs left there. Directories above
     /// the target are made when they are missing.
     ///
@@ -93,24 +93,24 @@ impl Staging {
     /// When another run is building for the same target, when etcd has the target's database open, or when
     /// the target is not a directory that can be renamed.
     pub fn create(target: &Path) -> Result<Self, SwapError> {
-        Place::prepare_parent(target)?;
-        recover(target)?;
-        let place = Place::resolve(target)?;
-        place.occupancy()?;
-        place.refuse_live()?;
-        for attempt in 0..ATTEMPTS {
-            let dir = place.staging_dir(attempt);
+        SwapTarget::create_parent(target)?;
+        recover_swap(target)?;
+        let place = SwapTarget::resolve(target)?;
+        place.read_state()?;
+        place.ensure_not_in_use()?;
+        for attempt in 0..MAX_NAME_ATTEMPTS {
+            let dir = place.staging_path(attempt);
             match durable::create_private_dir(&dir) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(source) => return Err(SwapError::create(dir, source)),
             }
-            match Mark::create(&dir) {
+            match StagingMarker::create(&dir) {
                 Ok(Some(mark)) => {
                     return Ok(Self {
-                        place,
+                        target: place,
                         dir,
-                        mark,
+                        marker: mark,
                         owns_dir: true,
                     });
                 }
@@ -122,7 +122,7 @@ impl Staging {
             }
         }
         Err(SwapError::NoFreeName {
-            target: place.target,
+            target: place.path,
         })
     }
 
@@ -133,7 +133,7 @@ impl Staging {
 
     /// The directory that will be replaced, by its real path.
     pub fn target(&self) -> &Path {
-        &self.place.target
+        &self.target.path
     }
 
     /// Syncs what was built and puts it in the target's place. The old directory is kept as
@@ -143,98 +143,98 @@ impl Staging {
     ///
     /// Up to the swap an error leaves the target untouched and removes the new directory. Errors behind it
     /// say so ([`SwapError::is_in_place`]): the new directory serves, and [`recover`] tidies up.
-    pub fn commit(self, now: Timestamp) -> Result<Committed, SwapError> {
-        self.commit_by(now, exchange_names, &mut |_| {})
+    pub fn commit(self, now: Timestamp) -> Result<CommittedSwap, SwapError> {
+        self.commit_with(now, exchange_names, &mut |_| {})
     }
 
     /// Removes what was built, and says when that fails.
-    pub fn abandon(mut self) -> Result<(), SwapError> {
+    pub fn discard(mut self) -> Result<(), SwapError> {
         self.owns_dir = false;
-        self.mark
-            .discard(&self.dir)
-            .map_err(|source| SwapError::Discard {
+        self.marker
+            .remove_dir(&self.dir)
+            .map_err(|source| SwapError::RemoveLeftovers {
                 dir: self.dir.clone(),
                 source,
             })
     }
 
-    fn commit_by(
+    fn commit_with(
         mut self,
         now: Timestamp,
-        exchange: Exchange,
-        watch: Watch<'_>,
-    ) -> Result<Committed, SwapError> {
-        watch(Step::Sync);
+        exchange: ExchangeFn,
+        watch: StepHook<'_>,
+    ) -> Result<CommittedSwap, SwapError> {
+        watch(SwapStep::Sync);
         durable::sync_tree(&self.dir).map_err(|(path, source)| SwapError::Sync { path, source })?;
-        let occupancy = self.place.occupancy()?;
-        let _until_swapped = self.place.hold_database()?;
-        let before = self.place.free_before_name(now);
-        watch(Step::Mark);
-        self.mark
-            .complete(&before)
+        let state = self.target.read_state()?;
+        let _until_swapped = self.target.lock_database()?;
+        let before = self.target.free_previous_name(now);
+        watch(SwapStep::WriteMarker);
+        self.marker
+            .mark_complete(&before)
             .and_then(|()| durable::sync_dir(&self.dir))
-            .map_err(|source| SwapError::Mark {
+            .map_err(|source| SwapError::Marker {
                 dir: self.dir.clone(),
                 source,
             })?;
-        self.place.sync_parent()?;
-        let kept = match occupancy {
-            Occupancy::Missing => self.move_in(watch).map(|()| None)?,
-            Occupancy::Directory => self.replace(&before, exchange, watch)?,
+        self.target.sync_parent()?;
+        let kept = match state {
+            TargetState::Missing => self.move_into_place(watch).map(|()| None)?,
+            TargetState::Directory => self.replace_target(&before, exchange, watch)?,
         };
-        watch(Step::Unmark);
-        self.place.unmark()?;
-        watch(Step::Done);
-        Ok(Committed {
-            target: self.place.target.clone(),
-            kept,
+        watch(SwapStep::RemoveMarker);
+        self.target.remove_marker()?;
+        watch(SwapStep::Done);
+        Ok(CommittedSwap {
+            target: self.target.path.clone(),
+            previous_dir: kept,
         })
     }
 
-    fn replace(
+    fn replace_target(
         &mut self,
         before: &OsStr,
-        exchange: Exchange,
-        watch: Watch<'_>,
+        exchange: ExchangeFn,
+        watch: StepHook<'_>,
     ) -> Result<Option<PathBuf>, SwapError> {
-        watch(Step::Exchange);
-        match exchange(&self.dir, &self.place.target) {
+        watch(SwapStep::ExchangeNames);
+        match exchange(&self.dir, &self.target.path) {
             Ok(()) => self.owns_dir = false,
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 return self.rename_twice(before, watch);
             }
-            Err(errno) => return Err(self.place.rename_failed(&self.dir, errno.into())),
+            Err(errno) => return Err(self.target.rename_error(&self.dir, errno.into())),
         }
-        self.place
+        self.target
             .sync_parent()
-            .map_err(SwapError::behind_the_swap)?;
-        watch(Step::SetAside);
-        self.place
-            .set_aside(&self.dir, before)
-            .map_err(SwapError::behind_the_swap)
+            .map_err(SwapError::into_after_swap)?;
+        watch(SwapStep::RenameToPrevious);
+        self.target
+            .rename_to_previous(&self.dir, before)
+            .map_err(SwapError::into_after_swap)
     }
 
     fn rename_twice(
         &mut self,
         before: &OsStr,
-        watch: Watch<'_>,
+        watch: StepHook<'_>,
     ) -> Result<Option<PathBuf>, SwapError> {
-        watch(Step::SetAside);
-        let kept = self.place.set_aside(&self.place.target, before)?;
-        let moved = self.move_in(watch);
+        watch(SwapStep::RenameToPrevious);
+        let kept = self.target.rename_to_previous(&self.target.path, before)?;
+        let moved = self.move_into_place(watch);
         if let (Err(_), true, Some(kept)) = (&moved, self.owns_dir, &kept) {
             // The old one back; failing that, both stay for `recover`.
-            self.owns_dir = fs::rename(kept, &self.place.target).is_ok();
+            self.owns_dir = fs::rename(kept, &self.target.path).is_ok();
         }
         moved.map(|()| kept)
     }
 
-    fn move_in(&mut self, watch: Watch<'_>) -> Result<(), SwapError> {
-        watch(Step::MoveIn);
-        fs::rename(&self.dir, &self.place.target)
-            .map_err(|source| self.place.rename_failed(&self.dir, source))?;
+    fn move_into_place(&mut self, watch: StepHook<'_>) -> Result<(), SwapError> {
+        watch(SwapStep::MoveIntoPlace);
+        fs::rename(&self.dir, &self.target.path)
+            .map_err(|source| self.target.rename_error(&self.dir, source))?;
         self.owns_dir = false;
-        self.place.sync_parent().map_err(SwapError::behind_the_swap)
+        self.target.sync_parent().map_err(SwapError::into_after_swap)
     }
 }
 
@@ -244,25 +244,25 @@ impl Staging {
 /// # Errors
 ///
 /// When another run is building for the same target, or etcd has its database open.
-pub fn set_aside(target: &Path, now: Timestamp) -> Result<Option<PathBuf>, SwapError> {
-    recover(target)?;
-    let place = match Place::resolve(target) {
-        Err(SwapError::Look { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+pub fn rename_to_previous(target: &Path, now: Timestamp) -> Result<Option<PathBuf>, SwapError> {
+    recover_swap(target)?;
+    let place = match SwapTarget::resolve(target) {
+        Err(SwapError::Inspect { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             return Ok(None); // not even the directory above exists
         }
         resolved => resolved?,
     };
-    if place.occupancy()? == Occupancy::Missing {
+    if place.read_state()? == TargetState::Missing {
         return Ok(None);
     }
-    let _until_away = place.hold_database()?;
-    place.set_aside(&place.target, &place.free_before_name(now))
+    let _until_away = place.lock_database()?;
+    place.rename_to_previous(&place.path, &place.free_previous_name(now))
 }
 
-impl Drop for Staging {
+impl Drop for StagingDir {
     fn drop(&mut self) {
         if self.owns_dir {
-            let _left_for_recovery = self.mark.discard(&self.dir);
+            let _left_for_recovery = self.marker.remove_dir(&self.dir);
         }
     }
 }

@@ -17,37 +17,37 @@ use crate::swap::SwapError;
 
 /// What stands where the new directory is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Occupancy {
+pub(super) enum TargetState {
     Missing,
     Directory,
 }
 
 /// A target by its real path.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) target: PathBuf,
+pub(super) struct SwapTarget {
+    pub(super) path: PathBuf,
     parent: PathBuf,
     name: OsString,
 }
 
-impl Place {
+impl SwapTarget {
     /// Makes the directories above `target`.
-    pub(super) fn prepare_parent(target: &Path) -> Result<(), SwapError> {
-        let parent = parent_of(target)?;
+    pub(super) fn create_parent(target: &Path) -> Result<(), SwapError> {
+        let parent = parent_dir(target)?;
         durable::create_private_dirs(&parent).map_err(|source| SwapError::create(parent, source))
     }
 
     /// Follows symbolic links, so that what is replaced is the directory and not a link to it.
     pub(super) fn resolve(target: &Path) -> Result<Self, SwapError> {
-        let look = |path: &Path, source| SwapError::Look {
+        let look = |path: &Path, source| SwapError::Inspect {
             path: path.to_owned(),
             source,
         };
         let real = match fs::symlink_metadata(target) {
             Ok(_) => fs::canonicalize(target).map_err(|source| look(target, source))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let parent = parent_of(target)?;
-                let name = target.file_name().ok_or_else(|| unnamed(target))?;
+                let parent = parent_dir(target)?;
+                let name = target.file_name().ok_or_else(|| invalid_target(target))?;
                 fs::canonicalize(&parent)
                     .map_err(|source| look(&parent, source))?
                     .join(name)
@@ -55,61 +55,61 @@ impl Place {
             Err(source) => return Err(look(target, source)),
         };
         let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else {
-            return Err(unnamed(target));
+            return Err(invalid_target(target));
         };
         Ok(Self {
             parent: parent.to_owned(),
             name: name.to_owned(),
-            target: real.clone(),
+            path: real.clone(),
         })
     }
 
     /// What stands at the target; anything that cannot be swapped is an error.
-    pub(super) fn occupancy(&self) -> Result<Occupancy, SwapError> {
-        let look = |path: &Path, source| SwapError::Look {
+    pub(super) fn read_state(&self) -> Result<TargetState, SwapError> {
+        let look = |path: &Path, source| SwapError::Inspect {
             path: path.to_owned(),
             source,
         };
-        let there = match fs::symlink_metadata(&self.target) {
+        let there = match fs::symlink_metadata(&self.path) {
             Ok(there) => there,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Occupancy::Missing);
+                return Ok(TargetState::Missing);
             }
-            Err(source) => return Err(look(&self.target, source)),
+            Err(source) => return Err(look(&self.path, source)),
         };
         if !there.is_dir() {
             return Err(SwapError::NotADirectory {
-                target: self.target.clone(),
+                target: self.path.clone(),
             });
         }
         let above = fs::metadata(&self.parent).map_err(|source| look(&self.parent, source))?;
-        if above.dev() != there.dev() || is_mount_root(&self.target) {
+        if above.dev() != there.dev() || is_mount_root(&self.path) {
             return Err(SwapError::MountPoint {
-                target: self.target.clone(),
+                target: self.path.clone(),
             });
         }
-        Ok(Occupancy::Directory)
+        Ok(TargetState::Directory)
     }
 
-    fn database(&self) -> PathBuf {
-        self.target.join("member/snap/db")
+    fn database_path(&self) -> PathBuf {
+        self.path.join("member/snap/db")
     }
 
     /// An error while etcd runs on the target.
-    pub(super) fn refuse_live(&self) -> Result<(), SwapError> {
-        let db = self.database();
-        if lock::is_live(&db)? {
-            Err(SwapError::Live { db })
+    pub(super) fn ensure_not_in_use(&self) -> Result<(), SwapError> {
+        let db = self.database_path();
+        if lock::is_in_use(&db)? {
+            Err(SwapError::DatabaseInUse { db })
         } else {
             Ok(())
         }
     }
 
     /// Keeps etcd from opening the target's database; `None` when there is none.
-    pub(super) fn hold_database(&self) -> Result<Option<DatabaseLock>, SwapError> {
-        match lock::hold(&self.database()) {
+    pub(super) fn lock_database(&self) -> Result<Option<DatabaseLock>, SwapError> {
+        match lock::lock_database(&self.database_path()) {
             Ok(held) => Ok(Some(held)),
-            Err(LockError::Held { file }) => Err(SwapError::Live { db: file }),
+            Err(LockError::Held { file }) => Err(SwapError::DatabaseInUse { db: file }),
             Err(LockError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 Ok(None)
             }
@@ -118,23 +118,23 @@ impl Place {
     }
 
     /// The name of a staging directory.
-    pub(super) fn staging_dir(&self, attempt: u32) -> PathBuf {
+    pub(super) fn staging_path(&self, attempt: u32) -> PathBuf {
         let process = std::process::id();
         let unique = match attempt {
             0 => format!("{process}"),
             _ => format!("{process}-{attempt}"),
         };
         self.parent
-            .join(self.sibling(&format!("{STAGING}{unique}")))
+            .join(self.sibling_name(&format!("{STAGING_SUFFIX}{unique}")))
     }
 
     /// Directories beside the target whose names are those of staging directories, in order.
-    pub(super) fn staging_dirs(&self) -> Result<Vec<PathBuf>, SwapError> {
-        let look = |source| SwapError::Look {
+    pub(super) fn list_staging_dirs(&self) -> Result<Vec<PathBuf>, SwapError> {
+        let look = |source| SwapError::Inspect {
             path: self.parent.clone(),
             source,
         };
-        let prefix = self.sibling(STAGING);
+        let prefix = self.sibling_name(STAGING_SUFFIX);
         let mut found = Vec::new();
         for item in fs::read_dir(&self.parent).map_err(look)? {
             let item = item.map_err(look)?;
@@ -148,8 +148,8 @@ impl Place {
     }
 
     /// A name for the old directory that nothing has.
-    pub(super) fn free_before_name(&self, now: Timestamp) -> OsString {
-        let plain = self.sibling(&format!("{BEFORE}{}", now.strftime(STAMP)));
+    pub(super) fn free_previous_name(&self, now: Timestamp) -> OsString {
+        let plain = self.sibling_name(&format!("{PREVIOUS_SUFFIX}{}", now.strftime(TIMESTAMP_FORMAT)));
         let mut name = plain.clone();
         let mut number = 1_u64;
         while fs::symlink_metadata(self.parent.join(&name)).is_ok() {
@@ -160,20 +160,20 @@ impl Place {
         name
     }
 
-    /// Whether a name found in a mark is one that [`free_before_name`](Self::free_before_name) makes.
-    pub(super) fn is_before_name(&self, name: &OsStr) -> bool {
-        name.as_bytes().starts_with(self.sibling(BEFORE).as_bytes())
+    /// Whether a name found in a mark is one that [`free_previous_name`](Self::free_before_name) makes.
+    pub(super) fn is_previous_name(&self, name: &OsStr) -> bool {
+        name.as_bytes().starts_with(self.sibling_name(PREVIOUS_SUFFIX).as_bytes())
             && !name.as_bytes().contains(&b'/')
     }
 
-    fn sibling(&self, suffix: &str) -> OsString {
+    fn sibling_name(&self, suffix: &str) -> OsString {
         let mut name = self.name.clone();
         name.push(suffix);
         name
     }
 
     /// Puts the old directory `from` away under the name `before`; an empty one is removed.
-    pub(super) fn set_aside(
+    pub(super) fn rename_to_previous(
         &self,
         from: &Path,
         before: &OsStr,
@@ -194,14 +194,14 @@ impl Place {
     }
 
     /// Takes the mark out of the target.
-    pub(super) fn unmark(&self) -> Result<(), SwapError> {
-        fs::remove_file(self.target.join(mark::FILE_NAME))
-            .and_then(|()| durable::sync_dir(&self.target))
-            .map_err(|source| SwapError::Mark {
-                dir: self.target.clone(),
+    pub(super) fn remove_marker(&self) -> Result<(), SwapError> {
+        fs::remove_file(self.path.join(mark::FILE_NAME))
+            .and_then(|()| durable::sync_dir(&self.path))
+            .map_err(|source| SwapError::Marker {
+                dir: self.path.clone(),
                 source,
             })
-            .map_err(SwapError::behind_the_swap)
+            .map_err(SwapError::into_after_swap)
     }
 
     pub(super) fn sync_parent(&self) -> Result<(), SwapError> {
@@ -212,36 +212,36 @@ impl Place {
     }
 
     /// Why a directory did not take the target's place.
-    pub(super) fn rename_failed(&self, from: &Path, source: io::Error) -> SwapError {
+    pub(super) fn rename_error(&self, from: &Path, source: io::Error) -> SwapError {
         match source.kind() {
             io::ErrorKind::ResourceBusy => SwapError::MountPoint {
-                target: self.target.clone(),
+                target: self.path.clone(),
             },
             _ => SwapError::Rename {
                 from: from.to_owned(),
-                to: self.target.clone(),
+                to: self.path.clone(),
                 source,
             },
         }
     }
 }
 
-const STAGING: &str = ".restoring-";
-pub(super) const BEFORE: &str = ".before-";
+const STAGING_SUFFIX: &str = ".restoring-";
+pub(super) const PREVIOUS_SUFFIX: &str = ".before-";
 /// How the time is written in a name.
-pub(super) const STAMP: &str = "%Y%m%dT%H%M%SZ";
+pub(super) const TIMESTAMP_FORMAT: &str = "%Y%m%dT%H%M%SZ";
 
 /// The directory above `target`, of which the current directory may be one.
-fn parent_of(target: &Path) -> Result<PathBuf, SwapError> {
+fn parent_dir(target: &Path) -> Result<PathBuf, SwapError> {
     match (target.parent(), target.file_name()) {
         (Some(parent), Some(_)) if parent.as_os_str().is_empty() => Ok(PathBuf::from(".")),
         (Some(parent), Some(_)) => Ok(parent.to_owned()),
-        _ => Err(unnamed(target)),
+        _ => Err(invalid_target(target)),
     }
 }
 
-fn unnamed(target: &Path) -> SwapError {
-    SwapError::Unnamed {
+fn invalid_target(target: &Path) -> SwapError {
+    SwapError::InvalidTarget {
         target: target.to_owned(),
     }
 }

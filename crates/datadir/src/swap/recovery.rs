@@ -5,17 +5,17 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::mark::{Claim, Mark};
-use super::place::{Occupancy, Place};
-use super::{Step, SwapError, Watch};
+use super::mark::{MarkerLock, StagingMarker};
+use super::place::{TargetState, SwapTarget};
+use super::{SwapStep, SwapError, StepHook};
 
 /// What was found beside a target and done about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recovery {
+pub struct SwapRecovery {
     /// Whether a complete new directory was moved to the target's place, which was empty.
-    pub moved_in: bool,
+    pub moved_into_place: bool,
     /// Where an old directory was put away whose swap had happened already.
-    pub kept: Option<PathBuf>,
+    pub previous_dir: Option<PathBuf>,
     /// Unfinished directories that were removed.
     pub removed: Vec<PathBuf>,
     /// Directories with the name of a staging directory that are not ours; they were left alone.
@@ -27,132 +27,132 @@ pub struct Recovery {
 /// # Errors
 ///
 /// When another run is still at work there.
-pub fn recover(target: &Path) -> Result<Recovery, SwapError> {
-    recover_by(target, &mut |_| {})
+pub fn recover_swap(target: &Path) -> Result<SwapRecovery, SwapError> {
+    recover_swap_with(target, &mut |_| {})
 }
 
-pub(super) fn recover_by(target: &Path, watch: Watch<'_>) -> Result<Recovery, SwapError> {
-    let place = match Place::resolve(target) {
-        Err(SwapError::Look { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            return Ok(Recovery::default()); // not even the directory above exists
+pub(super) fn recover_swap_with(target: &Path, watch: StepHook<'_>) -> Result<SwapRecovery, SwapError> {
+    let place = match SwapTarget::resolve(target) {
+        Err(SwapError::Inspect { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(SwapRecovery::default()); // not even the directory above exists
         }
         resolved => resolved?,
     };
-    let mut run = Run::begin(&place)?;
-    for dir in place.staging_dirs()? {
-        run.consider(dir, watch)?;
+    let mut run = RecoveryRun::start(&place)?;
+    for dir in place.list_staging_dirs()? {
+        run.process_staging_dir(dir, watch)?;
     }
     run.finish(watch)
 }
 
 /// One tidying up.
-struct Run<'a> {
-    place: &'a Place,
+struct RecoveryRun<'a> {
+    target: &'a SwapTarget,
     target_exists: bool,
     /// The mark in the target: it is a new directory whose swap was not finished.
-    target_mark: Option<Mark>,
+    target_marker: Option<StagingMarker>,
     /// Complete new directories that could take the place of a missing target.
-    candidates: Vec<(PathBuf, Mark)>,
-    done: Recovery,
+    candidates: Vec<(PathBuf, StagingMarker)>,
+    recovery: SwapRecovery,
 }
 
-impl<'a> Run<'a> {
-    fn begin(place: &'a Place) -> Result<Self, SwapError> {
+impl<'a> RecoveryRun<'a> {
+    fn start(place: &'a SwapTarget) -> Result<Self, SwapError> {
         let mut run = Self {
-            place,
-            target_exists: fs::symlink_metadata(&place.target).is_ok(),
-            target_mark: None,
+            target: place,
+            target_exists: fs::symlink_metadata(&place.path).is_ok(),
+            target_marker: None,
             candidates: Vec::new(),
-            done: Recovery::default(),
+            recovery: SwapRecovery::default(),
         };
-        if run.target_exists && place.target.is_dir() {
-            run.target_mark = claim(&place.target)?;
+        if run.target_exists && place.path.is_dir() {
+            run.target_marker = lock_marker(&place.path)?;
         }
         Ok(run)
     }
 
     /// Judges one directory with a staging name.
-    fn consider(&mut self, dir: PathBuf, watch: Watch<'_>) -> Result<(), SwapError> {
-        match claim(&dir)? {
-            Some(mark) if !self.target_exists && before_name(&mark, &dir)?.is_some() => {
+    fn process_staging_dir(&mut self, dir: PathBuf, watch: StepHook<'_>) -> Result<(), SwapError> {
+        match lock_marker(&dir)? {
+            Some(mark) if !self.target_exists && read_previous_name(&mark, &dir)?.is_some() => {
                 self.candidates.push((dir, mark));
                 Ok(())
             }
             Some(mark) => {
-                watch(Step::Discard);
-                mark.discard(&dir).map_err(|source| SwapError::Discard {
+                watch(SwapStep::Discard);
+                mark.remove_dir(&dir).map_err(|source| SwapError::RemoveLeftovers {
                     dir: dir.clone(),
                     source,
                 })?;
-                self.done.removed.push(dir);
+                self.recovery.removed.push(dir);
                 Ok(())
             }
-            None => self.consider_unmarked(dir, watch),
+            None => self.process_unmarked_dir(dir, watch),
         }
     }
 
     /// A directory without a mark was emptied halfway, or it is the old one after an exchange.
-    fn consider_unmarked(&mut self, dir: PathBuf, watch: Watch<'_>) -> Result<(), SwapError> {
+    fn process_unmarked_dir(&mut self, dir: PathBuf, watch: StepHook<'_>) -> Result<(), SwapError> {
         if fs::remove_dir(&dir).is_ok() {
-            self.done.removed.push(dir);
+            self.recovery.removed.push(dir);
             return Ok(());
         }
-        let promised = match &self.target_mark {
-            Some(mark) => before_name(mark, &self.place.target)?,
+        let promised = match &self.target_marker {
+            Some(mark) => read_previous_name(mark, &self.target.path)?,
             None => None,
         };
-        match promised.filter(|name| self.place.is_before_name(name)) {
-            Some(name) if self.done.kept.is_none() => {
-                watch(Step::SetAside);
-                self.done.kept = self.place.set_aside(&dir, &name)?;
+        match promised.filter(|name| self.target.is_previous_name(name)) {
+            Some(name) if self.recovery.previous_dir.is_none() => {
+                watch(SwapStep::RenameToPrevious);
+                self.recovery.previous_dir = self.target.rename_to_previous(&dir, &name)?;
             }
-            _ => self.done.foreign.push(dir),
+            _ => self.recovery.foreign.push(dir),
         }
         Ok(())
     }
 
-    fn finish(mut self, watch: Watch<'_>) -> Result<Recovery, SwapError> {
+    fn finish(mut self, watch: StepHook<'_>) -> Result<SwapRecovery, SwapError> {
         if self.candidates.len() > 1 {
             return Err(SwapError::Ambiguous {
-                target: self.place.target.clone(),
+                target: self.target.path.clone(),
                 candidates: self.candidates.into_iter().map(|(dir, _)| dir).collect(),
             });
         }
         if let Some((dir, mark)) = self.candidates.pop() {
-            watch(Step::MoveIn);
-            debug_assert_eq!(self.place.occupancy().ok(), Some(Occupancy::Missing));
-            fs::rename(&dir, &self.place.target)
-                .map_err(|source| self.place.rename_failed(&dir, source))?;
-            self.place.sync_parent()?;
-            self.done.moved_in = true;
-            self.target_mark = Some(mark);
+            watch(SwapStep::MoveIntoPlace);
+            debug_assert_eq!(self.target.read_state().ok(), Some(TargetState::Missing));
+            fs::rename(&dir, &self.target.path)
+                .map_err(|source| self.target.rename_error(&dir, source))?;
+            self.target.sync_parent()?;
+            self.recovery.moved_into_place = true;
+            self.target_marker = Some(mark);
         }
-        if self.target_mark.is_some() {
-            watch(Step::Unmark);
-            self.place.unmark()?;
+        if self.target_marker.is_some() {
+            watch(SwapStep::RemoveMarker);
+            self.target.remove_marker()?;
         }
-        watch(Step::Done);
-        Ok(self.done)
+        watch(SwapStep::Done);
+        Ok(self.recovery)
     }
 }
 
 /// The mark of `dir` when there is one; an error while its maker lives.
-fn claim(dir: &Path) -> Result<Option<Mark>, SwapError> {
-    match Mark::claim(dir) {
-        Ok(Claim::Ours(mark)) => Ok(Some(mark)),
-        Ok(Claim::Absent) => Ok(None),
-        Ok(Claim::Held) => Err(SwapError::Busy {
+fn lock_marker(dir: &Path) -> Result<Option<StagingMarker>, SwapError> {
+    match StagingMarker::try_lock(dir) {
+        Ok(MarkerLock::Acquired(mark)) => Ok(Some(mark)),
+        Ok(MarkerLock::Absent) => Ok(None),
+        Ok(MarkerLock::Held) => Err(SwapError::Busy {
             dir: dir.to_owned(),
         }),
-        Err(source) => Err(SwapError::Mark {
+        Err(source) => Err(SwapError::Marker {
             dir: dir.to_owned(),
             source,
         }),
     }
 }
 
-fn before_name(mark: &Mark, dir: &Path) -> Result<Option<OsString>, SwapError> {
-    mark.before().map_err(|source| SwapError::Mark {
+fn read_previous_name(mark: &StagingMarker, dir: &Path) -> Result<Option<OsString>, SwapError> {
+    mark.read_previous_name().map_err(|source| SwapError::Marker {
         dir: dir.to_owned(),
         source,
     })

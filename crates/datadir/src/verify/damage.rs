@@ -2,21 +2,21 @@
 
 use std::path::Path;
 
-use mainstay_bbolt::Error as PageError;
-use mainstay_mvcc::{FactsError, RowFault};
-use mainstay_wal::{At, DecodeError, ListError, LogError, ReadSnapError};
+use mainstay_bbolt::BboltError as PageError;
+use mainstay_mvcc::{DatabaseStatusError, RowFault};
+use mainstay_wal::{SegmentPosition, DecodeError, ListError, LogError, ReadSnapError};
 
-use super::error::{VerifyError, is_truncation};
-use super::findings::Stop;
-use super::report::{FaultKind, sentence};
+use super::error::{VerifyError, is_truncated_read};
+use super::findings::CheckFailure;
+use super::report::{FaultKind, format_error_chain};
 
 /// A database whose pages are wrong.
-pub(super) fn of_pages(file: &Path, error: PageError) -> Stop {
-    let reason = sentence(&error);
-    let damage = |what, place| Stop::damage(what, file, place, reason);
+pub(super) fn classify_page_error(file: &Path, error: PageError) -> CheckFailure {
+    let reason = format_error_chain(&error);
+    let damage = |what, place| CheckFailure::damage(what, file, place, reason);
     match error {
-        PageError::Read { offset, source, .. } if !is_truncation(&source) => {
-            Stop::Blocked(VerifyError::Read {
+        PageError::Read { offset, source, .. } if !is_truncated_read(&source) => {
+            CheckFailure::Unverifiable(VerifyError::Read {
                 file: file.to_owned(),
                 place: format!("byte {offset}"),
                 source,
@@ -31,45 +31,45 @@ pub(super) fn of_pages(file: &Path, error: PageError) -> Stop {
         | PageError::WrongId { page, .. }
         | PageError::WrongKind { page, .. }
         | PageError::Oversized { page, .. }
-        | PageError::Lonely { page, .. }
-        | PageError::Uneven { page, .. }
-        | PageError::Shared { page }
+        | PageError::TooFewChildren { page, .. }
+        | PageError::UnevenDepth { page, .. }
+        | PageError::SharedPage { page }
         | PageError::TooDeep { page, .. }
-        | PageError::Loop { page } => damage(FaultKind::Page, format!("page {page}")),
-        PageError::Element { page, element }
-        | PageError::Order { page, element }
-        | PageError::Separator { page, element, .. }
-        | PageError::Nested { page, element } => {
+        | PageError::PageLoop { page } => damage(FaultKind::Page, format!("page {page}")),
+        PageError::ElementOutOfBounds { page, element }
+        | PageError::KeyOrder { page, element }
+        | PageError::SeparatorMismatch { page, element, .. }
+        | PageError::NestedBucket { page, element } => {
             damage(FaultKind::Page, format!("page {page}, element {element}"))
         }
-        PageError::BucketHeader { name } => damage(FaultKind::Page, format!("bucket {name:?}")),
+        PageError::InvalidBucketHeader { name } => damage(FaultKind::Page, format!("bucket {name:?}")),
         _ => damage(FaultKind::Page, String::new()),
     }
 }
 
 /// A database that cannot say where it stands.
-pub(super) fn of_facts(file: &Path, error: FactsError) -> Stop {
-    let reason = sentence(&error);
-    let damage = |what, place| Stop::damage(what, file, place, reason);
+pub(super) fn classify_facts_error(file: &Path, error: DatabaseStatusError) -> CheckFailure {
+    let reason = format_error_chain(&error);
+    let damage = |what, place| CheckFailure::damage(what, file, place, reason);
     match error {
-        FactsError::Structure(error) => of_pages(file, error),
-        FactsError::LastRow { .. } => damage(FaultKind::Row, "newest row".to_owned()),
-        FactsError::Position { name, .. } => {
+        DatabaseStatusError::Structure(error) => classify_page_error(file, error),
+        DatabaseStatusError::LastRow { .. } => damage(FaultKind::Row, "newest row".to_owned()),
+        DatabaseStatusError::InvalidPosition { name, .. } => {
             damage(FaultKind::Entry, format!("bucket meta, {name}"))
         }
-        FactsError::Oversized { name, .. } => damage(FaultKind::Entry, format!("bucket {name}")),
-        FactsError::NotEtcd => damage(FaultKind::NotEtcd, String::new()),
+        DatabaseStatusError::BucketTooLarge { name, .. } => damage(FaultKind::Entry, format!("bucket {name}")),
+        DatabaseStatusError::NotEtcd => damage(FaultKind::NotEtcd, String::new()),
         _ => damage(FaultKind::Entry, String::new()),
     }
 }
 
 /// A row that no server can have written.
-pub(super) fn of_row(file: &Path, fault: &RowFault) -> Stop {
-    let reason = sentence(fault);
-    let damage = |what, place| Stop::damage(what, file, place, reason);
+pub(super) fn classify_row_fault(file: &Path, fault: &RowFault) -> CheckFailure {
+    let reason = format_error_chain(fault);
+    let damage = |what, place| CheckFailure::damage(what, file, place, reason);
     match fault {
-        RowFault::Key { ordinal, .. } => damage(FaultKind::Row, format!("row {ordinal}")),
-        RowFault::Value { revision, .. } | RowFault::Numbers { revision, .. } => {
+        RowFault::InvalidKey { ordinal, .. } => damage(FaultKind::Row, format!("row {ordinal}")),
+        RowFault::InvalidValue { revision, .. } | RowFault::InconsistentNumbers { revision, .. } => {
             damage(FaultKind::Row, format!("revision {revision}"))
         }
         RowFault::Discontinuous { revision, .. } | RowFault::OrphanDelete { revision } => {
@@ -83,27 +83,27 @@ pub(super) fn of_row(file: &Path, fault: &RowFault) -> Stop {
 }
 
 /// A folder that is no log.
-pub(super) fn of_listing(error: ListError) -> Stop {
-    let reason = sentence(&error);
+pub(super) fn classify_list_error(error: ListError) -> CheckFailure {
+    let reason = format_error_chain(&error);
     match error {
         ListError::List { dir, source } => VerifyError::List { dir, source }.into(),
         ListError::Stat { file, source } => VerifyError::Open { file, source }.into(),
-        ListError::NotContiguous { file, before, .. } => Stop::damage(
+        ListError::NotContiguous { file, before, .. } => CheckFailure::damage(
             FaultKind::WalNames,
             &file,
             format!("after {before}"),
             reason,
         ),
-        ListError::Empty { dir } => Stop::damage(FaultKind::PartMissing, &dir, "", reason),
-        _ => Stop::damage(FaultKind::WalNames, Path::new(""), "", reason),
+        ListError::Empty { dir } => CheckFailure::damage(FaultKind::PartMissing, &dir, "", reason),
+        _ => CheckFailure::damage(FaultKind::WalNames, Path::new(""), "", reason),
     }
 }
 
 /// A log that cannot be read to its end.
-pub(super) fn of_log(folder: &Path, error: LogError) -> Stop {
+pub(super) fn classify_log_error(folder: &Path, error: LogError) -> CheckFailure {
     match error {
         LogError::Open { file, source } => VerifyError::Open { file, source }.into(),
-        LogError::Decode(DecodeError::Read { at, source }) if !is_truncation(&source) => {
+        LogError::Decode(DecodeError::Read { at, source }) if !is_truncated_read(&source) => {
             VerifyError::Read {
                 file: at.file,
                 place: format!("byte {}", at.offset),
@@ -112,23 +112,23 @@ pub(super) fn of_log(folder: &Path, error: LogError) -> Stop {
             .into()
         }
         damage => {
-            let reason = without_place(sentence(&damage), at_of(&damage));
+            let reason = strip_location(format_error_chain(&damage), error_location(&damage));
             let what = match damage {
-                LogError::Decode(_) | LogError::Headless { .. } | LogError::Message { .. } => {
+                LogError::Decode(_) | LogError::MissingHeader { .. } | LogError::InvalidMessage { .. } => {
                     FaultKind::WalRecord
                 }
                 _ => FaultKind::WalOrder,
             };
-            match at_of(&damage) {
-                Some(at) => Stop::damage(what, &at.file, format!("byte {}", at.offset), reason),
-                None => Stop::damage(what, folder, "", reason),
+            match error_location(&damage) {
+                Some(at) => CheckFailure::damage(what, &at.file, format!("byte {}", at.offset), reason),
+                None => CheckFailure::damage(what, folder, "", reason),
             }
         }
     }
 }
 
 /// A sentence that begins with its place, without it: a finding has the place already.
-fn without_place(sentence: String, at: Option<&At>) -> String {
+fn strip_location(sentence: String, at: Option<&SegmentPosition>) -> String {
     let prefix = at.map(|at| format!("{at}: "));
     match prefix.and_then(|prefix| sentence.strip_prefix(&prefix).map(str::to_owned)) {
         Some(rest) => rest,
@@ -136,29 +136,29 @@ fn without_place(sentence: String, at: Option<&At>) -> String {
     }
 }
 
-fn at_of(error: &LogError) -> Option<&At> {
+fn error_location(error: &LogError) -> Option<&SegmentPosition> {
     match error {
         LogError::Decode(
             DecodeError::Read { at, .. }
-            | DecodeError::Overlong { at, .. }
-            | DecodeError::Oversize { at, .. }
-            | DecodeError::Padding { at, .. }
+            | DecodeError::FrameTooLong { at, .. }
+            | DecodeError::RecordTooLarge { at, .. }
+            | DecodeError::InvalidPadding { at, .. }
             | DecodeError::Malformed { at, .. }
-            | DecodeError::Crc { at, .. }
-            | DecodeError::Chain { at, .. }
+            | DecodeError::CrcMismatch { at, .. }
+            | DecodeError::CrcChainBroken { at, .. }
             | DecodeError::UnknownKind { at, .. },
         )
-        | LogError::Headless { at }
+        | LogError::MissingHeader { at }
         | LogError::ConflictingMetadata { at, .. }
-        | LogError::Misnamed { at, .. }
-        | LogError::Message { at, .. }
+        | LogError::SegmentNameMismatch { at, .. }
+        | LogError::InvalidMessage { at, .. }
         | LogError::UnknownEntryKind { at, .. }
         | LogError::IndexZero { at }
         | LogError::IndexGap { at, .. }
-        | LogError::TermFell { at, .. }
+        | LogError::TermDecreased { at, .. }
         | LogError::EmptyConfChange { at, .. }
-        | LogError::StateFell { at, .. }
-        | LogError::EntryAsState { at }
+        | LogError::StateTermDecreased { at, .. }
+        | LogError::EntryInStateRecord { at }
         | LogError::MarkTooLarge { at, .. }
         | LogError::TooMany { at, .. } => Some(at),
         _ => None,
@@ -166,7 +166,7 @@ fn at_of(error: &LogError) -> Option<&At> {
 }
 
 /// What is wrong with a raft snapshot, or why it cannot be looked at.
-pub(super) fn of_snapshot(error: ReadSnapError) -> Result<String, VerifyError> {
+pub(super) fn classify_snapshot_error(error: ReadSnapError) -> Result<String, VerifyError> {
     match error {
         ReadSnapError::Open { file, source } => Err(VerifyError::Open { file, source }),
         ReadSnapError::Read { file, source } => Err(VerifyError::Read {
@@ -174,7 +174,7 @@ pub(super) fn of_snapshot(error: ReadSnapError) -> Result<String, VerifyError> {
             place: "the whole of it".to_owned(),
             source,
         }),
-        ReadSnapError::Content { source, .. } => Ok(sentence(&source)),
-        other => Ok(sentence(&other)),
+        ReadSnapError::Content { source, .. } => Ok(format_error_chain(&source)),
+        other => Ok(format_error_chain(&other)),
     }
 }

@@ -4,40 +4,40 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use mainstay_bbolt::{Database, Error as PageError, Meta, ReadAt as _, check};
+use mainstay_bbolt::{Database, BboltError as PageError, Meta, ReadAt as _, check};
 use mainstay_ids::{LeaseId, PageId, Revision};
 use mainstay_mvcc::{
-    Facts, FactsError, History, HistorySummary, KeyValue, RevisionKey, RowFault, Warning as Odd,
-    schema, small_bucket,
+    DatabaseStatus, DatabaseStatusError, HistoryChecker, HistorySummary, KeyValue, RevisionKey, RowFault, HistoryWarning as Odd,
+    schema, read_small_bucket,
 };
 
 use super::damage;
 use super::entries::SmallBuckets;
-use super::findings::{Findings, Stop};
+use super::findings::{Findings, CheckFailure};
 use super::read_ahead;
-use super::report::{FaultKind, WarningKind, sentence};
+use super::report::{FaultKind, WarningKind, format_error_chain};
 
 /// A database of which a few pages were read.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenedDatabase {
     pub(super) path: PathBuf,
     /// None for a file of no bytes, which bbolt fills at the next start.
     database: Option<Database<File>>,
     pub(super) bytes: u64,
-    pub(super) facts: Facts,
-    pub(super) small: SmallBuckets,
+    pub(super) facts: DatabaseStatus,
+    pub(super) small_buckets: SmallBuckets,
 }
 
 /// What a walk over all pages gave.
 #[derive(Debug)]
-pub(super) struct Walked {
+pub(super) struct WalkSummary {
     pub(super) bytes_in_use: u64,
     pub(super) history: HistorySummary,
     pub(super) leases: u64,
 }
 
 /// The buckets of etcd.
-const BUCKETS: [&[u8]; 10] = [
+const KNOWN_BUCKETS: [&[u8]; 10] = [
     schema::ALARM,
     schema::AUTH,
     schema::AUTH_ROLES,
@@ -51,7 +51,7 @@ const BUCKETS: [&[u8]; 10] = [
 ];
 
 /// What a server that finds nothing in a database goes by.
-const EMPTY: Facts = Facts {
+const EMPTY_FACTS: DatabaseStatus = DatabaseStatus {
     revision: Revision::EMPTY,
     last_row: None,
     scheduled_compact: None,
@@ -62,10 +62,10 @@ const EMPTY: Facts = Facts {
     storage_version: None,
 };
 
-impl Opened {
+impl OpenedDatabase {
     /// Reads the meta pages, the newest row and the small buckets of `file`.
-    pub(super) fn read(path: &Path, file: File, findings: &mut Findings) -> Result<Self, Stop> {
-        let pages = |error| damage::of_pages(path, error);
+    pub(super) fn read(path: &Path, file: File, findings: &mut Findings) -> Result<Self, CheckFailure> {
+        let pages = |error| damage::classify_page_error(path, error);
         let bytes = file
             .size()
             .map_err(|source| super::error::VerifyError::open(path, source))?;
@@ -73,19 +73,19 @@ impl Opened {
             path: path.to_owned(),
             database: None,
             bytes,
-            facts: EMPTY,
-            small: SmallBuckets::default(),
+            facts: EMPTY_FACTS,
+            small_buckets: SmallBuckets::default(),
         };
         if bytes == 0 {
-            findings.warn(WarningKind::DatabaseEmpty, path, "", "no bytes".to_owned());
+            findings.add_warning(WarningKind::DatabaseEmpty, path, "", "no bytes".to_owned());
             return Ok(opened);
         }
         let database = Database::open(file).map_err(pages)?;
-        compare_metas(path, &database, findings);
-        warn_of_buckets(path, &database, findings)?;
-        opened.facts = facts(path, &database, findings)?;
-        opened.small = SmallBuckets::read(path, &database)?;
-        newest_row(path, &database)?;
+        check_meta_pages(path, &database, findings);
+        warn_unknown_buckets(path, &database, findings)?;
+        opened.facts = read_facts(path, &database, findings)?;
+        opened.small_buckets = SmallBuckets::read(path, &database)?;
+        check_newest_row(path, &database)?;
         opened.database = Some(database);
         opened.check_compactions(findings);
         Ok(opened)
@@ -105,7 +105,7 @@ impl Opened {
         if let (Some(scheduled), Some(finished)) = (scheduled, finished)
             && finished > scheduled
         {
-            findings.fault(
+            findings.add_fault(
                 FaultKind::CompactionOrder,
                 &self.path,
                 "bucket meta",
@@ -115,32 +115,32 @@ impl Opened {
     }
 
     /// Reads every page once, following the history of every key on the way.
-    pub(super) fn walk(&self, findings: &mut Findings) -> Result<Walked, Stop> {
+    pub(super) fn walk(&self, findings: &mut Findings) -> Result<WalkSummary, CheckFailure> {
         let Some(database) = &self.database else {
-            return Ok(Walked {
+            return Ok(WalkSummary {
                 bytes_in_use: 0,
                 history: HistorySummary::default(),
                 leases: 0,
             });
         };
-        let mut history = History::new(&self.facts);
+        let mut history = HistoryChecker::new(&self.facts);
         let mut leases = HashSet::new();
-        let checked = read_ahead::beside(database.source(), self.bytes, || {
+        let checked = read_ahead::run_with_read_ahead(database.source(), self.bytes, || {
             check(database, |bucket, item| {
                 if bucket == schema::KEY {
-                    history.row(item.key, item.value)?;
+                    history.check_row(item.key, item.value)?;
                 } else if bucket == schema::LEASE {
-                    leases.insert(lease(item.key, item.value)?);
+                    leases.insert(decode_lease_id(item.key, item.value)?);
                 }
                 Ok(())
             })
         });
-        let checked = checked.map_err(|fault: WalkFault| fault.into_stop(&self.path))?;
+        let checked = checked.map_err(|fault: WalkError| fault.into_check_failure(&self.path))?;
         let history = history
             .finish(|id| leases.contains(&id))
-            .map_err(|fault| damage::of_row(&self.path, &fault))?;
-        self.warn_of(&history.warnings, findings);
-        Ok(Walked {
+            .map_err(|fault| damage::classify_row_fault(&self.path, &fault))?;
+        self.warn_history(&history.warnings, findings);
+        Ok(WalkSummary {
             bytes_in_use: checked
                 .pages_used
                 .saturating_mul(u64::from(database.meta().page_size)),
@@ -149,43 +149,43 @@ impl Opened {
         })
     }
 
-    fn warn_of(&self, odd: &[Odd], findings: &mut Findings) {
+    fn warn_history(&self, odd: &[Odd], findings: &mut Findings) {
         for warning in odd {
             let what = match warning {
                 Odd::UnknownLease { .. } => WarningKind::UnknownLease,
                 _ => WarningKind::Superseded,
             };
-            findings.warn(what, &self.path, "bucket key", warning.to_string());
+            findings.add_warning(what, &self.path, "bucket key", warning.to_string());
         }
     }
 }
 
 /// Where the database stands. A server killed in its very first moments leaves one without rows, even without
 /// buckets: then everything it acknowledged is in the log.
-fn facts(path: &Path, database: &Database<File>, findings: &mut Findings) -> Result<Facts, Stop> {
-    let facts = match Facts::read(database) {
-        Err(FactsError::NotEtcd) => None,
-        read => Some(read.map_err(|error| damage::of_facts(path, error))?),
+fn read_facts(path: &Path, database: &Database<File>, findings: &mut Findings) -> Result<DatabaseStatus, CheckFailure> {
+    let facts = match DatabaseStatus::read(database) {
+        Err(DatabaseStatusError::NotEtcd) => None,
+        read => Some(read.map_err(|error| damage::classify_facts_error(path, error))?),
     };
     if let Some(facts) = facts {
         return Ok(facts);
     }
     let meta =
-        small_bucket(database, schema::META).map_err(|error| damage::of_facts(path, error))?;
+        read_small_bucket(database, schema::META).map_err(|error| damage::classify_facts_error(path, error))?;
     if meta.iter().any(|(key, _)| key == schema::CONSISTENT_INDEX) {
-        return Err(damage::of_facts(path, FactsError::NotEtcd));
+        return Err(damage::classify_facts_error(path, DatabaseStatusError::NotEtcd));
     }
-    findings.warn(
+    findings.add_warning(
         WarningKind::DatabaseEmpty,
         path,
         "",
         "there is no bucket named key yet".to_owned(),
     );
-    Ok(EMPTY)
+    Ok(EMPTY_FACTS)
 }
 
 /// Both meta pages should be sound; with one of them etcd goes on.
-fn compare_metas(path: &Path, database: &Database<File>, findings: &mut Findings) {
+fn check_meta_pages(path: &Path, database: &Database<File>, findings: &mut Findings) {
     let page_size = u64::from(database.meta().page_size);
     for page in [0, 1] {
         let mut bytes = [0; 128];
@@ -197,35 +197,35 @@ fn compare_metas(path: &Path, database: &Database<File>, findings: &mut Findings
         };
         let reason = format!(
             "meta page cannot be used, the other is: {}",
-            sentence(&fault)
+            format_error_chain(&fault)
         );
         let place = format!("page {}", PageId(page));
-        findings.warn(WarningKind::MetaPage, path, place, reason);
+        findings.add_warning(WarningKind::MetaPage, path, place, reason);
     }
 }
 
 /// Every bucket should be one of etcd's.
-fn warn_of_buckets(
+fn warn_unknown_buckets(
     path: &Path,
     database: &Database<File>,
     findings: &mut Findings,
-) -> Result<(), Stop> {
+) -> Result<(), CheckFailure> {
     let buckets = database
         .buckets()
-        .map_err(|error| damage::of_pages(path, error))?;
+        .map_err(|error| damage::classify_page_error(path, error))?;
     for (name, _) in buckets {
-        if !BUCKETS.contains(&name.as_slice()) {
+        if !KNOWN_BUCKETS.contains(&name.as_slice()) {
             let place = format!("bucket {:?}", String::from_utf8_lossy(&name));
             let reason = "etcd makes no such bucket".to_owned();
-            findings.warn(WarningKind::UnknownBucket, path, place, reason);
+            findings.add_warning(WarningKind::UnknownBucket, path, place, reason);
         }
     }
     Ok(())
 }
 
 /// The newest row must be one, which is worth a look even when the others get none.
-fn newest_row(path: &Path, database: &Database<File>) -> Result<(), Stop> {
-    let pages = |error| damage::of_pages(path, error);
+fn check_newest_row(path: &Path, database: &Database<File>) -> Result<(), CheckFailure> {
+    let pages = |error| damage::classify_page_error(path, error);
     let Some(root) = database.bucket(schema::KEY).map_err(pages)? else {
         return Ok(());
     };
@@ -233,15 +233,15 @@ fn newest_row(path: &Path, database: &Database<File>) -> Result<(), Stop> {
     let Some(item) = cursor.next().map_err(pages)? else {
         return Ok(());
     };
-    let row = |fault: RowFault| damage::of_row(path, &fault);
+    let row = |fault: RowFault| damage::classify_row_fault(path, &fault);
     let key = RevisionKey::decode(item.key)
-        .map_err(|source| row(RowFault::Key { ordinal: 0, source }))?;
+        .map_err(|source| row(RowFault::InvalidKey { ordinal: 0, source }))?;
     let revision = key.main;
     let kv =
-        KeyValue::decode(item.value).map_err(|source| row(RowFault::Value { revision, source }))?;
+        KeyValue::decode(item.value).map_err(|source| row(RowFault::InvalidValue { revision, source }))?;
     // A delete has no numbers, and the mark that moves a store to a higher revision has nothing at all.
     if !key.is_tombstone && !item.value.is_empty() && kv.mod_revision != revision {
-        return Err(row(RowFault::Numbers {
+        return Err(row(RowFault::InconsistentNumbers {
             revision,
             modified: kv.mod_revision,
             created: kv.create_revision,
@@ -252,41 +252,41 @@ fn newest_row(path: &Path, database: &Database<File>) -> Result<(), Stop> {
 }
 
 /// What can be wrong on the walk.
-enum WalkFault {
+enum WalkError {
     Pages(PageError),
     Row(RowFault),
     Lease(String),
 }
 
-impl From<PageError> for WalkFault {
+impl From<PageError> for WalkError {
     fn from(error: PageError) -> Self {
         Self::Pages(error)
     }
 }
 
-impl From<RowFault> for WalkFault {
+impl From<RowFault> for WalkError {
     fn from(fault: RowFault) -> Self {
         Self::Row(fault)
     }
 }
 
-impl WalkFault {
-    fn into_stop(self, path: &Path) -> Stop {
+impl WalkError {
+    fn into_check_failure(self, path: &Path) -> CheckFailure {
         match self {
-            Self::Pages(error) => damage::of_pages(path, error),
-            Self::Row(fault) => damage::of_row(path, &fault),
-            Self::Lease(reason) => Stop::damage(FaultKind::Entry, path, "bucket lease", reason),
+            Self::Pages(error) => damage::classify_page_error(path, error),
+            Self::Row(fault) => damage::classify_row_fault(path, &fault),
+            Self::Lease(reason) => CheckFailure::damage(FaultKind::Entry, path, "bucket lease", reason),
         }
     }
 }
 
 /// The id of a lease: etcd takes it from the value, so key and value must agree.
-fn lease(key: &[u8], value: &[u8]) -> Result<LeaseId, WalkFault> {
+fn decode_lease_id(key: &[u8], value: &[u8]) -> Result<LeaseId, WalkError> {
     let lease = schema::Lease::decode(value).map_err(|error| {
-        WalkFault::Lease(format!("a lease cannot be read: {}", sentence(&error)))
+        WalkError::Lease(format!("a lease cannot be read: {}", format_error_chain(&error)))
     })?;
     if key != lease.id.0.to_be_bytes() {
-        return Err(WalkFault::Lease(format!(
+        return Err(WalkError::Lease(format!(
             "lease {} is stored under another id",
             lease.id
         )));

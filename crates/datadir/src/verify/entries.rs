@@ -5,48 +5,48 @@ use std::path::Path;
 
 use mainstay_bbolt::{Database, OwnedItem, ReadAt};
 use mainstay_ids::MemberId;
-use mainstay_mvcc::{schema, small_bucket};
+use mainstay_mvcc::{schema, read_small_bucket};
 use serde::Deserialize;
 
 use super::damage;
 use super::facts::{AlarmFacts, MemberFacts};
-use super::findings::Stop;
-use super::report::{FaultKind, sentence};
+use super::findings::CheckFailure;
+use super::report::{FaultKind, format_error_chain};
 
 /// What the small buckets say.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SmallBuckets {
     pub(super) members: Vec<MemberFacts>,
-    pub(super) removed: BTreeSet<MemberId>,
+    pub(super) removed_members: BTreeSet<MemberId>,
     pub(super) alarms: Vec<AlarmFacts>,
     pub(super) auth_enabled: bool,
     pub(super) cluster_version: Option<String>,
 }
 
 impl SmallBuckets {
-    pub(super) fn read<S: ReadAt>(path: &Path, database: &Database<S>) -> Result<Self, Stop> {
+    pub(super) fn read<S: ReadAt>(path: &Path, database: &Database<S>) -> Result<Self, CheckFailure> {
         let bucket = |name: &[u8]| {
-            small_bucket(database, name).map_err(|error| damage::of_facts(path, error))
+            read_small_bucket(database, name).map_err(|error| damage::classify_facts_error(path, error))
         };
         let members = bucket(schema::MEMBERS)?
             .iter()
-            .map(|item| member(path, item))
+            .map(|item| decode_member(path, item))
             .collect::<Result<_, _>>()?;
         let removed = bucket(schema::MEMBERS_REMOVED)?
             .iter()
-            .map(|(key, _)| member_id(path, "members_removed", key))
+            .map(|(key, _)| decode_member_id(path, "members_removed", key))
             .collect::<Result<_, _>>()?;
         let alarms = bucket(schema::ALARM)?
             .iter()
-            .map(|(key, _)| alarm(path, key))
+            .map(|(key, _)| decode_alarm(path, key))
             .collect::<Result<_, _>>()?;
-        let auth_enabled = value(&bucket(schema::AUTH)?, schema::AUTH_ENABLED)
+        let auth_enabled = find_value(&bucket(schema::AUTH)?, schema::AUTH_ENABLED)
             .is_some_and(|flag| flag.first() == Some(&1));
-        let cluster_version = value(&bucket(schema::CLUSTER)?, schema::CLUSTER_VERSION)
+        let cluster_version = find_value(&bucket(schema::CLUSTER)?, schema::CLUSTER_VERSION)
             .map(|text| String::from_utf8_lossy(text).into_owned());
         Ok(Self {
             members,
-            removed,
+            removed_members: removed,
             alarms,
             auth_enabled,
             cluster_version,
@@ -59,7 +59,7 @@ impl SmallBuckets {
     }
 }
 
-fn value<'i>(items: &'i [OwnedItem], name: &[u8]) -> Option<&'i [u8]> {
+fn find_value<'i>(items: &'i [OwnedItem], name: &[u8]) -> Option<&'i [u8]> {
     items
         .iter()
         .find(|(key, _)| key == name)
@@ -68,7 +68,7 @@ fn value<'i>(items: &'i [OwnedItem], name: &[u8]) -> Option<&'i [u8]> {
 
 /// A member as etcd stores it.
 #[derive(Deserialize)]
-struct StoredMember {
+struct MemberJson {
     id: u64,
     #[serde(rename = "peerURLs")]
     peer_urls: Option<Vec<String>>,
@@ -80,14 +80,14 @@ struct StoredMember {
     client_urls: Option<Vec<String>>,
 }
 
-fn member(path: &Path, (key, json): &OwnedItem) -> Result<MemberFacts, Stop> {
-    let id = member_id(path, "members", key)?;
+fn decode_member(path: &Path, (key, json): &OwnedItem) -> Result<MemberFacts, CheckFailure> {
+    let id = decode_member_id(path, "members", key)?;
     let wrong = |reason| {
         let place = format!("bucket members, {id}");
-        Stop::damage(FaultKind::Entry, path, place, reason)
+        CheckFailure::damage(FaultKind::Entry, path, place, reason)
     };
-    let stored: StoredMember = serde_json::from_slice(json)
-        .map_err(|error| wrong(format!("member cannot be read: {}", sentence(&error))))?;
+    let stored: MemberJson = serde_json::from_slice(json)
+        .map_err(|error| wrong(format!("member cannot be read: {}", format_error_chain(&error))))?;
     if stored.id != id.0 {
         let other = MemberId(stored.id);
         return Err(wrong(format!("member says its identity is {other}")));
@@ -101,26 +101,26 @@ fn member(path: &Path, (key, json): &OwnedItem) -> Result<MemberFacts, Stop> {
     })
 }
 
-fn member_id(path: &Path, bucket: &str, key: &[u8]) -> Result<MemberId, Stop> {
+fn decode_member_id(path: &Path, bucket: &str, key: &[u8]) -> Result<MemberId, CheckFailure> {
     let id = std::str::from_utf8(key).ok().and_then(MemberId::from_hex);
     id.ok_or_else(|| {
         let name = String::from_utf8_lossy(key);
         let reason = format!("{name:?} is no member id");
-        Stop::damage(FaultKind::Entry, path, format!("bucket {bucket}"), reason)
+        CheckFailure::damage(FaultKind::Entry, path, format!("bucket {bucket}"), reason)
     })
 }
 
-fn alarm(path: &Path, key: &[u8]) -> Result<AlarmFacts, Stop> {
-    let alarm = schema::Alarm::decode(key).map_err(|error| {
-        let reason = format!("an alarm cannot be read: {}", sentence(&error));
-        Stop::damage(FaultKind::Entry, path, "bucket alarm", reason)
+fn decode_alarm(path: &Path, key: &[u8]) -> Result<AlarmFacts, CheckFailure> {
+    let alarm = schema::StoredAlarm::decode(key).map_err(|error| {
+        let reason = format!("an alarm cannot be read: {}", format_error_chain(&error));
+        CheckFailure::damage(FaultKind::Entry, path, "bucket alarm", reason)
     })?;
     Ok(AlarmFacts {
         member_id: alarm.member,
         alarm: match alarm.kind {
-            schema::AlarmKind::NoSpace => "NOSPACE".to_owned(),
-            schema::AlarmKind::Corrupt => "CORRUPT".to_owned(),
-            schema::AlarmKind::Other(number) => number.to_string(),
+            schema::StoredAlarmKind::NoSpace => "NOSPACE".to_owned(),
+            schema::StoredAlarmKind::Corrupt => "CORRUPT".to_owned(),
+            schema::StoredAlarmKind::Other(number) => number.to_string(),
         },
     })
 }

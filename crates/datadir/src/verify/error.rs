@@ -57,6 +57,6 @@ impl VerifyError {
 }
 
 /// Whether a failed read says something about the file, which became shorter, and nothing about the disk.
-pub(super) fn is_truncation(error: &io::Error) -> bool {
+pub(super) fn is_truncated_read(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::UnexpectedEof
 }

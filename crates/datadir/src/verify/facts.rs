@@ -95,55 +95,55 @@ pub struct AlarmFacts {
 }
 
 /// A counter, or none, as the number it is in JSON.
-trait Counter {
-    fn put<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error>;
+trait JsonNumber {
+    fn serialize_number<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error>;
 }
 
-macro_rules! counters {
+macro_rules! impl_json_number {
     ($($id:ty),*) => {$(
-        impl Counter for $id {
-            fn put<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        impl JsonNumber for $id {
+            fn serialize_number<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 self.0.serialize(serializer)
             }
         }
 
-        impl Counter for Option<$id> {
-            fn put<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        impl JsonNumber for Option<$id> {
+            fn serialize_number<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 self.map(|id| id.0).serialize(serializer)
             }
         }
     )*};
 }
 
-counters!(Revision, RaftIndex, Term, TxId);
+impl_json_number!(Revision, RaftIndex, Term, TxId);
 
-fn number<C: Counter, S: Serializer>(counter: &C, serializer: S) -> Result<S::Ok, S::Error> {
-    counter.put(serializer)
+fn number<C: JsonNumber, S: Serializer>(counter: &C, serializer: S) -> Result<S::Ok, S::Error> {
+    counter.serialize_number(serializer)
 }
 
 /// An identity, or none, as etcd prints it: a number of 64 bits does not survive most readers of JSON.
-trait Identity {
-    fn text(&self) -> Option<String>;
+trait HexId {
+    fn to_hex(&self) -> Option<String>;
 }
 
-macro_rules! identities {
+macro_rules! impl_hex_id {
     ($($id:ty),*) => {$(
-        impl Identity for $id {
-            fn text(&self) -> Option<String> {
+        impl HexId for $id {
+            fn to_hex(&self) -> Option<String> {
                 Some(self.to_string())
             }
         }
 
-        impl Identity for Option<$id> {
-            fn text(&self) -> Option<String> {
+        impl HexId for Option<$id> {
+            fn to_hex(&self) -> Option<String> {
                 self.map(|id| id.to_string())
             }
         }
     )*};
 }
 
-identities!(MemberId, ClusterId);
+impl_hex_id!(MemberId, ClusterId);
 
-fn hex<I: Identity, S: Serializer>(id: &I, serializer: S) -> Result<S::Ok, S::Error> {
-    id.text().serialize(serializer)
+fn hex<I: HexId, S: Serializer>(id: &I, serializer: S) -> Result<S::Ok, S::Error> {
+    id.to_hex().serialize(serializer)
 }

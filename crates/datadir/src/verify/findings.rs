@@ -4,71 +4,71 @@ use std::fmt;
 use std::path::Path;
 
 use super::error::VerifyError;
-use super::report::{Fault, FaultKind, Finding, Warning, WarningKind};
+use super::report::{DirFault, FaultKind, DirFinding, DirWarning, WarningKind};
 
 /// Why a check stopped.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(super) enum CheckFailure {
     /// Something is damaged. Other files can still be looked at.
-    Damage(Fault),
+    Damage(DirFault),
     /// Nothing can be said.
-    Blocked(VerifyError),
+    Unverifiable(VerifyError),
 }
 
-impl Stop {
+impl CheckFailure {
     pub(super) fn damage(
         what: FaultKind,
         file: &Path,
         place: impl fmt::Display,
         reason: String,
     ) -> Self {
-        Self::Damage(Finding::new(what, file, place, reason))
+        Self::Damage(DirFinding::new(what, file, place, reason))
     }
 }
 
-impl From<VerifyError> for Stop {
+impl From<VerifyError> for CheckFailure {
     fn from(error: VerifyError) -> Self {
-        Self::Blocked(error)
+        Self::Unverifiable(error)
     }
 }
 
 /// What was found so far.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    pub(super) faults: Vec<Fault>,
-    pub(super) warnings: Vec<Warning>,
+    pub(super) faults: Vec<DirFault>,
+    pub(super) warnings: Vec<DirWarning>,
 }
 
 impl Findings {
-    pub(super) fn fault(
+    pub(super) fn add_fault(
         &mut self,
         what: FaultKind,
         file: &Path,
         place: impl fmt::Display,
         reason: String,
     ) {
-        self.faults.push(Finding::new(what, file, place, reason));
+        self.faults.push(DirFinding::new(what, file, place, reason));
     }
 
-    pub(super) fn warn(
+    pub(super) fn add_warning(
         &mut self,
         what: WarningKind,
         file: &Path,
         place: impl fmt::Display,
         reason: String,
     ) {
-        self.warnings.push(Finding::new(what, file, place, reason));
+        self.warnings.push(DirFinding::new(what, file, place, reason));
     }
 
     /// Writes damage down and goes on without the result of the check.
-    pub(super) fn settle<T>(&mut self, result: Result<T, Stop>) -> Result<Option<T>, VerifyError> {
+    pub(super) fn record_damage<T>(&mut self, result: Result<T, CheckFailure>) -> Result<Option<T>, VerifyError> {
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(Stop::Damage(fault)) => {
+            Err(CheckFailure::Damage(fault)) => {
                 self.faults.push(fault);
                 Ok(None)
             }
-            Err(Stop::Blocked(error)) => Err(error),
+            Err(CheckFailure::Unverifiable(error)) => Err(error),
         }
     }
 

@@ -5,32 +5,32 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use mainstay_ids::RaftIndex;
-use mainstay_wal::{SnapName, snap_db_index};
+use mainstay_wal::{SnapName, parse_snap_db_index};
 
 use super::error::VerifyError;
 
 /// What is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PathKind {
     Absent,
-    Folder,
+    Directory,
     File,
     Other,
 }
 
 /// What is at `path`, links followed.
-pub(super) fn kind_of(path: &Path) -> Result<Kind, VerifyError> {
+pub(super) fn read_path_kind(path: &Path) -> Result<PathKind, VerifyError> {
     match fs::metadata(path) {
-        Ok(found) if found.is_dir() => Ok(Kind::Folder),
-        Ok(found) if found.is_file() => Ok(Kind::File),
-        Ok(_) => Ok(Kind::Other),
-        Err(error) if is_absence(&error) => Ok(Kind::Absent),
+        Ok(found) if found.is_dir() => Ok(PathKind::Directory),
+        Ok(found) if found.is_file() => Ok(PathKind::File),
+        Ok(_) => Ok(PathKind::Other),
+        Err(error) if is_not_found(&error) => Ok(PathKind::Absent),
         Err(source) => Err(VerifyError::open(path, source)),
     }
 }
 
 /// Nothing is there, or what should be a folder on the way is none.
-pub(super) fn is_absence(error: &io::Error) -> bool {
+pub(super) fn is_not_found(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
@@ -39,15 +39,15 @@ pub(super) fn is_absence(error: &io::Error) -> bool {
 
 /// The paths of a data directory.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
+pub(super) struct DirLayout {
     pub(super) member: PathBuf,
     pub(super) snap: PathBuf,
     pub(super) wal: PathBuf,
     pub(super) db: PathBuf,
 }
 
-impl Layout {
-    pub(super) fn of(data_dir: &Path) -> Self {
+impl DirLayout {
+    pub(super) fn new(data_dir: &Path) -> Self {
         let member = data_dir.join("member");
         let (snap, wal) = (member.join("snap"), member.join("wal"));
         let db = snap.join("db");
@@ -62,7 +62,7 @@ impl Layout {
 
 /// What lies in `snap/` beside the database.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SnapFolder {
+pub(super) struct SnapDir {
     /// The folder itself.
     pub(super) path: PathBuf,
     /// Raft snapshots, the newest first.
@@ -70,10 +70,10 @@ pub(super) struct SnapFolder {
     /// Databases received from the leader, in index order.
     pub(super) databases: Vec<(RaftIndex, PathBuf)>,
     /// Copies of broken snapshots.
-    pub(super) evidence: Vec<PathBuf>,
+    pub(super) broken_copies: Vec<PathBuf>,
 }
 
-impl SnapFolder {
+impl SnapDir {
     pub(super) fn list(dir: &Path) -> Result<Self, VerifyError> {
         let mut folder = Self {
             path: dir.to_owned(),
@@ -88,15 +88,15 @@ impl SnapFolder {
             };
             if let Some(snapshot) = SnapName::parse(name) {
                 folder.snapshots.push((snapshot, item.path()));
-            } else if let Some(index) = snap_db_index(name) {
+            } else if let Some(index) = parse_snap_db_index(name) {
                 folder.databases.push((index, item.path()));
             } else if name.ends_with(".snap.broken") {
-                folder.evidence.push(item.path());
+                folder.broken_copies.push(item.path());
             }
         }
         folder.snapshots.sort_by(|(a, _), (b, _)| b.cmp(a));
         folder.databases.sort();
-        folder.evidence.sort();
+        folder.broken_copies.sort();
         Ok(folder)
     }
 }

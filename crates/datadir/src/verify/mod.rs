@@ -35,7 +35,7 @@ mod snapshot;
 pub use self::error::VerifyError;
 pub use self::facts::{AlarmFacts, DirFacts, MemberFacts};
 pub use self::parts::verify;
-pub use self::report::{DirVerdict, Fault, FaultKind, Finding, Report, Warning, WarningKind};
+pub use self::report::{DirVerdict, DirFault, FaultKind, DirFinding, DirReport, DirWarning, WarningKind};
 
 /// How much of a directory is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

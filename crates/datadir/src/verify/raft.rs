@@ -5,27 +5,27 @@ use std::path::PathBuf;
 
 use mainstay_ids::{MemberId, RaftIndex};
 use mainstay_wal::{
-    ConfChange, ConfChangeKind, Entry, EntryKind, Log, LogSummary, Request, SnapFile, Tail,
+    ConfChange, ConfChangeKind, Entry, EntryKind, Log, LogSummary, RaftRequestKind, SnapFile, LogTail,
 };
 
 use super::Depth;
 use super::damage;
 use super::error::VerifyError;
 use super::findings::Findings;
-use super::layout::{Layout, SnapFolder};
+use super::layout::{DirLayout, SnapDir};
 use super::report::{FaultKind, WarningKind};
 use super::snapshot;
 
 /// What the raft files say.
 #[derive(Debug)]
-pub(super) struct RaftSide {
+pub(super) struct RaftState {
     pub(super) summary: LogSummary,
     /// The snapshot etcd would start from.
     pub(super) snapshot: Option<(PathBuf, SnapFile)>,
-    pub(super) behind: Behind,
+    pub(super) unapplied: UnappliedEntries,
 }
 
-impl RaftSide {
+impl RaftState {
     /// The last entry the snapshot covers; 0 without one.
     pub(super) fn snapshot_index(&self) -> RaftIndex {
         self.snapshot
@@ -36,87 +36,87 @@ impl RaftSide {
 
 /// What entries do that the database, or the snapshot, has not seen.
 #[derive(Debug, Default)]
-pub(super) struct Behind {
+pub(super) struct UnappliedEntries {
     /// Entries behind the consistent index that can write.
     pub(super) possible_writes: u64,
     /// Those of them known to be committed.
     pub(super) committed_writes: u64,
     /// The members at the consistent index; only followed in a full verification.
-    pub(super) members_at_database: BTreeSet<MemberId>,
+    pub(super) members_at_consistent_index: BTreeSet<MemberId>,
     /// The members at the end of the log.
-    pub(super) members_at_end: BTreeSet<MemberId>,
+    pub(super) members_at_log_end: BTreeSet<MemberId>,
     /// Members that entries removed.
-    pub(super) removed: BTreeSet<MemberId>,
+    pub(super) removed_members: BTreeSet<MemberId>,
 }
 
 /// Reads the raft side of a directory whose database has applied everything up to `applied`.
-pub(super) fn inspect(
-    layout: &Layout,
-    folder: &SnapFolder,
+pub(super) fn inspect_raft_files(
+    layout: &DirLayout,
+    folder: &SnapDir,
     depth: Depth,
     applied: RaftIndex,
     findings: &mut Findings,
-) -> Result<Option<RaftSide>, VerifyError> {
-    let Some(log) = findings.settle(Log::open(&layout.wal).map_err(damage::of_listing))? else {
+) -> Result<Option<RaftState>, VerifyError> {
+    let Some(log) = findings.record_damage(Log::open(&layout.wal).map_err(damage::classify_list_error))? else {
         return Ok(None);
     };
-    warn_of_evidence(layout, &log, folder, findings);
+    warn_broken_copies(layout, &log, folder, findings);
     let part = match depth {
         Depth::Sanity => log.since(applied),
         Depth::Full => log.clone(),
     };
     let read = part
         .read()
-        .map_err(|error| damage::of_log(&layout.wal, error));
-    let Some(summary) = findings.settle(read)? else {
+        .map_err(|error| damage::classify_log_error(&layout.wal, error));
+    let Some(summary) = findings.record_damage(read)? else {
         return Ok(None);
     };
-    judge_end(layout, &summary, findings);
-    let snapshot = snapshot::choose(
+    check_log_end(layout, &summary, findings);
+    let snapshot = snapshot::choose_snapshot(
         folder,
-        &snapshot::View::new(&part, &summary, depth),
+        &snapshot::WalView::new(&part, &summary, depth),
         findings,
     )?;
-    judge_begin(layout, &log, snapshot.as_ref(), findings);
-    let followed = follow(&part, &summary, snapshot.as_ref(), depth, applied)
-        .map_err(|error| damage::of_log(&layout.wal, error));
-    let behind = findings.settle(followed)?.unwrap_or_default();
-    Ok(Some(RaftSide {
+    check_log_start(layout, &log, snapshot.as_ref(), findings);
+    let followed = scan_unapplied_entries(&part, &summary, snapshot.as_ref(), depth, applied)
+        .map_err(|error| damage::classify_log_error(&layout.wal, error));
+    let behind = findings.record_damage(followed)?.unwrap_or_default();
+    Ok(Some(RaftState {
         summary,
         snapshot,
-        behind,
+        unapplied: behind,
     }))
 }
 
-fn warn_of_evidence(layout: &Layout, log: &Log, folder: &SnapFolder, findings: &mut Findings) {
+fn warn_broken_copies(layout: &DirLayout, log: &Log, folder: &SnapDir, findings: &mut Findings) {
     let broken = log
-        .strays()
+        .other_files()
         .iter()
         .filter(|name| name.to_string_lossy().ends_with(".broken"))
         .map(|name| layout.wal.join(name));
-    for path in broken.chain(folder.evidence.iter().cloned()) {
+    for path in broken.chain(folder.broken_copies.iter().cloned()) {
         let reason = "a copy of what was broken once, made by a repair".to_owned();
-        findings.warn(WarningKind::Evidence, &path, "", reason);
+        findings.add_warning(WarningKind::Evidence, &path, "", reason);
     }
 }
 
-fn judge_end(layout: &Layout, summary: &LogSummary, findings: &mut Findings) {
+fn check_log_end(layout: &DirLayout, summary: &LogSummary, findings: &mut Findings) {
     match &summary.tail {
-        Tail::Clean => {}
-        Tail::Torn {
+        LogTail::Clean => {}
+        LogTail::Torn {
             at,
             discarded_bytes,
             reason,
-        } => findings.warn(
+        } => findings.add_warning(
             WarningKind::TornTail,
             &at.file,
             format!("byte {}", at.offset),
             format!("{reason}; etcd will cut off {discarded_bytes} bytes"),
         ),
-        Tail::Trailing {
+        LogTail::Trailing {
             at,
             discarded_bytes,
-        } => findings.warn(
+        } => findings.add_warning(
             WarningKind::TrailingBytes,
             &at.file,
             format!("byte {}", at.offset),
@@ -124,8 +124,8 @@ fn judge_end(layout: &Layout, summary: &LogSummary, findings: &mut Findings) {
         ),
     }
     if summary.lost_commits() > 0 {
-        let (commit, last) = (summary.commit(), summary.last_index);
-        findings.fault(
+        let (commit, last) = (summary.commit_index(), summary.last_index);
+        findings.add_fault(
             FaultKind::WalEndLost,
             &layout.wal,
             format!("index {last}"),
@@ -135,8 +135,8 @@ fn judge_end(layout: &Layout, summary: &LogSummary, findings: &mut Findings) {
 }
 
 /// etcd reads the log from the segment on that is named for at most the index of the snapshot.
-fn judge_begin(
-    layout: &Layout,
+fn check_log_start(
+    layout: &DirLayout,
     log: &Log,
     snapshot: Option<&(PathBuf, SnapFile)>,
     findings: &mut Findings,
@@ -146,7 +146,7 @@ fn judge_begin(
     };
     let begin = first.name.first_index;
     match snapshot {
-        Some((_, snapshot)) if begin > snapshot.index => findings.fault(
+        Some((_, snapshot)) if begin > snapshot.index => findings.add_fault(
             FaultKind::WalBeginLost,
             &first.path,
             format!("index {begin}"),
@@ -155,7 +155,7 @@ fn judge_begin(
                 snapshot.index
             ),
         ),
-        None if begin > RaftIndex(0) => findings.fault(
+        None if begin > RaftIndex(0) => findings.add_fault(
             FaultKind::NoSnapshot,
             &layout.snap,
             "",
@@ -166,58 +166,58 @@ fn judge_begin(
 }
 
 /// Goes through the entries behind the database, in a full verification those behind the snapshot.
-fn follow(
+fn scan_unapplied_entries(
     log: &Log,
     summary: &LogSummary,
     snapshot: Option<&(PathBuf, SnapFile)>,
     depth: Depth,
     applied: RaftIndex,
-) -> Result<Behind, mainstay_wal::LogError> {
-    let mut behind = Behind::default();
+) -> Result<UnappliedEntries, mainstay_wal::LogError> {
+    let mut behind = UnappliedEntries::default();
     let mut from = applied;
     if depth == Depth::Full {
         let snapshot = snapshot.map(|(_, snapshot)| snapshot);
         from = applied.min(snapshot.map_or(RaftIndex(0), |snapshot| snapshot.index));
         if let Some(snapshot) = snapshot {
-            behind.members_at_end = snapshot::everyone(&snapshot.conf_state);
-            behind.members_at_database = behind.members_at_end.clone();
+            behind.members_at_log_end = snapshot::collect_members(&snapshot.conf_state);
+            behind.members_at_consistent_index = behind.members_at_log_end.clone();
         }
     }
-    let commit = summary.commit();
+    let commit = summary.commit_index();
     for entry in log.entries_after(summary, from) {
         let entry = entry?;
-        if entry.index > applied && Request::of(&entry).can_write() {
+        if entry.index > applied && RaftRequestKind::from_entry(&entry).can_write() {
             behind.possible_writes += 1;
             behind.committed_writes += u64::from(entry.index <= commit);
         }
         if entry.kind == EntryKind::ConfChange {
-            behind.change(&entry, applied);
+            behind.apply_conf_change(&entry, applied);
         }
     }
     Ok(behind)
 }
 
-impl Behind {
+impl UnappliedEntries {
     /// Follows a membership change. One that cannot be read, or does not fit, changes nothing, as in etcd.
-    fn change(&mut self, entry: &Entry, applied: RaftIndex) {
+    fn apply_conf_change(&mut self, entry: &Entry, applied: RaftIndex) {
         let Some(change) = ConfChange::decode(&entry.data) else {
             return;
         };
         let node = change.node;
         match change.kind {
             ConfChangeKind::AddNode | ConfChangeKind::AddLearner => {
-                if !self.removed.contains(&node) {
-                    self.members_at_end.insert(node);
+                if !self.removed_members.contains(&node) {
+                    self.members_at_log_end.insert(node);
                 }
             }
             ConfChangeKind::RemoveNode => {
-                self.members_at_end.remove(&node);
-                self.removed.insert(node);
+                self.members_at_log_end.remove(&node);
+                self.removed_members.insert(node);
             }
             ConfChangeKind::UpdateNode => return,
         }
         if entry.index <= applied {
-            self.members_at_database.clone_from(&self.members_at_end);
+            self.members_at_consistent_index.clone_from(&self.members_at_log_end);
         }
     }
 }

@@ -12,14 +12,14 @@ use std::thread;
 use rustix::fs::{Advice, fadvise};
 
 /// Bytes asked for at a time.
-const WINDOW: NonZeroU64 = NonZeroU64::new(4 << 20).expect("not zero");
+const WINDOW_BYTES: NonZeroU64 = NonZeroU64::new(4 << 20).expect("not zero");
 
 /// Files above this are left to the walk: what is read ahead would be gone before it is needed.
-const LIMIT: u64 = 8 << 30;
+const MAX_FILE_BYTES: u64 = 8 << 30;
 
 /// Runs `work` while the first `bytes` of `file` are fetched. Failing to fetch is no error: it only costs time.
-pub(super) fn beside<T>(file: &File, bytes: u64, work: impl FnOnce() -> T) -> T {
-    if bytes > LIMIT {
+pub(super) fn run_with_read_ahead<T>(file: &File, bytes: u64, work: impl FnOnce() -> T) -> T {
+    if bytes > MAX_FILE_BYTES {
         return work();
     }
     let is_done = AtomicBool::new(false);
@@ -27,10 +27,10 @@ pub(super) fn beside<T>(file: &File, bytes: u64, work: impl FnOnce() -> T) -> T 
         scope.spawn(|| {
             let mut offset = 0;
             while offset < bytes && !is_done.load(Ordering::Relaxed) {
-                if fadvise(file, offset, Some(WINDOW), Advice::WillNeed).is_err() {
+                if fadvise(file, offset, Some(WINDOW_BYTES), Advice::WillNeed).is_err() {
                     return;
                 }
-                offset += WINDOW.get();
+                offset += WINDOW_BYTES.get();
             }
         });
         let result = work();

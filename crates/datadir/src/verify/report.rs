@@ -25,7 +25,7 @@ pub enum DirVerdict {
 /// Something found, with its place. Shown as one sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Finding<K> {
+pub struct DirFinding<K> {
     /// Its class, for programs.
     pub what: K,
     /// The file or folder it is about.
@@ -36,7 +36,7 @@ pub struct Finding<K> {
     pub reason: String,
 }
 
-impl<K> Finding<K> {
+impl<K> DirFinding<K> {
     pub(super) fn new(what: K, file: &Path, place: impl fmt::Display, reason: String) -> Self {
         Self {
             what,
@@ -47,7 +47,7 @@ impl<K> Finding<K> {
     }
 }
 
-impl<K> fmt::Display for Finding<K> {
+impl<K> fmt::Display for DirFinding<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
         if !self.place.is_empty() {
@@ -58,10 +58,10 @@ impl<K> fmt::Display for Finding<K> {
 }
 
 /// Damage: etcd does not start on it, or starts and loses something.
-pub type Fault = Finding<FaultKind>;
+pub type DirFault = DirFinding<FaultKind>;
 
 /// Something worth knowing that etcd lives with.
-pub type Warning = Finding<WarningKind>;
+pub type DirWarning = DirFinding<WarningKind>;
 
 /// The classes of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -160,18 +160,18 @@ pub enum WarningKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct Report {
+pub struct DirReport {
     /// In one word.
     pub verdict: DirVerdict,
     /// Why it is corrupt; empty otherwise. Of each file the first fault, since what follows cannot be relied on.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<DirFault>,
     /// What is worth knowing.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<DirWarning>,
     /// What the directory says about itself, as far as it can be read.
     pub facts: Option<DirFacts>,
 }
 
-impl Report {
+impl DirReport {
     /// Whether etcd can be started on it.
     pub fn is_valid(&self) -> bool {
         self.verdict == DirVerdict::Valid
@@ -179,7 +179,7 @@ impl Report {
 }
 
 /// An error and its causes as one sentence.
-pub(super) fn sentence(error: &dyn Error) -> String {
+pub(super) fn format_error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -13,19 +13,19 @@ use super::Depth;
 use super::damage;
 use super::error::VerifyError;
 use super::findings::Findings;
-use super::layout::SnapFolder;
+use super::layout::SnapDir;
 use super::report::WarningKind;
 
 /// What of the log is seen.
 #[derive(Debug)]
-pub(super) struct View<'a> {
+pub(super) struct WalView<'a> {
     summary: &'a LogSummary,
     depth: Depth,
     /// Marks before this index are out of sight.
-    since: RaftIndex,
+    first_index: RaftIndex,
 }
 
-impl<'a> View<'a> {
+impl<'a> WalView<'a> {
     pub(super) fn new(log: &Log, summary: &'a LogSummary, depth: Depth) -> Self {
         let since = log
             .segments()
@@ -34,13 +34,13 @@ impl<'a> View<'a> {
         Self {
             summary,
             depth,
-            since,
+            first_index: since,
         }
     }
 
     /// Whether the log marks a snapshot there. Below what is in sight it is taken for granted.
-    fn marks(&self, term: Term, index: RaftIndex) -> bool {
-        let is_out_of_sight = self.depth == Depth::Sanity && index < self.since;
+    fn has_snapshot_mark(&self, term: Term, index: RaftIndex) -> bool {
+        let is_out_of_sight = self.depth == Depth::Sanity && index < self.first_index;
         is_out_of_sight
             || self
                 .summary
@@ -50,9 +50,9 @@ impl<'a> View<'a> {
 }
 
 /// The snapshot etcd would start from. A full verification reads the older ones as well.
-pub(super) fn choose(
-    folder: &SnapFolder,
-    view: &View<'_>,
+pub(super) fn choose_snapshot(
+    folder: &SnapDir,
+    view: &WalView<'_>,
     findings: &mut Findings,
 ) -> Result<Option<(PathBuf, SnapFile)>, VerifyError> {
     let mut chosen: Option<(PathBuf, SnapFile)> = None;
@@ -60,11 +60,11 @@ pub(super) fn choose(
         if chosen.is_some() && view.depth == Depth::Sanity {
             break;
         }
-        let mut unusable = |reason| findings.warn(WarningKind::SnapshotUnusable, path, "", reason);
+        let mut unusable = |reason| findings.add_warning(WarningKind::SnapshotUnusable, path, "", reason);
         match SnapFile::read(path) {
-            Err(error) => unusable(damage::of_snapshot(error)?),
+            Err(error) => unusable(damage::classify_snapshot_error(error)?),
             Ok(_) if chosen.is_some() => {}
-            Ok(snapshot) if view.marks(snapshot.term, snapshot.index) => {
+            Ok(snapshot) if view.has_snapshot_mark(snapshot.term, snapshot.index) => {
                 chosen = Some((path.clone(), snapshot));
             }
             Ok(snapshot) => unusable(format!(
@@ -73,12 +73,12 @@ pub(super) fn choose(
             )),
         }
     }
-    warn_of_missing(folder, view, findings);
+    warn_missing_snapshot_file(folder, view, findings);
     Ok(chosen)
 }
 
 /// The newest mark of the log should have its file.
-fn warn_of_missing(folder: &SnapFolder, view: &View<'_>, findings: &mut Findings) {
+fn warn_missing_snapshot_file(folder: &SnapDir, view: &WalView<'_>, findings: &mut Findings) {
     let newest = view
         .summary
         .usable_snapshots()
@@ -91,12 +91,12 @@ fn warn_of_missing(folder: &SnapFolder, view: &View<'_>, findings: &mut Findings
     if folder.snapshots.iter().all(|(found, _)| *found != name) {
         let reason = format!("the log marks a snapshot at index {index} whose file is missing");
         let path = folder.path.join(name.to_string());
-        findings.warn(WarningKind::SnapshotUnusable, &path, "", reason);
+        findings.add_warning(WarningKind::SnapshotUnusable, &path, "", reason);
     }
 }
 
 /// Everyone a configuration names, with or without a vote.
-pub(super) fn everyone(state: &ConfState) -> BTreeSet<MemberId> {
+pub(super) fn collect_members(state: &ConfState) -> BTreeSet<MemberId> {
     [
         &state.voters,
         &state.learners,

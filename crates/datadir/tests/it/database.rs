@@ -7,15 +7,15 @@ use mainstay_datadir::{Depth, DirVerdict, FaultKind, WarningKind};
 use mainstay_ids::{LeaseId, RaftIndex, Revision};
 use mainstay_mvcc::{RevisionKey, schema};
 
-use crate::support::{Content, Dir, Item, cut, delete, flip, leased, length, open, overwrite, put};
+use crate::support::{DatabaseContent, DataDir, BucketItem, set_length, delete_row, flip_byte, leased_put_row, file_length, open_read_write, overwrite, put_row};
 
-const PAGE: u64 = 4096;
+const PAGE_SIZE: u64 = 4096;
 
 /// Replaces one bucket of a sound database.
-fn with_bucket(name: &[u8], items: &[Item]) -> Dir {
-    let dir = Dir::sound();
-    let mut update = Update::open(open(&dir.db())).unwrap();
-    let mut bucket = update.rewrite(name);
+fn dir_with_bucket(name: &[u8], items: &[BucketItem]) -> DataDir {
+    let dir = DataDir::valid();
+    let mut update = Update::open(open_read_write(&dir.db_path())).unwrap();
+    let mut bucket = update.rewrite_bucket(name);
     for (key, value) in items {
         bucket.add(key, value).unwrap();
     }
@@ -24,25 +24,25 @@ fn with_bucket(name: &[u8], items: &[Item]) -> Dir {
     dir
 }
 
-fn with_rows(rows: Vec<Item>) -> Dir {
-    Dir::of(&Content {
+fn dir_with_rows(rows: Vec<BucketItem>) -> DataDir {
+    DataDir::with_content(&DatabaseContent {
         rows,
-        ..Content::sound()
+        ..DatabaseContent::valid()
     })
 }
 
 /// A key bucket of several pages.
-fn wide() -> Content {
-    let rows = (2..800).map(|main| put((main, 0), &format!("{main:040}"), main, 1));
-    Content {
+fn multi_page_content() -> DatabaseContent {
+    let rows = (2..800).map(|main| put_row((main, 0), &format!("{main:040}"), main, 1));
+    DatabaseContent {
         rows: rows.collect(),
-        ..Content::sound()
+        ..DatabaseContent::valid()
     }
 }
 
 /// The pages of this kind.
-fn pages_of_kind(dir: &Dir, flags: u8) -> Vec<u64> {
-    let bytes = fs::read(dir.db()).unwrap();
+fn find_pages(dir: &DataDir, flags: u8) -> Vec<u64> {
+    let bytes = fs::read(dir.db_path()).unwrap();
     let pages = bytes.chunks(4096).enumerate().skip(2);
     pages
         .filter(|(_, page)| page[8] == flags)
@@ -53,32 +53,32 @@ fn pages_of_kind(dir: &Dir, flags: u8) -> Vec<u64> {
 #[test]
 fn one_damaged_meta_page_is_worth_a_warning_and_two_are_the_end() {
     for page in [0, 1] {
-        let dir = Dir::sound();
-        let sound = dir.warnings(&[]).facts.unwrap();
-        flip(&dir.db(), page * PAGE + 40, 1);
-        let report = dir.warnings(&[WarningKind::MetaPage]);
+        let dir = DataDir::valid();
+        let sound = dir.assert_warnings(&[]).facts.unwrap();
+        flip_byte(&dir.db_path(), page * PAGE_SIZE + 40, 1);
+        let report = dir.assert_warnings(&[WarningKind::MetaPage]);
         assert_eq!(report.warnings[0].place, format!("page {page}"));
         let facts = report.facts.unwrap();
         assert_eq!((facts.revision, facts.rows), (sound.revision, sound.rows));
-        flip(&dir.db(), (1 - page) * PAGE + 40, 1);
-        let report = dir.faults(&[FaultKind::NoMetaPage]);
+        flip_byte(&dir.db_path(), (1 - page) * PAGE_SIZE + 40, 1);
+        let report = dir.assert_faults(&[FaultKind::NoMetaPage]);
         assert_eq!(report.facts, None);
     }
 }
 
 #[test]
 fn a_database_shorter_than_it_says_is_truncated() {
-    let dir = Dir::of(&wide());
-    cut(&dir.db(), length(&dir.db()) - 1);
-    let sentence = dir.sentence(FaultKind::Truncated);
+    let dir = DataDir::with_content(&multi_page_content());
+    set_length(&dir.db_path(), file_length(&dir.db_path()) - 1);
+    let sentence = dir.assert_single_fault(FaultKind::Truncated);
     assert!(sentence.contains("snap/db, byte "), "{sentence}");
 }
 
 #[test]
 fn every_part_of_a_page_that_lies_is_found_and_named() {
-    let dir = Dir::of(&wide());
-    let leaf = pages_of_kind(&dir, 0x02)[1];
-    let branch = pages_of_kind(&dir, 0x01)[0];
+    let dir = DataDir::with_content(&multi_page_content());
+    let leaf = find_pages(&dir, 0x02)[1];
+    let branch = find_pages(&dir, 0x01)[0];
     for (what, page, offset, mask) in [
         ("its own number", leaf, 0, 0x40),
         ("its kind", leaf, 8, 0x03),
@@ -91,39 +91,39 @@ fn every_part_of_a_page_that_lies_is_found_and_named() {
         ("a branch's key", branch, 16 + 3, 0x01),
         ("the number of children", branch, 10, 0x01),
     ] {
-        flip(&dir.db(), page * PAGE + offset, mask);
-        let report = dir.faults(&[FaultKind::Page]);
+        flip_byte(&dir.db_path(), page * PAGE_SIZE + offset, mask);
+        let report = dir.assert_faults(&[FaultKind::Page]);
         let place = &report.faults[0].place;
         assert!(place.starts_with("page "), "{what}: {place}");
         assert!(
             report.facts.is_none_or(|facts| facts.rows.is_none()),
             "{what}"
         );
-        flip(&dir.db(), page * PAGE + offset, mask);
+        flip_byte(&dir.db_path(), page * PAGE_SIZE + offset, mask);
     }
-    dir.warnings(&[]);
+    dir.assert_warnings(&[]);
 }
 
 #[test]
 fn keys_out_of_order_and_a_separator_that_is_no_first_key_are_found() {
-    let dir = Dir::of(&wide());
-    let leaf = pages_of_kind(&dir, 0x02)[1];
-    let bytes = fs::read(dir.db()).unwrap();
-    let page = &bytes[usize::try_from(leaf * PAGE).unwrap()..];
+    let dir = DataDir::with_content(&multi_page_content());
+    let leaf = find_pages(&dir, 0x02)[1];
+    let bytes = fs::read(dir.db_path()).unwrap();
+    let page = &bytes[usize::try_from(leaf * PAGE_SIZE).unwrap()..];
     let count = u64::from(page[10]) + u64::from(page[11]) * 256;
-    let first_key = leaf * PAGE + 16 + count * 16;
-    flip(&dir.db(), first_key + 6, 0x01);
-    let sentence = dir.sentence(FaultKind::Page);
+    let first_key = leaf * PAGE_SIZE + 16 + count * 16;
+    flip_byte(&dir.db_path(), first_key + 6, 0x01);
+    let sentence = dir.assert_single_fault(FaultKind::Page);
     assert!(
         sentence.contains("does not carry the first key"),
         "{sentence}"
     );
-    flip(&dir.db(), first_key + 6, 0x01);
+    flip_byte(&dir.db_path(), first_key + 6, 0x01);
     // The second element points at the key of the first.
     let position = u32::from_le_bytes(page[16 + 4..16 + 8].try_into().unwrap()) - 16;
-    let second = leaf * PAGE + 16 + 16;
-    overwrite(&dir.db(), second + 4, &position.to_le_bytes());
-    let sentence = dir.sentence(FaultKind::Page);
+    let second = leaf * PAGE_SIZE + 16 + 16;
+    overwrite(&dir.db_path(), second + 4, &position.to_le_bytes());
+    let sentence = dir.assert_single_fault(FaultKind::Page);
     assert!(
         sentence.contains("is not greater than the key before it"),
         "{sentence}"
@@ -132,16 +132,16 @@ fn keys_out_of_order_and_a_separator_that_is_no_first_key_are_found() {
 
 #[test]
 fn a_database_without_keys_that_has_applied_something_is_not_etcds() {
-    let dir = Dir::sound();
-    let mut update = Update::open(open(&dir.db())).unwrap();
-    update.remove(schema::KEY);
+    let dir = DataDir::valid();
+    let mut update = Update::open(open_read_write(&dir.db_path())).unwrap();
+    update.remove_bucket(schema::KEY);
     update.commit().unwrap();
-    dir.faults(&[FaultKind::NotEtcd]);
+    dir.assert_faults(&[FaultKind::NotEtcd]);
 }
 
 #[test]
 fn a_bucket_that_etcd_does_not_make_is_told() {
-    let report = with_bucket(b"leasf", &[]).warnings(&[WarningKind::UnknownBucket]);
+    let report = dir_with_bucket(b"leasf", &[]).assert_warnings(&[WarningKind::UnknownBucket]);
     assert_eq!(report.warnings[0].place, "bucket \"leasf\"");
 }
 
@@ -180,28 +180,28 @@ fn an_entry_that_cannot_be_read_is_named_with_its_bucket() {
             "bucket lease",
         ),
     ] {
-        let report = with_bucket(bucket, &[entry]).faults(&[FaultKind::Entry]);
+        let report = dir_with_bucket(bucket, &[entry]).assert_faults(&[FaultKind::Entry]);
         assert_eq!(report.faults[0].place, place, "{report:?}");
     }
 }
 
 #[test]
 fn a_compaction_that_finished_without_being_begun_is_damage() {
-    let content = |scheduled, finished| Content {
-        scheduled,
-        finished,
-        ..Content::sound()
+    let content = |scheduled, finished| DatabaseContent {
+        scheduled_compact: scheduled,
+        finished_compact: finished,
+        ..DatabaseContent::valid()
     };
-    Dir::of(&content(Some(2), Some(3))).faults(&[FaultKind::CompactionOrder]);
+    DataDir::with_content(&content(Some(2), Some(3))).assert_faults(&[FaultKind::CompactionOrder]);
     for finished in [None, Some(2), Some(3)] {
-        let report = Dir::of(&content(Some(3), finished)).verify(Depth::Full);
+        let report = DataDir::with_content(&content(Some(3), finished)).verify(Depth::Full);
         assert!(report.is_valid(), "{report:?}");
     }
 }
 
 #[test]
 fn a_row_that_no_server_writes_is_named_by_its_revision() {
-    let first = || put((2, 0), "a", 2, 1);
+    let first = || put_row((2, 0), "a", 2, 1);
     let broken = |value: &[u8]| (first().0, value.to_vec());
     let rows = [
         ("no revision", (b"17 bytes, no mark".to_vec(), first().1)),
@@ -209,16 +209,16 @@ fn a_row_that_no_server_writes_is_named_by_its_revision() {
         ("cut", broken(&first().1[..first().1.len() - 1])),
         (
             "another mod revision",
-            (first().0, put((3, 0), "a", 2, 1).1),
+            (first().0, put_row((3, 0), "a", 2, 1).1),
         ),
-        ("created later", put((2, 0), "a", 3, 1)),
-        ("created never", put((2, 0), "a", 0, 2)),
-        ("version 0", put((2, 0), "a", 2, 0)),
-        ("version 1 of an older key", put((2, 0), "a", 1, 1)),
-        ("no key", put((2, 0), "", 2, 1)),
+        ("created later", put_row((2, 0), "a", 3, 1)),
+        ("created never", put_row((2, 0), "a", 0, 2)),
+        ("version 0", put_row((2, 0), "a", 2, 0)),
+        ("version 1 of an older key", put_row((2, 0), "a", 1, 1)),
+        ("no key", put_row((2, 0), "", 2, 1)),
     ];
     for (what, row) in rows {
-        let report = with_rows(vec![row]).faults(&[FaultKind::Row]);
+        let report = dir_with_rows(vec![row]).assert_faults(&[FaultKind::Row]);
         let place = &report.faults[0].place;
         let expected = ["revision 2", "row 0", "newest row"];
         assert!(expected.contains(&place.as_str()), "{what}: {place}");
@@ -227,15 +227,15 @@ fn a_row_that_no_server_writes_is_named_by_its_revision() {
 
 #[test]
 fn a_row_that_does_not_continue_its_key_breaks_the_history() {
-    let first = put((2, 0), "a", 2, 1);
+    let first = put_row((2, 0), "a", 2, 1);
     for row in [
-        put((3, 0), "a", 2, 3),
-        put((3, 0), "a", 1, 2),
-        put((3, 0), "a", 3, 1),
-        put((3, 0), "b", 2, 2),
-        delete((3, 0), "b"),
+        put_row((3, 0), "a", 2, 3),
+        put_row((3, 0), "a", 1, 2),
+        put_row((3, 0), "a", 3, 1),
+        put_row((3, 0), "b", 2, 2),
+        delete_row((3, 0), "b"),
     ] {
-        let report = with_rows(vec![first.clone(), row]).faults(&[FaultKind::History]);
+        let report = dir_with_rows(vec![first.clone(), row]).assert_faults(&[FaultKind::History]);
         assert_eq!(report.faults[0].place, "revision 3");
     }
 }
@@ -243,8 +243,8 @@ fn a_row_that_does_not_continue_its_key_breaks_the_history() {
 #[test]
 fn a_missing_transaction_is_a_gap() {
     for at in [(4, 0), (3, 1), (2, 2)] {
-        let rows = vec![put((2, 0), "a", 2, 1), put(at, "b", at.0, 1)];
-        let report = with_rows(rows).faults(&[FaultKind::RevisionGap]);
+        let rows = vec![put_row((2, 0), "a", 2, 1), put_row(at, "b", at.0, 1)];
+        let report = dir_with_rows(rows).assert_faults(&[FaultKind::RevisionGap]);
         assert_eq!(
             report.faults[0].place,
             format!("revision {}.{}", at.0, at.1)
@@ -254,40 +254,40 @@ fn a_missing_transaction_is_a_gap() {
 
 #[test]
 fn an_unfinished_compaction_is_no_damage_and_rows_a_finished_one_left_are_told() {
-    let content = |finished| Content {
-        scheduled: Some(5),
-        finished,
-        ..Content::sound()
+    let content = |finished| DatabaseContent {
+        scheduled_compact: Some(5),
+        finished_compact: finished,
+        ..DatabaseContent::valid()
     };
-    let facts = Dir::of(&content(None)).warnings(&[]).facts.unwrap();
+    let facts = DataDir::with_content(&content(None)).assert_warnings(&[]).facts.unwrap();
     assert_eq!(facts.compact_revision, Some(Revision(5)));
-    Dir::of(&content(Some(5))).warnings(&[WarningKind::Superseded]);
+    DataDir::with_content(&content(Some(5))).assert_warnings(&[WarningKind::Superseded]);
     // What a compaction at 5 leaves: the newest put of each key, and the delete at 5 or not.
     for rows in [
         vec![
-            put((3, 1), "c", 3, 1),
-            put((4, 0), "a", 2, 2),
-            delete((5, 0), "b"),
+            put_row((3, 1), "c", 3, 1),
+            put_row((4, 0), "a", 2, 2),
+            delete_row((5, 0), "b"),
         ],
-        vec![put((3, 1), "c", 3, 1), put((4, 0), "a", 2, 2)],
+        vec![put_row((3, 1), "c", 3, 1), put_row((4, 0), "a", 2, 2)],
     ] {
-        Dir::of(&Content {
+        DataDir::with_content(&DatabaseContent {
             rows,
             ..content(Some(5))
         })
-        .warnings(&[]);
+        .assert_warnings(&[]);
     }
 }
 
 #[test]
 fn the_mark_of_a_bumped_revision_is_sound() {
-    let mut content = Content::sound();
+    let mut content = DatabaseContent::valid();
     let mark = RevisionKey::first_of(Revision(1_000_006)).encode();
     content.rows.push((mark, Vec::new()));
-    content.scheduled = Some(1_000_006);
-    let dir = Dir::of(&content);
+    content.scheduled_compact = Some(1_000_006);
+    let dir = DataDir::with_content(&content);
     assert_eq!(
-        dir.warnings(&[]).facts.unwrap().revision,
+        dir.assert_warnings(&[]).facts.unwrap().revision,
         Revision(1_000_006)
     );
     assert!(dir.verify(Depth::Sanity).is_valid());
@@ -296,12 +296,12 @@ fn the_mark_of_a_bumped_revision_is_sound() {
 #[test]
 fn keys_whose_lease_does_not_exist_are_worth_a_warning() {
     let rows = vec![
-        leased((2, 0), "a", (2, 1), LeaseId(1)),
-        leased((3, 0), "b", (3, 1), LeaseId(77)),
-        leased((4, 0), "c", (4, 1), LeaseId(2)),
-        put((5, 0), "c", 4, 2),
+        leased_put_row((2, 0), "a", (2, 1), LeaseId(1)),
+        leased_put_row((3, 0), "b", (3, 1), LeaseId(77)),
+        leased_put_row((4, 0), "c", (4, 1), LeaseId(2)),
+        put_row((5, 0), "c", 4, 2),
     ];
-    let report = with_rows(rows).warnings(&[WarningKind::UnknownLease]);
+    let report = dir_with_rows(rows).assert_warnings(&[WarningKind::UnknownLease]);
     assert!(
         report.warnings[0].reason.starts_with("1 keys"),
         "{report:?}"
@@ -311,13 +311,13 @@ fn keys_whose_lease_does_not_exist_are_worth_a_warning() {
 /// The sanity check takes a handful of pages; the newest row is among them, the others are not.
 #[test]
 fn a_sanity_check_looks_at_the_newest_row_only() {
-    let mut rows = Content::sound().rows;
+    let mut rows = DatabaseContent::valid().rows;
     rows[0].1 = b"\xff".to_vec();
-    let dir = with_rows(rows.clone());
+    let dir = dir_with_rows(rows.clone());
     assert!(dir.verify(Depth::Sanity).is_valid());
-    dir.faults(&[FaultKind::Row]);
+    dir.assert_faults(&[FaultKind::Row]);
     rows[5].1 = b"\xff".to_vec();
-    let report = with_rows(rows).verify(Depth::Sanity);
+    let report = dir_with_rows(rows).verify(Depth::Sanity);
     assert_eq!(report.verdict, DirVerdict::Corrupt);
     assert_eq!(report.faults[0].what, FaultKind::Row);
     assert_eq!(report.faults[0].place, "revision 6");
@@ -325,14 +325,14 @@ fn a_sanity_check_looks_at_the_newest_row_only() {
 
 #[test]
 fn database_and_log_are_judged_apart() {
-    let dir = Dir::sound();
-    cut(&dir.db(), 100);
-    flip(&dir.wal("0000000000000000-0000000000000000.wal"), 67, 1);
-    let report = dir.faults(&[FaultKind::Truncated, FaultKind::WalRecord]);
+    let dir = DataDir::valid();
+    set_length(&dir.db_path(), 100);
+    flip_byte(&dir.wal_path("0000000000000000-0000000000000000.wal"), 67, 1);
+    let report = dir.assert_faults(&[FaultKind::Truncated, FaultKind::WalRecord]);
     assert_eq!(report.facts, None);
-    let dir = Dir::sound();
-    flip(&dir.wal("0000000000000000-0000000000000000.wal"), 67, 1);
-    let facts = dir.faults(&[FaultKind::WalRecord]).facts.unwrap();
+    let dir = DataDir::valid();
+    flip_byte(&dir.wal_path("0000000000000000-0000000000000000.wal"), 67, 1);
+    let facts = dir.assert_faults(&[FaultKind::WalRecord]).facts.unwrap();
     assert_eq!((facts.revision, facts.rows), (Revision(6), Some(6)));
     assert_eq!(facts.consistent_index, Some(RaftIndex(12)));
     assert_eq!(facts.last_wal_index, None);

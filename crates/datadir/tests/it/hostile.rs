@@ -7,13 +7,13 @@
 use std::fs;
 use std::path::Path;
 
-use mainstay_datadir::{Depth, DirFacts, DirVerdict, Report, WarningKind, verify};
+use mainstay_datadir::{Depth, DirFacts, DirVerdict, DirReport, WarningKind, verify};
 use proptest::prelude::*;
 
-use crate::support::{Dir, cut, flip, length};
+use crate::support::{DataDir, set_length, flip_byte, file_length};
 
 /// What must not be wrong in a valid directory.
-fn essence(facts: &DirFacts) -> impl PartialEq + std::fmt::Debug + use<> {
+fn core_facts(facts: &DirFacts) -> impl PartialEq + std::fmt::Debug + use<> {
     (
         (facts.revision, facts.compact_revision, facts.rows),
         (facts.live_keys, facts.member_id),
@@ -22,12 +22,12 @@ fn essence(facts: &DirFacts) -> impl PartialEq + std::fmt::Debug + use<> {
 }
 
 /// A report on a damaged directory: corrupt, or as it was.
-fn judge(what: &str, report: &Report, sound: &DirFacts) {
+fn assert_corrupt_or_unchanged(what: &str, report: &DirReport, sound: &DirFacts) {
     match report.verdict {
         DirVerdict::Corrupt => assert!(!report.faults.is_empty()),
         DirVerdict::Valid => {
             let facts = report.facts.as_ref().unwrap();
-            assert_eq!(essence(facts), essence(sound), "{what}: {report:#?}");
+            assert_eq!(core_facts(facts), core_facts(sound), "{what}: {report:#?}");
             let is_cut = report
                 .warnings
                 .iter()
@@ -42,57 +42,57 @@ fn judge(what: &str, report: &Report, sound: &DirFacts) {
 }
 
 /// Flips one bit after the other; returns how often that was seen as damage.
-fn flip_bits(dir: &Dir, file: &Path, bits: impl Iterator<Item = (u64, u8)>) -> usize {
+fn count_detected_flips(dir: &DataDir, file: &Path, bits: impl Iterator<Item = (u64, u8)>) -> usize {
     let sound = dir.verify(Depth::Full).facts.unwrap();
     let mut corrupt = 0;
     for (offset, bit) in bits {
-        flip(file, offset, 1 << bit);
+        flip_byte(file, offset, 1 << bit);
         let report = dir.verify(Depth::Full);
-        judge(&format!("bit {bit} of byte {offset}"), &report, &sound);
+        assert_corrupt_or_unchanged(&format!("bit {bit} of byte {offset}"), &report, &sound);
         corrupt += usize::from(report.verdict == DirVerdict::Corrupt);
         let quick = dir.verify(Depth::Sanity);
         let is_quick_worse = quick.verdict == DirVerdict::Corrupt && report.is_valid();
         assert!(!is_quick_worse, "bit {bit} of byte {offset}: {quick:#?}");
-        flip(file, offset, 1 << bit);
+        flip_byte(file, offset, 1 << bit);
     }
     corrupt
 }
 
 /// The bits of some bytes, one of each.
-fn one_bit_each(bytes: impl Iterator<Item = u64>) -> impl Iterator<Item = (u64, u8)> {
+fn pick_bits(bytes: impl Iterator<Item = u64>) -> impl Iterator<Item = (u64, u8)> {
     bytes.map(|offset| (offset, u8::try_from(offset % 8).unwrap()))
 }
 
 #[test]
 fn no_flipped_bit_in_the_database_makes_it_say_something_else() {
-    let dir = Dir::sound();
-    let pages = length(&dir.db()) / 4096;
+    let dir = DataDir::valid();
+    let pages = file_length(&dir.db_path()) / 4096;
     let metas = (0..2).flat_map(|page| page * 4096..page * 4096 + 80);
     let heads = (2..pages).flat_map(|page| page * 4096..page * 4096 + 176);
     let rest = (2 * 4096..pages * 4096).step_by(3);
-    let corrupt = flip_bits(
+    let corrupt = count_detected_flips(
         &dir,
-        &dir.db(),
-        one_bit_each(metas.chain(heads).chain(rest)),
+        &dir.db_path(),
+        pick_bits(metas.chain(heads).chain(rest)),
     );
     assert!(corrupt > 100, "{corrupt}");
 }
 
 #[test]
 fn no_flipped_bit_in_the_log_makes_it_say_something_else() {
-    let dir = Dir::sound();
-    for (name, bytes) in Dir::log() {
-        let file = dir.wal(&name.to_string());
+    let dir = DataDir::valid();
+    for (name, bytes) in DataDir::segments() {
+        let file = dir.wal_path(&name.to_string());
         let written = bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64 + 1;
-        let corrupt = flip_bits(&dir, &file, one_bit_each(0..written));
+        let corrupt = count_detected_flips(&dir, &file, pick_bits(0..written));
         assert!(corrupt as u64 > written / 2, "{corrupt} of {written}");
     }
 }
 
 #[test]
 fn no_flipped_bit_in_a_length_of_the_log_goes_by() {
-    let dir = Dir::sound();
-    for (name, bytes) in Dir::log() {
+    let dir = DataDir::valid();
+    for (name, bytes) in DataDir::segments() {
         let mut offset = 0;
         let mut fields = Vec::new();
         while let Some(field) = bytes.get(offset..offset + 8) {
@@ -105,24 +105,24 @@ fn no_flipped_bit_in_a_length_of_the_log_goes_by() {
             );
             offset += 8 + usize::try_from(record).unwrap().next_multiple_of(8);
         }
-        flip_bits(&dir, &dir.wal(&name.to_string()), fields.into_iter());
+        count_detected_flips(&dir, &dir.wal_path(&name.to_string()), fields.into_iter());
     }
 }
 
 /// Without the snapshot etcd starts from the log, which reaches back to the beginning here.
 #[test]
 fn no_flipped_bit_in_a_snapshot_makes_it_say_something_else() {
-    let dir = Dir::sound();
-    let file = dir.snap("0000000000000002-0000000000000005.snap");
+    let dir = DataDir::valid();
+    let file = dir.snap_path("0000000000000002-0000000000000005.snap");
     let sound = dir.verify(Depth::Full).facts.unwrap();
-    for offset in (0..64).chain((64..length(&file)).step_by(29)) {
+    for offset in (0..64).chain((64..file_length(&file)).step_by(29)) {
         let bit = u8::try_from(offset % 8).unwrap();
-        flip(&file, offset, 1 << bit);
+        flip_byte(&file, offset, 1 << bit);
         let report = dir.verify(Depth::Full);
-        judge(&format!("byte {offset}"), &report, &sound);
+        assert_corrupt_or_unchanged(&format!("byte {offset}"), &report, &sound);
         let is_used = report.facts.unwrap().snapshot_index == sound.snapshot_index;
         assert!(is_used || report.warnings[0].what == WarningKind::SnapshotUnusable);
-        flip(&file, offset, 1 << bit);
+        flip_byte(&file, offset, 1 << bit);
     }
 }
 
@@ -134,7 +134,7 @@ fn no_cut_goes_unnoticed() {
         "wal/0000000000000000-0000000000000000.wal",
         "wal/0000000000000001-0000000000000008.wal",
     ] {
-        let dir = Dir::sound();
+        let dir = DataDir::valid();
         let sound = dir.verify(Depth::Full).facts.unwrap();
         let file = dir.path().join("member").join(name);
         let bytes = fs::read(&file).unwrap();
@@ -145,10 +145,10 @@ fn no_cut_goes_unnoticed() {
             .chain([bytes.len() as u64 - 1])
         {
             fs::write(&file, &bytes).unwrap();
-            cut(&file, length);
+            set_length(&file, length);
             let report = dir.verify(Depth::Full);
             // A database of no bytes is one that bbolt fills anew, but not behind a snapshot.
-            judge(&format!("{name} cut at {length}"), &report, &sound);
+            assert_corrupt_or_unchanged(&format!("{name} cut at {length}"), &report, &sound);
         }
     }
 }
@@ -158,7 +158,7 @@ proptest! {
 
     #[test]
     fn garbage_in_any_file_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..9000), which in 0usize..4) {
-        let dir = Dir::sound();
+        let dir = DataDir::valid();
         let name = [
             "snap/db",
             "snap/0000000000000002-0000000000000005.snap",

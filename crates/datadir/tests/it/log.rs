@@ -5,32 +5,32 @@ use std::path::Path;
 
 use mainstay_datadir::{Depth, FaultKind, WarningKind};
 use mainstay_ids::{MemberId, RaftIndex};
-use mainstay_wal::{ConfChangeKind, Decoded, Decoder, Encoder, Identity, Place, SegmentName};
+use mainstay_wal::{ConfChangeKind, NextRecord, Decoder, Encoder, WalIdentity, SegmentRole, SegmentName};
 
 use crate::support::{
-    Content, Dir, LAST, PUT_REQUEST, SNAPSHOT, TERM, change, cut, entry, flip, identity, length,
-    mark, members, state,
+    DatabaseContent, DataDir, LAST_INDEX, PUT_REQUEST, SNAPSHOT_INDEX, TERM, conf_change_entry, set_length, normal_entry, flip_byte, wal_identity, file_length,
+    snapshot_mark, test_membership, hard_state,
 };
 
-const FIRST: &str = "0000000000000000-0000000000000000.wal";
+const FIRST_SEGMENT: &str = "0000000000000000-0000000000000000.wal";
 const LAST_SEGMENT: &str = "0000000000000001-0000000000000008.wal";
 
 /// Where the zeros behind the last record begin.
-fn written(dir: &Dir) -> u64 {
-    length(&dir.wal(LAST_SEGMENT)) - 4096
+fn written_length(dir: &DataDir) -> u64 {
+    file_length(&dir.wal_path(LAST_SEGMENT)) - 4096
 }
 
 /// A sound directory whose second segment is another.
-fn with_second(
+fn dir_with_second_segment(
     name: (u64, u64),
-    identity: Identity,
+    identity: WalIdentity,
     build: impl FnOnce(&mut Encoder<Vec<u8>>),
-) -> Dir {
-    let dir = Dir::sound();
-    let [first, _] = Dir::log();
-    let crc = crc_of(&first.1);
+) -> DataDir {
+    let dir = DataDir::valid();
+    let [first, _] = DataDir::segments();
+    let crc = segment_crc(&first.1);
     let mut second = Encoder::begin(Vec::new(), crc, identity).unwrap();
-    second.state(&state(TERM, 7)).unwrap();
+    second.write_state(&hard_state(TERM, 7)).unwrap();
     build(&mut second);
     let name = SegmentName {
         sequence: name.0,
@@ -41,23 +41,23 @@ fn with_second(
 }
 
 /// The checksum a sound segment ends with, from the record that carries it over.
-fn crc_of(segment: &[u8]) -> u32 {
+fn segment_crc(segment: &[u8]) -> u32 {
     let length = segment.len() as u64;
-    let mut decoder = Decoder::new(segment, Path::new(""), length, Place::Inner, 0);
-    while let Decoded::Record(_) = decoder.next_record().unwrap() {}
+    let mut decoder = Decoder::new(segment, Path::new(""), length, SegmentRole::Inner, 0);
+    while let NextRecord::Record(_) = decoder.next_record().unwrap() {}
     decoder.crc()
 }
 
-fn entries(segment: &mut Encoder<Vec<u8>>, range: impl Iterator<Item = u64>, term: u64) {
+fn append_entries(segment: &mut Encoder<Vec<u8>>, range: impl Iterator<Item = u64>, term: u64) {
     for index in range {
-        segment.entry(&entry(index, term, PUT_REQUEST)).unwrap();
+        segment.write_entry(&normal_entry(index, term, PUT_REQUEST)).unwrap();
     }
 }
 
 #[test]
 fn a_hole_between_segments_is_found_without_reading_them() {
-    let dir = Dir::sound();
-    let [first, (_, second)] = Dir::log();
+    let dir = DataDir::valid();
+    let [first, (_, second)] = DataDir::segments();
     let name = SegmentName {
         sequence: 2,
         first_index: RaftIndex(8),
@@ -67,72 +67,72 @@ fn a_hole_between_segments_is_found_without_reading_them() {
         dir.verify(Depth::Sanity).faults[0].what,
         FaultKind::WalNames
     );
-    let sentence = dir.sentence(FaultKind::WalNames);
+    let sentence = dir.assert_single_fault(FaultKind::WalNames);
     assert!(sentence.contains("missing or doubled"), "{sentence}");
 }
 
 #[test]
 fn a_flipped_bit_in_a_record_is_named_with_file_and_byte() {
-    let dir = Dir::sound();
-    for name in [FIRST, LAST_SEGMENT] {
-        flip(&dir.wal(name), 67, 0x10);
-        let report = dir.faults(&[FaultKind::WalRecord]);
-        assert_eq!(report.faults[0].file, dir.wal(name));
+    let dir = DataDir::valid();
+    for name in [FIRST_SEGMENT, LAST_SEGMENT] {
+        flip_byte(&dir.wal_path(name), 67, 0x10);
+        let report = dir.assert_faults(&[FaultKind::WalRecord]);
+        assert_eq!(report.faults[0].file, dir.wal_path(name));
         assert!(report.faults[0].place.starts_with("byte "), "{report:?}");
-        flip(&dir.wal(name), 67, 0x10);
+        flip_byte(&dir.wal_path(name), 67, 0x10);
     }
-    dir.warnings(&[]);
+    dir.assert_warnings(&[]);
 }
 
 #[test]
 fn an_inner_segment_that_is_cut_is_damage() {
-    let dir = Dir::sound();
-    cut(&dir.wal(FIRST), length(&dir.wal(FIRST)) - 8);
-    dir.faults(&[FaultKind::WalRecord]);
+    let dir = DataDir::valid();
+    set_length(&dir.wal_path(FIRST_SEGMENT), file_length(&dir.wal_path(FIRST_SEGMENT)) - 8);
+    dir.assert_faults(&[FaultKind::WalRecord]);
 }
 
 #[test]
 fn segments_must_continue_each_other() {
     let whole = |segment: &mut Encoder<Vec<u8>>| {
-        entries(segment, 8..=LAST, TERM);
-        segment.state(&state(TERM, LAST)).unwrap();
+        append_entries(segment, 8..=LAST_INDEX, TERM);
+        segment.write_state(&hard_state(TERM, LAST_INDEX)).unwrap();
     };
-    with_second((1, 8), identity(), whole).warnings(&[]);
-    let stranger = Identity {
+    dir_with_second_segment((1, 8), wal_identity(), whole).assert_warnings(&[]);
+    let stranger = WalIdentity {
         node: MemberId(5),
-        ..identity()
+        ..wal_identity()
     };
-    with_second((1, 8), stranger, whole).faults(&[FaultKind::WalOrder]);
-    with_second((1, 9), identity(), whole).faults(&[FaultKind::WalOrder]);
-    let gap = |segment: &mut Encoder<Vec<u8>>| entries(segment, 9..=LAST, TERM);
-    with_second((1, 8), identity(), gap).faults(&[FaultKind::WalOrder]);
-    let fallen = |segment: &mut Encoder<Vec<u8>>| entries(segment, 8..=LAST, TERM - 1);
-    let sentence = with_second((1, 8), identity(), fallen).sentence(FaultKind::WalOrder);
+    dir_with_second_segment((1, 8), stranger, whole).assert_faults(&[FaultKind::WalOrder]);
+    dir_with_second_segment((1, 9), wal_identity(), whole).assert_faults(&[FaultKind::WalOrder]);
+    let gap = |segment: &mut Encoder<Vec<u8>>| append_entries(segment, 9..=LAST_INDEX, TERM);
+    dir_with_second_segment((1, 8), wal_identity(), gap).assert_faults(&[FaultKind::WalOrder]);
+    let fallen = |segment: &mut Encoder<Vec<u8>>| append_entries(segment, 8..=LAST_INDEX, TERM - 1);
+    let sentence = dir_with_second_segment((1, 8), wal_identity(), fallen).assert_single_fault(FaultKind::WalOrder);
     assert!(sentence.contains("entry 8 of term 1"), "{sentence}");
 }
 
 #[test]
 fn a_broken_chain_between_segments_is_found() {
-    let dir = Dir::sound();
-    let [first, (name, _)] = Dir::log();
-    let mut other = Encoder::begin(Vec::new(), 1, identity()).unwrap();
-    other.state(&state(TERM, 7)).unwrap();
+    let dir = DataDir::valid();
+    let [first, (name, _)] = DataDir::segments();
+    let mut other = Encoder::begin(Vec::new(), 1, wal_identity()).unwrap();
+    other.write_state(&hard_state(TERM, 7)).unwrap();
     dir.write_log(&[first, (name, other.into_inner())]);
-    let sentence = dir.sentence(FaultKind::WalRecord);
+    let sentence = dir.assert_single_fault(FaultKind::WalRecord);
     assert!(sentence.contains("continues crc 00000001"), "{sentence}");
 }
 
 /// What a crash cuts off was never acknowledged.
 #[test]
 fn a_torn_tail_is_worth_a_warning() {
-    let dir = Dir::sound();
-    cut(&dir.wal(LAST_SEGMENT), written(&dir) - 3);
+    let dir = DataDir::valid();
+    set_length(&dir.wal_path(LAST_SEGMENT), written_length(&dir) - 3);
     for depth in [Depth::Sanity, Depth::Full] {
         let report = dir.verify(depth);
         assert!(report.is_valid(), "{report:?}");
         assert_eq!(report.warnings[0].what, WarningKind::TornTail);
         let facts = report.facts.unwrap();
-        assert_eq!(facts.last_wal_index, Some(RaftIndex(LAST)));
+        assert_eq!(facts.last_wal_index, Some(RaftIndex(LAST_INDEX)));
         assert_eq!(
             facts.commit,
             Some(RaftIndex(7)),
@@ -143,56 +143,56 @@ fn a_torn_tail_is_worth_a_warning() {
 
 #[test]
 fn a_torn_tail_that_takes_applied_entries_along_is_damage() {
-    let dir = Dir::sound();
-    cut(&dir.wal(LAST_SEGMENT), written(&dir) - 60);
-    let report = dir.faults(&[FaultKind::IndexBeyondLog]);
+    let dir = DataDir::valid();
+    set_length(&dir.wal_path(LAST_SEGMENT), written_length(&dir) - 60);
+    let report = dir.assert_faults(&[FaultKind::IndexBeyondLog]);
     assert_eq!(report.warnings[0].what, WarningKind::TornTail);
     assert_eq!(
         report.facts.unwrap().last_wal_index,
-        Some(RaftIndex(LAST - 1))
+        Some(RaftIndex(LAST_INDEX - 1))
     );
 }
 
 #[test]
 fn bytes_behind_the_end_mark_are_worth_a_warning() {
-    let dir = Dir::sound();
-    flip(&dir.wal(LAST_SEGMENT), written(&dir) + 1000, 0xff);
-    dir.warnings(&[WarningKind::TrailingBytes]);
+    let dir = DataDir::valid();
+    flip_byte(&dir.wal_path(LAST_SEGMENT), written_length(&dir) + 1000, 0xff);
+    dir.assert_warnings(&[WarningKind::TrailingBytes]);
 }
 
 #[test]
 fn a_log_that_has_lost_committed_entries_is_damage() {
     let lost = |segment: &mut Encoder<Vec<u8>>| {
-        entries(segment, 8..=LAST, TERM);
-        segment.state(&state(TERM, LAST + 1)).unwrap();
+        append_entries(segment, 8..=LAST_INDEX, TERM);
+        segment.write_state(&hard_state(TERM, LAST_INDEX + 1)).unwrap();
     };
-    let report = with_second((1, 8), identity(), lost).faults(&[FaultKind::WalEndLost]);
-    assert_eq!(report.faults[0].place, format!("index {LAST}"));
+    let report = dir_with_second_segment((1, 8), wal_identity(), lost).assert_faults(&[FaultKind::WalEndLost]);
+    assert_eq!(report.faults[0].place, format!("index {LAST_INDEX}"));
 }
 
 #[test]
 fn a_prepared_segment_is_nothing_special_and_evidence_of_a_repair_is() {
-    let dir = Dir::sound();
-    fs::write(dir.wal("1.tmp"), [0; 100]).unwrap();
-    fs::write(dir.snap("db.tmp.123"), b"left by a defragmentation").unwrap();
-    dir.warnings(&[]);
-    fs::write(dir.wal("0000000000000001-0000000000000008.wal.broken"), b"").unwrap();
+    let dir = DataDir::valid();
+    fs::write(dir.wal_path("1.tmp"), [0; 100]).unwrap();
+    fs::write(dir.snap_path("db.tmp.123"), b"left by a defragmentation").unwrap();
+    dir.assert_warnings(&[]);
+    fs::write(dir.wal_path("0000000000000001-0000000000000008.wal.broken"), b"").unwrap();
     fs::write(
-        dir.snap("0000000000000001-0000000000000001.snap.broken"),
+        dir.snap_path("0000000000000001-0000000000000001.snap.broken"),
         b"",
     )
     .unwrap();
-    dir.warnings(&[WarningKind::Evidence, WarningKind::Evidence]);
+    dir.assert_warnings(&[WarningKind::Evidence, WarningKind::Evidence]);
 }
 
 /// After a clean stop the database has applied the last entry, so the last segment is enough.
 #[test]
 fn a_sanity_check_leaves_older_segments_alone() {
-    let dir = Dir::sound();
-    flip(&dir.wal(FIRST), 67, 1);
+    let dir = DataDir::valid();
+    flip_byte(&dir.wal_path(FIRST_SEGMENT), 67, 1);
     assert!(dir.verify(Depth::Sanity).is_valid());
-    dir.faults(&[FaultKind::WalRecord]);
-    flip(&dir.wal(LAST_SEGMENT), 67, 1);
+    dir.assert_faults(&[FaultKind::WalRecord]);
+    flip_byte(&dir.wal_path(LAST_SEGMENT), 67, 1);
     assert_eq!(
         dir.verify(Depth::Sanity).faults[0].what,
         FaultKind::WalRecord
@@ -201,22 +201,22 @@ fn a_sanity_check_leaves_older_segments_alone() {
 
 #[test]
 fn entries_the_database_has_not_applied_are_counted() {
-    let content = Content {
-        consistent_index: Some(SNAPSHOT + 1),
-        ..Content::sound()
+    let content = DatabaseContent {
+        consistent_index: Some(SNAPSHOT_INDEX + 1),
+        ..DatabaseContent::valid()
     };
-    let dir = Dir::of(&content);
-    dir.write_log(&Dir::one_segment(|segment| {
-        for (index, member) in (1..).zip(members().members()) {
+    let dir = DataDir::with_content(&content);
+    dir.write_log(&DataDir::one_segment(|segment| {
+        for (index, member) in (1..).zip(test_membership().members()) {
             let kind = ConfChangeKind::AddNode;
-            segment.entry(&change(index, kind, member.id)).unwrap();
+            segment.write_entry(&conf_change_entry(index, kind, member.id)).unwrap();
         }
-        entries(segment, 4..=8, TERM);
-        segment.entry(&entry(9, TERM, b"")).unwrap();
-        segment.entry(&entry(10, TERM, b"\x3a\x00")).unwrap();
-        entries(segment, 11..=13, TERM);
-        segment.state(&state(TERM, 11)).unwrap();
-        segment.snapshot(&mark(SNAPSHOT, None)).unwrap();
+        append_entries(segment, 4..=8, TERM);
+        segment.write_entry(&normal_entry(9, TERM, b"")).unwrap();
+        segment.write_entry(&normal_entry(10, TERM, b"\x3a\x00")).unwrap();
+        append_entries(segment, 11..=13, TERM);
+        segment.write_state(&hard_state(TERM, 11)).unwrap();
+        segment.write_snapshot(&snapshot_mark(SNAPSHOT_INDEX, None)).unwrap();
     }));
     for depth in [Depth::Sanity, Depth::Full] {
         let report = dir.verify(depth);

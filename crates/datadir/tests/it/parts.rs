@@ -6,18 +6,18 @@ use mainstay_bbolt::Update;
 use mainstay_datadir::{Depth, DirVerdict, FaultKind, VerifyError, WarningKind, verify};
 use mainstay_mvcc::schema;
 
-use crate::support::{Content, Dir, PUT_REQUEST, entry, open, state};
+use crate::support::{DatabaseContent, DataDir, PUT_REQUEST, normal_entry, open_read_write, hard_state};
 
 /// An empty database as etcd has it in its first moments: the buckets in it have no entries.
-fn blank() -> Content {
-    Content {
+fn empty_content() -> DatabaseContent {
+    DatabaseContent {
         rows: Vec::new(),
         consistent_index: None,
         term: None,
         cluster_version: None,
         members: Vec::new(),
         leases: Vec::new(),
-        ..Content::sound()
+        ..DatabaseContent::valid()
     }
 }
 
@@ -33,33 +33,33 @@ fn a_directory_without_data_is_missing() {
 
 #[test]
 fn a_file_in_the_place_of_a_folder_is_damage() {
-    let dir = Dir::bare();
+    let dir = DataDir::empty();
     let data = dir.path();
     for path in [data.join("member/snap"), data.join("member"), data] {
         fs::remove_dir_all(&path).unwrap();
         fs::write(path, b"").unwrap();
-        dir.faults(&[FaultKind::PartMissing]);
+        dir.assert_faults(&[FaultKind::PartMissing]);
     }
 }
 
 #[test]
 fn a_first_start_that_never_got_as_far_as_a_log_leaves_no_data() {
-    let without_wal = |dir: &Dir| fs::remove_dir(dir.path().join("member/wal")).unwrap();
+    let without_wal = |dir: &DataDir| fs::remove_dir(dir.path().join("member/wal")).unwrap();
     let dirs = [
-        Dir::bare(),
+        DataDir::empty(),
         {
-            let dir = Dir::bare();
-            blank().write(&dir.db());
+            let dir = DataDir::empty();
+            empty_content().write(&dir.db_path());
             dir
         },
         {
-            let dir = Dir::bare();
-            File::create(dir.db()).unwrap();
+            let dir = DataDir::empty();
+            File::create(dir.db_path()).unwrap();
             without_wal(&dir);
             dir
         },
         {
-            let dir = Dir::bare();
+            let dir = DataDir::empty();
             without_wal(&dir);
             fs::remove_dir(dir.path().join("member/snap")).unwrap();
             dir
@@ -75,63 +75,63 @@ fn a_first_start_that_never_got_as_far_as_a_log_leaves_no_data() {
 
 #[test]
 fn a_database_that_has_lost_its_log_is_damage() {
-    let dir = Dir::sound();
+    let dir = DataDir::valid();
     let wal = dir.path().join("member/wal");
     for file in fs::read_dir(&wal).unwrap() {
         fs::remove_file(file.unwrap().path()).unwrap();
     }
-    dir.faults(&[FaultKind::PartMissing]);
+    dir.assert_faults(&[FaultKind::PartMissing]);
     fs::remove_dir(&wal).unwrap();
-    let report = dir.faults(&[FaultKind::PartMissing]);
+    let report = dir.assert_faults(&[FaultKind::PartMissing]);
     assert_eq!(report.faults[0].file, wal);
     assert_eq!(report.facts.unwrap().last_wal_index, None);
 }
 
 #[test]
 fn a_log_that_has_lost_its_database_is_damage() {
-    let dir = Dir::sound();
-    fs::remove_file(dir.db()).unwrap();
-    let report = dir.faults(&[FaultKind::PartMissing]);
-    assert_eq!(report.faults[0].file, dir.db());
-    fs::create_dir(dir.db()).unwrap();
-    dir.faults(&[FaultKind::PartMissing]);
+    let dir = DataDir::valid();
+    fs::remove_file(dir.db_path()).unwrap();
+    let report = dir.assert_faults(&[FaultKind::PartMissing]);
+    assert_eq!(report.faults[0].file, dir.db_path());
+    fs::create_dir(dir.db_path()).unwrap();
+    dir.assert_faults(&[FaultKind::PartMissing]);
     fs::remove_dir_all(dir.path().join("member/snap")).unwrap();
-    dir.faults(&[FaultKind::PartMissing]);
+    dir.assert_faults(&[FaultKind::PartMissing]);
 }
 
 /// How to write a database that holds nothing, and what is said about it.
-type Blank<'a> = (&'a dyn Fn(&Dir), &'a [WarningKind]);
+type EmptyDatabaseCase<'a> = (&'a dyn Fn(&DataDir), &'a [WarningKind]);
 
 /// A server that is killed before its first commit has everything in its log.
 #[test]
 fn a_database_that_holds_nothing_yet_is_no_damage() {
-    let log = Dir::one_segment(|segment| {
+    let log = DataDir::one_segment(|segment| {
         for index in 1..=3 {
-            let put = entry(index, 2, PUT_REQUEST);
-            segment.entry(&put).unwrap();
+            let put = normal_entry(index, 2, PUT_REQUEST);
+            segment.write_entry(&put).unwrap();
         }
-        segment.state(&state(2, 2)).unwrap();
+        segment.write_state(&hard_state(2, 2)).unwrap();
     });
-    let no_buckets = |dir: &Dir| {
-        fs::write(dir.db(), b"").unwrap();
-        let mut update = Update::create(open(&dir.db()), 4096).unwrap();
-        update.remove(schema::KEY);
+    let no_buckets = |dir: &DataDir| {
+        fs::write(dir.db_path(), b"").unwrap();
+        let mut update = Update::create(open_read_write(&dir.db_path()), 4096).unwrap();
+        update.remove_bucket(schema::KEY);
         update.commit().unwrap();
     };
-    let writers: [Blank<'_>; 3] = [
-        (&|dir| blank().write(&dir.db()), &[]),
+    let writers: [EmptyDatabaseCase<'_>; 3] = [
+        (&|dir| empty_content().write(&dir.db_path()), &[]),
         (&no_buckets, &[WarningKind::DatabaseEmpty]),
         (
-            &|dir| drop(File::create(dir.db()).unwrap()),
+            &|dir| drop(File::create(dir.db_path()).unwrap()),
             &[WarningKind::DatabaseEmpty],
         ),
     ];
     for (write, warnings) in writers {
-        let dir = Dir::bare();
+        let dir = DataDir::empty();
         write(&dir);
         dir.write_log(&log);
         let expected = [warnings, &[WarningKind::NotYetAMember]].concat();
-        let facts = dir.warnings(&expected).facts.unwrap();
+        let facts = dir.assert_warnings(&expected).facts.unwrap();
         assert_eq!(facts.possible_writes_in_wal, Some(3));
         assert_eq!(facts.committed_writes_in_wal, Some(2));
     }
@@ -140,15 +140,15 @@ fn a_database_that_holds_nothing_yet_is_no_damage() {
 #[test]
 fn what_cannot_be_looked_at_is_an_error_and_not_damage() {
     use std::os::unix::fs::symlink;
-    let dir = Dir::sound();
+    let dir = DataDir::valid();
     let name = "0000000000000002-0000000000000005.snap";
-    fs::remove_file(dir.snap(name)).unwrap();
+    fs::remove_file(dir.snap_path(name)).unwrap();
     // Unlike a mode, a link to itself stops root as well.
-    symlink(dir.snap(name), dir.snap(name)).unwrap();
+    symlink(dir.snap_path(name), dir.snap_path(name)).unwrap();
     let error = verify(&dir.path(), Depth::Full).unwrap_err();
     assert!(matches!(error, VerifyError::Open { .. }), "{error:?}");
-    fs::remove_file(dir.db()).unwrap();
-    symlink(dir.db(), dir.db()).unwrap();
+    fs::remove_file(dir.db_path()).unwrap();
+    symlink(dir.db_path(), dir.db_path()).unwrap();
     let error = verify(&dir.path(), Depth::Sanity).unwrap_err();
     assert!(error.to_string().contains("snap/db"), "{error}");
 }

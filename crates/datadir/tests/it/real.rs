@@ -9,17 +9,17 @@ use mainstay_ids::Revision;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{cut, flip};
+use crate::support::{set_length, flip_byte};
 
-fn fixture(name: &str) -> PathBuf {
+fn fixture_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/fixtures/gzip-3.6.14")
         .join(name)
 }
 
-fn unpacked() -> (TempDir, PathBuf) {
+fn unpack_fixture() -> (TempDir, PathBuf) {
     let place = tempfile::tempdir().unwrap();
-    let archive = File::open(fixture("datadir.tar.gz")).unwrap();
+    let archive = File::open(fixture_path("datadir.tar.gz")).unwrap();
     tar::Archive::new(GzDecoder::new(archive))
         .unpack(place.path())
         .unwrap();
@@ -29,16 +29,16 @@ fn unpacked() -> (TempDir, PathBuf) {
 
 #[test]
 fn a_real_directory_is_valid_and_holds_what_its_server_said() {
-    let (_place, data) = unpacked();
+    let (_place, data) = unpack_fixture();
     let report = verify(&data, Depth::Full).unwrap();
     assert_eq!(report.verdict, DirVerdict::Valid, "{report:#?}");
     assert_eq!(report.warnings, []);
     let facts = report.facts.unwrap();
     let expected: Value =
-        serde_json::from_slice(&fs::read(fixture("expected.json")).unwrap()).unwrap();
+        serde_json::from_slice(&fs::read(fixture_path("expected.json")).unwrap()).unwrap();
     assert_eq!(Some(facts.revision.0), expected["revision"].as_i64());
     let keys: Vec<Value> =
-        serde_json::from_slice(&fs::read(fixture("keys.json")).unwrap()).unwrap();
+        serde_json::from_slice(&fs::read(fixture_path("keys.json")).unwrap()).unwrap();
     assert_eq!(facts.live_keys, Some(keys.len() as u64));
     assert_eq!(facts.possible_writes_in_wal, Some(0));
     assert_eq!(facts.storage_version.as_deref(), Some("3.6.0"));
@@ -47,12 +47,12 @@ fn a_real_directory_is_valid_and_holds_what_its_server_said() {
 
     assert!(verify(&data, Depth::Sanity).unwrap().is_valid());
     let stop = CleanStop::observe(&data, "test").unwrap();
-    assert!(stop.still_holds(&data));
+    assert!(stop.is_valid_for(&data));
 }
 
 #[test]
 fn a_real_database_with_a_damaged_page_is_corrupt() {
-    let (_place, data) = unpacked();
+    let (_place, data) = unpack_fixture();
     let db = data.join("member/snap/db");
     let bytes = fs::read(&db).unwrap();
     let pages = bytes.chunks(4096).enumerate().skip(2);
@@ -62,7 +62,7 @@ fn a_real_database_with_a_damaged_page_is_corrupt() {
         .collect();
     let mut corrupt = 0;
     for page in &used {
-        flip(&db, page * 4096, 0x01);
+        flip_byte(&db, page * 4096, 0x01);
         let report = verify(&data, Depth::Full).unwrap();
         // A page that is free or of an older state may say what it likes.
         corrupt += u64::from(report.verdict == DirVerdict::Corrupt);
@@ -73,16 +73,16 @@ fn a_real_database_with_a_damaged_page_is_corrupt() {
             assert_eq!(report.faults[0].what, FaultKind::Page);
             assert_eq!(report.faults[0].place, format!("page {page}"));
         }
-        flip(&db, page * 4096, 0x01);
+        flip_byte(&db, page * 4096, 0x01);
     }
     assert!(corrupt > 100, "{corrupt} of {}", used.len());
 }
 
 #[test]
 fn a_real_log_that_was_cut_is_noticed_by_the_database_ahead_of_it() {
-    let (_place, data) = unpacked();
+    let (_place, data) = unpack_fixture();
     let wal = data.join("member/wal/0000000000000000-0000000000000000.wal");
-    cut(&wal, 300_000);
+    set_length(&wal, 300_000);
     let report = verify(&data, Depth::Sanity).unwrap();
     assert_eq!(report.faults[0].what, FaultKind::IndexBeyondLog);
 }

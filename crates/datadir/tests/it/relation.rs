@@ -1,70 +1,70 @@
 //! Database, log and snapshot that do not fit together.
 
-use mainstay_datadir::{Depth, FaultKind, Membership, WarningKind, write_raft_files};
+use mainstay_datadir::{Depth, FaultKind, ClusterMembership, WarningKind, write_raft_files};
 use mainstay_ids::MemberId;
-use mainstay_wal::{ConfChangeKind, ConfState, Encoder, Identity, SegmentName, SnapshotMark};
+use mainstay_wal::{ConfChangeKind, ConfState, Encoder, WalIdentity, SegmentName, SnapshotMark};
 
 use crate::support::{
-    Content, Dir, Item, LAST, PUT_REQUEST, SNAPSHOT, TERM, change, entry, identity, mark, me,
-    members, snapshot, state,
+    DatabaseContent, DataDir, BucketItem, LAST_INDEX, PUT_REQUEST, SNAPSHOT_INDEX, TERM, conf_change_entry, normal_entry, wal_identity, snapshot_mark, own_member_id,
+    test_membership, snap_file, hard_state,
 };
 
-fn item(id: MemberId) -> Item {
+fn member_item(id: MemberId) -> BucketItem {
     let json = format!("{{\"id\":{},\"peerURLs\":[\"http://x:1\"]}}", id.0);
     (id.to_string().into_bytes(), json.into_bytes())
 }
 
 /// Items in the order of their keys.
-fn items(ids: &[MemberId]) -> Vec<Item> {
-    let mut items: Vec<Item> = ids.iter().copied().map(item).collect();
+fn member_items(ids: &[MemberId]) -> Vec<BucketItem> {
+    let mut items: Vec<BucketItem> = ids.iter().copied().map(member_item).collect();
     items.sort();
     items
 }
 
-fn everyone() -> Vec<MemberId> {
-    members().members().iter().map(|member| member.id).collect()
+fn all_member_ids() -> Vec<MemberId> {
+    test_membership().members().iter().map(|member| member.id).collect()
 }
 
 /// A log of one segment whose entry 10 changes the membership.
 fn log_with_change(
-    who: Identity,
+    who: WalIdentity,
     kind: ConfChangeKind,
     node: MemberId,
 ) -> [(SegmentName, Vec<u8>); 1] {
     let mut segment = Encoder::begin(Vec::new(), 0, who).unwrap();
-    segment.snapshot(&SnapshotMark::START).unwrap();
-    for (index, member) in (1..).zip(everyone()) {
+    segment.write_snapshot(&SnapshotMark::START).unwrap();
+    for (index, member) in (1..).zip(all_member_ids()) {
         segment
-            .entry(&change(index, ConfChangeKind::AddNode, member))
+            .write_entry(&conf_change_entry(index, ConfChangeKind::AddNode, member))
             .unwrap();
     }
-    for index in 4..=LAST {
-        let put = entry(index, TERM, PUT_REQUEST);
+    for index in 4..=LAST_INDEX {
+        let put = normal_entry(index, TERM, PUT_REQUEST);
         let is_change = index == 10;
         let entry = if is_change {
-            change(index, kind, node)
+            conf_change_entry(index, kind, node)
         } else {
             put
         };
-        segment.entry(&entry).unwrap();
+        segment.write_entry(&entry).unwrap();
     }
-    segment.state(&state(TERM, LAST)).unwrap();
-    let conf_state = Some(members().conf_state());
-    segment.snapshot(&mark(SNAPSHOT, conf_state)).unwrap();
+    segment.write_state(&hard_state(TERM, LAST_INDEX)).unwrap();
+    let conf_state = Some(test_membership().conf_state());
+    segment.write_snapshot(&snapshot_mark(SNAPSHOT_INDEX, conf_state)).unwrap();
     [(SegmentName::FIRST, segment.into_inner())]
 }
 
 #[test]
 fn a_database_behind_the_snapshot_keeps_etcd_from_starting() {
-    for index in [None, Some(1), Some(SNAPSHOT - 1)] {
-        let content = Content {
+    for index in [None, Some(1), Some(SNAPSHOT_INDEX - 1)] {
+        let content = DatabaseContent {
             consistent_index: index,
-            ..Content::sound()
+            ..DatabaseContent::valid()
         };
-        let dir = Dir::of(&content);
+        let dir = DataDir::with_content(&content);
         let report = dir.verify(Depth::Sanity);
         assert_eq!(report.faults[0].what, FaultKind::IndexBehindSnapshot);
-        let report = dir.faults(&[FaultKind::IndexBehindSnapshot]);
+        let report = dir.assert_faults(&[FaultKind::IndexBehindSnapshot]);
         let place = format!("consistent index {}", index.unwrap_or(0));
         assert_eq!(report.faults[0].place, place);
     }
@@ -72,158 +72,158 @@ fn a_database_behind_the_snapshot_keeps_etcd_from_starting() {
 
 #[test]
 fn a_database_ahead_of_the_log_would_skip_writes() {
-    let content = Content {
-        consistent_index: Some(LAST + 1),
-        ..Content::sound()
+    let content = DatabaseContent {
+        consistent_index: Some(LAST_INDEX + 1),
+        ..DatabaseContent::valid()
     };
-    let dir = Dir::of(&content);
-    dir.faults(&[FaultKind::IndexBeyondLog]);
+    let dir = DataDir::with_content(&content);
+    dir.assert_faults(&[FaultKind::IndexBeyondLog]);
     let report = dir.verify(Depth::Sanity);
     assert_eq!(report.faults[0].what, FaultKind::IndexBeyondLog);
 }
 
 #[test]
 fn a_database_that_trails_its_log_is_what_a_kill_leaves() {
-    for index in SNAPSHOT..=LAST {
-        let content = Content {
+    for index in SNAPSHOT_INDEX..=LAST_INDEX {
+        let content = DatabaseContent {
             consistent_index: Some(index),
-            ..Content::sound()
+            ..DatabaseContent::valid()
         };
-        let facts = Dir::of(&content).warnings(&[]).facts.unwrap();
-        assert_eq!(facts.possible_writes_in_wal, Some(LAST - index));
+        let facts = DataDir::with_content(&content).assert_warnings(&[]).facts.unwrap();
+        assert_eq!(facts.possible_writes_in_wal, Some(LAST_INDEX - index));
     }
 }
 
 #[test]
 fn a_database_of_another_term_is_from_another_history() {
-    let content = |term, cluster_version| Content {
+    let content = |term, cluster_version| DatabaseContent {
         term: Some(term),
         cluster_version,
-        ..Content::sound()
+        ..DatabaseContent::valid()
     };
     for version in [None, Some("3.5.0"), Some("3.6.0")] {
-        let dir = Dir::of(&content(TERM + 1, version));
-        let sentence = dir.sentence(FaultKind::TermDiffers);
+        let dir = DataDir::with_content(&content(TERM + 1, version));
+        let sentence = dir.assert_single_fault(FaultKind::TermDiffers);
         assert!(
             sentence.contains("term 3, the log has term 2"),
             "{sentence}"
         );
     }
-    Dir::of(&content(TERM - 1, Some("3.6.0"))).faults(&[FaultKind::TermDiffers]);
+    DataDir::with_content(&content(TERM - 1, Some("3.6.0"))).assert_faults(&[FaultKind::TermDiffers]);
     // A 3.4 does not keep up the term that a newer server or tool has written.
     for (term, version) in [
         (TERM - 1, None),
         (TERM - 1, Some("3.4.0")),
         (TERM + 1, Some("3.4.0")),
     ] {
-        Dir::of(&content(term, version)).warnings(&[WarningKind::TermStale]);
+        DataDir::with_content(&content(term, version)).assert_warnings(&[WarningKind::TermStale]);
     }
-    let never = Content {
+    let never = DatabaseContent {
         term: None,
-        ..Content::sound()
+        ..DatabaseContent::valid()
     };
-    Dir::of(&never).warnings(&[]);
+    DataDir::with_content(&never).assert_warnings(&[]);
 }
 
 /// The restore of 3.4 leaves the term of the former life where it is.
 #[test]
 fn a_directory_restored_by_an_older_tool_may_have_the_term_of_its_former_life() {
-    let membership = members();
-    let dir = Dir::bare();
-    write_raft_files(&dir.path().join("member"), &membership, me()).unwrap();
-    let content = Content {
+    let membership = test_membership();
+    let dir = DataDir::empty();
+    write_raft_files(&dir.path().join("member"), &membership, own_member_id()).unwrap();
+    let content = DatabaseContent {
         consistent_index: Some(3),
         term: Some(7),
-        ..Content::sound()
+        ..DatabaseContent::valid()
     };
-    content.write(&dir.db());
-    dir.warnings(&[WarningKind::TermStale]);
+    content.write(&dir.db_path());
+    dir.assert_warnings(&[WarningKind::TermStale]);
 }
 
 #[test]
 fn a_log_of_someone_who_is_no_member_is_foreign() {
     let stranger = MemberId(0xbad);
-    let who = Identity {
+    let who = WalIdentity {
         node: stranger,
-        ..identity()
+        ..wal_identity()
     };
-    let dir = Dir::sound();
-    dir.write_log(&log_with_change(who, ConfChangeKind::UpdateNode, me()));
-    let report = dir.faults(&[FaultKind::NotAMember]);
+    let dir = DataDir::valid();
+    dir.write_log(&log_with_change(who, ConfChangeKind::UpdateNode, own_member_id()));
+    let report = dir.assert_faults(&[FaultKind::NotAMember]);
     assert_eq!(report.faults[0].place, "member bad");
     // Added behind the snapshot, it is one; the database has heard of it, or not yet.
     dir.write_log(&log_with_change(who, ConfChangeKind::AddLearner, stranger));
-    let mut content = Content {
-        members: items(&[everyone(), vec![stranger]].concat()),
-        ..Content::sound()
+    let mut content = DatabaseContent {
+        members: member_items(&[all_member_ids(), vec![stranger]].concat()),
+        ..DatabaseContent::valid()
     };
-    content.write(&dir.db());
-    dir.warnings(&[]);
-    content.members = items(&everyone());
+    content.write(&dir.db_path());
+    dir.assert_warnings(&[]);
+    content.members = member_items(&all_member_ids());
     content.consistent_index = Some(9);
-    content.write(&dir.db());
-    dir.warnings(&[]);
+    content.write(&dir.db_path());
+    dir.assert_warnings(&[]);
 }
 
 #[test]
 fn a_member_that_was_removed_is_told_so() {
-    let dir = Dir::sound();
+    let dir = DataDir::valid();
     dir.write_log(&log_with_change(
-        identity(),
+        wal_identity(),
         ConfChangeKind::RemoveNode,
-        me(),
+        own_member_id(),
     ));
-    let content = Content {
-        members: items(&everyone()[1..]),
-        removed: vec![(me().to_string().into_bytes(), b"removed".to_vec())],
+    let content = DatabaseContent {
+        members: member_items(&all_member_ids()[1..]),
+        removed_members: vec![(own_member_id().to_string().into_bytes(), b"removed".to_vec())],
         storage_version: Some("3.6.0"),
-        ..Content::sound()
+        ..DatabaseContent::valid()
     };
-    content.write(&dir.db());
-    dir.warnings(&[WarningKind::MemberRemoved]);
+    content.write(&dir.db_path());
+    dir.assert_warnings(&[WarningKind::MemberRemoved]);
 }
 
 #[test]
 fn members_a_restore_by_an_older_tool_left_in_the_database_are_worth_a_warning() {
     let strangers = [MemberId(0x1), MemberId(0x2)];
     for members in [
-        items(&strangers),
-        items(&[everyone(), strangers.to_vec()].concat()),
-        items(&everyone()[..2]),
+        member_items(&strangers),
+        member_items(&[all_member_ids(), strangers.to_vec()].concat()),
+        member_items(&all_member_ids()[..2]),
         Vec::new(),
     ] {
-        let content = Content {
+        let content = DatabaseContent {
             members,
-            ..Content::sound()
+            ..DatabaseContent::valid()
         };
-        Dir::of(&content).warnings(&[WarningKind::MembersDiffer]);
+        DataDir::with_content(&content).assert_warnings(&[WarningKind::MembersDiffer]);
     }
 }
 
 /// From 3.6 on the membership comes from the database.
 #[test]
 fn a_3_6_database_that_does_not_know_its_own_member_is_foreign() {
-    let content = |members| Content {
+    let content = |members| DatabaseContent {
         members,
         storage_version: Some("3.6.0"),
-        ..Content::sound()
+        ..DatabaseContent::valid()
     };
-    for members in [items(&everyone()[1..]), Vec::new()] {
-        Dir::of(&content(members)).faults(&[FaultKind::NotAMember]);
+    for members in [member_items(&all_member_ids()[1..]), Vec::new()] {
+        DataDir::with_content(&content(members)).assert_faults(&[FaultKind::NotAMember]);
     }
-    Dir::of(&content(items(&everyone()))).warnings(&[]);
+    DataDir::with_content(&content(member_items(&all_member_ids()))).assert_warnings(&[]);
 }
 
 #[test]
 fn snapshot_and_log_must_name_the_same_configuration() {
-    let dir = Dir::sound();
-    let mut other = snapshot(SNAPSHOT, &members());
+    let dir = DataDir::valid();
+    let mut other = snap_file(SNAPSHOT_INDEX, &test_membership());
     other.conf_state.voters.reverse();
     dir.write_snapshot(&other);
-    dir.warnings(&[]);
+    dir.assert_warnings(&[]);
 
-    let two = Membership::new(&"a=http://10.0.0.1:2380".parse().unwrap(), "sound").unwrap();
-    dir.write_snapshot(&snapshot(SNAPSHOT, &two));
+    let two = ClusterMembership::new(&"a=http://10.0.0.1:2380".parse().unwrap(), "sound").unwrap();
+    dir.write_snapshot(&snap_file(SNAPSHOT_INDEX, &two));
     let report = dir.verify(Depth::Full);
     assert_eq!(report.faults[0].what, FaultKind::ConfStateDiffers);
     let sentence = report.faults[0].to_string();
@@ -232,21 +232,21 @@ fn snapshot_and_log_must_name_the_same_configuration() {
 
 #[test]
 fn the_list_and_the_configuration_of_a_snapshot_must_agree() {
-    let dir = Dir::sound();
-    let mut snapshot = snapshot(SNAPSHOT, &members());
-    snapshot.conf_state = ConfState::of_voters(everyone()[..2].to_vec());
+    let dir = DataDir::valid();
+    let mut snapshot = snap_file(SNAPSHOT_INDEX, &test_membership());
+    snapshot.conf_state = ConfState::from_voters(all_member_ids()[..2].to_vec());
     dir.write_snapshot(&snapshot);
-    dir.write_log(&Dir::one_segment(|segment| {
-        for (index, member) in (1..).zip(everyone()) {
+    dir.write_log(&DataDir::one_segment(|segment| {
+        for (index, member) in (1..).zip(all_member_ids()) {
             segment
-                .entry(&change(index, ConfChangeKind::AddNode, member))
+                .write_entry(&conf_change_entry(index, ConfChangeKind::AddNode, member))
                 .unwrap();
         }
-        for index in 4..=LAST {
-            segment.entry(&entry(index, TERM, PUT_REQUEST)).unwrap();
+        for index in 4..=LAST_INDEX {
+            segment.write_entry(&normal_entry(index, TERM, PUT_REQUEST)).unwrap();
         }
-        segment.state(&state(TERM, LAST)).unwrap();
-        segment.snapshot(&mark(SNAPSHOT, None)).unwrap();
+        segment.write_state(&hard_state(TERM, LAST_INDEX)).unwrap();
+        segment.write_snapshot(&snapshot_mark(SNAPSHOT_INDEX, None)).unwrap();
     }));
     let report = dir.verify(Depth::Full);
     let kinds: Vec<_> = report.faults.iter().map(|fault| fault.what).collect();

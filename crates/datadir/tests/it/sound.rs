@@ -3,32 +3,32 @@
 use std::fs;
 
 use mainstay_datadir::{
-    AlarmFacts, BootstrapInfo, Depth, DirVerdict, FaultKind, Membership, WarningKind, hold,
+    AlarmFacts, BootstrapInfo, Depth, DirVerdict, FaultKind, ClusterMembership, WarningKind, lock_database,
     write_raft_files,
 };
 use mainstay_ids::{RaftIndex, Revision, Term};
 
-use crate::support::{Content, Dir, LAST, SNAPSHOT, me, members};
+use crate::support::{DatabaseContent, DataDir, LAST_INDEX, SNAPSHOT_INDEX, own_member_id, test_membership};
 
 #[test]
 fn a_sound_directory_is_valid_and_says_what_it_holds() {
-    let report = Dir::sound().warnings(&[]);
+    let report = DataDir::valid().assert_warnings(&[]);
     let facts = report.facts.unwrap();
     assert_eq!(facts.revision, Revision(6));
     assert_eq!(facts.compact_revision, None);
-    assert_eq!(facts.consistent_index, Some(RaftIndex(LAST)));
+    assert_eq!(facts.consistent_index, Some(RaftIndex(LAST_INDEX)));
     assert_eq!(facts.term, Some(Term(2)));
-    assert_eq!(facts.member_id, Some(me()));
-    assert_eq!(facts.cluster_id, Some(members().cluster()));
+    assert_eq!(facts.member_id, Some(own_member_id()));
+    assert_eq!(facts.cluster_id, Some(test_membership().cluster_id()));
     assert_eq!(facts.members.len(), 3);
     assert_eq!(facts.members[0].peer_urls.len(), 1);
     assert_eq!(
         (facts.rows, facts.live_keys, facts.leases),
         (Some(6), Some(2), Some(1))
     );
-    assert_eq!(facts.snapshot_index, Some(RaftIndex(SNAPSHOT)));
-    assert_eq!(facts.last_wal_index, Some(RaftIndex(LAST)));
-    assert_eq!(facts.commit, Some(RaftIndex(LAST)));
+    assert_eq!(facts.snapshot_index, Some(RaftIndex(SNAPSHOT_INDEX)));
+    assert_eq!(facts.last_wal_index, Some(RaftIndex(LAST_INDEX)));
+    assert_eq!(facts.commit, Some(RaftIndex(LAST_INDEX)));
     assert_eq!(facts.possible_writes_in_wal, Some(0));
     assert_eq!(facts.cluster_version.as_deref(), Some("3.5.0"));
     assert!(facts.db_bytes_in_use.unwrap() <= facts.db_bytes);
@@ -36,7 +36,7 @@ fn a_sound_directory_is_valid_and_says_what_it_holds() {
 
 #[test]
 fn a_sanity_check_says_the_same_except_what_takes_a_walk() {
-    let dir = Dir::sound();
+    let dir = DataDir::valid();
     let (full, sanity) = (dir.verify(Depth::Full), dir.verify(Depth::Sanity));
     assert_eq!(sanity.verdict, DirVerdict::Valid);
     let mut facts = full.facts.unwrap();
@@ -53,21 +53,21 @@ fn a_restored_directory_is_valid() {
         "m=http://localhost:2380",
         "a=http://10.0.0.1:1,b=http://10.0.0.2:1",
     ] {
-        let membership = Membership::new(&listed.parse().unwrap(), "t").unwrap();
-        let dir = Dir::bare();
-        let BootstrapInfo { index, term } = BootstrapInfo::of(&membership);
+        let membership = ClusterMembership::new(&listed.parse().unwrap(), "t").unwrap();
+        let dir = DataDir::empty();
+        let BootstrapInfo { index, term } = BootstrapInfo::from_membership(&membership);
         let me = membership.members()[0].id;
         write_raft_files(&dir.path().join("member"), &membership, me).unwrap();
-        let items = membership.members_bucket().into_iter();
-        let content = Content {
+        let items = membership.members_bucket_rows().into_iter();
+        let content = DatabaseContent {
             consistent_index: Some(index.0),
             term: Some(term.0),
             cluster_version: None,
             members: items.map(|(id, json)| (id.into(), json.into())).collect(),
-            ..Content::sound()
+            ..DatabaseContent::valid()
         };
-        content.write(&dir.db());
-        let facts = dir.warnings(&[]).facts.unwrap();
+        content.write(&dir.db_path());
+        let facts = dir.assert_warnings(&[]).facts.unwrap();
         assert_eq!(facts.member_id, Some(me));
         assert_eq!(facts.snapshot_index, Some(index));
     }
@@ -76,12 +76,12 @@ fn a_restored_directory_is_valid() {
 #[test]
 fn alarms_and_authentication_are_told() {
     let alarm = hex::decode("089d83c7abb5cca5d31e1001").unwrap();
-    let report = Dir::of(&Content {
+    let report = DataDir::with_content(&DatabaseContent {
         alarms: vec![(alarm, Vec::new())],
         is_auth_enabled: true,
-        ..Content::sound()
+        ..DatabaseContent::valid()
     })
-    .warnings(&[WarningKind::Alarm]);
+    .assert_warnings(&[WarningKind::Alarm]);
     let facts = report.facts.unwrap();
     let [AlarmFacts { member_id, alarm }] = facts.alarms.as_slice() else {
         panic!("{facts:?}");
@@ -95,48 +95,48 @@ fn alarms_and_authentication_are_told() {
 
 #[test]
 fn a_directory_that_etcd_holds_is_in_use() {
-    let dir = Dir::sound();
-    let held = hold(&dir.db()).unwrap();
+    let dir = DataDir::valid();
+    let held = lock_database(&dir.db_path()).unwrap();
     for depth in [Depth::Sanity, Depth::Full] {
         let report = dir.verify(depth);
         assert_eq!(report.verdict, DirVerdict::InUse);
         assert_eq!(report.facts, None);
     }
     drop(held);
-    dir.warnings(&[]);
+    dir.assert_warnings(&[]);
 }
 
 #[test]
 fn verifying_changes_nothing() {
-    let dir = Dir::sound();
+    let dir = DataDir::valid();
     let files = [
-        dir.db(),
-        dir.wal("0000000000000001-0000000000000008.wal"),
-        dir.snap("0000000000000002-0000000000000005.snap"),
+        dir.db_path(),
+        dir.wal_path("0000000000000001-0000000000000008.wal"),
+        dir.snap_path("0000000000000002-0000000000000005.snap"),
     ];
     let before: Vec<_> = files.iter().map(|file| fs::read(file).unwrap()).collect();
-    dir.warnings(&[]);
+    dir.assert_warnings(&[]);
     let after: Vec<_> = files.iter().map(|file| fs::read(file).unwrap()).collect();
     assert!(before == after);
 }
 
 #[test]
 fn a_report_is_json_with_identities_as_etcd_prints_them() {
-    let dir = Dir::of(&Content {
+    let dir = DataDir::with_content(&DatabaseContent {
         consistent_index: Some(99),
-        ..Content::sound()
+        ..DatabaseContent::valid()
     });
-    let report = serde_json::to_value(dir.faults(&[FaultKind::IndexBeyondLog])).unwrap();
+    let report = serde_json::to_value(dir.assert_faults(&[FaultKind::IndexBeyondLog])).unwrap();
     assert_eq!(report["verdict"], "corrupt");
     assert_eq!(report["faults"][0]["what"], "indexBeyondLog");
     assert_eq!(report["faults"][0]["place"], "consistent index 99");
     let facts = &report["facts"];
-    assert_eq!(facts["memberId"], me().to_string());
+    assert_eq!(facts["memberId"], own_member_id().to_string());
     assert_eq!(
         facts["members"][0]["id"],
-        members().members()[0].id.to_string()
+        test_membership().members()[0].id.to_string()
     );
     assert_eq!(facts["revision"], 6);
-    assert_eq!(facts["lastWalIndex"], LAST);
+    assert_eq!(facts["lastWalIndex"], LAST_INDEX);
     assert_eq!(facts["compactRevision"], serde_json::Value::Null);
 }

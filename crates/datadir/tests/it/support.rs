@@ -6,53 +6,53 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use mainstay_bbolt::Update;
-use mainstay_datadir::{Depth, DirVerdict, FaultKind, Membership, Report, WarningKind, verify};
+use mainstay_datadir::{Depth, DirVerdict, FaultKind, ClusterMembership, DirReport, WarningKind, verify};
 use mainstay_ids::{LeaseId, MemberId, RaftIndex, Revision, Term};
 use mainstay_mvcc::{KeyValue, RevisionKey, schema};
-use mainstay_wal::v2store::{self, BootstrapMember};
+use mainstay_wal::v2store::{self, V2BootstrapMember};
 use mainstay_wal::{
-    ConfChange, ConfChangeKind, ConfState, Encoder, Entry, EntryKind, HardState, Identity,
+    ConfChange, ConfChangeKind, ConfState, Encoder, Entry, EntryKind, HardState, WalIdentity,
     SegmentName, SnapFile, SnapshotMark,
 };
 use tempfile::TempDir;
 
 /// An item of a bucket.
-pub(crate) type Item = (Vec<u8>, Vec<u8>);
+pub(crate) type BucketItem = (Vec<u8>, Vec<u8>);
 
 /// A put request as it stands in the log.
 pub(crate) const PUT_REQUEST: &[u8] = b"\x22\x02\x08\x01";
 
 /// The index of the raft snapshot of a sound directory.
-pub(crate) const SNAPSHOT: u64 = 5;
+pub(crate) const SNAPSHOT_INDEX: u64 = 5;
 
 /// The last entry of its log.
-pub(crate) const LAST: u64 = 12;
+pub(crate) const LAST_INDEX: u64 = 12;
 
 /// The term of everything in it.
 pub(crate) const TERM: u64 = 2;
 
 /// The members of its cluster.
-pub(crate) fn members() -> Membership {
+pub(crate) fn test_membership() -> ClusterMembership {
     let listed = "a=http://10.0.0.1:2380,b=http://10.0.0.2:2380,c=http://10.0.0.3:2380";
-    Membership::new(&listed.parse().unwrap(), "sound").unwrap()
+    ClusterMembership::new(&listed.parse().unwrap(), "sound").unwrap()
 }
 
 /// The member whose directory it is.
-pub(crate) fn me() -> MemberId {
-    members().members()[0].id
+pub(crate) fn own_member_id() -> MemberId {
+    test_membership().members()[0].id
 }
 
 /// The rows of a put.
-pub(crate) fn put(at: (i64, i64), key: &str, created: i64, version: i64) -> Item {
-    leased(at, key, (created, version), LeaseId::NONE)
+pub(crate) fn put_row(at: (i64, i64), key: &str, created: i64, version: i64) -> BucketItem {
+    leased_put_row(at, key, (created, version), LeaseId::NONE)
 }
 
-pub(crate) fn leased(
+pub(crate) fn leased_put_row(
     (main, sub): (i64, i64),
     key: &str,
     (created, version): (i64, i64),
     lease: LeaseId,
-) -> Item {
+) -> BucketItem {
     let row = RevisionKey {
         main: Revision(main),
         sub,
@@ -71,7 +71,7 @@ pub(crate) fn leased(
     (row.encode(), value)
 }
 
-pub(crate) fn delete((main, sub): (i64, i64), key: &str) -> Item {
+pub(crate) fn delete_row((main, sub): (i64, i64), key: &str) -> BucketItem {
     let row = RevisionKey {
         main: Revision(main),
         sub,
@@ -88,43 +88,43 @@ pub(crate) fn delete((main, sub): (i64, i64), key: &str) -> Item {
 
 /// The content of a database.
 #[derive(Clone, Debug)]
-pub(crate) struct Content {
-    pub(crate) rows: Vec<Item>,
-    pub(crate) scheduled: Option<i64>,
-    pub(crate) finished: Option<i64>,
+pub(crate) struct DatabaseContent {
+    pub(crate) rows: Vec<BucketItem>,
+    pub(crate) scheduled_compact: Option<i64>,
+    pub(crate) finished_compact: Option<i64>,
     pub(crate) consistent_index: Option<u64>,
     pub(crate) term: Option<u64>,
     pub(crate) storage_version: Option<&'static str>,
     pub(crate) cluster_version: Option<&'static str>,
-    pub(crate) members: Vec<Item>,
-    pub(crate) leases: Vec<Item>,
-    pub(crate) alarms: Vec<Item>,
-    pub(crate) removed: Vec<Item>,
+    pub(crate) members: Vec<BucketItem>,
+    pub(crate) leases: Vec<BucketItem>,
+    pub(crate) alarms: Vec<BucketItem>,
+    pub(crate) removed_members: Vec<BucketItem>,
     pub(crate) is_auth_enabled: bool,
 }
 
-impl Content {
+impl DatabaseContent {
     /// A store of revision 6 with two keys, one of them on a lease.
-    pub(crate) fn sound() -> Self {
+    pub(crate) fn valid() -> Self {
         let lease = schema::Lease {
             id: LeaseId(77),
             ttl_seconds: 60,
             remaining_seconds: 0,
         };
         let (lease_key, lease_value) = lease.encode();
-        let members = members().members_bucket().into_iter();
+        let members = test_membership().members_bucket_rows().into_iter();
         Self {
             rows: vec![
-                put((2, 0), "a", 2, 1),
-                put((3, 0), "b", 3, 1),
-                put((3, 1), "c", 3, 1),
-                put((4, 0), "a", 2, 2),
-                delete((5, 0), "b"),
-                leased((6, 0), "c", (3, 2), lease.id),
+                put_row((2, 0), "a", 2, 1),
+                put_row((3, 0), "b", 3, 1),
+                put_row((3, 1), "c", 3, 1),
+                put_row((4, 0), "a", 2, 2),
+                delete_row((5, 0), "b"),
+                leased_put_row((6, 0), "c", (3, 2), lease.id),
             ],
-            scheduled: None,
-            finished: None,
-            consistent_index: Some(LAST),
+            scheduled_compact: None,
+            finished_compact: None,
+            consistent_index: Some(LAST_INDEX),
             term: Some(TERM),
             storage_version: None,
             cluster_version: Some("3.5.0"),
@@ -133,24 +133,24 @@ impl Content {
                 .collect(),
             leases: vec![(lease_key.to_vec(), lease_value)],
             alarms: Vec::new(),
-            removed: Vec::new(),
+            removed_members: Vec::new(),
             is_auth_enabled: false,
         }
     }
 
-    fn meta(&self) -> Vec<Item> {
+    fn meta_items(&self) -> Vec<BucketItem> {
         let number = |value: u64| value.to_be_bytes().to_vec();
         let revision = |main: i64| RevisionKey::first_of(Revision(main)).encode();
         let text = |text: &str| text.as_bytes().to_vec();
         let entries = [
             (schema::CONSISTENT_INDEX, self.consistent_index.map(number)),
-            (schema::FINISHED_COMPACT, self.finished.map(revision)),
-            (schema::SCHEDULED_COMPACT, self.scheduled.map(revision)),
+            (schema::FINISHED_COMPACT, self.finished_compact.map(revision)),
+            (schema::SCHEDULED_COMPACT, self.scheduled_compact.map(revision)),
             (schema::STORAGE_VERSION, self.storage_version.map(text)),
             (schema::TERM, self.term.map(number)),
         ];
         let present = entries.into_iter();
-        let mut meta: Vec<Item> = present
+        let mut meta: Vec<BucketItem> = present
             .filter_map(|(key, value)| Some((key.to_vec(), value?)))
             .collect();
         meta.sort();
@@ -160,7 +160,7 @@ impl Content {
     /// Writes the database.
     pub(crate) fn write(&self, path: &Path) {
         fs::write(path, b"").unwrap();
-        let mut update = Update::create(open(path), 4096).unwrap();
+        let mut update = Update::create(open_read_write(path), 4096).unwrap();
         let version = self.cluster_version.iter();
         let auth = vec![(
             schema::AUTH_ENABLED.to_vec(),
@@ -171,15 +171,15 @@ impl Content {
             .collect();
         for (name, items) in [
             (schema::KEY, &self.rows),
-            (schema::META, &self.meta()),
+            (schema::META, &self.meta_items()),
             (schema::MEMBERS, &self.members),
-            (schema::MEMBERS_REMOVED, &self.removed),
+            (schema::MEMBERS_REMOVED, &self.removed_members),
             (schema::LEASE, &self.leases),
             (schema::ALARM, &self.alarms),
             (schema::AUTH, &auth),
             (schema::CLUSTER, &cluster),
         ] {
-            let mut bucket = update.rewrite(name);
+            let mut bucket = update.rewrite_bucket(name);
             for (key, value) in items {
                 bucket.add(key, value).unwrap();
             }
@@ -189,7 +189,7 @@ impl Content {
     }
 }
 
-pub(crate) fn entry(index: u64, term: u64, data: &[u8]) -> Entry {
+pub(crate) fn normal_entry(index: u64, term: u64, data: &[u8]) -> Entry {
     Entry {
         index: RaftIndex(index),
         term: Term(term),
@@ -199,7 +199,7 @@ pub(crate) fn entry(index: u64, term: u64, data: &[u8]) -> Entry {
 }
 
 /// The entry that adds or removes a member.
-pub(crate) fn change(index: u64, kind: ConfChangeKind, node: MemberId) -> Entry {
+pub(crate) fn conf_change_entry(index: u64, kind: ConfChangeKind, node: MemberId) -> Entry {
     let change = ConfChange {
         id: 0,
         kind,
@@ -208,19 +208,19 @@ pub(crate) fn change(index: u64, kind: ConfChangeKind, node: MemberId) -> Entry 
     };
     Entry {
         kind: EntryKind::ConfChange,
-        ..entry(index, TERM, &change.encode())
+        ..normal_entry(index, TERM, &change.encode())
     }
 }
 
-pub(crate) fn state(term: u64, commit: u64) -> HardState {
+pub(crate) fn hard_state(term: u64, commit: u64) -> HardState {
     HardState {
         term: Term(term),
-        vote: me(),
+        vote: own_member_id(),
         commit: RaftIndex(commit),
     }
 }
 
-pub(crate) fn mark(index: u64, conf_state: Option<ConfState>) -> SnapshotMark {
+pub(crate) fn snapshot_mark(index: u64, conf_state: Option<ConfState>) -> SnapshotMark {
     SnapshotMark {
         index: RaftIndex(index),
         term: Term(TERM),
@@ -229,19 +229,19 @@ pub(crate) fn mark(index: u64, conf_state: Option<ConfState>) -> SnapshotMark {
 }
 
 /// Whose log it is.
-pub(crate) fn identity() -> Identity {
-    Identity {
-        node: me(),
-        cluster: members().cluster(),
+pub(crate) fn wal_identity() -> WalIdentity {
+    WalIdentity {
+        node: own_member_id(),
+        cluster: test_membership().cluster_id(),
     }
 }
 
 /// A raft snapshot at `index` of these members.
-pub(crate) fn snapshot(index: u64, membership: &Membership) -> SnapFile {
+pub(crate) fn snap_file(index: u64, membership: &ClusterMembership) -> SnapFile {
     let listed: Vec<_> = membership
         .members()
         .iter()
-        .map(|member| BootstrapMember {
+        .map(|member| V2BootstrapMember {
             id: member.id,
             peer_urls: &member.peer_urls,
         })
@@ -250,65 +250,65 @@ pub(crate) fn snapshot(index: u64, membership: &Membership) -> SnapFile {
         term: Term(TERM),
         index: RaftIndex(index),
         conf_state: membership.conf_state(),
-        data: Bytes::from(v2store::bootstrap(&listed)),
+        data: Bytes::from(v2store::build_bootstrap_store(&listed)),
     }
 }
 
 /// A data directory in a temporary place.
-pub(crate) struct Dir {
-    place: TempDir,
+pub(crate) struct DataDir {
+    temp_dir: TempDir,
 }
 
-impl Dir {
+impl DataDir {
     /// Folders without files.
-    pub(crate) fn bare() -> Self {
+    pub(crate) fn empty() -> Self {
         let place = tempfile::tempdir().unwrap();
         for folder in ["snap", "wal"] {
             fs::create_dir_all(place.path().join("data/member").join(folder)).unwrap();
         }
-        Self { place }
+        Self { temp_dir: place }
     }
 
     /// Two segments: entries 1 to 7 with the mark of a snapshot at 5, then 8 to 12; everything is committed and
     /// applied. The first segment is as long as it is written, the second has zeros behind.
-    pub(crate) fn sound() -> Self {
-        Self::of(&Content::sound())
+    pub(crate) fn valid() -> Self {
+        Self::with_content(&DatabaseContent::valid())
     }
 
     /// The same with another database.
-    pub(crate) fn of(content: &Content) -> Self {
-        let dir = Self::bare();
-        content.write(&dir.db());
-        dir.write_log(&Self::log());
-        dir.write_snapshot(&snapshot(SNAPSHOT, &members()));
+    pub(crate) fn with_content(content: &DatabaseContent) -> Self {
+        let dir = Self::empty();
+        content.write(&dir.db_path());
+        dir.write_log(&Self::segments());
+        dir.write_snapshot(&snap_file(SNAPSHOT_INDEX, &test_membership()));
         dir
     }
 
     /// The segments of a sound directory.
-    pub(crate) fn log() -> [(SegmentName, Vec<u8>); 2] {
-        Self::log_to(LAST)
+    pub(crate) fn segments() -> [(SegmentName, Vec<u8>); 2] {
+        Self::segments_to(LAST_INDEX)
     }
 
     /// The same up to another entry.
-    pub(crate) fn log_to(last: u64) -> [(SegmentName, Vec<u8>); 2] {
-        let mut first = Encoder::begin(Vec::new(), 0, identity()).unwrap();
-        first.snapshot(&SnapshotMark::START).unwrap();
-        for (index, member) in (1..).zip(members().members()) {
-            let added = change(index, ConfChangeKind::AddNode, member.id);
-            first.entry(&added).unwrap();
+    pub(crate) fn segments_to(last: u64) -> [(SegmentName, Vec<u8>); 2] {
+        let mut first = Encoder::begin(Vec::new(), 0, wal_identity()).unwrap();
+        first.write_snapshot(&SnapshotMark::START).unwrap();
+        for (index, member) in (1..).zip(test_membership().members()) {
+            let added = conf_change_entry(index, ConfChangeKind::AddNode, member.id);
+            first.write_entry(&added).unwrap();
         }
         for index in 4..=7 {
-            first.entry(&entry(index, TERM, PUT_REQUEST)).unwrap();
+            first.write_entry(&normal_entry(index, TERM, PUT_REQUEST)).unwrap();
         }
-        first.state(&state(TERM, 7)).unwrap();
-        let conf_state = Some(members().conf_state());
-        first.snapshot(&mark(SNAPSHOT, conf_state)).unwrap();
-        let mut second = Encoder::begin(Vec::new(), first.crc(), identity()).unwrap();
-        second.state(&state(TERM, 7)).unwrap();
+        first.write_state(&hard_state(TERM, 7)).unwrap();
+        let conf_state = Some(test_membership().conf_state());
+        first.write_snapshot(&snapshot_mark(SNAPSHOT_INDEX, conf_state)).unwrap();
+        let mut second = Encoder::begin(Vec::new(), first.crc(), wal_identity()).unwrap();
+        second.write_state(&hard_state(TERM, 7)).unwrap();
         for index in 8..=last {
-            second.entry(&entry(index, TERM, PUT_REQUEST)).unwrap();
+            second.write_entry(&normal_entry(index, TERM, PUT_REQUEST)).unwrap();
         }
-        second.state(&state(TERM, last)).unwrap();
+        second.write_state(&hard_state(TERM, last)).unwrap();
         let mut second = second.into_inner();
         second.resize(second.len() + 4096, 0);
         let next = SegmentName {
@@ -322,25 +322,25 @@ impl Dir {
     pub(crate) fn one_segment(
         build: impl FnOnce(&mut Encoder<Vec<u8>>),
     ) -> [(SegmentName, Vec<u8>); 1] {
-        let mut segment = Encoder::begin(Vec::new(), 0, identity()).unwrap();
-        segment.snapshot(&SnapshotMark::START).unwrap();
+        let mut segment = Encoder::begin(Vec::new(), 0, wal_identity()).unwrap();
+        segment.write_snapshot(&SnapshotMark::START).unwrap();
         build(&mut segment);
         [(SegmentName::FIRST, segment.into_inner())]
     }
 
     pub(crate) fn path(&self) -> PathBuf {
-        self.place.path().join("data")
+        self.temp_dir.path().join("data")
     }
 
-    pub(crate) fn db(&self) -> PathBuf {
+    pub(crate) fn db_path(&self) -> PathBuf {
         self.path().join("member/snap/db")
     }
 
-    pub(crate) fn snap(&self, name: &str) -> PathBuf {
+    pub(crate) fn snap_path(&self, name: &str) -> PathBuf {
         self.path().join("member/snap").join(name)
     }
 
-    pub(crate) fn wal(&self, name: &str) -> PathBuf {
+    pub(crate) fn wal_path(&self, name: &str) -> PathBuf {
         self.path().join("member/wal").join(name)
     }
 
@@ -355,17 +355,17 @@ impl Dir {
     }
 
     pub(crate) fn write_snapshot(&self, snapshot: &SnapFile) -> PathBuf {
-        let path = self.snap(&snapshot.name().to_string());
+        let path = self.snap_path(&snapshot.name().to_string());
         fs::write(&path, snapshot.encode()).unwrap();
         path
     }
 
-    pub(crate) fn verify(&self, depth: Depth) -> Report {
+    pub(crate) fn verify(&self, depth: Depth) -> DirReport {
         verify(&self.path(), depth).unwrap()
     }
 
     /// A full verification that must find just these faults.
-    pub(crate) fn faults(&self, expected: &[FaultKind]) -> Report {
+    pub(crate) fn assert_faults(&self, expected: &[FaultKind]) -> DirReport {
         let report = self.verify(Depth::Full);
         let found: Vec<FaultKind> = report.faults.iter().map(|fault| fault.what).collect();
         assert_eq!(found, expected, "{report:#?}");
@@ -381,13 +381,13 @@ impl Dir {
     }
 
     /// The only fault there is, as a sentence.
-    pub(crate) fn sentence(&self, expected: FaultKind) -> String {
-        self.faults(&[expected]).faults[0].to_string()
+    pub(crate) fn assert_single_fault(&self, expected: FaultKind) -> String {
+        self.assert_faults(&[expected]).faults[0].to_string()
     }
 
     /// A full verification of a valid directory that must warn of just this.
-    pub(crate) fn warnings(&self, expected: &[WarningKind]) -> Report {
-        let report = self.faults(&[]);
+    pub(crate) fn assert_warnings(&self, expected: &[WarningKind]) -> DirReport {
+        let report = self.assert_faults(&[]);
         let found: Vec<WarningKind> = report.warnings.iter().map(|warning| warning.what).collect();
         assert_eq!(found, expected, "{report:#?}");
         report
@@ -395,13 +395,13 @@ impl Dir {
 }
 
 /// Opens a file for reading and writing.
-pub(crate) fn open(path: &Path) -> File {
+pub(crate) fn open_read_write(path: &Path) -> File {
     File::options().read(true).write(true).open(path).unwrap()
 }
 
 /// Changes one byte of a file.
-pub(crate) fn flip(path: &Path, offset: u64, mask: u8) {
-    let file = open(path);
+pub(crate) fn flip_byte(path: &Path, offset: u64, mask: u8) {
+    let file = open_read_write(path);
     let mut byte = [0];
     file.read_exact_at(&mut byte, offset).unwrap();
     byte[0] ^= mask;
@@ -410,14 +410,14 @@ pub(crate) fn flip(path: &Path, offset: u64, mask: u8) {
 
 /// Overwrites bytes of a file.
 pub(crate) fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
-    open(path).write_all_at(bytes, offset).unwrap();
+    open_read_write(path).write_all_at(bytes, offset).unwrap();
 }
 
 /// Cuts a file, or fills it up with zeros.
-pub(crate) fn cut(path: &Path, length: u64) {
-    open(path).set_len(length).unwrap();
+pub(crate) fn set_length(path: &Path, length: u64) {
+    open_read_write(path).set_len(length).unwrap();
 }
 
-pub(crate) fn length(path: &Path) -> u64 {
+pub(crate) fn file_length(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
 }

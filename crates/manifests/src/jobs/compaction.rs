@@ -6,12 +6,12 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use mainstay_crds::Etcd;
 
-use super::{Frame, WORK_DIR};
-use crate::draft::Draft;
+use super::{JobBuilder, WORK_DIR};
+use crate::draft::RenderContext;
 use crate::error::RenderError;
 use crate::labels::Component;
-use crate::settings::Settings;
-use crate::shape::Shape;
+use crate::settings::OperatorSettings;
+use crate::shape::RenderInput;
 
 /// A compaction.
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -19,24 +19,24 @@ pub struct CompactionJob {
     /// After how long the Job is given up.
     pub deadline: Option<Duration>,
     /// Size of the scratch volume; the new full snapshot is built there. `None`: what the node has.
-    pub scratch: Option<Quantity>,
+    pub scratch_size: Option<Quantity>,
 }
 
 /// Renders the Job.
-pub fn compaction_job(
+pub fn render_compaction_job(
     etcd: &Etcd,
-    settings: &Settings,
-    shape: &Shape,
+    settings: &OperatorSettings,
+    shape: &RenderInput,
     compaction: &CompactionJob,
 ) -> Result<Job, RenderError> {
-    let draft = Draft::new(etcd, settings, shape)?;
+    let draft = RenderContext::new(etcd, settings, shape)?;
     let name = draft.names.compaction_job();
-    let size = compaction.scratch.as_ref();
-    let frame = Frame {
-        container: "compact-backup",
+    let size = compaction.scratch_size.as_ref();
+    let frame = JobBuilder {
+        container_name: "compact-backup",
         args: vec!["compact".to_owned(), format!("--scratch-dir={WORK_DIR}")],
         deadline: compaction.deadline,
-        ..Frame::in_scratch(&draft, Component::CompactionJob, &name, size)
+        ..JobBuilder::with_scratch_volume(&draft, Component::CompactionJob, &name, size)
     };
-    Ok(frame.job())
+    Ok(frame.build())
 }

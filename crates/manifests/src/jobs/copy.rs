@@ -7,13 +7,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mainstay_crds::EtcdCopyBackupsTask;
 use mainstay_crds::copy::WaitForFinalSnapshot;
 
-use super::Frame;
+use super::JobBuilder;
 use crate::error::RenderError;
 use crate::labels::{self, Component};
 use crate::meta;
 use crate::names;
-use crate::settings::Settings;
-use crate::store::{Place, Side, Wiring};
+use crate::settings::OperatorSettings;
+use crate::store::{StoreContext, StoreSide, StoreAccess};
 use crate::values;
 
 /// A copy.
@@ -28,70 +28,70 @@ pub struct CopyJob {
 }
 
 /// Renders the Job.
-pub fn copy_job(
+pub fn render_copy_job(
     task: &EtcdCopyBackupsTask,
-    settings: &Settings,
+    settings: &OperatorSettings,
     copy: &CopyJob,
 ) -> Result<Job, RenderError> {
     let (Some(owner), Some(namespace)) = (&task.metadata.name, &task.metadata.namespace) else {
         let field = "name or namespace";
-        return Err(RenderError::Unnamed { field });
+        return Err(RenderError::MissingName { field });
     };
-    let name = names::copy_job(owner);
+    let name = names::copy_job_name(owner);
     let wire = |store, side, field: &'static str, root: &Option<String>| {
         let root = root.as_ref().unwrap_or(&settings.local_store_root);
-        let place = Place {
+        let place = StoreContext {
             side,
             field,
             local_store_root: root.clone(),
         };
-        Wiring::of(store, &place)?.ok_or_else(|| RenderError::Provider {
+        StoreAccess::from_spec(store, &place)?.ok_or_else(|| RenderError::UnknownProvider {
             field,
             provider: String::new(),
         })
     };
     let target = wire(
         &task.spec.target_store,
-        Side::Primary,
+        StoreSide::Primary,
         "spec.targetStore",
         &copy.target_local_store_root,
     )?;
     let source = wire(
         &task.spec.source_store,
-        Side::Source,
+        StoreSide::Source,
         "spec.sourceStore",
         &copy.source_local_store_root,
     )?;
-    let frame = Frame {
+    let frame = JobBuilder {
         metadata: ObjectMeta {
             name: Some(name.clone()),
             namespace: Some(namespace.clone()),
-            labels: Some(labels::of_object(owner, &name, Component::CopyJob)),
-            owner_references: meta::owned_by(task),
+            labels: Some(labels::for_object(owner, &name, Component::CopyJob)),
+            owner_references: meta::build_owner_references(task),
             ..ObjectMeta::default()
         },
         component: Component::CopyJob,
-        container: "copy-backups",
+        container_name: "copy-backups",
         image: &settings.images.restorer,
         pull_policy: settings
             .image_pull_policy
             .map(|policy| policy.name().to_owned()),
-        args: args(task),
+        args: build_args(task),
         stores: vec![target, source],
         volumes: Vec::new(),
         mounts: Vec::new(),
         resources: None,
         deadline: copy.deadline,
-        as_root: false,
+        run_as_root: false,
         annotations: None,
         pod_labels: task.spec.pod_labels.clone().unwrap_or_default(),
         service_account: None,
         owner,
     };
-    Ok(frame.job())
+    Ok(frame.build())
 }
 
-fn args(task: &EtcdCopyBackupsTask) -> Vec<String> {
+fn build_args(task: &EtcdCopyBackupsTask) -> Vec<String> {
     let spec = &task.spec;
     let mut args = vec!["copy".to_owned()];
     args.extend(
@@ -108,7 +108,7 @@ fn args(task: &EtcdCopyBackupsTask) -> Vec<String> {
             .as_ref()
             .and_then(|timeout| timeout.limit().ok().flatten());
         args.extend(limit.map(|limit| {
-            let limit = values::flag_duration(limit);
+            let limit = values::format_duration(limit);
             format!("--wait-for-final-snapshot-timeout={limit}")
         }));
     }

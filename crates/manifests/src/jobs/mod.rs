@@ -28,18 +28,18 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-pub use compaction::{CompactionJob, compaction_job};
-pub use copy::{CopyJob, copy_job};
-pub use drill::{DrillJob, drill_job};
-pub use restore::{Bump, RestoreJob, SetAsideJob, Target, restore_job, set_aside_job};
-pub use verify::{VerifyJob, verify_job};
+pub use compaction::{CompactionJob, render_compaction_job};
+pub use copy::{CopyJob, render_copy_job};
+pub use drill::{DrillJob, render_drill_job};
+pub use restore::{RevisionIncrement, RestoreJob, SetAsideJob, RestorePoint, render_restore_job, render_set_aside_job};
+pub use verify::{VerifyJob, render_verify_job};
 
-use crate::draft::Draft;
+use crate::draft::RenderContext;
 use crate::labels::{self, Component};
 use crate::meta;
-use crate::pod::init::{RESTORER, TERMINATION_LOG, own_container};
-use crate::pod::{job_annotations, security};
-use crate::store::Wiring;
+use crate::pod::init::{RESTORER, TERMINATION_LOG, render_chown_container};
+use crate::pod::{filter_job_annotations, security};
+use crate::store::StoreAccess;
 use crate::values;
 
 /// What lets the pods of Jobs reach a store where networks are closed by default.
@@ -49,26 +49,26 @@ const NETWORK_LABELS: [&str; 3] = [
     "networking.gardener.cloud/to-public-networks",
 ];
 /// The volume for what a Job needs while it runs.
-const SCRATCH: &str = "etcd-workspace-dir";
+const SCRATCH_VOLUME: &str = "etcd-workspace-dir";
 /// Where a Job works, as members do.
 const WORK_DIR: &str = "/var/etcd/data";
 /// Time for an upload that is under way to be given up in order.
 const GRACE_SECONDS: i64 = 60;
 
 /// What all Jobs have and each fills in its own way.
-struct Frame<'a> {
+struct JobBuilder<'a> {
     metadata: ObjectMeta,
     component: Component,
-    container: &'static str,
+    container_name: &'static str,
     image: &'a str,
     pull_policy: Option<String>,
     args: Vec<String>,
-    stores: Vec<Wiring>,
+    stores: Vec<StoreAccess>,
     volumes: Vec<Volume>,
     mounts: Vec<VolumeMount>,
     resources: Option<ResourceRequirements>,
     deadline: Option<Duration>,
-    as_root: bool,
+    run_as_root: bool,
     annotations: Option<BTreeMap<String, String>>,
     /// More labels of the pod; those of the Job win.
     pod_labels: BTreeMap<String, String>,
@@ -77,13 +77,13 @@ struct Frame<'a> {
     owner: &'a str,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> JobBuilder<'a> {
     /// A Job of an Etcd, on nothing yet.
-    fn of_etcd(draft: &'a Draft<'_>, component: Component, name: &str) -> Self {
+    fn for_etcd(draft: &'a RenderContext<'_>, component: Component, name: &str) -> Self {
         Self {
-            metadata: meta::of(draft.etcd, name, component),
+            metadata: meta::build_metadata(draft.etcd, name, component),
             component,
-            container: "",
+            container_name: "",
             image: &draft.settings.images.restorer,
             pull_policy: draft.pull_policy(),
             args: Vec::new(),
@@ -92,8 +92,8 @@ impl<'a> Frame<'a> {
             mounts: Vec::new(),
             resources: None,
             deadline: None,
-            as_root: draft.runs_as_root(),
-            annotations: job_annotations(draft.etcd.spec.annotations.as_ref()),
+            run_as_root: draft.runs_as_root(),
+            annotations: filter_job_annotations(draft.etcd.spec.annotations.as_ref()),
             pod_labels: BTreeMap::new(),
             service_account: Some(draft.names.service_account()),
             owner: draft.names.etcd,
@@ -101,8 +101,8 @@ impl<'a> Frame<'a> {
     }
 
     /// The same in a scratch volume, with the resources the Etcd has for such work.
-    fn in_scratch(
-        draft: &'a Draft<'_>,
+    fn with_scratch_volume(
+        draft: &'a RenderContext<'_>,
         component: Component,
         name: &str,
         size: Option<&Quantity>,
@@ -110,17 +110,17 @@ impl<'a> Frame<'a> {
         let wanted = draft.etcd.spec.backup.snapshot_compaction.as_ref();
         let resources = wanted.and_then(|wanted| wanted.resources.as_ref());
         Self {
-            volumes: vec![scratch(size)],
-            mounts: vec![work_mount(SCRATCH)],
-            resources: Some(values::resources(resources, "600m", "3Gi")),
-            ..Self::of_etcd(draft, component, name)
+            volumes: vec![build_scratch_volume(size)],
+            mounts: vec![build_work_mount(SCRATCH_VOLUME)],
+            resources: Some(values::resources_or_default(resources, "600m", "3Gi")),
+            ..Self::for_etcd(draft, component, name)
         }
     }
 
-    fn job(self) -> Job {
+    fn build(self) -> Job {
         let name = self.metadata.name.clone().unwrap_or_default();
         let mut pod_labels = self.pod_labels.clone();
-        pod_labels.extend(labels::of_job_pod(self.owner, &name, self.component));
+        pod_labels.extend(labels::for_job_pod(self.owner, &name, self.component));
         let mut metadata = self.metadata.clone();
         for label in NETWORK_LABELS {
             let allowed = || (label.to_owned(), "allowed".to_owned());
@@ -144,7 +144,7 @@ impl<'a> Frame<'a> {
                         annotations: self.annotations.clone(),
                         ..ObjectMeta::default()
                     }),
-                    spec: Some(self.pod(deadline)),
+                    spec: Some(self.build_pod_spec(deadline)),
                 },
                 ..JobSpec::default()
             }),
@@ -152,14 +152,14 @@ impl<'a> Frame<'a> {
         }
     }
 
-    fn pod(self, deadline: Option<i64>) -> PodSpec {
+    fn build_pod_spec(self, deadline: Option<i64>) -> PodSpec {
         let mut args = self.args;
         args.push(format!("--termination-message-path={TERMINATION_LOG}"));
         let (mut volumes, mut mounts, mut env) = (self.volumes, self.mounts, Vec::new());
         let mut init_containers = Vec::new();
         for store in self.stores {
-            if !self.as_root {
-                let own = own_container(self.image, self.pull_policy.clone(), &store);
+            if !self.run_as_root {
+                let own = render_chown_container(self.image, self.pull_policy.clone(), &store);
                 init_containers.extend(own.filter(|_| init_containers.is_empty()));
             }
             args.extend(store.flags);
@@ -183,20 +183,20 @@ impl<'a> Frame<'a> {
             restart_policy: Some("Never".into()),
             init_containers: (!init_containers.is_empty()).then_some(init_containers),
             containers: vec![Container {
-                name: self.container.into(),
+                name: self.container_name.into(),
                 image: Some(self.image.to_owned()),
                 image_pull_policy: self.pull_policy,
                 command: Some(vec![RESTORER.into()]),
                 args: Some(args),
                 env: (!env.is_empty()).then_some(env),
                 resources: self.resources,
-                security_context: Some(security::container()),
+                security_context: Some(security::container_context()),
                 termination_message_policy: Some("FallbackToLogsOnError".into()),
                 volume_mounts: Some(mounts),
                 ..Container::default()
             }],
             volumes: Some(volumes),
-            security_context: Some(security::pod(self.as_root)),
+            security_context: Some(security::pod_context(self.run_as_root)),
             automount_service_account_token: self.service_account.is_none().then_some(false),
             service_account_name: self.service_account,
             active_deadline_seconds: deadline,
@@ -207,9 +207,9 @@ impl<'a> Frame<'a> {
 }
 
 /// A volume that is gone with the pod.
-fn scratch(size: Option<&Quantity>) -> Volume {
+fn build_scratch_volume(size: Option<&Quantity>) -> Volume {
     Volume {
-        name: SCRATCH.into(),
+        name: SCRATCH_VOLUME.into(),
         empty_dir: Some(EmptyDirVolumeSource {
             size_limit: size.cloned(),
             ..EmptyDirVolumeSource::default()
@@ -218,7 +218,7 @@ fn scratch(size: Option<&Quantity>) -> Volume {
     }
 }
 
-fn work_mount(volume: &str) -> VolumeMount {
+fn build_work_mount(volume: &str) -> VolumeMount {
     VolumeMount {
         name: volume.into(),
         mount_path: WORK_DIR.into(),

@@ -4,16 +4,16 @@ use k8s_openapi::api::core::v1::{Container, ContainerPort};
 
 use super::version::EtcdVersion;
 use super::{
-    ETCD_CONTAINER, RUN_MOUNT, RUN_VOLUME, data_mount, mount, probes, read_only, security,
+    ETCD_CONTAINER, RUN_MOUNT, RUN_VOLUME, data_mount, volume_mount, probes, into_read_only, security,
 };
 use crate::config;
-use crate::draft::Draft;
+use crate::draft::RenderContext;
 use crate::values;
 
-pub(super) fn container(draft: &Draft<'_>) -> Container {
+pub(super) fn render_container(draft: &RenderContext<'_>) -> Container {
     let image = draft.etcd_image();
     let metrics = draft.ports.metrics;
-    let mut mounts = vec![data_mount(draft), read_only(mount(RUN_VOLUME, RUN_MOUNT))];
+    let mut mounts = vec![data_mount(draft), into_read_only(volume_mount(RUN_VOLUME, RUN_MOUNT))];
     mounts.extend(draft.certificates.etcd_mounts());
     Container {
         name: ETCD_CONTAINER.into(),
@@ -22,25 +22,25 @@ pub(super) fn container(draft: &Draft<'_>) -> Container {
         command: Some(vec!["etcd".into()]),
         args: Some(vec![format!("--config-file={RUN_MOUNT}/{}", config::KEY)]),
         ports: Some(vec![
-            port("server", draft.ports.peer),
-            port("client", draft.ports.client),
-            port("metrics", metrics),
+            container_port("server", draft.ports.peer),
+            container_port("client", draft.ports.client),
+            container_port("metrics", metrics),
         ]),
-        resources: Some(values::resources(
+        resources: Some(values::resources_or_default(
             draft.etcd.spec.etcd.resources.as_ref(),
             "50m",
             "128Mi",
         )),
-        startup_probe: Some(probes::startup(metrics)),
-        readiness_probe: Some(probes::readiness(metrics)),
-        liveness_probe: Some(probes::liveness(metrics, EtcdVersion::of_image(image))),
-        security_context: Some(security::container()),
+        startup_probe: Some(probes::startup_probe(metrics)),
+        readiness_probe: Some(probes::readiness_probe(metrics)),
+        liveness_probe: Some(probes::liveness_probe(metrics, EtcdVersion::from_image(image))),
+        security_context: Some(security::container_context()),
         volume_mounts: Some(mounts),
         ..Container::default()
     }
 }
 
-pub(super) fn port(name: &str, number: u16) -> ContainerPort {
+pub(super) fn container_port(name: &str, number: u16) -> ContainerPort {
     ContainerPort {
         name: Some(name.into()),
         container_port: i32::from(number),

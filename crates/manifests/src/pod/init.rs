@@ -3,12 +3,12 @@
 use k8s_openapi::api::core::v1::Container;
 
 use super::{
-    CONFIG_MOUNT, CONFIG_VOLUME, INIT_CONTAINER, RUN_MOUNT, RUN_VOLUME, client_flags, data_mount,
-    identity, mount, read_only, security,
+    CONFIG_MOUNT, CONFIG_VOLUME, INIT_CONTAINER, RUN_MOUNT, RUN_VOLUME, build_client_flags, data_mount,
+    pod_identity_env, volume_mount, into_read_only, security,
 };
 use crate::config;
-use crate::draft::Draft;
-use crate::store::Wiring;
+use crate::draft::RenderContext;
+use crate::store::StoreAccess;
 use crate::values;
 
 /// The program of init containers and Jobs.
@@ -16,21 +16,21 @@ pub(crate) const RESTORER: &str = "mainstay-restorer";
 /// Where the kubelet looks for a container's last words.
 pub(crate) const TERMINATION_LOG: &str = "/dev/termination-log";
 
-pub(super) fn containers(draft: &Draft<'_>) -> Vec<Container> {
+pub(super) fn render_containers(draft: &RenderContext<'_>) -> Vec<Container> {
     let local = draft.store.as_ref().filter(|_| !draft.runs_as_root());
     let image = &draft.settings.images.restorer;
-    let own = local.and_then(|store| own_container(image, draft.pull_policy(), store));
-    own.into_iter().chain([container(draft)]).collect()
+    let own = local.and_then(|store| render_chown_container(image, draft.pull_policy(), store));
+    own.into_iter().chain([render_init_container(draft)]).collect()
 }
 
-fn container(draft: &Draft<'_>) -> Container {
+fn render_init_container(draft: &RenderContext<'_>) -> Container {
     let mut mounts = vec![
         data_mount(draft),
-        read_only(mount(CONFIG_VOLUME, CONFIG_MOUNT)),
-        mount(RUN_VOLUME, RUN_MOUNT),
+        into_read_only(volume_mount(CONFIG_VOLUME, CONFIG_MOUNT)),
+        volume_mount(RUN_VOLUME, RUN_MOUNT),
     ];
     mounts.extend(draft.certificates.client_mounts());
-    let mut env = identity();
+    let mut env = pod_identity_env();
     if let Some(store) = &draft.store {
         mounts.extend(store.mounts.clone());
         env.extend(store.env.clone());
@@ -40,22 +40,22 @@ fn container(draft: &Draft<'_>) -> Container {
         image: Some(draft.settings.images.restorer.clone()),
         image_pull_policy: draft.pull_policy(),
         command: Some(vec![RESTORER.into()]),
-        args: Some(args(draft)),
+        args: Some(build_args(draft)),
         env: Some(env),
         // It verifies what etcd will open, so it may use what etcd may use.
-        resources: Some(values::resources(
+        resources: Some(values::resources_or_default(
             draft.etcd.spec.etcd.resources.as_ref(),
             "50m",
             "128Mi",
         )),
-        security_context: Some(security::container()),
+        security_context: Some(security::container_context()),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
         volume_mounts: Some(mounts),
         ..Container::default()
     }
 }
 
-fn args(draft: &Draft<'_>) -> Vec<String> {
+fn build_args(draft: &RenderContext<'_>) -> Vec<String> {
     let mut args = vec![
         "init".to_owned(),
         format!("--termination-message-path={TERMINATION_LOG}"),
@@ -66,16 +66,16 @@ fn args(draft: &Draft<'_>) -> Vec<String> {
     if !endpoints.is_empty() {
         args.push(format!("--service-endpoints={}", endpoints.join(",")));
     }
-    args.extend(client_flags(draft));
+    args.extend(build_client_flags(draft));
     args.extend(draft.store.iter().flat_map(|store| store.flags.clone()));
     args
 }
 
 /// Gives the directory of a `Local` store to the user of the other containers: the node has made it for root.
-pub(crate) fn own_container(
+pub(crate) fn render_chown_container(
     image: &str,
     pull_policy: Option<String>,
-    store: &Wiring,
+    store: &StoreAccess,
 ) -> Option<Container> {
     let dir = store.local_dir.as_ref()?;
     Some(Container {
@@ -85,10 +85,10 @@ pub(crate) fn own_container(
         command: Some(vec![RESTORER.into()]),
         args: Some(vec![
             "own".into(),
-            format!("--owner={0}:{0}", security::USER),
+            format!("--owner={0}:{0}", security::NONROOT_UID),
             dir.clone(),
         ]),
-        security_context: Some(security::owner()),
+        security_context: Some(security::chown_context()),
         volume_mounts: Some(
             store
                 .mounts

@@ -29,7 +29,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub use version::EtcdVersion;
 
-use crate::draft::Draft;
+use crate::draft::RenderContext;
 use crate::error::RenderError;
 use crate::labels::{self, Component};
 use crate::tls::SECRET_MODE;
@@ -52,20 +52,20 @@ const RUN_MOUNT: &str = "/var/etcd/run";
 const GRACE_SECONDS: i64 = 60;
 
 /// The template of member pods.
-pub(crate) fn template(
-    draft: &Draft<'_>,
+pub(crate) fn render_template(
+    draft: &RenderContext<'_>,
     checksum: String,
 ) -> Result<PodTemplateSpec, RenderError> {
     let spec = &draft.etcd.spec;
     let name = draft.names.stateful_set();
     let mut labels = spec.labels.clone();
-    labels.extend(labels::of_object(
+    labels.extend(labels::for_object(
         draft.names.etcd,
         &name,
         Component::StatefulSet,
     ));
     let mut annotations = spec.annotations.clone().unwrap_or_default();
-    annotations.extend(draft.shape.pod_annotations.clone());
+    annotations.extend(draft.input.pod_annotations.clone());
     annotations.insert(CONFIG_CHECKSUM.into(), checksum);
     Ok(PodTemplateSpec {
         metadata: Some(ObjectMeta {
@@ -73,23 +73,23 @@ pub(crate) fn template(
             annotations: Some(annotations),
             ..ObjectMeta::default()
         }),
-        spec: Some(pod(draft)?),
+        spec: Some(render_pod_spec(draft)?),
     })
 }
 
-fn pod(draft: &Draft<'_>) -> Result<PodSpec, RenderError> {
+fn render_pod_spec(draft: &RenderContext<'_>) -> Result<PodSpec, RenderError> {
     let spec = &draft.etcd.spec;
     let placing = spec.scheduling_constraints.as_ref();
     let has_account = draft.has_runtime_components();
     Ok(PodSpec {
-        init_containers: Some(init::containers(draft)),
-        containers: vec![etcd::container(draft), sidecar::container(draft)?],
-        volumes: Some(volumes(draft)),
+        init_containers: Some(init::render_containers(draft)),
+        containers: vec![etcd::render_container(draft), sidecar::render_container(draft)?],
+        volumes: Some(build_volumes(draft)),
         host_aliases: Some(vec![HostAlias {
             ip: "127.0.0.1".into(),
             hostnames: Some(vec![draft.names.local_host()]),
         }]),
-        security_context: Some(security::pod(draft.runs_as_root())),
+        security_context: Some(security::pod_context(draft.runs_as_root())),
         service_account_name: has_account.then(|| draft.names.service_account()),
         affinity: placing.and_then(|placing| placing.affinity.clone()),
         topology_spread_constraints: placing
@@ -103,7 +103,7 @@ fn pod(draft: &Draft<'_>) -> Result<PodSpec, RenderError> {
     })
 }
 
-fn volumes(draft: &Draft<'_>) -> Vec<Volume> {
+fn build_volumes(draft: &RenderContext<'_>) -> Vec<Volume> {
     let mut volumes = vec![
         Volume {
             name: CONFIG_VOLUME.into(),
@@ -128,7 +128,7 @@ fn volumes(draft: &Draft<'_>) -> Vec<Volume> {
     volumes
 }
 
-fn mount(name: &str, path: &str) -> VolumeMount {
+fn volume_mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount {
         name: name.into(),
         mount_path: path.into(),
@@ -136,7 +136,7 @@ fn mount(name: &str, path: &str) -> VolumeMount {
     }
 }
 
-fn read_only(mount: VolumeMount) -> VolumeMount {
+fn into_read_only(mount: VolumeMount) -> VolumeMount {
     VolumeMount {
         read_only: Some(true),
         ..mount
@@ -144,12 +144,12 @@ fn read_only(mount: VolumeMount) -> VolumeMount {
 }
 
 /// The volume of the member.
-fn data_mount(draft: &Draft<'_>) -> VolumeMount {
-    mount(draft.names.claim_template(), DATA_MOUNT)
+fn data_mount(draft: &RenderContext<'_>) -> VolumeMount {
+    volume_mount(draft.names.pvc_template(), DATA_MOUNT)
 }
 
 /// Who the pod is.
-pub(crate) fn identity() -> Vec<EnvVar> {
+pub(crate) fn pod_identity_env() -> Vec<EnvVar> {
     let field = |name: &str, path: &str| EnvVar {
         name: name.into(),
         value_from: Some(EnvVarSource {
@@ -168,8 +168,8 @@ pub(crate) fn identity() -> Vec<EnvVar> {
 }
 
 /// Flags by which a client inside the pod trusts etcd and is trusted.
-fn client_flags(draft: &Draft<'_>) -> Vec<String> {
-    draft.certificates.client().map_or_else(Vec::new, |files| {
+fn build_client_flags(draft: &RenderContext<'_>) -> Vec<String> {
+    draft.certificates.client_files().map_or_else(Vec::new, |files| {
         vec![
             format!("--cacert={}", files.ca),
             format!("--cert={}", files.certificate),
@@ -179,13 +179,13 @@ fn client_flags(draft: &Draft<'_>) -> Vec<String> {
 }
 
 /// Annotations of the pods of Jobs: those of members, except one that keeps nodes alive.
-pub(crate) fn job_annotations(
+pub(crate) fn filter_job_annotations(
     given: Option<&BTreeMap<String, String>>,
 ) -> Option<BTreeMap<String, String>> {
-    const EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+    const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
     let mut annotations = given?.clone();
-    if annotations.get(EVICT).is_some_and(|value| value == "false") {
-        annotations.remove(EVICT);
+    if annotations.get(SAFE_TO_EVICT).is_some_and(|value| value == "false") {
+        annotations.remove(SAFE_TO_EVICT);
     }
     (!annotations.is_empty()).then_some(annotations)
 }

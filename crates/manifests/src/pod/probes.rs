@@ -15,15 +15,15 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::version::EtcdVersion;
 
 /// Since when a health check may be serializable.
-const SERIALIZABLE: EtcdVersion = EtcdVersion::new(3, 5, 0);
+const SERIALIZABLE_SINCE: EtcdVersion = EtcdVersion::new(3, 5, 0);
 /// An alarm about space is for people and for the controller; restarting or cutting off a member does not make space.
-const READY: &str = "/health?exclude=NOSPACE";
-const ALIVE: &str = "/health?serializable=true&exclude=NOSPACE&exclude=CORRUPT";
+const READINESS_PATH: &str = "/health?exclude=NOSPACE";
+const LIVENESS_PATH: &str = "/health?serializable=true&exclude=NOSPACE&exclude=CORRUPT";
 
 /// Whether etcd has opened its listeners, which a large database delays: 20 minutes are allowed.
-pub(crate) fn startup(port: u16) -> Probe {
+pub(crate) fn startup_probe(port: u16) -> Probe {
     Probe {
-        tcp_socket: Some(socket(port)),
+        tcp_socket: Some(tcp_socket_action(port)),
         period_seconds: Some(2),
         failure_threshold: Some(600),
         timeout_seconds: Some(1),
@@ -32,9 +32,9 @@ pub(crate) fn startup(port: u16) -> Probe {
 }
 
 /// Whether etcd serves clients. The question itself takes etcd up to a second without an answer from the others.
-pub(crate) fn readiness(port: u16) -> Probe {
+pub(crate) fn readiness_probe(port: u16) -> Probe {
     Probe {
-        http_get: Some(get(READY, port, "HTTP")),
+        http_get: Some(http_get_action(READINESS_PATH, port, "HTTP")),
         period_seconds: Some(5),
         failure_threshold: Some(3),
         timeout_seconds: Some(4),
@@ -43,12 +43,12 @@ pub(crate) fn readiness(port: u16) -> Probe {
 }
 
 /// Whether etcd does anything at all.
-pub(crate) fn liveness(port: u16, version: Option<EtcdVersion>) -> Probe {
-    let has_serializable = version.is_some_and(|version| version >= SERIALIZABLE);
+pub(crate) fn liveness_probe(port: u16, version: Option<EtcdVersion>) -> Probe {
+    let has_serializable = version.is_some_and(|version| version >= SERIALIZABLE_SINCE);
     let (http_get, tcp_socket) = if has_serializable {
-        (Some(get(ALIVE, port, "HTTP")), None)
+        (Some(http_get_action(LIVENESS_PATH, port, "HTTP")), None)
     } else {
-        (None, Some(socket(port)))
+        (None, Some(tcp_socket_action(port)))
     };
     Probe {
         http_get,
@@ -61,7 +61,7 @@ pub(crate) fn liveness(port: u16, version: Option<EtcdVersion>) -> Probe {
 }
 
 /// A request that has to be answered with success.
-pub(crate) fn get(path: &str, port: u16, scheme: &str) -> HTTPGetAction {
+pub(crate) fn http_get_action(path: &str, port: u16, scheme: &str) -> HTTPGetAction {
     HTTPGetAction {
         path: Some(path.into()),
         port: IntOrString::Int(i32::from(port)),
@@ -70,7 +70,7 @@ pub(crate) fn get(path: &str, port: u16, scheme: &str) -> HTTPGetAction {
     }
 }
 
-fn socket(port: u16) -> TCPSocketAction {
+fn tcp_socket_action(port: u16) -> TCPSocketAction {
     TCPSocketAction {
         port: IntOrString::Int(i32::from(port)),
         host: None,

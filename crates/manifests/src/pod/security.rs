@@ -5,11 +5,11 @@ use k8s_openapi::api::core::v1::{
 };
 
 /// The user of distroless images that is not root.
-pub(crate) const USER: i64 = 65532;
+pub(crate) const NONROOT_UID: i64 = 65532;
 
 /// The pod: not root unless the Etcd says so, and then nothing else is relaxed.
-pub(crate) fn pod(as_root: bool) -> PodSecurityContext {
-    let user = if as_root { 0 } else { USER };
+pub(crate) fn pod_context(as_root: bool) -> PodSecurityContext {
+    let user = if as_root { 0 } else { NONROOT_UID };
     PodSecurityContext {
         run_as_user: Some(user),
         run_as_group: Some(user),
@@ -25,7 +25,7 @@ pub(crate) fn pod(as_root: bool) -> PodSecurityContext {
 }
 
 /// A container that can do nothing but its work.
-pub(crate) fn container() -> SecurityContext {
+pub(crate) fn container_context() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
         read_only_root_filesystem: Some(true),
@@ -38,7 +38,7 @@ pub(crate) fn container() -> SecurityContext {
 }
 
 /// A container that gives a directory of the node to [`USER`]: root, with the two capabilities that takes.
-pub(crate) fn owner() -> SecurityContext {
+pub(crate) fn chown_context() -> SecurityContext {
     SecurityContext {
         run_as_user: Some(0),
         run_as_non_root: Some(false),
@@ -46,6 +46,6 @@ pub(crate) fn owner() -> SecurityContext {
             drop: Some(vec!["ALL".into()]),
             add: Some(vec!["CHOWN".into(), "DAC_READ_SEARCH".into()]),
         }),
-        ..container()
+        ..container_context()
     }
 }

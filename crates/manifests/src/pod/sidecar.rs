@@ -4,29 +4,29 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Probe};
 use mainstay_crds::etcd::{BackupSpec, CompressionPolicy, GarbageCollectionPolicy};
-use mainstay_crds::scalar::Span;
+use mainstay_crds::scalar::DurationString;
 
-use super::etcd::port;
-use super::{SIDECAR_CONTAINER, client_flags, data_mount, identity, probes, security};
+use super::etcd::container_port;
+use super::{SIDECAR_CONTAINER, build_client_flags, data_mount, pod_identity_env, probes, security};
 use crate::config;
-use crate::draft::Draft;
+use crate::draft::RenderContext;
 use crate::error::RenderError;
 use crate::schedule;
-use crate::shape::Scheme;
-use crate::store::literal;
+use crate::shape::UrlScheme;
+use crate::store::escape_dollar;
 use crate::values;
 
 /// How long one full snapshot, and one defragmentation, may take.
-const SLOW: Duration = Duration::from_mins(15);
+const DEFAULT_OPERATION_TIMEOUT: Duration = Duration::from_mins(15);
 /// How often a member renews its Lease.
-const HEARTBEAT: Duration = Duration::from_secs(10);
+const DEFAULT_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 
-pub(super) fn container(draft: &Draft<'_>) -> Result<Container, RenderError> {
+pub(super) fn render_container(draft: &RenderContext<'_>) -> Result<Container, RenderError> {
     let backup = &draft.etcd.spec.backup;
     let mut mounts = vec![data_mount(draft)];
     mounts.extend(draft.certificates.client_mounts());
     mounts.extend(draft.certificates.backup_mounts());
-    let mut env = identity();
+    let mut env = pod_identity_env();
     if let Some(store) = &draft.store {
         mounts.extend(store.mounts.clone());
         env.extend(store.env.clone());
@@ -37,25 +37,25 @@ pub(super) fn container(draft: &Draft<'_>) -> Result<Container, RenderError> {
         image: Some(image.unwrap_or(&draft.settings.images.sidecar).clone()),
         image_pull_policy: draft.pull_policy(),
         command: Some(vec!["mainstay-sidecar".into()]),
-        args: Some(args(draft)?),
+        args: Some(build_args(draft)?),
         env: Some(env),
-        ports: Some(vec![port("server", draft.ports.backup)]),
-        resources: Some(values::resources(backup.resources.as_ref(), "50m", "128Mi")),
-        liveness_probe: Some(liveness(draft)),
-        security_context: Some(security::container()),
+        ports: Some(vec![container_port("server", draft.ports.backup)]),
+        resources: Some(values::resources_or_default(backup.resources.as_ref(), "50m", "128Mi")),
+        liveness_probe: Some(liveness_probe(draft)),
+        security_context: Some(security::container_context()),
         volume_mounts: Some(mounts),
         ..Container::default()
     })
 }
 
 /// Whether the process answers. There is no readiness: a backup that fails must not take etcd from its clients.
-fn liveness(draft: &Draft<'_>) -> Probe {
-    let scheme = match Scheme::by(draft.etcd.spec.backup.tls.as_ref()) {
-        Scheme::Http => "HTTP",
-        Scheme::Https => "HTTPS",
+fn liveness_probe(draft: &RenderContext<'_>) -> Probe {
+    let scheme = match UrlScheme::from_tls(draft.etcd.spec.backup.tls.as_ref()) {
+        UrlScheme::Http => "HTTP",
+        UrlScheme::Https => "HTTPS",
     };
     Probe {
-        http_get: Some(probes::get("/readyz", draft.ports.backup, scheme)),
+        http_get: Some(probes::http_get_action("/readyz", draft.ports.backup, scheme)),
         initial_delay_seconds: Some(30),
         period_seconds: Some(20),
         timeout_seconds: Some(10),
@@ -64,7 +64,7 @@ fn liveness(draft: &Draft<'_>) -> Probe {
     }
 }
 
-fn args(draft: &Draft<'_>) -> Result<Vec<String>, RenderError> {
+fn build_args(draft: &RenderContext<'_>) -> Result<Vec<String>, RenderError> {
     let spec = &draft.etcd.spec;
     let mut args = vec![
         "server".to_owned(),
@@ -81,14 +81,14 @@ fn args(draft: &Draft<'_>) -> Result<Vec<String>, RenderError> {
     if !endpoints.is_empty() {
         args.push(format!("--service-endpoints={}", endpoints.join(",")));
     }
-    args.extend(tls(draft));
-    args.extend(member(draft)?);
-    args.extend(maintenance(draft)?);
-    args.extend(election(&spec.backup)?);
+    args.extend(build_tls_flags(draft));
+    args.extend(build_member_flags(draft)?);
+    args.extend(build_maintenance_flags(draft)?);
+    args.extend(build_election_flags(&spec.backup)?);
     if let Some(store) = &draft.store {
         args.extend(store.flags.clone());
-        args.extend(snapshots(&spec.backup)?);
-        args.extend(retention(&spec.backup)?);
+        args.extend(build_snapshot_flags(&spec.backup)?);
+        args.extend(build_retention_flags(&spec.backup)?);
         if draft.has_runtime_components() {
             args.extend([
                 "--enable-snapshot-lease-renewal=true".to_owned(),
@@ -100,7 +100,7 @@ fn args(draft: &Draft<'_>) -> Result<Vec<String>, RenderError> {
                     "--delta-snapshot-lease-name={}",
                     draft.names.delta_snapshot_lease()
                 ),
-                format!("--coordination-name={}", draft.names.coordination()),
+                format!("--coordination-name={}", draft.names.coordination_config_map()),
             ]);
         }
     }
@@ -109,9 +109,9 @@ fn args(draft: &Draft<'_>) -> Result<Vec<String>, RenderError> {
 
 /// Certificates towards etcd, and of the own listener. Sidecars ask each other with the authority of etcd; where etcd
 /// has none, with that of the sidecars.
-fn tls(draft: &Draft<'_>) -> Vec<String> {
-    let mut args = client_flags(draft);
-    if let Some(files) = draft.certificates.backup_listener() {
+fn build_tls_flags(draft: &RenderContext<'_>) -> Vec<String> {
+    let mut args = build_client_flags(draft);
+    if let Some(files) = draft.certificates.backup_listener_files() {
         if args.is_empty() {
             args.push(format!("--cacert={}", files.ca));
         }
@@ -121,7 +121,7 @@ fn tls(draft: &Draft<'_>) -> Vec<String> {
     args
 }
 
-fn member(draft: &Draft<'_>) -> Result<Vec<String>, RenderError> {
+fn build_member_flags(draft: &RenderContext<'_>) -> Result<Vec<String>, RenderError> {
     let spec = &draft.etcd.spec;
     let mut args = Vec::new();
     // Addresses that differ from pod to pod cannot be in a template; the controller sees to those.
@@ -129,7 +129,7 @@ fn member(draft: &Draft<'_>) -> Result<Vec<String>, RenderError> {
     if more.is_none_or(Vec::is_empty) && draft.has_runtime_components() {
         args.push(format!(
             "--member-peer-urls={}",
-            draft.peer_url_of("$(POD_NAME)")
+            draft.pod_peer_url("$(POD_NAME)")
         ));
     }
     if let Some(prefix) = draft.names.member_prefix() {
@@ -139,67 +139,67 @@ fn member(draft: &Draft<'_>) -> Result<Vec<String>, RenderError> {
         let heartbeat = spec.etcd.heartbeat_duration.as_ref();
         let field = "spec.etcd.heartbeatDuration";
         args.push("--enable-member-lease-renewal=true".into());
-        args.push(required(
+        args.push(format_duration_flag(
             "k8s-heartbeat-duration",
             field,
             heartbeat,
-            HEARTBEAT,
+            DEFAULT_HEARTBEAT_INTERVAL,
         )?);
     }
     Ok(args)
 }
 
-fn election(backup: &BackupSpec) -> Result<Vec<String>, RenderError> {
+fn build_election_flags(backup: &BackupSpec) -> Result<Vec<String>, RenderError> {
     let election = backup.leader_election.clone().unwrap_or_default();
     let period = "spec.backup.leaderElection.reelectionPeriod";
     let timeout = "spec.backup.leaderElection.etcdConnectionTimeout";
-    let period = optional(
+    let period = format_optional_duration(
         "reelection-period",
         period,
         election.reelection_period.as_ref(),
     )?;
     let timeout = election.etcd_connection_timeout.as_ref().map(|given| {
-        required(
+        format_duration_flag(
             "etcd-connection-timeout-leader-election",
             timeout,
             Some(given),
-            SLOW,
+            DEFAULT_OPERATION_TIMEOUT,
         )
     });
     Ok(period.into_iter().chain(timeout.transpose()?).collect())
 }
 
-fn maintenance(draft: &Draft<'_>) -> Result<Vec<String>, RenderError> {
+fn build_maintenance_flags(draft: &RenderContext<'_>) -> Result<Vec<String>, RenderError> {
     let etcd = &draft.etcd.spec.etcd;
     // An empty schedule is none; without the flag the sidecar would have one of its own.
     let schedule = etcd.defragmentation_schedule.as_ref();
-    let schedule = schedule.map(schedule::common).unwrap_or_default();
+    let schedule = schedule.map(schedule::normalize).unwrap_or_default();
     let timeout = etcd.etcd_defrag_timeout.as_ref();
     Ok(vec![
-        format!("--defragmentation-schedule={}", literal(&schedule)),
-        required(
+        format!("--defragmentation-schedule={}", escape_dollar(&schedule)),
+        format_duration_flag(
             "etcd-defrag-timeout",
             "spec.etcd.etcdDefragTimeout",
             timeout,
-            SLOW,
+            DEFAULT_OPERATION_TIMEOUT,
         )?,
     ])
 }
 
-fn snapshots(backup: &BackupSpec) -> Result<Vec<String>, RenderError> {
+fn build_snapshot_flags(backup: &BackupSpec) -> Result<Vec<String>, RenderError> {
     let mut args = Vec::new();
     if let Some(schedule) = &backup.full_snapshot_schedule {
         args.push(format!(
             "--schedule={}",
-            literal(&schedule::common(schedule))
+            escape_dollar(&schedule::normalize(schedule))
         ));
     }
-    args.extend(optional(
+    args.extend(format_optional_duration(
         "delta-snapshot-period",
         "spec.backup.deltaSnapshotPeriod",
         backup.delta_snapshot_period.as_ref(),
     )?);
-    let limit = values::bytes(
+    let limit = values::bytes_or_default(
         "spec.backup.deltaSnapshotMemoryLimit",
         backup.delta_snapshot_memory_limit.as_ref(),
         100 << 20,
@@ -217,17 +217,17 @@ fn snapshots(backup: &BackupSpec) -> Result<Vec<String>, RenderError> {
             compression.enabled.unwrap_or(true)
         ),
         format!("--compression-policy={policy}"),
-        required(
+        format_duration_flag(
             "etcd-snapshot-timeout",
             "spec.backup.etcdSnapshotTimeout",
             backup.etcd_snapshot_timeout.as_ref(),
-            SLOW,
+            DEFAULT_OPERATION_TIMEOUT,
         )?,
     ]);
     Ok(args)
 }
 
-fn retention(backup: &BackupSpec) -> Result<Vec<String>, RenderError> {
+fn build_retention_flags(backup: &BackupSpec) -> Result<Vec<String>, RenderError> {
     let mut args = match backup.garbage_collection_policy {
         Some(GarbageCollectionPolicy::Exponential) => {
             vec!["--garbage-collection-policy=Exponential".to_owned()]
@@ -241,12 +241,12 @@ fn retention(backup: &BackupSpec) -> Result<Vec<String>, RenderError> {
             ),
         ],
     };
-    args.extend(optional(
+    args.extend(format_optional_duration(
         "garbage-collection-period",
         "spec.backup.garbageCollectionPeriod",
         backup.garbage_collection_period.as_ref(),
     )?);
-    args.extend(optional(
+    args.extend(format_optional_duration(
         "delta-snapshot-retention-period",
         "spec.backup.deltaSnapshotRetentionPeriod",
         backup.delta_snapshot_retention_period.as_ref(),
@@ -254,25 +254,25 @@ fn retention(backup: &BackupSpec) -> Result<Vec<String>, RenderError> {
     Ok(args)
 }
 
-fn optional(
+fn format_optional_duration(
     flag: &str,
     field: &'static str,
-    given: Option<&Span>,
+    given: Option<&DurationString>,
 ) -> Result<Option<String>, RenderError> {
-    let value = given.map(|span| values::span(field, span, Duration::ZERO));
+    let value = given.map(|span| values::format_span_at_least(field, span, Duration::ZERO));
     Ok(value.transpose()?.map(|value| format!("--{flag}={value}")))
 }
 
 /// A flag that is always there, for at least a second: what takes no time never succeeds.
-fn required(
+fn format_duration_flag(
     flag: &str,
     field: &'static str,
-    given: Option<&Span>,
+    given: Option<&DurationString>,
     default: Duration,
 ) -> Result<String, RenderError> {
     let value = match given {
-        Some(span) => values::span(field, span, Duration::from_secs(1))?,
-        None => values::flag_duration(default),
+        Some(span) => values::format_span_at_least(field, span, Duration::from_secs(1))?,
+        None => values::format_duration(default),
     };
     Ok(format!("--{flag}={value}"))
 }

@@ -25,7 +25,7 @@ impl EtcdVersion {
 
     /// The version in the tag of an image: `…/etcd:v3.5.21`, `etcd:3.4.34-0@sha256:…`. `None` when the tag is no
     /// version.
-    pub fn of_image(image: &str) -> Option<Self> {
+    pub fn from_image(image: &str) -> Option<Self> {
         let (name, _digest) = image.split_once('@').unwrap_or((image, ""));
         let (_, last) = name.rsplit_once('/').unwrap_or(("", name));
         let (_, tag) = last.split_once(':')?;
@@ -61,7 +61,7 @@ mod tests {
         ] {
             let (major, minor, patch) = expected;
             let version = EtcdVersion::new(major, minor, patch);
-            assert_eq!(EtcdVersion::of_image(image), Some(version), "{image}");
+            assert_eq!(EtcdVersion::from_image(image), Some(version), "{image}");
         }
     }
 
@@ -75,7 +75,7 @@ mod tests {
             "etcd:3.5.1.2",
             "etcd@sha256:0123",
         ] {
-            assert_eq!(EtcdVersion::of_image(image), None, "{image}");
+            assert_eq!(EtcdVersion::from_image(image), None, "{image}");
         }
     }
 }

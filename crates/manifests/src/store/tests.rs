@@ -2,7 +2,7 @@ use mainstay_crds::tls::SecretReference;
 
 use super::*;
 
-fn store(provider: &str) -> StoreSpec {
+fn store_spec(provider: &str) -> StoreSpec {
     StoreSpec {
         container: Some("bucket".into()),
         prefix: "shoot/etcd".into(),
@@ -15,22 +15,22 @@ fn store(provider: &str) -> StoreSpec {
     }
 }
 
-fn place(side: Side) -> Place {
-    Place {
+fn store_context(side: StoreSide) -> StoreContext {
+    StoreContext {
         side,
         field: "spec.backup.store",
         local_store_root: "/buckets/".into(),
     }
 }
 
-fn wire(store: &StoreSpec, side: Side) -> Wiring {
-    Wiring::of(store, &place(side)).unwrap().unwrap()
+fn build_access(store: &StoreSpec, side: StoreSide) -> StoreAccess {
+    StoreAccess::from_spec(store, &store_context(side)).unwrap().unwrap()
 }
 
 #[test]
 fn every_alias_means_a_provider_the_programs_know() {
-    for (alias, provider) in ALIASES {
-        let wiring = wire(&store(alias), Side::Primary);
+    for (alias, provider) in PROVIDER_ALIASES {
+        let wiring = build_access(&store_spec(alias), StoreSide::Primary);
         let expected = format!("--storage-provider={}", provider.name());
         assert_eq!(wiring.flags.first(), Some(&expected), "{alias}");
     }
@@ -38,17 +38,17 @@ fn every_alias_means_a_provider_the_programs_know() {
 
 #[test]
 fn a_provider_nobody_knows_is_an_error_and_none_is_no_store() {
-    let error = Wiring::of(&store("ftp"), &place(Side::Primary)).unwrap_err();
+    let error = StoreAccess::from_spec(&store_spec("ftp"), &store_context(StoreSide::Primary)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "spec.backup.store: \"ftp\" is no kind of store"
     );
     let absent = StoreSpec {
         provider: None,
-        ..store("")
+        ..store_spec("")
     };
-    assert_eq!(Wiring::of(&absent, &place(Side::Primary)).unwrap(), None);
-    assert_eq!(Wiring::of(&store(""), &place(Side::Primary)).unwrap(), None);
+    assert_eq!(StoreAccess::from_spec(&absent, &store_context(StoreSide::Primary)).unwrap(), None);
+    assert_eq!(StoreAccess::from_spec(&store_spec(""), &store_context(StoreSide::Primary)).unwrap(), None);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn credentials_are_files_of_the_secret_and_a_variable_that_points_at_them() {
         ),
         ("gcp", "GOOGLE_APPLICATION_CREDENTIALS", "/var/.gcp"),
     ] {
-        let wiring = wire(&store(alias), Side::Primary);
+        let wiring = build_access(&store_spec(alias), StoreSide::Primary);
         let value = wiring.env[0].value.as_deref().unwrap();
         assert_eq!(
             (wiring.env.len(), wiring.env[0].name.as_str()),
@@ -84,7 +84,7 @@ fn credentials_are_files_of_the_secret_and_a_variable_that_points_at_them() {
         let secret = wiring.volumes[0].secret.as_ref().unwrap();
         assert_eq!(secret.secret_name.as_deref(), Some("credentials"));
         assert_eq!(secret.default_mode, Some(0o640));
-        let source = wire(&store(alias), Side::Source);
+        let source = build_access(&store_spec(alias), StoreSide::Source);
         assert_eq!(source.env[0].name, format!("SOURCE_{variable}"));
         assert_ne!(source.mounts[0].mount_path, dir);
         assert_ne!(source.volumes[0].name, wiring.volumes[0].name);
@@ -93,7 +93,7 @@ fn credentials_are_files_of_the_secret_and_a_variable_that_points_at_them() {
 
 #[test]
 fn ecs_takes_its_credentials_from_keys_of_the_secret() {
-    let wiring = wire(&store("dell"), Side::Primary);
+    let wiring = build_access(&store_spec("dell"), StoreSide::Primary);
     let keys: Vec<&str> = wiring
         .env
         .iter()
@@ -116,9 +116,9 @@ fn without_a_secret_the_pod_has_its_own_identity() {
     for provider in ["aws", "gcp", "azure", "dell"] {
         let ambient = StoreSpec {
             secret_ref: None,
-            ..store(provider)
+            ..store_spec(provider)
         };
-        let wiring = wire(&ambient, Side::Primary);
+        let wiring = build_access(&ambient, StoreSide::Primary);
         assert!(
             wiring.env.is_empty() && wiring.volumes.is_empty(),
             "{provider}"
@@ -129,25 +129,25 @@ fn without_a_secret_the_pod_has_its_own_identity() {
 
 #[test]
 fn a_local_store_is_a_directory_of_the_node_below_the_home_directory() {
-    let wiring = wire(&store("Local"), Side::Primary);
+    let wiring = build_access(&store_spec("Local"), StoreSide::Primary);
     let path = &wiring.volumes[0].host_path.as_ref().unwrap().path;
     assert_eq!(path, "/buckets/bucket");
     assert_eq!(wiring.mounts[0].mount_path, "/var/mainstay/bucket");
-    assert_eq!(wiring.env, [plain("HOME", "/var/mainstay")]);
+    assert_eq!(wiring.env, [env_var("HOME", "/var/mainstay")]);
     let unnamed = StoreSpec {
         container: None,
-        ..store("Local")
+        ..store_spec("Local")
     };
-    let wiring = wire(&unnamed, Side::Primary);
+    let wiring = build_access(&unnamed, StoreSide::Primary);
     assert_eq!(
         wiring.local_dir.as_deref(),
         Some("/var/mainstay/default.bkp")
     );
     let cloud = StoreSpec {
         container: None,
-        ..store("aws")
+        ..store_spec("aws")
     };
-    let error = Wiring::of(&cloud, &place(Side::Primary)).unwrap_err();
+    let error = StoreAccess::from_spec(&cloud, &store_context(StoreSide::Primary)).unwrap_err();
     assert!(error.to_string().contains("needs a container"), "{error}");
 }
 
@@ -155,9 +155,9 @@ fn a_local_store_is_a_directory_of_the_node_below_the_home_directory() {
 fn what_looks_like_a_variable_in_a_prefix_is_not_replaced() {
     let odd = StoreSpec {
         prefix: "a/$(POD_NAME)/$".into(),
-        ..store("aws")
+        ..store_spec("aws")
     };
-    let wiring = wire(&odd, Side::Primary);
+    let wiring = build_access(&odd, StoreSide::Primary);
     assert!(
         wiring
             .flags

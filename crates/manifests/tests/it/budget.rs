@@ -1,17 +1,17 @@
 //! How many members a drain leaves alone.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use mainstay_manifests::{Shape, render};
+use mainstay_manifests::{RenderInput, render};
 
-use crate::support::{plain, settings};
+use crate::support::{plain_etcd, settings};
 
 /// How many pods have to stay, where so many are wanted and so many are there.
-fn needed(wanted: i32, there: u32) -> IntOrString {
-    let mut etcd = plain();
+fn min_available(wanted: i32, there: u32) -> IntOrString {
+    let mut etcd = plain_etcd();
     etcd.spec.replicas = wanted;
-    let shape = Shape {
+    let shape = RenderInput {
         replicas: there,
-        ..Shape::of(&etcd)
+        ..RenderInput::from_etcd(&etcd)
     };
     let manifests = render(&etcd, &settings(), &shape).unwrap();
     let budget = manifests.pod_disruption_budget.unwrap();
@@ -30,7 +30,7 @@ fn members_that_are_to_go_are_counted_until_they_are_gone() {
         (0, 0, 0),
     ] {
         assert_eq!(
-            needed(wanted, there),
+            min_available(wanted, there),
             IntOrString::Int(stay),
             "{there} of {wanted}"
         );

@@ -8,12 +8,12 @@ use k8s_openapi::api::apps::v1::Deployment;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::support::folder;
+use crate::support::crate_path;
 
-const VERSIONS: [&str; 4] = ["1.20.2", "1.28.0", "1.31.0", "1.34.0"];
+const KUBE_VERSIONS: [&str; 4] = ["1.20.2", "1.28.0", "1.31.0", "1.34.0"];
 
 /// Both Helms there are.
-pub(crate) fn helms() -> [PathBuf; 2] {
+pub(crate) fn helm_binaries() -> [PathBuf; 2] {
     ["MAINSTAY_HELM", "MAINSTAY_HELM_3"].map(|variable| {
         let path = std::env::var_os(variable).map(PathBuf::from);
         let found = path.filter(|path| path.is_file());
@@ -21,12 +21,12 @@ pub(crate) fn helms() -> [PathBuf; 2] {
     })
 }
 
-fn chart() -> PathBuf {
-    folder("../../charts/etcd-mainstay")
+fn chart_dir() -> PathBuf {
+    crate_path("../../charts/etcd-mainstay")
 }
 
 /// Runs Helm on the chart; its output, or what it complained about.
-fn helm(helm: &Path, arguments: &[&str]) -> Result<String, String> {
+fn run_helm(helm: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(helm)
         .args(arguments)
         .env_clear()
@@ -41,8 +41,8 @@ fn helm(helm: &Path, arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-pub(crate) fn template(program: &Path, values: &[&str]) -> Result<Vec<Value>, String> {
-    let chart = chart();
+pub(crate) fn render_chart(program: &Path, values: &[&str]) -> Result<Vec<Value>, String> {
+    let chart = chart_dir();
     let mut arguments = vec![
         "template",
         "mainstay",
@@ -59,13 +59,13 @@ pub(crate) fn template(program: &Path, values: &[&str]) -> Result<Vec<Value>, St
             arguments.push(value);
         }
     }
-    let text = helm(program, &arguments)?;
+    let text = run_helm(program, &arguments)?;
     let documents = serde_norway::Deserializer::from_str(&text);
     let documents = documents.map(|document| Value::deserialize(document).unwrap());
     Ok(documents.filter(|document| !document.is_null()).collect())
 }
 
-pub(crate) fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+pub(crate) fn filter_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
     objects
         .iter()
         .filter(|object| object["kind"] == kind)
@@ -74,17 +74,17 @@ pub(crate) fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
 
 #[test]
 fn both_helms_find_nothing_to_complain_about() {
-    for program in helms() {
-        let chart = chart();
-        let text = helm(&program, &["lint", "--strict", chart.to_str().unwrap()]).unwrap();
+    for program in helm_binaries() {
+        let chart = chart_dir();
+        let text = run_helm(&program, &["lint", "--strict", chart.to_str().unwrap()]).unwrap();
         assert!(text.contains("0 chart(s) failed"), "{text}");
     }
 }
 
 #[test]
 fn both_helms_render_the_same_for_every_kubernetes() {
-    let [four, three] = helms();
-    for version in VERSIONS {
+    let [four, three] = helm_binaries();
+    for version in KUBE_VERSIONS {
         let flag = format!("--kube-version={version}");
         let all = [
             flag.as_str(),
@@ -95,24 +95,24 @@ fn both_helms_render_the_same_for_every_kubernetes() {
             r#"extraEnv=[{"name": "A", "value": "b"}]"#,
             r#"tolerations=[{"operator": "Exists"}]"#,
         ];
-        let objects = template(&four, &all).unwrap();
-        assert_eq!(objects, template(&three, &all).unwrap(), "{version}");
+        let objects = render_chart(&four, &all).unwrap();
+        assert_eq!(objects, render_chart(&three, &all).unwrap(), "{version}");
         for kind in [
             "ServiceMonitor",
             "PodMonitor",
             "NetworkPolicy",
             "PodDisruptionBudget",
         ] {
-            assert_eq!(of_kind(&objects, kind).len(), 1, "{kind} on {version}");
+            assert_eq!(filter_kind(&objects, kind).len(), 1, "{kind} on {version}");
         }
-        let budget = of_kind(&objects, "PodDisruptionBudget")[0];
+        let budget = filter_kind(&objects, "PodDisruptionBudget")[0];
         let expected = if version < "1.21" {
             "policy/v1beta1"
         } else {
             "policy/v1"
         };
         assert_eq!(budget["apiVersion"], expected, "{version}");
-        let deployment = of_kind(&objects, "Deployment")[0];
+        let deployment = filter_kind(&objects, "Deployment")[0];
         let labels = &deployment["spec"]["template"]["metadata"]["labels"];
         assert_eq!(
             labels["app.kubernetes.io/name"], "etcd-mainstay",
@@ -137,14 +137,14 @@ fn the_definitions_are_those_of_the_crate_and_stay() {
         files.sort();
         files
     };
-    let source = read(folder("../../crds/yaml"));
-    let copied = read(chart().join("files/crds"));
+    let source = read(crate_path("../../crds/yaml"));
+    let copied = read(chart_dir().join("files/crds"));
     assert!(
         source == copied,
         "copy crds/yaml to charts/etcd-mainstay/files/crds"
     );
-    let objects = template(&helms()[0], &[]).unwrap();
-    let rendered = of_kind(&objects, "CustomResourceDefinition");
+    let objects = render_chart(&helm_binaries()[0], &[]).unwrap();
+    let rendered = filter_kind(&objects, "CustomResourceDefinition");
     assert_eq!(rendered.len(), source.len());
     for definition in rendered {
         let annotations = &definition["metadata"]["annotations"];
@@ -156,8 +156,8 @@ fn the_definitions_are_those_of_the_crate_and_stay() {
         });
         assert_eq!(definition["spec"], same.unwrap()["spec"], "{name}");
     }
-    let without = template(&helms()[0], &[r#"crds={"enabled": false}"#]).unwrap();
-    assert!(of_kind(&without, "CustomResourceDefinition").is_empty());
+    let without = render_chart(&helm_binaries()[0], &[r#"crds={"enabled": false}"#]).unwrap();
+    assert!(filter_kind(&without, "CustomResourceDefinition").is_empty());
 }
 
 #[test]
@@ -180,8 +180,8 @@ fn values_that_make_no_sense_are_refused() {
         r#"rbac={"secretNamespaces": ["Not A Name"]}"#,
         r#"rbac={"secretNamespaces": ["a", "a"]}"#,
     ] {
-        for program in helms() {
-            let refused = template(&program, &[wrong]);
+        for program in helm_binaries() {
+            let refused = render_chart(&program, &[wrong]);
             let words = refused.expect_err(wrong);
             assert!(words.contains("schema"), "{wrong}: {words}");
         }
@@ -190,8 +190,8 @@ fn values_that_make_no_sense_are_refused() {
 
 #[test]
 fn values_of_the_peers_chart_are_taken() {
-    let objects = template(
-        &helms()[0],
+    let objects = render_chart(
+        &helm_binaries()[0],
         &[
             r#"image={"repository": "r", "tag": "v9", "imagePullPolicy": "Always"}"#,
             "replicas=1",
@@ -200,37 +200,37 @@ fn values_of_the_peers_chart_are_taken() {
         ],
     )
     .unwrap();
-    let deployment = of_kind(&objects, "Deployment")[0];
+    let deployment = filter_kind(&objects, "Deployment")[0];
     let pod = &deployment["spec"]["template"]["spec"];
     assert_eq!(pod["containers"][0]["image"], "r:v9");
-    let config = of_kind(&objects, "ConfigMap")[0]["data"]["config.yaml"]
+    let config = filter_kind(&objects, "ConfigMap")[0]["data"]["config.yaml"]
         .as_str()
         .unwrap();
     let config: Value = serde_norway::from_str(config).unwrap();
     assert_eq!(config["kind"], "OperatorConfiguration");
     assert_eq!(config["clientConnection"]["qps"], 100);
     // Alone, it needs no budget, which would only stop drains.
-    assert!(of_kind(&objects, "PodDisruptionBudget").is_empty());
+    assert!(filter_kind(&objects, "PodDisruptionBudget").is_empty());
 }
 
 /// The controller's container.
-fn controller(objects: &[Value]) -> &Value {
-    let deployment = of_kind(objects, "Deployment")[0];
+fn controller_container(objects: &[Value]) -> &Value {
+    let deployment = filter_kind(objects, "Deployment")[0];
     &deployment["spec"]["template"]["spec"]["containers"][0]
 }
 
 #[test]
 fn a_configuration_of_the_peers_chart_is_passed_on_and_says_what_is_logged() {
     let text = r#"operatorConfig={"logConfiguration": {"logLevel": "debug"}, "server": {"metrics": {"port": 9445}}}"#;
-    for program in helms() {
-        let objects = template(&program, &[text]).unwrap();
-        let config = of_kind(&objects, "ConfigMap")[0]["data"]["config.yaml"].as_str();
+    for program in helm_binaries() {
+        let objects = render_chart(&program, &[text]).unwrap();
+        let config = filter_kind(&objects, "ConfigMap")[0]["data"]["config.yaml"].as_str();
         let config: Value = serde_norway::from_str(config.unwrap()).unwrap();
         // The controller takes one of the two names, and refuses both at once.
         assert!(config.get("logConfiguration").is_none(), "{config}");
         let expected = serde_json::json!({"logLevel": "debug", "logFormat": "json"});
         assert_eq!(config["logging"], expected);
-        let env = controller(&objects)["env"].as_array().unwrap();
+        let env = controller_container(&objects)["env"].as_array().unwrap();
         for (name, value) in [
             ("MAINSTAY_LOG_LEVEL", "debug"),
             ("MAINSTAY_LOG_FORMAT", "json"),
@@ -244,8 +244,8 @@ fn a_configuration_of_the_peers_chart_is_passed_on_and_says_what_is_logged() {
 #[test]
 fn a_variable_that_is_given_is_not_set_twice() {
     let given = r#"extraEnv=[{"name": "MAINSTAY_LOG_LEVEL", "value": "trace"}]"#;
-    let objects = template(&helms()[0], &[given]).unwrap();
-    let env = controller(&objects)["env"].as_array().unwrap().iter();
+    let objects = render_chart(&helm_binaries()[0], &[given]).unwrap();
+    let env = controller_container(&objects)["env"].as_array().unwrap().iter();
     let levels: Vec<&Value> = env
         .filter(|one| one["name"] == "MAINSTAY_LOG_LEVEL")
         .collect();
@@ -255,8 +255,8 @@ fn a_variable_that_is_given_is_not_set_twice() {
 
 #[test]
 fn without_a_file_the_configuration_becomes_flags() {
-    for program in helms() {
-        let objects = template(
+    for program in helm_binaries() {
+        let objects = render_chart(
             &program,
             &[
                 "enabledOperatorConfig=false",
@@ -266,8 +266,8 @@ fn without_a_file_the_configuration_becomes_flags() {
             ],
         )
         .unwrap();
-        assert!(of_kind(&objects, "ConfigMap").is_empty());
-        let container = controller(&objects);
+        assert!(filter_kind(&objects, "ConfigMap").is_empty());
+        let container = controller_container(&objects);
         assert_eq!(container["ports"][0]["containerPort"], 9445);
         let expected = [
             "--enable-leader-election=true",
@@ -287,16 +287,16 @@ fn without_a_file_the_configuration_becomes_flags() {
         ];
         assert_eq!(container["args"], serde_json::json!(expected));
     }
-    let plain = template(&helms()[0], &["enabledOperatorConfig=false"]).unwrap();
-    let args = controller(&plain)["args"].as_array().unwrap();
+    let plain = render_chart(&helm_binaries()[0], &["enabledOperatorConfig=false"]).unwrap();
+    let args = controller_container(&plain)["args"].as_array().unwrap();
     // A number, not 1e+06.
     assert!(args.contains(&"--etcd-events-threshold=1000000".into()));
 }
 
 #[test]
 fn the_controller_runs_where_security_is_restricted() {
-    let objects = template(&helms()[0], &[]).unwrap();
-    let deployment = of_kind(&objects, "Deployment")[0].clone();
+    let objects = render_chart(&helm_binaries()[0], &[]).unwrap();
+    let deployment = filter_kind(&objects, "Deployment")[0].clone();
     let deployment: Deployment = serde_json::from_value(deployment).unwrap();
     let spec = deployment.spec.unwrap();
     assert_eq!(spec.replicas, Some(2));

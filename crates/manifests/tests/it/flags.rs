@@ -3,21 +3,21 @@
 use clap::Parser as _;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use mainstay_crds::etcd::LeaderElectionSpec;
-use mainstay_crds::scalar::{Schedule, Span};
+use mainstay_crds::scalar::{Schedule, DurationString};
 use mainstay_manifests::jobs::{
-    RestoreJob, SetAsideJob, Target, VerifyJob, restore_job, set_aside_job, verify_job,
+    RestoreJob, SetAsideJob, RestorePoint, VerifyJob, render_restore_job, render_set_aside_job, render_verify_job,
 };
-use mainstay_manifests::{Shape, render};
-use mainstay_restorer::args::Args;
-use mainstay_restorer::verbs::Verb;
+use mainstay_manifests::{RenderInput, render};
+use mainstay_restorer::args::RestorerArgs;
+use mainstay_restorer::verbs::RestorerCommand;
 use mainstay_sidecar::args::SidecarArgs;
 
 use crate::support::{
-    containers, copies, job_template, jobs, plain, pod, rendered, settings, store, variety,
+    all_containers, render_all_copies, job_template, render_jobs, plain_etcd, pod_spec, render_etcd, settings, store_spec, etcd_variants,
 };
 
 /// A command line as the kubelet passes it on: variables replaced, `$$` for `$`.
-fn line(container: &Container) -> Vec<String> {
+fn command_line(container: &Container) -> Vec<String> {
     let command = container.command.iter().flatten();
     let args = container.args.iter().flatten();
     command
@@ -31,7 +31,7 @@ fn line(container: &Container) -> Vec<String> {
 }
 
 /// What the kubelet gives as variables, which clap would read from the environment.
-fn identity(line: &mut Vec<String>) {
+fn add_pod_identity(line: &mut Vec<String>) {
     line.extend([
         "--pod-name=etcd-main-0".into(),
         "--pod-namespace=shoot".into(),
@@ -39,8 +39,8 @@ fn identity(line: &mut Vec<String>) {
 }
 
 fn check_sidecar(name: &str, container: &Container) {
-    let mut line = line(container);
-    identity(&mut line);
+    let mut line = command_line(container);
+    add_pod_identity(&mut line);
     let args = SidecarArgs::try_parse_from(&line).unwrap_or_else(|e| panic!("{name}: {e}"));
     args.etcd
         .into_config()
@@ -50,7 +50,7 @@ fn check_sidecar(name: &str, container: &Container) {
         .unwrap_or_else(|e| panic!("{name}: {e}"));
     let prefix = args.member.member_name_prefix.as_deref();
     args.kubernetes
-        .settings(prefix)
+        .into_settings(prefix)
         .unwrap_or_else(|e| panic!("{name}: {e}"));
     if line
         .iter()
@@ -63,25 +63,25 @@ fn check_sidecar(name: &str, container: &Container) {
 }
 
 fn check_restorer(name: &str, container: &Container) {
-    let mut line = line(container);
+    let mut line = command_line(container);
     if line[1] == "init" {
         line.push("--pod-name=etcd-main-0".into());
     }
-    let args = Args::try_parse_from(&line).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let is_right = match (&args.verb, container.name.as_str()) {
-        (Verb::Init(_), "init") | (Verb::Own(_), "change-backup-bucket-permissions") => true,
-        (Verb::Restore(args), "restore" | "restore-drill") => args.store.prefix.len() > 3,
-        (Verb::Verify(args), "verify-backup") => args.data_dir.is_none(),
-        (Verb::SetAside(args), "set-aside") => args.data_dir.is_absolute(),
-        (Verb::Compact(args), "compact-backup") => args.store.prefix.len() > 3,
-        (Verb::Copy(args), "copy-backups") => args.source.prefix == args.store.prefix,
+    let args = RestorerArgs::try_parse_from(&line).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let is_right = match (&args.command, container.name.as_str()) {
+        (RestorerCommand::Init(_), "init") | (RestorerCommand::Own(_), "change-backup-bucket-permissions") => true,
+        (RestorerCommand::Restore(args), "restore" | "restore-drill") => args.store.prefix.len() > 3,
+        (RestorerCommand::Verify(args), "verify-backup") => args.data_dir.is_none(),
+        (RestorerCommand::SetAside(args), "set-aside") => args.data_dir.is_absolute(),
+        (RestorerCommand::Compact(args), "compact-backup") => args.store.prefix.len() > 3,
+        (RestorerCommand::Copy(args), "copy-backups") => args.source.prefix == args.store.prefix,
         _ => false,
     };
-    assert!(is_right, "{name}: {:?} in {}", args.verb, container.name);
+    assert!(is_right, "{name}: {:?} in {}", args.command, container.name);
 }
 
-fn check(name: &str, pod: &PodSpec) {
-    for container in containers(pod) {
+fn check_pod(name: &str, pod: &PodSpec) {
+    for container in all_containers(pod) {
         match container.command.as_ref().unwrap()[0].as_str() {
             "mainstay-sidecar" => check_sidecar(name, container),
             "mainstay-restorer" => check_restorer(name, container),
@@ -93,24 +93,24 @@ fn check(name: &str, pod: &PodSpec) {
 
 #[test]
 fn members_are_started_with_flags_their_programs_take() {
-    for (name, etcd, shape) in variety() {
+    for (name, etcd, shape) in etcd_variants() {
         let manifests = render(&etcd, &settings(), &shape).unwrap();
-        check(&name, pod(&manifests));
+        check_pod(&name, pod_spec(&manifests));
     }
 }
 
 /// The Jobs of a recovery from the best copy there is.
-fn on_volumes() -> [k8s_openapi::api::batch::v1::Job; 3] {
-    let mut etcd = plain();
-    etcd.spec.backup.store = Some(store("aws"));
-    let shape = Shape::of(&etcd);
+fn render_volume_jobs() -> [k8s_openapi::api::batch::v1::Job; 3] {
+    let mut etcd = plain_etcd();
+    etcd.spec.backup.store = Some(store_spec("aws"));
+    let shape = RenderInput::from_etcd(&etcd);
     let restore = RestoreJob {
         ordinal: 1,
         members: vec![1],
-        token: "restored-5f3a".into(),
-        target: Target::Newest,
-        prefers_volume: true,
-        bump: None,
+        cluster_token: "restored-5f3a".into(),
+        target: RestorePoint::Newest,
+        prefer_volume: true,
+        revision_bump: None,
         fence: "5/a1b2/1".into(),
         deadline: None,
     };
@@ -120,15 +120,15 @@ fn on_volumes() -> [k8s_openapi::api::batch::v1::Job; 3] {
         deadline: None,
     };
     [
-        restore_job(&etcd, &settings(), &shape, &restore).unwrap(),
-        set_aside_job(&etcd, &settings(), &shape, &aside).unwrap(),
-        verify_job(&etcd, &settings(), &shape, &VerifyJob::default()).unwrap(),
+        render_restore_job(&etcd, &settings(), &shape, &restore).unwrap(),
+        render_set_aside_job(&etcd, &settings(), &shape, &aside).unwrap(),
+        render_verify_job(&etcd, &settings(), &shape, &VerifyJob::default()).unwrap(),
     ]
 }
 
 #[test]
 fn jobs_are_started_with_flags_their_program_takes() {
-    for (name, etcd, shape) in variety() {
+    for (name, etcd, shape) in etcd_variants() {
         if etcd
             .spec
             .backup
@@ -138,15 +138,15 @@ fn jobs_are_started_with_flags_their_program_takes() {
         {
             continue; // nothing to restore from
         }
-        for job in jobs(&etcd, &shape) {
-            check(&name, job_template(&job).spec.as_ref().unwrap());
+        for job in render_jobs(&etcd, &shape) {
+            check_pod(&name, job_template(&job).spec.as_ref().unwrap());
         }
     }
-    for job in on_volumes() {
-        check("recovery", job_template(&job).spec.as_ref().unwrap());
+    for job in render_volume_jobs() {
+        check_pod("recovery", job_template(&job).spec.as_ref().unwrap());
     }
-    for job in copies() {
-        check("copy", job_template(&job).spec.as_ref().unwrap());
+    for job in render_all_copies() {
+        check_pod("copy", job_template(&job).spec.as_ref().unwrap());
     }
 }
 
@@ -164,16 +164,16 @@ fn whatever_the_definition_admits_is_taken() {
         "0s", "1ns", "1.5h", "1h30m10s", "0.5s", "300s", "20ms", "72h",
     ];
     for text in schedules {
-        let mut etcd = plain();
-        etcd.spec.backup.store = Some(store("aws"));
+        let mut etcd = plain_etcd();
+        etcd.spec.backup.store = Some(store_spec("aws"));
         etcd.spec.backup.full_snapshot_schedule = Some(Schedule(text.into()));
         etcd.spec.etcd.defragmentation_schedule = Some(Schedule(text.into()));
-        check(text, pod(&rendered(&etcd)));
+        check_pod(text, pod_spec(&render_etcd(&etcd)));
     }
     for text in spans {
-        let mut etcd = plain();
-        etcd.spec.backup.store = Some(store("aws"));
-        let span = Some(Span(text.into()));
+        let mut etcd = plain_etcd();
+        etcd.spec.backup.store = Some(store_spec("aws"));
+        let span = Some(DurationString(text.into()));
         etcd.spec.backup.delta_snapshot_period.clone_from(&span);
         etcd.spec.backup.garbage_collection_period.clone_from(&span);
         etcd.spec
@@ -187,21 +187,21 @@ fn whatever_the_definition_admits_is_taken() {
             reelection_period: span.clone(),
             etcd_connection_timeout: span,
         });
-        check(text, pod(&rendered(&etcd)));
+        check_pod(text, pod_spec(&render_etcd(&etcd)));
     }
     for count in [i32::MIN, -1, 0, 1, i32::MAX] {
-        let mut etcd = plain();
-        etcd.spec.backup.store = Some(store("aws"));
+        let mut etcd = plain_etcd();
+        etcd.spec.backup.store = Some(store_spec("aws"));
         etcd.spec.backup.max_backups_limit_based_gc = Some(count);
-        check(&format!("{count} backups"), pod(&rendered(&etcd)));
+        check_pod(&format!("{count} backups"), pod_spec(&render_etcd(&etcd)));
     }
 }
 
 #[test]
 fn without_a_store_nothing_is_said_about_one() {
-    let etcd = plain();
-    let manifests = render(&etcd, &settings(), &Shape::of(&etcd)).unwrap();
-    for container in containers(pod(&manifests)) {
+    let etcd = plain_etcd();
+    let manifests = render(&etcd, &settings(), &RenderInput::from_etcd(&etcd)).unwrap();
+    for container in all_containers(pod_spec(&manifests)) {
         let flags = container.args.iter().flatten();
         let about: Vec<&String> = flags.filter(|flag| flag.contains("stor")).collect();
         assert_eq!(about, Vec::<&String>::new(), "{}", container.name);

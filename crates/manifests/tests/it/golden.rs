@@ -2,16 +2,16 @@
 
 use std::fs;
 
-use mainstay_manifests::{Object, RuntimeComponents, Shape, render};
+use mainstay_manifests::{ManifestObject, RuntimeComponents, RenderInput, render};
 use serde::Serialize;
 
 use crate::support::{
-    PROVIDERS, ambient, container, copy, folder, jobs, plain, pod, rendered, sample, samples,
-    settings, store, tls_combinations,
+    PROVIDERS, store_without_secret, find_container, render_copy, crate_path, render_jobs, plain_etcd, pod_spec, render_etcd, load_sample, list_samples,
+    settings, store_spec, tls_combinations,
 };
 
-fn compare(name: &str, text: &str) {
-    let path = folder("testdata/golden").join(format!("{name}.yaml"));
+fn assert_golden(name: &str, text: &str) {
+    let path = crate_path("testdata/golden").join(format!("{name}.yaml"));
     if std::env::var_os("MAINSTAY_UPDATE_GOLDEN").is_some() {
         fs::write(&path, text).unwrap();
     }
@@ -22,79 +22,79 @@ fn compare(name: &str, text: &str) {
     );
 }
 
-fn yaml(value: &impl Serialize) -> String {
+fn to_yaml(value: &impl Serialize) -> String {
     serde_norway::to_string(value).unwrap()
 }
 
-fn documents(objects: &[Object]) -> String {
-    let texts: Vec<String> = objects.iter().map(|object| yaml(&object.object)).collect();
+fn to_documents(objects: &[ManifestObject]) -> String {
+    let texts: Vec<String> = objects.iter().map(|object| to_yaml(&object.object)).collect();
     texts.join("---\n")
 }
 
 #[test]
 fn every_sample_is_rendered_as_a_whole() {
-    let names = samples();
+    let names = list_samples();
     assert!(names.len() >= 9, "samples are missing");
     for name in names {
-        let manifests = rendered(&sample(&name));
-        let stem = name.trim_end_matches(".yaml");
-        compare(
-            &format!("sample-{stem}"),
-            &documents(&manifests.objects().unwrap()),
+        let manifests = render_etcd(&load_sample(&name));
+        let variable_stem = name.trim_end_matches(".yaml");
+        assert_golden(
+            &format!("sample-{variable_stem}"),
+            &to_documents(&manifests.to_objects().unwrap()),
         );
     }
 }
 
 #[test]
 fn without_runtime_components_there_are_a_configuration_and_a_template() {
-    let etcd = sample("etcd-s3.yaml");
-    let shape = Shape {
+    let etcd = load_sample("etcd-s3.yaml");
+    let shape = RenderInput {
         runtime_components: RuntimeComponents::Disabled,
-        ..Shape::of(&etcd)
+        ..RenderInput::from_etcd(&etcd)
     };
     let manifests = render(&etcd, &settings(), &shape).unwrap();
-    compare(
+    assert_golden(
         "no-runtime-components",
-        &documents(&manifests.objects().unwrap()),
+        &to_documents(&manifests.to_objects().unwrap()),
     );
 }
 
 #[test]
 fn every_provider_has_its_flags_variables_and_volumes() {
     for provider in PROVIDERS {
-        let mut etcd = plain();
-        etcd.spec.backup.store = Some(store(provider));
-        let manifests = rendered(&etcd);
-        let pod = pod(&manifests);
+        let mut etcd = plain_etcd();
+        etcd.spec.backup.store = Some(store_spec(provider));
+        let manifests = render_etcd(&etcd);
+        let pod = pod_spec(&manifests);
         let text = format!(
             "{}---\n{}---\n{}",
-            yaml(&pod.volumes),
-            yaml(&pod.init_containers),
-            yaml(container(pod, "backup-restore"))
+            to_yaml(&pod.volumes),
+            to_yaml(&pod.init_containers),
+            to_yaml(find_container(pod, "backup-restore"))
         );
-        compare(&format!("provider-{provider}"), &text);
+        assert_golden(&format!("provider-{provider}"), &text);
     }
 }
 
 #[test]
 fn every_combination_of_certificates_has_its_configuration_flags_and_volumes() {
     for (name, etcd) in tls_combinations() {
-        let manifests = rendered(&etcd);
+        let manifests = render_etcd(&etcd);
         let config = &manifests.config_map.data.as_ref().unwrap()["etcd.conf.yaml"];
-        let text = format!("{config}---\n{}", yaml(pod(&manifests)));
-        compare(&format!("tls-{name}"), &text);
+        let text = format!("{config}---\n{}", to_yaml(pod_spec(&manifests)));
+        assert_golden(&format!("tls-{name}"), &text);
     }
 }
 
 #[test]
 fn jobs_are_rendered_as_a_whole() {
-    let etcd = sample("etcd-everything.yaml");
-    for job in jobs(&etcd, &Shape::of(&etcd)) {
+    let etcd = load_sample("etcd-everything.yaml");
+    for job in render_jobs(&etcd, &RenderInput::from_etcd(&etcd)) {
         let name = job.metadata.name.clone().unwrap();
         let name = name.trim_start_matches(etcd.metadata.name.as_deref().unwrap());
-        compare(&format!("job{name}"), &yaml(&job));
+        assert_golden(&format!("job{name}"), &to_yaml(&job));
     }
-    compare("job-copy", &yaml(&copy(store("gcp"), store("aws"))));
-    let ambient = copy(ambient("gcp"), ambient("aws"));
-    compare("job-copy-ambient", &yaml(&ambient));
+    assert_golden("job-copy", &to_yaml(&render_copy(store_spec("gcp"), store_spec("aws"))));
+    let ambient = render_copy(store_without_secret("gcp"), store_without_secret("aws"));
+    assert_golden("job-copy-ambient", &to_yaml(&ambient));
 }

@@ -7,38 +7,38 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::chart::{helms, of_kind, template};
-use crate::support::folder;
+use crate::chart::{helm_binaries, filter_kind, render_chart};
+use crate::support::crate_path;
 
 const RULES: &str = "../../charts/etcd-mainstay/rules/etcd-mainstay.yaml";
 const DASHBOARD: &str = "../../charts/etcd-mainstay/dashboards/etcd-mainstay.json";
 /// What the monitors add to series of members (the container is added by the Prometheus operator, to all series of
 /// pods), and what Prometheus adds to histograms.
-const ADDED: [&str; 4] = ["namespace", "etcd", "container", "le"];
+const ADDED_LABELS: [&str; 4] = ["namespace", "etcd", "container", "le"];
 
 /// How rows about series begin.
-const FAMILIES: [&str; 3] = ["| `mainstay_", "| `etcdbr_", "| `process_"];
+const SERIES_ROW_PREFIXES: [&str; 3] = ["| `mainstay_", "| `etcdbr_", "| `process_"];
 
-fn read(path: &str) -> String {
-    fs::read_to_string(folder(path)).unwrap()
+fn read_file(path: &str) -> String {
+    fs::read_to_string(crate_path(path)).unwrap()
 }
 
-fn alerts() -> Vec<Value> {
-    let rules: Value = serde_norway::from_str(&read(RULES)).unwrap();
+fn load_alerts() -> Vec<Value> {
+    let rules: Value = serde_norway::from_str(&read_file(RULES)).unwrap();
     let groups = rules["groups"].as_array().unwrap().iter();
     groups
         .flat_map(|group| group["rules"].as_array().unwrap().clone())
         .collect()
 }
 
-fn names() -> BTreeSet<String> {
+fn alert_names() -> BTreeSet<String> {
     let name = |alert: &Value| alert["alert"].as_str().unwrap().to_owned();
-    alerts().iter().map(name).collect()
+    load_alerts().iter().map(name).collect()
 }
 
 /// Every question of the dashboard, with an interval in the place of Grafana's.
-fn questions() -> Vec<String> {
-    let dashboard: Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
+fn dashboard_queries() -> Vec<String> {
+    let dashboard: Value = serde_json::from_str(&read_file(DASHBOARD)).unwrap();
     let panels = dashboard["panels"].as_array().unwrap().iter();
     let targets = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
     targets
@@ -47,21 +47,21 @@ fn questions() -> Vec<String> {
         .collect()
 }
 
-fn expressions() -> Vec<String> {
-    let of_alerts = alerts().into_iter();
+fn all_expressions() -> Vec<String> {
+    let of_alerts = load_alerts().into_iter();
     let of_alerts = of_alerts.map(|alert| alert["expr"].as_str().unwrap().to_owned());
-    of_alerts.chain(questions()).collect()
+    of_alerts.chain(dashboard_queries()).collect()
 }
 
 /// The documented series with their labels.
-fn documented() -> BTreeMap<String, BTreeSet<String>> {
+fn documented_series() -> BTreeMap<String, BTreeSet<String>> {
     let quoted = |cell: &str| -> Vec<String> {
         let parts = cell.split('`').skip(1).step_by(2);
         parts.map(str::to_owned).collect()
     };
-    let pages = ["metrics", "controller"].map(|name| read(&format!("../../docs/{name}.md")));
+    let pages = ["metrics", "controller"].map(|name| read_file(&format!("../../docs/{name}.md")));
     let rows = pages.iter().flat_map(|page| page.lines());
-    let is_series = |line: &&str| FAMILIES.iter().any(|family| line.starts_with(family));
+    let is_series = |line: &&str| SERIES_ROW_PREFIXES.iter().any(|family| line.starts_with(family));
     let rows = rows.filter(is_series);
     let series = rows.filter_map(|row| {
         let cells: Vec<&str> = row.split('|').collect();
@@ -72,7 +72,7 @@ fn documented() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// The series an expression asks for, each with the labels it is narrowed down by.
-fn asked(expression: &str) -> Vec<(String, Vec<String>)> {
+fn queried_series(expression: &str) -> Vec<(String, Vec<String>)> {
     let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let mut found = Vec::new();
     let mut rest = expression;
@@ -101,20 +101,20 @@ fn asked(expression: &str) -> Vec<(String, Vec<String>)> {
 
 #[test]
 fn series_and_labels_that_are_asked_for_exist() {
-    let documented = documented();
-    assert!(documented.len() > 40, "{documented:?}");
+    let documented_series = documented_series();
+    assert!(documented_series.len() > 40, "{documented_series:?}");
     let mut seen = BTreeSet::new();
-    for expression in expressions() {
-        let asked = asked(&expression);
+    for expression in all_expressions() {
+        let asked = queried_series(&expression);
         assert!(!asked.is_empty(), "{expression}");
         for (name, labels) in asked {
             let series = name.trim_end_matches("_bucket");
-            let known = documented
+            let known = documented_series
                 .get(series)
                 .unwrap_or_else(|| panic!("no page has {series}: {expression}"));
             for label in labels {
                 assert!(
-                    known.contains(&label) || ADDED.contains(&label.as_str()),
+                    known.contains(&label) || ADDED_LABELS.contains(&label.as_str()),
                     "{series} has no label {label}: {expression}"
                 );
             }
@@ -133,10 +133,10 @@ fn the_reader_of_expressions_sees_series_and_labels() {
         ("a_b".to_owned(), narrowed),
         ("c_d_bucket".to_owned(), vec![]),
     ];
-    assert_eq!(asked(expression), expected);
+    assert_eq!(queried_series(expression), expected);
 }
 
-fn promtool(arguments: &[&str], inside: &Path) -> String {
+fn run_promtool(arguments: &[&str], inside: &Path) -> String {
     let program = std::env::var_os("MAINSTAY_PROMTOOL").map(PathBuf::from);
     let program = program.filter(|path| path.is_file());
     let program = program.expect("MAINSTAY_PROMTOOL names no program; run `make setup`");
@@ -154,28 +154,28 @@ fn promtool(arguments: &[&str], inside: &Path) -> String {
 #[test]
 fn prometheus_takes_the_rules_and_every_question_of_the_dashboard() {
     let place = tempfile::tempdir().unwrap();
-    fs::write(place.path().join("rules.yaml"), read(RULES)).unwrap();
-    let found = promtool(&["check", "rules", "rules.yaml"], place.path());
+    fs::write(place.path().join("rules.yaml"), read_file(RULES)).unwrap();
+    let found = run_promtool(&["check", "rules", "rules.yaml"], place.path());
     assert!(
-        found.contains(&format!("{} rules found", names().len())),
+        found.contains(&format!("{} rules found", alert_names().len())),
         "{found}"
     );
-    let recorded = questions().into_iter().enumerate();
+    let recorded = dashboard_queries().into_iter().enumerate();
     let rules: Vec<Value> = recorded
         .map(|(i, expr)| json!({"record": format!("question:{i}"), "expr": expr}))
         .collect();
     let file = json!({"groups": [{"name": "questions", "rules": rules}]}).to_string();
     fs::write(place.path().join("questions.yaml"), file).unwrap();
-    promtool(&["check", "rules", "questions.yaml"], place.path());
+    run_promtool(&["check", "rules", "questions.yaml"], place.path());
 }
 
 #[test]
 fn every_alert_fires_when_it_should_and_only_then() {
     let place = tempfile::tempdir().unwrap();
-    let tests = read("testdata/rules/alerts.test.yaml");
-    fs::write(place.path().join("etcd-mainstay.yaml"), read(RULES)).unwrap();
+    let tests = read_file("testdata/rules/alerts.test.yaml");
+    fs::write(place.path().join("etcd-mainstay.yaml"), read_file(RULES)).unwrap();
     fs::write(place.path().join("tests.yaml"), &tests).unwrap();
-    promtool(&["test", "rules", "tests.yaml"], place.path());
+    run_promtool(&["test", "rules", "tests.yaml"], place.path());
     let tests: Value = serde_norway::from_str(&tests).unwrap();
     let cases = tests["tests"].as_array().unwrap().iter();
     let cases: Vec<&Value> = cases
@@ -188,7 +188,7 @@ fn every_alert_fires_when_it_should_and_only_then() {
         let covered: BTreeSet<String> = of_kind
             .map(|case| case["alertname"].as_str().unwrap().to_owned())
             .collect();
-        for name in names() {
+        for name in alert_names() {
             assert!(covered.contains(&name), "{name} {words}");
         }
     }
@@ -196,11 +196,11 @@ fn every_alert_fires_when_it_should_and_only_then() {
 
 #[test]
 fn every_alert_says_what_it_means_and_has_a_runbook() {
-    let page = read("../../docs/runbooks.md");
+    let page = read_file("../../docs/runbooks.md");
     let sections = page.lines().filter_map(|line| line.strip_prefix("## "));
     let sections: BTreeSet<String> = sections.map(str::to_owned).collect();
-    assert_eq!(sections, names());
-    for alert in alerts() {
+    assert_eq!(sections, alert_names());
+    for alert in load_alerts() {
         for key in ["summary", "description"] {
             let words = alert["annotations"][key].as_str().unwrap_or("");
             assert!(words.ends_with('.'), "{key} of {alert}");
@@ -216,12 +216,12 @@ fn every_alert_says_what_it_means_and_has_a_runbook() {
 #[test]
 fn nothing_of_this_is_installed_unless_asked_for() {
     let kinds = ["PrometheusRule", "PodMonitor", "ServiceMonitor"];
-    for program in helms() {
-        let objects = template(&program, &[]).unwrap();
+    for program in helm_binaries() {
+        let objects = render_chart(&program, &[]).unwrap();
         for kind in kinds {
-            assert!(of_kind(&objects, kind).is_empty(), "{kind}");
+            assert!(filter_kind(&objects, kind).is_empty(), "{kind}");
         }
-        assert_eq!(of_kind(&objects, "ConfigMap").len(), 1);
+        assert_eq!(filter_kind(&objects, "ConfigMap").len(), 1);
     }
 }
 
@@ -230,11 +230,11 @@ fn the_rules_are_installed_as_they_are_and_link_to_their_runbooks() {
     let values = [
         r#"prometheusRule={"enabled": true, "labels": {"release": "p"}, "runbookBase": "https://docs.example/runbooks.md"}"#,
     ];
-    for program in helms() {
-        let objects = template(&program, &values).unwrap();
-        let installed = of_kind(&objects, "PrometheusRule")[0].clone();
+    for program in helm_binaries() {
+        let objects = render_chart(&program, &values).unwrap();
+        let installed = filter_kind(&objects, "PrometheusRule")[0].clone();
         assert_eq!(installed["metadata"]["labels"]["release"], "p");
-        let mut expected: Value = serde_norway::from_str(&read(RULES)).unwrap();
+        let mut expected: Value = serde_norway::from_str(&read_file(RULES)).unwrap();
         for group in expected["groups"].as_array_mut().unwrap() {
             for rule in group["rules"].as_array_mut().unwrap() {
                 let anchor = rule["alert"].as_str().unwrap().to_lowercase();
@@ -248,16 +248,16 @@ fn the_rules_are_installed_as_they_are_and_link_to_their_runbooks() {
 
 #[test]
 fn the_dashboard_is_installed_as_it_is() {
-    for program in helms() {
-        let objects = template(&program, &[r#"dashboards={"enabled": true}"#]).unwrap();
-        let maps = of_kind(&objects, "ConfigMap");
+    for program in helm_binaries() {
+        let objects = render_chart(&program, &[r#"dashboards={"enabled": true}"#]).unwrap();
+        let maps = filter_kind(&objects, "ConfigMap");
         let map = maps
             .iter()
             .find(|map| map["metadata"]["labels"]["grafana_dashboard"] == "1")
             .unwrap();
         let installed = map["data"]["etcd-mainstay.json"].as_str().unwrap();
         let installed: Value = serde_json::from_str(installed).unwrap();
-        let expected: Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
+        let expected: Value = serde_json::from_str(&read_file(DASHBOARD)).unwrap();
         assert_eq!(installed, expected);
     }
 }
@@ -265,18 +265,18 @@ fn the_dashboard_is_installed_as_it_is() {
 #[test]
 fn monitors_find_the_ports_of_what_they_watch() {
     let values = [r#"memberMonitor={"enabled": true}"#];
-    let objects = template(&helms()[0], &values).unwrap();
-    let monitor = of_kind(&objects, "PodMonitor")[0];
+    let objects = render_chart(&helm_binaries()[0], &values).unwrap();
+    let monitor = filter_kind(&objects, "PodMonitor")[0];
     let selector = &monitor["spec"]["selector"]["matchLabels"];
-    let manifests = crate::support::rendered(&crate::support::plain());
-    let pod = crate::support::template(&manifests);
+    let manifests = crate::support::render_etcd(&crate::support::plain_etcd());
+    let pod = crate::support::pod_template(&manifests);
     let labels = serde_json::to_value(&pod.metadata.as_ref().unwrap().labels).unwrap();
     for (label, value) in selector.as_object().unwrap() {
         assert_eq!(labels[label], *value, "{label}");
     }
-    let pod = crate::support::pod(&manifests);
+    let pod = crate::support::pod_spec(&manifests);
     let has_port = |container: &str, port: &Value| {
-        let ports = crate::support::container(pod, container).ports.clone();
+        let ports = crate::support::find_container(pod, container).ports.clone();
         let mut ports = ports.unwrap().into_iter();
         ports.any(|known| known.name.as_deref() == port.as_str())
     };

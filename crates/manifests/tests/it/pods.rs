@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
-use mainstay_manifests::{PeerTls, Shape, render};
+use mainstay_manifests::{PeerTlsPhase, RenderInput, render};
 
 use crate::support::{
-    args, container, containers, copies, job_template, jobs, plain, pod, rendered, settings, store,
-    tls, variety,
+    container_args, find_container, all_containers, render_all_copies, job_template, render_jobs, plain_etcd, pod_spec, render_etcd, settings, store_spec,
+    tls_config, etcd_variants,
 };
 
 /// Every pod there is, with the volumes that come from elsewhere.
-fn every_pod() -> Vec<(String, PodSpec, Vec<String>)> {
+fn render_all_pods() -> Vec<(String, PodSpec, Vec<String>)> {
     let mut pods = Vec::new();
-    for (name, etcd, shape) in variety() {
+    for (name, etcd, shape) in etcd_variants() {
         let manifests = render(&etcd, &settings(), &shape).unwrap();
         let claims = manifests
             .stateful_set
@@ -25,13 +25,13 @@ fn every_pod() -> Vec<(String, PodSpec, Vec<String>)> {
         let claims = claims
             .flatten()
             .map(|claim| claim.metadata.name.clone().unwrap());
-        pods.push((name.clone(), pod(&manifests).clone(), claims.collect()));
-        for job in jobs(&etcd, &shape) {
+        pods.push((name.clone(), pod_spec(&manifests).clone(), claims.collect()));
+        for job in render_jobs(&etcd, &shape) {
             let name = format!("{name}: {}", job.metadata.name.as_deref().unwrap());
             pods.push((name, job_template(&job).spec.clone().unwrap(), Vec::new()));
         }
     }
-    for job in copies() {
+    for job in render_all_copies() {
         pods.push((
             "copy".into(),
             job_template(&job).spec.clone().unwrap(),
@@ -43,7 +43,7 @@ fn every_pod() -> Vec<(String, PodSpec, Vec<String>)> {
 
 #[test]
 fn every_mount_has_a_volume_and_a_place_of_its_own_and_every_volume_is_mounted() {
-    for (name, pod, claims) in every_pod() {
+    for (name, pod, claims) in render_all_pods() {
         let declared: Vec<&String> = pod.volumes.iter().flatten().map(|v| &v.name).collect();
         let volumes: BTreeSet<&String> = declared.iter().copied().chain(&claims).collect();
         assert_eq!(
@@ -52,7 +52,7 @@ fn every_mount_has_a_volume_and_a_place_of_its_own_and_every_volume_is_mounted()
             "{name}: {declared:?}"
         );
         let mut used = BTreeSet::new();
-        for container in containers(&pod) {
+        for container in all_containers(&pod) {
             let mut places = BTreeSet::new();
             for mount in container.volume_mounts.iter().flatten() {
                 assert!(volumes.contains(&mount.name), "{name}: {mount:?}");
@@ -66,8 +66,8 @@ fn every_mount_has_a_volume_and_a_place_of_its_own_and_every_volume_is_mounted()
 
 #[test]
 fn no_variable_is_given_twice() {
-    for (name, pod, _) in every_pod() {
-        for container in containers(&pod) {
+    for (name, pod, _) in render_all_pods() {
+        for container in all_containers(&pod) {
             let variables: Vec<&String> = container.env.iter().flatten().map(|e| &e.name).collect();
             let distinct: BTreeSet<&&String> = variables.iter().collect();
             assert_eq!(distinct.len(), variables.len(), "{name}: {variables:?}");
@@ -89,7 +89,7 @@ fn is_restricted(container: &Container) -> bool {
 
 #[test]
 fn pods_are_admitted_where_security_is_restricted() {
-    for (name, pod, _) in every_pod() {
+    for (name, pod, _) in render_all_pods() {
         let is_local = pod
             .volumes
             .iter()
@@ -103,7 +103,7 @@ fn pods_are_admitted_where_security_is_restricted() {
             .map(|profile| profile.type_.as_str());
         assert_eq!(profile, Some("RuntimeDefault"), "{name}");
         assert_eq!(security.run_as_non_root, (!is_root).then_some(true));
-        for container in containers(&pod) {
+        for container in all_containers(&pod) {
             let is_helper = container.name == "change-backup-bucket-permissions";
             assert!(
                 is_restricted(container) || (is_helper && is_local),
@@ -123,10 +123,10 @@ fn a_lost_quorum_makes_no_member_restart_whatever_its_version() {
         ("etcd:v3.6.0", true),
         ("etcd@sha256:0123", false),
     ] {
-        let mut etcd = plain();
+        let mut etcd = plain_etcd();
         etcd.spec.etcd.image = Some(image.into());
-        let manifests = rendered(&etcd);
-        let etcd = container(pod(&manifests), "etcd");
+        let manifests = render_etcd(&etcd);
+        let etcd = find_container(pod_spec(&manifests), "etcd");
         let probe = etcd.liveness_probe.as_ref().unwrap();
         let path = probe.http_get.as_ref().map(|get| get.path.clone().unwrap());
         match path {
@@ -153,12 +153,12 @@ fn a_lost_quorum_makes_no_member_restart_whatever_its_version() {
 #[test]
 fn probes_of_etcd_need_no_certificate_in_any_combination() {
     for (name, etcd) in crate::support::tls_combinations() {
-        let manifests = rendered(&etcd);
-        let etcd_container = container(pod(&manifests), "etcd");
+        let manifests = render_etcd(&etcd);
+        let etcd_container = find_container(pod_spec(&manifests), "etcd");
         let ready = etcd_container.readiness_probe.as_ref().unwrap();
         let get = ready.http_get.as_ref().unwrap();
         assert_eq!(get.scheme.as_deref(), Some("HTTP"), "{name}");
-        let sidecar = container(pod(&manifests), "backup-restore");
+        let sidecar = find_container(pod_spec(&manifests), "backup-restore");
         let alive = sidecar
             .liveness_probe
             .as_ref()
@@ -181,12 +181,12 @@ fn probes_of_etcd_need_no_certificate_in_any_combination() {
 
 #[test]
 fn without_a_client_certificate_the_servers_is_shown() {
-    let mut etcd = plain();
-    let mut config = tls("client");
-    config.client = Some(crate::support::secret(""));
+    let mut etcd = plain_etcd();
+    let mut config = tls_config("client");
+    config.client = Some(crate::support::secret_ref(""));
     etcd.spec.etcd.client_url_tls = Some(config);
-    let manifests = rendered(&etcd);
-    let flags = args(container(pod(&manifests), "backup-restore"));
+    let manifests = render_etcd(&etcd);
+    let flags = container_args(find_container(pod_spec(&manifests), "backup-restore"));
     assert!(
         flags.contains(&"--cert=/var/etcd/ssl/server/tls.crt".to_owned()),
         "{flags:?}"
@@ -195,11 +195,11 @@ fn without_a_client_certificate_the_servers_is_shown() {
 
 #[test]
 fn a_listener_without_secrets_is_an_error_that_names_the_field() {
-    let mut etcd = plain();
-    let mut config = tls("client");
+    let mut etcd = plain_etcd();
+    let mut config = tls_config("client");
     config.server.name = None;
     etcd.spec.backup.tls = Some(config);
-    let error = render(&etcd, &settings(), &Shape::of(&etcd)).unwrap_err();
+    let error = render(&etcd, &settings(), &RenderInput::from_etcd(&etcd)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "spec.backup.tls.serverTLSSecretRef names no secret"
@@ -208,19 +208,19 @@ fn a_listener_without_secrets_is_an_error_that_names_the_field() {
 
 #[test]
 fn what_the_controller_holds_back_is_what_runs() {
-    let mut etcd = plain();
+    let mut etcd = plain_etcd();
     etcd.spec.etcd.image = Some("etcd:v3.6.1".into());
-    etcd.spec.storage_capacity = Some(k8s("64Gi"));
-    let shape = Shape {
+    etcd.spec.storage_capacity = Some(quantity("64Gi"));
+    let shape = RenderInput {
         replicas: 1,
         etcd_image: Some("etcd:v3.5.30".into()),
-        claim_size: Some(k8s("16Gi")),
-        ..Shape::of(&etcd)
+        pvc_size: Some(quantity("16Gi")),
+        ..RenderInput::from_etcd(&etcd)
     };
     let manifests = render(&etcd, &settings(), &shape).unwrap();
     let set = manifests.stateful_set.spec.as_ref().unwrap();
     assert_eq!(set.replicas, Some(1));
-    let image = container(pod(&manifests), "etcd").image.as_deref();
+    let image = find_container(pod_spec(&manifests), "etcd").image.as_deref();
     assert_eq!(image, Some("etcd:v3.5.30"));
     let claim = set.volume_claim_templates.as_ref().unwrap()[0]
         .spec
@@ -232,24 +232,24 @@ fn what_the_controller_holds_back_is_what_runs() {
     assert_eq!(manifests.member_leases.len(), 3);
 }
 
-fn k8s(text: &str) -> k8s_openapi::apimachinery::pkg::api::resource::Quantity {
+fn quantity(text: &str) -> k8s_openapi::apimachinery::pkg::api::resource::Quantity {
     k8s_openapi::apimachinery::pkg::api::resource::Quantity(text.into())
 }
 
 #[test]
 fn the_certificates_of_listeners_are_found_again_in_a_pod() {
-    let mut etcd = plain();
+    let mut etcd = plain_etcd();
     let found = |etcd: &mainstay_crds::Etcd| {
-        let manifests = rendered(etcd);
-        let pod = pod(&manifests);
+        let manifests = render_etcd(etcd);
+        let pod = pod_spec(&manifests);
         (
-            mainstay_manifests::tls::client_tls_of(pod),
-            mainstay_manifests::tls::backup_tls_of(pod),
+            mainstay_manifests::tls::find_client_tls(pod),
+            mainstay_manifests::tls::find_backup_tls(pod),
         )
     };
     assert_eq!(found(&etcd), (None, None));
-    let client = crate::support::peer_tls("client").tls;
-    let mut backup = crate::support::peer_tls("backup").tls;
+    let client = crate::support::peer_tls_config("client").tls;
+    let mut backup = crate::support::peer_tls_config("backup").tls;
     // Of the sidecar's authorities a pod tells the secret, not the key.
     (backup.client, backup.ca.data_key) = (None, None);
     etcd.spec.etcd.client_url_tls = Some(client.clone());
@@ -259,29 +259,29 @@ fn the_certificates_of_listeners_are_found_again_in_a_pod() {
 
 #[test]
 fn the_certificates_of_members_are_found_again_in_the_objects() {
-    let mut etcd = plain();
-    let mut config = crate::support::peer_tls("peer");
+    let mut etcd = plain_etcd();
+    let mut config = crate::support::peer_tls_config("peer");
     config.skip_client_san_verification = Some(true);
     config.tls.client = None;
     etcd.spec.etcd.peer_url_tls = Some(config.clone());
-    let found = |peer_tls: PeerTls| {
-        let shape = Shape {
+    let found = |peer_tls: PeerTlsPhase| {
+        let shape = RenderInput {
             peer_tls,
-            ..Shape::of(&etcd)
+            ..RenderInput::from_etcd(&etcd)
         };
         let manifests = render(&etcd, &settings(), &shape).unwrap();
-        mainstay_manifests::tls::peer_tls_of(&manifests.stateful_set, &manifests.config_map)
+        mainstay_manifests::tls::find_peer_tls(&manifests.stateful_set, &manifests.config_map)
     };
-    assert_eq!(found(PeerTls::On(config.clone())), Some(config.clone()));
-    assert_eq!(found(PeerTls::Prepared(config.clone())), Some(config));
-    assert_eq!(found(PeerTls::Off), None);
+    assert_eq!(found(PeerTlsPhase::On(config.clone())), Some(config.clone()));
+    assert_eq!(found(PeerTlsPhase::Prepared(config.clone())), Some(config));
+    assert_eq!(found(PeerTlsPhase::Off), None);
 }
 
 #[test]
 fn pods_may_touch_only_what_is_theirs() {
-    let mut etcd = plain();
-    etcd.spec.backup.store = Some(store("aws"));
-    let role = rendered(&etcd).role.unwrap();
+    let mut etcd = plain_etcd();
+    etcd.spec.backup.store = Some(store_spec("aws"));
+    let role = render_etcd(&etcd).role.unwrap();
     for rule in role.rules.unwrap() {
         let names = rule.resource_names.unwrap();
         assert!(

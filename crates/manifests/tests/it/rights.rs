@@ -4,41 +4,41 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-use crate::chart::{helms, of_kind, template};
-use crate::support::{jobs, plain, rendered, store};
-use mainstay_manifests::Shape;
+use crate::chart::{helm_binaries, filter_kind, render_chart};
+use crate::support::{render_jobs, plain_etcd, render_etcd, store_spec};
+use mainstay_manifests::RenderInput;
 
 /// What the controller does to each kind, and why.
-const NEEDED: [(&str, &str, &[&str]); 23] = [
+const REQUIRED_PERMISSIONS: [(&str, &str, &[&str]); 23] = [
     // Looked after; the finalizer and the annotation that asks for a reconciliation are patched.
-    (DRUID, "etcds", &["get", "list", "watch", "patch"]),
+    (DRUID_GROUP, "etcds", &["get", "list", "watch", "patch"]),
     // The same, and removed when they are done for as long as their author says.
     (
-        DRUID,
+        DRUID_GROUP,
         "etcdcopybackupstasks",
         &["get", "list", "watch", "patch", "delete"],
     ),
     (
-        DRUID,
+        DRUID_GROUP,
         "etcdopstasks",
         &["get", "list", "watch", "patch", "delete"],
     ),
-    (DRUID, "etcds/status", &["get", "patch"]),
-    (DRUID, "etcdcopybackupstasks/status", &["get", "patch"]),
-    (DRUID, "etcdopstasks/status", &["get", "patch"]),
+    (DRUID_GROUP, "etcds/status", &["get", "patch"]),
+    (DRUID_GROUP, "etcdcopybackupstasks/status", &["get", "patch"]),
+    (DRUID_GROUP, "etcdopstasks/status", &["get", "patch"]),
     // Owner references that block the deletion of the owner.
-    (DRUID, "etcds/finalizers", &["update"]),
-    (DRUID, "etcdcopybackupstasks/finalizers", &["update"]),
-    (DRUID, "etcdopstasks/finalizers", &["update"]),
+    (DRUID_GROUP, "etcds/finalizers", &["update"]),
+    (DRUID_GROUP, "etcdcopybackupstasks/finalizers", &["update"]),
+    (DRUID_GROUP, "etcdopstasks/finalizers", &["update"]),
     // Rendered and applied.
-    ("", "serviceaccounts", EVERYTHING),
-    ("", "services", EVERYTHING),
-    ("", "configmaps", EVERYTHING),
-    ("apps", "statefulsets", EVERYTHING),
-    ("policy", "poddisruptionbudgets", EVERYTHING),
-    ("batch", "jobs", EVERYTHING),
-    ("rbac.authorization.k8s.io", "roles", EVERYTHING),
-    ("rbac.authorization.k8s.io", "rolebindings", EVERYTHING),
+    ("", "serviceaccounts", ALL_VERBS),
+    ("", "services", ALL_VERBS),
+    ("", "configmaps", ALL_VERBS),
+    ("apps", "statefulsets", ALL_VERBS),
+    ("policy", "poddisruptionbudgets", ALL_VERBS),
+    ("batch", "jobs", ALL_VERBS),
+    ("rbac.authorization.k8s.io", "roles", ALL_VERBS),
+    ("rbac.authorization.k8s.io", "rolebindings", ALL_VERBS),
     // The same, and members may update theirs.
     (
         "coordination.k8s.io",
@@ -61,28 +61,28 @@ const NEEDED: [(&str, &str, &[&str]); 23] = [
     // Those a resource names.
     ("", "secrets", &["get"]),
 ];
-const DRUID: &str = "druid.gardener.cloud";
-const EVERYTHING: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
+const DRUID_GROUP: &str = "druid.gardener.cloud";
+const ALL_VERBS: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
 
 /// Group, resource, verb.
-type Right = (String, String, String);
+type Permission = (String, String, String);
 
-fn needed() -> BTreeSet<Right> {
-    let rights = NEEDED.iter().flat_map(|(group, resource, verbs)| {
-        let right = |verb: &&str| right(group, resource, verb);
+fn required_permissions() -> BTreeSet<Permission> {
+    let rights = REQUIRED_PERMISSIONS.iter().flat_map(|(group, resource, verbs)| {
+        let right = |verb: &&str| permission(group, resource, verb);
         verbs.iter().map(right).collect::<Vec<_>>()
     });
     rights.collect()
 }
 
-fn right(group: &str, resource: &str, verb: &str) -> Right {
+fn permission(group: &str, resource: &str, verb: &str) -> Permission {
     (group.to_owned(), resource.to_owned(), verb.to_owned())
 }
 
 /// The rules of every role of this kind and name, in any namespace.
-fn rules(kind: &str, name: &str, values: &[&str]) -> Vec<PolicyRule> {
-    let objects = template(&helms()[0], values).unwrap();
-    let roles = of_kind(&objects, kind);
+fn role_rules(kind: &str, name: &str, values: &[&str]) -> Vec<PolicyRule> {
+    let objects = render_chart(&helm_binaries()[0], values).unwrap();
+    let roles = filter_kind(&objects, kind);
     let roles = roles.iter().filter(|role| role["metadata"]["name"] == name);
     roles
         .flat_map(|role| serde_json::from_value::<Vec<PolicyRule>>(role["rules"].clone()).unwrap())
@@ -90,42 +90,42 @@ fn rules(kind: &str, name: &str, values: &[&str]) -> Vec<PolicyRule> {
 }
 
 /// What the rules grant; they are not limited to names.
-fn granted(rules: &[PolicyRule]) -> BTreeSet<Right> {
+fn granted_permissions(rules: &[PolicyRule]) -> BTreeSet<Permission> {
     let mut rights = BTreeSet::new();
     for rule in rules {
         assert!(rule.resource_names.is_none() && rule.non_resource_urls.is_none());
         for group in rule.api_groups.as_ref().unwrap() {
             for resource in rule.resources.as_ref().unwrap() {
-                rights.extend(rule.verbs.iter().map(|verb| right(group, resource, verb)));
+                rights.extend(rule.verbs.iter().map(|verb| permission(group, resource, verb)));
             }
         }
     }
     rights
 }
 
-const NAME: &str = "mainstay-etcd-mainstay";
+const ROLE_NAME: &str = "mainstay-etcd-mainstay";
 
 #[test]
 fn the_controller_may_do_what_it_needs_and_nothing_else() {
-    assert_eq!(granted(&rules("ClusterRole", NAME, &[])), needed());
+    assert_eq!(granted_permissions(&role_rules("ClusterRole", ROLE_NAME, &[])), required_permissions());
 }
 
 #[test]
 fn everything_that_is_rendered_may_be_applied_and_removed() {
-    let mut etcd = plain();
-    etcd.spec.backup.store = Some(store("aws"));
-    let mut resources: Vec<(String, String)> = rendered(&etcd)
-        .objects()
+    let mut etcd = plain_etcd();
+    etcd.spec.backup.store = Some(store_spec("aws"));
+    let mut resources: Vec<(String, String)> = render_etcd(&etcd)
+        .to_objects()
         .unwrap()
         .into_iter()
         .map(|object| (object.resource.group, object.resource.plural))
         .collect();
-    assert_eq!(jobs(&etcd, &Shape::of(&etcd)).len(), 3);
+    assert_eq!(render_jobs(&etcd, &RenderInput::from_etcd(&etcd)).len(), 3);
     resources.push(("batch".into(), "jobs".into()));
-    let needed = needed();
+    let needed = required_permissions();
     for (group, resource) in resources {
-        for verb in EVERYTHING {
-            let right = right(&group, &resource, verb);
+        for verb in ALL_VERBS {
+            let right = permission(&group, &resource, verb);
             assert!(needed.contains(&right), "{right:?}");
         }
     }
@@ -133,17 +133,17 @@ fn everything_that_is_rendered_may_be_applied_and_removed() {
 
 #[test]
 fn the_controller_gives_pods_no_right_it_lacks() {
-    let mut etcd = plain();
-    etcd.spec.backup.store = Some(store("aws"));
-    let mut given = rendered(&etcd).role.unwrap().rules.unwrap();
+    let mut etcd = plain_etcd();
+    etcd.spec.backup.store = Some(store_spec("aws"));
+    let mut given = render_etcd(&etcd).role.unwrap().rules.unwrap();
     for rule in &mut given {
         assert!(
             rule.resource_names.take().is_some(),
             "by name only: {rule:?}"
         );
     }
-    let given = granted(&given);
-    assert!(given.is_subset(&needed()), "{given:?}");
+    let given = granted_permissions(&given);
+    assert!(given.is_subset(&required_permissions()), "{given:?}");
 }
 
 #[test]
@@ -153,8 +153,8 @@ fn nothing_is_allowed_wholesale_in_any_role() {
         r#"watchNamespace="shoot""#,
     ];
     for values in [&[][..], &everything[..1], &everything[..]] {
-        let objects = template(&helms()[0], values).unwrap();
-        let roles = [of_kind(&objects, "Role"), of_kind(&objects, "ClusterRole")].concat();
+        let objects = render_chart(&helm_binaries()[0], values).unwrap();
+        let roles = [filter_kind(&objects, "Role"), filter_kind(&objects, "ClusterRole")].concat();
         assert!(roles.len() >= 2);
         for role in roles {
             let text = role["rules"].to_string();
@@ -169,14 +169,14 @@ fn nothing_is_allowed_wholesale_in_any_role() {
 #[test]
 fn secrets_may_be_limited_to_namespaces() {
     let values = [r#"rbac={"secretNamespaces": ["shoot-a", "shoot-b"]}"#];
-    let of_secrets: BTreeSet<Right> = [right("", "secrets", "get")].into();
-    let cluster_wide = granted(&rules("ClusterRole", NAME, &values));
-    assert_eq!(cluster_wide, &needed() - &of_secrets);
+    let of_secrets: BTreeSet<Permission> = [permission("", "secrets", "get")].into();
+    let cluster_wide = granted_permissions(&role_rules("ClusterRole", ROLE_NAME, &values));
+    assert_eq!(cluster_wide, &required_permissions() - &of_secrets);
     let secrets = "mainstay-etcd-mainstay-secrets";
-    assert_eq!(granted(&rules("Role", secrets, &values)), of_secrets);
-    let objects = template(&helms()[0], &values).unwrap();
+    assert_eq!(granted_permissions(&role_rules("Role", secrets, &values)), of_secrets);
+    let objects = render_chart(&helm_binaries()[0], &values).unwrap();
     for kind in ["Role", "RoleBinding"] {
-        let of_kind = of_kind(&objects, kind);
+        let of_kind = filter_kind(&objects, kind);
         let named = of_kind
             .iter()
             .filter(|object| object["metadata"]["name"] == secrets);
@@ -190,24 +190,24 @@ fn secrets_may_be_limited_to_namespaces() {
 #[test]
 fn secrets_are_patched_only_where_that_was_asked_for() {
     let values = [r#"rbac={"releaseSecrets": true}"#];
-    let more = granted(&rules("ClusterRole", NAME, &values));
-    let difference: Vec<Right> = (&more - &needed()).into_iter().collect();
-    assert_eq!(difference, [right("", "secrets", "patch")]);
+    let more = granted_permissions(&role_rules("ClusterRole", ROLE_NAME, &values));
+    let difference: Vec<Permission> = (&more - &required_permissions()).into_iter().collect();
+    assert_eq!(difference, [permission("", "secrets", "patch")]);
 }
 
 #[test]
 fn an_installation_for_one_namespace_has_no_right_elsewhere() {
     let values = [r#"watchNamespace="shoot""#];
-    let objects = template(&helms()[0], &values).unwrap();
+    let objects = render_chart(&helm_binaries()[0], &values).unwrap();
     for kind in ["ClusterRole", "ClusterRoleBinding"] {
-        assert!(of_kind(&objects, kind).is_empty(), "{kind}");
+        assert!(filter_kind(&objects, kind).is_empty(), "{kind}");
     }
-    assert_eq!(granted(&rules("Role", NAME, &values)), needed());
-    for role in of_kind(&objects, "Role") {
+    assert_eq!(granted_permissions(&role_rules("Role", ROLE_NAME, &values)), required_permissions());
+    for role in filter_kind(&objects, "Role") {
         let place = &role["metadata"]["namespace"];
         assert!(place == "shoot" || place == "garden", "{place}");
     }
-    let deployment = of_kind(&objects, "Deployment")[0];
+    let deployment = filter_kind(&objects, "Deployment")[0];
     let env = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
     let named = env
         .as_array()

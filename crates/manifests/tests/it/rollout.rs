@@ -3,67 +3,67 @@
 use mainstay_crds::Etcd;
 use mainstay_crds::etcd::{BootstrapMember, BootstrapWithExistingCluster, MemberPeerUrls};
 use mainstay_crds::scalar::Url;
-use mainstay_manifests::{CONFIG_CHECKSUM, ClusterState, PeerTls, Shape, render};
+use mainstay_manifests::{CONFIG_CHECKSUM, EtcdClusterState, PeerTlsPhase, RenderInput, render};
 
-use crate::support::{args, container, peer_tls, plain, pod, rendered, settings, template};
+use crate::support::{container_args, find_container, peer_tls_config, plain_etcd, pod_spec, render_etcd, settings, pod_template};
 
-fn checksum(etcd: &Etcd, shape: &Shape) -> String {
+fn render_checksum(etcd: &Etcd, shape: &RenderInput) -> String {
     let manifests = render(etcd, &settings(), shape).unwrap();
-    let metadata = template(&manifests).metadata.clone().unwrap();
+    let metadata = pod_template(&manifests).metadata.clone().unwrap();
     metadata.annotations.unwrap()[CONFIG_CHECKSUM].clone()
 }
 
-fn config(etcd: &Etcd, shape: &Shape) -> serde_norway::Mapping {
+fn render_config(etcd: &Etcd, shape: &RenderInput) -> serde_norway::Mapping {
     let manifests = render(etcd, &settings(), shape).unwrap();
     serde_norway::from_str(&manifests.config_map.data.unwrap()["etcd.conf.yaml"]).unwrap()
 }
 
 #[test]
 fn members_that_come_and_go_restart_no_other() {
-    let etcd = plain();
-    let steady = Shape::of(&etcd);
+    let etcd = plain_etcd();
+    let steady = RenderInput::from_etcd(&etcd);
     let before = render(&etcd, &settings(), &steady).unwrap();
     let mut wider = etcd.clone();
     wider.spec.replicas = 5;
-    let joining = Shape {
+    let joining = RenderInput {
         replicas: 4,
-        cluster_state: ClusterState::Existing,
+        cluster_state: EtcdClusterState::Existing,
         ..steady.clone()
     };
     let after = render(&wider, &settings(), &joining).unwrap();
-    assert_eq!(template(&before), template(&after));
+    assert_eq!(pod_template(&before), pod_template(&after));
     assert_ne!(before.config_map.data, after.config_map.data);
 }
 
 #[test]
 fn a_setting_of_etcd_restarts_every_member() {
-    let etcd = plain();
-    let shape = Shape::of(&etcd);
-    let before = checksum(&etcd, &shape);
+    let etcd = plain_etcd();
+    let shape = RenderInput::from_etcd(&etcd);
+    let before = render_checksum(&etcd, &shape);
     let mut changed = etcd.clone();
     changed.spec.etcd.snapshot_count = Some(5000);
-    assert_ne!(checksum(&changed, &shape), before);
-    let encrypted = Shape {
-        peer_tls: PeerTls::Prepared(peer_tls("peer")),
+    assert_ne!(render_checksum(&changed, &shape), before);
+    let encrypted = RenderInput {
+        peer_tls: PeerTlsPhase::Prepared(peer_tls_config("peer")),
         ..shape.clone()
     };
-    let prepared = checksum(&etcd, &encrypted);
+    let prepared = render_checksum(&etcd, &encrypted);
     assert_ne!(prepared, before);
-    let encrypted = Shape {
-        peer_tls: PeerTls::On(peer_tls("peer")),
+    let encrypted = RenderInput {
+        peer_tls: PeerTlsPhase::On(peer_tls_config("peer")),
         ..shape
     };
-    assert_ne!(checksum(&etcd, &encrypted), prepared);
+    assert_ne!(render_checksum(&etcd, &encrypted), prepared);
 }
 
 #[test]
 fn members_that_are_prepared_have_certificates_and_listen_plain() {
-    let etcd = plain();
-    let shape = Shape {
-        peer_tls: PeerTls::Prepared(peer_tls("peer")),
-        ..Shape::of(&etcd)
+    let etcd = plain_etcd();
+    let shape = RenderInput {
+        peer_tls: PeerTlsPhase::Prepared(peer_tls_config("peer")),
+        ..RenderInput::from_etcd(&etcd)
     };
-    let config = config(&etcd, &shape);
+    let config = render_config(&etcd, &shape);
     assert_eq!(config["listen-peer-urls"], "http://0.0.0.0:2380");
     assert_eq!(
         config["peer-transport-security"]["cert-file"],
@@ -79,7 +79,7 @@ fn members_that_are_prepared_have_certificates_and_listen_plain() {
 
 #[test]
 fn the_configuration_has_the_addresses_of_every_member() {
-    let mut etcd = plain();
+    let mut etcd = plain_etcd();
     etcd.spec.member_name_prefix = Some("eu".into());
     etcd.spec.etcd.additional_advertise_peer_urls = Some(vec![MemberPeerUrls {
         member_name: "eu-etcd-main-1".into(),
@@ -92,8 +92,8 @@ fn the_configuration_has_the_addresses_of_every_member() {
         }],
         client_endpoints: vec![Url("http://old:2379".into())],
     });
-    let manifests = rendered(&etcd);
-    let config = config(&etcd, &Shape::of(&etcd));
+    let manifests = render_etcd(&etcd);
+    let config = render_config(&etcd, &RenderInput::from_etcd(&etcd));
     let own = "http://etcd-main-1.etcd-main-peer.shoot.svc:2380";
     let urls = config["initial-advertise-peer-urls"]["eu-etcd-main-1"]
         .as_sequence()
@@ -105,12 +105,12 @@ fn the_configuration_has_the_addresses_of_every_member() {
     )));
     assert!(members.ends_with(",old-0=http://old-0:2380"), "{members}");
     for name in ["init", "backup-restore"] {
-        let flags = args(container(pod(&manifests), name));
+        let flags = container_args(find_container(pod_spec(&manifests), name));
         let expected = "--service-endpoints=http://etcd-main-client:2379,http://old:2379";
         assert!(flags.contains(&expected.to_owned()), "{name}: {flags:?}");
     }
     // A template cannot say what differs from member to member.
-    let flags = args(container(pod(&manifests), "backup-restore"));
+    let flags = container_args(find_container(pod_spec(&manifests), "backup-restore"));
     assert!(
         !flags
             .iter()
@@ -121,20 +121,20 @@ fn the_configuration_has_the_addresses_of_every_member() {
 
 #[test]
 fn a_hibernated_cluster_keeps_its_template_and_has_no_members() {
-    let mut etcd = plain();
-    let running = rendered(&etcd);
+    let mut etcd = plain_etcd();
+    let running = render_etcd(&etcd);
     etcd.spec.replicas = 0;
-    let asleep = rendered(&etcd);
-    assert_eq!(template(&running), template(&asleep));
+    let asleep = render_etcd(&etcd);
+    assert_eq!(pod_template(&running), pod_template(&asleep));
     assert_eq!(asleep.stateful_set.spec.as_ref().unwrap().replicas, Some(0));
     assert!(asleep.member_leases.is_empty());
-    let config = config(&etcd, &Shape::of(&etcd));
+    let config = render_config(&etcd, &RenderInput::from_etcd(&etcd));
     assert_eq!(config["initial-cluster"], "");
 }
 
 #[test]
 fn the_same_resource_gives_the_same_objects() {
-    for (name, etcd, shape) in crate::support::variety() {
+    for (name, etcd, shape) in crate::support::etcd_variants() {
         let once = render(&etcd, &settings(), &shape).unwrap();
         let again = render(&etcd.clone(), &settings(), &shape.clone()).unwrap();
         assert_eq!(once, again, "{name}");

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use mainstay_crds::Etcd;
-use mainstay_manifests::labels::{member_selector_text, stateful_set_selector};
-use mainstay_manifests::{Manifests, Names, Shape};
+use mainstay_manifests::labels::{format_member_selector, stateful_set_selector};
+use mainstay_manifests::{Manifests, Names, RenderInput};
 use proptest::prelude::*;
 
-use crate::support::{copies, job_template, jobs, plain, rendered, template};
+use crate::support::{render_all_copies, job_template, render_jobs, plain_etcd, render_etcd, pod_template};
 
 type Labels = BTreeMap<String, String>;
 
 /// Every selector among the objects, by what has it.
-fn selectors(manifests: &Manifests) -> Vec<(&'static str, Labels)> {
+fn collect_selectors(manifests: &Manifests) -> Vec<(&'static str, Labels)> {
     let service = |service: &Option<k8s_openapi::api::core::v1::Service>| {
         let spec = service.as_ref().unwrap().spec.as_ref().unwrap();
         spec.selector.clone().unwrap()
@@ -28,22 +28,22 @@ fn selectors(manifests: &Manifests) -> Vec<(&'static str, Labels)> {
     ]
 }
 
-fn selects(selector: &Labels, labels: &Labels) -> bool {
+fn matches_selector(selector: &Labels, labels: &Labels) -> bool {
     selector
         .iter()
         .all(|(key, value)| labels.get(key) == Some(value))
 }
 
 fn pod_labels(manifests: &Manifests) -> Labels {
-    let metadata = template(manifests).metadata.as_ref().unwrap();
+    let metadata = pod_template(manifests).metadata.as_ref().unwrap();
     metadata.labels.clone().unwrap()
 }
 
-fn job_labels(etcd: &Etcd) -> Vec<Labels> {
-    let shape = Shape::of(etcd);
-    let jobs = jobs(etcd, &shape)
+fn job_pod_labels(etcd: &Etcd) -> Vec<Labels> {
+    let shape = RenderInput::from_etcd(etcd);
+    let jobs = render_jobs(etcd, &shape)
         .into_iter()
-        .chain(copies().into_iter().take(1));
+        .chain(render_all_copies().into_iter().take(1));
     let labels = jobs.map(|job| {
         let metadata = job_template(&job).metadata.clone().unwrap();
         metadata.labels.unwrap()
@@ -69,13 +69,13 @@ proptest! {
     fn members_are_selected_whatever_labels_they_are_given(
         labels in any_labels(), name in "[a-z]([-a-z0-9]{0,10}[a-z0-9])?",
     ) {
-        let mut etcd = plain();
+        let mut etcd = plain_etcd();
         etcd.metadata.name = Some(name);
         etcd.spec.labels.clone_from(&labels);
-        let manifests = rendered(&etcd);
+        let manifests = render_etcd(&etcd);
         let pods = pod_labels(&manifests);
-        for (whose, selector) in selectors(&manifests) {
-            prop_assert!(selects(&selector, &pods), "{whose}: {selector:?} {pods:?}");
+        for (whose, selector) in collect_selectors(&manifests) {
+            prop_assert!(matches_selector(&selector, &pods), "{whose}: {selector:?} {pods:?}");
         }
         for (key, value) in &labels {
             let is_ours = key.starts_with("app.kubernetes.io/");
@@ -87,16 +87,16 @@ proptest! {
     fn pods_of_jobs_and_of_other_etcds_are_never_selected(
         labels in any_labels(), other in "[a-z]{1,8}",
     ) {
-        let mut etcd = plain();
+        let mut etcd = plain_etcd();
         etcd.spec.labels = labels;
-        let manifests = rendered(&etcd);
+        let manifests = render_etcd(&etcd);
         let mut neighbour = etcd.clone();
         neighbour.metadata.name = Some(format!("etcd-main-{other}"));
-        let mut strangers = job_labels(&etcd);
-        strangers.push(pod_labels(&rendered(&neighbour)));
-        for (whose, selector) in selectors(&manifests) {
+        let mut strangers = job_pod_labels(&etcd);
+        strangers.push(pod_labels(&render_etcd(&neighbour)));
+        for (whose, selector) in collect_selectors(&manifests) {
             for stranger in &strangers {
-                prop_assert!(!selects(&selector, stranger), "{whose} selects {stranger:?}");
+                prop_assert!(!matches_selector(&selector, stranger), "{whose} selects {stranger:?}");
             }
         }
     }
@@ -104,8 +104,8 @@ proptest! {
 
 #[test]
 fn the_selector_of_the_stateful_set_is_the_one_it_has_always_had() {
-    let etcd = plain();
-    let selector = stateful_set_selector(&Names::of(&etcd))
+    let etcd = plain_etcd();
+    let selector = stateful_set_selector(&Names::new(&etcd))
         .match_labels
         .unwrap();
     let expected = [
@@ -114,14 +114,14 @@ fn the_selector_of_the_stateful_set_is_the_one_it_has_always_had() {
     ];
     let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
     assert_eq!(selector, Labels::from(expected));
-    let text = member_selector_text(&Names::of(&etcd));
+    let text = format_member_selector(&Names::new(&etcd));
     assert_eq!(text.matches('=').count(), 3, "{text}");
 }
 
 #[test]
 fn everything_is_owned_by_the_etcd_and_named_and_labelled() {
-    let etcd = plain();
-    for object in rendered(&etcd).objects().unwrap() {
+    let etcd = plain_etcd();
+    for object in render_etcd(&etcd).to_objects().unwrap() {
         let metadata = &object.object.metadata;
         let owner = &metadata.owner_references.as_ref().unwrap()[0];
         assert_eq!(
@@ -143,8 +143,8 @@ fn everything_is_owned_by_the_etcd_and_named_and_labelled() {
 
 #[test]
 fn objects_come_in_the_order_in_which_they_need_each_other() {
-    let kinds: Vec<String> = rendered(&plain())
-        .objects()
+    let kinds: Vec<String> = render_etcd(&plain_etcd())
+        .to_objects()
         .unwrap()
         .into_iter()
         .map(|object| object.resource.kind)
@@ -167,10 +167,10 @@ fn objects_come_in_the_order_in_which_they_need_each_other() {
 
 #[test]
 fn an_older_api_server_gets_a_budget_it_understands() {
-    let mut etcd = plain();
+    let mut etcd = plain_etcd();
     let annotation = mainstay_manifests::ALLOW_UNHEALTHY_POD_EVICTION;
     etcd.metadata.annotations = Some([(annotation.into(), String::new())].into());
-    let budget = rendered(&etcd).pod_disruption_budget.unwrap();
+    let budget = render_etcd(&etcd).pod_disruption_budget.unwrap();
     let policy = budget
         .spec
         .as_ref()
@@ -178,7 +178,7 @@ fn an_older_api_server_gets_a_budget_it_understands() {
         .unhealthy_pod_eviction_policy
         .as_deref();
     assert_eq!(policy, Some("AlwaysAllow"));
-    let old = mainstay_manifests::Object::of_v1beta1(&budget).unwrap();
+    let old = mainstay_manifests::ManifestObject::from_budget_v1beta1(&budget).unwrap();
     assert_eq!(old.resource.api_version, "policy/v1beta1");
     assert_eq!(old.object.types.unwrap().api_version, "policy/v1beta1");
     let spec = &old.object.data["spec"];

@@ -9,17 +9,17 @@ use mainstay_crds::store::StoreSpec;
 use mainstay_crds::tls::{CaSecretReference, PeerTlsConfig, SecretReference, TlsConfig};
 use mainstay_crds::{Etcd, EtcdCopyBackupsTask};
 use mainstay_manifests::jobs::{
-    Bump, CompactionJob, CopyJob, DrillJob, RestoreJob, Target, compaction_job, copy_job,
-    drill_job, restore_job,
+    RevisionIncrement, CompactionJob, CopyJob, DrillJob, RestoreJob, RestorePoint, render_compaction_job, render_copy_job,
+    render_drill_job, render_restore_job,
 };
-use mainstay_manifests::{Images, Manifests, PeerTls, Settings, Shape, render};
+use mainstay_manifests::{DefaultImages, Manifests, PeerTlsPhase, OperatorSettings, RenderInput, render};
 
-pub(crate) fn folder(path: &str) -> PathBuf {
+pub(crate) fn crate_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-pub(crate) fn settings() -> Settings {
-    Settings::with_images(Images {
+pub(crate) fn settings() -> OperatorSettings {
+    OperatorSettings::with_images(DefaultImages {
         etcd: "etcd:v3.5.30".into(),
         sidecar: "mainstay-sidecar:1".into(),
         restorer: "mainstay-restorer:1".into(),
@@ -27,21 +27,21 @@ pub(crate) fn settings() -> Settings {
 }
 
 /// A resource of `crds/samples` as an API server would have stored it.
-pub(crate) fn sample(name: &str) -> Etcd {
-    let text = fs::read_to_string(folder("../../crds/samples").join(name)).unwrap();
-    stored(serde_norway::from_str(&text).unwrap())
+pub(crate) fn load_sample(name: &str) -> Etcd {
+    let text = fs::read_to_string(crate_path("../../crds/samples").join(name)).unwrap();
+    with_stored_metadata(serde_norway::from_str(&text).unwrap())
 }
 
 /// The names of all Etcds among the samples.
-pub(crate) fn samples() -> Vec<String> {
-    let files = fs::read_dir(folder("../../crds/samples")).unwrap();
+pub(crate) fn list_samples() -> Vec<String> {
+    let files = fs::read_dir(crate_path("../../crds/samples")).unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.filter(|name| name.starts_with("etcd")).collect();
     names.sort();
     names
 }
 
-fn stored(mut etcd: Etcd) -> Etcd {
+fn with_stored_metadata(mut etcd: Etcd) -> Etcd {
     etcd.metadata
         .namespace
         .get_or_insert_with(|| "shoot".into());
@@ -50,56 +50,56 @@ fn stored(mut etcd: Etcd) -> Etcd {
 }
 
 /// Three members, no backup, no certificates.
-pub(crate) fn plain() -> Etcd {
+pub(crate) fn plain_etcd() -> Etcd {
     let mut etcd = Etcd::new("etcd-main", mainstay_crds::EtcdSpec::default());
     etcd.spec.replicas = 3;
     etcd.spec
         .labels
         .insert("app".into(), "control-plane".into());
-    stored(etcd)
+    with_stored_metadata(etcd)
 }
 
-pub(crate) fn secret(name: &str) -> SecretReference {
+pub(crate) fn secret_ref(name: &str) -> SecretReference {
     SecretReference {
         name: Some(name.into()),
         namespace: None,
     }
 }
 
-pub(crate) fn tls(name: &str) -> TlsConfig {
+pub(crate) fn tls_config(name: &str) -> TlsConfig {
     TlsConfig {
         ca: CaSecretReference {
             name: Some(format!("{name}-ca")),
             data_key: Some("bundle.crt".into()),
             ..CaSecretReference::default()
         },
-        server: secret(&format!("{name}-server")),
-        client: Some(secret(&format!("{name}-client"))),
+        server: secret_ref(&format!("{name}-server")),
+        client: Some(secret_ref(&format!("{name}-client"))),
     }
 }
 
-pub(crate) fn peer_tls(name: &str) -> PeerTlsConfig {
+pub(crate) fn peer_tls_config(name: &str) -> PeerTlsConfig {
     PeerTlsConfig {
-        tls: tls(name),
+        tls: tls_config(name),
         skip_client_san_verification: None,
     }
 }
 
-pub(crate) fn store(provider: &str) -> StoreSpec {
+pub(crate) fn store_spec(provider: &str) -> StoreSpec {
     StoreSpec {
         container: Some("bucket".into()),
         prefix: "shoot--dev/etcd-main".into(),
         provider: Some(provider.into()),
-        secret_ref: Some(secret("backup")),
+        secret_ref: Some(secret_ref("backup")),
         endpoint_override: None,
     }
 }
 
 /// A store that is reached with what a pod has on it anyway, not with a secret.
-pub(crate) fn ambient(provider: &str) -> StoreSpec {
+pub(crate) fn store_without_secret(provider: &str) -> StoreSpec {
     StoreSpec {
         secret_ref: None,
-        ..store(provider)
+        ..store_spec(provider)
     }
 }
 
@@ -119,19 +119,19 @@ pub(crate) const PROVIDERS: [&str; 8] = [
 pub(crate) fn tls_combinations() -> Vec<(String, Etcd)> {
     (0..8u8)
         .map(|bits| {
-            let mut etcd = plain();
-            etcd.spec.backup.store = Some(store("aws"));
+            let mut etcd = plain_etcd();
+            etcd.spec.backup.store = Some(store_spec("aws"));
             let mut parts = Vec::new();
             if bits & 1 > 0 {
-                etcd.spec.etcd.client_url_tls = Some(tls("client"));
+                etcd.spec.etcd.client_url_tls = Some(tls_config("client"));
                 parts.push("client");
             }
             if bits & 2 > 0 {
-                etcd.spec.etcd.peer_url_tls = Some(peer_tls("peer"));
+                etcd.spec.etcd.peer_url_tls = Some(peer_tls_config("peer"));
                 parts.push("peer");
             }
             if bits & 4 > 0 {
-                etcd.spec.backup.tls = Some(tls("backup"));
+                etcd.spec.backup.tls = Some(tls_config("backup"));
                 parts.push("sidecar");
             }
             let name = if parts.is_empty() {
@@ -145,14 +145,14 @@ pub(crate) fn tls_combinations() -> Vec<(String, Etcd)> {
 }
 
 /// Many Etcds that differ in whatever changes a pod, each with the shape it is in.
-pub(crate) fn variety() -> Vec<(String, Etcd, Shape)> {
+pub(crate) fn etcd_variants() -> Vec<(String, Etcd, RenderInput)> {
     let mut all = Vec::new();
     let mut add = |name: String, etcd: Etcd| {
-        let shape = Shape::of(&etcd);
+        let shape = RenderInput::from_etcd(&etcd);
         all.push((name, etcd, shape));
     };
-    for name in samples() {
-        add(name.clone(), sample(&name));
+    for name in list_samples() {
+        add(name.clone(), load_sample(&name));
     }
     for (name, etcd) in tls_combinations() {
         let mut bare = etcd.clone();
@@ -168,8 +168,8 @@ pub(crate) fn variety() -> Vec<(String, Etcd, Shape)> {
     }
     for provider in PROVIDERS {
         for is_root in [false, true] {
-            let mut etcd = plain();
-            etcd.spec.backup.store = Some(store(provider));
+            let mut etcd = plain_etcd();
+            etcd.spec.backup.store = Some(store_spec(provider));
             etcd.spec.run_as_root = Some(is_root);
             add(format!("{provider}, root {is_root}"), etcd.clone());
             let store = etcd.spec.backup.store.as_mut().unwrap();
@@ -178,73 +178,73 @@ pub(crate) fn variety() -> Vec<(String, Etcd, Shape)> {
             add(format!("{provider}, root {is_root}, ambient"), etcd);
         }
     }
-    let mut prefixed = plain();
+    let mut prefixed = plain_etcd();
     prefixed.spec.member_name_prefix = Some("eu".into());
     prefixed.spec.volume_claim_template = Some("main-etcd".into());
     add("prefixed".into(), prefixed);
-    let mut prepared = plain();
-    prepared.spec.etcd.peer_url_tls = Some(peer_tls("peer"));
-    let shape = Shape {
-        peer_tls: PeerTls::Prepared(peer_tls("peer")),
-        ..Shape::of(&prepared)
+    let mut prepared = plain_etcd();
+    prepared.spec.etcd.peer_url_tls = Some(peer_tls_config("peer"));
+    let shape = RenderInput {
+        peer_tls: PeerTlsPhase::Prepared(peer_tls_config("peer")),
+        ..RenderInput::from_etcd(&prepared)
     };
     all.push(("prepared".into(), prepared, shape));
     all
 }
 
-pub(crate) fn rendered(etcd: &Etcd) -> Manifests {
-    render(etcd, &settings(), &Shape::of(etcd)).unwrap()
+pub(crate) fn render_etcd(etcd: &Etcd) -> Manifests {
+    render(etcd, &settings(), &RenderInput::from_etcd(etcd)).unwrap()
 }
 
-pub(crate) fn template(manifests: &Manifests) -> &PodTemplateSpec {
+pub(crate) fn pod_template(manifests: &Manifests) -> &PodTemplateSpec {
     &manifests.stateful_set.spec.as_ref().unwrap().template
 }
 
-pub(crate) fn pod(manifests: &Manifests) -> &PodSpec {
-    template(manifests).spec.as_ref().unwrap()
+pub(crate) fn pod_spec(manifests: &Manifests) -> &PodSpec {
+    pod_template(manifests).spec.as_ref().unwrap()
 }
 
 pub(crate) fn job_template(job: &Job) -> &PodTemplateSpec {
     &job.spec.as_ref().unwrap().template
 }
 
-pub(crate) fn containers(pod: &PodSpec) -> impl Iterator<Item = &Container> {
+pub(crate) fn all_containers(pod: &PodSpec) -> impl Iterator<Item = &Container> {
     pod.init_containers.iter().flatten().chain(&pod.containers)
 }
 
-pub(crate) fn container<'a>(pod: &'a PodSpec, name: &str) -> &'a Container {
-    containers(pod)
+pub(crate) fn find_container<'a>(pod: &'a PodSpec, name: &str) -> &'a Container {
+    all_containers(pod)
         .find(|container| container.name == name)
         .unwrap()
 }
 
-pub(crate) fn args(container: &Container) -> &[String] {
+pub(crate) fn container_args(container: &Container) -> &[String] {
     container.args.as_deref().unwrap_or_default()
 }
 
 /// Every Job of an Etcd.
-pub(crate) fn jobs(etcd: &Etcd, shape: &Shape) -> Vec<Job> {
+pub(crate) fn render_jobs(etcd: &Etcd, shape: &RenderInput) -> Vec<Job> {
     let restore = RestoreJob {
         ordinal: 1,
         members: vec![1],
-        token: "restored-$1".into(),
-        target: Target::Time("2026-01-31T11:59:00Z".into()),
-        prefers_volume: false,
-        bump: Some(Bump(1_000_000)),
+        cluster_token: "restored-$1".into(),
+        target: RestorePoint::Time("2026-01-31T11:59:00Z".into()),
+        prefer_volume: false,
+        revision_bump: Some(RevisionIncrement(1_000_000)),
         fence: "5/a1b2/1".into(),
         deadline: Some(std::time::Duration::from_hours(1)),
     };
     let settings = settings();
     vec![
-        restore_job(etcd, &settings, shape, &restore).unwrap(),
-        compaction_job(etcd, &settings, shape, &CompactionJob::default()).unwrap(),
-        drill_job(etcd, &settings, shape, &DrillJob::default()).unwrap(),
+        render_restore_job(etcd, &settings, shape, &restore).unwrap(),
+        render_compaction_job(etcd, &settings, shape, &CompactionJob::default()).unwrap(),
+        render_drill_job(etcd, &settings, shape, &DrillJob::default()).unwrap(),
     ]
 }
 
 /// A copy from one store to another.
-pub(crate) fn copy(source: StoreSpec, target: StoreSpec) -> Job {
-    let text = fs::read_to_string(folder("../../crds/samples/copy-backups-everything.yaml"));
+pub(crate) fn render_copy(source: StoreSpec, target: StoreSpec) -> Job {
+    let text = fs::read_to_string(crate_path("../../crds/samples/copy-backups-everything.yaml"));
     let mut task: EtcdCopyBackupsTask = serde_norway::from_str(&text.unwrap()).unwrap();
     task.metadata
         .namespace
@@ -252,16 +252,16 @@ pub(crate) fn copy(source: StoreSpec, target: StoreSpec) -> Job {
     task.metadata.uid = Some("0d0ab2ff-5bb7-4b3b-9b3a-000000000002".into());
     task.spec.source_store = source;
     task.spec.target_store = target;
-    copy_job(&task, &settings(), &CopyJob::default()).unwrap()
+    render_copy_job(&task, &settings(), &CopyJob::default()).unwrap()
 }
 
 /// Copies between every two kinds of store, and between two of a kind where one has no secret, or neither.
-pub(crate) fn copies() -> Vec<Job> {
+pub(crate) fn render_all_copies() -> Vec<Job> {
     let pairs = PROVIDERS
         .into_iter()
-        .flat_map(|source| PROVIDERS.map(|target| (store(source), store(target))));
+        .flat_map(|source| PROVIDERS.map(|target| (store_spec(source), store_spec(target))));
     let ambient = PROVIDERS.into_iter().flat_map(|provider| {
-        let (secret, none) = (store(provider), ambient(provider));
+        let (secret, none) = (store_spec(provider), store_without_secret(provider));
         [
             (secret.clone(), none.clone()),
             (none.clone(), secret),
@@ -270,6 +270,6 @@ pub(crate) fn copies() -> Vec<Job> {
     });
     pairs
         .chain(ambient)
-        .map(|(source, target)| copy(source, target))
+        .map(|(source, target)| render_copy(source, target))
         .collect()
 }

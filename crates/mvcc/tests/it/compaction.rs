@@ -1,20 +1,20 @@
 //! A compaction keeps what etcd keeps, and the hash proves it.
 
-use mainstay_bbolt::{Database, Error, check};
+use mainstay_bbolt::{Database, BboltError, check};
 use mainstay_ids::Revision;
-use mainstay_mvcc::Facts;
-use mainstay_mvcc::compact::{Survivors, compact_into};
+use mainstay_mvcc::DatabaseStatus;
+use mainstay_mvcc::compact::{SurvivingRows, compact_into};
 use mainstay_mvcc::hash::hash_kv;
 
-use crate::support::{Memory, Row, data_set_1, data_set_2, database, history, row_names};
+use crate::support::{MemoryDisk, Row, data_set_1, data_set_2, build_database, check_history, row_names};
 
-pub(crate) fn compacted(source: &Database<Vec<u8>>, revision: i64) -> Database<Vec<u8>> {
+pub(crate) fn compact_database(source: &Database<Vec<u8>>, revision: i64) -> Database<Vec<u8>> {
     let revision = Revision(revision);
-    let survivors = Survivors::find(source, revision).unwrap();
-    let disk = Memory::default();
+    let survivors = SurvivingRows::find(source, revision).unwrap();
+    let disk = MemoryDisk::default();
     compact_into(source, &survivors, revision, &disk, &mut |_| {}).unwrap();
     let result = Database::open(disk.into_bytes()).unwrap();
-    let checked = check(&result, |_, _| Ok::<_, Error>(())).unwrap();
+    let checked = check(&result, |_, _| Ok::<_, BboltError>(())).unwrap();
     assert_eq!(
         checked.pages_used, checked.pages_total,
         "no page may be garbage"
@@ -22,15 +22,15 @@ pub(crate) fn compacted(source: &Database<Vec<u8>>, revision: i64) -> Database<V
     result
 }
 
-fn check_at(rows: &[Row], revision: i64, expected: &[&str]) {
-    let source = database(rows, None, None);
-    let result = compacted(&source, revision);
+fn check_compaction(rows: &[Row], revision: i64, expected: &[&str]) {
+    let source = build_database(rows, None, None);
+    let result = compact_database(&source, revision);
     assert_eq!(row_names(&result), expected);
-    let facts = Facts::read(&result).unwrap();
+    let facts = DatabaseStatus::read(&result).unwrap();
     assert_eq!(facts.compact_revision(), Some(Revision(revision)));
     assert_eq!(facts.revision, Revision(rows.last().unwrap().key.main.0));
     assert!(
-        history(&result)
+        check_history(&result)
             .unwrap()
             .warnings
             .iter()
@@ -41,18 +41,18 @@ fn check_at(rows: &[Row], revision: i64, expected: &[&str]) {
 #[test]
 fn the_documented_rows_survive() {
     let at_5 = ["4.0", "5.0t", "6.0", "7.0", "7.1", "7.2t", "8.0"];
-    check_at(&data_set_1(), 5, &at_5);
-    check_at(&data_set_2(), 4, &["3.0", "4.0t", "5.0", "6.0t", "7.0t"]);
-    check_at(&data_set_2(), 7, &["7.0t"]);
+    check_compaction(&data_set_1(), 5, &at_5);
+    check_compaction(&data_set_2(), 4, &["3.0", "4.0t", "5.0", "6.0t", "7.0t"]);
+    check_compaction(&data_set_2(), 7, &["7.0t"]);
 }
 
 #[test]
 fn the_hash_after_compaction_is_the_one_of_a_logically_compacted_source() {
     let rows = data_set_1();
-    let source = database(&rows, None, None);
+    let source = build_database(&rows, None, None);
     for compact in 2..=8 {
-        let result = compacted(&source, compact);
-        let logical = database(&rows, Some(compact), Some(compact));
+        let result = compact_database(&source, compact);
+        let logical = build_database(&rows, Some(compact), Some(compact));
         for revision in compact..=8 {
             assert_eq!(
                 hash_kv(&result, Some(Revision(revision))).unwrap(),

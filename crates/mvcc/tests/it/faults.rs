@@ -1,24 +1,24 @@
 //! Each way a history can be wrong has its own fault.
 
 use mainstay_ids::Revision;
-use mainstay_mvcc::{RevisionKey, RowFault, Warning};
+use mainstay_mvcc::{RevisionKey, RowFault, HistoryWarning};
 
-use crate::support::{Put, Row, data_set_1, data_set_2, database, delete, history, put};
+use crate::support::{PutRow, Row, data_set_1, data_set_2, build_database, delete, check_history, put};
 
-fn fault(rows: &[Row], compact: Option<i64>) -> RowFault {
-    history(&database(rows, compact, compact)).unwrap_err()
+fn history_fault(rows: &[Row], compact: Option<i64>) -> RowFault {
+    check_history(&build_database(rows, compact, compact)).unwrap_err()
 }
 
 #[test]
 fn real_histories_are_sound() {
-    let summary = history(&database(&data_set_1(), None, None)).unwrap();
+    let summary = check_history(&build_database(&data_set_1(), None, None)).unwrap();
     assert_eq!(
         (summary.rows, summary.live_keys, summary.leased_keys),
         (9, 4, 1)
     );
-    assert_eq!(summary.warnings, [Warning::UnknownLease { keys: 1 }]);
+    assert_eq!(summary.warnings, [HistoryWarning::UnknownLease { keys: 1 }]);
     assert!(
-        history(&database(&data_set_2(), None, None))
+        check_history(&build_database(&data_set_2(), None, None))
             .unwrap()
             .warnings
             .is_empty()
@@ -33,7 +33,7 @@ fn a_missing_transaction_is_a_gap() {
         rows.remove(missing);
         assert!(
             matches!(
-                fault(&rows, None),
+                history_fault(&rows, None),
                 RowFault::Gap { .. } | RowFault::Discontinuous { .. }
             ),
             "row {missing}"
@@ -42,7 +42,7 @@ fn a_missing_transaction_is_a_gap() {
     let mut rows = data_set_1();
     rows.remove(6);
     assert!(matches!(
-        fault(&rows, None),
+        history_fault(&rows, None),
         RowFault::Gap {
             found: Revision(7),
             sub: 2,
@@ -54,15 +54,15 @@ fn a_missing_transaction_is_a_gap() {
 #[test]
 fn a_history_that_begins_late_needs_a_compaction() {
     let rows = [put((5, 0), "a", "v")];
-    assert!(matches!(fault(&rows, None), RowFault::Gap { .. }));
-    assert!(history(&database(&rows, Some(4), Some(4))).is_ok());
-    assert!(matches!(fault(&rows, Some(3)), RowFault::Gap { .. }));
+    assert!(matches!(history_fault(&rows, None), RowFault::Gap { .. }));
+    assert!(check_history(&build_database(&rows, Some(4), Some(4))).is_ok());
+    assert!(matches!(history_fault(&rows, Some(3)), RowFault::Gap { .. }));
 }
 
 #[test]
 fn contradicting_numbers_are_named() {
     for (created, version) in [(0, 1), (3, 1), (2, 2), (2, 0), (1, 1), (2, -1)] {
-        let row = Put {
+        let row = PutRow {
             at: (2, 0),
             key: "a",
             value: "",
@@ -70,9 +70,9 @@ fn contradicting_numbers_are_named() {
             version,
             lease: 0,
         }
-        .row();
+        .to_row();
         assert!(
-            matches!(fault(&[row], None), RowFault::Numbers { .. }),
+            matches!(history_fault(&[row], None), RowFault::InconsistentNumbers { .. }),
             "{created} {version}"
         );
     }
@@ -80,14 +80,14 @@ fn contradicting_numbers_are_named() {
     row.key.sub = 0;
     row.value = put((3, 0), "a", "").value;
     let modified = Revision(3);
-    assert!(matches!(fault(&[row], None), RowFault::Numbers { modified: m, .. } if m == modified));
+    assert!(matches!(history_fault(&[row], None), RowFault::InconsistentNumbers { modified: m, .. } if m == modified));
 }
 
 #[test]
 fn a_skipped_version_is_discontinuous() {
     let rows = [
         put((2, 0), "a", "1"),
-        Put {
+        PutRow {
             at: (3, 0),
             key: "a",
             value: "2",
@@ -95,10 +95,10 @@ fn a_skipped_version_is_discontinuous() {
             version: 3,
             lease: 0,
         }
-        .row(),
+        .to_row(),
     ];
     assert!(matches!(
-        fault(&rows, None),
+        history_fault(&rows, None),
         RowFault::Discontinuous {
             version: 3,
             previous: 1,
@@ -111,26 +111,26 @@ fn a_skipped_version_is_discontinuous() {
 fn a_delete_of_nothing_is_an_orphan_unless_compacted() {
     let rows = [put((2, 0), "a", "1"), delete((3, 0), "b")];
     assert!(matches!(
-        fault(&rows, None),
+        history_fault(&rows, None),
         RowFault::OrphanDelete {
             revision: Revision(3)
         }
     ));
-    assert!(history(&database(&rows[1..], Some(3), Some(3))).is_ok());
+    assert!(check_history(&build_database(&rows[1..], Some(3), Some(3))).is_ok());
 }
 
 #[test]
 fn rows_a_compaction_forgot_are_a_warning() {
     let rows = data_set_1();
-    let summary = history(&database(&rows, Some(5), Some(5))).unwrap();
+    let summary = check_history(&build_database(&rows, Some(5), Some(5))).unwrap();
     assert!(matches!(
         summary.warnings.first(),
-        Some(Warning::Superseded { rows: 1, .. })
+        Some(HistoryWarning::UncompactedRows { rows: 1, .. })
     ));
-    let unfinished = history(&database(&rows, Some(5), None)).unwrap();
+    let unfinished = check_history(&build_database(&rows, Some(5), None)).unwrap();
     assert!(!matches!(
         unfinished.warnings.first(),
-        Some(Warning::Superseded { .. })
+        Some(HistoryWarning::UncompactedRows { .. })
     ));
 }
 
@@ -142,8 +142,8 @@ fn the_mark_of_a_bumped_revision_is_accepted() {
         key,
         value: Vec::new(),
     });
-    assert!(history(&database(&rows, Some(1_000), None)).is_ok());
-    assert!(matches!(fault(&rows, None), RowFault::Gap { .. }));
+    assert!(check_history(&build_database(&rows, Some(1_000), None)).is_ok());
+    assert!(matches!(history_fault(&rows, None), RowFault::Gap { .. }));
 }
 
 /// Rows are compared in batches, so a fault may come to light some rows later; it must be the first
@@ -154,7 +154,7 @@ fn of_two_faults_the_first_is_told() {
         let mut rows: Vec<Row> = (2..1000)
             .map(|main| put((main, 0), &main.to_string(), "v"))
             .collect();
-        let again = Put {
+        let again = PutRow {
             at: (broken, 0),
             key: &broken.to_string(),
             value: "v",
@@ -162,20 +162,20 @@ fn of_two_faults_the_first_is_told() {
             version: 9,
             lease: 0,
         };
-        rows[usize::try_from(broken).unwrap() - 2] = again.row();
+        rows[usize::try_from(broken).unwrap() - 2] = again.to_row();
         let discontinuous = RowFault::Discontinuous {
             revision: Revision(broken),
             version: 9,
             previous: 0,
         };
         assert_eq!(
-            fault(&rows, None),
+            history_fault(&rows, None),
             discontinuous,
             "found at the end or on the way"
         );
         rows[997].value.clear();
         assert_eq!(
-            fault(&rows, None),
+            history_fault(&rows, None),
             discontinuous,
             "not the row without a value behind it"
         );

@@ -1,18 +1,18 @@
 //! `HashKV` and the status hash equal what etcd 3.4.23, 3.5.16 and 3.5.30 answered.
 
 use mainstay_ids::Revision;
-use mainstay_mvcc::Facts;
-use mainstay_mvcc::hash::{HashError, HashKv, hash_kv, hash_kv_compacted, status_hash};
+use mainstay_mvcc::DatabaseStatus;
+use mainstay_mvcc::hash::{HashError, HashKv, hash_kv, hash_kv_compacted, compute_status_hash};
 
-use crate::support::{Put, data_set_1, data_set_2, database, put};
+use crate::support::{PutRow, data_set_1, data_set_2, build_database, put};
 
-fn hash(database: &mainstay_bbolt::Database<Vec<u8>>, revision: i64) -> u32 {
+fn hash_at(database: &mainstay_bbolt::Database<Vec<u8>>, revision: i64) -> u32 {
     hash_kv(database, Some(Revision(revision))).unwrap().hash
 }
 
 #[test]
 fn an_empty_store_hashes_to_the_bucket_name() {
-    let database = database(&[], None, None);
+    let database = build_database(&[], None, None);
     let answer = HashKv {
         hash: 1_084_519_789,
         revision: Revision(1),
@@ -23,7 +23,7 @@ fn an_empty_store_hashes_to_the_bucket_name() {
 
 #[test]
 fn an_uncompacted_history_hashes_as_live_servers_do() {
-    let database = database(&data_set_1(), None, None);
+    let database = build_database(&data_set_1(), None, None);
     let answers = [
         (1, 1_084_519_789),
         (2, 2_587_454_935),
@@ -35,7 +35,7 @@ fn an_uncompacted_history_hashes_as_live_servers_do() {
         (8, 3_754_312_113),
     ];
     for (revision, answer) in answers {
-        assert_eq!(hash(&database, revision), answer, "revision {revision}");
+        assert_eq!(hash_at(&database, revision), answer, "revision {revision}");
     }
 }
 
@@ -54,9 +54,9 @@ fn a_compacted_history_hashes_the_same_before_and_after_physical_compaction() {
         (8, 1_868_557_913),
     ];
     for rows in [&rows, &physical] {
-        let database = database(rows, Some(5), Some(5));
+        let database = build_database(rows, Some(5), Some(5));
         for (revision, answer) in answers {
-            assert_eq!(hash(&database, revision), answer, "revision {revision}");
+            assert_eq!(hash_at(&database, revision), answer, "revision {revision}");
         }
         assert!(matches!(
             hash_kv(&database, Some(Revision(4))),
@@ -67,7 +67,7 @@ fn a_compacted_history_hashes_the_same_before_and_after_physical_compaction() {
         ));
         assert!(matches!(
             hash_kv(&database, Some(Revision(9))),
-            Err(HashError::Future {
+            Err(HashError::FutureRevision {
                 current: Revision(8),
                 ..
             })
@@ -77,8 +77,8 @@ fn a_compacted_history_hashes_the_same_before_and_after_physical_compaction() {
 
 #[test]
 fn a_file_hashes_as_a_server_that_has_compacted_farther_and_not_less_far() {
-    let history = database(&data_set_1(), None, None);
-    let compacted = database(&data_set_1(), Some(5), Some(5));
+    let history = build_database(&data_set_1(), None, None);
+    let compacted = build_database(&data_set_1(), Some(5), Some(5));
     let asked = (Revision(8), Some(Revision(5)));
     for database in [&history, &compacted] {
         let answer = hash_kv_compacted(database, asked.0, asked.1).unwrap();
@@ -101,25 +101,25 @@ fn a_file_hashes_as_a_server_that_has_compacted_farther_and_not_less_far() {
 #[test]
 fn tombstones_at_the_compaction_revision_do_not_count() {
     let rows = data_set_2();
-    assert_eq!(hash(&database(&rows, None, None), 7), 257_016_211);
-    assert_eq!(hash(&database(&rows, None, None), 4), 2_631_046_912);
+    assert_eq!(hash_at(&build_database(&rows, None, None), 7), 257_016_211);
+    assert_eq!(hash_at(&build_database(&rows, None, None), 4), 2_631_046_912);
     let compacted: Vec<_> = rows
         .iter()
         .filter(|row| row.key.main != Revision(2))
         .cloned()
         .collect();
-    let at_4 = database(&compacted, Some(4), Some(4));
-    assert_eq!(hash(&at_4, 5), 742_924_646);
-    assert_eq!(hash(&at_4, 6), 3_715_177_404);
-    assert_eq!(hash(&at_4, 7), 3_709_324_901);
-    let at_7 = database(&rows[5..], Some(7), Some(7));
-    assert_eq!(hash(&at_7, 7), 1_084_519_789);
+    let at_4 = build_database(&compacted, Some(4), Some(4));
+    assert_eq!(hash_at(&at_4, 5), 742_924_646);
+    assert_eq!(hash_at(&at_4, 6), 3_715_177_404);
+    assert_eq!(hash_at(&at_4, 7), 3_709_324_901);
+    let at_7 = build_database(&rows[5..], Some(7), Some(7));
+    assert_eq!(hash_at(&at_7, 7), 1_084_519_789);
 }
 
 #[test]
 fn positions_beyond_the_rows_raise_the_revision() {
     let rows = [
-        Put {
+        PutRow {
             at: (5, 0),
             key: "a",
             value: "v",
@@ -127,12 +127,12 @@ fn positions_beyond_the_rows_raise_the_revision() {
             version: 2,
             lease: 0,
         }
-        .row(),
+        .to_row(),
         put((7, 0), "b", "w"),
     ];
-    let database = database(&rows, Some(1_000_000), Some(1_000_000));
+    let database = build_database(&rows, Some(1_000_000), Some(1_000_000));
     assert_eq!(
-        Facts::read(&database).unwrap().revision,
+        DatabaseStatus::read(&database).unwrap().revision,
         Revision(1_000_000)
     );
     assert_eq!(hash_kv(&database, None).unwrap().hash, 2_973_617_071);
@@ -140,7 +140,7 @@ fn positions_beyond_the_rows_raise_the_revision() {
 
 #[test]
 fn the_status_hash_of_the_smallest_file_is_the_documented_one() {
-    let database = database(&[put((2, 0), "a", "1")], None, None);
-    let status = status_hash(&database).unwrap();
+    let database = build_database(&[put((2, 0), "a", "1")], None, None);
+    let status = compute_status_hash(&database).unwrap();
     assert_eq!((status.hash, status.entries), (103_412_234, 3));
 }

@@ -6,13 +6,13 @@ use mainstay_ids::Revision;
 use mainstay_mvcc::hash::hash_kv;
 use proptest::prelude::*;
 
-use crate::compaction::compacted;
-use crate::support::{Put, Row, database, delete, history};
+use crate::compaction::compact_database;
+use crate::support::{PutRow, Row, build_database, delete, check_history};
 
 const NAMES: [&str; 6] = ["a", "b", "ab", "c", "\u{0}", "long key"];
 
 /// Turns random choices into a history that a server could have written.
-fn rows(transactions: &[Vec<(usize, bool)>]) -> Vec<Row> {
+fn build_rows(transactions: &[Vec<(usize, bool)>]) -> Vec<Row> {
     let mut live: HashMap<&str, (i64, i64)> = HashMap::new();
     let mut rows = Vec::new();
     let mut main = 1;
@@ -33,7 +33,7 @@ fn rows(transactions: &[Vec<(usize, bool)>]) -> Vec<Row> {
                 live.insert(key, (created, version + 1));
                 let value = &format!("{main}");
                 rows.push(
-                    Put {
+                    PutRow {
                         at,
                         key,
                         value,
@@ -41,7 +41,7 @@ fn rows(transactions: &[Vec<(usize, bool)>]) -> Vec<Row> {
                         version: version + 1,
                         lease: 0,
                     }
-                    .row(),
+                    .to_row(),
                 );
             }
             sub += 1;
@@ -90,17 +90,17 @@ proptest! {
             prop::collection::vec((0..NAMES.len(), prop::bool::weighted(0.3)), 1..4), 1..40),
         at in 0.0f64..1.0,
     ) {
-        let rows = rows(&transactions);
+        let rows = build_rows(&transactions);
         let last = rows.last().map_or(1, |row| row.key.main.0);
-        let source = database(&rows, None, None);
-        prop_assert!(history(&source).is_ok());
+        let source = build_database(&rows, None, None);
+        prop_assert!(check_history(&source).is_ok());
         for revision in 1..=last {
             let hash = hash_kv(&source, Some(Revision(revision))).unwrap().hash;
             prop_assert_eq!(hash, naive_hash(&rows, revision, None));
         }
-        let compact = part_of(last, at).max(1);
-        let result = compacted(&source, compact);
-        prop_assert!(history(&result).is_ok());
+        let compact = fraction_of(last, at).max(1);
+        let result = compact_database(&source, compact);
+        prop_assert!(check_history(&result).is_ok());
         for revision in compact + 1..=last {
             let hash = hash_kv(&result, Some(Revision(revision))).unwrap().hash;
             let has_live = !naive_is_empty(&rows, revision);
@@ -126,6 +126,6 @@ fn naive_is_empty(rows: &[Row], revision: i64) -> bool {
     clippy::cast_possible_truncation,
     reason = "small numbers"
 )]
-fn part_of(count: i64, part: f64) -> i64 {
+fn fraction_of(count: i64, part: f64) -> i64 {
     (count as f64 * part) as i64
 }

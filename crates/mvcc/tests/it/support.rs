@@ -5,19 +5,19 @@ use std::sync::Mutex;
 
 use mainstay_bbolt::{Database, Disk, ReadAt, Update};
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_mvcc::{Facts, History, HistorySummary, KeyValue, RevisionKey, RowFault, schema};
+use mainstay_mvcc::{DatabaseStatus, HistoryChecker, HistorySummary, KeyValue, RevisionKey, RowFault, schema};
 
 /// A file in memory.
 #[derive(Debug, Default)]
-pub(crate) struct Memory(Mutex<Vec<u8>>);
+pub(crate) struct MemoryDisk(Mutex<Vec<u8>>);
 
-impl Memory {
+impl MemoryDisk {
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0.into_inner().unwrap()
     }
 }
 
-impl ReadAt for Memory {
+impl ReadAt for MemoryDisk {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         self.0.lock().unwrap().as_slice().read_exact_at(buf, offset)
     }
@@ -27,7 +27,7 @@ impl ReadAt for Memory {
     }
 }
 
-impl Disk for Memory {
+impl Disk for MemoryDisk {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut file = self.0.lock().unwrap();
         let start = usize::try_from(offset).unwrap();
@@ -59,7 +59,7 @@ pub(crate) struct Row {
     pub(crate) value: Vec<u8>,
 }
 
-pub(crate) struct Put<'a> {
+pub(crate) struct PutRow<'a> {
     pub(crate) at: (i64, i64),
     pub(crate) key: &'a str,
     pub(crate) value: &'a str,
@@ -68,8 +68,8 @@ pub(crate) struct Put<'a> {
     pub(crate) lease: u64,
 }
 
-impl Put<'_> {
-    pub(crate) fn row(&self) -> Row {
+impl PutRow<'_> {
+    pub(crate) fn to_row(&self) -> Row {
         let (main, sub) = self.at;
         let kv = KeyValue {
             key: self.key.as_bytes(),
@@ -94,7 +94,7 @@ impl Put<'_> {
 
 /// A put of a key's first version.
 pub(crate) fn put(at: (i64, i64), key: &str, value: &str) -> Row {
-    Put {
+    PutRow {
         at,
         key,
         value,
@@ -102,7 +102,7 @@ pub(crate) fn put(at: (i64, i64), key: &str, value: &str) -> Row {
         version: 1,
         lease: 0,
     }
-    .row()
+    .to_row()
 }
 
 pub(crate) fn delete(at: (i64, i64), key: &str) -> Row {
@@ -121,19 +121,19 @@ pub(crate) fn delete(at: (i64, i64), key: &str) -> Row {
 }
 
 /// A database of these rows, with the given compaction positions.
-pub(crate) fn database(
+pub(crate) fn build_database(
     rows: &[Row],
     scheduled: Option<i64>,
     finished: Option<i64>,
 ) -> Database<Vec<u8>> {
-    let disk = Memory::default();
+    let disk = MemoryDisk::default();
     let mut update = Update::create(&disk, 4096).unwrap();
-    let mut bucket = update.rewrite(schema::KEY);
+    let mut bucket = update.rewrite_bucket(schema::KEY);
     for row in rows {
         bucket.add(&row.key.encode(), &row.value).unwrap();
     }
     bucket.finish().unwrap();
-    let mut meta = update.rewrite(schema::META);
+    let mut meta = update.rewrite_bucket(schema::META);
     meta.add(schema::CONSISTENT_INDEX, &1u64.to_be_bytes())
         .unwrap();
     let position = |main: i64| RevisionKey::first_of(Revision(main)).encode();
@@ -151,12 +151,12 @@ pub(crate) fn database(
 }
 
 /// The history of a database, checked.
-pub(crate) fn history(database: &Database<Vec<u8>>) -> Result<HistorySummary, RowFault> {
-    let mut history = History::new(&Facts::read(database).unwrap());
+pub(crate) fn check_history(database: &Database<Vec<u8>>) -> Result<HistorySummary, RowFault> {
+    let mut history = HistoryChecker::new(&DatabaseStatus::read(database).unwrap());
     let root = database.bucket(schema::KEY).unwrap().unwrap();
     let mut cursor = database.scan(&root).unwrap();
     while let Some(item) = cursor.next().unwrap() {
-        history.row(item.key, item.value)?;
+        history.check_row(item.key, item.value)?;
     }
     history.finish(|_| false)
 }
@@ -179,7 +179,7 @@ pub(crate) fn data_set_1() -> Vec<Row> {
     vec![
         put((2, 0), "a", "1"),
         put((3, 0), "b", "2"),
-        Put {
+        PutRow {
             at: (4, 0),
             key: "a",
             value: "3",
@@ -187,13 +187,13 @@ pub(crate) fn data_set_1() -> Vec<Row> {
             version: 2,
             lease: 0,
         }
-        .row(),
+        .to_row(),
         delete((5, 0), "b"),
         put((6, 0), "b", "4"),
         put((7, 0), "x", "1"),
         put((7, 1), "y", "2"),
         delete((7, 2), "a"),
-        Put {
+        PutRow {
             at: (8, 0),
             key: "leased",
             value: "v",
@@ -201,7 +201,7 @@ pub(crate) fn data_set_1() -> Vec<Row> {
             version: 1,
             lease: 2_072_959_720_677_687_053,
         }
-        .row(),
+        .to_row(),
     ]
 }
 

@@ -3,25 +3,25 @@ use clap::{CommandFactory, Parser};
 use super::*;
 
 #[derive(Debug, Parser)]
-struct Copy {
+struct CopyArgs {
     #[command(flatten)]
     store: StoreArgs,
     #[command(flatten)]
     source: SourceStoreArgs,
 }
 
-fn parse(args: &[&str]) -> Result<Copy, clap::Error> {
-    Copy::try_parse_from(["copy"].iter().chain(args))
+fn parse(args: &[&str]) -> Result<CopyArgs, clap::Error> {
+    CopyArgs::try_parse_from(["copy"].iter().chain(args))
 }
 
 #[test]
 fn both_groups_live_in_one_command() {
-    Copy::command().debug_assert();
+    CopyArgs::command().debug_assert();
 }
 
 #[test]
 fn every_flag_has_help_and_a_variable() {
-    for argument in Copy::command().get_arguments() {
+    for argument in CopyArgs::command().get_arguments() {
         let name = argument.get_id().as_str();
         if name == "help" {
             continue;
@@ -34,7 +34,7 @@ fn every_flag_has_help_and_a_variable() {
 
 #[test]
 fn container_variables_are_those_operators_already_set() {
-    let command = Copy::command();
+    let command = CopyArgs::command();
     let variable = |id: &str| {
         let argument = command
             .get_arguments()
@@ -54,7 +54,7 @@ fn no_flags_mean_the_local_default_container() {
     let config = parse(&[]).unwrap().store.into_config().unwrap();
     assert_eq!(
         config,
-        StoreConfig::new(Provider::Local, DEFAULT_LOCAL_CONTAINER)
+        StoreConfig::new(StorageProvider::Local, DEFAULT_LOCAL_CONTAINER)
     );
 }
 
@@ -77,15 +77,15 @@ fn the_source_group_is_independent_of_the_destination() {
     );
     assert_eq!(
         (store.role, store.provider, store.prefix.as_str()),
-        (Role::Primary, Provider::S3, "a/b")
+        (StoreRole::Primary, StorageProvider::S3, "a/b")
     );
     assert_eq!(
         (source.role, source.provider),
-        (Role::Source, Provider::Gcs)
+        (StoreRole::Source, StorageProvider::Gcs)
     );
     assert_eq!(source.endpoint.unwrap().as_str(), "http://127.0.0.1:9/");
-    assert_eq!(source.effort.retry_timeout, Duration::from_mins(90));
-    assert_eq!(store.effort, Effort::default());
+    assert_eq!(source.transfer.retry_timeout, Duration::from_mins(90));
+    assert_eq!(store.transfer, TransferConfig::default());
 }
 
 #[test]

@@ -6,12 +6,12 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::config::{Provider, Role};
+use crate::config::{StorageProvider, StoreRole};
 use crate::environment::Environment;
 use crate::secret::Secret;
 
 /// No credential file is larger; a wrong path must not fill the memory.
-const LARGEST_FILE_BYTES: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Why credentials could not be used. Never contains a value.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ const LARGEST_FILE_BYTES: u64 = 1 << 20;
 pub enum CredentialError {
     /// A file named by a variable cannot be read.
     #[error("read credential file {}, named by {variable}", path.display())]
-    Read {
+    ReadFile {
         /// The variable that led there.
         variable: String,
         /// The file.
@@ -29,7 +29,7 @@ pub enum CredentialError {
     },
     /// The directory named by a variable cannot be read.
     #[error("list credential directory {}, named by {variable}", path.display())]
-    Directory {
+    ListDirectory {
         /// The variable that led there.
         variable: String,
         /// The directory.
@@ -50,7 +50,7 @@ pub enum CredentialError {
         "{}, named by {variable}, is not a JSON object (line {line}, column {column})",
         path.display()
     )]
-    Json {
+    InvalidJson {
         /// The variable that led there.
         variable: String,
         /// The file.
@@ -62,7 +62,7 @@ pub enum CredentialError {
     },
     /// The file is not text.
     #[error("{}, named by {variable}, is not UTF-8 text", path.display())]
-    Text {
+    NotUtf8 {
         /// The variable that led there.
         variable: String,
         /// The file.
@@ -70,7 +70,7 @@ pub enum CredentialError {
     },
     /// A required field is absent or empty.
     #[error("field `{field}` is missing in {}, named by {variable}", path.display())]
-    Missing {
+    MissingField {
         /// The variable that led there.
         variable: String,
         /// File or directory searched.
@@ -80,7 +80,7 @@ pub enum CredentialError {
     },
     /// A field has a value that cannot be used.
     #[error("field `{field}` in {}, named by {variable}, must be {expected}", path.display())]
-    Invalid {
+    InvalidField {
         /// The variable that led there.
         variable: String,
         /// File or directory read.
@@ -92,15 +92,15 @@ pub enum CredentialError {
     },
     /// A variable this provider cannot do without is not set.
     #[error("provider {provider} needs credentials: set {variable}")]
-    Unset {
+    UnsetVariable {
         /// The provider.
-        provider: Provider,
+        provider: StorageProvider,
         /// The variable to set.
         variable: String,
     },
     /// A variable has a value that cannot be used.
     #[error("variable {variable} must be {expected}")]
-    Variable {
+    InvalidVariable {
         /// The variable.
         variable: String,
         /// What it must be.
@@ -110,10 +110,10 @@ pub enum CredentialError {
 
 /// State of the files credentials were read from; differs when one of them was replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fingerprint(Vec<(PathBuf, Option<(SystemTime, u64)>)>);
+pub struct CredentialFingerprint(Vec<(PathBuf, Option<(SystemTime, u64)>)>);
 
-impl Fingerprint {
-    fn of(files: impl IntoIterator<Item = PathBuf>) -> Self {
+impl CredentialFingerprint {
+    fn from_files(files: impl IntoIterator<Item = PathBuf>) -> Self {
         let state = |path: &Path| {
             let metadata = fs::metadata(path).ok()?;
             Some((metadata.modified().ok()?, metadata.len()))
@@ -133,60 +133,60 @@ impl Fingerprint {
 }
 
 /// The variable stem of a provider whose credentials are files.
-pub(super) fn stem(provider: Provider) -> Option<&'static str> {
+pub(super) fn variable_stem(provider: StorageProvider) -> Option<&'static str> {
     match provider {
-        Provider::S3 => Some("AWS_APPLICATION_CREDENTIALS"),
-        Provider::Abs => Some("AZURE_APPLICATION_CREDENTIALS"),
-        Provider::Gcs => Some("GOOGLE_APPLICATION_CREDENTIALS"),
-        Provider::Swift => Some("OPENSTACK_APPLICATION_CREDENTIALS"),
-        Provider::Oss => Some("ALICLOUD_APPLICATION_CREDENTIALS"),
-        Provider::Ocs => Some("OPENSHIFT_APPLICATION_CREDENTIALS"),
-        Provider::Local | Provider::Ecs => None,
+        StorageProvider::S3 => Some("AWS_APPLICATION_CREDENTIALS"),
+        StorageProvider::Abs => Some("AZURE_APPLICATION_CREDENTIALS"),
+        StorageProvider::Gcs => Some("GOOGLE_APPLICATION_CREDENTIALS"),
+        StorageProvider::Swift => Some("OPENSTACK_APPLICATION_CREDENTIALS"),
+        StorageProvider::Oss => Some("ALICLOUD_APPLICATION_CREDENTIALS"),
+        StorageProvider::Ocs => Some("OPENSHIFT_APPLICATION_CREDENTIALS"),
+        StorageProvider::Local | StorageProvider::Ecs => None,
     }
 }
 
 /// The credential files as they are now. Unreadable ones count as absent: the next open will say why.
-pub(crate) fn fingerprint(env: &Environment, role: Role, provider: Provider) -> Fingerprint {
-    let Some(stem) = stem(provider) else {
-        return Fingerprint(Vec::new());
+pub(crate) fn fingerprint_credentials(env: &Environment, role: StoreRole, provider: StorageProvider) -> CredentialFingerprint {
+    let Some(variable_stem) = variable_stem(provider) else {
+        return CredentialFingerprint(Vec::new());
     };
-    let files = match Source::find(env, role, stem, provider) {
+    let files = match CredentialLocation::find(env, role, variable_stem, provider) {
         None => Vec::new(),
-        Some(Source {
-            kind: Kind::Json,
+        Some(CredentialLocation {
+            format: CredentialFormat::Json,
             path,
             ..
         }) => vec![path],
-        Some(source) => match source.entries() {
+        Some(source) => match source.list_files() {
             Ok(files) => files,
             Err(_) => vec![source.path],
         },
     };
-    Fingerprint::of(files)
+    CredentialFingerprint::from_files(files)
 }
 
-enum Kind {
+enum CredentialFormat {
     Json,
     Directory,
     /// Google's: a JSON file whose siblings matter too.
     JsonWithSiblings,
 }
 
-struct Source {
+struct CredentialLocation {
     variable: String,
     path: PathBuf,
-    kind: Kind,
+    format: CredentialFormat,
 }
 
-impl Source {
-    fn find(env: &Environment, role: Role, stem: &str, provider: Provider) -> Option<Self> {
-        let plain = format!("{}{stem}", role.variable_prefix());
-        if provider == Provider::Gcs {
+impl CredentialLocation {
+    fn find(env: &Environment, role: StoreRole, variable_stem: &str, provider: StorageProvider) -> Option<Self> {
+        let plain = format!("{}{variable_stem}", role.variable_prefix());
+        if provider == StorageProvider::Gcs {
             let path = PathBuf::from(env.get(&plain)?);
             return Some(Self {
                 variable: plain,
                 path,
-                kind: Kind::JsonWithSiblings,
+                format: CredentialFormat::JsonWithSiblings,
             });
         }
         let json = format!("{plain}_JSON");
@@ -194,23 +194,23 @@ impl Source {
             return Some(Self {
                 variable: json,
                 path: path.into(),
-                kind: Kind::Json,
+                format: CredentialFormat::Json,
             });
         }
         let path = PathBuf::from(env.get(&plain)?);
         Some(Self {
             variable: plain,
             path,
-            kind: Kind::Directory,
+            format: CredentialFormat::Directory,
         })
     }
 
     /// The files that belong to it, in name order. Hidden entries are how mounted secrets are swapped.
-    fn entries(&self) -> io::Result<Vec<PathBuf>> {
-        let directory = match self.kind {
-            Kind::Json => return Ok(vec![self.path.clone()]),
-            Kind::Directory => self.path.as_path(),
-            Kind::JsonWithSiblings => {
+    fn list_files(&self) -> io::Result<Vec<PathBuf>> {
+        let directory = match self.format {
+            CredentialFormat::Json => return Ok(vec![self.path.clone()]),
+            CredentialFormat::Directory => self.path.as_path(),
+            CredentialFormat::JsonWithSiblings => {
                 let siblings = ["projectID", "storageAPIEndpoint", "token"];
                 let beside = siblings.map(|name| self.path.with_file_name(name));
                 let present = beside.into_iter().filter(|path| path.is_file());
@@ -232,37 +232,37 @@ impl Source {
 
 /// Named values and where they came from.
 #[derive(Debug)]
-pub(super) struct Fields {
+pub(super) struct CredentialFields {
     variable: String,
     path: PathBuf,
     values: BTreeMap<String, Secret>,
 }
 
-impl Fields {
+impl CredentialFields {
     /// Follows the variables of `provider`; `None` when neither is set.
     pub(super) fn find(
         env: &Environment,
-        role: Role,
-        provider: Provider,
+        role: StoreRole,
+        provider: StorageProvider,
     ) -> Result<Option<Self>, CredentialError> {
-        let Some(stem) = stem(provider) else {
+        let Some(variable_stem) = variable_stem(provider) else {
             return Ok(None);
         };
-        let Some(source) = Source::find(env, role, stem, provider) else {
+        let Some(source) = CredentialLocation::find(env, role, variable_stem, provider) else {
             return Ok(None);
         };
-        match source.kind {
-            Kind::Json | Kind::JsonWithSiblings => {
+        match source.format {
+            CredentialFormat::Json | CredentialFormat::JsonWithSiblings => {
                 Self::from_json(source.variable, source.path).map(Some)
             }
-            Kind::Directory => Self::from_directory(source).map(Some),
+            CredentialFormat::Directory => Self::from_directory(source).map(Some),
         }
     }
 
-    fn from_directory(source: Source) -> Result<Self, CredentialError> {
+    fn from_directory(source: CredentialLocation) -> Result<Self, CredentialError> {
         let entries = source
-            .entries()
-            .map_err(|error| CredentialError::Directory {
+            .list_files()
+            .map_err(|error| CredentialError::ListDirectory {
                 variable: source.variable.clone(),
                 path: source.path.clone(),
                 source: error,
@@ -276,7 +276,7 @@ impl Fields {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
                 continue;
             };
-            values.insert(name.to_owned(), read(&source.variable, &path)?);
+            values.insert(name.to_owned(), read_secret(&source.variable, &path)?);
         }
         Ok(Self {
             variable: source.variable,
@@ -286,14 +286,14 @@ impl Fields {
     }
 
     fn from_json(variable: String, path: PathBuf) -> Result<Self, CredentialError> {
-        let text = read(&variable, &path)?;
+        let text = read_secret(&variable, &path)?;
         let parsed: Result<serde_json::Map<String, serde_json::Value>, _> =
             serde_json::from_str(text.expose());
         let members = match parsed {
             Ok(members) => members,
             Err(error) => {
                 let (line, column) = (error.line(), error.column());
-                return Err(CredentialError::Json {
+                return Err(CredentialError::InvalidJson {
                     variable,
                     path,
                     line,
@@ -319,7 +319,7 @@ impl Fields {
     }
 
     /// The directory of the files, for fields that are paths or siblings.
-    pub(super) fn sibling(&self, name: &str) -> PathBuf {
+    pub(super) fn sibling_path(&self, name: &str) -> PathBuf {
         if self.path.is_dir() {
             self.path.join(name)
         } else {
@@ -333,45 +333,45 @@ impl Fields {
 
     /// The content of a file beside the credential file, when there is one.
     pub(super) fn read_sibling(&self, name: &str) -> Result<Option<Secret>, CredentialError> {
-        let path = self.sibling(name);
+        let path = self.sibling_path(name);
         if path.is_file() {
-            read(&self.variable, &path).map(Some)
+            read_secret(&self.variable, &path).map(Some)
         } else {
             Ok(None)
         }
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(super) fn contains(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
-    pub(super) fn optional(&self, name: &str) -> Option<Secret> {
+    pub(super) fn get_optional(&self, name: &str) -> Option<Secret> {
         self.values
             .get(name)
             .filter(|value| !value.is_empty())
             .cloned()
     }
 
-    pub(super) fn required(&self, field: &'static str) -> Result<Secret, CredentialError> {
-        self.optional(field)
-            .ok_or_else(|| CredentialError::Missing {
+    pub(super) fn get_required(&self, field: &'static str) -> Result<Secret, CredentialError> {
+        self.get_optional(field)
+            .ok_or_else(|| CredentialError::MissingField {
                 variable: self.variable.clone(),
                 path: self.path.clone(),
                 field,
             })
     }
 
-    pub(super) fn flag(&self, field: &'static str) -> Result<bool, CredentialError> {
-        match self.optional(field) {
+    pub(super) fn get_flag(&self, field: &'static str) -> Result<bool, CredentialError> {
+        match self.get_optional(field) {
             None => Ok(false),
             Some(value) => {
-                parse_flag(value.expose()).ok_or_else(|| self.invalid(field, "`true` or `false`"))
+                parse_flag(value.expose()).ok_or_else(|| self.invalid_field(field, "`true` or `false`"))
             }
         }
     }
 
-    pub(super) fn invalid(&self, field: &'static str, expected: &'static str) -> CredentialError {
-        CredentialError::Invalid {
+    pub(super) fn invalid_field(&self, field: &'static str, expected: &'static str) -> CredentialError {
+        CredentialError::InvalidField {
             variable: self.variable.clone(),
             path: self.path.clone(),
             field,
@@ -388,20 +388,20 @@ pub(super) fn parse_flag(text: &str) -> Option<bool> {
     }
 }
 
-fn read(variable: &str, path: &Path) -> Result<Secret, CredentialError> {
+fn read_secret(variable: &str, path: &Path) -> Result<Secret, CredentialError> {
     let mut bytes = Vec::new();
     fs::File::open(path)
-        .and_then(|file| file.take(LARGEST_FILE_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(|source| CredentialError::Read {
+        .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|source| CredentialError::ReadFile {
             variable: variable.to_owned(),
             path: path.to_owned(),
             source,
         })?;
-    if bytes.len() as u64 > LARGEST_FILE_BYTES {
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         let (variable, path) = (variable.to_owned(), path.to_owned());
         return Err(CredentialError::TooLarge { variable, path });
     }
-    let text = String::from_utf8(bytes).map_err(|_| CredentialError::Text {
+    let text = String::from_utf8(bytes).map_err(|_| CredentialError::NotUtf8 {
         variable: variable.to_owned(),
         path: path.to_owned(),
     })?;

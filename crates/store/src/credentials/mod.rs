@@ -15,10 +15,10 @@
 mod fields;
 mod typed;
 
-pub(crate) use fields::fingerprint;
-pub use fields::{CredentialError, Fingerprint};
+pub(crate) use fields::fingerprint_credentials;
+pub use fields::{CredentialError, CredentialFingerprint};
 pub(crate) use typed::GoogleKind;
-pub(crate) use typed::{AzureAccount, GoogleAccount, OssAccount, S3Access, S3Identity};
+pub(crate) use typed::{AzureAccount, GoogleAccount, OssAccount, S3Credentials, S3Identity};
 
 #[cfg(test)]
 mod tests;

@@ -4,17 +4,17 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::{Provider, Role};
+use crate::config::{StorageProvider, StoreRole};
 use crate::environment::Environment;
 use crate::secret::Secret;
 
 /// A directory with files, and the variables that point there.
-struct Mount {
+struct CredentialMount {
     directory: TempDir,
 }
 
-impl Mount {
-    fn with(files: &[(&str, &str)]) -> Self {
+impl CredentialMount {
+    fn new(files: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for (name, content) in files {
             fs::write(directory.path().join(name), content).unwrap();
@@ -26,28 +26,28 @@ impl Mount {
         self.directory.path()
     }
 
-    fn text(&self, name: &str) -> String {
+    fn file_path(&self, name: &str) -> String {
         self.path().join(name).to_str().unwrap().to_owned()
     }
 
     /// The variable points at the directory.
-    fn as_directory(&self, variable: &str) -> Environment {
+    fn env_for_directory(&self, variable: &str) -> Environment {
         Environment::from_iter([(variable, self.path().to_str().unwrap())])
     }
 
     /// The variable points at one file.
-    fn as_file(&self, variable: &str, name: &str) -> Environment {
-        Environment::from_iter([(variable, self.text(name))])
+    fn env_for_file(&self, variable: &str, name: &str) -> Environment {
+        Environment::from_iter([(variable, self.file_path(name))])
     }
 }
 
-const KEYS: [(&str, &str); 3] = [
+const KEY_FIELDS: [(&str, &str); 3] = [
     ("region", "eu-1\n"),
     ("accessKeyID", "id\n"),
     ("secretAccessKey", "secret\r\n"),
 ];
 
-fn keys() -> S3Identity {
+fn expected_keys() -> S3Identity {
     S3Identity::Keys {
         id: Secret::new("id"),
         secret: Secret::new("secret"),
@@ -56,40 +56,40 @@ fn keys() -> S3Identity {
 
 #[test]
 fn a_directory_holds_one_file_per_field_and_line_breaks_do_not_count() {
-    let mount = Mount::with(&KEYS);
-    let access = S3Access::find(
-        &mount.as_directory("AWS_APPLICATION_CREDENTIALS"),
-        Role::Primary,
+    let mount = CredentialMount::new(&KEY_FIELDS);
+    let access = S3Credentials::find(
+        &mount.env_for_directory("AWS_APPLICATION_CREDENTIALS"),
+        StoreRole::Primary,
     );
     let access = access.unwrap();
     assert_eq!(
         (access.identity, access.region.as_deref()),
-        (keys(), Some("eu-1"))
+        (expected_keys(), Some("eu-1"))
     );
-    assert!(!access.path_style && !access.insecure);
+    assert!(!access.path_style && !access.insecure_skip_verify);
 }
 
 #[test]
 fn a_json_file_in_the_directory_wins_over_the_other_files() {
-    let mount = Mount::with(&KEYS);
+    let mount = CredentialMount::new(&KEY_FIELDS);
     let json = r#"{"region": "us-1", "accessKeyID": "id", "secretAccessKey": "secret",
         "s3ForcePathStyle": true, "insecureSkipVerify": false, "endpoint": "https://s3.local"}"#;
     fs::write(mount.path().join("all.json"), json).unwrap();
-    let access = S3Access::find(
-        &mount.as_directory("AWS_APPLICATION_CREDENTIALS"),
-        Role::Primary,
+    let access = S3Credentials::find(
+        &mount.env_for_directory("AWS_APPLICATION_CREDENTIALS"),
+        StoreRole::Primary,
     );
     let access = access.unwrap();
     assert_eq!(access.region.as_deref(), Some("us-1"));
     assert_eq!(access.endpoint.as_deref(), Some("https://s3.local"));
-    assert!(access.path_style && !access.insecure);
+    assert!(access.path_style && !access.insecure_skip_verify);
 }
 
 #[test]
 fn the_json_variable_wins_over_the_directory_variable() {
     let (directory, file) = (
-        Mount::with(&KEYS),
-        Mount::with(&[(
+        CredentialMount::new(&KEY_FIELDS),
+        CredentialMount::new(&[(
             "c.json",
             r#"{"region": "json", "accessKeyID": "id", "secretAccessKey": "secret"}"#,
         )]),
@@ -99,25 +99,25 @@ fn the_json_variable_wins_over_the_directory_variable() {
             "AWS_APPLICATION_CREDENTIALS",
             directory.path().to_str().unwrap().to_owned(),
         ),
-        ("AWS_APPLICATION_CREDENTIALS_JSON", file.text("c.json")),
+        ("AWS_APPLICATION_CREDENTIALS_JSON", file.file_path("c.json")),
     ]);
-    let access = S3Access::find(&env, Role::Primary).unwrap();
+    let access = S3Credentials::find(&env, StoreRole::Primary).unwrap();
     assert_eq!(access.region.as_deref(), Some("json"));
 }
 
 #[test]
 fn each_role_reads_its_own_variables_only() {
-    let mount = Mount::with(&KEYS);
+    let mount = CredentialMount::new(&KEY_FIELDS);
     for (role, variable) in [
-        (Role::Primary, "AWS_APPLICATION_CREDENTIALS"),
-        (Role::Source, "SOURCE_AWS_APPLICATION_CREDENTIALS"),
-        (Role::Secondary, "SECONDARY_AWS_APPLICATION_CREDENTIALS"),
+        (StoreRole::Primary, "AWS_APPLICATION_CREDENTIALS"),
+        (StoreRole::Source, "SOURCE_AWS_APPLICATION_CREDENTIALS"),
+        (StoreRole::Secondary, "SECONDARY_AWS_APPLICATION_CREDENTIALS"),
     ] {
-        let env = mount.as_directory(variable);
-        for asked in [Role::Primary, Role::Source, Role::Secondary] {
-            let identity = S3Access::find(&env, asked).unwrap().identity;
+        let env = mount.env_for_directory(variable);
+        for asked in [StoreRole::Primary, StoreRole::Source, StoreRole::Secondary] {
+            let identity = S3Credentials::find(&env, asked).unwrap().identity;
             let expected = if asked == role {
-                keys()
+                expected_keys()
             } else {
                 S3Identity::Ambient
             };
@@ -128,9 +128,9 @@ fn each_role_reads_its_own_variables_only() {
 
 #[test]
 fn a_missing_field_is_named_with_file_and_variable() {
-    let mount = Mount::with(&[("region", "eu-1"), ("accessKeyID", "id")]);
-    let env = mount.as_directory("SOURCE_AWS_APPLICATION_CREDENTIALS");
-    let error = S3Access::find(&env, Role::Source).unwrap_err();
+    let mount = CredentialMount::new(&[("region", "eu-1"), ("accessKeyID", "id")]);
+    let env = mount.env_for_directory("SOURCE_AWS_APPLICATION_CREDENTIALS");
+    let error = S3Credentials::find(&env, StoreRole::Source).unwrap_err();
     let text = error.to_string();
     for part in [
         "secretAccessKey",
@@ -144,47 +144,47 @@ fn a_missing_field_is_named_with_file_and_variable() {
 #[test]
 fn a_path_that_leads_nowhere_is_named() {
     let env = Environment::from_iter([("AWS_APPLICATION_CREDENTIALS", "/no/such/directory")]);
-    let error = S3Access::find(&env, Role::Primary).unwrap_err();
+    let error = S3Credentials::find(&env, StoreRole::Primary).unwrap_err();
     assert!(
-        matches!(error, CredentialError::Directory { .. }),
+        matches!(error, CredentialError::ListDirectory { .. }),
         "{error:?}"
     );
     let env = Environment::from_iter([("AWS_APPLICATION_CREDENTIALS_JSON", "/no/such.json")]);
-    let error = S3Access::find(&env, Role::Primary).unwrap_err();
-    assert!(matches!(error, CredentialError::Read { .. }), "{error:?}");
+    let error = S3Credentials::find(&env, StoreRole::Primary).unwrap_err();
+    assert!(matches!(error, CredentialError::ReadFile { .. }), "{error:?}");
 }
 
 #[test]
 fn files_that_cannot_be_credentials_are_refused() {
-    let mount = Mount::with(&[("huge", &"x".repeat((1 << 20) + 1)), ("list.json", "[]")]);
-    let env = mount.as_file("AWS_APPLICATION_CREDENTIALS_JSON", "huge");
+    let mount = CredentialMount::new(&[("huge", &"x".repeat((1 << 20) + 1)), ("list.json", "[]")]);
+    let env = mount.env_for_file("AWS_APPLICATION_CREDENTIALS_JSON", "huge");
     assert!(matches!(
-        S3Access::find(&env, Role::Primary),
+        S3Credentials::find(&env, StoreRole::Primary),
         Err(CredentialError::TooLarge { .. })
     ));
-    let env = mount.as_file("AWS_APPLICATION_CREDENTIALS_JSON", "list.json");
+    let env = mount.env_for_file("AWS_APPLICATION_CREDENTIALS_JSON", "list.json");
     assert!(matches!(
-        S3Access::find(&env, Role::Primary),
-        Err(CredentialError::Json { .. })
+        S3Credentials::find(&env, StoreRole::Primary),
+        Err(CredentialError::InvalidJson { .. })
     ));
     fs::write(mount.path().join("binary"), [0xff, 0xfe]).unwrap();
-    let env = mount.as_file("AWS_APPLICATION_CREDENTIALS_JSON", "binary");
+    let env = mount.env_for_file("AWS_APPLICATION_CREDENTIALS_JSON", "binary");
     assert!(matches!(
-        S3Access::find(&env, Role::Primary),
-        Err(CredentialError::Text { .. })
+        S3Credentials::find(&env, StoreRole::Primary),
+        Err(CredentialError::NotUtf8 { .. })
     ));
 }
 
 #[test]
 fn a_role_is_taken_on_with_the_token_beside_it() {
-    let mount = Mount::with(&[
+    let mount = CredentialMount::new(&[
         ("region", "r"),
         ("roleARN", "arn:aws:iam::1:role/x"),
         ("token", "t"),
     ]);
-    let access = S3Access::find(
-        &mount.as_directory("AWS_APPLICATION_CREDENTIALS"),
-        Role::Primary,
+    let access = S3Credentials::find(
+        &mount.env_for_directory("AWS_APPLICATION_CREDENTIALS"),
+        StoreRole::Primary,
     );
     let expected = S3Identity::WebIdentity {
         role_arn: "arn:aws:iam::1:role/x".to_owned(),
@@ -193,14 +193,14 @@ fn a_role_is_taken_on_with_the_token_beside_it() {
     assert_eq!(access.unwrap().identity, expected);
 
     let json = r#"{"region": "r", "roleARN": "arn", "tokenPath": "/var/run/token"}"#;
-    let mount = Mount::with(&[("c.json", json)]);
-    let env = mount.as_file("AWS_APPLICATION_CREDENTIALS_JSON", "c.json");
+    let mount = CredentialMount::new(&[("c.json", json)]);
+    let env = mount.env_for_file("AWS_APPLICATION_CREDENTIALS_JSON", "c.json");
     let expected = S3Identity::WebIdentity {
         role_arn: "arn".to_owned(),
         token_file: "/var/run/token".into(),
     };
     assert_eq!(
-        S3Access::find(&env, Role::Primary).unwrap().identity,
+        S3Credentials::find(&env, StoreRole::Primary).unwrap().identity,
         expected
     );
 }
@@ -211,14 +211,14 @@ fn a_customer_key_may_be_plain_or_base64_and_must_be_32_bytes() {
     let encoded = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
     let find = |key: &str, algorithm: &str| {
         let extra = [("sseCustomerKey", key), ("sseCustomerAlgorithm", algorithm)];
-        let mount = Mount::with(&[&KEYS[..], &extra].concat());
-        S3Access::find(
-            &mount.as_directory("AWS_APPLICATION_CREDENTIALS"),
-            Role::Primary,
+        let mount = CredentialMount::new(&[&KEY_FIELDS[..], &extra].concat());
+        S3Credentials::find(
+            &mount.env_for_directory("AWS_APPLICATION_CREDENTIALS"),
+            StoreRole::Primary,
         )
     };
     for key in [plain, encoded] {
-        let found = find(key, "AES256").unwrap().customer_key.unwrap();
+        let found = find(key, "AES256").unwrap().sse_customer_key.unwrap();
         assert_eq!(found.expose(), encoded);
     }
     assert!(find("too short", "AES256").is_err());
@@ -233,8 +233,8 @@ fn ecs_reads_plain_variables_and_a_role_may_have_its_own() {
         ("ECS_ACCESS_KEY_ID", "id"),
         ("ECS_SECRET_ACCESS_KEY", "secret"),
     ];
-    let access = S3Access::find_ecs(&Environment::from_iter(common), Role::Source).unwrap();
-    assert_eq!(access.identity, keys());
+    let access = S3Credentials::find_ecs(&Environment::from_iter(common), StoreRole::Source).unwrap();
+    assert_eq!(access.identity, expected_keys());
     assert_eq!(access.endpoint.as_deref(), Some("https://ecs.local:9021"));
     assert!(access.path_style);
 
@@ -243,68 +243,68 @@ fn ecs_reads_plain_variables_and_a_role_may_have_its_own() {
         ("ECS_DISABLE_SSL", "true"),
     ];
     let env: Environment = common.into_iter().chain(own).collect();
-    let access = S3Access::find_ecs(&env, Role::Source).unwrap();
+    let access = S3Credentials::find_ecs(&env, StoreRole::Source).unwrap();
     assert_eq!(access.endpoint.as_deref(), Some("http://other:1"));
 
-    let error = S3Access::find_ecs(&Environment::default(), Role::Source).unwrap_err();
-    assert!(matches!(error, CredentialError::Unset { .. }), "{error:?}");
+    let error = S3Credentials::find_ecs(&Environment::default(), StoreRole::Source).unwrap_err();
+    assert!(matches!(error, CredentialError::UnsetVariable { .. }), "{error:?}");
 }
 
 #[test]
 fn ocs_azure_and_oss_need_all_their_fields() {
-    let ocs = Mount::with(
+    let ocs = CredentialMount::new(
         &[
-            &KEYS[..],
+            &KEY_FIELDS[..],
             &[("endpoint", "https://ocs"), ("disableSSL", "no")],
         ]
         .concat(),
     );
-    let env = ocs.as_directory("OPENSHIFT_APPLICATION_CREDENTIALS");
+    let env = ocs.env_for_directory("OPENSHIFT_APPLICATION_CREDENTIALS");
     assert!(matches!(
-        S3Access::find_ocs(&env, Role::Primary),
-        Err(CredentialError::Invalid { .. })
+        S3Credentials::find_ocs(&env, StoreRole::Primary),
+        Err(CredentialError::InvalidField { .. })
     ));
     fs::write(ocs.path().join("disableSSL"), "false").unwrap();
     assert_eq!(
-        S3Access::find_ocs(&env, Role::Primary)
+        S3Credentials::find_ocs(&env, StoreRole::Primary)
             .unwrap()
             .endpoint
             .unwrap(),
         "https://ocs"
     );
 
-    let azure = Mount::with(&[
+    let azure = CredentialMount::new(&[
         ("storageAccount", "a"),
         ("domain", "blob.core.chinacloudapi.cn"),
     ]);
-    let env = azure.as_directory("AZURE_APPLICATION_CREDENTIALS");
-    assert!(AzureAccount::find(&env, Role::Primary).is_err());
+    let env = azure.env_for_directory("AZURE_APPLICATION_CREDENTIALS");
+    assert!(AzureAccount::find(&env, StoreRole::Primary).is_err());
     fs::write(azure.path().join("storageKey"), "a2V5").unwrap();
-    let account = AzureAccount::find(&env, Role::Primary).unwrap().unwrap();
+    let account = AzureAccount::find(&env, StoreRole::Primary).unwrap().unwrap();
     assert_eq!(
         account.domain.as_deref(),
         Some("blob.core.chinacloudapi.cn")
     );
     assert_eq!(
-        AzureAccount::find(&Environment::default(), Role::Primary).unwrap(),
+        AzureAccount::find(&Environment::default(), StoreRole::Primary).unwrap(),
         None
     );
 
-    let oss = Mount::with(&[("accessKeyID", "id"), ("accessKeySecret", "s")]);
-    let env = oss.as_directory("ALICLOUD_APPLICATION_CREDENTIALS");
-    assert!(OssAccount::find(&env, Role::Primary).is_err());
+    let oss = CredentialMount::new(&[("accessKeyID", "id"), ("accessKeySecret", "s")]);
+    let env = oss.env_for_directory("ALICLOUD_APPLICATION_CREDENTIALS");
+    assert!(OssAccount::find(&env, StoreRole::Primary).is_err());
     fs::write(
         oss.path().join("storageEndpoint"),
         "oss-eu-central-1.aliyuncs.com\n",
     )
     .unwrap();
-    let account = OssAccount::find(&env, Role::Primary).unwrap();
+    let account = OssAccount::find(&env, StoreRole::Primary).unwrap();
     assert_eq!(account.endpoint, "https://oss-eu-central-1.aliyuncs.com");
 }
 
 #[test]
 fn google_files_are_told_apart_and_the_endpoint_lies_beside_them() {
-    let mount = Mount::with(&[
+    let mount = CredentialMount::new(&[
         ("key.json", r#"{"type": "service_account"}"#),
         ("external.json", r#"{"type": "external_account"}"#),
         ("odd.json", r#"{"type": "api_key"}"#),
@@ -315,8 +315,8 @@ fn google_files_are_told_apart_and_the_endpoint_lies_beside_them() {
     ]);
     let find = |name| {
         GoogleAccount::find(
-            &mount.as_file("GOOGLE_APPLICATION_CREDENTIALS", name),
-            Role::Primary,
+            &mount.env_for_file("GOOGLE_APPLICATION_CREDENTIALS", name),
+            StoreRole::Primary,
         )
     };
     let key = find("key.json").unwrap().unwrap();
@@ -334,9 +334,9 @@ fn google_files_are_told_apart_and_the_endpoint_lies_beside_them() {
 
 #[test]
 fn a_fingerprint_changes_with_the_files_and_only_then() {
-    let mount = Mount::with(&KEYS);
-    let env = mount.as_directory("AWS_APPLICATION_CREDENTIALS");
-    let now = || fingerprint(&env, Role::Primary, Provider::S3);
+    let mount = CredentialMount::new(&KEY_FIELDS);
+    let env = mount.env_for_directory("AWS_APPLICATION_CREDENTIALS");
+    let now = || fingerprint_credentials(&env, StoreRole::Primary, StorageProvider::S3);
     let first = now();
     assert_eq!(first.file_count(), 3);
     assert_eq!(first, now());
@@ -346,14 +346,14 @@ fn a_fingerprint_changes_with_the_files_and_only_then() {
     fs::write(mount.path().join("endpoint"), "https://new").unwrap();
     assert_ne!(second, now());
     assert_eq!(
-        fingerprint(&Environment::default(), Role::Primary, Provider::S3).file_count(),
+        fingerprint_credentials(&Environment::default(), StoreRole::Primary, StorageProvider::S3).file_count(),
         0
     );
 }
 
 #[test]
 fn a_mounted_secret_that_is_swapped_by_its_link_is_noticed() {
-    let mount = Mount::with(&[]);
+    let mount = CredentialMount::new(&[]);
     for (version, secret) in [("..v1", "old"), ("..v2", "newer")] {
         let directory = mount.path().join(version);
         fs::create_dir(&directory).unwrap();
@@ -371,13 +371,13 @@ fn a_mounted_secret_that_is_swapped_by_its_link_is_noticed() {
         let target = Path::new("..data").join(name);
         std::os::unix::fs::symlink(target, mount.path().join(name)).unwrap();
     }
-    let env = mount.as_directory("AWS_APPLICATION_CREDENTIALS");
-    let before = fingerprint(&env, Role::Primary, Provider::S3);
+    let env = mount.env_for_directory("AWS_APPLICATION_CREDENTIALS");
+    let before = fingerprint_credentials(&env, StoreRole::Primary, StorageProvider::S3);
     assert_eq!(before.file_count(), 3);
     fs::remove_file(&data).unwrap();
     std::os::unix::fs::symlink("..v2", &data).unwrap();
-    assert_ne!(before, fingerprint(&env, Role::Primary, Provider::S3));
-    let access = S3Access::find(&env, Role::Primary).unwrap();
+    assert_ne!(before, fingerprint_credentials(&env, StoreRole::Primary, StorageProvider::S3));
+    let access = S3Credentials::find(&env, StoreRole::Primary).unwrap();
     let expected = S3Identity::Keys {
         id: Secret::new("id"),
         secret: Secret::new("newer"),

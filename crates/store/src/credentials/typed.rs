@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::fields::{CredentialError, Fields, parse_flag};
-use crate::config::{Provider, Role};
+use super::fields::{CredentialError, CredentialFields, parse_flag};
+use crate::config::{StorageProvider, StoreRole};
 use crate::environment::Environment;
 use crate::secret::Secret;
 
@@ -26,48 +26,48 @@ pub(crate) enum S3Identity {
 
 /// Everything an S3 client is told by credential files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct S3Access {
+pub(crate) struct S3Credentials {
     pub(crate) identity: S3Identity,
     pub(crate) region: Option<String>,
     pub(crate) endpoint: Option<String>,
     pub(crate) path_style: bool,
-    pub(crate) insecure: bool,
+    pub(crate) insecure_skip_verify: bool,
     pub(crate) ca_bundle: Option<String>,
     /// Customer key for server side encryption, base64 of 32 bytes.
-    pub(crate) customer_key: Option<Secret>,
+    pub(crate) sse_customer_key: Option<Secret>,
 }
 
-impl S3Access {
+impl S3Credentials {
     /// Credentials of `S3`; ambient when no variable is set.
-    pub(crate) fn find(env: &Environment, role: Role) -> Result<Self, CredentialError> {
-        let Some(fields) = Fields::find(env, role, Provider::S3)? else {
+    pub(crate) fn find(env: &Environment, role: StoreRole) -> Result<Self, CredentialError> {
+        let Some(fields) = CredentialFields::find(env, role, StorageProvider::S3)? else {
             return Ok(Self::ambient());
         };
-        let identity = if fields.has("accessKeyID") {
-            let id = fields.required("accessKeyID")?;
+        let identity = if fields.contains("accessKeyID") {
+            let id = fields.get_required("accessKeyID")?;
             S3Identity::Keys {
                 id,
-                secret: fields.required("secretAccessKey")?,
+                secret: fields.get_required("secretAccessKey")?,
             }
-        } else if fields.has("roleARN") {
-            let role_arn = fields.required("roleARN")?.expose().to_owned();
+        } else if fields.contains("roleARN") {
+            let role_arn = fields.get_required("roleARN")?.expose().to_owned();
             S3Identity::WebIdentity {
                 role_arn,
-                token_file: token_file(&fields)?,
+                token_file: find_token_file(&fields)?,
             }
         } else {
             return Err(fields
-                .required("accessKeyID")
+                .get_required("accessKeyID")
                 .expect_err("the field was just absent"));
         };
         Ok(Self {
             identity,
-            region: Some(fields.required("region")?.expose().to_owned()),
-            endpoint: plain(&fields, "endpoint"),
-            path_style: fields.flag("s3ForcePathStyle")?,
-            insecure: fields.flag("insecureSkipVerify")?,
-            ca_bundle: ca_bundle(&fields)?,
-            customer_key: customer_key(&fields)?,
+            region: Some(fields.get_required("region")?.expose().to_owned()),
+            endpoint: get_plain(&fields, "endpoint"),
+            path_style: fields.get_flag("s3ForcePathStyle")?,
+            insecure_skip_verify: fields.get_flag("insecureSkipVerify")?,
+            ca_bundle: get_ca_bundle(&fields)?,
+            sse_customer_key: parse_customer_key(&fields)?,
         })
     }
 
@@ -77,44 +77,44 @@ impl S3Access {
             region: None,
             endpoint: None,
             path_style: false,
-            insecure: false,
+            insecure_skip_verify: false,
             ca_bundle: None,
-            customer_key: None,
+            sse_customer_key: None,
         }
     }
 
     /// Credentials of `OCS`: all of endpoint, region and keys are needed.
-    pub(crate) fn find_ocs(env: &Environment, role: Role) -> Result<Self, CredentialError> {
-        let fields = Fields::find(env, role, Provider::Ocs)?
-            .ok_or_else(|| unset(role, Provider::Ocs, "OPENSHIFT_APPLICATION_CREDENTIALS"))?;
-        let endpoint = fields.required("endpoint")?;
-        let scheme = if fields.flag("disableSSL")? {
+    pub(crate) fn find_ocs(env: &Environment, role: StoreRole) -> Result<Self, CredentialError> {
+        let fields = CredentialFields::find(env, role, StorageProvider::Ocs)?
+            .ok_or_else(|| unset_variable(role, StorageProvider::Ocs, "OPENSHIFT_APPLICATION_CREDENTIALS"))?;
+        let endpoint = fields.get_required("endpoint")?;
+        let scheme = if fields.get_flag("disableSSL")? {
             "http"
         } else {
             "https"
         };
         Ok(Self {
             identity: S3Identity::Keys {
-                id: fields.required("accessKeyID")?,
-                secret: fields.required("secretAccessKey")?,
+                id: fields.get_required("accessKeyID")?,
+                secret: fields.get_required("secretAccessKey")?,
             },
-            region: Some(fields.required("region")?.expose().to_owned()),
-            endpoint: Some(with_scheme(endpoint.expose(), scheme)),
+            region: Some(fields.get_required("region")?.expose().to_owned()),
+            endpoint: Some(add_scheme(endpoint.expose(), scheme)),
             path_style: true,
-            insecure: fields.flag("insecureSkipVerify")?,
+            insecure_skip_verify: fields.get_flag("insecureSkipVerify")?,
             ca_bundle: None,
-            customer_key: None,
+            sse_customer_key: None,
         })
     }
 
     /// Credentials of `ECS`, which are plain variables; a role's own win over the common ones.
-    pub(crate) fn find_ecs(env: &Environment, role: Role) -> Result<Self, CredentialError> {
+    pub(crate) fn find_ecs(env: &Environment, role: StoreRole) -> Result<Self, CredentialError> {
         let own = |name: &str| format!("{}{name}", role.variable_prefix());
         let find = |name: &str| env.get(&own(name)).or_else(|| env.get(name));
-        let need = |name: &'static str| find(name).ok_or_else(|| unset(role, Provider::Ecs, name));
+        let need = |name: &'static str| find(name).ok_or_else(|| unset_variable(role, StorageProvider::Ecs, name));
         let flag = |name: &str| match find(name) {
             None => Ok(false),
-            Some(text) => parse_flag(text).ok_or_else(|| CredentialError::Variable {
+            Some(text) => parse_flag(text).ok_or_else(|| CredentialError::InvalidVariable {
                 variable: name.to_owned(),
                 expected: "`true` or `false`",
             }),
@@ -130,11 +130,11 @@ impl S3Access {
                 secret: Secret::new(need("ECS_SECRET_ACCESS_KEY")?),
             },
             region: Some(ECS_REGION.to_owned()),
-            endpoint: Some(with_scheme(need("ECS_ENDPOINT")?, scheme)),
+            endpoint: Some(add_scheme(need("ECS_ENDPOINT")?, scheme)),
             path_style: true,
-            insecure: flag("ECS_INSECURE_SKIP_VERIFY")?,
+            insecure_skip_verify: flag("ECS_INSECURE_SKIP_VERIFY")?,
             ca_bundle: None,
-            customer_key: None,
+            sse_customer_key: None,
         })
     }
 }
@@ -149,14 +149,14 @@ pub(crate) struct AzureAccount {
 
 impl AzureAccount {
     /// `None` when no variable is set: the identity is ambient.
-    pub(crate) fn find(env: &Environment, role: Role) -> Result<Option<Self>, CredentialError> {
-        let Some(fields) = Fields::find(env, role, Provider::Abs)? else {
+    pub(crate) fn find(env: &Environment, role: StoreRole) -> Result<Option<Self>, CredentialError> {
+        let Some(fields) = CredentialFields::find(env, role, StorageProvider::Abs)? else {
             return Ok(None);
         };
         Ok(Some(Self {
-            account: fields.required("storageAccount")?.expose().to_owned(),
-            key: fields.required("storageKey")?,
-            domain: plain(&fields, "domain"),
+            account: fields.get_required("storageAccount")?.expose().to_owned(),
+            key: fields.get_required("storageKey")?,
+            domain: get_plain(&fields, "domain"),
         }))
     }
 }
@@ -180,16 +180,16 @@ pub(crate) enum GoogleKind {
 
 impl GoogleAccount {
     /// `None` when no variable is set: the identity is ambient.
-    pub(crate) fn find(env: &Environment, role: Role) -> Result<Option<Self>, CredentialError> {
-        let Some(fields) = Fields::find(env, role, Provider::Gcs)? else {
+    pub(crate) fn find(env: &Environment, role: StoreRole) -> Result<Option<Self>, CredentialError> {
+        let Some(fields) = CredentialFields::find(env, role, StorageProvider::Gcs)? else {
             return Ok(None);
         };
-        let kind = match fields.required("type")?.expose() {
+        let kind = match fields.get_required("type")?.expose() {
             "service_account" | "authorized_user" => GoogleKind::Key,
             "external_account" => GoogleKind::External,
             _ => {
                 let expected = "`service_account`, `authorized_user` or `external_account`";
-                return Err(fields.invalid("type", expected));
+                return Err(fields.invalid_field("type", expected));
             }
         };
         let endpoint = fields.read_sibling("storageAPIEndpoint")?;
@@ -204,68 +204,68 @@ impl GoogleAccount {
 /// An Alibaba Cloud access key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OssAccount {
-    pub(crate) id: Secret,
-    pub(crate) secret: Secret,
+    pub(crate) access_key_id: Secret,
+    pub(crate) access_key_secret: Secret,
     pub(crate) endpoint: String,
 }
 
 impl OssAccount {
-    pub(crate) fn find(env: &Environment, role: Role) -> Result<Self, CredentialError> {
-        let fields = Fields::find(env, role, Provider::Oss)?
-            .ok_or_else(|| unset(role, Provider::Oss, "ALICLOUD_APPLICATION_CREDENTIALS"))?;
+    pub(crate) fn find(env: &Environment, role: StoreRole) -> Result<Self, CredentialError> {
+        let fields = CredentialFields::find(env, role, StorageProvider::Oss)?
+            .ok_or_else(|| unset_variable(role, StorageProvider::Oss, "ALICLOUD_APPLICATION_CREDENTIALS"))?;
         Ok(Self {
-            id: fields.required("accessKeyID")?,
-            secret: fields.required("accessKeySecret")?,
-            endpoint: with_scheme(fields.required("storageEndpoint")?.expose(), "https"),
+            access_key_id: fields.get_required("accessKeyID")?,
+            access_key_secret: fields.get_required("accessKeySecret")?,
+            endpoint: add_scheme(fields.get_required("storageEndpoint")?.expose(), "https"),
         })
     }
 }
 
-fn plain(fields: &Fields, name: &str) -> Option<String> {
-    fields.optional(name).map(|value| value.expose().to_owned())
+fn get_plain(fields: &CredentialFields, name: &str) -> Option<String> {
+    fields.get_optional(name).map(|value| value.expose().to_owned())
 }
 
-fn unset(role: Role, provider: Provider, name: &str) -> CredentialError {
-    CredentialError::Unset {
+fn unset_variable(role: StoreRole, provider: StorageProvider, name: &str) -> CredentialError {
+    CredentialError::UnsetVariable {
         provider,
         variable: format!("{}{name}", role.variable_prefix()),
     }
 }
 
 /// `tokenPath` in a JSON file, the file `token` in a directory.
-fn token_file(fields: &Fields) -> Result<PathBuf, CredentialError> {
-    if fields.has("token") {
-        return Ok(fields.sibling("token"));
+fn find_token_file(fields: &CredentialFields) -> Result<PathBuf, CredentialError> {
+    if fields.contains("token") {
+        return Ok(fields.sibling_path("token"));
     }
-    Ok(PathBuf::from(fields.required("tokenPath")?.expose()))
+    Ok(PathBuf::from(fields.get_required("tokenPath")?.expose()))
 }
 
-fn ca_bundle(fields: &Fields) -> Result<Option<String>, CredentialError> {
-    match plain(fields, "trustedCaCert") {
+fn get_ca_bundle(fields: &CredentialFields) -> Result<Option<String>, CredentialError> {
+    match get_plain(fields, "trustedCaCert") {
         // A parser finds no certificate in anything else, and says that all is well.
         Some(bundle) if !bundle.contains("-----BEGIN CERTIFICATE-----") => {
-            Err(fields.invalid("trustedCaCert", "certificates in PEM"))
+            Err(fields.invalid_field("trustedCaCert", "certificates in PEM"))
         }
         bundle => Ok(bundle),
     }
 }
 
 /// The key may be given as 32 characters or as base64 of 32 bytes; the client wants the latter.
-fn customer_key(fields: &Fields) -> Result<Option<Secret>, CredentialError> {
+fn parse_customer_key(fields: &CredentialFields) -> Result<Option<Secret>, CredentialError> {
     let (key, algorithm) = (
-        fields.optional("sseCustomerKey"),
-        fields.optional("sseCustomerAlgorithm"),
+        fields.get_optional("sseCustomerKey"),
+        fields.get_optional("sseCustomerAlgorithm"),
     );
     let Some(key) = key else {
         return match algorithm {
             Some(_) => Err(fields
-                .required("sseCustomerKey")
+                .get_required("sseCustomerKey")
                 .expect_err("the field was absent")),
             None => Ok(None),
         };
     };
     if algorithm.is_some_and(|algorithm| algorithm.expose() != "AES256") {
-        return Err(fields.invalid("sseCustomerAlgorithm", "`AES256`"));
+        return Err(fields.invalid_field("sseCustomerAlgorithm", "`AES256`"));
     }
     let base64 = base64_simd::STANDARD;
     if key.expose().len() == 32 {
@@ -273,11 +273,11 @@ fn customer_key(fields: &Fields) -> Result<Option<Secret>, CredentialError> {
     }
     match base64.decode_to_vec(key.expose()) {
         Ok(bytes) if bytes.len() == 32 => Ok(Some(key)),
-        _ => Err(fields.invalid("sseCustomerKey", "32 characters, or base64 of 32 bytes")),
+        _ => Err(fields.invalid_field("sseCustomerKey", "32 characters, or base64 of 32 bytes")),
     }
 }
 
-fn with_scheme(endpoint: &str, scheme: &str) -> String {
+fn add_scheme(endpoint: &str, scheme: &str) -> String {
     if endpoint.contains("://") {
         endpoint.to_owned()
     } else {

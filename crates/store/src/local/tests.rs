@@ -2,19 +2,19 @@ use std::time::SystemTime;
 
 use super::*;
 
-fn directory() -> (tempfile::TempDir, Directory) {
+fn test_directory() -> (tempfile::TempDir, Directory) {
     let home = tempfile::tempdir().unwrap();
-    let directory = Directory::below(home.path(), "default.bkp").unwrap();
+    let directory = Directory::new_below(home.path(), "default.bkp").unwrap();
     (home, directory)
 }
 
-fn put(directory: &Directory, key: &str, bytes: &[u8], mode: Mode) -> Result<(), Fault> {
-    let file = directory.begin(key)?;
+fn put_object(directory: &Directory, key: &str, bytes: &[u8], mode: WriteMode) -> Result<(), AttemptError> {
+    let file = directory.create_unfinished(key)?;
     file.write_at(bytes, 0)?;
     file.publish(mode)
 }
 
-fn keys(directory: &Directory, folder: &str) -> Vec<String> {
+fn list_keys(directory: &Directory, folder: &str) -> Vec<String> {
     directory
         .list(folder)
         .unwrap()
@@ -23,7 +23,7 @@ fn keys(directory: &Directory, folder: &str) -> Vec<String> {
         .collect()
 }
 
-fn mode_of(path: &Path) -> u32 {
+fn file_mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
@@ -31,29 +31,29 @@ fn mode_of(path: &Path) -> u32 {
 fn a_container_cannot_lead_out_of_the_home_directory() {
     for bad in ["", "/etc", "..", "a/../../b", "."] {
         assert!(
-            Directory::below(Path::new("/somewhere"), bad).is_none(),
+            Directory::new_below(Path::new("/somewhere"), bad).is_none(),
             "{bad:?} was accepted"
         );
     }
-    assert!(Directory::below(Path::new("/somewhere"), "a/b").is_some());
+    assert!(Directory::new_below(Path::new("/somewhere"), "a/b").is_some());
 }
 
 #[test]
 fn directories_and_files_are_for_this_user_only() {
-    let (home, directory) = directory();
-    put(&directory, "p/v2/Full", b"x", Mode::Create).unwrap();
+    let (home, directory) = test_directory();
+    put_object(&directory, "p/v2/Full", b"x", WriteMode::Create).unwrap();
     for folder in ["default.bkp", "default.bkp/p", "default.bkp/p/v2"] {
-        assert_eq!(mode_of(&home.path().join(folder)), 0o700, "{folder}");
+        assert_eq!(file_mode(&home.path().join(folder)), 0o700, "{folder}");
     }
-    assert_eq!(mode_of(&home.path().join("default.bkp/p/v2/Full")), 0o600);
+    assert_eq!(file_mode(&home.path().join("default.bkp/p/v2/Full")), 0o600);
 }
 
 #[test]
 fn an_unfinished_file_is_invisible_and_leaves_nothing_when_dropped() {
-    let (home, directory) = directory();
-    let file = directory.begin("v2/Full").unwrap();
+    let (home, directory) = test_directory();
+    let file = directory.create_unfinished("v2/Full").unwrap();
     file.write_at(b"half", 0).unwrap();
-    assert_eq!(keys(&directory, "v2"), Vec::<String>::new());
+    assert_eq!(list_keys(&directory, "v2"), Vec::<String>::new());
     assert!(directory.head("v2/Full").is_err());
     drop(file);
     assert_eq!(
@@ -66,66 +66,66 @@ fn an_unfinished_file_is_invisible_and_leaves_nothing_when_dropped() {
 
 #[test]
 fn create_only_keeps_the_first_object() {
-    let (_home, directory) = directory();
-    put(&directory, "k", b"first", Mode::Create).unwrap();
-    let fault = put(&directory, "k", b"second", Mode::Create).unwrap_err();
-    assert_eq!(fault.class(), crate::Class::Exists);
+    let (_home, directory) = test_directory();
+    put_object(&directory, "k", b"first", WriteMode::Create).unwrap();
+    let fault = put_object(&directory, "k", b"second", WriteMode::Create).unwrap_err();
+    assert_eq!(fault.class(), crate::ErrorClass::Exists);
     assert_eq!(directory.read("k", 0..5).unwrap().1, "first");
-    put(&directory, "k", b"third", Mode::Overwrite).unwrap();
+    put_object(&directory, "k", b"third", WriteMode::Overwrite).unwrap();
     assert_eq!(directory.read("k", 0..5).unwrap().1, "third");
 }
 
 #[test]
 fn a_replaced_file_has_another_version() {
-    let (_home, directory) = directory();
-    put(&directory, "k", b"first", Mode::Overwrite).unwrap();
+    let (_home, directory) = test_directory();
+    put_object(&directory, "k", b"first", WriteMode::Overwrite).unwrap();
     let before = directory.head("k").unwrap();
-    put(&directory, "k", b"other", Mode::Overwrite).unwrap();
+    put_object(&directory, "k", b"other", WriteMode::Overwrite).unwrap();
     assert_ne!(before.etag, directory.head("k").unwrap().etag);
 }
 
 #[test]
 fn a_listing_stays_inside_its_folder() {
-    let (_home, directory) = directory();
+    let (_home, directory) = test_directory();
     for key in [
         "a/etcd/v2/x",
         "a/etcd-events/v2/x",
         "a/etcd/v1/Backup-1/y",
         "top",
     ] {
-        put(&directory, key, b"", Mode::Create).unwrap();
+        put_object(&directory, key, b"", WriteMode::Create).unwrap();
     }
     assert_eq!(
-        keys(&directory, "a/etcd"),
+        list_keys(&directory, "a/etcd"),
         ["a/etcd/v1/Backup-1/y", "a/etcd/v2/x"]
     );
-    assert_eq!(keys(&directory, "").len(), 4);
-    assert_eq!(keys(&directory, "absent"), Vec::<String>::new());
-    assert_eq!(keys(&directory, "top/under-a-file"), Vec::<String>::new());
+    assert_eq!(list_keys(&directory, "").len(), 4);
+    assert_eq!(list_keys(&directory, "absent"), Vec::<String>::new());
+    assert_eq!(list_keys(&directory, "top/under-a-file"), Vec::<String>::new());
 }
 
 #[test]
 fn a_folder_is_not_an_object() {
-    let (_home, directory) = directory();
-    put(&directory, "a/b", b"x", Mode::Create).unwrap();
+    let (_home, directory) = test_directory();
+    put_object(&directory, "a/b", b"x", WriteMode::Create).unwrap();
     assert_eq!(
         directory.head("a").unwrap_err().class(),
-        crate::Class::NotFound
+        crate::ErrorClass::NotFound
     );
     assert_eq!(
         directory.read("a", 0..1).unwrap_err().class(),
-        crate::Class::NotFound
+        crate::ErrorClass::NotFound
     );
     assert_eq!(
         directory.read("a/b/c", 0..1).unwrap_err().class(),
-        crate::Class::NotFound
+        crate::ErrorClass::NotFound
     );
 }
 
 #[test]
 fn leftovers_of_a_crash_are_removed_a_day_later() {
-    let (home, directory) = directory();
-    put(&directory, "k", b"x", Mode::Create).unwrap();
+    let (home, directory) = test_directory();
+    put_object(&directory, "k", b"x", WriteMode::Create).unwrap();
     let root = home.path().join("default.bkp");
     let (old, new) = (
         root.join(".mainstay-upload-old"),
@@ -141,21 +141,21 @@ fn leftovers_of_a_crash_are_removed_a_day_later() {
         .unwrap()
         .set_modified(two_days_ago)
         .unwrap();
-    assert_eq!(keys(&directory, ""), ["k"]);
-    drop(directory.begin("l").unwrap());
+    assert_eq!(list_keys(&directory, ""), ["k"]);
+    drop(directory.create_unfinished("l").unwrap());
     assert!(!old.exists());
     assert!(new.exists());
 }
 
 #[test]
 fn deleting_twice_is_fine() {
-    let (_home, directory) = directory();
-    put(&directory, "k", b"x", Mode::Create).unwrap();
+    let (_home, directory) = test_directory();
+    put_object(&directory, "k", b"x", WriteMode::Create).unwrap();
     directory.delete("k").unwrap();
     directory.delete("k").unwrap();
     directory.delete("never/was").unwrap();
     assert_eq!(
         directory.head("k").unwrap_err().class(),
-        crate::Class::NotFound
+        crate::ErrorClass::NotFound
     );
 }

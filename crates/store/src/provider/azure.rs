@@ -4,39 +4,39 @@ use std::sync::Arc;
 
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
-use super::{OpenError, Remote, base, client_error, client_options, credential_error, endpoint};
+use super::{StoreOpenError, Remote, trim_base_url, client_error, build_client_options, credential_error, resolve_endpoint};
 use crate::config::StoreConfig;
-use crate::connector::{Connector, no_inner_retries};
+use crate::connector::{Connector, disable_client_retries};
 use crate::credentials::AzureAccount;
 use crate::environment::Environment;
 
 /// Where blobs of the public cloud live.
 const PUBLIC_DOMAIN: &str = "blob.core.windows.net";
 
-pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, OpenError> {
+pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, StoreOpenError> {
     let account =
         AzureAccount::find(env, config.role).map_err(|error| credential_error(config, error))?;
     let own_address = account.as_ref().map(|account| {
         let domain = account.domain.as_deref().unwrap_or(PUBLIC_DOMAIN);
         format!("https://{}.{domain}", account.account)
     });
-    let address = endpoint(config, own_address.as_deref())?;
+    let address = resolve_endpoint(config, own_address.as_deref())?;
 
     let mut builder = match &account {
         Some(account) => MicrosoftAzureBuilder::new()
             .with_account(&account.account)
             .with_access_key(account.key.expose()),
-        None => ambient(env),
+        None => builder_from_env(env),
     };
-    let mut options = client_options(&config.effort);
+    let mut options = build_client_options(&config.transfer);
     if let Some(url) = address {
         options = options.with_allow_http(url.scheme() == "http");
-        builder = builder.with_endpoint(base(&url));
+        builder = builder.with_endpoint(trim_base_url(&url));
     }
     let client = builder
         .with_container_name(&config.container)
         .with_http_connector(Connector)
-        .with_retry(no_inner_retries())
+        .with_retry(disable_client_retries())
         .with_client_options(options)
         .build()
         .map_err(|error| client_error(config, error))?;
@@ -48,9 +48,9 @@ pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, Op
 }
 
 /// The identity of the pod or machine: workload identity, managed identity, or Azure's own variables.
-fn ambient(env: &Environment) -> MicrosoftAzureBuilder {
+fn builder_from_env(env: &Environment) -> MicrosoftAzureBuilder {
     let builder =
-        env.starting_with("AZURE_")
+        env.vars_with_prefix("AZURE_")
             .fold(
                 MicrosoftAzureBuilder::new(),
                 |builder, (name, value)| match name.to_ascii_lowercase().parse::<AzureConfigKey>() {

@@ -23,12 +23,12 @@ use url::Url;
 use crate::secret::Secret;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
-const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
-const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
+const TOKEN_EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+const ACCESS_TOKEN_TYPE: &str = "urn:ietf:params:oauth:token-type:access_token";
 /// A token is replaced this long before it expires, so that no request carries one that just did.
-const EARLY: Duration = Duration::from_mins(5);
+const RENEW_BEFORE_EXPIRY: Duration = Duration::from_mins(5);
 /// How long a token is used when the service does not say: impersonated tokens live for an hour.
-const ASSUMED_LIFE: Duration = Duration::from_hours(1);
+const DEFAULT_TOKEN_LIFETIME: Duration = Duration::from_hours(1);
 
 /// Why an external account file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +48,7 @@ pub enum ExternalAccountError {
          (line {line}, column {column})",
         path.display()
     )]
-    Shape {
+    InvalidFile {
         /// The file.
         path: PathBuf,
         /// Where parsing stopped.
@@ -58,7 +58,7 @@ pub enum ExternalAccountError {
     },
     /// A token would leave the machine unprotected.
     #[error("{field} in {} must be an https:// address", path.display())]
-    Insecure {
+    InsecureUrl {
         /// The file.
         path: PathBuf,
         /// The member.
@@ -76,18 +76,18 @@ pub enum ExternalAccountError {
 #[derive(Debug, thiserror::Error)]
 enum ExchangeError {
     #[error("read subject token {}", path.display())]
-    Subject {
+    ReadSubjectToken {
         path: PathBuf,
         source: std::io::Error,
     },
     #[error("{step} was refused with status {status}")]
     Refused { step: &'static str, status: u16 },
     #[error("{step} gave an answer without a token")]
-    Answer { step: &'static str },
+    MissingToken { step: &'static str },
 }
 
 #[derive(Deserialize)]
-struct Account {
+struct ExternalAccountConfig {
     audience: String,
     subject_token_type: String,
     token_url: Url,
@@ -99,12 +99,12 @@ struct Account {
 struct CredentialSource {
     file: PathBuf,
     #[serde(default)]
-    format: Format,
+    format: SubjectTokenFormat,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-enum Format {
+enum SubjectTokenFormat {
     #[default]
     Text,
     Json {
@@ -112,35 +112,35 @@ enum Format {
     },
 }
 
-struct Token {
+struct CachedToken {
     credential: Arc<GcpCredential>,
-    replace_at: Instant,
+    renew_at: Instant,
 }
 
 /// Hands out access tokens for an external account.
 pub(super) struct ExternalAccount {
-    account: Account,
+    config: ExternalAccountConfig,
     client: reqwest::Client,
-    cached: Mutex<Option<Token>>,
+    cached: Mutex<Option<CachedToken>>,
 }
 
 impl std::fmt::Debug for ExternalAccount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ExternalAccount")
-            .field("audience", &self.account.audience)
+            .field("audience", &self.config.audience)
             .finish_non_exhaustive()
     }
 }
 
 #[derive(Deserialize)]
-struct Federated {
+struct FederatedTokenResponse {
     access_token: String,
     expires_in: Option<u64>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Impersonated {
+struct ImpersonatedTokenResponse {
     access_token: String,
 }
 
@@ -150,9 +150,9 @@ impl ExternalAccount {
             path: path.to_owned(),
             source,
         })?;
-        let account: Account = serde_json::from_str(&text).map_err(|error| {
+        let account: ExternalAccountConfig = serde_json::from_str(&text).map_err(|error| {
             let (line, column) = (error.line(), error.column());
-            ExternalAccountError::Shape {
+            ExternalAccountError::InvalidFile {
                 path: path.to_owned(),
                 line,
                 column,
@@ -166,8 +166,8 @@ impl ExternalAccount {
             ),
         ];
         for (field, url) in addresses {
-            if url.is_some_and(|url| !is_protected(url)) {
-                return Err(ExternalAccountError::Insecure {
+            if url.is_some_and(|url| !is_secure_url(url)) {
+                return Err(ExternalAccountError::InsecureUrl {
                     path: path.to_owned(),
                     field,
                 });
@@ -178,57 +178,57 @@ impl ExternalAccount {
             .build()
             .map_err(|source| ExternalAccountError::Client { source })?;
         Ok(Self {
-            account,
+            config: account,
             client,
             cached: Mutex::new(None),
         })
     }
 
-    async fn renew(&self) -> object_store::Result<Token> {
-        let subject = self.subject_token().await.map_err(refused)?;
+    async fn renew_token(&self) -> object_store::Result<CachedToken> {
+        let subject = self.read_subject_token().await.map_err(unauthenticated_error)?;
         let form = [
-            ("audience", self.account.audience.as_str()),
-            ("grant_type", EXCHANGE),
-            ("requested_token_type", ACCESS_TOKEN),
+            ("audience", self.config.audience.as_str()),
+            ("grant_type", TOKEN_EXCHANGE_GRANT),
+            ("requested_token_type", ACCESS_TOKEN_TYPE),
             ("scope", SCOPE),
             ("subject_token", subject.expose()),
             (
                 "subject_token_type",
-                self.account.subject_token_type.as_str(),
+                self.config.subject_token_type.as_str(),
             ),
         ];
-        let request = self.client.post(self.account.token_url.clone()).form(&form);
-        let federated: Federated = answer("the token exchange", request).await?;
+        let request = self.client.post(self.config.token_url.clone()).form(&form);
+        let federated: FederatedTokenResponse = send_token_request("the token exchange", request).await?;
         let life = federated
             .expires_in
-            .map_or(ASSUMED_LIFE, Duration::from_secs);
-        let Some(url) = &self.account.service_account_impersonation_url else {
-            return Ok(Token::living(federated.access_token, life));
+            .map_or(DEFAULT_TOKEN_LIFETIME, Duration::from_secs);
+        let Some(url) = &self.config.service_account_impersonation_url else {
+            return Ok(CachedToken::new(federated.access_token, life));
         };
         let request = self
             .client
             .post(url.clone())
             .bearer_auth(federated.access_token)
             .json(&serde_json::json!({ "scope": [SCOPE] }));
-        let impersonated: Impersonated = answer("the impersonation", request).await?;
-        Ok(Token::living(
+        let impersonated: ImpersonatedTokenResponse = send_token_request("the impersonation", request).await?;
+        Ok(CachedToken::new(
             impersonated.access_token,
-            ASSUMED_LIFE.min(life),
+            DEFAULT_TOKEN_LIFETIME.min(life),
         ))
     }
 
-    async fn subject_token(&self) -> Result<Secret, ExchangeError> {
-        let CredentialSource { file, format } = &self.account.credential_source;
+    async fn read_subject_token(&self) -> Result<Secret, ExchangeError> {
+        let CredentialSource { file, format } = &self.config.credential_source;
         let text =
             tokio::fs::read_to_string(file)
                 .await
-                .map_err(|source| ExchangeError::Subject {
+                .map_err(|source| ExchangeError::ReadSubjectToken {
                     path: file.clone(),
                     source,
                 })?;
         match format {
-            Format::Text => Ok(Secret::new(text.trim())),
-            Format::Json {
+            SubjectTokenFormat::Text => Ok(Secret::new(text.trim())),
+            SubjectTokenFormat::Json {
                 subject_token_field_name,
             } => {
                 let parsed: Option<serde_json::Value> = serde_json::from_str(&text).ok();
@@ -236,7 +236,7 @@ impl ExternalAccount {
                     .as_ref()
                     .and_then(|value| value.get(subject_token_field_name)?.as_str())
                     .map(Secret::new)
-                    .ok_or(ExchangeError::Answer {
+                    .ok_or(ExchangeError::MissingToken {
                         step: "the subject token file",
                     })
             }
@@ -244,12 +244,12 @@ impl ExternalAccount {
     }
 }
 
-impl Token {
-    fn living(bearer: String, life: Duration) -> Self {
-        let replace_at = Instant::now() + life.saturating_sub(EARLY);
+impl CachedToken {
+    fn new(bearer: String, life: Duration) -> Self {
+        let renew_at = Instant::now() + life.saturating_sub(RENEW_BEFORE_EXPIRY);
         Self {
             credential: Arc::new(GcpCredential { bearer }),
-            replace_at,
+            renew_at,
         }
     }
 }
@@ -263,17 +263,17 @@ impl CredentialProvider for ExternalAccount {
         let mut cached = self.cached.lock().await;
         if let Some(token) = cached
             .as_ref()
-            .filter(|token| Instant::now() < token.replace_at)
+            .filter(|token| Instant::now() < token.renew_at)
         {
             return Ok(Arc::clone(&token.credential));
         }
-        let token = self.renew().await?;
+        let token = self.renew_token().await?;
         Ok(Arc::clone(&cached.insert(token).credential))
     }
 }
 
 /// TLS, or this machine itself.
-fn is_protected(url: &Url) -> bool {
+fn is_secure_url(url: &Url) -> bool {
     let is_loopback = match url.host() {
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
         Some(url::Host::Ipv6(address)) => address.is_loopback(),
@@ -282,20 +282,20 @@ fn is_protected(url: &Url) -> bool {
     url.scheme() == "https" || is_loopback
 }
 
-async fn answer<T: serde::de::DeserializeOwned>(
+async fn send_token_request<T: serde::de::DeserializeOwned>(
     step: &'static str,
     request: reqwest::RequestBuilder,
 ) -> object_store::Result<T> {
-    let response = request.send().await.map_err(unreachable_service)?;
+    let response = request.send().await.map_err(transient_error)?;
     let status = response.status();
     if status.is_server_error() {
-        return Err(unreachable_service(ExchangeError::Refused {
+        return Err(transient_error(ExchangeError::Refused {
             step,
             status: status.as_u16(),
         }));
     }
     if !status.is_success() {
-        return Err(refused(ExchangeError::Refused {
+        return Err(unauthenticated_error(ExchangeError::Refused {
             step,
             status: status.as_u16(),
         }));
@@ -303,11 +303,11 @@ async fn answer<T: serde::de::DeserializeOwned>(
     response
         .json()
         .await
-        .map_err(|_| refused(ExchangeError::Answer { step }))
+        .map_err(|_| unauthenticated_error(ExchangeError::MissingToken { step }))
 }
 
 /// Worth another attempt: shaped like any other failed connection.
-fn unreachable_service(
+fn transient_error(
     source: impl std::error::Error + Send + Sync + 'static,
 ) -> object_store::Error {
     let source = Box::new(HttpError::new(HttpErrorKind::Unknown, source));
@@ -317,7 +317,7 @@ fn unreachable_service(
     }
 }
 
-fn refused(source: ExchangeError) -> object_store::Error {
+fn unauthenticated_error(source: ExchangeError) -> object_store::Error {
     object_store::Error::Unauthenticated {
         path: String::new(),
         source: Box::new(source),

@@ -7,24 +7,24 @@ use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder};
 use url::Url;
 
 use super::external_account::ExternalAccount;
-use super::{OpenError, Remote, client_error, client_options, credential_error, endpoint};
+use super::{StoreOpenError, Remote, client_error, build_client_options, credential_error, resolve_endpoint};
 use crate::config::StoreConfig;
-use crate::connector::{Connector, no_inner_retries};
+use crate::connector::{Connector, disable_client_retries};
 use crate::credentials::{GoogleAccount, GoogleKind};
 use crate::environment::Environment;
 
-pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, OpenError> {
+pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, StoreOpenError> {
     let account =
         GoogleAccount::find(env, config.role).map_err(|error| credential_error(config, error))?;
     let from_file = account
         .as_ref()
         .and_then(|account| account.endpoint.as_deref());
-    let address = endpoint(config, from_file)?;
+    let address = resolve_endpoint(config, from_file)?;
     let is_emulator = address.as_ref().is_some_and(|url| url.scheme() == "http");
 
     let mut builder = GoogleCloudStorageBuilder::new();
     if let Some(url) = &address {
-        builder = builder.with_base_url(&origin(url));
+        builder = builder.with_base_url(&url_origin(url));
     }
     builder = match &account {
         // The client asks for a token even when told not to sign; this one is of no use to anybody.
@@ -43,8 +43,8 @@ pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, Op
             file,
             ..
         }) => {
-            let external = ExternalAccount::from_file(file, config.effort.request_timeout)
-                .map_err(|source| OpenError::ExternalAccount {
+            let external = ExternalAccount::from_file(file, config.transfer.request_timeout)
+                .map_err(|source| StoreOpenError::ExternalAccount {
                     container: config.container.clone(),
                     source,
                 })?;
@@ -55,8 +55,8 @@ pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, Op
     let client = builder
         .with_bucket_name(&config.container)
         .with_http_connector(Connector)
-        .with_retry(no_inner_retries())
-        .with_client_options(client_options(&config.effort).with_allow_http(is_emulator))
+        .with_retry(disable_client_retries())
+        .with_client_options(build_client_options(&config.transfer).with_allow_http(is_emulator))
         .build()
         .map_err(|error| client_error(config, error))?;
     Ok(Remote::new(
@@ -67,6 +67,6 @@ pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, Op
 }
 
 /// Endpoints are often given with the path of the JSON API; the client adds its own paths.
-fn origin(url: &Url) -> String {
+fn url_origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }

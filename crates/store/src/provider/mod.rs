@@ -10,7 +10,7 @@ use object_store::{Certificate, ClientOptions};
 use url::Url;
 
 use crate::backend::{Backend, Remote};
-use crate::config::{Effort, Provider, StoreConfig};
+use crate::config::{TransferConfig, StorageProvider, StoreConfig};
 use crate::credentials::CredentialError;
 use crate::environment::Environment;
 use crate::local::Directory;
@@ -21,12 +21,12 @@ const CONNECT_TIMEOUT_SECONDS: u64 = 10;
 /// Why a store cannot be opened. Nothing was sent to it yet.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum StoreOpenError {
     /// Credentials are missing or malformed.
     #[error("credentials of store {provider} {container}")]
     Credentials {
         /// The provider.
-        provider: Provider,
+        provider: StorageProvider,
         /// The container.
         container: String,
         /// What is wrong.
@@ -36,14 +36,14 @@ pub enum OpenError {
     #[error("configure the client of store {provider} {container}")]
     Client {
         /// The provider.
-        provider: Provider,
+        provider: StorageProvider,
         /// The container.
         container: String,
         /// What it said.
         source: object_store::Error,
     },
     /// The OSS client refused the configuration.
-    #[error("configure the client of store {} {container}", Provider::Oss)]
+    #[error("configure the client of store {} {container}", StorageProvider::Oss)]
     Oss {
         /// The container.
         container: String,
@@ -52,16 +52,16 @@ pub enum OpenError {
     },
     /// The endpoint is not an address.
     #[error("`{endpoint}` is not a usable endpoint of store {provider}: {reason}")]
-    Endpoint {
+    InvalidEndpoint {
         /// The provider.
-        provider: Provider,
+        provider: StorageProvider,
         /// The endpoint as given.
         endpoint: String,
         /// What is wrong with it.
         reason: &'static str,
     },
     /// The external account configuration cannot be used.
-    #[error("external account file of store {} {container}", Provider::Gcs)]
+    #[error("external account file of store {} {container}", StorageProvider::Gcs)]
     ExternalAccount {
         /// The container.
         container: String,
@@ -70,10 +70,10 @@ pub enum OpenError {
     },
     /// Local stores live below the home directory.
     #[error("provider Local keeps backups below the home directory, but HOME is not set")]
-    Home,
+    HomeUnset,
     /// The container name would leave the home directory.
     #[error("`{container}` is not a usable directory name for provider Local")]
-    Container {
+    InvalidContainer {
         /// The name as given.
         container: String,
     },
@@ -81,7 +81,7 @@ pub enum OpenError {
     #[error("provider {provider} is not supported: {instead}")]
     Unsupported {
         /// The provider.
-        provider: Provider,
+        provider: StorageProvider,
         /// What to use in its place.
         instead: &'static str,
     },
@@ -90,16 +90,16 @@ pub enum OpenError {
 pub use external_account::ExternalAccountError;
 
 /// Builds the client of a store without contacting it.
-pub(crate) fn open(config: &StoreConfig, env: &Environment) -> Result<Backend, OpenError> {
+pub(crate) fn open_backend(config: &StoreConfig, env: &Environment) -> Result<Backend, StoreOpenError> {
     let remote = match config.provider {
-        Provider::Local => return local(config, env),
-        Provider::S3 | Provider::Ecs | Provider::Ocs => s3::open(config, env)?,
-        Provider::Abs => azure::open(config, env)?,
-        Provider::Gcs => gcs::open(config, env)?,
-        Provider::Oss => oss::open(config, env)?,
-        Provider::Swift => {
-            return Err(OpenError::Unsupported {
-                provider: Provider::Swift,
+        StorageProvider::Local => return open_local(config, env),
+        StorageProvider::S3 | StorageProvider::Ecs | StorageProvider::Ocs => s3::open(config, env)?,
+        StorageProvider::Abs => azure::open(config, env)?,
+        StorageProvider::Gcs => gcs::open(config, env)?,
+        StorageProvider::Oss => oss::open(config, env)?,
+        StorageProvider::Swift => {
+            return Err(StoreOpenError::Unsupported {
+                provider: StorageProvider::Swift,
                 instead: "use the S3 API of the Swift cluster with --storage-provider S3, \
                           --store-endpoint-override and EC2 credentials",
             });
@@ -108,17 +108,17 @@ pub(crate) fn open(config: &StoreConfig, env: &Environment) -> Result<Backend, O
     Ok(Backend::Remote(remote))
 }
 
-fn local(config: &StoreConfig, env: &Environment) -> Result<Backend, OpenError> {
-    let home = env.get("HOME").ok_or(OpenError::Home)?;
+fn open_local(config: &StoreConfig, env: &Environment) -> Result<Backend, StoreOpenError> {
+    let home = env.get("HOME").ok_or(StoreOpenError::HomeUnset)?;
     let root =
-        Directory::below(home.as_ref(), &config.container).ok_or_else(|| OpenError::Container {
+        Directory::new_below(home.as_ref(), &config.container).ok_or_else(|| StoreOpenError::InvalidContainer {
             container: config.container.clone(),
         })?;
     Ok(Backend::Local(root))
 }
 
 /// What all HTTP clients have in common.
-fn client_options(effort: &Effort) -> ClientOptions {
+fn build_client_options(effort: &TransferConfig) -> ClientOptions {
     let connect = std::time::Duration::from_secs(CONNECT_TIMEOUT_SECONDS);
     ClientOptions::new()
         .with_timeout(effort.request_timeout)
@@ -127,11 +127,11 @@ fn client_options(effort: &Effort) -> ClientOptions {
 }
 
 /// Trusts the certificates of `bundle` beside those of the system.
-fn trust(
+fn add_root_certificates(
     config: &StoreConfig,
     options: ClientOptions,
     bundle: Option<&str>,
-) -> Result<ClientOptions, OpenError> {
+) -> Result<ClientOptions, StoreOpenError> {
     let Some(bundle) = bundle else {
         return Ok(options);
     };
@@ -142,16 +142,16 @@ fn trust(
         .fold(options, ClientOptions::with_root_certificate))
 }
 
-fn credential_error(config: &StoreConfig, source: CredentialError) -> OpenError {
-    OpenError::Credentials {
+fn credential_error(config: &StoreConfig, source: CredentialError) -> StoreOpenError {
+    StoreOpenError::Credentials {
         provider: config.provider,
         container: config.container.clone(),
         source,
     }
 }
 
-fn client_error(config: &StoreConfig, source: object_store::Error) -> OpenError {
-    OpenError::Client {
+fn client_error(config: &StoreConfig, source: object_store::Error) -> StoreOpenError {
+    StoreOpenError::Client {
         provider: config.provider,
         container: config.container.clone(),
         source,
@@ -159,8 +159,8 @@ fn client_error(config: &StoreConfig, source: object_store::Error) -> OpenError 
 }
 
 /// The endpoint to use: the flag wins over what a credential file says.
-fn endpoint(config: &StoreConfig, from_file: Option<&str>) -> Result<Option<Url>, OpenError> {
-    let refuse = |endpoint: &str, reason| OpenError::Endpoint {
+fn resolve_endpoint(config: &StoreConfig, from_file: Option<&str>) -> Result<Option<Url>, StoreOpenError> {
+    let refuse = |endpoint: &str, reason| StoreOpenError::InvalidEndpoint {
         provider: config.provider,
         endpoint: endpoint.to_owned(),
         reason,
@@ -182,7 +182,7 @@ fn endpoint(config: &StoreConfig, from_file: Option<&str>) -> Result<Option<Url>
 }
 
 /// A URL as clients want it: without the slash at its end.
-fn base(url: &Url) -> String {
+fn trim_base_url(url: &Url) -> String {
     url.as_str().trim_end_matches('/').to_owned()
 }
 

@@ -10,7 +10,7 @@ use opendal::Operator;
 use opendal::layers::{RetryLayer, TimeoutLayer};
 use opendal::services::Oss;
 
-use super::{OpenError, Remote, base, credential_error, endpoint};
+use super::{StoreOpenError, Remote, trim_base_url, credential_error, resolve_endpoint};
 use crate::config::StoreConfig;
 use crate::credentials::OssAccount;
 use crate::environment::Environment;
@@ -18,25 +18,25 @@ use crate::environment::Environment;
 /// About a minute of trying with the client's doubling pauses.
 const PART_RETRIES: usize = 6;
 
-pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, OpenError> {
+pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, StoreOpenError> {
     let account =
         OssAccount::find(env, config.role).map_err(|error| credential_error(config, error))?;
-    let address = endpoint(config, Some(&account.endpoint))?;
-    let address = address.as_ref().map_or(account.endpoint.clone(), base);
+    let address = resolve_endpoint(config, Some(&account.endpoint))?;
+    let address = address.as_ref().map_or(account.endpoint.clone(), trim_base_url);
     let service = Oss::default()
         .bucket(&config.container)
         .endpoint(&address)
-        .access_key_id(account.id.expose())
-        .access_key_secret(account.secret.expose());
+        .access_key_id(account.access_key_id.expose())
+        .access_key_secret(account.access_key_secret.expose());
     let operator = Operator::new(service)
-        .map_err(|source| OpenError::Oss {
+        .map_err(|source| StoreOpenError::Oss {
             container: config.container.clone(),
             source,
         })?
         .layer(
             TimeoutLayer::new()
-                .with_timeout(config.effort.request_timeout)
-                .with_io_timeout(config.effort.request_timeout),
+                .with_timeout(config.transfer.request_timeout)
+                .with_io_timeout(config.transfer.request_timeout),
         )
         .layer(RetryLayer::new().with_jitter().with_max_times(PART_RETRIES));
     Ok(Remote::new(

@@ -6,43 +6,43 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use url::{Host, Url};
 
 use super::{
-    OpenError, Remote, base, client_error, client_options, credential_error, endpoint, trust,
+    StoreOpenError, Remote, trim_base_url, client_error, build_client_options, credential_error, resolve_endpoint, add_root_certificates,
 };
-use crate::config::{Provider, StoreConfig};
-use crate::connector::{Connector, no_inner_retries};
-use crate::credentials::{S3Access, S3Identity};
+use crate::config::{StorageProvider, StoreConfig};
+use crate::connector::{Connector, disable_client_retries};
+use crate::credentials::{S3Credentials, S3Identity};
 use crate::environment::Environment;
 
-pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, OpenError> {
+pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, StoreOpenError> {
     let access = match config.provider {
-        Provider::Ecs => S3Access::find_ecs(env, config.role),
-        Provider::Ocs => S3Access::find_ocs(env, config.role),
-        _ => S3Access::find(env, config.role),
+        StorageProvider::Ecs => S3Credentials::find_ecs(env, config.role),
+        StorageProvider::Ocs => S3Credentials::find_ocs(env, config.role),
+        _ => S3Credentials::find(env, config.role),
     }
     .map_err(|error| credential_error(config, error))?;
 
-    let mut builder = identity(&access, env)
+    let mut builder = builder_with_identity(&access, env)
         .with_bucket_name(&config.container)
         .with_http_connector(Connector)
         .with_disable_bulk_delete(true)
-        .with_retry(no_inner_retries());
+        .with_retry(disable_client_retries());
     if let Some(region) = &access.region {
         builder = builder.with_region(region);
     }
-    if let Some(key) = &access.customer_key {
+    if let Some(key) = &access.sse_customer_key {
         builder = builder.with_ssec_encryption(key.expose());
     }
 
-    let mut options = trust(
+    let mut options = add_root_certificates(
         config,
-        client_options(&config.effort),
+        build_client_options(&config.transfer),
         access.ca_bundle.as_deref(),
     )?
-    .with_allow_invalid_certificates(access.insecure);
-    let address = endpoint(config, access.endpoint.as_deref())?;
+    .with_allow_invalid_certificates(access.insecure_skip_verify);
+    let address = resolve_endpoint(config, access.endpoint.as_deref())?;
     builder = if let Some(url) = address {
         options = options.with_allow_http(url.scheme() == "http");
-        address_of(builder, &url, &config.container, access.path_style)
+        with_bucket_endpoint(builder, &url, &config.container, access.path_style)
     } else {
         let virtual_hosted = !access.path_style && !config.container.contains('.');
         builder.with_virtual_hosted_style_request(virtual_hosted)
@@ -53,16 +53,16 @@ pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, Op
         .build()
         .map_err(|error| client_error(config, error))?;
     // Appliances are known to ignore conditions on writes, so these are asked first as well.
-    let asks_first = matches!(config.provider, Provider::Ecs | Provider::Ocs);
+    let checks_before_write = matches!(config.provider, StorageProvider::Ecs | StorageProvider::Ocs);
     Ok(Remote::new(
         Arc::new(client.clone()),
         Some(Arc::new(client)),
-        asks_first,
+        checks_before_write,
     ))
 }
 
 /// The builder with its identity. Variables of the AWS tools count only when nothing else is given.
-fn identity(access: &S3Access, env: &Environment) -> AmazonS3Builder {
+fn builder_with_identity(access: &S3Credentials, env: &Environment) -> AmazonS3Builder {
     let builder = AmazonS3Builder::new();
     match &access.identity {
         S3Identity::Keys { id, secret } => builder
@@ -78,7 +78,7 @@ fn identity(access: &S3Access, env: &Environment) -> AmazonS3Builder {
                 token_file.to_string_lossy().into_owned(),
             ),
         S3Identity::Ambient => env
-            .starting_with("AWS_")
+            .vars_with_prefix("AWS_")
             .fold(builder, |builder, (name, value)| {
                 match name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {
                     Ok(key) => builder.with_config(key, value),
@@ -89,7 +89,7 @@ fn identity(access: &S3Access, env: &Environment) -> AmazonS3Builder {
 }
 
 /// Puts the bucket into the path, or in front of the host where that can work.
-pub(super) fn address_of(
+pub(super) fn with_bucket_endpoint(
     builder: AmazonS3Builder,
     url: &Url,
     bucket: &str,
@@ -101,10 +101,10 @@ pub(super) fn address_of(
     let can_host = has_subdomains && !bucket.contains('.') && hosted.set_host(Some(&host)).is_ok();
     if path_style || !can_host {
         return builder
-            .with_endpoint(base(url))
+            .with_endpoint(trim_base_url(url))
             .with_virtual_hosted_style_request(false);
     }
     builder
-        .with_endpoint(base(&hosted))
+        .with_endpoint(trim_base_url(&hosted))
         .with_virtual_hosted_style_request(true)
 }

@@ -10,11 +10,11 @@ use tokio::net::TcpListener;
 
 use super::external_account::ExternalAccount;
 use super::*;
-use crate::Class;
+use crate::ErrorClass;
 
 /// Where a store would send its requests, as its client says.
-fn address(
-    provider: Provider,
+fn describe_backend(
+    provider: StorageProvider,
     container: &str,
     endpoint: Option<&str>,
     env: &Environment,
@@ -23,13 +23,13 @@ fn address(
         endpoint: endpoint.map(|text| text.parse().unwrap()),
         ..StoreConfig::new(provider, container)
     };
-    match open(&config, env) {
+    match open_backend(&config, env) {
         Ok(backend) => format!("{backend:?}"),
         Err(error) => panic!("{error:?}"),
     }
 }
 
-fn mounted(extra: &[(&str, &str)]) -> (TempDir, Environment) {
+fn mount_credentials(extra: &[(&str, &str)]) -> (TempDir, Environment) {
     let directory = tempfile::tempdir().unwrap();
     let keys = [
         ("region", "eu-1"),
@@ -46,8 +46,8 @@ fn mounted(extra: &[(&str, &str)]) -> (TempDir, Environment) {
 
 #[test]
 fn a_store_never_shows_more_than_its_bucket() {
-    let (_directory, env) = mounted(&[]);
-    let shown = address(Provider::S3, "bucket", None, &env);
+    let (_directory, env) = mount_credentials(&[]);
+    let shown = describe_backend(StorageProvider::S3, "bucket", None, &env);
     assert_eq!(shown, "Remote(Remote(AmazonS3(bucket)))");
 }
 
@@ -55,7 +55,7 @@ fn a_store_never_shows_more_than_its_bucket() {
 fn a_bucket_goes_in_front_of_the_host_only_where_that_can_work() {
     let addressed = |endpoint: &str, bucket: &str, path_style: bool| {
         let builder = AmazonS3Builder::new();
-        let builder = s3::address_of(builder, &endpoint.parse().unwrap(), bucket, path_style);
+        let builder = s3::with_bucket_endpoint(builder, &endpoint.parse().unwrap(), bucket, path_style);
         let hosted = builder.get_config_value(&AmazonS3ConfigKey::VirtualHostedStyleRequest);
         let address = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
         (address.unwrap(), hosted.unwrap() == "true")
@@ -89,24 +89,24 @@ fn every_provider_opens_without_a_request() {
         ("AZURE_STORAGE_ACCOUNT_NAME", "account"),
         ("HOME", "/nowhere"),
     ]);
-    for provider in [Provider::Local, Provider::S3, Provider::Abs, Provider::Gcs] {
+    for provider in [StorageProvider::Local, StorageProvider::S3, StorageProvider::Abs, StorageProvider::Gcs] {
         let config = StoreConfig::new(provider, "bucket");
-        assert!(open(&config, &ambient).is_ok(), "{provider}");
+        assert!(open_backend(&config, &ambient).is_ok(), "{provider}");
     }
 }
 
 #[test]
 fn an_endpoint_must_be_an_http_address() {
-    let (_directory, env) = mounted(&[("endpoint", "s3.local")]);
-    let config = StoreConfig::new(Provider::S3, "bucket");
-    let error = open(&config, &env).unwrap_err();
-    assert!(matches!(error, OpenError::Endpoint { .. }), "{error:?}");
+    let (_directory, env) = mount_credentials(&[("endpoint", "s3.local")]);
+    let config = StoreConfig::new(StorageProvider::S3, "bucket");
+    let error = open_backend(&config, &env).unwrap_err();
+    assert!(matches!(error, StoreOpenError::InvalidEndpoint { .. }), "{error:?}");
     let config = StoreConfig {
         endpoint: Some("ftp://x".parse().unwrap()),
         ..config
     };
-    let error = open(&config, &env).unwrap_err();
-    assert!(matches!(error, OpenError::Endpoint { .. }), "{error:?}");
+    let error = open_backend(&config, &env).unwrap_err();
+    assert!(matches!(error, StoreOpenError::InvalidEndpoint { .. }), "{error:?}");
 }
 
 #[test]
@@ -118,11 +118,11 @@ fn oss_opens_with_its_own_client() {
     fs::write(&file, fields).unwrap();
     let path = file.to_str().unwrap();
     let env = Environment::from_iter([("ALICLOUD_APPLICATION_CREDENTIALS_JSON", path)]);
-    let shown = address(Provider::Oss, "bucket", None, &env);
+    let shown = describe_backend(StorageProvider::Oss, "bucket", None, &env);
     assert!(shown.contains("bucket"), "{shown}");
-    let config = StoreConfig::new(Provider::Oss, "bucket");
-    let error = open(&config, &Environment::default()).unwrap_err();
-    assert!(matches!(error, OpenError::Credentials { .. }), "{error:?}");
+    let config = StoreConfig::new(StorageProvider::Oss, "bucket");
+    let error = open_backend(&config, &Environment::default()).unwrap_err();
+    assert!(matches!(error, StoreOpenError::Credentials { .. }), "{error:?}");
 }
 
 /// A token service: answers every request with the next of `answers` and keeps what it was sent.
@@ -143,7 +143,7 @@ impl TokenService {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let mut request = vec![0; 64 * 1024];
                 let mut length = 0;
-                while !is_complete(&request[..length]) {
+                while !is_request_complete(&request[..length]) {
                     length += stream.read(&mut request[length..]).await.unwrap();
                 }
                 let text = String::from_utf8_lossy(&request[..length]).into_owned();
@@ -165,7 +165,7 @@ impl TokenService {
         }
     }
 
-    fn account(&self, directory: &TempDir, impersonate: bool) -> std::path::PathBuf {
+    fn write_account_file(&self, directory: &TempDir, impersonate: bool) -> std::path::PathBuf {
         fs::write(directory.path().join("token"), "subject-token\n").unwrap();
         let mut fields = serde_json::json!({
             "type": "external_account",
@@ -186,7 +186,7 @@ impl TokenService {
     }
 }
 
-fn is_complete(request: &[u8]) -> bool {
+fn is_request_complete(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request);
     let Some((head, body)) = text.split_once("\r\n\r\n") else {
         return false;
@@ -199,7 +199,7 @@ fn is_complete(request: &[u8]) -> bool {
     body.len() >= length.unwrap_or(0)
 }
 
-const PATIENT: std::time::Duration = std::time::Duration::from_secs(10);
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 #[tokio::test]
 async fn a_foreign_token_is_traded_once_and_then_kept() {
@@ -207,7 +207,7 @@ async fn a_foreign_token_is_traded_once_and_then_kept() {
         r#"200 {"access_token": "federated", "expires_in": 3600}"#,
     ]);
     let (service, directory) = (service.await, tempfile::tempdir().unwrap());
-    let account = ExternalAccount::from_file(&service.account(&directory, false), PATIENT).unwrap();
+    let account = ExternalAccount::from_file(&service.write_account_file(&directory, false), TIMEOUT).unwrap();
     for _ in 0..3 {
         assert_eq!(account.get_credential().await.unwrap().bearer, "federated");
     }
@@ -234,7 +234,7 @@ async fn a_service_account_is_impersonated_with_the_traded_token() {
         r#"200 {"accessToken": "impersonated", "expireTime": "2030-01-01T00:00:00Z"}"#,
     ]);
     let (service, directory) = (service.await, tempfile::tempdir().unwrap());
-    let account = ExternalAccount::from_file(&service.account(&directory, true), PATIENT).unwrap();
+    let account = ExternalAccount::from_file(&service.write_account_file(&directory, true), TIMEOUT).unwrap();
     assert_eq!(
         account.get_credential().await.unwrap().bearer,
         "impersonated"
@@ -256,7 +256,7 @@ async fn a_service_account_is_impersonated_with_the_traded_token() {
 async fn a_token_about_to_expire_is_traded_again() {
     let service = TokenService::start(vec![r#"200 {"access_token": "short", "expires_in": 60}"#]);
     let (service, directory) = (service.await, tempfile::tempdir().unwrap());
-    let account = ExternalAccount::from_file(&service.account(&directory, false), PATIENT).unwrap();
+    let account = ExternalAccount::from_file(&service.write_account_file(&directory, false), TIMEOUT).unwrap();
     account.get_credential().await.unwrap();
     account.get_credential().await.unwrap();
     assert_eq!(service.count.load(Ordering::SeqCst), 2);
@@ -266,33 +266,33 @@ async fn a_token_about_to_expire_is_traded_again() {
 async fn a_refused_trade_is_denied_and_a_broken_service_is_transient() {
     let service = TokenService::start(vec!["403 {}", "503 {}", "200 {}"]);
     let (service, directory) = (service.await, tempfile::tempdir().unwrap());
-    let account = ExternalAccount::from_file(&service.account(&directory, false), PATIENT).unwrap();
+    let account = ExternalAccount::from_file(&service.write_account_file(&directory, false), TIMEOUT).unwrap();
     let mut classes = Vec::new();
     for _ in 0..3 {
         let error = account.get_credential().await.unwrap_err();
-        classes.push(crate::Fault::Remote(error).class());
+        classes.push(crate::AttemptError::Remote(error).class());
     }
-    assert_eq!(classes, [Class::Denied, Class::Transient, Class::Denied]);
+    assert_eq!(classes, [ErrorClass::Denied, ErrorClass::Transient, ErrorClass::Denied]);
 }
 
 #[tokio::test]
 async fn tokens_travel_over_tls_only() {
     let service = TokenService::start(vec!["200 {}"]).await;
     let directory = tempfile::tempdir().unwrap();
-    let file = service.account(&directory, false);
+    let file = service.write_account_file(&directory, false);
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replace(&service.url, "http://sts.example")).unwrap();
-    let error = ExternalAccount::from_file(&file, PATIENT).unwrap_err();
+    let error = ExternalAccount::from_file(&file, TIMEOUT).unwrap_err();
     assert!(
-        matches!(error, ExternalAccountError::Insecure { .. }),
+        matches!(error, ExternalAccountError::InsecureUrl { .. }),
         "{error:?}"
     );
     fs::write(&file, text.replace(&service.url, "https://sts.example")).unwrap();
-    assert!(ExternalAccount::from_file(&file, PATIENT).is_ok());
+    assert!(ExternalAccount::from_file(&file, TIMEOUT).is_ok());
     fs::write(&file, r#"{"type": "external_account"}"#).unwrap();
-    let error = ExternalAccount::from_file(&file, PATIENT).unwrap_err();
+    let error = ExternalAccount::from_file(&file, TIMEOUT).unwrap_err();
     assert!(
-        matches!(error, ExternalAccountError::Shape { .. }),
+        matches!(error, ExternalAccountError::InvalidFile { .. }),
         "{error:?}"
     );
 }

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use object_store::multipart::PartId;
 
-use crate::backend::{Session, Slot};
-use crate::error::{Fault, Step, StoreError};
-use crate::retry::Attempts;
-use crate::store::Inner;
+use crate::backend::{UploadSession, PartPosition};
+use crate::error::{AttemptError, StoreOperation, StoreError};
+use crate::retry::RetryState;
+use crate::store::StoreInner;
 
 /// A part the store has.
 pub(super) struct SentPart {
@@ -21,31 +21,31 @@ pub(super) struct SentPart {
 
 /// Sends one part until the store has it.
 pub(super) struct PartTask {
-    store: Arc<Inner>,
+    store: Arc<StoreInner>,
     key: String,
-    session: Arc<Session>,
-    slot: Slot,
+    session: Arc<UploadSession>,
+    position: PartPosition,
     bytes: Bytes,
-    first: BoxFuture<'static, Result<PartId, Fault>>,
+    first_attempt: BoxFuture<'static, Result<PartId, AttemptError>>,
 }
 
 impl PartTask {
     /// Prepares the first attempt at once: some clients number parts by the order of these calls.
     pub(super) fn new(
-        store: Arc<Inner>,
+        store: Arc<StoreInner>,
         key: &str,
-        session: Arc<Session>,
-        slot: Slot,
+        session: Arc<UploadSession>,
+        slot: PartPosition,
         bytes: Bytes,
     ) -> Self {
-        let first = session.send(slot, bytes.clone());
+        let first = session.send_part(slot, bytes.clone());
         Self {
             store,
             key: key.to_owned(),
             session,
-            slot,
+            position: slot,
             bytes,
-            first,
+            first_attempt: first,
         }
     }
 
@@ -54,12 +54,12 @@ impl PartTask {
             store,
             key,
             session,
-            slot,
+            position: slot,
             bytes,
-            first,
+            first_attempt: first,
         } = self;
-        let mut attempts = Attempts::new(store.patience);
-        let mut outcome = attempts.within(first).await;
+        let mut attempts = RetryState::new(store.retry_policy);
+        let mut outcome = attempts.with_request_timeout(first).await;
         loop {
             let fault = match outcome {
                 Ok(id) => {
@@ -68,15 +68,15 @@ impl PartTask {
                 }
                 Err(fault) => fault,
             };
-            let place = || store.place(&key);
-            if !session.repeats_parts() {
-                return Err(attempts.give_up(fault).at(Step::Part, place()));
+            let place = || store.location(&key);
+            if !session.can_retry_parts() {
+                return Err(attempts.give_up(fault).into_store_error(StoreOperation::UploadPart, place()));
             }
             attempts
-                .pause(fault)
+                .wait_before_retry(fault)
                 .await
-                .map_err(|gave_up| gave_up.at(Step::Part, place()))?;
-            outcome = attempts.within(session.send(slot, bytes.clone())).await;
+                .map_err(|gave_up| gave_up.into_store_error(StoreOperation::UploadPart, place()))?;
+            outcome = attempts.with_request_timeout(session.send_part(slot, bytes.clone())).await;
         }
     }
 }

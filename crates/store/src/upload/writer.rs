@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::Upload;
 use crate::error::StoreError;
-use crate::store::Object;
+use crate::store::ObjectInfo;
 
 /// An upload as [`Write`], for a thread that may block.
 ///
@@ -27,7 +27,7 @@ impl UploadWriter {
     }
 
     /// See [`Upload::finish`].
-    pub fn finish(self) -> Result<Object, StoreError> {
+    pub fn finish(self) -> Result<ObjectInfo, StoreError> {
         let runtime = self.upload.runtime.clone();
         runtime.block_on(self.upload.finish())
     }
@@ -41,13 +41,13 @@ impl UploadWriter {
 
 impl Write for UploadWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.upload.usable().map_err(StoreError::into_io)?;
-        let taken = self.upload.fill(bytes);
+        self.upload.ensure_open().map_err(StoreError::into_io_error)?;
+        let taken = self.upload.fill_buffer(bytes);
         if self.upload.is_full() {
             let runtime = self.upload.runtime.clone();
             runtime
-                .block_on(self.upload.ship())
-                .map_err(StoreError::into_io)?;
+                .block_on(self.upload.send_buffer())
+                .map_err(StoreError::into_io_error)?;
         }
         Ok(taken)
     }

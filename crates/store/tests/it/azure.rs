@@ -2,13 +2,13 @@
 
 use std::fs;
 
-use mainstay_store::{Class, Environment, Provider, SnapStore, StoreConfig};
+use mainstay_store::{ErrorClass, Environment, StorageProvider, SnapStore, StoreConfig};
 
 use crate::conformance;
-use crate::data::brisk;
+use crate::data::test_transfer_config;
 use crate::servers::Azurite;
 
-pub(crate) fn open(azurite: &Azurite, endpoint: &str, key: &str) -> SnapStore {
+pub(crate) fn open_store(azurite: &Azurite, endpoint: &str, key: &str) -> SnapStore {
     let file = azurite.server.directory.path().join("azure.json");
     let fields = serde_json::json!({ "storageAccount": Azurite::ACCOUNT, "storageKey": key });
     fs::write(&file, fields.to_string()).unwrap();
@@ -16,8 +16,8 @@ pub(crate) fn open(azurite: &Azurite, endpoint: &str, key: &str) -> SnapStore {
         Environment::from_iter([("AZURE_APPLICATION_CREDENTIALS_JSON", file.to_str().unwrap())]);
     let config = StoreConfig {
         endpoint: Some(endpoint.parse().unwrap()),
-        effort: brisk(),
-        ..StoreConfig::new(Provider::Abs, Azurite::CONTAINER)
+        transfer: test_transfer_config(),
+        ..StoreConfig::new(StorageProvider::Abs, Azurite::CONTAINER)
     };
     SnapStore::open(&config, &env).unwrap()
 }
@@ -25,13 +25,13 @@ pub(crate) fn open(azurite: &Azurite, endpoint: &str, key: &str) -> SnapStore {
 #[tokio::test(flavor = "multi_thread")]
 async fn azure_blob_storage_keeps_every_promise() {
     let azurite = Azurite::start().await;
-    conformance::all(&open(&azurite, &azurite.endpoint, Azurite::KEY)).await;
+    conformance::run_all(&open_store(&azurite, &azurite.endpoint, Azurite::KEY)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_account_key_is_denied() {
     let azurite = Azurite::start().await;
-    let store = open(&azurite, &azurite.endpoint, "d3Jvbmcga2V5");
+    let store = open_store(&azurite, &azurite.endpoint, "d3Jvbmcga2V5");
     let error = store.list("v2").await.unwrap_err();
-    assert_eq!(error.class(), Class::Denied, "{error:?}");
+    assert_eq!(error.class(), ErrorClass::Denied, "{error:?}");
 }

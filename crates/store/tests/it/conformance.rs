@@ -4,12 +4,12 @@ use std::io::{Read, Write};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use mainstay_store::{Class, Provider, SnapStore, StoreError, UploadOptions};
+use mainstay_store::{ErrorClass, StorageProvider, SnapStore, StoreError, UploadOptions};
 
-use crate::data::{MIB, assert_same, download, keys, noise, put, upload};
+use crate::data::{MIB, assert_same_bytes, download, list_keys, random_bytes, put_object, upload};
 
 /// Runs every claim; the last line printed names the one that failed.
-pub(crate) async fn all(store: &SnapStore) {
+pub(crate) async fn run_all(store: &SnapStore) {
     macro_rules! claims {
         ($($claim:ident),* $(,)?) => { $(
             eprintln!("{}: {}", store.provider(), stringify!($claim));
@@ -17,44 +17,44 @@ pub(crate) async fn all(store: &SnapStore) {
         )* };
     }
     claims![
-        what_is_absent_is_not_found,
-        small_and_empty_objects_come_back,
-        large_objects_come_back_whole,
+        absent_object_is_not_found,
+        small_and_empty_objects_round_trip,
+        large_objects_round_trip,
         blocking_threads_read_and_write,
-        a_listing_is_exactly_one_folder,
+        listing_covers_exactly_one_folder,
         keys_are_taken_literally,
         create_only_protects_small_objects,
         create_only_protects_large_objects,
         without_create_only_the_last_writer_wins,
-        an_aborted_upload_leaves_nothing,
-        a_dropped_upload_leaves_nothing,
+        aborted_upload_leaves_no_object,
+        dropped_upload_leaves_no_object,
         deleting_is_idempotent,
-        a_wrong_catalogue_size_is_noticed,
-        an_object_replaced_while_read_is_noticed,
-        an_object_deleted_while_read_is_noticed,
-        senseless_keys_are_refused,
+        wrong_catalogue_size_is_detected,
+        object_replaced_during_read_is_detected,
+        object_deleted_during_read_is_detected,
+        invalid_keys_are_rejected,
     ];
 }
 
-async fn what_is_absent_is_not_found(store: &SnapStore) {
+async fn absent_object_is_not_found(store: &SnapStore) {
     let head = store.head("absent/object").await.unwrap_err();
-    assert_eq!(head.class(), Class::NotFound, "{head:?}");
+    assert_eq!(head.class(), ErrorClass::NotFound, "{head:?}");
     assert!(head.to_string().contains("absent/object"), "{head}");
     assert!(head.to_string().contains(store.provider().name()), "{head}");
     let download = store.download("absent/object", None).await.unwrap_err();
-    assert_eq!(download.class(), Class::NotFound, "{download:?}");
+    assert_eq!(download.class(), ErrorClass::NotFound, "{download:?}");
     assert_eq!(store.list("absent").await.unwrap(), []);
 }
 
-async fn small_and_empty_objects_come_back(store: &SnapStore) {
+async fn small_and_empty_objects_round_trip(store: &SnapStore) {
     for length in [0, 1, 4096] {
-        let (key, bytes) = (format!("small/{length}"), noise(1, length));
-        let object = put(store, &key, &bytes).await;
+        let (key, bytes) = (format!("small/{length}"), random_bytes(1, length));
+        let object = put_object(store, &key, &bytes).await;
         assert_eq!(
             (object.key.as_str(), object.size),
             (key.as_str(), length as u64)
         );
-        assert_same(&store.get_bytes(&key, 4096).await.unwrap(), &bytes);
+        assert_same_bytes(&store.get_bytes(&key, 4096).await.unwrap(), &bytes);
     }
     let error = store.get_bytes("small/4096", 4095).await.unwrap_err();
     assert!(
@@ -70,13 +70,13 @@ async fn small_and_empty_objects_come_back(store: &SnapStore) {
     );
 }
 
-async fn large_objects_come_back_whole(store: &SnapStore) {
+async fn large_objects_round_trip(store: &SnapStore) {
     // Exactly one part, one byte around a part, and several parts of both directions.
     for length in [5 * MIB - 1, 5 * MIB, 5 * MIB + 1, 27 * MIB + 12_345] {
-        let (key, bytes) = (format!("large/{length}"), noise(2, length));
-        let object = put(store, &key, &bytes).await;
+        let (key, bytes) = (format!("large/{length}"), random_bytes(2, length));
+        let object = put_object(store, &key, &bytes).await;
         assert_eq!(object.size, length as u64);
-        assert_same(&download(store, &key).await.unwrap(), &bytes);
+        assert_same_bytes(&download(store, &key).await.unwrap(), &bytes);
     }
     let stream = store
         .download(&format!("large/{}", 5 * MIB), None)
@@ -84,11 +84,11 @@ async fn large_objects_come_back_whole(store: &SnapStore) {
         .unwrap()
         .into_stream();
     let parts: Vec<Bytes> = stream.boxed().try_collect().await.unwrap();
-    assert_same(&parts.concat(), &noise(2, 5 * MIB));
+    assert_same_bytes(&parts.concat(), &random_bytes(2, 5 * MIB));
 }
 
 async fn blocking_threads_read_and_write(store: &SnapStore) {
-    let bytes = noise(3, 11 * MIB + 7);
+    let bytes = random_bytes(3, 11 * MIB + 7);
     let mut writer = store
         .upload("blocking/object", UploadOptions::create_only())
         .unwrap()
@@ -111,16 +111,16 @@ async fn blocking_threads_read_and_write(store: &SnapStore) {
         let mut bytes = Vec::new();
         reader.read_to_end(&mut bytes).map(|_| bytes)
     });
-    assert_same(&read.await.unwrap().unwrap(), &bytes);
+    assert_same_bytes(&read.await.unwrap().unwrap(), &bytes);
 }
 
-async fn a_listing_is_exactly_one_folder(store: &SnapStore) {
+async fn listing_covers_exactly_one_folder(store: &SnapStore) {
     let mut inside = vec![
         "list/etcd/v2/Full-1",
         "list/etcd/v2/Full-1/0000000001",
         "list/etcd/v2/Incr-2",
     ];
-    if store.provider() == Provider::Local {
+    if store.provider() == StorageProvider::Local {
         // A directory cannot hold a file and a folder of one name; buckets can.
         inside.remove(1);
     }
@@ -128,18 +128,18 @@ async fn a_listing_is_exactly_one_folder(store: &SnapStore) {
         .iter()
         .chain(&["list/etcd-events/v2/Full-9", "list/etcd/v1/Backup-1/x"])
     {
-        put(store, key, &noise(4, 10)).await;
+        put_object(store, key, &random_bytes(4, 10)).await;
     }
-    assert_eq!(keys(store, "list/etcd/v2").await, inside);
-    assert_eq!(keys(store, "list/etcd/v2/").await, inside);
-    assert_eq!(keys(store, "list/etcd").await.len(), inside.len() + 1);
+    assert_eq!(list_keys(store, "list/etcd/v2").await, inside);
+    assert_eq!(list_keys(store, "list/etcd/v2/").await, inside);
+    assert_eq!(list_keys(store, "list/etcd").await.len(), inside.len() + 1);
     let listed = store.list("list/etcd-events/v2").await.unwrap();
     let head = store.head("list/etcd-events/v2/Full-9").await.unwrap();
     assert_eq!(
         (listed.len(), listed[0].size, listed[0].key.as_str()),
         (1, 10, head.key.as_str())
     );
-    let apart = listed[0].modified.duration_since(head.modified).abs();
+    let apart = listed[0].last_modified.duration_since(head.last_modified).abs();
     assert!(
         apart <= jiff::SignedDuration::from_secs(1),
         "{listed:?} {head:?}"
@@ -155,58 +155,58 @@ async fn keys_are_taken_literally(store: &SnapStore) {
         "odd/(1),'2'",
     ];
     for key in odd {
-        let bytes = noise(5, key.len());
-        put(store, key, &bytes).await;
-        assert_same(&download(store, key).await.unwrap(), &bytes);
+        let bytes = random_bytes(5, key.len());
+        put_object(store, key, &bytes).await;
+        assert_same_bytes(&download(store, key).await.unwrap(), &bytes);
     }
     let mut expected = odd.map(str::to_owned).to_vec();
     expected.sort();
-    assert_eq!(keys(store, "odd").await, expected);
+    assert_eq!(list_keys(store, "odd").await, expected);
 }
 
 async fn create_only_protects_small_objects(store: &SnapStore) {
-    let (first, second) = (noise(6, 1000), noise(7, 1000));
+    let (first, second) = (random_bytes(6, 1000), random_bytes(7, 1000));
     upload(store, "create/small", &first, UploadOptions::create_only())
         .await
         .unwrap();
     for attempt in [&first, &second] {
         let outcome = upload(store, "create/small", attempt, UploadOptions::create_only()).await;
         let error = outcome.unwrap_err();
-        assert!(matches!(error, StoreError::Exists { .. }), "{error:?}");
-        assert_eq!(error.class(), Class::Exists);
+        assert!(matches!(error, StoreError::AlreadyExists { .. }), "{error:?}");
+        assert_eq!(error.class(), ErrorClass::Exists);
     }
-    assert_same(&download(store, "create/small").await.unwrap(), &first);
+    assert_same_bytes(&download(store, "create/small").await.unwrap(), &first);
 }
 
 async fn create_only_protects_large_objects(store: &SnapStore) {
-    let (first, second) = (noise(8, 6 * MIB), noise(9, 7 * MIB));
+    let (first, second) = (random_bytes(8, 6 * MIB), random_bytes(9, 7 * MIB));
     upload(store, "create/large", &first, UploadOptions::create_only())
         .await
         .unwrap();
     let error = upload(store, "create/large", &second, UploadOptions::create_only())
         .await
         .unwrap_err();
-    assert!(matches!(error, StoreError::Exists { .. }), "{error:?}");
-    assert_same(&download(store, "create/large").await.unwrap(), &first);
+    assert!(matches!(error, StoreError::AlreadyExists { .. }), "{error:?}");
+    assert_same_bytes(&download(store, "create/large").await.unwrap(), &first);
 }
 
 async fn without_create_only_the_last_writer_wins(store: &SnapStore) {
     for (seed, length) in [(10, 6 * MIB), (11, 10), (12, 11 * MIB)] {
-        let bytes = noise(seed, length);
-        put(store, "overwrite", &bytes).await;
-        assert_same(&download(store, "overwrite").await.unwrap(), &bytes);
+        let bytes = random_bytes(seed, length);
+        put_object(store, "overwrite", &bytes).await;
+        assert_same_bytes(&download(store, "overwrite").await.unwrap(), &bytes);
     }
 }
 
-async fn an_aborted_upload_leaves_nothing(store: &SnapStore) {
+async fn aborted_upload_leaves_no_object(store: &SnapStore) {
     let mut unfinished = store
         .upload("aborted/object", UploadOptions::default())
         .unwrap();
-    unfinished.write(noise(13, 12 * MIB)).await.unwrap();
+    unfinished.write(random_bytes(13, 12 * MIB)).await.unwrap();
     unfinished.abort().await.unwrap();
     assert_eq!(store.list("aborted").await.unwrap(), []);
     // The key is as free as before.
-    let bytes = noise(14, 100);
+    let bytes = random_bytes(14, 100);
     upload(
         store,
         "aborted/object",
@@ -215,42 +215,42 @@ async fn an_aborted_upload_leaves_nothing(store: &SnapStore) {
     )
     .await
     .unwrap();
-    assert_same(&download(store, "aborted/object").await.unwrap(), &bytes);
+    assert_same_bytes(&download(store, "aborted/object").await.unwrap(), &bytes);
 }
 
-async fn a_dropped_upload_leaves_nothing(store: &SnapStore) {
+async fn dropped_upload_leaves_no_object(store: &SnapStore) {
     let mut unfinished = store
         .upload("dropped/async", UploadOptions::default())
         .unwrap();
-    unfinished.write(noise(15, 12 * MIB)).await.unwrap();
+    unfinished.write(random_bytes(15, 12 * MIB)).await.unwrap();
     drop(unfinished);
     let mut writer = store
         .upload("dropped/blocking", UploadOptions::default())
         .unwrap()
         .into_writer();
-    tokio::task::spawn_blocking(move || writer.write_all(&noise(16, 6 * MIB)).unwrap())
+    tokio::task::spawn_blocking(move || writer.write_all(&random_bytes(16, 6 * MIB)).unwrap())
         .await
         .unwrap();
     assert_eq!(store.list("dropped").await.unwrap(), []);
 }
 
 async fn deleting_is_idempotent(store: &SnapStore) {
-    put(store, "deleted/object", &noise(17, 10)).await;
+    put_object(store, "deleted/object", &random_bytes(17, 10)).await;
     store.delete("deleted/object").await.unwrap();
     store.delete("deleted/object").await.unwrap();
     assert_eq!(
         store.head("deleted/object").await.unwrap_err().class(),
-        Class::NotFound
+        ErrorClass::NotFound
     );
 }
 
-async fn a_wrong_catalogue_size_is_noticed(store: &SnapStore) {
-    put(store, "size/object", &noise(18, 10)).await;
+async fn wrong_catalogue_size_is_detected(store: &SnapStore) {
+    put_object(store, "size/object", &random_bytes(18, 10)).await;
     let error = store.download("size/object", Some(11)).await.unwrap_err();
     assert!(
         matches!(
             error,
-            StoreError::Size {
+            StoreError::SizeMismatch {
                 expected: 11,
                 found: 10,
                 ..
@@ -258,19 +258,19 @@ async fn a_wrong_catalogue_size_is_noticed(store: &SnapStore) {
         ),
         "{error:?}"
     );
-    assert_eq!(error.class(), Class::Corrupt);
+    assert_eq!(error.class(), ErrorClass::Corrupt);
 }
 
 /// Long enough that the last parts are asked for only after the first was consumed.
-const BEYOND_THE_BUDGET: usize = 41 * MIB;
+const LARGER_THAN_BUDGET: usize = 41 * MIB;
 
-async fn an_object_replaced_while_read_is_noticed(store: &SnapStore) {
-    let (before, after) = (noise(19, BEYOND_THE_BUDGET), noise(20, BEYOND_THE_BUDGET));
-    put(store, "replaced/object", &before).await;
+async fn object_replaced_during_read_is_detected(store: &SnapStore) {
+    let (before, after) = (random_bytes(19, LARGER_THAN_BUDGET), random_bytes(20, LARGER_THAN_BUDGET));
+    put_object(store, "replaced/object", &before).await;
     let mut download = store.download("replaced/object", None).await.unwrap();
     // All parts of the budget arrive from the first version, whatever happens now.
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    put(store, "replaced/object", &after).await;
+    put_object(store, "replaced/object", &after).await;
     let (mut bytes, mut error) = (Vec::new(), None);
     while let Some(part) = download.next_part().await {
         match part {
@@ -280,12 +280,12 @@ async fn an_object_replaced_while_read_is_noticed(store: &SnapStore) {
     }
     let error = error.expect("two versions were mixed");
     assert!(matches!(error, StoreError::Changed { .. }), "{error:?}");
-    assert_eq!(error.class(), Class::Corrupt);
-    assert_same(&bytes, &before[..bytes.len()]);
+    assert_eq!(error.class(), ErrorClass::Corrupt);
+    assert_same_bytes(&bytes, &before[..bytes.len()]);
 }
 
-async fn an_object_deleted_while_read_is_noticed(store: &SnapStore) {
-    put(store, "vanished/object", &noise(21, BEYOND_THE_BUDGET)).await;
+async fn object_deleted_during_read_is_detected(store: &SnapStore) {
+    put_object(store, "vanished/object", &random_bytes(21, LARGER_THAN_BUDGET)).await;
     let mut download = store.download("vanished/object", None).await.unwrap();
     download.next_part().await.unwrap().unwrap();
     store.delete("vanished/object").await.unwrap();
@@ -294,17 +294,17 @@ async fn an_object_deleted_while_read_is_noticed(store: &SnapStore) {
         outcomes.push(part.map(|part| part.len()));
     }
     let error = outcomes.pop().unwrap().unwrap_err();
-    assert_eq!(error.class(), Class::NotFound, "{error:?}");
+    assert_eq!(error.class(), ErrorClass::NotFound, "{error:?}");
 }
 
-async fn senseless_keys_are_refused(store: &SnapStore) {
+async fn invalid_keys_are_rejected(store: &SnapStore) {
     for key in ["", "/a", "a/", "a//b", "../a", "a/../b", "a/./b", "a\nb"] {
         let error = store.head(key).await.unwrap_err();
         assert!(
-            matches!(error, StoreError::Key { .. }),
+            matches!(error, StoreError::InvalidKey { .. }),
             "{key:?} gave {error:?}"
         );
-        assert_eq!(error.class(), Class::Invalid);
+        assert_eq!(error.class(), ErrorClass::Invalid);
         assert!(
             store.upload(key, UploadOptions::default()).is_err(),
             "{key:?}"

@@ -3,25 +3,25 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use mainstay_store::{Effort, Object, SnapStore, StoreError, UploadOptions};
+use mainstay_store::{TransferConfig, ObjectInfo, SnapStore, StoreError, UploadOptions};
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
 pub(crate) const MIB: usize = 1024 * 1024;
 
 /// Incompressible bytes, the same for the same seed.
-pub(crate) fn noise(seed: u64, length: usize) -> Bytes {
+pub(crate) fn random_bytes(seed: u64, length: usize) -> Bytes {
     let mut bytes = vec![0; length];
     StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
     bytes.into()
 }
 
 /// Deadlines short enough for tests, on a machine that may be busy.
-pub(crate) fn brisk() -> Effort {
-    Effort {
+pub(crate) fn test_transfer_config() -> TransferConfig {
+    TransferConfig {
         request_timeout: Duration::from_secs(20),
         retry_timeout: Duration::from_mins(1),
-        ..Effort::default()
+        ..TransferConfig::default()
     }
 }
 
@@ -38,7 +38,7 @@ pub(crate) async fn upload(
     key: &str,
     bytes: &Bytes,
     options: UploadOptions,
-) -> Result<Object, StoreError> {
+) -> Result<ObjectInfo, StoreError> {
     let mut upload = store.upload(key, options)?;
     for piece in bytes.chunks(777_777) {
         upload.write(Bytes::copy_from_slice(piece)).await?;
@@ -46,7 +46,7 @@ pub(crate) async fn upload(
     upload.finish().await
 }
 
-pub(crate) async fn put(store: &SnapStore, key: &str, bytes: &Bytes) -> Object {
+pub(crate) async fn put_object(store: &SnapStore, key: &str, bytes: &Bytes) -> ObjectInfo {
     upload(store, key, bytes, UploadOptions::default())
         .await
         .unwrap()
@@ -62,7 +62,7 @@ pub(crate) async fn download(store: &SnapStore, key: &str) -> Result<Vec<u8>, St
     Ok(bytes)
 }
 
-pub(crate) async fn keys(store: &SnapStore, folder: &str) -> Vec<String> {
+pub(crate) async fn list_keys(store: &SnapStore, folder: &str) -> Vec<String> {
     store
         .list(folder)
         .await
@@ -74,7 +74,7 @@ pub(crate) async fn keys(store: &SnapStore, folder: &str) -> Vec<String> {
 
 /// Compares without printing megabytes.
 #[track_caller]
-pub(crate) fn assert_same(found: &[u8], expected: &[u8]) {
+pub(crate) fn assert_same_bytes(found: &[u8], expected: &[u8]) {
     assert_eq!(found.len(), expected.len(), "lengths differ");
     let difference = found.iter().zip(expected).position(|(a, b)| a != b);
     assert_eq!(difference, None, "bytes differ");

@@ -4,44 +4,44 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::join_all;
-use mainstay_store::{Class, Effort, Provider, SnapStore, StoreConfig, StoreError, UploadOptions};
+use mainstay_store::{ErrorClass, TransferConfig, StorageProvider, SnapStore, StoreConfig, StoreError, UploadOptions};
 
-use crate::data::{MIB, assert_same, brisk, download, keys, noise, put, upload};
-use crate::proxy::{Fault, Kind, Proxy};
-use crate::servers::{Access, Azurite, Weed};
+use crate::data::{MIB, assert_same_bytes, test_transfer_config, download, list_keys, random_bytes, put_object, upload};
+use crate::proxy::{InjectedFault, RequestKind, Proxy};
+use crate::servers::{Access, Azurite, SeaweedFs};
 use crate::{azure, s3};
 
 /// A store behind a proxy that does not wait long for silence.
-fn nervous(weed: &Weed, proxy: &Proxy) -> SnapStore {
-    with_effort(
+fn open_with_short_timeout(weed: &SeaweedFs, proxy: &Proxy) -> SnapStore {
+    open_with_config(
         weed,
         proxy,
-        Effort {
+        TransferConfig {
             request_timeout: Duration::from_secs(3),
-            ..brisk()
+            ..test_transfer_config()
         },
     )
 }
 
-fn with_effort(weed: &Weed, proxy: &Proxy, effort: Effort) -> SnapStore {
+fn open_with_config(weed: &SeaweedFs, proxy: &Proxy, effort: TransferConfig) -> SnapStore {
     let config = StoreConfig {
         endpoint: Some(proxy.endpoint.parse().unwrap()),
-        effort,
-        ..StoreConfig::new(Provider::S3, Weed::BUCKET)
+        transfer: effort,
+        ..StoreConfig::new(StorageProvider::S3, SeaweedFs::BUCKET)
     };
-    SnapStore::open(&config, &s3::environment(weed)).unwrap()
+    SnapStore::open(&config, &s3::write_environment(weed)).unwrap()
 }
 
 /// Faults of reads that must all be survived.
-const READ_FAULTS: [Fault; 8] = [
-    Fault::Status(500),
-    Fault::Status(503),
-    Fault::Status(429),
-    Fault::Refuse,
-    Fault::CutBody(0),
-    Fault::CutBody(3 * MIB + 1),
-    Fault::StallBody(MIB + 7),
-    Fault::SlowBody {
+const READ_FAULTS: [InjectedFault; 8] = [
+    InjectedFault::Status(500),
+    InjectedFault::Status(503),
+    InjectedFault::Status(429),
+    InjectedFault::CloseConnection,
+    InjectedFault::TruncateBody(0),
+    InjectedFault::TruncateBody(3 * MIB + 1),
+    InjectedFault::StallBody(MIB + 7),
+    InjectedFault::SlowBody {
         piece: 64 * 1024,
         pause: Duration::from_millis(5),
     },
@@ -49,61 +49,61 @@ const READ_FAULTS: [Fault; 8] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn downloads_survive_errors_resets_short_and_slow_reads() {
-    let weed = Weed::start(Access::Keys).await;
-    let bytes = noise(1, 29 * MIB + 3);
-    put(&s3::open(&weed, &weed.endpoint), "object", &bytes).await;
+    let weed = SeaweedFs::start(Access::Keys).await;
+    let bytes = random_bytes(1, 29 * MIB + 3);
+    put_object(&s3::open_store(&weed, &weed.endpoint), "object", &bytes).await;
     for fault in READ_FAULTS {
         let proxy = Proxy::start(&weed.endpoint).await;
-        proxy.spoil(Kind::Get, 1, 3, fault);
-        let found = download(&nervous(&weed, &proxy), "object").await;
-        assert_same(
+        proxy.inject(RequestKind::Get, 1, 3, fault);
+        let found = download(&open_with_short_timeout(&weed, &proxy), "object").await;
+        assert_same_bytes(
             &found.unwrap_or_else(|error| panic!("{fault:?}: {error:?}")),
             &bytes,
         );
-        assert_eq!(proxy.struck(), 3, "{fault:?}");
+        assert_eq!(proxy.injected_count(), 3, "{fault:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_download_goes_on_from_the_byte_it_reached() {
-    let weed = Weed::start(Access::Keys).await;
-    let bytes = noise(2, 8 * MIB);
-    put(&s3::open(&weed, &weed.endpoint), "object", &bytes).await;
+    let weed = SeaweedFs::start(Access::Keys).await;
+    let bytes = random_bytes(2, 8 * MIB);
+    put_object(&s3::open_store(&weed, &weed.endpoint), "object", &bytes).await;
     let proxy = Proxy::start(&weed.endpoint).await;
     // Seven attempts break off after a mebibyte. Going on needs little more than the object, some
     // of it lost in the broken connections; starting over would need fifteen mebibytes.
-    proxy.spoil(Kind::Get, 0, 7, Fault::CutBody(MIB));
-    assert_same(
-        &download(&nervous(&weed, &proxy), "object").await.unwrap(),
+    proxy.inject(RequestKind::Get, 0, 7, InjectedFault::TruncateBody(MIB));
+    assert_same_bytes(
+        &download(&open_with_short_timeout(&weed, &proxy), "object").await.unwrap(),
         &bytes,
     );
-    assert_eq!(proxy.struck(), 7);
+    assert_eq!(proxy.injected_count(), 7);
     assert!(
-        proxy.sent() < 12 * MIB as u64,
+        proxy.sent_bytes() < 12 * MIB as u64,
         "{} bytes were sent for 8 MiB",
-        proxy.sent()
+        proxy.sent_bytes()
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_trickle_that_outlives_every_deadline_still_arrives() {
-    let weed = Weed::start(Access::Keys).await;
-    let bytes = noise(3, 2 * MIB);
-    put(&s3::open(&weed, &weed.endpoint), "object", &bytes).await;
+    let weed = SeaweedFs::start(Access::Keys).await;
+    let bytes = random_bytes(3, 2 * MIB);
+    put_object(&s3::open_store(&weed, &weed.endpoint), "object", &bytes).await;
     let proxy = Proxy::start(&weed.endpoint).await;
-    let slow = Fault::SlowBody {
+    let slow = InjectedFault::SlowBody {
         piece: 64 * 1024,
         pause: Duration::from_millis(200),
     };
-    proxy.spoil(Kind::Get, 0, usize::MAX, slow);
-    let effort = Effort {
+    proxy.inject(RequestKind::Get, 0, usize::MAX, slow);
+    let effort = TransferConfig {
         request_timeout: Duration::from_secs(2),
         retry_timeout: Duration::from_secs(3),
-        ..Effort::default()
+        ..TransferConfig::default()
     };
     let started = Instant::now();
-    assert_same(
-        &download(&with_effort(&weed, &proxy, effort), "object")
+    assert_same_bytes(
+        &download(&open_with_config(&weed, &proxy, effort), "object")
             .await
             .unwrap(),
         &bytes,
@@ -115,130 +115,130 @@ async fn a_trickle_that_outlives_every_deadline_still_arrives() {
 }
 
 /// Faults of uploads that must all be survived: kind, how many pass before, fault.
-const WRITE_FAULTS: [(Kind, usize, Fault); 11] = [
-    (Kind::Any, 0, Fault::Status(503)),
-    (Kind::Any, 0, Fault::Refuse),
-    (Kind::Part, 1, Fault::Status(500)),
-    (Kind::Part, 1, Fault::Status(503)),
-    (Kind::Part, 1, Fault::Refuse),
-    (Kind::Part, 1, Fault::LoseAnswer),
-    (Kind::Part, 1, Fault::Silence),
-    (Kind::Complete, 0, Fault::Status(503)),
-    (Kind::Complete, 0, Fault::Refuse),
-    (Kind::Complete, 0, Fault::LoseAnswer),
-    (Kind::Head, 0, Fault::Status(500)),
+const WRITE_FAULTS: [(RequestKind, usize, InjectedFault); 11] = [
+    (RequestKind::Any, 0, InjectedFault::Status(503)),
+    (RequestKind::Any, 0, InjectedFault::CloseConnection),
+    (RequestKind::Part, 1, InjectedFault::Status(500)),
+    (RequestKind::Part, 1, InjectedFault::Status(503)),
+    (RequestKind::Part, 1, InjectedFault::CloseConnection),
+    (RequestKind::Part, 1, InjectedFault::DropResponse),
+    (RequestKind::Part, 1, InjectedFault::NeverRespond),
+    (RequestKind::Complete, 0, InjectedFault::Status(503)),
+    (RequestKind::Complete, 0, InjectedFault::CloseConnection),
+    (RequestKind::Complete, 0, InjectedFault::DropResponse),
+    (RequestKind::Head, 0, InjectedFault::Status(500)),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn uploads_survive_errors_resets_and_lost_answers() {
-    let weed = Weed::start(Access::Keys).await;
-    let direct = s3::open(&weed, &weed.endpoint);
-    let bytes = noise(4, 17 * MIB + 3);
+    let weed = SeaweedFs::start(Access::Keys).await;
+    let direct = s3::open_store(&weed, &weed.endpoint);
+    let bytes = random_bytes(4, 17 * MIB + 3);
     for (number, (kind, skip, fault)) in WRITE_FAULTS.into_iter().enumerate() {
         let proxy = Proxy::start(&weed.endpoint).await;
-        proxy.spoil(kind, skip, 2, fault);
+        proxy.inject(kind, skip, 2, fault);
         let key = format!("large/{number}");
-        let store = nervous(&weed, &proxy);
+        let store = open_with_short_timeout(&weed, &proxy);
         let outcome = upload(&store, &key, &bytes, UploadOptions::create_only()).await;
         let object = outcome.unwrap_or_else(|error| panic!("{kind:?} {fault:?}: {error:?}"));
         assert_eq!(object.size, bytes.len() as u64);
-        assert_same(&download(&direct, &key).await.unwrap(), &bytes);
-        assert!(proxy.struck() > 0, "{kind:?} {fault:?} never happened");
+        assert_same_bytes(&download(&direct, &key).await.unwrap(), &bytes);
+        assert!(proxy.injected_count() > 0, "{kind:?} {fault:?} never happened");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_to_a_create_only_write_is_not_mistaken_for_an_obstacle() {
-    let weed = Weed::start(Access::Keys).await;
-    let bytes = noise(5, 1000);
+    let weed = SeaweedFs::start(Access::Keys).await;
+    let bytes = random_bytes(5, 1000);
     for fault in [
-        Fault::LoseAnswer,
-        Fault::Status(500),
-        Fault::Refuse,
-        Fault::Silence,
+        InjectedFault::DropResponse,
+        InjectedFault::Status(500),
+        InjectedFault::CloseConnection,
+        InjectedFault::NeverRespond,
     ] {
         let proxy = Proxy::start(&weed.endpoint).await;
-        proxy.spoil(Kind::Put, 0, 1, fault);
-        let store = nervous(&weed, &proxy);
+        proxy.inject(RequestKind::Put, 0, 1, fault);
+        let store = open_with_short_timeout(&weed, &proxy);
         let key = format!("small/{fault:?}");
         upload(&store, &key, &bytes, UploadOptions::create_only())
             .await
             .unwrap();
-        assert_eq!(proxy.struck(), 1);
-        assert_same(&download(&store, &key).await.unwrap(), &bytes);
+        assert_eq!(proxy.injected_count(), 1);
+        assert_same_bytes(&download(&store, &key).await.unwrap(), &bytes);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_object_is_an_obstacle_also_after_a_retry() {
-    let weed = Weed::start(Access::Keys).await;
+    let weed = SeaweedFs::start(Access::Keys).await;
     let proxy = Proxy::start(&weed.endpoint).await;
-    let (ours, foreign) = (noise(6, 1000), noise(7, 1000));
-    put(&s3::open(&weed, &weed.endpoint), "small", &foreign).await;
-    proxy.spoil(Kind::Put, 0, 1, Fault::Status(503));
-    let store = nervous(&weed, &proxy);
+    let (ours, foreign) = (random_bytes(6, 1000), random_bytes(7, 1000));
+    put_object(&s3::open_store(&weed, &weed.endpoint), "small", &foreign).await;
+    proxy.inject(RequestKind::Put, 0, 1, InjectedFault::Status(503));
+    let store = open_with_short_timeout(&weed, &proxy);
     let error = upload(&store, "small", &ours, UploadOptions::create_only())
         .await
         .unwrap_err();
-    assert!(matches!(error, StoreError::Exists { .. }), "{error:?}");
-    assert_eq!(proxy.struck(), 1);
-    assert_same(&download(&store, "small").await.unwrap(), &foreign);
+    assert!(matches!(error, StoreError::AlreadyExists { .. }), "{error:?}");
+    assert_eq!(proxy.injected_count(), 1);
+    assert_same_bytes(&download(&store, "small").await.unwrap(), &foreign);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_conditional_writes_is_asked_first() {
-    let weed = Weed::start(Access::Keys).await;
+    let weed = SeaweedFs::start(Access::Keys).await;
     let proxy = Proxy::start(&weed.endpoint).await;
-    let (first, second) = (noise(6, 1000), noise(7, 1000));
-    let store = nervous(&weed, &proxy);
-    proxy.spoil(Kind::Put, 0, 1, Fault::Status(501));
+    let (first, second) = (random_bytes(6, 1000), random_bytes(7, 1000));
+    let store = open_with_short_timeout(&weed, &proxy);
+    proxy.inject(RequestKind::Put, 0, 1, InjectedFault::Status(501));
     upload(&store, "small", &first, UploadOptions::create_only())
         .await
         .unwrap();
-    assert_eq!(proxy.struck(), 1);
-    proxy.spoil(Kind::Put, 0, 1, Fault::Status(501));
+    assert_eq!(proxy.injected_count(), 1);
+    proxy.inject(RequestKind::Put, 0, 1, InjectedFault::Status(501));
     let error = upload(&store, "small", &second, UploadOptions::create_only())
         .await
         .unwrap_err();
-    assert!(matches!(error, StoreError::Exists { .. }), "{error:?}");
-    assert_eq!(proxy.struck(), 2);
-    assert_same(&download(&store, "small").await.unwrap(), &first);
+    assert!(matches!(error, StoreError::AlreadyExists { .. }), "{error:?}");
+    assert_eq!(proxy.injected_count(), 2);
+    assert_same_bytes(&download(&store, "small").await.unwrap(), &first);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn listings_survive_errors_and_resets() {
-    let weed = Weed::start(Access::Keys).await;
-    let direct = s3::open(&weed, &weed.endpoint);
+    let weed = SeaweedFs::start(Access::Keys).await;
+    let direct = s3::open_store(&weed, &weed.endpoint);
     let expected: Vec<String> = (0..20)
         .map(|number| format!("v2/Incr-{number:02}"))
         .collect();
     for key in &expected {
-        put(&direct, key, &Bytes::from_static(b"x")).await;
+        put_object(&direct, key, &Bytes::from_static(b"x")).await;
     }
     for fault in [
-        Fault::Status(500),
-        Fault::Refuse,
-        Fault::CutBody(700),
-        Fault::StallBody(700),
+        InjectedFault::Status(500),
+        InjectedFault::CloseConnection,
+        InjectedFault::TruncateBody(700),
+        InjectedFault::StallBody(700),
     ] {
         let proxy = Proxy::start(&weed.endpoint).await;
-        proxy.spoil(Kind::List, 0, 2, fault);
+        proxy.inject(RequestKind::List, 0, 2, fault);
         assert_eq!(
-            keys(&nervous(&weed, &proxy), "v2").await,
+            list_keys(&open_with_short_timeout(&weed, &proxy), "v2").await,
             expected,
             "{fault:?}"
         );
-        assert_eq!(proxy.struck(), 2, "{fault:?}");
+        assert_eq!(proxy.injected_count(), 2, "{fault:?}");
     }
 }
 
 /// Whatever is asked of a store that is gone is tried several times and fails.
-async fn an_outage(weed: &Weed, effort: Effort, fault: Fault) {
+async fn assert_outage_is_reported(weed: &SeaweedFs, effort: TransferConfig, fault: InjectedFault) {
     let proxy = Proxy::start(&weed.endpoint).await;
-    let store = with_effort(weed, &proxy, effort);
+    let store = open_with_config(weed, &proxy, effort);
     let reading = store.download("object", None).await.unwrap();
     drop(reading);
-    proxy.spoil(Kind::Any, 0, usize::MAX, fault);
+    proxy.inject(RequestKind::Any, 0, usize::MAX, fault);
     let small = Bytes::from_static(b"x");
     let (list, head, read, write) = tokio::join!(
         store.list("v2"),
@@ -252,7 +252,7 @@ async fn an_outage(weed: &Weed, effort: Effort, fault: Fault) {
         read.unwrap_err(),
         write.unwrap_err(),
     ] {
-        assert_eq!(error.class(), Class::Transient, "{fault:?}: {error:?}");
+        assert_eq!(error.class(), ErrorClass::Transient, "{fault:?}: {error:?}");
         assert!(
             matches!(error, StoreError::Request { attempts: 2.., .. }),
             "{error:?}"
@@ -262,44 +262,44 @@ async fn an_outage(weed: &Weed, effort: Effort, fault: Fault) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_is_reported_before_the_deadline() {
-    let weed = Weed::start(Access::Keys).await;
-    let direct = s3::open(&weed, &weed.endpoint);
-    put(&direct, "object", &noise(8, 9 * MIB)).await;
-    let effort = Effort {
+    let weed = SeaweedFs::start(Access::Keys).await;
+    let direct = s3::open_store(&weed, &weed.endpoint);
+    put_object(&direct, "object", &random_bytes(8, 9 * MIB)).await;
+    let effort = TransferConfig {
         request_timeout: Duration::from_secs(3),
         retry_timeout: Duration::from_secs(9),
-        ..Effort::default()
+        ..TransferConfig::default()
     };
-    let faults = [Fault::Status(503), Fault::Refuse, Fault::Silence];
-    join_all(faults.map(|fault| an_outage(&weed, effort.clone(), fault))).await;
-    assert_eq!(keys(&direct, "new").await, Vec::<String>::new());
+    let faults = [InjectedFault::Status(503), InjectedFault::CloseConnection, InjectedFault::NeverRespond];
+    join_all(faults.map(|fault| assert_outage_is_reported(&weed, effort.clone(), fault))).await;
+    assert_eq!(list_keys(&direct, "new").await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_cannot_finish_leaves_no_object_and_no_parts() {
-    let weed = Weed::start(Access::Keys).await;
-    let effort = Effort {
+    let weed = SeaweedFs::start(Access::Keys).await;
+    let effort = TransferConfig {
         retry_timeout: Duration::from_secs(10),
-        ..brisk()
+        ..test_transfer_config()
     };
-    let bytes = noise(9, 17 * MIB);
-    let faults = [(Kind::Part, 0), (Kind::Part, 2), (Kind::Complete, 0)];
+    let bytes = random_bytes(9, 17 * MIB);
+    let faults = [(RequestKind::Part, 0), (RequestKind::Part, 2), (RequestKind::Complete, 0)];
     let uploads = faults.map(async |(kind, skip)| {
         let proxy = Proxy::start(&weed.endpoint).await;
-        proxy.spoil(kind, skip, usize::MAX, Fault::Status(503));
-        let store = with_effort(&weed, &proxy, effort.clone());
+        proxy.inject(kind, skip, usize::MAX, InjectedFault::Status(503));
+        let store = open_with_config(&weed, &proxy, effort.clone());
         let key = format!("v2/{kind:?}-{skip}");
         let outcome = upload(&store, &key, &bytes, UploadOptions::create_only());
         let error = outcome.await.unwrap_err();
-        assert_eq!(error.class(), Class::Transient, "{error:?}");
-        assert!(proxy.struck() > 1);
+        assert_eq!(error.class(), ErrorClass::Transient, "{error:?}");
+        assert!(proxy.injected_count() > 1);
     });
     join_all(uploads).await;
-    let direct = s3::open(&weed, &weed.endpoint);
-    assert_eq!(keys(&direct, "v2").await, Vec::<String>::new());
+    let direct = s3::open_store(&weed, &weed.endpoint);
+    assert_eq!(list_keys(&direct, "v2").await, Vec::<String>::new());
     let deadline = Instant::now() + Duration::from_mins(2);
     loop {
-        let left = weed.unfinished_uploads().await;
+        let left = weed.list_unfinished_uploads().await;
         if left.is_empty() {
             return;
         }
@@ -310,18 +310,18 @@ async fn an_upload_that_cannot_finish_leaves_no_object_and_no_parts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_is_closed_after_an_abandoned_write() {
-    let weed = Weed::start(Access::Keys).await;
+    let weed = SeaweedFs::start(Access::Keys).await;
     let proxy = Proxy::start(&weed.endpoint).await;
-    proxy.spoil(Kind::Any, 0, usize::MAX, Fault::Silence);
-    let store = with_effort(&weed, &proxy, brisk());
+    proxy.inject(RequestKind::Any, 0, usize::MAX, InjectedFault::NeverRespond);
+    let store = open_with_config(&weed, &proxy, test_transfer_config());
     let mut upload = store.upload("v2/Full-1", UploadOptions::default()).unwrap();
-    let abandoned = upload.write(noise(10, 6 * MIB));
+    let abandoned = upload.write(random_bytes(10, 6 * MIB));
     assert!(
         tokio::time::timeout(Duration::from_millis(500), abandoned)
             .await
             .is_err()
     );
-    let error = upload.write(noise(10, 1)).await.unwrap_err();
+    let error = upload.write(random_bytes(10, 1)).await.unwrap_err();
     assert!(matches!(error, StoreError::Closed { .. }), "{error:?}");
     let error = upload.finish().await.unwrap_err();
     assert!(matches!(error, StoreError::Closed { .. }), "{error:?}");
@@ -331,17 +331,17 @@ async fn an_upload_is_closed_after_an_abandoned_write() {
 async fn azure_transfers_survive_faults_too() {
     let azurite = Azurite::start().await;
     let proxy = Proxy::start(&azurite.endpoint).await;
-    let store = azure::open(&azurite, &proxy.endpoint, Azurite::KEY);
-    let bytes = noise(11, 17 * MIB + 3);
-    proxy.spoil(Kind::Part, 1, 2, Fault::Status(503));
-    proxy.spoil(Kind::Part, 1, 1, Fault::Refuse);
-    proxy.spoil(Kind::Complete, 0, 1, Fault::LoseAnswer);
+    let store = azure::open_store(&azurite, &proxy.endpoint, Azurite::KEY);
+    let bytes = random_bytes(11, 17 * MIB + 3);
+    proxy.inject(RequestKind::Part, 1, 2, InjectedFault::Status(503));
+    proxy.inject(RequestKind::Part, 1, 1, InjectedFault::CloseConnection);
+    proxy.inject(RequestKind::Complete, 0, 1, InjectedFault::DropResponse);
     upload(&store, "object", &bytes, UploadOptions::create_only())
         .await
         .unwrap();
-    assert_eq!(proxy.struck(), 4);
-    proxy.spoil(Kind::Get, 0, 2, Fault::CutBody(MIB + 1));
-    proxy.spoil(Kind::Get, 0, 1, Fault::Status(500));
-    assert_same(&download(&store, "object").await.unwrap(), &bytes);
-    assert_eq!(proxy.struck(), 7);
+    assert_eq!(proxy.injected_count(), 4);
+    proxy.inject(RequestKind::Get, 0, 2, InjectedFault::TruncateBody(MIB + 1));
+    proxy.inject(RequestKind::Get, 0, 1, InjectedFault::Status(500));
+    assert_same_bytes(&download(&store, "object").await.unwrap(), &bytes);
+    assert_eq!(proxy.injected_count(), 7);
 }

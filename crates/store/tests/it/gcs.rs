@@ -6,14 +6,14 @@
 //! one header that differs: "only if there is no generation yet" becomes "only if nothing matches".
 
 use hyper::http::{HeaderValue, header, request};
-use mainstay_store::{Environment, Provider, SnapStore, StoreConfig};
+use mainstay_store::{Environment, StorageProvider, SnapStore, StoreConfig};
 
 use crate::conformance;
-use crate::data::brisk;
+use crate::data::test_transfer_config;
 use crate::proxy::Proxy;
-use crate::servers::{Access, Weed};
+use crate::servers::{Access, SeaweedFs};
 
-fn from_google(parts: &mut request::Parts) {
+fn translate_google_request(parts: &mut request::Parts) {
     // Emulators ignore the token; this server takes it for an attempt to sign in.
     parts.headers.remove(header::AUTHORIZATION);
     if parts
@@ -29,15 +29,15 @@ fn from_google(parts: &mut request::Parts) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_xml_api_of_google_keeps_every_promise() {
-    let weed = Weed::start(Access::Anonymous).await;
-    let proxy = Proxy::translating(&weed.endpoint, from_google).await;
+    let weed = SeaweedFs::start(Access::Anonymous).await;
+    let proxy = Proxy::start_translating(&weed.endpoint, translate_google_request).await;
     let config = StoreConfig {
         // The path of the JSON API is what operators have in their configuration.
         endpoint: Some(format!("{}/storage/v1/", proxy.endpoint).parse().unwrap()),
-        effort: brisk(),
-        ..StoreConfig::new(Provider::Gcs, Weed::BUCKET)
+        transfer: test_transfer_config(),
+        ..StoreConfig::new(StorageProvider::Gcs, SeaweedFs::BUCKET)
     };
     // An http:// endpoint needs no credentials.
     let store = SnapStore::open(&config, &Environment::default()).unwrap();
-    conformance::all(&store).await;
+    conformance::run_all(&store).await;
 }

@@ -5,18 +5,18 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use mainstay_store::{
-    Class, Environment, OpenError, Provider, SnapStore, StoreConfig, UploadOptions,
+    ErrorClass, Environment, StoreOpenError, StorageProvider, SnapStore, StoreConfig, UploadOptions,
 };
 use tempfile::TempDir;
 
 use crate::conformance;
-use crate::data::{brisk, keys, noise, put};
+use crate::data::{test_transfer_config, list_keys, random_bytes, put_object};
 
-fn local() -> (TempDir, SnapStore) {
+fn open_local_store() -> (TempDir, SnapStore) {
     let home = tempfile::tempdir().unwrap();
     let config = StoreConfig {
-        effort: brisk(),
-        ..StoreConfig::new(Provider::Local, "default.bkp")
+        transfer: test_transfer_config(),
+        ..StoreConfig::new(StorageProvider::Local, "default.bkp")
     };
     let env = Environment::from_iter([("HOME", home.path().to_str().unwrap())]);
     let store = SnapStore::open(&config, &env).unwrap();
@@ -25,36 +25,36 @@ fn local() -> (TempDir, SnapStore) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_keeps_every_promise() {
-    let (_home, store) = local();
-    conformance::all(&store).await;
+    let (_home, store) = open_local_store();
+    conformance::run_all(&store).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_are_files_below_the_home_directory() {
-    let (home, store) = local();
-    put(&store, "shoot/v2/Full-1", &noise(1, 10)).await;
+    let (home, store) = open_local_store();
+    put_object(&store, "shoot/v2/Full-1", &random_bytes(1, 10)).await;
     let file = home.path().join("default.bkp/shoot/v2/Full-1");
-    assert_eq!(fs::read(file).unwrap(), noise(1, 10));
+    assert_eq!(fs::read(file).unwrap(), random_bytes(1, 10));
     fs::write(home.path().join("default.bkp/shoot/v2/Full-2"), "by hand").unwrap();
     assert_eq!(
-        keys(&store, "shoot/v2").await,
+        list_keys(&store, "shoot/v2").await,
         ["shoot/v2/Full-1", "shoot/v2/Full-2"]
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_is_invisible_until_it_is_finished_and_gone_when_dropped() {
-    let (home, store) = local();
+    let (home, store) = open_local_store();
     let mut writer = store
         .upload("v2/Full-1", UploadOptions::default())
         .unwrap()
         .into_writer();
     let writer = tokio::task::spawn_blocking(move || {
-        writer.write_all(&noise(2, 12 << 20)).unwrap();
+        writer.write_all(&random_bytes(2, 12 << 20)).unwrap();
         writer
     });
     let writer = writer.await.unwrap();
-    assert_eq!(keys(&store, "v2").await, Vec::<String>::new());
+    assert_eq!(list_keys(&store, "v2").await, Vec::<String>::new());
     assert_eq!(
         fs::read_dir(home.path().join("default.bkp/v2"))
             .unwrap()
@@ -79,22 +79,22 @@ async fn an_upload_is_invisible_until_it_is_finished_and_gone_when_dropped() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forbidden_directory_is_denied_at_once() {
-    let (home, store) = local();
+    let (home, store) = open_local_store();
     // Root may write anywhere, so the obstacle is a file where a directory is needed.
     fs::write(home.path().join("default.bkp"), "in the way").unwrap();
     let upload = store.upload("v2/Full-1", UploadOptions::default()).unwrap();
     let error = upload.finish().await.unwrap_err();
-    assert_ne!(error.class(), Class::Transient, "{error:?}");
+    assert_ne!(error.class(), ErrorClass::Transient, "{error:?}");
     assert!(error.to_string().contains("v2/Full-1"), "{error}");
 }
 
 #[test]
 fn without_a_home_directory_nothing_is_opened() {
-    let config = StoreConfig::new(Provider::Local, "default.bkp");
+    let config = StoreConfig::new(StorageProvider::Local, "default.bkp");
     let error = SnapStore::open(&config, &Environment::default()).unwrap_err();
-    assert!(matches!(error, OpenError::Home), "{error:?}");
-    let config = StoreConfig::new(Provider::Local, "../elsewhere");
+    assert!(matches!(error, StoreOpenError::HomeUnset), "{error:?}");
+    let config = StoreConfig::new(StorageProvider::Local, "../elsewhere");
     let env = Environment::from_iter([("HOME", "/nowhere")]);
     let error = SnapStore::open(&config, &env).unwrap_err();
-    assert!(matches!(error, OpenError::Container { .. }), "{error:?}");
+    assert!(matches!(error, StoreOpenError::InvalidContainer { .. }), "{error:?}");
 }

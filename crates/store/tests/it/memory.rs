@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use mainstay_store::config::DOWNLOAD_BUDGET_BYTES;
-use mainstay_store::{Effort, UploadOptions};
+use mainstay_store::{TransferConfig, UploadOptions};
 
-use crate::data::{MIB, brisk, noise, put};
-use crate::proxy::{Fault, Kind, Proxy};
+use crate::data::{MIB, test_transfer_config, random_bytes, put_object};
+use crate::proxy::{InjectedFault, RequestKind, Proxy};
 use crate::s3;
-use crate::servers::{Access, Weed};
+use crate::servers::{Access, SeaweedFs};
 
 /// Waits for a state that comes.
-async fn until(what: &str, is_so: impl Fn() -> bool) {
+async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_mins(2);
     while !is_so() {
         assert!(Instant::now() < deadline, "never: {what}");
@@ -21,26 +21,26 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_pauses_is_not_buried() {
-    let weed = Weed::start(Access::Keys).await;
-    let bytes = noise(1, 80 * MIB);
-    put(&s3::open(&weed, &weed.endpoint), "object", &bytes).await;
+    let weed = SeaweedFs::start(Access::Keys).await;
+    let bytes = random_bytes(1, 80 * MIB);
+    put_object(&s3::open_store(&weed, &weed.endpoint), "object", &bytes).await;
     let proxy = Proxy::start(&weed.endpoint).await;
-    let mut download = s3::open(&weed, &proxy.endpoint)
+    let mut download = s3::open_store(&weed, &proxy.endpoint)
         .download("object", None)
         .await
         .unwrap();
     let mut consumed = download.next_part().await.unwrap().unwrap().len() as u64;
-    until("all that is fetched ahead has come", || {
-        proxy.under_way() == 0
+    wait_until("all that is fetched ahead has come", || {
+        proxy.active_bodies() == 0
     })
     .await;
     assert!(
-        proxy.sent() <= DOWNLOAD_BUDGET_BYTES,
+        proxy.sent_bytes() <= DOWNLOAD_BUDGET_BYTES,
         "{} bytes were fetched",
-        proxy.sent()
+        proxy.sent_bytes()
     );
     while let Some(part) = download.next_part().await {
-        let held = proxy.sent() - consumed;
+        let held = proxy.sent_bytes() - consumed;
         assert!(held <= DOWNLOAD_BUDGET_BYTES, "{held} bytes are held");
         consumed += part.unwrap().len() as u64;
     }
@@ -49,28 +49,28 @@ async fn a_reader_that_pauses_is_not_buried() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_download_stops_fetching() {
-    let weed = Weed::start(Access::Keys).await;
-    put(
-        &s3::open(&weed, &weed.endpoint),
+    let weed = SeaweedFs::start(Access::Keys).await;
+    put_object(
+        &s3::open_store(&weed, &weed.endpoint),
         "object",
-        &noise(2, 80 * MIB),
+        &random_bytes(2, 80 * MIB),
     )
     .await;
     let proxy = Proxy::start(&weed.endpoint).await;
     // At this pace what may be fetched ahead takes minutes.
-    let slow = Fault::SlowBody {
+    let slow = InjectedFault::SlowBody {
         piece: 16 * 1024,
         pause: Duration::from_millis(200),
     };
-    proxy.spoil(Kind::Get, 0, usize::MAX, slow);
-    let download = s3::open(&weed, &proxy.endpoint)
+    proxy.inject(RequestKind::Get, 0, usize::MAX, slow);
+    let download = s3::open_store(&weed, &proxy.endpoint)
         .download("object", None)
         .await
         .unwrap();
-    until("it fetches", || proxy.sent() > 0).await;
+    wait_until("it fetches", || proxy.sent_bytes() > 0).await;
     drop(download);
-    until("nothing is fetched", || proxy.under_way() == 0).await;
-    let sent = proxy.sent();
+    wait_until("nothing is fetched", || proxy.active_bodies() == 0).await;
+    let sent = proxy.sent_bytes();
     assert!(
         sent < DOWNLOAD_BUDGET_BYTES / 2,
         "{sent} bytes were fetched"
@@ -79,23 +79,23 @@ async fn a_dropped_download_stops_fetching() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_takes_nothing_stops_the_writer() {
-    let weed = Weed::start(Access::Keys).await;
+    let weed = SeaweedFs::start(Access::Keys).await;
     let proxy = Proxy::start(&weed.endpoint).await;
-    proxy.spoil(Kind::Part, 0, usize::MAX, Fault::Silence);
-    let store = s3::open(&weed, &proxy.endpoint);
+    proxy.inject(RequestKind::Part, 0, usize::MAX, InjectedFault::NeverRespond);
+    let store = s3::open_store(&weed, &proxy.endpoint);
     let mut upload = store.upload("object", UploadOptions::default()).unwrap();
-    let (piece, mut taken) = (noise(3, MIB), 0);
+    let (piece, mut taken) = (random_bytes(3, MIB), 0);
     while let Ok(outcome) =
         tokio::time::timeout(Duration::from_secs(10), upload.write(piece.clone())).await
     {
         outcome.unwrap();
         taken += piece.len() as u64;
     }
-    let Effort {
+    let TransferConfig {
         parallel_uploads,
         upload_part_bytes,
         ..
-    } = brisk();
+    } = test_transfer_config();
     let promised = (u64::from(parallel_uploads) + 1) * upload_part_bytes;
     assert!(
         taken <= promised,

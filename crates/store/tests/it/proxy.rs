@@ -25,11 +25,11 @@ use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type Answer = Response<BoxBody<Bytes, BoxError>>;
+type ProxyResponse = Response<BoxBody<Bytes, BoxError>>;
 
 /// What kind of request a rule is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RequestKind {
     /// Ranged reads of objects.
     Get,
     Head,
@@ -45,72 +45,72 @@ pub(crate) enum Kind {
 
 /// What happens to it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Fault {
+pub(crate) enum InjectedFault {
     /// Answer with this status instead of asking the server.
     Status(u16),
     /// Close the connection instead of answering; the server never hears of it.
-    Refuse,
+    CloseConnection,
     /// Let the server do it, then close the connection without an answer.
-    LoseAnswer,
+    DropResponse,
     /// Close the connection after this many bytes of the body.
-    CutBody(usize),
+    TruncateBody(usize),
     /// Send this many bytes of the body, then nothing, for ever.
     StallBody(usize),
     /// Send the body in small pieces with pauses.
     SlowBody { piece: usize, pause: Duration },
     /// Never answer.
-    Silence,
+    NeverRespond,
 }
 
 /// Spoils requests of a kind: passes over `skip` of them, then strikes `times`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rule {
-    pub(crate) kind: Kind,
+pub(crate) struct FaultRule {
+    pub(crate) kind: RequestKind,
     pub(crate) skip: usize,
     pub(crate) times: usize,
-    pub(crate) fault: Fault,
+    pub(crate) fault: InjectedFault,
 }
 
 /// How the proxy rewrites a request before it passes on.
-pub(crate) type Translate = fn(&mut request::Parts);
+pub(crate) type TranslateFn = fn(&mut request::Parts);
 
 #[derive(Default)]
-struct State {
-    rules: Mutex<Vec<Rule>>,
-    struck: AtomicUsize,
-    sent: AtomicU64,
-    under_way: AtomicUsize,
+struct ProxyState {
+    rules: Mutex<Vec<FaultRule>>,
+    injected_count: AtomicUsize,
+    sent_bytes: AtomicU64,
+    active_bodies: AtomicUsize,
 }
 
 /// A running proxy; ends when dropped.
 pub(crate) struct Proxy {
     pub(crate) endpoint: String,
-    state: Arc<State>,
+    state: Arc<ProxyState>,
     _task: AbortOnDropHandle<()>,
 }
 
 #[derive(Clone)]
-struct Hop {
+struct Forwarder {
     upstream: String,
     client: Client<HttpConnector, Full<Bytes>>,
-    translate: Translate,
-    state: Arc<State>,
+    translate: TranslateFn,
+    state: Arc<ProxyState>,
 }
 
 impl Proxy {
     /// Passes requests to `upstream`, an `http://host:port` with an optional path that is kept.
     pub(crate) async fn start(upstream: &str) -> Self {
-        Self::translating(upstream, |_| ()).await
+        Self::start_translating(upstream, |_| ()).await
     }
 
-    pub(crate) async fn translating(upstream: &str, translate: Translate) -> Self {
+    pub(crate) async fn start_translating(upstream: &str, translate: TranslateFn) -> Self {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
             .await
             .unwrap();
         let address = listener.local_addr().unwrap();
         let url: url::Url = upstream.parse().unwrap();
-        let state = Arc::new(State::default());
-        let hop = Hop {
+        let state = Arc::new(ProxyState::default());
+        let hop = Forwarder {
             upstream: url.authority().to_owned(),
             client: Client::builder(TokioExecutor::new()).build_http(),
             translate,
@@ -126,8 +126,8 @@ impl Proxy {
         }
     }
 
-    pub(crate) fn spoil(&self, kind: Kind, skip: usize, times: usize, fault: Fault) {
-        self.state.rules.lock().unwrap().push(Rule {
+    pub(crate) fn inject(&self, kind: RequestKind, skip: usize, times: usize, fault: InjectedFault) {
+        self.state.rules.lock().unwrap().push(FaultRule {
             kind,
             skip,
             times,
@@ -136,29 +136,29 @@ impl Proxy {
     }
 
     /// How many requests were spoiled.
-    pub(crate) fn struck(&self) -> usize {
-        self.state.struck.load(Ordering::SeqCst)
+    pub(crate) fn injected_count(&self) -> usize {
+        self.state.injected_count.load(Ordering::SeqCst)
     }
 
     /// Bodies on their way to the client.
-    pub(crate) fn under_way(&self) -> usize {
-        self.state.under_way.load(Ordering::SeqCst)
+    pub(crate) fn active_bodies(&self) -> usize {
+        self.state.active_bodies.load(Ordering::SeqCst)
     }
 
     /// Bytes of bodies passed to the client.
-    pub(crate) fn sent(&self) -> u64 {
-        self.state.sent.load(Ordering::SeqCst)
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.state.sent_bytes.load(Ordering::SeqCst)
     }
 }
 
-async fn serve(listener: TcpListener, hop: Hop) {
+async fn serve(listener: TcpListener, hop: Forwarder) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             return;
         };
         let hop = hop.clone();
         tokio::spawn(async move {
-            let service = service_fn(move |request| hop.clone().pass(request));
+            let service = service_fn(move |request| hop.clone().forward(request));
             // A connection that ends badly is what this proxy is for.
             let _ = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
@@ -167,17 +167,17 @@ async fn serve(listener: TcpListener, hop: Hop) {
     }
 }
 
-impl Hop {
-    async fn pass(self, request: Request<Incoming>) -> Result<Answer, BoxError> {
+impl Forwarder {
+    async fn forward(self, request: Request<Incoming>) -> Result<ProxyResponse, BoxError> {
         let (mut parts, body) = request.into_parts();
-        let fault = self.pick(&parts);
-        if matches!(fault, Some(Fault::Silence)) {
+        let fault = self.pick_fault(&parts);
+        if matches!(fault, Some(InjectedFault::NeverRespond)) {
             std::future::pending::<Infallible>().await;
         }
         let body = body.collect().await?.to_bytes();
         match fault {
-            Some(Fault::Status(status)) => return Ok(refusal(status)),
-            Some(Fault::Refuse) => return Err("refused".into()),
+            Some(InjectedFault::Status(status)) => return Ok(error_response(status)),
+            Some(InjectedFault::CloseConnection) => return Err("refused".into()),
             _ => {}
         }
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
@@ -187,15 +187,15 @@ impl Hop {
             .client
             .request(Request::from_parts(parts, Full::new(body)))
             .await?;
-        if matches!(fault, Some(Fault::LoseAnswer)) {
+        if matches!(fault, Some(InjectedFault::DropResponse)) {
             answer.into_body().collect().await?;
             return Err("answer lost".into());
         }
-        Ok(answer.map(|body| Spoiled::new(body, fault, Arc::clone(&self.state)).boxed()))
+        Ok(answer.map(|body| FaultyBody::new(body, fault, Arc::clone(&self.state)).boxed()))
     }
 
     /// The fault of the first rule that applies.
-    fn pick(&self, parts: &request::Parts) -> Option<Fault> {
+    fn pick_fault(&self, parts: &request::Parts) -> Option<InjectedFault> {
         let mut rules = self.state.rules.lock().unwrap();
         for rule in rules
             .iter_mut()
@@ -205,7 +205,7 @@ impl Hop {
                 rule.skip -= 1;
             } else if rule.times > 0 {
                 rule.times -= 1;
-                self.state.struck.fetch_add(1, Ordering::SeqCst);
+                self.state.injected_count.fetch_add(1, Ordering::SeqCst);
                 return Some(rule.fault);
             }
         }
@@ -213,7 +213,7 @@ impl Hop {
     }
 }
 
-fn matches_kind(kind: Kind, parts: &request::Parts) -> bool {
+fn matches_kind(kind: RequestKind, parts: &request::Parts) -> bool {
     let query = parts.uri.query().unwrap_or_default();
     let has = |name: &str| {
         query
@@ -226,18 +226,18 @@ fn matches_kind(kind: Kind, parts: &request::Parts) -> bool {
         .iter()
         .any(|name| parts.headers.contains_key(*name));
     match (kind, parts.method.as_str()) {
-        (Kind::List, "GET") => is_list,
-        (Kind::Get, "GET") => !is_list && is_ranged,
-        (Kind::Any, _) | (Kind::Head, "HEAD") => true,
-        (Kind::Part, "PUT") => is_part,
-        (Kind::Put, "PUT") => query.is_empty(),
-        (Kind::Complete, "POST") => has("uploadId"),
-        (Kind::Complete, "PUT") => query.contains("comp=blocklist"),
+        (RequestKind::List, "GET") => is_list,
+        (RequestKind::Get, "GET") => !is_list && is_ranged,
+        (RequestKind::Any, _) | (RequestKind::Head, "HEAD") => true,
+        (RequestKind::Part, "PUT") => is_part,
+        (RequestKind::Put, "PUT") => query.is_empty(),
+        (RequestKind::Complete, "POST") => has("uploadId"),
+        (RequestKind::Complete, "PUT") => query.contains("comp=blocklist"),
         _ => false,
     }
 }
 
-fn refusal(status: u16) -> Answer {
+fn error_response(status: u16) -> ProxyResponse {
     let body = Full::new(Bytes::from_static(b"<Error><Code>SlowDown</Code></Error>"));
     let mut answer = Response::new(body.map_err(|never| match never {}).boxed());
     *answer.status_mut() = StatusCode::from_u16(status).unwrap();
@@ -245,37 +245,37 @@ fn refusal(status: u16) -> Answer {
 }
 
 /// A body that counts what it passes on, and may stop, slow down or break.
-struct Spoiled {
+struct FaultyBody {
     inner: Incoming,
-    fault: Option<Fault>,
-    passed: usize,
-    waiting: Bytes,
+    fault: Option<InjectedFault>,
+    passed_bytes: usize,
+    buffered: Bytes,
     pause: Option<Pin<Box<tokio::time::Sleep>>>,
-    state: Arc<State>,
+    state: Arc<ProxyState>,
 }
 
-impl Spoiled {
-    fn new(inner: Incoming, fault: Option<Fault>, state: Arc<State>) -> Self {
-        state.under_way.fetch_add(1, Ordering::SeqCst);
+impl FaultyBody {
+    fn new(inner: Incoming, fault: Option<InjectedFault>, state: Arc<ProxyState>) -> Self {
+        state.active_bodies.fetch_add(1, Ordering::SeqCst);
         Self {
             inner,
             fault,
-            passed: 0,
-            waiting: Bytes::new(),
+            passed_bytes: 0,
+            buffered: Bytes::new(),
             pause: None,
             state,
         }
     }
 
     /// How many of `available` bytes may pass now; an error breaks the connection.
-    fn allowed(&mut self, available: usize) -> Result<Option<usize>, BoxError> {
+    fn allowed_bytes(&mut self, available: usize) -> Result<Option<usize>, BoxError> {
         match self.fault {
-            Some(Fault::CutBody(limit)) if self.passed >= limit => Err("cut".into()),
-            Some(Fault::StallBody(limit)) if self.passed >= limit => Ok(None),
-            Some(Fault::CutBody(limit) | Fault::StallBody(limit)) => {
-                Ok(Some(available.min(limit - self.passed)))
+            Some(InjectedFault::TruncateBody(limit)) if self.passed_bytes >= limit => Err("cut".into()),
+            Some(InjectedFault::StallBody(limit)) if self.passed_bytes >= limit => Ok(None),
+            Some(InjectedFault::TruncateBody(limit) | InjectedFault::StallBody(limit)) => {
+                Ok(Some(available.min(limit - self.passed_bytes)))
             }
-            Some(Fault::SlowBody { piece, pause }) => {
+            Some(InjectedFault::SlowBody { piece, pause }) => {
                 self.pause = Some(Box::pin(tokio::time::sleep(pause)));
                 Ok(Some(available.min(piece)))
             }
@@ -284,13 +284,13 @@ impl Spoiled {
     }
 }
 
-impl Drop for Spoiled {
+impl Drop for FaultyBody {
     fn drop(&mut self) {
-        self.state.under_way.fetch_sub(1, Ordering::SeqCst);
+        self.state.active_bodies.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl Body for Spoiled {
+impl Body for FaultyBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -302,22 +302,22 @@ impl Body for Spoiled {
             std::task::ready!(pause.as_mut().poll(context));
             self.pause = None;
         }
-        while self.waiting.is_empty() {
+        while self.buffered.is_empty() {
             match std::task::ready!(Pin::new(&mut self.inner).poll_frame(context)) {
                 None => return Poll::Ready(None),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
-                Some(Ok(frame)) => self.waiting = frame.into_data().unwrap_or_default(),
+                Some(Ok(frame)) => self.buffered = frame.into_data().unwrap_or_default(),
             }
         }
-        let available = self.waiting.len();
-        match self.allowed(available) {
+        let available = self.buffered.len();
+        match self.allowed_bytes(available) {
             Err(error) => Poll::Ready(Some(Err(error))),
             // Nothing will wake this body again, which is the point.
             Ok(None) => Poll::Pending,
             Ok(Some(length)) => {
-                self.passed += length;
-                self.state.sent.fetch_add(length as u64, Ordering::SeqCst);
-                let piece = self.waiting.split_to(length);
+                self.passed_bytes += length;
+                self.state.sent_bytes.fetch_add(length as u64, Ordering::SeqCst);
+                let piece = self.buffered.split_to(length);
                 Poll::Ready(Some(Ok(Frame::data(piece))))
             }
         }

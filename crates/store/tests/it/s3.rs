@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use mainstay_store::{
-    Class, Environment, OpenError, Provider, SnapStore, StoreConfig, UploadOptions,
+    ErrorClass, Environment, StoreOpenError, StorageProvider, SnapStore, StoreConfig, UploadOptions,
 };
 
 use crate::conformance;
-use crate::data::{MIB, assert_same, assert_tried_once, brisk, download, keys, noise, put, upload};
-use crate::servers::{Access, Weed};
+use crate::data::{MIB, assert_same_bytes, assert_tried_once, test_transfer_config, download, list_keys, random_bytes, put_object, upload};
+use crate::servers::{Access, SeaweedFs};
 
 /// Credentials as a mounted secret: one file per field.
-pub(crate) fn secret_directory(parent: &Path, fields: &[(&str, &str)]) -> String {
+pub(crate) fn write_secret_directory(parent: &Path, fields: &[(&str, &str)]) -> String {
     let directory = parent.join("credentials");
     fs::create_dir_all(&directory).unwrap();
     for (name, value) in fields {
@@ -24,53 +24,53 @@ pub(crate) fn secret_directory(parent: &Path, fields: &[(&str, &str)]) -> String
 }
 
 /// A store at `endpoint`, which is the server or a proxy in front of it.
-pub(crate) fn open(weed: &Weed, endpoint: &str) -> SnapStore {
+pub(crate) fn open_store(weed: &SeaweedFs, endpoint: &str) -> SnapStore {
     let config = StoreConfig {
         endpoint: Some(endpoint.parse().unwrap()),
-        effort: brisk(),
-        ..StoreConfig::new(Provider::S3, Weed::BUCKET)
+        transfer: test_transfer_config(),
+        ..StoreConfig::new(StorageProvider::S3, SeaweedFs::BUCKET)
     };
-    SnapStore::open(&config, &environment(weed)).unwrap()
+    SnapStore::open(&config, &write_environment(weed)).unwrap()
 }
 
-pub(crate) fn environment(weed: &Weed) -> Environment {
+pub(crate) fn write_environment(weed: &SeaweedFs) -> Environment {
     let fields = [
         ("region", "us-east-1"),
-        ("accessKeyID", Weed::KEY_ID),
-        ("secretAccessKey", Weed::SECRET),
+        ("accessKeyID", SeaweedFs::KEY_ID),
+        ("secretAccessKey", SeaweedFs::SECRET),
     ];
-    let directory = secret_directory(weed.server.directory.path(), &fields);
+    let directory = write_secret_directory(weed.server.directory.path(), &fields);
     Environment::from_iter([("AWS_APPLICATION_CREDENTIALS", directory)])
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_s3_server_keeps_every_promise() {
-    let weed = Weed::start(Access::Keys).await;
-    let store = open(&weed, &weed.endpoint);
-    conformance::all(&store).await;
-    listings_go_beyond_one_page(&store).await;
-    no_parts_of_abandoned_uploads_remain(&weed).await;
+    let weed = SeaweedFs::start(Access::Keys).await;
+    let store = open_store(&weed, &weed.endpoint);
+    conformance::run_all(&store).await;
+    listing_spans_multiple_pages(&store).await;
+    assert_no_abandoned_parts(&weed).await;
 }
 
-async fn listings_go_beyond_one_page(store: &SnapStore) {
+async fn listing_spans_multiple_pages(store: &SnapStore) {
     let puts = stream::iter(0..1_003).map(|number| {
         let key = format!("page/v2/Incr-{number:08}");
         async move {
-            upload(store, &key, &noise(1, 1), UploadOptions::default())
+            upload(store, &key, &random_bytes(1, 1), UploadOptions::default())
                 .await
                 .map(|_| key)
         }
     });
     let mut expected: Vec<String> = puts.buffer_unordered(16).try_collect().await.unwrap();
     expected.sort();
-    assert_eq!(keys(store, "page/v2").await, expected);
+    assert_eq!(list_keys(store, "page/v2").await, expected);
 }
 
 /// Uploads that were aborted or dropped by the conformance run are gone from the server too.
-async fn no_parts_of_abandoned_uploads_remain(weed: &Weed) {
+async fn assert_no_abandoned_parts(weed: &SeaweedFs) {
     let deadline = Instant::now() + Duration::from_mins(2);
     loop {
-        let left = weed.unfinished_uploads().await;
+        let left = weed.list_unfinished_uploads().await;
         if left.is_empty() {
             return;
         }
@@ -85,108 +85,108 @@ async fn no_parts_of_abandoned_uploads_remain(weed: &Weed) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn appliances_are_reached_by_the_same_client() {
-    let weed = Weed::start(Access::Keys).await;
+    let weed = SeaweedFs::start(Access::Keys).await;
     let host = weed.endpoint.strip_prefix("http://").unwrap();
     let ecs = Environment::from_iter([
         ("ECS_ENDPOINT", host),
-        ("ECS_ACCESS_KEY_ID", Weed::KEY_ID),
-        ("ECS_SECRET_ACCESS_KEY", Weed::SECRET),
+        ("ECS_ACCESS_KEY_ID", SeaweedFs::KEY_ID),
+        ("ECS_SECRET_ACCESS_KEY", SeaweedFs::SECRET),
         ("ECS_DISABLE_SSL", "true"),
     ]);
     let file = weed.server.directory.path().join("ocs.json");
     let fields = serde_json::json!({
         "endpoint": host, "region": "us-east-1", "disableSSL": true,
-        "accessKeyID": Weed::KEY_ID, "secretAccessKey": Weed::SECRET,
+        "accessKeyID": SeaweedFs::KEY_ID, "secretAccessKey": SeaweedFs::SECRET,
     });
     fs::write(&file, fields.to_string()).unwrap();
     let ocs = Environment::from_iter([(
         "OPENSHIFT_APPLICATION_CREDENTIALS_JSON",
         file.to_str().unwrap(),
     )]);
-    for (provider, env) in [(Provider::Ecs, ecs), (Provider::Ocs, ocs)] {
-        let store = SnapStore::open(&StoreConfig::new(provider, Weed::BUCKET), &env).unwrap();
-        let (key, bytes) = (format!("{provider}/v2/Full-1"), noise(2, 6 * MIB));
+    for (provider, env) in [(StorageProvider::Ecs, ecs), (StorageProvider::Ocs, ocs)] {
+        let store = SnapStore::open(&StoreConfig::new(provider, SeaweedFs::BUCKET), &env).unwrap();
+        let (key, bytes) = (format!("{provider}/v2/Full-1"), random_bytes(2, 6 * MIB));
         upload(&store, &key, &bytes, UploadOptions::create_only())
             .await
             .unwrap();
-        assert_same(&download(&store, &key).await.unwrap(), &bytes);
-        let small = upload(&store, &key, &noise(3, 3), UploadOptions::create_only()).await;
-        assert_eq!(small.unwrap_err().class(), Class::Exists);
+        assert_same_bytes(&download(&store, &key).await.unwrap(), &bytes);
+        let small = upload(&store, &key, &random_bytes(3, 3), UploadOptions::create_only()).await;
+        assert_eq!(small.unwrap_err().class(), ErrorClass::Exists);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_credentials_are_denied_without_retries() {
-    let weed = Weed::start(Access::Keys).await;
+    let weed = SeaweedFs::start(Access::Keys).await;
     let fields = [
         ("region", "us-east-1"),
-        ("accessKeyID", Weed::KEY_ID),
+        ("accessKeyID", SeaweedFs::KEY_ID),
         ("secretAccessKey", "wrong-secret"),
     ];
-    let directory = secret_directory(weed.server.directory.path(), &fields);
+    let directory = write_secret_directory(weed.server.directory.path(), &fields);
     let env = Environment::from_iter([("AWS_APPLICATION_CREDENTIALS", directory)]);
     let config = StoreConfig {
         endpoint: Some(weed.endpoint.parse().unwrap()),
-        ..StoreConfig::new(Provider::S3, Weed::BUCKET)
+        ..StoreConfig::new(StorageProvider::S3, SeaweedFs::BUCKET)
     };
     let store = SnapStore::open(&config, &env).unwrap();
     let error = store.list("v2").await.unwrap_err();
-    assert_eq!(error.class(), Class::Denied, "{error:?}");
+    assert_eq!(error.class(), ErrorClass::Denied, "{error:?}");
     assert_tried_once(&error);
     let upload = store
         .upload("v2/Full-1", UploadOptions::create_only())
         .unwrap();
     let error = upload.finish().await.unwrap_err();
-    assert_eq!(error.class(), Class::Denied, "{error:?}");
+    assert_eq!(error.class(), ErrorClass::Denied, "{error:?}");
     assert_tried_once(&error);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replaced_credential_files_are_noticed_and_used() {
-    let weed = Weed::start(Access::Keys).await;
+    let weed = SeaweedFs::start(Access::Keys).await;
     let fields = [
         ("region", "us-east-1"),
         ("accessKeyID", "OLD"),
         ("secretAccessKey", "old-secret"),
     ];
-    let directory = secret_directory(weed.server.directory.path(), &fields);
+    let directory = write_secret_directory(weed.server.directory.path(), &fields);
     let env = Environment::from_iter([("AWS_APPLICATION_CREDENTIALS", directory)]);
     let config = StoreConfig {
         endpoint: Some(weed.endpoint.parse().unwrap()),
-        ..StoreConfig::new(Provider::S3, Weed::BUCKET)
+        ..StoreConfig::new(StorageProvider::S3, SeaweedFs::BUCKET)
     };
     let old = SnapStore::open(&config, &env).unwrap();
-    assert_eq!(old.fingerprint().file_count(), 3);
-    assert!(!old.credentials_changed());
-    assert_eq!(old.list("v2").await.unwrap_err().class(), Class::Denied);
+    assert_eq!(old.credential_fingerprint().file_count(), 3);
+    assert!(!old.has_changed_credentials());
+    assert_eq!(old.list("v2").await.unwrap_err().class(), ErrorClass::Denied);
 
-    environment(&weed);
-    assert!(old.credentials_changed());
+    write_environment(&weed);
+    assert!(old.has_changed_credentials());
     let new = old.reopen().unwrap();
-    assert!(!new.credentials_changed());
-    put(&new, "v2/Full-1", &noise(4, 4)).await;
-    assert_eq!(keys(&new, "v2").await, ["v2/Full-1"]);
+    assert!(!new.has_changed_credentials());
+    put_object(&new, "v2/Full-1", &random_bytes(4, 4)).await;
+    assert_eq!(list_keys(&new, "v2").await, ["v2/Full-1"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_bucket_is_an_answer_not_an_outage() {
-    let weed = Weed::start(Access::Keys).await;
+    let weed = SeaweedFs::start(Access::Keys).await;
     let config = StoreConfig {
         endpoint: Some(weed.endpoint.parse().unwrap()),
-        ..StoreConfig::new(Provider::S3, "no-such-bucket")
+        ..StoreConfig::new(StorageProvider::S3, "no-such-bucket")
     };
-    let store = SnapStore::open(&config, &environment(&weed)).unwrap();
+    let store = SnapStore::open(&config, &write_environment(&weed)).unwrap();
     let error = store.list("v2").await.unwrap_err();
     assert_tried_once(&error);
-    assert_eq!(error.class(), Class::NotFound, "{error:?}");
+    assert_eq!(error.class(), ErrorClass::NotFound, "{error:?}");
     assert!(error.to_string().contains("no-such-bucket"), "{error}");
 }
 
 #[test]
 fn swift_is_refused_with_a_way_out() {
-    let config = StoreConfig::new(Provider::Swift, "backups");
+    let config = StoreConfig::new(StorageProvider::Swift, "backups");
     let error = SnapStore::open(&config, &Environment::default()).unwrap_err();
-    assert!(matches!(error, OpenError::Unsupported { .. }), "{error:?}");
+    assert!(matches!(error, StoreOpenError::Unsupported { .. }), "{error:?}");
     assert!(
         error.to_string().contains("--storage-provider S3"),
         "{error}"

@@ -6,14 +6,14 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use mainstay_store::{Effort, Environment, Provider, SnapStore, StoreConfig, UploadOptions};
+use mainstay_store::{TransferConfig, Environment, StorageProvider, SnapStore, StoreConfig, UploadOptions};
 
-use crate::s3::secret_directory;
+use crate::s3::write_secret_directory;
 
-const MARK: &str = "do-not-print-me";
+const SECRET_MARKER: &str = "do-not-print-me";
 
 /// Everything a person could see of an error: each message and the debug form.
-fn visible(error: &(dyn Error + 'static)) -> String {
+fn format_whole_error(error: &(dyn Error + 'static)) -> String {
     let mut text = format!("{error:?}");
     let mut next = Some(error);
     while let Some(cause) = next {
@@ -24,9 +24,9 @@ fn visible(error: &(dyn Error + 'static)) -> String {
 }
 
 #[track_caller]
-fn assert_hidden(what: &str, text: &str) {
-    assert!(!text.contains(MARK), "{what} shows a secret: {text}");
-    let encoded = base64_simd::STANDARD.encode_to_string(MARK);
+fn assert_no_secret(what: &str, text: &str) {
+    assert!(!text.contains(SECRET_MARKER), "{what} shows a secret: {text}");
+    let encoded = base64_simd::STANDARD.encode_to_string(SECRET_MARKER);
     assert!(
         !text.contains(&encoded),
         "{what} shows an encoded secret: {text}"
@@ -34,37 +34,37 @@ fn assert_hidden(what: &str, text: &str) {
 }
 
 /// Opens a store at an address where nobody answers, and looks at all it prints.
-async fn check(provider: Provider, env: Environment) {
+async fn check_provider_output(provider: StorageProvider, env: Environment) {
     let config = StoreConfig {
         endpoint: Some("http://127.0.0.1:1".parse().unwrap()),
-        effort: Effort {
+        transfer: TransferConfig {
             retry_timeout: Duration::from_millis(300),
-            ..Effort::default()
+            ..TransferConfig::default()
         },
         ..StoreConfig::new(provider, "backups")
     };
     let show = |value: &dyn Debug| format!("{value:?} {value:#?}");
-    assert_hidden("the environment", &show(&env));
+    assert_no_secret("the environment", &show(&env));
     let store = match SnapStore::open(&config, &env) {
         Ok(store) => store,
         Err(error) => {
-            assert_hidden("an open error", &visible(&error));
+            assert_no_secret("an open error", &format_whole_error(&error));
             return;
         }
     };
-    assert_hidden("the store", &show(&store));
-    assert_hidden("the fingerprint", &show(store.fingerprint()));
+    assert_no_secret("the store", &show(&store));
+    assert_no_secret("the fingerprint", &show(store.credential_fingerprint()));
     let upload = store
         .upload("v2/Full-1", UploadOptions::create_only())
         .unwrap();
-    assert_hidden("an upload", &show(&upload));
+    assert_no_secret("an upload", &show(&upload));
     let write = upload.finish().await.unwrap_err();
-    assert_hidden("a write error", &visible(&write));
+    assert_no_secret("a write error", &format_whole_error(&write));
     let list = store.list("v2").await.unwrap_err();
-    assert_hidden("a list error", &visible(&list));
+    assert_no_secret("a list error", &format_whole_error(&list));
 }
 
-fn json(directory: &Path, name: &str, value: &serde_json::Value) -> String {
+fn write_json(directory: &Path, name: &str, value: &serde_json::Value) -> String {
     let file = directory.join(name);
     fs::write(&file, value.to_string()).unwrap();
     file.to_str().unwrap().to_owned()
@@ -73,48 +73,48 @@ fn json(directory: &Path, name: &str, value: &serde_json::Value) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_provider_prints_its_secrets() {
     let home = tempfile::tempdir().unwrap();
-    let customer_key = format!("{MARK}{}", "x".repeat(32 - MARK.len()));
-    let s3 = secret_directory(
+    let customer_key = format!("{SECRET_MARKER}{}", "x".repeat(32 - SECRET_MARKER.len()));
+    let s3 = write_secret_directory(
         home.path(),
         &[
             ("region", "r"),
             ("accessKeyID", "id"),
-            ("secretAccessKey", MARK),
+            ("secretAccessKey", SECRET_MARKER),
             ("sseCustomerKey", &customer_key),
             ("sseCustomerAlgorithm", "AES256"),
         ],
     );
-    check(
-        Provider::S3,
+    check_provider_output(
+        StorageProvider::S3,
         Environment::from_iter([("AWS_APPLICATION_CREDENTIALS", s3)]),
     )
     .await;
-    let ambient = [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", MARK)];
-    check(Provider::S3, Environment::from_iter(ambient)).await;
+    let ambient = [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", SECRET_MARKER)];
+    check_provider_output(StorageProvider::S3, Environment::from_iter(ambient)).await;
 
-    let key = base64_simd::STANDARD.encode_to_string(MARK);
+    let key = base64_simd::STANDARD.encode_to_string(SECRET_MARKER);
     let azure = serde_json::json!({ "storageAccount": "account", "storageKey": key });
-    let azure = json(home.path(), "azure.json", &azure);
+    let azure = write_json(home.path(), "azure.json", &azure);
     let env = Environment::from_iter([("AZURE_APPLICATION_CREDENTIALS_JSON", azure)]);
-    check(Provider::Abs, env).await;
+    check_provider_output(StorageProvider::Abs, env).await;
 
     let google = serde_json::json!({
-        "type": "service_account", "private_key": MARK, "private_key_id": "id",
+        "type": "service_account", "private_key": SECRET_MARKER, "private_key_id": "id",
         "client_email": "a@b.c", "project_id": "p",
     });
-    let google = json(home.path(), "google.json", &google);
-    check(
-        Provider::Gcs,
+    let google = write_json(home.path(), "google.json", &google);
+    check_provider_output(
+        StorageProvider::Gcs,
         Environment::from_iter([("GOOGLE_APPLICATION_CREDENTIALS", google)]),
     )
     .await;
 
     let oss = serde_json::json!({
-        "accessKeyID": "id", "accessKeySecret": MARK, "storageEndpoint": "http://127.0.0.1:1",
+        "accessKeyID": "id", "accessKeySecret": SECRET_MARKER, "storageEndpoint": "http://127.0.0.1:1",
     });
-    let oss = json(home.path(), "oss.json", &oss);
-    check(
-        Provider::Oss,
+    let oss = write_json(home.path(), "oss.json", &oss);
+    check_provider_output(
+        StorageProvider::Oss,
         Environment::from_iter([("ALICLOUD_APPLICATION_CREDENTIALS_JSON", oss)]),
     )
     .await;
@@ -122,9 +122,9 @@ async fn no_provider_prints_its_secrets() {
     let ecs = [
         ("ECS_ENDPOINT", "http://127.0.0.1:1"),
         ("ECS_ACCESS_KEY_ID", "id"),
-        ("ECS_SECRET_ACCESS_KEY", MARK),
+        ("ECS_SECRET_ACCESS_KEY", SECRET_MARKER),
     ];
-    check(Provider::Ecs, Environment::from_iter(ecs)).await;
+    check_provider_output(StorageProvider::Ecs, Environment::from_iter(ecs)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,24 +132,24 @@ async fn malformed_credential_files_are_described_without_their_content() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("broken.json");
     for content in [
-        format!("{{\"accessKeyID\": \"{MARK}\""),
-        format!("\"{MARK}\""),
-        format!("{{\"region\": \"r\", \"secretAccessKey\": \"{MARK}\"}}"),
+        format!("{{\"accessKeyID\": \"{SECRET_MARKER}\""),
+        format!("\"{SECRET_MARKER}\""),
+        format!("{{\"region\": \"r\", \"secretAccessKey\": \"{SECRET_MARKER}\"}}"),
         format!(
-            "{{\"region\": \"r\", \"accessKeyID\": \"id\", \"secretAccessKey\": \"{MARK}\", \
-             \"s3ForcePathStyle\": \"{MARK}\"}}"
+            "{{\"region\": \"r\", \"accessKeyID\": \"id\", \"secretAccessKey\": \"{SECRET_MARKER}\", \
+             \"s3ForcePathStyle\": \"{SECRET_MARKER}\"}}"
         ),
         format!(
-            "{{\"region\": \"r\", \"accessKeyID\": \"id\", \"secretAccessKey\": \"{MARK}\", \
-             \"sseCustomerKey\": \"{MARK}\", \"sseCustomerAlgorithm\": \"AES256\"}}"
+            "{{\"region\": \"r\", \"accessKeyID\": \"id\", \"secretAccessKey\": \"{SECRET_MARKER}\", \
+             \"sseCustomerKey\": \"{SECRET_MARKER}\", \"sseCustomerAlgorithm\": \"AES256\"}}"
         ),
     ] {
         fs::write(&file, &content).unwrap();
         let env =
             Environment::from_iter([("AWS_APPLICATION_CREDENTIALS_JSON", file.to_str().unwrap())]);
-        let error = SnapStore::open(&StoreConfig::new(Provider::S3, "b"), &env).unwrap_err();
-        let text = visible(&error);
-        assert_hidden("the error", &text);
+        let error = SnapStore::open(&StoreConfig::new(StorageProvider::S3, "b"), &env).unwrap_err();
+        let text = format_whole_error(&error);
+        assert_no_secret("the error", &text);
         assert!(text.contains("AWS_APPLICATION_CREDENTIALS_JSON"), "{text}");
         assert!(text.contains("broken.json"), "{text}");
     }

@@ -15,16 +15,16 @@ use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody, ReqwestC
 use tempfile::TempDir;
 
 /// How long a server may take on a busy machine.
-const STARTUP: Duration = Duration::from_mins(3);
+const STARTUP_TIMEOUT: Duration = Duration::from_mins(3);
 
 /// A running program. Dropping it kills the program and, if the test fails, shows its log.
-pub(crate) struct Server {
+pub(crate) struct TestServer {
     child: Child,
     log: PathBuf,
     pub(crate) directory: TempDir,
 }
 
-impl Server {
+impl TestServer {
     fn start(name: &str, mut command: Command, directory: TempDir) -> Self {
         let log = directory.path().join(format!("{name}.log"));
         let output = File::create(&log).unwrap();
@@ -43,7 +43,7 @@ impl Server {
 
     /// Waits until `url` answers with `status`.
     async fn wait_for(&mut self, url: &str, status: u16) {
-        let deadline = Instant::now() + STARTUP;
+        let deadline = Instant::now() + STARTUP_TIMEOUT;
         let client = reqwest::Client::builder()
             .timeout(Duration::from_secs(5))
             .danger_accept_invalid_certs(true)
@@ -63,11 +63,11 @@ impl Server {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("{url} did not answer within {STARTUP:?}");
+        panic!("{url} did not answer within {STARTUP_TIMEOUT:?}");
     }
 }
 
-impl Drop for Server {
+impl Drop for TestServer {
     fn drop(&mut self) {
         // Already gone is as good as killed.
         let _ = self.child.kill();
@@ -86,7 +86,7 @@ impl Drop for Server {
     clippy::disallowed_methods,
     reason = "this is how make test tells where programs are"
 )]
-fn program(variable: &str) -> PathBuf {
+fn find_program(variable: &str) -> PathBuf {
     match std::env::var(variable) {
         Ok(path) if Path::new(&path).is_file() => path.into(),
         Ok(path) => panic!("{variable} is {path}, which is not a file; run `make test`"),
@@ -102,14 +102,14 @@ pub(crate) enum Access {
 }
 
 /// `SeaweedFS`: a real S3 server.
-pub(crate) struct Weed {
-    pub(crate) server: Server,
+pub(crate) struct SeaweedFs {
+    pub(crate) server: TestServer,
     pub(crate) endpoint: String,
     filer: String,
     sockets: Vec<PathBuf>,
 }
 
-impl Drop for Weed {
+impl Drop for SeaweedFs {
     fn drop(&mut self) {
         for socket in &self.sockets {
             // Not every one of them is made.
@@ -124,7 +124,7 @@ pub(crate) struct Certificate {
     pub(crate) key: String,
 }
 
-impl Weed {
+impl SeaweedFs {
     pub(crate) const BUCKET: &str = "backups";
     pub(crate) const KEY_ID: &str = "AKIDMAINSTAYTEST";
     pub(crate) const SECRET: &str = "weed-secret-that-must-not-leak";
@@ -141,7 +141,7 @@ impl Weed {
     async fn start_with(access: Access, tls: Option<&Certificate>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let ports = free_ports();
-        let mut command = Self::command(directory.path(), ports, access);
+        let mut command = Self::build_command(directory.path(), ports, access);
         let mut scheme = "http";
         if let Some(tls) = tls {
             let files = [("tls.crt", &tls.certificate), ("tls.key", &tls.key)];
@@ -154,12 +154,12 @@ impl Weed {
             command.arg(format!("-s3.key.file={}", key.display()));
             scheme = "https";
         }
-        let mut server = Server::start("weed", command, directory);
+        let mut server = TestServer::start("weed", command, directory);
         let [.., filer, _, s3, _] = ports;
         let endpoint = format!("{scheme}://127.0.0.1:{s3}");
         server.wait_for(&format!("{endpoint}/healthz"), 200).await;
         let filer = format!("http://127.0.0.1:{filer}/buckets/{}", Self::BUCKET);
-        Self::make_bucket(&filer).await;
+        Self::create_bucket(&filer).await;
         // The server leaves these outside its directory when it is killed.
         let names = [
             "master-grpc",
@@ -180,9 +180,9 @@ impl Weed {
         }
     }
 
-    fn command(directory: &Path, ports: [u16; 8], access: Access) -> Command {
+    fn build_command(directory: &Path, ports: [u16; 8], access: Access) -> Command {
         let config = directory.join("s3.json");
-        fs::write(&config, Self::identities(access)).unwrap();
+        fs::write(&config, Self::render_identities(access)).unwrap();
         let [
             master,
             master_grpc,
@@ -193,7 +193,7 @@ impl Weed {
             s3,
             s3_grpc,
         ] = ports;
-        let mut command = Command::new(program("MAINSTAY_WEED"));
+        let mut command = Command::new(find_program("MAINSTAY_WEED"));
         command
             .arg("server")
             .args(["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3"])
@@ -216,7 +216,7 @@ impl Weed {
         command
     }
 
-    fn identities(access: Access) -> String {
+    fn render_identities(access: Access) -> String {
         let actions = ["Admin", "Read", "List", "Tagging", "Write"];
         let mut identities = vec![serde_json::json!({
             "name": "mainstay",
@@ -230,8 +230,8 @@ impl Weed {
     }
 
     /// A bucket is a directory of the filer.
-    async fn make_bucket(filer: &str) {
-        let deadline = Instant::now() + STARTUP;
+    async fn create_bucket(filer: &str) {
+        let deadline = Instant::now() + STARTUP_TIMEOUT;
         loop {
             let answer = reqwest::Client::new()
                 .post(format!("{filer}/"))
@@ -249,7 +249,7 @@ impl Weed {
     }
 
     /// Multipart uploads that were neither completed nor aborted.
-    pub(crate) async fn unfinished_uploads(&self) -> Vec<String> {
+    pub(crate) async fn list_unfinished_uploads(&self) -> Vec<String> {
         let answer = reqwest::Client::new()
             .get(format!("{}/.uploads/", self.filer))
             .header("Accept", "application/json")
@@ -270,7 +270,7 @@ impl Weed {
 
 /// Azurite: Microsoft's own emulator of blob storage.
 pub(crate) struct Azurite {
-    pub(crate) server: Server,
+    pub(crate) server: TestServer,
     pub(crate) endpoint: String,
 }
 
@@ -281,7 +281,7 @@ impl Azurite {
     pub(crate) const KEY: &str = "c3Rld2FyZC1henVyaXRlLWtleS10aGF0LW11c3Qtbm90LWxlYWs=";
 
     pub(crate) async fn start() -> Self {
-        let program = program("MAINSTAY_AZURITE");
+        let program = find_program("MAINSTAY_AZURITE");
         let directory = tempfile::tempdir().unwrap();
         let [port] = free_ports();
         let mut command = Command::new(program);
@@ -293,17 +293,17 @@ impl Azurite {
             .args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string()])
             .args(["--skipApiVersionCheck", "--disableTelemetry", "--location"])
             .arg(directory.path());
-        let mut server = Server::start("azurite", command, directory);
+        let mut server = TestServer::start("azurite", command, directory);
         let endpoint = format!("http://127.0.0.1:{port}/{}", Self::ACCOUNT);
         // Without credentials it answers, and refuses.
         server.wait_for(&format!("{endpoint}?comp=list"), 403).await;
         let azurite = Self { server, endpoint };
-        azurite.make_container().await;
+        azurite.create_container().await;
         azurite
     }
 
     /// The store never creates containers, so the test signs that request itself.
-    async fn make_container(&self) {
+    async fn create_container(&self) {
         let url = format!("{}/{}?restype=container", self.endpoint, Self::CONTAINER);
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.method_mut() = "PUT".parse().unwrap();

@@ -10,10 +10,10 @@ use mainstay_ids::{LeaseId, MemberId, Revision};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
-use super::Etcd;
+use super::EtcdServer;
 
 /// Keys per request: one answer stays small even when values are large.
-const PAGE: i64 = 500;
+const PAGE_SIZE: i64 = 500;
 
 /// A key as etcd shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl From<&KeyValue> for Kv {
 
 /// A member's hash of its history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HashKv {
+pub struct KeyValueHash {
     /// The hash.
     pub hash: u32,
     /// The compaction it was computed with; `None` when there was none. Two hashes compare only
@@ -57,7 +57,7 @@ pub struct HashKv {
 
 /// A lease and the keys on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lease {
+pub struct LeaseInfo {
     /// Its identity.
     pub id: LeaseId,
     /// Seconds left.
@@ -68,15 +68,15 @@ pub struct Lease {
     pub keys: Vec<Vec<u8>>,
 }
 
-impl Etcd {
+impl EtcdServer {
     /// The hash of the history up to a revision.
-    pub async fn hash_kv(&self, revision: Revision) -> HashKv {
+    pub async fn hash_kv(&self, revision: Revision) -> KeyValueHash {
         hash_kv(&mut self.client().await, revision).await
     }
 
     /// The revision of the store, read through the quorum.
     pub async fn revision(&self) -> Revision {
-        let newest = newest_revision(&mut self.kv().await).await;
+        let newest = current_revision(&mut self.kv_client().await).await;
         newest.expect("read the revision")
     }
 
@@ -87,12 +87,12 @@ impl Etcd {
 
     /// Every key as it was at a revision, ascending.
     pub async fn all_keys_at(&self, revision: Revision) -> Vec<Kv> {
-        let keys = keys_at(&mut self.kv().await, revision).await;
+        let keys = list_keys_at(&mut self.kv_client().await, revision).await;
         keys.unwrap_or_else(|error| panic!("keys at {revision}: {error}"))
     }
 
     /// Every live lease, ascending by identity.
-    pub async fn leases(&self) -> Vec<Lease> {
+    pub async fn list_leases(&self) -> Vec<LeaseInfo> {
         let mut client = self.client().await;
         let listed = client.leases().await.expect("list the leases");
         let mut leases = Vec::new();
@@ -105,7 +105,7 @@ impl Etcd {
             }
             let mut keys = answer.keys().to_vec();
             keys.sort_unstable();
-            leases.push(Lease {
+            leases.push(LeaseInfo {
                 id: LeaseId::from_signed(answer.id()),
                 ttl: answer.ttl(),
                 granted_ttl: answer.granted_ttl(),
@@ -141,7 +141,7 @@ impl Etcd {
     /// Compacts the history up to a revision and waits until this member dropped it.
     pub async fn compact(&self, revision: Revision) {
         let options = CompactionOptions::new().with_physical();
-        let answer = self.kv().await.compact(revision.0, Some(options)).await;
+        let answer = self.kv_client().await.compact(revision.0, Some(options)).await;
         answer.unwrap_or_else(|error| panic!("compact at {revision}: {error}"));
     }
 
@@ -166,7 +166,7 @@ impl Etcd {
     }
 
     /// A key-value client without a limit on the size of answers.
-    pub(crate) async fn kv(&self) -> KvClient {
+    pub(crate) async fn kv_client(&self) -> KvClient {
         self.client()
             .await
             .kv_client()
@@ -178,18 +178,18 @@ impl Etcd {
 ///
 /// # Panics
 /// When the member does not answer.
-pub async fn hash_kv(client: &mut Client, revision: Revision) -> HashKv {
+pub async fn hash_kv(client: &mut Client, revision: Revision) -> KeyValueHash {
     let answer = client.hash_kv(revision.0).await;
     let answer = answer.unwrap_or_else(|error| panic!("HashKV at {revision}: {error}"));
     let compacted = answer.compact_version();
-    HashKv {
+    KeyValueHash {
         hash: answer.hash(),
         compact_revision: (compacted >= 0).then_some(Revision(compacted)),
     }
 }
 
 /// The revision of a store, read through the quorum. There may be none for a moment, while a leader is elected.
-pub async fn newest_revision(kv: &mut KvClient) -> Result<Revision, Error> {
+pub async fn current_revision(kv: &mut KvClient) -> Result<Revision, Error> {
     let options = GetOptions::new().with_count_only();
     let answer = kv.get("\0", Some(options)).await?;
     let revision = answer.header().map_or(0, ResponseHeader::revision);
@@ -197,12 +197,12 @@ pub async fn newest_revision(kv: &mut KvClient) -> Result<Revision, Error> {
 }
 
 /// Every key of a store as it was at a revision, ascending, read through the quorum.
-pub async fn keys_at(kv: &mut KvClient, revision: Revision) -> Result<Vec<Kv>, Error> {
+pub async fn list_keys_at(kv: &mut KvClient, revision: Revision) -> Result<Vec<Kv>, Error> {
     let mut keys: Vec<Kv> = Vec::new();
     loop {
         let options = GetOptions::new()
             .with_from_key()
-            .with_limit(PAGE)
+            .with_limit(PAGE_SIZE)
             .with_revision(revision.0);
         let start = keys
             .last()

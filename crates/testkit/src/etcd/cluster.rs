@@ -6,21 +6,21 @@ use mainstay_ids::MemberId;
 use tokio::time::{sleep, timeout};
 
 use super::process::free_url;
-use super::wires::Wires;
-use super::{Etcd, EtcdOptions, EtcdVersion};
+use super::wires::PeerProxies;
+use super::{EtcdServer, EtcdOptions, EtcdRelease};
 
 /// How long an election may take on a loaded machine.
 const ELECTION_DEADLINE: Duration = Duration::from_mins(2);
 /// A member that does not answer within this is paused, cut off or gone.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
-const POLL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Members that founded a cluster together, `m0`, `m1`, and so on.
 #[derive(Debug)]
 pub struct EtcdCluster {
     /// The members, in the order of their names.
-    pub members: Vec<Etcd>,
-    wires: Option<Wires>,
+    pub members: Vec<EtcdServer>,
+    proxies: Option<PeerProxies>,
 }
 
 impl EtcdCluster {
@@ -28,7 +28,7 @@ impl EtcdCluster {
     ///
     /// # Panics
     /// With a member's log when it does not come up.
-    pub async fn start(version: EtcdVersion, size: usize, options: &EtcdOptions) -> Self {
+    pub async fn start(version: EtcdRelease, size: usize, options: &EtcdOptions) -> Self {
         let founders: Vec<_> = (0..size).map(|i| (format!("m{i}"), free_url())).collect();
         let members = founders
             .iter()
@@ -41,9 +41,9 @@ impl EtcdCluster {
     ///
     /// # Panics
     /// With a member's log when it does not come up.
-    pub async fn start_wired(version: EtcdVersion, size: usize, options: &EtcdOptions) -> Self {
+    pub async fn start_with_proxies(version: EtcdRelease, size: usize, options: &EtcdOptions) -> Self {
         let listening: Vec<String> = (0..size).map(|_| free_url()).collect();
-        let wires = Wires::lay(&listening);
+        let wires = PeerProxies::start(&listening);
         let ends = wires.urls().iter().zip(&listening).enumerate();
         let members = ends.map(|(i, (told, listens))| {
             let options = options.clone().name(format!("m{i}"));
@@ -51,9 +51,9 @@ impl EtcdCluster {
         });
         let mut cluster = Self::start_members(members.collect()).await;
         for (index, member) in cluster.members.iter().enumerate() {
-            wires.belongs(member.member_id().await, index);
+            wires.register_member(member.member_id().await, index);
         }
-        cluster.wires = Some(wires);
+        cluster.proxies = Some(wires);
         cluster
     }
 
@@ -62,7 +62,7 @@ impl EtcdCluster {
     ///
     /// # Panics
     /// With a member's log when it does not come up.
-    pub async fn start_members(members: Vec<(EtcdVersion, EtcdOptions)>) -> Self {
+    pub async fn start_members(members: Vec<(EtcdRelease, EtcdOptions)>) -> Self {
         let founders: Vec<String> = members
             .iter()
             .map(|(_, options)| {
@@ -75,9 +75,9 @@ impl EtcdCluster {
             .collect();
         let founders = founders.join(",");
         // All are started before any is waited for: alone, none has a quorum.
-        let mut members: Vec<Etcd> = members
+        let mut members: Vec<EtcdServer> = members
             .into_iter()
-            .map(|(version, options)| Etcd::spawn(version, options.initial_cluster(&founders)))
+            .map(|(version, options)| EtcdServer::spawn(version, options.initial_cluster(&founders)))
             .collect();
         for member in &mut members {
             member
@@ -85,26 +85,26 @@ impl EtcdCluster {
                 .await
                 .unwrap_or_else(|error| panic!("{error}"));
         }
-        Self::of(members)
+        Self::from_members(members)
     }
 
     /// Members that were started one by one.
-    pub fn of(members: Vec<Etcd>) -> Self {
+    pub fn from_members(members: Vec<EtcdServer>) -> Self {
         Self {
             members,
-            wires: None,
+            proxies: None,
         }
     }
 
     /// Cuts every connection between this member and the others, both ways. Its clients still
-    /// reach it. Needs [`start_wired`](Self::start_wired).
+    /// reach it. Needs [`start_with_proxies`](Self::start_wired).
     pub fn isolate(&self, member: usize) {
-        self.wires.as_ref().expect("wires").isolate(member);
+        self.proxies.as_ref().expect("wires").isolate(member);
     }
 
     /// Members reach each other again.
     pub fn heal(&self) {
-        self.wires.as_ref().expect("wires").heal();
+        self.proxies.as_ref().expect("wires").heal();
     }
 
     /// The member that a majority follows.
@@ -112,18 +112,18 @@ impl EtcdCluster {
     /// # Panics
     /// When there is none after two minutes.
     pub async fn leader(&self) -> usize {
-        self.leader_other_than(None).await
+        self.wait_for_leader(None).await
     }
 
     /// The member that a majority follows, once that is not the one that led before.
     ///
     /// # Panics
     /// When there is none after two minutes.
-    pub async fn leader_after(&self, before: usize) -> usize {
-        self.leader_other_than(Some(before)).await
+    pub async fn wait_for_new_leader(&self, before: usize) -> usize {
+        self.wait_for_leader(Some(before)).await
     }
 
-    async fn leader_other_than(&self, before: Option<usize>) -> usize {
+    async fn wait_for_leader(&self, before: Option<usize>) -> usize {
         let deadline = Instant::now() + ELECTION_DEADLINE;
         loop {
             let leader = self.find_leader().await;
@@ -134,7 +134,7 @@ impl EtcdCluster {
                 Instant::now() < deadline,
                 "no member leads after {ELECTION_DEADLINE:?}"
             );
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -142,7 +142,7 @@ impl EtcdCluster {
     pub async fn find_leader(&self) -> Option<usize> {
         let mut views = Vec::new();
         for (index, member) in self.members.iter().enumerate() {
-            if let Some((own, followed)) = view(member).await {
+            if let Some((own, followed)) = query_leader(member).await {
                 views.push((index, own, followed));
             }
         }
@@ -155,13 +155,13 @@ impl EtcdCluster {
     }
 
     /// The member behind another one in the order of names; the first is behind the last.
-    pub fn next_to(&self, member: usize) -> usize {
+    pub fn next_member(&self, member: usize) -> usize {
         (member + 1) % self.members.len()
     }
 }
 
 /// Who a member is and whom it follows; `None` when it does not say.
-async fn view(member: &Etcd) -> Option<(MemberId, MemberId)> {
+async fn query_leader(member: &EtcdServer) -> Option<(MemberId, MemberId)> {
     if !member.is_running() {
         return None;
     }

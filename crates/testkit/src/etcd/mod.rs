@@ -13,9 +13,9 @@ mod tools;
 mod version;
 mod wires;
 
-pub use ask::{HashKv, Kv, Lease, hash_kv, keys_at, newest_revision};
+pub use ask::{KeyValueHash, Kv, LeaseInfo, hash_kv, list_keys_at, current_revision};
 pub use cluster::EtcdCluster;
 pub use options::EtcdOptions;
 pub(crate) use process::signal_process;
-pub use process::{Etcd, StartError, free_url};
-pub use version::EtcdVersion;
+pub use process::{EtcdServer, EtcdStartError, free_url};
+pub use version::EtcdRelease;

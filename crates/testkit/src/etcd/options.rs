@@ -10,7 +10,7 @@ pub struct EtcdOptions {
     pub(crate) peer_url: Option<String>,
     pub(crate) peer_listen_url: Option<String>,
     pub(crate) initial_cluster: Option<String>,
-    pub(crate) is_synced: bool,
+    pub(crate) fsync: bool,
     pub(crate) flags: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl EtcdOptions {
 
     /// Joins an existing cluster instead of founding one.
     #[must_use]
-    pub fn joining(self) -> Self {
+    pub fn join_existing(self) -> Self {
         self.flag("initial-cluster-state", "existing")
     }
 
@@ -95,7 +95,7 @@ impl EtcdOptions {
     /// Takes a leader for lost after five seconds of silence instead of one, so that a busy machine alone causes no
     /// election. A request gets 5 s and twice that time: 15 s instead of 7.
     #[must_use]
-    pub fn patient(self) -> Self {
+    pub fn long_election_timeout(self) -> Self {
         self.flag("heartbeat-interval", "500")
             .flag("election-timeout", "5000")
     }
@@ -104,7 +104,7 @@ impl EtcdOptions {
     #[must_use]
     pub fn huge_transactions(self) -> Self {
         // Keys, lengths and the request around the values come on top of the 64 MiB.
-        self.patient()
+        self.long_election_timeout()
             .max_txn_ops(10_000)
             .max_request_bytes(72 << 20)
             .quota_bytes(8 << 30)
@@ -112,8 +112,8 @@ impl EtcdOptions {
 
     /// Syncs what it writes, as in production. Tests that pull no plug do without.
     #[must_use]
-    pub fn synced(mut self) -> Self {
-        self.is_synced = true;
+    pub fn with_fsync(mut self) -> Self {
+        self.fsync = true;
         self
     }
 

@@ -14,24 +14,24 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::{EtcdOptions, EtcdVersion};
+use super::{EtcdOptions, EtcdRelease};
 use crate::ports::free_port;
 
 /// Long enough for a cold start on a loaded machine; a server that needs more is stuck.
 const START_DEADLINE: Duration = Duration::from_mins(2);
 /// A server that takes longer to leave after SIGTERM is stuck.
 const STOP_DEADLINE: Duration = Duration::from_mins(2);
-const POLL: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Why a server did not come up, with its log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StartError {
+pub enum EtcdStartError {
     /// The process ended by itself.
     #[error("etcd {version} ended with {status} before it was healthy; its log:\n{log}")]
     Exited {
         /// Which etcd.
-        version: EtcdVersion,
+        version: EtcdRelease,
         /// How it ended.
         status: ExitStatus,
         /// All it wrote.
@@ -41,7 +41,7 @@ pub enum StartError {
     #[error("etcd {version} was not healthy after {START_DEADLINE:?}; its log:\n{log}")]
     Unhealthy {
         /// Which etcd.
-        version: EtcdVersion,
+        version: EtcdRelease,
         /// All it wrote.
         log: String,
     },
@@ -49,10 +49,10 @@ pub enum StartError {
 
 /// A running etcd server. Dropping it kills the process and removes what it owns.
 #[derive(Debug)]
-pub struct Etcd {
-    version: EtcdVersion,
+pub struct EtcdServer {
+    version: EtcdRelease,
     options: EtcdOptions,
-    home: TempDir,
+    temp_dir: TempDir,
     data_dir: PathBuf,
     client_url: String,
     peer_url: String,
@@ -60,24 +60,24 @@ pub struct Etcd {
     user: Option<(String, String)>,
 }
 
-impl Etcd {
+impl EtcdServer {
     /// Starts a server and waits until it is healthy.
     ///
     /// # Panics
     /// With the server's log when it does not come up.
-    pub async fn start(version: EtcdVersion, options: EtcdOptions) -> Self {
+    pub async fn start(version: EtcdRelease, options: EtcdOptions) -> Self {
         Self::try_start(version, options)
             .await
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Starts a server that may refuse its data directory.
-    pub async fn try_start(version: EtcdVersion, options: EtcdOptions) -> Result<Self, StartError> {
+    pub async fn try_start(version: EtcdRelease, options: EtcdOptions) -> Result<Self, EtcdStartError> {
         for _ in 0..5 {
             let mut etcd = Self::spawn(version, options.clone());
             match etcd.wait_until_healthy().await {
                 // Between choosing a port and using it somebody else was faster: choose again.
-                Err(StartError::Exited { log, .. }) if log.contains("address already in use") => {}
+                Err(EtcdStartError::Exited { log, .. }) if log.contains("address already in use") => {}
                 Err(error) => return Err(error),
                 Ok(()) => return Ok(etcd),
             }
@@ -86,7 +86,7 @@ impl Etcd {
     }
 
     /// Starts a server without waiting, for members that need each other to become healthy.
-    pub(crate) fn spawn(version: EtcdVersion, options: EtcdOptions) -> Self {
+    pub(crate) fn spawn(version: EtcdRelease, options: EtcdOptions) -> Self {
         let home = TempDir::with_prefix("etcd-").expect("a temporary directory");
         let data_dir = options
             .data_dir
@@ -96,7 +96,7 @@ impl Etcd {
         let mut etcd = Self {
             version,
             options,
-            home,
+            temp_dir: home,
             data_dir,
             client_url: free_url(),
             peer_url,
@@ -129,7 +129,7 @@ impl Etcd {
     }
 
     /// From the next start on, the server has these options; its directory and addresses stay.
-    pub fn change(&mut self, options: EtcdOptions) {
+    pub fn set_options(&mut self, options: EtcdOptions) {
         self.options = options;
     }
 
@@ -146,7 +146,7 @@ impl Etcd {
         };
         let listen_peers = self.options.peer_listen_url.as_ref();
         let listen_peers = listen_peers.unwrap_or(&self.peer_url);
-        let child = Command::new(self.version.program("etcd"))
+        let child = Command::new(self.version.program_path("etcd"))
             .env_clear()
             .arg(format!("--name={name}"))
             .arg(format!("--data-dir={}", self.data_dir.display()))
@@ -155,7 +155,7 @@ impl Etcd {
             .arg(format!("--listen-peer-urls={listen_peers}"))
             .arg(format!("--initial-advertise-peer-urls={}", self.peer_url))
             .arg(format!("--initial-cluster={founders}"))
-            .args((!self.options.is_synced).then_some("--unsafe-no-fsync"))
+            .args((!self.options.fsync).then_some("--unsafe-no-fsync"))
             .args(&self.options.flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("share the log of etcd"))
@@ -165,41 +165,41 @@ impl Etcd {
     }
 
     /// Waits for a server that was launched without waiting.
-    pub async fn wait_until_healthy(&mut self) -> Result<(), StartError> {
+    pub async fn wait_until_healthy(&mut self) -> Result<(), EtcdStartError> {
         let version = self.version;
         let deadline = Instant::now() + START_DEADLINE;
         loop {
             if let Some(status) = self.exit_status() {
                 self.child = None;
-                return Err(StartError::Exited {
+                return Err(EtcdStartError::Exited {
                     version,
                     status,
-                    log: self.log(),
+                    log: self.read_log(),
                 });
             }
             if self.is_healthy().await {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(StartError::Unhealthy {
+                return Err(EtcdStartError::Unhealthy {
                     version,
-                    log: self.log(),
+                    log: self.read_log(),
                 });
             }
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Whether the server takes part in a quorum. Space and corruption alarms do not count: a test
     /// that raises them still wants to talk to the server.
     pub async fn is_healthy(&self) -> bool {
-        let Ok(answer) = timeout(Duration::from_secs(5), self.health()).await else {
+        let Ok(answer) = timeout(Duration::from_secs(5), self.request_health()).await else {
             return false;
         };
         answer.is_ok_and(|text| text.starts_with("HTTP/1.1 200") || text.contains("ALARM"))
     }
 
-    async fn health(&self) -> io::Result<String> {
+    async fn request_health(&self) -> io::Result<String> {
         let address = self.client_url.trim_start_matches("http://");
         let mut stream = TcpStream::connect(address).await?;
         stream
@@ -224,9 +224,9 @@ impl Etcd {
             assert!(
                 Instant::now() < deadline,
                 "etcd ignores SIGTERM; its log:\n{}",
-                self.log()
+                self.read_log()
             );
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
         self.child = None;
     }
@@ -266,12 +266,12 @@ impl Etcd {
     ///
     /// # Panics
     /// When the server does not run.
-    pub fn id(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("a running etcd").id()
     }
 
     fn signal(&self, signal: Signal) {
-        signal_process(self.id(), signal);
+        signal_process(self.pid(), signal);
     }
 
     fn exit_status(&mut self) -> Option<ExitStatus> {
@@ -307,7 +307,7 @@ impl Etcd {
     }
 
     /// Which etcd this is.
-    pub fn version(&self) -> EtcdVersion {
+    pub fn version(&self) -> EtcdRelease {
         self.version
     }
 
@@ -327,18 +327,18 @@ impl Etcd {
     }
 
     /// All the server wrote, over all its starts.
-    pub fn log(&self) -> String {
+    pub fn read_log(&self) -> String {
         fs::read(self.log_path())
             .map(|text| String::from_utf8_lossy(&text).into_owned())
             .unwrap_or_default()
     }
 
     fn log_path(&self) -> PathBuf {
-        self.home.path().join("etcd.log")
+        self.temp_dir.path().join("etcd.log")
     }
 }
 
-impl Drop for Etcd {
+impl Drop for EtcdServer {
     fn drop(&mut self) {
         self.kill();
     }

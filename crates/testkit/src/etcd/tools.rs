@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::process::{Command, Output};
 
-use super::{Etcd, EtcdVersion};
+use super::{EtcdServer, EtcdRelease};
 
-impl EtcdVersion {
+impl EtcdRelease {
     /// Runs the tool that works on files, for verbs such as `snapshot status`. Before 3.5 they
     /// belonged to `etcdctl`; the same words work there.
     pub fn run_etcdutl<A: AsRef<OsStr>>(self, arguments: impl IntoIterator<Item = A>) -> Output {
@@ -14,7 +14,7 @@ impl EtcdVersion {
         } else {
             "etcdutl"
         };
-        let run = Command::new(self.program(name))
+        let run = Command::new(self.program_path(name))
             .env_clear()
             .env("ETCDCTL_API", "3")
             .args(arguments)
@@ -24,17 +24,17 @@ impl EtcdVersion {
 
     /// As [`run_etcdutl`](Self::run_etcdutl), for what must succeed; returns standard output.
     pub fn etcdutl<A: AsRef<OsStr>>(self, arguments: impl IntoIterator<Item = A>) -> String {
-        succeeded("etcdutl", self.run_etcdutl(arguments))
+        expect_success("etcdutl", self.run_etcdutl(arguments))
     }
 }
 
-impl Etcd {
+impl EtcdServer {
     /// Runs `etcdctl` on this server; returns standard output.
     ///
     /// # Panics
     /// With what it wrote when it fails.
     pub fn etcdctl<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> String {
-        let mut command = Command::new(self.version().program("etcdctl"));
+        let mut command = Command::new(self.version().program_path("etcdctl"));
         command
             .env_clear()
             .env("ETCDCTL_API", "3")
@@ -43,7 +43,7 @@ impl Etcd {
             command.env("ETCDCTL_USER", format!("{name}:{password}"));
         }
         let run = command.args(arguments).output();
-        succeeded(
+        expect_success(
             "etcdctl",
             run.unwrap_or_else(|error| panic!("run etcdctl: {error}")),
         )
@@ -58,7 +58,7 @@ impl Etcd {
     }
 }
 
-fn succeeded(name: &str, output: Output) -> String {
+fn expect_success(name: &str, output: Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::place::{cache, setting};
+use crate::place::{cache_dir, env_path};
 
 /// An etcd release line for which `make setup` provides binaries, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EtcdVersion {
+pub enum EtcdRelease {
     /// 3.4, the oldest supported.
     V3_4,
     /// 3.5 before its late storage fixes.
@@ -16,7 +16,7 @@ pub enum EtcdVersion {
     V3_5New,
 }
 
-impl EtcdVersion {
+impl EtcdRelease {
     /// Every version, oldest first.
     pub const fn all() -> [Self; 3] {
         [Self::V3_4, Self::V3_5, Self::V3_5New]
@@ -39,7 +39,7 @@ impl EtcdVersion {
             Self::V3_5 => ("MAINSTAY_ETCD_3_5", "3.5"),
             Self::V3_5New => ("MAINSTAY_ETCD_3_5_NEW", "3.5-new"),
         };
-        let found = setting(variable).or_else(|| Some(cache()?.join("etcd").join(link)));
+        let found = env_path(variable).or_else(|| Some(cache_dir()?.join("etcd").join(link)));
         match found {
             Some(directory) if directory.join("etcd").exists() => directory,
             _ => panic!(
@@ -50,12 +50,12 @@ impl EtcdVersion {
     }
 
     /// A program of this version: `etcd`, `etcdctl` or `etcdutl`.
-    pub(crate) fn program(self, name: &str) -> PathBuf {
+    pub(crate) fn program_path(self, name: &str) -> PathBuf {
         self.directory().join(name)
     }
 }
 
-impl fmt::Display for EtcdVersion {
+impl fmt::Display for EtcdRelease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::V3_4 => "3.4",
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn data_of_the_middle_version_is_for_it_and_the_newest() {
-        let versions: Vec<_> = EtcdVersion::V3_5.newer_or_equal().collect();
-        assert_eq!(versions, [EtcdVersion::V3_5, EtcdVersion::V3_5New]);
+        let versions: Vec<_> = EtcdRelease::V3_5.newer_or_equal().collect();
+        assert_eq!(versions, [EtcdRelease::V3_5, EtcdRelease::V3_5New]);
     }
 }

@@ -18,55 +18,55 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::carrier::{Carrier, PIECE, address_of, pass_on};
+use crate::carrier::{ProxyRuntime, CHUNK_SIZE, parse_address, forward};
 
 /// The header a member names itself by.
-const NAME: &[u8] = b"X-Server-From: ";
+const SENDER_HEADER: &[u8] = b"X-Server-From: ";
 /// Hexadecimal digits of an id, and the line end behind them.
 const ID_BYTES: usize = 17;
 
 /// One wire to each member.
 #[derive(Debug)]
-pub(super) struct Wires {
+pub(super) struct PeerProxies {
     urls: Vec<String>,
-    names: Arc<Names>,
-    cut_off: watch::Sender<BTreeSet<usize>>,
-    _carrier: Carrier,
+    member_indexes: Arc<MemberIndexes>,
+    isolated: watch::Sender<BTreeSet<usize>>,
+    _runtime: ProxyRuntime,
 }
 
 /// Which member has which id; known once the cluster is founded.
 #[derive(Debug, Default)]
-struct Names(Mutex<HashMap<MemberId, usize>>);
+struct MemberIndexes(Mutex<HashMap<MemberId, usize>>);
 
-impl Names {
-    fn index(&self, id: MemberId) -> Option<usize> {
+impl MemberIndexes {
+    fn get(&self, id: MemberId) -> Option<usize> {
         let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         names.get(&id).copied()
     }
 }
 
-impl Wires {
+impl PeerProxies {
     /// Lays a wire to each of the URLs where members will listen.
-    pub(super) fn lay(listening: &[String]) -> Self {
-        let carrier = Carrier::new();
-        let names = Arc::new(Names::default());
-        let cut_off = watch::Sender::new(BTreeSet::new());
+    pub(super) fn start(listening: &[String]) -> Self {
+        let carrier = ProxyRuntime::new();
+        let names = Arc::new(MemberIndexes::default());
+        let isolated = watch::Sender::new(BTreeSet::new());
         let urls = listening.iter().enumerate().map(|(to, url)| {
             let (listener, address) = carrier.listen();
-            let wire = Wire {
-                to,
-                member: address_of(url),
-                names: Arc::clone(&names),
-                cut_off: cut_off.subscribe(),
+            let wire = PeerProxy {
+                target: to,
+                target_address: parse_address(url),
+                member_indexes: Arc::clone(&names),
+                isolated: isolated.subscribe(),
             };
             carrier.spawn(wire.serve(listener));
             format!("http://{address}")
         });
         Self {
             urls: urls.collect(),
-            names,
-            cut_off,
-            _carrier: carrier,
+            member_indexes: names,
+            isolated,
+            _runtime: carrier,
         }
     }
 
@@ -76,66 +76,66 @@ impl Wires {
     }
 
     /// A member tells its id.
-    pub(super) fn belongs(&self, id: MemberId, member: usize) {
-        let mut names = self.names.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn register_member(&self, id: MemberId, member: usize) {
+        let mut names = self.member_indexes.0.lock().unwrap_or_else(PoisonError::into_inner);
         names.insert(id, member);
     }
 
     pub(super) fn isolate(&self, member: usize) {
-        self.cut_off.send_modify(|cut_off| {
-            cut_off.insert(member);
+        self.isolated.send_modify(|isolated| {
+            isolated.insert(member);
         });
     }
 
     pub(super) fn heal(&self) {
-        self.cut_off.send_modify(BTreeSet::clear);
+        self.isolated.send_modify(BTreeSet::clear);
     }
 }
 
 /// The wire to one member.
 #[derive(Clone)]
-struct Wire {
-    to: usize,
-    member: SocketAddr,
-    names: Arc<Names>,
-    cut_off: watch::Receiver<BTreeSet<usize>>,
+struct PeerProxy {
+    target: usize,
+    target_address: SocketAddr,
+    member_indexes: Arc<MemberIndexes>,
+    isolated: watch::Receiver<BTreeSet<usize>>,
 }
 
-impl Wire {
+impl PeerProxy {
     async fn serve(self, listener: TcpListener) {
         while let Ok((stream, _)) = listener.accept().await {
             let wire = self.clone();
             // A connection that breaks is for its ends to notice.
-            tokio::spawn(async move { wire.carry(stream).await.ok() });
+            tokio::spawn(async move { wire.handle_connection(stream).await.ok() });
         }
     }
 
-    async fn carry(mut self, stream: TcpStream) -> std::io::Result<()> {
-        if self.cut_off.borrow().contains(&self.to) {
+    async fn handle_connection(mut self, stream: TcpStream) -> std::io::Result<()> {
+        if self.isolated.borrow().contains(&self.target) {
             return Ok(());
         }
         let (from_sender, to_sender) = stream.into_split();
-        let (from_member, to_member) = TcpStream::connect(self.member).await?.into_split();
+        let (from_member, to_member) = TcpStream::connect(self.target_address).await?.into_split();
         tokio::select! {
-            sent = self.send(from_sender, to_member) => sent,
-            answered = pass_on(from_member, to_sender) => answered,
+            sent = self.forward_requests(from_sender, to_member) => sent,
+            answered = forward(from_member, to_sender) => answered,
         }
     }
 
     /// Passes on what the sender says, while the wire is whole.
-    async fn send(
+    async fn forward_requests(
         &mut self,
         mut from: OwnedReadHalf,
         mut to: OwnedWriteHalf,
     ) -> std::io::Result<()> {
         let mut sender = None;
         let mut unread = Vec::new();
-        let mut piece = vec![0; PIECE];
+        let mut piece = vec![0; CHUNK_SIZE];
         loop {
             let length = tokio::select! {
                 read = from.read(&mut piece) => read?,
-                Ok(()) = self.cut_off.changed() => {
-                    if self.is_open(sender) {
+                Ok(()) = self.isolated.changed() => {
+                    if self.is_connected(sender) {
                         continue;
                     }
                     return Ok(());
@@ -144,10 +144,10 @@ impl Wire {
             let said = &piece[..length];
             if sender.is_none() {
                 unread.extend_from_slice(said);
-                sender = named(&unread).and_then(|id| self.names.index(id));
-                forget_all_but_an_end(&mut unread);
+                sender = parse_sender(&unread).and_then(|id| self.member_indexes.get(id));
+                truncate_to_tail(&mut unread);
             }
-            if length == 0 || !self.is_open(sender) {
+            if length == 0 || !self.is_connected(sender) {
                 return Ok(());
             }
             to.write_all(said).await?;
@@ -155,19 +155,19 @@ impl Wire {
     }
 
     /// Whether a connection of this sender may pass. Nobody knows where a nameless one comes from.
-    fn is_open(&self, sender: Option<usize>) -> bool {
-        let cut_off = self.cut_off.borrow();
+    fn is_connected(&self, sender: Option<usize>) -> bool {
+        let isolated = self.isolated.borrow();
         match sender {
-            _ if cut_off.is_empty() => true,
+            _ if isolated.is_empty() => true,
             None => false,
-            Some(sender) => !cut_off.contains(&sender) && !cut_off.contains(&self.to),
+            Some(sender) => !isolated.contains(&sender) && !isolated.contains(&self.target),
         }
     }
 }
 
 /// The id in the header, once it is there whole.
-fn named(said: &[u8]) -> Option<MemberId> {
-    let start = said.windows(NAME.len()).position(|window| window == NAME)? + NAME.len();
+fn parse_sender(said: &[u8]) -> Option<MemberId> {
+    let start = said.windows(SENDER_HEADER.len()).position(|window| window == SENDER_HEADER)? + SENDER_HEADER.len();
     let rest = &said[start..];
     let end = rest.iter().position(|byte| *byte == b'\r')?;
     let text = std::str::from_utf8(&rest[..end]).ok()?;
@@ -175,8 +175,8 @@ fn named(said: &[u8]) -> Option<MemberId> {
 }
 
 /// A header may be split between two pieces.
-fn forget_all_but_an_end(said: &mut Vec<u8>) {
-    let surplus = said.len().saturating_sub(NAME.len() + ID_BYTES);
+fn truncate_to_tail(said: &mut Vec<u8>) {
+    let surplus = said.len().saturating_sub(SENDER_HEADER.len() + ID_BYTES);
     said.drain(..surplus);
 }
 
@@ -189,10 +189,10 @@ mod tests {
         let request = b"POST /raft HTTP/1.1\r\nX-Server-From: 8e9e05c52164694d\r\n\r\nbody";
         for split in 0..request.len() {
             let mut said = request[..split].to_vec();
-            let early = named(&said);
-            forget_all_but_an_end(&mut said);
+            let early = parse_sender(&said);
+            truncate_to_tail(&mut said);
             said.extend_from_slice(&request[split..]);
-            let found = early.or_else(|| named(&said));
+            let found = early.or_else(|| parse_sender(&said));
             assert_eq!(
                 found,
                 Some(MemberId(0x8e9e_05c5_2164_694d)),

@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::place::{cache, setting};
+use crate::place::{cache_dir, env_path};
 
 /// A program of Kubernetes: of the directory `MAINSTAY_KUBERNETES` or
 /// `KUBEBUILDER_ASSETS` names, or of the cache.
 ///
 /// # Panics
 /// When none holds it; the sentence says what to run.
-pub(super) fn program(name: &str) -> PathBuf {
+pub(super) fn find_program(name: &str) -> PathBuf {
     let places = [
-        setting("MAINSTAY_KUBERNETES"),
-        setting("KUBEBUILDER_ASSETS"),
-        cache().map(|cache| cache.join("kubernetes/current/bin")),
+        env_path("MAINSTAY_KUBERNETES"),
+        env_path("KUBEBUILDER_ASSETS"),
+        cache_dir().map(|cache| cache.join("kubernetes/current/bin")),
     ];
     let mut programs = places
         .into_iter()
@@ -32,7 +32,7 @@ pub(super) fn program(name: &str) -> PathBuf {
 
 /// The 20 of `Kubernetes v1.20.2`: flags come and go.
 pub(super) fn minor_version(name: &str) -> u32 {
-    let answer = Command::new(program(name)).arg("--version").output();
+    let answer = Command::new(find_program(name)).arg("--version").output();
     let answer = answer.unwrap_or_else(|error| panic!("start {name}: {error}"));
     let answer = String::from_utf8_lossy(&answer.stdout);
     let minor = answer

@@ -9,4 +9,4 @@ mod pki;
 mod process;
 mod server;
 
-pub use server::{ApiServer, SHARED_API};
+pub use server::{ApiServer, SHARED_API_ENV};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 
-use crate::authority::{Authority, authority};
+use crate::authority::{CertificateAuthority, create_ca};
 
 /// Where the files are.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl Pki {
     pub(super) fn create(directory: PathBuf) -> Self {
         fs::create_dir(&directory).expect("a directory for certificates");
         let pki = Self { directory };
-        let authority = authority("test-ca").expect("a certificate authority");
+        let authority = create_ca("test-ca").expect("a certificate authority");
         pki.write("ca.crt", &authority.pem());
 
         let mut server = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()])
@@ -43,7 +43,7 @@ impl Pki {
         pki
     }
 
-    fn issue(&self, name: &str, params: &CertificateParams, authority: &Authority) {
+    fn issue(&self, name: &str, params: &CertificateParams, authority: &CertificateAuthority) {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, authority).expect("a certificate");
         self.write(&format!("{name}.crt"), &certificate.pem());

@@ -4,22 +4,22 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use super::binaries::program;
+use super::binaries::find_program;
 
 /// A running program. Dropping it kills the process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct KubeProcess {
     child: Child,
-    log: PathBuf,
+    log_path: PathBuf,
 }
 
-impl Process {
+impl KubeProcess {
     /// Starts a program; what it says goes behind what it said before in `<home>/<name>.log`.
     pub(super) fn start(name: &str, flags: &[String], home: &Path) -> Self {
         let log = log_path(name, home);
         let file = File::options().create(true).append(true).open(&log);
         let file = file.unwrap_or_else(|error| panic!("open {}: {error}", log.display()));
-        let child = Command::new(program(name))
+        let child = Command::new(find_program(name))
             .env_clear()
             .args(flags)
             .current_dir(home)
@@ -28,7 +28,7 @@ impl Process {
             .stderr(file)
             .spawn()
             .unwrap_or_else(|error| panic!("start {name}: {error}"));
-        Self { child, log }
+        Self { child, log_path: log }
     }
 
     /// How it ended, if it has.
@@ -37,12 +37,12 @@ impl Process {
     }
 
     /// All it wrote, over all its starts.
-    pub(super) fn log(&self) -> String {
-        read_log(&self.log)
+    pub(super) fn read_log(&self) -> String {
+        read_log(&self.log_path)
     }
 }
 
-impl Drop for Process {
+impl Drop for KubeProcess {
     fn drop(&mut self) {
         // Fails only when the process is gone already, which is what was wanted.
         self.child.kill().ok();

@@ -16,20 +16,20 @@ use tokio::time::{sleep, timeout};
 
 use super::binaries::minor_version;
 use super::pki::Pki;
-use super::process::Process;
-use crate::etcd::{Etcd, EtcdOptions, EtcdVersion, free_url};
-use crate::place::setting;
+use super::process::KubeProcess;
+use crate::etcd::{EtcdServer, EtcdOptions, EtcdRelease, free_url};
+use crate::place::env_path;
 
 /// Names the directory of a server that several tests share.
-pub const SHARED_API: &str = "MAINSTAY_SHARED_API";
+pub const SHARED_API_ENV: &str = "MAINSTAY_SHARED_API";
 /// The administrator's, in that directory.
-const KUBECONFIG: &str = "kubeconfig";
+const KUBECONFIG_FILE: &str = "kubeconfig";
 /// Says what a definition was before the server added its defaults.
-const DIGEST: &str = "tests.mainstay/digest";
+const DIGEST_ANNOTATION: &str = "tests.mainstay/digest";
 
 /// A cold start on a loaded machine takes a fraction of this; a server that needs more is stuck.
 const START_DEADLINE: Duration = Duration::from_mins(2);
-const POLL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A Kubernetes API server with an etcd of its own. Dropping it kills both and removes what they wrote.
 ///
@@ -37,17 +37,17 @@ const POLL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct ApiServer {
     /// Nothing of a server that others use, too.
-    own: Option<Own>,
+    owned: Option<OwnedServer>,
     kubeconfig: PathBuf,
 }
 
 /// What belongs to this process alone. It ends in this order.
 #[derive(Debug)]
-struct Own {
-    controllers: Option<Process>,
-    server: Option<Process>,
-    etcd: Etcd,
-    home: TempDir,
+struct OwnedServer {
+    controller_manager: Option<KubeProcess>,
+    server: Option<KubeProcess>,
+    etcd: EtcdServer,
+    temp_dir: TempDir,
     pki: Pki,
     url: String,
 }
@@ -58,16 +58,16 @@ impl ApiServer {
     /// # Panics
     /// With the server's log when it does not come up.
     pub async fn start() -> Self {
-        choose_crypto();
-        let etcd = Etcd::start(EtcdVersion::V3_5New, EtcdOptions::new()).await;
+        install_crypto_provider();
+        let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
         let home = TempDir::with_prefix("kubernetes-").expect("a temporary directory");
         let pki = Pki::create(home.path().join("pki"));
-        let kubeconfig = home.path().join(KUBECONFIG);
-        let mut own = Own {
-            controllers: None,
+        let kubeconfig = home.path().join(KUBECONFIG_FILE);
+        let mut own = OwnedServer {
+            controller_manager: None,
             server: None,
             etcd,
-            home,
+            temp_dir: home,
             pki,
             url: String::new(),
         };
@@ -75,9 +75,9 @@ impl ApiServer {
             own.url = free_url().replace("http://", "https://");
             own.pki.write_kubeconfig(&own.url, &kubeconfig);
             own.launch();
-            if own.is_ready_in_time(&kubeconfig).await {
+            if own.wait_until_ready(&kubeconfig).await {
                 let own = Some(own);
-                return Self { own, kubeconfig };
+                return Self { owned: own, kubeconfig };
             }
         }
         panic!("five times in a row somebody took the port chosen for the API server")
@@ -93,13 +93,13 @@ impl ApiServer {
     /// # Panics
     /// With the server's log when it does not come up.
     pub async fn shared() -> Self {
-        let Some(home) = setting(SHARED_API) else {
+        let Some(home) = env_path(SHARED_API_ENV) else {
             return Self::start().await.with_controllers().await;
         };
-        choose_crypto();
+        install_crypto_provider();
         Self {
-            own: None,
-            kubeconfig: home.join(KUBECONFIG),
+            owned: None,
+            kubeconfig: home.join(KUBECONFIG_FILE),
         }
     }
 
@@ -107,17 +107,17 @@ impl ApiServer {
     ///
     /// # Panics
     /// When it is shared already.
-    pub fn home(&self) -> &Path {
-        self.own().home.path()
+    pub fn shared_dir(&self) -> &Path {
+        self.owned().temp_dir.path()
     }
 
-    fn own(&self) -> &Own {
-        let own = self.own.as_ref();
+    fn owned(&self) -> &OwnedServer {
+        let own = self.owned.as_ref();
         own.expect("a server of the test's own, made by ApiServer::start")
     }
 
-    fn own_mut(&mut self) -> &mut Own {
-        let own = self.own.as_mut();
+    fn owned_mut(&mut self) -> &mut OwnedServer {
+        let own = self.owned.as_mut();
         own.expect("a server of the test's own, made by ApiServer::start")
     }
 
@@ -128,16 +128,16 @@ impl ApiServer {
     /// With their log when they do not come up.
     pub async fn with_controllers(mut self) -> Self {
         let url = free_url();
-        let port = port_of(&url);
+        let port = parse_port(&url);
         let kubeconfig = self.kubeconfig.clone();
-        let own = self.own_mut();
+        let own = self.owned_mut();
         let mut flags = vec![
             format!("--kubeconfig={}", kubeconfig.display()),
             format!(
                 "--service-account-private-key-file={}",
-                own.file("accounts.key")
+                own.pki_file("accounts.key")
             ),
-            format!("--root-ca-file={}", own.file("ca.crt")),
+            format!("--root-ca-file={}", own.pki_file("ca.crt")),
             format!("--secure-port={port}"),
             "--bind-address=127.0.0.1".to_owned(),
             "--leader-elect=false".to_owned(),
@@ -150,18 +150,18 @@ impl ApiServer {
         if minor_version("kube-controller-manager") < 24 {
             flags.push("--port=0".to_owned()); // the insecure one, always the same
         }
-        let process = Process::start("kube-controller-manager", &flags, own.home.path());
-        let process = own.controllers.insert(process);
-        let accounts = Api::<ServiceAccount>::namespaced(client(&kubeconfig).await, "default");
+        let process = KubeProcess::start("kube-controller-manager", &flags, own.temp_dir.path());
+        let process = own.controller_manager.insert(process);
+        let accounts = Api::<ServiceAccount>::namespaced(connect(&kubeconfig).await, "default");
         let deadline = Instant::now() + START_DEADLINE;
         while accounts.get("default").await.is_err() {
             let ended = process.exit_status();
             assert!(
                 ended.is_none() && Instant::now() < deadline,
                 "the controllers do not work ({ended:?}); their log:\n{}",
-                process.log()
+                process.read_log()
             );
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
         self
     }
@@ -171,7 +171,7 @@ impl ApiServer {
     /// # Panics
     /// When others use it, too. So does everything else that concerns more than namespaces of the test's own.
     pub fn stop(&mut self) {
-        self.own_mut().server = None;
+        self.owned_mut().server = None;
     }
 
     /// Starts a stopped server again: same address, same data.
@@ -180,30 +180,30 @@ impl ApiServer {
     /// With the server's log when it does not come up, and when it already runs.
     pub async fn restart(&mut self) {
         let kubeconfig = self.kubeconfig.clone();
-        let own = self.own_mut();
+        let own = self.owned_mut();
         assert!(own.server.is_none(), "the API server runs already");
         own.launch();
         assert!(
-            own.is_ready_in_time(&kubeconfig).await,
+            own.wait_until_ready(&kubeconfig).await,
             "somebody took the port of the API server"
         );
     }
 
     /// A client with all rights.
     pub async fn client(&self) -> Client {
-        client(&self.kubeconfig).await
+        connect(&self.kubeconfig).await
     }
 
     /// A client that acts as a user, who has no rights but those a test grants.
     pub async fn client_as(&self, user: &str) -> Client {
-        let mut config = config(&self.kubeconfig).await;
+        let mut config = load_config(&self.kubeconfig).await;
         config.auth_info.impersonate = Some(user.to_owned());
         Client::try_from(config).expect("a client")
     }
 
     /// Where it keeps what it knows.
-    pub fn etcd(&self) -> &Etcd {
-        &self.own().etcd
+    pub fn etcd(&self) -> &EtcdServer {
+        &self.owned().etcd
     }
 
     /// The administrator's kubeconfig; it goes when this value goes.
@@ -213,11 +213,11 @@ impl ApiServer {
 
     /// Where clients connect.
     pub fn url(&self) -> &str {
-        &self.own().url
+        &self.owned().url
     }
 
     /// Makes a namespace nobody used before and returns its name.
-    pub async fn namespace(&self) -> String {
+    pub async fn create_namespace(&self) -> String {
         let namespace = Namespace {
             metadata: ObjectMeta {
                 generate_name: Some("test-".to_owned()),
@@ -239,12 +239,12 @@ impl ApiServer {
     ///
     /// # Panics
     /// When it refuses one, or knows another definition of that name.
-    pub async fn define(&self, definitions: impl IntoIterator<Item = CustomResourceDefinition>) {
+    pub async fn create_crds(&self, definitions: impl IntoIterator<Item = CustomResourceDefinition>) {
         let client = self.client().await;
         let known = Api::<CustomResourceDefinition>::all(client.clone());
         for mut definition in definitions {
             let name = definition.metadata.name.clone().unwrap_or_default();
-            let (annotation, digest) = (DIGEST.to_owned(), digest(&definition));
+            let (annotation, digest) = (DIGEST_ANNOTATION.to_owned(), hash_crd(&definition));
             let annotations = definition.metadata.annotations.get_or_insert_default();
             annotations.insert(annotation, digest.clone());
             match known.create(&PostParams::default(), &definition).await {
@@ -252,7 +252,7 @@ impl ApiServer {
                 Err(::kube::Error::Api(status)) if status.code == 409 => {
                     let there = known.get(&name).await.expect("the definition");
                     let its = there.metadata.annotations.unwrap_or_default();
-                    let is_same = its.get(DIGEST) == Some(&digest);
+                    let is_same = its.get(DIGEST_ANNOTATION) == Some(&digest);
                     assert!(is_same, "{name} is defined differently by another test");
                 }
                 Err(error) => panic!("define {name}: {error}"),
@@ -260,32 +260,32 @@ impl ApiServer {
             let deadline = Instant::now() + START_DEADLINE;
             while !is_served(&client, &definition).await {
                 assert!(Instant::now() < deadline, "{name} is not served");
-                sleep(POLL).await;
+                sleep(POLL_INTERVAL).await;
             }
         }
     }
 
     /// All the server wrote, over all its starts; empty while it is stopped.
-    pub fn log(&self) -> String {
-        let server = self.own().server.as_ref();
-        server.map(Process::log).unwrap_or_default()
+    pub fn read_log(&self) -> String {
+        let server = self.owned().server.as_ref();
+        server.map(KubeProcess::read_log).unwrap_or_default()
     }
 }
 
-impl Own {
+impl OwnedServer {
     fn launch(&mut self) {
         let flags = [
             format!("--etcd-servers={}", self.etcd.client_url()),
-            format!("--secure-port={}", port_of(&self.url)),
+            format!("--secure-port={}", parse_port(&self.url)),
             "--bind-address=127.0.0.1".to_owned(),
-            format!("--cert-dir={}", self.home.path().display()),
-            format!("--tls-cert-file={}", self.file("apiserver.crt")),
-            format!("--tls-private-key-file={}", self.file("apiserver.key")),
-            format!("--client-ca-file={}", self.file("ca.crt")),
-            format!("--service-account-key-file={}", self.file("accounts.pub")),
+            format!("--cert-dir={}", self.temp_dir.path().display()),
+            format!("--tls-cert-file={}", self.pki_file("apiserver.crt")),
+            format!("--tls-private-key-file={}", self.pki_file("apiserver.key")),
+            format!("--client-ca-file={}", self.pki_file("ca.crt")),
+            format!("--service-account-key-file={}", self.pki_file("accounts.pub")),
             format!(
                 "--service-account-signing-key-file={}",
-                self.file("accounts.key")
+                self.pki_file("accounts.key")
             ),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
@@ -294,12 +294,12 @@ impl Own {
             // Loopback is no address for an endpoint, and nobody here asks for one.
             "--endpoint-reconciler-type=none".to_owned(),
         ];
-        self.server = Some(Process::start("kube-apiserver", &flags, self.home.path()));
+        self.server = Some(KubeProcess::start("kube-apiserver", &flags, self.temp_dir.path()));
     }
 
     /// Whether it became ready; `false` when it ended because its port was taken meanwhile.
-    async fn is_ready_in_time(&mut self, kubeconfig: &Path) -> bool {
-        let client = client(kubeconfig).await;
+    async fn wait_until_ready(&mut self, kubeconfig: &Path) -> bool {
+        let client = connect(kubeconfig).await;
         let deadline = Instant::now() + START_DEADLINE;
         loop {
             if is_ready(&client).await {
@@ -307,7 +307,7 @@ impl Own {
             }
             let server = self.server.as_mut().expect("a server that was started");
             if let Some(status) = server.exit_status() {
-                let log = server.log();
+                let log = server.read_log();
                 assert!(
                     log.contains("address already in use"),
                     "the API server ended with {status} before it was ready; its log:\n{log}"
@@ -317,26 +317,26 @@ impl Own {
             assert!(
                 Instant::now() < deadline,
                 "the API server was not ready after {START_DEADLINE:?}; its log:\n{}",
-                server.log()
+                server.read_log()
             );
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    fn file(&self, name: &str) -> String {
+    fn pki_file(&self, name: &str) -> String {
         self.pki.path(name).display().to_string()
     }
 }
 
 /// Two crates of the test's graph bring a provider each, so none is the default by itself. Somebody else may have chosen already,
 /// which is as good.
-fn choose_crypto() {
+fn install_crypto_provider() {
     if CryptoProvider::get_default().is_none() {
         ring::default_provider().install_default().ok();
     }
 }
 
-fn digest(definition: &CustomResourceDefinition) -> String {
+fn hash_crd(definition: &CustomResourceDefinition) -> String {
     let text = serde_json::to_vec(definition).expect("a definition");
     hex::encode(Sha256::digest(text))
 }
@@ -370,11 +370,11 @@ async fn is_served(client: &Client, definition: &CustomResourceDefinition) -> bo
     true
 }
 
-async fn client(kubeconfig: &Path) -> Client {
-    Client::try_from(config(kubeconfig).await).expect("a client")
+async fn connect(kubeconfig: &Path) -> Client {
+    Client::try_from(load_config(kubeconfig).await).expect("a client")
 }
 
-async fn config(kubeconfig: &Path) -> Config {
+async fn load_config(kubeconfig: &Path) -> Config {
     let file = Kubeconfig::read_from(kubeconfig).expect("the kubeconfig just written");
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
         .await
@@ -384,6 +384,6 @@ async fn config(kubeconfig: &Path) -> Config {
     config
 }
 
-fn port_of(url: &str) -> &str {
+fn parse_port(url: &str) -> &str {
     url.rsplit_once(':').expect("a URL with a port").1
 }

@@ -17,7 +17,7 @@ pub(super) struct KeyPool {
 impl KeyPool {
     pub(super) fn new(random: &mut StdRng) -> Self {
         let mut keys: Vec<Vec<u8>> = (0..GROUPS * KEYS_PER_GROUP)
-            .map(|i| format!("{}object-{:02}", prefix(i % GROUPS), i / GROUPS).into_bytes())
+            .map(|i| format!("{}object-{:02}", group_prefix(i % GROUPS), i / GROUPS).into_bytes())
             .collect();
         // The ends of the order, and keys whose neighbours differ only by a zero byte.
         keys.extend([
@@ -37,7 +37,7 @@ impl KeyPool {
         Self { keys }
     }
 
-    pub(super) fn any(&self, random: &mut StdRng) -> &[u8] {
+    pub(super) fn pick_key(&self, random: &mut StdRng) -> &[u8] {
         self.keys.choose(random).expect("a pool with keys")
     }
 
@@ -46,11 +46,11 @@ impl KeyPool {
     }
 
     /// The prefix of one of the groups.
-    pub(super) fn group(random: &mut StdRng) -> Vec<u8> {
-        prefix(random.random_range(0..GROUPS)).into_bytes()
+    pub(super) fn pick_group(random: &mut StdRng) -> Vec<u8> {
+        group_prefix(random.random_range(0..GROUPS)).into_bytes()
     }
 }
 
-fn prefix(group: usize) -> String {
+fn group_prefix(group: usize) -> String {
     format!("/registry/group-{group:02}/")
 }

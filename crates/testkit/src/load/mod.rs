@@ -16,7 +16,7 @@ use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, IteratorRandom, SliceRandom};
 use rand::{Rng, RngCore, SeedableRng};
 
-use crate::etcd::Etcd;
+use crate::etcd::EtcdServer;
 use keys::KeyPool;
 
 /// Granted to every lease: none may expire while a test runs, or the history would depend on time.
@@ -25,19 +25,19 @@ const LEASE_SECONDS: i64 = 3600;
 const KEPT_REVISIONS: i64 = 20;
 
 /// One kind of change, with how often it is drawn.
-const STEPS: [(u32, Step); 8] = [
-    (48, Step::Put),
-    (10, Step::LeasedPut),
-    (12, Step::Delete),
-    (4, Step::DeleteRange),
-    (18, Step::Transaction),
-    (4, Step::Grant),
-    (2, Step::Revoke),
-    (2, Step::Compact),
+const STEP_WEIGHTS: [(u32, WorkloadStep); 8] = [
+    (48, WorkloadStep::Put),
+    (10, WorkloadStep::LeasedPut),
+    (12, WorkloadStep::Delete),
+    (4, WorkloadStep::DeleteRange),
+    (18, WorkloadStep::Transaction),
+    (4, WorkloadStep::Grant),
+    (2, WorkloadStep::Revoke),
+    (2, WorkloadStep::Compact),
 ];
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum WorkloadStep {
     Put,
     LeasedPut,
     Delete,
@@ -50,19 +50,19 @@ enum Step {
 
 /// A random history in the making.
 #[derive(Debug)]
-pub struct Load {
+pub struct Workload {
     random: StdRng,
     pool: KeyPool,
     leases: Vec<LeaseId>,
-    compacts: bool,
-    largest_value: usize,
-    transaction_ops: usize,
+    compaction_enabled: bool,
+    max_value_size: usize,
+    max_transaction_ops: usize,
     huge_transactions: u32,
     revision: Revision,
-    compacted: Revision,
+    compacted_revision: Revision,
 }
 
-impl Load {
+impl Workload {
     /// A history that this seed repeats: values up to 4 KiB, transactions up to 40 operations,
     /// no compaction.
     pub fn new(seed: u64) -> Self {
@@ -72,26 +72,26 @@ impl Load {
             random,
             pool,
             leases: Vec::new(),
-            compacts: false,
-            largest_value: 4096,
-            transaction_ops: 40,
+            compaction_enabled: false,
+            max_value_size: 4096,
+            max_transaction_ops: 40,
             huge_transactions: 0,
             revision: Revision::EMPTY,
-            compacted: Revision::EMPTY,
+            compacted_revision: Revision::EMPTY,
         }
     }
 
     /// Compacts now and then, keeping the newest revisions.
     #[must_use]
     pub fn with_compactions(mut self) -> Self {
-        self.compacts = true;
+        self.compaction_enabled = true;
         self
     }
 
     /// Draws values up to this size.
     #[must_use]
     pub fn with_values_up_to(mut self, bytes: usize) -> Self {
-        self.largest_value = bytes;
+        self.max_value_size = bytes;
         self
     }
 
@@ -99,7 +99,7 @@ impl Load {
     /// transaction takes each at most once.
     #[must_use]
     pub fn with_transactions_up_to(mut self, operations: usize) -> Self {
-        self.transaction_ops = operations;
+        self.max_transaction_ops = operations;
         self
     }
 
@@ -109,8 +109,8 @@ impl Load {
     }
 
     /// The last compaction; [`Revision::EMPTY`] when there was none.
-    pub fn compacted(&self) -> Revision {
-        self.compacted
+    pub fn compacted_revision(&self) -> Revision {
+        self.compacted_revision
     }
 
     /// Leases granted and not revoked, in the order they were granted.
@@ -120,11 +120,11 @@ impl Load {
 
     /// Takes this many steps; returns the revision reached. A step that finds nothing to delete
     /// makes no revision, so there are fewer revisions than steps.
-    pub async fn run(&mut self, etcd: &Etcd, steps: usize) -> Revision {
+    pub async fn run(&mut self, etcd: &EtcdServer, steps: usize) -> Revision {
         let mut client = etcd.client().await;
         for number in 0..steps {
-            let step = self.draw();
-            self.take(&mut client, step)
+            let step = self.pick_step();
+            self.apply_step(&mut client, step)
                 .await
                 .unwrap_or_else(|error| panic!("step {number} of the load, {step:?}: {error}"));
         }
@@ -136,9 +136,9 @@ impl Load {
     ///
     /// The server must have been started with room for it, see
     /// [`EtcdOptions::huge_transactions`](crate::EtcdOptions::huge_transactions).
-    pub async fn huge_transaction(
+    pub async fn run_huge_transaction(
         &mut self,
-        etcd: &Etcd,
+        etcd: &EtcdServer,
         operations: usize,
         bytes: usize,
     ) -> Revision {
@@ -151,71 +151,71 @@ impl Load {
                 _ => TxnOp::put(format!("/huge/{now}/{i:05}"), self.random_bytes(size), None),
             })
             .collect();
-        let mut kv = etcd.kv().await;
+        let mut kv = etcd.kv_client().await;
         let answer = kv.txn(Txn::new().and_then(operations)).await;
         let answer = answer.unwrap_or_else(|error| panic!("huge transaction {now}: {error}"));
         self.huge_transactions = now;
-        self.reached(answer.header());
+        self.record_revision(answer.header());
         self.revision
     }
 
     /// Turns authentication on: `root`, and a user who may read the registry. The server value is
     /// logged in as root afterwards; what the load does next, it does as root.
-    pub async fn enable_auth(&mut self, etcd: &mut Etcd) {
+    pub async fn enable_auth(&mut self, etcd: &mut EtcdServer) {
         let mut client = etcd.client().await;
-        turn_on_auth(&mut client)
+        set_up_auth(&mut client)
             .await
             .unwrap_or_else(|error| panic!("enable authentication: {error}"));
         etcd.login("root", ROOT_PASSWORD);
     }
 
-    fn draw(&mut self) -> Step {
-        let drawn = STEPS.choose_weighted(&mut self.random, |(weight, _)| *weight);
+    fn pick_step(&mut self) -> WorkloadStep {
+        let drawn = STEP_WEIGHTS.choose_weighted(&mut self.random, |(weight, _)| *weight);
         let (_, step) = drawn.expect("weights above zero");
         match step {
-            Step::LeasedPut | Step::Revoke if self.leases.is_empty() => Step::Grant,
-            Step::Compact if !self.compacts => Step::Put,
+            WorkloadStep::LeasedPut | WorkloadStep::Revoke if self.leases.is_empty() => WorkloadStep::Grant,
+            WorkloadStep::Compact if !self.compaction_enabled => WorkloadStep::Put,
             step => *step,
         }
     }
 
-    async fn take(&mut self, client: &mut Client, step: Step) -> Result<(), etcd_client::Error> {
+    async fn apply_step(&mut self, client: &mut Client, step: WorkloadStep) -> Result<(), etcd_client::Error> {
         match step {
-            Step::Put => {
-                let (key, value) = (self.pool.any(&mut self.random).to_vec(), self.value());
-                self.reached(client.put(key, value, None).await?.header());
+            WorkloadStep::Put => {
+                let (key, value) = (self.pool.pick_key(&mut self.random).to_vec(), self.random_value());
+                self.record_revision(client.put(key, value, None).await?.header());
             }
-            Step::LeasedPut => {
+            WorkloadStep::LeasedPut => {
                 let lease = *self.leases.choose(&mut self.random).expect("a lease");
-                let (key, value) = (self.pool.any(&mut self.random).to_vec(), self.value());
+                let (key, value) = (self.pool.pick_key(&mut self.random).to_vec(), self.random_value());
                 let options = PutOptions::new().with_lease(lease.to_signed());
-                self.reached(client.put(key, value, Some(options)).await?.header());
+                self.record_revision(client.put(key, value, Some(options)).await?.header());
             }
-            Step::Delete => {
-                let key = self.pool.any(&mut self.random).to_vec();
-                self.reached(client.delete(key, None).await?.header());
+            WorkloadStep::Delete => {
+                let key = self.pool.pick_key(&mut self.random).to_vec();
+                self.record_revision(client.delete(key, None).await?.header());
             }
-            Step::DeleteRange => {
-                let prefix = KeyPool::group(&mut self.random);
+            WorkloadStep::DeleteRange => {
+                let prefix = KeyPool::pick_group(&mut self.random);
                 let options = DeleteOptions::new().with_prefix();
-                self.reached(client.delete(prefix, Some(options)).await?.header());
+                self.record_revision(client.delete(prefix, Some(options)).await?.header());
             }
-            Step::Transaction => {
-                let operations = self.transaction();
-                self.reached(client.txn(Txn::new().and_then(operations)).await?.header());
+            WorkloadStep::Transaction => {
+                let operations = self.build_transaction();
+                self.record_revision(client.txn(Txn::new().and_then(operations)).await?.header());
             }
-            Step::Grant => self.grant(client).await?,
-            Step::Revoke => {
+            WorkloadStep::Grant => self.grant_lease(client).await?,
+            WorkloadStep::Revoke => {
                 let index = self.random.random_range(0..self.leases.len());
                 let lease = self.leases.swap_remove(index);
-                self.reached(client.lease_revoke(lease.to_signed()).await?.header());
+                self.record_revision(client.lease_revoke(lease.to_signed()).await?.header());
             }
-            Step::Compact => self.compact(client).await?,
+            WorkloadStep::Compact => self.compact(client).await?,
         }
         Ok(())
     }
 
-    async fn grant(&mut self, client: &mut Client) -> Result<(), etcd_client::Error> {
+    async fn grant_lease(&mut self, client: &mut Client) -> Result<(), etcd_client::Error> {
         // Positive, as etcd's own are; zero would ask the server to choose.
         let id = self.random.random_range(1..i64::MAX);
         let options = LeaseGrantOptions::new().with_id(id);
@@ -226,22 +226,22 @@ impl Load {
 
     async fn compact(&mut self, client: &mut Client) -> Result<(), etcd_client::Error> {
         let newest = Revision(self.revision.0 - KEPT_REVISIONS);
-        if newest <= self.compacted {
+        if newest <= self.compacted_revision {
             return Ok(());
         }
-        let at = Revision(self.random.random_range(self.compacted.next().0..=newest.0));
+        let at = Revision(self.random.random_range(self.compacted_revision.next().0..=newest.0));
         client
             .compact(at.0, Some(CompactionOptions::new().with_physical()))
             .await?;
-        self.compacted = at;
+        self.compacted_revision = at;
         Ok(())
     }
 
     /// Puts and deletes of different keys (etcd refuses to touch a key twice), and sometimes a range of
     /// deletes over a group that no other operation touches.
-    fn transaction(&mut self) -> Vec<TxnOp> {
-        let count = self.random.random_range(2..=self.transaction_ops.max(2));
-        let spared = KeyPool::group(&mut self.random);
+    fn build_transaction(&mut self) -> Vec<TxnOp> {
+        let count = self.random.random_range(2..=self.max_transaction_ops.max(2));
+        let spared = KeyPool::pick_group(&mut self.random);
         let keys = self.pool.all().filter(|key| !key.starts_with(&spared));
         let mut keys = keys.cloned().choose_multiple(&mut self.random, count - 1);
         keys.shuffle(&mut self.random);
@@ -249,7 +249,7 @@ impl Load {
             .into_iter()
             .map(|key| match self.random.random_range(0..4) {
                 0 => TxnOp::delete(key, None),
-                _ => TxnOp::put(key, self.value(), None),
+                _ => TxnOp::put(key, self.random_value(), None),
             })
             .collect();
         if self.random.random_range(0..4) == 0 {
@@ -262,13 +262,13 @@ impl Load {
     }
 
     /// Mostly small, sometimes empty, now and then as large as allowed.
-    fn value(&mut self) -> Vec<u8> {
+    fn random_value(&mut self) -> Vec<u8> {
         let size = match self.random.random_range(0..20) {
             0 => 0,
-            1 => self.random.random_range(0..=self.largest_value),
+            1 => self.random.random_range(0..=self.max_value_size),
             _ => self
                 .random
-                .random_range(1..=200.min(self.largest_value.max(1))),
+                .random_range(1..=200.min(self.max_value_size.max(1))),
         };
         self.random_bytes(size)
     }
@@ -279,7 +279,7 @@ impl Load {
         bytes
     }
 
-    fn reached(&mut self, header: Option<&ResponseHeader>) {
+    fn record_revision(&mut self, header: Option<&ResponseHeader>) {
         self.revision = Revision(header.expect("a response header").revision());
     }
 }
@@ -287,7 +287,7 @@ impl Load {
 /// The password of `root` after [`Load::enable_auth`].
 pub const ROOT_PASSWORD: &str = "root-secret";
 
-async fn turn_on_auth(client: &mut Client) -> Result<(), etcd_client::Error> {
+async fn set_up_auth(client: &mut Client) -> Result<(), etcd_client::Error> {
     use etcd_client::{Permission, PermissionType};
     client.role_add("root").await?;
     client.user_add("root", ROOT_PASSWORD, None).await?;

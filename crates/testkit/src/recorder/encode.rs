@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 /// How objects are compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Compression {
+pub enum RecorderCompression {
     /// `.gz`, the peer's default.
     #[default]
     Gzip,
@@ -23,7 +23,7 @@ pub enum Compression {
     None,
 }
 
-impl Compression {
+impl RecorderCompression {
     pub(super) fn suffix(self) -> &'static str {
         match self {
             Self::Gzip => ".gz",
@@ -55,21 +55,21 @@ impl Compression {
 
 /// One line of a delta. The names and their order are the peer's.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Event {
+pub(super) struct DeltaEvent {
     #[serde(rename = "etcdEvent")]
-    event: EtcdEvent,
+    event: RecordedEvent,
     time: String,
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct EtcdEvent {
+struct RecordedEvent {
     #[serde(rename = "type", skip_serializing_if = "is_zero")]
     kind: i64,
-    kv: KeyValue,
+    kv: RecordedKeyValue,
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct KeyValue {
+struct RecordedKeyValue {
     #[serde(serialize_with = "base64")]
     key: Vec<u8>,
     #[serde(skip_serializing_if = "is_zero")]
@@ -83,14 +83,14 @@ struct KeyValue {
     lease: i64,
 }
 
-impl Event {
+impl DeltaEvent {
     pub(super) fn new(event: &etcd_client::Event, time: Timestamp) -> Self {
         let kv = event.kv().expect("an event has a key");
         let kind = match event.event_type() {
             EventType::Put => 0,
             EventType::Delete => 1,
         };
-        let kv = KeyValue {
+        let kv = RecordedKeyValue {
             key: kv.key().to_vec(),
             create_revision: kv.create_revision(),
             mod_revision: kv.mod_revision(),
@@ -99,7 +99,7 @@ impl Event {
             lease: kv.lease(),
         };
         Self {
-            event: EtcdEvent { kind, kv },
+            event: RecordedEvent { kind, kv },
             time: time.to_string(),
         }
     }
@@ -110,7 +110,7 @@ impl Event {
 }
 
 /// The content of a delta object before compression.
-pub(super) fn delta(events: &[Event]) -> Vec<u8> {
+pub(super) fn encode_delta(events: &[DeltaEvent]) -> Vec<u8> {
     let mut content = serde_json::to_vec(events).expect("events are plain data");
     let hash = Sha256::digest(&content);
     content.extend_from_slice(&hash);

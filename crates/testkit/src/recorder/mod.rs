@@ -21,37 +21,37 @@ use mainstay_ids::Revision;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
-pub use encode::Compression;
-use encode::Event;
+pub use encode::RecorderCompression;
+use encode::DeltaEvent;
 
-use crate::etcd::Etcd;
+use crate::etcd::EtcdServer;
 
 /// Writes the backup chain of one etcd into a bucket.
 #[derive(Debug)]
 pub struct Recorder {
     folder: PathBuf,
-    compression: Compression,
-    last: Revision,
-    pending: VecDeque<Event>,
+    compression: RecorderCompression,
+    last_revision: Revision,
+    pending: VecDeque<DeltaEvent>,
     // Unbounded: a bound would stall the watch and lose the history to a compaction of the test's.
-    arriving: UnboundedReceiver<Result<Vec<Event>, String>>,
+    incoming: UnboundedReceiver<Result<Vec<DeltaEvent>, String>>,
     watcher: JoinHandle<()>,
 }
 
 /// An object the recorder wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedObject {
     /// The file.
     pub path: PathBuf,
     /// First revision its name claims; zero for a full snapshot.
-    pub start: Revision,
+    pub start_revision: Revision,
     /// Last revision its name claims.
-    pub last: Revision,
+    pub last_revision: Revision,
     /// Events inside; zero for a full snapshot.
     pub events: usize,
 }
 
-impl Recorded {
+impl RecordedObject {
     /// The object's name.
     pub fn name(&self) -> &str {
         self.path
@@ -63,19 +63,19 @@ impl Recorded {
 
 impl Recorder {
     /// Takes a full snapshot into `<bucket>/<prefix>/v2` and watches from there on.
-    pub async fn start(etcd: &Etcd, bucket: &Path, prefix: &str, compression: Compression) -> Self {
+    pub async fn start(etcd: &EtcdServer, bucket: &Path, prefix: &str, compression: RecorderCompression) -> Self {
         let folder = bucket.join(prefix).join("v2");
         fs::create_dir_all(&folder).expect("create the folder of the backup");
-        let full = take_full(etcd, &folder, compression).await;
+        let full = take_full_snapshot(etcd, &folder, compression).await;
         let (sender, arriving) = unbounded_channel();
-        let watcher = watch(etcd, full.last.next(), sender).await;
+        let watcher = spawn_watch(etcd, full.last_revision.next(), sender).await;
         let pending = VecDeque::new();
         Self {
             folder,
             compression,
-            last: full.last,
+            last_revision: full.last_revision,
             pending,
-            arriving,
+            incoming: arriving,
             watcher,
         }
     }
@@ -86,25 +86,25 @@ impl Recorder {
     }
 
     /// The revision the chain reaches.
-    pub fn last(&self) -> Revision {
-        self.last
+    pub fn last_revision(&self) -> Revision {
+        self.last_revision
     }
 
     /// Compresses what comes next in another way.
-    pub fn set_compression(&mut self, compression: Compression) {
+    pub fn set_compression(&mut self, compression: RecorderCompression) {
         self.compression = compression;
     }
 
     /// Takes another full snapshot; the next delta follows it.
-    pub async fn full(&mut self, etcd: &Etcd) -> Recorded {
-        let full = take_full(etcd, &self.folder, self.compression).await;
-        self.last = full.last;
+    pub async fn write_full(&mut self, etcd: &EtcdServer) -> RecordedObject {
+        let full = take_full_snapshot(etcd, &self.folder, self.compression).await;
+        self.last_revision = full.last_revision;
         full
     }
 
     /// Writes a delta up to the revision the store has now; `None` when it has nothing new.
-    pub async fn cut(&mut self, etcd: &Etcd) -> Option<Recorded> {
-        self.cut_at(etcd.revision().await).await
+    pub async fn write_delta(&mut self, etcd: &EtcdServer) -> Option<RecordedObject> {
+        self.write_delta_to(etcd.revision().await).await
     }
 
     /// Writes a delta that ends with this revision, which the store must have reached or must be
@@ -112,26 +112,26 @@ impl Recorder {
     ///
     /// # Panics
     /// When the watch ended or skipped a revision.
-    pub async fn cut_at(&mut self, end: Revision) -> Option<Recorded> {
-        if end <= self.last {
+    pub async fn write_delta_to(&mut self, end: Revision) -> Option<RecordedObject> {
+        if end <= self.last_revision {
             return None;
         }
-        self.receive(end).await;
+        self.receive_until(end).await;
         let after = self
             .pending
             .partition_point(|event| event.revision() <= end);
-        let mut events: Vec<Event> = self.pending.drain(..after).collect();
+        let mut events: Vec<DeltaEvent> = self.pending.drain(..after).collect();
         // A full snapshot taken meanwhile covers the older ones.
-        events.retain(|event| event.revision() > self.last);
-        assert_dense(self.last, &events);
-        let start = self.last.next();
+        events.retain(|event| event.revision() > self.last_revision);
+        assert_contiguous(self.last_revision, &events);
+        let start = self.last_revision.next();
         let name = format!("Incr-{:08}-{:08}-{}", start.0, end.0, now().as_second());
-        let path = self.write(&name, &encode::delta(&events));
-        self.last = end;
-        Some(Recorded {
+        let path = self.write_object(&name, &encode::encode_delta(&events));
+        self.last_revision = end;
+        Some(RecordedObject {
             path,
-            start,
-            last: end,
+            start_revision: start,
+            last_revision: end,
             events: events.len(),
         })
     }
@@ -141,26 +141,26 @@ impl Recorder {
     ///
     /// # Panics
     /// When the watch ended.
-    pub async fn catch_up(&mut self, etcd: &Etcd) {
+    pub async fn catch_up(&mut self, etcd: &EtcdServer) {
         let end = etcd.revision().await;
-        if end > self.last {
-            self.receive(end).await;
+        if end > self.last_revision {
+            self.receive_until(end).await;
         }
     }
 
-    async fn receive(&mut self, end: Revision) {
+    async fn receive_until(&mut self, end: Revision) {
         while self
             .pending
             .back()
             .is_none_or(|event| event.revision() < end)
         {
-            let arrived = self.arriving.recv().await.expect("a running watch");
+            let arrived = self.incoming.recv().await.expect("a running watch");
             let arrived = arrived.unwrap_or_else(|reason| panic!("the watch ended: {reason}"));
             self.pending.extend(arrived);
         }
     }
 
-    fn write(&self, name: &str, content: &[u8]) -> PathBuf {
+    fn write_object(&self, name: &str, content: &[u8]) -> PathBuf {
         write_object(&self.folder, name, self.compression, content)
     }
 }
@@ -171,23 +171,23 @@ impl Drop for Recorder {
     }
 }
 
-async fn take_full(etcd: &Etcd, folder: &Path, compression: Compression) -> Recorded {
+async fn take_full_snapshot(etcd: &EtcdServer, folder: &Path, compression: RecorderCompression) -> RecordedObject {
     let last = etcd.revision().await;
     let scratch = tempfile::NamedTempFile::new().expect("a temporary file");
     etcd.snapshot_to(scratch.path()).await;
     let content = fs::read(scratch.path()).expect("read the snapshot");
     let name = format!("Full-{:08}-{:08}-{}", 0, last.0, now().as_second());
     let path = write_object(folder, &name, compression, &content);
-    Recorded {
+    RecordedObject {
         path,
-        start: Revision(0),
-        last,
+        start_revision: Revision(0),
+        last_revision: last,
         events: 0,
     }
 }
 
 /// Whole or absent, like an object in a store.
-fn write_object(folder: &Path, name: &str, compression: Compression, content: &[u8]) -> PathBuf {
+fn write_object(folder: &Path, name: &str, compression: RecorderCompression, content: &[u8]) -> PathBuf {
     let path = folder.join(format!("{name}{}", compression.suffix()));
     let mut file = tempfile::NamedTempFile::new_in(folder).expect("a temporary file");
     compression.compress(content, file.as_file_mut());
@@ -196,10 +196,10 @@ fn write_object(folder: &Path, name: &str, compression: Compression, content: &[
 }
 
 /// Receives every event from a revision on, until told to stop or the server ends the watch.
-async fn watch(
-    etcd: &Etcd,
+async fn spawn_watch(
+    etcd: &EtcdServer,
     start: Revision,
-    sender: UnboundedSender<Result<Vec<Event>, String>>,
+    sender: UnboundedSender<Result<Vec<DeltaEvent>, String>>,
 ) -> JoinHandle<()> {
     let client = etcd.client().await.watch_client();
     let options = WatchOptions::new()
@@ -223,7 +223,7 @@ async fn watch(
                     Ok(answer
                         .events()
                         .iter()
-                        .map(|event| Event::new(event, time))
+                        .map(|event| DeltaEvent::new(event, time))
                         .collect())
                 }
                 Ok(None) => Err("the server closed the stream".to_owned()),
@@ -238,7 +238,7 @@ async fn watch(
 }
 
 /// A backup with a hole is a broken fixture, not a finding.
-fn assert_dense(last: Revision, events: &[Event]) {
+fn assert_contiguous(last: Revision, events: &[DeltaEvent]) {
     let mut reached = last;
     for event in events {
         let revision = event.revision();

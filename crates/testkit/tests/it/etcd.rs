@@ -4,14 +4,14 @@ use std::fs;
 
 use etcd_client::PutOptions;
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_testkit::etcd::StartError;
-use mainstay_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, Kv, each_version};
+use mainstay_testkit::etcd::EtcdStartError;
+use mainstay_testkit::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease, Kv, each_version};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 each_version! {
     async fn keys_survive_a_stop_and_a_kill(version) {
-        let mut etcd = Etcd::start(version, EtcdOptions::new()).await;
+        let mut etcd = EtcdServer::start(version, EtcdOptions::new()).await;
         etcd.client().await.put("a", "1", None).await.unwrap();
         etcd.stop().await;
         etcd.restart().await;
@@ -33,25 +33,25 @@ each_version! {
     async fn a_given_directory_outlives_the_server(version) {
         let directory = TempDir::new().unwrap();
         let options = EtcdOptions::new().data_dir(directory.path().join("d"));
-        let etcd = Etcd::start(version, options.clone()).await;
+        let etcd = EtcdServer::start(version, options.clone()).await;
         etcd.client().await.put("kept", "", None).await.unwrap();
         drop(etcd);
-        let etcd = Etcd::start(version, options).await;
+        let etcd = EtcdServer::start(version, options).await;
         assert_eq!(etcd.all_keys().await.len(), 1);
     }
 
     async fn a_damaged_database_is_a_start_error_with_the_log(version) {
         let directory = TempDir::new().unwrap();
         let options = EtcdOptions::new().data_dir(directory.path());
-        let mut etcd = Etcd::start(version, options.clone()).await;
+        let mut etcd = EtcdServer::start(version, options.clone()).await;
         etcd.stop().await;
         fs::write(directory.path().join("member/snap/db"), vec![7; 40_000]).unwrap();
-        let error = Etcd::try_start(version, options).await.unwrap_err();
-        assert!(matches!(&error, StartError::Exited { log, .. } if log.contains("db")), "{error}");
+        let error = EtcdServer::try_start(version, options).await.unwrap_err();
+        assert!(matches!(&error, EtcdStartError::Exited { log, .. } if log.contains("db")), "{error}");
     }
 
     async fn the_past_is_listed_page_by_page(version) {
-        let etcd = Etcd::start(version, EtcdOptions::new()).await;
+        let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
         let mut client = etcd.client().await;
         for i in 0..1200 {
             client.put(format!("{i:04}"), "", None).await.unwrap();
@@ -65,7 +65,7 @@ each_version! {
     }
 
     async fn a_hash_tells_the_compaction_it_was_made_with(version) {
-        let etcd = Etcd::start(version, EtcdOptions::new()).await;
+        let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
         for value in ["1", "2", "3"] {
             etcd.client().await.put("k", value, None).await.unwrap();
         }
@@ -78,14 +78,14 @@ each_version! {
     }
 
     async fn a_lease_is_listed_with_its_keys(version) {
-        let etcd = Etcd::start(version, EtcdOptions::new()).await;
+        let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
         let mut client = etcd.client().await;
         let id = client.lease_grant(600, None).await.unwrap().id();
         for key in ["z", "a"] {
             let options = PutOptions::new().with_lease(id);
             client.put(key, "", Some(options)).await.unwrap();
         }
-        let leases = etcd.leases().await;
+        let leases = etcd.list_leases().await;
         assert_eq!(leases.len(), 1);
         assert_eq!(leases[0].id, LeaseId::from_signed(id));
         assert_eq!(leases[0].granted_ttl, 600);
@@ -94,7 +94,7 @@ each_version! {
     }
 
     async fn a_snapshot_carries_its_hash_and_satisfies_the_tool(version) {
-        let etcd = Etcd::start(version, EtcdOptions::new()).await;
+        let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
         etcd.client().await.put("k", "v", None).await.unwrap();
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("snapshot.db");
@@ -108,14 +108,14 @@ each_version! {
     }
 
     async fn the_tool_of_the_server_talks_to_it(version) {
-        let etcd = Etcd::start(version, EtcdOptions::new()).await;
+        let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
         etcd.etcdctl(["put", "k", "from the tool"]);
         assert_eq!(etcd.etcdctl(["get", "k", "--print-value-only"]), "from the tool\n");
     }
 
     async fn the_binary_is_of_the_line_it_stands_for(version) {
-        let etcd = Etcd::start(version, EtcdOptions::new()).await;
-        let line = if version == EtcdVersion::V3_4 { "3.4." } else { "3.5." };
+        let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
+        let line = if version == EtcdRelease::V3_4 { "3.4." } else { "3.5." };
         let told = etcd.status().await.version().to_owned();
         assert!(told.starts_with(line), "{told}");
     }

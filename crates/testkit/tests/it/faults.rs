@@ -4,22 +4,22 @@ use std::time::{Duration, Instant};
 
 use etcd_client::GetOptions;
 use mainstay_ids::Revision;
-use mainstay_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating, each_version};
+use mainstay_testkit::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease, FaultProxy, ProxyMode, each_version};
 use tokio::time::{sleep, timeout};
 
 /// An answer that needs a quorum does not come later either where there is none.
-const PATIENCE: Duration = Duration::from_secs(3);
+const READ_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Whether a quorum answers through this member.
-async fn is_confirmed(member: &Etcd) -> bool {
+async fn has_quorum(member: &EtcdServer) -> bool {
     let mut client = member.client().await;
-    let read = timeout(PATIENCE, client.get("k", None)).await;
+    let read = timeout(READ_TIMEOUT, client.get("k", None)).await;
     read.is_ok_and(|answer| answer.is_ok())
 }
 
-async fn follows_again(cluster: &EtcdCluster, member: usize) {
+async fn wait_until_following(cluster: &EtcdCluster, member: usize) {
     let deadline = Instant::now() + Duration::from_mins(2);
-    while !is_confirmed(&cluster.members[member]).await {
+    while !has_quorum(&cluster.members[member]).await {
         assert!(Instant::now() < deadline, "m{member} does not come back");
         sleep(Duration::from_millis(100)).await;
     }
@@ -29,80 +29,80 @@ each_version! {
     async fn a_member_that_is_cut_off_has_no_quorum_but_answers_alone(version) {
         // Whoever is elected after the cut stays elected, however busy the machine is.
         let options = EtcdOptions::new().flag("heartbeat-interval", "200").flag("election-timeout", "3000");
-        let cluster = EtcdCluster::start_wired(version, 3, &options).await;
+        let cluster = EtcdCluster::start_with_proxies(version, 3, &options).await;
         let before = cluster.leader().await;
         cluster.members[before].client().await.put("k", "1", None).await.unwrap();
         cluster.isolate(before);
-        let after = cluster.leader_after(before).await;
+        let after = cluster.wait_for_new_leader(before).await;
         cluster.members[after].client().await.put("k", "2", None).await.unwrap();
-        let cut_off = &cluster.members[before];
-        assert!(!is_confirmed(cut_off).await);
+        let isolated = &cluster.members[before];
+        assert!(!has_quorum(isolated).await);
         let alone = GetOptions::new().with_serializable();
-        let answer = cut_off.client().await.get("k", Some(alone)).await.unwrap();
+        let answer = isolated.client().await.get("k", Some(alone)).await.unwrap();
         assert_eq!(answer.kvs()[0].value(), b"1", "it has heard of nothing");
         cluster.heal();
-        follows_again(&cluster, before).await;
+        wait_until_following(&cluster, before).await;
         assert_eq!(cluster.members[before].revision().await, Revision(3));
     }
 }
 
 #[tokio::test]
 async fn a_paused_leader_is_replaced_and_follows_when_it_goes_on() {
-    let options = EtcdOptions::new().patient();
-    let cluster = EtcdCluster::start(EtcdVersion::V3_5New, 3, &options).await;
+    let options = EtcdOptions::new().long_election_timeout();
+    let cluster = EtcdCluster::start(EtcdRelease::V3_5New, 3, &options).await;
     let before = cluster.leader().await;
     cluster.members[before].pause();
-    let after = cluster.leader_after(before).await;
+    let after = cluster.wait_for_new_leader(before).await;
     cluster.members[before].resume();
-    follows_again(&cluster, before).await;
+    wait_until_following(&cluster, before).await;
     assert_eq!(cluster.leader().await, after);
 }
 
 #[tokio::test]
 async fn leadership_goes_where_it_is_moved() {
-    let options = EtcdOptions::new().patient();
-    let cluster = EtcdCluster::start(EtcdVersion::V3_5, 3, &options).await;
+    let options = EtcdOptions::new().long_election_timeout();
+    let cluster = EtcdCluster::start(EtcdRelease::V3_5, 3, &options).await;
     let before = cluster.leader().await;
-    let to = cluster.next_to(before);
+    let to = cluster.next_member(before);
     let members = &cluster.members;
     members[before].move_leader_to(&members[to]).await;
-    assert_eq!(cluster.leader_after(before).await, to);
+    assert_eq!(cluster.wait_for_new_leader(before).await, to);
 }
 
 #[tokio::test]
 async fn a_gate_closes_answers_is_silent_and_opens_again() {
-    let etcd = Etcd::start(EtcdVersion::V3_5New, EtcdOptions::new()).await;
-    let gate = Gate::before(etcd.client_url());
+    let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
+    let gate = FaultProxy::start(etcd.client_url());
     let http = reqwest::Client::new();
     let health = || http.get(format!("{}/health", gate.url())).send();
     let impatient = || {
         let asked = http.get(format!("{}/health", gate.url()));
-        asked.timeout(PATIENCE).send()
+        asked.timeout(READ_TIMEOUT).send()
     };
     assert_eq!(health().await.unwrap().status(), 200);
-    gate.set(Gating::Closed);
+    gate.set_mode(ProxyMode::Closed);
     assert!(!health().await.unwrap_err().is_timeout());
-    gate.set(Gating::Answering(503));
+    gate.set_mode(ProxyMode::RespondWith(503));
     assert_eq!(health().await.unwrap().status(), 503);
-    gate.set(Gating::Silent);
+    gate.set_mode(ProxyMode::Unresponsive);
     assert!(impatient().await.unwrap_err().is_timeout());
-    assert!(gate.spoiled() >= 3, "{gate:?}");
-    gate.set(Gating::Slow(20_000));
+    assert!(gate.fault_count() >= 3, "{gate:?}");
+    gate.set_mode(ProxyMode::Slow(20_000));
     assert_eq!(health().await.unwrap().status(), 200);
-    gate.set(Gating::Open);
+    gate.set_mode(ProxyMode::Open);
     assert_eq!(health().await.unwrap().status(), 200);
 }
 
 #[tokio::test]
 async fn a_gate_cuts_one_long_answer_and_no_short_one() {
-    let etcd = Etcd::start(EtcdVersion::V3_5New, EtcdOptions::new()).await;
-    let gate = Gate::before(etcd.client_url());
+    let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
+    let gate = FaultProxy::start(etcd.client_url());
     let http = reqwest::Client::new();
     let fetch = |path: &str| http.get(format!("{}{path}", gate.url())).send();
-    gate.set(Gating::CutAfter(4096));
+    gate.set_mode(ProxyMode::CutAfter(4096));
     assert_eq!(fetch("/health").await.unwrap().status(), 200);
     let long = async { fetch("/metrics").await?.text().await };
     assert!(long.await.is_err(), "metrics are longer than the cut");
-    assert_eq!(gate.spoiled(), 1);
+    assert_eq!(gate.fault_count(), 1);
     assert!(fetch("/metrics").await.unwrap().text().await.is_ok());
 }

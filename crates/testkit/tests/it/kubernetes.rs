@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::api::{Api, ObjectMeta, PostParams};
 use mainstay_testkit::ApiServer;
 
-fn map(text: &str) -> ConfigMap {
+fn config_map(text: &str) -> ConfigMap {
     ConfigMap {
         metadata: ObjectMeta {
             name: Some("it".to_owned()),
@@ -21,23 +21,23 @@ fn map(text: &str) -> ConfigMap {
 #[tokio::test]
 async fn objects_survive_a_stop_of_the_server() {
     let mut server = ApiServer::start().await;
-    let (client, namespace) = (server.client().await, server.namespace().await);
+    let (client, namespace) = (server.client().await, server.create_namespace().await);
     let maps = Api::<ConfigMap>::namespaced(client, &namespace);
-    maps.create(&PostParams::default(), &map("kept"))
+    maps.create(&PostParams::default(), &config_map("kept"))
         .await
         .unwrap();
     server.stop();
     assert!(maps.get("it").await.is_err());
     server.restart().await;
-    assert_eq!(maps.get("it").await.unwrap().data, map("kept").data);
+    assert_eq!(maps.get("it").await.unwrap().data, config_map("kept").data);
 }
 
 #[tokio::test]
 async fn a_user_without_rights_is_refused() {
     let server = ApiServer::start().await;
-    let namespace = server.namespace().await;
+    let namespace = server.create_namespace().await;
     let maps = Api::<ConfigMap>::namespaced(server.client_as("nobody").await, &namespace);
-    let refused = maps.create(&PostParams::default(), &map("no")).await;
+    let refused = maps.create(&PostParams::default(), &config_map("no")).await;
     assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 403));
 }
 
@@ -45,9 +45,9 @@ async fn a_user_without_rights_is_refused() {
 async fn two_servers_share_nothing() {
     let (first, second) = tokio::join!(ApiServer::start(), ApiServer::start());
     assert_ne!(first.url(), second.url());
-    let (one, two) = (first.namespace().await, second.namespace().await);
+    let (one, two) = (first.create_namespace().await, second.create_namespace().await);
     let maps = Api::<ConfigMap>::namespaced(first.client().await, &one);
-    maps.create(&PostParams::default(), &map("first"))
+    maps.create(&PostParams::default(), &config_map("first"))
         .await
         .unwrap();
     let others = Api::<ConfigMap>::namespaced(second.client().await, &two);
@@ -57,7 +57,7 @@ async fn two_servers_share_nothing() {
 #[tokio::test]
 async fn controllers_give_a_namespace_its_service_account() {
     let server = ApiServer::start().await.with_controllers().await;
-    let namespace = server.namespace().await;
+    let namespace = server.create_namespace().await;
     let accounts = Api::<ServiceAccount>::namespaced(server.client().await, &namespace);
     while accounts.get_opt("default").await.unwrap().is_none() {
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -3,24 +3,24 @@
 use std::collections::BTreeSet;
 
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, each_version};
+use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease, Workload, each_version};
 
 each_version! {
     async fn a_seed_repeats_its_history(version) {
         let (one, other) = (
-            Etcd::start(version, EtcdOptions::new()).await,
-            Etcd::start(version, EtcdOptions::new()).await,
+            EtcdServer::start(version, EtcdOptions::new()).await,
+            EtcdServer::start(version, EtcdOptions::new()).await,
         );
-        let reached = Load::new(7).with_compactions().run(&one, 600).await;
-        let again = Load::new(7).with_compactions().run(&other, 600).await;
+        let reached = Workload::new(7).with_compactions().run(&one, 600).await;
+        let again = Workload::new(7).with_compactions().run(&other, 600).await;
         assert_eq!(reached, again);
         assert_eq!(one.hash_kv(reached).await, other.hash_kv(reached).await);
         assert_eq!(one.all_keys().await, other.all_keys().await);
     }
 
     async fn a_load_has_every_kind_of_key(version) {
-        let etcd = Etcd::start(version, EtcdOptions::new()).await;
-        let mut load = Load::new(11);
+        let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
+        let mut load = Workload::new(11);
         let reached = load.run(&etcd, 800).await;
         let keys = etcd.all_keys().await;
         assert_eq!(reached, etcd.revision().await);
@@ -34,24 +34,24 @@ each_version! {
         let revisions: BTreeSet<_> = keys.iter().map(|kv| kv.mod_revision).collect();
         assert!(revisions.len() < keys.len(), "some revisions write several keys");
         let granted: BTreeSet<_> = load.leases().iter().copied().collect();
-        let live: BTreeSet<_> = etcd.leases().await.iter().map(|lease| lease.id).collect();
+        let live: BTreeSet<_> = etcd.list_leases().await.iter().map(|lease| lease.id).collect();
         assert_eq!(live, granted);
     }
 
     async fn compactions_are_those_the_load_tells(version) {
-        let etcd = Etcd::start(version, EtcdOptions::new()).await;
-        let mut load = Load::new(3).with_compactions();
+        let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
+        let mut load = Workload::new(3).with_compactions();
         let reached = load.run(&etcd, 500).await;
-        assert!(load.compacted() > Revision::EMPTY);
+        assert!(load.compacted_revision() > Revision::EMPTY);
         let hash = etcd.hash_kv(reached).await;
-        assert_eq!(hash.compact_revision, Some(load.compacted()));
+        assert_eq!(hash.compact_revision, Some(load.compacted_revision()));
     }
 
     async fn a_huge_transaction_is_one_revision(version) {
-        let etcd = Etcd::start(version, EtcdOptions::new().huge_transactions()).await;
-        let mut load = Load::new(1);
-        assert_eq!(load.huge_transaction(&etcd, 10_000, 64 << 20).await, Revision(2));
-        assert_eq!(load.huge_transaction(&etcd, 1_000, 1 << 20).await, Revision(3));
+        let etcd = EtcdServer::start(version, EtcdOptions::new().huge_transactions()).await;
+        let mut load = Workload::new(1);
+        assert_eq!(load.run_huge_transaction(&etcd, 10_000, 64 << 20).await, Revision(2));
+        assert_eq!(load.run_huge_transaction(&etcd, 1_000, 1 << 20).await, Revision(3));
         let keys = etcd.all_keys_at(Revision(2)).await;
         assert_eq!(keys.len(), 9_000);
         assert!(keys.iter().map(|kv| kv.value.len()).sum::<usize>() > (64 << 20) - 10_000);
@@ -59,9 +59,9 @@ each_version! {
     }
 
     async fn with_auth_enabled_only_root_goes_on(version) {
-        let mut etcd = Etcd::start(version, EtcdOptions::new()).await;
+        let mut etcd = EtcdServer::start(version, EtcdOptions::new()).await;
         let mut stranger = etcd.client().await;
-        let mut load = Load::new(5);
+        let mut load = Workload::new(5);
         load.run(&etcd, 50).await;
         load.enable_auth(&mut etcd).await;
         let reached = load.run(&etcd, 50).await;
@@ -75,12 +75,12 @@ each_version! {
 
 #[tokio::test]
 async fn another_seed_is_another_history() {
-    let version = EtcdVersion::V3_5New;
+    let version = EtcdRelease::V3_5New;
     let (one, other) = (
-        Etcd::start(version, EtcdOptions::new()).await,
-        Etcd::start(version, EtcdOptions::new()).await,
+        EtcdServer::start(version, EtcdOptions::new()).await,
+        EtcdServer::start(version, EtcdOptions::new()).await,
     );
-    Load::new(1).run(&one, 50).await;
-    Load::new(2).run(&other, 50).await;
+    Workload::new(1).run(&one, 50).await;
+    Workload::new(2).run(&other, 50).await;
     assert_ne!(one.all_keys().await, other.all_keys().await);
 }

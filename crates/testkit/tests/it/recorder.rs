@@ -7,72 +7,72 @@ use std::path::Path;
 
 use flate2::read::{GzDecoder, ZlibDecoder};
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_testkit::recorder::{Compression, Recorded};
-use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion, Kv, Load, Recorder, each_version};
+use mainstay_testkit::recorder::{RecorderCompression, RecordedObject};
+use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease, Kv, Workload, Recorder, each_version};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 each_version! {
     async fn a_base_and_its_deltas_give_the_source_back(version) {
-        let etcd = Etcd::start(version, EtcdOptions::new()).await;
-        let mut load = Load::new(21).with_compactions();
+        let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
+        let mut load = Workload::new(21).with_compactions();
         load.run(&etcd, 200).await;
         let bucket = TempDir::new().unwrap();
         let mut recorder =
-            Recorder::start(&etcd, bucket.path(), "etcd-main", Compression::Gzip).await;
-        let base = recorder.last();
-        let mut keys = by_key(etcd.all_keys_at(base).await);
+            Recorder::start(&etcd, bucket.path(), "etcd-main", RecorderCompression::Gzip).await;
+        let base = recorder.last_revision();
+        let mut keys = index_by_key(etcd.all_keys_at(base).await);
         let mut next = base.next();
-        for compression in [Compression::Gzip, Compression::Zlib, Compression::None] {
+        for compression in [RecorderCompression::Gzip, RecorderCompression::Zlib, RecorderCompression::None] {
             recorder.set_compression(compression);
             load.run(&etcd, 200).await;
-            let delta = recorder.cut(&etcd).await.unwrap();
-            assert_eq!(delta.start, next);
-            next = delta.last.next();
-            replay(&delta, &mut keys);
+            let delta = recorder.write_delta(&etcd).await.unwrap();
+            assert_eq!(delta.start_revision, next);
+            next = delta.last_revision.next();
+            replay_delta(&delta, &mut keys);
         }
-        assert_eq!(recorder.last(), load.revision());
+        assert_eq!(recorder.last_revision(), load.revision());
         assert_eq!(keys.into_values().collect::<Vec<_>>(), etcd.all_keys().await);
     }
 
     async fn the_base_is_a_snapshot_the_tool_restores(version) {
-        let etcd = Etcd::start(version, EtcdOptions::new()).await;
-        Load::new(22).run(&etcd, 100).await;
+        let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
+        Workload::new(22).run(&etcd, 100).await;
         let bucket = TempDir::new().unwrap();
-        let recorder = Recorder::start(&etcd, bucket.path(), "a/b", Compression::Gzip).await;
-        let base = only_file(recorder.folder());
+        let recorder = Recorder::start(&etcd, bucket.path(), "a/b", RecorderCompression::Gzip).await;
+        let base = find_only_file(recorder.folder());
         assert_eq!(recorder.folder(), bucket.path().join("a/b/v2"));
         let database = bucket.path().join("db");
-        fs::write(&database, content(&base)).unwrap();
+        fs::write(&database, decompress(&base)).unwrap();
         let restored = bucket.path().join("restored");
         version.etcdutl([
             "snapshot", "restore", database.to_str().unwrap(), "--data-dir", restored.to_str().unwrap(),
         ]);
-        let copy = Etcd::start(version, EtcdOptions::new().data_dir(restored)).await;
+        let copy = EtcdServer::start(version, EtcdOptions::new().data_dir(restored)).await;
         assert_eq!(copy.all_keys().await, etcd.all_keys().await);
     }
 
     async fn a_huge_transaction_is_whole_in_one_delta(version) {
-        let etcd = Etcd::start(version, EtcdOptions::new().huge_transactions()).await;
+        let etcd = EtcdServer::start(version, EtcdOptions::new().huge_transactions()).await;
         let bucket = TempDir::new().unwrap();
-        let mut recorder = Recorder::start(&etcd, bucket.path(), "p", Compression::None).await;
-        Load::new(23).huge_transaction(&etcd, 10_000, 64 << 20).await;
-        let delta = recorder.cut(&etcd).await.unwrap();
+        let mut recorder = Recorder::start(&etcd, bucket.path(), "p", RecorderCompression::None).await;
+        Workload::new(23).run_huge_transaction(&etcd, 10_000, 64 << 20).await;
+        let delta = recorder.write_delta(&etcd).await.unwrap();
         // The deletes of a first huge transaction find nothing.
-        assert_eq!((delta.start, delta.last, delta.events), (Revision(2), Revision(2), 9_000));
+        assert_eq!((delta.start_revision, delta.last_revision, delta.events), (Revision(2), Revision(2), 9_000));
     }
 }
 
 #[tokio::test]
 async fn a_delta_ends_where_it_is_cut() {
-    let etcd = Etcd::start(EtcdVersion::V3_5New, EtcdOptions::new()).await;
+    let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
     let bucket = TempDir::new().unwrap();
-    let mut recorder = Recorder::start(&etcd, bucket.path(), "p", Compression::Gzip).await;
-    assert_eq!(recorder.cut(&etcd).await, None);
-    let reached = Load::new(24).run(&etcd, 100).await;
-    let first = recorder.cut_at(Revision(40)).await.unwrap();
-    let second = recorder.cut(&etcd).await.unwrap();
+    let mut recorder = Recorder::start(&etcd, bucket.path(), "p", RecorderCompression::Gzip).await;
+    assert_eq!(recorder.write_delta(&etcd).await, None);
+    let reached = Workload::new(24).run(&etcd, 100).await;
+    let first = recorder.write_delta_to(Revision(40)).await.unwrap();
+    let second = recorder.write_delta(&etcd).await.unwrap();
     assert!(
         first.name().starts_with("Incr-00000002-00000040-"),
         "{}",
@@ -83,32 +83,32 @@ async fn a_delta_ends_where_it_is_cut() {
             .name()
             .starts_with(&format!("Incr-00000041-{:08}-", reached.0))
     );
-    assert_eq!(recorder.cut(&etcd).await, None);
+    assert_eq!(recorder.write_delta(&etcd).await, None);
 }
 
 #[tokio::test]
 async fn a_delta_follows_the_newest_full() {
-    let etcd = Etcd::start(EtcdVersion::V3_5New, EtcdOptions::new()).await;
+    let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
     let bucket = TempDir::new().unwrap();
-    let mut recorder = Recorder::start(&etcd, bucket.path(), "p", Compression::Gzip).await;
-    let mut load = Load::new(25);
+    let mut recorder = Recorder::start(&etcd, bucket.path(), "p", RecorderCompression::Gzip).await;
+    let mut load = Workload::new(25);
     load.run(&etcd, 50).await;
-    let full = recorder.full(&etcd).await;
-    assert_eq!(full.last, load.revision());
+    let full = recorder.write_full(&etcd).await;
+    assert_eq!(full.last_revision, load.revision());
     load.run(&etcd, 50).await;
-    let delta = recorder.cut(&etcd).await.unwrap();
+    let delta = recorder.write_delta(&etcd).await.unwrap();
     assert_eq!(
-        (delta.start, delta.last),
-        (full.last.next(), load.revision())
+        (delta.start_revision, delta.last_revision),
+        (full.last_revision.next(), load.revision())
     );
 }
 
-fn by_key(keys: Vec<Kv>) -> BTreeMap<Vec<u8>, Kv> {
+fn index_by_key(keys: Vec<Kv>) -> BTreeMap<Vec<u8>, Kv> {
     keys.into_iter().map(|kv| (kv.key.clone(), kv)).collect()
 }
 
 /// The object without its compression.
-fn content(path: &Path) -> Vec<u8> {
+fn decompress(path: &Path) -> Vec<u8> {
     let mut file = File::open(path).unwrap();
     let mut content = Vec::new();
     match path.extension().and_then(|suffix| suffix.to_str()) {
@@ -120,8 +120,8 @@ fn content(path: &Path) -> Vec<u8> {
     content
 }
 
-fn replay(delta: &Recorded, keys: &mut BTreeMap<Vec<u8>, Kv>) {
-    let content = content(&delta.path);
+fn replay_delta(delta: &RecordedObject, keys: &mut BTreeMap<Vec<u8>, Kv>) {
+    let content = decompress(&delta.path);
     let (text, hash) = content.split_at(content.len() - 32);
     assert_eq!(Sha256::digest(text).as_slice(), hash);
     let events: Vec<Value> = serde_json::from_slice(text).unwrap();
@@ -151,7 +151,7 @@ fn replay(delta: &Recorded, keys: &mut BTreeMap<Vec<u8>, Kv>) {
     }
 }
 
-fn only_file(folder: &Path) -> std::path::PathBuf {
+fn find_only_file(folder: &Path) -> std::path::PathBuf {
     let files: Vec<_> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())

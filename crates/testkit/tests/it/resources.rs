@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use std::fmt::Debug;
 
 /// A server that knows the resources, a namespace of it, and who asks.
-async fn server() -> (ApiServer, Client, String) {
+async fn start_server() -> (ApiServer, Client, String) {
     let server = ApiServer::start().await;
-    let definitions = definition::all();
+    let definitions = definition::all_crds();
     server
-        .define(definitions.map(|known| known.without_rules().crd))
+        .create_crds(definitions.map(|known| known.without_rules().crd))
         .await;
-    let (client, namespace) = (server.client().await, server.namespace().await);
+    let (client, namespace) = (server.client().await, server.create_namespace().await);
     (server, client, namespace)
 }
 
-fn etcd() -> Value {
+fn etcd_json() -> Value {
     json!({
         "apiVersion": "druid.gardener.cloud/v1alpha1",
         "kind": "Etcd",
@@ -37,7 +37,7 @@ fn etcd() -> Value {
     })
 }
 
-fn task() -> Value {
+fn task_json() -> Value {
     json!({
         "apiVersion": "druid.gardener.cloud/v1alpha1",
         "kind": "EtcdOpsTask",
@@ -47,7 +47,7 @@ fn task() -> Value {
 }
 
 /// Creates, replaces, patches and applies one resource, then applies its status.
-async fn write_in_every_way<K>(resources: Api<K>, resource: Value, status: Value)
+async fn exercise_all_writes<K>(resources: Api<K>, resource: Value, status: Value)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
 {
@@ -91,19 +91,19 @@ where
 
 #[tokio::test]
 async fn an_etcd_is_created_updated_patched_applied_and_given_a_status() {
-    let (_server, client, namespace) = server().await;
+    let (_server, client, namespace) = start_server().await;
     let status = json!({"replicas": 3, "readyReplicas": 2, "ready": false});
     let api = Api::<Etcd>::namespaced(client, &namespace);
-    Box::pin(write_in_every_way(api, etcd(), status)).await;
+    Box::pin(exercise_all_writes(api, etcd_json(), status)).await;
 }
 
 #[tokio::test]
 async fn an_ops_task_is_created_updated_patched_applied_and_given_a_status() {
-    let (_server, client, namespace) = server().await;
+    let (_server, client, namespace) = start_server().await;
     let status = json!({"state": "InProgress", "startedAt": "2026-01-02T03:04:05Z"});
-    write_in_every_way(
+    exercise_all_writes(
         Api::<EtcdOpsTask>::namespaced(client, &namespace),
-        task(),
+        task_json(),
         status,
     )
     .await;

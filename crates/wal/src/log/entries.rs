@@ -3,7 +3,7 @@
 use mainstay_ids::RaftIndex;
 
 use crate::log::records::Records;
-use crate::log::{LogError, LogSummary, first_needed, fold};
+use crate::log::{LogError, LogSummary, first_needed_segment, fold};
 use crate::raft::Entry;
 use crate::record::RecordKind;
 use crate::segment::Segment;
@@ -17,7 +17,7 @@ use crate::segment::Segment;
 pub struct Entries<'a> {
     records: Records<'a>,
     summary: &'a LogSummary,
-    given: RaftIndex,
+    last_returned: RaftIndex,
     until: RaftIndex,
     failed: bool,
 }
@@ -30,19 +30,19 @@ impl<'a> Entries<'a> {
         until: RaftIndex,
     ) -> Self {
         let next = RaftIndex(after.0.saturating_add(1));
-        let start = first_needed(segments, next);
-        let records = Records::over(segments.get(start..).unwrap_or_default());
+        let start = first_needed_segment(segments, next);
+        let records = Records::new(segments.get(start..).unwrap_or_default());
         Self {
             records,
             summary,
-            given: after,
+            last_returned: after,
             until,
             failed: false,
         }
     }
 
     fn advance(&mut self) -> Result<Option<Entry>, LogError> {
-        while self.given < self.until {
+        while self.last_returned < self.until {
             let Some(located) = self.records.next_record()? else {
                 break;
             };
@@ -50,9 +50,9 @@ impl<'a> Entries<'a> {
                 continue;
             }
             let entry = fold::decode_entry(&located.at, located.record.data)?;
-            let is_due = entry.index > self.given && entry.index <= self.until;
+            let is_due = entry.index > self.last_returned && entry.index <= self.until;
             if is_due && self.summary.term_at(entry.index) == Some(entry.term) {
-                self.given = entry.index;
+                self.last_returned = entry.index;
                 return Ok(Some(entry));
             }
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use mainstay_ids::{MemberId, RaftIndex, Term};
 
-use crate::decoder::{At, DecodeError};
+use crate::decoder::{SegmentPosition, DecodeError};
 
 /// Why a log cannot be read to its end. Every kind but [`Open`](Self::Open) and a failed read is damage.
 #[derive(Debug, thiserror::Error)]
@@ -24,9 +24,9 @@ pub enum LogError {
     Decode(#[from] DecodeError),
     /// A segment does not begin with a checksum and the identity of the member.
     #[error("{at}: segment does not begin with a crc and a metadata record")]
-    Headless {
+    MissingHeader {
         /// Where one of them should be.
-        at: At,
+        at: SegmentPosition,
     },
     /// No segment says whose log it is.
     #[error("{}: no metadata record", file.display())]
@@ -38,7 +38,7 @@ pub enum LogError {
     #[error("{at}: segment is of member {found}, the log before it of {expected}")]
     ConflictingMetadata {
         /// The second metadata record.
-        at: At,
+        at: SegmentPosition,
         /// Whose log it was so far.
         expected: MemberId,
         /// Whose log it claims to be now.
@@ -46,9 +46,9 @@ pub enum LogError {
     },
     /// A segment's name promises another first index than the log before it leads to.
     #[error("{at}: segment is named for index {found}, the log before it leads to {expected}")]
-    Misnamed {
+    SegmentNameMismatch {
         /// The segment.
-        at: At,
+        at: SegmentPosition,
         /// One more than the last index.
         expected: RaftIndex,
         /// What the name says.
@@ -56,9 +56,9 @@ pub enum LogError {
     },
     /// A record's message cannot be parsed although its checksum holds.
     #[error("{at}: {what} cannot be parsed")]
-    Message {
+    InvalidMessage {
         /// The record.
-        at: At,
+        at: SegmentPosition,
         /// Which message.
         what: &'static str,
         /// What the parser said.
@@ -68,7 +68,7 @@ pub enum LogError {
     #[error("{at}: entry of unknown kind {number}")]
     UnknownEntryKind {
         /// The entry.
-        at: At,
+        at: SegmentPosition,
         /// The kind.
         number: i32,
     },
@@ -76,13 +76,13 @@ pub enum LogError {
     #[error("{at}: entry with index 0")]
     IndexZero {
         /// The entry.
-        at: At,
+        at: SegmentPosition,
     },
     /// Entries are missing.
     #[error("{at}: entry {found} follows entry {last}: the log has a gap")]
     IndexGap {
         /// The entry behind the gap.
-        at: At,
+        at: SegmentPosition,
         /// The entry in front of it.
         last: RaftIndex,
         /// Its index.
@@ -90,9 +90,9 @@ pub enum LogError {
     },
     /// An entry has a lower term than the one before it.
     #[error("{at}: entry {index} of term {found} follows an entry of term {before}")]
-    TermFell {
+    TermDecreased {
         /// The entry.
-        at: At,
+        at: SegmentPosition,
         /// Its index.
         index: RaftIndex,
         /// The term before it.
@@ -104,15 +104,15 @@ pub enum LogError {
     #[error("{at}: membership change {index} has no content")]
     EmptyConfChange {
         /// The entry.
-        at: At,
+        at: SegmentPosition,
         /// Its index.
         index: RaftIndex,
     },
     /// A hard state goes back in time or has no term.
     #[error("{at}: hard state of term {found} follows one of term {before}")]
-    StateFell {
+    StateTermDecreased {
         /// The record.
-        at: At,
+        at: SegmentPosition,
         /// The term before it.
         before: Term,
         /// Its term.
@@ -120,15 +120,15 @@ pub enum LogError {
     },
     /// A hard state has the data of an entry: its record type is damaged.
     #[error("{at}: state record holds an entry")]
-    EntryAsState {
+    EntryInStateRecord {
         /// The record.
-        at: At,
+        at: SegmentPosition,
     },
     /// A snapshot mark is larger than any membership makes it.
     #[error("{at}: snapshot mark of {length} bytes")]
     MarkTooLarge {
         /// The record.
-        at: At,
+        at: SegmentPosition,
         /// Its length.
         length: usize,
     },
@@ -136,7 +136,7 @@ pub enum LogError {
     #[error("{at}: more than {limit} {what}")]
     TooMany {
         /// The record that is one too many.
-        at: At,
+        at: SegmentPosition,
         /// How many are read.
         limit: usize,
         /// Of what.

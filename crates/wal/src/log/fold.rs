@@ -4,10 +4,10 @@ use bytes::Bytes;
 use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
 use prost::Message as _;
 
-use crate::decoder::At;
-use crate::log::records::Located;
+use crate::decoder::SegmentPosition;
+use crate::log::records::LocatedRecord;
 use crate::log::terms::{MAX_RUNS, TermRuns};
-use crate::log::{Identity, LogError, LogSummary, Tail};
+use crate::log::{WalIdentity, LogError, LogSummary, LogTail};
 use crate::message;
 use crate::raft::{Entry, EntryFault, EntryKind, HardState, SnapshotMark};
 use crate::record::RecordKind;
@@ -21,9 +21,9 @@ const MAX_MARK_BYTES: usize = 64 << 10;
 
 /// What the records so far add up to.
 #[derive(Debug, Default)]
-pub(super) struct Fold {
+pub(super) struct SummaryBuilder {
     /// The metadata record as found, and what it says.
-    metadata: Option<(Bytes, Identity)>,
+    metadata: Option<(Bytes, WalIdentity)>,
     snapshots: Vec<SnapshotMark>,
     hard_state: Option<HardState>,
     first_index: Option<RaftIndex>,
@@ -32,30 +32,30 @@ pub(super) struct Fold {
     terms: TermRuns,
 }
 
-impl Fold {
+impl SummaryBuilder {
     /// Adds one record.
-    pub(super) fn take(&mut self, located: Located) -> Result<(), LogError> {
-        let Located {
+    pub(super) fn add_record(&mut self, located: LocatedRecord) -> Result<(), LogError> {
+        let LocatedRecord {
             at,
             segment,
-            opens_segment,
+            is_first_in_segment,
             record,
         } = located;
         match record.kind {
-            RecordKind::Crc if opens_segment => self.begin_segment(at, segment),
+            RecordKind::Crc if is_first_in_segment => self.begin_segment(at, segment),
             RecordKind::Crc => Ok(()), // checked by the decoder
-            RecordKind::Metadata => self.metadata(at, &record.data),
-            RecordKind::Snapshot => self.snapshot(at, record.data),
-            RecordKind::State => self.state(at, record.data),
+            RecordKind::Metadata => self.add_metadata(at, &record.data),
+            RecordKind::Snapshot => self.add_snapshot(at, record.data),
+            RecordKind::State => self.add_state(at, record.data),
             RecordKind::Entry => {
                 let entry = decode_entry(&at, record.data)?;
-                self.entry(at, &entry)
+                self.add_entry(at, &entry)
             }
         }
     }
 
     /// What it all came to.
-    pub(super) fn finish(self, segments: &[Segment], tail: Tail) -> Result<LogSummary, LogError> {
+    pub(super) fn finish(self, segments: &[Segment], tail: LogTail) -> Result<LogSummary, LogError> {
         let Some((_, identity)) = self.metadata else {
             let file = segments
                 .last()
@@ -76,7 +76,7 @@ impl Fold {
 
     /// The first segment at hand says where the log begins: older ones may have been purged. Any other is named
     /// for the index that follows the last one saved.
-    fn begin_segment(&mut self, at: At, name: SegmentName) -> Result<(), LogError> {
+    fn begin_segment(&mut self, at: SegmentPosition, name: SegmentName) -> Result<(), LogError> {
         let Some(last) = self.last_index else {
             self.last_index = Some(RaftIndex(name.first_index.0.saturating_sub(1)));
             return Ok(());
@@ -86,7 +86,7 @@ impl Fold {
         // entry behind it, so a segment cut in between has an older name.
         let is_older_for_a_reason = self.first_index.is_none() && name.first_index < expected;
         if name.first_index != expected && !is_older_for_a_reason {
-            return Err(LogError::Misnamed {
+            return Err(LogError::SegmentNameMismatch {
                 at,
                 expected,
                 found: name.first_index,
@@ -95,13 +95,13 @@ impl Fold {
         Ok(())
     }
 
-    fn metadata(&mut self, at: At, data: &Bytes) -> Result<(), LogError> {
-        let wire = message::Metadata::decode(data.clone()).map_err(|source| LogError::Message {
+    fn add_metadata(&mut self, at: SegmentPosition, data: &Bytes) -> Result<(), LogError> {
+        let wire = message::Metadata::decode(data.clone()).map_err(|source| LogError::InvalidMessage {
             at: at.clone(),
             what: "metadata",
             source,
         })?;
-        let found = Identity {
+        let found = WalIdentity {
             node: MemberId(wire.node),
             cluster: ClusterId(wire.cluster),
         };
@@ -119,7 +119,7 @@ impl Fold {
         }
     }
 
-    fn snapshot(&mut self, at: At, data: Bytes) -> Result<(), LogError> {
+    fn add_snapshot(&mut self, at: SegmentPosition, data: Bytes) -> Result<(), LogError> {
         if data.len() > MAX_MARK_BYTES {
             return Err(LogError::MarkTooLarge {
                 at,
@@ -135,13 +135,13 @@ impl Fold {
         }
         let mark = message::SnapshotMark::decode(data)
             .map(SnapshotMark::from)
-            .map_err(|source| LogError::Message {
+            .map_err(|source| LogError::InvalidMessage {
                 at: at.clone(),
                 what: "snapshot mark",
                 source,
             })?;
         if self.last_index.is_none_or(|last| mark.index > last) {
-            self.adopt(&mark);
+            self.restart_at_snapshot(&mark);
         } else if mark.index == RaftIndex(0) {
             // A log that begins at the beginning knows the term there.
             self.terms.set(mark.index, mark.term);
@@ -151,26 +151,26 @@ impl Fold {
     }
 
     /// A snapshot received from the leader that is ahead of the log: raft drops the log and goes on behind it.
-    fn adopt(&mut self, mark: &SnapshotMark) {
+    fn restart_at_snapshot(&mut self, mark: &SnapshotMark) {
         self.terms.clear();
         self.terms.set(mark.index, mark.term);
         self.last_index = Some(mark.index);
         self.first_index = None;
     }
 
-    fn state(&mut self, at: At, data: Bytes) -> Result<(), LogError> {
-        let wire = message::HardState::decode(data).map_err(|source| LogError::Message {
+    fn add_state(&mut self, at: SegmentPosition, data: Bytes) -> Result<(), LogError> {
+        let wire = message::HardState::decode(data).map_err(|source| LogError::InvalidMessage {
             at: at.clone(),
             what: "hard state",
             source,
         })?;
         if wire.entry_data.is_some() {
-            return Err(LogError::EntryAsState { at });
+            return Err(LogError::EntryInStateRecord { at });
         }
         let state = HardState::from(&wire);
         let before = self.hard_state.map_or(Term(0), |state| state.term);
         if state.term < before || state.term == Term(0) {
-            return Err(LogError::StateFell {
+            return Err(LogError::StateTermDecreased {
                 at,
                 before,
                 found: state.term,
@@ -180,7 +180,7 @@ impl Fold {
         Ok(())
     }
 
-    fn entry(&mut self, at: At, entry: &Entry) -> Result<(), LogError> {
+    fn add_entry(&mut self, at: SegmentPosition, entry: &Entry) -> Result<(), LogError> {
         let index = entry.index;
         let last = self.last_index.unwrap_or_default();
         let Some(previous) = index.0.checked_sub(1).map(RaftIndex) else {
@@ -198,10 +198,10 @@ impl Fold {
         }
         if let Some(before) = self
             .terms
-            .at(previous)
+            .term_at(previous)
             .filter(|before| *before > entry.term)
         {
-            return Err(LogError::TermFell {
+            return Err(LogError::TermDecreased {
                 at,
                 index,
                 before,
@@ -222,9 +222,9 @@ impl Fold {
 }
 
 /// The entry in a record's data.
-pub(super) fn decode_entry(at: &At, data: Bytes) -> Result<Entry, LogError> {
+pub(super) fn decode_entry(at: &SegmentPosition, data: Bytes) -> Result<Entry, LogError> {
     Entry::decode(data).map_err(|fault| match fault {
-        EntryFault::Malformed(source) => LogError::Message {
+        EntryFault::Malformed(source) => LogError::InvalidMessage {
             at: at.clone(),
             what: "entry",
             source,

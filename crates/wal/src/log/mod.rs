@@ -20,19 +20,19 @@ use std::path::Path;
 
 use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
 
-use crate::decoder::{At, TornReason};
+use crate::decoder::{SegmentPosition, TornReason};
 use crate::raft::{HardState, SnapshotMark};
 use crate::segment::{self, ListError, Segment};
 
 pub use self::entries::Entries;
 pub use self::error::LogError;
-use self::fold::Fold;
+use self::fold::SummaryBuilder;
 use self::records::Records;
 use self::terms::TermRuns;
 
 /// Who wrote a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct WalIdentity {
     /// The member.
     pub node: MemberId,
     /// Its cluster.
@@ -41,13 +41,13 @@ pub struct Identity {
 
 /// How the last segment ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tail {
+pub enum LogTail {
     /// With zeros or the end of the file.
     Clean,
     /// With the remains of a write that a crash cut off. etcd repairs it by itself: everything before is intact.
     Torn {
         /// Where the intact part ends.
-        at: At,
+        at: SegmentPosition,
         /// Bytes behind that place, preallocated zeros not counted.
         discarded_bytes: u64,
         /// What gave it away.
@@ -57,7 +57,7 @@ pub enum Tail {
     /// sectors of a torn write leave, or what is left of a log whose length field was damaged.
     Trailing {
         /// The end mark.
-        at: At,
+        at: SegmentPosition,
         /// Bytes from the end mark to the last one that is not zero.
         discarded_bytes: u64,
     },
@@ -67,7 +67,7 @@ pub enum Tail {
 #[derive(Clone, Debug)]
 pub struct LogSummary {
     /// Who wrote it.
-    pub identity: Identity,
+    pub identity: WalIdentity,
     /// The snapshot marks, oldest first.
     pub snapshots: Vec<SnapshotMark>,
     /// The newest hard state; `None` in a log that was only just created.
@@ -77,7 +77,7 @@ pub struct LogSummary {
     /// The newest entry, or what the newest snapshot covers when nothing follows it.
     pub last_index: RaftIndex,
     /// How it ends.
-    pub tail: Tail,
+    pub tail: LogTail,
     terms: TermRuns,
 }
 
@@ -85,18 +85,18 @@ impl LogSummary {
     /// The term of the entry at `index`, or of the snapshot there; `None` outside the log.
     pub fn term_at(&self, index: RaftIndex) -> Option<Term> {
         (index <= self.last_index)
-            .then(|| self.terms.at(index))
+            .then(|| self.terms.term_at(index))
             .flatten()
     }
 
     /// The newest entry known to be committed.
-    pub fn commit(&self) -> RaftIndex {
+    pub fn commit_index(&self) -> RaftIndex {
         self.hard_state.map_or(RaftIndex(0), |state| state.commit)
     }
 
     /// The marks etcd accepts, newest first: those not above the commit index.
     pub fn usable_snapshots(&self) -> impl Iterator<Item = &SnapshotMark> {
-        let commit = self.commit();
+        let commit = self.commit_index();
         self.snapshots
             .iter()
             .rev()
@@ -106,7 +106,7 @@ impl LogSummary {
     /// How many entries the hard state calls committed that the log does not hold. Not 0 means that the end of
     /// the log was lost, and etcd stops at such a log.
     pub fn lost_commits(&self) -> u64 {
-        self.commit().0.saturating_sub(self.last_index.0)
+        self.commit_index().0.saturating_sub(self.last_index.0)
     }
 }
 
@@ -114,24 +114,24 @@ impl LogSummary {
 #[derive(Clone, Debug)]
 pub struct Log {
     segments: Vec<Segment>,
-    strays: Vec<OsString>,
+    other_files: Vec<OsString>,
 }
 
 impl Log {
     /// Lists the segments of `dir` and checks that none is missing between two others. Reads no segment.
     pub fn open(dir: &Path) -> Result<Self, ListError> {
-        let (segments, strays) = segment::list(dir)?;
-        Ok(Self { segments, strays })
+        let (segments, other_files) = segment::list_segments(dir)?;
+        Ok(Self { segments, other_files })
     }
 
     /// The same log from the newest segment on that is named for at most `index`, which is as far back as one has to
     /// read for the entries from `index` on. The whole log when no segment is.
     #[must_use]
     pub fn since(&self, index: RaftIndex) -> Self {
-        let segments = self.segments.get(first_needed(&self.segments, index)..);
+        let segments = self.segments.get(first_needed_segment(&self.segments, index)..);
         Self {
             segments: segments.unwrap_or_default().to_vec(),
-            strays: self.strays.clone(),
+            other_files: self.other_files.clone(),
         }
     }
 
@@ -141,16 +141,16 @@ impl Log {
     }
 
     /// Names of what else lies in the directory: prepared segments, copies of broken ones.
-    pub fn strays(&self) -> &[OsString] {
-        &self.strays
+    pub fn other_files(&self) -> &[OsString] {
+        &self.other_files
     }
 
     /// Reads every segment and checks all there is to check.
     pub fn read(&self) -> Result<LogSummary, LogError> {
-        let mut records = Records::over(&self.segments);
-        let mut fold = Fold::default();
+        let mut records = Records::new(&self.segments);
+        let mut fold = SummaryBuilder::default();
         while let Some(located) = records.next_record()? {
-            fold.take(located)?;
+            fold.add_record(located)?;
         }
         fold.finish(&self.segments, records.into_tail())
     }
@@ -164,14 +164,14 @@ impl Log {
     /// The committed entries behind `after`, in index order: what a database whose consistent index is
     /// `after` has yet to apply.
     pub fn committed_after<'a>(&'a self, summary: &'a LogSummary, after: RaftIndex) -> Entries<'a> {
-        let until = summary.commit().min(summary.last_index);
+        let until = summary.commit_index().min(summary.last_index);
         Entries::new(&self.segments, summary, after, until)
     }
 }
 
 /// The ordinal of the newest segment named for at most `index`: whatever is in force from `index` on is not in an
 /// older one, because a segment is named for the entry that follows everything before it.
-fn first_needed(segments: &[Segment], index: RaftIndex) -> usize {
+fn first_needed_segment(segments: &[Segment], index: RaftIndex) -> usize {
     segments
         .iter()
         .rposition(|segment| segment.name.first_index <= index)

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::BufReader;
 use std::slice;
 
-use crate::decoder::{At, Decoded, Decoder, Place};
+use crate::decoder::{SegmentPosition, NextRecord, Decoder, SegmentRole};
 use crate::frame::LENGTH_BYTES;
-use crate::log::{LogError, Tail};
+use crate::log::{LogError, LogTail};
 use crate::record::{Record, RecordKind};
 use crate::segment::{Segment, SegmentName};
 
@@ -14,135 +14,135 @@ use crate::segment::{Segment, SegmentName};
 const READ_AHEAD: usize = 256 << 10;
 
 /// Records every segment begins with, in this order.
-const HEAD: [RecordKind; 2] = [RecordKind::Crc, RecordKind::Metadata];
+const SEGMENT_HEADER: [RecordKind; 2] = [RecordKind::Crc, RecordKind::Metadata];
 
 /// A record and where it stands.
 #[derive(Debug)]
-pub(super) struct Located {
-    pub(super) at: At,
+pub(super) struct LocatedRecord {
+    pub(super) at: SegmentPosition,
     pub(super) segment: SegmentName,
     /// Whether it is the first of its segment.
-    pub(super) opens_segment: bool,
+    pub(super) is_first_in_segment: bool,
     pub(super) record: Record,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenSegment {
     decoder: Decoder<BufReader<File>>,
     name: SegmentName,
     records: usize,
-    place: Place,
+    role: SegmentRole,
 }
 
 /// Walks segments front to back.
 #[derive(Debug)]
 pub(super) struct Records<'a> {
-    waiting: slice::Iter<'a, Segment>,
-    open: Option<Open>,
+    remaining: slice::Iter<'a, Segment>,
+    open: Option<OpenSegment>,
     crc: u32,
-    tail: Tail,
+    tail: LogTail,
 }
 
 impl<'a> Records<'a> {
     /// Over `segments`, which are contiguous and end with the last one of the log.
-    pub(super) fn over(segments: &'a [Segment]) -> Self {
+    pub(super) fn new(segments: &'a [Segment]) -> Self {
         Self {
-            waiting: segments.iter(),
+            remaining: segments.iter(),
             open: None,
             crc: 0,
-            tail: Tail::Clean,
+            tail: LogTail::Clean,
         }
     }
 
     /// The next record; `None` once the last segment has ended.
-    pub(super) fn next_record(&mut self) -> Result<Option<Located>, LogError> {
+    pub(super) fn next_record(&mut self) -> Result<Option<LocatedRecord>, LogError> {
         loop {
             let Some(open) = self.open.as_mut() else {
-                match self.waiting.next() {
+                match self.remaining.next() {
                     Some(segment) => self.open = Some(self.open_segment(segment)?),
                     None => return Ok(None),
                 }
                 continue;
             };
-            let at = open.decoder.at();
+            let at = open.decoder.position();
             let record = match open.decoder.next_record()? {
-                Decoded::Record(record) => record,
+                NextRecord::Record(record) => record,
                 end => {
-                    self.close(&end)?;
+                    self.close_segment(&end)?;
                     continue;
                 }
             };
             let ordinal = open.records;
             open.records += 1;
-            if HEAD
+            if SEGMENT_HEADER
                 .get(ordinal)
                 .is_some_and(|expected| *expected != record.kind)
             {
-                return Err(LogError::Headless { at });
+                return Err(LogError::MissingHeader { at });
             }
             let segment = open.name;
-            return Ok(Some(Located {
+            return Ok(Some(LocatedRecord {
                 at,
                 segment,
-                opens_segment: ordinal == 0,
+                is_first_in_segment: ordinal == 0,
                 record,
             }));
         }
     }
 
     /// How the last segment ended, once there are no more records.
-    pub(super) fn into_tail(self) -> Tail {
+    pub(super) fn into_tail(self) -> LogTail {
         self.tail
     }
 
-    fn open_segment(&self, segment: &Segment) -> Result<Open, LogError> {
+    fn open_segment(&self, segment: &Segment) -> Result<OpenSegment, LogError> {
         let file = File::open(&segment.path).map_err(|source| LogError::Open {
             file: segment.path.clone(),
             source,
         })?;
-        let place = if self.waiting.as_slice().is_empty() {
-            Place::Last
+        let place = if self.remaining.as_slice().is_empty() {
+            SegmentRole::Last
         } else {
-            Place::Inner
+            SegmentRole::Inner
         };
         let capacity = usize::try_from(segment.length)
             .unwrap_or(READ_AHEAD)
             .clamp(1, READ_AHEAD);
         let input = BufReader::with_capacity(capacity, file);
         let decoder = Decoder::new(input, &segment.path, segment.length, place, self.crc);
-        Ok(Open {
+        Ok(OpenSegment {
             decoder,
             name: segment.name,
             records: 0,
-            place,
+            role: place,
         })
     }
 
-    fn close(&mut self, end: &Decoded) -> Result<(), LogError> {
+    fn close_segment(&mut self, end: &NextRecord) -> Result<(), LogError> {
         let Some(mut open) = self.open.take() else {
             return Ok(());
         };
-        let at = open.decoder.at();
+        let at = open.decoder.position();
         self.crc = open.decoder.crc();
         match end {
-            Decoded::Torn(reason) => {
+            NextRecord::Torn(reason) => {
                 open.decoder.rewind_to_frame()?;
-                let discarded_bytes = open.decoder.unread_nonzero()?;
-                self.tail = Tail::Torn {
+                let discarded_bytes = open.decoder.count_unread_nonzero()?;
+                self.tail = LogTail::Torn {
                     at,
                     discarded_bytes,
                     reason: *reason,
                 };
                 return Ok(());
             }
-            _ if open.records < HEAD.len() => return Err(LogError::Headless { at }),
-            _ if open.place == Place::Inner => return Ok(()),
+            _ if open.records < SEGMENT_HEADER.len() => return Err(LogError::MissingHeader { at }),
+            _ if open.role == SegmentRole::Inner => return Ok(()),
             _ => {}
         }
-        let behind_mark = open.decoder.unread_nonzero()?;
+        let behind_mark = open.decoder.count_unread_nonzero()?;
         if behind_mark > 0 {
             let discarded_bytes = behind_mark.saturating_add(LENGTH_BYTES);
-            self.tail = Tail::Trailing {
+            self.tail = LogTail::Trailing {
                 at,
                 discarded_bytes,
             };

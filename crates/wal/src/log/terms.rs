@@ -15,7 +15,7 @@ pub(super) struct TermRuns {
 
 impl TermRuns {
     /// The term at `index`, taking the last run as endless; `None` before the first.
-    pub(super) fn at(&self, index: RaftIndex) -> Option<Term> {
+    pub(super) fn term_at(&self, index: RaftIndex) -> Option<Term> {
         let after = self.runs.partition_point(|(start, _)| *start <= index);
         self.runs.get(after.checked_sub(1)?).map(|(_, term)| *term)
     }
@@ -42,7 +42,7 @@ mod tests {
 
     fn terms(runs: &TermRuns, until: u64) -> Vec<Option<u64>> {
         (0..=until)
-            .map(|index| runs.at(RaftIndex(index)).map(|term| term.0))
+            .map(|index| runs.term_at(RaftIndex(index)).map(|term| term.0))
             .collect()
     }
 

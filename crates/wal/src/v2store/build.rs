@@ -31,7 +31,7 @@ const STATISTICS: [&str; 16] = [
 
 /// A member as the tree of a new cluster needs it.
 #[derive(Clone, Copy, Debug)]
-pub struct BootstrapMember<'a> {
+pub struct V2BootstrapMember<'a> {
     /// Its identity.
     pub id: MemberId,
     /// Its peer URLs, sorted.
@@ -39,7 +39,7 @@ pub struct BootstrapMember<'a> {
 }
 
 /// The tree of a cluster whose `members`, in ascending order of their ids, were each added by one entry.
-pub fn bootstrap(members: &[BootstrapMember<'_>]) -> String {
+pub fn build_bootstrap_store(members: &[V2BootstrapMember<'_>]) -> String {
     let attributes: Vec<String> = members
         .iter()
         .map(|member| {
@@ -63,7 +63,7 @@ pub fn bootstrap(members: &[BootstrapMember<'_>]) -> String {
     out
 }
 
-fn push_tree(out: &mut String, members: &[BootstrapMember<'_>], attributes: &[String]) {
+fn push_tree(out: &mut String, members: &[V2BootstrapMember<'_>], attributes: &[String]) {
     open_directory(out, "/", 0);
     out.push_str("\"0\":");
     open_directory(out, "/0", 0);
@@ -86,7 +86,7 @@ fn push_tree(out: &mut String, members: &[BootstrapMember<'_>], attributes: &[St
     out.push_str("}}}}");
 }
 
-fn push_history(out: &mut String, members: &[BootstrapMember<'_>], attributes: &[String]) {
+fn push_history(out: &mut String, members: &[V2BootstrapMember<'_>], attributes: &[String]) {
     out.push_str(",\"WatcherHub\":{\"EventHistory\":{\"Queue\":{\"Events\":[");
     for (position, (member, value)) in members.iter().zip(attributes).enumerate() {
         let comma = if position > 0 { "," } else { "" };

@@ -9,5 +9,5 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-pub use self::build::{BootstrapMember, bootstrap};
+pub use self::build::{V2BootstrapMember, build_bootstrap_store};
 pub use self::parse::{V2Member, V2Store, V2StoreError};

@@ -99,7 +99,7 @@ impl V2Store {
             removed: gone
                 .0
                 .into_keys()
-                .map(member_id)
+                .map(parse_member_id)
                 .collect::<Result<_, _>>()?,
             version: cluster.version.map(|leaf| leaf.value),
             user_keys: top.keys.and_then(|dir| dir.children).unwrap_or_default().0,
@@ -107,15 +107,15 @@ impl V2Store {
     }
 }
 
-fn member_id(name: String) -> Result<MemberId, V2StoreError> {
+fn parse_member_id(name: String) -> Result<MemberId, V2StoreError> {
     match MemberId::from_hex(&name) {
         Some(id) => Ok(id),
         None => Err(V2StoreError::MemberName { name }),
     }
 }
 
-fn read_member((name, dir): (String, Dir<RawMember>)) -> Result<V2Member, V2StoreError> {
-    let id = member_id(name)?;
+fn read_member((name, dir): (String, RawDir<RawMember>)) -> Result<V2Member, V2StoreError> {
+    let id = parse_member_id(name)?;
     let raw = dir.children.unwrap_or_default();
     let raft = raw
         .raft_attributes
@@ -148,42 +148,42 @@ fn read_member((name, dir): (String, Dir<RawMember>)) -> Result<V2Member, V2Stor
 #[derive(Deserialize)]
 struct RawStore {
     #[serde(rename = "Root")]
-    root: Dir<Top>,
+    root: RawDir<RawRoot>,
 }
 
 /// A directory node; whatever is not looked for in it is skipped.
 #[derive(Deserialize)]
-struct Dir<C> {
+struct RawDir<C> {
     #[serde(rename = "Children", default = "Option::default")]
     children: Option<C>,
 }
 
 #[derive(Deserialize)]
-struct Leaf {
+struct RawLeaf {
     #[serde(rename = "Value")]
     value: String,
 }
 
 #[derive(Default, Deserialize)]
-struct Top {
+struct RawRoot {
     #[serde(rename = "0")]
-    cluster: Option<Dir<Cluster>>,
+    cluster: Option<RawDir<RawCluster>>,
     #[serde(rename = "1")]
-    keys: Option<Dir<Count>>,
+    keys: Option<RawDir<EntryCount>>,
 }
 
 #[derive(Default, Deserialize)]
-struct Cluster {
-    members: Option<Dir<FewOf<Dir<RawMember>>>>,
-    removed_members: Option<Dir<FewOf<IgnoredAny>>>,
-    version: Option<Leaf>,
+struct RawCluster {
+    members: Option<RawDir<BoundedMap<RawDir<RawMember>>>>,
+    removed_members: Option<RawDir<BoundedMap<IgnoredAny>>>,
+    version: Option<RawLeaf>,
 }
 
 #[derive(Default, Deserialize)]
 struct RawMember {
     #[serde(rename = "raftAttributes")]
-    raft_attributes: Option<Leaf>,
-    attributes: Option<Leaf>,
+    raft_attributes: Option<RawLeaf>,
+    attributes: Option<RawLeaf>,
 }
 
 #[derive(Deserialize)]
@@ -203,20 +203,20 @@ struct Attributes {
 }
 
 /// A map of at most [`MAX_MEMBERS`] items.
-struct FewOf<V>(BTreeMap<String, V>);
+struct BoundedMap<V>(BTreeMap<String, V>);
 
-impl<V> Default for FewOf<V> {
+impl<V> Default for BoundedMap<V> {
     fn default() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-impl<'de, V: Deserialize<'de>> Deserialize<'de> for FewOf<V> {
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for BoundedMap<V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Few<V>(PhantomData<V>);
+        struct BoundedMapVisitor<V>(PhantomData<V>);
 
-        impl<'de, V: Deserialize<'de>> Visitor<'de> for Few<V> {
-            type Value = FewOf<V>;
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for BoundedMapVisitor<V> {
+            type Value = BoundedMap<V>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "at most {MAX_MEMBERS} members")
@@ -230,38 +230,38 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for FewOf<V> {
                         return Err(de::Error::invalid_length(few.len(), &self));
                     }
                 }
-                Ok(FewOf(few))
+                Ok(BoundedMap(few))
             }
         }
 
-        deserializer.deserialize_map(Few(PhantomData))
+        deserializer.deserialize_map(BoundedMapVisitor(PhantomData))
     }
 }
 
 /// The number of items of a map that is otherwise skipped.
 #[derive(Default)]
-struct Count(usize);
+struct EntryCount(usize);
 
-impl<'de> Deserialize<'de> for Count {
+impl<'de> Deserialize<'de> for EntryCount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Counter;
+        struct EntryCountVisitor;
 
-        impl<'de> Visitor<'de> for Counter {
-            type Value = Count;
+        impl<'de> Visitor<'de> for EntryCountVisitor {
+            type Value = EntryCount;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a map of nodes")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Count, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<EntryCount, A::Error> {
                 let mut count = 0;
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
                     count += 1;
                 }
-                Ok(Count(count))
+                Ok(EntryCount(count))
             }
         }
 
-        deserializer.deserialize_map(Counter)
+        deserializer.deserialize_map(EntryCountVisitor)
     }
 }

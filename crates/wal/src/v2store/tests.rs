@@ -12,16 +12,16 @@ fn urls(text: &str) -> Vec<String> {
 fn what_is_built_is_what_is_parsed() {
     let (first, second) = (urls("http://a&b:2380"), urls("https://b:2380"));
     let members = [
-        BootstrapMember {
+        V2BootstrapMember {
             id: MemberId(0xf),
             peer_urls: &first,
         },
-        BootstrapMember {
+        V2BootstrapMember {
             id: MemberId(0x10),
             peer_urls: &second,
         },
     ];
-    let store = V2Store::parse(bootstrap(&members).as_bytes()).unwrap();
+    let store = V2Store::parse(build_bootstrap_store(&members).as_bytes()).unwrap();
     let seen: Vec<_> = store
         .members
         .iter()
@@ -37,12 +37,12 @@ fn the_json_is_json_and_every_slot_of_the_history_is_there() {
     for count in [0_u64, 1, 3] {
         let peer_urls = urls("http://a:2380");
         let members: Vec<_> = (1..=count)
-            .map(|id| BootstrapMember {
+            .map(|id| V2BootstrapMember {
                 id: MemberId(id),
                 peer_urls: &peer_urls,
             })
             .collect();
-        let json: serde_json::Value = serde_json::from_str(&bootstrap(&members)).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&build_bootstrap_store(&members)).unwrap();
         let events = &json["WatcherHub"]["EventHistory"]["Queue"]["Events"];
         assert_eq!(events.as_array().unwrap().len(), EVENT_SLOTS);
         assert_eq!(json["Stats"]["createSuccess"], count);

@@ -5,24 +5,24 @@ use std::os::unix::fs::FileExt as _;
 
 use mainstay_ids::RaftIndex;
 use mainstay_wal::{
-    At, DecodeError, Entry, HardState, Log, LogError, LogSummary, SegmentName, SnapshotMark, Tail,
+    SegmentPosition, DecodeError, Entry, HardState, Log, LogError, LogSummary, SegmentName, SnapshotMark, LogTail,
     TornReason,
 };
 
-use crate::disk::{Disk, entry, first, frame_starts, mark, name, next, state};
+use crate::disk::{WalDir, entry, first_segment, frame_starts, snapshot_mark, new_segment_name, next_segment, hard_state};
 use crate::vectors::DEFAULT_RESTORE;
 
 /// All that a log says.
 #[derive(Debug, PartialEq)]
-struct Content {
+struct LogContent {
     entries: Vec<Entry>,
     snapshots: Vec<SnapshotMark>,
     hard_state: Option<HardState>,
     last_index: RaftIndex,
 }
 
-fn content(log: &Log, summary: &LogSummary) -> Result<Content, LogError> {
-    Ok(Content {
+fn read_content(log: &Log, summary: &LogSummary) -> Result<LogContent, LogError> {
+    Ok(LogContent {
         entries: log
             .entries_after(summary, RaftIndex(0))
             .collect::<Result<_, _>>()?,
@@ -33,23 +33,23 @@ fn content(log: &Log, summary: &LogSummary) -> Result<Content, LogError> {
 }
 
 /// A log with every kind of record, and values in which whole sectors are zero.
-fn sample() -> Vec<u8> {
-    let mut segment = first();
-    segment.entry(&entry(1, 1, b"")).unwrap();
-    segment.state(&state(1, 1)).unwrap();
-    segment.entry(&entry(2, 1, b"\x22\x04abcd")).unwrap();
-    segment.entry(&entry(3, 1, &[0; 1200])).unwrap();
-    segment.entry(&entry(4, 1, &[7; 1200])).unwrap();
-    segment.state(&state(1, 4)).unwrap();
-    segment.snapshot(&mark(3, 1)).unwrap();
-    segment.state(&state(2, 4)).unwrap();
-    segment.entry(&entry(5, 2, b"")).unwrap();
-    segment.state(&state(2, 5)).unwrap();
+fn sample_log() -> Vec<u8> {
+    let mut segment = first_segment();
+    segment.write_entry(&entry(1, 1, b"")).unwrap();
+    segment.write_state(&hard_state(1, 1)).unwrap();
+    segment.write_entry(&entry(2, 1, b"\x22\x04abcd")).unwrap();
+    segment.write_entry(&entry(3, 1, &[0; 1200])).unwrap();
+    segment.write_entry(&entry(4, 1, &[7; 1200])).unwrap();
+    segment.write_state(&hard_state(1, 4)).unwrap();
+    segment.write_snapshot(&snapshot_mark(3, 1)).unwrap();
+    segment.write_state(&hard_state(2, 4)).unwrap();
+    segment.write_entry(&entry(5, 2, b"")).unwrap();
+    segment.write_state(&hard_state(2, 5)).unwrap();
     segment.into_inner()
 }
 
 /// Bits of `bytes` worth flipping: all of a frame's head and one of each byte behind it.
-fn bits(bytes: &[u8]) -> Vec<usize> {
+fn bits_to_flip(bytes: &[u8]) -> Vec<usize> {
     const HEAD_BYTES: usize = 40;
     let starts = frame_starts(bytes);
     let is_head = |byte| {
@@ -63,13 +63,13 @@ fn bits(bytes: &[u8]) -> Vec<usize> {
 }
 
 /// One flipped bit of a file, put back when dropped.
-struct Patch<'a> {
+struct BitFlip<'a> {
     file: &'a File,
     byte: u8,
     at: u64,
 }
 
-impl<'a> Patch<'a> {
+impl<'a> BitFlip<'a> {
     fn apply(file: &'a File, bytes: &[u8], bit: usize) -> Self {
         let (byte, at) = (bytes[bit / 8], (bit / 8) as u64);
         file.write_all_at(&[byte ^ (1 << (bit % 8))], at).unwrap();
@@ -77,7 +77,7 @@ impl<'a> Patch<'a> {
     }
 }
 
-impl Drop for Patch<'_> {
+impl Drop for BitFlip<'_> {
     fn drop(&mut self) {
         self.file.write_all_at(&[self.byte], self.at).unwrap();
     }
@@ -87,24 +87,24 @@ impl Drop for Patch<'_> {
 fn flip_bits(bytes: &[u8], zeros: usize) {
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len() + zeros, 0);
-    let disk = Disk::of(&padded);
-    let log = disk.log();
-    let truth = content(&log, &log.read().unwrap()).unwrap();
+    let disk = WalDir::with_segment(&padded);
+    let log = disk.open_log();
+    let truth = read_content(&log, &log.read().unwrap()).unwrap();
     // Patched in place: a file that is truncated and written anew is flushed by some file systems.
     let file = File::options()
         .write(true)
-        .open(disk.file(SegmentName::FIRST))
+        .open(disk.segment_path(SegmentName::FIRST))
         .unwrap();
-    for bit in bits(bytes) {
-        let _restored = Patch::apply(&file, bytes, bit);
-        let log = disk.log();
+    for bit in bits_to_flip(bytes) {
+        let _restored = BitFlip::apply(&file, bytes, bit);
+        let log = disk.open_log();
         let Ok(summary) = log.read() else { continue };
-        if summary.tail != Tail::Clean {
+        if summary.tail != LogTail::Clean {
             continue;
         }
         // Padding, and spare bits of a number, can change without changing what the log says.
         assert_eq!(
-            content(&log, &summary).unwrap(),
+            read_content(&log, &summary).unwrap(),
             truth,
             "byte {}, bit {}",
             bit / 8,
@@ -122,42 +122,42 @@ fn no_flipped_bit_changes_what_a_restored_log_says() {
 
 #[test]
 fn no_flipped_bit_changes_what_a_log_says() {
-    flip_bits(&sample(), 0);
-    flip_bits(&sample(), 4096);
+    flip_bits(&sample_log(), 0);
+    flip_bits(&sample_log(), 4096);
 }
 
 #[test]
 fn a_cut_anywhere_leaves_the_records_before_it() {
-    let bytes = sample();
+    let bytes = sample_log();
     let starts = frame_starts(&bytes);
     assert_eq!(starts.last(), Some(&bytes.len()));
-    let disk = Disk::of(&bytes);
+    let disk = WalDir::with_segment(&bytes);
     let file = File::options()
         .write(true)
-        .open(disk.file(SegmentName::FIRST))
+        .open(disk.segment_path(SegmentName::FIRST))
         .unwrap();
     for length in (0..bytes.len()).rev() {
         file.set_len(length as u64).unwrap();
         let intact = *starts.iter().rev().find(|start| **start <= length).unwrap();
         let is_boundary = intact == length;
-        match disk.read() {
+        match disk.read_summary() {
             Err(error) => assert!(
                 matches!(
                     error,
-                    LogError::NoMetadata { .. } | LogError::Headless { .. }
+                    LogError::NoMetadata { .. } | LogError::MissingHeader { .. }
                 ) && intact < starts[2],
                 "cut at {length}: {error}"
             ),
-            Ok(summary) if is_boundary => assert_eq!(summary.tail, Tail::Clean, "cut at {length}"),
+            Ok(summary) if is_boundary => assert_eq!(summary.tail, LogTail::Clean, "cut at {length}"),
             Ok(summary) => {
                 let discarded = bytes[intact..length].iter().rposition(|byte| *byte != 0);
-                let expected = Tail::Torn {
-                    at: At {
-                        file: disk.file(SegmentName::FIRST),
+                let expected = LogTail::Torn {
+                    at: SegmentPosition {
+                        file: disk.segment_path(SegmentName::FIRST),
                         offset: intact as u64,
                     },
                     discarded_bytes: discarded.map_or(0, |last| last as u64 + 1),
-                    reason: TornReason::CutShort,
+                    reason: TornReason::Truncated,
                 };
                 assert_eq!(summary.tail, expected, "cut at {length}");
             }
@@ -167,40 +167,40 @@ fn a_cut_anywhere_leaves_the_records_before_it() {
 
 #[test]
 fn a_cut_in_a_segment_that_has_a_successor_is_damage() {
-    let disk = Disk::empty();
-    let mut segment = first();
-    segment.entry(&entry(1, 1, b"payload")).unwrap();
+    let disk = WalDir::new();
+    let mut segment = first_segment();
+    segment.write_entry(&entry(1, 1, b"payload")).unwrap();
     let crc = segment.crc();
     let bytes = segment.into_inner();
-    disk.write(name(1, 2), &next(crc).into_inner());
+    disk.write_segment(new_segment_name(1, 2), &next_segment(crc).into_inner());
     for length in 0..bytes.len() {
-        disk.write(SegmentName::FIRST, &bytes[..length]);
-        let error = disk.read().unwrap_err();
+        disk.write_segment(SegmentName::FIRST, &bytes[..length]);
+        let error = disk.read_summary().unwrap_err();
         let found = matches!(
             error,
-            LogError::Decode(DecodeError::Overlong { .. } | DecodeError::Chain { .. })
-                | LogError::Headless { .. }
+            LogError::Decode(DecodeError::FrameTooLong { .. } | DecodeError::CrcChainBroken { .. })
+                | LogError::MissingHeader { .. }
         );
         assert!(found, "cut at {length}: {error}");
     }
-    disk.write(SegmentName::FIRST, &bytes);
-    assert_eq!(disk.read().unwrap().tail, Tail::Clean);
+    disk.write_segment(SegmentName::FIRST, &bytes);
+    assert_eq!(disk.read_summary().unwrap().tail, LogTail::Clean);
 }
 
 /// The tail after zeroing `range` of the frame that holds entry 4 in [`sample`], and that frame's start.
-fn zeroed(range: std::ops::Range<usize>) -> (Result<LogSummary, LogError>, u64) {
-    let mut bytes = sample();
+fn read_zeroed(range: std::ops::Range<usize>) -> (Result<LogSummary, LogError>, u64) {
+    let mut bytes = sample_log();
     let start = frame_starts(&bytes)[7];
     bytes[range].fill(0);
-    (Disk::of(&bytes).read(), start as u64)
+    (WalDir::with_segment(&bytes).read_summary(), start as u64)
 }
 
 #[test]
 fn a_record_that_lacks_a_whole_sector_is_torn() {
-    let start = frame_starts(&sample())[7];
+    let start = frame_starts(&sample_log())[7];
     let sector = (start + 8).next_multiple_of(512);
-    let (read, start) = zeroed(sector..sector + 512);
-    let Tail::Torn { at, reason, .. } = read.unwrap().tail else {
+    let (read, start) = read_zeroed(sector..sector + 512);
+    let LogTail::Torn { at, reason, .. } = read.unwrap().tail else {
         panic!("not torn")
     };
     assert_eq!((at.offset, reason), (start, TornReason::ZeroSector));
@@ -208,11 +208,11 @@ fn a_record_that_lacks_a_whole_sector_is_torn() {
 
 #[test]
 fn a_record_that_lacks_less_than_a_sector_is_damage() {
-    let start = frame_starts(&sample())[7];
+    let start = frame_starts(&sample_log())[7];
     let sector = (start + 8).next_multiple_of(512);
-    let (read, start) = zeroed(sector + 1..sector + 512);
+    let (read, start) = read_zeroed(sector + 1..sector + 512);
     let error = read.unwrap_err();
-    let LogError::Decode(DecodeError::Crc { at, .. }) = &error else {
+    let LogError::Decode(DecodeError::CrcMismatch { at, .. }) = &error else {
         panic!("{error}")
     };
     assert_eq!(at.offset, start);
@@ -224,33 +224,33 @@ fn a_record_that_lacks_less_than_a_sector_is_damage() {
 
 #[test]
 fn a_sector_missing_from_a_segment_that_has_a_successor_is_damage() {
-    let mut bytes = sample();
+    let mut bytes = sample_log();
     let start = frame_starts(&bytes)[7];
     let sector = (start + 8).next_multiple_of(512);
     bytes[sector..sector + 512].fill(0);
-    let disk = Disk::of(&bytes);
-    disk.write(name(1, 6), &next(1).into_inner());
-    let error = disk.read().unwrap_err();
+    let disk = WalDir::with_segment(&bytes);
+    disk.write_segment(new_segment_name(1, 6), &next_segment(1).into_inner());
+    let error = disk.read_summary().unwrap_err();
     assert!(
-        matches!(error, LogError::Decode(DecodeError::Crc { .. })),
+        matches!(error, LogError::Decode(DecodeError::CrcMismatch { .. })),
         "{error}"
     );
 }
 
 #[test]
 fn bytes_behind_the_end_mark_are_told() {
-    let mut bytes = sample();
+    let mut bytes = sample_log();
     let end = bytes.len();
     bytes.resize(end + 5000, 0);
     bytes[end + 100] = 1;
-    let disk = Disk::of(&bytes);
-    let at = At {
-        file: disk.file(SegmentName::FIRST),
+    let disk = WalDir::with_segment(&bytes);
+    let at = SegmentPosition {
+        file: disk.segment_path(SegmentName::FIRST),
         offset: end as u64,
     };
     assert_eq!(
-        disk.read().unwrap().tail,
-        Tail::Trailing {
+        disk.read_summary().unwrap().tail,
+        LogTail::Trailing {
             at,
             discarded_bytes: 101
         }
@@ -259,15 +259,15 @@ fn bytes_behind_the_end_mark_are_told() {
 
 #[test]
 fn a_length_that_lies_costs_no_memory() {
-    let mut bytes = first().into_inner();
+    let mut bytes = first_segment().into_inner();
     bytes.extend(((1_u64 << 55) | 8).to_le_bytes());
     bytes.extend([1; 64]);
-    let tail = Disk::of(&bytes).read().unwrap().tail;
+    let tail = WalDir::with_segment(&bytes).read_summary().unwrap().tail;
     assert!(
         matches!(
             tail,
-            Tail::Torn {
-                reason: TornReason::CutShort,
+            LogTail::Torn {
+                reason: TornReason::Truncated,
                 ..
             }
         ),
@@ -275,17 +275,17 @@ fn a_length_that_lies_costs_no_memory() {
     );
 
     // A sparse file that really is as long as the record claims.
-    let mut bytes = first().into_inner();
+    let mut bytes = first_segment().into_inner();
     bytes.extend((1_u64 << 30).to_le_bytes());
-    let disk = Disk::of(&bytes);
+    let disk = WalDir::with_segment(&bytes);
     let file = File::options()
         .write(true)
-        .open(disk.file(SegmentName::FIRST))
+        .open(disk.segment_path(SegmentName::FIRST))
         .unwrap();
     file.set_len(2 << 30).unwrap();
-    let error = disk.read().unwrap_err();
+    let error = disk.read_summary().unwrap_err();
     assert!(
-        matches!(error, LogError::Decode(DecodeError::Oversize { .. })),
+        matches!(error, LogError::Decode(DecodeError::RecordTooLarge { .. })),
         "{error}"
     );
 }

@@ -6,32 +6,32 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
 use mainstay_wal::{
-    Encoder, Entry, EntryKind, HardState, Identity, Log, LogError, LogSummary, SegmentName,
+    Encoder, Entry, EntryKind, HardState, WalIdentity, Log, LogError, LogSummary, SegmentName,
     SnapshotMark,
 };
 use tempfile::TempDir;
 
-pub(crate) const MEMBER: Identity = Identity {
+pub(crate) const MEMBER: WalIdentity = WalIdentity {
     node: MemberId(0x8e9e_05c5_2164_694d),
     cluster: ClusterId(0xcdf8_1819_4e3a_8c32),
 };
 
 /// A directory of segments.
-pub(crate) struct Disk {
+pub(crate) struct WalDir {
     dir: TempDir,
 }
 
-impl Disk {
-    pub(crate) fn empty() -> Self {
+impl WalDir {
+    pub(crate) fn new() -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),
         }
     }
 
     /// A log of one segment.
-    pub(crate) fn of(bytes: &[u8]) -> Self {
-        let disk = Self::empty();
-        disk.write(SegmentName::FIRST, bytes);
+    pub(crate) fn with_segment(bytes: &[u8]) -> Self {
+        let disk = Self::new();
+        disk.write_segment(SegmentName::FIRST, bytes);
         disk
     }
 
@@ -39,24 +39,24 @@ impl Disk {
         self.dir.path()
     }
 
-    pub(crate) fn file(&self, name: SegmentName) -> PathBuf {
+    pub(crate) fn segment_path(&self, name: SegmentName) -> PathBuf {
         self.path().join(name.to_string())
     }
 
-    pub(crate) fn write(&self, name: SegmentName, bytes: &[u8]) {
-        fs::write(self.file(name), bytes).unwrap();
+    pub(crate) fn write_segment(&self, name: SegmentName, bytes: &[u8]) {
+        fs::write(self.segment_path(name), bytes).unwrap();
     }
 
-    pub(crate) fn log(&self) -> Log {
+    pub(crate) fn open_log(&self) -> Log {
         Log::open(self.path()).unwrap()
     }
 
-    pub(crate) fn read(&self) -> Result<LogSummary, LogError> {
-        self.log().read()
+    pub(crate) fn read_summary(&self) -> Result<LogSummary, LogError> {
+        self.open_log().read()
     }
 }
 
-pub(crate) fn name(sequence: u64, first_index: u64) -> SegmentName {
+pub(crate) fn new_segment_name(sequence: u64, first_index: u64) -> SegmentName {
     SegmentName {
         sequence,
         first_index: RaftIndex(first_index),
@@ -73,7 +73,7 @@ pub(crate) fn entry(index: u64, term: u64, data: &[u8]) -> Entry {
     }
 }
 
-pub(crate) fn state(term: u64, commit: u64) -> HardState {
+pub(crate) fn hard_state(term: u64, commit: u64) -> HardState {
     HardState {
         term: Term(term),
         vote: MEMBER.node,
@@ -81,7 +81,7 @@ pub(crate) fn state(term: u64, commit: u64) -> HardState {
     }
 }
 
-pub(crate) fn mark(index: u64, term: u64) -> SnapshotMark {
+pub(crate) fn snapshot_mark(index: u64, term: u64) -> SnapshotMark {
     SnapshotMark {
         index: RaftIndex(index),
         term: Term(term),
@@ -90,14 +90,14 @@ pub(crate) fn mark(index: u64, term: u64) -> SnapshotMark {
 }
 
 /// The first segment of a log.
-pub(crate) fn first() -> Encoder<Vec<u8>> {
+pub(crate) fn first_segment() -> Encoder<Vec<u8>> {
     let mut segment = Encoder::begin(Vec::new(), 0, MEMBER).unwrap();
-    segment.snapshot(&SnapshotMark::START).unwrap();
+    segment.write_snapshot(&SnapshotMark::START).unwrap();
     segment
 }
 
 /// A segment that continues at `crc`.
-pub(crate) fn next(crc: u32) -> Encoder<Vec<u8>> {
+pub(crate) fn next_segment(crc: u32) -> Encoder<Vec<u8>> {
     Encoder::begin(Vec::new(), crc, MEMBER).unwrap()
 }
 

@@ -1,12 +1,12 @@
 //! How records add up: overwriting, gaps, several segments, snapshots from a leader.
 
 use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
-use mainstay_wal::{DecodeError, Encoder, Entry, Identity, LogError, possible_writes};
+use mainstay_wal::{DecodeError, Encoder, Entry, WalIdentity, LogError, count_possible_writes};
 
-use crate::disk::{Disk, entry, first, mark, name, next, state};
+use crate::disk::{WalDir, entry, first_segment, snapshot_mark, new_segment_name, next_segment, hard_state};
 
-fn in_force(disk: &Disk, after: u64) -> Vec<(u64, u64)> {
-    let log = disk.log();
+fn read_entries(disk: &WalDir, after: u64) -> Vec<(u64, u64)> {
+    let log = disk.open_log();
     let summary = log.read().unwrap();
     let entries: Vec<Entry> = log
         .entries_after(&summary, RaftIndex(after))
@@ -18,18 +18,18 @@ fn in_force(disk: &Disk, after: u64) -> Vec<(u64, u64)> {
         .collect()
 }
 
-fn one_segment(entries: &[(u64, u64)]) -> Disk {
-    let mut segment = first();
+fn log_of_entries(entries: &[(u64, u64)]) -> WalDir {
+    let mut segment = first_segment();
     for (index, term) in entries {
-        segment.entry(&entry(*index, *term, b"x")).unwrap();
+        segment.write_entry(&entry(*index, *term, b"x")).unwrap();
     }
-    Disk::of(&segment.into_inner())
+    WalDir::with_segment(&segment.into_inner())
 }
 
 #[test]
 fn an_entry_replaces_everything_from_its_index_on() {
-    let disk = one_segment(&[(1, 1), (2, 1), (3, 1), (4, 1), (3, 2), (4, 3)]);
-    let summary = disk.read().unwrap();
+    let disk = log_of_entries(&[(1, 1), (2, 1), (3, 1), (4, 1), (3, 2), (4, 3)]);
+    let summary = disk.read_summary().unwrap();
     assert_eq!(summary.last_index, RaftIndex(4));
     let terms: Vec<_> = (0..=5)
         .map(|index| summary.term_at(RaftIndex(index)))
@@ -37,20 +37,20 @@ fn an_entry_replaces_everything_from_its_index_on() {
     let expected = [0, 1, 1, 2, 3].map(|term| Some(Term(term)));
     assert_eq!(terms[..5], expected);
     assert_eq!(terms[5], None, "behind the log");
-    assert_eq!(in_force(&disk, 0), [(1, 1), (2, 1), (3, 2), (4, 3)]);
-    assert_eq!(in_force(&disk, 3), [(4, 3)]);
+    assert_eq!(read_entries(&disk, 0), [(1, 1), (2, 1), (3, 2), (4, 3)]);
+    assert_eq!(read_entries(&disk, 3), [(4, 3)]);
 }
 
 #[test]
 fn a_shortened_log_ends_where_the_overwriting_ended() {
-    let disk = one_segment(&[(1, 1), (2, 1), (3, 1), (2, 2)]);
-    assert_eq!(disk.read().unwrap().last_index, RaftIndex(2));
-    assert_eq!(in_force(&disk, 0), [(1, 1), (2, 2)]);
+    let disk = log_of_entries(&[(1, 1), (2, 1), (3, 1), (2, 2)]);
+    assert_eq!(disk.read_summary().unwrap().last_index, RaftIndex(2));
+    assert_eq!(read_entries(&disk, 0), [(1, 1), (2, 2)]);
 }
 
 #[test]
 fn an_index_that_jumps_is_a_gap() {
-    let error = one_segment(&[(1, 1), (3, 1)]).read().unwrap_err();
+    let error = log_of_entries(&[(1, 1), (3, 1)]).read_summary().unwrap_err();
     assert!(
         matches!(
             error,
@@ -63,22 +63,22 @@ fn an_index_that_jumps_is_a_gap() {
         "{error}"
     );
     assert!(matches!(
-        one_segment(&[(2, 1)]).read(),
+        log_of_entries(&[(2, 1)]).read_summary(),
         Err(LogError::IndexGap { .. })
     ));
     assert!(matches!(
-        one_segment(&[(0, 1)]).read(),
+        log_of_entries(&[(0, 1)]).read_summary(),
         Err(LogError::IndexZero { .. })
     ));
 }
 
 #[test]
 fn a_term_that_falls_is_an_error() {
-    let error = one_segment(&[(1, 2), (2, 1)]).read().unwrap_err();
+    let error = log_of_entries(&[(1, 2), (2, 1)]).read_summary().unwrap_err();
     assert!(
         matches!(
             error,
-            LogError::TermFell {
+            LogError::TermDecreased {
                 index: RaftIndex(2),
                 ..
             }
@@ -89,14 +89,14 @@ fn a_term_that_falls_is_an_error() {
 
 #[test]
 fn a_hard_state_that_falls_is_an_error() {
-    let mut segment = first();
-    segment.state(&state(2, 0)).unwrap();
-    segment.state(&state(1, 0)).unwrap();
-    let error = Disk::of(&segment.into_inner()).read().unwrap_err();
+    let mut segment = first_segment();
+    segment.write_state(&hard_state(2, 0)).unwrap();
+    segment.write_state(&hard_state(1, 0)).unwrap();
+    let error = WalDir::with_segment(&segment.into_inner()).read_summary().unwrap_err();
     assert!(
         matches!(
             error,
-            LogError::StateFell {
+            LogError::StateTermDecreased {
                 before: Term(2),
                 ..
             }
@@ -107,58 +107,58 @@ fn a_hard_state_that_falls_is_an_error() {
 
 #[test]
 fn a_snapshot_ahead_of_the_log_starts_it_anew() {
-    let mut segment = first();
-    segment.entry(&entry(1, 1, b"x")).unwrap();
-    segment.snapshot(&mark(100, 5)).unwrap();
-    segment.state(&state(5, 100)).unwrap();
-    segment.entry(&entry(101, 5, b"y")).unwrap();
-    let disk = Disk::of(&segment.into_inner());
-    let summary = disk.read().unwrap();
+    let mut segment = first_segment();
+    segment.write_entry(&entry(1, 1, b"x")).unwrap();
+    segment.write_snapshot(&snapshot_mark(100, 5)).unwrap();
+    segment.write_state(&hard_state(5, 100)).unwrap();
+    segment.write_entry(&entry(101, 5, b"y")).unwrap();
+    let disk = WalDir::with_segment(&segment.into_inner());
+    let summary = disk.read_summary().unwrap();
     assert_eq!(
         (summary.first_index, summary.last_index),
         (Some(RaftIndex(101)), RaftIndex(101))
     );
     assert_eq!(summary.term_at(RaftIndex(100)), Some(Term(5)));
-    assert_eq!(in_force(&disk, 0), [(101, 5)]);
+    assert_eq!(read_entries(&disk, 0), [(101, 5)]);
 }
 
 #[test]
 fn only_marks_up_to_the_commit_index_are_usable() {
-    let mut segment = first();
+    let mut segment = first_segment();
     for index in 1..=4 {
-        segment.entry(&entry(index, 1, b"x")).unwrap();
+        segment.write_entry(&entry(index, 1, b"x")).unwrap();
     }
-    segment.snapshot(&mark(2, 1)).unwrap();
-    segment.snapshot(&mark(4, 1)).unwrap();
-    segment.state(&state(1, 3)).unwrap();
-    let summary = Disk::of(&segment.into_inner()).read().unwrap();
-    let usable: Vec<_> = summary
+    segment.write_snapshot(&snapshot_mark(2, 1)).unwrap();
+    segment.write_snapshot(&snapshot_mark(4, 1)).unwrap();
+    segment.write_state(&hard_state(1, 3)).unwrap();
+    let summary = WalDir::with_segment(&segment.into_inner()).read_summary().unwrap();
+    let is_usable: Vec<_> = summary
         .usable_snapshots()
         .map(|mark| mark.index.0)
         .collect();
-    assert_eq!(usable, [2, 0]);
+    assert_eq!(is_usable, [2, 0]);
 }
 
 /// Three segments of two entries each; the last hard state commits entry 5.
-fn three_segments() -> (Disk, Vec<Vec<u8>>) {
-    let disk = Disk::empty();
+fn three_segments() -> (WalDir, Vec<Vec<u8>>) {
+    let disk = WalDir::new();
     let mut segments = Vec::new();
     let mut crc = 0;
     for sequence in 0..3 {
         let first_index = sequence * 2 + 1;
-        let mut segment = if sequence == 0 { first() } else { next(crc) };
+        let mut segment = if sequence == 0 { first_segment() } else { next_segment(crc) };
         if sequence > 0 {
-            segment.state(&state(1, first_index - 1)).unwrap();
+            segment.write_state(&hard_state(1, first_index - 1)).unwrap();
         }
-        segment.entry(&entry(first_index, 1, b"\x22\x00")).unwrap();
+        segment.write_entry(&entry(first_index, 1, b"\x22\x00")).unwrap();
         segment
-            .entry(&entry(first_index + 1, 1, b"\x3a\x00"))
+            .write_entry(&entry(first_index + 1, 1, b"\x3a\x00"))
             .unwrap();
-        segment.state(&state(1, first_index)).unwrap();
+        segment.write_state(&hard_state(1, first_index)).unwrap();
         crc = segment.crc();
         let bytes = segment.into_inner();
-        disk.write(
-            name(sequence, if sequence == 0 { 0 } else { first_index }),
+        disk.write_segment(
+            new_segment_name(sequence, if sequence == 0 { 0 } else { first_index }),
             &bytes,
         );
         segments.push(bytes);
@@ -169,32 +169,32 @@ fn three_segments() -> (Disk, Vec<Vec<u8>>) {
 #[test]
 fn segments_are_one_log() {
     let (disk, _) = three_segments();
-    let summary = disk.read().unwrap();
+    let summary = disk.read_summary().unwrap();
     assert_eq!(
         (summary.first_index, summary.last_index),
         (Some(RaftIndex(1)), RaftIndex(6))
     );
-    assert_eq!(summary.commit(), RaftIndex(5));
+    assert_eq!(summary.commit_index(), RaftIndex(5));
     let all: Vec<_> = (1..=6).map(|index| (index, 1)).collect();
     for after in 0..=6 {
         let skip = usize::try_from(after).unwrap();
-        assert_eq!(in_force(&disk, after), all[skip..], "after {after}");
+        assert_eq!(read_entries(&disk, after), all[skip..], "after {after}");
     }
 }
 
 #[test]
 fn committed_writes_behind_an_index_are_counted() {
     let (disk, _) = three_segments();
-    let log = disk.log();
+    let log = disk.open_log();
     let summary = log.read().unwrap();
-    let writes = |after| possible_writes(log.committed_after(&summary, RaftIndex(after))).unwrap();
+    let writes = |after| count_possible_writes(log.committed_after(&summary, RaftIndex(after))).unwrap();
     assert_eq!([0, 1, 4, 5, 9].map(writes), [3, 2, 1, 0, 0]);
 }
 
 #[test]
 fn the_newer_part_of_a_log_is_enough_for_its_end() {
     let (disk, _) = three_segments();
-    let log = disk.log();
+    let log = disk.open_log();
     let whole = log.read().unwrap();
     for (index, segments) in [(0, 3), (2, 3), (3, 2), (4, 2), (5, 1), (9, 1)] {
         let part = log.since(RaftIndex(index));
@@ -209,44 +209,44 @@ fn the_newer_part_of_a_log_is_enough_for_its_end() {
 #[test]
 fn a_log_whose_first_segments_were_purged_is_whole() {
     let (disk, segments) = three_segments();
-    let purged = Disk::empty();
-    purged.write(name(1, 3), &segments[1]);
-    purged.write(name(2, 5), &segments[2]);
-    let summary = purged.read().unwrap();
+    let purged = WalDir::new();
+    purged.write_segment(new_segment_name(1, 3), &segments[1]);
+    purged.write_segment(new_segment_name(2, 5), &segments[2]);
+    let summary = purged.read_summary().unwrap();
     assert_eq!(
         (summary.first_index, summary.last_index),
         (Some(RaftIndex(3)), RaftIndex(6))
     );
-    assert_eq!(in_force(&purged, 0), in_force(&disk, 2));
+    assert_eq!(read_entries(&purged, 0), read_entries(&disk, 2));
 }
 
 #[test]
 fn a_segment_of_another_log_breaks_the_chain() {
     let (disk, _) = three_segments();
-    let mut alien = next(0x1234_5678);
-    alien.entry(&entry(5, 1, b"x")).unwrap();
-    disk.write(name(2, 5), &alien.into_inner());
-    let error = disk.read().unwrap_err();
+    let mut alien = next_segment(0x1234_5678);
+    alien.write_entry(&entry(5, 1, b"x")).unwrap();
+    disk.write_segment(new_segment_name(2, 5), &alien.into_inner());
+    let error = disk.read_summary().unwrap_err();
     assert!(
-        matches!(error, LogError::Decode(DecodeError::Chain { .. })),
+        matches!(error, LogError::Decode(DecodeError::CrcChainBroken { .. })),
         "{error}"
     );
 }
 
 #[test]
 fn a_segment_of_another_member_is_refused() {
-    let disk = Disk::empty();
-    let mut segment = first();
-    segment.entry(&entry(1, 1, b"x")).unwrap();
+    let disk = WalDir::new();
+    let mut segment = first_segment();
+    segment.write_entry(&entry(1, 1, b"x")).unwrap();
     let crc = segment.crc();
-    disk.write(name(0, 0), &segment.into_inner());
-    let other = Identity {
+    disk.write_segment(new_segment_name(0, 0), &segment.into_inner());
+    let other = WalIdentity {
         node: MemberId(7),
         cluster: ClusterId(8),
     };
     let alien = Encoder::begin(Vec::new(), crc, other).unwrap();
-    disk.write(name(1, 2), &alien.into_inner());
-    let error = disk.read().unwrap_err();
+    disk.write_segment(new_segment_name(1, 2), &alien.into_inner());
+    let error = disk.read_summary().unwrap_err();
     assert!(
         matches!(
             error,
@@ -262,13 +262,13 @@ fn a_segment_of_another_member_is_refused() {
 #[test]
 fn a_segment_whose_name_lies_is_refused() {
     let (disk, segments) = three_segments();
-    std::fs::remove_file(disk.file(name(2, 5))).unwrap();
-    disk.write(name(2, 6), &segments[2]);
-    let error = disk.read().unwrap_err();
+    std::fs::remove_file(disk.segment_path(new_segment_name(2, 5))).unwrap();
+    disk.write_segment(new_segment_name(2, 6), &segments[2]);
+    let error = disk.read_summary().unwrap_err();
     assert!(
         matches!(
             error,
-            LogError::Misnamed {
+            LogError::SegmentNameMismatch {
                 expected: RaftIndex(5),
                 ..
             }
@@ -279,48 +279,48 @@ fn a_segment_whose_name_lies_is_refused() {
 
 #[test]
 fn a_segment_cut_right_behind_a_received_snapshot_may_have_an_older_name() {
-    let disk = Disk::empty();
-    let mut segment = first();
-    segment.entry(&entry(1, 1, b"x")).unwrap();
-    segment.snapshot(&mark(100, 5)).unwrap();
+    let disk = WalDir::new();
+    let mut segment = first_segment();
+    segment.write_entry(&entry(1, 1, b"x")).unwrap();
+    segment.write_snapshot(&snapshot_mark(100, 5)).unwrap();
     let crc = segment.crc();
-    disk.write(name(0, 0), &segment.into_inner());
-    let mut segment = next(crc);
-    segment.entry(&entry(101, 5, b"y")).unwrap();
+    disk.write_segment(new_segment_name(0, 0), &segment.into_inner());
+    let mut segment = next_segment(crc);
+    segment.write_entry(&entry(101, 5, b"y")).unwrap();
     let bytes = segment.into_inner();
-    disk.write(name(1, 2), &bytes);
-    assert_eq!(in_force(&disk, 0), [(101, 5)]);
-    std::fs::rename(disk.file(name(1, 2)), disk.file(name(1, 102))).unwrap();
-    assert!(matches!(disk.read(), Err(LogError::Misnamed { .. })));
+    disk.write_segment(new_segment_name(1, 2), &bytes);
+    assert_eq!(read_entries(&disk, 0), [(101, 5)]);
+    std::fs::rename(disk.segment_path(new_segment_name(1, 2)), disk.segment_path(new_segment_name(1, 102))).unwrap();
+    assert!(matches!(disk.read_summary(), Err(LogError::SegmentNameMismatch { .. })));
 }
 
 #[test]
 fn a_segment_without_a_head_is_refused() {
     for bytes in [&b""[..], &[0; 4096]] {
         let (disk, _) = three_segments();
-        disk.write(name(3, 7), bytes);
-        let read = disk.read();
+        disk.write_segment(new_segment_name(3, 7), bytes);
+        let read = disk.read_summary();
         assert!(
-            matches!(read, Err(LogError::Headless { .. })),
+            matches!(read, Err(LogError::MissingHeader { .. })),
             "{} bytes: {read:?}",
             bytes.len()
         );
     }
-    let only_crc = Disk::of(&first().into_inner()[..16]).read();
+    let only_crc = WalDir::with_segment(&first_segment().into_inner()[..16]).read_summary();
     assert!(
-        matches!(only_crc, Err(LogError::Headless { .. })),
+        matches!(only_crc, Err(LogError::MissingHeader { .. })),
         "{only_crc:?}"
     );
 }
 
 #[test]
 fn committed_entries_that_are_not_there_are_counted() {
-    let mut segment = first();
-    segment.entry(&entry(1, 1, b"x")).unwrap();
-    segment.state(&state(1, 4)).unwrap();
+    let mut segment = first_segment();
+    segment.write_entry(&entry(1, 1, b"x")).unwrap();
+    segment.write_state(&hard_state(1, 4)).unwrap();
     assert_eq!(
-        Disk::of(&segment.into_inner())
-            .read()
+        WalDir::with_segment(&segment.into_inner())
+            .read_summary()
             .unwrap()
             .lost_commits(),
         3

@@ -5,18 +5,18 @@ use std::path::Path;
 use bytes::Bytes;
 use mainstay_ids::{MemberId, RaftIndex, Term};
 use mainstay_wal::{
-    ConfState, Decoded, Decoder, Entry, EntryKind, HardState, Log, Place, Request, SegmentName,
-    SnapFile, SnapshotMark, Tail, v2store::V2Store,
+    ConfState, NextRecord, Decoder, Entry, EntryKind, HardState, Log, SegmentRole, RaftRequestKind, SegmentName,
+    SnapFile, SnapshotMark, LogTail, v2store::V2Store,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::disk::{Disk, MEMBER, first, mark, name, next};
+use crate::disk::{WalDir, MEMBER, first_segment, snapshot_mark, new_segment_name, next_segment};
 
 /// Steps of a log: how far an entry goes back, whether the term rises, its data.
-type Steps = Vec<(u64, bool, Vec<u8>)>;
+type LogSteps = Vec<(u64, bool, Vec<u8>)>;
 
-fn steps() -> impl Strategy<Value = Steps> {
+fn steps() -> impl Strategy<Value = LogSteps> {
     let back = prop_oneof![9 => Just(0_u64), 1 => 1..5_u64];
     vec(
         (back, prop::bool::weighted(0.1), vec(any::<u8>(), 0..700)),
@@ -25,9 +25,9 @@ fn steps() -> impl Strategy<Value = Steps> {
 }
 
 /// Plays `steps` into `cuts` segments and, beside them, into a plain list.
-fn play(disk: &Disk, steps: Steps, entries_per_segment: usize) -> Vec<Entry> {
+fn write_log(disk: &WalDir, steps: LogSteps, entries_per_segment: usize) -> Vec<Entry> {
     let mut model: Vec<Entry> = Vec::new();
-    let mut segment = first();
+    let mut segment = first_segment();
     let mut segment_name = SegmentName::FIRST;
     let mut term = 1;
     let count = steps.len();
@@ -44,13 +44,13 @@ fn play(disk: &Disk, steps: Steps, entries_per_segment: usize) -> Vec<Entry> {
             kind: EntryKind::Normal,
             data,
         };
-        segment.entry(&entry).unwrap();
+        segment.write_entry(&entry).unwrap();
         model.push(entry);
         if (position + 1) % entries_per_segment == 0 && position + 1 < count {
             let crc = segment.crc();
-            disk.write(segment_name, &segment.into_inner());
-            segment = next(crc);
-            segment_name = name(segment_name.sequence + 1, model.len() as u64 + 1);
+            disk.write_segment(segment_name, &segment.into_inner());
+            segment = next_segment(crc);
+            segment_name = new_segment_name(segment_name.sequence + 1, model.len() as u64 + 1);
         }
     }
     let state = HardState {
@@ -58,9 +58,9 @@ fn play(disk: &Disk, steps: Steps, entries_per_segment: usize) -> Vec<Entry> {
         vote: MEMBER.node,
         commit: RaftIndex(model.len() as u64),
     };
-    segment.state(&state).unwrap();
-    segment.snapshot(&mark(model.len() as u64, term)).unwrap();
-    disk.write(segment_name, &segment.into_inner());
+    segment.write_state(&state).unwrap();
+    segment.write_snapshot(&snapshot_mark(model.len() as u64, term)).unwrap();
+    disk.write_segment(segment_name, &segment.into_inner());
     model
 }
 
@@ -69,11 +69,11 @@ proptest! {
 
     #[test]
     fn what_is_written_is_what_is_read(steps in steps(), per_segment in 1..20_usize, after in 0..70_u64) {
-        let disk = Disk::empty();
-        let model = play(&disk, steps, per_segment);
+        let disk = WalDir::new();
+        let model = write_log(&disk, steps, per_segment);
         let log = Log::open(disk.path()).unwrap();
         let summary = log.read().unwrap();
-        prop_assert_eq!(&summary.tail, &Tail::Clean);
+        prop_assert_eq!(&summary.tail, &LogTail::Clean);
         prop_assert_eq!(summary.last_index.0, model.len() as u64);
         for entry in &model {
             prop_assert_eq!(summary.term_at(entry.index), Some(entry.term));
@@ -86,20 +86,20 @@ proptest! {
 
     #[test]
     fn random_bytes_never_panic(bytes in vec(any::<u8>(), 0..2000), head in any::<bool>()) {
-        let mut segment = if head { first().into_inner() } else { Vec::new() };
+        let mut segment = if head { first_segment().into_inner() } else { Vec::new() };
         segment.extend(&bytes);
-        for place in [Place::Inner, Place::Last] {
+        for place in [SegmentRole::Inner, SegmentRole::Last] {
             let length = segment.len() as u64;
             let mut decoder = Decoder::new(&segment[..], Path::new("random.wal"), length, place, 0);
-            while let Ok(Decoded::Record(_)) = decoder.next_record() {}
+            while let Ok(NextRecord::Record(_)) = decoder.next_record() {}
             prop_assert!(decoder.offset() <= length);
         }
-        let _read = Disk::of(&segment).read();
+        let _read = WalDir::with_segment(&segment).read_summary();
         let data = Bytes::from(bytes);
         let _snap = SnapFile::decode(data.clone());
         let _store = V2Store::parse(&data);
         let entry = Entry { index: RaftIndex(1), term: Term(1), kind: EntryKind::Normal, data };
-        let _kind = Request::of(&entry);
+        let _kind = RaftRequestKind::from_entry(&entry);
     }
 
     #[test]
@@ -114,12 +114,12 @@ proptest! {
         let snap = SnapFile { term: Term(term), index: RaftIndex(index), conf_state, data: data.into() };
         prop_assert_eq!(SnapFile::decode(snap.encode().into()).unwrap(), snap.clone());
 
-        let mut segment = first();
+        let mut segment = first_segment();
         let mark = SnapshotMark {
             index: snap.index, term: snap.term, conf_state: Some(snap.conf_state),
         };
-        segment.snapshot(&mark).unwrap();
-        let summary = Disk::of(&segment.into_inner()).read().unwrap();
+        segment.write_snapshot(&mark).unwrap();
+        let summary = WalDir::with_segment(&segment.into_inner()).read_summary().unwrap();
         prop_assert_eq!(summary.snapshots.last(), Some(&mark));
     }
 }

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use mainstay_ids::{MemberId, RaftIndex};
 use mainstay_wal::{
-    ConfChange, Entry, EntryKind, Log, Request, SegmentName, SnapshotMark, Tail, possible_writes,
+    ConfChange, Entry, EntryKind, Log, RaftRequestKind, SegmentName, SnapshotMark, LogTail, count_possible_writes,
 };
 use tempfile::TempDir;
 
-use crate::disk::{Disk, frame_starts};
+use crate::disk::{WalDir, frame_starts};
 
-fn unpacked() -> (TempDir, PathBuf) {
+fn unpack_fixture() -> (TempDir, PathBuf) {
     let archive = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/fixtures/gzip-3.6.14/datadir.tar.gz");
     let dir = tempfile::tempdir().unwrap();
@@ -25,15 +25,15 @@ fn unpacked() -> (TempDir, PathBuf) {
 
 #[test]
 fn a_real_log_reads_clean() {
-    let (_dir, wal) = unpacked();
+    let (_dir, wal) = unpack_fixture();
     let log = Log::open(&wal).unwrap();
     assert_eq!(log.segments()[0].length, 64_000_000);
     let summary = log.read().unwrap();
-    assert_eq!(summary.tail, Tail::Clean);
+    assert_eq!(summary.tail, LogTail::Clean);
     assert_eq!(summary.snapshots, [SnapshotMark::START]);
     assert_eq!(summary.first_index, Some(RaftIndex(1)));
     assert_eq!(summary.lost_commits(), 0);
-    let commit = summary.commit();
+    let commit = summary.commit_index();
     assert!(commit.0 > 2000, "{commit}");
     let term = summary.hard_state.unwrap().term;
     assert_eq!(summary.term_at(summary.last_index), Some(term));
@@ -54,23 +54,23 @@ fn a_real_log_reads_clean() {
 /// The load took the store to revision 2435, one revision per write that changed something.
 #[test]
 fn the_writes_of_a_real_log_bound_its_revision() {
-    let (_dir, wal) = unpacked();
+    let (_dir, wal) = unpack_fixture();
     let log = Log::open(&wal).unwrap();
     let summary = log.read().unwrap();
     let entries = || log.committed_after(&summary, RaftIndex(0));
-    let kinds: Vec<Request> = entries()
-        .map(|entry| Request::of(&entry.unwrap()))
+    let kinds: Vec<RaftRequestKind> = entries()
+        .map(|entry| RaftRequestKind::from_entry(&entry.unwrap()))
         .collect();
-    assert!(!kinds.contains(&Request::Unreadable));
+    assert!(!kinds.contains(&RaftRequestKind::Unreadable));
     for kind in [
-        Request::Put,
-        Request::DeleteRange,
-        Request::Txn,
-        Request::LeaseRevoke,
+        RaftRequestKind::Put,
+        RaftRequestKind::DeleteRange,
+        RaftRequestKind::Txn,
+        RaftRequestKind::LeaseRevoke,
     ] {
         assert!(kinds.contains(&kind), "{kind:?}");
     }
-    let writes = possible_writes(entries()).unwrap();
+    let writes = count_possible_writes(entries()).unwrap();
     assert!(
         (2434..2434 + 500).contains(&writes),
         "{writes} writes for 2434 revisions"
@@ -79,48 +79,48 @@ fn the_writes_of_a_real_log_bound_its_revision() {
 
 #[test]
 fn a_real_log_cut_at_any_frame_is_shorter_and_whole() {
-    let (_dir, wal) = unpacked();
+    let (_dir, wal) = unpack_fixture();
     let name = SegmentName::FIRST;
     let bytes = fs::read(wal.join(name.to_string())).unwrap();
     let starts = frame_starts(&bytes);
     let end = *starts.last().unwrap();
     let truth = Log::open(&wal).unwrap().read().unwrap();
-    let disk = Disk::empty();
+    let disk = WalDir::new();
     for start in starts[2..].iter().step_by(37).chain([&end]) {
-        disk.write(name, &bytes[..*start]);
-        let summary = disk.read().unwrap();
-        assert_eq!(summary.tail, Tail::Clean, "cut at {start}");
+        disk.write_segment(name, &bytes[..*start]);
+        let summary = disk.read_summary().unwrap();
+        assert_eq!(summary.tail, LogTail::Clean, "cut at {start}");
         assert!(summary.last_index <= truth.last_index);
 
-        disk.write(name, &bytes[..start + 12]);
-        let tail = disk.read().unwrap().tail;
+        disk.write_segment(name, &bytes[..start + 12]);
+        let tail = disk.read_summary().unwrap().tail;
         match tail {
-            Tail::Torn { at, .. } => assert_eq!(at.offset, *start as u64),
-            Tail::Clean => assert_eq!(*start, end, "only zeros follow the last frame"),
-            Tail::Trailing { .. } => panic!("cut at {start} + 12: {tail:?}"),
+            LogTail::Torn { at, .. } => assert_eq!(at.offset, *start as u64),
+            LogTail::Clean => assert_eq!(*start, end, "only zeros follow the last frame"),
+            LogTail::Trailing { .. } => panic!("cut at {start} + 12: {tail:?}"),
         }
     }
 }
 
 #[test]
 fn a_bit_flipped_in_a_real_log_is_found_where_it_is() {
-    let (_dir, wal) = unpacked();
+    let (_dir, wal) = unpack_fixture();
     let name = SegmentName::FIRST;
     let mut bytes = fs::read(wal.join(name.to_string())).unwrap();
     let starts = frame_starts(&bytes);
     bytes.truncate(*starts.last().unwrap());
-    let disk = Disk::empty();
+    let disk = WalDir::new();
     for frame in starts.windows(2).skip(1).step_by(53) {
         // the field of the record's checksum or the first bytes of its data
         let byte = frame[0] + 8 + 4;
         bytes[byte] ^= 0x10;
-        disk.write(name, &bytes);
+        disk.write_segment(name, &bytes);
         bytes[byte] ^= 0x10;
         let place = format!("byte {}", frame[0]);
-        match disk.read() {
+        match disk.read_summary() {
             Err(error) => assert!(error.to_string().contains(&place), "{place}: {error}"),
             Ok(summary) => {
-                let Tail::Torn { at, .. } = summary.tail else {
+                let LogTail::Torn { at, .. } = summary.tail else {
                     panic!("{place} was not found")
                 };
                 assert_eq!(at.offset, frame[0] as u64);

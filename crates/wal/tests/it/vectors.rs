@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
-use mainstay_wal::v2store::{BootstrapMember, V2Store, bootstrap};
+use mainstay_wal::v2store::{V2BootstrapMember, V2Store, build_bootstrap_store};
 use mainstay_wal::{
-    ConfChange, ConfChangeKind, ConfState, Encoder, Entry, EntryKind, Identity, SnapFile,
-    SnapshotMark, Tail,
+    ConfChange, ConfChangeKind, ConfState, Encoder, Entry, EntryKind, WalIdentity, SnapFile,
+    SnapshotMark, LogTail,
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::disk::{Disk, MEMBER, entry, first, name, next, state};
+use crate::disk::{WalDir, MEMBER, entry, first_segment, new_segment_name, next_segment, hard_state};
 
 /// The whole log of `etcdutl snapshot restore` 3.5.30 with all defaults.
 pub(crate) const DEFAULT_RESTORE: &str = concat!(
@@ -24,7 +24,7 @@ pub(crate) const DEFAULT_RESTORE: &str = concat!(
 const MEMBER_JSON: &[u8] =
     br#"{"id":10276657743932975437,"peerURLs":["http://localhost:2380"],"name":"default"}"#;
 
-fn join(node: MemberId) -> Entry {
+fn join_entry(node: MemberId) -> Entry {
     let change = ConfChange {
         id: 0,
         kind: ConfChangeKind::AddNode,
@@ -40,7 +40,7 @@ fn join(node: MemberId) -> Entry {
 }
 
 fn restored_mark(node: MemberId) -> SnapshotMark {
-    let conf_state = Some(ConfState::of_voters(vec![node]));
+    let conf_state = Some(ConfState::from_voters(vec![node]));
     SnapshotMark {
         index: RaftIndex(1),
         term: Term(1),
@@ -50,10 +50,10 @@ fn restored_mark(node: MemberId) -> SnapshotMark {
 
 #[test]
 fn the_log_of_a_default_restore_is_written_byte_for_byte() {
-    let mut segment = first();
-    segment.entry(&join(MEMBER.node)).unwrap();
-    segment.state(&state(1, 1)).unwrap();
-    segment.snapshot(&restored_mark(MEMBER.node)).unwrap();
+    let mut segment = first_segment();
+    segment.write_entry(&join_entry(MEMBER.node)).unwrap();
+    segment.write_state(&hard_state(1, 1)).unwrap();
+    segment.write_snapshot(&restored_mark(MEMBER.node)).unwrap();
     assert_eq!(hex::encode(segment.into_inner()), DEFAULT_RESTORE);
 }
 
@@ -61,26 +61,26 @@ fn the_log_of_a_default_restore_is_written_byte_for_byte() {
 fn the_log_of_a_default_restore_is_read() {
     let mut bytes = hex::decode(DEFAULT_RESTORE).unwrap();
     bytes.resize(100_000, 0);
-    let disk = Disk::of(&bytes);
-    let summary = disk.read().unwrap();
+    let disk = WalDir::with_segment(&bytes);
+    let summary = disk.read_summary().unwrap();
     assert_eq!(summary.identity, MEMBER);
     assert_eq!(
         summary.snapshots,
         [SnapshotMark::START, restored_mark(MEMBER.node)]
     );
-    assert_eq!(summary.hard_state, Some(state(1, 1)));
+    assert_eq!(summary.hard_state, Some(hard_state(1, 1)));
     assert_eq!(
         (summary.first_index, summary.last_index),
         (Some(RaftIndex(1)), RaftIndex(1))
     );
-    assert_eq!(summary.tail, Tail::Clean);
+    assert_eq!(summary.tail, LogTail::Clean);
     assert_eq!(summary.lost_commits(), 0);
-    let log = disk.log();
+    let log = disk.open_log();
     let entries: Vec<_> = log
         .committed_after(&summary, RaftIndex(0))
         .collect::<Result<_, _>>()
         .unwrap();
-    assert_eq!(entries, [join(MEMBER.node)]);
+    assert_eq!(entries, [join_entry(MEMBER.node)]);
     let change = ConfChange::decode(&entries[0].data).unwrap();
     assert_eq!(
         (change.node, &change.context[..]),
@@ -91,15 +91,15 @@ fn the_log_of_a_default_restore_is_read() {
 #[test]
 fn the_snapshot_of_a_default_restore_is_written_byte_for_byte() {
     let peer_urls = ["http://localhost:2380".to_owned()];
-    let member = BootstrapMember {
+    let member = V2BootstrapMember {
         id: MEMBER.node,
         peer_urls: &peer_urls,
     };
     let snap = SnapFile {
         term: Term(1),
         index: RaftIndex(1),
-        conf_state: ConfState::of_voters(vec![MEMBER.node]),
-        data: Bytes::from(bootstrap(&[member])),
+        conf_state: ConfState::from_voters(vec![MEMBER.node]),
+        data: Bytes::from(build_bootstrap_store(&[member])),
     };
     let bytes = snap.encode();
     assert_eq!(bytes.len(), 6490);
@@ -131,11 +131,11 @@ fn the_snapshot_of_two_members_has_the_length_etcdutl_gives_it() {
         ["http://127.0.0.1:23893".to_owned()],
     );
     let members = [
-        BootstrapMember {
+        V2BootstrapMember {
             id: ids[0],
             peer_urls: &one,
         },
-        BootstrapMember {
+        V2BootstrapMember {
             id: ids[1],
             peer_urls: &two,
         },
@@ -143,21 +143,21 @@ fn the_snapshot_of_two_members_has_the_length_etcdutl_gives_it() {
     let snap = SnapFile {
         term: Term(1),
         index: RaftIndex(2),
-        conf_state: ConfState::of_voters(ids.to_vec()),
-        data: Bytes::from(bootstrap(&members)),
+        conf_state: ConfState::from_voters(ids.to_vec()),
+        data: Bytes::from(build_bootstrap_store(&members)),
     };
     assert_eq!(snap.encode().len(), 7031);
 }
 
 #[test]
 fn the_head_of_a_live_log_is_met() {
-    let identity = Identity {
+    let identity = WalIdentity {
         node: MemberId(0xed68_3a91_a8f4_9cc4),
         cluster: ClusterId(0x73bc_6497_83b2_fdc1),
     };
     let mut segment = Encoder::begin(Vec::new(), 0, identity).unwrap();
     assert_eq!(segment.crc(), 0x6783_c46c);
-    segment.snapshot(&SnapshotMark::START).unwrap();
+    segment.write_snapshot(&SnapshotMark::START).unwrap();
     assert_eq!(segment.crc(), 0xd8b7_36b0);
     assert_eq!(
         hex::encode(segment.into_inner()),
@@ -172,9 +172,9 @@ fn the_head_of_a_live_log_is_met() {
 #[test]
 fn an_entry_without_data_has_no_data_field() {
     assert_eq!(hex::encode(entry(2, 2, b"").encode()), "080010021802");
-    let mut segment = first();
+    let mut segment = first_segment();
     let head = segment.crc();
-    segment.entry(&entry(2, 2, b"")).unwrap();
+    segment.write_entry(&entry(2, 2, b"")).unwrap();
     assert_ne!(segment.crc(), head);
     let bytes = segment.into_inner();
     let frame = &bytes[bytes.len() - 24..];
@@ -184,15 +184,15 @@ fn an_entry_without_data_has_no_data_field() {
 
 #[test]
 fn a_segment_opens_with_the_crc_carried_over() {
-    let bytes = next(0xfe4a_39a6).into_inner();
+    let bytes = next_segment(0xfe4a_39a6).into_inner();
     assert_eq!(
         hex::encode(&bytes[..16]),
         "0800000000000000080410a6f3a8f20f"
     );
-    let disk = Disk::empty();
-    disk.write(name(7, 100), &bytes);
+    let disk = WalDir::new();
+    disk.write_segment(new_segment_name(7, 100), &bytes);
     let summary = disk
-        .read()
+        .read_summary()
         .expect("the first segment at hand may carry any value");
     assert_eq!(
         (summary.first_index, summary.last_index),
@@ -202,7 +202,7 @@ fn a_segment_opens_with_the_crc_carried_over() {
 
 #[test]
 fn a_membership_is_written_unpacked_and_with_its_zero() {
-    let state = ConfState::of_voters(vec![
+    let state = ConfState::from_voters(vec![
         MemberId(0x385a_443a_7c14_8853),
         MemberId(0xa1ab_dbec_a39b_936f),
     ]);
@@ -241,13 +241,13 @@ fn fields_left_out_are_zero_and_unknown_ones_are_skipped() {
         frame.resize(frame.len() + padding, 0);
         frame
     };
-    let mut segment = first();
-    segment.entry(&entry(1, 1, b"x")).unwrap();
+    let mut segment = first_segment();
+    segment.write_entry(&entry(1, 1, b"x")).unwrap();
     let crc = segment.crc();
     let mut log = segment.into_inner();
     let mark = [0x08, 1, 0x48, 5];
     log.extend(record(5, crc32c::crc32c_append(crc, &mark), &mark));
-    let summary = Disk::of(&log).read().unwrap();
+    let summary = WalDir::with_segment(&log).read_summary().unwrap();
     let last = summary.snapshots.last().unwrap();
     assert_eq!(
         (last.index, last.term, &last.conf_state),

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::trials::{Trials, claims};
+use crate::trials::{AdmissionCases, claims};
 
-const ALL: &str = "etcd-everything.yaml";
+const FULL_SAMPLE: &str = "etcd-everything.yaml";
 
 claims!(
     an_etcd_needs_four_things,
@@ -20,19 +20,19 @@ claims!(
     times_are_written_as_rfc_3339_has_them,
 );
 
-fn an_etcd_needs_four_things(trials: &mut Trials) {
+fn an_etcd_needs_four_things(trials: &mut AdmissionCases) {
     for field in ["labels", "etcd", "backup", "replicas"] {
         trials.requires("etcd-minimal.yaml", &format!("/spec/{field}"));
     }
-    trials.requires(ALL, "/spec/backup/store/prefix");
+    trials.requires(FULL_SAMPLE, "/spec/backup/store/prefix");
     for tls in ["etcd/clientUrlTls", "etcd/peerUrlTls", "backup/tls"] {
-        trials.requires(ALL, &format!("/spec/{tls}/tlsCASecretRef"));
-        trials.requires(ALL, &format!("/spec/{tls}/serverTLSSecretRef"));
-        trials.spares(ALL, &format!("/spec/{tls}/clientTLSSecretRef"));
+        trials.requires(FULL_SAMPLE, &format!("/spec/{tls}/tlsCASecretRef"));
+        trials.requires(FULL_SAMPLE, &format!("/spec/{tls}/serverTLSSecretRef"));
+        trials.allows_missing(FULL_SAMPLE, &format!("/spec/{tls}/clientTLSSecretRef"));
     }
     for field in ["members", "clientEndpoints"] {
         trials.requires(
-            ALL,
+            FULL_SAMPLE,
             &format!("/spec/etcd/bootstrapWithExistingCluster/{field}"),
         );
     }
@@ -44,28 +44,28 @@ fn an_etcd_needs_four_things(trials: &mut Trials) {
         "lastTransitionTime",
         "lastUpdateTime",
     ] {
-        trials.requires(ALL, &format!("/status/conditions/0/{field}"));
+        trials.requires(FULL_SAMPLE, &format!("/status/conditions/0/{field}"));
     }
 }
 
 /// Because it can be scaled; the schema does not say so.
-fn an_etcd_has_no_negative_size(trials: &mut Trials) {
-    trials.refuses("etcd-minimal.yaml", "/spec/replicas", &[json!(-1)]);
+fn an_etcd_has_no_negative_size(trials: &mut AdmissionCases) {
+    trials.rejects("etcd-minimal.yaml", "/spec/replicas", &[json!(-1)]);
 }
 
-fn odd_values_that_etcd_druid_accepts_are_accepted(trials: &mut Trials) {
+fn odd_values_that_etcd_druid_accepts_are_accepted(trials: &mut AdmissionCases) {
     trials.accepts(
         "etcd-minimal.yaml",
         "/spec/replicas",
         &[json!(0), json!(2), json!(100)],
     );
     trials.accepts(
-        ALL,
+        FULL_SAMPLE,
         "/spec/backup/store/provider",
         &[json!("nobody"), json!("")],
     );
     trials.accepts(
-        ALL,
+        FULL_SAMPLE,
         "/spec/storageCapacity",
         &[
             json!(1),
@@ -76,32 +76,32 @@ fn odd_values_that_etcd_druid_accepts_are_accepted(trials: &mut Trials) {
         ],
     );
     trials.accepts(
-        ALL,
+        FULL_SAMPLE,
         "/spec/etcd/serverPort",
         &[json!(0), json!(-1), json!(99_999)],
     );
     trials.accepts(
-        ALL,
+        FULL_SAMPLE,
         "/spec/sharedConfig/autoCompactionRetention",
         &[json!("whatever")],
     );
     trials.accepts(
-        ALL,
+        FULL_SAMPLE,
         "/spec/backup/tls/serverTLSSecretRef",
         &[json!({}), json!({ "name": "" })],
     );
-    trials.accepts(ALL, "/spec/etcd/additionalAdvertisePeerURLs", &[json!([])]);
+    trials.accepts(FULL_SAMPLE, "/spec/etcd/additionalAdvertisePeerURLs", &[json!([])]);
     trials.accepts(
-        ALL,
+        FULL_SAMPLE,
         "/spec/externallyManagedMemberAddresses",
         &[json!(["10.0.0.1", "fd00::1"])],
     );
-    trials.accepts(ALL, "/status/lastOperation/state", &[json!("Dreaming")]);
+    trials.accepts(FULL_SAMPLE, "/status/lastOperation/state", &[json!("Dreaming")]);
 }
 
-fn names_and_containers_follow_their_patterns(trials: &mut Trials) {
-    trials.refuses(
-        ALL,
+fn names_and_containers_follow_their_patterns(trials: &mut AdmissionCases) {
+    trials.rejects(
+        FULL_SAMPLE,
         "/spec/memberNamePrefix",
         &[
             json!("Blue"),
@@ -118,12 +118,12 @@ fn names_and_containers_follow_their_patterns(trials: &mut Trials) {
     );
     let container = "/spec/backup/store/container";
     trials.accepts(
-        ALL,
+        FULL_SAMPLE,
         container,
         &[json!("abc"), json!("A._-9"), json!("a".repeat(63))],
     );
-    trials.refuses(
-        ALL,
+    trials.rejects(
+        FULL_SAMPLE,
         container,
         &[
             json!("ab"),
@@ -134,8 +134,8 @@ fn names_and_containers_follow_their_patterns(trials: &mut Trials) {
         ],
     );
     let member = "/spec/etcd/additionalAdvertisePeerURLs/0/memberName";
-    trials.refuses(
-        ALL,
+    trials.rejects(
+        FULL_SAMPLE,
         member,
         &[
             json!("main"),
@@ -145,14 +145,14 @@ fn names_and_containers_follow_their_patterns(trials: &mut Trials) {
         ],
     );
     let source = "/spec/etcd/bootstrapWithExistingCluster/members/0/name";
-    trials.refuses(
-        ALL,
+    trials.rejects(
+        FULL_SAMPLE,
         source,
         &[json!(""), json!("a.b"), json!("a".repeat(254))],
     );
 }
 
-fn enums_know_their_names(trials: &mut Trials) {
+fn enums_know_their_names(trials: &mut AdmissionCases) {
     for (pointer, good, bad) in [
         ("/spec/etcd/metrics", vec!["basic", "extensive"], "Basic"),
         (
@@ -182,46 +182,46 @@ fn enums_know_their_names(trials: &mut Trials) {
         ),
     ] {
         trials.accepts(
-            ALL,
+            FULL_SAMPLE,
             pointer,
             &good.into_iter().map(Value::from).collect::<Vec<_>>(),
         );
-        trials.refuses(ALL, pointer, &[json!(bad)]);
+        trials.rejects(FULL_SAMPLE, pointer, &[json!(bad)]);
     }
 }
 
-fn enums_of_ours_know_their_names(trials: &mut Trials) {
+fn enums_of_ours_know_their_names(trials: &mut AdmissionCases) {
     let recovery = "/spec/mainstay/recovery/mode";
     trials.accepts(
         "etcd-mainstay.yaml",
         recovery,
         &[json!("Automatic"), json!("Approve"), json!("Manual")],
     );
-    trials.refuses("etcd-mainstay.yaml", recovery, &[json!("automatic")]);
+    trials.rejects("etcd-mainstay.yaml", recovery, &[json!("automatic")]);
     trials.accepts(
         "etcd-mainstay.yaml",
         "/spec/mainstay/storage/growth",
         &[json!("Expand"), json!("Keep")],
     );
-    trials.refuses(
+    trials.rejects(
         "etcd-mainstay.yaml",
         "/spec/mainstay/storage/growth",
         &[json!("Shrink")],
     );
-    trials.refuses(
+    trials.rejects(
         "ops-snapshot.yaml",
         "/spec/config/onDemandSnapshot/type",
         &[json!("incremental")],
     );
-    trials.refuses(
+    trials.rejects(
         "ops-verify-backup.yaml",
         "/spec/config/verifyBackup/chains",
         &[json!("Some")],
     );
-    trials.refuses("ops-move-leader.yaml", "/status/state", &[json!("Done")]);
+    trials.rejects("ops-move-leader.yaml", "/status/state", &[json!("Done")]);
 }
 
-fn durations_have_units_and_no_sign(trials: &mut Trials) {
+fn durations_have_units_and_no_sign(trials: &mut AdmissionCases) {
     for pointer in [
         "/spec/etcd/etcdDefragTimeout",
         "/spec/etcd/heartbeatDuration",
@@ -231,7 +231,7 @@ fn durations_have_units_and_no_sign(trials: &mut Trials) {
         "/spec/backup/leaderElection/etcdConnectionTimeout",
     ] {
         trials.accepts(
-            ALL,
+            FULL_SAMPLE,
             pointer,
             &[
                 json!("1h30m"),
@@ -241,8 +241,8 @@ fn durations_have_units_and_no_sign(trials: &mut Trials) {
                 json!("0s"),
             ],
         );
-        trials.refuses(
-            ALL,
+        trials.rejects(
+            FULL_SAMPLE,
             pointer,
             &[
                 json!("0"),
@@ -259,7 +259,7 @@ fn durations_have_units_and_no_sign(trials: &mut Trials) {
         "/spec/backup/garbageCollectionPeriod",
         "/spec/backup/deltaSnapshotPeriod",
     ] {
-        trials.refuses(ALL, pointer, &[json!("0"), json!("1d")]);
+        trials.rejects(FULL_SAMPLE, pointer, &[json!("0"), json!("1d")]);
     }
     let timeout = "/spec/waitForFinalSnapshot/timeout";
     trials.accepts(
@@ -267,21 +267,21 @@ fn durations_have_units_and_no_sign(trials: &mut Trials) {
         timeout,
         &[json!("0"), json!("10m")],
     );
-    trials.refuses(
+    trials.rejects(
         "copy-backups-everything.yaml",
         timeout,
         &[json!("00"), json!("10"), json!("")],
     );
 }
 
-fn schedules_follow_their_grammars(trials: &mut Trials) {
+fn schedules_follow_their_grammars(trials: &mut AdmissionCases) {
     for pointer in [
         "/spec/etcd/defragmentationSchedule",
         "/spec/backup/fullSnapshotSchedule",
     ] {
-        trials.accepts(ALL, pointer, &[json!("0 */24 * * *"), json!("15 2 * * 7")]);
-        trials.refuses(
-            ALL,
+        trials.accepts(FULL_SAMPLE, pointer, &[json!("0 */24 * * *"), json!("15 2 * * 7")]);
+        trials.rejects(
+            FULL_SAMPLE,
             pointer,
             &[
                 json!("0 0 * * 0"),
@@ -300,7 +300,7 @@ fn schedules_follow_their_grammars(trials: &mut Trials) {
             pointer,
             &[json!("0 0 * * 0"), json!("1,2 * * * MON")],
         );
-        trials.refuses(
+        trials.rejects(
             "etcd-mainstay.yaml",
             pointer,
             &[json!("@daily"), json!("* * * *"), json!("x".repeat(101))],
@@ -308,14 +308,14 @@ fn schedules_follow_their_grammars(trials: &mut Trials) {
     }
 }
 
-fn quantities_are_numbers_with_suffixes(trials: &mut Trials) {
+fn quantities_are_numbers_with_suffixes(trials: &mut AdmissionCases) {
     for pointer in [
         "/spec/etcd/quota",
         "/spec/storageCapacity",
         "/spec/backup/deltaSnapshotMemoryLimit",
     ] {
         trials.accepts(
-            ALL,
+            FULL_SAMPLE,
             pointer,
             &[
                 json!("8Gi"),
@@ -324,8 +324,8 @@ fn quantities_are_numbers_with_suffixes(trials: &mut Trials) {
                 json!("1e9"),
             ],
         );
-        trials.refuses(
-            ALL,
+        trials.rejects(
+            FULL_SAMPLE,
             pointer,
             &[
                 json!("8GiB"),
@@ -337,17 +337,17 @@ fn quantities_are_numbers_with_suffixes(trials: &mut Trials) {
         );
     }
     let bytes = "/spec/mainstay/compaction/bytesThreshold";
-    trials.refuses("etcd-mainstay.yaml", bytes, &[json!("much")]);
+    trials.rejects("etcd-mainstay.yaml", bytes, &[json!("much")]);
     let cpu = "/spec/etcd/resources/requests/cpu";
-    trials.accepts(ALL, cpu, &[json!(2), json!("0.5"), json!("250m")]);
-    trials.refuses(ALL, cpu, &[json!("a lot")]);
+    trials.accepts(FULL_SAMPLE, cpu, &[json!(2), json!("0.5"), json!("250m")]);
+    trials.rejects(FULL_SAMPLE, cpu, &[json!("a lot")]);
 }
 
-fn lists_have_their_lengths(trials: &mut Trials) {
+fn lists_have_their_lengths(trials: &mut AdmissionCases) {
     let extra = "/spec/etcd/additionalAdvertisePeerURLs";
     let entry = json!({ "memberName": "blue-etcd-main-0", "urls": ["https://a"] });
-    trials.accepts(ALL, extra, &[json!(vec![entry.clone(); 10])]);
-    trials.refuses(ALL, extra, &[json!(vec![entry; 11])]);
+    trials.accepts(FULL_SAMPLE, extra, &[json!(vec![entry.clone(); 10])]);
+    trials.rejects(FULL_SAMPLE, extra, &[json!(vec![entry; 11])]);
     let distinct = |count: usize| {
         json!(
             (0..count)
@@ -368,9 +368,9 @@ fn lists_have_their_lengths(trials: &mut Trials) {
             10,
         ),
     ] {
-        trials.accepts(ALL, pointer, &[distinct(1), distinct(most)]);
-        trials.refuses(
-            ALL,
+        trials.accepts(FULL_SAMPLE, pointer, &[distinct(1), distinct(most)]);
+        trials.rejects(
+            FULL_SAMPLE,
             pointer,
             &[
                 distinct(0),
@@ -385,22 +385,22 @@ fn lists_have_their_lengths(trials: &mut Trials) {
         let member = |n| json!({ "name": format!("m{n}"), "peerUrls": ["https://a"] });
         json!((0..count).map(member).collect::<Vec<_>>())
     };
-    trials.accepts(ALL, members, &[many(1), many(10)]);
-    trials.refuses(ALL, members, &[many(0), many(11)]);
+    trials.accepts(FULL_SAMPLE, members, &[many(1), many(10)]);
+    trials.rejects(FULL_SAMPLE, members, &[many(0), many(11)]);
 }
 
-fn times_are_written_as_rfc_3339_has_them(trials: &mut Trials) {
+fn times_are_written_as_rfc_3339_has_them(trials: &mut AdmissionCases) {
     let joined = "/status/bootstrapWithExistingCluster/joinedAt";
     trials.accepts(
-        ALL,
+        FULL_SAMPLE,
         joined,
         &[
             json!("2026-01-02T03:04:05.678Z"),
             json!("2026-01-02T03:04:05+01:00"),
         ],
     );
-    trials.refuses(
-        ALL,
+    trials.rejects(
+        FULL_SAMPLE,
         joined,
         &[
             json!("yesterday"),

@@ -3,9 +3,9 @@
 mod etcd;
 mod tasks;
 
-use crate::trials::{Trial, Trials};
+use crate::trials::{AdmissionCase, AdmissionCases};
 
 /// Every trial of every claim.
-pub(crate) fn trials() -> Vec<Trial> {
-    Trials::of(&[etcd::CLAIMS, tasks::CLAIMS].concat())
+pub(crate) fn admission_cases() -> Vec<AdmissionCase> {
+    AdmissionCases::collect(&[etcd::CLAIMS, tasks::CLAIMS].concat())
 }

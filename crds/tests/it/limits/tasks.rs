@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::apiserver::ApiServer;
-use crate::trials::{Trials, changed, claims};
+use crate::apiserver::EmulatedApiServer;
+use crate::trials::{AdmissionCases, sample_with, claims};
 
 claims!(
     tasks_need_what_they_act_on,
@@ -15,7 +15,7 @@ claims!(
     a_restore_aims_at_a_time_that_can_be_read,
 );
 
-fn tasks_need_what_they_act_on(trials: &mut Trials) {
+fn tasks_need_what_they_act_on(trials: &mut AdmissionCases) {
     trials.requires("copy-backups.yaml", "/spec/sourceStore");
     trials.requires("copy-backups.yaml", "/spec/targetStore/prefix");
     trials.requires(
@@ -27,27 +27,27 @@ fn tasks_need_what_they_act_on(trials: &mut Trials) {
     trials.requires("ops-snapshot.yaml", "/spec");
 }
 
-fn a_missing_spec_is_not_refused_where_etcd_druid_does_not(trials: &mut Trials) {
-    trials.spares("copy-backups.yaml", "/spec");
+fn a_missing_spec_is_not_refused_where_etcd_druid_does_not(trials: &mut AdmissionCases) {
+    trials.allows_missing("copy-backups.yaml", "/spec");
 }
 
-fn numbers_have_their_bounds(trials: &mut Trials) {
+fn numbers_have_their_bounds(trials: &mut AdmissionCases) {
     for pointer in [
         "/spec/maxBackupAge",
         "/spec/maxBackups",
         "/spec/ttlSecondsAfterFinished",
     ] {
         trials.accepts("copy-backups.yaml", pointer, &[json!(0), json!(i32::MAX)]);
-        trials.refuses("copy-backups.yaml", pointer, &[json!(-1)]);
+        trials.rejects("copy-backups.yaml", pointer, &[json!(-1)]);
         // As with etcd-druid's definitions: what reads it has to cope.
-        trials.lets_pass("copy-backups.yaml", pointer, &[json!(1_i64 << 31)]);
+        trials.stores_unreadable("copy-backups.yaml", pointer, &[json!(1_i64 << 31)]);
     }
     trials.accepts(
         "ops-snapshot.yaml",
         "/spec/ttlSecondsAfterFinished",
         &[json!(1)],
     );
-    trials.refuses(
+    trials.rejects(
         "ops-snapshot.yaml",
         "/spec/ttlSecondsAfterFinished",
         &[json!(0), json!("1")],
@@ -58,7 +58,7 @@ fn numbers_have_their_bounds(trials: &mut Trials) {
         &format!("{snapshot}/timeoutSecondsDelta"),
         &[json!(10)],
     );
-    trials.refuses(
+    trials.rejects(
         "ops-snapshot.yaml",
         &format!("{snapshot}/timeoutSecondsDelta"),
         &[json!(9)],
@@ -68,20 +68,20 @@ fn numbers_have_their_bounds(trials: &mut Trials) {
         &format!("{snapshot}/timeoutSecondsFull"),
         &[json!(120)],
     );
-    trials.refuses(
+    trials.rejects(
         "ops-snapshot.yaml",
         &format!("{snapshot}/timeoutSecondsFull"),
         &[json!(119)],
     );
-    trials.refuses(
+    trials.rejects(
         "ops-restore-revision.yaml",
         "/spec/config/restore/toRevision",
         &[json!(0), json!("7")],
     );
 }
 
-fn a_task_asks_for_one_thing(trials: &mut Trials) {
-    trials.refuses(
+fn a_task_asks_for_one_thing(trials: &mut AdmissionCases) {
+    trials.rejects(
         "ops-snapshot.yaml",
         "/spec/config",
         &[json!({}), json!({ "compact": {}, "moveLeader": {} })],
@@ -98,14 +98,14 @@ fn a_task_asks_for_one_thing(trials: &mut Trials) {
     }
 }
 
-fn a_task_keeps_ten_errors(trials: &mut Trials) {
+fn a_task_keeps_ten_errors(trials: &mut AdmissionCases) {
     let error = json!({ "code": "ERR", "description": "d", "observedAt": "2026-01-01T00:00:00Z" });
     trials.accepts(
         "ops-move-leader.yaml",
         "/status/lastErrors",
         &[json!(vec![error.clone(); 10])],
     );
-    trials.refuses(
+    trials.rejects(
         "ops-move-leader.yaml",
         "/status/lastErrors",
         &[json!(vec![error; 11])],
@@ -114,7 +114,7 @@ fn a_task_keeps_ten_errors(trials: &mut Trials) {
 
 const WITHOUT_TIMEOUTS: &str = r#"{ "onDemandSnapshot": { "type": "delta" } }"#;
 
-fn a_snapshot_needs_no_timeouts(trials: &mut Trials) {
+fn a_snapshot_needs_no_timeouts(trials: &mut AdmissionCases) {
     let config = WITHOUT_TIMEOUTS.parse().unwrap();
     trials.accepts("ops-snapshot.yaml", "/spec/config", &[config]);
 }
@@ -122,22 +122,22 @@ fn a_snapshot_needs_no_timeouts(trials: &mut Trials) {
 #[test]
 fn defaults_are_stored() {
     let config = WITHOUT_TIMEOUTS.parse().unwrap();
-    let task = changed("ops-snapshot.yaml", "/spec/config", Some(config));
-    let stored = ApiServer::of(&task).create(&task).unwrap();
+    let task = sample_with("ops-snapshot.yaml", "/spec/config", Some(config));
+    let stored = EmulatedApiServer::for_resource(&task).create(&task).unwrap();
     assert_eq!(
         stored["spec"]["config"]["onDemandSnapshot"],
         json!({ "type": "delta", "timeoutSecondsDelta": 60, "timeoutSecondsFull": 900 })
     );
 }
 
-fn a_restore_aims_at_a_time_that_can_be_read(trials: &mut Trials) {
+fn a_restore_aims_at_a_time_that_can_be_read(trials: &mut AdmissionCases) {
     let to_time = "/spec/config/restore/toTime";
     trials.accepts(
         "ops-restore-time.yaml",
         to_time,
         &[json!("2026-01-02T02:10:00+01:00")],
     );
-    trials.refuses(
+    trials.rejects(
         "ops-restore-time.yaml",
         to_time,
         &[json!("ten past two"), json!("")],

@@ -7,37 +7,37 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::apiserver::{Answer, Like, place};
-use crate::samples::samples;
-use crate::trials::{Change, Expected, Trial};
+use crate::apiserver::{AdmissionResult, EmulationMode, normalize_path};
+use crate::samples::load_samples;
+use crate::trials::{ResourceChange, ExpectedAdmission, AdmissionCase};
 use crate::{limits, rules};
-use server::Server;
+use server::RealApiServer;
 
 /// An empty text, which a server built with a newer Go than its own takes for a null and refuses: Kubernetes 1.20 built
 /// with Go 1.19.
-const EMPTY_TEXTS: [&str; 2] = [
+const EMPTY_STRING_CASES: [&str; 2] = [
     r#"etcd-everything.yaml, /spec/backup/store/provider = """#,
     r#"etcd-everything.yaml, /spec/backup/tls/serverTLSSecretRef = {"name":""}"#,
 ];
 
 /// What was seen, by the names of trials.
 #[derive(Default)]
-struct Seen {
+struct ServerComparison {
     accepted: Vec<String>,
-    refused: Vec<String>,
+    rejected: Vec<String>,
     /// Decided by a rule alone, which the server does not know.
-    left_out: Vec<String>,
+    skipped: Vec<String>,
     /// Refused only because the server takes an empty text for a null.
     misread: Vec<String>,
     differences: Vec<String>,
 }
 
 /// The samples as they are, and with what no sample has.
-fn of_samples() -> impl Iterator<Item = Trial> {
-    let odd = samples().into_iter().flat_map(|(name, sample)| {
-        let strangers = odd::with_strangers(&sample);
+fn sample_cases() -> impl Iterator<Item = AdmissionCase> {
+    let odd = load_samples().into_iter().flat_map(|(name, sample)| {
+        let strangers = odd::add_unknown_fields(&sample);
         // The same for a sample that has every field.
-        let nulls = odd::with_nulls(&sample);
+        let nulls = odd::add_nulls(&sample);
         assert_ne!(strangers, sample, "{name}");
         [
             (format!("{name} with strangers"), strangers),
@@ -45,25 +45,25 @@ fn of_samples() -> impl Iterator<Item = Trial> {
             (name, sample),
         ]
     });
-    odd.map(|(name, resource)| Trial {
+    odd.map(|(name, resource)| AdmissionCase {
         name,
-        change: Change::Create(resource),
-        expected: Expected::Stored,
+        change: ResourceChange::Create(resource),
+        expected: ExpectedAdmission::Stored,
     })
 }
 
 /// The places an answer complains about. Servers differ in whether they number the items of lists.
-fn places(wrong: &[String]) -> BTreeSet<String> {
+fn error_paths(wrong: &[String]) -> BTreeSet<String> {
     let paths = wrong.iter().filter_map(|line| line.split_once(": "));
     // That none of several schemas fits is said of no place.
     let paths = paths.filter(|(path, _)| *path != "<nil>");
     paths
-        .map(|(path, _)| place(path).replace("[]", ""))
+        .map(|(path, _)| normalize_path(path).replace("[]", ""))
         .collect()
 }
 
 /// Metadata is the server's own.
-fn without_metadata(mut resource: Value) -> Value {
+fn strip_metadata(mut resource: Value) -> Value {
     if let Some(fields) = resource.as_object_mut() {
         fields.remove("metadata");
     }
@@ -71,15 +71,15 @@ fn without_metadata(mut resource: Value) -> Value {
 }
 
 /// Where two answers differ; `None` when they mean the same.
-fn difference(trial: &Trial, emulated: Answer, real: &Answer) -> Option<String> {
-    let emulated = emulated.map(without_metadata);
+fn describe_difference(trial: &AdmissionCase, emulated: AdmissionResult, real: &AdmissionResult) -> Option<String> {
+    let emulated = emulated.map(strip_metadata);
     let is_same = match (&emulated, real) {
         (Ok(emulated), Ok(real)) => emulated == real,
         (Err(emulated), Err(real)) => match &trial.expected {
             // Where a rule of the whole resource stands, servers of different age say differently.
-            Expected::Broken { message, .. } => real.iter().any(|line| line.contains(message)),
-            _ if places(emulated).is_empty() => emulated == real,
-            _ => places(emulated) == places(real),
+            ExpectedAdmission::RuleViolated { message, .. } => real.iter().any(|line| line.contains(message)),
+            _ if error_paths(emulated).is_empty() => emulated == real,
+            _ => error_paths(emulated) == error_paths(real),
         },
         _ => false,
     };
@@ -92,37 +92,37 @@ fn is_misread(wrong: &[String]) -> bool {
     wrong.iter().all(|line| line.ends_with(of_null))
 }
 
-impl Seen {
-    async fn send(&mut self, server: &Server, trial: Trial) {
-        let emulated = trial.emulated(Like::Tolerant);
-        let decided_without_rules = trial.emulated(Like::BeforeRules);
-        if !server.knows_rules && emulated.is_err() && decided_without_rules.is_ok() {
-            self.left_out.push(trial.name);
+impl ServerComparison {
+    async fn submit_case(&mut self, server: &RealApiServer, trial: AdmissionCase) {
+        let emulated = trial.run_emulated(EmulationMode::Tolerant);
+        let decided_without_rules = trial.run_emulated(EmulationMode::WithoutRules);
+        if !server.supports_rules && emulated.is_err() && decided_without_rules.is_ok() {
+            self.skipped.push(trial.name);
             return;
         }
-        let real = server.answer(&trial.change).await;
+        let real = server.submit(&trial.change).await;
         if emulated.is_ok() && real.as_ref().is_err_and(|wrong| is_misread(wrong)) {
             self.misread.push(trial.name);
             return;
         }
-        self.differences.extend(difference(&trial, emulated, &real));
+        self.differences.extend(describe_difference(&trial, emulated, &real));
         match real {
             Ok(_) => self.accepted.push(trial.name),
-            Err(_) => self.refused.push(trial.name),
+            Err(_) => self.rejected.push(trial.name),
         }
     }
 }
 
 #[tokio::test]
 async fn a_real_api_server_answers_as_the_emulator_does() {
-    let server = Server::start().await;
-    let trials = of_samples()
-        .chain(limits::trials())
-        .chain(rules::trials())
+    let server = RealApiServer::start().await;
+    let trials = sample_cases()
+        .chain(limits::admission_cases())
+        .chain(rules::admission_cases())
         .collect::<Vec<_>>();
-    let is_by_rule = |trial: &&Trial| matches!(trial.expected, Expected::Broken { .. });
-    let is_refused = |trial: &&Trial| {
-        use Expected::{Readable, Stored, Unreadable};
+    let is_by_rule = |trial: &&AdmissionCase| matches!(trial.expected, ExpectedAdmission::RuleViolated { .. });
+    let is_refused = |trial: &&AdmissionCase| {
+        use ExpectedAdmission::{Readable, Stored, Unreadable};
         !matches!(trial.expected, Stored | Readable | Unreadable)
     };
     let by_rule: Vec<_> = trials
@@ -132,13 +132,13 @@ async fn a_real_api_server_answers_as_the_emulator_does() {
         .collect();
     let (all, refused) = (trials.len(), trials.iter().filter(is_refused).count());
 
-    let mut seen = Seen::default();
+    let mut seen = ServerComparison::default();
     for trial in trials {
-        seen.send(&server, trial).await;
+        seen.submit_case(&server, trial).await;
     }
-    let Seen {
+    let ServerComparison {
         differences,
-        left_out,
+        skipped,
         misread,
         ..
     } = &seen;
@@ -149,17 +149,17 @@ async fn a_real_api_server_answers_as_the_emulator_does() {
         differences.join("\n")
     );
     // Exactly the trials a rule alone decides, and those only on a server that knows no rules.
-    let wanted = if server.knows_rules {
+    let wanted = if server.supports_rules {
         &[][..]
     } else {
         &by_rule
     };
-    assert_eq!(left_out, wanted);
-    assert_eq!(seen.refused.len(), refused - left_out.len());
+    assert_eq!(skipped, wanted);
+    assert_eq!(seen.rejected.len(), refused - skipped.len());
     assert!(
-        misread.is_empty() || *misread == EMPTY_TEXTS,
+        misread.is_empty() || *misread == EMPTY_STRING_CASES,
         "{misread:#?}"
     );
     assert_eq!(seen.accepted.len(), all - refused - misread.len());
-    assert!(!seen.accepted.is_empty() && !seen.refused.is_empty());
+    assert!(!seen.accepted.is_empty() && !seen.rejected.is_empty());
 }

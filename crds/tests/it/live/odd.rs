@@ -2,41 +2,41 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::apiserver::ApiServer;
+use crate::apiserver::EmulatedApiServer;
 
 /// The resource with a field nobody knows in every object that has known ones.
-pub(super) fn with_strangers(resource: &Value) -> Value {
-    with(resource, &|_, fields| {
+pub(super) fn add_unknown_fields(resource: &Value) -> Value {
+    transform(resource, &|_, fields| {
         fields.insert("stranger".to_owned(), json!({ "of": [{ "no": 1 }] }));
     })
 }
 
 /// The resource with a null in place of every field it does not have.
-pub(super) fn with_nulls(resource: &Value) -> Value {
-    with(resource, &|known, fields| {
+pub(super) fn add_nulls(resource: &Value) -> Value {
+    transform(resource, &|known, fields| {
         for name in known.keys() {
             fields.entry(name.clone()).or_insert(Value::Null);
         }
     })
 }
 
-type Fields = Map<String, Value>;
+type JsonFields = Map<String, Value>;
 
-fn with(resource: &Value, change: &dyn Fn(&Fields, &mut Fields)) -> Value {
+fn transform(resource: &Value, change: &dyn Fn(&JsonFields, &mut JsonFields)) -> Value {
     let mut resource = resource.clone();
-    let server = ApiServer::of(&resource);
-    everywhere(server.schema(), &mut resource, change);
+    let server = EmulatedApiServer::for_resource(&resource);
+    transform_objects(server.schema(), &mut resource, change);
     resource
 }
 
 /// Changes every object whose fields the schema names.
-fn everywhere(schema: &Value, value: &mut Value, change: &dyn Fn(&Fields, &mut Fields)) {
+fn transform_objects(schema: &Value, value: &mut Value, change: &dyn Fn(&JsonFields, &mut JsonFields)) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields.iter_mut() {
                 let inner = schema["properties"].get(name);
                 if let Some(inner) = inner.or_else(|| schema.get("additionalProperties")) {
-                    everywhere(inner, field, change);
+                    transform_objects(inner, field, change);
                 }
             }
             if let Some(known) = schema["properties"].as_object() {
@@ -45,7 +45,7 @@ fn everywhere(schema: &Value, value: &mut Value, change: &dyn Fn(&Fields, &mut F
         }
         Value::Array(items) => {
             for item in items {
-                everywhere(&schema["items"], item, change);
+                transform_objects(&schema["items"], item, change);
             }
         }
         _ => {}

@@ -10,29 +10,29 @@ use mainstay_crds::{GROUP, VERSION};
 use mainstay_testkit::ApiServer;
 use serde_json::Value;
 
-use super::without_metadata;
-use crate::apiserver::Answer;
-use crate::trials::Change;
+use super::strip_metadata;
+use crate::apiserver::AdmissionResult;
+use crate::trials::ResourceChange;
 
 /// Nothing is stored, but everything else happens.
-const TRIED: PostParams = PostParams {
+const DRY_RUN: PostParams = PostParams {
     dry_run: true,
     field_manager: None,
 };
-const DONE: PostParams = PostParams {
+const PERSIST: PostParams = PostParams {
     dry_run: false,
     field_manager: None,
 };
 
-pub(super) struct Server {
+pub(super) struct RealApiServer {
     /// It kept the rules of the definitions.
-    pub(super) knows_rules: bool,
+    pub(super) supports_rules: bool,
     client: Client,
     namespace: String,
-    _alive: ApiServer,
+    _server: ApiServer,
 }
 
-impl Server {
+impl RealApiServer {
     pub(super) async fn start() -> Self {
         let server = ApiServer::start().await;
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("yaml");
@@ -42,54 +42,54 @@ impl Server {
             .map(|text| serde_norway::from_str(&text).unwrap())
             .collect();
         assert_eq!(shipped.len(), 3);
-        server.define(shipped.clone()).await;
-        let (client, namespace) = (server.client().await, server.namespace().await);
+        server.create_crds(shipped.clone()).await;
+        let (client, namespace) = (server.client().await, server.create_namespace().await);
         Self {
-            knows_rules: keeps_rules(&client, &shipped).await,
+            supports_rules: check_rules_kept(&client, &shipped).await,
             client,
             namespace,
-            _alive: server,
+            _server: server,
         }
     }
 
     /// What it says to a change; afterwards it is as it was.
-    pub(super) async fn answer(&self, change: &Change) -> Answer {
+    pub(super) async fn submit(&self, change: &ResourceChange) -> AdmissionResult {
         match change {
-            Change::Create(new) => self.create(new).await,
-            Change::Update(old, new) => self.update(old, new).await,
+            ResourceChange::Create(new) => self.create(new).await,
+            ResourceChange::Update(old, new) => self.update(old, new).await,
         }
     }
 
     /// A status is not taken with a new resource: it is given to one that is there.
-    async fn create(&self, new: &Value) -> Answer {
-        let (api, new) = (self.api(new), self.object(new));
-        let tried = answered(api.create(&TRIED, &new).await);
+    async fn create(&self, new: &Value) -> AdmissionResult {
+        let (api, new) = (self.api(new), self.to_object(new));
+        let tried = to_admission_result(api.create(&DRY_RUN, &new).await);
         if tried.is_err() || new.data["status"].is_null() {
             return tried;
         }
-        let mut there = api.create(&DONE, &new).await.unwrap();
+        let mut there = api.create(&PERSIST, &new).await.unwrap();
         there.data["status"] = new.data["status"].clone();
-        let tried = api.replace_status(&name(&there), &TRIED, &there).await;
-        remove(&api, &there).await;
-        answered(tried)
+        let tried = api.replace_status(&object_name(&there), &DRY_RUN, &there).await;
+        delete_object(&api, &there).await;
+        to_admission_result(tried)
     }
 
-    async fn update(&self, old: &Value, new: &Value) -> Answer {
-        let (api, old, mut new) = (self.api(new), self.object(old), self.object(new));
+    async fn update(&self, old: &Value, new: &Value) -> AdmissionResult {
+        let (api, old, mut new) = (self.api(new), self.to_object(old), self.to_object(new));
         assert_eq!(
             old.data["status"], new.data["status"],
             "no update changes both"
         );
-        let mut there = api.create(&DONE, &old).await.unwrap();
+        let mut there = api.create(&PERSIST, &old).await.unwrap();
         if !old.data["status"].is_null() {
             there.data["status"] = old.data["status"].clone();
-            let with_status = api.replace_status(&name(&there), &DONE, &there).await;
+            let with_status = api.replace_status(&object_name(&there), &PERSIST, &there).await;
             there = with_status.unwrap();
         }
         new.metadata.resource_version = there.metadata.resource_version.clone();
-        let tried = api.replace(&name(&there), &TRIED, &new).await;
-        remove(&api, &there).await;
-        answered(tried)
+        let tried = api.replace(&object_name(&there), &DRY_RUN, &new).await;
+        delete_object(&api, &there).await;
+        to_admission_result(tried)
     }
 
     fn api(&self, resource: &Value) -> Api<DynamicObject> {
@@ -98,7 +98,7 @@ impl Server {
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
-    fn object(&self, resource: &Value) -> DynamicObject {
+    fn to_object(&self, resource: &Value) -> DynamicObject {
         let mut object: DynamicObject = serde_json::from_value(resource.clone()).unwrap();
         object.metadata.namespace = Some(self.namespace.clone());
         object
@@ -107,12 +107,12 @@ impl Server {
 
 /// Whether every definition still has the rules it was shipped with. Some but not all would be neither of the servers
 /// that are emulated.
-async fn keeps_rules(client: &Client, shipped: &[CustomResourceDefinition]) -> bool {
+async fn check_rules_kept(client: &Client, shipped: &[CustomResourceDefinition]) -> bool {
     let known = Api::<CustomResourceDefinition>::all(client.clone());
     let mut kept = Vec::new();
     for shipped in shipped {
         let there = known.get(shipped.metadata.name.as_deref().unwrap()).await;
-        let (there, shipped) = (rules(&there.unwrap()), rules(shipped));
+        let (there, shipped) = (count_rules(&there.unwrap()), count_rules(shipped));
         assert!(there == 0 || there == shipped, "{there} rules of {shipped}");
         kept.push(there > 0);
     }
@@ -120,24 +120,24 @@ async fn keeps_rules(client: &Client, shipped: &[CustomResourceDefinition]) -> b
     kept[0]
 }
 
-fn rules(definition: &CustomResourceDefinition) -> usize {
+fn count_rules(definition: &CustomResourceDefinition) -> usize {
     let text = serde_json::to_string(definition).unwrap();
     text.matches("x-kubernetes-validations").count()
 }
 
-async fn remove(api: &Api<DynamicObject>, there: &DynamicObject) {
-    let removed = api.delete(&name(there), &DeleteParams::default()).await;
+async fn delete_object(api: &Api<DynamicObject>, there: &DynamicObject) {
+    let removed = api.delete(&object_name(there), &DeleteParams::default()).await;
     removed.unwrap();
 }
 
-fn name(object: &DynamicObject) -> String {
+fn object_name(object: &DynamicObject) -> String {
     object.metadata.name.clone().expect("a name")
 }
 
 /// Whatever is not about the content of a resource is no answer.
-fn answered(answer: Result<DynamicObject, Error>) -> Answer {
+fn to_admission_result(answer: Result<DynamicObject, Error>) -> AdmissionResult {
     match answer {
-        Ok(object) => Ok(without_metadata(serde_json::to_value(object).unwrap())),
+        Ok(object) => Ok(strip_metadata(serde_json::to_value(object).unwrap())),
         Err(Error::Api(status)) if status.code == 422 => {
             let causes = status.details.into_iter().flat_map(|all| all.causes);
             Err(causes

@@ -3,11 +3,11 @@
 use mainstay_crds::rules::ETCD;
 use serde_json::{Value, json};
 
-use super::{Case, case};
-use crate::trials::Change;
+use super::{RuleCase, rule_case};
+use crate::trials::ResourceChange;
 
 /// A cluster of three called `main`, its spec merged with `patch`.
-fn etcd(patch: Value) -> Value {
+fn etcd_with(patch: Value) -> Value {
     let mut etcd = json!({
         "apiVersion": "druid.gardener.cloud/v1alpha1",
         "kind": "Etcd",
@@ -29,44 +29,44 @@ fn merge(into: &mut Value, patch: Value) {
     }
 }
 
-fn create(patch: Value) -> Change {
-    Change::Create(etcd(patch))
+fn create(patch: Value) -> ResourceChange {
+    ResourceChange::Create(etcd_with(patch))
 }
 
-fn update(old: Value, new: Value) -> Change {
-    Change::Update(etcd(old), etcd(new))
+fn update(old: Value, new: Value) -> ResourceChange {
+    ResourceChange::Update(etcd_with(old), etcd_with(new))
 }
 
-fn etcd_case(at: &str, words: &str, held_by: Vec<Change>, broken_by: Vec<Change>) -> Case {
-    case(ETCD, at, words, held_by, broken_by)
+fn etcd_case(at: &str, words: &str, held_by: Vec<ResourceChange>, rejected: Vec<ResourceChange>) -> RuleCase {
+    rule_case(ETCD, at, words, held_by, rejected)
 }
 
-pub(super) fn cases() -> Vec<Case> {
-    let mut cases = names();
-    cases.extend(bootstrap());
-    cases.extend(immutable());
-    cases.extend(schemes());
-    cases.extend(addresses());
-    cases.extend(scalars());
+pub(super) fn cases() -> Vec<RuleCase> {
+    let mut cases = name_cases();
+    cases.extend(bootstrap_cases());
+    cases.extend(immutable_cases());
+    cases.extend(scheme_cases());
+    cases.extend(address_cases());
+    cases.extend(scalar_cases());
     cases
 }
 
 /// Further addresses of one member.
-fn extra(member: &str, urls: Value) -> Value {
+fn extra_urls(member: &str, urls: Value) -> Value {
     json!({ "etcd": { "additionalAdvertisePeerURLs": [{ "memberName": member, "urls": urls }] } })
 }
 
-fn extra_of(member: &str) -> Value {
-    extra(member, json!(["http://10.0.0.1:2380"]))
+fn extra_urls_of(member: &str) -> Value {
+    extra_urls(member, json!(["http://10.0.0.1:2380"]))
 }
 
-fn prefixed(mut patch: Value) -> Value {
+fn with_name_prefix(mut patch: Value) -> Value {
     patch["memberNamePrefix"] = "blue".into();
     patch
 }
 
 /// A cluster to join, with members of these names.
-fn join(names: &[&str]) -> Value {
+fn join_cluster(names: &[&str]) -> Value {
     let members: Vec<_> = names
         .iter()
         .map(|name| json!({ "name": name, "peerUrls": ["http://10.0.0.9:2380"] }))
@@ -77,54 +77,54 @@ fn join(names: &[&str]) -> Value {
     } } })
 }
 
-fn names() -> Vec<Case> {
+fn name_cases() -> Vec<RuleCase> {
     vec![
         etcd_case(
             "",
             "member names must start with",
             vec![
                 create(json!({})),
-                create(extra_of("main-0")),
-                create(prefixed(extra_of("blue-main-0"))),
+                create(extra_urls_of("main-0")),
+                create(with_name_prefix(extra_urls_of("blue-main-0"))),
             ],
             vec![
-                create(extra_of("other-0")),
-                create(extra_of("maine-0")),
-                create(prefixed(extra_of("main-0"))),
+                create(extra_urls_of("other-0")),
+                create(extra_urls_of("maine-0")),
+                create(with_name_prefix(extra_urls_of("main-0"))),
             ],
         ),
         etcd_case(
             "",
             "index must be less than replicas",
-            vec![create(extra_of("main-2")), create(extra_of("main-02"))],
+            vec![create(extra_urls_of("main-2")), create(extra_urls_of("main-02"))],
             vec![
-                create(extra_of("main-3")),
-                update(json!({}), extra_of("main-10")),
+                create(extra_urls_of("main-3")),
+                update(json!({}), extra_urls_of("main-10")),
             ],
         ),
         etcd_case(
             "",
             "name must be unique",
-            vec![create(join(&["green-0", "green-1"]))],
-            vec![create(join(&["green-0", "green-1", "green-0"]))],
+            vec![create(join_cluster(&["green-0", "green-1"]))],
+            vec![create(join_cluster(&["green-0", "green-1", "green-0"]))],
         ),
         etcd_case(
             "",
             "must not collide",
             vec![
-                create(join(&["green-0", "mainline"])),
-                create(prefixed(join(&["main-0"]))),
+                create(join_cluster(&["green-0", "mainline"])),
+                create(with_name_prefix(join_cluster(&["main-0"]))),
             ],
             vec![
-                create(join(&["main-7"])),
-                create(prefixed(join(&["blue-main-x"]))),
+                create(join_cluster(&["main-7"])),
+                create(with_name_prefix(join_cluster(&["blue-main-x"]))),
             ],
         ),
     ]
 }
 
 /// The same cluster after the condition was reported.
-fn joined(mut etcd: Value, status: &str) -> Value {
+fn with_bootstrap_condition(mut etcd: Value, status: &str) -> Value {
     etcd["status"] = json!({ "conditions": [{
         "type": "BootstrappedWithExistingCluster", "status": status, "reason": "R", "message": "M",
         "lastTransitionTime": "2026-01-01T00:00:00Z", "lastUpdateTime": "2026-01-01T00:00:00Z",
@@ -132,20 +132,20 @@ fn joined(mut etcd: Value, status: &str) -> Value {
     etcd
 }
 
-fn bootstrap() -> Vec<Case> {
-    let before = etcd(join(&["green-0"]));
-    let other_members = etcd(join(&["green-0", "green-1"]));
+fn bootstrap_cases() -> Vec<RuleCase> {
+    let before = etcd_with(join_cluster(&["green-0"]));
+    let other_members = etcd_with(join_cluster(&["green-0", "green-1"]));
     let mut other_endpoints = before.clone();
     other_endpoints["spec"]["etcd"]["bootstrapWithExistingCluster"]["clientEndpoints"] =
         json!(["http://elsewhere.ns.svc:2379"]);
-    let during = |etcd: &Value| joined(etcd.clone(), "False");
-    let after = |etcd: &Value| joined(etcd.clone(), "True");
+    let during = |etcd: &Value| with_bootstrap_condition(etcd.clone(), "False");
+    let after = |etcd: &Value| with_bootstrap_condition(etcd.clone(), "True");
     let held = |changed: &Value| {
         vec![
-            Change::Update(during(&before), during(&before)),
-            Change::Update(before.clone(), changed.clone()),
-            Change::Update(after(&before), after(changed)),
-            Change::Update(during(&before), during(&etcd(json!({})))),
+            ResourceChange::Update(during(&before), during(&before)),
+            ResourceChange::Update(before.clone(), changed.clone()),
+            ResourceChange::Update(after(&before), after(changed)),
+            ResourceChange::Update(during(&before), during(&etcd_with(json!({})))),
         ]
     };
     vec![
@@ -153,28 +153,28 @@ fn bootstrap() -> Vec<Case> {
             "",
             "bootstrapWithExistingCluster.members cannot be modified",
             held(&other_members),
-            vec![Change::Update(during(&before), during(&other_members))],
+            vec![ResourceChange::Update(during(&before), during(&other_members))],
         ),
         etcd_case(
             "",
             "bootstrapWithExistingCluster.clientEndpoints cannot be modified",
             held(&other_endpoints),
-            vec![Change::Update(during(&before), during(&other_endpoints))],
+            vec![ResourceChange::Update(during(&before), during(&other_endpoints))],
         ),
         etcd_case(
             "spec.etcd",
             "cannot be added after",
             vec![
-                create(join(&["green-0"])),
-                update(join(&["green-0"]), json!({})),
-                update(join(&["green-0"]), join(&["green-0"])),
+                create(join_cluster(&["green-0"])),
+                update(join_cluster(&["green-0"]), json!({})),
+                update(join_cluster(&["green-0"]), join_cluster(&["green-0"])),
             ],
-            vec![update(json!({}), join(&["green-0"]))],
+            vec![update(json!({}), join_cluster(&["green-0"]))],
         ),
     ]
 }
 
-fn immutable() -> Vec<Case> {
+fn immutable_cases() -> Vec<RuleCase> {
     let mut cases = Vec::new();
     for (field, name) in [
         ("storageClass", "storageClass"),
@@ -203,7 +203,7 @@ fn immutable() -> Vec<Case> {
 }
 
 /// Every way from one number of members to another.
-pub(super) fn resizes() -> Vec<Change> {
+pub(super) fn resize_changes() -> Vec<ResourceChange> {
     let sized = |replicas: i32| json!({ "replicas": replicas });
     let ways = [(1, 3), (3, 3), (5, 3), (3, 1), (3, 2), (3, 0), (0, 1)];
     ways.map(|(old, new)| update(sized(old), sized(new))).into()
@@ -217,16 +217,16 @@ fn with_tls(mut patch: Value, field: &str) -> Value {
 }
 
 /// A cluster to join that is reached at these addresses.
-fn join_at(peer: &str, client: &str) -> Value {
+fn join_cluster_at(peer: &str, client: &str) -> Value {
     json!({ "etcd": { "bootstrapWithExistingCluster": {
         "members": [{ "name": "green-0", "peerUrls": [peer] }],
         "clientEndpoints": [client],
     } } })
 }
 
-fn schemes() -> Vec<Case> {
+fn scheme_cases() -> Vec<RuleCase> {
     let (plain, tls) = ("http://10.0.0.1:2380", "https://10.0.0.1:2380");
-    let extra = |urls: &[&str]| extra("main-0", json!(urls));
+    let extra = |urls: &[&str]| extra_urls("main-0", json!(urls));
     let peer = |patch| with_tls(patch, "peerUrlTls");
     let client = |patch| with_tls(patch, "clientUrlTls");
     vec![
@@ -245,36 +245,36 @@ fn schemes() -> Vec<Case> {
         etcd_case(
             "spec.etcd",
             "when peerUrlTls is enabled, all bootstrap",
-            vec![create(peer(join_at(tls, plain)))],
-            vec![create(peer(join_at(plain, plain)))],
+            vec![create(peer(join_cluster_at(tls, plain)))],
+            vec![create(peer(join_cluster_at(plain, plain)))],
         ),
         etcd_case(
             "spec.etcd",
             "when peerUrlTls is not enabled, all bootstrap",
-            vec![create(join_at(plain, plain))],
-            vec![create(join_at(tls, plain))],
+            vec![create(join_cluster_at(plain, plain))],
+            vec![create(join_cluster_at(tls, plain))],
         ),
         etcd_case(
             "spec.etcd",
             "when clientUrlTls is enabled",
-            vec![create(client(join_at(plain, tls)))],
-            vec![create(client(join_at(plain, plain)))],
+            vec![create(client(join_cluster_at(plain, tls)))],
+            vec![create(client(join_cluster_at(plain, plain)))],
         ),
         etcd_case(
             "spec.etcd",
             "when clientUrlTls is not enabled",
             vec![
-                create(join_at(plain, plain)),
-                create(peer(join_at(tls, plain))),
+                create(join_cluster_at(plain, plain)),
+                create(peer(join_cluster_at(tls, plain))),
             ],
-            vec![create(join_at(plain, tls))],
+            vec![create(join_cluster_at(plain, tls))],
         ),
     ]
 }
 
-fn addresses() -> Vec<Case> {
+fn address_cases() -> Vec<RuleCase> {
     let plain = "http://10.0.0.1:2380";
-    let extra = |urls: &[&str]| extra("main-0", json!(urls));
+    let extra = |urls: &[&str]| extra_urls("main-0", json!(urls));
     vec![
         etcd_case(
             "spec.etcd.additionalAdvertisePeerURLs[].urls[]",
@@ -293,25 +293,25 @@ fn addresses() -> Vec<Case> {
         etcd_case(
             "spec.etcd.bootstrapWithExistingCluster.members[].peerUrls[]",
             "must be a valid http",
-            vec![create(join_at("http://host", plain))],
+            vec![create(join_cluster_at("http://host", plain))],
             vec![
-                create(join_at("unix:///socket", plain)),
-                create(join_at("/path", plain)),
+                create(join_cluster_at("unix:///socket", plain)),
+                create(join_cluster_at("/path", plain)),
             ],
         ),
         etcd_case(
             "spec.etcd.bootstrapWithExistingCluster.clientEndpoints[]",
             "must be a valid http",
-            vec![create(join_at(plain, "http://host.svc:2379"))],
+            vec![create(join_cluster_at(plain, "http://host.svc:2379"))],
             vec![
-                create(join_at(plain, "host.svc:2379")),
-                create(join_at(plain, "http://a b")),
+                create(join_cluster_at(plain, "host.svc:2379")),
+                create(join_cluster_at(plain, "http://a b")),
             ],
         ),
     ]
 }
 
-fn scalars() -> Vec<Case> {
+fn scalar_cases() -> Vec<RuleCase> {
     let periods = |delta: &str, collection: &str| json!({ "backup": { "deltaSnapshotPeriod": delta, "garbageCollectionPeriod": collection } });
     let endpoint =
         |url: &str| json!({ "backup": { "store": { "prefix": "p", "endpointOverride": url } } });

@@ -7,113 +7,113 @@ use std::collections::BTreeSet;
 
 use mainstay_crds::rules as tables;
 
-use crate::trials::{Change, Expected, Trial};
+use crate::trials::{ResourceChange, ExpectedAdmission, AdmissionCase};
 
 /// Changes on both sides of one rule.
-pub(crate) struct Case {
-    at: &'static str,
+pub(crate) struct RuleCase {
+    path: &'static str,
     message: &'static str,
-    held_by: Vec<Change>,
-    broken_by: Vec<Change>,
+    accepted: Vec<ResourceChange>,
+    rejected: Vec<ResourceChange>,
 }
 
 /// A case for the rule at a place whose message contains the words.
-pub(crate) fn case(
-    table: &'static [tables::Rule],
+pub(crate) fn rule_case(
+    table: &'static [tables::CelRule],
     at: &str,
     words: &str,
-    held_by: Vec<Change>,
-    broken_by: Vec<Change>,
-) -> Case {
+    held_by: Vec<ResourceChange>,
+    rejected: Vec<ResourceChange>,
+) -> RuleCase {
     let found: Vec<_> = table
         .iter()
-        .filter(|rule| rule.at == at && rule.message.contains(words))
+        .filter(|rule| rule.path == at && rule.message.contains(words))
         .collect();
     let [rule] = found[..] else {
         panic!("{} rules at \"{at}\" say \"{words}\"", found.len())
     };
-    Case {
-        at: rule.at,
+    RuleCase {
+        path: rule.path,
         message: rule.message,
-        held_by,
-        broken_by,
+        accepted: held_by,
+        rejected,
     }
 }
 
-impl Case {
-    fn trials(self) -> impl Iterator<Item = Trial> {
-        let Self { at, message, .. } = self;
-        let held = self.held_by.into_iter().enumerate();
-        let held = held.map(move |(number, change)| Trial {
+impl RuleCase {
+    fn into_admission_cases(self) -> impl Iterator<Item = AdmissionCase> {
+        let Self { path: at, message, .. } = self;
+        let held = self.accepted.into_iter().enumerate();
+        let held = held.map(move |(number, change)| AdmissionCase {
             name: format!("held {number} of \"{at}: {message}\""),
             change,
-            expected: Expected::Stored,
+            expected: ExpectedAdmission::Stored,
         });
-        let broken = self.broken_by.into_iter().enumerate();
-        held.chain(broken.map(move |(number, change)| Trial {
+        let broken = self.rejected.into_iter().enumerate();
+        held.chain(broken.map(move |(number, change)| AdmissionCase {
             name: format!("broken {number} of \"{at}: {message}\""),
             change,
-            expected: Expected::Broken { at, message },
+            expected: ExpectedAdmission::RuleViolated { at, message },
         }))
     }
 }
 
 /// Every way from one number of members to another.
-fn resizes() -> Vec<Trial> {
-    let resizes = etcd::resizes().into_iter().enumerate();
-    let trial = |(number, change)| Trial {
+fn resize_cases() -> Vec<AdmissionCase> {
+    let resizes = etcd::resize_changes().into_iter().enumerate();
+    let trial = |(number, change)| AdmissionCase {
         name: format!("way {number} to another size"),
         change,
-        expected: Expected::Stored,
+        expected: ExpectedAdmission::Stored,
     };
     resizes.map(trial).collect()
 }
 
 /// Every trial of every rule, and what no rule minds.
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn admission_cases() -> Vec<AdmissionCase> {
     let cases = [etcd::cases(), tasks::copy_cases(), tasks::ops_cases()];
-    let mut trials: Vec<_> = cases.into_iter().flatten().flat_map(Case::trials).collect();
-    trials.extend(resizes());
+    let mut trials: Vec<_> = cases.into_iter().flatten().flat_map(RuleCase::into_admission_cases).collect();
+    trials.extend(resize_cases());
     trials
 }
 
-fn check_all(table: &[tables::Rule], cases: Vec<Case>) {
-    let known: BTreeSet<_> = table.iter().map(|rule| (rule.at, rule.message)).collect();
+fn check_rule_cases(table: &[tables::CelRule], cases: Vec<RuleCase>) {
+    let known: BTreeSet<_> = table.iter().map(|rule| (rule.path, rule.message)).collect();
     assert_eq!(
         known.len(),
         table.len(),
         "two rules at one place say the same"
     );
-    let tried: BTreeSet<_> = cases.iter().map(|case| (case.at, case.message)).collect();
+    let tried: BTreeSet<_> = cases.iter().map(|case| (case.path, case.message)).collect();
     assert_eq!(known, tried, "rules without a case");
     for case in cases {
         assert!(
-            !case.held_by.is_empty() && !case.broken_by.is_empty(),
+            !case.accepted.is_empty() && !case.rejected.is_empty(),
             "{}",
             case.message
         );
-        case.trials().for_each(|trial| trial.check());
+        case.into_admission_cases().for_each(|trial| trial.check());
     }
 }
 
 #[test]
 fn rules_of_etcd_refuse_what_they_say_and_nothing_else() {
-    check_all(tables::ETCD, etcd::cases());
+    check_rule_cases(tables::ETCD, etcd::cases());
 }
 
 #[test]
 fn members_may_become_more_and_fewer() {
-    resizes().iter().for_each(Trial::check);
+    resize_cases().iter().for_each(AdmissionCase::check);
 }
 
 #[test]
 fn rules_of_copy_tasks_refuse_what_they_say_and_nothing_else() {
-    check_all(tables::COPY, tasks::copy_cases());
+    check_rule_cases(tables::COPY, tasks::copy_cases());
 }
 
 #[test]
 fn rules_of_ops_tasks_refuse_what_they_say_and_nothing_else() {
-    check_all(tables::OPS, tasks::ops_cases());
+    check_rule_cases(tables::OPS, tasks::ops_cases());
 }
 
 #[test]

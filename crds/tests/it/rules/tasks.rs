@@ -3,11 +3,11 @@
 use mainstay_crds::rules::{COPY, OPS};
 use serde_json::{Value, json};
 
-use super::{Case, case};
-use crate::trials::Change;
+use super::{RuleCase, rule_case};
+use crate::trials::ResourceChange;
 
-fn copy(source: &Value, target: &Value) -> Change {
-    Change::Create(json!({
+fn copy_change(source: &Value, target: &Value) -> ResourceChange {
+    ResourceChange::Create(json!({
         "apiVersion": "druid.gardener.cloud/v1alpha1",
         "kind": "EtcdCopyBackupsTask",
         "metadata": { "name": "copy" },
@@ -15,29 +15,29 @@ fn copy(source: &Value, target: &Value) -> Change {
     }))
 }
 
-pub(super) fn copy_cases() -> Vec<Case> {
+pub(super) fn copy_cases() -> Vec<RuleCase> {
     let plain = json!({ "prefix": "p" });
     let good = json!({ "prefix": "p", "endpointOverride": "http://store:9000" });
     let bad = json!({ "prefix": "p", "endpointOverride": "not a url" });
     vec![
-        case(
+        rule_case(
             COPY,
             "spec.sourceStore.endpointOverride",
             "valid URL",
-            vec![copy(&plain, &plain), copy(&good, &plain)],
-            vec![copy(&bad, &plain)],
+            vec![copy_change(&plain, &plain), copy_change(&good, &plain)],
+            vec![copy_change(&bad, &plain)],
         ),
-        case(
+        rule_case(
             COPY,
             "spec.targetStore.endpointOverride",
             "valid URL",
-            vec![copy(&plain, &good)],
-            vec![copy(&plain, &bad)],
+            vec![copy_change(&plain, &good)],
+            vec![copy_change(&plain, &bad)],
         ),
     ]
 }
 
-fn task(config: Value) -> Value {
+fn ops_task_json(config: Value) -> Value {
     json!({
         "apiVersion": "druid.gardener.cloud/v1alpha1",
         "kind": "EtcdOpsTask",
@@ -46,107 +46,107 @@ fn task(config: Value) -> Value {
     })
 }
 
-fn with(field: &str, value: Value) -> Value {
-    let mut task = task(json!({ "compact": {} }));
+fn task_with(field: &str, value: Value) -> Value {
+    let mut task = ops_task_json(json!({ "compact": {} }));
     task["spec"][field] = value;
     task
 }
 
-fn snapshot(snapshot: Value) -> Change {
-    Change::Create(task(json!({ "onDemandSnapshot": snapshot })))
+fn snapshot_change(snapshot: Value) -> ResourceChange {
+    ResourceChange::Create(ops_task_json(json!({ "onDemandSnapshot": snapshot })))
 }
 
-fn restore(restore: Value) -> Change {
-    Change::Create(task(json!({ "restore": restore })))
+fn restore_change(restore: Value) -> ResourceChange {
+    ResourceChange::Create(ops_task_json(json!({ "restore": restore })))
 }
 
-pub(super) fn ops_cases() -> Vec<Case> {
-    let mut cases = immutable();
-    cases.extend(kinds());
+pub(super) fn ops_cases() -> Vec<RuleCase> {
+    let mut cases = immutable_cases();
+    cases.extend(operation_cases());
     cases
 }
 
-fn immutable() -> Vec<Case> {
-    let plain = || task(json!({ "compact": {} }));
+fn immutable_cases() -> Vec<RuleCase> {
+    let plain = || ops_task_json(json!({ "compact": {} }));
     let full = |seconds: i32| {
-        task(json!({ "onDemandSnapshot": { "type": "full", "timeoutSecondsFull": seconds } }))
+        ops_task_json(json!({ "onDemandSnapshot": { "type": "full", "timeoutSecondsFull": seconds } }))
     };
     vec![
-        case(
+        rule_case(
             OPS,
             "spec.config",
             "config is immutable",
             vec![
-                Change::Update(plain(), plain()),
+                ResourceChange::Update(plain(), plain()),
                 // The default is there already.
-                Change::Update(
-                    task(json!({ "onDemandSnapshot": { "type": "full" } })),
+                ResourceChange::Update(
+                    ops_task_json(json!({ "onDemandSnapshot": { "type": "full" } })),
                     full(900),
                 ),
             ],
             vec![
-                Change::Update(plain(), task(json!({ "defragment": {} }))),
-                Change::Update(full(900), full(901)),
+                ResourceChange::Update(plain(), ops_task_json(json!({ "defragment": {} }))),
+                ResourceChange::Update(full(900), full(901)),
             ],
         ),
-        case(
+        rule_case(
             OPS,
             "spec.ttlSecondsAfterFinished",
             "immutable",
             vec![
-                Change::Update(plain(), with("ttlSecondsAfterFinished", json!(3600))),
-                Change::Create(with("ttlSecondsAfterFinished", json!(1))),
+                ResourceChange::Update(plain(), task_with("ttlSecondsAfterFinished", json!(3600))),
+                ResourceChange::Create(task_with("ttlSecondsAfterFinished", json!(1))),
             ],
-            vec![Change::Update(
+            vec![ResourceChange::Update(
                 plain(),
-                with("ttlSecondsAfterFinished", json!(60)),
+                task_with("ttlSecondsAfterFinished", json!(60)),
             )],
         ),
-        case(
+        rule_case(
             OPS,
             "spec.etcdName",
             "immutable",
             vec![
-                Change::Update(plain(), plain()),
-                Change::Update(plain(), with("etcdName", Value::Null)),
+                ResourceChange::Update(plain(), plain()),
+                ResourceChange::Update(plain(), task_with("etcdName", Value::Null)),
             ],
-            vec![Change::Update(plain(), with("etcdName", json!("other")))],
+            vec![ResourceChange::Update(plain(), task_with("etcdName", json!("other")))],
         ),
     ]
 }
 
-fn kinds() -> Vec<Case> {
+fn operation_cases() -> Vec<RuleCase> {
     let (time, name) = (
         "2026-01-01T00:00:00Z",
         "Full-00000000-00000042-1767225600.gz",
     );
     vec![
-        case(
+        rule_case(
             OPS,
             "spec.config.onDemandSnapshot",
             "isFinal",
             vec![
-                snapshot(json!({ "type": "delta" })),
-                snapshot(json!({ "type": "delta", "isFinal": false })),
-                snapshot(json!({ "type": "full", "isFinal": true })),
+                snapshot_change(json!({ "type": "delta" })),
+                snapshot_change(json!({ "type": "delta", "isFinal": false })),
+                snapshot_change(json!({ "type": "full", "isFinal": true })),
             ],
-            vec![snapshot(json!({ "type": "delta", "isFinal": true }))],
+            vec![snapshot_change(json!({ "type": "delta", "isFinal": true }))],
         ),
-        case(
+        rule_case(
             OPS,
             "spec.config.restore",
             "at most one",
             vec![
-                restore(json!({})),
-                restore(json!({ "dryRun": true })),
-                restore(json!({ "toRevision": 7, "dryRun": true })),
-                restore(json!({ "toTime": time })),
-                restore(json!({ "fromFull": name })),
+                restore_change(json!({})),
+                restore_change(json!({ "dryRun": true })),
+                restore_change(json!({ "toRevision": 7, "dryRun": true })),
+                restore_change(json!({ "toTime": time })),
+                restore_change(json!({ "fromFull": name })),
             ],
             vec![
-                restore(json!({ "toRevision": 7, "toTime": time })),
-                restore(json!({ "toTime": time, "fromFull": name })),
-                restore(json!({ "toRevision": 7, "fromFull": name })),
+                restore_change(json!({ "toRevision": 7, "toTime": time })),
+                restore_change(json!({ "toTime": time, "fromFull": name })),
+                restore_change(json!({ "toRevision": 7, "fromFull": name })),
             ],
         ),
     ]

@@ -1,35 +1,35 @@
 use jiff::Timestamp;
-use mainstay_archive::catalogue::Object;
+use mainstay_archive::catalogue::SnapshotObject;
 use mainstay_archive::chain::Link;
-use mainstay_archive::layout::Layout;
+use mainstay_archive::layout::LayoutVersion;
 
 use super::*;
 
-fn object(name: &str) -> Object {
-    Object {
+fn object(name: &str) -> SnapshotObject {
+    SnapshotObject {
         key: format!("p/v2/{name}"),
         name: name.parse().unwrap(),
-        layout: Layout::V2,
+        layout: LayoutVersion::V2,
         size: 1,
         modified: Timestamp::UNIX_EPOCH,
     }
 }
 
-fn chain(deltas: &[&str]) -> Chain {
+fn chain(deltas: &[&str]) -> SnapshotChain {
     let link = |name: &&str| Link {
         object: object(name),
         alternates: Vec::new(),
     };
-    Chain {
+    SnapshotChain {
         base: object("Full-00000000-00000010-1.gz"),
         deltas: deltas.iter().map(link).collect(),
-        reaches: Revision(0),
-        hole_after_base: None,
+        last_revision: Revision(0),
+        gap_after_base: None,
     }
 }
 
-fn facts(revision: i64, compact: Option<i64>) -> Facts {
-    Facts {
+fn facts(revision: i64, compact: Option<i64>) -> DatabaseStatus {
+    DatabaseStatus {
         revision: Revision(revision),
         last_row: Some(Revision(revision)),
         scheduled_compact: compact.map(Revision),
@@ -41,22 +41,22 @@ fn facts(revision: i64, compact: Option<i64>) -> Facts {
     }
 }
 
-fn span(runs: &[(i64, i64)]) -> Span {
+fn span(runs: &[(i64, i64)]) -> DeltaSpan {
     let runs = runs
         .iter()
         .map(|(a, b)| (Revision(*a), Revision(*b)))
         .collect();
-    Span {
+    DeltaSpan {
         runs,
-        ..Span::default()
+        ..DeltaSpan::default()
     }
 }
 
-const A: &str = "Incr-00000011-00000020-2.gz";
-const B: &str = "Incr-00000021-00000030-3.gz";
+const DELTA_A: &str = "Incr-00000011-00000020-2.gz";
+const DELTA_B: &str = "Incr-00000021-00000030-3.gz";
 
-fn reached(holds: i64, spans: &[Span], stop: Stop) -> Result<i64, String> {
-    judge(&chain(&[A, B]), &facts(holds, None), spans, stop)
+fn reached_revision(holds: i64, spans: &[DeltaSpan], stop: StopPoint) -> Result<i64, String> {
+    check_chain(&chain(&[DELTA_A, DELTA_B]), &facts(holds, None), spans, stop)
         .map(|reached| reached.revision.0)
         .map_err(|error| error.to_string())
 }
@@ -64,107 +64,107 @@ fn reached(holds: i64, spans: &[Span], stop: Stop) -> Result<i64, String> {
 #[test]
 fn deltas_without_a_hole_lead_to_their_end_or_to_the_revision_asked_for() {
     let spans = [span(&[(11, 20)]), span(&[(21, 30)])];
-    assert_eq!(reached(10, &spans, Stop::End), Ok(30));
+    assert_eq!(reached_revision(10, &spans, StopPoint::End), Ok(30));
     for wanted in [10, 11, 20, 21, 29, 30] {
         assert_eq!(
-            reached(10, &spans, Stop::Revision(Revision(wanted))),
+            reached_revision(10, &spans, StopPoint::Revision(Revision(wanted))),
             Ok(wanted)
         );
     }
-    let short = reached(10, &spans, Stop::Revision(Revision(31))).unwrap_err();
+    let short = reached_revision(10, &spans, StopPoint::Revision(Revision(31))).unwrap_err();
     assert!(short.contains("end at revision 30"), "{short}");
 }
 
 #[test]
 fn a_base_newer_than_its_name_fills_holes_and_outdoes_deltas() {
     let spans = [span(&[(11, 20)]), span(&[(21, 30)])];
-    assert_eq!(reached(25, &spans, Stop::End), Ok(30));
-    assert_eq!(reached(40, &spans, Stop::End), Ok(40));
-    assert_eq!(reached(25, &spans, Stop::Revision(Revision(15))), Ok(15));
+    assert_eq!(reached_revision(25, &spans, StopPoint::End), Ok(30));
+    assert_eq!(reached_revision(40, &spans, StopPoint::End), Ok(40));
+    assert_eq!(reached_revision(25, &spans, StopPoint::Revision(Revision(15))), Ok(15));
     let late = [span(&[(15, 20)]), span(&[(21, 30)])];
-    assert_eq!(reached(14, &late, Stop::End), Ok(30));
-    let gap = reached(12, &late, Stop::End).unwrap_err();
+    assert_eq!(reached_revision(14, &late, StopPoint::End), Ok(30));
+    let gap = reached_revision(12, &late, StopPoint::End).unwrap_err();
     assert!(
-        gap.contains("13 to 14 are missing") && gap.contains(A),
+        gap.contains("13 to 14 are missing") && gap.contains(DELTA_A),
         "{gap}"
     );
 }
 
 #[test]
 fn a_base_compacted_beyond_the_target_cannot_give_it() {
-    let wanted = Stop::Revision(Revision(12));
-    let error = judge(&chain(&[]), &facts(20, Some(15)), &[], wanted).unwrap_err();
+    let wanted = StopPoint::Revision(Revision(12));
+    let error = check_chain(&chain(&[]), &facts(20, Some(15)), &[], wanted).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("compacted at 15") && text.contains("Full-00000000-00000010-1.gz"));
-    let fits = judge(&chain(&[]), &facts(20, Some(12)), &[], wanted).unwrap();
+    let fits = check_chain(&chain(&[]), &facts(20, Some(12)), &[], wanted).unwrap();
     assert_eq!(fits.revision, Revision(12));
 }
 
 #[test]
 fn a_hole_inside_or_between_deltas_is_named_with_both_neighbours() {
     let between = [span(&[(11, 20)]), span(&[(23, 30)])];
-    let text = reached(10, &between, Stop::End).unwrap_err();
+    let text = reached_revision(10, &between, StopPoint::End).unwrap_err();
     assert!(text.contains("21 to 22 are missing"), "{text}");
-    assert!(text.contains(A) && text.contains(B), "{text}");
-    assert_eq!(reached(10, &between, Stop::Revision(Revision(20))), Ok(20));
+    assert!(text.contains(DELTA_A) && text.contains(DELTA_B), "{text}");
+    assert_eq!(reached_revision(10, &between, StopPoint::Revision(Revision(20))), Ok(20));
 
     let inside = [span(&[(11, 20)]), span(&[(21, 25), (28, 30)])];
-    let text = reached(10, &inside, Stop::End).unwrap_err();
+    let text = reached_revision(10, &inside, StopPoint::End).unwrap_err();
     assert!(
-        text.contains("26 to 27 are missing") && text.contains(B),
+        text.contains("26 to 27 are missing") && text.contains(DELTA_B),
         "{text}"
     );
-    assert!(!text.contains(A), "{text}");
+    assert!(!text.contains(DELTA_A), "{text}");
 }
 
 #[test]
 fn overlapping_deltas_are_taken_up_where_the_one_before_ended() {
     let spans = [span(&[(11, 24)]), span(&[(21, 22), (23, 30)])];
-    assert_eq!(reached(10, &spans, Stop::End), Ok(30));
+    assert_eq!(reached_revision(10, &spans, StopPoint::End), Ok(30));
     let split = [span(&[(11, 20)]), span(&[(20, 30)])];
-    let text = reached(10, &split, Stop::End).unwrap_err();
+    let text = reached_revision(10, &split, StopPoint::End).unwrap_err();
     assert!(
-        text.contains(B) && text.contains("begins with revision 20"),
+        text.contains(DELTA_B) && text.contains("begins with revision 20"),
         "{text}"
     );
 }
 
 #[test]
 fn a_moment_ends_before_the_first_later_revision() {
-    let stop = Stop::Time("2026-01-01T00:00:00Z".parse().unwrap());
-    let later = |runs: &[(i64, i64)], at| Span {
-        later: Some(Revision(at)),
+    let stop = StopPoint::Time("2026-01-01T00:00:00Z".parse().unwrap());
+    let later = |runs: &[(i64, i64)], at| DeltaSpan {
+        first_later: Some(Revision(at)),
         ..span(runs)
     };
     let spans = [span(&[(11, 20)]), later(&[(21, 30)], 25)];
-    assert_eq!(reached(10, &spans, stop), Ok(24));
+    assert_eq!(reached_revision(10, &spans, stop), Ok(24));
     assert_eq!(
-        reached(10, &[span(&[(11, 20)]), later(&[(21, 30)], 21)], stop),
+        reached_revision(10, &[span(&[(11, 20)]), later(&[(21, 30)], 21)], stop),
         Ok(20)
     );
-    assert_eq!(reached(10, &[later(&[(11, 20)], 11)], stop), Ok(10));
+    assert_eq!(reached_revision(10, &[later(&[(11, 20)], 11)], stop), Ok(10));
 
-    let untimed = Span {
-        untimed: Some(Revision(22)),
+    let first_untimed = DeltaSpan {
+        first_untimed: Some(Revision(22)),
         ..later(&[(21, 30)], 25)
     };
-    let text = reached(10, &[span(&[(11, 20)]), untimed.clone()], stop).unwrap_err();
+    let text = reached_revision(10, &[span(&[(11, 20)]), first_untimed.clone()], stop).unwrap_err();
     assert!(
-        text.contains(B) && text.contains("no usable time at revision 22"),
+        text.contains(DELTA_B) && text.contains("no usable time at revision 22"),
         "{text}"
     );
-    let behind = Span {
-        later: Some(Revision(22)),
-        ..untimed
+    let behind = DeltaSpan {
+        first_later: Some(Revision(22)),
+        ..first_untimed
     };
-    assert_eq!(reached(10, &[span(&[(11, 20)]), behind], stop), Ok(21));
+    assert_eq!(reached_revision(10, &[span(&[(11, 20)]), behind], stop), Ok(21));
 }
 
 #[test]
 fn names_that_promise_more_than_the_objects_hold_are_not_believed() {
-    let mut chain = chain(&[A]);
-    chain.reaches = Revision(20);
-    let text = judge(&chain, &facts(10, None), &[span(&[(11, 19)])], Stop::End)
+    let mut chain = chain(&[DELTA_A]);
+    chain.last_revision = Revision(20);
+    let text = check_chain(&chain, &facts(10, None), &[span(&[(11, 19)])], StopPoint::End)
         .unwrap_err()
         .to_string();
     assert!(

@@ -2,7 +2,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use mainstay_archive::compression::decoder;
+use mainstay_archive::compression::open_decoder;
 use mainstay_archive::name::SnapshotName;
 use mainstay_bbolt::Update;
 use mainstay_mvcc::schema;
@@ -10,38 +10,38 @@ use mainstay_mvcc::schema;
 use super::*;
 
 /// Streams `bytes` in pieces, again for each page asked for; returns the facts and the passes.
-fn streamed(bytes: &[u8], piece: usize) -> (Result<Facts, FactsError>, usize) {
+fn read_streamed(bytes: &[u8], chunk: usize) -> (Result<DatabaseStatus, DatabaseStatusError>, usize) {
     let mut keep = BTreeSet::new();
     for pass in 1.. {
         let mut outline = Outline::new(&keep);
-        for piece in bytes.chunks(piece) {
-            if let Err(error) = outline.push(piece) {
+        for chunk in bytes.chunks(chunk) {
+            if let Err(error) = outline.push(chunk) {
                 return (Err(error.into()), pass);
             }
         }
         match outline.facts() {
             Ok(facts) => return (Ok(facts), pass),
-            Err(OutlineError::NotKept { page }) => assert!(keep.insert(page), "{page} twice"),
+            Err(OutlineError::PageNotKept { page }) => assert!(keep.insert(page), "{page} twice"),
             Err(OutlineError::Facts(error)) => return (Err(error), pass),
         }
     }
     unreachable!("the loop has no end")
 }
 
-fn at_random(bytes: &[u8]) -> Result<Facts, FactsError> {
-    Facts::read(&Database::open(bytes)?)
+fn read_facts(bytes: &[u8]) -> Result<DatabaseStatus, DatabaseStatusError> {
+    DatabaseStatus::read(&Database::open(bytes)?)
 }
 
-fn assert_same(bytes: &[u8], passes: usize) {
-    let expected = at_random(bytes).unwrap();
-    for piece in [977, 4096, 100_000, 1 << 20] {
-        let (facts, took) = streamed(bytes, piece);
-        assert_eq!(facts.unwrap(), expected, "pieces of {piece}");
-        assert_eq!(took, passes, "pieces of {piece}");
+fn assert_same_facts(bytes: &[u8], passes: usize) {
+    let expected = read_facts(bytes).unwrap();
+    for chunk in [977, 4096, 100_000, 1 << 20] {
+        let (facts, took) = read_streamed(bytes, chunk);
+        assert_eq!(facts.unwrap(), expected, "pieces of {chunk}");
+        assert_eq!(took, passes, "pieces of {chunk}");
     }
 }
 
-fn bases() -> Vec<(String, Vec<u8>)> {
+fn read_fixture_bases() -> Vec<(String, Vec<u8>)> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures");
     let mut found = Vec::new();
     for fixture in std::fs::read_dir(fixtures).unwrap() {
@@ -54,7 +54,7 @@ fn bases() -> Vec<(String, Vec<u8>)> {
             }
             let compression = name.parse::<SnapshotName>().unwrap().compression;
             let one = std::num::NonZeroUsize::MIN;
-            let mut stream = decoder(&compression, File::open(&path).unwrap(), one).unwrap();
+            let mut stream = open_decoder(&compression, File::open(&path).unwrap(), one).unwrap();
             let mut bytes = Vec::new();
             stream.read_to_end(&mut bytes).unwrap();
             bytes.truncate(bytes.len() - 32);
@@ -67,9 +67,9 @@ fn bases() -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn a_stream_of_a_real_snapshot_tells_what_the_file_tells() {
-    for (name, bytes) in bases() {
-        assert_same(&bytes, 1);
-        let revision = at_random(&bytes).unwrap().revision;
+    for (name, bytes) in read_fixture_bases() {
+        assert_same_facts(&bytes, 1);
+        let revision = read_facts(&bytes).unwrap().revision;
         let named: SnapshotName = name.parse().unwrap();
         assert!(revision >= named.last, "{name} holds {revision}");
     }
@@ -77,7 +77,7 @@ fn a_stream_of_a_real_snapshot_tells_what_the_file_tells() {
 
 /// A database of our own: rows with values of the given sizes, added in several commits, so that
 /// pages of earlier ones stay behind.
-fn built(page_size: u32, commits: &[Vec<usize>], others: &[(&str, &str, usize)]) -> Vec<u8> {
+fn build_database(page_size: u32, commits: &[Vec<usize>], others: &[(&str, &str, usize)]) -> Vec<u8> {
     let file = tempfile::tempfile().unwrap();
     let mut revision = 2;
     for (at, sizes) in commits.iter().enumerate() {
@@ -85,7 +85,7 @@ fn built(page_size: u32, commits: &[Vec<usize>], others: &[(&str, &str, usize)])
             0 => Update::create(&file, page_size).unwrap(),
             _ => Update::open(&file).unwrap(),
         };
-        let mut bucket = update.append(schema::KEY).unwrap();
+        let mut bucket = update.append_to_bucket(schema::KEY).unwrap();
         for size in sizes {
             let key = RevisionKey::first_of(Revision(revision)).encode();
             bucket.add(&key, &vec![0x5a; *size]).unwrap();
@@ -93,7 +93,7 @@ fn built(page_size: u32, commits: &[Vec<usize>], others: &[(&str, &str, usize)])
         }
         bucket.finish().unwrap();
         for (bucket, key, size) in others {
-            let mut writer = update.rewrite(bucket.as_bytes());
+            let mut writer = update.rewrite_bucket(bucket.as_bytes());
             writer.add(key.as_bytes(), &vec![b'x'; *size]).unwrap();
             writer.finish().unwrap();
         }
@@ -108,35 +108,35 @@ fn built(page_size: u32, commits: &[Vec<usize>], others: &[(&str, &str, usize)])
 fn pages_left_behind_by_earlier_commits_are_not_believed() {
     let commits: Vec<Vec<usize>> = (0..30).map(|n| vec![40 + n; 50]).collect();
     for page_size in [1024, 4096, 65_536] {
-        let bytes = built(page_size, &commits, &[("meta", "confState", 10)]);
-        assert_eq!(at_random(&bytes).unwrap().revision, Revision(1501));
-        assert_same(&bytes, 1);
+        let bytes = build_database(page_size, &commits, &[("meta", "confState", 10)]);
+        assert_eq!(read_facts(&bytes).unwrap().revision, Revision(1501));
+        assert_same_facts(&bytes, 1);
     }
 }
 
 #[test]
 fn rows_that_fill_many_pages_and_leaves_whose_last_key_lies_far_behind_are_found() {
     for last in [0, 1, 5_000, 300_000, 2_000_000] {
-        let bytes = built(4096, &[vec![10; 3000], vec![1_500_000, 3, last]], &[]);
-        assert_same(&bytes, 1);
+        let bytes = build_database(4096, &[vec![10; 3000], vec![1_500_000, 3, last]], &[]);
+        assert_same_facts(&bytes, 1);
     }
     // Values of a leaf before its last key: the key is beyond the first page of the leaf.
-    let bytes = built(65_536, &[vec![1; 700]], &[]);
-    assert_same(&bytes, 1);
+    let bytes = build_database(65_536, &[vec![1; 700]], &[]);
+    assert_same_facts(&bytes, 1);
 }
 
 #[test]
 fn an_empty_key_bucket_is_revision_one() {
-    let bytes = built(4096, &[vec![]], &[("meta", "confState", 10)]);
-    let (facts, _) = streamed(&bytes, 4096);
+    let bytes = build_database(4096, &[vec![]], &[("meta", "confState", 10)]);
+    let (facts, _) = read_streamed(&bytes, 4096);
     assert_eq!(facts.unwrap().revision, Revision(1));
-    assert_same(&bytes, 1);
+    assert_same_facts(&bytes, 1);
 }
 
 #[test]
 fn a_meta_bucket_with_a_page_of_its_own_takes_one_more_pass() {
-    let bytes = built(1024, &[vec![10; 2000]], &[("meta", "confState", 600)]);
-    assert_same(&bytes, 2);
+    let bytes = build_database(1024, &[vec![10; 2000]], &[("meta", "confState", 600)]);
+    assert_same_facts(&bytes, 2);
 }
 
 #[test]
@@ -151,21 +151,21 @@ fn a_root_bucket_of_several_pages_takes_a_pass_for_each() {
         "members",
     ];
     let others: Vec<(&str, &str, usize)> = names.iter().map(|name| (*name, "k", 200)).collect();
-    let bytes = built(1024, &[vec![10; 500]], &others);
-    let expected = at_random(&bytes).unwrap();
-    let (facts, passes) = streamed(&bytes, 4096);
+    let bytes = build_database(1024, &[vec![10; 500]], &others);
+    let expected = read_facts(&bytes).unwrap();
+    let (facts, passes) = read_streamed(&bytes, 4096);
     assert_eq!(facts.unwrap(), expected);
     assert!(passes > 1, "the root is one page: this test shows nothing");
 }
 
 #[test]
 fn a_damaged_page_on_the_way_is_the_error_a_reader_of_the_file_finds() {
-    let sound = built(4096, &[vec![100; 5000]], &[]);
+    let sound = build_database(4096, &[vec![100; 5000]], &[]);
     for page in 0..sound.len() / 4096 {
         let mut bytes = sound.clone();
         bytes[page * 4096] ^= 0x40; // the id of the page; of a meta page nobody looks at it
-        let (facts, _) = streamed(&bytes, 100_000);
-        match (facts, at_random(&bytes)) {
+        let (facts, _) = read_streamed(&bytes, 100_000);
+        match (facts, read_facts(&bytes)) {
             (Ok(found), Ok(expected)) => assert_eq!(found, expected, "page {page}"),
             (Err(found), Err(expected)) => assert_eq!(found.to_string(), expected.to_string()),
             (found, expected) => panic!("page {page}: {found:?} but {expected:?}"),
@@ -175,15 +175,15 @@ fn a_damaged_page_on_the_way_is_the_error_a_reader_of_the_file_finds() {
 
 #[test]
 fn a_file_cut_anywhere_is_an_error() {
-    let sound = built(4096, &[vec![100; 500]], &[]);
+    let sound = build_database(4096, &[vec![100; 500]], &[]);
     for len in (0..sound.len()).step_by(1000) {
-        assert!(streamed(&sound[..len], 4096).0.is_err(), "{len} bytes");
+        assert!(read_streamed(&sound[..len], 4096).0.is_err(), "{len} bytes");
     }
 }
 
 #[test]
 fn garbage_behind_sound_metas_ends_in_an_error_not_in_memory() {
-    let mut bytes = built(4096, &[vec![100; 5000]], &[]);
+    let mut bytes = build_database(4096, &[vec![100; 5000]], &[]);
     for (page, chunk) in bytes.chunks_mut(4096).enumerate().skip(2) {
         let header = [
             (page as u64).to_le_bytes().as_slice(),
@@ -194,6 +194,6 @@ fn garbage_behind_sound_metas_ends_in_an_error_not_in_memory() {
         chunk[..16].copy_from_slice(&header);
         chunk[16..].fill(0xff);
     }
-    let (facts, passes) = streamed(&bytes, 4096);
+    let (facts, passes) = read_streamed(&bytes, 4096);
     assert!(facts.is_err() && passes <= 2, "{passes} passes");
 }

@@ -1,12 +1,12 @@
 //! The part of a file that is at hand, addressed as in the file.
 
 /// Bytes of the file from `start` on.
-pub(super) struct View<'a> {
+pub(super) struct FileWindow<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) start: u64,
 }
 
-impl<'a> View<'a> {
+impl<'a> FileWindow<'a> {
     /// That many bytes from `offset` on, if all are here.
     pub(super) fn get(&self, offset: u64, len: usize) -> Option<&'a [u8]> {
         let from = usize::try_from(offset.checked_sub(self.start)?).ok()?;
@@ -14,7 +14,7 @@ impl<'a> View<'a> {
     }
 
     /// What there is between two places; empty unless the first is here.
-    pub(super) fn part(&self, from: u64, to: u64) -> &'a [u8] {
+    pub(super) fn slice(&self, from: u64, to: u64) -> &'a [u8] {
         let index = |at: u64| usize::try_from(at.saturating_sub(self.start)).unwrap_or(usize::MAX);
         if from < self.start {
             return &[];

@@ -23,22 +23,22 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use mainstay_store::{SnapStore, SourceStoreArgs, StoreArgs, StoreConfig};
-use mainstay_telemetry::{Progress, human_bytes};
+use mainstay_telemetry::{ProgressReporter, format_bytes};
 use serde::Serialize;
 
-use self::plan::{Conflict, Limits, Plan};
+use self::plan::{DestinationConflict, CopyLimits, CopyPlan};
 use self::transfer::{CopyError, Transfer};
-use self::wait::Waited;
-use super::list::place;
+use self::wait::WaitOutcome;
+use super::list::describe_location;
 use crate::backup;
-use crate::cli::Context;
-use crate::directory::sample;
-use crate::failure::{Failure, Verdict};
-use crate::outcome::Outcome;
+use crate::cli::CommandContext;
+use crate::directory::sample_progress;
+use crate::failure::{CommandFailure, ExitVerdict};
+use crate::outcome::CommandOutcome;
 use crate::rebuild::{HashCheck, Meter};
 
 /// How often a store is asked for a final snapshot, as the peer does.
-const ASK_EVERY: Duration = Duration::from_secs(15);
+const POLL_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Flags of `copy`.
 #[derive(Debug, Args)]
@@ -67,13 +67,13 @@ pub struct CopyArgs {
     pub store: StoreArgs,
     /// Which of them, and how.
     #[command(flatten)]
-    pub which: WhichArgs,
+    pub selection: CopySelectionArgs,
 }
 
 /// Which backups are copied, and how.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Copying")]
-pub struct WhichArgs {
+pub struct CopySelectionArgs {
     /// Copy this many backups, the newest: a backup is a full snapshot with its deltas; -1 is all
     #[arg(long, value_name = "COUNT", default_value_t = -1, allow_negative_numbers = true)]
     #[arg(env = "MAINSTAY_MAX_BACKUPS_TO_COPY")]
@@ -97,7 +97,7 @@ pub struct WhichArgs {
     pub wait_for_final_snapshot: bool,
 
     /// Stop waiting after this long and copy what is there, for example 30m; 0 waits for ever
-    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = wait::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = wait::parse_duration)]
     #[arg(env = "MAINSTAY_WAIT_FOR_FINAL_SNAPSHOT_TIMEOUT")]
     pub wait_for_final_snapshot_timeout: Duration,
 
@@ -125,95 +125,95 @@ struct CopyReport {
     /// Deltas before every full snapshot, of no use.
     without_base: usize,
     bytes: u64,
-    damaged: Vec<Refused>,
-    conflicts: Vec<Refused>,
+    damaged: Vec<RejectedObject>,
+    conflicts: Vec<RejectedObject>,
     seconds: f64,
 }
 
 /// An object that was not copied.
 #[derive(Clone, Debug, Serialize)]
-struct Refused {
+struct RejectedObject {
     name: String,
     reason: String,
 }
 
 /// Copies.
-pub async fn run(args: CopyArgs, context: &Context) -> Result<Outcome, Failure> {
+pub async fn run(args: CopyArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let CopyArgs {
         source,
         store,
-        which,
+        selection: which,
     } = args;
     let (from_config, to_config) = (source.into_config()?, store.into_config()?);
-    refuse_same(&from_config, &to_config)?;
+    refuse_same_location(&from_config, &to_config)?;
     let from = SnapStore::open(&from_config, &context.environment)?;
     let to = SnapStore::open(&to_config, &context.environment)?;
     let mut report = CopyReport {
-        source: place(&from),
-        destination: place(&to),
+        source: describe_location(&from),
+        destination: describe_location(&to),
         ..CopyReport::default()
     };
     if which.wait_for_final_snapshot && !which.dry_run {
         let waited =
-            wait::for_final(&from, ASK_EVERY, which.wait_for_final_snapshot_timeout).await?;
-        report.final_snapshot = Some(waited == Waited::Came);
+            wait::wait_for_final_snapshot(&from, POLL_INTERVAL, which.wait_for_final_snapshot_timeout).await?;
+        report.final_snapshot = Some(waited == WaitOutcome::Found);
     }
-    let (have, there) = (backup::list(&from).await?, backup::list(&to).await?);
+    let (have, there) = (backup::list_snapshots(&from).await?, backup::list_snapshots(&to).await?);
     if have.is_empty() {
         let reason = format!("there is no snapshot in {}", report.source);
-        return Err(Failure::because(Verdict::NoBackup, reason)
+        return Err(CommandFailure::from_reason(ExitVerdict::NoBackup, reason)
             .with_next_step("check --source-store-container and --source-store-prefix"));
     }
-    let limits = Limits {
+    let limits = CopyLimits {
         count: usize::try_from(which.max_backups_to_copy).ok(),
-        oldest: plan::oldest(context.now, which.max_backup_age),
+        not_before: plan::age_cutoff(context.now, which.max_backup_age),
     };
-    let plan = Plan::new(&have, &there, limits);
-    report.present = plan.present;
-    report.without_base = plan.without_base;
-    report.conflicts = plan.conflicts.iter().map(Refused::by_conflict).collect();
+    let plan = CopyPlan::new(&have, &there, limits);
+    report.present = plan.already_present;
+    report.without_base = plan.deltas_without_base;
+    report.conflicts = plan.conflicts.iter().map(RejectedObject::from_conflict).collect();
     if which.dry_run {
-        return Ok(planned(&plan, report));
+        return Ok(describe_dry_run(&plan, report));
     }
     let transfer = Transfer {
-        from,
-        to,
-        to_effort: to_config.effort,
-        parallel: usize::from(which.max_parallel_copy_operations),
+        source: from,
+        destination: to,
+        destination_effort: to_config.transfer,
+        parallelism: usize::from(which.max_parallel_copy_operations),
         hash_check: if which.skip_hash_check {
             HashCheck::Skipped
         } else {
             HashCheck::Required
         },
     };
-    carry_out(transfer, &plan, report).await
+    execute_plan(transfer, &plan, report).await
 }
 
-fn refuse_same(from: &StoreConfig, to: &StoreConfig) -> Result<(), Failure> {
+fn refuse_same_location(from: &StoreConfig, to: &StoreConfig) -> Result<(), CommandFailure> {
     let is_same = from.provider == to.provider
         && from.container == to.container
         && from.prefix == to.prefix
         && from.endpoint == to.endpoint;
     if is_same {
-        return Err(Failure::because(
-            Verdict::Usage,
+        return Err(CommandFailure::from_reason(
+            ExitVerdict::Usage,
             "source and destination are the same place",
         ));
     }
     Ok(())
 }
 
-fn planned(plan: &Plan, mut report: CopyReport) -> Outcome {
+fn describe_dry_run(plan: &CopyPlan, mut report: CopyReport) -> CommandOutcome {
     let names: Vec<String> = plan
         .tasks
         .iter()
         .map(|task| task.name.to_string())
         .collect();
-    report.bytes = plan.bytes();
+    report.bytes = plan.total_bytes();
     let mut text = format!(
         "would copy {} objects ({}) from {} to {}; {} are there already\n",
         names.len(),
-        human_bytes(report.bytes),
+        format_bytes(report.bytes),
         report.source,
         report.destination,
         report.present
@@ -229,19 +229,19 @@ fn planned(plan: &Plan, mut report: CopyReport) -> Outcome {
         object.remove("copied");
         object.insert("wouldCopy".into(), names.into());
     }
-    Outcome::new(Verdict::Shown, text, &details)
+    CommandOutcome::new(ExitVerdict::Shown, text, &details)
 }
 
-async fn carry_out(
+async fn execute_plan(
     transfer: Transfer,
-    plan: &Plan,
+    plan: &CopyPlan,
     mut report: CopyReport,
-) -> Result<Outcome, Failure> {
+) -> Result<CommandOutcome, CommandFailure> {
     let started = Instant::now();
     let meter = Arc::new(Meter::default());
-    meter.expect(plan.bytes());
+    meter.add_total(plan.total_bytes());
     let watched = Arc::clone(&meter);
-    let progress = Progress::start("copy", move || sample(&watched));
+    let progress = ProgressReporter::start("copy", move || sample_progress(&watched));
     let results = transfer.run(&plan.tasks, &meter).await?;
     drop(progress);
     report.seconds = started.elapsed().as_secs_f64();
@@ -252,18 +252,18 @@ async fn carry_out(
                 report.copied.push(task.name.to_string());
                 report.bytes += bytes;
             }
-            Some(Err(error)) if error.is_of_the_object() => report.damaged.push(Refused {
+            Some(Err(error)) if error.is_object_error() => report.damaged.push(RejectedObject {
                 name: task.object.name.to_string(),
-                reason: mainstay_telemetry::Chain(&error).to_string(),
+                reason: mainstay_telemetry::ErrorChain(&error).to_string(),
             }),
             Some(Err(error)) => broken_off = broken_off.or(Some(error)),
             None => {}
         }
     }
-    conclude(&report, broken_off)
+    build_outcome(&report, broken_off)
 }
 
-fn conclude(report: &CopyReport, broken_off: Option<CopyError>) -> Result<Outcome, Failure> {
+fn build_outcome(report: &CopyReport, broken_off: Option<CopyError>) -> Result<CommandOutcome, CommandFailure> {
     let details = serde_json::to_value(report).unwrap_or_default();
     let refused: Vec<&str> = report
         .damaged
@@ -274,40 +274,40 @@ fn conclude(report: &CopyReport, broken_off: Option<CopyError>) -> Result<Outcom
     let summary = format!(
         "copied {} objects ({}) from {} to {} in {:.1} s; {} were there already",
         report.copied.len(),
-        human_bytes(report.bytes),
+        format_bytes(report.bytes),
         report.source,
         report.destination,
         report.seconds,
         report.present
     );
     if let Some(error) = broken_off {
-        return Err(Failure::from(error)
+        return Err(CommandFailure::from(error)
             .with_next_step(format!("run the same command again, it goes on: {summary}"))
             .with_details(details));
     }
     if !refused.is_empty() {
-        return Err(Failure::because(Verdict::DamagedBackup, refused.join("; "))
+        return Err(CommandFailure::from_reason(ExitVerdict::DamagedBackup, refused.join("; "))
             .with_next_step(format!("everything else is in place: {summary}"))
             .with_details(details));
     }
     let verdict = if report.copied.is_empty() {
-        Verdict::Unchanged
+        ExitVerdict::Unchanged
     } else {
-        Verdict::Copied
+        ExitVerdict::Copied
     };
     let waited = match report.final_snapshot {
         Some(false) => "no final snapshot came in time\n",
         _ => "",
     };
-    Ok(Outcome::new(
+    Ok(CommandOutcome::new(
         verdict,
         format!("{waited}{summary}\n"),
         report,
     ))
 }
 
-impl Refused {
-    fn by_conflict(conflict: &Conflict) -> Self {
+impl RejectedObject {
+    fn from_conflict(conflict: &DestinationConflict) -> Self {
         Self {
             name: conflict.name.to_string(),
             reason: conflict.to_string(),

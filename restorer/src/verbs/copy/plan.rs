@@ -4,21 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
-use mainstay_archive::catalogue::{Catalogue, Object};
-use mainstay_archive::chain::{ChainInfo, chains};
+use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
+use mainstay_archive::chain::{ChainInfo, list_chains};
 use mainstay_archive::name::SnapshotName;
 
 /// Which backups are wanted.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Limits {
+pub(super) struct CopyLimits {
     /// This many, the newest.
     pub(super) count: Option<usize>,
     /// Those with an object created at or after this moment.
-    pub(super) oldest: Option<Timestamp>,
+    pub(super) not_before: Option<Timestamp>,
 }
 
 /// The moment `days` before `now`; `None` for a negative number, which means any age.
-pub(super) fn oldest(now: Timestamp, days: i64) -> Option<Timestamp> {
+pub(super) fn age_cutoff(now: Timestamp, days: i64) -> Option<Timestamp> {
     let hours = days.checked_mul(24).filter(|_| days >= 0)?;
     let age = SignedDuration::from_hours(hours.min(i64::from(u32::MAX)));
     Some(now.checked_sub(age).unwrap_or(Timestamp::MIN))
@@ -26,20 +26,20 @@ pub(super) fn oldest(now: Timestamp, days: i64) -> Option<Timestamp> {
 
 /// An object to be copied, under its name in the destination.
 #[derive(Clone, Debug)]
-pub(super) struct Task {
-    pub(super) object: Object,
+pub(super) struct CopyTask {
+    pub(super) object: SnapshotObject,
     pub(super) name: SnapshotName,
 }
 
 /// An object in the destination that is in the way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Conflict {
+pub(super) struct DestinationConflict {
     pub(super) name: SnapshotName,
     source_bytes: u64,
     destination_bytes: u64,
 }
 
-impl fmt::Display for Conflict {
+impl fmt::Display for DestinationConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -51,44 +51,44 @@ impl fmt::Display for Conflict {
 
 /// What to copy, in the order it is to become visible.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Plan {
-    pub(super) tasks: Vec<Task>,
+pub(super) struct CopyPlan {
+    pub(super) tasks: Vec<CopyTask>,
     /// Objects that are in the destination already.
-    pub(super) present: usize,
-    pub(super) conflicts: Vec<Conflict>,
+    pub(super) already_present: usize,
+    pub(super) conflicts: Vec<DestinationConflict>,
     /// Deltas before every full snapshot.
-    pub(super) without_base: usize,
+    pub(super) deltas_without_base: usize,
 }
 
-impl Plan {
+impl CopyPlan {
     /// Chains newest first; in a chain the base first, then the deltas as they follow each other.
-    pub(super) fn new(source: &Catalogue, destination: &Catalogue, limits: Limits) -> Self {
+    pub(super) fn new(source: &Catalogue, destination: &Catalogue, limits: CopyLimits) -> Self {
         let there: BTreeMap<String, u64> = destination
             .fulls
             .iter()
             .chain(&destination.deltas)
-            .map(|object| (plain(&object.name).to_string(), object.size))
+            .map(|object| (strip_final_suffix(&object.name).to_string(), object.size))
             .collect();
         let mut plan = Self::default();
         let mut taken = BTreeSet::new();
-        let all = chains(source);
+        let all = list_chains(source);
         let backups = all.iter().filter(|chain| chain.base.is_some());
-        plan.without_base = all
+        plan.deltas_without_base = all
             .iter()
             .filter(|chain| chain.base.is_none())
             .map(|chain| chain.deltas.len())
             .sum();
-        let young = |chain: &&ChainInfo| limits.oldest.is_none_or(|oldest| chain.times.1 >= oldest);
+        let young = |chain: &&ChainInfo| limits.not_before.is_none_or(|oldest| chain.times.1 >= oldest);
         let wanted = backups
             .rev()
             .filter(young)
             .take(limits.count.unwrap_or(usize::MAX));
         for chain in wanted {
-            let mut deltas: Vec<&Object> = chain.deltas.iter().collect();
+            let mut deltas: Vec<&SnapshotObject> = chain.deltas.iter().collect();
             deltas.sort_by_key(|delta| (delta.name.start, delta.name.last, delta.name.created));
             for object in chain.base.iter().chain(deltas) {
                 // One name in both layouts of the source is one object of the destination.
-                if taken.insert(plain(&object.name).to_string()) {
+                if taken.insert(strip_final_suffix(&object.name).to_string()) {
                     plan.add(object, &there);
                 }
             }
@@ -96,15 +96,15 @@ impl Plan {
         plan
     }
 
-    fn add(&mut self, object: &Object, there: &BTreeMap<String, u64>) {
-        let name = plain(&object.name);
+    fn add(&mut self, object: &SnapshotObject, there: &BTreeMap<String, u64>) {
+        let name = strip_final_suffix(&object.name);
         match there.get(&name.to_string()) {
-            None => self.tasks.push(Task {
+            None => self.tasks.push(CopyTask {
                 object: object.clone(),
                 name,
             }),
-            Some(size) if *size == object.size => self.present += 1,
-            Some(size) => self.conflicts.push(Conflict {
+            Some(size) if *size == object.size => self.already_present += 1,
+            Some(size) => self.conflicts.push(DestinationConflict {
                 name,
                 source_bytes: object.size,
                 destination_bytes: *size,
@@ -113,13 +113,13 @@ impl Plan {
     }
 
     /// Bytes to be copied.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(super) fn total_bytes(&self) -> u64 {
         self.tasks.iter().map(|task| task.object.size).sum()
     }
 }
 
 /// The name without the mark of a final snapshot.
-fn plain(name: &SnapshotName) -> SnapshotName {
+fn strip_final_suffix(name: &SnapshotName) -> SnapshotName {
     SnapshotName {
         is_final: false,
         ..name.clone()
@@ -128,12 +128,12 @@ fn plain(name: &SnapshotName) -> SnapshotName {
 
 #[cfg(test)]
 mod tests {
-    use mainstay_archive::catalogue::Listed;
+    use mainstay_archive::catalogue::ListedObject;
 
     use super::*;
 
     fn catalogue(names: &[(&str, u64)]) -> Catalogue {
-        let listed = names.iter().map(|(name, size)| Listed {
+        let listed = names.iter().map(|(name, size)| ListedObject {
             key: format!("p/{name}"),
             size: *size,
             modified: Timestamp::UNIX_EPOCH,
@@ -141,7 +141,7 @@ mod tests {
         Catalogue::from_listing("p", listed.collect())
     }
 
-    fn names(plan: &Plan) -> Vec<String> {
+    fn names(plan: &CopyPlan) -> Vec<String> {
         plan.tasks
             .iter()
             .map(|task| task.name.to_string())
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_newest_chain_goes_first_and_bases_before_their_deltas() {
-        let plan = Plan::new(&source(), &Catalogue::default(), Limits::default());
+        let plan = CopyPlan::new(&source(), &Catalogue::default(), CopyLimits::default());
         let expected = [
             "Full-00000000-00000020-200.gz",
             "Incr-00000021-00000030-210.gz",
@@ -170,7 +170,7 @@ mod tests {
             "Incr-00000011-00000020-110.gz",
         ];
         assert_eq!(names(&plan), expected);
-        assert_eq!((plan.without_base, plan.present, plan.bytes()), (1, 0, 20));
+        assert_eq!((plan.deltas_without_base, plan.already_present, plan.total_bytes()), (1, 0, 20));
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
         let second = |second| Some(Timestamp::from_second(second).unwrap());
         let empty = Catalogue::default();
         let of =
-            |count, oldest| names(&Plan::new(&source(), &empty, Limits { count, oldest })).len();
+            |count, oldest| names(&CopyPlan::new(&source(), &empty, CopyLimits { count, not_before: oldest })).len();
         assert_eq!(of(Some(0), None), 0);
         assert_eq!(of(Some(1), None), 3);
         assert_eq!(of(Some(9), None), 5);
@@ -194,19 +194,19 @@ mod tests {
             ("v2/Full-00000000-00000020-200.gz", 4),
             ("v2/Incr-00000021-00000030-210.gz", 7),
         ]);
-        let plan = Plan::new(
+        let plan = CopyPlan::new(
             &source(),
             &there,
-            Limits {
+            CopyLimits {
                 count: Some(1),
-                oldest: None,
+                not_before: None,
             },
         );
         assert_eq!(names(&plan), ["Incr-00000031-00000040-220.gz"]);
-        assert_eq!(plan.present, 1);
-        let said: Vec<String> = plan.conflicts.iter().map(ToString::to_string).collect();
-        assert_eq!(said.len(), 1);
-        assert!(said[0].starts_with("Incr-00000021-00000030-210.gz is in the destination with 7"));
+        assert_eq!(plan.already_present, 1);
+        let init_result: Vec<String> = plan.conflicts.iter().map(ToString::to_string).collect();
+        assert_eq!(init_result.len(), 1);
+        assert!(init_result[0].starts_with("Incr-00000021-00000030-210.gz is in the destination with 7"));
     }
 
     #[test]
@@ -215,18 +215,18 @@ mod tests {
             ("v1/Backup-100/Full-00000000-00000010-100.gz", 2),
             ("v2/Full-00000000-00000010-100.gz", 2),
         ]);
-        let plan = Plan::new(&twice, &Catalogue::default(), Limits::default());
+        let plan = CopyPlan::new(&twice, &Catalogue::default(), CopyLimits::default());
         assert_eq!(plan.tasks.len(), 1);
     }
 
     #[test]
     fn a_negative_age_is_any_age_and_a_huge_one_does_not_overflow() {
         let now = Timestamp::from_second(1_000_000).unwrap();
-        assert_eq!(oldest(now, -1), None);
+        assert_eq!(age_cutoff(now, -1), None);
         assert_eq!(
-            oldest(now, 1),
+            age_cutoff(now, 1),
             Some(Timestamp::from_second(913_600).unwrap())
         );
-        assert!(oldest(now, i64::MAX / 24).is_some_and(|oldest| oldest < now));
+        assert!(age_cutoff(now, i64::MAX / 24).is_some_and(|oldest| oldest < now));
     }
 }

@@ -9,22 +9,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mainstay_archive::layout::object_key;
-use mainstay_archive::name::Kind;
-use mainstay_store::{Class, Effort, SnapStore, StoreError, UploadOptions, UploadWriter};
+use mainstay_archive::name::SnapshotKind;
+use mainstay_store::{ErrorClass, TransferConfig, SnapStore, StoreError, UploadOptions, UploadWriter};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
-use super::plan::Task;
-use crate::examine::{How, delta, full};
-use crate::failure::{Classify, Failure, Verdict};
-use crate::rebuild::{HashCheck, Meter, MeteredRead, RebuildError, Stop};
+use super::plan::CopyTask;
+use crate::examine::{ObjectReadOptions, check_delta, check_full};
+use crate::failure::{Classify, CommandFailure, ExitVerdict};
+use crate::rebuild::{HashCheck, Meter, MeteredRead, RebuildError, StopPoint};
 
-/// What all transfers may hold in memory together, in [`UNIT`]s.
+/// What all transfers may hold in memory together, in [`UNIT_BYTES`]s.
 const BUDGET_UNITS: u32 = 192;
-const UNIT: u64 = 1 << 20;
+const UNIT_BYTES: u64 = 1 << 20;
 /// Bytes of one object on their way in.
-const DOWNLOAD_BYTES: u64 = 16 << 20;
+const DOWNLOAD_BUDGET_BYTES: u64 = 16 << 20;
 
 /// Why an object was not copied.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ pub(super) enum CopyError {
     },
     /// The reader of an object stopped before its end.
     #[error("copy {name}: {read} of {size} bytes were looked at")]
-    Unread {
+    NotFullyRead {
         /// The object's name in the source.
         name: String,
         /// Bytes read.
@@ -62,28 +62,28 @@ pub(super) enum CopyError {
 }
 
 impl Classify for CopyError {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> ExitVerdict {
         match self {
-            Self::Damaged(_) => Verdict::DamagedBackup,
+            Self::Damaged(_) => ExitVerdict::DamagedBackup,
             Self::Store { source, .. } => source.verdict(),
-            Self::Stream { .. } => Verdict::StoreUnavailable,
-            Self::Unread { .. } => Verdict::Failed,
+            Self::Stream { .. } => ExitVerdict::StoreUnavailable,
+            Self::NotFullyRead { .. } => ExitVerdict::Failed,
         }
     }
 }
 
 impl CopyError {
     /// It concerns this object alone: the others can go on.
-    pub(super) fn is_of_the_object(&self) -> bool {
+    pub(super) fn is_object_error(&self) -> bool {
         match self {
             Self::Damaged(_) => true,
             Self::Store { source, .. } => {
                 matches!(
                     source.class(),
-                    Class::Corrupt | Class::NotFound | Class::Exists
+                    ErrorClass::Corrupt | ErrorClass::NotFound | ErrorClass::Exists
                 )
             }
-            Self::Stream { .. } | Self::Unread { .. } => false,
+            Self::Stream { .. } | Self::NotFullyRead { .. } => false,
         }
     }
 }
@@ -91,26 +91,26 @@ impl CopyError {
 /// Two stores and how to work on them.
 #[derive(Clone)]
 pub(super) struct Transfer {
-    pub(super) from: SnapStore,
-    pub(super) to: SnapStore,
-    pub(super) to_effort: Effort,
-    pub(super) parallel: usize,
+    pub(super) source: SnapStore,
+    pub(super) destination: SnapStore,
+    pub(super) destination_effort: TransferConfig,
+    pub(super) parallelism: usize,
     pub(super) hash_check: HashCheck,
 }
 
-type Copied = Result<u64, CopyError>;
+type CopyResult = Result<u64, CopyError>;
 
 impl Transfer {
     /// Copies the tasks; one answer for each, `None` for those not begun because a store failed.
     pub(super) async fn run(
         &self,
-        tasks: &[Task],
+        tasks: &[CopyTask],
         meter: &Arc<Meter>,
-    ) -> Result<Vec<Option<Copied>>, Failure> {
+    ) -> Result<Vec<Option<CopyResult>>, CommandFailure> {
         let broken =
-            |error: &(dyn std::error::Error + 'static)| Failure::new(Verdict::Failed, error);
+            |error: &(dyn std::error::Error + 'static)| CommandFailure::new(ExitVerdict::Failed, error);
         let memory = Arc::new(Semaphore::new(BUDGET_UNITS as usize));
-        let slots = Arc::new(Semaphore::new(self.parallel));
+        let slots = Arc::new(Semaphore::new(self.parallelism));
         let has_failed = Arc::new(AtomicBool::new(false));
         let mut running = JoinSet::new();
         let mut turn = None;
@@ -121,18 +121,18 @@ impl Transfer {
                 .await
                 .map_err(|error| broken(&error))?;
             let room = Arc::clone(&memory)
-                .acquire_many_owned(self.units(task.object.size))
+                .acquire_many_owned(self.memory_units(task.object.size))
                 .await
                 .map_err(|error| broken(&error))?;
             if has_failed.load(Ordering::Relaxed) {
                 break;
             }
             let (done, next) = oneshot::channel();
-            let job = Job {
+            let job = ObjectTransfer {
                 transfer: self.clone(),
                 task: task.clone(),
                 meter: Arc::clone(meter),
-                before: turn.replace(next),
+                predecessor: turn.replace(next),
                 has_failed: Arc::clone(&has_failed),
                 runtime: Handle::current(),
             };
@@ -142,7 +142,7 @@ impl Transfer {
                 (at, result)
             });
         }
-        let mut results: Vec<Option<Copied>> = tasks.iter().map(|_| None).collect();
+        let mut results: Vec<Option<CopyResult>> = tasks.iter().map(|_| None).collect();
         while let Some(joined) = running.join_next().await {
             let (at, result) = joined.map_err(|error| broken(&error))?;
             if let Some(slot) = results.get_mut(at) {
@@ -154,10 +154,10 @@ impl Transfer {
 
     /// What a transfer of this size may hold: the parts of a download, those of an upload and the one
     /// being filled, or twice the object where that is less.
-    fn units(&self, size: u64) -> u32 {
-        let out = u64::from(self.to_effort.parallel_uploads) + 1;
-        let most = DOWNLOAD_BYTES + out.saturating_mul(self.to_effort.upload_part_bytes);
-        let units = most.min(size.saturating_mul(2)) / UNIT + 1;
+    fn memory_units(&self, size: u64) -> u32 {
+        let out = u64::from(self.destination_effort.parallel_uploads) + 1;
+        let most = DOWNLOAD_BUDGET_BYTES + out.saturating_mul(self.destination_effort.upload_part_bytes);
+        let units = most.min(size.saturating_mul(2)) / UNIT_BYTES + 1;
         u32::try_from(units)
             .unwrap_or(BUDGET_UNITS)
             .min(BUDGET_UNITS)
@@ -165,54 +165,54 @@ impl Transfer {
 }
 
 /// The transfer of one object.
-struct Job {
+struct ObjectTransfer {
     transfer: Transfer,
-    task: Task,
+    task: CopyTask,
     meter: Arc<Meter>,
     /// Answers when the object before this one is visible, or will not be.
-    before: Option<oneshot::Receiver<()>>,
+    predecessor: Option<oneshot::Receiver<()>>,
     has_failed: Arc<AtomicBool>,
     runtime: Handle,
 }
 
-impl Job {
-    fn run(mut self) -> Copied {
-        let before = self.before.take();
-        let result = self.carry(before);
-        if matches!(&result, Err(error) if !error.is_of_the_object()) {
+impl ObjectTransfer {
+    fn run(mut self) -> CopyResult {
+        let before = self.predecessor.take();
+        let result = self.transfer_object(before);
+        if matches!(&result, Err(error) if !error.is_object_error()) {
             self.has_failed.store(true, Ordering::Relaxed);
         }
         result
     }
 
-    fn carry(&self, before: Option<oneshot::Receiver<()>>) -> Copied {
+    fn transfer_object(&self, before: Option<oneshot::Receiver<()>>) -> CopyResult {
         let object = &self.task.object;
         let store = |source| CopyError::Store {
             name: object.name.to_string(),
             source,
         };
-        let from = &self.transfer.from;
-        let download = from.download_within(&object.key, Some(object.size), DOWNLOAD_BYTES);
+        let from = &self.transfer.source;
+        let download = from.download_with_budget(&object.key, Some(object.size), DOWNLOAD_BUDGET_BYTES);
         let download = self.runtime.block_on(download).map_err(store)?;
         let upload = {
-            let key = object_key(self.transfer.to.prefix(), &self.task.name);
+            let key = object_key(self.transfer.destination.prefix(), &self.task.name);
             let _inside = self.runtime.enter();
             self.transfer
-                .to
+                .destination
                 .upload(&key, UploadOptions::create_only())
                 .map_err(store)?
         };
-        let sink = Arc::new(Mutex::new(Sink {
+        let sink = Arc::new(Mutex::new(TeeSink {
             writer: Some(upload.into_writer()),
-            taken: 0,
+            bytes_written: 0,
             has_failed: false,
         }));
         let source = MeteredRead::new(download.into_reader(), Arc::clone(&self.meter));
-        let tee = Tee {
+        let tee = TeeReader {
             source,
             sink: Arc::clone(&sink),
         };
-        let proven = self.prove(Box::new(tee));
+        let proven = self.verify_object(Box::new(tee));
         let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
         // Dropping the writer throws away what was sent.
         let writer = sink.writer.take();
@@ -227,9 +227,9 @@ impl Job {
                 CopyError::Damaged(error)
             });
         }
-        if sink.taken != object.size {
-            let (name, read, size) = (object.name.to_string(), sink.taken, object.size);
-            return Err(CopyError::Unread { name, read, size });
+        if sink.bytes_written != object.size {
+            let (name, read, size) = (object.name.to_string(), sink.bytes_written, object.size);
+            return Err(CopyError::NotFullyRead { name, read, size });
         }
         drop(sink);
         if let Some(before) = before {
@@ -242,40 +242,40 @@ impl Job {
     }
 
     /// Reads the stored bytes to their end, as a restore would.
-    fn prove(&self, stored: Box<dyn Read + Send>) -> Result<(), RebuildError> {
+    fn verify_object(&self, stored: Box<dyn Read + Send>) -> Result<(), RebuildError> {
         let object = &self.task.object;
-        let how = How {
+        let options = ObjectReadOptions {
             hash_check: self.transfer.hash_check,
-            stop: Stop::End,
+            stop: StopPoint::End,
             threads: NonZeroUsize::MIN,
         };
         match object.name.kind {
-            Kind::Full => full(object, stored, &how).map(|_| ()),
-            Kind::Delta => delta(object, stored, &how).map(|_| ()),
+            SnapshotKind::Full => check_full(object, stored, &options).map(|_| ()),
+            SnapshotKind::Delta => check_delta(object, stored, &options).map(|_| ()),
         }
     }
 }
 
 /// Where the bytes that are read go as well.
-struct Sink {
+struct TeeSink {
     writer: Option<UploadWriter>,
-    taken: u64,
+    bytes_written: u64,
     /// A store failed: what the reader says then tells nothing about the object.
     has_failed: bool,
 }
 
 /// A reader whose bytes are uploaded as they are read.
-struct Tee<R> {
+struct TeeReader<R> {
     source: R,
-    sink: Arc<Mutex<Sink>>,
+    sink: Arc<Mutex<TeeSink>>,
 }
 
-impl<R: Read> Read for Tee<R> {
+impl<R: Read> Read for TeeReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
-        let Sink {
+        let TeeSink {
             writer,
-            taken,
+            bytes_written: taken,
             has_failed,
         } = &mut *sink;
         let result = self.source.read(buffer).and_then(|count| {

@@ -10,32 +10,32 @@ use crate::backup;
 
 /// A final snapshot is looked for among this many of the newest full snapshots: others may have been
 /// taken after it.
-const AMONG: usize = 4;
+const NEWEST_FULLS_CHECKED: usize = 4;
 
 /// How waiting ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waited {
+pub(super) enum WaitOutcome {
     /// A final snapshot is there.
-    Came,
+    Found,
     /// Time is up.
     TimedOut,
 }
 
 /// Asks the store until a final snapshot is there, or `limit` has passed; zero waits for ever.
-pub(super) async fn for_final(
+pub(super) async fn wait_for_final_snapshot(
     store: &SnapStore,
     every: Duration,
     limit: Duration,
-) -> Result<Waited, StoreError> {
+) -> Result<WaitOutcome, StoreError> {
     let started = Instant::now();
     loop {
-        if has_final(&backup::list(store).await?) {
-            return Ok(Waited::Came);
+        if has_final_snapshot(&backup::list_snapshots(store).await?) {
+            return Ok(WaitOutcome::Found);
         }
         let left = limit.saturating_sub(started.elapsed());
         if !limit.is_zero() && left.is_zero() {
             tracing::warn!("no final snapshot came in time, copying what is there");
-            return Ok(Waited::TimedOut);
+            return Ok(WaitOutcome::TimedOut);
         }
         tracing::info!("waiting for a final snapshot");
         tokio::time::sleep(if limit.is_zero() {
@@ -47,17 +47,17 @@ pub(super) async fn for_final(
     }
 }
 
-fn has_final(catalogue: &Catalogue) -> bool {
+fn has_final_snapshot(catalogue: &Catalogue) -> bool {
     catalogue
         .fulls
         .iter()
         .rev()
-        .take(AMONG)
+        .take(NEWEST_FULLS_CHECKED)
         .any(|full| full.name.is_final)
 }
 
 /// Reads `30m`, `1h30m`, `0`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -72,13 +72,13 @@ mod tests {
     use std::path::Path;
 
     use jiff::Timestamp;
-    use mainstay_archive::catalogue::Listed;
-    use mainstay_store::{Environment, Provider, StoreConfig};
+    use mainstay_archive::catalogue::ListedObject;
+    use mainstay_store::{Environment, StorageProvider, StoreConfig};
 
     use super::*;
 
-    fn fulls(names: &[&str]) -> Catalogue {
-        let listed = names.iter().map(|name| Listed {
+    fn catalogue_of_fulls(names: &[&str]) -> Catalogue {
+        let listed = names.iter().map(|name| ListedObject {
             key: format!("v2/{name}"),
             size: 1,
             modified: Timestamp::UNIX_EPOCH,
@@ -89,25 +89,25 @@ mod tests {
     #[test]
     fn a_final_snapshot_counts_among_the_four_newest() {
         let mut names = vec!["Full-00000000-00000001-1.gz.final"];
-        assert!(has_final(&fulls(&names)));
+        assert!(has_final_snapshot(&catalogue_of_fulls(&names)));
         names.extend(["Full-0-2-2.gz", "Full-0-3-3.gz", "Full-0-4-4.gz"]);
-        assert!(has_final(&fulls(&names)));
+        assert!(has_final_snapshot(&catalogue_of_fulls(&names)));
         names.push("Full-0-5-5.gz");
-        assert!(!has_final(&fulls(&names)));
-        assert!(!has_final(&Catalogue::default()));
+        assert!(!has_final_snapshot(&catalogue_of_fulls(&names)));
+        assert!(!has_final_snapshot(&Catalogue::default()));
     }
 
     #[test]
     fn durations_are_those_of_the_peer() {
-        assert_eq!(duration("0"), Ok(Duration::ZERO));
-        assert_eq!(duration("0s"), Ok(Duration::ZERO));
-        assert_eq!(duration("1h30m"), Ok(Duration::from_mins(90)));
-        assert!(duration("-1s").is_err() && duration("soon").is_err());
+        assert_eq!(parse_duration("0"), Ok(Duration::ZERO));
+        assert_eq!(parse_duration("0s"), Ok(Duration::ZERO));
+        assert_eq!(parse_duration("1h30m"), Ok(Duration::from_mins(90)));
+        assert!(parse_duration("-1s").is_err() && parse_duration("soon").is_err());
     }
 
-    fn store(home: &Path) -> SnapStore {
+    fn open_local_store(home: &Path) -> SnapStore {
         let env = Environment::from_iter([("HOME", home.to_str().unwrap())]);
-        SnapStore::open(&StoreConfig::new(Provider::Local, "bucket"), &env).unwrap()
+        SnapStore::open(&StoreConfig::new(StorageProvider::Local, "bucket"), &env).unwrap()
     }
 
     #[tokio::test]
@@ -115,13 +115,13 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("bucket/v2");
         std::fs::create_dir_all(&folder).unwrap();
-        let store = store(home.path());
+        let store = open_local_store(home.path());
         let every = Duration::from_millis(5);
-        let wait = tokio::spawn(async move { for_final(&store, every, Duration::ZERO).await });
+        let wait = tokio::spawn(async move { wait_for_final_snapshot(&store, every, Duration::ZERO).await });
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(!wait.is_finished());
         std::fs::write(folder.join("Full-00000000-00000001-1.final"), b"").unwrap();
-        assert_eq!(wait.await.unwrap().unwrap(), Waited::Came);
+        assert_eq!(wait.await.unwrap().unwrap(), WaitOutcome::Found);
     }
 
     #[tokio::test]
@@ -129,7 +129,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let every = Duration::from_hours(1);
         let limit = Duration::from_millis(30);
-        let waited = for_final(&store(home.path()), every, limit).await;
-        assert_eq!(waited.unwrap(), Waited::TimedOut);
+        let waited = wait_for_final_snapshot(&open_local_store(home.path()), every, limit).await;
+        assert_eq!(waited.unwrap(), WaitOutcome::TimedOut);
     }
 }

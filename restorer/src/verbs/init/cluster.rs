@@ -9,18 +9,18 @@ use std::time::Duration;
 use clap::Args;
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use mainstay_ids::{ClusterId, MemberId};
-use mainstay_telemetry::Chain;
-use mainstay_verdict::{Cluster, Mine};
+use mainstay_telemetry::ErrorChain;
+use mainstay_verdict::{ClusterSummary, MemberRegistration};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::debug;
 use url::Url;
 
-use super::data::SeenData;
-use super::template::Roster;
+use super::data::ObservedDataDir;
+use super::template::InitialClusterConfig;
 
 /// How long one member may take to answer, connecting included.
-const PATIENCE: Duration = Duration::from_secs(4);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// How other members are reached.
 #[derive(Clone, Debug, Args)]
@@ -50,9 +50,9 @@ pub struct ClusterArgs {
 
 /// Why a member does not answer.
 #[derive(Debug, thiserror::Error)]
-enum AskError {
+enum MemberQueryError {
     #[error("read {}", path.display())]
-    File {
+    ReadFile {
         path: PathBuf,
         source: std::io::Error,
     },
@@ -61,16 +61,16 @@ enum AskError {
     #[error("ask for the status")]
     Status { source: etcd_client::Error },
     #[error("ask for the members")]
-    Members { source: etcd_client::Error },
+    MemberList { source: etcd_client::Error },
     #[error("the answer has no header")]
-    Header,
-    #[error("there is no answer within {PATIENCE:?}")]
-    Silent,
+    MissingHeader,
+    #[error("there is no answer within {REQUEST_TIMEOUT:?}")]
+    Timeout,
 }
 
 /// A member of a running cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ClusterMember {
     /// Its identity.
     pub id: MemberId,
     /// Its name; empty while it was added and never started.
@@ -83,7 +83,7 @@ pub struct Listed {
 
 /// What one member says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct MemberResponse {
     /// Who says it.
     pub member: MemberId,
     /// Of which cluster.
@@ -91,59 +91,59 @@ pub struct Answer {
     /// Whom it follows.
     pub leader: Option<MemberId>,
     /// All members, in the order of their identities.
-    pub members: Vec<Listed>,
+    pub members: Vec<ClusterMember>,
 }
 
 /// Who this member is.
 #[derive(Clone, Copy, Debug)]
-pub struct Myself<'a> {
+pub struct LocalMember<'a> {
     /// Its name.
     pub name: &'a str,
     /// Where it announces itself.
     pub peer_urls: &'a [String],
     /// Its data.
-    pub seen: &'a SeenData,
+    pub observed: &'a ObservedDataDir,
 }
 
 impl ClusterArgs {
     /// Asks everybody; the answers in no order.
-    pub async fn ask(&self, urls: impl IntoIterator<Item = String>) -> Vec<Answer> {
+    pub async fn query_members(&self, urls: impl IntoIterator<Item = String>) -> Vec<MemberResponse> {
         let service = self.service_endpoints.iter().map(ToString::to_string);
-        let mut questions = JoinSet::new();
+        let mut dashboard_queries = JoinSet::new();
         for url in urls.into_iter().chain(service) {
             let args = self.clone();
-            questions.spawn(async move {
-                let answer = timeout(PATIENCE, args.question(&url)).await;
-                (url, answer.unwrap_or(Err(AskError::Silent)))
+            dashboard_queries.spawn(async move {
+                let answer = timeout(REQUEST_TIMEOUT, args.query_member(&url)).await;
+                (url, answer.unwrap_or(Err(MemberQueryError::Timeout)))
             });
         }
         let mut answers = Vec::new();
-        while let Some(joined) = questions.join_next().await {
+        while let Some(joined) = dashboard_queries.join_next().await {
             match joined {
                 Ok((_, Ok(answer))) => answers.push(answer),
-                Ok((url, Err(error))) => debug!(url, error = %Chain(&error), "no answer"),
+                Ok((url, Err(error))) => debug!(url, error = %ErrorChain(&error), "no answer"),
                 Err(error) => debug!(error = %error, "a question was not asked"),
             }
         }
         answers
     }
 
-    async fn question(&self, url: &str) -> Result<Answer, AskError> {
-        let mut options = ConnectOptions::new().with_connect_timeout(PATIENCE);
+    async fn query_member(&self, url: &str) -> Result<MemberResponse, MemberQueryError> {
+        let mut options = ConnectOptions::new().with_connect_timeout(REQUEST_TIMEOUT);
         if url.starts_with("https:") {
-            options = options.with_tls(self.tls().await?);
+            options = options.with_tls(self.load_tls_options().await?);
         }
         let client = Client::connect([url.trim_end_matches('/')], Some(options)).await;
-        let mut client = client.map_err(|source| AskError::Connect { source })?;
+        let mut client = client.map_err(|source| MemberQueryError::Connect { source })?;
         let status = client.status().await;
-        let status = status.map_err(|source| AskError::Status { source })?;
+        let status = status.map_err(|source| MemberQueryError::Status { source })?;
         let listed = client.member_list().await;
-        let listed = listed.map_err(|source| AskError::Members { source })?;
-        let header = status.header().ok_or(AskError::Header)?;
-        let mut members: Vec<Listed> = listed
+        let listed = listed.map_err(|source| MemberQueryError::MemberList { source })?;
+        let header = status.header().ok_or(MemberQueryError::MissingHeader)?;
+        let mut members: Vec<ClusterMember> = listed
             .members()
             .iter()
-            .map(|member| Listed {
+            .map(|member| ClusterMember {
                 id: MemberId(member.id()),
                 name: member.name().to_owned(),
                 peer_urls: member.peer_urls().to_vec(),
@@ -152,7 +152,7 @@ impl ClusterArgs {
             .collect();
         members.sort_by_key(|member| member.id);
         let leader = status.leader();
-        Ok(Answer {
+        Ok(MemberResponse {
             member: MemberId(header.member_id()),
             cluster: ClusterId(header.cluster_id()),
             leader: (leader != 0).then_some(MemberId(leader)),
@@ -160,22 +160,22 @@ impl ClusterArgs {
         })
     }
 
-    async fn tls(&self) -> Result<TlsOptions, AskError> {
+    async fn load_tls_options(&self) -> Result<TlsOptions, MemberQueryError> {
         let mut tls = TlsOptions::new();
         if let Some(ca) = &self.cacert {
-            tls = tls.ca_certificate(Certificate::from_pem(read(ca).await?));
+            tls = tls.ca_certificate(Certificate::from_pem(read_file(ca).await?));
         }
         if let (Some(certificate), Some(key)) = (&self.cert, &self.key) {
-            let (certificate, key) = (read(certificate).await?, read(key).await?);
+            let (certificate, key) = (read_file(certificate).await?, read_file(key).await?);
             tls = tls.identity(Identity::from_pem(certificate, key));
         }
         Ok(tls)
     }
 }
 
-async fn read(path: &Path) -> Result<Vec<u8>, AskError> {
+async fn read_file(path: &Path) -> Result<Vec<u8>, MemberQueryError> {
     let read = tokio::fs::read(path).await;
-    read.map_err(|source| AskError::File {
+    read.map_err(|source| MemberQueryError::ReadFile {
         path: path.to_owned(),
         source,
     })
@@ -183,7 +183,7 @@ async fn read(path: &Path) -> Result<Vec<u8>, AskError> {
 
 /// The answer that counts: of the own cluster before any other, of the leader before its followers, of those before
 /// members that know no leader.
-pub fn weightiest(answers: &[Answer], own: Option<ClusterId>) -> Option<&Answer> {
+pub fn choose_response(answers: &[MemberResponse], own: Option<ClusterId>) -> Option<&MemberResponse> {
     answers.iter().max_by_key(|answer| {
         let is_own = own == Some(answer.cluster);
         let is_leader = answer.leader == Some(answer.member);
@@ -191,10 +191,10 @@ pub fn weightiest(answers: &[Answer], own: Option<ClusterId>) -> Option<&Answer>
     })
 }
 
-impl Answer {
+impl MemberResponse {
     /// This member as the cluster knows it: by its identity where there is data, by its name, or by an address.
-    pub fn entry_of(&self, myself: Myself<'_>) -> Option<&Listed> {
-        if let Some(id) = myself.seen.member {
+    pub fn find_member(&self, myself: LocalMember<'_>) -> Option<&ClusterMember> {
+        if let Some(id) = myself.observed.member_id {
             return self.members.iter().find(|member| member.id == id);
         }
         let named = self
@@ -203,30 +203,30 @@ impl Answer {
             .find(|member| member.name == myself.name);
         named.or_else(|| {
             let is_mine =
-                |url: &String| myself.peer_urls.iter().any(|own| place(own) == place(url));
+                |url: &String| myself.peer_urls.iter().any(|own| strip_scheme(own) == strip_scheme(url));
             let mut unnamed = self.members.iter().filter(|member| member.name.is_empty());
             unnamed.find(|member| member.peer_urls.iter().any(is_mine))
         })
     }
 
     /// The cluster for the decision and the report.
-    pub fn summary(&self, myself: Myself<'_>) -> Cluster {
-        Cluster::Found {
+    pub fn to_cluster_summary(&self, myself: LocalMember<'_>) -> ClusterSummary {
+        ClusterSummary::Found {
             cluster_id: self.cluster.to_string(),
             has_leader: self.leader.is_some(),
             members: self.members.len(),
-            mine: match self.entry_of(myself) {
-                None => Mine::Absent,
-                Some(entry) if entry.has_started => Mine::Started,
-                Some(_) => Mine::Added,
+            mine: match self.find_member(myself) {
+                None => MemberRegistration::Absent,
+                Some(entry) if entry.has_started => MemberRegistration::Started,
+                Some(_) => MemberRegistration::Added,
             },
         }
     }
 
     /// What a member that joins writes into its configuration. etcd compares addresses and their number; a name it
     /// has yet to learn may be anything.
-    pub fn roster(&self, myself: Myself<'_>) -> Roster {
-        let own = self.entry_of(myself);
+    pub fn to_initial_cluster(&self, myself: LocalMember<'_>) -> InitialClusterConfig {
+        let own = self.find_member(myself);
         let pairs = self.members.iter().flat_map(|member| {
             let name = match &member.name {
                 _ if own == Some(member) => myself.name.to_owned(),
@@ -237,7 +237,7 @@ impl Answer {
             urls.map(move |url| format!("{name}={url}"))
         });
         let known = own.map(|entry| entry.peer_urls.clone());
-        Roster::Running {
+        InitialClusterConfig::FromRunningCluster {
             members: pairs.collect::<Vec<_>>().join(","),
             own_peer_urls: known.unwrap_or_else(|| myself.peer_urls.to_vec()),
         }
@@ -245,7 +245,7 @@ impl Answer {
 }
 
 /// An address without its scheme: encryption may have been switched meanwhile.
-pub(super) fn place(url: &str) -> &str {
+pub(super) fn strip_scheme(url: &str) -> &str {
     let (_, place) = url.split_once("://").unwrap_or(("", url));
     place.trim_end_matches('/')
 }

@@ -4,23 +4,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use mainstay_datadir::{
-    CleanStop, CleanStopError, DirFacts, DirVerdict, Guard, Report, WarningKind, check_guard,
+    CleanStop, CleanStopError, DirFacts, DirVerdict, GuardStatus, DirReport, WarningKind, check_volume_guard,
 };
 use mainstay_ids::{ClusterId, MemberId};
-use mainstay_telemetry::Chain;
-use mainstay_verdict::{Data, DataState, Thoroughness};
+use mainstay_telemetry::ErrorChain;
+use mainstay_verdict::{DataDirSummary, DataState, VerificationDepth};
 use tracing::{debug, info};
 
-use super::cluster::place;
-use crate::failure::{Classify, Failure, Verdict};
+use super::cluster::strip_scheme;
+use crate::failure::{Classify, CommandFailure, ExitVerdict};
 use crate::health::{self, ValidationMode};
 
 /// What etcd is called where nobody gave it a name, as in a restore of one member.
-const UNNAMED: &str = "default";
+const DEFAULT_MEMBER_NAME: &str = "default";
 
 /// Whose the data has to be.
 #[derive(Clone, Copy, Debug)]
-pub struct Owner<'a> {
+pub struct ExpectedOwner<'a> {
     /// The namespace of the pod, where it is known.
     pub namespace: Option<&'a str>,
     /// The name of the member.
@@ -35,7 +35,7 @@ pub struct Owner<'a> {
 pub enum DataError {
     /// A link leads nowhere. Data that is elsewhere is not missing.
     #[error("{} is a link to {}, and nothing is there", path.display(), target.display())]
-    Dangling {
+    DanglingLink {
         /// The link.
         path: PathBuf,
         /// Where it leads.
@@ -43,7 +43,7 @@ pub enum DataError {
     },
     /// It cannot be told what is there.
     #[error("look at {}", path.display())]
-    Look {
+    Metadata {
         /// The path.
         path: PathBuf,
         /// What the system said.
@@ -52,30 +52,30 @@ pub enum DataError {
 }
 
 impl Classify for DataError {
-    fn verdict(&self) -> Verdict {
-        Verdict::Disk
+    fn verdict(&self) -> ExitVerdict {
+        ExitVerdict::Disk
     }
 }
 
 /// A data directory that was looked at.
 #[derive(Clone, Debug)]
-pub struct SeenData {
+pub struct ObservedDataDir {
     /// For the decision and the report.
-    pub data: Data,
+    pub summary: DataDirSummary,
     /// Whose it is.
-    pub member: Option<MemberId>,
+    pub member_id: Option<MemberId>,
     /// Of which cluster.
-    pub cluster: Option<ClusterId>,
+    pub cluster_id: Option<ClusterId>,
     /// What is wrong, in words.
     pub faults: Option<String>,
 }
 
-impl SeenData {
-    fn of(state: DataState, faults: Option<String>) -> Self {
+impl ObservedDataDir {
+    fn from_state(state: DataState, faults: Option<String>) -> Self {
         Self {
-            data: Data::of(state),
-            member: None,
-            cluster: None,
+            summary: DataDirSummary::from_state(state),
+            member_id: None,
+            cluster_id: None,
             faults,
         }
     }
@@ -83,38 +83,38 @@ impl SeenData {
 
 /// Whether the note of an orderly stop may be used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Note {
+pub enum CleanStopUse {
     /// It is taken: etcd starts next.
-    Take,
+    Consume,
     /// It stays, unused: nothing is to change.
-    Leave,
+    Ignore,
 }
 
 /// Looks at the directory: quickly when etcd has ended in order and nothing has changed since, thoroughly otherwise.
-pub async fn observe(data_dir: &Path, owner: Owner<'_>, note: Note) -> Result<SeenData, Failure> {
-    follow_links(data_dir)?;
+pub async fn observe_data_dir(data_dir: &Path, owner: ExpectedOwner<'_>, note: CleanStopUse) -> Result<ObservedDataDir, CommandFailure> {
+    check_links(data_dir)?;
     if let Some(namespace) = owner.namespace
-        && let Guard::Mismatch { found } = check_guard(data_dir, namespace)?
+        && let GuardStatus::Mismatch { found } = check_volume_guard(data_dir, namespace)?
     {
         let words = format!("the volume belongs to namespace {found:?}, not to {namespace:?}");
-        return Ok(SeenData::of(DataState::Foreign, Some(words)));
+        return Ok(ObservedDataDir::from_state(DataState::Foreign, Some(words)));
     }
     let mode = match note {
-        Note::Take => choose_mode(data_dir).await?,
-        Note::Leave => ValidationMode::Full,
+        CleanStopUse::Consume => choose_validation_mode(data_dir).await?,
+        CleanStopUse::Ignore => ValidationMode::Full,
     };
     info!(?mode, "the data directory is verified");
-    let report = health::examine(data_dir.to_owned(), mode).await?;
-    let seen = seen(data_dir, &report, mode);
+    let report = health::verify_data_dir(data_dir.to_owned(), mode).await?;
+    let seen = summarize_report(data_dir, &report, mode);
     let stranger = report
         .facts
         .as_ref()
-        .and_then(|facts| of_another(facts, owner));
+        .and_then(|facts| describe_other_owner(facts, owner));
     Ok(match stranger {
-        Some(words) => SeenData {
-            data: Data {
+        Some(words) => ObservedDataDir {
+            summary: DataDirSummary {
                 state: DataState::Foreign,
-                ..seen.data
+                ..seen.summary
             },
             faults: Some(words),
             ..seen
@@ -124,7 +124,7 @@ pub async fn observe(data_dir: &Path, owner: Owner<'_>, note: Note) -> Result<Se
 }
 
 /// Refuses links that lead nowhere, which would look like data that is not there.
-fn follow_links(data_dir: &Path) -> Result<(), DataError> {
+fn check_links(data_dir: &Path) -> Result<(), DataError> {
     let parts = ["member", "member/snap", "member/snap/db", "member/wal"];
     let parts = parts.map(|part| data_dir.join(part));
     // With a slash behind it, the name would be that of what the link leads to.
@@ -137,9 +137,9 @@ fn follow_links(data_dir: &Path) -> Result<(), DataError> {
         match std::fs::metadata(&path) {
             Ok(_) => {}
             Err(source) if source.kind() == io::ErrorKind::NotFound => {
-                return Err(DataError::Dangling { path, target });
+                return Err(DataError::DanglingLink { path, target });
             }
-            Err(source) => return Err(DataError::Look { path, source }),
+            Err(source) => return Err(DataError::Metadata { path, source }),
         }
     }
     Ok(())
@@ -147,11 +147,11 @@ fn follow_links(data_dir: &Path) -> Result<(), DataError> {
 
 /// Words about whose data it is, if it is another member's: called otherwise *and* reached elsewhere, since a name or an
 /// address alone may have been changed on purpose.
-fn of_another(facts: &DirFacts, owner: Owner<'_>) -> Option<String> {
+fn describe_other_owner(facts: &DirFacts, owner: ExpectedOwner<'_>) -> Option<String> {
     let id = facts.member_id?;
     let entry = facts.members.iter().find(|member| member.id == id)?;
-    let is_called_so = ["", UNNAMED, owner.member].contains(&entry.name.as_str());
-    let is_own = |url: &String| owner.peer_urls.iter().any(|own| place(own) == place(url));
+    let is_called_so = ["", DEFAULT_MEMBER_NAME, owner.member].contains(&entry.name.as_str());
+    let is_own = |url: &String| owner.peer_urls.iter().any(|own| strip_scheme(own) == strip_scheme(url));
     if is_called_so || entry.peer_urls.iter().any(is_own) {
         return None;
     }
@@ -164,26 +164,26 @@ fn of_another(facts: &DirFacts, owner: Owner<'_>) -> Option<String> {
 }
 
 /// A note counts once, and only while nothing has changed; whatever goes wrong with it means a full verification.
-async fn choose_mode(data_dir: &Path) -> Result<ValidationMode, Failure> {
+async fn choose_validation_mode(data_dir: &Path) -> Result<ValidationMode, CommandFailure> {
     let data_dir = data_dir.to_owned();
     let work = tokio::task::spawn_blocking(move || {
         let note = CleanStop::take(&data_dir)?;
-        Ok::<_, CleanStopError>(note.is_some_and(|note| note.still_holds(&data_dir)))
+        Ok::<_, CleanStopError>(note.is_some_and(|note| note.is_valid_for(&data_dir)))
     });
     let taken = work
         .await
-        .map_err(|error| Failure::new(Verdict::Failed, &error))?;
+        .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))?;
     match taken {
         Ok(true) => Ok(ValidationMode::Sanity),
         Ok(false) => Ok(ValidationMode::Full),
         Err(error) => {
-            debug!(error = %Chain(&error), "the note of an orderly stop cannot be used");
+            debug!(error = %ErrorChain(&error), "the note of an orderly stop cannot be used");
             Ok(ValidationMode::Full)
         }
     }
 }
 
-fn seen(data_dir: &Path, report: &Report, mode: ValidationMode) -> SeenData {
+fn summarize_report(data_dir: &Path, report: &DirReport, mode: ValidationMode) -> ObservedDataDir {
     let is_removed = report
         .warnings
         .iter()
@@ -196,22 +196,22 @@ fn seen(data_dir: &Path, report: &Report, mode: ValidationMode) -> SeenData {
         DirVerdict::InUse => DataState::InUse,
     };
     let facts = report.facts.as_ref();
-    let data = Data {
+    let data = DataDirSummary {
         state,
         verified: facts.map(|_| match mode {
-            ValidationMode::Full => Thoroughness::Full,
-            ValidationMode::Sanity => Thoroughness::Quick,
+            ValidationMode::Full => VerificationDepth::Full,
+            ValidationMode::Sanity => VerificationDepth::Quick,
         }),
         revision: facts.map(|facts| facts.revision.0),
         highest_revision: facts.map(health::highest_revision),
         member_id: facts.and_then(|facts| Some(facts.member_id?.to_string())),
         cluster_id: facts.and_then(|facts| Some(facts.cluster_id?.to_string())),
     };
-    SeenData {
-        data,
-        member: facts.and_then(|facts| facts.member_id),
-        cluster: facts.and_then(|facts| facts.cluster_id),
-        faults: (!report.is_valid()).then(|| health::reason(data_dir, report)),
+    ObservedDataDir {
+        summary: data,
+        member_id: facts.and_then(|facts| facts.member_id),
+        cluster_id: facts.and_then(|facts| facts.cluster_id),
+        faults: (!report.is_valid()).then(|| health::describe_faults(data_dir, report)),
     }
 }
 

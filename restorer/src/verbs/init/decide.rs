@@ -21,23 +21,23 @@
 //! | missing | unreachable | existing, several members | any | wait |
 
 use mainstay_verdict::{
-    Backup, Cluster, Data, DataState, Decision, Mine, RefuseCause, RestoreCause, WaitCause,
+    BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, MemberRegistration, RefuseCause, RestoreCause, WaitCause,
 };
 
 /// What the configuration says about the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Configured {
+pub struct ConfiguredCluster {
     /// Whether there is one already.
-    pub state: ClusterState,
+    pub state: InitialClusterState,
     /// Whether this member is the only one.
-    pub is_alone: bool,
+    pub is_single_member: bool,
     /// Whether this member is listed among those a new cluster begins with.
     pub is_listed: bool,
 }
 
 /// Whether there is a cluster already, in etcd's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClusterState {
+pub enum InitialClusterState {
     /// None yet.
     New,
     /// There is, or was, one.
@@ -45,56 +45,56 @@ pub enum ClusterState {
 }
 
 /// Whether the backup has a say, so that the store has to be asked.
-pub fn needs_backup(data: &Data, cluster: &Cluster, configured: Configured) -> bool {
-    let is_unreachable = *cluster == Cluster::Unreachable;
+pub fn needs_backup(data: &DataDirSummary, cluster: &ClusterSummary, configured: ConfiguredCluster) -> bool {
+    let is_unreachable = *cluster == ClusterSummary::Unreachable;
     match data.state {
         DataState::Foreign | DataState::InUse | DataState::Removed => false,
-        DataState::Sound => configured.is_alone && contradiction(data, cluster).is_none(),
-        DataState::Corrupt => is_unreachable && configured.is_alone,
+        DataState::Sound => configured.is_single_member && find_refuse_cause(data, cluster).is_none(),
+        DataState::Corrupt => is_unreachable && configured.is_single_member,
         DataState::Missing => {
             is_unreachable
                 && match configured.state {
-                    ClusterState::New => configured.is_listed,
-                    ClusterState::Existing => configured.is_alone,
+                    InitialClusterState::New => configured.is_listed,
+                    InitialClusterState::Existing => configured.is_single_member,
                 }
         }
     }
 }
 
 /// Decides.
-pub fn decide(data: &Data, cluster: &Cluster, configured: Configured, backup: &Backup) -> Decision {
+pub fn decide(data: &DataDirSummary, cluster: &ClusterSummary, configured: ConfiguredCluster, backup: &BackupSummary) -> InitDecision {
     match data.state {
-        DataState::Foreign => Decision::Refuse(RefuseCause::WrongVolume),
-        DataState::InUse => Decision::Refuse(RefuseCause::DataInUse),
-        DataState::Removed => Decision::Refuse(RefuseCause::Removed),
-        DataState::Sound => sound(data, cluster, configured, backup),
-        DataState::Corrupt => corrupt(cluster, configured, backup),
-        DataState::Missing => missing(cluster, configured, backup),
+        DataState::Foreign => InitDecision::Refuse(RefuseCause::WrongVolume),
+        DataState::InUse => InitDecision::Refuse(RefuseCause::DataInUse),
+        DataState::Removed => InitDecision::Refuse(RefuseCause::Removed),
+        DataState::Sound => decide_sound(data, cluster, configured, backup),
+        DataState::Corrupt => decide_corrupt(cluster, configured, backup),
+        DataState::Missing => decide_missing(cluster, configured, backup),
     }
 }
 
 /// Members of a larger cluster catch up from each other; whoever is alone has only the backup to compare with. A store
 /// that cannot be asked does not keep sound data from being served.
-fn sound(data: &Data, cluster: &Cluster, configured: Configured, backup: &Backup) -> Decision {
-    if let Some(cause) = contradiction(data, cluster) {
-        return Decision::Refuse(cause);
+fn decide_sound(data: &DataDirSummary, cluster: &ClusterSummary, configured: ConfiguredCluster, backup: &BackupSummary) -> InitDecision {
+    if let Some(cause) = find_refuse_cause(data, cluster) {
+        return InitDecision::Refuse(cause);
     }
     match backup {
-        Backup::Present { newest_revision } if configured.is_alone => {
+        BackupSummary::Present { newest_revision } if configured.is_single_member => {
             let reach = data.highest_revision.unwrap_or(i64::MAX);
             if reach < *newest_revision {
-                Decision::RestoreRequired(RestoreCause::DataBehindBackup)
+                InitDecision::RestoreRequired(RestoreCause::DataBehindBackup)
             } else {
-                Decision::Start
+                InitDecision::Start
             }
         }
-        _ => Decision::Start,
+        _ => InitDecision::Start,
     }
 }
 
 /// Why a running cluster would not take this data, if so. One without a leader may be mistaken about its members.
-fn contradiction(data: &Data, cluster: &Cluster) -> Option<RefuseCause> {
-    let Cluster::Found {
+fn find_refuse_cause(data: &DataDirSummary, cluster: &ClusterSummary) -> Option<RefuseCause> {
+    let ClusterSummary::Found {
         cluster_id,
         has_leader: true,
         mine,
@@ -106,65 +106,65 @@ fn contradiction(data: &Data, cluster: &Cluster) -> Option<RefuseCause> {
     let own = data.cluster_id.as_ref()?;
     match mine {
         _ if own != cluster_id => Some(RefuseCause::OtherCluster),
-        Mine::Absent => Some(RefuseCause::Removed),
-        Mine::Added | Mine::Started => None,
+        MemberRegistration::Absent => Some(RefuseCause::Removed),
+        MemberRegistration::Added | MemberRegistration::Started => None,
     }
 }
 
-fn corrupt(cluster: &Cluster, configured: Configured, backup: &Backup) -> Decision {
-    let is_only_copy = *cluster == Cluster::Unreachable && configured.is_alone;
+fn decide_corrupt(cluster: &ClusterSummary, configured: ConfiguredCluster, backup: &BackupSummary) -> InitDecision {
+    let is_only_copy = *cluster == ClusterSummary::Unreachable && configured.is_single_member;
     match backup {
-        Backup::Present { .. } if is_only_copy => {
-            Decision::RestoreRequired(RestoreCause::DataCorrupt)
+        BackupSummary::Present { .. } if is_only_copy => {
+            InitDecision::RestoreRequired(RestoreCause::DataCorrupt)
         }
-        Backup::Unreachable if is_only_copy => Decision::Wait(WaitCause::StoreUnreachable),
-        _ => Decision::Refuse(RefuseCause::DataCorrupt),
+        BackupSummary::Unreachable if is_only_copy => InitDecision::Wait(WaitCause::StoreUnreachable),
+        _ => InitDecision::Refuse(RefuseCause::DataCorrupt),
     }
 }
 
-fn missing(cluster: &Cluster, configured: Configured, backup: &Backup) -> Decision {
+fn decide_missing(cluster: &ClusterSummary, configured: ConfiguredCluster, backup: &BackupSummary) -> InitDecision {
     match (cluster, configured.state) {
-        (Cluster::Found { mine, .. }, _) => match mine {
-            Mine::Added => Decision::Join,
-            Mine::Started => Decision::Wait(WaitCause::DataLost),
-            Mine::Absent => Decision::Wait(WaitCause::NotAdded),
+        (ClusterSummary::Found { mine, .. }, _) => match mine {
+            MemberRegistration::Added => InitDecision::Join,
+            MemberRegistration::Started => InitDecision::Wait(WaitCause::DataLost),
+            MemberRegistration::Absent => InitDecision::Wait(WaitCause::NotAdded),
         },
-        (Cluster::Unreachable, ClusterState::New) if !configured.is_listed => {
-            Decision::Wait(WaitCause::NotListed)
+        (ClusterSummary::Unreachable, InitialClusterState::New) if !configured.is_listed => {
+            InitDecision::Wait(WaitCause::NotListed)
         }
-        (Cluster::Unreachable, ClusterState::New) => match backup {
-            Backup::Present { .. } => Decision::RestoreRequired(RestoreCause::BackupExists),
-            Backup::Unreachable => Decision::Wait(WaitCause::StoreUnreachable),
-            Backup::Unconfigured | Backup::Empty | Backup::NotAsked => Decision::Bootstrap,
+        (ClusterSummary::Unreachable, InitialClusterState::New) => match backup {
+            BackupSummary::Present { .. } => InitDecision::RestoreRequired(RestoreCause::BackupExists),
+            BackupSummary::Unreachable => InitDecision::Wait(WaitCause::StoreUnreachable),
+            BackupSummary::Unconfigured | BackupSummary::Empty | BackupSummary::NotAsked => InitDecision::Bootstrap,
         },
-        (Cluster::Unreachable, ClusterState::Existing) if !configured.is_alone => {
-            Decision::Wait(WaitCause::ClusterUnreachable)
+        (ClusterSummary::Unreachable, InitialClusterState::Existing) if !configured.is_single_member => {
+            InitDecision::Wait(WaitCause::ClusterUnreachable)
         }
-        (Cluster::Unreachable, ClusterState::Existing) => match backup {
-            Backup::Present { .. } => Decision::RestoreRequired(RestoreCause::DataMissing),
-            Backup::Unreachable => Decision::Wait(WaitCause::StoreUnreachable),
-            Backup::Unconfigured | Backup::Empty | Backup::NotAsked => {
-                Decision::Refuse(RefuseCause::NothingToRestore)
+        (ClusterSummary::Unreachable, InitialClusterState::Existing) => match backup {
+            BackupSummary::Present { .. } => InitDecision::RestoreRequired(RestoreCause::DataMissing),
+            BackupSummary::Unreachable => InitDecision::Wait(WaitCause::StoreUnreachable),
+            BackupSummary::Unconfigured | BackupSummary::Empty | BackupSummary::NotAsked => {
+                InitDecision::Refuse(RefuseCause::NothingToRestore)
             }
         },
     }
 }
 
 /// Whether waiting a little may change the decision. Lost data is for the controller to hear of at once.
-pub fn is_worth_waiting(decision: Decision) -> bool {
+pub fn should_wait(decision: InitDecision) -> bool {
     match decision {
-        Decision::Wait(cause) => match cause {
+        InitDecision::Wait(cause) => match cause {
             WaitCause::NotAdded
             | WaitCause::NotListed
             | WaitCause::ClusterUnreachable
             | WaitCause::StoreUnreachable => true,
             WaitCause::DataLost => false,
         },
-        Decision::Bootstrap
-        | Decision::Start
-        | Decision::Join
-        | Decision::RestoreRequired(_)
-        | Decision::Refuse(_) => false,
+        InitDecision::Bootstrap
+        | InitDecision::Start
+        | InitDecision::Join
+        | InitDecision::RestoreRequired(_)
+        | InitDecision::Refuse(_) => false,
     }
 }
 

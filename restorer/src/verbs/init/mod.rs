@@ -23,25 +23,25 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::SignedDuration;
-use mainstay_datadir::write_guard;
-use mainstay_store::{Provider, StoreArgs, StoreConfig};
-use mainstay_telemetry::Chain;
-use mainstay_verdict::{Backup, Cluster, Data, DataState, Decision, InitReport};
+use mainstay_datadir::write_volume_guard;
+use mainstay_store::{StorageProvider, StoreArgs, StoreConfig};
+use mainstay_telemetry::ErrorChain;
+use mainstay_verdict::{BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, InitReport};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use self::cluster::{Answer, ClusterArgs, Myself, weightiest};
-use self::data::{Note, Owner, SeenData};
-use self::decide::{ClusterState, Configured, decide, is_worth_waiting, needs_backup};
-use self::template::{Roster, Template, TemplateError};
+use self::cluster::{MemberResponse, ClusterArgs, LocalMember, choose_response};
+use self::data::{CleanStopUse, ExpectedOwner, ObservedDataDir};
+use self::decide::{InitialClusterState, ConfiguredCluster, decide, should_wait, needs_backup};
+use self::template::{InitialClusterConfig, ConfigTemplate, TemplateError};
 use super::initialize::newest_revision;
-use crate::backup::list;
-use crate::cli::Context;
-use crate::failure::{Failure, Verdict};
-use crate::outcome::Outcome;
+use crate::backup::list_snapshots;
+use crate::cli::CommandContext;
+use crate::failure::{CommandFailure, ExitVerdict};
+use crate::outcome::CommandOutcome;
 
 /// How often a member that waits looks again.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Flags of `init`.
 #[derive(Debug, Args)]
@@ -114,18 +114,18 @@ pub struct InitArgs {
 }
 
 /// What was seen and decided at one moment.
-struct Sight {
-    seen: SeenData,
-    cluster: Cluster,
-    backup: Backup,
-    decision: Decision,
-    answer: Option<Answer>,
+struct InitObservation {
+    observed: ObservedDataDir,
+    cluster: ClusterSummary,
+    backup: BackupSummary,
+    decision: InitDecision,
+    response: Option<MemberResponse>,
 }
 
 /// Everything that stays the same while init waits.
-struct Watch<'a> {
-    context: &'a Context,
-    template: PathBuf,
+struct InitContext<'a> {
+    context: &'a CommandContext,
+    template_path: PathBuf,
     pod_name: String,
     cluster: ClusterArgs,
     store: Option<StoreConfig>,
@@ -133,7 +133,7 @@ struct Watch<'a> {
 }
 
 /// Decides, waits where that helps, and writes the configuration.
-pub async fn run(args: InitArgs, context: &Context) -> Result<Outcome, Failure> {
+pub async fn run(args: InitArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let InitArgs {
         config_template,
         config_output,
@@ -146,22 +146,22 @@ pub async fn run(args: InitArgs, context: &Context) -> Result<Outcome, Failure> 
         store,
     } = args;
     let positive = |given: SignedDuration| Duration::try_from(given).unwrap_or_default();
-    let template = Template::read(&config_template)?;
+    let template = ConfigTemplate::read(&config_template)?;
     let data_dir = template.data_dir()?;
-    let member = template.member(&pod_name);
-    let owner = Owner {
+    let member = template.member_name(&pod_name);
+    let owner = ExpectedOwner {
         namespace: namespace.as_deref(),
         member: &member,
         peer_urls: &template.peer_urls(&member).unwrap_or_default(),
     };
-    let note = if dry_run { Note::Leave } else { Note::Take };
-    let seen = data::observe(&data_dir, owner, note).await?;
-    let watch = Watch {
+    let note = if dry_run { CleanStopUse::Ignore } else { CleanStopUse::Consume };
+    let seen = data::observe_data_dir(&data_dir, owner, note).await?;
+    let watch = InitContext {
         context,
-        template: config_template,
+        template_path: config_template,
         pod_name,
         cluster,
-        store: configured_store(store)?,
+        store: to_store_config(store)?,
         store_timeout: positive(store_list_timeout),
     };
     let patience = if dry_run {
@@ -169,55 +169,55 @@ pub async fn run(args: InitArgs, context: &Context) -> Result<Outcome, Failure> 
     } else {
         positive(wait_timeout)
     };
-    let sight = watch.settle(seen, patience).await?;
-    let (template, member) = watch.template()?;
+    let sight = watch.wait_for_decision(seen, patience).await?;
+    let (template, member) = watch.read_template()?;
     let report = InitReport {
         version: InitReport::VERSION,
         member: member.clone(),
         decision: sight.decision,
-        data: sight.seen.data.clone(),
+        data: sight.observed.summary.clone(),
         cluster: sight.cluster.clone(),
         backup: sight.backup,
     };
-    let text = words::sentence(&report, sight.seen.faults.as_deref());
-    let Some(roster) = roster(&template, &member, &sight)? else {
-        return Err(words::failure(&report, text));
+    let text = words::describe_decision(&report, sight.observed.faults.as_deref());
+    let Some(roster) = choose_initial_cluster(&template, &member, &sight)? else {
+        return Err(words::to_failure(&report, text));
     };
     if let Some(output) = config_output.filter(|_| !dry_run) {
-        template::put(&output, &template.file_of(&member, &roster)?)?;
+        template::write_atomically(&output, &template.render_member_config(&member, &roster)?)?;
         if let Some(namespace) = namespace {
-            write_guard(&data_dir, &namespace)?;
+            write_volume_guard(&data_dir, &namespace)?;
         }
     }
     let details = serde_json::json!({ "init": report });
-    Ok(Outcome::new(Verdict::Ready, text, &details))
+    Ok(CommandOutcome::new(ExitVerdict::Ready, text, &details))
 }
 
 /// The members a member that may start is told; `None` for one that may not.
-fn roster(
-    template: &Template,
+fn choose_initial_cluster(
+    template: &ConfigTemplate,
     member: &str,
-    sight: &Sight,
-) -> Result<Option<Roster>, TemplateError> {
+    sight: &InitObservation,
+) -> Result<Option<InitialClusterConfig>, TemplateError> {
     Ok(match sight.decision {
-        Decision::Bootstrap => Some(Roster::Configured(ClusterState::New)),
-        Decision::Start => Some(Roster::Configured(ClusterState::Existing)),
-        Decision::Join => {
+        InitDecision::Bootstrap => Some(InitialClusterConfig::FromTemplate(InitialClusterState::New)),
+        InitDecision::Start => Some(InitialClusterConfig::FromTemplate(InitialClusterState::Existing)),
+        InitDecision::Join => {
             let peer_urls = template.peer_urls(member)?;
-            let myself = Myself {
+            let myself = LocalMember {
                 name: member,
                 peer_urls: &peer_urls,
-                seen: &sight.seen,
+                observed: &sight.observed,
             };
-            sight.answer.as_ref().map(|answer| answer.roster(myself))
+            sight.response.as_ref().map(|answer| answer.to_initial_cluster(myself))
         }
-        Decision::RestoreRequired(_) | Decision::Wait(_) | Decision::Refuse(_) => None,
+        InitDecision::RestoreRequired(_) | InitDecision::Wait(_) | InitDecision::Refuse(_) => None,
     })
 }
 
 /// The store, where one is named. All its flags have defaults, so that a place in it decides.
-pub(super) fn configured_store(store: StoreArgs) -> Result<Option<StoreConfig>, Failure> {
-    let is_named = store.provider != Provider::Local
+pub(super) fn to_store_config(store: StoreArgs) -> Result<Option<StoreConfig>, CommandFailure> {
+    let is_named = store.provider != StorageProvider::Local
         || store
             .container
             .as_ref()
@@ -230,92 +230,92 @@ pub(super) fn configured_store(store: StoreArgs) -> Result<Option<StoreConfig>, 
     })
 }
 
-impl Watch<'_> {
+impl InitContext<'_> {
     /// The template, which may change while init waits, and the name of this member.
-    fn template(&self) -> Result<(Template, String), TemplateError> {
-        let template = Template::read(&self.template)?;
-        let member = template.member(&self.pod_name);
+    fn read_template(&self) -> Result<(ConfigTemplate, String), TemplateError> {
+        let template = ConfigTemplate::read(&self.template_path)?;
+        let member = template.member_name(&self.pod_name);
         Ok((template, member))
     }
 
     /// Looks until there is nothing to wait for, or the time is up.
-    async fn settle(&self, seen: SeenData, patience: Duration) -> Result<Sight, Failure> {
+    async fn wait_for_decision(&self, seen: ObservedDataDir, patience: Duration) -> Result<InitObservation, CommandFailure> {
         let until = Instant::now() + patience;
         let mut told = None;
         loop {
-            let sight = self.look(seen.clone()).await?;
-            if !is_worth_waiting(sight.decision) || Instant::now() + LOOK_AGAIN > until {
+            let sight = self.observe(seen.clone()).await?;
+            if !should_wait(sight.decision) || Instant::now() + POLL_INTERVAL > until {
                 return Ok(sight);
             }
             if told.replace(sight.decision) != Some(sight.decision) {
                 info!(decision = ?sight.decision, "waiting");
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn look(&self, seen: SeenData) -> Result<Sight, Failure> {
-        let (template, member) = self.template()?;
-        let configured = template.configured(&member)?;
+    async fn observe(&self, seen: ObservedDataDir) -> Result<InitObservation, CommandFailure> {
+        let (template, member) = self.read_template()?;
+        let configured = template.configured_cluster(&member)?;
         let peer_urls = template.peer_urls(&member).unwrap_or_default();
-        let myself = Myself {
+        let myself = LocalMember {
             name: &member,
             peer_urls: &peer_urls,
-            seen: &seen,
+            observed: &seen,
         };
-        let answer = if is_hopeless(&seen.data) {
+        let answer = if is_always_refused(&seen.summary) {
             None
         } else {
-            let answers = self.cluster.ask(template.other_client_urls(&member)?).await;
-            weightiest(&answers, seen.cluster).cloned()
+            let answers = self.cluster.query_members(template.other_client_urls(&member)?).await;
+            choose_response(&answers, seen.cluster_id).cloned()
         };
-        let cluster = answer.as_ref().map(|answer| answer.summary(myself));
-        let cluster = cluster.unwrap_or(Cluster::Unreachable);
-        let backup = self.backup(&seen.data, &cluster, configured).await;
-        let decision = decide(&seen.data, &cluster, configured, &backup);
-        Ok(Sight {
-            seen,
+        let cluster = answer.as_ref().map(|answer| answer.to_cluster_summary(myself));
+        let cluster = cluster.unwrap_or(ClusterSummary::Unreachable);
+        let backup = self.observe_backup(&seen.summary, &cluster, configured).await;
+        let decision = decide(&seen.summary, &cluster, configured, &backup);
+        Ok(InitObservation {
+            observed: seen,
             cluster,
             backup,
             decision,
-            answer,
+            response: answer,
         })
     }
 
-    async fn backup(&self, data: &Data, cluster: &Cluster, configured: Configured) -> Backup {
+    async fn observe_backup(&self, data: &DataDirSummary, cluster: &ClusterSummary, configured: ConfiguredCluster) -> BackupSummary {
         let Some(config) = &self.store else {
-            return Backup::Unconfigured;
+            return BackupSummary::Unconfigured;
         };
         if !needs_backup(data, cluster, configured) {
-            return Backup::NotAsked;
+            return BackupSummary::NotAsked;
         }
         let listing = async {
             let store = mainstay_store::SnapStore::open(config, &self.context.environment)
-                .map_err(|error| Failure::from(error).reason().to_owned())?;
-            list(&store)
+                .map_err(|error| CommandFailure::from(error).reason().to_owned())?;
+            list_snapshots(&store)
                 .await
-                .map_err(|error| Chain(&error).to_string())
+                .map_err(|error| ErrorChain(&error).to_string())
         };
         match timeout(self.store_timeout, listing).await {
             Ok(Ok(catalogue)) => {
-                newest_revision(&catalogue).map_or(Backup::Empty, |newest| Backup::Present {
+                newest_revision(&catalogue).map_or(BackupSummary::Empty, |newest| BackupSummary::Present {
                     newest_revision: newest,
                 })
             }
             Ok(Err(reason)) => {
                 warn!(error = reason, "the store cannot be listed");
-                Backup::Unreachable
+                BackupSummary::Unreachable
             }
             Err(_) => {
                 warn!("the store does not answer in time");
-                Backup::Unreachable
+                BackupSummary::Unreachable
             }
         }
     }
 }
 
 /// Whether nobody needs to be asked.
-fn is_hopeless(data: &Data) -> bool {
+fn is_always_refused(data: &DataDirSummary) -> bool {
     match data.state {
         DataState::Foreign | DataState::InUse | DataState::Removed => true,
         DataState::Sound | DataState::Missing | DataState::Corrupt => false,

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use mainstay_datadir::{InitialCluster, MembershipError};
 use serde_norway::{Mapping, Value};
 
-use super::decide::{ClusterState, Configured};
-use crate::failure::{Classify, Verdict};
+use super::decide::{InitialClusterState, ConfiguredCluster};
+use crate::failure::{Classify, ExitVerdict};
 
 /// Why there is no configuration for a member.
 #[derive(Debug, thiserror::Error)]
@@ -34,19 +34,19 @@ pub enum TemplateError {
     },
     /// A key is missing, or holds something else than it should.
     #[error("the configuration says nothing usable for {key}")]
-    Key {
+    InvalidKey {
         /// The key.
         key: &'static str,
     },
     /// The members of a new cluster cannot be read.
     #[error("the configuration has a wrong initial-cluster")]
-    Members {
+    InvalidInitialCluster {
         /// What is wrong.
         source: MembershipError,
     },
     /// The map of addresses lacks this member.
     #[error("the configuration has no {key} for the member {member}")]
-    Member {
+    MissingMember {
         /// The key.
         key: &'static str,
         /// The member.
@@ -69,33 +69,33 @@ pub enum TemplateError {
 }
 
 impl Classify for TemplateError {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> ExitVerdict {
         match self {
-            Self::Write { .. } => Verdict::Disk,
-            _ => Verdict::Usage,
+            Self::Write { .. } => ExitVerdict::Disk,
+            _ => ExitVerdict::Usage,
         }
     }
 }
 
-const NAME: &str = "name";
-const DATA_DIR: &str = "data-dir";
-const PEER_URLS: &str = "initial-advertise-peer-urls";
-const CLIENT_URLS: &str = "advertise-client-urls";
-const MEMBERS: &str = "initial-cluster";
-const STATE: &str = "initial-cluster-state";
-const PREFIX: &str = "member-name-prefix";
+const NAME_KEY: &str = "name";
+const DATA_DIR_KEY: &str = "data-dir";
+const PEER_URLS_KEY: &str = "initial-advertise-peer-urls";
+const CLIENT_URLS_KEY: &str = "advertise-client-urls";
+const INITIAL_CLUSTER_KEY: &str = "initial-cluster";
+const CLUSTER_STATE_KEY: &str = "initial-cluster-state";
+const NAME_PREFIX_KEY: &str = "member-name-prefix";
 
 /// The configuration of all members.
 #[derive(Clone, Debug)]
-pub struct Template(Mapping);
+pub struct ConfigTemplate(Mapping);
 
 /// The members a member's file names, `name=url` pairs, and in which state the cluster is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Roster {
+pub enum InitialClusterConfig {
     /// As the template says: a cluster begins, or the data knows better.
-    Configured(ClusterState),
+    FromTemplate(InitialClusterState),
     /// As the running cluster says.
-    Running {
+    FromRunningCluster {
         /// All members.
         members: String,
         /// The addresses it knows of this one.
@@ -103,7 +103,7 @@ pub enum Roster {
     },
 }
 
-impl Template {
+impl ConfigTemplate {
     /// Reads the template.
     pub fn read(path: &Path) -> Result<Self, TemplateError> {
         let text = std::fs::read_to_string(path).map_err(|source| TemplateError::Read {
@@ -118,14 +118,14 @@ impl Template {
             })
     }
 
-    fn text(&self, key: &'static str) -> Result<&str, TemplateError> {
+    fn get_str(&self, key: &'static str) -> Result<&str, TemplateError> {
         let found = self.0.get(key).and_then(Value::as_str);
-        found.ok_or(TemplateError::Key { key })
+        found.ok_or(TemplateError::InvalidKey { key })
     }
 
     /// The name of the member of a pod.
-    pub fn member(&self, pod: &str) -> String {
-        match self.0.get(PREFIX).and_then(Value::as_str) {
+    pub fn member_name(&self, pod: &str) -> String {
+        match self.0.get(NAME_PREFIX_KEY).and_then(Value::as_str) {
             Some(prefix) if !prefix.is_empty() => format!("{prefix}-{pod}"),
             _ => pod.to_owned(),
         }
@@ -133,46 +133,46 @@ impl Template {
 
     /// Where every member has its data.
     pub fn data_dir(&self) -> Result<PathBuf, TemplateError> {
-        self.text(DATA_DIR).map(PathBuf::from)
+        self.get_str(DATA_DIR_KEY).map(PathBuf::from)
     }
 
     /// What it says about the cluster to this member.
-    pub fn configured(&self, member: &str) -> Result<Configured, TemplateError> {
-        let state = match self.text(STATE)? {
-            "new" => ClusterState::New,
-            "existing" => ClusterState::Existing,
-            _ => return Err(TemplateError::Key { key: STATE }),
+    pub fn configured_cluster(&self, member: &str) -> Result<ConfiguredCluster, TemplateError> {
+        let state = match self.get_str(CLUSTER_STATE_KEY)? {
+            "new" => InitialClusterState::New,
+            "existing" => InitialClusterState::Existing,
+            _ => return Err(TemplateError::InvalidKey { key: CLUSTER_STATE_KEY }),
         };
-        let listed: Vec<String> = match self.text(MEMBERS)? {
+        let listed: Vec<String> = match self.get_str(INITIAL_CLUSTER_KEY)? {
             "" => Vec::new(),
             members => {
                 let members: Result<InitialCluster, _> = members.parse();
-                let members = members.map_err(|source| TemplateError::Members { source })?;
+                let members = members.map_err(|source| TemplateError::InvalidInitialCluster { source })?;
                 members.members().iter().map(|m| m.name.clone()).collect()
             }
         };
-        Ok(Configured {
+        Ok(ConfiguredCluster {
             state,
-            is_alone: listed == [member],
+            is_single_member: listed == [member],
             is_listed: listed.iter().any(|name| name == member),
         })
     }
 
     /// Where clients reach the other members.
     pub fn other_client_urls(&self, member: &str) -> Result<Vec<String>, TemplateError> {
-        let all = self.addresses(CLIENT_URLS)?;
+        let all = self.urls_by_member(CLIENT_URLS_KEY)?;
         let others = all.into_iter().filter(|(name, _)| name != member);
         Ok(others.flat_map(|(_, urls)| urls).collect())
     }
 
     /// Where this member announces itself to others.
     pub fn peer_urls(&self, member: &str) -> Result<Vec<String>, TemplateError> {
-        self.own(PEER_URLS, member)
+        self.member_urls(PEER_URLS_KEY, member)
     }
 
     /// A map from member to addresses.
-    fn addresses(&self, key: &'static str) -> Result<Vec<(String, Vec<String>)>, TemplateError> {
-        let wrong = || TemplateError::Key { key };
+    fn urls_by_member(&self, key: &'static str) -> Result<Vec<(String, Vec<String>)>, TemplateError> {
+        let wrong = || TemplateError::InvalidKey { key };
         let map = self
             .0
             .get(key)
@@ -189,48 +189,48 @@ impl Template {
             .collect()
     }
 
-    fn own(&self, key: &'static str, member: &str) -> Result<Vec<String>, TemplateError> {
-        let all = self.addresses(key)?;
+    fn member_urls(&self, key: &'static str, member: &str) -> Result<Vec<String>, TemplateError> {
+        let all = self.urls_by_member(key)?;
         let own = all.into_iter().find(|(name, _)| name == member);
         let urls = own.map(|(_, urls)| urls).filter(|urls| !urls.is_empty());
-        urls.ok_or_else(|| TemplateError::Member {
+        urls.ok_or_else(|| TemplateError::MissingMember {
             key,
             member: member.to_owned(),
         })
     }
 
     /// The file of one member, in etcd's own form.
-    pub fn file_of(&self, member: &str, roster: &Roster) -> Result<String, TemplateError> {
+    pub fn render_member_config(&self, member: &str, roster: &InitialClusterConfig) -> Result<String, TemplateError> {
         let mut file = self.0.clone();
-        file.remove(PREFIX);
+        file.remove(NAME_PREFIX_KEY);
         let mut set = |key: &str, value: &str| file.insert(key.into(), value.into());
-        set(NAME, member);
-        set(CLIENT_URLS, &self.own(CLIENT_URLS, member)?.join(","));
+        set(NAME_KEY, member);
+        set(CLIENT_URLS_KEY, &self.member_urls(CLIENT_URLS_KEY, member)?.join(","));
         let own_urls = self.peer_urls(member)?;
         match roster {
-            Roster::Configured(state) => {
-                set(PEER_URLS, &own_urls.join(","));
+            InitialClusterConfig::FromTemplate(state) => {
+                set(PEER_URLS_KEY, &own_urls.join(","));
                 let word = match state {
-                    ClusterState::New => "new",
-                    ClusterState::Existing => "existing",
+                    InitialClusterState::New => "new",
+                    InitialClusterState::Existing => "existing",
                 };
-                set(STATE, word);
-                let is_listed = self.configured(member)?.is_listed;
+                set(CLUSTER_STATE_KEY, word);
+                let is_listed = self.configured_cluster(member)?.is_listed;
                 if !is_listed {
                     let pairs: Vec<String> = own_urls
                         .iter()
                         .map(|url| format!("{member}={url}"))
                         .collect();
-                    set(MEMBERS, &pairs.join(","));
+                    set(INITIAL_CLUSTER_KEY, &pairs.join(","));
                 }
             }
-            Roster::Running {
+            InitialClusterConfig::FromRunningCluster {
                 members,
                 own_peer_urls,
             } => {
-                set(PEER_URLS, &own_peer_urls.join(","));
-                set(STATE, "existing");
-                set(MEMBERS, members);
+                set(PEER_URLS_KEY, &own_peer_urls.join(","));
+                set(CLUSTER_STATE_KEY, "existing");
+                set(INITIAL_CLUSTER_KEY, members);
             }
         }
         serde_norway::to_string(&file).map_err(|source| TemplateError::Encode { source })
@@ -238,7 +238,7 @@ impl Template {
 }
 
 /// Puts a file in place: it is there whole, or as it was.
-pub fn put(path: &Path, text: &str) -> Result<(), TemplateError> {
+pub fn write_atomically(path: &Path, text: &str) -> Result<(), TemplateError> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

@@ -1,34 +1,34 @@
 //! What init says to people.
 
-use mainstay_verdict::{Backup, Decision, InitReport, RefuseCause, RestoreCause, WaitCause};
+use mainstay_verdict::{BackupSummary, InitDecision, InitReport, RefuseCause, RestoreCause, WaitCause};
 
-use crate::failure::{Failure, Verdict};
+use crate::failure::{CommandFailure, ExitVerdict};
 
 /// A termination message has 4096 bytes for everything.
-const LONGEST_FAULT: usize = 1200;
+const MAX_FAULT_CHARS: usize = 1200;
 
 /// What was found and what follows, in one sentence.
-pub(super) fn sentence(report: &InitReport, faults: Option<&str>) -> String {
+pub(super) fn describe_decision(report: &InitReport, faults: Option<&str>) -> String {
     let member = &report.member;
-    let faults = faults.map(short).unwrap_or_default();
+    let faults = faults.map(truncate_text).unwrap_or_default();
     match report.decision {
-        Decision::Bootstrap => format!("{member} begins a new cluster"),
-        Decision::Start => {
+        InitDecision::Bootstrap => format!("{member} begins a new cluster"),
+        InitDecision::Start => {
             let revision = report.data.revision.unwrap_or_default();
             format!("{member} goes on with its data, revision {revision}")
         }
-        Decision::Join => format!("{member} joins the running cluster"),
-        Decision::RestoreRequired(cause) => match cause {
+        InitDecision::Join => format!("{member} joins the running cluster"),
+        InitDecision::RestoreRequired(cause) => match cause {
             RestoreCause::DataMissing => {
                 format!("{member} has lost its data, and no other member has it")
             }
             RestoreCause::DataCorrupt => format!("the data of {member} is damaged: {faults}"),
-            RestoreCause::DataBehindBackup => behind(report),
+            RestoreCause::DataBehindBackup => describe_lag(report),
             RestoreCause::BackupExists => format!(
                 "{member} is to begin a new cluster, and the backup of a former one is there"
             ),
         },
-        Decision::Wait(cause) => match cause {
+        InitDecision::Wait(cause) => match cause {
             WaitCause::NotAdded => format!("the running cluster does not know {member} yet"),
             WaitCause::DataLost => {
                 format!("the running cluster knows {member} with data, and here is none")
@@ -43,7 +43,7 @@ pub(super) fn sentence(report: &InitReport, faults: Option<&str>) -> String {
                 )
             }
         },
-        Decision::Refuse(cause) => match cause {
+        InitDecision::Refuse(cause) => match cause {
             RefuseCause::DataCorrupt => format!("the data of {member} is damaged: {faults}"),
             RefuseCause::DataInUse => format!("another process uses the data of {member}"),
             RefuseCause::WrongVolume => faults,
@@ -58,9 +58,9 @@ pub(super) fn sentence(report: &InitReport, faults: Option<&str>) -> String {
     }
 }
 
-fn behind(report: &InitReport) -> String {
+fn describe_lag(report: &InitReport) -> String {
     let newest = match report.backup {
-        Backup::Present { newest_revision } => newest_revision,
+        BackupSummary::Present { newest_revision } => newest_revision,
         _ => 0,
     };
     let reach = report.data.highest_revision.unwrap_or_default();
@@ -71,30 +71,30 @@ fn behind(report: &InitReport) -> String {
 }
 
 /// The beginning of a text that may be long.
-fn short(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_FAULT) {
+fn truncate_text(text: &str) -> String {
+    match text.char_indices().nth(MAX_FAULT_CHARS) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
     }
 }
 
 /// What a person can do when nobody else does.
-fn next_step(decision: Decision) -> Option<&'static str> {
+fn next_step(decision: InitDecision) -> Option<&'static str> {
     match decision {
-        Decision::Bootstrap | Decision::Start | Decision::Join => None,
-        Decision::RestoreRequired(_) => Some(
+        InitDecision::Bootstrap | InitDecision::Start | InitDecision::Join => None,
+        InitDecision::RestoreRequired(_) => Some(
             "`mainstay-restorer restore` with this volume; the controller does it where it may",
         ),
-        Decision::Wait(WaitCause::NotAdded) => Some("add the member as a learner"),
-        Decision::Wait(WaitCause::DataLost) => {
+        InitDecision::Wait(WaitCause::NotAdded) => Some("add the member as a learner"),
+        InitDecision::Wait(WaitCause::DataLost) => {
             Some("remove the member from the cluster and add it again as a learner")
         }
-        Decision::Wait(WaitCause::NotListed) => Some("list the member in initial-cluster"),
-        Decision::Wait(WaitCause::ClusterUnreachable) => Some("start the other members"),
-        Decision::Wait(WaitCause::StoreUnreachable) => {
+        InitDecision::Wait(WaitCause::NotListed) => Some("list the member in initial-cluster"),
+        InitDecision::Wait(WaitCause::ClusterUnreachable) => Some("start the other members"),
+        InitDecision::Wait(WaitCause::StoreUnreachable) => {
             Some("check the store, its address and its credentials")
         }
-        Decision::Refuse(cause) => Some(match cause {
+        InitDecision::Refuse(cause) => Some(match cause {
             RefuseCause::DataCorrupt => {
                 "with healthy other members, replace this one; else restore or recover by hand"
             }
@@ -109,14 +109,14 @@ fn next_step(decision: Decision) -> Option<&'static str> {
 }
 
 /// A decision by which etcd does not start.
-pub(super) fn failure(report: &InitReport, reason: String) -> Failure {
+pub(super) fn to_failure(report: &InitReport, reason: String) -> CommandFailure {
     let verdict = match report.decision {
-        Decision::RestoreRequired(_) => Verdict::RestoreRequired,
-        Decision::Wait(_) => Verdict::Waiting,
-        _ => Verdict::Refused,
+        InitDecision::RestoreRequired(_) => ExitVerdict::RestoreRequired,
+        InitDecision::Wait(_) => ExitVerdict::Waiting,
+        _ => ExitVerdict::Refused,
     };
     let failure =
-        Failure::because(verdict, reason).with_details(serde_json::json!({ "init": report }));
+        CommandFailure::from_reason(verdict, reason).with_details(serde_json::json!({ "init": report }));
     match next_step(report.decision) {
         Some(next) => failure.with_next_step(next),
         None => failure,
@@ -125,7 +125,7 @@ pub(super) fn failure(report: &InitReport, reason: String) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use mainstay_verdict::{Cluster, Data, DataState, Mine};
+    use mainstay_verdict::{ClusterSummary, DataDirSummary, DataState, MemberRegistration};
 
     use super::*;
 
@@ -134,28 +134,28 @@ mod tests {
         let report = InitReport {
             version: InitReport::VERSION,
             member: format!("{}-{}", "p".repeat(63), "n".repeat(63)),
-            decision: Decision::Refuse(RefuseCause::DataCorrupt),
-            data: Data {
+            decision: InitDecision::Refuse(RefuseCause::DataCorrupt),
+            data: DataDirSummary {
                 revision: Some(i64::MAX),
                 highest_revision: Some(i64::MAX),
                 member_id: Some("f".repeat(16)),
                 cluster_id: Some("f".repeat(16)),
-                ..Data::of(DataState::Corrupt)
+                ..DataDirSummary::from_state(DataState::Corrupt)
             },
-            cluster: Cluster::Found {
+            cluster: ClusterSummary::Found {
                 cluster_id: "f".repeat(16),
                 has_leader: true,
                 members: usize::MAX,
-                mine: Mine::Started,
+                mine: MemberRegistration::Started,
             },
-            backup: Backup::Present {
+            backup: BackupSummary::Present {
                 newest_revision: i64::MAX,
             },
         };
         // Two bytes for each character, in UTF-8 and again with an escape.
         for faults in ["ö".repeat(9000), "\"".repeat(9000)] {
-            let text = sentence(&report, Some(&faults));
-            let message = failure(&report, text).to_json().to_string();
+            let text = describe_decision(&report, Some(&faults));
+            let message = to_failure(&report, text).to_json().to_string();
             assert!(message.len() <= 4096, "{} bytes", message.len());
         }
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashSet};
 use mainstay_bbolt::{Database, ReadAt};
 use mainstay_ids::{LeaseId, Revision};
 use mainstay_mvcc::hash::HashError;
-use mainstay_mvcc::{Digester, FactsError, KeyValue, RevisionKey, schema};
+use mainstay_mvcc::{KeyDigester, DatabaseStatusError, KeyValue, RevisionKey, schema};
 
 const SEPARATOR: u8 = b'/';
 /// Prefixes counted apart; keys of further ones count for a shorter prefix.
@@ -22,13 +22,13 @@ pub(super) const TOP_KEYS: usize = 10;
 
 /// Keys with something in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct KeyCount {
     pub(super) keys: u64,
     /// Bytes of keys and values.
     pub(super) bytes: u64,
 }
 
-impl Tally {
+impl KeyCount {
     fn add(&mut self, bytes: u64) {
         self.keys += 1;
         self.bytes += bytes;
@@ -40,8 +40,8 @@ impl Tally {
 pub(super) struct KeySpace {
     /// Rows of the `key` bucket, all versions and deletes.
     pub(super) rows: u64,
-    pub(super) live: Tally,
-    prefixes: BTreeMap<Vec<u8>, Tally>,
+    pub(super) live: KeyCount,
+    prefixes: BTreeMap<Vec<u8>, KeyCount>,
     largest: BinaryHeap<Reverse<(u64, Vec<u8>)>>,
     /// Live keys attached to a lease.
     pub(super) leased: u64,
@@ -52,18 +52,18 @@ pub(super) struct KeySpace {
 
 impl KeySpace {
     /// Walks back from `revision` (the newest when `None`): the first row met of a key is its state.
-    pub(super) fn count<S: ReadAt>(
+    pub(super) fn scan<S: ReadAt>(
         database: &Database<S>,
         revision: Option<Revision>,
         depth: usize,
     ) -> Result<Self, HashError> {
-        let leases = leases(database)?;
-        let root = database.bucket(schema::KEY)?.ok_or(FactsError::NotEtcd)?;
+        let leases = read_lease_ids(database)?;
+        let root = database.bucket(schema::KEY)?.ok_or(DatabaseStatusError::NotEtcd)?;
         let mut space = Self {
             leases: leases.len(),
             ..Self::default()
         };
-        let digester = Digester::default();
+        let digester = KeyDigester::default();
         let mut seen = HashSet::new();
         let mut cursor = database.scan_back(&root)?;
         while let Some(item) = cursor.next()? {
@@ -80,16 +80,16 @@ impl KeySpace {
             })?;
             let is_state = !kv.key.is_empty() && seen.insert(digester.digest(kv.key));
             if is_state && !row.is_tombstone {
-                space.take(&kv, depth, &leases);
+                space.add_key(&kv, depth, &leases);
             }
         }
         Ok(space)
     }
 
-    fn take(&mut self, kv: &KeyValue<'_>, depth: usize, leases: &HashSet<LeaseId>) {
+    fn add_key(&mut self, kv: &KeyValue<'_>, depth: usize, leases: &HashSet<LeaseId>) {
         let bytes = (kv.key.len() + kv.value.len()) as u64;
         self.live.add(bytes);
-        self.by_prefix(kv.key, depth, bytes);
+        self.count_prefix(kv.key, depth, bytes);
         if kv.lease != LeaseId::NONE {
             self.leased += 1;
             self.orphaned += u64::from(!leases.contains(&kv.lease));
@@ -107,15 +107,15 @@ impl KeySpace {
     }
 
     /// Counts for the prefix of that depth, or for a shorter one when there are too many.
-    fn by_prefix(&mut self, key: &[u8], depth: usize, bytes: u64) {
+    fn count_prefix(&mut self, key: &[u8], depth: usize, bytes: u64) {
         for depth in (0..=depth).rev() {
-            let found = prefix(key, depth);
+            let found = key_prefix(key, depth);
             if let Some(tally) = self.prefixes.get_mut(found) {
                 return tally.add(bytes);
             }
             let has_room = self.prefixes.len() < MAX_PREFIXES && found.len() <= MAX_PREFIX_BYTES;
             if has_room || depth == 0 {
-                let mut tally = Tally::default();
+                let mut tally = KeyCount::default();
                 tally.add(bytes);
                 self.prefixes.insert(found.to_vec(), tally);
                 return;
@@ -124,8 +124,8 @@ impl KeySpace {
     }
 
     /// The prefixes with most bytes, and how many others there are.
-    pub(super) fn top_prefixes(&self) -> (Vec<(&[u8], Tally)>, usize) {
-        let mut all: Vec<(&[u8], Tally)> = self
+    pub(super) fn top_prefixes(&self) -> (Vec<(&[u8], KeyCount)>, usize) {
+        let mut all: Vec<(&[u8], KeyCount)> = self
             .prefixes
             .iter()
             .map(|(prefix, tally)| (prefix.as_slice(), *tally))
@@ -148,8 +148,8 @@ impl KeySpace {
     }
 }
 
-fn leases<S: ReadAt>(database: &Database<S>) -> Result<HashSet<LeaseId>, HashError> {
-    let rows = mainstay_mvcc::small_bucket(database, schema::LEASE)?;
+fn read_lease_ids<S: ReadAt>(database: &Database<S>) -> Result<HashSet<LeaseId>, HashError> {
+    let rows = mainstay_mvcc::read_small_bucket(database, schema::LEASE)?;
     let id = |key: &[u8]| {
         <[u8; 8]>::try_from(key)
             .ok()
@@ -161,7 +161,7 @@ fn leases<S: ReadAt>(database: &Database<S>) -> Result<HashSet<LeaseId>, HashErr
 
 /// The key up to its `depth`-th separator, that one included and one at the very beginning not
 /// counted; up to its last where it has fewer.
-fn prefix(key: &[u8], depth: usize) -> &[u8] {
+fn key_prefix(key: &[u8], depth: usize) -> &[u8] {
     let lead = usize::from(key.first() == Some(&SEPARATOR));
     let ends = key
         .iter()
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn prefixes_are_parts_of_a_path() {
         let of =
-            |key: &str, depth| String::from_utf8_lossy(prefix(key.as_bytes(), depth)).into_owned();
+            |key: &str, depth| String::from_utf8_lossy(key_prefix(key.as_bytes(), depth)).into_owned();
         assert_eq!(of("/registry/pods/default/a", 2), "/registry/pods/");
         assert_eq!(of("/registry/pods/default/a", 1), "/registry/");
         assert_eq!(of("/registry/pods/default/a", 9), "/registry/pods/default/");
@@ -195,7 +195,7 @@ mod tests {
     fn too_many_prefixes_are_counted_for_a_shorter_one_and_none_is_lost() {
         let mut space = KeySpace::default();
         for number in 0..MAX_PREFIXES + 100 {
-            space.by_prefix(format!("/a/{number}/x").as_bytes(), 2, 1);
+            space.count_prefix(format!("/a/{number}/x").as_bytes(), 2, 1);
         }
         assert!(space.prefixes.len() <= MAX_PREFIXES + 1);
         let counted: u64 = space.prefixes.values().map(|tally| tally.keys).sum();
@@ -219,7 +219,7 @@ mod tests {
                 value: &value,
                 ..KeyValue::default()
             };
-            space.take(&kv, 1, &none);
+            space.add_key(&kv, 1, &none);
         }
         let sizes: Vec<u64> = space.largest().iter().map(|(_, bytes)| *bytes).collect();
         assert_eq!(sizes, (93..=102).rev().collect::<Vec<u64>>());

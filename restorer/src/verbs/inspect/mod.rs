@@ -18,16 +18,16 @@ use std::thread;
 use clap::Args;
 use mainstay_bbolt::{Database, check};
 use mainstay_ids::Revision;
-use mainstay_mvcc::Facts;
-use mainstay_mvcc::hash::{hash_kv, status_hash};
+use mainstay_mvcc::DatabaseStatus;
+use mainstay_mvcc::hash::{hash_kv, compute_status_hash};
 use mainstay_store::StoreArgs;
 
 use self::keys::KeySpace;
-use self::open::Opened;
-use self::report::Report;
-use crate::cli::Context;
-use crate::failure::{Failure, Verdict};
-use crate::outcome::Outcome;
+use self::open::InspectedDatabase;
+use self::report::InspectReport;
+use crate::cli::CommandContext;
+use crate::failure::{CommandFailure, ExitVerdict};
+use crate::outcome::CommandOutcome;
 use crate::target::{self, TargetArgs};
 
 /// Flags of `inspect`.
@@ -58,7 +58,7 @@ pub struct InspectArgs {
     pub snapshot: Option<PathBuf>,
 
     /// Hash and count keys as they were at this revision [default: the newest]
-    #[arg(long, value_name = "REVISION", value_parser = target::revision)]
+    #[arg(long, value_name = "REVISION", value_parser = target::parse_revision)]
     pub revision: Option<Revision>,
 
     /// Count keys by this many parts of their path, separated by /
@@ -84,7 +84,7 @@ pub struct InspectArgs {
 }
 
 /// Inspects.
-pub async fn run(args: InspectArgs, context: &Context) -> Result<Outcome, Failure> {
+pub async fn run(args: InspectArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let InspectArgs {
         data_dir,
         snapshot,
@@ -96,47 +96,47 @@ pub async fn run(args: InspectArgs, context: &Context) -> Result<Outcome, Failur
     } = args;
     let scratch = scratch_dir.as_deref();
     let opened = match (data_dir, snapshot) {
-        (Some(directory), _) => blocking(move || open::directory(&directory)).await?,
+        (Some(directory), _) => run_blocking(move || open::open_data_dir(&directory)).await?,
         (None, Some(file)) => {
             let scratch = scratch.map(std::path::Path::to_path_buf);
-            blocking(move || open::snapshot(&file, scratch.as_deref())).await?
+            run_blocking(move || open::open_snapshot(&file, scratch.as_deref())).await?
         }
-        (None, None) => open::backup(&store.into_config()?, &target, scratch, context).await?,
+        (None, None) => open::open_backup(&store.into_config()?, &target, scratch, context).await?,
     };
-    let view = View {
+    let view = InspectOptions {
         revision,
         prefix_depth: usize::from(prefix_depth),
     };
-    let report = blocking(move || view.of(&opened)).await?;
-    Ok(Outcome::new(Verdict::Shown, report.to_string(), &report))
+    let report = run_blocking(move || view.inspect(&opened)).await?;
+    Ok(CommandOutcome::new(ExitVerdict::Shown, report.to_string(), &report))
 }
 
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Failure> {
+async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, CommandFailure> + Send + 'static,
+) -> Result<T, CommandFailure> {
     let joined = tokio::task::spawn_blocking(work).await;
-    joined.map_err(|error| Failure::new(Verdict::Failed, &error))?
+    joined.map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))?
 }
 
 /// What to look at.
 #[derive(Clone, Copy, Debug)]
-struct View {
+struct InspectOptions {
     revision: Option<Revision>,
     prefix_depth: usize,
 }
 
-impl View {
-    fn of(self, opened: &Opened) -> Result<Report, Failure> {
-        let damaged = opened.damaged;
+impl InspectOptions {
+    fn inspect(self, opened: &InspectedDatabase) -> Result<InspectReport, CommandFailure> {
+        let damaged = opened.damage_verdict;
         let failed = |error: &(dyn std::error::Error + 'static)| {
-            let error = Failure::new(damaged, error);
-            Failure::because(damaged, format!("{}: {}", opened.place, error.reason()))
+            let error = CommandFailure::new(damaged, error);
+            CommandFailure::from_reason(damaged, format!("{}: {}", opened.description, error.reason()))
         };
         let database = Database::open(&opened.file).map_err(|error| failed(&error))?;
-        let facts = Facts::read(&database).map_err(|error| failed(&error))?;
-        self.refuse_unreadable(&facts)?;
-        let walks = self.walk(&database);
-        Report::new(
+        let facts = DatabaseStatus::read(&database).map_err(|error| failed(&error))?;
+        self.refuse_unreadable_revision(&facts)?;
+        let walks = self.scan_database(&database);
+        InspectReport::new(
             opened,
             &database,
             &facts,
@@ -145,11 +145,11 @@ impl View {
         .map_err(|error| failed(&error))
     }
 
-    fn refuse_unreadable(self, facts: &Facts) -> Result<(), Failure> {
+    fn refuse_unreadable_revision(self, facts: &DatabaseStatus) -> Result<(), CommandFailure> {
         let oldest = facts.compact_revision().unwrap_or(Revision::EMPTY);
         match self.revision {
-            Some(asked) if asked > facts.revision || asked < oldest => Err(Failure::because(
-                Verdict::Usage,
+            Some(asked) if asked > facts.revision || asked < oldest => Err(CommandFailure::from_reason(
+                ExitVerdict::Usage,
                 format!(
                     "--revision {asked} cannot be looked at: the database has revisions {oldest} to {}",
                     facts.revision
@@ -160,7 +160,7 @@ impl View {
     }
 
     /// Four walks over the same file, at the same time.
-    fn walk(self, database: &Database<&File>) -> Result<Walks, Box<dyn std::error::Error + Send>> {
+    fn scan_database(self, database: &Database<&File>) -> Result<ScanResults, Box<dyn std::error::Error + Send>> {
         fn boxed<E: std::error::Error + Send + 'static>(
             error: E,
         ) -> Box<dyn std::error::Error + Send> {
@@ -168,16 +168,16 @@ impl View {
         }
         thread::scope(|scope| {
             let hash = scope.spawn(|| hash_kv(database, self.revision).map_err(boxed));
-            let status = scope.spawn(|| status_hash(database).map_err(boxed));
+            let status = scope.spawn(|| compute_status_hash(database).map_err(boxed));
             let pages = scope.spawn(|| {
-                check(database, |_, _| Ok::<_, mainstay_bbolt::Error>(())).map_err(boxed)
+                check(database, |_, _| Ok::<_, mainstay_bbolt::BboltError>(())).map_err(boxed)
             });
-            let keys = KeySpace::count(database, self.revision, self.prefix_depth).map_err(boxed);
+            let keys = KeySpace::scan(database, self.revision, self.prefix_depth).map_err(boxed);
             let ended = |_| boxed(open::InspectError::Thread);
-            Ok(Walks {
+            Ok(ScanResults {
                 pages: pages.join().map_err(ended)??,
-                hash: hash.join().map_err(ended)??,
-                status: status.join().map_err(ended)??,
+                hash_kv: hash.join().map_err(ended)??,
+                status_hash: status.join().map_err(ended)??,
                 keys: keys?,
             })
         })
@@ -185,9 +185,9 @@ impl View {
 }
 
 /// What the walks found.
-struct Walks {
-    pages: mainstay_bbolt::Checked,
-    hash: mainstay_mvcc::hash::HashKv,
-    status: mainstay_mvcc::hash::StatusHash,
+struct ScanResults {
+    pages: mainstay_bbolt::CheckSummary,
+    hash_kv: mainstay_mvcc::hash::HashKv,
+    status_hash: mainstay_mvcc::hash::StatusHash,
     keys: KeySpace,
 }

@@ -7,36 +7,36 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mainstay_archive::chain::choose;
-use mainstay_archive::compression::{Compression, decoder};
+use mainstay_archive::compression::{Compression, open_decoder};
 use mainstay_archive::name::SnapshotName;
 use mainstay_datadir::LockError;
 use mainstay_store::StoreConfig;
-use mainstay_telemetry::Progress;
+use mainstay_telemetry::ProgressReporter;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use crate::backup::Backup;
-use crate::cli::Context;
-use crate::directory::{chain_bytes, database_path, sample};
-use crate::failure::{Classify, Failure, Verdict};
-use crate::rebuild::{DatabaseFile, Durability, HashCheck, Meter, Options, rebuild};
+use crate::cli::CommandContext;
+use crate::directory::{chain_bytes, database_path, sample_progress};
+use crate::failure::{Classify, CommandFailure, ExitVerdict};
+use crate::rebuild::{DatabaseFile, Durability, HashCheck, Meter, RebuildOptions, rebuild};
 use crate::target::TargetArgs;
-use crate::threads;
+use crate::available_threads;
 
 /// Bytes hashed at once.
-const PIECE: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 /// Length of the hash behind a snapshot.
 const HASH_LEN: u64 = 32;
 /// A snapshot is a whole number of these, and the hash.
-const SECTOR: u64 = 512;
+const SECTOR_BYTES: u64 = 512;
 /// Life of a lease that no object tells; nothing here shows it.
-const ANY_LEASE_SECONDS: i64 = 3600;
+const DEFAULT_LEASE_SECONDS: i64 = 3600;
 
 /// A database that is open for reading.
-pub(super) struct Opened {
+pub(super) struct InspectedDatabase {
     /// What it is, for people.
-    pub(super) place: String,
+    pub(super) description: String,
     /// The database. A lock on it keeps etcd out.
     pub(super) file: File,
     /// Bytes of the file, a hash behind it not counted.
@@ -44,7 +44,7 @@ pub(super) struct Opened {
     /// A hash was behind it, and right; `None` where there never is one.
     pub(super) hash: Option<HashState>,
     /// The verdict when it turns out to be damaged.
-    pub(super) damaged: Verdict,
+    pub(super) damage_verdict: ExitVerdict,
     /// Goes away with the database in it.
     pub(super) _scratch: Option<tempfile::TempDir>,
 }
@@ -69,7 +69,7 @@ pub(super) enum InspectError {
         /// Where it was looked for.
         path: PathBuf,
         /// What the verdict is about.
-        verdict: Verdict,
+        verdict: ExitVerdict,
     },
     /// A file could not be read.
     #[error("read {}", path.display())]
@@ -117,46 +117,46 @@ pub(super) enum InspectError {
 }
 
 impl Classify for InspectError {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> ExitVerdict {
         match self {
             Self::Missing { verdict, .. } => *verdict,
-            Self::Read { .. } | Self::Scratch { .. } => Verdict::Disk,
+            Self::Read { .. } | Self::Scratch { .. } => ExitVerdict::Disk,
             Self::Length { .. } | Self::Hash { .. } | Self::Inflate { .. } => {
-                Verdict::DamagedBackup
+                ExitVerdict::DamagedBackup
             }
-            Self::Thread => Verdict::Failed,
+            Self::Thread => ExitVerdict::Failed,
         }
     }
 }
 
 /// The database of a data directory.
-pub(super) fn directory(data_dir: &Path) -> Result<Opened, Failure> {
+pub(super) fn open_data_dir(data_dir: &Path) -> Result<InspectedDatabase, CommandFailure> {
     let path = database_path(data_dir);
-    let (file, bytes) = locked(&path, Verdict::Missing)?;
-    Ok(Opened {
-        place: data_dir.display().to_string(),
+    let (file, bytes) = open_locked(&path, ExitVerdict::Missing)?;
+    Ok(InspectedDatabase {
+        description: data_dir.display().to_string(),
         file,
         bytes,
         hash: None,
-        damaged: Verdict::Corrupt,
+        damage_verdict: ExitVerdict::Corrupt,
         _scratch: None,
     })
 }
 
 /// A snapshot or database file; one whose name says that it is compressed is inflated first.
-pub(super) fn snapshot(path: &Path, scratch: Option<&Path>) -> Result<Opened, Failure> {
-    let (mut file, mut bytes) = locked(path, Verdict::Usage)?;
+pub(super) fn open_snapshot(path: &Path, scratch: Option<&Path>) -> Result<InspectedDatabase, CommandFailure> {
+    let (mut file, mut bytes) = open_locked(path, ExitVerdict::Usage)?;
     let compression = path
         .file_name()
         .and_then(|name| name.to_str()?.parse::<SnapshotName>().ok())
         .map_or(Compression::None, |name| name.compression);
     if compression != Compression::None {
-        (file, bytes) = inflated(path, file, &compression, scratch)?;
+        (file, bytes) = inflate_snapshot(path, file, &compression, scratch)?;
     }
-    let hash = match bytes % SECTOR {
+    let hash = match bytes % SECTOR_BYTES {
         HASH_LEN => {
             bytes -= HASH_LEN;
-            compare_hash(path, &file, bytes)?;
+            verify_hash(path, &file, bytes)?;
             HashState::Verified
         }
         0 if bytes > 0 => HashState::Absent,
@@ -168,38 +168,38 @@ pub(super) fn snapshot(path: &Path, scratch: Option<&Path>) -> Result<Opened, Fa
             .into());
         }
     };
-    Ok(Opened {
-        place: path.display().to_string(),
+    Ok(InspectedDatabase {
+        description: path.display().to_string(),
         file,
         bytes,
         hash: Some(hash),
-        damaged: Verdict::DamagedBackup,
+        damage_verdict: ExitVerdict::DamagedBackup,
         _scratch: None,
     })
 }
 
 /// The database of a backup, rebuilt in a scratch directory.
-pub(super) async fn backup(
+pub(super) async fn open_backup(
     store: &StoreConfig,
     target: &TargetArgs,
     scratch: Option<&Path>,
-    context: &Context,
-) -> Result<Opened, Failure> {
+    context: &CommandContext,
+) -> Result<InspectedDatabase, CommandFailure> {
     let backup = Backup::open(store, &context.environment).await?;
-    let chain = choose(&backup.catalogue, &target.request())?;
-    let directory = scratch_in(scratch)?;
+    let chain = choose(&backup.catalogue, &target.chain_request())?;
+    let directory = create_scratch_dir(scratch)?;
     let meter = Arc::new(Meter::default());
-    meter.expect(chain_bytes(&chain));
+    meter.add_total(chain_bytes(&chain));
     let sources = backup.sources(&meter);
-    let options = Options {
-        stop: target.stop(),
+    let options = RebuildOptions {
+        stop: target.stop_point(),
         hash_check: HashCheck::Required,
-        default_lease_seconds: ANY_LEASE_SECONDS,
-        threads: threads(),
+        default_lease_seconds: DEFAULT_LEASE_SECONDS,
+        threads: available_threads(),
     };
     let watched = Arc::clone(&meter);
-    let progress = Progress::start("inspect", move || sample(&watched));
-    let opened = super::blocking(move || {
+    let progress = ProgressReporter::start("inspect", move || sample_progress(&watched));
+    let opened = super::run_blocking(move || {
         let lost = |source| InspectError::Scratch { source };
         let file = tempfile::tempfile_in(directory.path()).map_err(lost)?;
         let database = DatabaseFile {
@@ -209,12 +209,12 @@ pub(super) async fn backup(
         let settings = (&options, &*meter);
         rebuild(&chain, &sources, database, directory.path(), settings)?;
         let bytes = file.metadata().map_err(lost)?.len();
-        Ok(Opened {
-            place: format!("{} and {} deltas", chain.base.name, chain.deltas.len()),
+        Ok(InspectedDatabase {
+            description: format!("{} and {} deltas", chain.base.name, chain.deltas.len()),
             file,
             bytes,
             hash: Some(HashState::Verified),
-            damaged: Verdict::DamagedBackup,
+            damage_verdict: ExitVerdict::DamagedBackup,
             _scratch: Some(directory),
         })
     })
@@ -224,7 +224,7 @@ pub(super) async fn backup(
 }
 
 /// Opens a file and holds a shared lock on it: no etcd uses it, and none can begin to.
-fn locked(path: &Path, missing: Verdict) -> Result<(File, u64), Failure> {
+fn open_locked(path: &Path, missing: ExitVerdict) -> Result<(File, u64), CommandFailure> {
     let read = |source| InspectError::Read {
         path: path.to_owned(),
         source,
@@ -243,7 +243,7 @@ fn locked(path: &Path, missing: Verdict) -> Result<(File, u64), Failure> {
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
-            let failure = Failure::from(LockError::Held {
+            let failure = CommandFailure::from(LockError::Held {
                 file: path.to_owned(),
             });
             return Err(failure.with_next_step(
@@ -263,7 +263,7 @@ fn locked(path: &Path, missing: Verdict) -> Result<(File, u64), Failure> {
     Ok((file, bytes))
 }
 
-fn scratch_in(parent: Option<&Path>) -> Result<tempfile::TempDir, InspectError> {
+fn create_scratch_dir(parent: Option<&Path>) -> Result<tempfile::TempDir, InspectError> {
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix("inspect-");
     match parent {
@@ -273,7 +273,7 @@ fn scratch_in(parent: Option<&Path>) -> Result<tempfile::TempDir, InspectError> 
     .map_err(|source| InspectError::Scratch { source })
 }
 
-fn inflated(
+fn inflate_snapshot(
     path: &Path,
     stored: File,
     compression: &Compression,
@@ -284,17 +284,17 @@ fn inflated(
         path: path.to_owned(),
         source,
     };
-    let directory = scratch_in(scratch)?;
+    let directory = create_scratch_dir(scratch)?;
     // The file has no name: it outlives its directory and goes with its last handle.
     let mut file = tempfile::tempfile_in(directory.path()).map_err(lost)?;
-    let mut stream = decoder(compression, stored, threads())
+    let mut stream = open_decoder(compression, stored, available_threads())
         .map_err(|error| damaged(io::Error::other(error)))?;
-    let mut piece = vec![0u8; PIECE];
+    let mut chunk = vec![0u8; CHUNK_BYTES];
     loop {
-        match stream.read(&mut piece) {
+        match stream.read(&mut chunk) {
             Ok(0) => break,
             Ok(count) => file
-                .write_all(piece.get(..count).unwrap_or_default())
+                .write_all(chunk.get(..count).unwrap_or_default())
                 .map_err(lost)?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(damaged(error)),
@@ -305,17 +305,17 @@ fn inflated(
 }
 
 /// Compares the hash of the first `bytes` with the 32 behind them.
-fn compare_hash(path: &Path, file: &File, bytes: u64) -> Result<(), InspectError> {
+fn verify_hash(path: &Path, file: &File, bytes: u64) -> Result<(), InspectError> {
     let read = |source| InspectError::Read {
         path: path.to_owned(),
         source,
     };
     let mut hash = Sha256::new();
-    let mut piece = vec![0u8; PIECE];
+    let mut chunk = vec![0u8; CHUNK_BYTES];
     let mut at = 0;
     while at < bytes {
-        let len = usize::try_from(bytes - at).unwrap_or(PIECE).min(PIECE);
-        let room = piece.get_mut(..len).unwrap_or_default();
+        let len = usize::try_from(bytes - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+        let room = chunk.get_mut(..len).unwrap_or_default();
         file.read_exact_at(room, at).map_err(read)?;
         hash.update(&*room);
         at += len as u64;

@@ -3,21 +3,21 @@
 use std::fs::File;
 
 use mainstay_bbolt::Database;
-use mainstay_mvcc::schema::{self, Alarm, AlarmKind};
-use mainstay_mvcc::{Facts, FactsError, small_bucket};
+use mainstay_mvcc::schema::{self, StoredAlarm, StoredAlarmKind};
+use mainstay_mvcc::{DatabaseStatus, DatabaseStatusError, read_small_bucket};
 use serde::{Deserialize, Serialize};
 
-use super::Walks;
-use super::keys::{KeySpace, Tally};
-use super::open::{HashState, Opened};
+use super::ScanResults;
+use super::keys::{KeySpace, KeyCount};
+use super::open::{HashState, InspectedDatabase};
 
 /// Longest key shown.
-const SHOWN_BYTES: usize = 512;
+const MAX_SHOWN_BYTES: usize = 512;
 
 /// What is in a database.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub(super) struct InspectReport {
     pub(super) source: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) snapshot_hash: Option<HashState>,
@@ -87,7 +87,7 @@ pub(super) struct KeysReport {
     pub(super) bytes: u64,
     pub(super) prefixes: Vec<PrefixReport>,
     pub(super) other_prefixes: usize,
-    pub(super) largest: Vec<LargeReport>,
+    pub(super) largest: Vec<LargeKeyReport>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -98,7 +98,7 @@ pub(super) struct PrefixReport {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct LargeReport {
+pub(super) struct LargeKeyReport {
     pub(super) key: String,
     pub(super) bytes: u64,
 }
@@ -126,7 +126,7 @@ pub(super) struct MemberReport {
 /// A member as etcd stores it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct StoredMember {
+struct StoredMemberJson {
     name: String,
     #[serde(rename = "peerURLs")]
     peer_urls: Vec<String>,
@@ -149,35 +149,35 @@ pub(super) struct AuthReport {
     pub(super) roles: usize,
 }
 
-impl Report {
+impl InspectReport {
     pub(super) fn new(
-        opened: &Opened,
+        opened: &InspectedDatabase,
         database: &Database<&File>,
-        facts: &Facts,
-        walks: Walks,
-    ) -> Result<Self, FactsError> {
-        let Walks {
+        facts: &DatabaseStatus,
+        walks: ScanResults,
+    ) -> Result<Self, DatabaseStatusError> {
+        let ScanResults {
             pages,
-            hash,
-            status,
+            hash_kv: hash,
+            status_hash: status,
             keys,
         } = walks;
         let meta = database.meta();
         let page_size = u64::from(meta.page_size);
         let bucket = |bucket: &mainstay_bbolt::check::CheckedBucket| BucketReport {
-            name: readable(&bucket.name),
+            name: to_readable(&bucket.name),
             items: bucket.items,
             bytes: bucket.bytes,
         };
         Ok(Self {
-            source: opened.place.clone(),
+            source: opened.description.clone(),
             snapshot_hash: opened.hash,
             revision: facts.revision.0,
             compact_revision: facts.compact_revision().map(|revision| revision.0),
             consistent_index: facts.consistent_index.map(|index| index.0),
             term: facts.term.map(|term| term.0),
             storage_version: facts.storage_version.clone(),
-            cluster_version: cluster_version(database)?,
+            cluster_version: read_cluster_version(database)?,
             hash_kv: HashKvReport {
                 hash: hash.hash,
                 revision: hash.revision.0,
@@ -205,24 +205,24 @@ impl Report {
                 attached_keys: keys.leased,
                 keys_on_unknown_leases: keys.orphaned,
             },
-            keys: KeysReport::of(&keys),
-            members: members(database)?,
-            alarms: alarms(database)?,
-            auth: auth(database)?,
+            keys: KeysReport::from_key_space(&keys),
+            members: read_members(database)?,
+            alarms: read_alarms(database)?,
+            auth: read_auth(database)?,
         })
     }
 }
 
 impl KeysReport {
-    fn of(keys: &KeySpace) -> Self {
+    fn from_key_space(keys: &KeySpace) -> Self {
         let (prefixes, other_prefixes) = keys.top_prefixes();
-        let prefix = |(prefix, Tally { keys, bytes }): (&[u8], Tally)| PrefixReport {
-            prefix: readable(prefix),
+        let prefix = |(prefix, KeyCount { keys, bytes }): (&[u8], KeyCount)| PrefixReport {
+            prefix: to_readable(prefix),
             keys,
             bytes,
         };
-        let large = |(key, bytes): (&[u8], u64)| LargeReport {
-            key: readable(key),
+        let large = |(key, bytes): (&[u8], u64)| LargeKeyReport {
+            key: to_readable(key),
             bytes,
         };
         Self {
@@ -236,19 +236,19 @@ impl KeysReport {
     }
 }
 
-fn cluster_version(database: &Database<&File>) -> Result<Option<String>, FactsError> {
-    let rows = small_bucket(database, schema::CLUSTER)?;
+fn read_cluster_version(database: &Database<&File>) -> Result<Option<String>, DatabaseStatusError> {
+    let rows = read_small_bucket(database, schema::CLUSTER)?;
     let version = rows.iter().find(|(key, _)| key == schema::CLUSTER_VERSION);
-    Ok(version.map(|(_, value)| readable(value)))
+    Ok(version.map(|(_, value)| to_readable(value)))
 }
 
-fn members(database: &Database<&File>) -> Result<Vec<MemberReport>, FactsError> {
-    let rows = small_bucket(database, schema::MEMBERS)?;
+fn read_members(database: &Database<&File>) -> Result<Vec<MemberReport>, DatabaseStatusError> {
+    let rows = read_small_bucket(database, schema::MEMBERS)?;
     let member = |(id, json): &(Vec<u8>, Vec<u8>)| {
         // One that cannot be read is shown with its id alone: `verify` judges it.
-        let stored: StoredMember = serde_json::from_slice(json).unwrap_or_default();
+        let stored: StoredMemberJson = serde_json::from_slice(json).unwrap_or_default();
         MemberReport {
-            id: readable(id),
+            id: to_readable(id),
             name: stored.name,
             peer_urls: stored.peer_urls,
             client_urls: stored.client_urls,
@@ -258,14 +258,14 @@ fn members(database: &Database<&File>) -> Result<Vec<MemberReport>, FactsError> 
     Ok(rows.iter().map(member).collect())
 }
 
-fn alarms(database: &Database<&File>) -> Result<Vec<AlarmReport>, FactsError> {
-    let rows = small_bucket(database, schema::ALARM)?;
+fn read_alarms(database: &Database<&File>) -> Result<Vec<AlarmReport>, DatabaseStatusError> {
+    let rows = read_small_bucket(database, schema::ALARM)?;
     let alarm = |key: &[u8]| {
-        let alarm = Alarm::decode(key).ok()?;
+        let alarm = StoredAlarm::decode(key).ok()?;
         let kind = match alarm.kind {
-            AlarmKind::NoSpace => "NOSPACE".to_owned(),
-            AlarmKind::Corrupt => "CORRUPT".to_owned(),
-            AlarmKind::Other(number) => number.to_string(),
+            StoredAlarmKind::NoSpace => "NOSPACE".to_owned(),
+            StoredAlarmKind::Corrupt => "CORRUPT".to_owned(),
+            StoredAlarmKind::Other(number) => number.to_string(),
         };
         Some(AlarmReport {
             member: alarm.member.to_string(),
@@ -275,19 +275,19 @@ fn alarms(database: &Database<&File>) -> Result<Vec<AlarmReport>, FactsError> {
     Ok(rows.iter().filter_map(|(key, _)| alarm(key)).collect())
 }
 
-fn auth(database: &Database<&File>) -> Result<AuthReport, FactsError> {
-    let switch = small_bucket(database, schema::AUTH)?;
+fn read_auth(database: &Database<&File>) -> Result<AuthReport, DatabaseStatusError> {
+    let switch = read_small_bucket(database, schema::AUTH)?;
     let enabled = switch.iter().find(|(key, _)| key == schema::AUTH_ENABLED);
     Ok(AuthReport {
         is_enabled: enabled.is_some_and(|(_, value)| value.first() == Some(&1)),
-        users: small_bucket(database, schema::AUTH_USERS)?.len(),
-        roles: small_bucket(database, schema::AUTH_ROLES)?.len(),
+        users: read_small_bucket(database, schema::AUTH_USERS)?.len(),
+        roles: read_small_bucket(database, schema::AUTH_ROLES)?.len(),
     })
 }
 
 /// Text as it is; other bytes escaped, and all of it cut where it is too long to read.
-fn readable(bytes: &[u8]) -> String {
-    let shown = bytes.get(..SHOWN_BYTES).unwrap_or(bytes);
+fn to_readable(bytes: &[u8]) -> String {
+    let shown = bytes.get(..MAX_SHOWN_BYTES).unwrap_or(bytes);
     let more = if shown.len() < bytes.len() { "…" } else { "" };
     match std::str::from_utf8(shown) {
         Ok(text) if !text.chars().any(char::is_control) => format!("{text}{more}"),

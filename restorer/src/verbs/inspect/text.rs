@@ -2,24 +2,24 @@
 
 use std::fmt;
 
-use mainstay_telemetry::human_bytes;
+use mainstay_telemetry::format_bytes;
 
 use super::open::HashState;
-use super::report::{LargeReport, MemberReport, PrefixReport, Report};
-use crate::outcome::table;
+use super::report::{LargeKeyReport, MemberReport, PrefixReport, InspectReport};
+use crate::outcome::format_table;
 
 /// A line of the first table: what, and how much of it.
-type Line = (&'static str, String);
+type LabeledValue = (&'static str, String);
 
-impl fmt::Display for Report {
+impl fmt::Display for InspectReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sections = [self.positions(), self.sizes(), self.cluster()];
+        let sections = [self.position_lines(), self.size_lines(), self.cluster_lines()];
         let lines = sections.into_iter().flatten();
         let rows: Vec<Vec<String>> = lines
             .map(|(what, value)| vec![what.into(), value])
             .collect();
-        writeln!(f, "{}", table(&rows))?;
-        f.write_str(&table(&self.prefix_table()))?;
+        writeln!(f, "{}", format_table(&rows))?;
+        f.write_str(&format_table(&self.prefix_table()))?;
         if self.keys.other_prefixes > 0 {
             writeln!(
                 f,
@@ -29,19 +29,19 @@ impl fmt::Display for Report {
         }
         writeln!(f)?;
         let mut rows = vec![vec!["LARGEST KEYS".to_owned(), "BYTES".to_owned()]];
-        let large = |large: &LargeReport| vec![large.key.clone(), human_bytes(large.bytes)];
+        let large = |large: &LargeKeyReport| vec![large.key.clone(), format_bytes(large.bytes)];
         rows.extend(self.keys.largest.iter().map(large));
-        f.write_str(&table(&rows))
+        f.write_str(&format_table(&rows))
     }
 }
 
-fn or_none(value: Option<impl ToString>) -> String {
+fn format_or_none(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "none".to_owned(), |value| value.to_string())
 }
 
-impl Report {
+impl InspectReport {
     /// Where the database stands.
-    fn positions(&self) -> Vec<Line> {
+    fn position_lines(&self) -> Vec<LabeledValue> {
         let hash = format!(
             "{} at revision {}, compact revision {}",
             self.hash_kv.hash, self.hash_kv.revision, self.hash_kv.compact_revision
@@ -50,18 +50,18 @@ impl Report {
             "{}, {} keys, {}",
             self.status.hash_hex,
             self.status.total_key,
-            human_bytes(self.status.total_size)
+            format_bytes(self.status.total_size)
         );
         let mut lines = vec![
             ("source", self.source.clone()),
             ("revision", self.revision.to_string()),
-            ("compacted at", or_none(self.compact_revision)),
+            ("compacted at", format_or_none(self.compact_revision)),
             ("HashKV", hash),
             ("snapshot status", status),
-            ("consistent index", or_none(self.consistent_index)),
-            ("term", or_none(self.term)),
-            ("storage version", or_none(self.storage_version.as_ref())),
-            ("cluster version", or_none(self.cluster_version.as_ref())),
+            ("consistent index", format_or_none(self.consistent_index)),
+            ("term", format_or_none(self.term)),
+            ("storage version", format_or_none(self.storage_version.as_ref())),
+            ("cluster version", format_or_none(self.cluster_version.as_ref())),
         ];
         if self.snapshot_hash == Some(HashState::Absent) {
             lines.push((
@@ -73,18 +73,18 @@ impl Report {
     }
 
     /// How much there is.
-    fn sizes(&self) -> Vec<Line> {
+    fn size_lines(&self) -> Vec<LabeledValue> {
         let database = format!(
             "{}, {} in use, {} of {} pages free",
-            human_bytes(self.database.file_bytes),
-            human_bytes(self.database.bytes_in_use),
+            format_bytes(self.database.file_bytes),
+            format_bytes(self.database.bytes_in_use),
             self.database.pages_free,
             self.database.pages
         );
         let keys = format!(
             "{} live, {}, {} rows of history",
             self.keys.live,
-            human_bytes(self.keys.bytes),
+            format_bytes(self.keys.bytes),
             self.keys.rows
         );
         let leases = format!(
@@ -100,7 +100,7 @@ impl Report {
     }
 
     /// Whose it is.
-    fn cluster(&self) -> Vec<Line> {
+    fn cluster_lines(&self) -> Vec<LabeledValue> {
         let switch = if self.auth.is_enabled { "on" } else { "off" };
         let auth = format!(
             "{switch}, {} users, {} roles",
@@ -130,7 +130,7 @@ impl Report {
             rows.push(vec![
                 prefix.to_owned(),
                 keys.to_string(),
-                human_bytes(*bytes),
+                format_bytes(*bytes),
             ]);
         }
         rows

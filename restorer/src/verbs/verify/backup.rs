@@ -3,28 +3,28 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use mainstay_archive::catalogue::{Catalogue, Object};
-use mainstay_archive::chain::{Chain, ChooseError, Request, choose, restorable};
-use mainstay_mvcc::Facts;
+use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
+use mainstay_archive::chain::{SnapshotChain, ChooseError, ChainRequest, choose, restorable_revisions};
+use mainstay_mvcc::DatabaseStatus;
 use mainstay_store::StoreConfig;
-use mainstay_telemetry::{Progress, human_bytes};
+use mainstay_telemetry::{ProgressReporter, format_bytes};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::pool::{Finding, Proof, examine_all};
+use super::pool::{ObjectCheck, ObjectContents, check_all_objects};
 use crate::backup::Backup;
-use crate::cli::Context;
-use crate::directory::sample;
-use crate::examine::{How, Reached, Span, judge};
-use crate::failure::{Classify, Failure, Verdict};
-use crate::outcome::Outcome;
-use crate::rebuild::{HashCheck, Meter, RebuildError, Stop};
+use crate::cli::CommandContext;
+use crate::directory::sample_progress;
+use crate::examine::{ObjectReadOptions, ReachedState, DeltaSpan, check_chain};
+use crate::failure::{Classify, CommandFailure, ExitVerdict};
+use crate::outcome::CommandOutcome;
+use crate::rebuild::{HashCheck, Meter, RebuildError, StopPoint};
 use crate::target::TargetArgs;
-use crate::threads;
+use crate::available_threads;
 
 /// Which objects are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum VerifyScope {
     /// Those a restore would use.
     Chain,
     /// Every one of the prefix.
@@ -39,7 +39,7 @@ pub struct VerifyRequest {
     /// Which state of it.
     pub target: TargetArgs,
     /// Which objects.
-    pub scope: Scope,
+    pub scope: VerifyScope,
     /// What to do about a full snapshot without a hash.
     pub hash_check: HashCheck,
 }
@@ -56,13 +56,13 @@ struct ObjectReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<String>,
     #[serde(flatten)]
-    proof: Option<ProofReport>,
+    contents: Option<ContentsReport>,
 }
 
 /// What an object proved to hold.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase", untagged)]
-enum ProofReport {
+enum ContentsReport {
     #[serde(rename_all = "camelCase")]
     Full {
         revision: i64,
@@ -85,7 +85,7 @@ enum ProofReport {
 ///
 /// # Errors
 /// A [`Failure`] whose verdict says whether the backup is damaged, incomplete, or cannot be read.
-pub async fn verify(request: VerifyRequest, context: &Context) -> Result<Outcome, Failure> {
+pub async fn verify(request: VerifyRequest, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let VerifyRequest {
         store,
         target,
@@ -93,120 +93,120 @@ pub async fn verify(request: VerifyRequest, context: &Context) -> Result<Outcome
         hash_check,
     } = request;
     let backup = Backup::open(&store, &context.environment).await?;
-    let chosen = choose(&backup.catalogue, &target.request());
+    let chosen = choose(&backup.catalogue, &target.chain_request());
     let objects = match (&chosen, scope) {
-        (Err(ChooseError::Empty), _) | (Err(_), Scope::Chain) => return Err(refused(chosen)),
-        (_, Scope::Prefix) => backup
+        (Err(ChooseError::NoSnapshots), _) | (Err(_), VerifyScope::Chain) => return Err(choose_failure(chosen)),
+        (_, VerifyScope::Prefix) => backup
             .catalogue
             .fulls
             .iter()
             .chain(&backup.catalogue.deltas)
             .cloned()
             .collect(),
-        (Ok(chain), Scope::Chain) => chain_objects(chain),
+        (Ok(chain), VerifyScope::Chain) => list_chain_objects(chain),
     };
-    let how = How {
+    let options = ObjectReadOptions {
         hash_check,
-        stop: target.stop(),
-        threads: threads(),
+        stop: target.stop_point(),
+        threads: available_threads(),
     };
     let meter = Arc::new(Meter::default());
-    meter.expect(objects.iter().map(|object: &Object| object.size).sum());
+    meter.add_total(objects.iter().map(|object: &SnapshotObject| object.size).sum());
     let sources = backup.sources(&meter);
-    let progress = Progress::start("verify", move || sample(&meter));
-    let work = tokio::task::spawn_blocking(move || examine_all(&objects, &sources, &how));
+    let progress = ProgressReporter::start("verify", move || sample_progress(&meter));
+    let work = tokio::task::spawn_blocking(move || check_all_objects(&objects, &sources, &options));
     let findings = work
         .await
-        .map_err(|error| Failure::new(Verdict::Failed, &error))?;
+        .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))?;
     drop(progress);
-    conclude(&backup.catalogue, &target, chosen, &findings)
+    build_outcome(&backup.catalogue, &target, chosen, &findings)
 }
 
-fn refused(chosen: Result<Chain, ChooseError>) -> Failure {
+fn choose_failure(chosen: Result<SnapshotChain, ChooseError>) -> CommandFailure {
     match chosen {
-        Ok(_) => Failure::because(Verdict::Failed, "nothing to verify"),
+        Ok(_) => CommandFailure::from_reason(ExitVerdict::Failed, "nothing to verify"),
         Err(error) => error.into(),
     }
 }
 
-fn chain_objects(chain: &Chain) -> Vec<Object> {
+fn list_chain_objects(chain: &SnapshotChain) -> Vec<SnapshotObject> {
     let deltas = chain.deltas.iter().map(|link| link.object.clone());
     std::iter::once(chain.base.clone()).chain(deltas).collect()
 }
 
 /// From what was found to what to say.
-fn conclude(
+fn build_outcome(
     catalogue: &Catalogue,
     target: &TargetArgs,
-    chosen: Result<Chain, ChooseError>,
-    findings: &[Finding],
-) -> Result<Outcome, Failure> {
-    if let Some(failure) = unavailable(findings) {
+    chosen: Result<SnapshotChain, ChooseError>,
+    findings: &[ObjectCheck],
+) -> Result<CommandOutcome, CommandFailure> {
+    if let Some(failure) = find_store_failure(findings) {
         return Err(failure);
     }
-    let reports = reports(chosen.as_ref().ok(), findings);
-    let is_damaged = findings.iter().any(|finding| finding.proof.is_err());
+    let reports = build_object_reports(chosen.as_ref().ok(), findings);
+    let is_damaged = findings.iter().any(|finding| finding.contents.is_err());
     let verified = match &chosen {
-        Ok(chain) => reached(chain, findings, target.stop()),
+        Ok(chain) => follow_chain(chain, findings, target.stop_point()),
         Err(_) => None,
     };
     if is_damaged {
         return Err(
-            damaged(catalogue, &target.request(), findings, verified.as_ref())
-                .with_details(details(&reports, None)),
+            build_damage_failure(catalogue, &target.chain_request(), findings, verified.as_ref())
+                .with_details(build_details(&reports, None)),
         );
     }
     let chain =
-        chosen.map_err(|error| Failure::from(error).with_details(details(&reports, None)))?;
+        chosen.map_err(|error| CommandFailure::from(error).with_details(build_details(&reports, None)))?;
     match verified {
-        Some(Ok(reached)) => Ok(sound(&chain, reached, &reports)),
-        Some(Err(error)) => Err(Failure::from(error).with_details(details(&reports, None))),
-        None => Err(Failure::because(
-            Verdict::Failed,
+        Some(Ok(reached)) => Ok(build_success(&chain, reached, &reports)),
+        Some(Err(error)) => Err(CommandFailure::from(error).with_details(build_details(&reports, None))),
+        None => Err(CommandFailure::from_reason(
+            ExitVerdict::Failed,
             "an object of the chain was not read",
         )),
     }
 }
 
 /// The store could not be read: that says nothing about the backup.
-fn unavailable(findings: &[Finding]) -> Option<Failure> {
+fn find_store_failure(findings: &[ObjectCheck]) -> Option<CommandFailure> {
     findings.iter().find_map(|finding| {
-        let error = finding.proof.as_ref().err()?;
-        let is_store = error.verdict() == Verdict::StoreUnavailable;
+        let error = finding.contents.as_ref().err()?;
+        let is_store = error.verdict() == ExitVerdict::StoreUnavailable;
         is_store.then(|| {
-            Failure::new(Verdict::StoreUnavailable, error)
+            CommandFailure::new(ExitVerdict::StoreUnavailable, error)
                 .with_next_step("run the same command again when the store can be reached")
         })
     })
 }
 
 /// Follows the chain over what its objects hold; `None` where one of them is damaged.
-fn reached(
-    chain: &Chain,
-    findings: &[Finding],
-    stop: Stop,
-) -> Option<Result<Reached, RebuildError>> {
-    let proof = |object: &Object| {
+fn follow_chain(
+    chain: &SnapshotChain,
+    findings: &[ObjectCheck],
+    stop: StopPoint,
+) -> Option<Result<ReachedState, RebuildError>> {
+    let proof = |object: &SnapshotObject| {
         findings
             .iter()
             .find(|finding| finding.object.key == object.key)?
-            .proof
+            .contents
             .as_ref()
             .ok()
     };
-    let facts: &Facts = match proof(&chain.base)? {
-        Proof::Full { facts, .. } => facts,
-        Proof::Delta(_) => return None,
+    let facts: &DatabaseStatus = match proof(&chain.base)? {
+        ObjectContents::Full { facts, .. } => facts,
+        ObjectContents::Delta(_) => return None,
     };
-    let span = |object: &Object| match proof(object)? {
-        Proof::Delta(span) => Some(span.clone()),
-        Proof::Full { .. } => None,
+    let span = |object: &SnapshotObject| match proof(object)? {
+        ObjectContents::Delta(span) => Some(span.clone()),
+        ObjectContents::Full { .. } => None,
     };
-    let spans: Option<Vec<Span>> = chain.deltas.iter().map(|link| span(&link.object)).collect();
-    Some(judge(chain, facts, &spans?, stop))
+    let spans: Option<Vec<DeltaSpan>> = chain.deltas.iter().map(|link| span(&link.object)).collect();
+    Some(check_chain(chain, facts, &spans?, stop))
 }
 
-fn sound(chain: &Chain, reached: Reached, reports: &[ObjectReport]) -> Outcome {
+fn build_success(chain: &SnapshotChain, reached: ReachedState, reports: &[ObjectReport]) -> CommandOutcome {
     let bytes = reports.iter().map(|report| report.bytes).sum();
     let mut text = format!(
         "revision {} is restorable from {} and {} deltas; {} objects ({}) are sound\n",
@@ -214,7 +214,7 @@ fn sound(chain: &Chain, reached: Reached, reports: &[ObjectReport]) -> Outcome {
         chain.base.name,
         chain.deltas.len(),
         reports.len(),
-        human_bytes(bytes)
+        format_bytes(bytes)
     );
     if reached.base_revision > chain.base.name.last {
         let _ = writeln!(
@@ -223,14 +223,14 @@ fn sound(chain: &Chain, reached: Reached, reports: &[ObjectReport]) -> Outcome {
             chain.base.name, reached.base_revision
         );
     }
-    Outcome::new(
-        Verdict::Restorable,
+    CommandOutcome::new(
+        ExitVerdict::Restorable,
         text,
-        &details(reports, Some((chain, reached))),
+        &build_details(reports, Some((chain, reached))),
     )
 }
 
-fn details(reports: &[ObjectReport], verified: Option<(&Chain, Reached)>) -> Value {
+fn build_details(reports: &[ObjectReport], verified: Option<(&SnapshotChain, ReachedState)>) -> Value {
     let mut details = json!({ "objects": reports });
     if let (Some((chain, reached)), Some(object)) = (verified, details.as_object_mut()) {
         object.insert("revision".into(), reached.revision.0.into());
@@ -246,44 +246,44 @@ fn details(reports: &[ObjectReport], verified: Option<(&Chain, Reached)>) -> Val
 }
 
 /// Names the damage, and what can be had in spite of it.
-fn damaged(
+fn build_damage_failure(
     catalogue: &Catalogue,
-    request: &Request,
-    findings: &[Finding],
-    verified: Option<&Result<Reached, RebuildError>>,
-) -> Failure {
-    let faults: Vec<(&Object, &RebuildError)> = findings
+    request: &ChainRequest,
+    findings: &[ObjectCheck],
+    verified: Option<&Result<ReachedState, RebuildError>>,
+) -> CommandFailure {
+    let faults: Vec<(&SnapshotObject, &RebuildError)> = findings
         .iter()
-        .filter_map(|finding| Some((&finding.object, finding.proof.as_ref().err()?)))
+        .filter_map(|finding| Some((&finding.object, finding.contents.as_ref().err()?)))
         .collect();
     let mut reason = String::new();
     for (at, (_, fault)) in faults.iter().enumerate() {
         let comma = if at == 0 { "" } else { "; " };
-        let _ = write!(reason, "{comma}{}", mainstay_telemetry::Chain(*fault));
+        let _ = write!(reason, "{comma}{}", mainstay_telemetry::ErrorChain(*fault));
     }
     let next = match verified {
         Some(Ok(reached)) => format!(
             "the damage is outside the chain of the target: revision {} is restorable",
             reached.revision
         ),
-        _ => instead(catalogue, request, &faults),
+        _ => suggest_alternative(catalogue, request, &faults),
     };
-    Failure::because(Verdict::DamagedBackup, reason).with_next_step(next)
+    CommandFailure::from_reason(ExitVerdict::DamagedBackup, reason).with_next_step(next)
 }
 
-fn instead(
+fn suggest_alternative(
     catalogue: &Catalogue,
-    request: &Request,
-    faults: &[(&Object, &RebuildError)],
+    request: &ChainRequest,
+    faults: &[(&SnapshotObject, &RebuildError)],
 ) -> String {
     let mut request = request.clone();
     request
-        .without
+        .excluded
         .extend(faults.iter().map(|(object, _)| object.key.clone()));
-    let usable = |objects: &[Object]| -> Vec<Object> {
+    let is_usable = |objects: &[SnapshotObject]| -> Vec<SnapshotObject> {
         objects
             .iter()
-            .filter(|object| !request.without.contains(&object.key))
+            .filter(|object| !request.excluded.contains(&object.key))
             .cloned()
             .collect()
     };
@@ -296,11 +296,11 @@ fn instead(
         );
     }
     let rest = Catalogue {
-        fulls: usable(&catalogue.fulls),
-        deltas: usable(&catalogue.deltas),
+        fulls: is_usable(&catalogue.fulls),
+        deltas: is_usable(&catalogue.deltas),
         ..Catalogue::default()
     };
-    let ranges = restorable(&rest);
+    let ranges = restorable_revisions(&rest);
     match ranges.0.last() {
         Some((_, newest)) => format!(
             "restorable without the damaged objects, by their names: {ranges}; \
@@ -310,28 +310,28 @@ fn instead(
     }
 }
 
-fn reports(chain: Option<&Chain>, findings: &[Finding]) -> Vec<ObjectReport> {
-    let chain = chain.map(chain_objects).unwrap_or_default();
-    let report = |finding: &Finding| ObjectReport {
+fn build_object_reports(chain: Option<&SnapshotChain>, findings: &[ObjectCheck]) -> Vec<ObjectReport> {
+    let chain = chain.map(list_chain_objects).unwrap_or_default();
+    let report = |finding: &ObjectCheck| ObjectReport {
         name: finding.object.name.to_string(),
         key: finding.object.key.clone(),
         bytes: finding.object.size,
         is_in_chain: chain.iter().any(|object| object.key == finding.object.key),
-        is_sound: finding.proof.is_ok(),
+        is_sound: finding.contents.is_ok(),
         fault: finding
-            .proof
+            .contents
             .as_ref()
             .err()
-            .map(|e| mainstay_telemetry::Chain(e).to_string()),
-        proof: finding.proof.as_ref().ok().map(ProofReport::of),
+            .map(|e| mainstay_telemetry::ErrorChain(e).to_string()),
+        contents: finding.contents.as_ref().ok().map(ContentsReport::from_contents),
     };
     findings.iter().map(report).collect()
 }
 
-impl ProofReport {
-    fn of(proof: &Proof) -> Self {
+impl ContentsReport {
+    fn from_contents(proof: &ObjectContents) -> Self {
         match proof {
-            Proof::Full {
+            ObjectContents::Full {
                 facts,
                 bytes,
                 is_hashed,
@@ -341,7 +341,7 @@ impl ProofReport {
                 content_bytes: *bytes,
                 is_hashed: *is_hashed,
             },
-            Proof::Delta(span) => Self::Delta {
+            ObjectContents::Delta(span) => Self::Delta {
                 first_revision: span.revisions().map(|(first, _)| first.0),
                 last_revision: span.revisions().map(|(_, last)| last.0),
                 events: span.events,

@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use clap::Args;
 use mainstay_store::StoreArgs;
 
-use crate::cli::Context;
-use crate::failure::Failure;
+use crate::cli::CommandContext;
+use crate::failure::CommandFailure;
 use crate::health::{self, ValidationMode};
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::rebuild::HashCheck;
 use crate::target::TargetArgs;
 
@@ -71,7 +71,7 @@ pub struct VerifyArgs {
 }
 
 /// Verifies.
-pub async fn run(args: VerifyArgs, context: &Context) -> Result<Outcome, Failure> {
+pub async fn run(args: VerifyArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let VerifyArgs {
         data_dir,
         validation_mode,
@@ -81,13 +81,13 @@ pub async fn run(args: VerifyArgs, context: &Context) -> Result<Outcome, Failure
         skip_hash_check,
     } = args;
     if let Some(data_dir) = data_dir {
-        let report = health::examine(data_dir.clone(), validation_mode).await?;
-        return health::judge(&data_dir, &report);
+        let report = health::verify_data_dir(data_dir.clone(), validation_mode).await?;
+        return health::to_outcome(&data_dir, &report);
     }
     let scope = if all {
-        backup::Scope::Prefix
+        backup::VerifyScope::Prefix
     } else {
-        backup::Scope::Chain
+        backup::VerifyScope::Chain
     };
     let request = backup::VerifyRequest {
         store: store.into_config()?,

@@ -3,57 +3,57 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use mainstay_restorer::failure::Verdict;
-use mainstay_testkit::EtcdVersion;
+use mainstay_restorer::failure::ExitVerdict;
+use mainstay_testkit::EtcdRelease;
 
-use super::stage::{Said, Stage};
-use crate::home::success;
+use super::stage::{InitResult, InitTestbed};
+use crate::home::expect_success;
 
 /// A member alone, with data, to which everything is told that a new cluster would be told.
-fn with_data() -> Stage {
-    let stage = Stage::with_fixture(EtcdVersion::V3_5New, 1, "gzip-3.5.30");
+fn testbed_with_data() -> InitTestbed {
+    let stage = InitTestbed::with_fixture(EtcdRelease::V3_5New, 1, "gzip-3.5.30");
     let data_dir = stage.data_dir(0);
     let restored = stage
         .home
-        .on_bucket("restore", &["--data-dir", data_dir.to_str().unwrap()]);
-    success(restored, Verdict::Restored);
-    stage.configure("new", &[0]);
+        .run_on_bucket("restore", &["--data-dir", data_dir.to_str().unwrap()]);
+    expect_success(restored, ExitVerdict::Restored);
+    stage.write_templates("new", &[0]);
     stage
 }
 
 /// Exit code, verdict and reason.
-fn told(said: &Said) -> (i32, &str, &str) {
-    let word = |key: &str| said.json[key].as_str().unwrap_or("");
-    (said.code, word("verdict"), word("reason"))
+fn summarize_failure(init_result: &InitResult) -> (i32, &str, &str) {
+    let word = |key: &str| init_result.json[key].as_str().unwrap_or("");
+    (init_result.code, word("verdict"), word("reason"))
 }
 
 #[test]
 fn data_behind_a_link_is_data() {
-    let stage = with_data();
+    let stage = testbed_with_data();
     let elsewhere = stage.home.path("elsewhere");
     fs::rename(stage.data_dir(0), &elsewhere).unwrap();
     symlink(&elsewhere, stage.data_dir(0)).unwrap();
-    let said = stage.init(0, &[]);
-    assert_eq!(said.brief(), (0, "start", ""), "{}", said.json);
-    assert!(said.report().data.revision > Some(2000), "{}", said.json);
+    let init_result = stage.run_init(0, &[]);
+    assert_eq!(init_result.summary(), (0, "start", ""), "{}", init_result.json);
+    assert!(init_result.report().data.revision > Some(2000), "{}", init_result.json);
 }
 
 #[test]
 fn a_link_that_leads_nowhere_is_not_taken_for_an_empty_volume() {
-    let stage = Stage::of(EtcdVersion::V3_5New, 1);
-    stage.configure("new", &[0]);
+    let stage = InitTestbed::new(EtcdRelease::V3_5New, 1);
+    stage.write_templates("new", &[0]);
     symlink("unmounted", stage.data_dir(0)).unwrap();
-    let before = stage.content(0);
-    let said = stage.init(0, &[]);
-    let (code, verdict, reason) = told(&said);
+    let before = stage.read_volume(0);
+    let init_result = stage.run_init(0, &[]);
+    let (code, verdict, reason) = summarize_failure(&init_result);
     assert_eq!((code, verdict), (30, "disk"), "{reason}");
     let expected = format!(
         "{} is a link to unmounted, and nothing is there",
         stage.data_dir(0).display()
     );
     assert_eq!(reason, expected);
-    assert_eq!(stage.content(0), before);
-    assert_eq!(stage.written(0), None);
+    assert_eq!(stage.read_volume(0), before);
+    assert_eq!(stage.read_config(0), None);
 }
 
 #[test]
@@ -66,56 +66,56 @@ fn what_may_not_be_read_is_neither_missing_nor_damaged() {
         "new.etcd/member/snap",
         "new.etcd/member/snap/db",
     ] {
-        let stage = with_data();
+        let stage = testbed_with_data();
         fs::write(stage.volume(0).join("safe_guard"), "shoot").unwrap();
         let path = stage.volume(0).join(hidden);
         let rights = fs::metadata(&path).unwrap().permissions();
         fs::set_permissions(&path, Permissions::from_mode(0o000)).unwrap();
-        let said = stage.init_without_privileges(0);
+        let init_result = stage.run_init_unprivileged(0);
         fs::set_permissions(&path, rights).unwrap();
-        let (code, verdict, reason) = told(&said);
+        let (code, verdict, reason) = summarize_failure(&init_result);
         assert_eq!((code, verdict), (30, "disk"), "{hidden}: {reason}");
         assert!(
             reason.contains(path.to_str().unwrap()) && reason.contains("ermission denied"),
             "{hidden}: {reason}"
         );
-        assert_eq!(stage.written(0), None, "{hidden}");
+        assert_eq!(stage.read_config(0), None, "{hidden}");
         // With the rights back, it is what it was.
-        let said = stage.init_without_privileges(0);
-        assert_eq!(said.brief(), (0, "start", ""), "{hidden}: {}", said.json);
+        let init_result = stage.run_init_unprivileged(0);
+        assert_eq!(init_result.summary(), (0, "start", ""), "{hidden}: {}", init_result.json);
     }
 }
 
 #[test]
 fn the_configuration_takes_the_place_of_a_link_and_leaves_alone_what_it_led_to() {
-    let stage = with_data();
+    let stage = testbed_with_data();
     let precious = stage.home.path("precious");
     fs::write(&precious, "mine").unwrap();
-    symlink(&precious, stage.output(0)).unwrap();
-    assert_eq!(stage.init(0, &[]).brief(), (0, "start", ""));
+    symlink(&precious, stage.config_path(0)).unwrap();
+    assert_eq!(stage.run_init(0, &[]).summary(), (0, "start", ""));
     assert_eq!(fs::read_to_string(&precious).unwrap(), "mine");
-    assert!(stage.written(0).unwrap().contains("name: etcd-0"));
+    assert!(stage.read_config(0).unwrap().contains("name: etcd-0"));
 }
 
 #[test]
 fn a_configuration_that_cannot_be_written_is_an_error_with_its_path() {
-    let stage = with_data();
-    fs::create_dir(stage.output(0)).unwrap();
-    let before = stage.content(0);
-    let said = stage.init(0, &[]);
-    let (code, verdict, reason) = told(&said);
+    let stage = testbed_with_data();
+    fs::create_dir(stage.config_path(0)).unwrap();
+    let before = stage.read_volume(0);
+    let init_result = stage.run_init(0, &[]);
+    let (code, verdict, reason) = summarize_failure(&init_result);
     assert_eq!((code, verdict), (30, "disk"), "{reason}");
     assert!(
-        reason.contains(stage.output(0).to_str().unwrap()),
+        reason.contains(stage.config_path(0).to_str().unwrap()),
         "{reason}"
     );
-    assert_eq!(stage.content(0), before, "the volume is not marked either");
+    assert_eq!(stage.read_volume(0), before, "the volume is not marked either");
 }
 
 #[test]
 fn a_template_that_makes_no_sense_is_a_wrong_command_that_names_it() {
-    let stage = with_data();
-    let template = stage.template(0);
+    let stage = testbed_with_data();
+    let template = stage.template_path(0);
     let sense = fs::read_to_string(&template).unwrap();
     let without = |key: &str| {
         let lines = sense.lines().filter(|line| !line.starts_with(key));
@@ -143,19 +143,19 @@ fn a_template_that_makes_no_sense_is_a_wrong_command_that_names_it() {
         ),
     ] {
         fs::write(&template, &text).unwrap();
-        let said = stage.init(0, &[]);
-        let (code, verdict, reason) = told(&said);
+        let init_result = stage.run_init(0, &[]);
+        let (code, verdict, reason) = summarize_failure(&init_result);
         assert_eq!((code, verdict), (2, "usage"), "{text}: {reason}");
         assert!(reason.contains(words), "{words}: {reason}");
-        assert_eq!(stage.written(0), None, "{text}");
+        assert_eq!(stage.read_config(0), None, "{text}");
     }
     for make in [
         |path: &str| fs::remove_file(path).unwrap(),
         |path: &str| fs::create_dir(path).unwrap(),
     ] {
         make(path);
-        let said = stage.init(0, &[]);
-        let (code, verdict, reason) = told(&said);
+        let init_result = stage.run_init(0, &[]);
+        let (code, verdict, reason) = summarize_failure(&init_result);
         assert_eq!((code, verdict), (2, "usage"), "{reason}");
         assert!(reason.contains(path), "{reason}");
     }
@@ -163,11 +163,11 @@ fn a_template_that_makes_no_sense_is_a_wrong_command_that_names_it() {
 
 #[test]
 fn a_mark_that_is_no_name_is_told_in_a_message_that_fits() {
-    let stage = with_data();
+    let stage = testbed_with_data();
     fs::write(stage.volume(0).join("safe_guard"), "\u{1}".repeat(1 << 20)).unwrap();
-    let said = stage.init(0, &[]);
-    assert_eq!(said.brief(), (42, "refuse", "wrongVolume"), "{}", said.json);
-    let reason = said.json["reason"].as_str().unwrap();
+    let init_result = stage.run_init(0, &[]);
+    assert_eq!(init_result.summary(), (42, "refuse", "wrongVolume"), "{}", init_result.json);
+    let reason = init_result.json["reason"].as_str().unwrap();
     assert!(
         reason.starts_with("the volume belongs to namespace"),
         "{reason}"

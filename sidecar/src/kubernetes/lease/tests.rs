@@ -3,57 +3,57 @@ use mainstay_archive::name::SnapshotName;
 use mainstay_ids::{ClusterId, MemberId};
 
 use super::*;
-use crate::state::Stored;
+use crate::state::StoredSnapshot;
 
 const NOON: Timestamp = Timestamp::constant(1_800_000_000, 123_456_789);
 
-fn state(standing: Standing) -> State {
-    let sighting = Sighting {
+fn state_with_role(standing: SidecarRole) -> SidecarState {
+    let member_status = MemberStatus {
         member: MemberId(0x0091_bc3c_398f_b3c1),
         cluster: ClusterId(0xabc),
         leader: None,
         term: 2,
         revision: Revision(5),
-        is_learner: standing == Standing::Learner,
+        is_learner: standing == SidecarRole::Learner,
         db_bytes: 0,
         db_bytes_in_use: 0,
         version: "3.5.30".to_owned(),
         errors: Vec::new(),
-        at: NOON,
+        observed_at: NOON,
     };
-    State {
-        standing,
-        sighting: Some(sighting),
-        ..State::default()
+    SidecarState {
+        role: standing,
+        member_status: Some(member_status),
+        ..SidecarState::default()
     }
 }
 
-fn stored(name: SnapshotName) -> Stored {
-    Stored {
+fn stored_snapshot(name: SnapshotName) -> StoredSnapshot {
+    StoredSnapshot {
         key: format!("v2/{name}"),
         name,
         size: 1,
     }
 }
 
-fn leading(full: i64, delta: Option<i64>) -> State {
+fn leader_state(full: i64, delta: Option<i64>) -> SidecarState {
     let gzip = Compression::Gzip;
-    State {
-        last_full: Some(stored(SnapshotName::full(
+    SidecarState {
+        last_full: Some(stored_snapshot(SnapshotName::full(
             Revision(full),
             1_800_000_000,
             gzip.clone(),
         ))),
         last_delta: delta.map(|last| {
             let (start, last) = (Revision(1), Revision(last));
-            stored(SnapshotName::delta(start, last, 1_800_000_000, gzip))
+            stored_snapshot(SnapshotName::delta(start, last, 1_800_000_000, gzip))
         }),
         delta_checked_at: Some(NOON),
-        ..state(Standing::Leader)
+        ..state_with_role(SidecarRole::Leader)
     }
 }
 
-fn lease(holder: Option<&str>, renewed: Option<Timestamp>) -> Lease {
+fn lease_with_holder(holder: Option<&str>, renewed: Option<Timestamp>) -> Lease {
     let mut lease = Lease::default();
     lease.metadata.resource_version = Some("41".to_owned());
     let spec = lease.spec.get_or_insert_default();
@@ -62,30 +62,30 @@ fn lease(holder: Option<&str>, renewed: Option<Timestamp>) -> Lease {
     lease
 }
 
-fn full(revision: i64, second: i64) -> Wanted {
+fn desired_full(revision: i64, second: i64) -> DesiredLease {
     let created = Timestamp::from_second(second).unwrap();
-    Wanted::Full {
+    DesiredLease::Full {
         revision: Revision(revision),
-        created,
+        created_at: created,
     }
 }
 
-fn delta(revision: i64) -> Wanted {
-    Wanted::Delta {
-        piled_up: None,
+fn desired_delta(revision: i64) -> DesiredLease {
+    DesiredLease::Delta {
+        deltas_since_full: None,
         revision: Revision(revision),
-        checked: NOON,
+        checked_at: NOON,
     }
 }
 
-fn at(second: i64) -> Option<Timestamp> {
+fn timestamp(second: i64) -> Option<Timestamp> {
     Timestamp::from_second(second).ok()
 }
 
 #[test]
 fn a_member_says_who_it_is_in_the_form_consumers_parse() {
-    let identity = |standing| match wanted(LeaseKind::Member, &state(standing), Some(true)) {
-        Some(Wanted::Member {
+    let identity = |standing| match desired_lease(LeaseKind::Member, &state_with_role(standing), Some(true)) {
+        Some(DesiredLease::Member {
             identity,
             peer_tls: Some(true),
         }) => Some(identity),
@@ -93,27 +93,27 @@ fn a_member_says_who_it_is_in_the_form_consumers_parse() {
         other => panic!("{other:?}"),
     };
     assert_eq!(
-        identity(Standing::Leader).unwrap(),
+        identity(SidecarRole::Leader).unwrap(),
         "91bc3c398fb3c1:abc:Leader"
     );
     assert_eq!(
-        identity(Standing::Follower).unwrap(),
+        identity(SidecarRole::Follower).unwrap(),
         "91bc3c398fb3c1:abc:Member"
     );
     assert_eq!(
-        identity(Standing::Learner).unwrap(),
+        identity(SidecarRole::Learner).unwrap(),
         "91bc3c398fb3c1:abc:Member"
     );
-    assert_eq!(identity(Standing::Unknown), None);
+    assert_eq!(identity(SidecarRole::Unknown), None);
 }
 
 #[test]
 fn a_member_writes_identity_time_and_annotation_over_what_it_read() {
-    let wanted = Wanted::Member {
+    let wanted = DesiredLease::Member {
         identity: "1:2:Leader".to_owned(),
         peer_tls: Some(false),
     };
-    let patch = change(&lease(None, None), &wanted, NOON).unwrap();
+    let patch = build_patch(&lease_with_holder(None, None), &wanted, NOON).unwrap();
     let expected = json!({
         "metadata": {
             "resourceVersion": "41",
@@ -126,57 +126,57 @@ fn a_member_writes_identity_time_and_annotation_over_what_it_read() {
 
 #[test]
 fn only_the_leader_speaks_for_the_snapshots() {
-    let follower = State {
-        standing: Standing::Follower,
-        ..leading(5, Some(9))
+    let follower = SidecarState {
+        role: SidecarRole::Follower,
+        ..leader_state(5, Some(9))
     };
     for kind in [LeaseKind::FullSnapshot, LeaseKind::DeltaSnapshot] {
-        assert_eq!(wanted(kind, &follower, None), None);
-        assert!(wanted(kind, &leading(5, Some(9)), None).is_some());
+        assert_eq!(desired_lease(kind, &follower, None), None);
+        assert!(desired_lease(kind, &leader_state(5, Some(9)), None).is_some());
     }
 }
 
 #[test]
 fn without_a_delta_so_far_the_revision_is_zero() {
-    let state = leading(5, None);
+    let state = leader_state(5, None);
     assert_eq!(
-        wanted(LeaseKind::DeltaSnapshot, &state, None),
-        Some(delta(0))
+        desired_lease(LeaseKind::DeltaSnapshot, &state, None),
+        Some(desired_delta(0))
     );
-    let patch = change(&lease(None, None), &delta(0), NOON).unwrap();
+    let patch = build_patch(&lease_with_holder(None, None), &desired_delta(0), NOON).unwrap();
     assert_eq!(patch["spec"]["holderIdentity"], "0");
 }
 
 #[test]
 fn a_full_snapshot_is_recorded_with_the_time_it_was_taken() {
-    let wanted = wanted(LeaseKind::FullSnapshot, &leading(5, None), None).unwrap();
-    let patch = change(&lease(None, None), &wanted, Timestamp::MAX).unwrap();
+    let wanted = desired_lease(LeaseKind::FullSnapshot, &leader_state(5, None), None).unwrap();
+    let patch = build_patch(&lease_with_holder(None, None), &wanted, Timestamp::MAX).unwrap();
     assert_eq!(patch["spec"]["holderIdentity"], "5");
     assert_eq!(patch["spec"]["renewTime"], "2027-01-15T08:00:00.000000Z");
 }
 
 #[test]
 fn a_full_revision_never_decreases() {
-    assert_eq!(change(&lease(Some("6"), at(1)), &full(5, 100), NOON), None);
-    assert!(change(&lease(Some("5"), at(1)), &full(6, 100), NOON).is_some());
+    assert_eq!(build_patch(&lease_with_holder(Some("6"), timestamp(1)), &desired_full(5, 100), NOON), None);
+    assert!(build_patch(&lease_with_holder(Some("5"), timestamp(1)), &desired_full(6, 100), NOON).is_some());
 }
 
 #[test]
 fn a_newer_full_of_the_same_revision_moves_the_time_and_an_older_does_not() {
-    assert!(change(&lease(Some("5"), at(99)), &full(5, 100), NOON).is_some());
+    assert!(build_patch(&lease_with_holder(Some("5"), timestamp(99)), &desired_full(5, 100), NOON).is_some());
     assert_eq!(
-        change(&lease(Some("5"), at(100)), &full(5, 100), NOON),
+        build_patch(&lease_with_holder(Some("5"), timestamp(100)), &desired_full(5, 100), NOON),
         None
     );
     assert_eq!(
-        change(&lease(Some("5"), at(101)), &full(5, 100), NOON),
+        build_patch(&lease_with_holder(Some("5"), timestamp(101)), &desired_full(5, 100), NOON),
         None
     );
 }
 
 #[test]
 fn a_delta_revision_never_decreases_but_its_time_moves() {
-    let patch = change(&lease(Some("12"), at(1)), &delta(9), NOON).unwrap();
+    let patch = build_patch(&lease_with_holder(Some("12"), timestamp(1)), &desired_delta(9), NOON).unwrap();
     assert_eq!(patch["spec"]["holderIdentity"], "12");
     assert_eq!(patch["spec"]["renewTime"], "2027-01-15T08:00:00.123456Z");
 }
@@ -184,7 +184,7 @@ fn a_delta_revision_never_decreases_but_its_time_moves() {
 #[test]
 fn a_delta_lease_that_says_it_all_is_left_alone() {
     assert_eq!(
-        change(&lease(Some("9"), Some(micros(NOON))), &delta(9), NOON),
+        build_patch(&lease_with_holder(Some("9"), Some(truncate_to_micros(NOON))), &desired_delta(9), NOON),
         None
     );
 }
@@ -192,22 +192,22 @@ fn a_delta_lease_that_says_it_all_is_left_alone() {
 #[test]
 fn a_holder_that_is_no_revision_is_replaced() {
     for holder in ["", "-7", "etcd-main-0", "99999999999999999999"] {
-        let patch = change(&lease(Some(holder), at(1)), &full(5, 100), NOON);
+        let patch = build_patch(&lease_with_holder(Some(holder), timestamp(1)), &desired_full(5, 100), NOON);
         assert!(patch.is_some(), "{holder:?}");
     }
 }
 
 #[test]
 fn the_lease_of_the_deltas_says_how_much_has_piled_up() {
-    let state = State {
-        piled_up: Some(Pile {
+    let state = SidecarState {
+        deltas_since_full: Some(DeltasSinceFull {
             since: Revision(5),
             bytes: 4_096,
         }),
-        ..leading(5, Some(9))
+        ..leader_state(5, Some(9))
     };
-    let wanted = wanted(LeaseKind::DeltaSnapshot, &state, None).unwrap();
-    let patch = change(&lease(None, None), &wanted, NOON).unwrap();
+    let wanted = desired_lease(LeaseKind::DeltaSnapshot, &state, None).unwrap();
+    let patch = build_patch(&lease_with_holder(None, None), &wanted, NOON).unwrap();
     // Controllers of other versions read it, too.
     let written = json!({
         "etcd-mainstay.io/delta-bytes": "4096",

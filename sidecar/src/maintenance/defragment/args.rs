@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::DefragmentConfig;
 use super::decide::Threshold;
-use crate::retention::args::duration;
+use crate::retention::args::parse_duration;
 use crate::schedule::{Schedule, ScheduleError};
 
 /// Flags of defragmentation.
@@ -18,8 +18,8 @@ pub struct DefragmentArgs {
         long = "defragmentation-schedule",
         env = "MAINSTAY_DEFRAGMENTATION_SCHEDULE"
     )]
-    #[arg(value_name = "CRON", default_value = "0 0 */3 * *", value_parser = schedule)]
-    pub schedule: When,
+    #[arg(value_name = "CRON", default_value = "0 0 */3 * *", value_parser = parse_schedule)]
+    pub schedule: OptionalSchedule,
 
     /// Defragment a member between those times when so many percent of its database are free; 0 for never, and
     /// never a member that is alone
@@ -37,19 +37,19 @@ pub struct DefragmentArgs {
 
     /// How long the defragmentation of one member may take
     #[arg(long = "etcd-defrag-timeout", env = "MAINSTAY_ETCD_DEFRAG_TIMEOUT")]
-    #[arg(value_name = "DURATION", default_value = "8m", value_parser = duration)]
+    #[arg(value_name = "DURATION", default_value = "8m", value_parser = parse_duration)]
     pub timeout: Duration,
 }
 
 /// A schedule, or never.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct When(pub Option<Schedule>);
+pub struct OptionalSchedule(pub Option<Schedule>);
 
 impl DefragmentArgs {
     /// What the flags mean.
     pub fn into_config(self) -> DefragmentConfig {
         let Self {
-            schedule: When(schedule),
+            schedule: OptionalSchedule(schedule),
             threshold_percent,
             threshold_minimum_bytes,
             timeout,
@@ -65,11 +65,11 @@ impl DefragmentArgs {
     }
 }
 
-fn schedule(text: &str) -> Result<When, ScheduleError> {
+fn parse_schedule(text: &str) -> Result<OptionalSchedule, ScheduleError> {
     if text.trim().is_empty() {
-        return Ok(When(None));
+        return Ok(OptionalSchedule(None));
     }
-    text.parse().map(Some).map(When)
+    text.parse().map(Some).map(OptionalSchedule)
 }
 
 #[cfg(test)]
@@ -79,14 +79,14 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Program {
+    struct DefragmentCommand {
         #[command(flatten)]
         defragment: DefragmentArgs,
     }
 
-    fn config(flags: &[&str]) -> DefragmentConfig {
+    fn parse_config(flags: &[&str]) -> DefragmentConfig {
         let flags = std::iter::once("program").chain(flags.iter().copied());
-        Program::try_parse_from(flags)
+        DefragmentCommand::try_parse_from(flags)
             .unwrap()
             .defragment
             .into_config()
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn the_flags_are_consistent() {
-        Program::command().debug_assert();
+        DefragmentCommand::command().debug_assert();
     }
 
     #[test]
@@ -104,12 +104,12 @@ mod tests {
             threshold: None,
             timeout: Duration::from_mins(8),
         };
-        assert_eq!(config(&[]), defaults);
+        assert_eq!(parse_config(&[]), defaults);
     }
 
     #[test]
     fn a_threshold_comes_with_a_smallest_size() {
-        let found = config(&[
+        let found = parse_config(&[
             "--defragmentation-threshold-percent=45",
             "--etcd-defrag-timeout=15m0s",
         ]);
@@ -123,13 +123,13 @@ mod tests {
 
     #[test]
     fn an_empty_schedule_is_never_and_nonsense_is_refused() {
-        assert_eq!(config(&["--defragmentation-schedule="]).schedule, None);
+        assert_eq!(parse_config(&["--defragmentation-schedule="]).schedule, None);
         for flag in [
             "--defragmentation-schedule=daily",
             "--defragmentation-threshold-percent=101",
         ] {
             assert!(
-                Program::try_parse_from(["program", flag]).is_err(),
+                DefragmentCommand::try_parse_from(["program", flag]).is_err(),
                 "{flag}"
             );
         }

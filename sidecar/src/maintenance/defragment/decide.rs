@@ -5,14 +5,14 @@ use std::fmt;
 
 use mainstay_ids::{MemberId, RaftIndex};
 
-use super::observe::{Ailment, Observed, Role, Vitals};
+use super::observe::{VoterProblem, ObservedCluster, MemberRole, VoterStatus};
 
 /// Entries a member may be behind: statuses are taken one after the other, under load that many pass between two.
-const MOST_LAG: u64 = 10_000;
+const MAX_LAG: u64 = 10_000;
 
 /// Why members are defragmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Trigger {
+pub enum DefragmentTrigger {
     /// It is time: all of them.
     Schedule,
     /// Some are full of air: those.
@@ -30,7 +30,7 @@ pub struct Threshold {
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum DefragmentStep {
     /// Defragment this member, which does not lead (or is alone).
     Defragment {
         /// Who.
@@ -48,7 +48,7 @@ pub enum Step {
         to: MemberId,
     },
     /// Not now.
-    Refuse(Refusal),
+    Refuse(DefragmentRefusal),
     /// Nothing is left to do.
     Done,
 }
@@ -56,7 +56,7 @@ pub enum Step {
 /// Why nothing is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum DefragmentRefusal {
     /// The member list has no voter.
     NoVoters,
     /// One more member that does not answer could cost the quorum.
@@ -64,7 +64,7 @@ pub enum Refusal {
         /// Who.
         member: MemberId,
         /// What is wrong with it.
-        ailment: Ailment,
+        problem: VoterProblem,
     },
     /// A member has to catch up first.
     Lagging {
@@ -74,21 +74,21 @@ pub enum Refusal {
         entries: u64,
     },
     /// Members do not agree who leads.
-    LeaderUnclear,
+    NoAgreedLeader,
     /// etcd would not answer meanwhile, and nobody chose the time.
-    Alone,
+    SingleMember,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for DefragmentRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoVoters => f.write_str("the member list has no voter"),
-            Self::Unhealthy { member, ailment } => write!(f, "member {member} {ailment}"),
+            Self::Unhealthy { member, problem } => write!(f, "member {member} {problem}"),
             Self::Lagging { member, entries } => {
                 write!(f, "member {member} is {entries} entries behind")
             }
-            Self::LeaderUnclear => f.write_str("members do not agree who leads"),
-            Self::Alone => f.write_str(
+            Self::NoAgreedLeader => f.write_str("members do not agree who leads"),
+            Self::SingleMember => f.write_str(
                 "a single member is defragmented on schedule only, etcd would stand still",
             ),
         }
@@ -99,74 +99,74 @@ impl fmt::Display for Refusal {
 ///
 /// Followers come first, one at a time, the leader last and only after it has handed over. Learners are left alone.
 /// While any voter is not well, nobody has a turn.
-pub fn next(
-    seen: &Observed,
+pub fn next_step(
+    observed: &ObservedCluster,
     done: &BTreeSet<MemberId>,
-    trigger: Trigger,
+    trigger: DefragmentTrigger,
     threshold: &Threshold,
-) -> Step {
-    let voters = match voters(seen) {
+) -> DefragmentStep {
+    let voters = match collect_healthy_voters(observed) {
         Ok(voters) => voters,
-        Err(refusal) => return Step::Refuse(refusal),
+        Err(refusal) => return DefragmentStep::Refuse(refusal),
     };
-    let Some(leader) = agreed_leader(&voters) else {
-        return Step::Refuse(Refusal::LeaderUnclear);
+    let Some(leader) = find_agreed_leader(&voters) else {
+        return DefragmentStep::Refuse(DefragmentRefusal::NoAgreedLeader);
     };
     let is_alone = voters.len() == 1;
-    if is_alone && trigger == Trigger::Threshold {
-        return Step::Refuse(Refusal::Alone);
+    if is_alone && trigger == DefragmentTrigger::Threshold {
+        return DefragmentStep::Refuse(DefragmentRefusal::SingleMember);
     }
-    let is_due = |member: &MemberId, vitals: &Vitals| {
-        !done.contains(member) && (trigger == Trigger::Schedule || threshold.is_met(vitals))
+    let is_due = |member: &MemberId, vitals: &VoterStatus| {
+        !done.contains(member) && (trigger == DefragmentTrigger::Schedule || threshold.is_exceeded(vitals))
     };
     let due = || voters.iter().filter(|(id, vitals)| is_due(id, vitals));
     if let Some((member, vitals)) = due().find(|(id, _)| *id != leader || is_alone) {
-        return Step::Defragment {
+        return DefragmentStep::Defragment {
             member: *member,
             url: vitals.url.clone(),
         };
     }
     let Some((leader, vitals)) = due().next() else {
-        return Step::Done;
+        return DefragmentStep::Done;
     };
     let followers = voters.iter().filter(|(id, _)| id != leader);
     match followers.max_by_key(|(_, vitals)| vitals.applied) {
-        Some((to, _)) => Step::MoveLeader {
+        Some((to, _)) => DefragmentStep::MoveLeader {
             leader: *leader,
             url: vitals.url.clone(),
             to: *to,
         },
-        None => Step::Done,
+        None => DefragmentStep::Done,
     }
 }
 
 impl Threshold {
-    fn is_met(&self, vitals: &Vitals) -> bool {
+    fn is_exceeded(&self, vitals: &VoterStatus) -> bool {
         vitals.db_bytes >= self.minimum_bytes && vitals.free_percent() >= self.free_percent
     }
 }
 
 /// The voters, all of them well and none far behind.
-fn voters(seen: &Observed) -> Result<Vec<(MemberId, &Vitals)>, Refusal> {
+fn collect_healthy_voters(observed: &ObservedCluster) -> Result<Vec<(MemberId, &VoterStatus)>, DefragmentRefusal> {
     let mut voters = Vec::new();
-    for member in &seen.members {
+    for member in &observed.members {
         match &member.role {
-            Role::Learner => {}
-            Role::Voter(Ok(vitals)) => voters.push((member.id, vitals)),
-            Role::Voter(Err(ailment)) => {
-                return Err(Refusal::Unhealthy {
+            MemberRole::Learner => {}
+            MemberRole::Voter(Ok(vitals)) => voters.push((member.id, vitals)),
+            MemberRole::Voter(Err(problem)) => {
+                return Err(DefragmentRefusal::Unhealthy {
                     member: member.id,
-                    ailment: ailment.clone(),
+                    problem: problem.clone(),
                 });
             }
         }
     }
     let applied = voters.iter().map(|(_, vitals)| vitals.applied);
-    let RaftIndex(ahead) = applied.max().ok_or(Refusal::NoVoters)?;
+    let RaftIndex(ahead) = applied.max().ok_or(DefragmentRefusal::NoVoters)?;
     for (member, vitals) in &voters {
         let entries = ahead - vitals.applied.0;
-        if entries > MOST_LAG {
-            return Err(Refusal::Lagging {
+        if entries > MAX_LAG {
+            return Err(DefragmentRefusal::Lagging {
                 member: *member,
                 entries,
             });
@@ -176,7 +176,7 @@ fn voters(seen: &Observed) -> Result<Vec<(MemberId, &Vitals)>, Refusal> {
 }
 
 /// The voter all of them take for the leader.
-fn agreed_leader(voters: &[(MemberId, &Vitals)]) -> Option<MemberId> {
+fn find_agreed_leader(voters: &[(MemberId, &VoterStatus)]) -> Option<MemberId> {
     let (_, first) = voters.first()?;
     let leader = first.leader;
     let all_agree = voters.iter().all(|(_, vitals)| vitals.leader == leader);

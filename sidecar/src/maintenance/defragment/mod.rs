@@ -28,29 +28,29 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use mainstay_ids::MemberId;
-use mainstay_telemetry::Chain;
+use mainstay_telemetry::ErrorChain;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{CallError, Connect, MaintenanceMetrics, Outcome, since};
-use crate::ask::Snapshots;
-use crate::schedule::{Schedule, Upcoming};
-use crate::state::{Standing, View};
-use decide::{Refusal, Step, Threshold, Trigger};
+use super::{CallError, Connect, MaintenanceMetrics, MaintenanceOutcome, elapsed_since};
+use crate::ask::Snapshotter;
+use crate::schedule::{Schedule, ScheduleTimer};
+use crate::state::{SidecarRole, StateReceiver};
+use decide::{DefragmentRefusal, DefragmentStep, Threshold, DefragmentTrigger};
 
 /// How often sizes are compared with the threshold. Free pages come from compactions, minutes apart.
-const LOOK_EVERY: Duration = Duration::from_mins(10);
+const THRESHOLD_CHECK_INTERVAL: Duration = Duration::from_mins(10);
 /// Sleeps are cut into pieces, so that a clock that is set does not move the schedule.
-const LONGEST_SLEEP: Duration = Duration::from_mins(1);
+const MAX_SLEEP: Duration = Duration::from_mins(1);
 /// Pause before what is left of a failed pass is tried again.
 const RETRY_AFTER: Duration = Duration::from_mins(1);
 /// How often a scheduled pass is tried before it waits for the next time.
-const ATTEMPTS: usize = 10;
+const MAX_ATTEMPTS: usize = 10;
 /// How long a delta may take before leadership is moved without it.
-const FLUSH: Duration = Duration::from_secs(10);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Leadership that keeps coming back is not chased.
-const MOST_MOVES: usize = 3;
+const MAX_LEADER_MOVES: usize = 3;
 
 /// When and how to defragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub enum DefragmentError {
     Observe(#[source] CallError),
     /// It is not the time.
     #[error("not now: {0}")]
-    Refused(Refusal),
+    Refused(DefragmentRefusal),
     /// The leader keeps its post.
     #[error("move leadership from {leader} to {to}")]
     MoveLeader {
@@ -84,8 +84,8 @@ pub enum DefragmentError {
         source: CallError,
     },
     /// It is given away, and comes back.
-    #[error("leadership came back {MOST_MOVES} times")]
-    Restless,
+    #[error("leadership came back {MAX_LEADER_MOVES} times")]
+    LeadershipReturned,
     /// A member could not be defragmented.
     #[error("defragment {member} at {url}")]
     Defragment {
@@ -98,7 +98,7 @@ pub enum DefragmentError {
     },
     /// A member was defragmented and did not come back in time.
     #[error("{member} at {url} is not well {limit:?} after its defragmentation")]
-    NotWell {
+    Unhealthy {
         /// Who.
         member: MemberId,
         /// Where.
@@ -113,12 +113,12 @@ pub enum DefragmentError {
 
 /// Defragments the cluster of one etcd.
 pub struct Defragmenter {
-    connect: Arc<dyn Connect>,
+    connector: Arc<dyn Connect>,
     /// One permit, shared with full snapshots.
-    quiet: Arc<Semaphore>,
+    maintenance_lock: Arc<Semaphore>,
     config: DefragmentConfig,
     metrics: Arc<dyn MaintenanceMetrics>,
-    snapshots: Option<Arc<dyn Snapshots>>,
+    snapshotter: Option<Arc<dyn Snapshotter>>,
     clock: Clock,
 }
 
@@ -129,86 +129,86 @@ impl Defragmenter {
     /// `quiet` has one permit; whoever holds it keeps the others from working on the database.
     pub fn new(
         connect: Arc<dyn Connect>,
-        quiet: Arc<Semaphore>,
+        maintenance_lock: Arc<Semaphore>,
         config: DefragmentConfig,
         metrics: Arc<dyn MaintenanceMetrics>,
     ) -> Self {
         Self {
-            connect,
-            quiet,
+            connector: connect,
+            maintenance_lock,
             config,
             metrics,
-            snapshots: None,
+            snapshotter: None,
             clock: Box::new(Timestamp::now),
         }
     }
 
     /// Follows its schedule by another clock than the wall clock.
     #[must_use]
-    pub fn by_clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+    pub fn with_clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         self.clock = Box::new(clock);
         self
     }
 
     /// Has what was captured stored before leadership is moved away.
     #[must_use]
-    pub fn flushing(mut self, snapshots: Arc<dyn Snapshots>) -> Self {
-        self.snapshots = Some(snapshots);
+    pub fn with_snapshotter(mut self, snapshots: Arc<dyn Snapshotter>) -> Self {
+        self.snapshotter = Some(snapshots);
         self
     }
 
     /// Begins a pass whenever it is time and this sidecar leads, until cancelled.
     ///
     /// Belongs to the process, not to a term of leadership: a pass moves leadership away and goes on.
-    pub async fn run(self, view: View, cancel: CancellationToken) {
+    pub async fn run(self, view: StateReceiver, cancel: CancellationToken) {
         let schedule = self.config.schedule.clone();
-        let mut schedule = schedule.map(|s| Upcoming::new(s, (self.clock)()));
-        let mut looked = (self.clock)();
+        let mut schedule = schedule.map(|s| ScheduleTimer::new(s, (self.clock)()));
+        let mut last_check = (self.clock)();
         loop {
-            let nap = nap(schedule.as_ref().and_then(Upcoming::at), (self.clock)());
+            let delay = compute_sleep(schedule.as_ref().and_then(ScheduleTimer::next_at), (self.clock)());
             tokio::select! {
                 () = cancel.cancelled() => return,
-                () = tokio::time::sleep(nap) => {}
+                () = tokio::time::sleep(delay) => {}
             }
             let now = (self.clock)();
-            let trigger = if schedule.as_mut().is_some_and(|s| s.has_come(now)) {
-                Trigger::Schedule
-            } else if self.config.threshold.is_some() && is_due(looked, now) {
-                Trigger::Threshold
+            let trigger = if schedule.as_mut().is_some_and(|s| s.poll_due(now)) {
+                DefragmentTrigger::Schedule
+            } else if self.config.threshold.is_some() && is_check_due(last_check, now) {
+                DefragmentTrigger::Threshold
             } else {
                 continue;
             };
-            looked = now;
-            if view.borrow().standing != Standing::Leader {
+            last_check = now;
+            if view.borrow().role != SidecarRole::Leader {
                 continue;
             }
             tokio::select! {
                 () = cancel.cancelled() => return,
-                () = self.attempt(trigger) => {}
+                () = self.run_with_retries(trigger) => {}
             }
         }
     }
 
     /// A scheduled pass is tried until all had their turn; the threshold is looked at again anyway.
-    async fn attempt(&self, trigger: Trigger) {
+    async fn run_with_retries(&self, trigger: DefragmentTrigger) {
         let mut done = BTreeSet::new();
-        for attempt in 1..=ATTEMPTS {
-            match self.pass(trigger, &mut done).await {
+        for attempt in 1..=MAX_ATTEMPTS {
+            match self.run_once(trigger, &mut done).await {
                 Ok(()) => {
                     if !done.is_empty() {
                         info!(members = done.len(), "defragmentation is complete");
                     }
                     return;
                 }
-                Err(DefragmentError::Refused(Refusal::Alone)) => {
+                Err(DefragmentError::Refused(DefragmentRefusal::SingleMember)) => {
                     debug!("a single member is defragmented on schedule only");
                     return;
                 }
                 Err(error) => {
-                    warn!(attempt, error = %Chain(&error), "defragmentation did not finish");
+                    warn!(attempt, error = %ErrorChain(&error), "defragmentation did not finish");
                 }
             }
-            if trigger == Trigger::Threshold {
+            if trigger == DefragmentTrigger::Threshold {
                 return;
             }
             tokio::time::sleep(RETRY_AFTER).await;
@@ -219,9 +219,9 @@ impl Defragmenter {
     ///
     /// # Errors
     /// [`DefragmentError`]; members in `done` stay done, so that the rest can be tried later.
-    pub async fn pass(
+    pub async fn run_once(
         &self,
-        trigger: Trigger,
+        trigger: DefragmentTrigger,
         done: &mut BTreeSet<MemberId>,
     ) -> Result<(), DefragmentError> {
         let threshold = self.config.threshold.unwrap_or(Threshold {
@@ -230,27 +230,27 @@ impl Defragmenter {
         });
         let mut handed_over = 0;
         loop {
-            let permit = self.quiet.acquire().await;
+            let permit = self.maintenance_lock.acquire().await;
             let _permit = permit.map_err(|_| DefragmentError::Closed)?;
-            let connect = self.connect.as_ref();
-            let seen = observe::observe(connect)
+            let connect = self.connector.as_ref();
+            let observed = observe::observe_cluster(connect)
                 .await
                 .map_err(DefragmentError::Observe)?;
-            match decide::next(&seen, done, trigger, &threshold) {
-                Step::Done => return Ok(()),
-                Step::Refuse(refusal) => return Err(DefragmentError::Refused(refusal)),
-                Step::MoveLeader { .. } if handed_over == MOST_MOVES => {
-                    return Err(DefragmentError::Restless);
+            match decide::next_step(&observed, done, trigger, &threshold) {
+                DefragmentStep::Done => return Ok(()),
+                DefragmentStep::Refuse(refusal) => return Err(DefragmentError::Refused(refusal)),
+                DefragmentStep::MoveLeader { .. } if handed_over == MAX_LEADER_MOVES => {
+                    return Err(DefragmentError::LeadershipReturned);
                 }
-                Step::MoveLeader { leader, url, to } => {
+                DefragmentStep::MoveLeader { leader, url, to } => {
                     handed_over += 1;
                     info!(member = %leader, "leadership is moved away before defragmentation");
-                    self.flush().await;
+                    self.flush_delta().await;
                     let moved = act::move_leader(connect, leader, &url, to).await;
                     moved.map_err(|source| DefragmentError::MoveLeader { leader, to, source })?;
                 }
-                Step::Defragment { member, url } => {
-                    self.turn(member, &url).await?;
+                DefragmentStep::Defragment { member, url } => {
+                    self.defragment_member(member, &url).await?;
                     done.insert(member);
                 }
             }
@@ -258,21 +258,21 @@ impl Defragmenter {
     }
 
     /// A delta now is one the next leader need not capture again. Without it nothing is lost.
-    async fn flush(&self) {
-        let Some(snapshots) = &self.snapshots else {
+    async fn flush_delta(&self) {
+        let Some(snapshots) = &self.snapshotter else {
             return;
         };
-        match tokio::time::timeout(FLUSH, snapshots.delta()).await {
+        match tokio::time::timeout(FLUSH_TIMEOUT, snapshots.take_delta()).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => debug!(error = %Chain(&error), "no delta before leadership moves"),
+            Ok(Err(error)) => debug!(error = %ErrorChain(&error), "no delta before leadership moves"),
             Err(_) => debug!("no delta in time before leadership moves"),
         }
     }
 
     /// One member: defragment, then wait until it is well.
-    async fn turn(&self, member: MemberId, url: &str) -> Result<(), DefragmentError> {
+    async fn defragment_member(&self, member: MemberId, url: &str) -> Result<(), DefragmentError> {
         let start = Timestamp::now();
-        let connect = self.connect.as_ref();
+        let connect = self.connector.as_ref();
         let outcome = act::defragment(connect, url, self.config.timeout).await;
         let outcome = outcome.map_err(|source| DefragmentError::Defragment {
             member,
@@ -280,32 +280,32 @@ impl Defragmenter {
             source,
         });
         let word = match outcome {
-            Ok(()) => Outcome::Succeeded,
-            Err(_) => Outcome::Failed,
+            Ok(()) => MaintenanceOutcome::Succeeded,
+            Err(_) => MaintenanceOutcome::Failed,
         };
-        self.metrics.defragmented(url, word, since(start));
+        self.metrics.record_defragmentation(url, word, elapsed_since(start));
         outcome?;
-        info!(member = %member, elapsed_ms = since(start).as_millis(), "member defragmented");
-        if act::until_well(connect, url).await {
+        info!(member = %member, elapsed_ms = elapsed_since(start).as_millis(), "member defragmented");
+        if act::wait_until_healthy(connect, url).await {
             return Ok(());
         }
-        Err(DefragmentError::NotWell {
+        Err(DefragmentError::Unhealthy {
             member,
             url: url.to_owned(),
-            limit: act::CONVALESCENCE,
+            limit: act::RECOVERY_TIMEOUT,
         })
     }
 }
 
 /// Whether it is time to compare sizes with the threshold again.
-fn is_due(looked: Timestamp, now: Timestamp) -> bool {
-    Duration::try_from(now.duration_since(looked)).is_ok_and(|passed| passed >= LOOK_EVERY)
+fn is_check_due(last_check: Timestamp, now: Timestamp) -> bool {
+    Duration::try_from(now.duration_since(last_check)).is_ok_and(|passed| passed >= THRESHOLD_CHECK_INTERVAL)
 }
 
 /// How long to sleep before looking at the clock again.
-fn nap(next_time: Option<Timestamp>, now: Timestamp) -> Duration {
+fn compute_sleep(next_time: Option<Timestamp>, now: Timestamp) -> Duration {
     let left = next_time.map(|time| time.duration_since(now));
     // What is due already has been waited for; a negative span is that.
     let left = left.map(|left| Duration::try_from(left).unwrap_or_default());
-    left.map_or(LONGEST_SLEEP, |left| left.min(LONGEST_SLEEP))
+    left.map_or(MAX_SLEEP, |left| left.min(MAX_SLEEP))
 }

@@ -3,14 +3,14 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use mainstay_archive::catalogue::{Catalogue, Listed};
+use mainstay_archive::catalogue::{Catalogue, ListedObject};
 use mainstay_archive::delta::{DeltaWriter, Event, EventKind};
 use mainstay_ids::LeaseId;
 
 use super::*;
 
-fn object(name: &str) -> Object {
-    let listed = Listed {
+fn object_named(name: &str) -> SnapshotObject {
+    let listed = ListedObject {
         key: format!("v2/{name}"),
         size: 1,
         modified: Timestamp::UNIX_EPOCH,
@@ -20,12 +20,12 @@ fn object(name: &str) -> Object {
     objects.next().unwrap()
 }
 
-fn read_bytes(name: &str, bytes: Vec<u8>) -> Result<(), Damage> {
-    read(&object(name), Cursor::new(bytes))
+fn verify_bytes(name: &str, bytes: Vec<u8>) -> Result<(), ObjectDamage> {
+    verify_stored(&object_named(name), Cursor::new(bytes))
 }
 
 /// An uncompressed delta with one event of each revision.
-fn delta_of(revisions: &[i64]) -> Vec<u8> {
+fn encode_delta(revisions: &[i64]) -> Vec<u8> {
     let mut writer = DeltaWriter::new(Vec::new());
     for revision in revisions {
         let event = Event {
@@ -45,7 +45,7 @@ fn delta_of(revisions: &[i64]) -> Vec<u8> {
 }
 
 /// A full snapshot as far as its hash goes.
-fn full_of(sectors: usize) -> Vec<u8> {
+fn encode_full(sectors: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..sectors * 512)
         .map(|at| u8::try_from(at % 251).unwrap())
         .collect();
@@ -54,11 +54,11 @@ fn full_of(sectors: usize) -> Vec<u8> {
     bytes
 }
 
-fn files(below: &Path, found: &mut Vec<PathBuf>) {
+fn collect_files(below: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(below).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            files(&path, found);
+            collect_files(&path, found);
         } else {
             found.push(path);
         }
@@ -69,12 +69,12 @@ fn files(below: &Path, found: &mut Vec<PathBuf>) {
 fn every_object_the_peer_wrote_is_whole() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures");
     let mut found = Vec::new();
-    files(&fixtures, &mut found);
+    collect_files(&fixtures, &mut found);
     found.retain(|path| path.parent().is_some_and(|folder| folder.ends_with("v2")));
     assert!(found.len() > 30, "{found:?}");
     for path in found {
         let name = path.file_name().unwrap().to_str().unwrap();
-        let outcome = read_bytes(name, fs::read(&path).unwrap());
+        let outcome = verify_bytes(name, fs::read(&path).unwrap());
         assert!(outcome.is_ok(), "{}: {outcome:?}", path.display());
     }
 }
@@ -83,48 +83,48 @@ fn every_object_the_peer_wrote_is_whole() {
 fn a_full_is_proven_by_its_hash_whatever_its_size() {
     // Around the size of a piece, where the hash is split between two reads.
     for sectors in [1, 511, 512, 513, 1025] {
-        read_bytes("Full-0-9-5", full_of(sectors)).unwrap();
+        verify_bytes("Full-0-9-5", encode_full(sectors)).unwrap();
     }
-    let mut altered = full_of(600);
+    let mut altered = encode_full(600);
     altered[70_000] ^= 1;
-    let outcome = read_bytes("Full-0-9-5", altered);
+    let outcome = verify_bytes("Full-0-9-5", altered);
     assert!(
-        matches!(outcome, Err(Damage::Hash { bytes: 307_200 })),
+        matches!(outcome, Err(ObjectDamage::Hash { bytes: 307_200 })),
         "{outcome:?}"
     );
 }
 
 #[test]
 fn a_full_without_hash_or_cut_short_is_damaged() {
-    let whole = full_of(4);
+    let complete = encode_full(4);
     for length in [0, 32, 2048, 2079] {
-        let outcome = read_bytes("Full-0-9-5", whole[..length].to_vec());
+        let outcome = verify_bytes("Full-0-9-5", complete[..length].to_vec());
         assert!(
-            matches!(outcome, Err(Damage::Length { .. })),
+            matches!(outcome, Err(ObjectDamage::Length { .. })),
             "{length}: {outcome:?}"
         );
     }
-    let outcome = read_bytes("Full-0-9-5.gz", whole);
+    let outcome = verify_bytes("Full-0-9-5.gz", complete);
     assert!(
-        matches!(outcome, Err(Damage::Read { .. } | Damage::Compression(_))),
+        matches!(outcome, Err(ObjectDamage::Read { .. } | ObjectDamage::Compression(_))),
         "{outcome:?}"
     );
 }
 
 #[test]
 fn a_delta_holds_every_revision_of_its_name() {
-    read_bytes("Incr-5-8-5", delta_of(&[5, 6, 6, 7, 8])).unwrap();
-    read_bytes("Incr-5-7-5", delta_of(&[4, 5, 6, 7, 8])).unwrap();
-    let outcome = read_bytes("Incr-5-8-5", delta_of(&[5, 6, 8]));
+    verify_bytes("Incr-5-8-5", encode_delta(&[5, 6, 6, 7, 8])).unwrap();
+    verify_bytes("Incr-5-7-5", encode_delta(&[4, 5, 6, 7, 8])).unwrap();
+    let outcome = verify_bytes("Incr-5-8-5", encode_delta(&[5, 6, 8]));
     let gap = (Revision(6), Revision(8));
     assert!(
-        matches!(outcome, Err(Damage::Gap { previous, found }) if (previous, found) == gap),
+        matches!(outcome, Err(ObjectDamage::Gap { previous, found }) if (previous, found) == gap),
         "{outcome:?}"
     );
     for short in [&[6, 7, 8][..], &[5, 6, 7], &[]] {
-        let outcome = read_bytes("Incr-5-8-5", delta_of(short));
+        let outcome = verify_bytes("Incr-5-8-5", encode_delta(short));
         assert!(
-            matches!(outcome, Err(Damage::Range { .. })),
+            matches!(outcome, Err(ObjectDamage::Range { .. })),
             "{short:?}: {outcome:?}"
         );
     }
@@ -132,31 +132,31 @@ fn a_delta_holds_every_revision_of_its_name() {
 
 #[test]
 fn an_altered_delta_is_damaged() {
-    let mut bytes = delta_of(&[5, 6, 7]);
+    let mut bytes = encode_delta(&[5, 6, 7]);
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
-    let outcome = read_bytes("Incr-5-7-5", bytes);
-    assert!(matches!(outcome, Err(Damage::Delta(_))), "{outcome:?}");
-    let outcome = read_bytes("Incr-5-7-5.lz9", delta_of(&[5, 6, 7]));
+    let outcome = verify_bytes("Incr-5-7-5", bytes);
+    assert!(matches!(outcome, Err(ObjectDamage::Delta(_))), "{outcome:?}");
+    let outcome = verify_bytes("Incr-5-7-5.lz9", encode_delta(&[5, 6, 7]));
     assert!(
-        matches!(outcome, Err(Damage::Compression(_))),
+        matches!(outcome, Err(ObjectDamage::Compression(_))),
         "{outcome:?}"
     );
 }
 
 /// A source that breaks off as a store does.
-struct Broken;
+struct FailingStoreReader;
 
-impl Read for Broken {
+impl Read for FailingStoreReader {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
         let store = SnapStore::open(
-            &mainstay_store::StoreConfig::new(mainstay_store::Provider::Local, "b"),
+            &mainstay_store::StoreConfig::new(mainstay_store::StorageProvider::Local, "b"),
             &mainstay_store::Environment::from_iter([("HOME", "/nonexistent")]),
         );
         let error = store
             .unwrap()
             .upload("", mainstay_store::UploadOptions::default());
-        Err(error.unwrap_err().into_io())
+        Err(error.unwrap_err().into_io_error())
     }
 }
 
@@ -169,9 +169,9 @@ fn a_store_that_breaks_off_says_nothing_about_the_object() {
         "Incr-5-8-5.zst",
         "Incr-5-8-5",
     ] {
-        let damage = read(&object(name), Broken).unwrap_err();
-        assert!(is_of_the_store(&damage), "{name}: {damage:?}");
+        let damage = verify_stored(&object_named(name), FailingStoreReader).unwrap_err();
+        assert!(is_store_error(&damage), "{name}: {damage:?}");
     }
-    let cut = read_bytes("Full-0-9-5.gz", vec![0x1f, 0x8b]).unwrap_err();
-    assert!(!is_of_the_store(&cut), "{cut:?}");
+    let cut = verify_bytes("Full-0-9-5.gz", vec![0x1f, 0x8b]).unwrap_err();
+    assert!(!is_store_error(&cut), "{cut:?}");
 }

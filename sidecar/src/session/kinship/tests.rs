@@ -1,51 +1,51 @@
 use super::*;
 
-fn written(created: i64, modified: i64, version: i64, value: &[u8]) -> Written {
-    Written {
-        created: Revision(created),
-        modified: Revision(modified),
+fn written_key(created: i64, modified: i64, version: i64, value: &[u8]) -> WrittenKey {
+    WrittenKey {
+        create_revision: Revision(created),
+        mod_revision: Revision(modified),
         version,
-        value: Sha256::digest(value).into(),
+        value_hash: Sha256::digest(value).into(),
     }
 }
 
 /// The key was put for the third time, at revision 50.
-fn put() -> Witness {
-    Witness {
+fn put_event() -> LastEvent {
+    LastEvent {
         key: b"k".to_vec(),
         revision: Revision(50),
-        put: Some(written(10, 50, 3, b"v")),
+        put: Some(written_key(10, 50, 3, b"v")),
     }
 }
 
 /// The key was deleted at revision 50.
-fn delete() -> Witness {
-    Witness { put: None, ..put() }
+fn delete_event() -> LastEvent {
+    LastEvent { put: None, ..put_event() }
 }
 
-fn then(before: Found, at: Option<Written>) -> Testimony {
-    Testimony::Then { before, at }
+fn at_revision(before: KeyLookup, at: Option<WrittenKey>) -> KeyHistory {
+    KeyHistory::AtRevision { before, at }
 }
 
 #[test]
 fn a_put_that_etcd_has_at_its_revision_is_of_the_own_history() {
-    let at = then(Found::Untold, Some(written(10, 50, 3, b"v")));
-    assert_eq!(judge(&put(), &at), Kinship::Own);
+    let at = at_revision(KeyLookup::Unavailable, Some(written_key(10, 50, 3, b"v")));
+    assert_eq!(match_history(&put_event(), &at), HistoryMatch::Same);
 }
 
 #[test]
 fn a_put_that_differs_in_anything_is_of_another_history() {
     let others = [
         None,
-        Some(written(10, 50, 3, b"w")),
-        Some(written(10, 50, 4, b"v")),
-        Some(written(11, 50, 3, b"v")),
-        Some(written(10, 49, 3, b"v")),
+        Some(written_key(10, 50, 3, b"w")),
+        Some(written_key(10, 50, 4, b"v")),
+        Some(written_key(11, 50, 3, b"v")),
+        Some(written_key(10, 49, 3, b"v")),
     ];
     for other in others {
         assert_eq!(
-            judge(&put(), &then(Found::Untold, other.clone())),
-            Kinship::Foreign,
+            match_history(&put_event(), &at_revision(KeyLookup::Unavailable, other.clone())),
+            HistoryMatch::Foreign,
             "{other:?}"
         );
     }
@@ -53,45 +53,45 @@ fn a_put_that_differs_in_anything_is_of_another_history() {
 
 #[test]
 fn a_delete_needs_a_key_that_was_there_and_is_gone() {
-    let was = Found::There(written(10, 40, 2, b"v"));
-    assert_eq!(judge(&delete(), &then(was.clone(), None)), Kinship::Own);
+    let was = KeyLookup::Present(written_key(10, 40, 2, b"v"));
+    assert_eq!(match_history(&delete_event(), &at_revision(was.clone(), None)), HistoryMatch::Same);
     // An etcd that never had the key lacks it, too.
     assert_eq!(
-        judge(&delete(), &then(Found::Nothing, None)),
-        Kinship::Foreign
+        match_history(&delete_event(), &at_revision(KeyLookup::Absent, None)),
+        HistoryMatch::Foreign
     );
     assert_eq!(
-        judge(&delete(), &then(was, Some(written(10, 40, 2, b"v")))),
-        Kinship::Foreign
+        match_history(&delete_event(), &at_revision(was, Some(written_key(10, 40, 2, b"v")))),
+        HistoryMatch::Foreign
     );
     assert_eq!(
-        judge(&delete(), &then(Found::Untold, None)),
-        Kinship::Unknown
+        match_history(&delete_event(), &at_revision(KeyLookup::Unavailable, None)),
+        HistoryMatch::Unknown
     );
 }
 
 #[test]
 fn behind_a_compaction_a_key_may_only_have_grown() {
-    let now = |state| judge(&put(), &Testimony::Now(Some(state)));
-    assert_eq!(now(written(10, 50, 3, b"v")), Kinship::Own);
-    assert_eq!(now(written(10, 90, 4, b"x")), Kinship::Own);
+    let now = |state| match_history(&put_event(), &KeyHistory::Current(Some(state)));
+    assert_eq!(now(written_key(10, 50, 3, b"v")), HistoryMatch::Same);
+    assert_eq!(now(written_key(10, 90, 4, b"x")), HistoryMatch::Same);
     for other in [
-        written(10, 50, 3, b"w"),
-        written(10, 40, 2, b"u"),
-        written(10, 90, 3, b"x"),
-        written(12, 90, 9, b"x"),
+        written_key(10, 50, 3, b"w"),
+        written_key(10, 40, 2, b"u"),
+        written_key(10, 90, 3, b"x"),
+        written_key(12, 90, 9, b"x"),
     ] {
-        assert_eq!(now(other.clone()), Kinship::Parted, "{other:?}");
+        assert_eq!(now(other.clone()), HistoryMatch::Diverged, "{other:?}");
     }
-    let survivor = Testimony::Now(Some(written(10, 40, 2, b"v")));
-    assert_eq!(judge(&delete(), &survivor), Kinship::Parted);
+    let survivor = KeyHistory::Current(Some(written_key(10, 40, 2, b"v")));
+    assert_eq!(match_history(&delete_event(), &survivor), HistoryMatch::Diverged);
 }
 
 #[test]
 fn a_key_that_is_gone_or_made_anew_behind_a_compaction_tells_nothing() {
-    for witness in [put(), delete()] {
-        for now in [None, Some(written(60, 70, 2, b"x"))] {
-            assert_eq!(judge(&witness, &Testimony::Now(now)), Kinship::Unknown);
+    for witness in [put_event(), delete_event()] {
+        for now in [None, Some(written_key(60, 70, 2, b"x"))] {
+            assert_eq!(match_history(&witness, &KeyHistory::Current(now)), HistoryMatch::Unknown);
         }
     }
 }

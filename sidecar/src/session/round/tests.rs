@@ -7,80 +7,80 @@ use tokio::time::timeout;
 use super::*;
 use crate::args::SidecarArgs;
 use crate::assemble;
-use crate::session::handle::Line;
-use crate::state::Sighting;
-use crate::tail::{Gap, GapCause};
+use crate::session::handle::SnapshotQueue;
+use crate::state::MemberStatus;
+use crate::tail::{CaptureGap, GapCause};
 
 /// Detects a hang.
-const SOON: Duration = Duration::from_secs(45);
+const TEST_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// As the program makes it; its etcd does not answer, and its store is never asked.
-fn leader() -> Leader {
+fn build_leader() -> BackupLeader {
     let args = SidecarArgs::parse_from([
         "mainstay-sidecar",
         "--endpoints=http://127.0.0.1:1",
         "--storage-provider=Local",
         "--store-container=none",
     ]);
-    let parts = assemble::Parts::from_args(args, true).unwrap();
+    let parts = assemble::SidecarTasks::from_args(args, true).unwrap();
     parts.election.session
 }
 
 /// A round in the middle of a chain, that hears these notices and then nothing more.
-async fn over_after(leader: &Leader, fulls: &mut Fulls, notices: Vec<Notice>) -> Over {
-    let plan = Begin::Continue {
+async fn run_with_events(leader: &BackupLeader, fulls: &mut FullQueue, notices: Vec<TailEvent>) -> RoundEnd {
+    let plan = StartPlan::Continue {
         after: Revision(9),
-        deltas_end: None,
+        backfill_after: None,
         full: None,
     };
-    let bucket = leader.bucket.clone().unwrap();
-    let stock = Stock::new("p", Catalogue::default());
-    let note = FarewellNote::default();
+    let bucket = leader.store.clone().unwrap();
+    let stock = Inventory::new("p", Catalogue::default());
+    let note = OnStopCell::default();
     let round = Round::start(leader, &bucket, (plan, stock), fulls, &note);
     let mut round = round.await.unwrap();
-    let (send, receive) = mpsc::channel(NOTICES);
+    let (send, receive) = mpsc::channel(TAIL_EVENT_CAPACITY);
     for notice in notices {
         send.send(notice).await.unwrap();
     }
     drop(send);
-    round.notices = receive;
+    round.tail_events = receive;
     let (_asking, mut asks) = mpsc::channel(1);
     let stop = CancellationToken::new();
-    let run = timeout(SOON, round.run(&stop, &mut asks));
+    let run = timeout(TEST_TIMEOUT, round.run(&stop, &mut asks));
     run.await.expect("the round goes on without a tail")
 }
 
-fn stored() -> Stored {
+fn stored_snapshot() -> StoredSnapshot {
     let name: SnapshotName = "Full-00000000-00000009-1".parse().unwrap();
-    Stored {
+    StoredSnapshot {
         key: format!("p/v2/{name}"),
         name,
         size: 1,
     }
 }
 
-fn taken() -> Taken {
-    Taken {
-        stored: stored(),
+fn uploaded_full() -> UploadedFull {
+    UploadedFull {
+        stored: stored_snapshot(),
         raw_bytes: 1,
         parts: 1,
     }
 }
 
 /// A full snapshot that was asked for and is under way; whoever holds the first end says when it ends.
-fn under_way(
-    fulls: &mut Fulls,
+fn start_full(
+    fulls: &mut FullQueue,
 ) -> (
     oneshot::Sender<()>,
-    oneshot::Receiver<Result<Stored, AskError>>,
+    oneshot::Receiver<Result<StoredSnapshot, SnapshotRequestError>>,
 ) {
     let (finish, finished) = oneshot::channel::<()>();
     let (reply, answer) = oneshot::channel();
-    fulls.want(Because::Asked, Finality::Ordinary, Some(reply));
+    fulls.enqueue(FullSnapshotReason::OnDemand, Finality::Ordinary, Some(reply));
     let has_started = fulls.start_if_due(|_| {
         tokio::spawn(async move {
             finished.await.map_err(|_| FullError::Interrupted)?;
-            Ok(taken())
+            Ok(uploaded_full())
         })
     });
     assert!(has_started);
@@ -89,89 +89,89 @@ fn under_way(
 
 #[tokio::test]
 async fn a_tail_that_dies_without_a_word_ends_the_round() {
-    let over = over_after(&leader(), &mut Fulls::default(), Vec::new()).await;
-    assert!(matches!(over, Over::TailDied));
+    let over = run_with_events(&build_leader(), &mut FullQueue::default(), Vec::new()).await;
+    assert!(matches!(over, RoundEnd::TailEnded));
 }
 
 #[tokio::test]
 async fn a_full_snapshot_goes_on_when_deltas_begin_anew() {
-    let mut fulls = Fulls::default();
-    let (finish, _answer) = under_way(&mut fulls);
-    let over = over_after(&leader(), &mut fulls, vec![Notice::Overtaken]).await;
-    assert!(matches!(over, Over::BeginAnew(None)));
+    let mut fulls = FullQueue::default();
+    let (finish, _answer) = start_full(&mut fulls);
+    let over = run_with_events(&build_leader(), &mut fulls, vec![TailEvent::Superseded]).await;
+    assert!(matches!(over, RoundEnd::Restart(None)));
     finish.send(()).expect("the full snapshot is under way");
-    let ended = timeout(SOON, fulls.ended()).await.unwrap();
-    assert_eq!(ended.outcome.unwrap().stored, stored());
-    assert_eq!(ended.wanted.replies.len(), 1, "whoever asked still waits");
+    let ended = timeout(TEST_TIMEOUT, fulls.wait_for_finished()).await.unwrap();
+    assert_eq!(ended.result.unwrap().stored, stored_snapshot());
+    assert_eq!(ended.request.replies.len(), 1, "whoever asked still waits");
 }
 
 #[tokio::test]
 async fn behind_a_gap_a_full_snapshot_under_way_is_worth_nothing() {
-    let mut fulls = Fulls::default();
-    let (finish, answer) = under_way(&mut fulls);
-    let gap = Gap {
+    let mut fulls = FullQueue::default();
+    let (finish, answer) = start_full(&mut fulls);
+    let gap = CaptureGap {
         from: Revision(10),
         to: Revision(12),
         cause: GapCause::Compacted,
     };
-    let over = over_after(&leader(), &mut fulls, vec![Notice::Gap(gap)]).await;
-    assert!(matches!(over, Over::BeginAnew(Some(Because::Gap))));
-    assert_eq!(answer.await.unwrap(), Err(AskError::Ended));
+    let over = run_with_events(&build_leader(), &mut fulls, vec![TailEvent::Gap(gap)]).await;
+    assert!(matches!(over, RoundEnd::Restart(Some(FullSnapshotReason::Gap))));
+    assert_eq!(answer.await.unwrap(), Err(SnapshotRequestError::Aborted));
     assert!(finish.send(()).is_err(), "it goes on");
-    assert!(!fulls.is_coming());
+    assert!(!fulls.has_required_or_running());
 }
 
 /// Deltas are held back until it is stored: waiting for them would be waiting for itself.
 #[tokio::test]
 async fn a_full_snapshot_waits_for_deltas_but_not_for_those_that_wait_for_it() {
-    let leader = leader();
-    let bucket = leader.bucket.clone().unwrap();
-    let (mut fulls, note) = (Fulls::default(), FarewellNote::default());
-    let (finish, _answer) = under_way(&mut fulls);
+    let leader = build_leader();
+    let bucket = leader.store.clone().unwrap();
+    let (mut fulls, note) = (FullQueue::default(), OnStopCell::default());
+    let (finish, _answer) = start_full(&mut fulls);
     finish.send(()).unwrap();
-    let ended = fulls.ended().await;
-    let stock = Stock::new("p", Catalogue::default());
-    let plan = Begin::StoreAhead {
+    let ended = fulls.wait_for_finished().await;
+    let stock = Inventory::new("p", Catalogue::default());
+    let plan = StartPlan::StoreAhead {
         store: Revision(50),
         etcd: Revision(9),
     };
     let round = Round::start(&leader, &bucket, (plan, stock), &mut fulls, &note);
     let mut round = round.await.unwrap();
-    assert!(round.flusher_beside_a_full().is_none(), "the tail is held");
-    round.on_ended(ended);
-    assert!(round.flusher_beside_a_full().is_some(), "it is released");
+    assert!(round.flusher_for_full().is_none(), "the tail is held");
+    round.on_full_finished(ended);
+    assert!(round.flusher_for_full().is_some(), "it is released");
 }
 
 /// etcd answered once and had written further than is captured.
-fn seen_at(revision: i64) -> Sighting {
-    Sighting {
+fn status_at(revision: i64) -> MemberStatus {
+    MemberStatus {
         revision: Revision(revision),
-        ..Sighting::default()
+        ..MemberStatus::default()
     }
 }
 
 #[tokio::test]
 async fn a_watch_that_cannot_be_opened_is_told_and_falls_behind_meanwhile() {
-    let leader = leader();
-    let mut view = leader.board.subscribe();
+    let leader = build_leader();
+    let mut view = leader.state_tx.subscribe();
     leader
-        .board
-        .send_modify(|state| state.sighting = Some(seen_at(50)));
-    let plan = Begin::Continue {
+        .state_tx
+        .send_modify(|state| state.member_status = Some(status_at(50)));
+    let plan = StartPlan::Continue {
         after: Revision(9),
-        deltas_end: None,
+        backfill_after: None,
         full: None,
     };
-    let bucket = leader.bucket.clone().unwrap();
+    let bucket = leader.store.clone().unwrap();
     let (stock, note) = (
-        Stock::new("p", Catalogue::default()),
-        FarewellNote::default(),
+        Inventory::new("p", Catalogue::default()),
+        OnStopCell::default(),
     );
-    let mut fulls = Fulls::default();
+    let mut fulls = FullQueue::default();
     let round = Round::start(&leader, &bucket, (plan, stock), &mut fulls, &note);
     let _round = round.await.unwrap();
-    let is_told = |state: &state::State| {
-        let trouble = state.trouble.as_ref();
+    let is_told = |state: &state::SidecarState| {
+        let trouble = state.failure.as_ref();
         trouble.is_some_and(|trouble| trouble.class == "watch")
     };
     timeout(Duration::from_mins(1), view.wait_for(is_told))
@@ -196,18 +196,18 @@ async fn a_watch_that_cannot_be_opened_is_told_and_falls_behind_meanwhile() {
 
 #[tokio::test]
 async fn what_one_round_did_not_come_to_is_asked_of_the_next() {
-    let line = Line::default();
+    let line = SnapshotQueue::default();
     let mut asks = line.open();
     let (reply, answer) = oneshot::channel();
-    line.ask_again(Ask::Delta(reply)).await;
-    let Some(Ask::Delta(reply)) = asks.recv().await else {
+    line.requeue(SessionRequest::Delta(reply)).await;
+    let Some(SessionRequest::Delta(reply)) = asks.recv().await else {
         panic!("the question is lost");
     };
-    reply.send(Ok(Some(stored()))).unwrap();
-    assert_eq!(answer.await.unwrap(), Ok(Some(stored())));
+    reply.send(Ok(Some(stored_snapshot()))).unwrap();
+    assert_eq!(answer.await.unwrap(), Ok(Some(stored_snapshot())));
 
     let (reply, answer) = oneshot::channel();
     line.close();
-    line.ask_again(Ask::Delta(reply)).await;
-    assert_eq!(answer.await.unwrap(), Err(AskError::Ended));
+    line.requeue(SessionRequest::Delta(reply)).await;
+    assert_eq!(answer.await.unwrap(), Err(SnapshotRequestError::Aborted));
 }

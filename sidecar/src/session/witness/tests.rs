@@ -1,9 +1,9 @@
 use jiff::Timestamp;
-use mainstay_archive::catalogue::{Catalogue, Listed};
+use mainstay_archive::catalogue::{Catalogue, ListedObject};
 use mainstay_archive::compression::Compression;
 use mainstay_archive::delta::{DeltaWriter, Event, EventKind};
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_store::{Environment, Provider, StoreConfig};
+use mainstay_store::{Environment, StorageProvider, StoreConfig};
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn event(kind: EventKind, key: &'static [u8], revision: i64) -> Event<'static> {
 }
 
 /// Revision 6 put one key; revision 7, a transaction, put another and deleted the first.
-fn delta() -> (Object, Vec<u8>) {
+fn sample_delta() -> (SnapshotObject, Vec<u8>) {
     let mut writer = DeltaWriter::new(Vec::new());
     for event in [
         event(EventKind::Put, b"a", 6),
@@ -33,7 +33,7 @@ fn delta() -> (Object, Vec<u8>) {
         writer.write_event(&event).unwrap();
     }
     let bytes = writer.finish().unwrap();
-    let listed = Listed {
+    let listed = ListedObject {
         key: "v2/Incr-00000006-00000007-1".into(),
         size: bytes.len() as u64,
         modified: Timestamp::UNIX_EPOCH,
@@ -44,52 +44,52 @@ fn delta() -> (Object, Vec<u8>) {
     (object, bytes)
 }
 
-fn bytes_of(bytes: Vec<u8>) -> Stored {
+fn object_stream(bytes: Vec<u8>) -> ObjectStream {
     Box::new(io::Cursor::new(bytes))
 }
 
 #[test]
 fn the_witness_is_the_very_last_event() {
-    let (object, bytes) = delta();
-    let witness = read(&object, bytes_of(bytes)).unwrap().unwrap();
+    let (object, bytes) = sample_delta();
+    let witness = read_delta(&object, object_stream(bytes)).unwrap().unwrap();
     assert_eq!((witness.key.as_slice(), witness.revision.0), (&b"a"[..], 7));
     assert_eq!(witness.put, None, "it was deleted");
 }
 
 #[test]
 fn a_delta_that_does_not_read_to_its_end_is_damaged() {
-    let (object, mut bytes) = delta();
+    let (object, mut bytes) = sample_delta();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     assert!(
-        read(&object, bytes_of(bytes.clone()))
+        read_delta(&object, object_stream(bytes.clone()))
             .unwrap_err()
             .is_damage()
     );
     bytes.truncate(60);
-    assert!(read(&object, bytes_of(bytes)).unwrap_err().is_damage());
+    assert!(read_delta(&object, object_stream(bytes)).unwrap_err().is_damage());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delta_the_store_does_not_send_is_not_damaged() {
     let directory = tempfile::tempdir().unwrap();
     let home = [("HOME", directory.path().to_str().unwrap())];
-    let config = StoreConfig::new(Provider::Local, "bucket");
+    let config = StoreConfig::new(StorageProvider::Local, "bucket");
     let store = SnapStore::open(&config, &Environment::from_iter(home)).unwrap();
-    let object = delta().0;
-    let error = last_event(&store, &object).await.unwrap_err();
-    let WitnessError::Store { source, .. } = error else {
+    let object = sample_delta().0;
+    let error = read_last_event(&store, &object).await.unwrap_err();
+    let LastEventError::Store { source, .. } = error else {
         panic!("{error:?}")
     };
     // Nor is one that breaks off on its way.
-    let broken = read(&object, Box::new(Broken(Some(source)))).unwrap_err();
+    let broken = read_delta(&object, Box::new(FailingDownload(Some(source)))).unwrap_err();
     assert!(!broken.is_damage(), "{broken:?}");
 }
 
 /// A download that ends with what the store said.
-struct Broken(Option<StoreError>);
+struct FailingDownload(Option<StoreError>);
 
-impl Read for Broken {
+impl Read for FailingDownload {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
         Err(self
             .0

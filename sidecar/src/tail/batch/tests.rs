@@ -1,13 +1,13 @@
 use std::io::Cursor;
 
 use etcd_client::proto::PbEvent;
-use mainstay_archive::compression::decoder;
+use mainstay_archive::compression::open_decoder;
 use mainstay_archive::delta::DeltaReader;
 
 use super::*;
 
 /// An event as etcd sends it.
-fn put(key: &str, revision: i64, lease: i64) -> etcd_client::Event {
+fn put_event(key: &str, revision: i64, lease: i64) -> etcd_client::Event {
     let mut event = etcd_client::Event(PbEvent::default());
     let mut kv = event.0.kv.take().unwrap_or_default();
     kv.key = key.into();
@@ -20,22 +20,22 @@ fn put(key: &str, revision: i64, lease: i64) -> etcd_client::Event {
     event
 }
 
-fn batch_after(revision: i64) -> Batch {
-    Batch::after(Revision(revision), Compression::Gzip)
+fn batch_after(revision: i64) -> DeltaBatch {
+    DeltaBatch::starting_after(Revision(revision), Compression::Gzip)
 }
 
-fn push(batch: &mut Batch, event: etcd_client::Event) -> Result<(), BatchError> {
+fn push_event(batch: &mut DeltaBatch, event: etcd_client::Event) -> Result<(), BatchError> {
     batch.push(event, Timestamp::UNIX_EPOCH, &LeaseTtls::default())
 }
 
-fn close(batch: &mut Batch) {
-    batch.close(&LeaseTtls::default()).unwrap();
+fn finish_revision(batch: &mut DeltaBatch) {
+    batch.finish_revision(&LeaseTtls::default()).unwrap();
 }
 
 /// Revisions and keys of a delta, read as a restore reads it.
-fn read(sealed: &Sealed) -> Vec<(i64, String, Option<i64>)> {
+fn read_delta(sealed: &SealedDelta) -> Vec<(i64, String, Option<i64>)> {
     let stored = Cursor::new(sealed.bytes.to_vec());
-    let plain = decoder(
+    let plain = open_decoder(
         &sealed.name.compression,
         stored,
         std::num::NonZeroUsize::MIN,
@@ -53,50 +53,50 @@ fn read(sealed: &Sealed) -> Vec<(i64, String, Option<i64>)> {
 #[test]
 fn a_delta_begins_where_the_one_before_ended() {
     let mut batch = batch_after(4);
-    push(&mut batch, put("a", 5, 0)).unwrap();
-    push(&mut batch, put("b", 6, 0)).unwrap();
-    close(&mut batch);
+    push_event(&mut batch, put_event("a", 5, 0)).unwrap();
+    push_event(&mut batch, put_event("b", 6, 0)).unwrap();
+    finish_revision(&mut batch);
     let first = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
     assert_eq!(
         (first.name.start, first.name.last),
         (Revision(5), Revision(6))
     );
-    push(&mut batch, put("c", 7, 0)).unwrap();
-    close(&mut batch);
+    push_event(&mut batch, put_event("c", 7, 0)).unwrap();
+    finish_revision(&mut batch);
     let second = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
     assert_eq!(
         (second.name.start, second.name.last),
         (Revision(7), Revision(7))
     );
-    assert_eq!(read(&first).len() + read(&second).len(), 3);
+    assert_eq!(read_delta(&first).len() + read_delta(&second).len(), 3);
 }
 
 #[test]
 fn a_revision_that_is_still_arriving_is_not_sealed() {
     let mut batch = batch_after(4);
-    push(&mut batch, put("a", 5, 0)).unwrap();
-    push(&mut batch, put("b", 6, 0)).unwrap();
-    push(&mut batch, put("c", 6, 0)).unwrap();
+    push_event(&mut batch, put_event("a", 5, 0)).unwrap();
+    push_event(&mut batch, put_event("b", 6, 0)).unwrap();
+    push_event(&mut batch, put_event("c", 6, 0)).unwrap();
     let sealed = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
     assert_eq!(sealed.name.last, Revision(5));
-    close(&mut batch);
+    finish_revision(&mut batch);
     let rest = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
-    let keys: Vec<_> = read(&rest).into_iter().map(|(_, key, _)| key).collect();
+    let keys: Vec<_> = read_delta(&rest).into_iter().map(|(_, key, _)| key).collect();
     assert_eq!(keys, ["b", "c"]);
 }
 
 #[test]
 fn what_arrives_again_after_a_break_is_taken_once() {
     let mut batch = batch_after(4);
-    push(&mut batch, put("a", 5, 0)).unwrap();
-    push(&mut batch, put("b", 6, 0)).unwrap();
-    batch.forget_arriving(); // 6 was not whole
-    push(&mut batch, put("a", 5, 0)).unwrap();
-    push(&mut batch, put("b", 6, 0)).unwrap();
-    push(&mut batch, put("c", 6, 0)).unwrap();
-    close(&mut batch);
+    push_event(&mut batch, put_event("a", 5, 0)).unwrap();
+    push_event(&mut batch, put_event("b", 6, 0)).unwrap();
+    batch.discard_partial(); // 6 was not whole
+    push_event(&mut batch, put_event("a", 5, 0)).unwrap();
+    push_event(&mut batch, put_event("b", 6, 0)).unwrap();
+    push_event(&mut batch, put_event("c", 6, 0)).unwrap();
+    finish_revision(&mut batch);
     let sealed = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
-    let found: Vec<_> = read(&sealed)
+    let found: Vec<_> = read_delta(&sealed)
         .into_iter()
         .map(|(r, key, _)| (r, key))
         .collect();
@@ -106,8 +106,8 @@ fn what_arrives_again_after_a_break_is_taken_once() {
 #[test]
 fn a_skipped_revision_is_a_gap_and_what_came_before_is_kept() {
     let mut batch = batch_after(4);
-    push(&mut batch, put("a", 5, 0)).unwrap();
-    let error = push(&mut batch, put("b", 8, 0)).unwrap_err();
+    push_event(&mut batch, put_event("a", 5, 0)).unwrap();
+    let error = push_event(&mut batch, put_event("b", 8, 0)).unwrap_err();
     let BatchError::Gap(gap) = error else {
         panic!("{error}")
     };
@@ -119,8 +119,8 @@ fn a_skipped_revision_is_a_gap_and_what_came_before_is_kept() {
 #[test]
 fn nothing_captured_makes_no_delta() {
     let mut batch = batch_after(4);
-    push(&mut batch, put("a", 3, 0)).unwrap();
-    close(&mut batch);
+    push_event(&mut batch, put_event("a", 3, 0)).unwrap();
+    finish_revision(&mut batch);
     assert!(batch.is_empty());
     assert!(batch.seal(Timestamp::UNIX_EPOCH).unwrap().is_none());
 }
@@ -128,26 +128,26 @@ fn nothing_captured_makes_no_delta() {
 #[test]
 fn the_life_of_a_lease_travels_with_the_event() {
     let mut leases = LeaseTtls::default();
-    leases.remember(LeaseId(7), Some(30));
+    leases.insert(LeaseId(7), Some(30));
     let mut batch = batch_after(1);
     batch
-        .push(put("a", 2, 7), Timestamp::UNIX_EPOCH, &leases)
+        .push(put_event("a", 2, 7), Timestamp::UNIX_EPOCH, &leases)
         .unwrap();
-    batch.close(&leases).unwrap();
+    batch.finish_revision(&leases).unwrap();
     let sealed = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
-    assert_eq!(read(&sealed), [(2, "a".into(), Some(30))]);
+    assert_eq!(read_delta(&sealed), [(2, "a".into(), Some(30))]);
 }
 
 #[test]
 fn the_length_counts_what_is_still_arriving() {
     let mut batch = batch_after(1);
-    push(&mut batch, put("a", 2, 0)).unwrap();
-    let arriving = batch.length();
-    assert!(arriving > 0);
-    close(&mut batch);
-    assert!(batch.length() > 0);
+    push_event(&mut batch, put_event("a", 2, 0)).unwrap();
+    let partial = batch.raw_len();
+    assert!(partial > 0);
+    finish_revision(&mut batch);
+    assert!(batch.raw_len() > 0);
     batch.seal(Timestamp::UNIX_EPOCH).unwrap();
-    assert_eq!(batch.length(), 0);
+    assert_eq!(batch.raw_len(), 0);
 }
 
 #[test]
@@ -155,15 +155,15 @@ fn a_batch_that_is_due_grows_while_it_is_small_in_memory() {
     let mut batch = batch_after(0);
     let limit = 2 << 20;
     let mut revision = 0;
-    while batch.length() < 2 * limit {
+    while batch.raw_len() < 2 * limit {
         revision += 1;
-        push(&mut batch, put("the-same-again-and-again", revision, 0)).unwrap();
-        close(&mut batch);
+        push_event(&mut batch, put_event("the-same-again-and-again", revision, 0)).unwrap();
+        finish_revision(&mut batch);
     }
-    assert!(batch.held() < limit / 4, "{} bytes are held", batch.held());
+    assert!(batch.memory_bytes() < limit / 4, "{} bytes are held", batch.memory_bytes());
     assert!(batch.has_room(limit));
-    assert!(!batch.has_room(batch.held()), "memory is the limit");
-    assert!(!batch.has_room(limit / STRETCH), "and so is the text");
+    assert!(!batch.has_room(batch.memory_bytes()), "memory is the limit");
+    assert!(!batch.has_room(limit / MAX_GROWTH_FACTOR), "and so is the text");
     let sealed = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
-    assert_eq!(i64::try_from(read(&sealed).len()), Ok(revision));
+    assert_eq!(i64::try_from(read_delta(&sealed).len()), Ok(revision));
 }

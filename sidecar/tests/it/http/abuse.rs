@@ -4,28 +4,28 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use mainstay_sidecar::http::{HttpConfig, Limits, Listeners, ServeError};
+use mainstay_sidecar::http::{HttpConfig, HttpLimits, Listeners, HttpServeError};
 use reqwest::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::support::{Answer, SOON, Server, Snapshotter, brisk, config, leading, until};
+use super::support::{TestResponse, TEST_TIMEOUT, TestHttpServer, FakeSnapshotter, short_limits, test_config, leader_state, wait_until};
 
-fn limited(limits: Limits) -> HttpConfig {
-    HttpConfig { limits, ..config() }
+fn config_with_limits(limits: HttpLimits) -> HttpConfig {
+    HttpConfig { limits, ..test_config() }
 }
 
-async fn connect(server: &Server) -> TcpStream {
+async fn connect(server: &TestHttpServer) -> TcpStream {
     TcpStream::connect(("127.0.0.1", server.port))
         .await
         .unwrap()
 }
 
 /// Everything the server has to say before it closes.
-async fn rest(stream: &mut TcpStream) -> String {
+async fn read_to_close(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
-    let read = timeout(SOON, stream.read_to_end(&mut bytes)).await;
+    let read = timeout(TEST_TIMEOUT, stream.read_to_end(&mut bytes)).await;
     // A reset ends a connection as well as a close does.
     let _ = read.expect("the connection stays open");
     String::from_utf8_lossy(&bytes).into_owned()
@@ -33,10 +33,10 @@ async fn rest(stream: &mut TcpStream) -> String {
 
 #[tokio::test]
 async fn half_a_header_is_cut_off_while_others_are_served() {
-    let header_time = Duration::from_secs(10);
-    let server = Server::leader(limited(Limits {
-        header_time,
-        ..brisk()
+    let header_timeout = Duration::from_secs(10);
+    let server = TestHttpServer::start_leader(config_with_limits(HttpLimits {
+        header_timeout,
+        ..short_limits()
     }))
     .await;
     let started = Instant::now();
@@ -50,19 +50,19 @@ async fn half_a_header_is_cut_off_while_others_are_served() {
         slow.push(stream);
     }
     assert_eq!(server.get("/healthz").await.status, 200);
-    assert!(started.elapsed() < header_time, "others had to wait");
+    assert!(started.elapsed() < header_timeout, "others had to wait");
     for stream in &mut slow {
-        assert!(!rest(stream).await.contains("200 OK"));
+        assert!(!read_to_close(stream).await.contains("200 OK"));
     }
-    assert!(started.elapsed() >= header_time, "cut off too early");
+    assert!(started.elapsed() >= header_timeout, "cut off too early");
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_byte_now_and_then_does_not_keep_a_header_alive() {
-    let server = Server::leader(limited(Limits {
-        header_time: Duration::from_millis(500),
-        ..brisk()
+    let server = TestHttpServer::start_leader(config_with_limits(HttpLimits {
+        header_timeout: Duration::from_millis(500),
+        ..short_limits()
     }))
     .await;
     let stream = connect(&server).await;
@@ -76,33 +76,33 @@ async fn a_byte_now_and_then_does_not_keep_a_header_alive() {
         }
     });
     let mut bytes = Vec::new();
-    let _ = timeout(SOON, from.read_to_end(&mut bytes)).await.unwrap();
+    let _ = timeout(TEST_TIMEOUT, from.read_to_end(&mut bytes)).await.unwrap();
     drop(from);
-    timeout(SOON, drip).await.unwrap().unwrap();
+    timeout(TEST_TIMEOUT, drip).await.unwrap().unwrap();
     server.stop().await;
 }
 
 #[tokio::test]
 async fn an_idle_connection_is_closed() {
-    let server = Server::leader(limited(Limits {
-        header_time: Duration::from_millis(300),
-        ..brisk()
+    let server = TestHttpServer::start_leader(config_with_limits(HttpLimits {
+        header_timeout: Duration::from_millis(300),
+        ..short_limits()
     }))
     .await;
     let mut stream = connect(&server).await;
     let request = b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n";
     stream.write_all(request).await.unwrap();
-    let said = rest(&mut stream).await;
+    let said = read_to_close(&mut stream).await;
     assert!(said.starts_with("HTTP/1.1 200 OK"), "{said}");
     server.stop().await;
 }
 
 #[tokio::test]
 async fn one_client_with_too_many_connections_is_refused_and_counted() {
-    let server = Server::leader(limited(Limits {
-        connections: 10,
-        connections_per_address: 3,
-        ..brisk()
+    let server = TestHttpServer::start_leader(config_with_limits(HttpLimits {
+        max_connections: 10,
+        max_connections_per_address: 3,
+        ..short_limits()
     }))
     .await;
     let mut held = Vec::new();
@@ -110,12 +110,12 @@ async fn one_client_with_too_many_connections_is_refused_and_counted() {
         held.push(connect(&server).await);
     }
     let mut fourth = connect(&server).await;
-    assert_eq!(rest(&mut fourth).await, "");
+    assert_eq!(read_to_close(&mut fourth).await, "");
     let refused = || {
         let text = server.metrics.render().unwrap();
         text.contains("mainstay_http_connections_refused_total 1\n")
     };
-    until("the refusal is counted", refused).await;
+    wait_until("the refusal is counted", refused).await;
     held.pop();
     // The place is free a moment later.
     let is_served = async {
@@ -128,7 +128,7 @@ async fn one_client_with_too_many_connections_is_refused_and_counted() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(SOON, is_served)
+    timeout(TEST_TIMEOUT, is_served)
         .await
         .expect("the place stays taken");
     server.stop().await;
@@ -136,7 +136,7 @@ async fn one_client_with_too_many_connections_is_refused_and_counted() {
 
 #[tokio::test]
 async fn too_much_header_is_refused() {
-    let server = Server::leader(config()).await;
+    let server = TestHttpServer::start_leader(test_config()).await;
     for (count, length) in [(1, 64 << 10), (200, 10)] {
         let mut stream = connect(&server).await;
         let mut request = "GET /readyz HTTP/1.1\r\n".to_owned();
@@ -145,7 +145,7 @@ async fn too_much_header_is_refused() {
         }
         request.push_str("\r\n");
         let _ = stream.write_all(request.as_bytes()).await;
-        let said = rest(&mut stream).await;
+        let said = read_to_close(&mut stream).await;
         assert!(
             said.starts_with("HTTP/1.1 431 ") || said.is_empty(),
             "{said}"
@@ -158,19 +158,19 @@ async fn too_much_header_is_refused() {
 
 #[tokio::test]
 async fn a_large_body_is_refused_unread() {
-    let server = Server::leader(config()).await;
+    let server = TestHttpServer::start_leader(test_config()).await;
     let mut stream = connect(&server).await;
     let head = "POST /snapshot/full HTTP/1.1\r\nHost: a\r\nContent-Length: 10000000000\r\n\r\nxxx";
     stream.write_all(head.as_bytes()).await.unwrap();
-    let said = rest(&mut stream).await;
+    let said = read_to_close(&mut stream).await;
     assert!(said.starts_with("HTTP/1.1 413 "), "{said}");
-    assert!(server.snapshotter.asked.lock().unwrap().is_empty());
+    assert!(server.snapshotter.requests.lock().unwrap().is_empty());
     server.stop().await;
 }
 
 #[tokio::test]
 async fn garbage_is_answered_with_a_refusal_or_silence() {
-    let server = Server::leader(config()).await;
+    let server = TestHttpServer::start_leader(test_config()).await;
     for bytes in [
         &b"\x16\x03\x01\x02\x00\x01"[..],
         b"\0\0\0\0\r\n\r\n",
@@ -179,7 +179,7 @@ async fn garbage_is_answered_with_a_refusal_or_silence() {
         let mut stream = connect(&server).await;
         stream.write_all(bytes).await.unwrap();
         stream.shutdown().await.unwrap();
-        let said = rest(&mut stream).await;
+        let said = read_to_close(&mut stream).await;
         assert!(
             said.is_empty() || said.starts_with("HTTP/1.1 400 "),
             "{said}"
@@ -191,10 +191,10 @@ async fn garbage_is_answered_with_a_refusal_or_silence() {
 
 #[tokio::test]
 async fn an_answer_nobody_reads_is_given_up() {
-    let server = Server::leader(limited(Limits {
-        stall_time: Duration::from_millis(500),
-        connections_per_address: 1,
-        ..brisk()
+    let server = TestHttpServer::start_leader(config_with_limits(HttpLimits {
+        write_timeout: Duration::from_millis(500),
+        max_connections_per_address: 1,
+        ..short_limits()
     }))
     .await;
     // More than both kernels take in without somebody reading.
@@ -213,7 +213,7 @@ async fn an_answer_nobody_reads_is_given_up() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(SOON, is_served)
+    timeout(TEST_TIMEOUT, is_served)
         .await
         .expect("the only place stays taken");
     server.stop().await;
@@ -221,25 +221,25 @@ async fn an_answer_nobody_reads_is_given_up() {
 
 #[tokio::test]
 async fn snapshots_of_a_kind_are_taken_one_at_a_time_and_few_may_wait() {
-    let limits = Limits {
-        waiting: 1,
-        ..brisk()
+    let limits = HttpLimits {
+        max_waiting: 1,
+        ..short_limits()
     };
-    let server = Server::start(limited(limits), leading(), Snapshotter::held()).await;
+    let server = TestHttpServer::start(config_with_limits(limits), leader_state(), FakeSnapshotter::new_blocked()).await;
     let ask = || tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
     let first = ask();
     let snapshotter = &server.snapshotter;
-    until("the first begins", || {
-        snapshotter.asked.lock().unwrap().len() == 1
+    wait_until("the first begins", || {
+        snapshotter.requests.lock().unwrap().len() == 1
     })
     .await;
     let (mut second, mut third) = (ask(), ask());
     // Whichever comes later finds no place.
-    let (turned_away, patient) = tokio::select! {
+    let (turned_away, long_election_timeout) = tokio::select! {
         answer = &mut second => (answer, third),
         answer = &mut third => (answer, second),
     };
-    let turned_away = Answer::from(turned_away.unwrap().unwrap()).await;
+    let turned_away = TestResponse::read(turned_away.unwrap().unwrap()).await;
     assert_eq!(
         (turned_away.status, turned_away.header("retry-after")),
         (503, "5")
@@ -250,40 +250,40 @@ async fn snapshots_of_a_kind_are_taken_one_at_a_time_and_few_may_wait() {
         "health had to wait"
     );
     snapshotter.gate.add_permits(2);
-    for waiting in [first, patient] {
-        let answer = timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+    for waiting in [first, long_election_timeout] {
+        let answer = timeout(TEST_TIMEOUT, waiting).await.unwrap().unwrap().unwrap();
         assert_eq!(answer.status(), 200);
     }
-    assert_eq!(snapshotter.most_running.load(Ordering::SeqCst), 1);
+    assert_eq!(snapshotter.max_running.load(Ordering::SeqCst), 1);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_caller_who_leaves_does_not_stop_the_snapshot_nor_let_another_begin() {
-    let server = Server::start(config(), leading(), Snapshotter::held()).await;
+    let server = TestHttpServer::start(test_config(), leader_state(), FakeSnapshotter::new_blocked()).await;
     let snapshotter = &server.snapshotter;
     let first = tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
-    until("the first begins", || {
-        snapshotter.asked.lock().unwrap().len() == 1
+    wait_until("the first begins", || {
+        snapshotter.requests.lock().unwrap().len() == 1
     })
     .await;
     first.abort();
     let second = tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(snapshotter.asked.lock().unwrap().len(), 1, "two at a time");
+    assert_eq!(snapshotter.requests.lock().unwrap().len(), 1, "two at a time");
     snapshotter.gate.add_permits(2);
-    let answer = timeout(SOON, second).await.unwrap().unwrap().unwrap();
+    let answer = timeout(TEST_TIMEOUT, second).await.unwrap().unwrap().unwrap();
     assert_eq!(answer.status(), 200);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_snapshot_that_takes_too_long_is_told_to_go_on() {
-    let limits = Limits {
-        snapshot_time: Duration::from_millis(200),
-        ..brisk()
+    let limits = HttpLimits {
+        snapshot_timeout: Duration::from_millis(200),
+        ..short_limits()
     };
-    let server = Server::start(limited(limits), leading(), Snapshotter::held()).await;
+    let server = TestHttpServer::start(config_with_limits(limits), leader_state(), FakeSnapshotter::new_blocked()).await;
     let answer = server.get("/snapshot/full").await;
     assert_eq!(answer.status, 504, "{answer:?}");
     server.snapshotter.gate.add_permits(1);
@@ -292,9 +292,9 @@ async fn a_snapshot_that_takes_too_long_is_told_to_go_on() {
 
 #[tokio::test]
 async fn too_many_requests_at_a_time_are_told_to_come_back() {
-    let server = Server::leader(limited(Limits {
-        requests: 0,
-        ..brisk()
+    let server = TestHttpServer::start_leader(config_with_limits(HttpLimits {
+        max_requests: 0,
+        ..short_limits()
     }))
     .await;
     for path in ["/metrics", "/status"] {
@@ -313,56 +313,56 @@ async fn too_many_requests_at_a_time_are_told_to_come_back() {
 
 #[tokio::test]
 async fn a_stopping_server_lets_a_request_finish() {
-    let limits = Limits {
-        drain_time: SOON,
-        ..brisk()
+    let limits = HttpLimits {
+        drain_timeout: TEST_TIMEOUT,
+        ..short_limits()
     };
-    let server = Server::start(limited(limits), leading(), Snapshotter::held()).await;
+    let server = TestHttpServer::start(config_with_limits(limits), leader_state(), FakeSnapshotter::new_blocked()).await;
     let asked = tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
     let snapshotter = server.snapshotter.clone();
-    until("it begins", || snapshotter.asked.lock().unwrap().len() == 1).await;
+    wait_until("it begins", || snapshotter.requests.lock().unwrap().len() == 1).await;
     server.cancel.cancel();
     let refused = || std::net::TcpStream::connect(("127.0.0.1", server.port)).is_err();
-    until("nobody new is let in", refused).await;
+    wait_until("nobody new is let in", refused).await;
     snapshotter.gate.add_permits(1);
-    let answer = timeout(SOON, asked).await.unwrap().unwrap().unwrap();
+    let answer = timeout(TEST_TIMEOUT, asked).await.unwrap().unwrap().unwrap();
     assert_eq!(answer.status(), 200);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_stopping_server_does_not_wait_for_ever() {
-    let server = Server::start(config(), leading(), Snapshotter::held()).await;
+    let server = TestHttpServer::start(test_config(), leader_state(), FakeSnapshotter::new_blocked()).await;
     let asked = tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
     let mut idle = connect(&server).await;
     idle.write_all(b"GET /").await.unwrap();
     let snapshotter = server.snapshotter.clone();
-    until("it begins", || snapshotter.asked.lock().unwrap().len() == 1).await;
+    wait_until("it begins", || snapshotter.requests.lock().unwrap().len() == 1).await;
     // A hang fails here: neither the snapshot nor the idle client ever ends.
     server.stop().await;
-    let answer = timeout(SOON, asked).await.unwrap().unwrap();
+    let answer = timeout(TEST_TIMEOUT, asked).await.unwrap().unwrap();
     assert!(answer.is_err() || answer.unwrap().status() == 500);
 }
 
 #[tokio::test]
 async fn a_port_in_use_is_named() {
-    let server = Server::leader(config()).await;
+    let server = TestHttpServer::start_leader(test_config()).await;
     let again = HttpConfig {
         port: server.port,
-        ..config()
+        ..test_config()
     };
     let error = Listeners::bind(&again).await.unwrap_err();
     let address = format!("127.0.0.1:{}", server.port);
-    assert!(matches!(error, ServeError::Bind { .. }));
+    assert!(matches!(error, HttpServeError::Bind { .. }));
     assert!(error.to_string().contains(&address), "{error}");
     server.stop().await;
 }
 
 #[tokio::test]
 async fn without_an_address_both_families_are_served() {
-    let server = Server::leader(HttpConfig {
-        listen: None,
-        ..config()
+    let server = TestHttpServer::start_leader(HttpConfig {
+        listen_address: None,
+        ..test_config()
     })
     .await;
     assert_eq!(server.get("/readyz").await.status, 200);

@@ -2,28 +2,28 @@
 
 use jiff::Timestamp;
 use mainstay_ids::{ClusterId, MemberId, Revision};
-use mainstay_sidecar::ask::{AskError, Finality};
-use mainstay_sidecar::http::{HttpConfig, Trigger};
-use mainstay_sidecar::state::{Sighting, Standing, State, Trouble};
+use mainstay_sidecar::ask::{SnapshotRequestError, Finality};
+use mainstay_sidecar::http::{HttpConfig, SnapshotMethods};
+use mainstay_sidecar::state::{MemberStatus, SidecarRole, SidecarState, BackupFailure};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::support::{Server, Snapshotter, config, following, leading, stored};
+use super::support::{TestHttpServer, FakeSnapshotter, test_config, follower_state, leader_state, stored_snapshot};
 
 #[tokio::test]
 async fn healthy_is_the_one_that_leads_with_an_etcd_that_answers() {
-    let server = Server::leader(config()).await;
-    for standing in Standing::ALL {
-        for (etcd_answers, has_store) in
+    let server = TestHttpServer::start_leader(test_config()).await;
+    for standing in SidecarRole::ALL {
+        for (is_etcd_reachable, has_store) in
             [(true, true), (true, false), (false, true), (false, false)]
         {
-            server.board.send_replace(State {
-                standing,
-                etcd_answers,
+            server.state_tx.send_replace(SidecarState {
+                role: standing,
+                is_etcd_reachable,
                 has_store,
-                ..State::default()
+                ..SidecarState::default()
             });
-            let expected = standing == Standing::Leader && (etcd_answers || !has_store);
+            let expected = standing == SidecarRole::Leader && (is_etcd_reachable || !has_store);
             let answer = server.get("/healthz").await;
             assert_eq!(answer.json(), json!({ "health": expected }));
             assert_eq!(answer.status, if expected { 200 } else { 503 });
@@ -34,16 +34,16 @@ async fn healthy_is_the_one_that_leads_with_an_etcd_that_answers() {
 
 #[tokio::test]
 async fn a_failing_backup_never_makes_the_sidecar_unready() {
-    let server = Server::leader(config()).await;
-    server.board.send_replace(State {
-        trouble: Some(Trouble {
+    let server = TestHttpServer::start_leader(test_config()).await;
+    server.state_tx.send_replace(SidecarState {
+        failure: Some(BackupFailure {
             class: "store",
-            text: "the bucket is gone".to_owned(),
+            message: "the bucket is gone".to_owned(),
             since: Timestamp::UNIX_EPOCH,
         }),
-        etcd_answers: false,
-        standing: Standing::Unknown,
-        ..leading()
+        is_etcd_reachable: false,
+        role: SidecarRole::Unknown,
+        ..leader_state()
     });
     assert_eq!(server.get("/readyz").await.status, 200);
     server.stop().await;
@@ -51,25 +51,25 @@ async fn a_failing_backup_never_makes_the_sidecar_unready() {
 
 #[tokio::test]
 async fn a_sidecar_whose_parts_have_ended_is_not_ready() {
-    let Server {
-        board,
+    let TestHttpServer {
+        state_tx,
         port,
         cancel,
-        ended,
+        task,
         ..
-    } = Server::leader(config()).await;
-    drop(board);
+    } = TestHttpServer::start_leader(test_config()).await;
+    drop(state_tx);
     let answer = reqwest::get(format!("http://127.0.0.1:{port}/readyz")).await;
     assert_eq!(answer.unwrap().status(), 503);
     cancel.cancel();
-    ended.await.unwrap();
+    task.await.unwrap();
 }
 
 #[tokio::test]
 async fn a_full_snapshot_is_told_with_the_peers_fields() {
-    let server = Server::leader(config()).await;
+    let server = TestHttpServer::start_leader(test_config()).await;
     for method in [Method::GET, Method::POST] {
-        let answer = server.ask(method, "/snapshot/full?final=true").await;
+        let answer = server.request(method, "/snapshot/full?final=true").await;
         assert_eq!(
             (answer.status, answer.header("content-type")),
             (200, "application/json")
@@ -84,7 +84,7 @@ async fn a_full_snapshot_is_told_with_the_peers_fields() {
     }
     server.get("/snapshot/full").await;
     server.get("/snapshot/full?final=0").await;
-    let asked = server.snapshotter.asked.lock().unwrap().clone();
+    let asked = server.snapshotter.requests.lock().unwrap().clone();
     let (end, go_on) = (Finality::Final, Finality::Ordinary);
     assert_eq!(asked, [end, end, go_on, go_on]);
     server.stop().await;
@@ -92,22 +92,22 @@ async fn a_full_snapshot_is_told_with_the_peers_fields() {
 
 #[tokio::test]
 async fn what_is_no_boolean_is_refused_before_anything_is_done() {
-    let server = Server::leader(config()).await;
+    let server = TestHttpServer::start_leader(test_config()).await;
     for query in ["final=yes", "final=tRue", "final=1&final=2"] {
         let answer = server.get(&format!("/snapshot/full?{query}")).await;
         assert_eq!(answer.status, 400, "{query}");
         assert!(answer.json()["error"].is_string());
     }
-    assert!(server.snapshotter.asked.lock().unwrap().is_empty());
+    assert!(server.snapshotter.requests.lock().unwrap().is_empty());
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_delta_without_events_is_null() {
-    let server = Server::leader(config()).await;
+    let server = TestHttpServer::start_leader(test_config()).await;
     assert_eq!(server.get("/snapshot/delta").await.json(), Value::Null);
     server.snapshotter.keys.lock().unwrap().push("x".to_owned());
-    let delta = server.ask(Method::POST, "/snapshot/delta").await.json();
+    let delta = server.request(Method::POST, "/snapshot/delta").await.json();
     assert_eq!(
         (&delta["kind"], &delta["lastRevision"]),
         (&json!("Incr"), &json!(120))
@@ -117,7 +117,7 @@ async fn a_delta_without_events_is_null() {
 
 #[tokio::test]
 async fn the_latest_are_listed_anew_each_time() {
-    let server = Server::leader(config()).await;
+    let server = TestHttpServer::start_leader(test_config()).await;
     let nothing = json!({ "fullSnapshot": null, "deltaSnapshots": null });
     assert_eq!(server.get("/snapshot/latest").await.json(), nothing);
     let keys = [
@@ -133,11 +133,11 @@ async fn the_latest_are_listed_anew_each_time() {
 
 #[tokio::test]
 async fn a_failure_is_told_in_words() {
-    let server = Server::leader(config()).await;
-    let failed = AskError::Failed {
+    let server = TestHttpServer::start_leader(test_config()).await;
+    let failed = SnapshotRequestError::Failed {
         reason: "the bucket main is gone".to_owned(),
     };
-    for error in [failed, AskError::Ended, AskError::DeltasDisabled] {
+    for error in [failed, SnapshotRequestError::Aborted, SnapshotRequestError::DeltasDisabled] {
         *server.snapshotter.error.lock().unwrap() = Some(error.clone());
         for path in ["/snapshot/full", "/snapshot/delta", "/snapshot/latest"] {
             let answer = server.get(path).await;
@@ -150,12 +150,12 @@ async fn a_failure_is_told_in_words() {
 
 #[tokio::test]
 async fn without_a_store_snapshots_are_not_a_method_of_this_sidecar() {
-    for known in [leading(), following()] {
-        let known = State {
+    for known in [leader_state(), follower_state()] {
+        let known = SidecarState {
             has_store: false,
             ..known
         };
-        let server = Server::start(config(), known, Snapshotter::default()).await;
+        let server = TestHttpServer::start(test_config(), known, FakeSnapshotter::default()).await;
         for path in ["/snapshot/full", "/snapshot/delta", "/snapshot/latest"] {
             let answer = server.get(path).await;
             assert_eq!((answer.status, answer.header("allow")), (405, "GET,POST"));
@@ -167,7 +167,7 @@ async fn without_a_store_snapshots_are_not_a_method_of_this_sidecar() {
 
 #[tokio::test]
 async fn other_methods_are_refused_and_the_right_ones_named() {
-    let server = Server::leader(config()).await;
+    let server = TestHttpServer::start_leader(test_config()).await;
     for (path, method, allowed) in [
         ("/snapshot/full", Method::PUT, "GET,POST"),
         ("/snapshot/full", Method::HEAD, "GET,POST"),
@@ -176,28 +176,28 @@ async fn other_methods_are_refused_and_the_right_ones_named() {
         ("/status", Method::PATCH, "GET,HEAD"),
         ("/metrics", Method::POST, "GET,HEAD"),
     ] {
-        let answer = server.ask(method.clone(), path).await;
+        let answer = server.request(method.clone(), path).await;
         assert_eq!(
             (answer.status, answer.header("allow")),
             (405, allowed),
             "{method} {path}"
         );
     }
-    assert!(server.snapshotter.asked.lock().unwrap().is_empty());
+    assert!(server.snapshotter.requests.lock().unwrap().is_empty());
     server.stop().await;
 }
 
 #[tokio::test]
 async fn when_post_is_required_a_link_takes_no_snapshot() {
     let config = HttpConfig {
-        trigger: Trigger::PostOnly,
-        ..config()
+        snapshot_methods: SnapshotMethods::PostOnly,
+        ..test_config()
     };
-    let server = Server::leader(config).await;
+    let server = TestHttpServer::start_leader(config).await;
     for path in ["/snapshot/full", "/snapshot/delta"] {
         let refused = server.get(path).await;
         assert_eq!((refused.status, refused.header("allow")), (405, "POST"));
-        assert_eq!(server.ask(Method::POST, path).await.status, 200);
+        assert_eq!(server.request(Method::POST, path).await.status, 200);
     }
     assert_eq!(server.get("/snapshot/latest").await.status, 200);
     server.stop().await;
@@ -205,7 +205,7 @@ async fn when_post_is_required_a_link_takes_no_snapshot() {
 
 #[tokio::test]
 async fn what_is_not_there_is_not_found() {
-    let server = Server::leader(config()).await;
+    let server = TestHttpServer::start_leader(test_config()).await;
     for path in [
         "/",
         "/config",
@@ -222,10 +222,10 @@ async fn what_is_not_there_is_not_found() {
 
 #[tokio::test]
 async fn metrics_count_the_requests_by_path() {
-    let server = Server::leader(config()).await;
+    let server = TestHttpServer::start_leader(test_config()).await;
     server.get("/healthz").await;
     server.get("/wp-login.php").await;
-    server.ask(Method::POST, "/status").await;
+    server.request(Method::POST, "/status").await;
     let answer = server.get("/metrics").await;
     assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4");
     for line in [
@@ -242,8 +242,8 @@ async fn metrics_count_the_requests_by_path() {
 #[tokio::test]
 async fn the_status_tells_what_is_known() {
     let at = Timestamp::from_second(1_794_795_243).unwrap();
-    let known = State {
-        sighting: Some(Sighting {
+    let known = SidecarState {
+        member_status: Some(MemberStatus {
             member: MemberId(0xabc),
             cluster: ClusterId(0xdef),
             leader: Some(MemberId(0xabc)),
@@ -254,21 +254,21 @@ async fn the_status_tells_what_is_known() {
             db_bytes_in_use: 1024,
             version: "3.5.30".to_owned(),
             errors: vec!["memberID:abc alarm:NOSPACE".to_owned()],
-            at,
+            observed_at: at,
         }),
         captured: Some(Revision(100)),
         captured_at: Some(at),
-        last_full: Some(stored("Full-00000000-00000090-1794795243.gz")),
+        last_full: Some(stored_snapshot("Full-00000000-00000090-1794795243.gz")),
         delta_checked_at: Some(at),
-        full_under_way: true,
-        trouble: Some(Trouble {
+        is_full_running: true,
+        failure: Some(BackupFailure {
             class: "store",
-            text: "the bucket is gone".to_owned(),
+            message: "the bucket is gone".to_owned(),
             since: at,
         }),
-        ..leading()
+        ..leader_state()
     };
-    let server = Server::start(config(), known, Snapshotter::default()).await;
+    let server = TestHttpServer::start(test_config(), known, FakeSnapshotter::default()).await;
     let mut status = server.get("/status").await.json();
     let lag = status["lag"].take();
     assert_eq!(lag["revisions"], 20);

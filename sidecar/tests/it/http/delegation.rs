@@ -4,46 +4,46 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use mainstay_sidecar::ask::{AskError, Finality};
-use mainstay_sidecar::http::{FORWARDED_HEADER, HttpConfig, Limits, Listeners};
-use mainstay_sidecar::state::{Standing, State};
+use mainstay_sidecar::ask::{SnapshotRequestError, Finality};
+use mainstay_sidecar::http::{FORWARDED_HEADER, HttpConfig, HttpLimits, Listeners};
+use mainstay_sidecar::state::{SidecarRole, SidecarState};
 use reqwest::{Client, Method};
 use serde_json::json;
 use url::Url;
 
-use super::support::{Answer, LOCALHOST, Server, Snapshotter, brisk, config, following, leading};
+use super::support::{TestResponse, LOCALHOST, TestHttpServer, FakeSnapshotter, short_limits, test_config, follower_state, leader_state};
 
 /// Another machine, as far as sockets can tell.
-const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const LEADER_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 /// A follower and, elsewhere on the same port, a leader. Their clients ask the follower.
-async fn pair(limits: Limits, behind: Snapshotter) -> (Server, Server) {
-    let follower = HttpConfig { limits, ..config() };
-    let follower = Server::start(follower, following(), Snapshotter::default()).await;
+async fn start_pair(limits: HttpLimits, behind: FakeSnapshotter) -> (TestHttpServer, TestHttpServer) {
+    let follower = HttpConfig { limits, ..test_config() };
+    let follower = TestHttpServer::start(follower, follower_state(), FakeSnapshotter::default()).await;
     let there = HttpConfig {
-        listen: Some(ELSEWHERE),
+        listen_address: Some(LEADER_ADDRESS),
         port: follower.port,
-        ..config()
+        ..test_config()
     };
-    let leader = Server::start(there, leading(), behind).await;
+    let leader = TestHttpServer::start(there, leader_state(), behind).await;
     let url = Url::parse("http://127.0.0.2:2379").unwrap();
-    *follower.whereabouts.0.lock().unwrap() = Some(url);
+    *follower.leader_finder.0.lock().unwrap() = Some(url);
     (follower, leader)
 }
 
 #[tokio::test]
 async fn a_follower_passes_the_answer_of_the_leader_on() {
-    let (follower, leader) = pair(brisk(), Snapshotter::default()).await;
+    let (follower, leader) = start_pair(short_limits(), FakeSnapshotter::default()).await;
     let full = follower
-        .ask(Method::POST, "/snapshot/full?final=true")
+        .request(Method::POST, "/snapshot/full?final=true")
         .await;
     assert_eq!(
         (full.status, full.header("content-type")),
         (200, "application/json")
     );
     assert_eq!(full.json()["isFinal"], true);
-    assert_eq!(*leader.snapshotter.asked.lock().unwrap(), [Finality::Final]);
-    assert!(follower.snapshotter.asked.lock().unwrap().is_empty());
+    assert_eq!(*leader.snapshotter.requests.lock().unwrap(), [Finality::Final]);
+    assert!(follower.snapshotter.requests.lock().unwrap().is_empty());
 
     assert_eq!(follower.get("/snapshot/delta").await.text, "null");
     let keys = vec!["main/v2/Full-00000000-00000010-5.gz".to_owned()];
@@ -52,7 +52,7 @@ async fn a_follower_passes_the_answer_of_the_leader_on() {
     assert_eq!(latest["fullSnapshot"]["lastRevision"], 10);
 
     let reason = "the bucket is gone".to_owned();
-    *leader.snapshotter.error.lock().unwrap() = Some(AskError::Failed { reason });
+    *leader.snapshotter.error.lock().unwrap() = Some(SnapshotRequestError::Failed { reason });
     let failed = follower.get("/snapshot/full").await;
     assert_eq!(failed.status, 500);
     assert_eq!(
@@ -65,25 +65,25 @@ async fn a_follower_passes_the_answer_of_the_leader_on() {
 
 #[tokio::test]
 async fn a_request_is_passed_on_only_once() {
-    let (one, other) = pair(brisk(), Snapshotter::default()).await;
+    let (one, other) = start_pair(short_limits(), FakeSnapshotter::default()).await;
     // Each takes the other for the leader; the second is even healthy, for it leads again in the meantime.
     let url = Url::parse("http://127.0.0.1:2379").unwrap();
-    *other.whereabouts.0.lock().unwrap() = Some(url);
+    *other.leader_finder.0.lock().unwrap() = Some(url);
     let request = Client::new().get(one.url("/snapshot/full"));
     let answer = request.header(FORWARDED_HEADER, "1").send().await.unwrap();
-    let answer = Answer::from(answer).await;
+    let answer = TestResponse::read(answer).await;
     assert_eq!(answer.status, 405, "{answer:?}");
     assert!(answer.text.contains("passed on once"), "{answer:?}");
-    assert!(other.snapshotter.asked.lock().unwrap().is_empty());
+    assert!(other.snapshotter.requests.lock().unwrap().is_empty());
     one.stop().await;
     other.stop().await;
 }
 
 #[tokio::test]
 async fn a_sidecar_that_is_told_to_ask_itself_does_not() {
-    let server = Server::start(config(), following(), Snapshotter::default()).await;
+    let server = TestHttpServer::start(test_config(), follower_state(), FakeSnapshotter::default()).await;
     let url = Url::parse("http://127.0.0.1:2379").unwrap();
-    *server.whereabouts.0.lock().unwrap() = Some(url);
+    *server.leader_finder.0.lock().unwrap() = Some(url);
     let answer = server.get("/snapshot/full").await;
     assert_eq!(answer.status, 405, "{answer:?}");
     server.stop().await;
@@ -91,7 +91,7 @@ async fn a_sidecar_that_is_told_to_ask_itself_does_not() {
 
 #[tokio::test]
 async fn a_leader_that_cannot_be_found_is_a_405_as_with_the_peer() {
-    let (follower, leader) = pair(brisk(), Snapshotter::default()).await;
+    let (follower, leader) = start_pair(short_limits(), FakeSnapshotter::default()).await;
     let refused = async |why: &str| {
         let answer = follower.get("/snapshot/full").await;
         assert_eq!(
@@ -101,38 +101,38 @@ async fn a_leader_that_cannot_be_found_is_a_405_as_with_the_peer() {
         );
         assert!(answer.text.contains(why), "{answer:?}");
     };
-    let dead = State {
-        etcd_answers: false,
-        ..leading()
+    let dead = SidecarState {
+        is_etcd_reachable: false,
+        ..leader_state()
     };
-    leader.board.send_replace(dead);
+    leader.state_tx.send_replace(dead);
     refused("not healthy").await;
-    leader.board.send_replace(leading());
-    let known = State {
-        standing: Standing::Unknown,
-        ..following()
+    leader.state_tx.send_replace(leader_state());
+    let known = SidecarState {
+        role: SidecarRole::Unknown,
+        ..follower_state()
     };
-    follower.board.send_replace(known);
-    *follower.whereabouts.0.lock().unwrap() = None;
+    follower.state_tx.send_replace(known);
+    *follower.leader_finder.0.lock().unwrap() = None;
     refused("no leader").await;
     let nobody = Url::parse("http://127.0.0.3:2379").unwrap();
-    *follower.whereabouts.0.lock().unwrap() = Some(nobody);
+    *follower.leader_finder.0.lock().unwrap() = Some(nobody);
     refused("health").await;
     let socket = Url::parse("unix:/run/etcd.sock").unwrap();
-    *follower.whereabouts.0.lock().unwrap() = Some(socket);
+    *follower.leader_finder.0.lock().unwrap() = Some(socket);
     refused("has no host").await;
-    assert!(leader.snapshotter.asked.lock().unwrap().is_empty());
+    assert!(leader.snapshotter.requests.lock().unwrap().is_empty());
     follower.stop().await;
     leader.stop().await;
 }
 
 #[tokio::test]
 async fn a_leader_that_takes_too_long_is_a_504() {
-    let limits = Limits {
-        snapshot_time: Duration::from_millis(300),
-        ..brisk()
+    let limits = HttpLimits {
+        snapshot_timeout: Duration::from_millis(300),
+        ..short_limits()
     };
-    let (follower, leader) = pair(limits, Snapshotter::held()).await;
+    let (follower, leader) = start_pair(limits, FakeSnapshotter::new_blocked()).await;
     let answer = follower.get("/snapshot/full").await;
     assert_eq!(answer.status, 504, "{answer:?}");
     leader.snapshotter.gate.add_permits(1);
@@ -142,11 +142,11 @@ async fn a_leader_that_takes_too_long_is_a_504() {
 
 #[tokio::test]
 async fn an_answer_that_is_too_large_is_not_taken_in() {
-    let limits = Limits {
-        answer_bytes: 100,
-        ..brisk()
+    let limits = HttpLimits {
+        max_response_bytes: 100,
+        ..short_limits()
     };
-    let (follower, leader) = pair(limits, Snapshotter::default()).await;
+    let (follower, leader) = start_pair(limits, FakeSnapshotter::default()).await;
     let answer = follower.get("/snapshot/full").await;
     assert_eq!(answer.status, 502, "{answer:?}");
     assert!(answer.text.contains("too large"), "{answer:?}");
@@ -156,7 +156,7 @@ async fn an_answer_that_is_too_large_is_not_taken_in() {
 
 #[tokio::test]
 async fn the_port_of_the_follower_is_the_port_that_was_bound() {
-    let listeners = Listeners::bind(&config()).await.unwrap();
+    let listeners = Listeners::bind(&test_config()).await.unwrap();
     assert_ne!(listeners.port(), 0);
-    assert_eq!(config().listen, Some(LOCALHOST));
+    assert_eq!(test_config().listen_address, Some(LOCALHOST));
 }

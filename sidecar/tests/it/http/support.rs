@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mainstay_archive::catalogue::{Catalogue, Listed};
-use mainstay_sidecar::ask::{AskError, Finality, Snapshots};
-use mainstay_sidecar::http::{FindLeader, HttpConfig, LeaderError, Limits, Listeners, Parts};
-use mainstay_sidecar::metrics::Metrics;
-use mainstay_sidecar::state::{Board, Standing, State, Stored};
+use mainstay_archive::catalogue::{Catalogue, ListedObject};
+use mainstay_sidecar::ask::{SnapshotRequestError, Finality, Snapshotter};
+use mainstay_sidecar::http::{FindLeader, HttpConfig, LeaderError, HttpLimits, Listeners, HttpBackend};
+use mainstay_sidecar::metrics::SidecarMetrics;
+use mainstay_sidecar::state::{StateSender, SidecarRole, SidecarState, StoredSnapshot};
 use reqwest::{Client, Method, Response};
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
@@ -20,59 +20,59 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 /// Longer than anything here takes, so that a hang is a failure.
-pub(crate) const SOON: Duration = Duration::from_secs(45);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(45);
 
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 /// A snapshotter that does as it is told.
 #[derive(Debug)]
-pub(crate) struct Snapshotter {
+pub(crate) struct FakeSnapshotter {
     /// Permits to finish a snapshot.
     pub(crate) gate: Semaphore,
-    pub(crate) error: Mutex<Option<AskError>>,
+    pub(crate) error: Mutex<Option<SnapshotRequestError>>,
     pub(crate) keys: Mutex<Vec<String>>,
-    pub(crate) asked: Mutex<Vec<Finality>>,
+    pub(crate) requests: Mutex<Vec<Finality>>,
     running: AtomicUsize,
-    pub(crate) most_running: AtomicUsize,
+    pub(crate) max_running: AtomicUsize,
 }
 
-impl Default for Snapshotter {
+impl Default for FakeSnapshotter {
     fn default() -> Self {
         Self {
             gate: Semaphore::new(1000),
             error: Mutex::default(),
             keys: Mutex::default(),
-            asked: Mutex::default(),
+            requests: Mutex::default(),
             running: AtomicUsize::default(),
-            most_running: AtomicUsize::default(),
+            max_running: AtomicUsize::default(),
         }
     }
 }
 
-impl Snapshotter {
+impl FakeSnapshotter {
     /// One whose snapshots wait for a permit each.
-    pub(crate) fn held() -> Self {
+    pub(crate) fn new_blocked() -> Self {
         Self {
             gate: Semaphore::new(0),
             ..Self::default()
         }
     }
 
-    fn failure(&self) -> Result<(), AskError> {
+    fn check_error(&self) -> Result<(), SnapshotRequestError> {
         self.error.lock().unwrap().clone().map_or(Ok(()), Err)
     }
 
-    async fn work(&self) -> Result<(), AskError> {
+    async fn run_snapshot(&self) -> Result<(), SnapshotRequestError> {
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most_running.fetch_max(running, Ordering::SeqCst);
+        self.max_running.fetch_max(running, Ordering::SeqCst);
         self.gate.acquire().await.unwrap().forget();
         self.running.fetch_sub(1, Ordering::SeqCst);
-        self.failure()
+        self.check_error()
     }
 }
 
-pub(crate) fn stored(name: &str) -> Stored {
-    Stored {
+pub(crate) fn stored_snapshot(name: &str) -> StoredSnapshot {
+    StoredSnapshot {
         name: name.parse().unwrap(),
         key: format!("main/v2/{name}"),
         size: 77,
@@ -80,26 +80,26 @@ pub(crate) fn stored(name: &str) -> Stored {
 }
 
 #[async_trait]
-impl Snapshots for Snapshotter {
-    async fn full(&self, finality: Finality) -> Result<Stored, AskError> {
-        self.asked.lock().unwrap().push(finality);
-        self.work().await?;
-        Ok(stored(match finality {
+impl Snapshotter for FakeSnapshotter {
+    async fn take_full(&self, finality: Finality) -> Result<StoredSnapshot, SnapshotRequestError> {
+        self.requests.lock().unwrap().push(finality);
+        self.run_snapshot().await?;
+        Ok(stored_snapshot(match finality {
             Finality::Ordinary => "Full-00000000-00000100-1794795243.gz",
             Finality::Final => "Full-00000000-00000100-1794795243.gz.final",
         }))
     }
 
-    async fn delta(&self) -> Result<Option<Stored>, AskError> {
-        self.work().await?;
+    async fn take_delta(&self) -> Result<Option<StoredSnapshot>, SnapshotRequestError> {
+        self.run_snapshot().await?;
         let has_events = !self.keys.lock().unwrap().is_empty();
-        Ok(has_events.then(|| stored("Incr-00000101-00000120-1794795250.gz")))
+        Ok(has_events.then(|| stored_snapshot("Incr-00000101-00000120-1794795250.gz")))
     }
 
-    async fn list(&self) -> Result<Catalogue, AskError> {
-        self.failure()?;
+    async fn list_snapshots(&self) -> Result<Catalogue, SnapshotRequestError> {
+        self.check_error()?;
         let keys = self.keys.lock().unwrap().clone();
-        let listed = keys.into_iter().map(|key| Listed {
+        let listed = keys.into_iter().map(|key| ListedObject {
             key,
             size: 1,
             modified: jiff::Timestamp::UNIX_EPOCH,
@@ -110,83 +110,83 @@ impl Snapshots for Snapshotter {
 
 /// Knows a leader, or does not.
 #[derive(Debug, Default)]
-pub(crate) struct Whereabouts(pub(crate) Mutex<Option<Url>>);
+pub(crate) struct FakeLeaderFinder(pub(crate) Mutex<Option<Url>>);
 
 #[async_trait]
-impl FindLeader for Whereabouts {
-    async fn leader_client_url(&self) -> Result<Url, LeaderError> {
+impl FindLeader for FakeLeaderFinder {
+    async fn find_leader_url(&self) -> Result<Url, LeaderError> {
         let url = self.0.lock().unwrap().clone();
         url.ok_or(LeaderError::NoLeader)
     }
 }
 
 /// A server under test.
-pub(crate) struct Server {
+pub(crate) struct TestHttpServer {
     pub(crate) port: u16,
-    pub(crate) board: Board,
-    pub(crate) snapshotter: Arc<Snapshotter>,
-    pub(crate) whereabouts: Arc<Whereabouts>,
-    pub(crate) metrics: Metrics,
+    pub(crate) state_tx: StateSender,
+    pub(crate) snapshotter: Arc<FakeSnapshotter>,
+    pub(crate) leader_finder: Arc<FakeLeaderFinder>,
+    pub(crate) metrics: SidecarMetrics,
     pub(crate) cancel: CancellationToken,
-    pub(crate) ended: JoinHandle<()>,
+    pub(crate) task: JoinHandle<()>,
     address: IpAddr,
     scheme: &'static str,
 }
 
 /// Limits with which a test does not wait long.
-pub(crate) fn brisk() -> Limits {
-    Limits {
-        drain_time: Duration::from_millis(500),
-        leader_time: Duration::from_secs(5),
-        ..Limits::default()
+pub(crate) fn short_limits() -> HttpLimits {
+    HttpLimits {
+        drain_timeout: Duration::from_millis(500),
+        leader_timeout: Duration::from_secs(5),
+        ..HttpLimits::default()
     }
 }
 
 /// On a free port of the loopback.
-pub(crate) fn config() -> HttpConfig {
+pub(crate) fn test_config() -> HttpConfig {
     HttpConfig {
-        listen: Some(LOCALHOST),
+        listen_address: Some(LOCALHOST),
         port: 0,
-        limits: brisk(),
+        limits: short_limits(),
         ..HttpConfig::default()
     }
 }
 
-pub(crate) fn leading() -> State {
-    State {
-        standing: Standing::Leader,
-        etcd_answers: true,
+pub(crate) fn leader_state() -> SidecarState {
+    SidecarState {
+        role: SidecarRole::Leader,
+        is_etcd_reachable: true,
         has_store: true,
-        ..State::default()
+        ..SidecarState::default()
     }
 }
 
-pub(crate) fn following() -> State {
-    State {
-        standing: Standing::Follower,
-        ..leading()
+pub(crate) fn follower_state() -> SidecarState {
+    SidecarState {
+        role: SidecarRole::Follower,
+        ..leader_state()
     }
 }
 
-impl Server {
+impl TestHttpServer {
     /// One that leads, with a snapshotter that works.
-    pub(crate) async fn leader(config: HttpConfig) -> Self {
-        Self::start(config, leading(), Snapshotter::default()).await
+    pub(crate) async fn start_leader(config: HttpConfig) -> Self {
+        Self::start(config, leader_state(), FakeSnapshotter::default()).await
     }
 
-    pub(crate) async fn start(config: HttpConfig, known: State, behind: Snapshotter) -> Self {
+    pub(crate) async fn start(config: HttpConfig, known: SidecarState, behind: FakeSnapshotter) -> Self {
         let listeners = Listeners::bind(&config).await.unwrap();
         let port = listeners.port();
-        let (board, view) = watch::channel(known);
-        let (snapshotter, whereabouts) = (Arc::new(behind), Arc::new(Whereabouts::default()));
-        let (metrics, cancel) = (Metrics::new().unwrap(), CancellationToken::new());
-        let parts = Parts {
-            view,
-            snapshots: snapshotter.clone(),
-            leader: whereabouts.clone(),
+        let (state_tx, view) = watch::channel(known);
+        let (snapshotter, leader_finder) = (Arc::new(behind), Arc::new(FakeLeaderFinder::default()));
+        let (metrics, cancel) = (SidecarMetrics::new().unwrap(), CancellationToken::new());
+        let parts = HttpBackend {
+            state_rx: view,
+            snapshotter: snapshotter.clone(),
+            leader_finder: leader_finder.clone(),
             metrics: metrics.clone(),
         };
-        let address = config.listen.unwrap_or(LOCALHOST);
+        let address = config.listen_address.unwrap_or(LOCALHOST);
         let scheme = if config.tls.is_some() {
             "https"
         } else {
@@ -196,12 +196,12 @@ impl Server {
         let ended = tokio::spawn(async move { serving.await.unwrap() });
         Self {
             port,
-            board,
+            state_tx,
             snapshotter,
-            whereabouts,
+            leader_finder,
             metrics,
             cancel,
-            ended,
+            task: ended,
             address,
             scheme,
         }
@@ -211,32 +211,32 @@ impl Server {
         format!("{}://{}:{}{path}", self.scheme, self.address, self.port)
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
-        self.ask(Method::GET, path).await
+    pub(crate) async fn get(&self, path: &str) -> TestResponse {
+        self.request(Method::GET, path).await
     }
 
-    pub(crate) async fn ask(&self, method: Method, path: &str) -> Answer {
+    pub(crate) async fn request(&self, method: Method, path: &str) -> TestResponse {
         let sent = Client::new().request(method, self.url(path)).send();
-        Answer::from(timeout(SOON, sent).await.unwrap().unwrap()).await
+        TestResponse::read(timeout(TEST_TIMEOUT, sent).await.unwrap().unwrap()).await
     }
 
     /// Stops it and returns when it has.
     pub(crate) async fn stop(self) {
         self.cancel.cancel();
-        timeout(SOON, self.ended).await.unwrap().unwrap();
+        timeout(TEST_TIMEOUT, self.task).await.unwrap().unwrap();
     }
 }
 
 /// An answer, read to its end.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) status: u16,
     pub(crate) headers: reqwest::header::HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answer {
-    pub(crate) async fn from(response: Response) -> Self {
+impl TestResponse {
+    pub(crate) async fn read(response: Response) -> Self {
         Self {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
@@ -256,10 +256,10 @@ impl Answer {
 }
 
 /// Waits until something is so.
-pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = tokio::time::Instant::now();
     while !is_so() {
-        assert!(started.elapsed() < SOON, "never: {what}");
+        assert!(started.elapsed() < TEST_TIMEOUT, "never: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -12,192 +12,192 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
-use mainstay_coordination::{ConfigMapBacking, Coordinator, PinWish, Purpose};
+use mainstay_coordination::{ConfigMapBacking, Coordinator, PinRequest, Purpose};
 use mainstay_ids::Revision;
-use mainstay_sidecar::kubernetes::{Access, Connection, PinReader};
-use mainstay_sidecar::state::Standing;
+use mainstay_sidecar::kubernetes::{KubeAccess, KubeConnection, PinReader};
+use mainstay_sidecar::state::SidecarRole;
 use mainstay_testkit::ApiServer;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::world::{
-    DELTA, FULL, MEMBER, Sidecar, Witness, create_leases, empty_lease, eventually, holder, leases,
-    renewed,
+    DELTA_LEASE, FULL_LEASE, MEMBER_LEASE, LeaseSidecar, LeaseRecorder, create_leases, empty_lease, wait_for_lease, lease_holder, lease_api,
+    lease_renew_time,
 };
 
-const NEVER: Duration = Duration::from_hours(1);
-const SOON: Duration = Duration::from_mins(2);
+const NO_HEARTBEAT: Duration = Duration::from_hours(1);
+const TIMEOUT: Duration = Duration::from_mins(2);
 /// After failures a lease is not written at once.
-const AFTER_A_PAUSE: Duration = Duration::from_mins(2);
+const RETRY_TIMEOUT: Duration = Duration::from_mins(2);
 
-const TLS: &str = "member.etcd.gardener.cloud/tls-enabled";
+const TLS_ANNOTATION: &str = "member.etcd.gardener.cloud/tls-enabled";
 
 #[tokio::test]
 async fn a_change_is_written_at_once() {
     let server = ApiServer::start().await;
-    let (client, namespace) = (server.client().await, server.namespace().await);
-    let api = leases(&client, &namespace);
+    let (client, namespace) = (server.client().await, server.create_namespace().await);
+    let api = lease_api(&client, &namespace);
     // The leases do not exist: they are created, since nothing forbids it.
-    let sidecar = Sidecar::with_client(&client, &namespace, NEVER);
-    sidecar.stands(Standing::Follower);
-    eventually(&api, MEMBER, SOON, |it| {
-        holder(it).as_deref() == Some("1a:2b:Member")
+    let sidecar = LeaseSidecar::with_client(&client, &namespace, NO_HEARTBEAT);
+    sidecar.set_role(SidecarRole::Follower);
+    wait_for_lease(&api, MEMBER_LEASE, TIMEOUT, |it| {
+        lease_holder(it).as_deref() == Some("1a:2b:Member")
     })
     .await;
 
-    sidecar.stands(Standing::Leader);
-    eventually(&api, MEMBER, SOON, |it| {
-        holder(it).as_deref() == Some("1a:2b:Leader")
+    sidecar.set_role(SidecarRole::Leader);
+    wait_for_lease(&api, MEMBER_LEASE, TIMEOUT, |it| {
+        lease_holder(it).as_deref() == Some("1a:2b:Leader")
     })
     .await;
 
     sidecar.peer_tls.send_replace(Some(true));
-    let says_tls = |it: &_| annotation(it) == Some("true");
-    eventually(&api, MEMBER, SOON, says_tls).await;
+    let says_tls = |it: &_| tls_annotation(it) == Some("true");
+    wait_for_lease(&api, MEMBER_LEASE, TIMEOUT, says_tls).await;
 
-    sidecar.stored_full(41);
-    eventually(&api, FULL, SOON, |it| holder(it).as_deref() == Some("41")).await;
-    sidecar.stored_delta(52);
-    eventually(&api, DELTA, SOON, |it| holder(it).as_deref() == Some("52")).await;
+    sidecar.set_stored_full(41);
+    wait_for_lease(&api, FULL_LEASE, TIMEOUT, |it| lease_holder(it).as_deref() == Some("41")).await;
+    sidecar.set_stored_delta(52);
+    wait_for_lease(&api, DELTA_LEASE, TIMEOUT, |it| lease_holder(it).as_deref() == Some("52")).await;
     assert_eq!(sidecar.failures.0.load(Ordering::Relaxed), 0);
     sidecar.stop().await;
 }
 
-fn annotation(lease: &Lease) -> Option<&str> {
+fn tls_annotation(lease: &Lease) -> Option<&str> {
     lease
         .metadata
         .annotations
         .as_ref()?
-        .get(TLS)
+        .get(TLS_ANNOTATION)
         .map(String::as_str)
 }
 
 #[tokio::test]
 async fn at_rest_only_heartbeats_are_written() {
     let server = ApiServer::start().await;
-    let (client, namespace) = (server.client().await, server.namespace().await);
-    let api = leases(&client, &namespace);
+    let (client, namespace) = (server.client().await, server.create_namespace().await);
+    let api = lease_api(&client, &namespace);
     create_leases(&api).await;
-    let witness = Witness::of(&api).await;
+    let witness = LeaseRecorder::start(&api).await;
     let heartbeat = Duration::from_secs(1);
     // Before the first heartbeat, so that no period is missing.
     let began = Instant::now();
-    let sidecar = Sidecar::with_client(&client, &namespace, heartbeat);
-    sidecar.stands(Standing::Leader);
-    sidecar.stored_full(41);
-    sidecar.stored_delta(52);
-    while began.elapsed() < heartbeat * 6 || witness.writes(MEMBER).len() < 3 {
-        assert!(began.elapsed() < SOON, "no heartbeat goes on");
+    let sidecar = LeaseSidecar::with_client(&client, &namespace, heartbeat);
+    sidecar.set_role(SidecarRole::Leader);
+    sidecar.set_stored_full(41);
+    sidecar.set_stored_delta(52);
+    while began.elapsed() < heartbeat * 6 || witness.writes(MEMBER_LEASE).len() < 3 {
+        assert!(began.elapsed() < TIMEOUT, "no heartbeat goes on");
         // etcd is asked all the time, and what it answers goes to the board.
-        sidecar.board.send_modify(|state| {
-            let sighting = state.sighting.as_mut().unwrap();
-            sighting.revision.0 += 1;
-            sighting.at = Timestamp::now();
+        sidecar.state_tx.send_modify(|state| {
+            let member_status = state.member_status.as_mut().unwrap();
+            member_status.revision.0 += 1;
+            member_status.observed_at = Timestamp::now();
         });
         sleep(Duration::from_millis(20)).await;
     }
-    let (beats, periods) = (witness.writes(MEMBER).len(), began.elapsed().as_secs());
+    let (beats, periods) = (witness.writes(MEMBER_LEASE).len(), began.elapsed().as_secs());
     assert!(
         beats as u64 <= periods + 1,
         "{beats} heartbeats in {periods} periods"
     );
-    assert_eq!(witness.writes(FULL).len(), 1);
-    assert_eq!(witness.writes(DELTA).len(), 1);
+    assert_eq!(witness.writes(FULL_LEASE).len(), 1);
+    assert_eq!(witness.writes(DELTA_LEASE).len(), 1);
 
     // A member that does not know where it stands says nothing.
-    sidecar.stands(Standing::Unknown);
-    let before = at_rest(&witness, heartbeat * 2).await;
+    sidecar.set_role(SidecarRole::Unknown);
+    let before = wait_until_idle(&witness, heartbeat * 2).await;
     sleep(heartbeat * 3).await;
-    assert_eq!(witness.writes(MEMBER).len(), before);
-    sidecar.stands(Standing::Follower);
-    let is_back = |it: &_| holder(it).as_deref() == Some("1a:2b:Member");
-    eventually(&api, MEMBER, SOON, is_back).await;
+    assert_eq!(witness.writes(MEMBER_LEASE).len(), before);
+    sidecar.set_role(SidecarRole::Follower);
+    let is_back = |it: &_| lease_holder(it).as_deref() == Some("1a:2b:Member");
+    wait_for_lease(&api, MEMBER_LEASE, TIMEOUT, is_back).await;
     sidecar.stop().await;
 }
 
 /// Waits until the member's lease was not written for a while: what was under way has arrived. Tells how often it was
 /// written before.
-async fn at_rest(witness: &Witness, lasts: Duration) -> usize {
+async fn wait_until_idle(witness: &LeaseRecorder, lasts: Duration) -> usize {
     let began = Instant::now();
     loop {
-        let before = witness.writes(MEMBER).len();
+        let before = witness.writes(MEMBER_LEASE).len();
         sleep(lasts).await;
-        let now = witness.writes(MEMBER).len();
+        let now = witness.writes(MEMBER_LEASE).len();
         if now == before {
             return now;
         }
-        assert!(began.elapsed() < SOON, "{now} writes, and no rest");
+        assert!(began.elapsed() < TIMEOUT, "{now} writes, and no rest");
     }
 }
 
 #[tokio::test]
 async fn a_delta_period_without_a_delta_moves_the_time_only() {
     let server = ApiServer::start().await;
-    let (client, namespace) = (server.client().await, server.namespace().await);
-    let api = leases(&client, &namespace);
-    let sidecar = Sidecar::with_client(&client, &namespace, NEVER);
-    sidecar.stands(Standing::Leader);
+    let (client, namespace) = (server.client().await, server.create_namespace().await);
+    let api = lease_api(&client, &namespace);
+    let sidecar = LeaseSidecar::with_client(&client, &namespace, NO_HEARTBEAT);
+    sidecar.set_role(SidecarRole::Leader);
     let checked = Timestamp::now();
     sidecar
-        .board
+        .state_tx
         .send_modify(|state| state.delta_checked_at = Some(checked));
-    let is_zero = |it: &_| holder(it).as_deref() == Some("0");
-    eventually(&api, DELTA, SOON, is_zero).await;
-    sidecar.stored_delta(52);
-    eventually(&api, DELTA, SOON, |it| holder(it).as_deref() == Some("52")).await;
+    let is_zero = |it: &_| lease_holder(it).as_deref() == Some("0");
+    wait_for_lease(&api, DELTA_LEASE, TIMEOUT, is_zero).await;
+    sidecar.set_stored_delta(52);
+    wait_for_lease(&api, DELTA_LEASE, TIMEOUT, |it| lease_holder(it).as_deref() == Some("52")).await;
     let later = Timestamp::now();
     sidecar
-        .board
+        .state_tx
         .send_modify(|state| state.delta_checked_at = Some(later));
-    let is_later =
-        |it: &_| renewed(it).map(Timestamp::as_microsecond) == Some(later.as_microsecond());
-    eventually(&api, DELTA, SOON, is_later).await;
+    let is_newer =
+        |it: &_| lease_renew_time(it).map(Timestamp::as_microsecond) == Some(later.as_microsecond());
+    wait_for_lease(&api, DELTA_LEASE, TIMEOUT, is_newer).await;
     assert_eq!(
-        holder(&api.get(DELTA).await.unwrap()).as_deref(),
+        lease_holder(&api.get(DELTA_LEASE).await.unwrap()).as_deref(),
         Some("52")
     );
     sidecar.stop().await;
 }
 
-fn revision(lease: &Lease) -> Option<i64> {
-    holder(lease).map(|holder| holder.parse().unwrap())
+fn lease_revision(lease: &Lease) -> Option<i64> {
+    lease_holder(lease).map(|holder| holder.parse().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn revisions_never_decrease_under_several_writers() {
     let server = ApiServer::start().await;
-    let (client, namespace) = (server.client().await, server.namespace().await);
-    let api = leases(&client, &namespace);
+    let (client, namespace) = (server.client().await, server.create_namespace().await);
+    let api = lease_api(&client, &namespace);
     create_leases(&api).await;
-    let witness = Witness::of(&api).await;
+    let witness = LeaseRecorder::start(&api).await;
     // Two that believe to lead, one behind the other, and a compaction that writes in between.
-    let ahead = Sidecar::with_client(&client, &namespace, NEVER);
-    let behind = Sidecar::with_client(&client, &namespace, NEVER);
-    ahead.stands(Standing::Leader);
-    behind.stands(Standing::Leader);
+    let ahead = LeaseSidecar::with_client(&client, &namespace, NO_HEARTBEAT);
+    let behind = LeaseSidecar::with_client(&client, &namespace, NO_HEARTBEAT);
+    ahead.set_role(SidecarRole::Leader);
+    behind.set_role(SidecarRole::Leader);
     for step in 1..=60 {
-        ahead.stored_full(step * 10);
-        ahead.stored_delta(step * 10 + 5);
-        behind.stored_full(step * 7);
-        behind.stored_delta(step * 9);
+        ahead.set_stored_full(step * 10);
+        ahead.set_stored_delta(step * 10 + 5);
+        behind.set_stored_full(step * 7);
+        behind.set_stored_delta(step * 9);
         if step == 30 {
             let patch = json!({ "spec": { "holderIdentity": "450" } });
-            api.patch(FULL, &PatchParams::default(), &Patch::Merge(&patch))
+            api.patch(FULL_LEASE, &PatchParams::default(), &Patch::Merge(&patch))
                 .await
                 .unwrap();
         }
         sleep(Duration::from_millis(20)).await;
         // Often enough for many writes, seldom enough for some to come too late.
         if step % 4 == 0 {
-            eventually(&api, FULL, SOON, |it| revision(it) >= Some(step * 10)).await;
-            eventually(&api, DELTA, SOON, |it| revision(it) >= Some(step * 10 + 5)).await;
+            wait_for_lease(&api, FULL_LEASE, TIMEOUT, |it| lease_revision(it) >= Some(step * 10)).await;
+            wait_for_lease(&api, DELTA_LEASE, TIMEOUT, |it| lease_revision(it) >= Some(step * 10 + 5)).await;
         }
     }
-    eventually(&api, FULL, SOON, |it| revision(it) == Some(600)).await;
-    eventually(&api, DELTA, SOON, |it| revision(it) == Some(605)).await;
-    for name in [FULL, DELTA] {
-        let revisions: Vec<i64> = witness.writes(name).iter().filter_map(revision).collect();
+    wait_for_lease(&api, FULL_LEASE, TIMEOUT, |it| lease_revision(it) == Some(600)).await;
+    wait_for_lease(&api, DELTA_LEASE, TIMEOUT, |it| lease_revision(it) == Some(605)).await;
+    for name in [FULL_LEASE, DELTA_LEASE] {
+        let revisions: Vec<i64> = witness.writes(name).iter().filter_map(lease_revision).collect();
         assert!(revisions.len() > 10, "{name}: {revisions:?}");
         assert!(revisions.is_sorted(), "{name}: {revisions:?}");
     }
@@ -208,71 +208,71 @@ async fn revisions_never_decrease_under_several_writers() {
 #[tokio::test]
 async fn a_newer_full_snapshot_of_somebody_else_is_made_known() {
     let server = ApiServer::start().await;
-    let (client, namespace) = (server.client().await, server.namespace().await);
-    let api = leases(&client, &namespace);
-    let first = Sidecar::with_client(&client, &namespace, NEVER);
-    first.stands(Standing::Leader);
-    first.stored_full(41);
-    eventually(&api, FULL, SOON, |it| holder(it).as_deref() == Some("41")).await;
+    let (client, namespace) = (server.client().await, server.create_namespace().await);
+    let api = lease_api(&client, &namespace);
+    let first = LeaseSidecar::with_client(&client, &namespace, NO_HEARTBEAT);
+    first.set_role(SidecarRole::Leader);
+    first.set_stored_full(41);
+    wait_for_lease(&api, FULL_LEASE, TIMEOUT, |it| lease_holder(it).as_deref() == Some("41")).await;
     first.stop().await;
     let folded = json!({ "spec": { "holderIdentity": "120" } });
-    api.patch(FULL, &PatchParams::default(), &Patch::Merge(&folded))
+    api.patch(FULL_LEASE, &PatchParams::default(), &Patch::Merge(&folded))
         .await
         .unwrap();
 
-    let mut sidecar = Sidecar::with_client(&client, &namespace, NEVER);
-    sidecar.stands(Standing::Leader);
-    sidecar.stored_full(41);
+    let mut sidecar = LeaseSidecar::with_client(&client, &namespace, NO_HEARTBEAT);
+    sidecar.set_role(SidecarRole::Leader);
+    sidecar.set_stored_full(41);
     let newer = sidecar
-        .full_told
+        .newest_full
         .wait_for(|told| *told == Some(Revision(120)));
-    timeout(AFTER_A_PAUSE, newer).await.unwrap().unwrap();
+    timeout(RETRY_TIMEOUT, newer).await.unwrap().unwrap();
     sidecar.stop().await;
 }
 
 #[tokio::test]
 async fn an_api_server_that_goes_and_comes_back_delays_only_the_leases() {
     let mut server = ApiServer::start().await;
-    let (client, namespace) = (server.client().await, server.namespace().await);
-    let api = leases(&client, &namespace);
+    let (client, namespace) = (server.client().await, server.create_namespace().await);
+    let api = lease_api(&client, &namespace);
     let heartbeat = Duration::from_secs(1);
-    let sidecar = Sidecar::with_client(&client, &namespace, heartbeat);
-    sidecar.stands(Standing::Follower);
-    eventually(&api, MEMBER, SOON, |it| {
-        holder(it).as_deref() == Some("1a:2b:Member")
+    let sidecar = LeaseSidecar::with_client(&client, &namespace, heartbeat);
+    sidecar.set_role(SidecarRole::Follower);
+    wait_for_lease(&api, MEMBER_LEASE, TIMEOUT, |it| {
+        lease_holder(it).as_deref() == Some("1a:2b:Member")
     })
     .await;
 
     let began = Instant::now();
     server.stop();
-    sidecar.stands(Standing::Leader);
-    sidecar.stored_full(41);
-    sidecar.stored_delta(52);
+    sidecar.set_role(SidecarRole::Leader);
+    sidecar.set_stored_full(41);
+    sidecar.set_stored_delta(52);
     let failures = || sidecar.failures.0.load(Ordering::Relaxed);
     while failures() < 9 {
-        assert!(began.elapsed() < SOON, "{} attempts", failures());
+        assert!(began.elapsed() < TIMEOUT, "{} attempts", failures());
         sleep(heartbeat / 10).await;
     }
     // Three leases, and at least half a second between two attempts of each.
-    let (found, most) = (failures(), 3 * (began.elapsed().as_millis() / 500 + 1));
-    assert!(found as u128 <= most, "{found} attempts, at most {most}");
+    let (found, max_total) = (failures(), 3 * (began.elapsed().as_millis() / 500 + 1));
+    assert!(found as u128 <= max_total, "{found} attempts, at most {max_total}");
 
     server.restart().await;
-    eventually(&api, MEMBER, AFTER_A_PAUSE, |it| {
-        holder(it).as_deref() == Some("1a:2b:Leader")
+    wait_for_lease(&api, MEMBER_LEASE, RETRY_TIMEOUT, |it| {
+        lease_holder(it).as_deref() == Some("1a:2b:Leader")
     })
     .await;
-    eventually(&api, FULL, AFTER_A_PAUSE, |it| {
-        holder(it).as_deref() == Some("41")
+    wait_for_lease(&api, FULL_LEASE, RETRY_TIMEOUT, |it| {
+        lease_holder(it).as_deref() == Some("41")
     })
     .await;
-    eventually(&api, DELTA, AFTER_A_PAUSE, |it| {
-        holder(it).as_deref() == Some("52")
+    wait_for_lease(&api, DELTA_LEASE, RETRY_TIMEOUT, |it| {
+        lease_holder(it).as_deref() == Some("52")
     })
     .await;
-    let beat = renewed(&api.get(MEMBER).await.unwrap()).unwrap();
-    eventually(&api, MEMBER, AFTER_A_PAUSE, |it| {
-        renewed(it).unwrap() > beat
+    let beat = lease_renew_time(&api.get(MEMBER_LEASE).await.unwrap()).unwrap();
+    wait_for_lease(&api, MEMBER_LEASE, RETRY_TIMEOUT, |it| {
+        lease_renew_time(it).unwrap() > beat
     })
     .await;
     sidecar.stop().await;
@@ -281,18 +281,18 @@ async fn an_api_server_that_goes_and_comes_back_delays_only_the_leases() {
 #[tokio::test]
 async fn a_configuration_that_comes_late_is_read_then() {
     let server = ApiServer::start().await;
-    let (client, namespace) = (server.client().await, server.namespace().await);
+    let (client, namespace) = (server.client().await, server.create_namespace().await);
     let home = TempDir::new().unwrap();
     let path = home.path().join("kubeconfig");
-    let sidecar = Sidecar::with_kubeconfig(path.clone(), &namespace, Duration::from_secs(1));
-    sidecar.stands(Standing::Follower);
+    let sidecar = LeaseSidecar::with_kubeconfig(path.clone(), &namespace, Duration::from_secs(1));
+    sidecar.set_role(SidecarRole::Follower);
     while sidecar.failures.0.load(Ordering::Relaxed) == 0 {
         sleep(Duration::from_millis(10)).await;
     }
     fs::copy(server.kubeconfig(), &path).unwrap();
-    let api = leases(&client, &namespace);
-    eventually(&api, MEMBER, SOON, |it| {
-        holder(it).as_deref() == Some("1a:2b:Member")
+    let api = lease_api(&client, &namespace);
+    wait_for_lease(&api, MEMBER_LEASE, TIMEOUT, |it| {
+        lease_holder(it).as_deref() == Some("1a:2b:Member")
     })
     .await;
     sidecar.stop().await;
@@ -340,21 +340,21 @@ async fn grant_existing_leases(client: &Client, namespace: &str, user: &str) {
 #[tokio::test]
 async fn a_lease_that_may_not_be_created_is_waited_for() {
     let server = ApiServer::start().await;
-    let (client, namespace) = (server.client().await, server.namespace().await);
+    let (client, namespace) = (server.client().await, server.create_namespace().await);
     grant_existing_leases(&client, &namespace, "sidecar").await;
     let own = server.client_as("sidecar").await;
-    let sidecar = Sidecar::with_client(&own, &namespace, Duration::from_secs(1));
-    sidecar.stands(Standing::Follower);
+    let sidecar = LeaseSidecar::with_client(&own, &namespace, Duration::from_secs(1));
+    sidecar.set_role(SidecarRole::Follower);
     while sidecar.failures.0.load(Ordering::Relaxed) < 2 {
         sleep(Duration::from_millis(10)).await;
     }
-    let api = leases(&client, &namespace);
-    assert!(api.get_opt(MEMBER).await.unwrap().is_none());
-    api.create(&PostParams::default(), &empty_lease(MEMBER))
+    let api = lease_api(&client, &namespace);
+    assert!(api.get_opt(MEMBER_LEASE).await.unwrap().is_none());
+    api.create(&PostParams::default(), &empty_lease(MEMBER_LEASE))
         .await
         .unwrap();
-    eventually(&api, MEMBER, SOON, |it| {
-        holder(it).as_deref() == Some("1a:2b:Member")
+    wait_for_lease(&api, MEMBER_LEASE, TIMEOUT, |it| {
+        lease_holder(it).as_deref() == Some("1a:2b:Member")
     })
     .await;
     sidecar.stop().await;
@@ -363,18 +363,18 @@ async fn a_lease_that_may_not_be_created_is_waited_for() {
 #[tokio::test]
 async fn pins_are_read_where_there_are_some_and_missed_aloud_where_they_cannot_be() {
     let mut server = ApiServer::start().await;
-    let (client, namespace) = (server.client().await, server.namespace().await);
-    let connection = Arc::new(Connection::new(Access::Client(client.clone())));
+    let (client, namespace) = (server.client().await, server.create_namespace().await);
+    let connection = Arc::new(KubeConnection::new(KubeAccess::Client(client.clone())));
     let reader = PinReader::new(connection, &namespace, "etcd-main-coordination");
     let listing = ["v2/a", "v2/b"];
-    assert_eq!(reader.pinned_keys(listing).await.unwrap(), BTreeSet::new());
+    assert_eq!(reader.read_pinned_keys(listing).await.unwrap(), BTreeSet::new());
     let maps = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
     let found = maps.get_opt("etcd-main-coordination").await.unwrap();
     assert!(found.is_none(), "reading creates nothing");
 
     let backing = ConfigMapBacking::new(client, &namespace, "etcd-main-coordination");
     let compaction = Coordinator::new(Arc::new(backing));
-    let wish = PinWish {
+    let lock_request = PinRequest {
         name: "compaction".to_owned(),
         holder: "job-1".to_owned(),
         purpose: Purpose::Compact,
@@ -382,12 +382,12 @@ async fn pins_are_read_where_there_are_some_and_missed_aloud_where_they_cannot_b
         revisions: None,
         ttl: Duration::from_mins(5),
     };
-    let pin = compaction.pin(&wish).await.unwrap();
-    let pinned = reader.pinned_keys(listing).await.unwrap();
+    let pin = compaction.create_pin(&lock_request).await.unwrap();
+    let pinned = reader.read_pinned_keys(listing).await.unwrap();
     assert_eq!(pinned, BTreeSet::from(["v2/b".to_owned()]));
     pin.remove().await.unwrap();
-    assert_eq!(reader.pinned_keys(listing).await.unwrap(), BTreeSet::new());
+    assert_eq!(reader.read_pinned_keys(listing).await.unwrap(), BTreeSet::new());
 
     server.stop();
-    assert!(reader.pinned_keys(listing).await.is_err());
+    assert!(reader.read_pinned_keys(listing).await.is_err());
 }

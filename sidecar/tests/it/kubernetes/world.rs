@@ -14,24 +14,24 @@ use mainstay_archive::compression::Compression;
 use mainstay_archive::name::SnapshotName;
 use mainstay_ids::{ClusterId, MemberId, Revision};
 use mainstay_sidecar::kubernetes::{
-    Access, Connection, FullTold, Heartbeat, LeaseKind, LeaseMetrics, Leases,
+    KubeAccess, KubeConnection, NewestFullSender, Heartbeat, LeaseKind, LeaseMetrics, LeaseConfig,
 };
-use mainstay_sidecar::state::{Board, Sighting, Standing, State, Stored};
+use mainstay_sidecar::state::{StateSender, MemberStatus, SidecarRole, SidecarState, StoredSnapshot};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) const MEMBER: &str = "etcd-main-0";
-pub(crate) const FULL: &str = "etcd-main-full-snap";
-pub(crate) const DELTA: &str = "etcd-main-delta-snap";
+pub(crate) const MEMBER_LEASE: &str = "etcd-main-0";
+pub(crate) const FULL_LEASE: &str = "etcd-main-full-snap";
+pub(crate) const DELTA_LEASE: &str = "etcd-main-delta-snap";
 
 /// Counts failed updates.
 #[derive(Default)]
-pub(crate) struct Failures(pub(crate) AtomicUsize);
+pub(crate) struct FailureCounter(pub(crate) AtomicUsize);
 
-impl LeaseMetrics for Failures {
-    fn lease_updated(&self, _lease: LeaseKind, succeeded: bool) {
+impl LeaseMetrics for FailureCounter {
+    fn record_lease_update(&self, _lease: LeaseKind, succeeded: bool) {
         if !succeeded {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -39,74 +39,74 @@ impl LeaseMetrics for Failures {
 }
 
 /// Keeps leases until it is dropped or stopped.
-pub(crate) struct Sidecar {
-    pub(crate) board: Board,
+pub(crate) struct LeaseSidecar {
+    pub(crate) state_tx: StateSender,
     pub(crate) peer_tls: watch::Sender<Option<bool>>,
-    pub(crate) failures: Arc<Failures>,
+    pub(crate) failures: Arc<FailureCounter>,
     /// The newest full snapshot, as its Lease tells.
-    pub(crate) full_told: watch::Receiver<Option<Revision>>,
+    pub(crate) newest_full: watch::Receiver<Option<Revision>>,
     cancel: CancellationToken,
     task: JoinHandle<()>,
 }
 
-impl Sidecar {
-    pub(crate) fn start(access: Access, namespace: &str, heartbeat: Duration) -> Self {
-        let leases = Leases {
-            member: Some(MEMBER.to_owned()),
-            full: Some(FULL.to_owned()),
-            delta: Some(DELTA.to_owned()),
-            heartbeat,
+impl LeaseSidecar {
+    pub(crate) fn start(access: KubeAccess, namespace: &str, heartbeat: Duration) -> Self {
+        let leases = LeaseConfig {
+            member: Some(MEMBER_LEASE.to_owned()),
+            full: Some(FULL_LEASE.to_owned()),
+            delta: Some(DELTA_LEASE.to_owned()),
+            heartbeat_interval: heartbeat,
         };
-        let (board, view) = watch::channel(State::default());
+        let (state_tx, view) = watch::channel(SidecarState::default());
         let (peer_tls, tls_view) = watch::channel(None);
-        let (failures, cancel) = (Arc::new(Failures::default()), CancellationToken::new());
+        let (failures, cancel) = (Arc::new(FailureCounter::default()), CancellationToken::new());
         let metrics: Arc<dyn LeaseMetrics> = failures.clone();
-        let connection = Arc::new(Connection::new(access));
-        let full_told = FullTold::default();
-        let told = full_told.subscribe();
-        let heartbeat = Heartbeat::new(leases, namespace, &connection, &metrics, &full_told);
+        let connection = Arc::new(KubeConnection::new(access));
+        let newest_full = NewestFullSender::default();
+        let told = newest_full.subscribe();
+        let heartbeat = Heartbeat::new(leases, namespace, &connection, &metrics, &newest_full);
         let task = tokio::spawn(heartbeat.run(view, tls_view, cancel.clone()));
         Self {
-            board,
+            state_tx,
             peer_tls,
             failures,
-            full_told: told,
+            newest_full: told,
             cancel,
             task,
         }
     }
 
     pub(crate) fn with_client(client: &Client, namespace: &str, heartbeat: Duration) -> Self {
-        Self::start(Access::Client(client.clone()), namespace, heartbeat)
+        Self::start(KubeAccess::Client(client.clone()), namespace, heartbeat)
     }
 
     pub(crate) fn with_kubeconfig(path: PathBuf, namespace: &str, heartbeat: Duration) -> Self {
-        Self::start(Access::Kubeconfig(path), namespace, heartbeat)
+        Self::start(KubeAccess::Kubeconfig(path), namespace, heartbeat)
     }
 
     /// Its member stands so from now on.
-    pub(crate) fn stands(&self, standing: Standing) {
-        self.board.send_modify(|state| {
-            state.standing = standing;
-            state.sighting = Some(sighting());
+    pub(crate) fn set_role(&self, standing: SidecarRole) {
+        self.state_tx.send_modify(|state| {
+            state.role = standing;
+            state.member_status = Some(member_status());
         });
     }
 
     /// It stored a full snapshot of this revision.
-    pub(crate) fn stored_full(&self, revision: i64) {
+    pub(crate) fn set_stored_full(&self, revision: i64) {
         let now = Timestamp::now().as_second();
         let name = SnapshotName::full(Revision(revision), now, Compression::Gzip);
-        self.board
-            .send_modify(|state| state.last_full = Some(stored(name)));
+        self.state_tx
+            .send_modify(|state| state.last_full = Some(stored_snapshot(name)));
     }
 
     /// It stored a delta up to this revision.
-    pub(crate) fn stored_delta(&self, revision: i64) {
+    pub(crate) fn set_stored_delta(&self, revision: i64) {
         let now = Timestamp::now();
         let (start, last) = (Revision(1), Revision(revision));
         let name = SnapshotName::delta(start, last, now.as_second(), Compression::Gzip);
-        self.board.send_modify(|state| {
-            state.last_delta = Some(stored(name));
+        self.state_tx.send_modify(|state| {
+            state.last_delta = Some(stored_snapshot(name));
             state.delta_checked_at = Some(now);
         });
     }
@@ -121,25 +121,25 @@ impl Sidecar {
     }
 }
 
-fn stored(name: SnapshotName) -> Stored {
-    Stored {
+fn stored_snapshot(name: SnapshotName) -> StoredSnapshot {
+    StoredSnapshot {
         key: format!("v2/{name}"),
         name,
         size: 1,
     }
 }
 
-fn sighting() -> Sighting {
-    Sighting {
+fn member_status() -> MemberStatus {
+    MemberStatus {
         member: MemberId(0x1a),
         cluster: ClusterId(0x2b),
         revision: Revision(5),
-        at: Timestamp::now(),
-        ..Sighting::default()
+        observed_at: Timestamp::now(),
+        ..MemberStatus::default()
     }
 }
 
-pub(crate) fn leases(client: &Client, namespace: &str) -> Api<Lease> {
+pub(crate) fn lease_api(client: &Client, namespace: &str) -> Api<Lease> {
     Api::namespaced(client.clone(), namespace)
 }
 
@@ -156,23 +156,23 @@ pub(crate) fn empty_lease(name: &str) -> Lease {
 
 /// Creates the leases as the controller does.
 pub(crate) async fn create_leases(api: &Api<Lease>) {
-    for name in [MEMBER, FULL, DELTA] {
+    for name in [MEMBER_LEASE, FULL_LEASE, DELTA_LEASE] {
         api.create(&PostParams::default(), &empty_lease(name))
             .await
             .unwrap();
     }
 }
 
-pub(crate) fn holder(lease: &Lease) -> Option<String> {
+pub(crate) fn lease_holder(lease: &Lease) -> Option<String> {
     lease.spec.as_ref()?.holder_identity.clone()
 }
 
-pub(crate) fn renewed(lease: &Lease) -> Option<Timestamp> {
+pub(crate) fn lease_renew_time(lease: &Lease) -> Option<Timestamp> {
     Some(lease.spec.as_ref()?.renew_time.as_ref()?.0)
 }
 
 /// Waits until a lease is as described, and tells how long that took.
-pub(crate) async fn eventually(
+pub(crate) async fn wait_for_lease(
     api: &Api<Lease>,
     name: &str,
     patience: Duration,
@@ -190,13 +190,13 @@ pub(crate) async fn eventually(
 }
 
 /// Everything written to the leases of a namespace, in order: a watch from a known point misses nothing.
-pub(crate) struct Witness {
+pub(crate) struct LeaseRecorder {
     writes: Arc<Mutex<Vec<Lease>>>,
     task: JoinHandle<()>,
 }
 
-impl Witness {
-    pub(crate) async fn of(api: &Api<Lease>) -> Self {
+impl LeaseRecorder {
+    pub(crate) async fn start(api: &Api<Lease>) -> Self {
         let list = api.list(&ListParams::default()).await.unwrap();
         let since = list.metadata.resource_version.unwrap();
         let writes = Arc::new(Mutex::new(Vec::new()));
@@ -228,7 +228,7 @@ impl Witness {
     }
 }
 
-impl Drop for Witness {
+impl Drop for LeaseRecorder {
     fn drop(&mut self) {
         self.task.abort();
     }

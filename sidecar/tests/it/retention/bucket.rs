@@ -10,7 +10,7 @@ use mainstay_archive::delta::{DeltaWriter, Event, EventKind};
 use mainstay_archive::layout::object_key;
 use mainstay_archive::name::SnapshotName;
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_store::{Environment, Provider, SnapStore, StoreConfig, UploadOptions};
+use mainstay_store::{Environment, StorageProvider, SnapStore, StoreConfig, UploadOptions};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -19,84 +19,84 @@ pub(crate) const NOW: i64 = 1_794_825_000;
 const PREFIX: &str = "etcd-main";
 
 /// A store, and the directory behind it where it is one.
-pub(crate) struct Bucket {
+pub(crate) struct TestStore {
     pub(crate) store: SnapStore,
-    home: Option<TempDir>,
+    directory: Option<TempDir>,
 }
 
-impl Bucket {
-    pub(crate) fn local() -> Self {
+impl TestStore {
+    pub(crate) fn open_local() -> Self {
         let home = tempfile::tempdir().unwrap();
         let config = StoreConfig {
             prefix: PREFIX.to_owned(),
-            ..StoreConfig::new(Provider::Local, "bucket")
+            ..StoreConfig::new(StorageProvider::Local, "bucket")
         };
         let env = Environment::from_iter([("HOME", home.path().to_str().unwrap())]);
         Self {
             store: SnapStore::open(&config, &env).unwrap(),
-            home: Some(home),
+            directory: Some(home),
         }
     }
 
-    pub(crate) fn remote(config: StoreConfig, env: &Environment) -> Self {
+    pub(crate) fn open_remote(config: StoreConfig, env: &Environment) -> Self {
         let config = StoreConfig {
             prefix: PREFIX.to_owned(),
             ..config
         };
         Self {
             store: SnapStore::open(&config, env).unwrap(),
-            home: None,
+            directory: None,
         }
     }
 
     /// A full snapshot that is as good as its hash; objects are an hour old and `minute` minutes younger.
-    pub(crate) async fn full(&self, last: i64, minute: i64) -> String {
+    pub(crate) async fn put_full(&self, last: i64, minute: i64) -> String {
         let mut bytes: Vec<u8> = (0..300 * 512)
             .map(|at| u8::try_from(at % 251).unwrap())
             .collect();
         let hash = Sha256::digest(&bytes);
         bytes.extend_from_slice(hash.as_slice());
-        self.put(&full_name(last, minute), bytes).await
+        self.put_named(&build_full_name(last, minute), bytes).await
     }
 
-    pub(crate) async fn damaged_full(&self, last: i64, minute: i64) -> String {
-        self.put(&full_name(last, minute), vec![7; 300 * 512 + 32])
+    pub(crate) async fn put_damaged_full(&self, last: i64, minute: i64) -> String {
+        self.put_named(&build_full_name(last, minute), vec![7; 300 * 512 + 32])
             .await
     }
 
-    pub(crate) async fn delta(&self, start: i64, last: i64, minute: i64) -> String {
+    pub(crate) async fn put_delta(&self, start: i64, last: i64, minute: i64) -> String {
         let events: Vec<i64> = (start..=last).collect();
-        self.put(&delta_name(start, last, minute), delta(&events))
+        self.put_named(&build_delta_name(start, last, minute), encode_delta(&events))
             .await
     }
 
     /// A delta whose hash is right, but which lacks a revision.
-    pub(crate) async fn delta_with_hole(&self, start: i64, last: i64, minute: i64) -> String {
+    pub(crate) async fn put_delta_with_gap(&self, start: i64, last: i64, minute: i64) -> String {
         let events: Vec<i64> = (start..=last)
             .filter(|revision| *revision != start + 1)
             .collect();
-        self.put(&delta_name(start, last, minute), delta(&events))
+        self.put_named(&build_delta_name(start, last, minute), encode_delta(&events))
             .await
     }
 
     /// A part of a full snapshot that is not there itself.
-    pub(crate) async fn part(&self, last: i64, minute: i64) -> String {
+    pub(crate) async fn put_part(&self, last: i64, minute: i64) -> String {
         let key = format!(
             "{}/0000000001",
-            object_key(PREFIX, &full_name(last, minute))
+            object_key(PREFIX, &build_full_name(last, minute))
         );
-        self.write(&key, vec![1; 100]).await;
+        self.put_object(&key, vec![1; 100]).await;
         key
     }
 
-    pub(crate) async fn keys(&self) -> Vec<String> {
+    pub(crate) async fn list_keys(&self) -> Vec<String> {
         let objects = self.store.list(PREFIX).await.unwrap();
         objects.into_iter().map(|object| object.key).collect()
     }
 
     /// Changes a byte and nothing a listing shows.
     pub(crate) fn damage_in_place(&self, name: &str) {
-        let path = self.file(name);
+        let path = self.find_file(name);
         let modified = fs::metadata(&path).unwrap().modified().unwrap();
         let mut bytes = fs::read(&path).unwrap();
         bytes[1000] ^= 1;
@@ -110,24 +110,24 @@ impl Bucket {
     }
 
     /// Sets the time of the file.
-    pub(crate) fn touch(&self, name: &str, modified: Timestamp) {
-        let file = File::options().write(true).open(self.file(name)).unwrap();
+    pub(crate) fn set_modified(&self, name: &str, modified: Timestamp) {
+        let file = File::options().write(true).open(self.find_file(name)).unwrap();
         file.set_modified(modified.into()).unwrap();
     }
 
     /// The one file whose name starts like this.
-    fn file(&self, name: &str) -> PathBuf {
-        let home = self.home.as_ref().expect("a directory");
-        find(home.path(), name).unwrap_or_else(|| panic!("no file {name}"))
+    fn find_file(&self, name: &str) -> PathBuf {
+        let home = self.directory.as_ref().expect("a directory");
+        find_under(home.path(), name).unwrap_or_else(|| panic!("no file {name}"))
     }
 
-    async fn put(&self, name: &SnapshotName, bytes: Vec<u8>) -> String {
+    async fn put_named(&self, name: &SnapshotName, bytes: Vec<u8>) -> String {
         let key = object_key(PREFIX, name);
-        self.write(&key, bytes).await;
+        self.put_object(&key, bytes).await;
         key
     }
 
-    async fn write(&self, key: &str, bytes: Vec<u8>) {
+    async fn put_object(&self, key: &str, bytes: Vec<u8>) {
         let mut upload = self
             .store
             .upload(key, UploadOptions::create_only())
@@ -137,20 +137,20 @@ impl Bucket {
     }
 }
 
-fn created(minute: i64) -> i64 {
+fn created_at(minute: i64) -> i64 {
     NOW - 3600 + minute * 60
 }
 
-fn full_name(last: i64, minute: i64) -> SnapshotName {
-    SnapshotName::full(Revision(last), created(minute), Compression::None)
+fn build_full_name(last: i64, minute: i64) -> SnapshotName {
+    SnapshotName::full(Revision(last), created_at(minute), Compression::None)
 }
 
-fn delta_name(start: i64, last: i64, minute: i64) -> SnapshotName {
+fn build_delta_name(start: i64, last: i64, minute: i64) -> SnapshotName {
     let (start, last) = (Revision(start), Revision(last));
-    SnapshotName::delta(start, last, created(minute), Compression::None)
+    SnapshotName::delta(start, last, created_at(minute), Compression::None)
 }
 
-fn delta(revisions: &[i64]) -> Vec<u8> {
+fn encode_delta(revisions: &[i64]) -> Vec<u8> {
     let mut writer = DeltaWriter::new(Vec::new());
     for revision in revisions {
         let event = Event {
@@ -169,14 +169,14 @@ fn delta(revisions: &[i64]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-fn find(below: &Path, name: &str) -> Option<PathBuf> {
+fn find_under(below: &Path, name: &str) -> Option<PathBuf> {
     for entry in fs::read_dir(below).unwrap() {
         let path = entry.unwrap().path();
         let is_it = path
             .file_name()
             .is_some_and(|n| n.to_string_lossy().starts_with(name));
         if path.is_dir() {
-            if let Some(found) = find(&path, name) {
+            if let Some(found) = find_under(&path, name) {
                 return Some(found);
             }
         } else if is_it {

@@ -12,12 +12,12 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{Method, Response, StatusCode, header};
-use mainstay_store::{Effort, Environment, Provider, StoreConfig};
+use mainstay_store::{TransferConfig, Environment, StorageProvider, StoreConfig};
 use mainstay_testkit::ports::free_ports;
 use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::bucket::Bucket;
+use super::bucket::TestStore;
 
 const BUCKET: &str = "backups";
 const KEY_ID: &str = "AKIDMAINSTAYTEST";
@@ -25,14 +25,14 @@ const SECRET: &str = "weed-secret-that-must-not-leak";
 
 /// What a refused deletion is told.
 #[derive(Clone, Copy)]
-enum Refusal {
+enum DeletionRefusal {
     /// An Amazon bucket with object lock.
     Locked,
     /// A role without the permission.
     Denied,
 }
 
-impl Refusal {
+impl DeletionRefusal {
     fn body(self) -> &'static str {
         match self {
             Self::Locked => {
@@ -47,48 +47,48 @@ impl Refusal {
 }
 
 /// The server, the proxy, and what the proxy was told.
-struct Server {
+struct S3Server {
     child: Child,
     directory: TempDir,
     endpoint: String,
-    refusal: Arc<Mutex<Option<(Refusal, &'static str)>>>,
-    refused: Arc<Mutex<usize>>,
+    refusal: Arc<Mutex<Option<(DeletionRefusal, &'static str)>>>,
+    refused_count: Arc<Mutex<usize>>,
     ports: [u16; 8],
     _proxy: AbortOnDropHandle<()>,
 }
 
-impl Server {
+impl S3Server {
     async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let ports = free_ports::<8>();
-        let child = weed(directory.path(), &ports);
+        let child = start_weed(directory.path(), &ports);
         let upstream = format!("127.0.0.1:{}", ports[6]);
-        await_answer(&format!("http://{upstream}/healthz"), Method::GET).await;
+        wait_for_answer(&format!("http://{upstream}/healthz"), Method::GET).await;
         let filer = format!("http://127.0.0.1:{}/buckets/{BUCKET}/", ports[4]);
-        await_answer(&filer, Method::POST).await;
-        let hop = Hop {
+        wait_for_answer(&filer, Method::POST).await;
+        let hop = DeletionProxy {
             upstream,
             client: reqwest::Client::new(),
             refusal: Arc::default(),
-            refused: Arc::default(),
+            refused_count: Arc::default(),
         };
-        let (refusal, refused) = (Arc::clone(&hop.refusal), Arc::clone(&hop.refused));
+        let (refusal, refused) = (Arc::clone(&hop.refusal), Arc::clone(&hop.refused_count));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let proxy = Router::new().fallback(pass).with_state(hop);
+        let proxy = Router::new().fallback(proxy_request).with_state(hop);
         let proxy = tokio::spawn(async move { axum::serve(listener, proxy).await.unwrap() });
         Self {
             child,
             directory,
             endpoint,
             refusal,
-            refused,
+            refused_count: refused,
             ports,
             _proxy: AbortOnDropHandle::new(proxy),
         }
     }
 
-    fn bucket(&self) -> Bucket {
+    fn open_store(&self) -> TestStore {
         let credentials = self.directory.path().join("credentials");
         fs::create_dir_all(&credentials).unwrap();
         for (name, value) in [
@@ -100,34 +100,34 @@ impl Server {
         }
         let config = StoreConfig {
             endpoint: Some(self.endpoint.parse().unwrap()),
-            effort: Effort {
+            transfer: TransferConfig {
                 request_timeout: Duration::from_secs(20),
                 retry_timeout: Duration::from_secs(30),
-                ..Effort::default()
+                ..TransferConfig::default()
             },
-            ..StoreConfig::new(Provider::S3, BUCKET)
+            ..StoreConfig::new(StorageProvider::S3, BUCKET)
         };
         let credentials = credentials.to_str().unwrap();
         let env = Environment::from_iter([("AWS_APPLICATION_CREDENTIALS", credentials)]);
-        Bucket::remote(config, &env)
+        TestStore::open_remote(config, &env)
     }
 
-    fn refuse(&self, refusal: Option<Refusal>) {
+    fn set_refusal(&self, refusal: Option<DeletionRefusal>) {
         *self.refusal.lock().unwrap() = refusal.map(|refusal| (refusal, ""));
     }
 
     /// Refuses to delete objects whose key contains this, and no others.
-    fn refuse_only(&self, refusal: Refusal, part: &'static str) {
+    fn refuse_deletions_of(&self, refusal: DeletionRefusal, part: &'static str) {
         *self.refusal.lock().unwrap() = Some((refusal, part));
     }
 
     /// Deletions refused since the last question.
-    fn refused(&self) -> usize {
-        std::mem::take(&mut self.refused.lock().unwrap())
+    fn take_refused(&self) -> usize {
+        std::mem::take(&mut self.refused_count.lock().unwrap())
     }
 }
 
-impl Drop for Server {
+impl Drop for S3Server {
     fn drop(&mut self) {
         // Already gone is as good as killed.
         let _ = self.child.kill();
@@ -153,21 +153,21 @@ impl Drop for Server {
 }
 
 #[derive(Clone)]
-struct Hop {
+struct DeletionProxy {
     upstream: String,
     client: reqwest::Client,
-    refusal: Arc<Mutex<Option<(Refusal, &'static str)>>>,
-    refused: Arc<Mutex<usize>>,
+    refusal: Arc<Mutex<Option<(DeletionRefusal, &'static str)>>>,
+    refused_count: Arc<Mutex<usize>>,
 }
 
 /// Passes a request on, headers and all, so that its signature stays valid.
-async fn pass(State(hop): State<Hop>, request: Request) -> Response<Body> {
+async fn proxy_request(State(hop): State<DeletionProxy>, request: Request) -> Response<Body> {
     let refusal = *hop.refusal.lock().unwrap();
     let is_deletion = request.method() == Method::DELETE;
     let path = request.uri().path().to_owned();
     let refusal = refusal.filter(|(_, part)| is_deletion && path.contains(part));
     if let Some((refusal, _)) = refusal {
-        *hop.refused.lock().unwrap() += 1;
+        *hop.refused_count.lock().unwrap() += 1;
         let mut response = Response::new(Body::from(refusal.body()));
         *response.status_mut() = StatusCode::FORBIDDEN;
         return response;
@@ -195,14 +195,14 @@ async fn pass(State(hop): State<Hop>, request: Request) -> Response<Body> {
     clippy::disallowed_methods,
     reason = "this is how make test tells where programs are"
 )]
-fn program() -> PathBuf {
+fn find_weed() -> PathBuf {
     match std::env::var("MAINSTAY_WEED") {
         Ok(path) if Path::new(&path).is_file() => path.into(),
         found => panic!("MAINSTAY_WEED is {found:?}; run `make test`, which installs the server"),
     }
 }
 
-fn weed(directory: &Path, ports: &[u16]) -> Child {
+fn start_weed(directory: &Path, ports: &[u16]) -> Child {
     let identities = serde_json::json!({ "identities": [{
         "name": "mainstay",
         "credentials": [{ "accessKey": KEY_ID, "secretKey": SECRET }],
@@ -225,7 +225,7 @@ fn weed(directory: &Path, ports: &[u16]) -> Child {
         .iter()
         .zip(ports)
         .map(|(name, port)| format!("-{name}={port}"));
-    Command::new(program())
+    Command::new(find_weed())
         .args([
             "server",
             "-ip=127.0.0.1",
@@ -249,7 +249,7 @@ fn weed(directory: &Path, ports: &[u16]) -> Child {
         .expect("start weed")
 }
 
-async fn await_answer(url: &str, method: Method) {
+async fn wait_for_answer(url: &str, method: Method) {
     let client = reqwest::Client::builder()
         .timeout(Duration::from_secs(5))
         .build()
@@ -268,73 +268,73 @@ mod live {
     use jiff::SignedDuration;
     use mainstay_sidecar::retention::RetentionError;
 
-    use super::super::{later, now, retention, strict, two_chains};
+    use super::super::{time_after, test_time, build_retention, keep_one_config, write_two_chains};
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn an_s3_server_keeps_the_newest_chain_and_no_more() {
-        let server = Server::start().await;
-        let bucket = server.bucket();
-        let keys = two_chains(&bucket).await;
-        let summary = retention(&bucket.store, strict()).run_once(now()).await;
+        let server = S3Server::start().await;
+        let bucket = server.open_store();
+        let keys = write_two_chains(&bucket).await;
+        let summary = build_retention(&bucket.store, keep_one_config()).run_once(test_time()).await;
         let summary = summary.unwrap();
-        assert_eq!(summary.proven.as_ref(), Some(&keys[2]));
-        assert_eq!(bucket.keys().await, keys[2..]);
+        assert_eq!(summary.verified_base.as_ref(), Some(&keys[2]));
+        assert_eq!(bucket.list_keys().await, keys[2..]);
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_locked_object_is_left_alone_for_an_hour_and_is_no_failure() {
-        let server = Server::start().await;
-        let bucket = server.bucket();
-        let keys = two_chains(&bucket).await;
-        let retention = retention(&bucket.store, strict());
-        server.refuse(Some(Refusal::Locked));
-        let summary = retention.run_once(now()).await.unwrap();
+        let server = S3Server::start().await;
+        let bucket = server.open_store();
+        let keys = write_two_chains(&bucket).await;
+        let retention = build_retention(&bucket.store, keep_one_config());
+        server.set_refusal(Some(DeletionRefusal::Locked));
+        let summary = retention.run_once(test_time()).await.unwrap();
         assert_eq!((summary.deleted, summary.locked, summary.failed), (0, 1, 0));
         // The delta is still there, so its base is not even tried.
-        assert_eq!(server.refused(), 1);
+        assert_eq!(server.take_refused(), 1);
         let summary = retention
-            .run_once(later(SignedDuration::from_mins(59)))
+            .run_once(time_after(SignedDuration::from_mins(59)))
             .await;
-        assert_eq!((summary.unwrap().locked, server.refused()), (0, 0));
+        assert_eq!((summary.unwrap().locked, server.take_refused()), (0, 0));
         let summary = retention
-            .run_once(later(SignedDuration::from_mins(60)))
+            .run_once(time_after(SignedDuration::from_mins(60)))
             .await;
-        assert_eq!((summary.unwrap().locked, server.refused()), (1, 1));
-        server.refuse(None);
+        assert_eq!((summary.unwrap().locked, server.take_refused()), (1, 1));
+        server.set_refusal(None);
         let summary = retention
-            .run_once(later(SignedDuration::from_hours(2)))
+            .run_once(time_after(SignedDuration::from_hours(2)))
             .await;
         assert_eq!(summary.unwrap().deleted, 2);
-        assert_eq!(bucket.keys().await, keys[2..]);
+        assert_eq!(bucket.list_keys().await, keys[2..]);
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_locked_delta_keeps_all_it_stands_on() {
-        let server = Server::start().await;
-        let bucket = server.bucket();
-        bucket.full(10, 0).await;
-        bucket.delta(11, 15, 1).await;
-        bucket.delta(16, 20, 2).await;
-        bucket.full(20, 3).await;
-        let before = bucket.keys().await;
-        server.refuse_only(Refusal::Locked, "Incr-00000016-00000020");
-        let summary = retention(&bucket.store, strict()).run_once(now()).await;
+        let server = S3Server::start().await;
+        let bucket = server.open_store();
+        bucket.put_full(10, 0).await;
+        bucket.put_delta(11, 15, 1).await;
+        bucket.put_delta(16, 20, 2).await;
+        bucket.put_full(20, 3).await;
+        let before = bucket.list_keys().await;
+        server.refuse_deletions_of(DeletionRefusal::Locked, "Incr-00000016-00000020");
+        let summary = build_retention(&bucket.store, keep_one_config()).run_once(test_time()).await;
         let summary = summary.unwrap();
         assert_eq!((summary.deleted, summary.locked, summary.failed), (0, 1, 0));
-        assert_eq!(bucket.keys().await, before, "nothing of that chain goes");
+        assert_eq!(bucket.list_keys().await, before, "nothing of that chain goes");
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn five_refused_deletions_end_the_round() {
-        let server = Server::start().await;
-        let bucket = server.bucket();
+        let server = S3Server::start().await;
+        let bucket = server.open_store();
         for number in 1..=9 {
-            bucket.full(number * 10, number).await;
+            bucket.put_full(number * 10, number).await;
         }
-        let retention = retention(&bucket.store, strict());
-        server.refuse(Some(Refusal::Denied));
-        let error = retention.run_once(now()).await.unwrap_err();
+        let retention = build_retention(&bucket.store, keep_one_config());
+        server.set_refusal(Some(DeletionRefusal::Denied));
+        let error = retention.run_once(test_time()).await.unwrap_err();
         let is_it = matches!(
             error,
             RetentionError::Delete {
@@ -344,8 +344,8 @@ mod live {
             }
         );
         assert!(is_it, "{error:?}");
-        assert_eq!(server.refused(), 5);
-        server.refuse(None);
-        assert_eq!(retention.run_once(now()).await.unwrap().deleted, 8);
+        assert_eq!(server.take_refused(), 5);
+        server.set_refusal(None);
+        assert_eq!(retention.run_once(test_time()).await.unwrap().deleted, 8);
     }
 }

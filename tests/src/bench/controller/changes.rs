@@ -16,36 +16,36 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::server::Place;
+use super::server::NamespacedName;
 
 /// What is changed: an annotation of the clients' Service, since that restarts nobody.
-const NOTE: &str = "bench.example.com/change";
+const CHANGE_ANNOTATION: &str = "bench.example.com/change";
 /// How long a change may take before the bench gives up.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Between two looks whether a change is told.
-const POLL: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// When the next ones change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum ChangePacing {
     /// Once the statuses tell of the last ones.
-    Told,
+    AfterStatus,
     /// As soon as the last ones were acted on, while their statuses are still to be written.
-    Acted,
+    AfterAction,
 }
 
 /// Changes so many resources at once, again and again. Returns how long each took to be acted on, sorted.
 pub(super) async fn measure(
     client: &Client,
-    places: &[Place],
-    (at_once, rounds): (usize, usize),
-    next: Next,
+    places: &[NamespacedName],
+    (concurrently, rounds): (usize, usize),
+    next: ChangePacing,
 ) -> anyhow::Result<Vec<Duration>> {
-    let (tell, mut seen) = mpsc::unbounded_channel();
+    let (tell, mut observations) = mpsc::unbounded_channel();
     let services = Api::<Service>::all(client.clone());
     let labels = "app.kubernetes.io/managed-by=etcd-druid";
-    let watching = tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         let config = watcher::Config::default().labels(labels);
         let mut changes = pin!(
             watcher(services, config)
@@ -53,7 +53,7 @@ pub(super) async fn measure(
                 .applied_objects()
         );
         while let Ok(Some(service)) = changes.try_next().await {
-            let Some(value) = service.annotations().get(NOTE) else {
+            let Some(value) = service.annotations().get(CHANGE_ANNOTATION) else {
                 continue;
             };
             let place = (service.namespace().unwrap_or_default(), service.name_any());
@@ -65,15 +65,15 @@ pub(super) async fn measure(
     let mut took = Vec::new();
     for round in 0..rounds {
         let value = format!("{next:?}-{round}");
-        let from = round * at_once;
+        let from = round * concurrently;
         let chosen = || {
             let cycle = places.iter().cycle().skip(from);
-            cycle.take(at_once.min(places.len()))
+            cycle.take(concurrently.min(places.len()))
         };
-        let begun = try_join_all(chosen().map(|place| change(client, place, &value))).await?;
-        let mut waiting: HashMap<Place, Instant> = begun.into_iter().collect();
+        let begun = try_join_all(chosen().map(|place| apply_change(client, place, &value))).await?;
+        let mut waiting: HashMap<NamespacedName, Instant> = begun.into_iter().collect();
         while !waiting.is_empty() {
-            let next = timeout(PATIENCE, seen.recv()).await;
+            let next = timeout(TIMEOUT, observations.recv()).await;
             let (place, found, at) = next
                 .with_context(|| format!("{} changes had no effect", waiting.len()))?
                 .context("the watch ended")?;
@@ -83,26 +83,26 @@ pub(super) async fn measure(
                 took.push(at.duration_since(sent));
             }
         }
-        if next == Next::Told {
-            let told = try_join_all(chosen().map(|place| told(client, place)));
-            timeout(PATIENCE, told)
+        if next == ChangePacing::AfterStatus {
+            let told = try_join_all(chosen().map(|place| wait_for_status(client, place)));
+            timeout(TIMEOUT, told)
                 .await
                 .context("what was done is told")??;
         }
     }
-    watching.abort();
+    task.abort();
     took.sort_unstable();
     Ok(took)
 }
 
 /// Changes one resource. Returns the Service it is seen in, and when it was sent.
-async fn change(
+async fn apply_change(
     client: &Client,
-    (namespace, name): &Place,
+    (namespace, name): &NamespacedName,
     value: &str,
-) -> anyhow::Result<(Place, Instant)> {
+) -> anyhow::Result<(NamespacedName, Instant)> {
     let patch =
-        json!({ "spec": { "etcd": { "clientService": { "annotations": { NOTE: value } } } } });
+        json!({ "spec": { "etcd": { "clientService": { "annotations": { CHANGE_ANNOTATION: value } } } } });
     let etcds = Api::<Etcd>::namespaced(client.clone(), namespace);
     let sent = Instant::now();
     etcds
@@ -113,7 +113,7 @@ async fn change(
 }
 
 /// Waits until the status of a resource is that of its present spec.
-async fn told(client: &Client, (namespace, name): &Place) -> anyhow::Result<()> {
+async fn wait_for_status(client: &Client, (namespace, name): &NamespacedName) -> anyhow::Result<()> {
     let etcds = Api::<Etcd>::namespaced(client.clone(), namespace);
     loop {
         let etcd = etcds.get(name).await.context("look at an Etcd")?;
@@ -124,6 +124,6 @@ async fn told(client: &Client, (namespace, name): &Place) -> anyhow::Result<()> 
         if observed == etcd.metadata.generation {
             return Ok(());
         }
-        sleep(POLL).await;
+        sleep(POLL_INTERVAL).await;
     }
 }

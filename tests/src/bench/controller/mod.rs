@@ -26,17 +26,17 @@ use mainstay_testkit::kube::ApiServer;
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-use super::args::Cache;
+use super::args::CacheArgs;
 use super::machine::Machine;
 use super::usage;
-use changes::Next;
-use process::Controller;
-use server::Server;
-use world::World;
+use changes::ChangePacing;
+use process::ControllerProcess;
+use server::BenchApiServer;
+use world::ClusterSimulator;
 
 /// Measures the controller with many clusters on a real API server.
 #[derive(Clone, Debug, Parser)]
-pub struct ControllerArgs {
+pub struct ControllerBenchArgs {
     /// Etcd resources of three members each
     #[arg(long, default_value_t = 1_000)]
     pub etcds: usize,
@@ -62,7 +62,7 @@ pub struct ControllerArgs {
     pub controller: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(super) cache: Cache,
+    pub(super) cache: CacheArgs,
 
     /// Write the report to this file, too
     #[arg(long, value_name = "FILE")]
@@ -75,34 +75,34 @@ pub struct ControllerArgs {
 
 /// Everything measured.
 #[derive(Clone, Debug)]
-struct Figures {
+struct ControllerFigures {
     /// From the start of the controller until all clusters were made.
-    made: Duration,
+    creation_time: Duration,
     /// From the start of another controller until it has looked at all of them.
-    cold: Duration,
+    cold_start: Duration,
     /// What that one wrote meanwhile.
-    cold_writes: u64,
+    cold_start_writes: u64,
     /// How long it was watched at rest.
-    rest: Duration,
+    idle_time: Duration,
     /// What it wrote meanwhile, by resource.
-    rest_writes: Vec<(String, u64)>,
+    idle_writes: Vec<(String, u64)>,
     /// Renewals of Leases meanwhile, by the bench.
     renewals: u64,
     /// Processor time it took meanwhile, in seconds.
-    rest_cpu_seconds: f64,
+    idle_cpu_seconds: f64,
     /// From sending a change until its effect was seen, sorted.
-    acted: Vec<Duration>,
+    change_latencies: Vec<Duration>,
     /// The same, when the next change does not wait for the statuses of the last.
-    hurried: Vec<Duration>,
+    unpaced_latencies: Vec<Duration>,
     /// The most memory the first one and the second one had.
     peak_bytes: [u64; 2],
 }
 
 /// Runs the bench of the controller.
-pub(super) fn main(args: &ControllerArgs) -> anyhow::Result<()> {
-    let machine = Machine::observe();
-    let data = args.cache.data()?;
-    let _lock = super::claim(&data)?;
+pub(super) fn main(args: &ControllerBenchArgs) -> anyhow::Result<()> {
+    let machine = Machine::detect();
+    let data = args.cache.data_dir()?;
+    let _lock = super::lock_data_dir(&data)?;
     let runtime = Runtime::new().context("start a runtime")?;
     let figures = runtime.block_on(measure(args))?;
     let text = page::render(args, &machine, &figures)?;
@@ -116,73 +116,73 @@ pub(super) fn main(args: &ControllerArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn say(what: &str) {
+fn log_progress(what: &str) {
     eprintln!("bench: controller: {what}");
 }
 
-async fn measure(args: &ControllerArgs) -> anyhow::Result<Figures> {
-    let program = program(args)?;
-    let api_server = ApiServer::start().await;
-    let definitions = mainstay_crds::definition::all();
-    api_server
-        .define(definitions.into_iter().map(|definition| definition.crd))
+async fn measure(args: &ControllerBenchArgs) -> anyhow::Result<ControllerFigures> {
+    let program = find_controller(args)?;
+    let api_server_flags = ApiServer::start().await;
+    let definitions = mainstay_crds::definition::all_crds();
+    api_server_flags
+        .create_crds(definitions.into_iter().map(|definition| definition.crd))
         .await;
-    let server = Server::of(&api_server).await;
-    let world = World::play(&server.client, Duration::from_secs(args.renew_seconds));
-    say("creating the resources");
-    let etcds = server.create(&api_server, args.etcds).await?;
+    let server = BenchApiServer::new(&api_server_flags).await;
+    let world = ClusterSimulator::start(&server.client, Duration::from_secs(args.renew_seconds));
+    log_progress("creating the resources");
+    let etcds = server.create_etcds(&api_server_flags, args.etcds).await?;
 
-    say("the controller makes the clusters");
-    let mut first = Controller::start(&program, &api_server)?;
-    let made = server.until_settled(&etcds, &mut first).await?;
-    server.until_quiet(&world, &mut first).await?;
-    let first_peak = usage::peak_bytes(first.id())?;
+    log_progress("the controller makes the clusters");
+    let mut first = ControllerProcess::start(&program, &api_server_flags)?;
+    let made = server.wait_until_settled(&etcds, &mut first).await?;
+    server.wait_until_quiet(&world, &mut first).await?;
+    let first_peak = usage::peak_bytes(first.pid())?;
     first.stop()?;
 
-    say("another one starts");
-    let before = server.writes(&world).await?;
-    let mut controller = Controller::start(&program, &api_server)?;
-    let cold = controller.until_passed(args.etcds).await?;
-    server.until_quiet(&world, &mut controller).await?;
-    let cold_writes = server.writes(&world).await?.since(&before).total();
+    log_progress("another one starts");
+    let before = server.count_writes(&world).await?;
+    let mut controller = ControllerProcess::start(&program, &api_server_flags)?;
+    let cold_start = controller.wait_for_reconciles(args.etcds).await?;
+    server.wait_until_quiet(&world, &mut controller).await?;
+    let cold_start_writes = server.count_writes(&world).await?.since(&before).total();
 
-    say("at rest");
-    let (before, started) = (server.writes(&world).await?, Instant::now());
-    let used = usage::cpu_seconds(controller.id())?;
+    log_progress("at rest");
+    let (before, started) = (server.count_writes(&world).await?, Instant::now());
+    let used = usage::cpu_seconds(controller.pid())?;
     sleep(Duration::from_secs(args.rest_seconds)).await;
-    let after = server.writes(&world).await?;
-    let (rest, rest_cpu_seconds) = (
+    let after = server.count_writes(&world).await?;
+    let (rest, idle_cpu_seconds) = (
         started.elapsed(),
-        usage::cpu_seconds(controller.id())? - used,
+        usage::cpu_seconds(controller.pid())? - used,
     );
     ensure!(
         after.renewals > before.renewals,
         "no Lease was renewed: the world stands still"
     );
 
-    say("many change at once");
+    log_progress("many change at once");
     let how_many = (args.changes, args.rounds);
-    let acted = changes::measure(&server.client, &etcds, how_many, Next::Told).await?;
-    say("many change at once, without a pause");
-    let hurried = changes::measure(&server.client, &etcds, how_many, Next::Acted).await?;
-    let peak_bytes = [first_peak, usage::peak_bytes(controller.id())?];
+    let change_latencies = changes::measure(&server.client, &etcds, how_many, ChangePacing::AfterStatus).await?;
+    log_progress("many change at once, without a pause");
+    let unpaced_latencies = changes::measure(&server.client, &etcds, how_many, ChangePacing::AfterAction).await?;
+    let peak_bytes = [first_peak, usage::peak_bytes(controller.pid())?];
     controller.stop()?;
     world.stop();
-    Ok(Figures {
-        made,
-        cold,
-        cold_writes,
-        rest,
-        rest_writes: after.since(&before).by_resource(),
+    Ok(ControllerFigures {
+        creation_time: made,
+        cold_start,
+        cold_start_writes,
+        idle_time: rest,
+        idle_writes: after.since(&before).into_resources(),
         renewals: after.renewals - before.renewals,
-        rest_cpu_seconds,
-        acted,
-        hurried,
+        idle_cpu_seconds,
+        change_latencies,
+        unpaced_latencies,
         peak_bytes,
     })
 }
 
-fn program(args: &ControllerArgs) -> anyhow::Result<PathBuf> {
+fn find_controller(args: &ControllerBenchArgs) -> anyhow::Result<PathBuf> {
     if let Some(program) = &args.controller {
         return Ok(program.clone());
     }

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::super::claims::{Claim, bytes, megabytes};
+use super::super::claims::{TargetResult, memory_target, format_megabytes};
 use super::super::machine::Machine;
 use super::super::report;
-use super::{ControllerArgs, Figures};
+use super::{ControllerBenchArgs, ControllerFigures};
 
 const METHOD: &str = "\
 ## What is measured
@@ -28,55 +28,55 @@ write about 67 statuses a second at this size.
 
 /// The whole page.
 pub(super) fn render(
-    args: &ControllerArgs,
+    args: &ControllerBenchArgs,
     machine: &Machine,
-    figures: &Figures,
+    figures: &ControllerFigures,
 ) -> anyhow::Result<String> {
     let mut page = String::from(
         "# Benchmarks of the controller\n\nWritten by `make bench-controller`; figures are of one run.\n\n",
     );
     writeln!(page, "| | |\n| --- | --- |\n| date | {} |", args.date)?;
-    report::machine(&mut page, machine)?;
+    report::write_machine(&mut page, machine)?;
     writeln!(page, "| resources | {} of 3 members |", args.etcds)?;
     page.push_str("\n## Targets\n\n");
-    report::targets(&mut page, &claims(args, figures))?;
-    details(&mut page, args, figures)?;
+    report::write_targets(&mut page, &evaluate_targets(args, figures))?;
+    write_figures(&mut page, args, figures)?;
     page.push('\n');
     page.push_str(METHOD);
     Ok(page)
 }
 
-fn claims(args: &ControllerArgs, figures: &Figures) -> Vec<Claim> {
+fn evaluate_targets(args: &ControllerBenchArgs, figures: &ControllerFigures) -> Vec<TargetResult> {
     let data = format!("{} Etcds", args.etcds);
-    let writes: u64 = figures.rest_writes.iter().map(|(_, count)| count).sum();
+    let writes: u64 = figures.idle_writes.iter().map(|(_, count)| count).sum();
     #[expect(clippy::cast_precision_loss, reason = "a rate needs three digits")]
-    let rate = writes as f64 * 60.0 / figures.rest.as_secs_f64();
+    let rate = writes as f64 * 60.0 / figures.idle_time.as_secs_f64();
     let of_changes = |what: &str, sorted: &[Duration]| {
         let [_, most, _] = percentiles(sorted);
         let what = format!("a change is acted on, 99 of 100, {} {what}", args.changes);
-        seconds(&data, &what, most, 1.0)
+        duration_target(&data, &what, most, 1.0)
     };
     let peak = figures.peak_bytes.into_iter().max().unwrap_or_default();
     vec![
-        Claim {
-            data: data.clone(),
-            what: "writes a minute at rest".to_owned(),
+        TargetResult {
+            subject: data.clone(),
+            metric: "writes a minute at rest".to_owned(),
             target: "0".to_owned(),
             measured: format!("{rate:.1}"),
             is_met: writes == 0,
         },
-        bytes(&data, "peak memory", peak, 128_000_000),
-        of_changes("at once", &figures.acted),
-        of_changes("at once, without a pause", &figures.hurried),
-        seconds(&data, "cold start to steady", figures.cold, 60.0),
+        memory_target(&data, "peak memory", peak, 128_000_000),
+        of_changes("at once", &figures.change_latencies),
+        of_changes("at once, without a pause", &figures.unpaced_latencies),
+        duration_target(&data, "cold start to steady", figures.cold_start, 60.0),
     ]
 }
 
-fn seconds(data: &str, what: &str, measured: Duration, limit: f64) -> Claim {
+fn duration_target(data: &str, what: &str, measured: Duration, limit: f64) -> TargetResult {
     let measured = measured.as_secs_f64();
-    Claim {
-        data: data.to_owned(),
-        what: what.to_owned(),
+    TargetResult {
+        subject: data.to_owned(),
+        metric: what.to_owned(),
         target: format!("< {limit} s"),
         measured: format!("{measured:.3} s"),
         is_met: measured < limit,
@@ -92,13 +92,13 @@ fn percentiles(sorted: &[Duration]) -> [Duration; 3] {
     [at(50), at(99), at(100)]
 }
 
-fn details(page: &mut String, args: &ControllerArgs, figures: &Figures) -> anyhow::Result<()> {
-    let [first, second] = figures.peak_bytes.map(megabytes);
+fn write_figures(page: &mut String, args: &ControllerBenchArgs, figures: &ControllerFigures) -> anyhow::Result<()> {
+    let [first, second] = figures.peak_bytes.map(format_megabytes);
     writeln!(page, "\n## Figures\n\n| | |\n| --- | --- |")?;
     writeln!(
         page,
         "| all clusters made, from the start of the controller | {:.0} s |",
-        figures.made.as_secs_f64()
+        figures.creation_time.as_secs_f64()
     )?;
     writeln!(
         page,
@@ -107,21 +107,21 @@ fn details(page: &mut String, args: &ControllerArgs, figures: &Figures) -> anyho
     writeln!(
         page,
         "| writes of the one started after that, until it is steady | {} |",
-        figures.cold_writes
+        figures.cold_start_writes
     )?;
     writeln!(
         page,
         "| at rest: watched for, renewals by the bench, processor time | {:.0} s, {}, {:.2} s |",
-        figures.rest.as_secs_f64(),
+        figures.idle_time.as_secs_f64(),
         figures.renewals,
-        figures.rest_cpu_seconds
+        figures.idle_cpu_seconds
     )?;
-    for (resource, count) in &figures.rest_writes {
+    for (resource, count) in &figures.idle_writes {
         writeln!(page, "| at rest: writes of {resource} | {count} |")?;
     }
     for (sorted, how) in [
-        (&figures.acted, ""),
-        (&figures.hurried, ", without a pause"),
+        (&figures.change_latencies, ""),
+        (&figures.unpaced_latencies, ", without a pause"),
     ] {
         let [middle, most, worst] = percentiles(sorted).map(|span| span.as_secs_f64());
         writeln!(

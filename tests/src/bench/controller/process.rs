@@ -13,19 +13,19 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 /// How long everything may take.
-const PATIENCE: Duration = Duration::from_mins(30);
-const POLL: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_mins(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A running controller. Dropping it kills the process.
-pub(super) struct Controller {
+pub(super) struct ControllerProcess {
     child: Child,
-    home: TempDir,
+    temp_dir: TempDir,
     url: String,
     http: reqwest::Client,
     pub(super) started: Instant,
 }
 
-impl Controller {
+impl ControllerProcess {
     pub(super) fn start(program: &Path, server: &ApiServer) -> anyhow::Result<Self> {
         let home = TempDir::with_prefix("controller-").context("make a directory")?;
         let url = free_url();
@@ -44,21 +44,21 @@ impl Controller {
             .with_context(|| format!("start {}", program.display()))?;
         Ok(Self {
             child,
-            home,
+            temp_dir: home,
             url,
             http: reqwest::Client::new(),
             started: Instant::now(),
         })
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Fails with the end of its log when it does not run any more.
     pub(super) fn expect_running(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait().context("ask for the controller")? {
-            let log = std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default();
+            let log = std::fs::read_to_string(self.temp_dir.path().join("log")).unwrap_or_default();
             let end: Vec<&str> = log.lines().rev().take(20).collect();
             bail!("the controller ended with {status}; its last words: {end:#?}");
         }
@@ -66,26 +66,26 @@ impl Controller {
     }
 
     /// Waits until so many passes had nothing to do. Returns how long that took from the start.
-    pub(super) async fn until_passed(&mut self, passes: usize) -> anyhow::Result<Duration> {
+    pub(super) async fn wait_for_reconciles(&mut self, passes: usize) -> anyhow::Result<Duration> {
         loop {
             self.expect_running()?;
             if self
-                .settled()
+                .read_settled_reconciles()
                 .await
                 .is_some_and(|settled| settled >= passes)
             {
                 return Ok(self.started.elapsed());
             }
             ensure!(
-                self.started.elapsed() < PATIENCE,
+                self.started.elapsed() < TIMEOUT,
                 "the controller does not come to rest"
             );
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Passes that had nothing to do; `None` while it does not answer.
-    async fn settled(&self) -> Option<usize> {
+    async fn read_settled_reconciles(&self) -> Option<usize> {
         let answer = self.http.get(format!("{}/metrics", self.url)).send().await;
         let text = answer.ok()?.text().await.ok()?;
         let name = r#"mainstay_controller_reconciles_total{outcome="settled"} "#;
@@ -106,7 +106,7 @@ impl Controller {
     }
 }
 
-impl Drop for Controller {
+impl Drop for ControllerProcess {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();

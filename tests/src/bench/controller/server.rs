@@ -13,21 +13,21 @@ use mainstay_testkit::kube::ApiServer;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::process::Controller;
-use super::world::World;
+use super::process::ControllerProcess;
+use super::world::ClusterSimulator;
 
 /// Namespaces the resources are spread over.
-const NAMESPACES: usize = 10;
+const NAMESPACE_COUNT: usize = 10;
 /// Requests of the bench at the same time.
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 /// How long making the clusters may take.
-const PATIENCE: Duration = Duration::from_mins(40);
+const TIMEOUT: Duration = Duration::from_mins(40);
 /// Without a write for this long, everything is at rest.
-const QUIET: Duration = Duration::from_secs(15);
+const QUIET_PERIOD: Duration = Duration::from_secs(15);
 /// Name of the Secret for the store.
-const STORE: &str = "store";
+const STORE_SECRET: &str = "store";
 /// Resources a controller writes.
-const WRITTEN: [&str; 14] = [
+const WRITTEN_RESOURCES: [&str; 14] = [
     "configmaps",
     "etcds",
     "events",
@@ -45,21 +45,21 @@ const WRITTEN: [&str; 14] = [
 ];
 
 /// A resource by namespace and name.
-pub(super) type Place = (String, String);
+pub(super) type NamespacedName = (String, String);
 
-pub(super) struct Server {
+pub(super) struct BenchApiServer {
     pub(super) client: Client,
 }
 
 /// Writes so far, as the API server counted them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Writes {
+pub(super) struct WriteCounts {
     by_resource: BTreeMap<String, u64>,
     /// Those of the bench: renewals of Leases.
     pub(super) renewals: u64,
 }
 
-impl Writes {
+impl WriteCounts {
     /// Those of the controller between two moments at which the world stood still but for renewals.
     pub(super) fn since(&self, before: &Self) -> Self {
         let mut by_resource = self.by_resource.clone();
@@ -85,41 +85,41 @@ impl Writes {
         self.by_resource.values().sum()
     }
 
-    pub(super) fn by_resource(self) -> Vec<(String, u64)> {
+    pub(super) fn into_resources(self) -> Vec<(String, u64)> {
         self.by_resource.into_iter().collect()
     }
 }
 
-impl Server {
-    pub(super) async fn of(server: &ApiServer) -> Self {
+impl BenchApiServer {
+    pub(super) async fn new(server: &ApiServer) -> Self {
         Self {
             client: server.client().await,
         }
     }
 
     /// Creates so many resources of three members.
-    pub(super) async fn create(
+    pub(super) async fn create_etcds(
         &self,
         server: &ApiServer,
         count: usize,
-    ) -> anyhow::Result<Vec<Place>> {
+    ) -> anyhow::Result<Vec<NamespacedName>> {
         let mut namespaces = Vec::new();
-        for _ in 0..NAMESPACES {
-            let namespace = server.namespace().await;
+        for _ in 0..NAMESPACE_COUNT {
+            let namespace = server.create_namespace().await;
             let secrets = Api::<Secret>::namespaced(self.client.clone(), &namespace);
-            let secret = json!({ "metadata": { "name": STORE } });
+            let secret = json!({ "metadata": { "name": STORE_SECRET } });
             let secret = serde_json::from_value(secret).context("a Secret")?;
             let created = secrets.create(&PostParams::default(), &secret).await;
             created.context("create a Secret")?;
             namespaces.push(namespace);
         }
-        let places = (0..count).map(|n| (namespaces[n % NAMESPACES].clone(), format!("etcd-{n}")));
-        let places: Vec<Place> = places.collect();
+        let places = (0..count).map(|n| (namespaces[n % NAMESPACE_COUNT].clone(), format!("etcd-{n}")));
+        let places: Vec<NamespacedName> = places.collect();
         stream::iter(places.iter().map(Ok::<_, anyhow::Error>))
-            .try_for_each_concurrent(AT_ONCE, |(namespace, name)| async move {
+            .try_for_each_concurrent(CONCURRENCY, |(namespace, name)| async move {
                 let store = json!({
                     "provider": "aws", "container": "backups", "prefix": format!("{namespace}/{name}"),
-                    "secretRef": { "name": STORE },
+                    "secretRef": { "name": STORE_SECRET },
                 });
                 let etcd = json!({
                     "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "Etcd",
@@ -140,20 +140,20 @@ impl Server {
     }
 
     /// Waits until every resource is what it asks for. Returns how long that took from the start of the controller.
-    pub(super) async fn until_settled(
+    pub(super) async fn wait_until_settled(
         &self,
-        places: &[Place],
-        controller: &mut Controller,
+        places: &[NamespacedName],
+        controller: &mut ControllerProcess,
     ) -> anyhow::Result<Duration> {
         loop {
             controller.expect_running()?;
-            let settled = self.settled().await?;
+            let settled = self.count_settled().await?;
             if settled >= places.len() {
                 return Ok(controller.started.elapsed());
             }
-            super::say(&format!("{settled} of {} are made", places.len()));
+            super::log_progress(&format!("{settled} of {} are made", places.len()));
             ensure!(
-                controller.started.elapsed() < PATIENCE,
+                controller.started.elapsed() < TIMEOUT,
                 "{settled} of {} clusters were made",
                 places.len()
             );
@@ -161,7 +161,7 @@ impl Server {
         }
     }
 
-    async fn settled(&self) -> anyhow::Result<usize> {
+    async fn count_settled(&self) -> anyhow::Result<usize> {
         let etcds = Api::<Etcd>::all(self.client.clone());
         let found = etcds.list(&ListParams::default()).await;
         let found = found.context("list the Etcds")?;
@@ -175,30 +175,30 @@ impl Server {
     }
 
     /// Waits until nobody but the world has written for a while.
-    pub(super) async fn until_quiet(
+    pub(super) async fn wait_until_quiet(
         &self,
-        world: &World,
-        controller: &mut Controller,
+        world: &ClusterSimulator,
+        controller: &mut ControllerProcess,
     ) -> anyhow::Result<()> {
         let started = Instant::now();
         loop {
             controller.expect_running()?;
-            let before = self.writes(world).await?;
-            sleep(QUIET).await;
-            let written = self.writes(world).await?.since(&before);
+            let before = self.count_writes(world).await?;
+            sleep(QUIET_PERIOD).await;
+            let written = self.count_writes(world).await?.since(&before);
             if written.total() == 0 {
                 return Ok(());
             }
             ensure!(
-                started.elapsed() < PATIENCE,
+                started.elapsed() < TIMEOUT,
                 "it never becomes quiet: {written:?}"
             );
         }
     }
 
     /// What was written so far, while no renewal is on its way.
-    pub(super) async fn writes(&self, world: &World) -> anyhow::Result<Writes> {
-        let renewals = world.stand_still().await;
+    pub(super) async fn count_writes(&self, world: &ClusterSimulator) -> anyhow::Result<WriteCounts> {
+        let renewals = world.pause_renewals().await;
         let request = http::Request::get("/metrics").body(Vec::new());
         let text = self
             .client
@@ -206,10 +206,10 @@ impl Server {
             .await;
         let text = text.context("ask the API server what it counted")?;
         let mut by_resource: BTreeMap<String, u64> = BTreeMap::new();
-        for (resource, count) in text.lines().filter_map(write) {
+        for (resource, count) in text.lines().filter_map(parse_write_metric) {
             *by_resource.entry(resource).or_default() += count;
         }
-        Ok(Writes {
+        Ok(WriteCounts {
             by_resource,
             renewals: *renewals,
         })
@@ -217,7 +217,7 @@ impl Server {
 }
 
 /// A line that counts writes of a resource.
-fn write(line: &str) -> Option<(String, u64)> {
+fn parse_write_metric(line: &str) -> Option<(String, u64)> {
     let (labels, count) = line
         .strip_prefix("apiserver_request_total{")?
         .rsplit_once("} ")?;
@@ -229,7 +229,7 @@ fn write(line: &str) -> Option<(String, u64)> {
         value("verb")?,
         "POST" | "PUT" | "PATCH" | "APPLY" | "DELETE" | "DELETECOLLECTION"
     );
-    let resource = WRITTEN
+    let resource = WRITTEN_RESOURCES
         .into_iter()
         .find(|known| Some(*known) == value("resource"))?;
     let count = count.parse::<f64>().ok()?;
@@ -252,14 +252,14 @@ mod tests {
                 r#"apiserver_request_total{{code="200",component="apiserver",contentType="application/json",dry_run="",group="",resource="{resource}",scope="resource",subresource="status",verb="{verb}",version="v1"}} 12"#
             )
         };
-        assert_eq!(write(&line("PATCH", "pods")), Some(("pods".to_owned(), 12)));
-        assert_eq!(write(&line("WATCH", "pods")), None);
-        assert_eq!(write(&line("PUT", "flowschemas")), None);
+        assert_eq!(parse_write_metric(&line("PATCH", "pods")), Some(("pods".to_owned(), 12)));
+        assert_eq!(parse_write_metric(&line("WATCH", "pods")), None);
+        assert_eq!(parse_write_metric(&line("PUT", "flowschemas")), None);
     }
 
     #[test]
     fn renewals_are_the_benchs_own() {
-        let writes = |leases: u64, etcds: u64, renewals: u64| Writes {
+        let writes = |leases: u64, etcds: u64, renewals: u64| WriteCounts {
             by_resource: BTreeMap::from([
                 ("leases".to_owned(), leases),
                 ("etcds".to_owned(), etcds),

@@ -19,40 +19,40 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::server::Place;
+use super::server::NamespacedName;
 
-const MADE_BY: &str = "app.kubernetes.io/managed-by=etcd-druid";
+const MANAGED_BY_SELECTOR: &str = "app.kubernetes.io/managed-by=etcd-druid";
 /// A sidecar tells of a delta this much less often than it renews the Lease of its member.
 const ROUNDS_PER_DELTA: usize = 10;
 /// How the names of Leases of snapshots end.
-const FULL: &str = "-full-snap";
-const DELTA: &str = "-delta-snap";
+const FULL_LEASE_SUFFIX: &str = "-full-snap";
+const DELTA_LEASE_SUFFIX: &str = "-delta-snap";
 /// The template never changes what pods are here.
-const REVISION: &str = "revision-1";
+const POD_REVISION: &str = "revision-1";
 /// Sets that are worked on at the same time.
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 
-pub(super) struct World {
+pub(super) struct ClusterSimulator {
     /// Renewals so far; whoever holds it keeps them from going on.
     renewals: Arc<Mutex<u64>>,
     tasks: JoinSet<()>,
 }
 
-type Members = Arc<std::sync::Mutex<BTreeSet<Place>>>;
+type LeaseKeys = Arc<std::sync::Mutex<BTreeSet<NamespacedName>>>;
 
-impl World {
-    pub(super) fn play(client: &Client, every: Duration) -> Self {
+impl ClusterSimulator {
+    pub(super) fn start(client: &Client, every: Duration) -> Self {
         let renewals = Arc::new(Mutex::new(0));
-        let members = Members::default();
+        let members = LeaseKeys::default();
         let mut tasks = JoinSet::new();
-        tasks.spawn(sets(client.clone()));
-        tasks.spawn(leases(client.clone(), Arc::clone(&members)));
-        tasks.spawn(renew(client.clone(), members, Arc::clone(&renewals), every));
+        tasks.spawn(simulate_stateful_sets(client.clone()));
+        tasks.spawn(simulate_leases(client.clone(), Arc::clone(&members)));
+        tasks.spawn(renew_leases(client.clone(), members, Arc::clone(&renewals), every));
         Self { renewals, tasks }
     }
 
     /// Renewals so far; no more of them until the answer is dropped.
-    pub(super) async fn stand_still(&self) -> OwnedMutexGuard<u64> {
+    pub(super) async fn pause_renewals(&self) -> OwnedMutexGuard<u64> {
         Arc::clone(&self.renewals).lock_owned().await
     }
 
@@ -61,20 +61,20 @@ impl World {
     }
 }
 
-fn merge() -> PatchParams {
+fn merge_params() -> PatchParams {
     PatchParams::default()
 }
 
-async fn sets(client: Client) {
+async fn simulate_stateful_sets(client: Client) {
     let api = Api::<StatefulSet>::all(client.clone());
-    watcher(api, watcher::Config::default().labels(MADE_BY))
+    watcher(api, watcher::Config::default().labels(MANAGED_BY_SELECTOR))
         .default_backoff()
         .applied_objects()
-        .for_each_concurrent(AT_ONCE, |set| {
+        .for_each_concurrent(CONCURRENCY, |set| {
             let client = client.clone();
             async move {
                 if let Ok(set) = set {
-                    give_pods(&client, &set).await;
+                    create_pods(&client, &set).await;
                 }
             }
         })
@@ -82,7 +82,7 @@ async fn sets(client: Client) {
 }
 
 /// One set gets what it asks for, once per generation.
-async fn give_pods(client: &Client, set: &StatefulSet) {
+async fn create_pods(client: &Client, set: &StatefulSet) {
     let namespace = set.namespace().unwrap_or_default();
     let replicas = set
         .spec
@@ -95,20 +95,20 @@ async fn give_pods(client: &Client, set: &StatefulSet) {
         return;
     }
     for ordinal in 0..replicas {
-        give_pod(client, set, ordinal).await;
+        create_pod(client, set, ordinal).await;
     }
     let status = json!({ "status": {
         "observedGeneration": generation, "replicas": replicas, "readyReplicas": replicas,
         "currentReplicas": replicas, "updatedReplicas": replicas,
-        "currentRevision": REVISION, "updateRevision": REVISION,
+        "currentRevision": POD_REVISION, "updateRevision": POD_REVISION,
     } });
     let sets = Api::<StatefulSet>::namespaced(client.clone(), &namespace);
-    sets.patch_status(&set.name_any(), &merge(), &Patch::Merge(&status))
+    sets.patch_status(&set.name_any(), &merge_params(), &Patch::Merge(&status))
         .await
         .ok();
 }
 
-async fn give_pod(client: &Client, set: &StatefulSet, ordinal: i32) {
+async fn create_pod(client: &Client, set: &StatefulSet, ordinal: i32) {
     let namespace = set.namespace().unwrap_or_default();
     let Some(spec) = &set.spec else { return };
     let name = format!("{}-{ordinal}", set.name_any());
@@ -130,7 +130,7 @@ async fn give_pod(client: &Client, set: &StatefulSet, ordinal: i32) {
         if claims.create(&PostParams::default(), &claim).await.is_ok() {
             let bound = json!({ "status": { "phase": "Bound", "capacity": requested } });
             claims
-                .patch_status(&claim_name, &merge(), &Patch::Merge(&bound))
+                .patch_status(&claim_name, &merge_params(), &Patch::Merge(&bound))
                 .await
                 .ok();
         }
@@ -143,7 +143,7 @@ async fn give_pod(client: &Client, set: &StatefulSet, ordinal: i32) {
         return;
     };
     pod["metadata"]["name"] = json!(name);
-    pod["metadata"]["labels"]["controller-revision-hash"] = json!(REVISION);
+    pod["metadata"]["labels"]["controller-revision-hash"] = json!(POD_REVISION);
     if let Some(own) = pod["spec"]["volumes"].as_array_mut() {
         own.extend(volumes);
     }
@@ -152,25 +152,25 @@ async fn give_pod(client: &Client, set: &StatefulSet, ordinal: i32) {
     };
     let pods = Api::<Pod>::namespaced(client.clone(), &namespace);
     if pods.create(&PostParams::default(), &pod).await.is_ok() {
-        pods.patch_status(&name, &merge(), &Patch::Merge(&ready()))
+        pods.patch_status(&name, &merge_params(), &Patch::Merge(&ready_status()))
             .await
             .ok();
     }
 }
 
-fn ready() -> Value {
+fn ready_status() -> Value {
     let conditions = ["Initialized", "Ready", "ContainersReady", "PodScheduled"]
         .map(|type_| json!({ "type": type_, "status": "True" }));
     json!({ "status": { "phase": "Running", "podIP": "127.0.0.1", "conditions": conditions } })
 }
 
 /// Leases nobody holds are held, as the sidecar of a member would.
-async fn leases(client: Client, members: Members) {
+async fn simulate_leases(client: Client, members: LeaseKeys) {
     let api = Api::<Lease>::all(client.clone());
-    watcher(api, watcher::Config::default().labels(MADE_BY))
+    watcher(api, watcher::Config::default().labels(MANAGED_BY_SELECTOR))
         .default_backoff()
         .applied_objects()
-        .for_each_concurrent(AT_ONCE, |lease| {
+        .for_each_concurrent(CONCURRENCY, |lease| {
             let (client, members) = (client.clone(), Arc::clone(&members));
             async move {
                 let Ok(lease) = lease else { return };
@@ -179,7 +179,7 @@ async fn leases(client: Client, members: Members) {
                     return;
                 }
                 let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name_any());
-                hold(&client, (&namespace, &name), Some(&holder_of(&name))).await;
+                patch_lease(&client, (&namespace, &name), Some(&initial_holder(&name))).await;
                 if let Ok(mut members) = members.lock() {
                     members.insert((namespace, name));
                 }
@@ -189,69 +189,69 @@ async fn leases(client: Client, members: Members) {
 }
 
 /// What the holder of a Lease says first: a member who it is, a backup how far it reaches.
-fn holder_of(lease: &str) -> String {
-    if lease.ends_with(FULL) || lease.ends_with(DELTA) {
-        return revision(0);
+fn initial_holder(lease: &str) -> String {
+    if lease.ends_with(FULL_LEASE_SUFFIX) || lease.ends_with(DELTA_LEASE_SUFFIX) {
+        return format_revision(0);
     }
     let ordinal = lease.rsplit('-').next().unwrap_or_default();
     let role = if ordinal == "0" { "Leader" } else { "Member" };
     format!("a{ordinal}:c1:{role}")
 }
 
-fn revision(round: usize) -> String {
+fn format_revision(round: usize) -> String {
     (1000 + round).to_string()
 }
 
 /// What the holder of a Lease does in a round.
-enum Word {
+enum LeaseAction {
     /// Nothing.
-    Silent,
+    Skip,
     /// It shows that it lives.
-    Renewed,
+    Renew,
     /// It has news.
-    Told(String),
+    SetHolder(String),
 }
 
-fn word(lease: &str, number: usize, round: usize) -> Word {
+fn next_lease_action(lease: &str, number: usize, round: usize) -> LeaseAction {
     let is_due = number % ROUNDS_PER_DELTA == round % ROUNDS_PER_DELTA;
-    if lease.ends_with(DELTA) && is_due {
-        Word::Told(revision(round + 1))
-    } else if lease.ends_with(DELTA) || lease.ends_with(FULL) {
-        Word::Silent
+    if lease.ends_with(DELTA_LEASE_SUFFIX) && is_due {
+        LeaseAction::SetHolder(format_revision(round + 1))
+    } else if lease.ends_with(DELTA_LEASE_SUFFIX) || lease.ends_with(FULL_LEASE_SUFFIX) {
+        LeaseAction::Skip
     } else {
-        Word::Renewed
+        LeaseAction::Renew
     }
 }
 
-async fn hold(client: &Client, (namespace, name): (&str, &str), holder: Option<&str>) {
+async fn patch_lease(client: &Client, (namespace, name): (&str, &str), holder: Option<&str>) {
     let mut spec = json!({ "renewTime": MicroTime(Timestamp::now()) });
     if let Some(holder) = holder {
         spec["holderIdentity"] = json!(holder);
     }
     let patch = json!({ "spec": spec });
     Api::<Lease>::namespaced(client.clone(), namespace)
-        .patch(name, &merge(), &Patch::Merge(&patch))
+        .patch(name, &merge_params(), &Patch::Merge(&patch))
         .await
         .ok();
 }
 
 /// Every Lease once in a while, one after the other.
-async fn renew(client: Client, members: Members, renewals: Arc<Mutex<u64>>, every: Duration) {
+async fn renew_leases(client: Client, members: LeaseKeys, renewals: Arc<Mutex<u64>>, every: Duration) {
     for round in 0.. {
-        let all: Vec<Place> = match members.lock() {
+        let all: Vec<NamespacedName> = match members.lock() {
             Ok(members) => members.iter().cloned().collect(),
             Err(_) => return,
         };
         let started = Instant::now();
         let count = u32::try_from(all.len().max(1)).unwrap_or(u32::MAX);
         for (number, (namespace, name)) in all.iter().enumerate() {
-            let holder = match word(name, number, round) {
-                Word::Silent => continue,
-                Word::Renewed => None,
-                Word::Told(revision) => Some(revision),
+            let holder = match next_lease_action(name, number, round) {
+                LeaseAction::Skip => continue,
+                LeaseAction::Renew => None,
+                LeaseAction::SetHolder(revision) => Some(revision),
             };
             let mut renewed = renewals.lock().await;
-            hold(&client, (namespace, name), holder.as_deref()).await;
+            patch_lease(&client, (namespace, name), holder.as_deref()).await;
             *renewed += 1;
             drop(renewed);
             let done = u32::try_from(number + 1).unwrap_or(count);

@@ -21,12 +21,12 @@ use clap::Parser;
 use mainstay_testkit::SidecarOptions;
 use tokio::runtime::Runtime;
 
-use super::args::Cache;
+use super::args::CacheArgs;
 use super::machine::Machine;
 
 /// Measures the sidecar beside a real etcd.
 #[derive(Clone, Debug, Parser)]
-pub struct SidecarArgs {
+pub struct SidecarBenchArgs {
     /// Keys of 1 000 B in the databases whose full snapshots are measured
     #[arg(long, value_delimiter = ',', default_value = "150000,1500000")]
     pub keys: Vec<usize>,
@@ -44,7 +44,7 @@ pub struct SidecarArgs {
     pub seconds: u64,
 
     #[command(flatten)]
-    pub(super) cache: Cache,
+    pub(super) cache: CacheArgs,
 
     /// Write the report to this file, too
     #[arg(long, value_name = "FILE")]
@@ -61,10 +61,10 @@ const PREFIX: &str = "etcd-main";
 const BUCKET: &str = "bucket";
 
 /// Runs the bench of the sidecar.
-pub(super) fn main(args: &SidecarArgs) -> anyhow::Result<()> {
-    let machine = Machine::observe();
-    let data = args.cache.data()?;
-    let _lock = super::claim(&data)?;
+pub(super) fn main(args: &SidecarBenchArgs) -> anyhow::Result<()> {
+    let machine = Machine::detect();
+    let data = args.cache.data_dir()?;
+    let _lock = super::lock_data_dir(&data)?;
     let runtime = Runtime::new().context("start a runtime")?;
     let mut fulls = Vec::new();
     for keys in &args.keys {
@@ -83,8 +83,8 @@ pub(super) fn main(args: &SidecarArgs) -> anyhow::Result<()> {
 }
 
 /// A sidecar as it runs by default, with a store of local files below `home`, quiet unless asked.
-fn beside(client_url: &str, home: &str) -> SidecarOptions {
-    SidecarOptions::beside(client_url)
+fn build_sidecar_options(client_url: &str, home: &str) -> SidecarOptions {
+    SidecarOptions::for_member(client_url)
         .flags(&[
             ("storage-provider", "Local"),
             ("store-container", BUCKET),

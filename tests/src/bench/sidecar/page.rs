@@ -2,15 +2,15 @@
 
 use std::fmt::Write;
 
-use super::super::claims::{Claim, Limit, bytes, megabytes, times};
+use super::super::claims::{TargetResult, RatioLimit, memory_target, format_megabytes, ratio_target};
 use super::super::machine::Machine;
 use super::super::report;
-use super::SidecarArgs;
-use super::flow::Flow;
-use super::full::Fulls;
+use super::SidecarBenchArgs;
+use super::flow::CaptureFigures;
+use super::full::FullSnapshotFigures;
 
 /// What deltas in memory may take by default, as the peer's flag says.
-const DELTA_LIMIT: u64 = 10 << 20;
+const DELTA_MEMORY_LIMIT: u64 = 10 << 20;
 
 const METHOD: &str = "\
 ## What is measured
@@ -31,76 +31,76 @@ default, and counts what will be stored. 1 MB is 1 000 000 bytes.
 ";
 
 /// The part of the rate asked for that etcd has to keep.
-const KEEPS: f64 = 0.95;
+const MIN_RATE_RATIO: f64 = 0.95;
 
 /// The whole page.
 pub(super) fn render(
-    args: &SidecarArgs,
+    args: &SidecarBenchArgs,
     machine: &Machine,
-    fulls: &[Fulls],
-    flow: &Flow,
+    fulls: &[FullSnapshotFigures],
+    flow: &CaptureFigures,
 ) -> anyhow::Result<String> {
     let mut page = String::from(
         "# Benchmarks of the sidecar\n\nWritten by `make bench`; ratios are of one run.\n\n",
     );
     writeln!(page, "| | |\n| --- | --- |\n| date | {} |", args.date)?;
-    report::machine(&mut page, machine)?;
+    report::write_machine(&mut page, machine)?;
     writeln!(
         page,
         "| runs | {}, the median counts; of memory the most |",
         args.runs
     )?;
     page.push_str("\n## Targets\n\n");
-    report::targets(&mut page, &claims(args, fulls, flow))?;
+    report::write_targets(&mut page, &evaluate_targets(args, fulls, flow))?;
     for one in fulls {
-        figures(&mut page, one)?;
+        write_figures(&mut page, one)?;
     }
-    following(&mut page, flow)?;
+    write_capture(&mut page, flow)?;
     page.push('\n');
     page.push_str(METHOD);
     Ok(page)
 }
 
-fn claims(args: &SidecarArgs, fulls: &[Fulls], flow: &Flow) -> Vec<Claim> {
+fn evaluate_targets(args: &SidecarBenchArgs, fulls: &[FullSnapshotFigures], flow: &CaptureFigures) -> Vec<TargetResult> {
     let mut claims = Vec::new();
     for one in fulls {
-        let data = megabytes(one.database_bytes);
+        let data = format_megabytes(one.database_bytes);
         let (gzip, zstd) = (one.gzip.cost, one.zstd.cost);
-        let work = one.save.seconds + one.squeeze.seconds;
+        let work = one.save.seconds + one.compress.seconds;
         let what = "full, gzip: time against `snapshot save` and `gzip -1`";
-        claims.push(times(&data, what, gzip.seconds / work, Limit::AtMost(1.2)));
+        claims.push(ratio_target(&data, what, gzip.seconds / work, RatioLimit::AtMost(1.2)));
         let what = "full, zstd: time against `snapshot save` alone";
         let ratio = zstd.seconds / one.save.seconds;
-        claims.push(times(&data, what, ratio, Limit::AtMost(1.1)));
-        let most = 64_000_000 + DELTA_LIMIT;
+        claims.push(ratio_target(&data, what, ratio, RatioLimit::AtMost(1.1)));
+        let most = 64_000_000 + DELTA_MEMORY_LIMIT;
         for (what, cost) in [("gzip", gzip), ("zstd", zstd)] {
             let what = format!("full, {what}: peak memory");
-            claims.extend(cost.peak_bytes.map(|peak| bytes(&data, &what, peak, most)));
+            claims.extend(cost.peak_bytes.map(|peak| memory_target(&data, &what, peak, most)));
         }
     }
-    let stream = format!("{:.0}/s", rate(flow));
-    let [_, most, _] = flow.behind;
+    let stream = format!("{:.0}/s", achieved_rate(flow));
+    let [_, most, _] = flow.lag_seconds;
     // What follows says little about a rate etcd did not keep.
     let asked = u32::try_from(args.rate).unwrap_or(u32::MAX);
-    let kept = rate(flow) / f64::from(asked);
-    claims.push(Claim {
-        data: stream.clone(),
-        what: "following: etcd keeps the rate".to_owned(),
-        target: format!("> {KEEPS} × {}/s", args.rate),
+    let kept = achieved_rate(flow) / f64::from(asked);
+    claims.push(TargetResult {
+        subject: stream.clone(),
+        metric: "following: etcd keeps the rate".to_owned(),
+        target: format!("> {MIN_RATE_RATIO} × {}/s", args.rate),
         measured: format!("{kept:.2} ×"),
-        is_met: kept > KEEPS,
+        is_met: kept > MIN_RATE_RATIO,
     });
-    claims.push(Claim {
-        data: stream.clone(),
-        what: "following: behind, 99 of 100 samples".to_owned(),
+    claims.push(TargetResult {
+        subject: stream.clone(),
+        metric: "following: behind, 99 of 100 samples".to_owned(),
         target: "< 1 s".to_owned(),
         measured: format!("{most:.3} s"),
         is_met: most < 1.0,
     });
     let ratio = flow.sidecar_cpu_seconds / flow.etcd_cpu_seconds;
-    claims.push(Claim {
-        data: stream,
-        what: "following: processor time against etcd's".to_owned(),
+    claims.push(TargetResult {
+        subject: stream,
+        metric: "following: processor time against etcd's".to_owned(),
         target: "< 0.25 ×".to_owned(),
         measured: format!("{ratio:.3} ×"),
         is_met: ratio < 0.25,
@@ -108,25 +108,25 @@ fn claims(args: &SidecarArgs, fulls: &[Fulls], flow: &Flow) -> Vec<Claim> {
     claims
 }
 
-fn figures(page: &mut String, one: &Fulls) -> anyhow::Result<()> {
-    let data = megabytes(one.database_bytes);
+fn write_figures(page: &mut String, one: &FullSnapshotFigures) -> anyhow::Result<()> {
+    let data = format_megabytes(one.database_bytes);
     writeln!(page, "\n## Full snapshots of {data}, {} keys\n", one.keys)?;
     writeln!(
         page,
         "gzip stores {}, zstd {}.\n",
-        megabytes(one.gzip.stored_bytes),
-        megabytes(one.zstd.stored_bytes)
+        format_megabytes(one.gzip.stored_bytes),
+        format_megabytes(one.zstd.stored_bytes)
     )?;
-    report::head(page)?;
-    report::row(page, "**full snapshot, gzip**", one.gzip.cost)?;
-    report::row(page, "**full snapshot, zstd**", one.zstd.cost)?;
-    report::row(page, "`etcdctl snapshot save`", one.save)?;
-    report::row(page, "`gzip -1` of what it saved", one.squeeze)
+    report::write_table_head(page)?;
+    report::write_row(page, "**full snapshot, gzip**", one.gzip.cost)?;
+    report::write_row(page, "**full snapshot, zstd**", one.zstd.cost)?;
+    report::write_row(page, "`etcdctl snapshot save`", one.save)?;
+    report::write_row(page, "`gzip -1` of what it saved", one.compress)
 }
 
-fn following(page: &mut String, flow: &Flow) -> anyhow::Result<()> {
-    let [middle, most, worst] = flow.behind;
-    writeln!(page, "\n## Following {:.0} writes a second\n", rate(flow))?;
+fn write_capture(page: &mut String, flow: &CaptureFigures) -> anyhow::Result<()> {
+    let [middle, most, worst] = flow.lag_seconds;
+    writeln!(page, "\n## Following {:.0} writes a second\n", achieved_rate(flow))?;
     writeln!(page, "| | |\n| --- | --- |")?;
     writeln!(
         page,
@@ -146,13 +146,13 @@ fn following(page: &mut String, flow: &Flow) -> anyhow::Result<()> {
     writeln!(
         page,
         "| peak memory of the sidecar | {} |",
-        megabytes(flow.peak_bytes)
+        format_megabytes(flow.peak_bytes)
     )?;
     writeln!(page, "| gaps | {} |", flow.gaps)?;
     Ok(())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate needs three digits")]
-fn rate(flow: &Flow) -> f64 {
+fn achieved_rate(flow: &CaptureFigures) -> f64 {
     flow.writes as f64 / flow.seconds
 }

@@ -10,29 +10,29 @@ use std::convert::Infallible;
 
 use kube::Client;
 
-use super::find::{ClientError, client};
-use super::home::Home;
+use super::find::{KubeClientError, connect_client};
+use super::home::ClusterHome;
 
 /// Why it cannot go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum AttendError {
+pub enum NodeServicesError {
     /// There is no client.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(#[from] KubeClientError),
     /// Names are not answered any more.
     #[error(transparent)]
-    Names(#[from] dns::ServeError),
+    Dns(#[from] dns::DnsError),
     /// Claims are not served any more.
     #[error(transparent)]
-    Volumes(#[from] volumes::ProvideError),
+    Volumes(#[from] volumes::ProvisionError),
 }
 
 /// Runs until something fails.
-pub async fn attend(home: &Home) -> Result<Infallible, AttendError> {
-    let client: Client = client(&home.kubeconfig()).await?;
+pub async fn run_node_services(home: &ClusterHome) -> Result<Infallible, NodeServicesError> {
+    let client: Client = connect_client(&home.kubeconfig()).await?;
     let names = dns::serve(client.clone());
-    let volumes = volumes::provide(client, home.clone());
+    let volumes = volumes::run_provisioner(client, home.clone());
     tokio::select! {
         ended = names => Ok(ended?),
         ended = volumes => Ok(ended?),

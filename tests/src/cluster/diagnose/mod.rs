@@ -22,76 +22,76 @@ use mainstay_crds::Etcd;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::install::{ELECTION_LEASE, NAMESPACE};
-use words::{NotReady, etcd, events, indented, log_line, not_ready, pods};
+use super::install::{ELECTION_LEASE, CONTROLLER_NAMESPACE};
+use words::{UnreadyContainer, format_etcd, format_events, indent, format_log_line, unready_containers, format_pods};
 
 /// For one answer of the API server, which may be what is missing.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of each log is shown.
-const LINES: i64 = 15;
+const LOG_LINES: i64 = 15;
 
 /// The state of the Etcds of a namespace and of the controllers.
 pub async fn diagnose(client: &Client, namespace: &str) -> String {
-    let look = Look {
+    let look = Diagnosis {
         client,
         now: Timestamp::now(),
     };
-    let mut parts = vec![look.etcds(namespace).await];
-    parts.extend(look.namespace(namespace).await);
-    if namespace != NAMESPACE {
-        parts.extend(look.namespace(NAMESPACE).await);
+    let mut parts = vec![look.describe_etcds(namespace).await];
+    parts.extend(look.describe_namespace(namespace).await);
+    if namespace != CONTROLLER_NAMESPACE {
+        parts.extend(look.describe_namespace(CONTROLLER_NAMESPACE).await);
     }
-    parts.push(look.leader().await);
+    parts.push(look.describe_leader().await);
     parts.join("\n")
 }
 
-struct Look<'a> {
+struct Diagnosis<'a> {
     client: &'a Client,
     now: Timestamp,
 }
 
-impl Look<'_> {
-    async fn etcds(&self, namespace: &str) -> String {
+impl Diagnosis<'_> {
+    async fn describe_etcds(&self, namespace: &str) -> String {
         match self.list::<Etcd>(namespace).await {
             Err(why) => format!("Etcds of {namespace}: {why}"),
             Ok(found) if found.is_empty() => format!("Etcds of {namespace}: none"),
-            Ok(found) => found.iter().map(etcd).collect::<Vec<_>>().join("\n"),
+            Ok(found) => found.iter().map(format_etcd).collect::<Vec<_>>().join("\n"),
         }
     }
 
     /// Pods, Events, and logs of containers that are not ready.
-    async fn namespace(&self, namespace: &str) -> Vec<String> {
+    async fn describe_namespace(&self, namespace: &str) -> Vec<String> {
         let found = self.list::<Pod>(namespace).await;
         let table = match &found {
             Err(why) => format!("  {why}"),
-            Ok(found) => pods(found, self.now),
+            Ok(found) => format_pods(found, self.now),
         };
-        let happened = match self.list::<Event>(namespace).await {
+        let event_time = match self.list::<Event>(namespace).await {
             Err(why) => format!("  {why}"),
-            Ok(found) => events(&found, self.now),
+            Ok(found) => format_events(&found, self.now),
         };
         let mut parts = vec![
             format!("pods of {namespace}:\n{table}"),
-            format!("newest Events of {namespace}:\n{happened}"),
+            format!("newest Events of {namespace}:\n{event_time}"),
         ];
         for pod in found.iter().flatten() {
-            for NotReady {
+            for UnreadyContainer {
                 container,
                 restarts,
-            } in not_ready(pod)
+            } in unready_containers(pod)
             {
                 let name = pod.metadata.name.as_deref().unwrap_or_default();
                 let place = (namespace, name, container.as_str());
-                parts.push(self.log(place, restarts).await);
+                parts.push(self.read_log(place, restarts).await);
             }
         }
         parts
     }
 
     /// Which controller acts, and what it logged.
-    async fn leader(&self) -> String {
-        let leases = Api::<Lease>::namespaced(self.client.clone(), NAMESPACE);
-        let lease = match ask(leases.get(ELECTION_LEASE)).await {
+    async fn describe_leader(&self) -> String {
+        let leases = Api::<Lease>::namespaced(self.client.clone(), CONTROLLER_NAMESPACE);
+        let lease = match with_timeout(leases.get(ELECTION_LEASE)).await {
             Err(why) => return format!("the controller that leads: {why}"),
             Ok(lease) => lease,
         };
@@ -101,14 +101,14 @@ impl Look<'_> {
         match holder.rsplit_once('_') {
             None => "no controller leads".to_owned(),
             Some((pod, _)) => {
-                let log = self.log((NAMESPACE, pod, "controller"), 0).await;
+                let log = self.read_log((CONTROLLER_NAMESPACE, pod, "controller"), 0).await;
                 format!("controller {pod} holds the Lease of the leader\n{log}")
             }
         }
     }
 
     /// The end of a container's log; of the container before it, if this one has logged nothing.
-    async fn log(&self, (namespace, pod, container): (&str, &str, &str), restarts: i32) -> String {
+    async fn read_log(&self, (namespace, pod, container): (&str, &str, &str), restarts: i32) -> String {
         let about = format!("log of {pod}/{container}");
         for previous in [false, true] {
             if previous && restarts == 0 {
@@ -116,17 +116,17 @@ impl Look<'_> {
             }
             let params = LogParams {
                 container: Some(container.to_owned()),
-                tail_lines: Some(LINES),
+                tail_lines: Some(LOG_LINES),
                 previous,
                 ..LogParams::default()
             };
             let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
-            match ask(pods.logs(pod, &params)).await {
+            match with_timeout(pods.logs(pod, &params)).await {
                 Err(why) if previous || restarts == 0 => return format!("{about}: {why}"),
                 Ok(text) if !text.trim().is_empty() => {
                     let which = if previous { ", before its restart" } else { "" };
-                    let lines: Vec<String> = text.lines().map(log_line).collect();
-                    return format!("{about}{which}:\n{}", indented(&lines));
+                    let lines: Vec<String> = text.lines().map(format_log_line).collect();
+                    return format!("{about}{which}:\n{}", indent(&lines));
                 }
                 _ => {}
             }
@@ -142,17 +142,17 @@ impl Look<'_> {
             + DeserializeOwned,
     {
         let api = Api::<K>::namespaced(self.client.clone(), namespace);
-        let all = ask(api.list(&ListParams::default())).await?;
+        let all = with_timeout(api.list(&ListParams::default())).await?;
         Ok(all.items)
     }
 }
 
-async fn ask<T, E: Display>(answer: impl Future<Output = Result<T, E>>) -> Result<T, String> {
-    match timeout(PATIENCE, answer).await {
+async fn with_timeout<T, E: Display>(answer: impl Future<Output = Result<T, E>>) -> Result<T, String> {
+    match timeout(REQUEST_TIMEOUT, answer).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(format!("cannot be read: {error}")),
         Err(_) => {
-            let seconds = PATIENCE.as_secs();
+            let seconds = REQUEST_TIMEOUT.as_secs();
             Err(format!("cannot be read: no answer within {seconds} s"))
         }
     }

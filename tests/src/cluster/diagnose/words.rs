@@ -10,10 +10,10 @@ use mainstay_crds::etcd::EtcdStatus;
 use serde_json::{Map, Value};
 
 /// How many Events are shown.
-const EVENTS: usize = 20;
+const MAX_EVENTS: usize = 20;
 
 /// What an Etcd asks for, and what its status reports.
-pub(super) fn etcd(etcd: &Etcd) -> String {
+pub(super) fn format_etcd(etcd: &Etcd) -> String {
     let name = etcd.metadata.name.as_deref().unwrap_or_default();
     let wanted = etcd.spec.replicas;
     let Some(status) = &etcd.status else {
@@ -26,11 +26,11 @@ pub(super) fn etcd(etcd: &Etcd) -> String {
     if status.observed_generation != etcd.metadata.generation {
         lines.push("  the status is of an earlier spec".to_owned());
     }
-    lines.extend(status_lines(status));
+    lines.extend(format_status(status));
     lines.join("\n")
 }
 
-fn status_lines(status: &EtcdStatus) -> Vec<String> {
+fn format_status(status: &EtcdStatus) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(last) = &status.last_operation {
         let (state, what) = (&last.state, &last.description);
@@ -62,13 +62,13 @@ fn status_lines(status: &EtcdStatus) -> Vec<String> {
 }
 
 /// A table of pods, as `kubectl get pods --output wide` prints it.
-pub(super) fn pods(pods: &[Pod], now: Timestamp) -> String {
+pub(super) fn format_pods(pods: &[Pod], now: Timestamp) -> String {
     let header = ["NAME", "READY", "STATUS", "RESTARTS", "NODE", "AGE"].map(str::to_owned);
     let mut rows = vec![header];
     for pod in pods {
-        let statuses = containers(pod);
+        let statuses = container_statuses(pod);
         let ready = statuses.iter().filter(|one| one.ready).count();
-        let restarts: i32 = all_containers(pod).map(|one| one.restart_count).sum();
+        let restarts: i32 = all_container_statuses(pod).map(|one| one.restart_count).sum();
         let spec = pod.spec.as_ref();
         let wanted = spec.map_or(0, |spec| spec.containers.len());
         let node = spec.and_then(|spec| spec.node_name.clone());
@@ -76,19 +76,19 @@ pub(super) fn pods(pods: &[Pod], now: Timestamp) -> String {
         rows.push([
             pod.metadata.name.clone().unwrap_or_default(),
             format!("{ready}/{wanted}"),
-            state(pod),
+            pod_state(pod),
             restarts.to_string(),
             node.unwrap_or_else(|| "<none>".to_owned()),
-            created.map_or_else(String::new, |created| age(created.0, now)),
+            created.map_or_else(String::new, |created| format_age(created.0, now)),
         ]);
     }
     if rows.len() == 1 {
         return "  none".to_owned();
     }
-    table(&rows)
+    format_table(&rows)
 }
 
-fn table<const N: usize>(rows: &[[String; N]]) -> String {
+fn format_table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let line = |row: &[String; N]| {
@@ -101,24 +101,24 @@ fn table<const N: usize>(rows: &[[String; N]]) -> String {
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn containers(pod: &Pod) -> &[ContainerStatus] {
+fn container_statuses(pod: &Pod) -> &[ContainerStatus] {
     let status = pod.status.as_ref();
     let found = status.and_then(|status| status.container_statuses.as_deref());
     found.unwrap_or_default()
 }
 
-fn init_containers(pod: &Pod) -> &[ContainerStatus] {
+fn init_container_statuses(pod: &Pod) -> &[ContainerStatus] {
     let status = pod.status.as_ref();
     let found = status.and_then(|status| status.init_container_statuses.as_deref());
     found.unwrap_or_default()
 }
 
-fn all_containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
-    init_containers(pod).iter().chain(containers(pod))
+fn all_container_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    init_container_statuses(pod).iter().chain(container_statuses(pod))
 }
 
 /// Why a container does not run, in one word, if it does not.
-fn reason(state: Option<&ContainerState>) -> Option<String> {
+fn not_running_reason(state: Option<&ContainerState>) -> Option<String> {
     let state = state?;
     if let Some(waiting) = &state.waiting {
         return waiting.reason.clone();
@@ -139,39 +139,39 @@ fn has_succeeded(container: &ContainerStatus) -> bool {
         .is_some_and(|ended| ended.exit_code == 0)
 }
 
-fn state(pod: &Pod) -> String {
+fn pod_state(pod: &Pod) -> String {
     if pod.metadata.deletion_timestamp.is_some() {
         return "Terminating".to_owned();
     }
-    let mut starting = init_containers(pod).iter();
+    let mut starting = init_container_statuses(pod).iter();
     if let Some(init) = starting.find(|one| !has_succeeded(one)) {
-        let why = reason(init.state.as_ref()).unwrap_or_else(|| "Running".to_owned());
+        let why = not_running_reason(init.state.as_ref()).unwrap_or_else(|| "Running".to_owned());
         return format!("Init:{}:{why}", init.name);
     }
-    let mut reasons = containers(pod)
+    let mut reasons = container_statuses(pod)
         .iter()
-        .filter_map(|one| reason(one.state.as_ref()));
+        .filter_map(|one| not_running_reason(one.state.as_ref()));
     let phase = || pod.status.as_ref()?.phase.clone();
     reasons.next().or_else(phase).unwrap_or_default()
 }
 
 /// A container whose log may say why its pod is not ready.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NotReady {
+pub(super) struct UnreadyContainer {
     pub(super) container: String,
     pub(super) restarts: i32,
 }
 
 /// Containers that should be ready or have succeeded, and did not.
-pub(super) fn not_ready(pod: &Pod) -> Vec<NotReady> {
+pub(super) fn unready_containers(pod: &Pod) -> Vec<UnreadyContainer> {
     let phase = pod
         .status
         .as_ref()
         .and_then(|status| status.phase.as_deref());
-    let init = init_containers(pod)
+    let init = init_container_statuses(pod)
         .iter()
         .filter(|one| !has_succeeded(one));
-    let own = containers(pod).iter().filter(|one| !one.ready);
+    let own = container_statuses(pod).iter().filter(|one| !one.ready);
     // Containers that were never started have no log.
     let started = init.chain(own).filter(|one| {
         let runs = one
@@ -181,7 +181,7 @@ pub(super) fn not_ready(pod: &Pod) -> Vec<NotReady> {
         (runs || one.restart_count > 0) && phase != Some("Succeeded")
     });
     started
-        .map(|one| NotReady {
+        .map(|one| UnreadyContainer {
             container: one.name.clone(),
             restarts: one.restart_count,
         })
@@ -189,13 +189,13 @@ pub(super) fn not_ready(pod: &Pod) -> Vec<NotReady> {
 }
 
 /// The newest Events, the newest last.
-pub(super) fn events(events: &[Event], now: Timestamp) -> String {
+pub(super) fn format_events(events: &[Event], now: Timestamp) -> String {
     let mut all: Vec<(Timestamp, &Event)> = events
         .iter()
-        .map(|event| (happened(event), event))
+        .map(|event| (event_time(event), event))
         .collect();
     all.sort_by_key(|(at, _)| Reverse(*at));
-    all.truncate(EVENTS);
+    all.truncate(MAX_EVENTS);
     let mut lines: Vec<String> = all
         .into_iter()
         .map(|(at, event)| {
@@ -209,7 +209,7 @@ pub(super) fn events(events: &[Event], now: Timestamp) -> String {
             let times = times
                 .map(|count| format!(" (x{count})"))
                 .unwrap_or_default();
-            let age = age(at, now);
+            let age = format_age(at, now);
             format!("{age:>5} ago  {type_}  {kind}/{name}  {reason}: {message}{times}")
         })
         .collect();
@@ -217,10 +217,10 @@ pub(super) fn events(events: &[Event], now: Timestamp) -> String {
     if lines.is_empty() {
         return "  none".to_owned();
     }
-    indented(&lines)
+    indent(&lines)
 }
 
-fn happened(event: &Event) -> Timestamp {
+fn event_time(event: &Event) -> Timestamp {
     let last = event.last_timestamp.as_ref().map(|time| time.0);
     let first = event.event_time.as_ref().map(|time| time.0);
     let series = event.series.as_ref();
@@ -234,7 +234,7 @@ fn happened(event: &Event) -> Timestamp {
     known.unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-fn age(since: Timestamp, now: Timestamp) -> String {
+fn format_age(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(since).as_secs().max(0);
     match seconds {
         0..120 => format!("{seconds}s"),
@@ -243,13 +243,13 @@ fn age(since: Timestamp, now: Timestamp) -> String {
     }
 }
 
-pub(super) fn indented(lines: &[String]) -> String {
+pub(super) fn indent(lines: &[String]) -> String {
     let lines: Vec<String> = lines.iter().map(|line| format!("  {line}")).collect();
     lines.join("\n")
 }
 
 /// A line of a log; one that is JSON as time, level, message, and the other fields.
-pub(super) fn log_line(line: &str) -> String {
+pub(super) fn format_log_line(line: &str) -> String {
     let Ok(Value::Object(mut fields)) = serde_json::from_str::<Value>(line) else {
         return line.to_owned();
     };
@@ -264,26 +264,26 @@ pub(super) fn log_line(line: &str) -> String {
     ] {
         let found = names.iter().find_map(|name| fields.remove(*name));
         if let Some(found) = found {
-            let _ = write!(shown, "{} ", plain(&found)); // a String takes everything
+            let _ = write!(shown, "{} ", to_plain_text(&found)); // a String takes everything
         }
     }
-    rest(&mut shown, &fields);
+    append_fields(&mut shown, &fields);
     shown.trim_end().to_owned()
 }
 
-fn rest(shown: &mut String, fields: &Map<String, Value>) {
+fn append_fields(shown: &mut String, fields: &Map<String, Value>) {
     for (name, value) in fields {
         // Where in the code a line comes from is of no use to who reads about a cluster.
         if !matches!(
             name.as_str(),
             "caller" | "target" | "filename" | "line_number"
         ) {
-            let _ = write!(shown, "{name}={} ", plain(value)); // as above
+            let _ = write!(shown, "{name}={} ", to_plain_text(value)); // as above
         }
     }
 }
 
-fn plain(value: &Value) -> String {
+fn to_plain_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),

@@ -9,10 +9,10 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
-use super::linked::{LinkedError, libraries};
+use super::linked::{LibraryError, list_libraries};
 
 /// Who runs in an image unless it says otherwise.
-const NOBODY: &str = "65532:65532";
+const NONROOT_USER: &str = "65532:65532";
 
 /// Why an image was not made.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +20,7 @@ const NOBODY: &str = "65532:65532";
 pub enum ImageError {
     /// A program's libraries are unknown.
     #[error(transparent)]
-    Linked(#[from] LinkedError),
+    Libraries(#[from] LibraryError),
     /// A file could not be read.
     #[error("read {}", path.display())]
     Read {
@@ -41,7 +41,7 @@ pub enum ImageError {
 
 /// What stands at one place of an image.
 #[derive(Clone, Debug)]
-enum Content {
+enum ImageContent {
     /// A file of this machine, to be run.
     Program(PathBuf),
     /// A text.
@@ -54,7 +54,7 @@ enum Content {
 #[derive(Clone, Debug)]
 pub struct Image {
     name: String,
-    content: BTreeMap<PathBuf, Content>,
+    files: BTreeMap<PathBuf, ImageContent>,
     entrypoint: Vec<String>,
     user: &'static str,
 }
@@ -64,9 +64,9 @@ impl Image {
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            content: BTreeMap::new(),
+            files: BTreeMap::new(),
             entrypoint: Vec::new(),
-            user: NOBODY,
+            user: NONROOT_USER,
         }
     }
 
@@ -77,27 +77,27 @@ impl Image {
 
     /// Adds a program of this machine, with its libraries where it looks for them.
     pub async fn program(mut self, from: &Path, to: &str) -> Result<Self, ImageError> {
-        for library in libraries(from).await? {
-            self.content
-                .insert(library.clone(), Content::Program(library));
+        for library in list_libraries(from).await? {
+            self.files
+                .insert(library.clone(), ImageContent::Program(library));
         }
-        self.content
-            .insert(PathBuf::from(to), Content::Program(from.to_owned()));
+        self.files
+            .insert(PathBuf::from(to), ImageContent::Program(from.to_owned()));
         Ok(self)
     }
 
     /// Adds a text.
     #[must_use]
     pub fn text(mut self, to: &str, text: impl Into<Vec<u8>>) -> Self {
-        self.content
-            .insert(PathBuf::from(to), Content::Text(text.into()));
+        self.files
+            .insert(PathBuf::from(to), ImageContent::Text(text.into()));
         self
     }
 
     /// Adds an empty directory anybody may write to.
     #[must_use]
     pub fn scratch(mut self, to: &str) -> Self {
-        self.content.insert(PathBuf::from(to), Content::Scratch);
+        self.files.insert(PathBuf::from(to), ImageContent::Scratch);
         self
     }
 
@@ -128,25 +128,25 @@ impl Image {
             source,
         };
         let file = File::create(path).map_err(failed)?;
-        let mut layer = Builder::new(Hashing {
+        let mut layer = Builder::new(HashingWriter {
             file,
             digest: Sha256::new(),
         });
-        for (place, content) in &self.content {
+        for (place, content) in &self.files {
             // Absolute places are written relative to the image's root.
             let place = place.strip_prefix("/").unwrap_or(place);
             match content {
-                Content::Program(from) => {
+                ImageContent::Program(from) => {
                     let bytes = fs::read(from);
                     let bytes = bytes.map_err(|source| ImageError::Read {
                         path: from.clone(),
                         source,
                     })?;
-                    add(&mut layer, place, 0o755, &bytes)
+                    append_file(&mut layer, place, 0o755, &bytes)
                 }
-                Content::Text(text) => add(&mut layer, place, 0o644, text),
-                Content::Scratch => {
-                    let mut header = header(0o1777, 0);
+                ImageContent::Text(text) => append_file(&mut layer, place, 0o644, text),
+                ImageContent::Scratch => {
+                    let mut header = tar_header(0o1777, 0);
                     header.set_entry_type(EntryType::Directory);
                     layer.append_data(&mut header, place, io::empty())
                 }
@@ -159,7 +159,7 @@ impl Image {
 
     fn write_archive(&self, path: &Path, layer: &Path, digest: &str) -> io::Result<()> {
         let config = json!({
-            "architecture": architecture(),
+            "architecture": image_architecture(),
             "os": "linux",
             "config": {"Entrypoint": self.entrypoint, "User": self.user, "Env": ["PATH=/bin"]},
             "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
@@ -171,15 +171,15 @@ impl Image {
             "Config": config_name, "RepoTags": [self.name], "Layers": [layer_name],
         }]);
         let mut archive = Builder::new(File::create(path)?);
-        add(
+        append_file(
             &mut archive,
             Path::new(&config_name),
             0o644,
             config.as_bytes(),
         )?;
-        let mut header = header(0o644, layer.metadata()?.len());
+        let mut header = tar_header(0o644, layer.metadata()?.len());
         archive.append_data(&mut header, &layer_name, File::open(layer)?)?;
-        add(
+        append_file(
             &mut archive,
             Path::new("manifest.json"),
             0o644,
@@ -190,7 +190,7 @@ impl Image {
 }
 
 /// As container images name this machine's processor.
-fn architecture() -> &'static str {
+fn image_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -198,7 +198,7 @@ fn architecture() -> &'static str {
     }
 }
 
-fn header(mode: u32, size: u64) -> Header {
+fn tar_header(mode: u32, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_mode(mode);
     header.set_size(size);
@@ -208,17 +208,17 @@ fn header(mode: u32, size: u64) -> Header {
     header
 }
 
-fn add<W: Write>(tar: &mut Builder<W>, place: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
-    tar.append_data(&mut header(mode, bytes.len() as u64), place, bytes)
+fn append_file<W: Write>(tar: &mut Builder<W>, place: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
+    tar.append_data(&mut tar_header(mode, bytes.len() as u64), place, bytes)
 }
 
 /// A file that knows the digest of what went into it.
-struct Hashing {
+struct HashingWriter {
     file: File,
     digest: Sha256,
 }
 
-impl Write for Hashing {
+impl Write for HashingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
         self.digest.update(&bytes[..written]);
@@ -240,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    fn entries(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
+    fn read_entries(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
         let mut archive = Archive::new(archive);
         let read = |entry: io::Result<tar::Entry<'_, &[u8]>>| {
             let mut entry = entry.unwrap();
@@ -252,7 +252,7 @@ mod tests {
         archive.entries().unwrap().map(read).collect()
     }
 
-    async fn written() -> Vec<u8> {
+    async fn write_test_image() -> Vec<u8> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image.tar");
         let image = Image::new("sleeper:1")
@@ -271,7 +271,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_manifest_names_a_configuration_and_a_layer_whose_digests_are_right() {
-        let archive = entries(&written().await);
+        let archive = read_entries(&write_test_image().await);
         let manifest: Value = serde_json::from_slice(&archive["manifest.json"]).unwrap();
         assert_eq!(manifest[0]["RepoTags"][0], "sleeper:1");
         let config = &archive[manifest[0]["Config"].as_str().unwrap()];
@@ -284,22 +284,22 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_brings_its_libraries_and_nothing_else_comes() {
-        let archive = entries(&written().await);
+        let archive = read_entries(&write_test_image().await);
         let layer = archive
             .iter()
             .find(|(name, _)| name.contains(".tar"))
             .unwrap()
             .1;
-        let libraries = libraries(Path::new("/bin/sleep")).await.unwrap();
+        let libraries = list_libraries(Path::new("/bin/sleep")).await.unwrap();
         let relative = |path: &PathBuf| path.display().to_string()[1..].to_owned();
         let mut expected: BTreeSet<String> = libraries.iter().map(relative).collect();
         expected.extend(["bin/sleep", "etc/words", "tmp"].map(str::to_owned));
-        let found: BTreeSet<String> = entries(layer).into_keys().collect();
+        let found: BTreeSet<String> = read_entries(layer).into_keys().collect();
         assert_eq!(found, expected);
     }
 
     #[tokio::test]
     async fn the_same_files_make_the_same_archive() {
-        assert!(written().await == written().await);
+        assert!(write_test_image().await == write_test_image().await);
     }
 }

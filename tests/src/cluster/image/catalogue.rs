@@ -3,26 +3,26 @@
 use std::fs;
 use std::path::Path;
 
-use super::super::programs::{MACHINE_PATH, Programs, ProgramsError};
+use super::super::programs::{HOST_PATH, Programs, ProgramsError};
 use super::super::run::{RunError, run};
 use super::archive::{Image, ImageError};
 
 /// Holds the namespaces of a pod.
-pub const PAUSE: &str = "pause:1";
+pub const PAUSE_IMAGE: &str = "pause:1";
 /// A shell and a few programs, for Jobs of tests.
-pub const TOOLBOX: &str = "toolbox:1";
+pub const TOOLBOX_IMAGE: &str = "toolbox:1";
 /// Real etcds, tagged with their versions.
-pub const ETCD: &str = "etcd";
+pub const ETCD_IMAGE: &str = "etcd";
 
 /// The tag of our own programs.
-pub const DEV: &str = "dev";
+pub const DEV_TAG: &str = "dev";
 
 /// What a toolbox holds, beside `/bin/sh`.
-const TOOLS: [&str; 8] = ["cat", "dd", "df", "id", "ls", "sleep", "sync", "getent"];
+const TOOLBOX_PROGRAMS: [&str; 8] = ["cat", "dd", "df", "id", "ls", "sleep", "sync", "getent"];
 /// The machine's certificate authorities.
-const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+const CA_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The programs of this project, each in an image of its own.
-const OURS: [&str; 3] = [
+const OWN_PROGRAMS: [&str; 3] = [
     "mainstay-controller",
     "mainstay-restorer",
     "mainstay-sidecar",
@@ -50,16 +50,16 @@ pub enum CatalogueError {
 }
 
 /// Pause, toolbox, and the etcds.
-pub(crate) async fn base(programs: &Programs) -> Result<Vec<Image>, CatalogueError> {
-    let pause = Image::new(PAUSE)
+pub(crate) async fn build_base_images(programs: &Programs) -> Result<Vec<Image>, CatalogueError> {
+    let pause = Image::new(PAUSE_IMAGE)
         .program(Path::new("/bin/sleep"), "/bin/sleep")
         .await?;
     let mut images = vec![
         pause.entrypoint(&["/bin/sleep", "infinity"]),
-        toolbox().await?,
+        build_toolbox().await?,
     ];
-    for (directory, version) in programs.etcds().zip(etcd_versions(programs).await?) {
-        let mut image = Image::new(&format!("{ETCD}:{version}")).scratch("/tmp");
+    for (directory, version) in programs.etcd_dirs().zip(read_etcd_versions(programs).await?) {
+        let mut image = Image::new(&format!("{ETCD_IMAGE}:{version}")).scratch("/tmp");
         for program in ["etcd", "etcdctl"] {
             image = image
                 .program(&directory.join(program), &format!("/bin/{program}"))
@@ -70,26 +70,26 @@ pub(crate) async fn base(programs: &Programs) -> Result<Vec<Image>, CatalogueErr
     Ok(images)
 }
 
-async fn toolbox() -> Result<Image, CatalogueError> {
-    let mut image = Image::new(TOOLBOX)
+async fn build_toolbox() -> Result<Image, CatalogueError> {
+    let mut image = Image::new(TOOLBOX_IMAGE)
         .scratch("/tmp")
         .program(Path::new("/bin/sh"), "/bin/sh")
         .await?;
-    for tool in TOOLS {
-        let places = MACHINE_PATH
+    for tool in TOOLBOX_PROGRAMS {
+        let places = HOST_PATH
             .split(':')
             .map(|place| Path::new(place).join(tool));
         let found = places.into_iter().find(|path| path.is_file());
-        let found = found.ok_or(ProgramsError::OfTheMachine { program: tool })?;
+        let found = found.ok_or(ProgramsError::MissingOnHost { program: tool })?;
         image = image.program(&found, &format!("/bin/{tool}")).await?;
     }
     Ok(image.entrypoint(&["/bin/sh"]))
 }
 
 /// Versions of the etcds, from the oldest to the newest; they are the tags of [`ETCD`].
-pub async fn etcd_versions(programs: &Programs) -> Result<Vec<String>, CatalogueError> {
+pub async fn read_etcd_versions(programs: &Programs) -> Result<Vec<String>, CatalogueError> {
     let mut versions = Vec::new();
-    for directory in programs.etcds() {
+    for directory in programs.etcd_dirs() {
         let etcd = directory.join("etcd").display().to_string();
         let answer = run(&etcd, &["--version"])
             .await
@@ -104,16 +104,16 @@ pub async fn etcd_versions(programs: &Programs) -> Result<Vec<String>, Catalogue
 }
 
 /// Those of our programs that are in a directory, as `<program>:dev`, with the machine's authorities.
-pub async fn programs(directory: &Path) -> Result<Vec<Image>, CatalogueError> {
-    let authorities = fs::read(AUTHORITIES).unwrap_or_default();
+pub async fn build_program_images(directory: &Path) -> Result<Vec<Image>, CatalogueError> {
+    let authorities = fs::read(CA_BUNDLE).unwrap_or_default();
     let mut images = Vec::new();
-    for name in OURS {
+    for name in OWN_PROGRAMS {
         let program = directory.join(name);
         if program.is_file() {
             let place = format!("/bin/{name}");
-            let image = Image::new(&format!("{name}:{DEV}"))
+            let image = Image::new(&format!("{name}:{DEV_TAG}"))
                 .scratch("/tmp")
-                .text(AUTHORITIES, authorities.clone());
+                .text(CA_BUNDLE, authorities.clone());
             images.push(image.program(&program, &place).await?.entrypoint(&[&place]));
         }
     }

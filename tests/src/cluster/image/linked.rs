@@ -7,10 +7,10 @@ use super::super::run::{RunError, run};
 /// Why the libraries of a program are unknown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LinkedError {
+pub enum LibraryError {
     /// The loader did not answer.
     #[error("ask which libraries {} needs", program.display())]
-    Ask {
+    RunLdd {
         /// The program.
         program: PathBuf,
         /// Why.
@@ -27,16 +27,16 @@ pub enum LinkedError {
 }
 
 /// Libraries and loader of a program, where the program looks for them; none for a static one.
-pub(super) async fn libraries(program: &Path) -> Result<Vec<PathBuf>, LinkedError> {
+pub(super) async fn list_libraries(program: &Path) -> Result<Vec<PathBuf>, LibraryError> {
     match run("ldd", &[program]).await {
-        Ok(answer) => parse(&answer).map_err(|library| LinkedError::Missing {
+        Ok(answer) => parse_ldd(&answer).map_err(|library| LibraryError::Missing {
             program: program.to_owned(),
             library,
         }),
-        Err(RunError::Ended { output, .. }) if output.contains("not a dynamic executable") => {
+        Err(RunError::Failed { output, .. }) if output.contains("not a dynamic executable") => {
             Ok(Vec::new())
         }
-        Err(source) => Err(LinkedError::Ask {
+        Err(source) => Err(LibraryError::RunLdd {
             program: program.to_owned(),
             source,
         }),
@@ -45,7 +45,7 @@ pub(super) async fn libraries(program: &Path) -> Result<Vec<PathBuf>, LinkedErro
 
 /// Lines are `name => path (address)`, `path (address)` for the loader, or a bare name for what the kernel
 /// brings. The name of one that is missing is the error.
-fn parse(answer: &str) -> Result<Vec<PathBuf>, String> {
+fn parse_ldd(answer: &str) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     for line in answer.lines().map(str::trim) {
         let (name, place) = line.split_once(" => ").unwrap_or(("", line));
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn libraries_and_loader_are_found_and_the_kernels_part_is_not() {
-        let found = parse(ANSWER).unwrap();
+        let found = parse_ldd(ANSWER).unwrap();
         assert_eq!(
             found,
             [
@@ -83,13 +83,13 @@ mod tests {
     #[test]
     fn a_missing_library_is_named() {
         assert_eq!(
-            parse("\tlibz.so.1 => not found\n").unwrap_err(),
+            parse_ldd("\tlibz.so.1 => not found\n").unwrap_err(),
             "libz.so.1"
         );
     }
 
     #[test]
     fn a_static_program_needs_none() {
-        assert!(parse("\tstatically linked\n").unwrap().is_empty());
+        assert!(parse_ldd("\tstatically linked\n").unwrap().is_empty());
     }
 }

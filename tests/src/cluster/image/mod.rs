@@ -13,6 +13,6 @@ mod catalogue;
 mod linked;
 
 pub use archive::{Image, ImageError};
-pub(super) use catalogue::base;
-pub use catalogue::{CatalogueError, DEV, ETCD, PAUSE, TOOLBOX, etcd_versions, programs};
-pub use linked::LinkedError;
+pub(super) use catalogue::build_base_images;
+pub use catalogue::{CatalogueError, DEV_TAG, ETCD_IMAGE, PAUSE_IMAGE, TOOLBOX_IMAGE, read_etcd_versions, build_program_images};
+pub use linked::LibraryError;

@@ -7,15 +7,15 @@ use mainstay_crds::ops::{EtcdOpsTask, TaskState};
 use mainstay_crds::{ConditionStatus, ConditionType};
 use serde_json::{Value, json};
 
-use super::{Managed, ManagedError, eventually};
+use super::{ManagedEtcd, ManagedEtcdError, eventually};
 
-impl Managed {
+impl ManagedEtcd {
     /// Asks for an operation and waits for its end. Returns how it ended and what it said.
-    pub async fn ask(
+    pub async fn run_ops_task(
         &self,
         name: &str,
         config: Value,
-    ) -> Result<(TaskState, String), ManagedError> {
+    ) -> Result<(TaskState, String), ManagedEtcdError> {
         let task = json!({
             "apiVersion": "druid.gardener.cloud/v1alpha1",
             "kind": "EtcdOpsTask",
@@ -33,7 +33,7 @@ impl Managed {
     }
 
     /// Copies its backup to another prefix of the cluster's store, and waits until that is done.
-    pub async fn copy_backup(&self, name: &str, prefix: &str) -> Result<(), ManagedError> {
+    pub async fn copy_backup(&self, name: &str, prefix: &str) -> Result<(), ManagedEtcdError> {
         let source = self.get().await?.spec.backup.store;
         let mut target = source.clone();
         if let Some(target) = &mut target {
@@ -56,7 +56,7 @@ impl Managed {
         Ok(eventually("a copy of the backup", is_done).await?)
     }
 
-    async fn create_task<K>(&self, task: Value) -> Result<Api<K>, ManagedError>
+    async fn create_task<K>(&self, task: Value) -> Result<Api<K>, ManagedEtcdError>
     where
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
             + serde::Serialize
@@ -66,9 +66,9 @@ impl Managed {
     {
         let tasks = self.api::<K>();
         let task = serde_json::from_value(task).map_err(kube::Error::SerdeError);
-        let task = task.map_err(self.refused("write a task for"))?;
+        let task = task.map_err(self.api_error("write a task for"))?;
         let created = tasks.create(&PostParams::default(), &task).await;
-        created.map_err(self.refused("create a task for"))?;
+        created.map_err(self.api_error("create a task for"))?;
         Ok(tasks)
     }
 }

@@ -11,7 +11,7 @@ use super::super::configuration::CONTROL_GROUP;
 
 /// A group is busy until the kernel is done with the last of its processes.
 const REMOVE_DEADLINE: Duration = Duration::from_mins(2);
-const POLL: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why a control group is not as it should be.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +22,7 @@ pub enum ControlGroupError {
     Mounts(#[source] io::Error),
     /// It could not be made.
     #[error("make control group {}", path.display())]
-    Make {
+    Create {
         /// Which.
         path: PathBuf,
         /// Why.
@@ -39,9 +39,9 @@ pub enum ControlGroupError {
 }
 
 /// Makes it in every hierarchy.
-pub(crate) fn make() -> Result<(), ControlGroupError> {
-    for path in groups(hierarchies)? {
-        fs::create_dir_all(&path).map_err(|source| ControlGroupError::Make { path, source })?;
+pub(crate) fn create() -> Result<(), ControlGroupError> {
+    for path in group_paths(used_hierarchies)? {
+        fs::create_dir_all(&path).map_err(|source| ControlGroupError::Create { path, source })?;
     }
     Ok(())
 }
@@ -49,12 +49,12 @@ pub(crate) fn make() -> Result<(), ControlGroupError> {
 /// Removes it with all groups below it; nothing runs in them any more.
 pub(crate) async fn remove() -> Result<(), ControlGroupError> {
     let deadline = Instant::now() + REMOVE_DEADLINE;
-    for path in groups(all_hierarchies)? {
+    for path in group_paths(all_hierarchies)? {
         while let Err(source) = remove_tree(&path) {
             if Instant::now() > deadline {
                 return Err(ControlGroupError::Remove { path, source });
             }
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
     Ok(())
@@ -75,19 +75,19 @@ fn remove_tree(group: &Path) -> io::Result<()> {
     fs::remove_dir(group)
 }
 
-fn groups(hierarchies: impl Fn(&str) -> Vec<PathBuf>) -> Result<Vec<PathBuf>, ControlGroupError> {
+fn group_paths(used_hierarchies: impl Fn(&str) -> Vec<PathBuf>) -> Result<Vec<PathBuf>, ControlGroupError> {
     let mounts = fs::read_to_string("/proc/self/mounts").map_err(ControlGroupError::Mounts)?;
-    Ok(hierarchies(&mounts)
+    Ok(used_hierarchies(&mounts)
         .into_iter()
         .map(|root| root.join(CONTROL_GROUP))
         .collect())
 }
 
 /// Where the hierarchies that count are mounted: those of the first version, or the only one of the second.
-fn hierarchies(mounts: &str) -> Vec<PathBuf> {
-    let first = of_kind(mounts, "cgroup");
+fn used_hierarchies(mounts: &str) -> Vec<PathBuf> {
+    let first = mounts_of_type(mounts, "cgroup");
     if first.is_empty() {
-        of_kind(mounts, "cgroup2")
+        mounts_of_type(mounts, "cgroup2")
     } else {
         first
     }
@@ -95,10 +95,10 @@ fn hierarchies(mounts: &str) -> Vec<PathBuf> {
 
 /// All of them: beside the first version, the programs of a node use the second one as well.
 fn all_hierarchies(mounts: &str) -> Vec<PathBuf> {
-    [of_kind(mounts, "cgroup"), of_kind(mounts, "cgroup2")].concat()
+    [mounts_of_type(mounts, "cgroup"), mounts_of_type(mounts, "cgroup2")].concat()
 }
 
-fn of_kind(mounts: &str, wanted: &str) -> Vec<PathBuf> {
+fn mounts_of_type(mounts: &str, wanted: &str) -> Vec<PathBuf> {
     let fields = mounts
         .lines()
         .map(|line| line.split(' ').collect::<Vec<_>>());
@@ -116,8 +116,8 @@ mod tests {
     fn the_second_version_counts_only_where_it_is_alone() {
         let second = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         let both = format!("cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n{second}");
-        assert_eq!(hierarchies(&both), [Path::new("/sys/fs/cgroup/cpu")]);
-        assert_eq!(hierarchies(second), [Path::new("/sys/fs/cgroup/unified")]);
+        assert_eq!(used_hierarchies(&both), [Path::new("/sys/fs/cgroup/cpu")]);
+        assert_eq!(used_hierarchies(second), [Path::new("/sys/fs/cgroup/unified")]);
         assert_eq!(
             all_hierarchies(&both).len(),
             2,

@@ -13,18 +13,18 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 use tokio::time::{Instant, sleep};
 
-use super::furnish::{FurnishError, furnish};
-use crate::cluster::components::{Component, Launch};
-use crate::cluster::home::Home;
+use super::furnish::{PrepareError, prepare_namespaces};
+use crate::cluster::components::{ClusterComponent, LaunchCommand};
+use crate::cluster::home::ClusterHome;
 use crate::cluster::programs::{Programs, ProgramsError};
 
 /// Between the end of a component and its next start.
-const PAUSE: Duration = Duration::from_secs(1);
+const RESTART_DELAY: Duration = Duration::from_secs(1);
 /// Whoever started this world links it within a moment. One that was killed before never does, and may not have recorded
 /// the world either, so that nobody would end it.
 const LINK_DEADLINE: Duration = Duration::from_mins(5);
 /// How soon a hold is seen.
-const POLL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why a world ends.
 #[derive(Debug, thiserror::Error)]
@@ -35,10 +35,10 @@ pub enum InitError {
     Programs(#[from] ProgramsError),
     /// It could not be made fit.
     #[error(transparent)]
-    Furnish(#[from] FurnishError),
+    Prepare(#[from] PrepareError),
     /// A sign for those outside could not be written.
     #[error("say that the world is furnished")]
-    Sign(#[source] io::Error),
+    WriteSignal(#[source] io::Error),
     /// Whoever started it is gone.
     #[error("the world got no network within {LINK_DEADLINE:?}")]
     Unlinked,
@@ -64,42 +64,42 @@ pub enum InitError {
 }
 
 /// Runs until it is killed.
-pub async fn init(home: &Home) -> Result<Infallible, InitError> {
+pub async fn run_init(home: &ClusterHome) -> Result<Infallible, InitError> {
     let programs = Programs::find()?;
     let minor = programs.minor_version().await?;
-    furnish(home, &programs).await?;
-    File::create(home.furnished()).map_err(InitError::Sign)?;
+    prepare_namespaces(home, &programs).await?;
+    File::create(home.prepared_file()).map_err(InitError::WriteSignal)?;
     let deadline = Instant::now() + LINK_DEADLINE;
-    while !home.linked().exists() {
+    while !home.linked_file().exists() {
         if Instant::now() > deadline {
             return Err(InitError::Unlinked);
         }
-        sleep(POLL).await;
+        sleep(POLL_INTERVAL).await;
     }
     let path = programs.search_path();
-    let keep = |component: Component| Kept {
+    let keep = |component: ClusterComponent| SupervisedComponent {
         component,
-        launch: component.launch(home, &programs, minor),
+        launch: component.launch_command(home, &programs, minor),
         process: None,
         not_before: Instant::now(),
     };
-    let mut all = Component::ALL.map(keep);
+    let mut all = ClusterComponent::ALL.map(keep);
     loop {
-        while let Some(ended) = bury()? {
+        while let Some(ended) = reap_child()? {
             let ended = all.iter_mut().find(|kept| kept.process == Some(ended));
             if let Some(kept) = ended {
-                kept.has_ended(home);
+                kept.mark_ended(home);
             }
         }
         for kept in &mut all {
-            kept.look_after(home, &path)?;
+            kept.reconcile(home, &path)?;
         }
-        sleep(POLL).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
 /// A process that has ended, ours or an orphan's.
-fn bury() -> Result<Option<Pid>, InitError> {
+fn reap_child() -> Result<Option<Pid>, InitError> {
     match wait(WaitOptions::NOHANG) {
         Ok(ended) => Ok(ended.map(|(process, _)| process)),
         Err(Errno::CHILD) => Ok(None),
@@ -108,25 +108,25 @@ fn bury() -> Result<Option<Pid>, InitError> {
 }
 
 /// A component and its process.
-struct Kept {
-    component: Component,
-    launch: Launch,
+struct SupervisedComponent {
+    component: ClusterComponent,
+    launch: LaunchCommand,
     process: Option<Pid>,
     not_before: Instant,
 }
 
-impl Kept {
-    fn has_ended(&mut self, home: &Home) {
+impl SupervisedComponent {
+    fn mark_ended(&mut self, home: &ClusterHome) {
         self.process = None;
-        self.not_before = Instant::now() + PAUSE;
+        self.not_before = Instant::now() + RESTART_DELAY;
         // Missing only when it was never written.
-        fs::remove_file(home.running(self.component)).ok();
+        fs::remove_file(home.running_file(self.component)).ok();
     }
 
     /// At most one step towards what is wanted of it.
-    fn look_after(&mut self, home: &Home, path: &str) -> Result<(), InitError> {
+    fn reconcile(&mut self, home: &ClusterHome, path: &str) -> Result<(), InitError> {
         let component = self.component.name();
-        let is_held = home.hold(self.component).exists();
+        let is_held = home.hold_file(self.component).exists();
         match self.process {
             Some(process) if is_held => match kill_process(process, Signal::KILL) {
                 Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -145,8 +145,8 @@ impl Kept {
         }
     }
 
-    fn start(&self, home: &Home, path: &str) -> io::Result<Pid> {
-        let log = home.log(self.component);
+    fn start(&self, home: &ClusterHome, path: &str) -> io::Result<Pid> {
+        let log = home.log_file(self.component);
         let mut log = File::options().create(true).append(true).open(log)?;
         writeln!(log, "--- {} starts", self.component.name())?;
         let child = Command::new(&self.launch.program)
@@ -162,7 +162,7 @@ impl Kept {
         let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let id = id.ok_or_else(|| io::Error::other("a process without an id"))?;
         fs::write(
-            home.running(self.component),
+            home.running_file(self.component),
             format!("{}\n", id.as_raw_nonzero()),
         )?;
         Ok(id)

@@ -5,36 +5,36 @@
 
 use std::path::Path;
 
-use super::super::addresses::{LINK_BITS, MACHINE, MACHINE_DEVICE, NODE, PODS, SERVICES};
-use super::super::record::Record;
+use super::super::addresses::{LINK_BITS, HOST, HOST_DEVICE, NODE, PODS, SERVICES};
+use super::super::record::ProcessRecord;
 use super::super::run::{RunError, run_line};
 
 /// The node's device.
 const NODE_DEVICE: &str = "eth0";
 
 /// Lays it into the world of this first process.
-pub(crate) async fn lay(first: &Record) -> Result<(), RunError> {
-    for line in lines(first.id()) {
+pub(crate) async fn create_link(first: &ProcessRecord) -> Result<(), RunError> {
+    for line in link_commands(first.pid()) {
         run_line(&line).await?;
     }
     Ok(())
 }
 
 /// Whether the machine has its end of a link.
-pub(crate) fn is_laid() -> bool {
-    Path::new("/sys/class/net").join(MACHINE_DEVICE).exists()
+pub(crate) fn is_linked() -> bool {
+    Path::new("/sys/class/net").join(HOST_DEVICE).exists()
 }
 
-fn lines(first: i32) -> [String; 7] {
+fn link_commands(first: i32) -> [String; 7] {
     let inside = format!("nsenter --target {first} --net --");
     [
-        format!("ip link add {MACHINE_DEVICE} type veth peer name {NODE_DEVICE} netns {first}"),
+        format!("ip link add {HOST_DEVICE} type veth peer name {NODE_DEVICE} netns {first}"),
         format!("{inside} ip address add {NODE}/{LINK_BITS} dev {NODE_DEVICE}"),
         format!("{inside} ip link set {NODE_DEVICE} up"),
-        format!("ip address add {MACHINE}/{LINK_BITS} dev {MACHINE_DEVICE}"),
-        format!("ip link set {MACHINE_DEVICE} up"),
-        format!("ip route add {PODS} via {NODE} dev {MACHINE_DEVICE}"),
-        format!("ip route add {SERVICES} via {NODE} dev {MACHINE_DEVICE}"),
+        format!("ip address add {HOST}/{LINK_BITS} dev {HOST_DEVICE}"),
+        format!("ip link set {HOST_DEVICE} up"),
+        format!("ip route add {PODS} via {NODE} dev {HOST_DEVICE}"),
+        format!("ip route add {SERVICES} via {NODE} dev {HOST_DEVICE}"),
     ]
 }
 
@@ -44,9 +44,9 @@ mod tests {
 
     #[test]
     fn every_change_of_the_machine_names_the_device_that_goes_with_the_world() {
-        for line in lines(42) {
+        for line in link_commands(42) {
             let inside = line.starts_with("nsenter --target 42 --net -- ");
-            assert!(inside || line.contains(MACHINE_DEVICE), "{line}");
+            assert!(inside || line.contains(HOST_DEVICE), "{line}");
         }
     }
 }

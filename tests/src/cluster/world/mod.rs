@@ -20,20 +20,20 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-pub use furnish::FurnishError;
-pub use init::{InitError, init};
+pub use furnish::PrepareError;
+pub use init::{InitError, run_init};
 
-use super::home::Home;
-use super::record::Record;
+use super::home::ClusterHome;
+use super::record::ProcessRecord;
 
 /// Mounting a dozen things takes a fraction of a second.
-const FURNISH_DEADLINE: Duration = Duration::from_mins(3);
-const POLL: Duration = Duration::from_millis(50);
+const PREPARE_DEADLINE: Duration = Duration::from_mins(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why a world did not begin.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StartError {
+pub enum StartNamespacesError {
     /// Its log could not be opened.
     #[error("open the log of process 1")]
     Log(#[source] io::Error),
@@ -45,16 +45,16 @@ pub enum StartError {
     Record(#[source] io::Error),
     /// It ended, or took too long.
     #[error("the world was not furnished: {log}")]
-    Unfurnished {
+    NotPrepared {
         /// What process 1 said.
         log: String,
     },
 }
 
 /// Begins a world and returns who holds it, furnished and without a network.
-pub(super) async fn start(home: &Home) -> Result<Record, StartError> {
-    let path = home.log_named("init");
-    let log = File::create(&path).map_err(StartError::Log)?;
+pub(super) async fn start_namespaces(home: &ClusterHome) -> Result<ProcessRecord, StartNamespacesError> {
+    let path = home.named_log_file("init");
+    let log = File::create(&path).map_err(StartNamespacesError::Log)?;
     let child = Command::new("setsid")
         .args(["unshare", "--mount", "--net", "--pid", "--ipc", "--uts"])
         .args([
@@ -64,37 +64,37 @@ pub(super) async fn start(home: &Home) -> Result<Record, StartError> {
             "--propagation=private",
             "--",
         ])
-        .arg(home.program())
+        .arg(home.cluster_program())
         .arg(format!("--home={}", home.path().display()))
         .arg("init")
         .current_dir("/")
         .stdin(Stdio::null())
-        .stdout(log.try_clone().map_err(StartError::Log)?)
+        .stdout(log.try_clone().map_err(StartNamespacesError::Log)?)
         .stderr(log)
         .spawn()
-        .map_err(StartError::Unshare)?;
-    let ended = || StartError::Unfurnished {
+        .map_err(StartNamespacesError::Unshare)?;
+    let ended = || StartNamespacesError::NotPrepared {
         log: fs::read_to_string(&path).unwrap_or_default(),
     };
     let id = i32::try_from(child.id()).map_err(|_| ended())?;
-    let record = Record::of(id).ok_or_else(ended)?;
+    let record = ProcessRecord::from_pid(id).ok_or_else(ended)?;
     let text = serde_json::to_vec(&record)
         .map_err(io::Error::other)
-        .map_err(StartError::Record)?;
-    fs::write(home.record(), text).map_err(StartError::Record)?;
-    let deadline = Instant::now() + FURNISH_DEADLINE;
-    while !home.furnished().exists() {
+        .map_err(StartNamespacesError::Record)?;
+    fs::write(home.record_file(), text).map_err(StartNamespacesError::Record)?;
+    let deadline = Instant::now() + PREPARE_DEADLINE;
+    while !home.prepared_file().exists() {
         if !record.is_running() || Instant::now() > deadline {
             return Err(ended());
         }
-        sleep(POLL).await;
+        sleep(POLL_INTERVAL).await;
     }
     Ok(record)
 }
 
 /// Who holds the world of a home, if it has one and it goes on.
-pub(super) fn holder(home: &Home) -> Option<Record> {
-    let text = fs::read(home.record()).ok()?;
-    let record: Record = serde_json::from_slice(&text).ok()?;
+pub(super) fn find_holder(home: &ClusterHome) -> Option<ProcessRecord> {
+    let text = fs::read(home.record_file()).ok()?;
+    let record: ProcessRecord = serde_json::from_slice(&text).ok()?;
     record.is_running().then_some(record)
 }

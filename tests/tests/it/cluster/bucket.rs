@@ -2,19 +2,19 @@
 
 use std::fs;
 
-use mainstay_store::{Environment, Provider, SnapStore, StoreConfig};
+use mainstay_store::{Environment, StorageProvider, SnapStore, StoreConfig};
 use mainstay_tests::cluster::managed::store_url;
 use mainstay_tests::cluster::{BUCKET, S3_KEY_ID, S3_SECRET};
 use tempfile::TempDir;
 
 /// The bucket, open.
-pub(crate) struct Bucket {
+pub(crate) struct BackupBucket {
     pub(crate) store: SnapStore,
     /// Read again when they change.
     _credentials: TempDir,
 }
 
-impl Bucket {
+impl BackupBucket {
     pub(crate) fn open() -> Self {
         let credentials = tempfile::tempdir().unwrap();
         let fields = [
@@ -29,7 +29,7 @@ impl Bucket {
         let environment = Environment::from_iter([("AWS_APPLICATION_CREDENTIALS", place)]);
         let config = StoreConfig {
             endpoint: Some(store_url().parse().unwrap()),
-            ..StoreConfig::new(Provider::S3, BUCKET)
+            ..StoreConfig::new(StorageProvider::S3, BUCKET)
         };
         Self {
             store: SnapStore::open(&config, &environment).unwrap(),
@@ -38,7 +38,7 @@ impl Bucket {
     }
 
     /// Keys of all snapshots below a prefix, by name.
-    pub(crate) async fn snapshots(&self, prefix: &str) -> Vec<String> {
+    pub(crate) async fn list_snapshots(&self, prefix: &str) -> Vec<String> {
         let listed = self.store.list(&format!("{prefix}/v2")).await.unwrap();
         listed.into_iter().map(|object| object.key).collect()
     }

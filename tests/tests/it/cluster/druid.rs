@@ -12,41 +12,41 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::PostParams;
 use kube::{Resource, ResourceExt as _};
 use mainstay_crds::Etcd;
-use mainstay_tests::cluster::image::{DEV, ETCD as IMAGE};
+use mainstay_tests::cluster::image::{DEV_TAG, ETCD_IMAGE as IMAGE};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::stage::{ETCD, Stage};
+use super::stage::{ETCD_NAME, TestNamespace};
 
 /// How many members it has.
 pub(crate) const MEMBERS: usize = 3;
 /// As whom etcd-druid writes.
-const MANAGER: &str = "etcd-druid";
-const ROLE: &str = "druid.gardener.cloud:etcd:main";
+const FIELD_MANAGER: &str = "etcd-druid";
+const ROLE_NAME: &str = "druid.gardener.cloud:etcd:main";
 
 /// Makes all of it for an Etcd, in etcd-druid's order.
-pub(crate) async fn make(stage: &Stage, owner: &Etcd, version: &str) -> StatefulSet {
-    let druid = Druid { stage, owner };
-    druid.access().await;
-    druid.leases().await;
-    druid.services().await;
-    let data = json!({"data": {"etcd.conf.yaml": configuration(&stage.namespace)}});
+pub(crate) async fn create_druid_etcd(stage: &TestNamespace, owner: &Etcd, version: &str) -> StatefulSet {
+    let druid = DruidObjects { test_namespace: stage, owner };
+    druid.create_rbac().await;
+    druid.create_leases().await;
+    druid.create_services().await;
+    let data = json!({"data": {"etcd.conf.yaml": etcd_configuration(&stage.namespace)}});
     druid
         .create::<ConfigMap>(("main-config", "etcd-configmap"), data)
         .await;
-    let spec = stateful_set(owner, version);
+    let spec = stateful_set_spec(owner, version);
     druid
-        .create::<StatefulSet>((ETCD, "etcd-statefulset"), json!({"spec": spec}))
+        .create::<StatefulSet>((ETCD_NAME, "etcd-statefulset"), json!({"spec": spec}))
         .await
 }
 
-struct Druid<'a> {
-    stage: &'a Stage,
+struct DruidObjects<'a> {
+    test_namespace: &'a TestNamespace,
     owner: &'a Etcd,
 }
 
-impl Druid<'_> {
+impl DruidObjects<'_> {
     async fn create<K>(&self, (name, component): (&str, &str), mut object: Value) -> K
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
@@ -59,24 +59,24 @@ impl Druid<'_> {
             "name": name,
             "labels": labels(&name.replace(':', "-"), component),
             "ownerReferences": [{
-                "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "Etcd", "name": ETCD,
+                "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "Etcd", "name": ETCD_NAME,
                 "uid": self.owner.uid(), "controller": true, "blockOwnerDeletion": true,
             }],
         });
         let object: K = serde_json::from_value(object).unwrap();
         let params = PostParams {
-            field_manager: Some(MANAGER.to_owned()),
+            field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PostParams::default()
         };
-        self.stage
+        self.test_namespace
             .api::<K>()
             .create(&params, &object)
             .await
             .unwrap()
     }
 
-    async fn access(&self) {
-        let account = (ETCD, "etcd-service-account");
+    async fn create_rbac(&self) {
+        let account = (ETCD_NAME, "etcd-service-account");
         let mounted = json!({"automountServiceAccountToken": true});
         self.create::<ServiceAccount>(account, mounted).await;
         let all = ["get", "list", "patch", "update", "watch"];
@@ -85,22 +85,22 @@ impl Druid<'_> {
             {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": all},
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
         ]);
-        self.create::<Role>((ROLE, "etcd-role"), json!({"rules": rules}))
+        self.create::<Role>((ROLE_NAME, "etcd-role"), json!({"rules": rules}))
             .await;
         let bound = json!({
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ROLE},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ROLE_NAME},
             "subjects": [{
-                "kind": "ServiceAccount", "name": ETCD, "namespace": self.stage.namespace,
+                "kind": "ServiceAccount", "name": ETCD_NAME, "namespace": self.test_namespace.namespace,
             }],
         });
-        self.create::<RoleBinding>((ROLE, "etcd-role-binding"), bound)
+        self.create::<RoleBinding>((ROLE_NAME, "etcd-role-binding"), bound)
             .await;
     }
 
     /// Empty; the sidecar fills them.
-    async fn leases(&self) {
+    async fn create_leases(&self) {
         for number in 0..MEMBERS {
-            let name = format!("{ETCD}-{number}");
+            let name = format!("{ETCD_NAME}-{number}");
             self.create::<Lease>((&name, "etcd-member-lease"), json!({}))
                 .await;
         }
@@ -110,7 +110,7 @@ impl Druid<'_> {
         }
     }
 
-    async fn services(&self) {
+    async fn create_services(&self) {
         let mut of_members = selector();
         of_members["app.kubernetes.io/component"] = "etcd-statefulset".into();
         let port = |name: &str, number: u16| json!({"name": name, "port": number, "protocol": "TCP", "targetPort": number});
@@ -137,7 +137,7 @@ impl Druid<'_> {
 }
 
 fn selector() -> Value {
-    json!({"app.kubernetes.io/managed-by": "etcd-druid", "app.kubernetes.io/part-of": ETCD})
+    json!({"app.kubernetes.io/managed-by": "etcd-druid", "app.kubernetes.io/part-of": ETCD_NAME})
 }
 
 fn labels(name: &str, component: &str) -> Value {
@@ -147,27 +147,27 @@ fn labels(name: &str, component: &str) -> Value {
     labels
 }
 
-fn url(pod: &str, namespace: &str, port: u16) -> String {
-    format!("http://{pod}.{ETCD}-peer.{namespace}.svc:{port}")
+fn member_url(pod: &str, namespace: &str, port: u16) -> String {
+    format!("http://{pod}.{ETCD_NAME}-peer.{namespace}.svc:{port}")
 }
 
 /// Pods and their addresses.
-fn members(namespace: &str, port: u16) -> impl Iterator<Item = (String, String)> {
-    let pods = (0..MEMBERS).map(|number| format!("{ETCD}-{number}"));
-    pods.map(move |pod| (pod.clone(), url(&pod, namespace, port)))
+fn member_urls(namespace: &str, port: u16) -> impl Iterator<Item = (String, String)> {
+    let pods = (0..MEMBERS).map(|number| format!("{ETCD_NAME}-{number}"));
+    pods.map(move |pod| (pod.clone(), member_url(&pod, namespace, port)))
 }
 
 fn initial_cluster(namespace: &str) -> String {
-    let all: Vec<String> = members(namespace, 2380)
+    let all: Vec<String> = member_urls(namespace, 2380)
         .map(|(pod, url)| format!("{pod}={url}"))
         .collect();
     all.join(",")
 }
 
 /// One configuration for all members; the sidecar picks what is the member's own.
-fn configuration(namespace: &str) -> String {
+fn etcd_configuration(namespace: &str) -> String {
     let advertised = |port| -> Value {
-        let all = members(namespace, port).map(|(pod, url)| (pod, json!([url])));
+        let all = member_urls(namespace, port).map(|(pod, url)| (pod, json!([url])));
         Value::Object(all.collect())
     };
     // JSON is YAML, too.
@@ -192,7 +192,7 @@ fn configuration(namespace: &str) -> String {
     all.to_string()
 }
 
-fn stateful_set(owner: &Etcd, version: &str) -> Value {
+fn stateful_set_spec(owner: &Etcd, version: &str) -> Value {
     let claim = json!({
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": owner.spec.storage_class,
@@ -206,25 +206,25 @@ fn stateful_set(owner: &Etcd, version: &str) -> Value {
         "updateStrategy": {"type": "RollingUpdate"},
         "selector": {"matchLabels": selector()},
         "template": {
-            "metadata": {"labels": labels(ETCD, "etcd-statefulset"), "annotations": annotations},
-            "spec": pod(owner, version),
+            "metadata": {"labels": labels(ETCD_NAME, "etcd-statefulset"), "annotations": annotations},
+            "spec": pod_spec(owner, version),
         },
-        "volumeClaimTemplates": [{"metadata": {"name": ETCD}, "spec": claim}],
+        "volumeClaimTemplates": [{"metadata": {"name": ETCD_NAME}, "spec": claim}],
     })
 }
 
-fn pod(owner: &Etcd, version: &str) -> Value {
+fn pod_spec(owner: &Etcd, version: &str) -> Value {
     let store = owner.spec.backup.store.as_ref().expect("a store");
     let secret = store.secret_ref.as_ref().map(|secret| &secret.name);
     json!({
         "hostAliases": [{"ip": "127.0.0.1", "hostnames": ["main-local"]}],
         "shareProcessNamespace": true,
-        "serviceAccountName": ETCD,
+        "serviceAccountName": ETCD_NAME,
         "securityContext": {
             "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
             "fsGroupChangePolicy": "OnRootMismatch",
         },
-        "containers": [etcd(&owner.namespace().unwrap(), version), sidecar(owner)],
+        "containers": [etcd_container(&owner.namespace().unwrap(), version), sidecar_container(owner)],
         "volumes": [
             {"name": "etcd-config-file", "configMap": {"name": "main-config", "defaultMode": 0o640}},
             {"name": "etcd-backup-secret", "secret": {"secretName": secret, "defaultMode": 0o640}},
@@ -232,13 +232,13 @@ fn pod(owner: &Etcd, version: &str) -> Value {
     })
 }
 
-fn from_pod(name: &str, path: &str) -> Value {
+fn field_ref_env(name: &str, path: &str) -> Value {
     json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
 }
 
 /// The wrapper asks the sidecar before it starts an etcd; the plain one starts at once, where the wrapper keeps its data.
-fn etcd(namespace: &str, version: &str) -> Value {
-    let own = |port| url("$(POD_NAME)", namespace, port);
+fn etcd_container(namespace: &str, version: &str) -> Value {
+    let own = |port| member_url("$(POD_NAME)", namespace, port);
     let command = [
         "/bin/etcd".to_owned(),
         "--name=$(POD_NAME)".to_owned(),
@@ -254,36 +254,36 @@ fn etcd(namespace: &str, version: &str) -> Value {
         "name": "etcd",
         "image": format!("{IMAGE}:{version}"),
         "command": command,
-        "env": [from_pod("POD_NAME", "metadata.name")],
+        "env": [field_ref_env("POD_NAME", "metadata.name")],
         "ports": [
             {"name": "server", "containerPort": 2380}, {"name": "client", "containerPort": 2379},
         ],
         "readinessProbe": {"httpGet": {"path": "/health", "port": 2379}, "periodSeconds": 1},
         "securityContext": {"allowPrivilegeEscalation": false},
-        "volumeMounts": [{"name": ETCD, "mountPath": "/var/etcd/data"}],
+        "volumeMounts": [{"name": ETCD_NAME, "mountPath": "/var/etcd/data"}],
     })
 }
 
-fn sidecar(owner: &Etcd) -> Value {
+fn sidecar_container(owner: &Etcd) -> Value {
     let store = owner.spec.backup.store.as_ref().expect("a store");
-    let mut args: Vec<String> = FLAGS.iter().map(ToString::to_string).collect();
+    let mut args: Vec<String> = SIDECAR_FLAGS.iter().map(ToString::to_string).collect();
     args.push(format!("--store-prefix={}", store.prefix));
     let endpoint = store.endpoint_override.iter();
     args.extend(endpoint.map(|url| format!("--store-endpoint-override={url}")));
     json!({
         "name": "backup-restore",
-        "image": format!("mainstay-sidecar:{DEV}"),
+        "image": format!("mainstay-sidecar:{DEV_TAG}"),
         "args": args,
         "env": [
-            from_pod("POD_NAME", "metadata.name"),
-            from_pod("POD_NAMESPACE", "metadata.namespace"),
+            field_ref_env("POD_NAME", "metadata.name"),
+            field_ref_env("POD_NAMESPACE", "metadata.namespace"),
             {"name": "STORAGE_CONTAINER", "value": store.container},
             {"name": "AWS_APPLICATION_CREDENTIALS", "value": "/var/etcd-backup"},
         ],
         "ports": [{"name": "server", "containerPort": 8080}],
         "securityContext": {"allowPrivilegeEscalation": false},
         "volumeMounts": [
-            {"name": ETCD, "mountPath": "/var/etcd/data"},
+            {"name": ETCD_NAME, "mountPath": "/var/etcd/data"},
             {"name": "etcd-config-file", "mountPath": "/var/etcd/config/"},
             {"name": "etcd-backup-secret", "mountPath": "/var/etcd-backup"},
         ],
@@ -291,7 +291,7 @@ fn sidecar(owner: &Etcd) -> Value {
 }
 
 /// What etcd-druid passes for an Etcd without certificates.
-const FLAGS: [&str; 34] = [
+const SIDECAR_FLAGS: [&str; 34] = [
     "server",
     "--server-port=8080",
     "--enable-snapshot-lease-renewal=true",

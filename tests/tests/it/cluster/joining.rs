@@ -4,15 +4,15 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::api::DeleteParams;
 use mainstay_crds::{ConditionStatus, ConditionType};
 use mainstay_tests::cluster::eventually;
-use mainstay_tests::cluster::managed::condition;
-use mainstay_tests::cluster::member::{Member, content};
+use mainstay_tests::cluster::managed::find_condition;
+use mainstay_tests::cluster::member::{MemberPod, read_key_space};
 use serde_json::{Value, json};
 
-use super::members::{self, NAME, load};
-use super::stage::{Stage, assert_kept, on_stage, write_and_back_up};
+use super::members::{self, NAME, start_load};
+use super::stage::{TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up};
 
 /// The cluster to join: one plain member.
-fn source(stage: &Stage) -> Value {
+fn source_cluster(stage: &TestNamespace) -> Value {
     let host = format!("{NAME}-0.{NAME}.{}.svc", stage.namespace);
     json!({
         "members": [{"name": format!("{NAME}-0"), "peerUrls": [format!("http://{host}:2380")]}],
@@ -21,8 +21,8 @@ fn source(stage: &Stage) -> Value {
 }
 
 /// The last voter of before leaves, as its people would make it.
-async fn leave(stage: &Stage, old: &Member, joined: &[Member]) {
-    let id = eventually("who the last voter is", async || old.id().await);
+async fn remove_last_voter(stage: &TestNamespace, old: &MemberPod, joined: &[MemberPod]) {
+    let id = eventually("who the last voter is", async || old.member_id().await);
     let id = id.await.unwrap();
     let left = async || {
         let mut client = joined[0].client().await.ok()?;
@@ -39,37 +39,37 @@ async fn leave(stage: &Stage, old: &Member, joined: &[Member]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_join_a_cluster_that_runs_and_keep_its_data_when_it_is_gone() {
-    on_stage("join", async |stage| {
-        let old = members::start(stage, 1).await;
-        let theirs = load(&old);
-        theirs.has_written(100).await.unwrap();
+    with_namespace("join", async |stage| {
+        let old = members::start_plain_etcd(stage, 1).await;
+        let theirs = start_load(&old);
+        theirs.wait_for_writes(100).await.unwrap();
 
-        let mut spec = stage.spec(3);
-        spec["etcd"]["bootstrapWithExistingCluster"] = source(stage);
-        let etcd = stage.etcd(&spec).await;
-        let joined = etcd.members(3).await.unwrap();
-        let settled = etcd.settled().await.unwrap();
-        let told = condition(&settled, &ConditionType::BootstrappedWithExistingCluster);
+        let mut spec = stage.etcd_spec(3);
+        spec["etcd"]["bootstrapWithExistingCluster"] = source_cluster(stage);
+        let etcd = stage.create_etcd(&spec).await;
+        let joined = etcd.wait_for_members(3).await.unwrap();
+        let settled = etcd.wait_until_settled().await.unwrap();
+        let told = find_condition(&settled, &ConditionType::BootstrappedWithExistingCluster);
         assert_eq!(told.unwrap().status, ConditionStatus::True);
         let record = settled.status.unwrap().bootstrap_with_existing_cluster;
         assert_eq!(record.unwrap().members[0].name, format!("{NAME}-0"));
 
         let written = theirs.stop().await.unwrap();
         let everybody = [old.as_slice(), joined.as_slice()].concat();
-        assert_kept(&written, &content(&everybody).await.unwrap());
+        assert_no_write_lost(&written, &read_key_space(&everybody).await.unwrap());
 
-        leave(stage, &old[0], &joined).await;
+        remove_last_voter(stage, &old[0], &joined).await;
         let alone = async || {
             let mut client = joined[0].client().await.ok()?;
             let list = client.member_list().await.ok()?;
-            let is_ours = |member: &etcd_client::Member| member.name().starts_with("main-");
-            (list.members().len() == 3 && list.members().iter().all(is_ours)).then_some(())
+            let is_provisioned_here = |member: &etcd_client::Member| member.name().starts_with("main-");
+            (list.members().len() == 3 && list.members().iter().all(is_provisioned_here)).then_some(())
         };
         eventually("three members, all of them ours", alone)
             .await
             .unwrap();
         write_and_back_up(&etcd, &joined).await;
-        assert_kept(&written, &content(&joined).await.unwrap());
+        assert_no_write_lost(&written, &read_key_space(&joined).await.unwrap());
     })
     .await;
 }

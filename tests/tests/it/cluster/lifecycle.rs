@@ -9,33 +9,33 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::ListParams;
 use mainstay_crds::etcd::MemberRole;
 use mainstay_crds::{ConditionStatus, ConditionType};
-use mainstay_tests::cluster::image::{ETCD as IMAGE, etcd_versions};
-use mainstay_tests::cluster::managed::condition;
-use mainstay_tests::cluster::member::{content, content_at};
+use mainstay_tests::cluster::image::{ETCD_IMAGE as IMAGE, read_etcd_versions};
+use mainstay_tests::cluster::managed::find_condition;
+use mainstay_tests::cluster::member::{read_key_space, read_key_space_at};
 use mainstay_tests::cluster::timeline::{self, Timeline};
 use mainstay_tests::cluster::{Programs, eventually};
 use serde_json::json;
 
-use super::bucket::Bucket;
-use super::midway::{kill_controllers, pods, replaced};
-use super::served::Absences;
-use super::stage::{ETCD, SILENCE, Stage, assert_kept, on_stage, write_and_back_up};
+use super::bucket::BackupBucket;
+use super::midway::{kill_controllers, wait_for_pods, wait_until_replaced};
+use super::served::AbsenceWatch;
+use super::stage::{ETCD_NAME, LONGEST_GAP_LABEL, TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_member_becomes_five_and_one_again_and_nothing_that_was_written_is_lost() {
-    on_stage("scale", async |stage| {
-        let etcd = stage.etcd(&stage.spec(1)).await;
-        etcd.members(1).await.unwrap();
-        etcd.settled().await.unwrap();
-        let load = etcd.load().await.unwrap();
+    with_namespace("scale", async |stage| {
+        let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
+        etcd.wait_for_members(1).await.unwrap();
+        etcd.wait_until_settled().await.unwrap();
+        let load = etcd.start_load().await.unwrap();
         for (step, count) in [3, 5, 3, 1].into_iter().enumerate() {
-            etcd.change(json!({"replicas": count})).await.unwrap();
+            etcd.patch_spec(json!({"replicas": count})).await.unwrap();
             if step == 0 {
-                pods(&etcd, 2).await; // the second member joins, and there is a third one to come
+                wait_for_pods(&etcd, 2).await; // the second member joins, and there is a third one to come
                 kill_controllers(stage).await;
             }
-            etcd.settled().await.unwrap();
-            assert_eq!(etcd.members(count).await.unwrap().len(), count);
+            etcd.wait_until_settled().await.unwrap();
+            assert_eq!(etcd.wait_for_members(count).await.unwrap().len(), count);
             let is_told = async || {
                 let told = etcd.get().await.ok()?.status?.members?;
                 let roles: Vec<_> = told.into_iter().filter_map(|member| member.role).collect();
@@ -46,125 +46,125 @@ async fn one_member_becomes_five_and_one_again_and_nothing_that_was_written_is_l
             let what = format!("{count} members, one of which leads, and no learner");
             eventually(&what, is_told).await.unwrap();
         }
-        load.has_written(20).await.unwrap();
+        load.wait_for_writes(20).await.unwrap();
         let written = load.stop().await.unwrap();
-        let members = etcd.members(1).await.unwrap();
-        assert_kept(&written, &content(&members).await.unwrap());
+        let members = etcd.wait_for_members(1).await.unwrap();
+        assert_no_write_lost(&written, &read_key_space(&members).await.unwrap());
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
-    on_stage("upgrade", async |stage| {
-        let programs = Programs::of_etcd().unwrap();
-        let every = programs.every_etcd();
+    with_namespace("upgrade", async |stage| {
+        let programs = Programs::find_etcds().unwrap();
+        let every = programs.check_all_etcds();
         every.unwrap_or_else(|missing| panic!("an upgrade needs every version: {missing}"));
-        let versions = etcd_versions(&programs).await.unwrap();
+        let versions = read_etcd_versions(&programs).await.unwrap();
         let (oldest, newer) = versions.split_first().expect("versions of etcd");
-        let mut spec = stage.spec(3);
+        let mut spec = stage.etcd_spec(3);
         spec["etcd"]["image"] = json!(format!("{IMAGE}:{oldest}"));
-        let etcd = stage.encrypted(spec).await;
-        let mut members = etcd.members(3).await.unwrap();
-        let settled = etcd.settled().await.unwrap();
-        let ready = condition(&settled, &ConditionType::Ready).unwrap();
+        let etcd = stage.create_encrypted_etcd(spec).await;
+        let mut members = etcd.wait_for_members(3).await.unwrap();
+        let settled = etcd.wait_until_settled().await.unwrap();
+        let ready = find_condition(&settled, &ConditionType::Ready).unwrap();
 
-        let away = Absences::watch(stage, &etcd).await;
-        let load = etcd.load().await.unwrap();
+        let away = AbsenceWatch::start(stage, &etcd).await;
+        let load = etcd.start_load().await.unwrap();
         let what = "upgrades of three members, one after the other";
         let mut timeline = Timeline::start(what, "another image is asked for");
         for version in newer {
             let image = json!({"etcd": {"image": format!("{IMAGE}:{version}")}});
-            etcd.change(image).await.unwrap();
-            replaced(&etcd, &members, 1).await;
+            etcd.patch_spec(image).await.unwrap();
+            wait_until_replaced(&etcd, &members, 1).await;
             kill_controllers(stage).await;
             let is_new = |member: &_| !members.contains(member);
-            members = etcd.members_that(3, is_new).await.unwrap();
-            let settled = etcd.settled().await.unwrap();
+            members = etcd.wait_for_members_where(3, is_new).await.unwrap();
+            let settled = etcd.wait_until_settled().await.unwrap();
             for member in &members {
                 let status = async || member.client().await.ok()?.status().await.ok();
                 let status = eventually("the status of a member", status).await.unwrap();
                 assert_eq!(status.version(), version, "{}", member.pod);
             }
-            let still = condition(&settled, &ConditionType::Ready).unwrap();
+            let still = find_condition(&settled, &ConditionType::Ready).unwrap();
             assert_eq!(still.status, ConditionStatus::True);
             assert_eq!(still.last_transition_time, ready.last_transition_time);
         }
-        timeline.mark("all members run the newest; the controllers were killed during each");
-        load.has_written(20).await.unwrap();
+        timeline.record_event("all members run the newest; the controllers were killed during each");
+        load.wait_for_writes(20).await.unwrap();
         let written = load.stop().await.unwrap();
-        timeline.mark_after(written.longest_silence(), SILENCE);
-        timeline.keep(&timeline::directory().unwrap()).unwrap();
+        timeline.record_event_after(written.longest_gap(), LONGEST_GAP_LABEL);
+        timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
         away.assert_served(3 * newer.len(), &written).await;
-        assert_kept(&written, &content(&members).await.unwrap());
+        assert_no_write_lost(&written, &read_key_space(&members).await.unwrap());
     })
     .await;
 }
 
 /// When controllers are killed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kills {
+pub(crate) enum KillSchedule {
     /// While the cluster wakes.
-    WhileItWakes,
+    OnWakeup,
     /// While it is made, while it goes to sleep, and while it wakes.
-    AtEveryStep,
+    EveryStep,
 }
 
 /// Makes a cluster, lets it sleep, and wakes it.
-pub(crate) async fn sleep_and_wake(stage: &Stage, kills: Kills) {
-    let etcd = stage.etcd(&stage.spec(3)).await;
-    if kills == Kills::AtEveryStep {
-        pods(&etcd, 1).await;
+pub(crate) async fn hibernate_and_wake(stage: &TestNamespace, kills: KillSchedule) {
+    let etcd = stage.create_etcd(&stage.etcd_spec(3)).await;
+    if kills == KillSchedule::EveryStep {
+        wait_for_pods(&etcd, 1).await;
         kill_controllers(stage).await;
     }
-    etcd.members(3).await.unwrap();
-    etcd.settled().await.unwrap();
-    let load = etcd.load().await.unwrap();
-    load.has_written(100).await.unwrap();
+    etcd.wait_for_members(3).await.unwrap();
+    etcd.wait_until_settled().await.unwrap();
+    let load = etcd.start_load().await.unwrap();
+    load.wait_for_writes(100).await.unwrap();
     let written = load.stop().await.unwrap();
-    let before = content(&etcd.members(3).await.unwrap()).await.unwrap();
-    assert_kept(&written, &before);
+    let before = read_key_space(&etcd.wait_for_members(3).await.unwrap()).await.unwrap();
+    assert_no_write_lost(&written, &before);
 
-    etcd.change(json!({"replicas": 0})).await.unwrap();
-    if kills == Kills::AtEveryStep {
+    etcd.patch_spec(json!({"replicas": 0})).await.unwrap();
+    if kills == KillSchedule::EveryStep {
         kill_controllers(stage).await;
     }
     eventually("no pod is left", async || {
-        etcd.pods().await.ok()?.is_empty().then_some(())
+        etcd.list_pods().await.ok()?.is_empty().then_some(())
     })
     .await
     .unwrap();
-    etcd.settled().await.unwrap();
+    etcd.wait_until_settled().await.unwrap();
     let claims = stage.api::<PersistentVolumeClaim>();
     let claims = claims.list(&ListParams::default()).await.unwrap().items;
     assert_eq!(claims.len(), 3, "volumes stay");
 
-    etcd.change(json!({"replicas": 3})).await.unwrap();
-    pods(&etcd, 1).await;
+    etcd.patch_spec(json!({"replicas": 3})).await.unwrap();
+    wait_for_pods(&etcd, 1).await;
     kill_controllers(stage).await;
-    let members = etcd.members(3).await.unwrap();
-    etcd.settled().await.unwrap();
-    let after = content_at(&members, before.revision).await.unwrap();
+    let members = etcd.wait_for_members(3).await.unwrap();
+    etcd.wait_until_settled().await.unwrap();
+    let after = read_key_space_at(&members, before.revision).await.unwrap();
     assert_eq!(after, before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_slept_wakes_with_what_it_had() {
-    on_stage("sleep", async |stage| {
-        sleep_and_wake(stage, Kills::WhileItWakes).await;
+    with_namespace("sleep", async |stage| {
+        hibernate_and_wake(stage, KillSchedule::OnWakeup).await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_etcd_leaves_its_volumes_its_backup_and_nothing_else() {
-    on_stage("delete", async |stage| {
-        let etcd = stage.etcd(&stage.spec(1)).await;
-        let members = etcd.members(1).await.unwrap();
-        etcd.settled().await.unwrap();
+    with_namespace("delete", async |stage| {
+        let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
+        let members = etcd.wait_for_members(1).await.unwrap();
+        etcd.wait_until_settled().await.unwrap();
         write_and_back_up(&etcd, &members).await;
-        let prefix = format!("{}/{ETCD}", stage.namespace);
-        let backup = Bucket::open().snapshots(&prefix).await;
+        let prefix = format!("{}/{ETCD_NAME}", stage.namespace);
+        let backup = BackupBucket::open().list_snapshots(&prefix).await;
         assert!(!backup.is_empty());
         let is_going = async || {
             let meta = etcd.get().await.ok().map(|etcd| etcd.metadata);
@@ -198,7 +198,7 @@ async fn a_deleted_etcd_leaves_its_volumes_its_backup_and_nothing_else() {
         let claims = stage.api::<PersistentVolumeClaim>();
         let claims = claims.list(&ListParams::default()).await.unwrap().items;
         assert_eq!(claims.len(), 1, "volumes stay");
-        let kept = Bucket::open().snapshots(&prefix).await;
+        let kept = BackupBucket::open().list_snapshots(&prefix).await;
         let is_gone = |key: &&String| !kept.contains(key);
         let gone: Vec<_> = backup.iter().filter(is_gone).collect();
         assert!(gone.is_empty(), "{gone:?}");

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Service;
-use mainstay_tests::cluster::image::{ETCD, etcd_versions};
+use mainstay_tests::cluster::image::{ETCD_IMAGE, read_etcd_versions};
 use mainstay_tests::cluster::managed::storage_class;
-use mainstay_tests::cluster::member::{Member, connect, members};
-use mainstay_tests::cluster::{Load, Programs};
+use mainstay_tests::cluster::member::{MemberPod, connect, wait_for_members};
+use mainstay_tests::cluster::{WriteLoad, Programs};
 use serde_json::{Value, json};
 
-use super::stage::Stage;
+use super::stage::TestNamespace;
 
 /// Segments of the log are 64 MiB each and made in advance.
-const VOLUME: &str = "512Mi";
+const VOLUME_SIZE: &str = "512Mi";
 
 /// The name of everything of it.
 pub(crate) const NAME: &str = "etcd";
@@ -23,32 +23,32 @@ pub(crate) const NAME: &str = "etcd";
 pub(crate) const SELECTOR: &str = "app=etcd";
 
 /// Writes to whichever member answers.
-pub(crate) fn load(members: &[Member]) -> Load {
+pub(crate) fn start_load(members: &[MemberPod]) -> WriteLoad {
     let addresses: Vec<Ipv4Addr> = members.iter().map(|member| member.address).collect();
     let turn = AtomicUsize::new(0);
-    Load::start("/load/", move || {
+    WriteLoad::start("/load/", move || {
         let turn = turn.fetch_add(1, Ordering::Relaxed);
         connect(addresses[turn % addresses.len()], None)
     })
 }
 
 /// Starts a cluster of the newest etcd and waits until every member is ready.
-pub(crate) async fn start(stage: &Stage, replicas: usize) -> Vec<Member> {
-    let programs = Programs::of_etcd().unwrap();
-    let version = etcd_versions(&programs).await.unwrap().pop().unwrap();
-    stage.apply::<Service>(&service()).await;
-    let wanted = stateful_set(&stage.namespace, replicas, &version);
+pub(crate) async fn start_plain_etcd(stage: &TestNamespace, replicas: usize) -> Vec<MemberPod> {
+    let programs = Programs::find_etcds().unwrap();
+    let version = read_etcd_versions(&programs).await.unwrap().pop().unwrap();
+    stage.apply::<Service>(&service_manifest()).await;
+    let wanted = stateful_set_manifest(&stage.namespace, replicas, &version);
     stage.apply::<StatefulSet>(&wanted).await;
-    ready(stage, replicas).await
+    wait_until_ready(stage, replicas).await
 }
 
 /// The members, once there are so many and all are ready.
-pub(crate) async fn ready(stage: &Stage, replicas: usize) -> Vec<Member> {
-    let found = members(&stage.api(), (SELECTOR, None), replicas, |_| true).await;
+pub(crate) async fn wait_until_ready(stage: &TestNamespace, replicas: usize) -> Vec<MemberPod> {
+    let found = wait_for_members(&stage.api(), (SELECTOR, None), replicas, |_| true).await;
     found.unwrap()
 }
 
-fn service() -> Value {
+fn service_manifest() -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -65,7 +65,7 @@ fn service() -> Value {
     })
 }
 
-fn stateful_set(namespace: &str, replicas: usize, version: &str) -> Value {
+fn stateful_set_manifest(namespace: &str, replicas: usize, version: &str) -> Value {
     let peer = |pod: &str| format!("http://{pod}.{NAME}.{namespace}.svc:2380");
     let all: Vec<String> = (0..replicas)
         .map(|number| format!("{NAME}-{number}"))
@@ -99,7 +99,7 @@ fn stateful_set(namespace: &str, replicas: usize, version: &str) -> Value {
                     "securityContext": {"runAsNonRoot": true, "runAsUser": 65532},
                     "containers": [{
                         "name": "etcd",
-                        "image": format!("{ETCD}:{version}"),
+                        "image": format!("{ETCD_IMAGE}:{version}"),
                         "command": command,
                         "env": [field("POD", "metadata.name"), field("ADDRESS", "status.podIP")],
                         "readinessProbe": {
@@ -114,7 +114,7 @@ fn stateful_set(namespace: &str, replicas: usize, version: &str) -> Value {
                 "spec": {
                     "accessModes": ["ReadWriteOnce"],
                     "storageClassName": storage_class(),
-                    "resources": {"requests": {"storage": VOLUME}},
+                    "resources": {"requests": {"storage": VOLUME_SIZE}},
                 },
             }],
         },

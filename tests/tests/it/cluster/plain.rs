@@ -1,25 +1,25 @@
 //! The cluster itself does what the disasters to come rely on. Its volumes: `node::volumes`.
 
-use mainstay_tests::cluster::member::content;
+use mainstay_tests::cluster::member::read_key_space;
 
-use super::members::{self, NAME, load};
-use super::stage::{assert_kept, on_stage};
+use super::members::{self, NAME, start_load};
+use super::stage::{assert_no_write_lost, with_namespace};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_members_find_each_other_by_name_and_agree_on_what_was_written() {
-    on_stage("peers", async |stage| {
-        let members = members::start(stage, 3).await;
-        let load = load(&members);
-        let questions: Vec<String> = (0..3)
+    with_namespace("peers", async |stage| {
+        let members = members::start_plain_etcd(stage, 3).await;
+        let load = start_load(&members);
+        let dashboard_queries: Vec<String> = (0..3)
             .map(|number| format!("getent hosts {NAME}-{number}.{NAME}"))
             .collect();
-        stage.job("names", &questions.join("\n"), None).await;
+        stage.run_job("names", &dashboard_queries.join("\n"), None).await;
         stage
-            .job("no-such-name", "! getent hosts etcd-9.etcd", None)
+            .run_job("no-such-name", "! getent hosts etcd-9.etcd", None)
             .await;
-        load.has_written(20).await.unwrap();
+        load.wait_for_writes(20).await.unwrap();
         let written = load.stop().await.unwrap();
-        assert_kept(&written, &content(&members).await.unwrap());
+        assert_no_write_lost(&written, &read_key_space(&members).await.unwrap());
     })
     .await;
 }

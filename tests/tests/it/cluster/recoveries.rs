@@ -4,13 +4,13 @@ use mainstay_crds::ops::TaskState;
 use mainstay_tests::cluster::timeline::{self, Timeline};
 use serde_json::json;
 
-use super::stage::{Stage, assert_recovered, on_stage, write_and_back_up};
+use super::stage::{TestNamespace, assert_recovered, with_namespace, write_and_back_up};
 
 /// Deletes every key of an Etcd and goes back to the revision before, twice.
-pub(crate) async fn undo_a_delete(stage: &Stage, count: usize) {
-    let etcd = stage.etcd(&stage.spec(i32::try_from(count).unwrap())).await;
-    let members = etcd.members(count).await.unwrap();
-    etcd.settled().await.unwrap();
+pub(crate) async fn undo_delete(stage: &TestNamespace, count: usize) {
+    let etcd = stage.create_etcd(&stage.etcd_spec(i32::try_from(count).unwrap())).await;
+    let members = etcd.wait_for_members(count).await.unwrap();
+    etcd.wait_until_settled().await.unwrap();
     let before = write_and_back_up(&etcd, &members).await;
     let mut client = members[0].client().await.unwrap();
     let everything = etcd_client::DeleteOptions::new().with_all_keys();
@@ -19,27 +19,27 @@ pub(crate) async fn undo_a_delete(stage: &Stage, count: usize) {
 
     let mut timeline = Timeline::start("a bad delete", "a person asks for the revision before");
     let task = json!({"restore": {"toRevision": before.revision.0}});
-    let (ended, said) = etcd.ask("undo", task).await.unwrap();
+    let (ended, said) = etcd.run_ops_task("undo", task).await.unwrap();
     assert_eq!(ended, TaskState::Succeeded, "{said}");
     let is_new = |member: &_| !members.contains(member);
     assert_recovered(&etcd, &before, (count, is_new)).await;
-    timeline.mark("all members are ready, with all their keys");
-    timeline.keep(&timeline::directory().unwrap()).unwrap();
+    timeline.record_event("all members are ready, with all their keys");
+    timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
 
     // And once more, to what is now the state before a recovery. Backups go on behind it.
-    let members = etcd.members(count).await.unwrap();
+    let members = etcd.wait_for_members(count).await.unwrap();
     let task = json!({"restore": {"toRevision": before.revision.0}});
-    let (ended, said) = etcd.ask("undo-again", task).await.unwrap();
+    let (ended, said) = etcd.run_ops_task("undo-again", task).await.unwrap();
     assert_eq!(ended, TaskState::Succeeded, "{said}");
     let is_new = |member: &_| !members.contains(member);
     assert_recovered(&etcd, &before, (count, is_new)).await;
-    etcd.settled().await.unwrap();
+    etcd.wait_until_settled().await.unwrap();
     let task = json!({"onDemandSnapshot": {"type": "full"}});
-    let (ended, said) = etcd.ask("backed-up", task).await.unwrap();
+    let (ended, said) = etcd.run_ops_task("backed-up", task).await.unwrap();
     assert_eq!(ended, TaskState::Succeeded, "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_delete_is_undone_by_going_back_to_the_revision_before_it() {
-    on_stage("undo", async |stage| undo_a_delete(stage, 1).await).await;
+    with_namespace("undo", async |stage| undo_delete(stage, 1).await).await;
 }

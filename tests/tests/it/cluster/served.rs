@@ -8,60 +8,60 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use mainstay_tests::cluster::managed::Managed;
-use mainstay_tests::cluster::{Acknowledged, eventually};
+use mainstay_tests::cluster::managed::ManagedEtcd;
+use mainstay_tests::cluster::{AcknowledgedWrites, eventually};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::stage::Stage;
+use super::stage::TestNamespace;
 
 /// A member was gone, and then its replacement was ready.
 #[derive(Clone, Debug)]
-pub(crate) struct Absence {
+pub(crate) struct MemberAbsence {
     member: String,
-    gone: Instant,
-    back: Instant,
+    gone_at: Instant,
+    back_at: Instant,
 }
 
 /// Watches the pods of an Etcd and records every absence.
-pub(crate) struct Absences {
-    seen: watch::Receiver<Seen>,
-    watching: JoinHandle<()>,
+pub(crate) struct AbsenceWatch {
+    observations: watch::Receiver<PodObservations>,
+    task: JoinHandle<()>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct PodObservations {
     /// Whether every pod that was there at first has been seen.
     is_complete: bool,
-    members: BTreeMap<String, Presence>,
-    absences: Vec<Absence>,
+    members: BTreeMap<String, MemberPresence>,
+    absences: Vec<MemberAbsence>,
 }
 
 /// A member by the uid of the pod that was ready last.
 #[derive(Debug)]
-struct Presence {
+struct MemberPresence {
     uid: String,
-    gone: Option<Instant>,
+    gone_at: Option<Instant>,
 }
 
-impl Absences {
+impl AbsenceWatch {
     /// Starts, and returns when the pods that are there have been seen.
-    pub(crate) async fn watch(stage: &Stage, etcd: &Managed) -> Self {
+    pub(crate) async fn start(stage: &TestNamespace, etcd: &ManagedEtcd) -> Self {
         let config = Config::default().labels(&etcd.selector());
         let events = watcher(stage.api::<Pod>(), config).default_backoff();
-        let (sender, seen) = watch::channel(Seen::default());
-        let watching = tokio::spawn(async move {
+        let (sender, observations) = watch::channel(PodObservations::default());
+        let task = tokio::spawn(async move {
             let mut events = pin!(events);
             loop {
                 // An error is one of the API server, and the watch goes on after a pause.
                 if let Ok(Some(event)) = events.try_next().await {
-                    sender.send_modify(|seen| seen.add(event, Instant::now()));
+                    sender.send_modify(|observations| observations.handle_event(event, Instant::now()));
                 }
             }
         });
-        let this = Self { seen, watching };
-        let is_complete = async || this.seen.borrow().is_complete.then_some(());
+        let this = Self { observations, task };
+        let is_complete = async || this.observations.borrow().is_complete.then_some(());
         let complete = eventually("the list of pods to watch", is_complete).await;
         complete.unwrap();
         this
@@ -69,23 +69,23 @@ impl Absences {
 
     /// Waits until so many members have been replaced, and asserts that writes were acknowledged during each absence: what was
     /// left of the members had a quorum. Without one, the next write is acknowledged only when a member is back.
-    pub(crate) async fn assert_served(self, count: usize, written: &Acknowledged) {
+    pub(crate) async fn assert_served(self, count: usize, written: &AcknowledgedWrites) {
         let replaced = async || {
-            let absences = self.seen.borrow().absences.clone();
+            let absences = self.observations.borrow().absences.clone();
             (absences.len() >= count).then_some(absences)
         };
         let what = format!("{count} replaced members");
         let absences = eventually(&what, replaced).await.unwrap();
-        self.watching.abort();
-        for Absence { member, gone, back } in absences {
+        self.task.abort();
+        for MemberAbsence { member, gone_at: gone, back_at: back } in absences {
             let count = written.count_between(gone, back);
             assert_ne!(count, 0, "no write while {member} was away");
         }
     }
 }
 
-impl Seen {
-    fn add(&mut self, event: Event<Pod>, now: Instant) {
+impl PodObservations {
+    fn handle_event(&mut self, event: Event<Pod>, now: Instant) {
         match event {
             Event::Init => {}
             Event::InitDone => self.is_complete = true,
@@ -94,14 +94,14 @@ impl Seen {
                 if let Some(member) =
                     member.filter(|member| Some(&member.uid) == pod.uid().as_ref())
                 {
-                    member.gone.get_or_insert(now);
+                    member.gone_at.get_or_insert(now);
                 }
             }
-            Event::Apply(pod) | Event::InitApply(pod) => self.see(&pod, now),
+            Event::Apply(pod) | Event::InitApply(pod) => self.observe_pod(&pod, now),
         }
     }
 
-    fn see(&mut self, pod: &Pod, now: Instant) {
+    fn observe_pod(&mut self, pod: &Pod, now: Instant) {
         let (name, Some(uid)) = (pod.name_any(), pod.uid()) else {
             return;
         };
@@ -114,18 +114,18 @@ impl Seen {
         match self.members.get_mut(&name) {
             Some(member) if member.uid == uid => {}
             Some(member) => {
-                let gone = *member.gone.get_or_insert(now); // seen late: the watch was interrupted
+                let gone = *member.gone_at.get_or_insert(now); // seen late: the watch was interrupted
                 if is_ready {
-                    *member = Presence { uid, gone: None };
-                    self.absences.push(Absence {
+                    *member = MemberPresence { uid, gone_at: None };
+                    self.absences.push(MemberAbsence {
                         member: name,
-                        gone,
-                        back: now,
+                        gone_at: gone,
+                        back_at: now,
                     });
                 }
             }
             None if is_ready => {
-                self.members.insert(name, Presence { uid, gone: None });
+                self.members.insert(name, MemberPresence { uid, gone_at: None });
             }
             None => {}
         }

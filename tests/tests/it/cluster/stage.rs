@@ -11,54 +11,54 @@ use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeCl
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Resource};
 use mainstay_ids::Revision;
-use mainstay_tests::cluster::managed::{self, Managed};
-use mainstay_tests::cluster::member::{Content, Member, content};
+use mainstay_tests::cluster::managed::{self, ManagedEtcd};
+use mainstay_tests::cluster::member::{KeySpaceContent, MemberPod, read_key_space};
 use mainstay_tests::cluster::{
-    Acknowledged, Cluster, Component, Encrypted, Load, Node, diagnose, eventually,
+    AcknowledgedWrites, TestCluster, ClusterComponent, EncryptedConnections, WriteLoad, LocalNode, diagnose, eventually,
 };
 use rand::Rng as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// The Etcd of a test.
-pub(crate) const ETCD: &str = "main";
+pub(crate) const ETCD_NAME: &str = "main";
 
 /// By how much a recovery raises revisions.
-const RAISED_BY: i64 = 1_000_000_000;
+const REVISION_BUMP: i64 = 1_000_000_000;
 
 /// What a timeline says of a load.
-pub(crate) const SILENCE: &str = "without an acknowledged write at the longest";
+pub(crate) const LONGEST_GAP_LABEL: &str = "without an acknowledged write at the longest";
 
 /// Where one test plays.
-pub(crate) struct Stage {
-    pub(crate) cluster: Cluster,
+pub(crate) struct TestNamespace {
+    pub(crate) cluster: TestCluster,
     pub(crate) namespace: String,
 }
 
 /// Runs a test in a namespace of its own, and removes the namespace however the test ends. What was to be
 /// seen there is shown when it fails.
-pub(crate) async fn on_stage(name: &str, test: impl AsyncFnOnce(&Stage)) {
-    play(find().await, name, test).await;
+pub(crate) async fn with_namespace(name: &str, test: impl AsyncFnOnce(&TestNamespace)) {
+    run_in_namespace(find_cluster().await, name, test).await;
 }
 
 /// The same for a test that needs a hand on the node.
-pub(crate) async fn on_own_stage(name: &str, test: impl AsyncFnOnce(&Stage)) {
-    let cluster = find().await;
+pub(crate) async fn with_local_namespace(name: &str, test: impl AsyncFnOnce(&TestNamespace)) {
+    let cluster = find_cluster().await;
     assert!(
         cluster.node().is_some(),
         "{name} needs the machine's own cluster, and KUBECONFIG names another: `cluster filter` leaves it out"
     );
-    play(cluster, name, test).await;
+    run_in_namespace(cluster, name, test).await;
 }
 
-async fn find() -> Cluster {
-    let cluster = Cluster::find().await;
+async fn find_cluster() -> TestCluster {
+    let cluster = TestCluster::find().await;
     cluster.unwrap_or_else(|error| panic!("{error}"))
 }
 
-async fn play(cluster: Cluster, name: &str, test: impl AsyncFnOnce(&Stage)) {
+async fn run_in_namespace(cluster: TestCluster, name: &str, test: impl AsyncFnOnce(&TestNamespace)) {
     let namespace = format!("{name}-{:05x}", rand::rng().random_range(0..0x10_0000));
-    let stage = Stage { cluster, namespace };
+    let stage = TestNamespace { cluster, namespace };
     let namespaces = Api::<Namespace>::all(stage.cluster.client());
     let wanted =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": stage.namespace}});
@@ -72,7 +72,7 @@ async fn play(cluster: Cluster, name: &str, test: impl AsyncFnOnce(&Stage)) {
         // Read first: what is given back changes it. Printed in any case.
         let shown = diagnose(&stage.cluster.client(), &stage.namespace).await;
         eprintln!("the cluster when {name} failed:\n{shown}");
-        stage.give_back().await;
+        stage.restart_components().await;
     }
     let params = DeleteParams::default();
     namespaces.delete(&stage.namespace, &params).await.unwrap();
@@ -91,7 +91,7 @@ where
     applied.unwrap_or_else(|error| panic!("apply {name}: {error}"))
 }
 
-impl Stage {
+impl TestNamespace {
     /// Resources of the namespace.
     pub(crate) fn api<K>(&self) -> Api<K>
     where
@@ -101,11 +101,11 @@ impl Stage {
     }
 
     /// Starts what a test that failed may have taken away from the others.
-    async fn give_back(&self) {
+    async fn restart_components(&self) {
         let Some(node) = self.cluster.node() else {
             return; // nothing of somebody else's was taken
         };
-        for component in [Component::ApiServer, Component::Store] {
+        for component in [ClusterComponent::ApiServer, ClusterComponent::Store] {
             if let Err(error) = node.start(component).await {
                 eprintln!("{error}");
             }
@@ -124,48 +124,48 @@ impl Stage {
     }
 
     /// Creates an Etcd.
-    pub(crate) async fn etcd(&self, spec: &Value) -> Managed {
+    pub(crate) async fn create_etcd(&self, spec: &Value) -> ManagedEtcd {
         let client = self.cluster.client();
-        let created = Managed::create(client, &self.namespace, ETCD, spec).await;
+        let created = ManagedEtcd::create(client, &self.namespace, ETCD_NAME, spec).await;
         created.unwrap_or_else(|error| panic!("{error}: {error:?}"))
     }
 
     /// Creates an Etcd with an annotation that keeps everybody from acting on it.
-    pub(crate) async fn suspended(&self, spec: &Value, annotation: &str) -> Managed {
+    pub(crate) async fn create_suspended_etcd(&self, spec: &Value, annotation: &str) -> ManagedEtcd {
         let client = self.cluster.client();
         let asked = (spec, annotation);
-        let created = Managed::create_suspended(client, &self.namespace, ETCD, asked).await;
+        let created = ManagedEtcd::create_suspended(client, &self.namespace, ETCD_NAME, asked).await;
         created.unwrap_or_else(|error| panic!("{error}: {error:?}"))
     }
 
     /// Creates an Etcd with certificates everywhere.
-    pub(crate) async fn encrypted(&self, spec: Value) -> Managed {
+    pub(crate) async fn create_encrypted_etcd(&self, spec: Value) -> ManagedEtcd {
         let client = self.cluster.client();
-        let asked = (spec, Encrypted::ALL);
-        let created = Managed::create_encrypted(client, &self.namespace, ETCD, asked).await;
+        let asked = (spec, EncryptedConnections::ALL);
+        let created = ManagedEtcd::create_encrypted(client, &self.namespace, ETCD_NAME, asked).await;
         created.unwrap_or_else(|error| panic!("{error}: {error:?}"))
     }
 
     /// Where the data of a member is found, whether its pod runs or not.
-    pub(crate) async fn data_of(&self, etcd: &Managed, member: &Member) -> PathBuf {
-        let volume = self.volume_of(&etcd.claim(member)).await;
-        let directory = self.node().directory_of(&volume);
+    pub(crate) async fn member_data_dir(&self, etcd: &ManagedEtcd, member: &MemberPod) -> PathBuf {
+        let volume = self.wait_for_volume(&etcd.pvc_name(member)).await;
+        let directory = self.local_node().volume_directory(&volume);
         directory.expect("a volume of this node").join("new.etcd")
     }
 
     /// What an Etcd of so many members is asked to be.
-    pub(crate) fn spec(&self, replicas: i32) -> Value {
-        managed::spec(&self.namespace, ETCD, replicas)
+    pub(crate) fn etcd_spec(&self, replicas: i32) -> Value {
+        managed::etcd_spec(&self.namespace, ETCD_NAME, replicas)
     }
 
     /// The hand on the node.
-    pub(crate) fn node(&self) -> &Node {
+    pub(crate) fn local_node(&self) -> &LocalNode {
         let node = self.cluster.node();
         node.expect("the machine's own cluster, see `on_own_stage`")
     }
 
     /// Runs a Job with the toolbox, one claim mounted at `/data` if one is named, and waits for its end.
-    pub(crate) async fn job(&self, name: &str, script: &str, claim: Option<&str>) {
+    pub(crate) async fn run_job(&self, name: &str, script: &str, claim: Option<&str>) {
         let volumes = claim
             .map(|claim| json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]));
         let mounts = claim.map(|_| json!([{"name": "data", "mountPath": "/data"}]));
@@ -197,7 +197,7 @@ impl Stage {
     }
 
     /// The volume a claim is bound to.
-    pub(crate) async fn volume_of(&self, claim: &str) -> PersistentVolume {
+    pub(crate) async fn wait_for_volume(&self, claim: &str) -> PersistentVolume {
         let claims = self.api::<PersistentVolumeClaim>();
         let bound = async || claims.get(claim).await.ok()?.spec?.volume_name;
         let what = format!("a volume for claim {claim}");
@@ -208,61 +208,61 @@ impl Stage {
 }
 
 /// Writes, and waits until every write is in the backup. Returns what is there then.
-pub(crate) async fn write_and_back_up(etcd: &Managed, members: &[Member]) -> Content {
-    let load = etcd.load().await.unwrap();
-    load.has_written(200).await.unwrap();
+pub(crate) async fn write_and_back_up(etcd: &ManagedEtcd, members: &[MemberPod]) -> KeySpaceContent {
+    let load = etcd.start_load().await.unwrap();
+    load.wait_for_writes(200).await.unwrap();
     let written = load.stop().await.unwrap();
-    let before = content(members).await.unwrap();
-    assert_kept(&written, &before);
-    etcd.is_backed_up(before.revision).await.unwrap();
+    let before = read_key_space(members).await.unwrap();
+    assert_no_write_lost(&written, &before);
+    etcd.wait_until_backed_up(before.revision).await.unwrap();
     before
 }
 
 /// There are so many members again, as wanted and whole: with the same keys, each with its revisions, and beyond every
 /// revision a client may have seen.
 pub(crate) async fn assert_recovered(
-    etcd: &Managed,
-    before: &Content,
-    (count, is_wanted): (usize, impl Fn(&Member) -> bool),
+    etcd: &ManagedEtcd,
+    before: &KeySpaceContent,
+    (count, is_wanted): (usize, impl Fn(&MemberPod) -> bool),
 ) {
-    let members = etcd.members_that(count, is_wanted).await.unwrap();
-    etcd.settled().await.unwrap();
-    let after = content(&members).await.unwrap();
+    let members = etcd.wait_for_members_where(count, is_wanted).await.unwrap();
+    etcd.wait_until_settled().await.unwrap();
+    let after = read_key_space(&members).await.unwrap();
     assert_eq!(after.keys, before.keys);
     assert!(after.revision > before.revision, "{after}");
 }
 
 /// A load that goes on, and the revision up to which it is in the backup: it holds a part of it, and more comes.
-pub(crate) async fn load_in_the_backup(etcd: &Managed) -> (Load, Revision) {
-    let load = etcd.load().await.unwrap();
-    load.has_written(200).await.unwrap();
-    let begun = etcd.backed_up().await.unwrap_or_default();
-    etcd.is_backed_up(begun.next()).await.unwrap();
-    let flushed = etcd.backed_up().await.unwrap();
+pub(crate) async fn start_backed_up_load(etcd: &ManagedEtcd) -> (WriteLoad, Revision) {
+    let load = etcd.start_load().await.unwrap();
+    load.wait_for_writes(200).await.unwrap();
+    let begun = etcd.backup_revision().await.unwrap_or_default();
+    etcd.wait_until_backed_up(begun.next()).await.unwrap();
+    let flushed = etcd.backup_revision().await.unwrap();
     (load, flushed)
 }
 
 /// There are so many members again, as wanted, and they have every write that was in the backup before the fault, and every
 /// one since the recovery: a client that went on writing meanwhile misses no other.
 pub(crate) async fn assert_resumed(
-    etcd: &Managed,
-    (load, flushed): (Load, Revision),
-    (count, is_wanted): (usize, impl Fn(&Member) -> bool),
+    etcd: &ManagedEtcd,
+    (load, flushed): (WriteLoad, Revision),
+    (count, is_wanted): (usize, impl Fn(&MemberPod) -> bool),
 ) {
-    let members = etcd.members_that(count, is_wanted).await.unwrap();
-    etcd.settled().await.unwrap();
-    load.has_written(50).await.unwrap();
+    let members = etcd.wait_for_members_where(count, is_wanted).await.unwrap();
+    etcd.wait_until_settled().await.unwrap();
+    load.wait_for_writes(50).await.unwrap();
     let written = load.stop().await.unwrap();
-    let after = content(&members).await.unwrap();
-    let raised = Revision(flushed.0 + RAISED_BY);
+    let after = read_key_space(&members).await.unwrap();
+    let raised = Revision(flushed.0 + REVISION_BUMP);
     assert!(after.revision > raised, "{after}: revisions are raised");
     let missing = written.missing_outside(&after.keys, flushed, raised);
     assert!(missing.is_empty(), "in the backup, and lost: {missing:?}");
 }
 
 /// Something was written, and all that was acknowledged is there.
-pub(crate) fn assert_kept(written: &Acknowledged, content: &Content) {
-    let newest = written.newest().expect("an acknowledged write");
+pub(crate) fn assert_no_write_lost(written: &AcknowledgedWrites, content: &KeySpaceContent) {
+    let newest = written.newest_revision().expect("an acknowledged write");
     let missing = written.missing_from(&content.keys, newest);
     assert!(missing.is_empty(), "acknowledged and lost: {missing:?}");
 }

@@ -8,27 +8,27 @@ use mainstay_testkit::Kv;
 
 /// Acknowledged writes. Every key in here is put once and deleted at most once.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Acks(Arc<Mutex<Known>>);
+pub(crate) struct AckedWrites(Arc<Mutex<AckedState>>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct AckedState {
     puts: BTreeMap<Vec<u8>, (Revision, Vec<u8>)>,
     deletes: BTreeMap<Vec<u8>, Revision>,
     /// Deletes nobody answered: they happened, or not.
-    doubtful: BTreeSet<Vec<u8>>,
+    uncertain_deletes: BTreeSet<Vec<u8>>,
 }
 
-impl Acks {
-    pub(crate) fn put(&self, revision: Revision, key: Vec<u8>, value: Vec<u8>) {
+impl AckedWrites {
+    pub(crate) fn record_put(&self, revision: Revision, key: Vec<u8>, value: Vec<u8>) {
         self.0.lock().unwrap().puts.insert(key, (revision, value));
     }
 
-    pub(crate) fn deleted(&self, revision: Revision, key: Vec<u8>) {
+    pub(crate) fn record_delete(&self, revision: Revision, key: Vec<u8>) {
         self.0.lock().unwrap().deletes.insert(key, revision);
     }
 
-    pub(crate) fn perhaps_deleted(&self, key: Vec<u8>) {
-        self.0.lock().unwrap().doubtful.insert(key);
+    pub(crate) fn record_uncertain_delete(&self, key: Vec<u8>) {
+        self.0.lock().unwrap().uncertain_deletes.insert(key);
     }
 
     /// How many writes were acknowledged.
@@ -38,7 +38,7 @@ impl Acks {
     }
 
     /// The newest revision that was acknowledged.
-    pub(crate) fn newest(&self) -> Revision {
+    pub(crate) fn newest_revision(&self) -> Revision {
         let known = self.0.lock().unwrap();
         let puts = known.puts.values().map(|(revision, _)| *revision);
         puts.chain(known.deletes.values().copied())
@@ -47,13 +47,13 @@ impl Acks {
     }
 
     /// Fails when a write acknowledged up to this revision is missing.
-    pub(crate) fn assert_in(&self, keys: &[Kv], through: Revision, context: &str) {
+    pub(crate) fn assert_present(&self, keys: &[Kv], through: Revision, context: &str) {
         let found: BTreeMap<&[u8], &Kv> = keys.iter().map(|kv| (kv.key.as_slice(), kv)).collect();
         let known = self.0.lock().unwrap();
         let mut checked = 0;
         for (key, (revision, value)) in &known.puts {
             let name = String::from_utf8_lossy(key);
-            if *revision > through || known.doubtful.contains(key) {
+            if *revision > through || known.uncertain_deletes.contains(key) {
                 continue;
             }
             checked += 1;

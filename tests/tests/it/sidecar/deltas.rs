@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use etcd_client::PutOptions;
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion, Load, each_version, newest_version};
+use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease, Workload, each_version, newest_version};
 use tempfile::TempDir;
 
-use super::stage::PATIENCE;
-use super::{Stage, Writer};
-use crate::support::boot;
+use super::stage::TIMEOUT;
+use super::{SidecarHarness, WriterPool};
+use crate::support::start_etcd_on;
 
-const VERSION: EtcdVersion = EtcdVersion::V3_5New;
+const VERSION: EtcdRelease = EtcdRelease::V3_5New;
 
-fn member(stage: &Stage) -> &Etcd {
+fn first_member(stage: &SidecarHarness) -> &EtcdServer {
     &stage.cluster.members[0]
 }
 
 /// Deltas in the bucket, as ranges of revisions.
-fn deltas(stage: &Stage) -> Vec<(Revision, Revision)> {
-    let names = stage.backup().names().into_iter();
+fn delta_ranges(stage: &SidecarHarness) -> Vec<(Revision, Revision)> {
+    let names = stage.backup().snapshot_names().into_iter();
     let deltas = names.filter(|name| name.starts_with("Incr-"));
     deltas
         .map(|name| {
@@ -35,31 +35,31 @@ fn deltas(stage: &Stage) -> Vec<(Revision, Revision)> {
 newest_version! {
     async fn the_largest_transactions_stay_whole(version) {
         let options = EtcdOptions::new().huge_transactions();
-        let stage = Stage::local_with(version, 1, &options, &[]).await;
-        stage.settled().await;
-        let mut load = Load::new(31);
-        load.run(member(&stage), 20).await;
-        stage.stored().await;
-        load.huge_transaction(member(&stage), 10_000, 1 << 20).await;
-        load.run(member(&stage), 20).await;
-        load.huge_transaction(member(&stage), 10_000, 64 << 20).await;
-        load.run(member(&stage), 20).await;
-        stage.stored().await;
-        let reached = stage.comes_back("huge transactions").await;
+        let stage = SidecarHarness::start_local_with(version, 1, &options, &[]).await;
+        stage.wait_until_settled().await;
+        let mut load = Workload::new(31);
+        load.run(first_member(&stage), 20).await;
+        stage.wait_until_stored().await;
+        load.run_huge_transaction(first_member(&stage), 10_000, 1 << 20).await;
+        load.run(first_member(&stage), 20).await;
+        load.run_huge_transaction(first_member(&stage), 10_000, 64 << 20).await;
+        load.run(first_member(&stage), 20).await;
+        stage.wait_until_stored().await;
+        let reached = stage.assert_restores("huge transactions").await;
         assert_eq!(reached, load.revision());
-        assert_eq!(stage.backup().restorable().len(), 1);
-        assert_eq!(stage.metric("mainstay_gaps_total{cause=\"lost\"}").await, 0);
+        assert_eq!(stage.backup().restorable_ranges().len(), 1);
+        assert_eq!(stage.sum_metric("mainstay_gaps_total{cause=\"lost\"}").await, 0);
     }
 }
 
 each_version! {
     async fn leases_come_back_with_the_life_they_were_granted(version) {
-        let stage = Stage::local(version, 1).await;
-        stage.settled().await;
-        let mut client = member(&stage).client().await;
+        let stage = SidecarHarness::start_local(version, 1).await;
+        stage.wait_until_settled().await;
+        let mut client = first_member(&stage).client().await;
         // Behind the full snapshot: only the deltas know of these.
         client.put("first", "", None).await.unwrap();
-        stage.stored().await;
+        stage.wait_until_stored().await;
         let mut granted = Vec::new();
         for seconds in [4_000, 50_000, 600_000] {
             let id = client.lease_grant(seconds, None).await.unwrap().id();
@@ -67,48 +67,48 @@ each_version! {
             client.put(format!("on-{seconds}"), "v", Some(options)).await.unwrap();
             granted.push((LeaseId::from_signed(id), seconds));
         }
-        stage.stored().await;
+        stage.wait_until_stored().await;
         let directory = TempDir::new().unwrap();
         let data_dir = directory.path().join("data");
         stage.backup().restore(&data_dir, &[]);
-        let restored = boot(version, &data_dir).await;
-        let mut found: Vec<_> = restored.leases().await.iter().map(|l| (l.id, l.granted_ttl)).collect();
+        let restored = start_etcd_on(version, &data_dir).await;
+        let mut found: Vec<_> = restored.list_leases().await.iter().map(|l| (l.id, l.granted_ttl)).collect();
         found.sort_unstable();
         granted.sort_unstable();
         assert_eq!(found, granted);
     }
 
     async fn a_lease_granted_again_under_its_number_comes_back_with_its_new_life(version) {
-        let stage = Stage::local(version, 1).await;
-        stage.settled().await;
-        let mut client = member(&stage).client().await;
+        let stage = SidecarHarness::start_local(version, 1).await;
+        stage.wait_until_settled().await;
+        let mut client = first_member(&stage).client().await;
         client.put("first", "", None).await.unwrap();
-        stage.stored().await;
+        stage.wait_until_stored().await;
         for seconds in [4_000, 50_000] {
             let options = etcd_client::LeaseGrantOptions::new().with_id(7);
             client.lease_grant(seconds, Some(options)).await.unwrap();
             let options = PutOptions::new().with_lease(7);
             client.put("on", seconds.to_string(), Some(options)).await.unwrap();
-            stage.captured(member(&stage).revision().await).await;
+            stage.wait_until_captured(first_member(&stage).revision().await).await;
             if seconds == 4_000 {
                 client.lease_revoke(7).await.unwrap();
             }
         }
-        stage.stored().await;
+        stage.wait_until_stored().await;
         let directory = TempDir::new().unwrap();
         let data_dir = directory.path().join("data");
         stage.backup().restore(&data_dir, &[]);
-        let restored = boot(version, &data_dir).await;
-        let found: Vec<_> = restored.leases().await.iter().map(|l| (l.id, l.granted_ttl)).collect();
+        let restored = start_etcd_on(version, &data_dir).await;
+        let found: Vec<_> = restored.list_leases().await.iter().map(|l| (l.id, l.granted_ttl)).collect();
         assert_eq!(found, [(LeaseId(7), 50_000)]);
     }
 
     async fn nothing_is_doubled_or_lost_when_etcd_restarts_under_the_watch(version) {
-        let mut stage = Stage::local(version, 1).await;
-        stage.settled().await;
-        let writer = Writer::start(&stage.client_urls(), 2, Duration::from_millis(5), 32);
+        let mut stage = SidecarHarness::start_local(version, 1).await;
+        stage.wait_until_settled().await;
+        let writer = WriterPool::start(&stage.client_urls(), 2, Duration::from_millis(5), 32);
         for round in 0..4 {
-            writer.goes_on(60).await;
+            writer.wait_for_writes(60).await;
             if round % 2 == 0 {
                 stage.cluster.members[0].kill();
             } else {
@@ -116,12 +116,12 @@ each_version! {
             }
             stage.cluster.members[0].restart().await;
         }
-        writer.goes_on(60).await;
+        writer.wait_for_writes(60).await;
         let acks = writer.stop().await;
-        stage.comes_back_with(&acks, "etcd restarted").await;
-        let deltas = deltas(&stage);
+        stage.assert_restores_with(&acks, "etcd restarted").await;
+        let deltas = delta_ranges(&stage);
         assert!(deltas.is_sorted_by(|one, next| one.1 < next.0), "an overlap: {deltas:?}");
-        assert_eq!(stage.metric("mainstay_gaps_total{cause=\"lost\"}").await, 0);
+        assert_eq!(stage.sum_metric("mainstay_gaps_total{cause=\"lost\"}").await, 0);
     }
 }
 
@@ -131,10 +131,10 @@ async fn a_delta_is_stored_as_soon_as_it_is_large_enough() {
         ("delta-snapshot-period", "1h"),
         ("delta-snapshot-memory-limit", "262144"),
     ];
-    let stage = Stage::local_with(VERSION, 1, &EtcdOptions::new(), &flags).await;
-    stage.settled().await;
-    stage.stored().await;
-    let mut client = member(&stage).client().await;
+    let stage = SidecarHarness::start_local_with(VERSION, 1, &EtcdOptions::new(), &flags).await;
+    stage.wait_until_settled().await;
+    stage.wait_until_stored().await;
+    let mut client = first_member(&stage).client().await;
     let value = vec![b'x'; 10_000];
     let mut last = Revision(0);
     // Each half is several times the limit, so that it is stored for the most part; a rest stays in memory.
@@ -143,35 +143,35 @@ async fn a_delta_is_stored_as_soon_as_it_is_large_enough() {
             let put = client.put(format!("{half}/{i:03}"), value.clone(), None);
             last = Revision(put.await.unwrap().header().unwrap().revision());
         }
-        let stored = tokio::time::timeout(PATIENCE, async {
-            while deltas(&stage).len() < half {
+        let stored = tokio::time::timeout(TIMEOUT, async {
+            while delta_ranges(&stage).len() < half {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         });
-        let found = || deltas(&stage);
+        let found = || delta_ranges(&stage);
         stored.await.unwrap_or_else(|_| panic!("{:?}", found()));
     }
-    let (code, answer) = stage.sidecars[0].ask("/snapshot/delta").await;
+    let (code, answer) = stage.sidecars[0].request("/snapshot/delta").await;
     assert_eq!(code, 200, "{answer:#}");
-    assert_eq!(stage.comes_back("by size").await, last);
+    assert_eq!(stage.assert_restores("by size").await, last);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_captured_before_sigterm_is_stored() {
     let flags = [("delta-snapshot-period", "1h")];
-    let mut stage = Stage::local_with(VERSION, 1, &EtcdOptions::new(), &flags).await;
-    stage.stored().await;
+    let mut stage = SidecarHarness::start_local_with(VERSION, 1, &EtcdOptions::new(), &flags).await;
+    stage.wait_until_stored().await;
     for round in 0..3 {
-        let writer = Writer::start(
+        let writer = WriterPool::start(
             &stage.client_urls(),
             2,
             Duration::from_millis(2),
             33 + round,
         );
-        writer.goes_on(100).await;
+        writer.wait_for_writes(100).await;
         let acks = writer.stop().await;
-        let newest = acks.newest();
-        stage.captured(newest).await;
+        let newest = acks.newest_revision();
+        stage.wait_until_captured(newest).await;
         let status = stage.sidecars[0].stop().await;
         assert!(status.success(), "{status}");
         let reached = stage.backup().verify();
@@ -180,25 +180,25 @@ async fn what_was_captured_before_sigterm_is_stored() {
             "{newest} was captured, {reached} comes back"
         );
         stage.sidecars[0].restart().await;
-        stage.settled().await;
+        stage.wait_until_settled().await;
     }
-    stage.comes_back("after three orderly stops").await;
-    assert_eq!(stage.backup().restorable().len(), 1);
+    stage.assert_restores("after three orderly stops").await;
+    assert_eq!(stage.backup().restorable_ranges().len(), 1);
 }
 
 /// Hundreds of large events in one answer of the watch come in fragments.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_history_that_arrives_in_fragments_is_captured_whole() {
-    let mut stage = Stage::local(VERSION, 1).await;
-    stage.settled().await;
-    stage.stored().await;
+    let mut stage = SidecarHarness::start_local(VERSION, 1).await;
+    stage.wait_until_settled().await;
+    stage.wait_until_stored().await;
     stage.sidecars[0].kill();
-    let mut load = Load::new(34)
+    let mut load = Workload::new(34)
         .with_values_up_to(200_000)
         .with_transactions_up_to(30);
-    load.run(member(&stage), 900).await;
+    load.run(first_member(&stage), 900).await;
     stage.sidecars[0].restart().await;
-    stage.stored().await;
-    assert_eq!(stage.comes_back("in fragments").await, load.revision());
-    assert_eq!(stage.backup().restorable().len(), 1);
+    stage.wait_until_stored().await;
+    assert_eq!(stage.assert_restores("in fragments").await, load.revision());
+    assert_eq!(stage.backup().restorable_ranges().len(), 1);
 }

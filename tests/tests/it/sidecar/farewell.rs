@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use mainstay_testkit::{Etcd, EtcdOptions, SidecarOptions, SidecarProcess, each_version};
+use mainstay_testkit::{EtcdServer, EtcdOptions, SidecarOptions, SidecarProcess, each_version};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::Backup;
+use crate::support::RestorerBackup;
 
 /// What the init container of the next pod says.
-fn init(etcd: &Etcd, home: &TempDir) -> Value {
+fn run_init(etcd: &EtcdServer, home: &TempDir) -> Value {
     let template = format!(
         "name: etcd-config\ndata-dir: {}\ninitial-cluster-token: etcd-cluster\n\
          initial-cluster-state: existing\ninitial-cluster: default={peer}\n\
@@ -27,11 +27,11 @@ fn init(etcd: &Etcd, home: &TempDir) -> Value {
         format!("--config-output={}", path("config")),
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let run = Backup::local(home.path(), "main").run("init", &flags);
-    run.succeeded("ready")["init"].clone()
+    let run = RestorerBackup::local(home.path(), "main").run("init", &flags);
+    run.expect_success("ready")["init"].clone()
 }
 
-async fn write(etcd: &Etcd) {
+async fn write_keys(etcd: &EtcdServer) {
     let mut client = etcd.client().await;
     for i in 0..20 {
         client.put(format!("key-{i}"), "value", None).await.unwrap();
@@ -41,10 +41,10 @@ async fn write(etcd: &Etcd) {
 each_version! {
     async fn a_pod_that_ends_in_order_starts_quickly_and_one_that_is_killed_does_not(version) {
         let home = TempDir::new().unwrap();
-        let mut etcd = Etcd::start(version, EtcdOptions::new()).await;
-        write(&etcd).await;
+        let mut etcd = EtcdServer::start(version, EtcdOptions::new()).await;
+        write_keys(&etcd).await;
         let data_dir = etcd.data_dir().display().to_string();
-        let options = SidecarOptions::beside(etcd.client_url())
+        let options = SidecarOptions::for_member(etcd.client_url())
             .flag("data-dir", &data_dir)
             // etcd may take its time on a busy machine.
             .flag("stop-grace", "1m");
@@ -52,16 +52,16 @@ each_version! {
         // The kubelet tells both at the same moment.
         let ((), status) = tokio::join!(etcd.stop(), sidecar.stop());
         assert!(status.success(), "{status}");
-        let report = init(&etcd, &home);
+        let report = run_init(&etcd, &home);
         assert_eq!(report["decision"], "start", "{report}");
         assert_eq!(report["data"]["verified"], "quick", "{report}");
 
         etcd.restart().await;
         sidecar.restart().await;
-        write(&etcd).await;
+        write_keys(&etcd).await;
         etcd.kill();
         sidecar.kill();
-        let report = init(&etcd, &home);
+        let report = run_init(&etcd, &home);
         assert_eq!(report["decision"], "start", "{report}");
         assert_eq!(report["data"]["verified"], "full", "{report}");
         etcd.restart().await;

@@ -3,79 +3,79 @@
 use std::time::Duration;
 
 use mainstay_ids::Revision;
-use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdVersion};
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdRelease};
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use tempfile::TempDir;
 
-use super::outages::until_trouble;
-use super::{Place, Stage, Writer};
-use crate::support::boot;
+use super::outages::wait_for_error;
+use super::{SidecarStore, SidecarHarness, WriterPool};
+use crate::support::start_etcd_on;
 
-const VERSION: EtcdVersion = EtcdVersion::V3_5New;
-const PACE: Duration = Duration::from_millis(10);
-const FOREIGN: &str = "mainstay_gaps_total{cause=\"foreign-history\"}";
+const VERSION: EtcdRelease = EtcdRelease::V3_5New;
+const WRITE_INTERVAL: Duration = Duration::from_millis(10);
+const FOREIGN_GAPS_METRIC: &str = "mainstay_gaps_total{cause=\"foreign-history\"}";
 
 /// A backup of some writes, the etcd and the sidecar of which are gone; what it holds.
-async fn orphaned(seed: u64) -> (Stage, Vec<String>, Revision) {
-    let mut stage = Stage::local(VERSION, 1).await;
-    stage.settled().await;
-    let writer = Writer::start(&stage.client_urls(), 1, PACE, seed);
-    writer.goes_on(50).await;
+async fn create_orphaned_backup(seed: u64) -> (SidecarHarness, Vec<String>, Revision) {
+    let mut stage = SidecarHarness::start_local(VERSION, 1).await;
+    stage.wait_until_settled().await;
+    let writer = WriterPool::start(&stage.client_urls(), 1, WRITE_INTERVAL, seed);
+    writer.wait_for_writes(50).await;
     writer.stop().await;
-    let reached = stage.stored().await;
+    let reached = stage.wait_until_stored().await;
     stage.sidecars[0].stop().await;
     stage.cluster.members[0].kill();
-    let names = stage.backup().names();
+    let names = stage.backup().snapshot_names();
     (stage, names, reached)
 }
 
 /// Also when it ends, which is when a sidecar stores all it has.
-async fn nothing_is_stored(stage: &mut Stage, before: &[String]) {
-    stage.has_looked(0, 3).await;
+async fn assert_nothing_stored(stage: &mut SidecarHarness, before: &[String]) {
+    stage.wait_for_leader_checks(0, 3).await;
     stage.sidecars[0].stop().await;
-    assert_eq!(stage.backup().names(), before);
+    assert_eq!(stage.backup().snapshot_names(), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_etcd_that_overtakes_the_store_with_another_history_stays_refused() {
-    let (stage, before, reached) = orphaned(44).await;
+    let (stage, before, reached) = create_orphaned_backup(44).await;
     let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
-    let mut empty = Stage::on(cluster, stage.place.clone(), &[]).await;
-    empty.settled().await;
-    until_trouble(&empty.sidecars[0], "store-ahead").await;
+    let mut empty = SidecarHarness::start_on(cluster, stage.store.clone(), &[]).await;
+    empty.wait_until_settled().await;
+    wait_for_error(&empty.sidecars[0], "store-ahead").await;
     let mut client = empty.cluster.members[0].client().await;
     for i in 0..reached.0 + 20 {
         client.put(format!("other/{i}"), "v", None).await.unwrap();
     }
     // It sees that by itself, and a new one sees it at once.
-    until_trouble(&empty.sidecars[0], "foreign-history").await;
-    assert!(empty.metric(FOREIGN).await >= 1);
+    wait_for_error(&empty.sidecars[0], "foreign-history").await;
+    assert!(empty.sum_metric(FOREIGN_GAPS_METRIC).await >= 1);
     empty.sidecars[0].stop().await;
     empty.sidecars[0].restart().await;
-    empty.settled().await;
-    until_trouble(&empty.sidecars[0], "foreign-history").await;
+    empty.wait_until_settled().await;
+    wait_for_error(&empty.sidecars[0], "foreign-history").await;
     for path in ["/snapshot/full", "/snapshot/delta"] {
-        let (code, answer) = empty.sidecars[0].ask(path).await;
+        let (code, answer) = empty.sidecars[0].request(path).await;
         assert_eq!(code, 500, "{path}: {answer:#}");
     }
-    nothing_is_stored(&mut empty, &before).await;
+    assert_nothing_stored(&mut empty, &before).await;
 }
 
 /// Set back, but with a revision beyond everything: the two histories cannot be mixed up, and backups go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_etcd_set_back_with_a_bumped_revision_goes_on_behind_a_full_snapshot() {
     const BUMP: i64 = 1_000_000;
-    let mut stage = Stage::local(VERSION, 1).await;
-    stage.settled().await;
+    let mut stage = SidecarHarness::start_local(VERSION, 1).await;
+    stage.wait_until_settled().await;
     let mut client = stage.cluster.members[0].client().await;
     let mut reached = Revision(0);
     for value in ["old", "new"] {
         client.put("k", value, None).await.unwrap();
-        reached = stage.stored().await;
+        reached = stage.wait_until_stored().await;
     }
     stage.sidecars[0].stop().await;
-    let before = stage.backup().names();
+    let before = stage.backup().snapshot_names();
 
     let directory = TempDir::new().unwrap();
     let data_dir = directory.path().join("data");
@@ -89,64 +89,64 @@ async fn an_etcd_set_back_with_a_bumped_revision_goes_on_behind_a_full_snapshot(
         "--mark-compacted",
     ];
     stage.backup().restore(&data_dir, &flags);
-    let cluster = EtcdCluster::of(vec![boot(VERSION, &data_dir).await]);
-    let stage = Stage::on(cluster, stage.place.clone(), &[]).await;
-    stage.settled().await;
+    let cluster = EtcdCluster::from_members(vec![start_etcd_on(VERSION, &data_dir).await]);
+    let stage = SidecarHarness::start_on(cluster, stage.store.clone(), &[]).await;
+    stage.wait_until_settled().await;
     let put = stage.cluster.members[0]
         .client()
         .await
         .put("k", "again", None)
         .await;
     let put = Revision(put.unwrap().header().unwrap().revision());
-    assert_eq!(stage.stored().await, put);
+    assert_eq!(stage.wait_until_stored().await, put);
     let new: Vec<String> = stage
         .backup()
-        .names()
+        .snapshot_names()
         .into_iter()
         .filter(|name| !before.contains(name))
         .collect();
     let fields: Vec<&str> = new[0].split('-').collect();
     assert_eq!(fields[0], "Full", "{new:?}");
     assert!(fields[2].parse::<i64>().unwrap() > BUMP, "{new:?}");
-    let log = stage.sidecars[0].log();
+    let log = stage.sidecars[0].read_log();
     assert!(log.contains("ends in another history"), "{log}");
-    assert_eq!(stage.comes_back("set back and bumped").await, put);
+    assert_eq!(stage.assert_restores("set back and bumped").await, put);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_ahead_of_etcd_is_not_written_into() {
-    let mut stage = Stage::local(VERSION, 1).await;
-    stage.settled().await;
-    let writer = Writer::start(&stage.client_urls(), 1, PACE, 43);
-    writer.goes_on(50).await;
+    let mut stage = SidecarHarness::start_local(VERSION, 1).await;
+    stage.wait_until_settled().await;
+    let writer = WriterPool::start(&stage.client_urls(), 1, WRITE_INTERVAL, 43);
+    writer.wait_for_writes(50).await;
     writer.stop().await;
-    stage.stored().await;
+    stage.wait_until_stored().await;
     stage.sidecars[0].stop().await;
-    let before = stage.backup().names();
+    let before = stage.backup().snapshot_names();
 
     // Another etcd with the same prefix: a cluster that lost its data and was started empty.
     let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
-    let mut empty = Stage::on(cluster, stage.place.clone(), &[]).await;
-    empty.settled().await;
+    let mut empty = SidecarHarness::start_on(cluster, stage.store.clone(), &[]).await;
+    empty.wait_until_settled().await;
     empty.cluster.members[0]
         .client()
         .await
         .put("k", "v", None)
         .await
         .unwrap();
-    let told = until_trouble(&empty.sidecars[0], "store-ahead").await;
+    let told = wait_for_error(&empty.sidecars[0], "store-ahead").await;
     assert!(told.contains("does not continue this backup"), "{told}");
     for path in ["/snapshot/full", "/snapshot/delta"] {
-        let (code, answer) = empty.sidecars[0].ask(path).await;
+        let (code, answer) = empty.sidecars[0].request(path).await;
         assert_eq!(code, 500, "{path}: {answer:#}");
     }
-    let counted = empty.metric("mainstay_gaps_total{cause=\"store-ahead\"}");
+    let counted = empty.sum_metric("mainstay_gaps_total{cause=\"store-ahead\"}");
     assert!(counted.await >= 1);
-    nothing_is_stored(&mut empty, &before).await;
+    assert_nothing_stored(&mut empty, &before).await;
 }
 
 /// A cluster with so many writes of so many bytes that do not compress.
-async fn cluster_with(writes: i64, bytes: usize, seed: u64) -> EtcdCluster {
+async fn start_cluster_with(writes: i64, bytes: usize, seed: u64) -> EtcdCluster {
     let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
     let mut client = cluster.members[0].client().await;
     let mut random = StdRng::seed_from_u64(seed);
@@ -162,13 +162,13 @@ async fn cluster_with(writes: i64, bytes: usize, seed: u64) -> EtcdCluster {
 }
 
 /// A backup of one full snapshot and nothing else, beside the cluster it is of.
-async fn only_a_full(home: &TempDir, bytes: usize) -> (Stage, Vec<String>) {
-    let cluster = cluster_with(20, bytes, 1).await;
+async fn create_full_only_backup(home: &TempDir, bytes: usize) -> (SidecarHarness, Vec<String>) {
+    let cluster = start_cluster_with(20, bytes, 1).await;
     let flags = [("delta-snapshot-period", "1h")];
-    let mut stage = Stage::on(cluster, Place::local(home.path()), &flags).await;
-    stage.stored().await;
+    let mut stage = SidecarHarness::start_on(cluster, SidecarStore::local(home.path()), &flags).await;
+    stage.wait_until_stored().await;
     stage.sidecars[0].stop().await;
-    let names = stage.backup().names();
+    let names = stage.backup().snapshot_names();
     assert_eq!(names.len(), 1, "{names:?}");
     assert!(names[0].starts_with("Full-"), "{names:?}");
     (stage, names)
@@ -177,27 +177,27 @@ async fn only_a_full(home: &TempDir, bytes: usize) -> (Stage, Vec<String>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_snapshot_of_another_history_is_not_continued() {
     let home = TempDir::new().unwrap();
-    let (stage, before) = only_a_full(&home, 10).await;
-    let other = cluster_with(40, 10, 2).await;
-    let mut other = Stage::on(other, stage.place.clone(), &[]).await;
-    other.settled().await;
-    until_trouble(&other.sidecars[0], "foreign-history").await;
-    nothing_is_stored(&mut other, &before).await;
+    let (stage, before) = create_full_only_backup(&home, 10).await;
+    let other = start_cluster_with(40, 10, 2).await;
+    let mut other = SidecarHarness::start_on(other, stage.store.clone(), &[]).await;
+    other.wait_until_settled().await;
+    wait_for_error(&other.sidecars[0], "foreign-history").await;
+    assert_nothing_stored(&mut other, &before).await;
 }
 
 /// To see that it is of another history it would have to be read whole, so the new history begins with one of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_delta_is_put_onto_a_large_full_snapshot_of_another_history() {
     let home = TempDir::new().unwrap();
-    let (stage, before) = only_a_full(&home, 1 << 20).await;
-    let other = cluster_with(40, 10, 3).await;
-    let other = Stage::on(other, stage.place.clone(), &[]).await;
-    let begun = other.stored().await;
+    let (stage, before) = create_full_only_backup(&home, 1 << 20).await;
+    let other = start_cluster_with(40, 10, 3).await;
+    let other = SidecarHarness::start_on(other, stage.store.clone(), &[]).await;
+    let begun = other.wait_until_stored().await;
     let mut client = other.cluster.members[0].client().await;
     client.put("behind", "it", None).await.unwrap();
-    let reached = other.stored().await;
-    let ranges = other.backup().restorable();
-    let names = other.backup().names();
+    let reached = other.wait_until_stored().await;
+    let ranges = other.backup().restorable_ranges();
+    let names = other.backup().snapshot_names();
     assert_eq!(ranges.last(), Some(&(begun, reached)), "{names:?}");
     assert_eq!(ranges.len(), 2, "the old one stands alone: {names:?}");
     assert_eq!(
@@ -205,26 +205,26 @@ async fn no_delta_is_put_onto_a_large_full_snapshot_of_another_history() {
         "the old one stands alone: {names:?}"
     );
     assert!(names.contains(&before[0]), "{names:?}");
-    assert_eq!(other.comes_back("behind its own snapshot").await, reached);
+    assert_eq!(other.assert_restores("behind its own snapshot").await, reached);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_snapshot_of_the_own_history_is_continued_without_a_hole() {
     let home = TempDir::new().unwrap();
-    let (mut stage, before) = only_a_full(&home, 10).await;
+    let (mut stage, before) = create_full_only_backup(&home, 10).await;
     let mut client = stage.cluster.members[0].client().await;
     for value in ["missed", "by", "nobody"] {
         client.put("k", value, None).await.unwrap();
     }
     stage.sidecars[0].restart().await;
-    stage.settled().await;
+    stage.wait_until_settled().await;
     let newest = stage.cluster.members[0].revision().await;
-    stage.captured(newest).await;
-    let (code, answer) = stage.sidecars[0].ask("/snapshot/delta").await;
+    stage.wait_until_captured(newest).await;
+    let (code, answer) = stage.sidecars[0].request("/snapshot/delta").await;
     assert_eq!(code, 200, "{answer:#}");
-    let names = stage.backup().names();
+    let names = stage.backup().snapshot_names();
     assert_eq!(names.len(), 2, "{names:?}");
     assert_eq!(names[0], before[0], "{names:?}");
-    assert_eq!(stage.backup().restorable().len(), 1, "{names:?}");
-    assert_eq!(stage.comes_back("behind a full snapshot").await, newest);
+    assert_eq!(stage.backup().restorable_ranges().len(), 1, "{names:?}");
+    assert_eq!(stage.assert_restores("behind a full snapshot").await, newest);
 }

@@ -5,26 +5,26 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use mainstay_ids::Revision;
-use mainstay_testkit::{Etcd, EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating, SidecarProcess};
+use mainstay_testkit::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease, FaultProxy, ProxyMode, SidecarProcess};
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::outages::servers;
-use super::stage::PATIENCE;
-use super::{Place, Stage, Writer};
+use super::outages::start_servers;
+use super::stage::TIMEOUT;
+use super::{SidecarStore, SidecarHarness, WriterPool};
 
-const VERSION: EtcdVersion = EtcdVersion::V3_5New;
-const PACE: Duration = Duration::from_millis(10);
+const VERSION: EtcdRelease = EtcdRelease::V3_5New;
+const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 
-fn fulls(stage: &Stage) -> Vec<String> {
-    let names = stage.backup().names().into_iter();
+fn full_names(stage: &SidecarHarness) -> Vec<String> {
+    let names = stage.backup().snapshot_names().into_iter();
     names.filter(|name| name.starts_with("Full-")).collect()
 }
 
 /// Data that does not compress.
-async fn fill(etcd: &Etcd, megabytes: usize) {
+async fn fill_random(etcd: &EtcdServer, megabytes: usize) {
     let mut random = StdRng::seed_from_u64(51);
     let mut client = etcd.client().await;
     let mut value = vec![0; 1 << 20];
@@ -39,15 +39,15 @@ async fn fill(etcd: &Etcd, megabytes: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_snapshot_is_taken_at_the_start_on_demand_and_as_the_last_one() {
-    let mut stage = Stage::local(VERSION, 1).await;
-    stage.settled().await;
-    let writer = Writer::start(&stage.client_urls(), 2, PACE, 52);
-    writer.goes_on(50).await;
-    stage.stored().await;
-    assert_eq!(fulls(&stage).len(), 1, "at the start");
+    let mut stage = SidecarHarness::start_local(VERSION, 1).await;
+    stage.wait_until_settled().await;
+    let writer = WriterPool::start(&stage.client_urls(), 2, WRITE_INTERVAL, 52);
+    writer.wait_for_writes(50).await;
+    stage.wait_until_stored().await;
+    assert_eq!(full_names(&stage).len(), 1, "at the start");
 
     let before = stage.cluster.members[0].revision().await;
-    let (code, answer) = stage.sidecars[0].ask("/snapshot/full").await;
+    let (code, answer) = stage.sidecars[0].request("/snapshot/full").await;
     assert_eq!(code, 200, "{answer:#}");
     assert!(
         answer["lastRevision"].as_i64().unwrap() >= before.0,
@@ -55,12 +55,12 @@ async fn a_full_snapshot_is_taken_at_the_start_on_demand_and_as_the_last_one() {
     );
     assert_eq!(answer["isFinal"], false, "{answer:#}");
     assert_eq!(
-        fulls(&stage).last().map(String::as_str),
+        full_names(&stage).last().map(String::as_str),
         answer["snapName"].as_str()
     );
 
-    writer.goes_on(50).await;
-    let (code, answer) = stage.sidecars[0].ask("/snapshot/full?final=true").await;
+    writer.wait_for_writes(50).await;
+    let (code, answer) = stage.sidecars[0].request("/snapshot/full?final=true").await;
     assert_eq!(code, 200, "{answer:#}");
     assert_eq!(answer["isFinal"], true, "{answer:#}");
     let name = answer["snapName"].as_str().unwrap();
@@ -69,10 +69,10 @@ async fn a_full_snapshot_is_taken_at_the_start_on_demand_and_as_the_last_one() {
     // Whoever comes after a final snapshot begins with an ordinary one.
     stage.sidecars[0].stop().await;
     stage.sidecars[0].restart().await;
-    writer.goes_on(50).await;
+    writer.wait_for_writes(50).await;
     let acks = writer.stop().await;
-    stage.comes_back_with(&acks, "on demand and final").await;
-    let found = fulls(&stage);
+    stage.assert_restores_with(&acks, "on demand and final").await;
+    let found = full_names(&stage);
     assert_eq!(found.len(), 4, "{found:?}");
     assert!(!found.last().unwrap().contains(".final"), "{found:?}");
 }
@@ -82,12 +82,12 @@ async fn a_full_snapshot_is_taken_at_the_start_on_demand_and_as_the_last_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_snapshot_ahead_of_the_deltas_leaves_no_hole() {
     let flags = [("delta-snapshot-period", "1h")];
-    let mut stage = Stage::local_with(VERSION, 1, &EtcdOptions::new(), &flags).await;
-    stage.settled().await;
-    let writer = Writer::start(&stage.client_urls(), 2, Duration::from_millis(2), 55);
+    let mut stage = SidecarHarness::start_local_with(VERSION, 1, &EtcdOptions::new(), &flags).await;
+    stage.wait_until_settled().await;
+    let writer = WriterPool::start(&stage.client_urls(), 2, Duration::from_millis(2), 55);
     for round in 0..6 {
-        writer.goes_on(60).await;
-        let (code, answer) = stage.sidecars[0].ask("/snapshot/full?final=true").await;
+        writer.wait_for_writes(60).await;
+        let (code, answer) = stage.sidecars[0].request("/snapshot/full?final=true").await;
         assert_eq!(code, 200, "{answer:#}");
         if round % 2 == 0 {
             stage.sidecars[0].kill();
@@ -95,31 +95,31 @@ async fn a_full_snapshot_ahead_of_the_deltas_leaves_no_hole() {
             stage.sidecars[0].stop().await;
         }
         stage.sidecars[0].restart().await;
-        stage.settled().await;
+        stage.wait_until_settled().await;
     }
     let acks = writer.stop().await;
-    let (code, answer) = stage.sidecars[0].ask("/snapshot/delta").await;
+    let (code, answer) = stage.sidecars[0].request("/snapshot/delta").await;
     assert_eq!(code, 200, "{answer:#}");
-    stage.comes_back_with(&acks, "full snapshots ahead").await;
+    stage.assert_restores_with(&acks, "full snapshots ahead").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_snapshot_is_taken_when_the_schedule_says_so() {
     let flags = [("schedule", "* * * * *")];
     let begun = Timestamp::now().as_second() / 60;
-    let stage = Stage::local_with(VERSION, 1, &EtcdOptions::new(), &flags).await;
-    stage.settled().await;
-    let writer = Writer::start(&stage.client_urls(), 1, PACE, 53);
-    let deadline = Instant::now() + PATIENCE;
-    while fulls(&stage).len() < 2 {
-        assert!(Instant::now() < deadline, "{:?}", stage.backup().names());
+    let stage = SidecarHarness::start_local_with(VERSION, 1, &EtcdOptions::new(), &flags).await;
+    stage.wait_until_settled().await;
+    let writer = WriterPool::start(&stage.client_urls(), 1, WRITE_INTERVAL, 53);
+    let deadline = Instant::now() + TIMEOUT;
+    while full_names(&stage).len() < 2 {
+        assert!(Instant::now() < deadline, "{:?}", stage.backup().snapshot_names());
         sleep(Duration::from_millis(500)).await;
     }
     let acks = writer.stop().await;
-    stage.comes_back_with(&acks, "by schedule").await;
-    let log = stage.sidecars[0].log();
+    stage.assert_restores_with(&acks, "by schedule").await;
+    let log = stage.sidecars[0].read_log();
     assert!(log.contains("it is scheduled"), "{log}");
-    let found = fulls(&stage);
+    let found = full_names(&stage);
     let minute = unix_seconds(&found[1]) / 60;
     assert!(minute > begun, "{found:?}: before a minute began");
 }
@@ -131,8 +131,8 @@ fn unix_seconds(name: &str) -> i64 {
 }
 
 /// The revisions of the full snapshots a sidecar began, by its log.
-fn taken(sidecar: &SidecarProcess) -> Vec<i64> {
-    let log = sidecar.log();
+fn snapshot_revisions(sidecar: &SidecarProcess) -> Vec<i64> {
+    let log = sidecar.read_log();
     let begun = log
         .lines()
         .filter(|line| line.contains("taking a full snapshot"));
@@ -144,13 +144,13 @@ fn taken(sidecar: &SidecarProcess) -> Vec<i64> {
 }
 
 /// What is captured while one more full snapshot than before is under way, until several revisions behind its own are.
-async fn captured_beside_a_full(sidecar: &SidecarProcess, before: usize) -> Vec<i64> {
-    let deadline = Instant::now() + PATIENCE;
+async fn captured_during_full(sidecar: &SidecarProcess, before: usize) -> Vec<i64> {
+    let deadline = Instant::now() + TIMEOUT;
     let mut captured = Vec::new();
     loop {
         assert!(Instant::now() < deadline, "only {captured:?} is captured");
         sleep(Duration::from_millis(100)).await;
-        let Some(named) = taken(sidecar).get(before).copied() else {
+        let Some(named) = snapshot_revisions(sidecar).get(before).copied() else {
             continue;
         };
         let status = sidecar.status().await;
@@ -170,22 +170,22 @@ async fn captured_beside_a_full(sidecar: &SidecarProcess, before: usize) -> Vec<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deltas_go_on_while_a_full_snapshot_takes_its_time() {
-    let (weed, cluster) = servers().await;
-    let gate = Gate::before(&weed.endpoint);
+    let (weed, cluster) = start_servers().await;
+    let gate = FaultProxy::start(&weed.endpoint);
     // Slow is not silent, but close to it for a part of several megabytes.
     let flags = [("store-retry-timeout", "1m")];
-    let stage = Stage::on(cluster, Place::s3(&weed, gate.url()), &flags).await;
-    stage.settled().await;
-    fill(&stage.cluster.members[0], 12).await;
-    stage.stored().await;
-    let writer = Writer::start(&stage.client_urls(), 1, PACE, 54);
+    let stage = SidecarHarness::start_on(cluster, SidecarStore::s3(&weed, gate.url()), &flags).await;
+    stage.wait_until_settled().await;
+    fill_random(&stage.cluster.members[0], 12).await;
+    stage.wait_until_stored().await;
+    let writer = WriterPool::start(&stage.client_urls(), 1, WRITE_INTERVAL, 54);
 
-    gate.set(Gating::Slow(300_000));
-    let before = taken(&stage.sidecars[0]).len();
-    let asked = stage.sidecars[0].ask("/snapshot/full");
+    gate.set_mode(ProxyMode::Slow(300_000));
+    let before = snapshot_revisions(&stage.sidecars[0]).len();
+    let asked = stage.sidecars[0].request("/snapshot/full");
     let watched = async {
-        let captured = captured_beside_a_full(&stage.sidecars[0], before).await;
-        gate.set(Gating::Open);
+        let captured = captured_during_full(&stage.sidecars[0], before).await;
+        gate.set_mode(ProxyMode::Open);
         captured
     };
     let ((code, answer), captured) = tokio::join!(asked, watched);
@@ -198,35 +198,35 @@ async fn deltas_go_on_while_a_full_snapshot_takes_its_time() {
     );
 
     let parts = stage.sidecars[0]
-        .metric("mainstay_upload_parts_total")
+        .read_metric("mainstay_upload_parts_total")
         .await;
     assert!(parts >= 3, "12 MB in {parts} parts");
 
-    writer.goes_on(30).await;
+    writer.wait_for_writes(30).await;
     let acks = writer.stop().await;
-    stage.comes_back_with(&acks, "a slow full snapshot").await;
+    stage.assert_restores_with(&acks, "a slow full snapshot").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_cut_in_the_middle_leaves_nothing_and_is_taken_again() {
     let home = TempDir::new().unwrap();
-    let place = Place::local(home.path());
+    let place = SidecarStore::local(home.path());
     let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
-    fill(&cluster.members[0], 20).await;
-    let gate = Gate::before(cluster.members[0].client_url());
-    gate.set(Gating::CutAfter(8 << 20));
-    let sidecar = SidecarProcess::start(Stage::options(gate.url(), &place)).await;
-    let deadline = Instant::now() + PATIENCE;
+    fill_random(&cluster.members[0], 20).await;
+    let gate = FaultProxy::start(cluster.members[0].client_url());
+    gate.set_mode(ProxyMode::CutAfter(8 << 20));
+    let sidecar = SidecarProcess::start(SidecarHarness::sidecar_options(gate.url(), &place)).await;
+    let deadline = Instant::now() + TIMEOUT;
     while sidecar.status().await["lastFull"].is_null() {
         assert!(Instant::now() < deadline, "no full snapshot");
         sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(gate.spoiled(), 1, "the cut was made, once");
+    assert_eq!(gate.fault_count(), 1, "the cut was made, once");
     // Either the stream is seen to break first, or that nobody can say any more who leads.
     let mut failures = 0;
     for class in ["etcd", "interrupted"] {
         let series = format!("etcdbr_snapshotter_failure{{error=\"{class}\"}}");
-        failures += sidecar.metric(&series).await;
+        failures += sidecar.read_metric(&series).await;
     }
     assert!(failures >= 1, "nobody is told of the cut");
     let reached = place.backup.verify();

@@ -5,18 +5,18 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
-use mainstay_testkit::recorder::Compression;
-use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Load, Recorder, each_version};
+use mainstay_testkit::recorder::RecorderCompression;
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdRelease, Workload, Recorder, each_version};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::place::PREFIX;
-use super::{Place, Stage};
-use crate::support::{Backup, Fixture};
+use super::{SidecarStore, SidecarHarness};
+use crate::support::{RestorerBackup, Fixture};
 
 /// Objects below a bucket, in the order of their names.
-fn objects(bucket: &Path, kind: &str) -> Vec<PathBuf> {
+fn list_objects(bucket: &Path, kind: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(bucket.join(PREFIX).join("v2")).unwrap();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| {
@@ -31,7 +31,7 @@ fn objects(bucket: &Path, kind: &str) -> Vec<PathBuf> {
 }
 
 /// The content of an object, without the hash that must be behind it.
-fn content(path: &Path) -> Vec<u8> {
+fn read_object(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut decoder = GzDecoder::new(fs::File::open(path).unwrap());
     decoder.read_to_end(&mut bytes).unwrap();
@@ -46,9 +46,9 @@ fn content(path: &Path) -> Vec<u8> {
 }
 
 /// All events of some deltas, without what differs between two observers.
-fn events(paths: &[PathBuf]) -> Vec<Value> {
+fn read_events(paths: &[PathBuf]) -> Vec<Value> {
     let deltas = paths.iter().map(|path| {
-        let text = content(path);
+        let text = read_object(path);
         assert!(text.starts_with(b"[{\"etcdEvent\":{"), "{}", path.display());
         serde_json::from_slice::<Vec<Value>>(&text).unwrap()
     });
@@ -66,38 +66,38 @@ each_version! {
     async fn objects_are_those_the_peer_would_have_written(version) {
         let cluster = EtcdCluster::start(version, 1, &EtcdOptions::new()).await;
         let etcd = &cluster.members[0];
-        let mut load = Load::new(61);
+        let mut load = Workload::new(61);
         load.run(etcd, 100).await;
         let theirs = TempDir::new().unwrap();
-        let bucket = Backup::container(&theirs);
-        let mut recorder = Recorder::start(etcd, &bucket, PREFIX, Compression::Gzip).await;
+        let bucket = RestorerBackup::container_dir(&theirs);
+        let mut recorder = Recorder::start(etcd, &bucket, PREFIX, RecorderCompression::Gzip).await;
         let ours = TempDir::new().unwrap();
-        let stage = Stage::on(cluster, Place::local(ours.path()), &[]).await;
-        stage.settled().await;
-        stage.stored().await;
+        let stage = SidecarHarness::start_on(cluster, SidecarStore::local(ours.path()), &[]).await;
+        stage.wait_until_settled().await;
+        stage.wait_until_stored().await;
         for _ in 0..3 {
             load.run(&stage.cluster.members[0], 150).await;
-            recorder.cut(&stage.cluster.members[0]).await.unwrap();
-            stage.stored().await;
+            recorder.write_delta(&stage.cluster.members[0]).await.unwrap();
+            stage.wait_until_stored().await;
         }
-        let container = Backup::container(&ours);
+        let container = RestorerBackup::container_dir(&ours);
         for kind in ["Full", "Incr"] {
-            for path in objects(&container, kind) {
-                well_named(path.file_name().unwrap().to_str().unwrap());
+            for path in list_objects(&container, kind) {
+                assert_well_named(path.file_name().unwrap().to_str().unwrap());
             }
         }
-        let found = events(&objects(&container, "Incr"));
-        let wanted = events(&objects(&bucket, "Incr"));
+        let found = read_events(&list_objects(&container, "Incr"));
+        let wanted = read_events(&list_objects(&bucket, "Incr"));
         let first = found.first().unwrap();
         let start = wanted.iter().position(|event| event == first).unwrap();
         assert_eq!(found, wanted[start..]);
-        let database = content(&objects(&container, "Full")[0]);
+        let database = read_object(&list_objects(&container, "Full")[0]);
         assert_eq!(database.len() % 4096, 0, "a full snapshot is a database file");
     }
 }
 
 /// `Full-00000000-<last>-<unix>.gz`, `Incr-<first>-<last>-<unix>.gz`, revisions with eight digits or more.
-fn well_named(name: &str) {
+fn assert_well_named(name: &str) {
     let fields: Vec<&str> = name.strip_suffix(".gz").unwrap().split('-').collect();
     let [kind, first, last, unix] = fields[..] else {
         panic!("{name}");
@@ -111,48 +111,48 @@ fn well_named(name: &str) {
 }
 
 /// The peer's bucket is restored, served, and continued by the sidecar.
-async fn continued(fixture: &str, version: EtcdVersion) {
+async fn assert_continues(fixture: &str, version: EtcdRelease) {
     let fixture = Fixture::open(fixture);
     let home = TempDir::new().unwrap();
-    let container = Backup::container(&home);
+    let container = RestorerBackup::container_dir(&home);
     for (key, content) in fixture.objects() {
         let path = container.join(key);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
     }
-    let place = Place::local(home.path());
-    let peers = place.backup.names();
+    let place = SidecarStore::local(home.path());
+    let peers = place.backup.snapshot_names();
     let data_dir = home.path().join("restored");
     place.backup.restore(&data_dir, &[]);
     let options = EtcdOptions::new().data_dir(&data_dir);
-    let etcd = mainstay_testkit::Etcd::start(version, options).await;
-    let stage = Stage::on(EtcdCluster::of(vec![etcd]), place, &[]).await;
-    stage.settled().await;
-    let mut load = Load::new(62);
+    let etcd = mainstay_testkit::EtcdServer::start(version, options).await;
+    let stage = SidecarHarness::start_on(EtcdCluster::from_members(vec![etcd]), place, &[]).await;
+    stage.wait_until_settled().await;
+    let mut load = Workload::new(62);
     load.run(&stage.cluster.members[0], 200).await;
-    stage.stored().await;
-    assert_eq!(stage.comes_back("continued").await, load.revision());
-    let names = stage.backup().names();
+    stage.wait_until_stored().await;
+    assert_eq!(stage.assert_restores("continued").await, load.revision());
+    let names = stage.backup().snapshot_names();
     assert!(peers.iter().all(|name| names.contains(name)), "{names:?}");
     let after = format!("Incr-{:08}-", fixture.state.revision.next().0);
     assert!(
         names.iter().any(|name| name.starts_with(&after)),
         "{after}: {names:?}"
     );
-    assert_eq!(stage.backup().restorable().len(), 1, "{names:?}");
+    assert_eq!(stage.backup().restorable_ranges().len(), 1, "{names:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_of_the_peer_is_continued() {
-    continued("gzip-3.5.30", EtcdVersion::V3_5New).await;
+    assert_continues("gzip-3.5.30", EtcdRelease::V3_5New).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_bucket_of_the_peer_is_continued_with_another_compression() {
-    continued("none-3.4.23", EtcdVersion::V3_4).await;
+    assert_continues("none-3.4.23", EtcdRelease::V3_4).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_two_peers_wrote_at_once_is_continued() {
-    continued("overlap-3.5.30", EtcdVersion::V3_5New).await;
+    assert_continues("overlap-3.5.30", EtcdRelease::V3_5New).await;
 }

@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use mainstay_testkit::{Etcd, EtcdCluster, EtcdOptions, Load, each_version};
+use mainstay_testkit::{EtcdServer, EtcdCluster, EtcdOptions, Workload, each_version};
 use tempfile::TempDir;
 
-use super::{Place, Stage};
+use super::{SidecarStore, SidecarHarness};
 
-async fn put(etcd: &Etcd, keys: usize) {
+async fn put_keys(etcd: &EtcdServer, keys: usize) {
     let mut client = etcd.client().await;
     for key in 0..keys {
         client.put(format!("k{key}"), "", None).await.unwrap();
@@ -20,8 +20,8 @@ each_version! {
         let home = TempDir::new().unwrap();
         let password = home.path().join("password");
         fs::write(&password, "first\n").unwrap();
-        let mut etcd = Etcd::start(version, EtcdOptions::new()).await;
-        Load::new(61).enable_auth(&mut etcd).await;
+        let mut etcd = EtcdServer::start(version, EtcdOptions::new()).await;
+        Workload::new(61).enable_auth(&mut etcd).await;
         let mut client = etcd.client().await;
         client.user_add("backup", "first", None).await.unwrap();
         client.user_grant_role("backup", "root").await.unwrap();
@@ -29,16 +29,16 @@ each_version! {
             ("etcd-username", "backup"),
             ("etcd-password-file", password.to_str().unwrap()),
         ];
-        let stage = Stage::on(EtcdCluster::of(vec![etcd]), Place::local(home.path()), &flags).await;
-        stage.settled().await;
+        let stage = SidecarHarness::start_on(EtcdCluster::from_members(vec![etcd]), SidecarStore::local(home.path()), &flags).await;
+        stage.wait_until_settled().await;
         let etcd = &stage.cluster.members[0];
-        put(etcd, 20).await;
-        stage.stored().await;
+        put_keys(etcd, 20).await;
+        stage.wait_until_stored().await;
 
         client.user_change_password("backup", "second").await.unwrap();
         fs::write(&password, "second\n").unwrap();
-        put(etcd, 20).await;
-        let stored = stage.stored().await;
+        put_keys(etcd, 20).await;
+        let stored = stage.wait_until_stored().await;
         let reached = stage.backup().verify();
         assert!(reached >= stored, "{reached} {stored}");
     }

@@ -25,7 +25,7 @@ mod place;
 mod stage;
 mod writer;
 
-pub(crate) use acks::Acks;
-pub(crate) use place::Place;
-pub(crate) use stage::Stage;
-pub(crate) use writer::Writer;
+pub(crate) use acks::AckedWrites;
+pub(crate) use place::SidecarStore;
+pub(crate) use stage::SidecarHarness;
+pub(crate) use writer::WriterPool;

@@ -6,37 +6,37 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use mainstay_ids::Revision;
-use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating, SidecarProcess};
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdRelease, FaultProxy, ProxyMode, SidecarProcess};
 use tokio::time::sleep;
 
-use super::stage::{IMPATIENT, PATIENCE};
-use super::{Place, Stage, Writer};
-use crate::servers::Weed;
+use super::stage::{SHORT_RETRY_TIMEOUT, TIMEOUT};
+use super::{SidecarStore, SidecarHarness, WriterPool};
+use crate::servers::SeaweedFs;
 
-const VERSION: EtcdVersion = EtcdVersion::V3_5New;
-const PACE: Duration = Duration::from_millis(10);
-const COMPACTED: &str = "mainstay_gaps_total{cause=\"compacted\"}";
-const LOST: &str = "mainstay_gaps_total{cause=\"lost\"}";
+const VERSION: EtcdRelease = EtcdRelease::V3_5New;
+const WRITE_INTERVAL: Duration = Duration::from_millis(10);
+const COMPACTED_GAPS_METRIC: &str = "mainstay_gaps_total{cause=\"compacted\"}";
+const LOST_GAPS_METRIC: &str = "mainstay_gaps_total{cause=\"lost\"}";
 
 /// An S3 server and a member.
-pub(super) async fn servers() -> (Weed, EtcdCluster) {
+pub(super) async fn start_servers() -> (SeaweedFs, EtcdCluster) {
     let options = EtcdOptions::new();
-    tokio::join!(Weed::start(), EtcdCluster::start(VERSION, 1, &options))
+    tokio::join!(SeaweedFs::start(), EtcdCluster::start(VERSION, 1, &options))
 }
 
 /// One member, whose sidecar reaches a real S3 server through a gate.
-async fn behind_a_gate(flags: &[(&str, &str)]) -> (Weed, Gate, Stage) {
-    let (weed, cluster) = servers().await;
-    let gate = Gate::before(&weed.endpoint);
-    let flags = [&[IMPATIENT], flags].concat();
-    let stage = Stage::on(cluster, Place::s3(&weed, gate.url()), &flags).await;
-    stage.settled().await;
+async fn start_behind_proxy(flags: &[(&str, &str)]) -> (SeaweedFs, FaultProxy, SidecarHarness) {
+    let (weed, cluster) = start_servers().await;
+    let gate = FaultProxy::start(&weed.endpoint);
+    let flags = [&[SHORT_RETRY_TIMEOUT], flags].concat();
+    let stage = SidecarHarness::start_on(cluster, SidecarStore::s3(&weed, gate.url()), &flags).await;
+    stage.wait_until_settled().await;
     (weed, gate, stage)
 }
 
 /// Waits for `/status` to tell of this trouble; its text.
-pub(super) async fn until_trouble(sidecar: &SidecarProcess, class: &str) -> String {
-    let deadline = Instant::now() + PATIENCE;
+pub(super) async fn wait_for_error(sidecar: &SidecarProcess, class: &str) -> String {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let status = sidecar.status().await;
         let trouble = &status["trouble"];
@@ -49,8 +49,8 @@ pub(super) async fn until_trouble(sidecar: &SidecarProcess, class: &str) -> Stri
 }
 
 /// Waits for `/status` to tell of no trouble any more.
-async fn until_no_trouble(sidecar: &SidecarProcess) {
-    let deadline = Instant::now() + PATIENCE;
+async fn wait_for_no_error(sidecar: &SidecarProcess) {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let status = sidecar.status().await;
         if status["trouble"].is_null() {
@@ -63,28 +63,28 @@ async fn until_no_trouble(sidecar: &SidecarProcess) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_is_gone_or_refuses_for_a_while_costs_nothing() {
-    let (_weed, gate, stage) = behind_a_gate(&[]).await;
-    let writer = Writer::start(&stage.client_urls(), 2, PACE, 41);
-    writer.goes_on(50).await;
-    stage.stored().await;
-    for gating in [
-        Gating::Closed,
-        Gating::Answering(503),
-        Gating::Silent,
-        Gating::Answering(500),
+    let (_weed, gate, stage) = start_behind_proxy(&[]).await;
+    let writer = WriterPool::start(&stage.client_urls(), 2, WRITE_INTERVAL, 41);
+    writer.wait_for_writes(50).await;
+    stage.wait_until_stored().await;
+    for mode in [
+        ProxyMode::Closed,
+        ProxyMode::RespondWith(503),
+        ProxyMode::Unresponsive,
+        ProxyMode::RespondWith(500),
     ] {
-        let spoiled = gate.spoiled();
-        gate.set(gating);
-        writer.goes_on(50).await;
-        until_trouble(&stage.sidecars[0], "store").await;
-        assert!(gate.spoiled() > spoiled, "{gating:?} struck nothing");
-        gate.set(Gating::Open);
-        stage.stored().await;
-        until_no_trouble(&stage.sidecars[0]).await;
+        let fault_count = gate.fault_count();
+        gate.set_mode(mode);
+        writer.wait_for_writes(50).await;
+        wait_for_error(&stage.sidecars[0], "store").await;
+        assert!(gate.fault_count() > fault_count, "{mode:?} struck nothing");
+        gate.set_mode(ProxyMode::Open);
+        stage.wait_until_stored().await;
+        wait_for_no_error(&stage.sidecars[0]).await;
     }
     let acks = writer.stop().await;
-    stage.comes_back_with(&acks, "a store that was gone").await;
-    assert_eq!(stage.metric(COMPACTED).await + stage.metric(LOST).await, 0);
+    stage.assert_restores_with(&acks, "a store that was gone").await;
+    assert_eq!(stage.sum_metric(COMPACTED_GAPS_METRIC).await + stage.sum_metric(LOST_GAPS_METRIC).await, 0);
 }
 
 /// Memory is bounded, so a store that stays away long enough makes a hole when etcd compacts: one that is counted,
@@ -92,13 +92,13 @@ async fn a_store_that_is_gone_or_refuses_for_a_while_costs_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn history_compacted_during_an_outage_is_counted_and_bridged() {
     let flags = [("delta-snapshot-memory-limit", "262144")];
-    let (_weed, gate, stage) = behind_a_gate(&flags).await;
-    let writer = Writer::start(&stage.client_urls(), 1, PACE, 42);
-    writer.goes_on(50).await;
+    let (_weed, gate, stage) = start_behind_proxy(&flags).await;
+    let writer = WriterPool::start(&stage.client_urls(), 1, WRITE_INTERVAL, 42);
+    writer.wait_for_writes(50).await;
     let acks = writer.stop().await;
-    stage.stored().await;
+    stage.wait_until_stored().await;
 
-    gate.set(Gating::Closed);
+    gate.set_mode(ProxyMode::Closed);
     let etcd = &stage.cluster.members[0];
     let mut client = etcd.client().await;
     let fillers = (0..3_000).map(|i| {
@@ -110,35 +110,35 @@ async fn history_compacted_during_an_outage_is_counted_and_bridged() {
     });
     let written = stream::iter(fillers).buffer_unordered(20);
     written.try_for_each(async |_| Ok(())).await.unwrap();
-    let buffered = stage.metric("mainstay_delta_buffer_bytes").await;
+    let buffered = stage.sum_metric("mainstay_delta_buffer_bytes").await;
     assert!(buffered < 3 << 20, "{buffered} bytes are held in memory");
     etcd.compact(etcd.revision().await).await;
     // At the revision of a compaction etcd tells the hash of before; behind it, the one of now.
     client.put("compacted", "", None).await.unwrap();
-    gate.set(Gating::Open);
+    gate.set_mode(ProxyMode::Open);
 
-    let deadline = Instant::now() + PATIENCE;
-    while stage.metric(COMPACTED).await == 0 {
+    let deadline = Instant::now() + TIMEOUT;
+    while stage.sum_metric(COMPACTED_GAPS_METRIC).await == 0 {
         assert!(Instant::now() < deadline, "no gap is counted");
         sleep(Duration::from_millis(200)).await;
     }
-    let stored = stage.stored().await;
-    let reached = stage.comes_back("behind a gap").await;
+    let stored = stage.wait_until_stored().await;
+    let reached = stage.assert_restores("behind a gap").await;
     assert!(reached >= stored);
-    let ranges = stage.backup().restorable();
+    let ranges = stage.backup().restorable_ranges();
     assert_eq!(ranges.len(), 2, "before the gap and behind it: {ranges:?}");
     assert!(
-        ranges[0].1 >= acks.newest(),
+        ranges[0].1 >= acks.newest_revision(),
         "what was stored before is still there: {ranges:?}"
     );
     assert!(
         stage.sidecars[0]
-            .log()
+            .read_log()
             .contains("are missing: etcd compacted them")
     );
     // The one that bridges the gap; a loaded store may have stored one of which it did not say so in time.
-    let behind = format!("Full-00000000-{:08}", acks.newest().0 + 1_000);
-    let names = stage.backup().names();
+    let behind = format!("Full-00000000-{:08}", acks.newest_revision().0 + 1_000);
+    let names = stage.backup().snapshot_names();
     assert!(
         names
             .iter()
@@ -147,9 +147,9 @@ async fn history_compacted_during_an_outage_is_counted_and_bridged() {
     );
 
     client.put("after", "", None).await.unwrap();
-    stage.stored().await;
+    stage.wait_until_stored().await;
     stage
-        .comes_back("deltas go on behind the new full snapshot")
+        .assert_restores("deltas go on behind the new full snapshot")
         .await;
 }
 
@@ -169,19 +169,19 @@ fn write_credentials(directory: &Path, (id, secret): (&str, &str)) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_replaced_on_disk_are_used_from_then_on() {
-    let (weed, cluster) = servers().await;
-    let place = Place::s3(&weed, &weed.endpoint);
+    let (weed, cluster) = start_servers().await;
+    let place = SidecarStore::s3(&weed, &weed.endpoint);
     let directory = weed.credentials();
     let directory = Path::new(&directory);
-    write_credentials(directory, (Weed::KEY_ID, "not the secret"));
-    let stage = Stage::on(cluster, place, &[IMPATIENT]).await;
-    stage.settled().await;
-    until_trouble(&stage.sidecars[0], "store").await;
+    write_credentials(directory, (SeaweedFs::KEY_ID, "not the secret"));
+    let stage = SidecarHarness::start_on(cluster, place, &[SHORT_RETRY_TIMEOUT]).await;
+    stage.wait_until_settled().await;
+    wait_for_error(&stage.sidecars[0], "store").await;
 
     let mut last = Revision(0);
     for keys in [
-        (Weed::KEY_ID, Weed::SECRET),
-        (Weed::OTHER_KEY_ID, Weed::OTHER_SECRET),
+        (SeaweedFs::KEY_ID, SeaweedFs::SECRET),
+        (SeaweedFs::OTHER_KEY_ID, SeaweedFs::OTHER_SECRET),
     ] {
         write_credentials(directory, keys);
         let put = stage.cluster.members[0]
@@ -191,25 +191,25 @@ async fn credentials_replaced_on_disk_are_used_from_then_on() {
             .await
             .unwrap();
         last = Revision(put.header().unwrap().revision());
-        assert_eq!(stage.stored().await, last);
+        assert_eq!(stage.wait_until_stored().await, last);
     }
-    let log = stage.sidecars[0].log();
+    let log = stage.sidecars[0].read_log();
     assert!(log.matches("were read again").count() >= 2, "{log}");
-    assert_eq!(stage.comes_back("with new keys").await, last);
+    assert_eq!(stage.assert_restores("with new keys").await, last);
 }
 
 /// How long a store is tried before anyone hears of it, if nobody says otherwise.
-const BY_DEFAULT: [(&str, &str); 1] = [("store-retry-timeout", "10m")];
+const DEFAULT_RETRY_TIMEOUT: [(&str, &str); 1] = [("store-retry-timeout", "10m")];
 
 /// One member, whose sidecar leads and asks a store that never answers.
-async fn before_a_closed_gate() -> (Weed, Gate, Stage) {
-    let (weed, cluster) = servers().await;
-    let gate = Gate::before(&weed.endpoint);
-    gate.set(Gating::Closed);
-    let stage = Stage::on(cluster, Place::s3(&weed, gate.url()), &BY_DEFAULT).await;
-    stage.settled().await;
-    let deadline = Instant::now() + PATIENCE;
-    while gate.spoiled() == 0 {
+async fn start_behind_closed_proxy() -> (SeaweedFs, FaultProxy, SidecarHarness) {
+    let (weed, cluster) = start_servers().await;
+    let gate = FaultProxy::start(&weed.endpoint);
+    gate.set_mode(ProxyMode::Closed);
+    let stage = SidecarHarness::start_on(cluster, SidecarStore::s3(&weed, gate.url()), &DEFAULT_RETRY_TIMEOUT).await;
+    stage.wait_until_settled().await;
+    let deadline = Instant::now() + TIMEOUT;
+    while gate.fault_count() == 0 {
         assert!(Instant::now() < deadline, "the store is not asked");
         sleep(Duration::from_millis(50)).await;
     }
@@ -220,20 +220,20 @@ async fn before_a_closed_gate() -> (Weed, Gate, Stage) {
 /// long before that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_does_not_answer_keeps_nobody_from_stopping() {
-    let (_weed, gate, mut stage) = before_a_closed_gate().await;
+    let (_weed, gate, mut stage) = start_behind_closed_proxy().await;
     let status = stage.sidecars[0].stop().await;
     assert!(status.success(), "{status}");
 
     // The same in the middle of a full snapshot.
-    gate.set(Gating::Open);
+    gate.set_mode(ProxyMode::Open);
     stage.sidecars[0].restart().await;
-    stage.stored().await;
-    let spoiled = gate.spoiled();
-    gate.set(Gating::Silent);
+    stage.wait_until_stored().await;
+    let fault_count = gate.fault_count();
+    gate.set_mode(ProxyMode::Unresponsive);
     let full = reqwest::get(format!("{}/snapshot/full", stage.sidecars[0].url()));
     let asking = tokio::spawn(full);
-    let deadline = Instant::now() + PATIENCE;
-    while stage.sidecars[0].status().await["fullUnderWay"] != true || gate.spoiled() == spoiled {
+    let deadline = Instant::now() + TIMEOUT;
+    while stage.sidecars[0].status().await["fullUnderWay"] != true || gate.fault_count() == fault_count {
         assert!(Instant::now() < deadline, "no full snapshot is taken");
         sleep(Duration::from_millis(50)).await;
     }
@@ -244,15 +244,15 @@ async fn a_store_that_does_not_answer_keeps_nobody_from_stopping() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leadership_comes_and_goes_while_a_store_does_not_answer() {
-    let (_weed, _gate, mut stage) = before_a_closed_gate().await;
+    let (_weed, _gate, mut stage) = start_behind_closed_proxy().await;
     for _ in 0..2 {
         stage.cluster.members[0].kill();
-        let deadline = Instant::now() + PATIENCE;
-        while stage.sidecars[0].leads().await {
+        let deadline = Instant::now() + TIMEOUT;
+        while stage.sidecars[0].is_leader().await {
             assert!(Instant::now() < deadline, "it leads without an etcd");
             sleep(Duration::from_millis(50)).await;
         }
         stage.cluster.members[0].restart().await;
-        stage.settled().await;
+        stage.wait_until_settled().await;
     }
 }

@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use mainstay_testkit::{EtcdOptions, EtcdVersion, newest_version};
+use mainstay_testkit::{EtcdOptions, EtcdRelease, newest_version};
 use tokio::time::sleep;
 
-use super::{Stage, Writer};
+use super::{SidecarHarness, WriterPool};
 
-const PACE: Duration = Duration::from_millis(10);
-const GENEROUS: Duration = Duration::from_mins(2);
+const WRITE_INTERVAL: Duration = Duration::from_millis(10);
+const TIMEOUT: Duration = Duration::from_mins(2);
 /// A delta a second: several periods.
-const SEVERAL: usize = 4;
+const MIN_OBJECTS: usize = 4;
 
 /// Which sidecars tell of having stored each object that came since.
-fn writers_since(stage: &Stage, before: &[String]) -> BTreeMap<String, Vec<usize>> {
-    let names = stage.backup().names().into_iter();
+fn object_writers(stage: &SidecarHarness, before: &[String]) -> BTreeMap<String, Vec<usize>> {
+    let names = stage.backup().snapshot_names().into_iter();
     let new: Vec<String> = names.filter(|name| !before.contains(name)).collect();
     let stored: Vec<_> = (0..stage.sidecars.len())
-        .map(|i| stage.stored_by(i))
+        .map(|i| stage.objects_stored_by(i))
         .collect();
     let writers = |name: &String| {
         (0..stored.len())
@@ -31,11 +31,11 @@ fn writers_since(stage: &Stage, before: &[String]) -> BTreeMap<String, Vec<usize
 }
 
 /// The same, once deltas came and somebody tells of each object: a log tells of what a listing shows a moment later.
-async fn several_since(stage: &Stage, before: &[String]) -> BTreeMap<String, Vec<usize>> {
-    let deadline = Instant::now() + GENEROUS;
+async fn wait_for_writers(stage: &SidecarHarness, before: &[String]) -> BTreeMap<String, Vec<usize>> {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        let writers = writers_since(stage, before);
-        if writers.len() >= SEVERAL && writers.values().all(|tell| !tell.is_empty()) {
+        let writers = object_writers(stage, before);
+        if writers.len() >= MIN_OBJECTS && writers.values().all(|tell| !tell.is_empty()) {
             return writers;
         }
         assert!(
@@ -48,47 +48,47 @@ async fn several_since(stage: &Stage, before: &[String]) -> BTreeMap<String, Vec
 
 newest_version! {
     async fn a_leader_that_is_cut_off_stores_nothing_more(version) {
-        let stage = Stage::local(version, 3).await;
-        let writer = Writer::start(&stage.client_urls(), 2, PACE, 21);
-        stage.settled().await;
-        writer.goes_on(50).await;
-        stage.stored().await;
-        let before = stage.settled().await;
+        let stage = SidecarHarness::start_local(version, 3).await;
+        let writer = WriterPool::start(&stage.client_urls(), 2, WRITE_INTERVAL, 21);
+        stage.wait_until_settled().await;
+        writer.wait_for_writes(50).await;
+        stage.wait_until_stored().await;
+        let before = stage.wait_until_settled().await;
 
         stage.cluster.isolate(before);
         // What passed the fence before the cut may still be on its way, until the session has ended.
-        stage.session_over(before).await;
-        let at_the_cut = stage.backup().names();
-        stage.handed_over(before).await;
-        for (name, writers) in several_since(&stage, &at_the_cut).await {
+        stage.wait_for_session_end(before).await;
+        let at_the_cut = stage.backup().snapshot_names();
+        stage.wait_for_handover(before).await;
+        for (name, writers) in wait_for_writers(&stage, &at_the_cut).await {
             assert!(!writers.contains(&before), "the one that is cut off stored {name}");
         }
         let status = stage.sidecars[before].status().await;
         assert_eq!(status["standing"], "unknown", "{status:#}");
-        let (code, answer) = stage.sidecars[before].ask("/snapshot/full").await;
+        let (code, answer) = stage.sidecars[before].request("/snapshot/full").await;
         assert_ne!(code, 200, "a snapshot of a member that is cut off: {answer:#}");
 
         stage.cluster.heal();
-        writer.goes_on(50).await;
+        writer.wait_for_writes(50).await;
         let acks = writer.stop().await;
-        stage.comes_back_with(&acks, "a leader was cut off").await;
+        stage.assert_restores_with(&acks, "a leader was cut off").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_that_heals_before_anyone_is_elected_changes_nothing() {
     // A cut of this length does not lead to an election, even on a busy machine.
-    let options = EtcdOptions::new().patient();
-    let stage = Stage::local_with(EtcdVersion::V3_5New, 3, &options, &[]).await;
-    let writer = Writer::start(&stage.client_urls(), 2, PACE, 22);
-    let leader = stage.settled().await;
-    writer.goes_on(50).await;
+    let options = EtcdOptions::new().long_election_timeout();
+    let stage = SidecarHarness::start_local_with(EtcdRelease::V3_5New, 3, &options, &[]).await;
+    let writer = WriterPool::start(&stage.client_urls(), 2, WRITE_INTERVAL, 22);
+    let leader = stage.wait_until_settled().await;
+    writer.wait_for_writes(50).await;
     for _ in 0..5 {
         stage.cluster.isolate(leader);
         sleep(Duration::from_millis(300)).await;
         stage.cluster.heal();
-        writer.goes_on(20).await;
+        writer.wait_for_writes(20).await;
     }
     let acks = writer.stop().await;
-    stage.comes_back_with(&acks, "short cuts").await;
+    stage.assert_restores_with(&acks, "short cuts").await;
 }

@@ -4,43 +4,43 @@ use std::path::Path;
 
 use mainstay_testkit::SidecarOptions;
 
-use crate::servers::Weed;
-use crate::support::Backup;
+use crate::servers::SeaweedFs;
+use crate::support::RestorerBackup;
 
 pub(crate) const PREFIX: &str = "etcd-main";
 
 /// A store for the sidecars, and the backup in it for the restorer.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SidecarStore {
     flags: Vec<(&'static str, String)>,
     variables: Vec<(&'static str, String)>,
-    pub(crate) backup: Backup,
+    pub(crate) backup: RestorerBackup,
 }
 
-impl Place {
+impl SidecarStore {
     /// A directory, shared by all.
     pub(crate) fn local(home: &Path) -> Self {
         Self {
             flags: vec![
                 ("storage-provider", "Local".into()),
-                ("store-container", Backup::CONTAINER.into()),
+                ("store-container", RestorerBackup::CONTAINER.into()),
             ],
             variables: vec![("HOME", home.to_str().unwrap().to_owned())],
-            backup: Backup::local(home, PREFIX),
+            backup: RestorerBackup::local(home, PREFIX),
         }
     }
 
     /// A bucket of an S3 server. The sidecars reach it by another way than the restorer, so that their way can be
     /// closed.
-    pub(crate) fn s3(weed: &Weed, way: &str) -> Self {
+    pub(crate) fn s3(weed: &SeaweedFs, way: &str) -> Self {
         let credentials = ("AWS_APPLICATION_CREDENTIALS", weed.credentials());
         let home = std::env::temp_dir();
-        let bucket = (Weed::BUCKET, PREFIX);
-        let backup = Backup::remote(&home, "S3", bucket, &weed.endpoint);
+        let bucket = (SeaweedFs::BUCKET, PREFIX);
+        let backup = RestorerBackup::remote(&home, "S3", bucket, &weed.endpoint);
         Self {
             flags: vec![
                 ("storage-provider", "S3".into()),
-                ("store-container", Weed::BUCKET.into()),
+                ("store-container", SeaweedFs::BUCKET.into()),
                 ("store-endpoint-override", way.to_owned()),
             ],
             backup: backup.with_variable(credentials.0, &credentials.1),
@@ -49,7 +49,7 @@ impl Place {
     }
 
     /// Tells a sidecar.
-    pub(crate) fn tell(&self, options: SidecarOptions) -> SidecarOptions {
+    pub(crate) fn configure_sidecar(&self, options: SidecarOptions) -> SidecarOptions {
         let mut options = options.flag("store-prefix", PREFIX);
         for (flag, value) in &self.flags {
             options = options.flag(flag, value);

@@ -5,25 +5,25 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use mainstay_ids::Revision;
-use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, SidecarOptions, SidecarProcess};
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdRelease, SidecarOptions, SidecarProcess};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::{Acks, Place};
-use crate::support::{Backup, State, boot};
+use super::{AckedWrites, SidecarStore};
+use crate::support::{RestorerBackup, EtcdState, start_etcd_on};
 
 /// Detects a hang: every state waited for comes, however busy the machine is.
-pub(super) const PATIENCE: Duration = Duration::from_mins(2);
-const POLL: Duration = Duration::from_millis(50);
+pub(super) const TIMEOUT: Duration = Duration::from_mins(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Where the time of a hand-over is measured and printed.
-const CLOSE: Duration = Duration::from_millis(10);
+const FAST_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Quick, and quiet: no scheduled full snapshot, and nothing is collected while a test looks.
 ///
 /// The timeouts of the election are the defaults. With shorter ones a busy core looks like a lost quorum, and the sidecar
 /// drops what it captured.
-const FLAGS: [(&str, &str); 4] = [
+const DEFAULT_FLAGS: [(&str, &str); 4] = [
     ("delta-snapshot-period", "1s"),
     ("schedule", "0 0 1 1 *"),
     ("backoff-threshold-time", "1s"),
@@ -31,67 +31,67 @@ const FLAGS: [(&str, &str); 4] = [
 ];
 
 /// Where a store is made to fail: that is told at once.
-pub(crate) const IMPATIENT: (&str, &str) = ("store-retry-timeout", "1s");
+pub(crate) const SHORT_RETRY_TIMEOUT: (&str, &str) = ("store-retry-timeout", "1s");
 
-const VARIABLES: [(&str, &str); 2] = [
+const ENV_VARIABLES: [(&str, &str); 2] = [
     ("MAINSTAY_GARBAGE_COLLECTION_PERIOD", "24h"),
     ("MAINSTAY_DELTA_SNAPSHOT_RETENTION_PERIOD", "240h"),
 ];
 
 /// What a test of the sidecar happens on.
-pub(crate) struct Stage {
+pub(crate) struct SidecarHarness {
     pub(crate) cluster: EtcdCluster,
     pub(crate) sidecars: Vec<SidecarProcess>,
-    pub(crate) place: Place,
+    pub(crate) store: SidecarStore,
     /// Where a Local place is; it goes with the stage.
-    home: Option<TempDir>,
+    temp_dir: Option<TempDir>,
 }
 
-impl Stage {
+impl SidecarHarness {
     /// Members that can be cut off from each other, and a directory for the backups.
-    pub(crate) async fn local(version: EtcdVersion, size: usize) -> Self {
-        Self::local_with(version, size, &EtcdOptions::new(), &[]).await
+    pub(crate) async fn start_local(version: EtcdRelease, size: usize) -> Self {
+        Self::start_local_with(version, size, &EtcdOptions::new(), &[]).await
     }
 
     /// The same with options of etcd and flags of the sidecars.
-    pub(crate) async fn local_with(
-        version: EtcdVersion,
+    pub(crate) async fn start_local_with(
+        version: EtcdRelease,
         size: usize,
         options: &EtcdOptions,
         flags: &[(&str, &str)],
     ) -> Self {
         let home = TempDir::new().unwrap();
-        let cluster = EtcdCluster::start_wired(version, size, options).await;
-        let mut stage = Self::on(cluster, Place::local(home.path()), flags).await;
-        stage.home = Some(home);
+        let cluster = EtcdCluster::start_with_proxies(version, size, options).await;
+        let mut stage = Self::start_on(cluster, SidecarStore::local(home.path()), flags).await;
+        stage.temp_dir = Some(home);
         stage
     }
 
     /// Sidecars beside the members of a cluster.
-    pub(crate) async fn on(cluster: EtcdCluster, place: Place, flags: &[(&str, &str)]) -> Self {
+    pub(crate) async fn start_on(cluster: EtcdCluster, place: SidecarStore, flags: &[(&str, &str)]) -> Self {
         let sidecars = cluster.members.iter().map(|member| {
-            let options = Self::options(member.client_url(), &place).flags(flags);
+            let options = Self::sidecar_options(member.client_url(), &place).flags(flags);
             SidecarProcess::start(options)
         });
         let sidecars = join_all(sidecars).await;
         Self {
             cluster,
             sidecars,
-            place,
-            home: None,
+            store: place,
+            temp_dir: None,
         }
     }
 
     /// How a sidecar is started here.
-    pub(crate) fn options(client_url: &str, place: &Place) -> SidecarOptions {
-        let options = SidecarOptions::beside(client_url).flags(&FLAGS);
+    pub(crate) fn sidecar_options(client_url: &str, place: &SidecarStore) -> SidecarOptions {
+        let options = SidecarOptions::for_member(client_url).flags(&DEFAULT_FLAGS);
         let with =
             |options: SidecarOptions, (name, value): (&str, &str)| options.variable(name, value);
-        place.tell(VARIABLES.into_iter().fold(options, with))
+        place.configure_sidecar(ENV_VARIABLES.into_iter().fold(options, with))
     }
 
-    pub(crate) fn backup(&self) -> &Backup {
-        &self.place.backup
+    pub(crate) fn backup(&self) -> &RestorerBackup {
+        &self.store.backup
     }
 
     pub(crate) fn client_urls(&self) -> Vec<String> {
@@ -103,15 +103,15 @@ impl Stage {
 
     /// Waits until another member than before leads and its sidecar has taken over; which one. Members may elect again
     /// meanwhile: whoever is elected last takes over. How long it took is printed.
-    pub(crate) async fn handed_over(&self, before: usize) -> usize {
-        let deadline = Instant::now() + PATIENCE;
-        let (mut after, mut since) = self.elected_after(before).await;
-        while !self.sidecars[after].leads().await {
+    pub(crate) async fn wait_for_handover(&self, before: usize) -> usize {
+        let deadline = Instant::now() + TIMEOUT;
+        let (mut after, mut since) = self.wait_for_new_leader(before).await;
+        while !self.sidecars[after].is_leader().await {
             assert!(
                 Instant::now() < deadline,
                 "m{after} leads, but not its sidecar"
             );
-            sleep(CLOSE).await;
+            sleep(FAST_POLL_INTERVAL).await;
             let asked = Instant::now();
             let now = self.cluster.find_leader().await;
             if let Some(now) = now.filter(|now| *now != after) {
@@ -126,8 +126,8 @@ impl Stage {
     /// Moves leadership away from a member, if it is there.
     pub(crate) async fn move_leader_from(&self, before: usize) {
         let members = &self.cluster.members;
-        let to = members[self.cluster.next_to(before)].member_id().await;
-        let deadline = Instant::now() + PATIENCE;
+        let to = members[self.cluster.next_member(before)].member_id().await;
+        let deadline = Instant::now() + TIMEOUT;
         while self.cluster.leader().await == before {
             let moved = members[before].client().await.move_leader(to.0).await;
             let Err(error) = moved else { return };
@@ -136,13 +136,13 @@ impl Stage {
                 Instant::now() < deadline,
                 "move the leader to {to}: {error}"
             );
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// The first member besides this one that says it leads, and a moment before it said so.
-    async fn elected_after(&self, before: usize) -> (usize, Instant) {
-        let deadline = Instant::now() + PATIENCE;
+    async fn wait_for_new_leader(&self, before: usize) -> (usize, Instant) {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let others = self.cluster.members.iter().enumerate();
             for (index, member) in others.filter(|(index, _)| *index != before) {
@@ -151,20 +151,20 @@ impl Stage {
                     let status = member.try_client().await.ok()?.status().await.ok()?;
                     Some(status.leader() == status.header()?.member_id())
                 };
-                if let Ok(Some(true)) = tokio::time::timeout(POLL * 4, says).await {
+                if let Ok(Some(true)) = tokio::time::timeout(POLL_INTERVAL * 4, says).await {
                     return (index, asked);
                 }
             }
             assert!(Instant::now() < deadline, "nobody leads after m{before}");
-            sleep(CLOSE).await;
+            sleep(FAST_POLL_INTERVAL).await;
         }
     }
 
     /// Waits until no session of a sidecar runs, by its log: nothing of it is on its way to the store any more.
-    pub(crate) async fn session_over(&self, sidecar: usize) {
-        let deadline = Instant::now() + PATIENCE;
+    pub(crate) async fn wait_for_session_end(&self, sidecar: usize) {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
-            let log = self.sidecars[sidecar].log();
+            let log = self.sidecars[sidecar].read_log();
             let mut changes = log.lines().filter(|line| line.contains("standing changed"));
             let last = changes.next_back();
             if last.is_none_or(|last| !last.contains("to=\"leader\"")) {
@@ -174,13 +174,13 @@ impl Stage {
                 Instant::now() < deadline,
                 "the sidecar of m{sidecar} leads on"
             );
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Waits until a sidecar has asked its member so many times more who leads.
-    pub(crate) async fn has_looked(&self, sidecar: usize, times: usize) {
-        let deadline = Instant::now() + PATIENCE;
+    pub(crate) async fn wait_for_leader_checks(&self, sidecar: usize, times: usize) {
+        let deadline = Instant::now() + TIMEOUT;
         let (mut looks, mut before) = (0, Value::Null);
         while looks <= times {
             let at = self.sidecars[sidecar].status().await["etcd"]["at"].clone();
@@ -190,13 +190,13 @@ impl Stage {
                 Instant::now() < deadline,
                 "the sidecar of m{sidecar} asks nobody"
             );
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// The names of the objects a sidecar has stored, by its log.
-    pub(crate) fn stored_by(&self, sidecar: usize) -> BTreeSet<String> {
-        let log = self.sidecars[sidecar].log();
+    pub(crate) fn objects_stored_by(&self, sidecar: usize) -> BTreeSet<String> {
+        let log = self.sidecars[sidecar].read_log();
         let told = log.lines().filter(|line| {
             ["delta stored", "full snapshot stored"]
                 .iter()
@@ -211,12 +211,12 @@ impl Stage {
     }
 
     /// Waits until the sidecar of the member that leads now leads as well, and no other claims to; which one.
-    pub(crate) async fn taken_over(&self) -> usize {
+    pub(crate) async fn wait_for_single_leader(&self) -> usize {
         let since = Instant::now();
         loop {
             let mut leading = Vec::new();
             for (index, sidecar) in self.sidecars.iter().enumerate() {
-                if sidecar.leads().await {
+                if sidecar.is_leader().await {
                     leading.push(index);
                 }
             }
@@ -225,53 +225,53 @@ impl Stage {
                 return leader;
             }
             assert!(
-                since.elapsed() < PATIENCE,
+                since.elapsed() < TIMEOUT,
                 "m{leader} leads, but the sidecars of {leading:?} do"
             );
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// The member that leads now, once its sidecar leads as well. Leadership may move meanwhile.
-    pub(crate) async fn settled(&self) -> usize {
-        let deadline = Instant::now() + PATIENCE;
+    pub(crate) async fn wait_until_settled(&self) -> usize {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let leader = self.cluster.leader().await;
-            if self.sidecars[leader].leads().await {
+            if self.sidecars[leader].is_leader().await {
                 return leader;
             }
             assert!(
                 Instant::now() < deadline,
                 "m{leader}'s sidecar does not take over"
             );
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Waits until everything etcd has now is stored; the revision.
-    pub(crate) async fn stored(&self) -> Revision {
-        let leader = self.settled().await;
+    pub(crate) async fn wait_until_stored(&self) -> Revision {
+        let leader = self.wait_until_settled().await;
         let now = self.cluster.members[leader].revision().await;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
-            let leader = self.settled().await;
+            let leader = self.wait_until_settled().await;
             let status = self.sidecars[leader].try_status().await.unwrap_or_default();
-            if stored_up_to(&status) >= now {
+            if stored_revision(&status) >= now {
                 return now;
             }
             assert!(
                 Instant::now() < deadline,
                 "revision {now} is not stored:\n{status:#}"
             );
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Waits until the sidecar of the leader has captured a revision.
-    pub(crate) async fn captured(&self, revision: Revision) {
-        let deadline = Instant::now() + PATIENCE;
+    pub(crate) async fn wait_until_captured(&self, revision: Revision) {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
-            let leader = self.settled().await;
+            let leader = self.wait_until_settled().await;
             let status = self.sidecars[leader].try_status().await.unwrap_or_default();
             if status["captured"].as_i64().unwrap_or_default() >= revision.0 {
                 return;
@@ -280,52 +280,52 @@ impl Stage {
                 Instant::now() < deadline,
                 "revision {revision} is not captured:\n{status:#}"
             );
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// The whole bucket is sound, and its newest state is one of the live cluster. Returns its revision.
-    pub(crate) async fn comes_back(&self, context: &str) -> Revision {
+    pub(crate) async fn assert_restores(&self, context: &str) -> Revision {
         let reached = self.backup().verify();
-        self.comes_back_at(reached, None, context).await;
+        self.assert_restores_at(reached, None, context).await;
         reached
     }
 
     /// As [`comes_back`](Self::comes_back), with every write that was acknowledged, and without a hole from the
     /// first full snapshot on.
-    pub(crate) async fn comes_back_with(&self, acks: &Acks, context: &str) -> Revision {
-        let stored = self.stored().await;
+    pub(crate) async fn assert_restores_with(&self, acks: &AckedWrites, context: &str) -> Revision {
+        let stored = self.wait_until_stored().await;
         let reached = self.backup().verify();
         assert!(
             reached >= stored,
             "{context}: {stored} was stored, {reached} comes back"
         );
-        self.comes_back_at(reached, Some(acks), context).await;
-        let ranges = self.backup().restorable();
-        let names = self.backup().names();
+        self.assert_restores_at(reached, Some(acks), context).await;
+        let ranges = self.backup().restorable_ranges();
+        let names = self.backup().snapshot_names();
         assert_eq!(ranges.len(), 1, "{context}: a hole: {ranges:?} {names:#?}");
         reached
     }
 
-    async fn comes_back_at(&self, revision: Revision, acks: Option<&Acks>, context: &str) {
+    async fn assert_restores_at(&self, revision: Revision, acks: Option<&AckedWrites>, context: &str) {
         let source = &self.cluster.members[self.cluster.leader().await];
-        let state = State::at(source, revision).await;
+        let state = EtcdState::read_at(source, revision).await;
         let directory = TempDir::new().unwrap();
         let data_dir = directory.path().join("data");
         self.backup().restore_at(&data_dir, revision);
-        let restored = boot(source.version(), &data_dir).await;
+        let restored = start_etcd_on(source.version(), &data_dir).await;
         state.assert_restored(&restored, context).await;
         if let Some(acks) = acks {
-            acks.assert_in(&state.keys, revision, context);
+            acks.assert_present(&state.keys, revision, context);
         }
     }
 
     /// The sum of a series over all sidecars that run.
-    pub(crate) async fn metric(&self, series: &str) -> u64 {
+    pub(crate) async fn sum_metric(&self, series: &str) -> u64 {
         let mut sum = 0;
         for sidecar in &self.sidecars {
             if sidecar.try_status().await.is_some() {
-                sum += sidecar.metric(series).await;
+                sum += sidecar.read_metric(series).await;
             }
         }
         sum
@@ -333,7 +333,7 @@ impl Stage {
 }
 
 /// The newest revision a sidecar knows to be in the store.
-fn stored_up_to(status: &Value) -> Revision {
+fn stored_revision(status: &Value) -> Revision {
     let revision = |snapshot: &str| {
         status[snapshot]["lastRevision"]
             .as_i64()

@@ -13,42 +13,42 @@ use rand::{Rng, RngCore, SeedableRng};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::Acks;
+use super::AckedWrites;
 
 /// A member that does not answer within this is left for the next one.
-const PATIENCE: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Writes that do not come by then never come.
-const HANGS: Duration = Duration::from_mins(2);
+const HANG_TIMEOUT: Duration = Duration::from_mins(2);
 /// Before another member is tried.
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// No lease may expire while a test runs.
 const LEASE_SECONDS: i64 = 3600;
 /// Leases a client has at a time.
-const LEASES: usize = 8;
+const MAX_LEASES: usize = 8;
 
 /// Clients that write until they are stopped.
-pub(crate) struct Writer {
+pub(crate) struct WriterPool {
     stop: Arc<AtomicBool>,
     clients: Vec<JoinHandle<()>>,
-    pub(crate) acks: Acks,
+    pub(crate) acks: AckedWrites,
 }
 
-impl Writer {
+impl WriterPool {
     /// So many clients, each pausing between its writes.
     pub(crate) fn start(urls: &[String], clients: usize, pace: Duration, seed: u64) -> Self {
-        let (stop, acks) = (Arc::new(AtomicBool::new(false)), Acks::default());
+        let (stop, acks) = (Arc::new(AtomicBool::new(false)), AckedWrites::default());
         let clients = (0..clients).map(|number| {
-            let hand = Hand {
+            let hand = WriterClient {
                 number,
                 urls: urls.to_vec(),
-                turn: number,
+                next_url: number,
                 random: StdRng::seed_from_u64(seed + number as u64),
                 written: 0,
-                own: Vec::new(),
+                own_keys: Vec::new(),
                 leases: Vec::new(),
                 acks: acks.clone(),
             };
-            tokio::spawn(hand.write(pace, Arc::clone(&stop)))
+            tokio::spawn(hand.run(pace, Arc::clone(&stop)))
         });
         let clients = clients.collect();
         Self {
@@ -59,20 +59,20 @@ impl Writer {
     }
 
     /// Waits until so many more writes are acknowledged: the cluster works.
-    pub(crate) async fn goes_on(&self, writes: usize) {
+    pub(crate) async fn wait_for_writes(&self, writes: usize) {
         let wanted = self.acks.count() + writes;
         let acked = async {
             while self.acks.count() < wanted {
-                sleep(PAUSE).await;
+                sleep(RETRY_INTERVAL).await;
             }
         };
-        timeout(HANGS, acked)
+        timeout(HANG_TIMEOUT, acked)
             .await
-            .unwrap_or_else(|_| panic!("{} of {wanted} writes after {HANGS:?}", self.acks.count()));
+            .unwrap_or_else(|_| panic!("{} of {wanted} writes after {HANG_TIMEOUT:?}", self.acks.count()));
     }
 
     /// Ends the clients; what they were told.
-    pub(crate) async fn stop(self) -> Acks {
+    pub(crate) async fn stop(self) -> AckedWrites {
         self.stop.store(true, Ordering::SeqCst);
         for client in self.clients {
             client.await.unwrap();
@@ -82,30 +82,30 @@ impl Writer {
 }
 
 /// One client.
-struct Hand {
+struct WriterClient {
     number: usize,
     urls: Vec<String>,
-    turn: usize,
+    next_url: usize,
     random: StdRng,
     written: u64,
     /// Acknowledged keys of its own, to be deleted some day.
-    own: Vec<Vec<u8>>,
+    own_keys: Vec<Vec<u8>>,
     leases: Vec<i64>,
-    acks: Acks,
+    acks: AckedWrites,
 }
 
-impl Hand {
-    async fn write(mut self, pace: Duration, stop: Arc<AtomicBool>) {
+impl WriterClient {
+    async fn run(mut self, pace: Duration, stop: Arc<AtomicBool>) {
         let mut client = None;
         while !stop.load(Ordering::SeqCst) {
             if client.is_none() {
                 client = self.connect().await;
             }
             let Some(connected) = &mut client else {
-                sleep(PAUSE).await;
+                sleep(RETRY_INTERVAL).await;
                 continue;
             };
-            if self.step(connected).await.is_err() {
+            if self.write_once(connected).await.is_err() {
                 client = None;
             }
             sleep(pace).await;
@@ -113,93 +113,93 @@ impl Hand {
     }
 
     async fn connect(&mut self) -> Option<Client> {
-        self.turn += 1;
-        let url = &self.urls[self.turn % self.urls.len()];
-        let options = ConnectOptions::new().with_connect_timeout(PATIENCE);
+        self.next_url += 1;
+        let url = &self.urls[self.next_url % self.urls.len()];
+        let options = ConnectOptions::new().with_connect_timeout(REQUEST_TIMEOUT);
         let connecting = Client::connect([url], Some(options));
-        timeout(PATIENCE, connecting).await.ok()?.ok()
+        timeout(REQUEST_TIMEOUT, connecting).await.ok()?.ok()
     }
 
     /// One write; an error when nobody knows whether it happened.
-    async fn step(&mut self, client: &mut Client) -> Result<(), ()> {
+    async fn write_once(&mut self, client: &mut Client) -> Result<(), ()> {
         match self.random.random_range(0..100) {
             0..45 => self.put(client).await,
-            45..65 => self.transaction(client).await,
+            45..65 => self.write_transaction(client).await,
             65..75 => self.delete(client).await,
             75..88 => self.leased_put(client).await,
-            88..94 => self.change_leases(client).await,
+            88..94 => self.rotate_lease(client).await,
             _ => self.delete_range(client).await,
         }
     }
 
     async fn put(&mut self, client: &mut Client) -> Result<(), ()> {
-        let (key, value) = (self.key(), self.value());
-        let answer = answered(client.put(key.clone(), value.clone(), None)).await?;
+        let (key, value) = (self.next_key(), self.random_value());
+        let answer = with_timeout(client.put(key.clone(), value.clone(), None)).await?;
         let revision = Revision(answer.header().unwrap().revision());
-        self.acks.put(revision, key.clone(), value);
-        self.own.push(key);
+        self.acks.record_put(revision, key.clone(), value);
+        self.own_keys.push(key);
         Ok(())
     }
 
-    async fn transaction(&mut self, client: &mut Client) -> Result<(), ()> {
+    async fn write_transaction(&mut self, client: &mut Client) -> Result<(), ()> {
         let count = self.random.random_range(1..20);
-        let puts: Vec<_> = (0..count).map(|_| (self.key(), self.value())).collect();
-        let gone = self.take_own();
+        let puts: Vec<_> = (0..count).map(|_| (self.next_key(), self.random_value())).collect();
+        let gone = self.take_own_key();
         let mut operations: Vec<TxnOp> = puts
             .iter()
             .map(|(key, value)| TxnOp::put(key.clone(), value.clone(), None))
             .collect();
         operations.extend(gone.iter().map(|key| TxnOp::delete(key.clone(), None)));
-        operations.push(TxnOp::put(self.hot_key(), self.value(), None));
-        let answer = answered(client.txn(Txn::new().and_then(operations))).await;
+        operations.push(TxnOp::put(self.hot_key(), self.random_value(), None));
+        let answer = with_timeout(client.txn(Txn::new().and_then(operations))).await;
         let Ok(answer) = answer else {
             if let Some(key) = gone {
-                self.acks.perhaps_deleted(key);
+                self.acks.record_uncertain_delete(key);
             }
             return Err(());
         };
         let revision = Revision(answer.header().unwrap().revision());
         for (key, value) in puts {
-            self.acks.put(revision, key.clone(), value);
-            self.own.push(key);
+            self.acks.record_put(revision, key.clone(), value);
+            self.own_keys.push(key);
         }
         if let Some(key) = gone {
-            self.acks.deleted(revision, key);
+            self.acks.record_delete(revision, key);
         }
         Ok(())
     }
 
     async fn delete(&mut self, client: &mut Client) -> Result<(), ()> {
-        let Some(key) = self.take_own() else {
+        let Some(key) = self.take_own_key() else {
             return Ok(());
         };
-        let Ok(answer) = answered(client.delete(key.clone(), None)).await else {
-            self.acks.perhaps_deleted(key);
+        let Ok(answer) = with_timeout(client.delete(key.clone(), None)).await else {
+            self.acks.record_uncertain_delete(key);
             return Err(());
         };
         let revision = Revision(answer.header().unwrap().revision());
-        self.acks.deleted(revision, key);
+        self.acks.record_delete(revision, key);
         Ok(())
     }
 
     async fn leased_put(&mut self, client: &mut Client) -> Result<(), ()> {
         let Some(lease) = self.leases.last() else {
-            return self.change_leases(client).await;
+            return self.rotate_lease(client).await;
         };
         let options = PutOptions::new().with_lease(*lease);
-        let (key, value) = (self.hot_key(), self.value());
-        answered(client.put(key, value, Some(options))).await?;
+        let (key, value) = (self.hot_key(), self.random_value());
+        with_timeout(client.put(key, value, Some(options))).await?;
         Ok(())
     }
 
-    async fn change_leases(&mut self, client: &mut Client) -> Result<(), ()> {
-        if self.leases.len() >= LEASES {
+    async fn rotate_lease(&mut self, client: &mut Client) -> Result<(), ()> {
+        if self.leases.len() >= MAX_LEASES {
             let lease = self.leases.remove(0);
-            answered(client.lease_revoke(lease)).await?;
+            with_timeout(client.lease_revoke(lease)).await?;
         }
         let id = self.random.random_range(1..i64::MAX);
         let options = LeaseGrantOptions::new().with_id(id);
-        answered(client.lease_grant(LEASE_SECONDS, Some(options))).await?;
+        with_timeout(client.lease_grant(LEASE_SECONDS, Some(options))).await?;
         self.leases.push(id);
         Ok(())
     }
@@ -207,12 +207,12 @@ impl Hand {
     async fn delete_range(&mut self, client: &mut Client) -> Result<(), ()> {
         let prefix = format!("/hot/{}/{}", self.number, self.random.random_range(0..4));
         let options = DeleteOptions::new().with_prefix();
-        answered(client.delete(prefix, Some(options))).await?;
+        with_timeout(client.delete(prefix, Some(options))).await?;
         Ok(())
     }
 
     /// Never used before.
-    fn key(&mut self) -> Vec<u8> {
+    fn next_key(&mut self) -> Vec<u8> {
         self.written += 1;
         format!("/acked/{}/{:08}", self.number, self.written).into_bytes()
     }
@@ -227,12 +227,12 @@ impl Hand {
         .into_bytes()
     }
 
-    fn take_own(&mut self) -> Option<Vec<u8>> {
-        let count = self.own.len();
-        (count > 10).then(|| self.own.swap_remove(self.random.random_range(0..count)))
+    fn take_own_key(&mut self) -> Option<Vec<u8>> {
+        let count = self.own_keys.len();
+        (count > 10).then(|| self.own_keys.swap_remove(self.random.random_range(0..count)))
     }
 
-    fn value(&mut self) -> Vec<u8> {
+    fn random_value(&mut self) -> Vec<u8> {
         let size = match self.random.random_range(0..50) {
             0 => 0,
             1 => self.random.random_range(2_000..20_000),
@@ -245,6 +245,6 @@ impl Hand {
 }
 
 /// The answer, unless it does not come.
-async fn answered<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, ()> {
-    timeout(PATIENCE, asked).await.map_err(drop)?.map_err(drop)
+async fn with_timeout<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, ()> {
+    timeout(REQUEST_TIMEOUT, asked).await.map_err(drop)?.map_err(drop)
 }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 /// A backup as the program is told of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Backup {
+pub(crate) struct RestorerBackup {
     home: PathBuf,
     flags: Vec<String>,
     variables: Vec<(String, String)>,
@@ -18,7 +18,7 @@ pub(crate) struct Backup {
 
 /// How a run ended.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct RestorerRun {
     pub(crate) code: Option<i32>,
     /// What it printed, as `-o json` gives it.
     pub(crate) report: Value,
@@ -27,7 +27,7 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
-impl Backup {
+impl RestorerBackup {
     /// The container of every local backup, below the home directory of the run.
     pub(crate) const CONTAINER: &str = "bucket";
 
@@ -35,7 +35,7 @@ impl Backup {
     pub(crate) fn local(home: &Path, prefix: &str) -> Self {
         Self {
             home: home.to_owned(),
-            flags: flags(&[
+            flags: to_flags(&[
                 ("store-container", Self::CONTAINER),
                 ("store-prefix", prefix),
             ]),
@@ -53,7 +53,7 @@ impl Backup {
         let (container, prefix) = bucket;
         Self {
             home: home.to_owned(),
-            flags: flags(&[
+            flags: to_flags(&[
                 ("storage-provider", provider),
                 ("store-container", container),
                 ("store-prefix", prefix),
@@ -70,13 +70,13 @@ impl Backup {
     }
 
     /// Where the recorder puts the objects of a local backup.
-    pub(crate) fn container(home: &TempDir) -> PathBuf {
+    pub(crate) fn container_dir(home: &TempDir) -> PathBuf {
         home.path().join(Self::CONTAINER)
     }
 
     /// The command line of a verb. Nothing of this process's environment reaches the program.
     pub(crate) fn command(&self, verb: &str, arguments: &[&str]) -> Command {
-        let mut command = Command::new(program());
+        let mut command = Command::new(restorer_binary());
         command
             .env_clear()
             .env("HOME", &self.home)
@@ -92,16 +92,16 @@ impl Backup {
     }
 
     /// Runs a verb to its end, whichever that is.
-    pub(crate) fn run(&self, verb: &str, arguments: &[&str]) -> Run {
+    pub(crate) fn run(&self, verb: &str, arguments: &[&str]) -> RestorerRun {
         let output = self.command(verb, arguments).output();
-        Run::from_output(&output.unwrap_or_else(|error| panic!("run the restorer: {error}")))
+        RestorerRun::from_output(&output.unwrap_or_else(|error| panic!("run the restorer: {error}")))
     }
 
     /// Restores into a directory, which must succeed.
     pub(crate) fn restore(&self, data_dir: &Path, arguments: &[&str]) -> Value {
         let directory = data_dir.to_str().unwrap();
         let all = [&["--data-dir", directory], arguments].concat();
-        self.run("restore", &all).succeeded("restored")
+        self.run("restore", &all).expect_success("restored")
     }
 
     /// Restores a state in the middle, which must succeed and reach that very revision.
@@ -111,9 +111,9 @@ impl Backup {
     }
 
     /// The revision of a directory, which the program must find sound and without anything to warn of.
-    pub(crate) fn verify_directory(&self, data_dir: &Path) -> Revision {
+    pub(crate) fn verify_data_dir(&self, data_dir: &Path) -> Revision {
         let run = self.run("verify", &["--data-dir", data_dir.to_str().unwrap()]);
-        let report = run.succeeded("valid");
+        let report = run.expect_success("valid");
         for warning in report["warnings"].as_array().unwrap() {
             // An etcd 3.4 does not know the term in the database and leaves it behind.
             assert_eq!(warning["what"], "termStale", "{report:#}");
@@ -123,12 +123,12 @@ impl Backup {
 
     /// The revision the backup reaches, which the program must find sound.
     pub(crate) fn verify(&self) -> Revision {
-        let report = self.run("verify", &["--all"]).succeeded("restorable");
+        let report = self.run("verify", &["--all"]).expect_success("restorable");
         Revision(report["revision"].as_i64().unwrap())
     }
 
     /// The ranges of revisions that can be restored, each to its end, by the names of the objects.
-    pub(crate) fn restorable(&self) -> Vec<(Revision, Revision)> {
+    pub(crate) fn restorable_ranges(&self) -> Vec<(Revision, Revision)> {
         let report = self.run("list", &[]).report;
         let ranges = report["restorable"].as_array().unwrap();
         let end = |range: &Value, end: &str| Revision(range[end].as_i64().unwrap());
@@ -139,7 +139,7 @@ impl Backup {
     }
 
     /// The names of all snapshots, oldest chain first.
-    pub(crate) fn names(&self) -> Vec<String> {
+    pub(crate) fn snapshot_names(&self) -> Vec<String> {
         let report = self.run("list", &[]).report;
         let chains = report["chains"].as_array().unwrap();
         let objects = chains.iter().flat_map(|chain| {
@@ -153,7 +153,7 @@ impl Backup {
     }
 }
 
-impl Run {
+impl RestorerRun {
     pub(crate) fn from_output(output: &Output) -> Self {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         Self {
@@ -164,21 +164,21 @@ impl Run {
     }
 
     /// The report of a run that ended well, with this verdict.
-    pub(crate) fn succeeded(self, verdict: &str) -> Value {
+    pub(crate) fn expect_success(self, verdict: &str) -> Value {
         assert_eq!(self.code, Some(0), "{self:#?}");
         assert_eq!(self.report["verdict"], verdict, "{self:#?}");
         self.report
     }
 
     /// The reason of a run that ended with this verdict and this exit code.
-    pub(crate) fn refused(&self, verdict: &str, code: i32) -> &str {
+    pub(crate) fn expect_refused(&self, verdict: &str, code: i32) -> &str {
         assert_eq!(self.code, Some(code), "{self:#?}");
         assert_eq!(self.report["verdict"], verdict, "{self:#?}");
         self.report["reason"].as_str().unwrap()
     }
 }
 
-fn flags(pairs: &[(&str, &str)]) -> Vec<String> {
+fn to_flags(pairs: &[(&str, &str)]) -> Vec<String> {
     pairs
         .iter()
         .map(|(flag, value)| format!("--{flag}={value}"))
@@ -186,11 +186,11 @@ fn flags(pairs: &[(&str, &str)]) -> Vec<String> {
 }
 
 /// The program: the one `MAINSTAY_RESTORER` names, or the one built beside this test.
-fn program() -> &'static Path {
+fn restorer_binary() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let named = std::env::var_os("MAINSTAY_RESTORER").filter(|path| !path.is_empty());
-        let path = named.map_or_else(beside_this_test, PathBuf::from);
+        let path = named.map_or_else(default_binary_path, PathBuf::from);
         assert!(
             path.is_file(),
             "{} is not there: run `make test-live`, or `cargo build -p mainstay-restorer` first",
@@ -201,7 +201,7 @@ fn program() -> &'static Path {
 }
 
 /// Tests are built into `deps`, programs one level above it.
-fn beside_this_test() -> PathBuf {
+fn default_binary_path() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let programs = test.ancestors().nth(2).unwrap();
     programs.join("mainstay-restorer")

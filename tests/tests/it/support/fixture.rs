@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use base64_simd::STANDARD;
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_testkit::{HashKv, Kv};
+use mainstay_testkit::{KeyValueHash, Kv};
 use serde::Deserialize;
 
-use super::{Backup, State};
+use super::{RestorerBackup, EtcdState};
 
 /// The prefix of every fixture.
 const PREFIX: &str = "etcd-main";
@@ -19,20 +19,20 @@ const PREFIX: &str = "etcd-main";
 pub(crate) struct Fixture {
     folder: PathBuf,
     /// The newest state; the key space was never compacted.
-    pub(crate) state: State,
+    pub(crate) state: EtcdState,
     /// Every lease there was, also those without keys.
     pub(crate) lease_ids: BTreeSet<LeaseId>,
 }
 
 #[derive(Deserialize)]
-struct Expected {
+struct ExpectedState {
     revision: i64,
     hashkv: u32,
     lease_ids: Vec<i64>,
 }
 
 #[derive(Deserialize)]
-struct Listed {
+struct ListedKey {
     key: String,
     value: Option<String>,
     create_revision: i64,
@@ -46,16 +46,16 @@ impl Fixture {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("fixtures")
             .join(name);
-        let expected: Expected = read(&folder.join("expected.json"));
-        let mut keys: Vec<Kv> = read::<Vec<Listed>>(&folder.join("keys.json"))
+        let expected: ExpectedState = read_json(&folder.join("expected.json"));
+        let mut keys: Vec<Kv> = read_json::<Vec<ListedKey>>(&folder.join("keys.json"))
             .into_iter()
-            .map(Listed::decode)
+            .map(ListedKey::decode)
             .collect();
         keys.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         Self {
-            state: State {
+            state: EtcdState {
                 revision: Revision(expected.revision),
-                hash: HashKv {
+                hash: KeyValueHash {
                     hash: expected.hashkv,
                     compact_revision: None,
                 },
@@ -71,8 +71,8 @@ impl Fixture {
     }
 
     /// The bucket, to be read only.
-    pub(crate) fn backup(&self) -> Backup {
-        Backup::local(&self.folder, PREFIX)
+    pub(crate) fn backup(&self) -> RestorerBackup {
+        RestorerBackup::local(&self.folder, PREFIX)
     }
 
     /// The objects with their keys inside the bucket.
@@ -91,7 +91,7 @@ impl Fixture {
     }
 }
 
-impl Listed {
+impl ListedKey {
     fn decode(self) -> Kv {
         let bytes = |text: &str| STANDARD.decode_to_vec(text).unwrap();
         Kv {
@@ -105,7 +105,7 @@ impl Listed {
     }
 }
 
-fn read<T: serde::de::DeserializeOwned>(path: &Path) -> T {
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> T {
     let text = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

@@ -7,14 +7,14 @@ mod tree;
 
 use std::path::Path;
 
-use mainstay_testkit::{Etcd, EtcdOptions, EtcdVersion};
+use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease};
 
-pub(crate) use backup::{Backup, Run};
+pub(crate) use backup::{RestorerBackup, RestorerRun};
 pub(crate) use fixture::Fixture;
-pub(crate) use state::{State, assert_same_keys};
-pub(crate) use tree::Tree;
+pub(crate) use state::{EtcdState, assert_same_keys};
+pub(crate) use tree::FileTree;
 
 /// Starts an etcd on a restored directory.
-pub(crate) async fn boot(version: EtcdVersion, data_dir: &Path) -> Etcd {
-    Etcd::start(version, EtcdOptions::new().data_dir(data_dir)).await
+pub(crate) async fn start_etcd_on(version: EtcdRelease, data_dir: &Path) -> EtcdServer {
+    EtcdServer::start(version, EtcdOptions::new().data_dir(data_dir)).await
 }

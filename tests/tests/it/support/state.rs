@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_testkit::{Etcd, HashKv, Kv};
+use mainstay_testkit::{EtcdServer, KeyValueHash, Kv};
 
 /// What an etcd says of one revision.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct EtcdState {
     pub(crate) revision: Revision,
-    pub(crate) hash: HashKv,
+    pub(crate) hash: KeyValueHash,
     pub(crate) keys: Vec<Kv>,
 }
 
-impl State {
+impl EtcdState {
     /// The newest state.
-    pub(crate) async fn of(etcd: &Etcd) -> Self {
-        Self::at(etcd, etcd.revision().await).await
+    pub(crate) async fn read(etcd: &EtcdServer) -> Self {
+        Self::read_at(etcd, etcd.revision().await).await
     }
 
     /// An older state.
-    pub(crate) async fn at(etcd: &Etcd, revision: Revision) -> Self {
+    pub(crate) async fn read_at(etcd: &EtcdServer, revision: Revision) -> Self {
         Self {
             revision,
             hash: etcd.hash_kv(revision).await,
@@ -32,7 +32,7 @@ impl State {
     ///
     /// The source may have been compacted since the base of the backup was taken; hashes compare only
     /// under the same compaction, so the restored etcd is compacted as well then.
-    pub(crate) async fn assert_restored(&self, etcd: &Etcd, context: &str) {
+    pub(crate) async fn assert_restored(&self, etcd: &EtcdServer, context: &str) {
         assert_eq!(etcd.revision().await, self.revision, "{context}");
         let mut hash = etcd.hash_kv(self.revision).await;
         if let Some(at) = self.hash.compact_revision
@@ -47,12 +47,12 @@ impl State {
     }
 
     /// A key on a lease that does not exist would never expire.
-    async fn assert_leases(&self, etcd: &Etcd, context: &str) {
+    async fn assert_leases(&self, etcd: &EtcdServer, context: &str) {
         let mut wanted: BTreeMap<LeaseId, Vec<Vec<u8>>> = BTreeMap::new();
         for kv in self.keys.iter().filter(|kv| kv.lease != LeaseId::NONE) {
             wanted.entry(kv.lease).or_default().push(kv.key.clone());
         }
-        let leases = etcd.leases().await;
+        let leases = etcd.list_leases().await;
         let alive = leases.iter().all(|lease| lease.ttl > 0);
         assert!(alive, "{context}: {leases:?}");
         let attached = leases.into_iter().filter(|lease| !lease.keys.is_empty());

@@ -8,9 +8,9 @@ use sha2::{Digest, Sha256};
 
 /// Every file below a directory with its length and the hash of its content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tree(pub(crate) BTreeMap<PathBuf, (u64, String)>);
+pub(crate) struct FileTree(pub(crate) BTreeMap<PathBuf, (u64, String)>);
 
-impl Tree {
+impl FileTree {
     /// Reads a directory; `None` when there is none.
     pub(crate) fn read(root: &Path) -> Option<Self> {
         let mut files = BTreeMap::new();

@@ -6,6 +6,6 @@ mod progress;
 pub(in crate::decide) mod scene;
 
 /// Any incident, for tests elsewhere.
-pub(crate) fn an_incident() -> mainstay_coordination::incident::Incident {
+pub(crate) fn test_incident() -> mainstay_coordination::incident::Incident {
     scene::incident(3, 0)
 }

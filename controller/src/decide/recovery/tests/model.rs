@@ -5,99 +5,99 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use mainstay_coordination::Epoch;
-use mainstay_coordination::incident::{Incident, Source, Stage};
+use mainstay_coordination::incident::{Incident, RecoverySource, RecoveryStage};
 use mainstay_crds::etcd::RecoveryMode;
 use mainstay_ids::{ClusterId, MemberId};
-use mainstay_verdict::Done;
+use mainstay_verdict::CommandDetails;
 use proptest::prelude::*;
 
-use crate::decide::recovery::{Hold, Recovery, Task};
+use crate::decide::recovery::{RecoveryBlocker, RecoveryStep, RecoveryJobKind};
 use crate::decide::tests::fixture::*;
-use crate::decide::{Blocker, Known, Plan, Policy, Step, World, decide, quorum};
+use crate::decide::{Blocker, LastKnown, ReconcilePlan, ReconcilePolicy, ReconcileStep, World, decide, quorum};
 use crate::observe::{
-    Answer, FailureClass, Finding, JobFailure, JobState, Members, Membership, Observation, Ordinal,
-    SeenJob, SeenLease, SeenLock, SeenMember, SeenPod, SeenRecovery,
+    EndpointStatus, FailureClass, InitFinding, JobFailure, JobState, QuorumMembers, ObservedMembership, Observation, Ordinal,
+    ObservedJob, ObservedMemberLease, ObservedLock, ObservedEtcdMember, ObservedPod, ObservedRecovery,
 };
-use crate::validate::{Wanted, WantedBackup};
+use crate::validate::{DesiredState, DesiredBackup};
 
 /// What a volume holds: data of one cluster, up to a revision, good or not.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Data {
+struct VolumeContent {
     cluster: u64,
     revision: i64,
     is_good: bool,
 }
 
-struct Model {
-    wanted: Wanted,
+struct RecoveryModel {
+    desired: DesiredState,
     now: Timestamp,
     replicas: u32,
     /// Pods, and whether init has looked.
     pods: BTreeMap<u32, bool>,
-    volumes: BTreeMap<u32, Option<Data>>,
-    aside: Vec<Data>,
+    volumes: BTreeMap<u32, Option<VolumeContent>>,
+    previous_data: Vec<VolumeContent>,
     /// Members of the cluster that counts.
     cluster: u64,
     members: Vec<u32>,
     learners: Vec<u32>,
     /// Whether etcd answers without a quorum: most versions do not after a restart.
-    answers_alone: bool,
+    answers_without_quorum: bool,
     backup: Option<i64>,
     epoch: u64,
-    held: Option<Timestamp>,
+    lock_renewed: Option<Timestamp>,
     incident: Option<Incident>,
-    jobs: BTreeMap<u32, (SeenJob, Task)>,
+    jobs: BTreeMap<u32, (ObservedJob, RecoveryJobKind)>,
     /// Under which epoch the last Job on a volume was launched.
-    sent: BTreeMap<u32, u64>,
+    job_epochs: BTreeMap<u32, u64>,
     /// Epochs that volumes remember, of documents that are lost.
-    marks: BTreeMap<u32, u64>,
+    volume_epochs: BTreeMap<u32, u64>,
     /// Epochs the controller went above.
-    outranked: Vec<u64>,
-    loss_since: Option<Timestamp>,
+    raised_above: Vec<u64>,
+    data_lost_since: Option<Timestamp>,
     /// What fails next.
-    trouble: Vec<bool>,
+    job_failures: Vec<bool>,
 }
 
-impl Model {
+impl RecoveryModel {
     fn new(size: u32, revision: i64, backup: Option<i64>) -> Self {
-        let mut wanted = wanted(size);
+        let mut wanted = desired(size);
         wanted.recovery.mode = RecoveryMode::Automatic;
-        wanted.backup = backup.map(|_| WantedBackup {
-            schedule: None,
-            delta_seconds: Some(20),
+        wanted.backup = backup.map(|_| DesiredBackup {
+            full_schedule: None,
+            delta_period_seconds: Some(20),
         });
-        let data = Data {
+        let data = VolumeContent {
             cluster: 1,
             revision,
             is_good: true,
         };
         Self {
-            wanted,
+            desired: wanted,
             now: noon(),
             replicas: size,
             pods: (0..size).map(|n| (n, true)).collect(),
             volumes: (0..size).map(|n| (n, Some(data))).collect(),
-            aside: Vec::new(),
+            previous_data: Vec::new(),
             cluster: 1,
             members: (0..size).collect(),
             learners: Vec::new(),
-            answers_alone: true,
+            answers_without_quorum: true,
             backup,
             epoch: 0,
-            held: None,
+            lock_renewed: None,
             incident: None,
             jobs: BTreeMap::new(),
-            sent: BTreeMap::new(),
-            marks: BTreeMap::new(),
-            outranked: Vec::new(),
-            loss_since: None,
-            trouble: Vec::new(),
+            job_epochs: BTreeMap::new(),
+            volume_epochs: BTreeMap::new(),
+            raised_above: Vec::new(),
+            data_lost_since: None,
+            job_failures: Vec::new(),
         }
     }
 
     fn is_up(&self, ordinal: u32) -> bool {
         let data = self.volumes.get(&ordinal).copied().flatten();
-        let is_its = |data: Data| data.is_good && data.cluster == self.cluster;
+        let is_its = |data: VolumeContent| data.is_good && data.cluster == self.cluster;
         self.pods.get(&ordinal) == Some(&true)
             && data.is_some_and(is_its)
             && (self.members.contains(&ordinal) || self.learners.contains(&ordinal))
@@ -112,96 +112,96 @@ impl Model {
         self.volumes.get(&ordinal)?.map(|data| data.revision)
     }
 
-    fn finding(&self, ordinal: u32) -> Finding {
+    fn finding(&self, ordinal: u32) -> InitFinding {
         match self.volumes.get(&ordinal).copied().flatten() {
-            Some(data) if !data.is_good => Finding::Corrupt,
-            Some(data) if data.cluster == self.cluster => Finding::Good,
-            Some(_) => Finding::Foreign,
-            None if self.learners.contains(&ordinal) => Finding::Good,
-            None if self.members.iter().any(|n| self.is_up(*n)) => Finding::Waits,
-            None => Finding::NeedsRestore,
+            Some(data) if !data.is_good => InitFinding::Corrupt,
+            Some(data) if data.cluster == self.cluster => InitFinding::CanStart,
+            Some(_) => InitFinding::Foreign,
+            None if self.learners.contains(&ordinal) => InitFinding::CanStart,
+            None if self.members.iter().any(|n| self.is_up(*n)) => InitFinding::WaitingToJoin,
+            None => InitFinding::NeedsRestore,
         }
     }
 
-    fn membership(&self) -> Membership {
+    fn membership(&self) -> ObservedMembership {
         let alive = self.members.iter().copied().filter(|n| self.is_up(*n));
         if !self.has_quorum() {
-            return Membership::Silent {
-                why: "no leader".to_owned(),
-                alive: alive
-                    .filter(|_| self.answers_alone)
+            return ObservedMembership::NoQuorum {
+                reason: "no leader".to_owned(),
+                reachable: alive
+                    .filter(|_| self.answers_without_quorum)
                     .map(|ordinal| (Ordinal(ordinal), self.revision(ordinal).unwrap_or_default()))
                     .collect(),
             };
         }
         let leader = alive.clone().next().unwrap_or_default();
         let all = self.members.iter().chain(&self.learners);
-        let list = all.map(|ordinal| SeenMember {
+        let list = all.map(|ordinal| ObservedEtcdMember {
             id: MemberId(u64::from(*ordinal) + 100 * self.cluster),
-            name: self.wanted.member(Ordinal(*ordinal)),
+            name: self.desired.member_name(Ordinal(*ordinal)),
             ordinal: Some(Ordinal(*ordinal)),
             peer_urls: self
-                .wanted
-                .peer_urls(Ordinal(*ordinal), crate::observe::PeerStage::Off),
+                .desired
+                .peer_urls(Ordinal(*ordinal), crate::observe::PeerTlsStage::Off),
             is_learner: self.learners.contains(ordinal),
-            answer: self.is_up(*ordinal).then(|| Answer {
+            status: self.is_up(*ordinal).then(|| EndpointStatus {
                 leader: Some(MemberId(u64::from(leader) + 100 * self.cluster)),
-                cluster: ClusterId(self.cluster),
+                cluster_id: ClusterId(self.cluster),
                 revision: self.revision(*ordinal).unwrap_or_default(),
                 ..answer(0)
             }),
         });
-        Membership::Known(Members {
-            cluster: ClusterId(self.cluster),
+        ObservedMembership::Known(QuorumMembers {
+            cluster_id: ClusterId(self.cluster),
             list: list.collect(),
         })
     }
 
-    fn seen(&self) -> Observation {
+    fn observe(&self) -> Observation {
         let pods = self.pods.iter().map(|(ordinal, is_initialised)| {
             let is_ready = self.is_up(*ordinal) && self.has_quorum();
-            let seen = SeenPod {
+            let observed = ObservedPod {
                 is_ready,
                 has_ready_containers: is_ready,
                 finding: is_initialised.then(|| self.finding(*ordinal)),
-                reaches: self.revision(*ordinal),
-                ..pod(*ordinal, OLD)
+                data_revision: self.revision(*ordinal),
+                ..pod(*ordinal, OLD_REVISION)
             };
-            (Ordinal(*ordinal), seen)
+            (Ordinal(*ordinal), observed)
         });
-        let leases = (0..self.wanted.replicas).map(|ordinal| {
+        let leases = (0..self.desired.replicas).map(|ordinal| {
             let renewed = if self.is_up(ordinal) {
                 self.now
             } else {
                 ago(10_000)
             };
-            let mut lease = SeenLease {
-                renewed: Some(renewed),
+            let mut lease = ObservedMemberLease {
+                renewed_at: Some(renewed),
                 ..lease(ordinal, false)
             };
             let cluster = if self.is_up(ordinal) { self.cluster } else { 1 };
-            lease.held.as_mut().expect("a holder").cluster = Some(ClusterId(cluster));
+            lease.holder.as_mut().expect("a holder").cluster_id = Some(ClusterId(cluster));
             (Ordinal(ordinal), lease)
         });
-        let mut set = set(self.replicas);
-        set.noted_size = Some(self.wanted.replicas);
+        let mut set = stateful_set(self.replicas);
+        set.recorded_size = Some(self.desired.replicas);
         Observation {
-            set: Some(set),
+            stateful_set: Some(set),
             pods: pods.collect(),
-            claims: self
+            pvcs: self
                 .volumes
                 .keys()
-                .map(|n| (Ordinal(*n), claim(*n)))
+                .map(|n| (Ordinal(*n), pvc(*n)))
                 .collect(),
             leases: leases.collect(),
             membership: self.membership(),
-            recovery: SeenRecovery {
-                lock: match self.held {
-                    Some(renewed) => SeenLock::Ours {
+            recovery: ObservedRecovery {
+                lock: match self.lock_renewed {
+                    Some(renewed) => ObservedLock::HeldByUs {
                         epoch: Epoch(self.epoch),
-                        renewed,
+                        renewed_at: renewed,
                     },
-                    None => SeenLock::Free {
+                    None => ObservedLock::Free {
                         epoch: Epoch(self.epoch),
                     },
                 },
@@ -211,59 +211,59 @@ impl Model {
                     .iter()
                     .map(|(n, (job, _))| (Ordinal(*n), job.clone()))
                     .collect(),
-                ..SeenRecovery::default()
+                ..ObservedRecovery::default()
             },
             ..Observation::default()
         }
     }
 
-    fn plan(&self) -> Plan {
-        let (seen, policy) = (
-            self.seen(),
-            Policy {
+    fn plan(&self) -> ReconcilePlan {
+        let (observed, policy) = (
+            self.observe(),
+            ReconcilePolicy {
                 auto_reconcile: true,
-                ..Policy::default()
+                ..ReconcilePolicy::default()
             },
         );
-        let known = Known {
-            loss_since: self.loss_since,
-            ..Known::default()
+        let known = LastKnown {
+            data_lost_since: self.data_lost_since,
+            ..LastKnown::default()
         };
         decide(&World {
-            wanted: &self.wanted,
-            seen: &seen,
+            desired: &self.desired,
+            observed: &observed,
             policy: &policy,
-            known: &known,
+            last_known: &known,
             now: self.now,
         })
     }
 
     /// One pass; a controller that is killed does nothing in it.
-    fn pass(&mut self, is_killed: bool) -> Result<Plan, TestCaseError> {
+    fn reconcile(&mut self, is_killed: bool) -> Result<ReconcilePlan, TestCaseError> {
         let plan = self.plan();
         let tells_loss = matches!(
-            plan.step.as_ref().and_then(Step::blocker),
-            Some(Blocker::RecoveryNeeded(_))
-        ) || matches!(plan.step, Some(Step::Recover(_)));
-        self.loss_since = tells_loss.then(|| self.loss_since.unwrap_or(self.now));
+            plan.step.as_ref().and_then(ReconcileStep::blocker),
+            Some(Blocker::RecoveryBlocked(_))
+        ) || matches!(plan.step, Some(ReconcileStep::Recover(_)));
+        self.data_lost_since = tells_loss.then(|| self.data_lost_since.unwrap_or(self.now));
         if !is_killed && let Some(step) = &plan.step {
-            self.take(step)?;
+            self.apply_step(step)?;
         }
         Ok(plan)
     }
 
-    fn take(&mut self, step: &Step) -> Result<(), TestCaseError> {
+    fn apply_step(&mut self, step: &ReconcileStep) -> Result<(), TestCaseError> {
         match step {
-            Step::Recover(step) => self.recover(step)?,
-            Step::AddLearner { ordinal } => self.learners.push(ordinal.0),
-            Step::Promote { ordinal, .. } => {
+            ReconcileStep::Recover(step) => self.apply_recovery_step(step)?,
+            ReconcileStep::AddLearner { ordinal } => self.learners.push(ordinal.0),
+            ReconcileStep::Promote { ordinal, .. } => {
                 self.learners.retain(|n| *n != ordinal.0);
                 self.members.push(ordinal.0);
             }
-            Step::RemoveMember { ordinal, .. } => self.members.retain(|n| *n != ordinal.0),
-            Step::DiscardClaim { ordinal, .. } => {
+            ReconcileStep::RemoveMember { ordinal, .. } => self.members.retain(|n| *n != ordinal.0),
+            ReconcileStep::DeletePvc { ordinal, .. } => {
                 let up = self.members.iter().filter(|n| self.is_up(**n)).count();
-                let is_whole = up >= quorum(self.wanted.replicas as usize);
+                let is_whole = up >= quorum(self.desired.replicas as usize);
                 prop_assert!(is_whole, "a volume is deleted before the cluster is whole");
                 self.volumes.insert(ordinal.0, None);
                 self.pods.remove(&ordinal.0);
@@ -273,60 +273,60 @@ impl Model {
         Ok(())
     }
 
-    fn recover(&mut self, step: &Recovery) -> Result<(), TestCaseError> {
+    fn apply_recovery_step(&mut self, step: &RecoveryStep) -> Result<(), TestCaseError> {
         match step {
-            Recovery::Open(incident) => {
-                self.epoch += u64::from(self.held.is_none());
-                self.held = Some(self.now);
+            RecoveryStep::OpenIncident(incident) => {
+                self.epoch += u64::from(self.lock_renewed.is_none());
+                self.lock_renewed = Some(self.now);
                 self.incident = Some((**incident).clone());
             }
-            Recovery::Reclaim => {
+            RecoveryStep::ReacquireLock => {
                 self.epoch += 1;
-                self.held = Some(self.now);
+                self.lock_renewed = Some(self.now);
             }
-            Recovery::Outrank { above } => {
-                prop_assert!(self.held.is_some(), "only who holds the lock raises it");
+            RecoveryStep::RaiseEpoch { above } => {
+                prop_assert!(self.lock_renewed.is_some(), "only who holds the lock raises it");
                 prop_assert!(above.0 >= self.epoch, "once is enough");
-                self.outranked.push(above.0);
+                self.raised_above.push(above.0);
                 self.epoch = above.0 + 1;
-                self.held = Some(self.now);
+                self.lock_renewed = Some(self.now);
             }
-            Recovery::Renew(_) => self.held = Some(self.now),
-            Recovery::Release => self.held = None,
-            Recovery::Scale { to, .. } => self.replicas = *to,
-            Recovery::Launch {
+            RecoveryStep::RenewLock(_) => self.lock_renewed = Some(self.now),
+            RecoveryStep::ReleaseLock => self.lock_renewed = None,
+            RecoveryStep::Scale { to, .. } => self.replicas = *to,
+            RecoveryStep::CreateJob {
                 ordinal,
-                task,
+                kind: task,
                 incident,
             } => {
                 prop_assert!(self.pods.is_empty(), "a pod may use the volume");
-                let job = SeenJob {
+                let job = ObservedJob {
                     uid: format!("{ordinal}-{}", incident.attempt),
-                    incident: Some(incident.token.clone()),
+                    incident_token: Some(incident.token.clone()),
                     attempt: incident.attempt,
-                    ..SeenJob::default()
+                    ..ObservedJob::default()
                 };
                 self.jobs.insert(ordinal.0, (job, *task));
-                self.sent.insert(ordinal.0, self.epoch);
+                self.job_epochs.insert(ordinal.0, self.epoch);
             }
-            Recovery::RemoveJob { ordinal, .. } => {
+            RecoveryStep::DeleteJob { ordinal, .. } => {
                 self.jobs.remove(&ordinal.0);
             }
-            Recovery::Record { from, to } => {
+            RecoveryStep::RecordIncident { from, to } => {
                 prop_assert_eq!(self.incident.as_ref(), Some(&**from));
                 self.incident = Some((**to).clone());
             }
-            Recovery::Close { to, .. } => {
+            RecoveryStep::CloseIncident { to, .. } => {
                 self.jobs.clear();
                 self.incident = Some((**to).clone());
-                self.held = None;
+                self.lock_renewed = None;
             }
         }
         Ok(())
     }
 
     /// Kubernetes, the Jobs and etcd do their part.
-    fn react(&mut self) -> Result<(), TestCaseError> {
+    fn advance(&mut self) -> Result<(), TestCaseError> {
         self.now += SignedDuration::from_secs(10);
         self.pods.retain(|ordinal, _| *ordinal < self.replicas);
         for ordinal in 0..self.replicas {
@@ -347,19 +347,19 @@ impl Model {
             .map(|(ordinal, _)| *ordinal)
             .collect();
         for ordinal in running {
-            self.finish(ordinal)?;
+            self.finish_job(ordinal)?;
         }
         Ok(())
     }
 
-    fn finish(&mut self, ordinal: u32) -> Result<(), TestCaseError> {
+    fn finish_job(&mut self, ordinal: u32) -> Result<(), TestCaseError> {
         prop_assert!(self.pods.is_empty(), "a pod may use the volume");
         let (at, task) = (self.now, self.jobs[&ordinal].1);
-        let (sent, mark) = (self.sent[&ordinal], self.marks.get(&ordinal).copied());
+        let (sent, mark) = (self.job_epochs[&ordinal], self.volume_epochs.get(&ordinal).copied());
         let overtaken_by = mark.filter(|mark| *mark > sent);
-        let fails = overtaken_by.is_none() && self.trouble.pop().unwrap_or(false);
+        let fails = overtaken_by.is_none() && self.job_failures.pop().unwrap_or(false);
         if overtaken_by.is_none() {
-            self.marks.insert(ordinal, sent);
+            self.volume_epochs.insert(ordinal, sent);
         }
         let state = match (fails, task) {
             _ if overtaken_by.is_some() => JobState::Failed {
@@ -367,8 +367,8 @@ impl Model {
                 failure: JobFailure {
                     class: FailureClass::Process,
                     verdict: Some("in-use".to_owned()),
-                    overtaken_by: overtaken_by.map(Epoch),
-                    words: "somebody else writes this volume now".to_owned(),
+                    superseded_by: overtaken_by.map(Epoch),
+                    message: "somebody else writes this volume now".to_owned(),
                 },
             },
             (true, _) => JobState::Failed {
@@ -376,30 +376,30 @@ impl Model {
                 failure: JobFailure {
                     class: FailureClass::Process,
                     verdict: Some("store-unavailable".to_owned()),
-                    overtaken_by: None,
-                    words: "no answer".to_owned(),
+                    superseded_by: None,
+                    message: "no answer".to_owned(),
                 },
             },
-            (false, Task::SetAside) => {
+            (false, RecoveryJobKind::RenameToPrevious) => {
                 let old = self.volumes.insert(ordinal, None).flatten();
-                self.aside.extend(old);
+                self.previous_data.extend(old);
                 JobState::Succeeded {
                     at,
-                    done: Done::default(),
+                    done: CommandDetails::default(),
                 }
             }
-            (false, Task::Restore) => self.restored(ordinal, at),
+            (false, RecoveryJobKind::Restore) => self.run_restore(ordinal, at),
         };
         self.jobs.get_mut(&ordinal).expect("a Job").0.state = state;
         Ok(())
     }
 
     /// What the restorer does: the best copy, as a new cluster, with what was there put aside.
-    fn restored(&mut self, ordinal: u32, at: Timestamp) -> JobState {
+    fn run_restore(&mut self, ordinal: u32, at: Timestamp) -> JobState {
         let incident = self.incident.as_ref().expect("an incident");
         let own = self.volumes[&ordinal].filter(|data| data.is_good);
         let own = own.filter(|data| {
-            incident.source == Source::BestCopy
+            incident.source == RecoverySource::BestCopy
                 && self.backup.is_none_or(|backup| data.revision >= backup)
         });
         let revision = own.map(|data| data.revision).or(self.backup);
@@ -409,14 +409,14 @@ impl Model {
                 failure: JobFailure {
                     class: FailureClass::Process,
                     verdict: Some("no-backup".to_owned()),
-                    overtaken_by: None,
-                    words: "there is no backup".to_owned(),
+                    superseded_by: None,
+                    message: "there is no backup".to_owned(),
                 },
             };
         };
-        self.aside.extend(self.volumes[&ordinal]);
+        self.previous_data.extend(self.volumes[&ordinal]);
         self.cluster += 1;
-        let data = Data {
+        let data = VolumeContent {
             cluster: self.cluster,
             revision: revision + 1_000_000,
             is_good: true,
@@ -425,33 +425,33 @@ impl Model {
         (self.members, self.learners) = (vec![ordinal], Vec::new());
         JobState::Succeeded {
             at,
-            done: Done {
+            done: CommandDetails {
                 revision: Some(revision),
                 start_revision: Some(data.revision),
                 cluster_id: Some(ClusterId(self.cluster).to_string()),
-                ..Done::default()
+                ..CommandDetails::default()
             },
         }
     }
 
-    fn is_whole(&self) -> bool {
+    fn is_recovered(&self) -> bool {
         let mut members = self.members.clone();
         members.sort_unstable();
-        members == (0..self.wanted.replicas).collect::<Vec<_>>()
+        members == (0..self.desired.replicas).collect::<Vec<_>>()
             && members.iter().all(|n| self.is_up(*n))
             && self.incident.as_ref().is_none_or(|one| !one.is_open())
-            && self.held.is_none()
+            && self.lock_renewed.is_none()
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Loss {
-    Gone,
+enum VolumeFault {
+    Missing,
     Damaged,
 }
 
-fn losses() -> impl Strategy<Value = BTreeMap<u32, Loss>> {
-    let loss = prop_oneof![Just(Loss::Gone), Just(Loss::Damaged)];
+fn volume_faults() -> impl Strategy<Value = BTreeMap<u32, VolumeFault>> {
+    let loss = prop_oneof![Just(VolumeFault::Missing), Just(VolumeFault::Damaged)];
     prop::collection::btree_map(0_u32..5, loss, 1..6)
 }
 
@@ -463,51 +463,51 @@ proptest! {
         size in prop_oneof![Just(1_u32), Just(3), Just(5)],
         revision in 10_i64..100,
         backup in prop::option::weighted(0.8, 1_i64..110),
-        losses in losses(),
-        kills in prop::collection::vec(any::<bool>(), 0..60),
+        losses in volume_faults(),
+        kill_rate in prop::collection::vec(any::<bool>(), 0..60),
         trouble in prop::collection::vec(any::<bool>(), 0..4),
         marks in prop::collection::btree_map(0_u32..5, 0_u64..9, 0..4),
         answers_alone in any::<bool>(),
     ) {
-        let mut model = Model::new(size, revision, backup);
-        model.answers_alone = answers_alone;
-        (model.trouble, model.marks) = (trouble, marks.clone());
+        let mut model = RecoveryModel::new(size, revision, backup);
+        model.answers_without_quorum = answers_alone;
+        (model.job_failures, model.volume_epochs) = (trouble, marks.clone());
         let mut damaged = 0;
         for (ordinal, loss) in losses.iter().filter(|(ordinal, _)| **ordinal < size) {
             let slot = model.volumes.get_mut(ordinal).expect("a volume");
             match (loss, slot.as_mut()) {
-                (Loss::Damaged, Some(data)) => { data.is_good = false; damaged += 1; }
+                (VolumeFault::Damaged, Some(data)) => { data.is_good = false; damaged += 1; }
                 _ => *slot = None,
             }
         }
-        let survivors = model.volumes.values().filter(|v| v.is_some_and(|data| data.is_good)).count();
-        let had_quorum = survivors >= quorum(size as usize);
-        let can_be_had = survivors > 0 || backup.is_some();
+        let possible_states = model.volumes.values().filter(|v| v.is_some_and(|data| data.is_good)).count();
+        let had_quorum = possible_states >= quorum(size as usize);
+        let can_be_had = possible_states > 0 || backup.is_some();
         let mut last = None;
         for round in 0..400_usize {
-            let plan = model.pass(kills.get(round).copied().unwrap_or(false))?;
-            model.react()?;
-            if model.is_whole() { break; }
+            let plan = model.reconcile(kill_rate.get(round).copied().unwrap_or(false))?;
+            model.advance()?;
+            if model.is_recovered() { break; }
             last = Some(plan);
         }
-        let mut outranked = model.outranked.clone();
+        let mut outranked = model.raised_above.clone();
         outranked.dedup();
-        prop_assert_eq!(&outranked, &model.outranked, "no epoch is gone above twice");
+        prop_assert_eq!(&outranked, &model.raised_above, "no epoch is gone above twice");
         prop_assert!(outranked.is_sorted() && outranked.iter().all(|above| marks.values().any(|mark| mark == above)));
         if !can_be_had {
-            let on = last.as_ref().and_then(|plan| plan.step.as_ref()).and_then(Step::blocker).cloned();
-            prop_assert_eq!(on, Some(Blocker::RecoveryNeeded(Hold::NothingToRestore)));
+            let on = last.as_ref().and_then(|plan| plan.step.as_ref()).and_then(ReconcileStep::blocker).cloned();
+            prop_assert_eq!(on, Some(Blocker::RecoveryBlocked(RecoveryBlocker::NothingToRestore)));
             return Ok(());
         }
-        prop_assert!(model.is_whole(), "never whole: {:?} {:?}", last, model.incident);
+        prop_assert!(model.is_recovered(), "never whole: {:?} {:?}", last, model.incident);
         prop_assert_eq!(model.cluster > 1, !had_quorum, "a quorum needs no recovery, its loss does");
         if !had_quorum {
-            let best = if survivors > 0 { revision.max(backup.unwrap_or(0)) } else { backup.unwrap_or(0) };
+            let best = if possible_states > 0 { revision.max(backup.unwrap_or(0)) } else { backup.unwrap_or(0) };
             let restored = model.volumes[&0].expect("data").revision;
             prop_assert_eq!(restored, best + 1_000_000);
-            let kept = model.aside.iter().filter(|data| !data.is_good).count();
+            let kept = model.previous_data.iter().filter(|data| !data.is_good).count();
             prop_assert_eq!(kept, damaged, "damaged data is kept for whoever wants to look");
-            prop_assert_eq!(model.incident.as_ref().map(|one| one.stage), Some(Stage::Closed));
+            prop_assert_eq!(model.incident.as_ref().map(|one| one.stage), Some(RecoveryStage::Closed));
         }
     }
 }

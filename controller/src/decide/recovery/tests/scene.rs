@@ -3,51 +3,51 @@
 use std::collections::BTreeMap;
 
 use mainstay_coordination::Epoch;
-use mainstay_coordination::incident::{Cause, Incident, Source, Stage, Target};
-use mainstay_verdict::Done;
+use mainstay_coordination::incident::{RecoveryCause, Incident, RecoverySource, RecoveryStage, RecoveryTarget};
+use mainstay_verdict::CommandDetails;
 
-use crate::decide::recovery::{Hold, Recovery};
+use crate::decide::recovery::{RecoveryBlocker, RecoveryStep};
 use crate::decide::tests::fixture::*;
-use crate::decide::{Blocker, Step};
+use crate::decide::{Blocker, ReconcileStep};
 use crate::observe::{
-    FailureClass, Finding, JobFailure, JobState, Membership, Ordinal, SeenJob, SeenLock,
+    FailureClass, InitFinding, JobFailure, JobState, ObservedMembership, Ordinal, ObservedJob, ObservedLock,
 };
-use crate::validate::WantedBackup;
+use crate::validate::DesiredBackup;
 
 /// `size` members with a backup, of whom these have lost their data; the others answer, without a quorum.
-pub(super) fn lost(size: u32, ordinals: &[(u32, Finding)]) -> Scene {
-    let mut scene = Scene::whole(size);
-    scene.wanted.backup = Some(WantedBackup {
-        schedule: None,
-        delta_seconds: Some(20),
+pub(super) fn with_lost_data(size: u32, ordinals: &[(u32, InitFinding)]) -> ClusterFixture {
+    let mut scene = ClusterFixture::healthy(size);
+    scene.desired.backup = Some(DesiredBackup {
+        full_schedule: None,
+        delta_period_seconds: Some(20),
     });
     for (ordinal, finding) in ordinals {
-        scene = scene.down(*ordinal).finding(*ordinal, *finding);
+        scene = scene.with_member_down(*ordinal).with_finding(*ordinal, *finding);
     }
     let alive = (0..size).filter(|n| ordinals.iter().all(|(lost, _)| lost != n));
     let alive: BTreeMap<Ordinal, i64> = alive.map(|n| (Ordinal(n), 1_000)).collect();
     for ordinal in alive.keys() {
         scene.pod_mut(ordinal.0).is_ready = false;
     }
-    scene.seen.membership = Membership::Silent {
-        why: "no leader".to_owned(),
-        alive,
+    scene.observed.membership = ObservedMembership::NoQuorum {
+        reason: "no leader".to_owned(),
+        reachable: alive,
     };
-    scene.known.loss_since = Some(ago(60));
+    scene.last_known.data_lost_since = Some(ago(60));
     scene
 }
 
 /// A recovery of `size` members, made from member `base`, at its beginning. The pods are stopped.
-pub(super) fn under_way(size: u32, base: u32) -> Scene {
-    let mut scene = lost(size, &[]);
-    scene.seen.pods.clear();
-    scene.set_mut().replicas = 0;
-    scene.seen.membership = Membership::Unasked;
-    scene.seen.recovery.lock = SeenLock::Ours {
+pub(super) fn recovery_in_progress(size: u32, base: u32) -> ClusterFixture {
+    let mut scene = with_lost_data(size, &[]);
+    scene.observed.pods.clear();
+    scene.stateful_set_mut().replicas = 0;
+    scene.observed.membership = ObservedMembership::NotQueried;
+    scene.observed.recovery.lock = ObservedLock::HeldByUs {
         epoch: Epoch(1),
-        renewed: ago(1),
+        renewed_at: ago(1),
     };
-    scene.seen.recovery.incident = Some(incident(size, base));
+    scene.observed.recovery.incident = Some(incident(size, base));
     scene
 }
 
@@ -55,15 +55,15 @@ pub(in crate::decide) fn incident(size: u32, base: u32) -> Incident {
     Incident {
         id: "5f3a".to_owned(),
         cause: if size == 1 {
-            Cause::MemberLost
+            RecoveryCause::MemberLost
         } else {
-            Cause::QuorumLost
+            RecoveryCause::QuorumLost
         },
-        stage: Stage::Restoring,
+        stage: RecoveryStage::Restoring,
         base,
         size,
-        source: Source::Backup,
-        target: Target::Newest,
+        source: RecoverySource::Backup,
+        target: RecoveryTarget::Newest,
         token: "restored-5f3a".to_owned(),
         attempt: 1,
         started: ago(30),
@@ -75,99 +75,99 @@ pub(in crate::decide) fn incident(size: u32, base: u32) -> Incident {
     }
 }
 
-pub(super) fn job(state: JobState) -> SeenJob {
-    SeenJob {
+pub(super) fn job(state: JobState) -> ObservedJob {
+    ObservedJob {
         uid: "job".to_owned(),
-        incident: Some("restored-5f3a".to_owned()),
+        incident_token: Some("restored-5f3a".to_owned()),
         attempt: 1,
         is_deleting: false,
-        created: Some(ago(20)),
+        created_at: Some(ago(20)),
         state,
     }
 }
 
-pub(super) fn succeeded() -> JobState {
+pub(super) fn succeeded_job() -> JobState {
     JobState::Succeeded {
         at: ago(1),
-        done: Done {
+        done: CommandDetails {
             revision: Some(900),
             start_revision: Some(1_000),
             cluster_id: Some(mainstay_ids::ClusterId(7).to_string()),
             base: Some("Full-00000000-00000900-1".to_owned()),
-            ..Done::default()
+            ..CommandDetails::default()
         },
     }
 }
 
-pub(super) fn failed(verdict: &str, seconds_ago: i64) -> JobState {
+pub(super) fn failed_job(verdict: &str, seconds_ago: i64) -> JobState {
     JobState::Failed {
         at: ago(seconds_ago),
         failure: JobFailure {
             class: FailureClass::Process,
             verdict: Some(verdict.to_owned()),
-            overtaken_by: None,
-            words: "no answer from the store".to_owned(),
+            superseded_by: None,
+            message: "no answer from the store".to_owned(),
         },
     }
 }
 
 /// A Job whose volume remembers this epoch.
-pub(super) fn overtaken(by: u64, seconds_ago: i64) -> JobState {
+pub(super) fn superseded_job(by: u64, seconds_ago: i64) -> JobState {
     JobState::Failed {
         at: ago(seconds_ago),
         failure: JobFailure {
             class: FailureClass::Process,
             verdict: Some("in-use".to_owned()),
-            overtaken_by: Some(Epoch(by)),
-            words: "somebody else writes this volume now".to_owned(),
+            superseded_by: Some(Epoch(by)),
+            message: "somebody else writes this volume now".to_owned(),
         },
     }
 }
 
-impl Scene {
+impl ClusterFixture {
     pub(super) fn with_job(mut self, ordinal: u32, state: JobState) -> Self {
-        self.seen.recovery.jobs.insert(Ordinal(ordinal), job(state));
+        self.observed.recovery.jobs.insert(Ordinal(ordinal), job(state));
         self
     }
 
     /// The lock is ours, under this epoch.
-    pub(super) fn under_epoch(mut self, epoch: u64) -> Self {
-        self.seen.recovery.lock = SeenLock::Ours {
+    pub(super) fn with_lock_epoch(mut self, epoch: u64) -> Self {
+        self.observed.recovery.lock = ObservedLock::HeldByUs {
             epoch: Epoch(epoch),
-            renewed: ago(1),
+            renewed_at: ago(1),
         };
         self
     }
 
     pub(super) fn incident_mut(&mut self) -> &mut Incident {
-        self.seen.recovery.incident.as_mut().unwrap()
+        self.observed.recovery.incident.as_mut().unwrap()
     }
 
-    pub(super) fn recovery(&self) -> Recovery {
+    pub(super) fn recovery_step(&self) -> RecoveryStep {
         match self.step() {
-            Some(Step::Recover(step)) => step,
+            Some(ReconcileStep::Recover(step)) => step,
             other => panic!("no step of a recovery: {other:?}"),
         }
     }
 
-    pub(super) fn opened(&self) -> Incident {
-        match self.recovery() {
-            Recovery::Open(incident) => *incident,
+    pub(super) fn opened_incident(&self) -> Incident {
+        match self.recovery_step() {
+            RecoveryStep::OpenIncident(incident) => *incident,
             other => panic!("nothing begins: {other:?}"),
         }
     }
 
-    pub(super) fn recorded(&self) -> Incident {
-        match self.recovery() {
-            Recovery::Record { to, .. } | Recovery::Close { to, .. } => *to,
+    pub(super) fn recorded_incident(&self) -> Incident {
+        match self.recovery_step() {
+            RecoveryStep::RecordIncident { to, .. } | RecoveryStep::CloseIncident { to, .. } => *to,
             other => panic!("nothing is written down: {other:?}"),
         }
     }
 
-    pub(super) fn hold(&self) -> Hold {
+    pub(super) fn recovery_blocker(&self) -> RecoveryBlocker {
         match self.step() {
-            Some(Step::Wait {
-                on: Blocker::RecoveryNeeded(hold),
+            Some(ReconcileStep::Wait {
+                blocker: Blocker::RecoveryBlocked(hold),
             }) => hold,
             other => panic!("no recovery waits: {other:?}"),
         }

@@ -1,4 +1,4 @@
-use mainstay_verdict::Done;
+use mainstay_verdict::CommandDetails;
 use serde_json::{Value, json};
 
 use super::*;
@@ -31,15 +31,15 @@ fn etcd(ready: &str, has_store: bool) -> Etcd {
     .unwrap()
 }
 
-fn code(config: &Value, etcd: Option<&Etcd>, rival: Option<&str>) -> Option<&'static str> {
+fn rejection_code(config: &Value, etcd: Option<&Etcd>, rival: Option<&str>) -> Option<&'static str> {
     let task = task(config, Some("Pending"));
-    let seen = Seen {
+    let observed = ObservedOpsTask {
         task: &task,
         etcd,
-        rival,
+        blocking_task: rival,
         now: noon(),
     };
-    admit(&seen).err().map(|(code, _)| code)
+    admit(&observed).err().map(|(code, _)| code)
 }
 
 #[test]
@@ -87,15 +87,15 @@ fn every_kind_has_its_conditions() {
         (json!({ "recoverQuorum": {} }), &ill, None),
     ];
     for (config, etcd, expected) in table {
-        assert_eq!(code(&config, Some(etcd), None), expected, "{config}");
+        assert_eq!(rejection_code(&config, Some(etcd), None), expected, "{config}");
     }
-    assert_eq!(code(&snapshot(), None, None), Some("ERR_GET_ETCD"));
+    assert_eq!(rejection_code(&snapshot(), None, None), Some("ERR_GET_ETCD"));
     assert_eq!(
-        code(&snapshot(), Some(&well), Some("other")),
+        rejection_code(&snapshot(), Some(&well), Some("other")),
         Some("ERR_DUPLICATE_TASK")
     );
     assert_eq!(
-        code(&json!({}), Some(&well), None),
+        rejection_code(&json!({}), Some(&well), None),
         Some("ERR_UNSUPPORTED_TASK")
     );
 }
@@ -104,7 +104,7 @@ fn every_kind_has_its_conditions() {
 fn nothing_is_restored_where_nobody_would_do_it() {
     let mut suspended = etcd("True", true);
     let annotations = suspended.metadata.annotations.get_or_insert_default();
-    annotations.insert(SUSPEND.to_owned(), String::new());
+    annotations.insert(SUSPEND_RECONCILE.to_owned(), String::new());
     let mut asleep = etcd("False", true);
     asleep.spec.replicas = 0;
     let restore = json!({ "restore": { "toRevision": 4 } });
@@ -113,12 +113,12 @@ fn nothing_is_restored_where_nobody_would_do_it() {
         (&suspended, "ERR_ETCD_SUSPENDED"),
         (&asleep, "ERR_ETCD_ASLEEP"),
     ] {
-        assert_eq!(code(&restore, Some(etcd), None), Some(expected));
-        assert_eq!(code(&rehearsal, Some(etcd), None), None, "it only reads");
+        assert_eq!(rejection_code(&restore, Some(etcd), None), Some(expected));
+        assert_eq!(rejection_code(&rehearsal, Some(etcd), None), None, "it only reads");
     }
     let quorum = json!({ "recoverQuorum": {} });
     let expected = Some("ERR_ETCD_ASLEEP");
-    assert_eq!(code(&quorum, Some(&asleep), None), expected);
+    assert_eq!(rejection_code(&quorum, Some(&asleep), None), expected);
 }
 
 #[test]
@@ -131,15 +131,15 @@ fn a_quorum_may_be_recovered_as_soon_as_its_data_is_told_to_be_lost() {
     };
     conditions.push(lost);
     let task = json!({ "recoverQuorum": {} });
-    assert_eq!(code(&task, Some(&etcd), None), None);
+    assert_eq!(rejection_code(&task, Some(&etcd), None), None);
 }
 
-fn step(task: &EtcdOpsTask) -> Next {
+fn next_for(task: &EtcdOpsTask) -> OpsTaskAction {
     let etcd = etcd("True", true);
-    next(&Seen {
+    next_action(&ObservedOpsTask {
         task,
         etcd: Some(&etcd),
-        rival: None,
+        blocking_task: None,
         now: noon(),
     })
 }
@@ -149,66 +149,66 @@ fn a_task_goes_through_its_states_and_never_back() {
     let config = || json!({ "onDemandSnapshot": { "type": "full" } });
     let mut fresh = task(&config(), None);
     fresh.metadata.finalizers = None;
-    assert_eq!(step(&fresh), Next::Hold);
+    assert_eq!(next_for(&fresh), OpsTaskAction::AddFinalizer);
     let told = |next| match next {
-        Next::Tell(telling) => telling.state,
+        OpsTaskAction::Report(telling) => telling.state,
         other => panic!("{other:?}"),
     };
-    assert_eq!(told(step(&task(&config(), None))), TaskState::Pending);
+    assert_eq!(told(next_for(&task(&config(), None))), TaskState::Pending);
     assert_eq!(
-        told(step(&task(&config(), Some("Pending")))),
+        told(next_for(&task(&config(), Some("Pending")))),
         TaskState::InProgress
     );
     assert_eq!(
-        told(step(&task(&json!({}), Some("Pending")))),
+        told(next_for(&task(&json!({}), Some("Pending")))),
         TaskState::Rejected
     );
-    assert_eq!(step(&task(&config(), Some("InProgress"))), Next::Execute);
+    assert_eq!(next_for(&task(&config(), Some("InProgress"))), OpsTaskAction::Execute);
     for state in ["Succeeded", "Failed", "Rejected"] {
         let mut over = task(&config(), Some(state));
-        assert_eq!(step(&over), Next::Wait(Duration::from_mins(30)), "{state}");
+        assert_eq!(next_for(&over), OpsTaskAction::Wait(Duration::from_mins(30)), "{state}");
         over.spec.ttl_seconds_after_finished = 1_800;
-        assert_eq!(step(&over), Next::Delete, "{state}");
+        assert_eq!(next_for(&over), OpsTaskAction::DeleteTask, "{state}");
         over.metadata.deletion_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(noon()));
-        assert_eq!(step(&over), Next::Release, "{state}");
+        assert_eq!(next_for(&over), OpsTaskAction::RemoveFinalizer, "{state}");
     }
 }
 
 #[test]
 fn a_full_snapshot_tells_its_revision_by_its_name() {
-    assert_eq!(full("Full-00000000-00000042-1700000000.gz"), Ok(42));
-    assert_eq!(full("v2/Full-00000000-00000042-1700000000"), Ok(42));
+    assert_eq!(parse_full_revision("Full-00000000-00000042-1700000000.gz"), Ok(42));
+    assert_eq!(parse_full_revision("v2/Full-00000000-00000042-1700000000"), Ok(42));
     for wrong in ["", "Full", "Full-1", "Full-1-x-2", "Incr-1-2-3"] {
-        assert!(full(wrong).is_err(), "{wrong}");
+        assert!(parse_full_revision(wrong).is_err(), "{wrong}");
     }
 }
 
 #[test]
 fn a_check_says_what_can_be_had() {
-    assert_eq!(of_check(&JobState::Running), None);
-    let done = Done {
+    assert_eq!(report_verification(&JobState::Running), None);
+    let done = CommandDetails {
         revision: Some(7),
-        ..Done::default()
+        ..CommandDetails::default()
     };
-    let telling = of_check(&JobState::Succeeded { at: noon(), done }).unwrap();
-    assert_eq!(telling.words, "the backup is whole; revision 7 can be had");
+    let telling = report_verification(&JobState::Succeeded { at: noon(), done }).unwrap();
+    assert_eq!(telling.message, "the backup is whole; revision 7 can be had");
     assert_eq!(telling.result.unwrap().revision, Some(7));
 }
 
 #[test]
 fn only_what_was_told_since_the_task_began_is_about_it() {
-    let told = |at: &str| Told {
+    let told = |at: &str| ReportedOutcome {
         status: ConditionStatus::True,
         reason: "None".to_owned(),
         message: "folded".to_owned(),
-        at: at.parse().unwrap(),
+        reported_at: at.parse().unwrap(),
     };
-    assert_eq!(of_compaction(None, noon()), None);
+    assert_eq!(report_compaction(None, noon()), None);
     assert_eq!(
-        of_compaction(Some(&told("2026-11-16T11:59:59Z")), noon()),
+        report_compaction(Some(&told("2026-11-16T11:59:59Z")), noon()),
         None
     );
-    let telling = of_compaction(Some(&told("2026-11-16T12:00:00Z")), noon()).unwrap();
+    let telling = report_compaction(Some(&told("2026-11-16T12:00:00Z")), noon()).unwrap();
     assert_eq!(telling.state, TaskState::Succeeded);
 }

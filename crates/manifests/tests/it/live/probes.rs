@@ -1,24 +1,24 @@
 //! The probes, asked of real etcd servers.
 
-use mainstay_manifests::{Shape, render};
+use mainstay_manifests::{RenderInput, render};
 use mainstay_testkit::etcd::free_url;
-use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, each_version};
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdRelease, each_version};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use k8s_openapi::api::core::v1::Probe;
 
-use crate::support::{container, plain, pod, settings};
+use crate::support::{find_container, plain_etcd, pod_spec, settings};
 
 /// What the kubelet would conclude.
-async fn passes(probe: &Probe, url: &str) -> bool {
+async fn is_passing(probe: &Probe, url: &str) -> bool {
     let seconds = probe.timeout_seconds.unwrap();
     let limit = Duration::from_secs(u64::try_from(seconds).unwrap());
-    timeout(limit, ask(probe, url)).await.unwrap_or(false)
+    timeout(limit, send_probe(probe, url)).await.unwrap_or(false)
 }
 
-async fn ask(probe: &Probe, url: &str) -> bool {
+async fn send_probe(probe: &Probe, url: &str) -> bool {
     let Ok(mut stream) = TcpStream::connect(url.trim_start_matches("http://")).await else {
         return false;
     };
@@ -34,23 +34,23 @@ async fn ask(probe: &Probe, url: &str) -> bool {
 }
 
 /// The probes of a member with this etcd: readiness, liveness.
-fn probes(version: EtcdVersion) -> (Probe, Probe) {
-    let mut etcd = plain();
+fn render_probes(version: EtcdRelease) -> (Probe, Probe) {
+    let mut etcd = plain_etcd();
     let image = match version {
-        EtcdVersion::V3_4 => "etcd:v3.4.23",
-        EtcdVersion::V3_5 => "etcd:v3.5.16",
-        EtcdVersion::V3_5New => "etcd:v3.5.30",
+        EtcdRelease::V3_4 => "etcd:v3.4.23",
+        EtcdRelease::V3_5 => "etcd:v3.5.16",
+        EtcdRelease::V3_5New => "etcd:v3.5.30",
     };
     etcd.spec.etcd.image = Some(image.into());
-    let manifests = render(&etcd, &settings(), &Shape::of(&etcd)).unwrap();
-    let etcd = container(pod(&manifests), "etcd").clone();
+    let manifests = render(&etcd, &settings(), &RenderInput::from_etcd(&etcd)).unwrap();
+    let etcd = find_container(pod_spec(&manifests), "etcd").clone();
     (etcd.readiness_probe.unwrap(), etcd.liveness_probe.unwrap())
 }
 
 /// Waits until a probe says what is expected.
-async fn becomes(expected: bool, probe: &Probe, url: &str) -> bool {
+async fn wait_for_result(expected: bool, probe: &Probe, url: &str) -> bool {
     let deadline = Instant::now() + Duration::from_mins(2);
-    while passes(probe, url).await != expected {
+    while is_passing(probe, url).await != expected {
         if Instant::now() > deadline {
             return false;
         }
@@ -60,9 +60,9 @@ async fn becomes(expected: bool, probe: &Probe, url: &str) -> bool {
 }
 
 /// What the kubelet does: one failed probe is none, so many in a row are a failure.
-async fn holds(probe: &Probe, url: &str) -> bool {
+async fn passes_with_retries(probe: &Probe, url: &str) -> bool {
     for _ in 0..probe.failure_threshold.unwrap_or(3) {
-        if passes(probe, url).await {
+        if is_passing(probe, url).await {
             return true;
         }
     }
@@ -71,7 +71,7 @@ async fn holds(probe: &Probe, url: &str) -> bool {
 
 each_version! {
     async fn a_member_without_quorum_is_alive_and_not_ready(version) {
-        let (readiness, liveness) = probes(version);
+        let (readiness, liveness_probe) = render_probes(version);
         let mut listeners = Vec::new();
         let members = (0..3).map(|member| {
             let url = free_url();
@@ -81,23 +81,23 @@ each_version! {
         });
         let mut cluster = EtcdCluster::start_members(members.collect()).await;
         for url in &listeners {
-            assert!(becomes(true, &readiness, url).await, "ready with a quorum");
-            assert!(holds(&liveness, url).await);
+            assert!(wait_for_result(true, &readiness, url).await, "ready with a quorum");
+            assert!(passes_with_retries(&liveness_probe, url).await);
         }
         cluster.members[1].kill();
         cluster.members[2].kill();
-        assert!(becomes(false, &readiness, &listeners[0]).await, "not ready without a quorum");
+        assert!(wait_for_result(false, &readiness, &listeners[0]).await, "not ready without a quorum");
         for _ in 0..10 {
-            assert!(holds(&liveness, &listeners[0]).await, "alive without a quorum");
+            assert!(passes_with_retries(&liveness_probe, &listeners[0]).await, "alive without a quorum");
             sleep(Duration::from_millis(300)).await;
         }
     }
 
     async fn a_member_whose_space_is_full_stays_alive_and_ready(version) {
-        let (readiness, liveness) = probes(version);
+        let (readiness, liveness_probe) = render_probes(version);
         let url = free_url();
         let options = EtcdOptions::new().flag("listen-metrics-urls", &url);
-        let etcd = mainstay_testkit::Etcd::start(version, options.quota_bytes(16 << 20)).await;
+        let etcd = mainstay_testkit::EtcdServer::start(version, options.quota_bytes(16 << 20)).await;
         let mut client = etcd.client().await;
         let value = vec![0u8; 1 << 20];
         let mut is_full = false;
@@ -105,7 +105,7 @@ each_version! {
             is_full |= client.put(format!("k{i}"), value.clone(), None).await.is_err();
         }
         assert!(is_full, "the space was meant to be used up");
-        assert!(becomes(true, &readiness, &url).await, "deletes have to get through");
-        assert!(holds(&liveness, &url).await);
+        assert!(wait_for_result(true, &readiness, &url).await, "deletes have to get through");
+        assert!(passes_with_retries(&liveness_probe, &url).await);
     }
 }

@@ -15,17 +15,17 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::rights::{ACCOUNT, authored, installed};
+use super::rights::{SERVICE_ACCOUNT, create_etcd, install_roles};
 
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// A running controller; killed when dropped.
-struct Controller {
+struct RestrictedController {
     child: Child,
-    home: TempDir,
+    temp_dir: TempDir,
 }
 
-impl Drop for Controller {
+impl Drop for RestrictedController {
     fn drop(&mut self) {
         self.child.kill().ok(); // fails when it has ended already
         self.child.wait().ok();
@@ -33,7 +33,7 @@ impl Drop for Controller {
 }
 
 /// Tests are built into `deps`, programs one level above it.
-fn program() -> PathBuf {
+fn controller_binary() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.ancestors().nth(2).unwrap().join("mainstay-controller");
     assert!(
@@ -44,17 +44,17 @@ fn program() -> PathBuf {
     path
 }
 
-impl Controller {
+impl RestrictedController {
     /// Starts it as the service account of the chart.
     fn start(server: &ApiServer, flags: &[&str]) -> Self {
         let home = TempDir::new().unwrap();
         let kubeconfig = fs::read(server.kubeconfig()).unwrap();
         let mut kubeconfig: Value = serde_json::from_slice(&kubeconfig).unwrap();
-        kubeconfig["users"][0]["user"]["as"] = ACCOUNT.into();
+        kubeconfig["users"][0]["user"]["as"] = SERVICE_ACCOUNT.into();
         let path = home.path().join("kubeconfig");
         fs::write(&path, kubeconfig.to_string()).unwrap();
         let log = File::create(home.path().join("log")).unwrap();
-        let child = Command::new(program())
+        let child = Command::new(controller_binary())
             .arg(format!("--kubeconfig={}", path.display()))
             .args([
                 "--enable-leader-election",
@@ -72,22 +72,22 @@ impl Controller {
             .spawn();
         Self {
             child: child.unwrap(),
-            home,
+            temp_dir: home,
         }
     }
 
-    fn log(&self) -> String {
-        fs::read_to_string(Path::new(self.home.path()).join("log")).unwrap()
+    fn read_log(&self) -> String {
+        fs::read_to_string(Path::new(self.temp_dir.path()).join("log")).unwrap()
     }
 
     /// Waits for something it is to bring about.
-    async fn until<F: Future<Output = bool>>(&self, what: &str, mut is_so: impl FnMut() -> F) {
-        let deadline = Instant::now() + PATIENCE;
+    async fn wait_until<F: Future<Output = bool>>(&self, what: &str, mut is_so: impl FnMut() -> F) {
+        let deadline = Instant::now() + TIMEOUT;
         while !is_so().await {
             assert!(
                 Instant::now() < deadline,
                 "{what}; its log:\n{}",
-                self.log()
+                self.read_log()
             );
             sleep(Duration::from_millis(200)).await;
         }
@@ -95,17 +95,17 @@ impl Controller {
 }
 
 /// A cluster from its making to its end, and nothing was refused.
-async fn looks_after(controller: &Controller, admin: &Client, server: &ApiServer) {
-    authored(server, "shoot").await;
+async fn exercise_etcd_lifecycle(controller: &RestrictedController, admin: &Client, server: &ApiServer) {
+    create_etcd(server, "shoot").await;
     let etcds = Api::<Etcd>::namespaced(admin.clone(), "shoot");
     let sets = Api::<StatefulSet>::namespaced(admin.clone(), "shoot");
     controller
-        .until("there is no StatefulSet", || async {
+        .wait_until("there is no StatefulSet", || async {
             sets.get_opt("etcd-main").await.unwrap().is_some()
         })
         .await;
     controller
-        .until("nothing is told", || async {
+        .wait_until("nothing is told", || async {
             let status = etcds.get_status("etcd-main").await.unwrap().status;
             status.is_some_and(|status| status.conditions.is_some_and(|all| !all.is_empty()))
         })
@@ -114,7 +114,7 @@ async fn looks_after(controller: &Controller, admin: &Client, server: &ApiServer
     let params = PatchParams::default();
     etcds.patch("etcd-main", &params, &labels).await.unwrap();
     controller
-        .until("a change is not acted on", || async {
+        .wait_until("a change is not acted on", || async {
             let set = sets.get("etcd-main").await.unwrap();
             let pod = set.spec.unwrap().template.metadata.unwrap();
             pod.labels.unwrap().contains_key("more")
@@ -123,7 +123,7 @@ async fn looks_after(controller: &Controller, admin: &Client, server: &ApiServer
     let params = DeleteParams::default();
     etcds.delete("etcd-main", &params).await.unwrap();
     controller
-        .until("the Etcd is not let go", || async {
+        .wait_until("the Etcd is not let go", || async {
             etcds.get_opt("etcd-main").await.unwrap().is_none()
         })
         .await;
@@ -131,22 +131,22 @@ async fn looks_after(controller: &Controller, admin: &Client, server: &ApiServer
     let lease = leases.get("druid-leader-election").await.unwrap();
     let holder = lease.spec.unwrap().holder_identity.unwrap();
     assert!(holder.starts_with("mainstay-0_"), "{holder}");
-    let log = controller.log();
+    let log = controller.read_log();
     assert!(!log.to_lowercase().contains("forbidden"), "{log}");
 }
 
 #[tokio::test]
 async fn the_controller_is_refused_nothing_it_asks_for() {
-    let (server, _) = installed(&[]).await;
+    let (server, _) = install_roles(&[]).await;
     let admin = server.client().await;
-    let controller = Controller::start(&server, &[]);
-    looks_after(&controller, &admin, &server).await;
+    let controller = RestrictedController::start(&server, &[]);
+    exercise_etcd_lifecycle(&controller, &admin, &server).await;
 }
 
 #[tokio::test]
 async fn with_one_namespace_it_is_refused_nothing_either() {
-    let (server, _) = installed(&[r#"watchNamespace="shoot""#]).await;
+    let (server, _) = install_roles(&[r#"watchNamespace="shoot""#]).await;
     let admin = server.client().await;
-    let controller = Controller::start(&server, &["--namespace=shoot"]);
-    looks_after(&controller, &admin, &server).await;
+    let controller = RestrictedController::start(&server, &["--namespace=shoot"]);
+    exercise_etcd_lifecycle(&controller, &admin, &server).await;
 }

@@ -10,46 +10,46 @@ use kube::api::{
 use kube::core::{ApiResource, GroupVersionKind, ObjectMeta, Resource};
 use kube::{Client, Error};
 use mainstay_crds::{Etcd, EtcdSpec};
-use mainstay_manifests::{Manifests, Object};
+use mainstay_manifests::{Manifests, ManifestObject};
 use mainstay_testkit::ApiServer;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::chart::{helms, template};
-use crate::support::{jobs, rendered, store};
-use mainstay_manifests::Shape;
+use crate::chart::{helm_binaries, render_chart};
+use crate::support::{render_jobs, render_etcd, store_spec};
+use mainstay_manifests::RenderInput;
 
-pub(super) const ACCOUNT: &str = "system:serviceaccount:garden:etcd-mainstay";
+pub(super) const SERVICE_ACCOUNT: &str = "system:serviceaccount:garden:etcd-mainstay";
 
 /// An API server with the roles the chart makes with these values, and who the controller is there.
-pub(super) async fn installed(values: &[&str]) -> (ApiServer, Client) {
+pub(super) async fn install_roles(values: &[&str]) -> (ApiServer, Client) {
     let server = ApiServer::start().await;
-    let definitions = mainstay_crds::definition::all();
+    let definitions = mainstay_crds::definition::all_crds();
     server
-        .define(definitions.map(|known| known.without_rules().crd))
+        .create_crds(definitions.map(|known| known.without_rules().crd))
         .await;
     let admin = server.client().await;
     for name in ["garden", "shoot", "other"] {
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        make(&admin, &namespace).await;
+        create_object(&admin, &namespace).await;
     }
-    for object in template(&helms()[0], values).unwrap() {
+    for object in render_chart(&helm_binaries()[0], values).unwrap() {
         let kind = object["kind"].as_str().unwrap();
         if kind.contains("Role") {
-            make(&admin, &object).await;
+            create_object(&admin, &object).await;
         }
     }
-    let controller = server.client_as(ACCOUNT).await;
-    until_granted(&controller).await;
+    let controller = server.client_as(SERVICE_ACCOUNT).await;
+    wait_for_roles(&controller).await;
     (server, controller)
 }
 
 /// Roles are heeded a moment after they are made.
-async fn until_granted(controller: &Client) {
+async fn wait_for_roles(controller: &Client) {
     let (etcds, leases) = (
-        place::<Etcd>(controller, "shoot"),
-        place::<Lease>(controller, "garden"),
+        namespaced_api::<Etcd>(controller, "shoot"),
+        namespaced_api::<Lease>(controller, "garden"),
     );
     let deadline = Instant::now() + Duration::from_mins(1);
     while etcds.list(&ListParams::default()).await.is_err()
@@ -61,7 +61,7 @@ async fn until_granted(controller: &Client) {
 }
 
 /// Makes any object.
-async fn make(client: &Client, object: &Value) {
+async fn create_object(client: &Client, object: &Value) {
     let word = |key: &str| object[key].as_str().unwrap();
     let (group, version) = word("apiVersion")
         .split_once('/')
@@ -77,30 +77,30 @@ async fn make(client: &Client, object: &Value) {
 }
 
 /// A resource as its author makes it.
-pub(super) async fn authored(server: &ApiServer, namespace: &str) -> Etcd {
+pub(super) async fn create_etcd(server: &ApiServer, namespace: &str) -> Etcd {
     let mut etcd = Etcd::new("etcd-main", EtcdSpec::default());
     etcd.metadata.namespace = Some(namespace.into());
     etcd.spec.replicas = 3;
     etcd.spec
         .labels
         .insert("app".into(), "control-plane".into());
-    etcd.spec.backup.store = Some(store("aws"));
+    etcd.spec.backup.store = Some(store_spec("aws"));
     let api = Api::<Etcd>::namespaced(server.client().await, namespace);
     api.create(&PostParams::default(), &etcd).await.unwrap()
 }
 
 /// All objects and Jobs of an Etcd, as this server takes them: its disruption budgets are of an older version.
-fn everything(etcd: &Etcd) -> Vec<Object> {
-    let manifests: Manifests = rendered(etcd);
-    let mut objects = manifests.objects().unwrap();
+fn render_all_objects(etcd: &Etcd) -> Vec<ManifestObject> {
+    let manifests: Manifests = render_etcd(etcd);
+    let mut objects = manifests.to_objects().unwrap();
     for object in &mut objects {
         if object.resource.kind == "PodDisruptionBudget" {
             let budget = manifests.pod_disruption_budget.as_ref().unwrap();
-            *object = Object::of_v1beta1(budget).unwrap();
+            *object = ManifestObject::from_budget_v1beta1(budget).unwrap();
         }
     }
-    let jobs = jobs(etcd, &Shape::of(etcd));
-    objects.extend(jobs.iter().map(|job| Object::of(job).unwrap()));
+    let jobs = render_jobs(etcd, &RenderInput::from_etcd(etcd));
+    objects.extend(jobs.iter().map(|job| ManifestObject::from_typed(job).unwrap()));
     objects
 }
 
@@ -108,7 +108,7 @@ fn is_forbidden<T: std::fmt::Debug>(answer: Result<T, Error>) -> bool {
     matches!(answer, Err(Error::Api(status)) if status.code == 403)
 }
 
-fn place<K>(client: &Client, namespace: &str) -> Api<K>
+fn namespaced_api<K>(client: &Client, namespace: &str) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
 {
@@ -116,10 +116,10 @@ where
 }
 
 /// Applies, reads, lists and deletes everything of an Etcd as the controller does.
-async fn lives_through(controller: &Client, etcd: &Etcd, namespace: &str) {
-    let objects = everything(etcd);
+async fn exercise_object_lifecycle(controller: &Client, etcd: &Etcd, namespace: &str) {
+    let objects = render_all_objects(etcd);
     assert!(objects.len() > 12, "{}", objects.len());
-    for Object { resource, object } in &objects {
+    for ManifestObject { resource, object } in &objects {
         let api: Api<DynamicObject> = Api::namespaced_with(controller.clone(), namespace, resource);
         let name = object.metadata.name.as_deref().unwrap();
         let params = PatchParams::apply("etcd-mainstay").force();
@@ -131,7 +131,7 @@ async fn lives_through(controller: &Client, etcd: &Etcd, namespace: &str) {
         api.get(name).await.unwrap();
         api.list(&ListParams::default()).await.unwrap();
     }
-    for Object { resource, object } in objects.iter().rev() {
+    for ManifestObject { resource, object } in objects.iter().rev() {
         let api: Api<DynamicObject> = Api::namespaced_with(controller.clone(), namespace, resource);
         let name = object.metadata.name.as_deref().unwrap();
         api.delete(name, &DeleteParams::default()).await.unwrap();
@@ -139,9 +139,9 @@ async fn lives_through(controller: &Client, etcd: &Etcd, namespace: &str) {
 }
 
 /// What nobody should be able to do who took over the controller.
-async fn stays_within_its_limits(controller: &Client, namespace: &str) {
+async fn assert_limited_permissions(controller: &Client, namespace: &str) {
     let list = ListParams::default().limit(1);
-    let secrets = place::<Secret>(controller, namespace);
+    let secrets = namespaced_api::<Secret>(controller, namespace);
     assert!(is_forbidden(secrets.list(&list).await));
     assert!(is_forbidden(
         secrets
@@ -151,14 +151,14 @@ async fn stays_within_its_limits(controller: &Client, namespace: &str) {
     assert!(is_forbidden(
         secrets.delete("any", &DeleteParams::default()).await
     ));
-    let pods = place::<Pod>(controller, namespace);
+    let pods = namespaced_api::<Pod>(controller, namespace);
     assert!(is_forbidden(
         pods.create(&PostParams::default(), &Pod::default()).await
     ));
     assert!(is_forbidden(
         Api::<Node>::all(controller.clone()).list(&list).await
     ));
-    let etcds = place::<Etcd>(controller, namespace);
+    let etcds = namespaced_api::<Etcd>(controller, namespace);
     assert!(is_forbidden(
         etcds.delete("etcd-main", &DeleteParams::default()).await
     ));
@@ -168,7 +168,7 @@ async fn stays_within_its_limits(controller: &Client, namespace: &str) {
         "metadata": {"name": "thief", "namespace": namespace},
         "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}],
     });
-    let roles = place::<k8s_openapi::api::rbac::v1::Role>(controller, namespace);
+    let roles = namespaced_api::<k8s_openapi::api::rbac::v1::Role>(controller, namespace);
     let role = serde_json::from_value(role).unwrap();
     assert!(is_forbidden(
         roles.create(&PostParams::default(), &role).await
@@ -177,22 +177,22 @@ async fn stays_within_its_limits(controller: &Client, namespace: &str) {
 
 #[tokio::test]
 async fn what_the_controller_makes_it_can_make_everywhere_and_nothing_else() {
-    let (server, controller) = installed(&[]).await;
-    let etcd = authored(&server, "shoot").await;
-    lives_through(&controller, &etcd, "shoot").await;
-    stays_within_its_limits(&controller, "shoot").await;
+    let (server, controller) = install_roles(&[]).await;
+    let etcd = create_etcd(&server, "shoot").await;
+    exercise_object_lifecycle(&controller, &etcd, "shoot").await;
+    assert_limited_permissions(&controller, "shoot").await;
     // Secrets can be read by who knows their name.
-    let found = place::<Secret>(&controller, "shoot").get_opt("named").await;
+    let found = namespaced_api::<Secret>(&controller, "shoot").get_opt("named").await;
     assert_eq!(found.unwrap(), None);
     // So can the log of a Job, once there is one.
-    let (pods, whole) = (place::<Pod>(&controller, "shoot"), LogParams::default());
+    let (pods, whole) = (namespaced_api::<Pod>(&controller, "shoot"), LogParams::default());
     let log = pods.logs("of-a-job", &whole).await.unwrap_err();
     assert!(
         matches!(&log, Error::Api(status) if status.code == 404),
         "{log}"
     );
     let patch = Patch::Merge(json!({"metadata": {"annotations": {"a": "b"}}}));
-    let etcds = place::<Etcd>(&controller, "shoot");
+    let etcds = namespaced_api::<Etcd>(&controller, "shoot");
     let params = PatchParams::default();
     etcds.patch("etcd-main", &params, &patch).await.unwrap();
     etcds
@@ -203,12 +203,12 @@ async fn what_the_controller_makes_it_can_make_everywhere_and_nothing_else() {
         .list(&ListParams::default())
         .await
         .unwrap();
-    elects(&controller).await;
+    exercise_leader_election(&controller).await;
 }
 
 /// The Lease by which replicas agree who acts.
-async fn elects(controller: &Client) {
-    let leases = place::<Lease>(controller, "garden");
+async fn exercise_leader_election(controller: &Client) {
+    let leases = namespaced_api::<Lease>(controller, "garden");
     let lease = Lease {
         metadata: ObjectMeta {
             name: Some("druid-leader-election".into()),
@@ -227,27 +227,27 @@ async fn elects(controller: &Client) {
 
 #[tokio::test]
 async fn an_installation_for_one_namespace_works_there_and_nowhere_else() {
-    let (server, controller) = installed(&[r#"watchNamespace="shoot""#]).await;
-    let etcd = authored(&server, "shoot").await;
-    lives_through(&controller, &etcd, "shoot").await;
-    stays_within_its_limits(&controller, "shoot").await;
-    elects(&controller).await;
+    let (server, controller) = install_roles(&[r#"watchNamespace="shoot""#]).await;
+    let etcd = create_etcd(&server, "shoot").await;
+    exercise_object_lifecycle(&controller, &etcd, "shoot").await;
+    assert_limited_permissions(&controller, "shoot").await;
+    exercise_leader_election(&controller).await;
     let list = ListParams::default();
     assert!(is_forbidden(
         Api::<Etcd>::all(controller.clone()).list(&list).await
     ));
     assert!(is_forbidden(
-        place::<ConfigMap>(&controller, "other").list(&list).await
+        namespaced_api::<ConfigMap>(&controller, "other").list(&list).await
     ));
     assert!(is_forbidden(
-        place::<Secret>(&controller, "other").get("named").await
+        namespaced_api::<Secret>(&controller, "other").get("named").await
     ));
     // Where it runs it has its Lease and no more.
     assert!(is_forbidden(
-        place::<Secret>(&controller, "garden").get("named").await
+        namespaced_api::<Secret>(&controller, "garden").get("named").await
     ));
     assert!(is_forbidden(
-        place::<Lease>(&controller, "garden")
+        namespaced_api::<Lease>(&controller, "garden")
             .get("of-somebody-else")
             .await
     ));

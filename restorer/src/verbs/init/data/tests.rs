@@ -24,20 +24,20 @@ fn facts(name: &str, url: &str) -> DirFacts {
 }
 
 /// What is said to `etcd-main-1`.
-fn told(facts: &DirFacts) -> Option<String> {
+fn describe_for_member_1(facts: &DirFacts) -> Option<String> {
     let peer_urls = ["https://etcd-main-1.etcd-main-peer:2380".to_owned()];
-    let owner = Owner {
+    let owner = ExpectedOwner {
         namespace: None,
         member: "etcd-main-1",
         peer_urls: &peer_urls,
     };
-    of_another(facts, owner)
+    describe_other_owner(facts, owner)
 }
 
 #[test]
 fn data_of_another_member_is_told_by_name_and_address() {
     let other = facts("etcd-main-2", "http://etcd-main-2.etcd-main-peer:2380");
-    let words = told(&other).unwrap();
+    let words = describe_for_member_1(&other).unwrap();
     for part in [
         "etcd-main-2",
         "http://etcd-main-2.etcd-main-peer:2380",
@@ -56,7 +56,7 @@ fn a_member_may_be_renamed_moved_encrypted_or_nameless() {
         ("", "http://10.0.0.7:2380"),
         ("default", "http://localhost:2380"),
     ] {
-        assert_eq!(told(&facts(name, url)), None, "{name} at {url}");
+        assert_eq!(describe_for_member_1(&facts(name, url)), None, "{name} at {url}");
     }
 }
 
@@ -64,26 +64,26 @@ fn a_member_may_be_renamed_moved_encrypted_or_nameless() {
 fn data_that_does_not_say_whose_it_is_is_nobody_elses() {
     let mut unknown = facts("etcd-main-2", "http://etcd-main-2:2380");
     unknown.member_id = None;
-    assert_eq!(told(&unknown), None);
+    assert_eq!(describe_for_member_1(&unknown), None);
     unknown.member_id = Some(MemberId(9));
-    assert_eq!(told(&unknown), None);
+    assert_eq!(describe_for_member_1(&unknown), None);
 }
 
 #[test]
 fn a_link_that_leads_nowhere_is_not_missing_data() {
     let volume = tempfile::tempdir().unwrap();
     let data_dir = volume.path().join("new.etcd");
-    follow_links(&data_dir).unwrap();
+    check_links(&data_dir).unwrap();
     symlink("elsewhere", &data_dir).unwrap();
-    let error = follow_links(&data_dir).unwrap_err();
+    let error = check_links(&data_dir).unwrap_err();
     assert!(
-        matches!(&error, DataError::Dangling { path, .. } if *path == data_dir),
+        matches!(&error, DataError::DanglingLink { path, .. } if *path == data_dir),
         "{error}"
     );
     fs::create_dir(volume.path().join("elsewhere")).unwrap();
-    follow_links(&data_dir).unwrap();
+    check_links(&data_dir).unwrap();
     symlink("/nowhere/wal", data_dir.join("member")).unwrap();
-    let words = follow_links(&data_dir).unwrap_err().to_string();
+    let words = check_links(&data_dir).unwrap_err().to_string();
     assert!(
         words.ends_with("new.etcd/member is a link to /nowhere/wal, and nothing is there"),
         "{words}"
@@ -95,6 +95,6 @@ fn a_link_to_itself_is_an_error_with_its_place() {
     let volume = tempfile::tempdir().unwrap();
     let data_dir = volume.path().join("new.etcd");
     symlink(&data_dir, &data_dir).unwrap();
-    let error = follow_links(&data_dir).unwrap_err();
-    assert!(matches!(error, DataError::Look { .. }), "{error}");
+    let error = check_links(&data_dir).unwrap_err();
+    assert!(matches!(error, DataError::Metadata { .. }), "{error}");
 }

@@ -1,19 +1,19 @@
 use super::*;
 
-const MINE: &str = "aaaa";
-const OTHER: &str = "bbbb";
+const OWN_CLUSTER: &str = "aaaa";
+const OTHER_CLUSTER: &str = "bbbb";
 
-fn data(state: DataState) -> Data {
+fn data(state: DataState) -> DataDirSummary {
     let is_known = matches!(state, DataState::Sound | DataState::Removed);
-    Data {
+    DataDirSummary {
         highest_revision: is_known.then_some(100),
-        cluster_id: is_known.then(|| MINE.to_owned()),
-        ..Data::of(state)
+        cluster_id: is_known.then(|| OWN_CLUSTER.to_owned()),
+        ..DataDirSummary::from_state(state)
     }
 }
 
-fn found(cluster_id: &str, has_leader: bool, mine: Mine) -> Cluster {
-    Cluster::Found {
+fn found_cluster(cluster_id: &str, has_leader: bool, mine: MemberRegistration) -> ClusterSummary {
+    ClusterSummary::Found {
         cluster_id: cluster_id.into(),
         has_leader,
         members: 3,
@@ -21,7 +21,7 @@ fn found(cluster_id: &str, has_leader: bool, mine: Mine) -> Cluster {
     }
 }
 
-const STATES: [DataState; 6] = [
+const DATA_STATES: [DataState; 6] = [
     DataState::Sound,
     DataState::Removed,
     DataState::Missing,
@@ -30,26 +30,26 @@ const STATES: [DataState; 6] = [
     DataState::Foreign,
 ];
 
-fn clusters() -> Vec<Cluster> {
-    let mut all = vec![Cluster::Unreachable];
-    for id in [MINE, OTHER] {
+fn clusters() -> Vec<ClusterSummary> {
+    let mut all = vec![ClusterSummary::Unreachable];
+    for id in [OWN_CLUSTER, OTHER_CLUSTER] {
         for has_leader in [true, false] {
-            for mine in [Mine::Absent, Mine::Added, Mine::Started] {
-                all.push(found(id, has_leader, mine));
+            for mine in [MemberRegistration::Absent, MemberRegistration::Added, MemberRegistration::Started] {
+                all.push(found_cluster(id, has_leader, mine));
             }
         }
     }
     all
 }
 
-fn configurations() -> Vec<Configured> {
+fn configurations() -> Vec<ConfiguredCluster> {
     let mut all = Vec::new();
-    for state in [ClusterState::New, ClusterState::Existing] {
-        for is_alone in [true, false] {
+    for state in [InitialClusterState::New, InitialClusterState::Existing] {
+        for is_single_member in [true, false] {
             for is_listed in [true, false] {
-                all.push(Configured {
+                all.push(ConfiguredCluster {
                     state,
-                    is_alone,
+                    is_single_member,
                     is_listed,
                 });
             }
@@ -58,22 +58,22 @@ fn configurations() -> Vec<Configured> {
     all
 }
 
-const BACKUPS: [Backup; 6] = [
-    Backup::Unconfigured,
-    Backup::NotAsked,
-    Backup::Empty,
-    Backup::Present {
+const BACKUPS: [BackupSummary; 6] = [
+    BackupSummary::Unconfigured,
+    BackupSummary::NotAsked,
+    BackupSummary::Empty,
+    BackupSummary::Present {
         newest_revision: 100,
     },
-    Backup::Present {
+    BackupSummary::Present {
         newest_revision: 101,
     },
-    Backup::Unreachable,
+    BackupSummary::Unreachable,
 ];
 
 /// Every combination there is, with its decision.
-fn everything(mut check: impl FnMut(&Data, &Cluster, Configured, &Backup, Decision)) {
-    for state in STATES {
+fn for_each_combination(mut check: impl FnMut(&DataDirSummary, &ClusterSummary, ConfiguredCluster, &BackupSummary, InitDecision)) {
+    for state in DATA_STATES {
         let data = data(state);
         for cluster in clusters() {
             for configured in configurations() {
@@ -86,23 +86,23 @@ fn everything(mut check: impl FnMut(&Data, &Cluster, Configured, &Backup, Decisi
     }
 }
 
-fn starts_etcd(decision: Decision) -> bool {
+fn is_start(decision: InitDecision) -> bool {
     matches!(
         decision,
-        Decision::Bootstrap | Decision::Start | Decision::Join
+        InitDecision::Bootstrap | InitDecision::Start | InitDecision::Join
     )
 }
 
 #[test]
 fn etcd_never_starts_empty_beside_a_backup_that_has_or_may_have_data() {
-    everything(|data, cluster, configured, backup, decision| {
-        if decision == Decision::Bootstrap {
+    for_each_combination(|data, cluster, configured, backup, decision| {
+        if decision == InitDecision::Bootstrap {
             assert_eq!(data.state, DataState::Missing);
-            assert_eq!(*cluster, Cluster::Unreachable, "{configured:?}");
-            assert_eq!(configured.state, ClusterState::New);
+            assert_eq!(*cluster, ClusterSummary::Unreachable, "{configured:?}");
+            assert_eq!(configured.state, InitialClusterState::New);
             let is_free = matches!(
                 backup,
-                Backup::Unconfigured | Backup::Empty | Backup::NotAsked
+                BackupSummary::Unconfigured | BackupSummary::Empty | BackupSummary::NotAsked
             );
             assert!(is_free, "{backup:?}");
         }
@@ -111,55 +111,55 @@ fn etcd_never_starts_empty_beside_a_backup_that_has_or_may_have_data() {
 
 #[test]
 fn a_member_whose_data_is_gone_never_comes_back_under_its_old_identity() {
-    everything(|data, cluster, _, _, decision| {
-        if let Cluster::Found {
-            mine: Mine::Started,
+    for_each_combination(|data, cluster, _, _, decision| {
+        if let ClusterSummary::Found {
+            mine: MemberRegistration::Started,
             ..
         } = cluster
             && data.state == DataState::Missing
         {
-            assert_eq!(decision, Decision::Wait(WaitCause::DataLost));
+            assert_eq!(decision, InitDecision::Wait(WaitCause::DataLost));
         }
     });
 }
 
 #[test]
 fn only_sound_data_is_started_on() {
-    everything(|data, _, _, _, decision| match decision {
-        Decision::Start => assert_eq!(data.state, DataState::Sound),
-        Decision::Join | Decision::Bootstrap => assert_eq!(data.state, DataState::Missing),
+    for_each_combination(|data, _, _, _, decision| match decision {
+        InitDecision::Start => assert_eq!(data.state, DataState::Sound),
+        InitDecision::Join | InitDecision::Bootstrap => assert_eq!(data.state, DataState::Missing),
         _ => {}
     });
 }
 
 #[test]
 fn data_is_restored_only_where_nobody_else_has_it() {
-    everything(|_, cluster, configured, backup, decision| {
-        if let Decision::RestoreRequired(cause) = decision {
-            assert!(matches!(backup, Backup::Present { .. }), "{cause:?}");
+    for_each_combination(|_, cluster, configured, backup, decision| {
+        if let InitDecision::RestoreRequired(cause) = decision {
+            assert!(matches!(backup, BackupSummary::Present { .. }), "{cause:?}");
             let is_new = cause == RestoreCause::BackupExists;
-            assert!(configured.is_alone || is_new, "{cause:?} {configured:?}");
+            assert!(configured.is_single_member || is_new, "{cause:?} {configured:?}");
             let is_behind = cause == RestoreCause::DataBehindBackup;
-            assert!(*cluster == Cluster::Unreachable || is_behind, "{cause:?}");
+            assert!(*cluster == ClusterSummary::Unreachable || is_behind, "{cause:?}");
         }
     });
 }
 
 #[test]
 fn a_store_that_does_not_answer_stops_nobody_who_has_sound_data() {
-    everything(|data, cluster, _, backup, decision| {
+    for_each_combination(|data, cluster, _, backup, decision| {
         if data.state == DataState::Sound
-            && *backup == Backup::Unreachable
-            && contradiction(data, cluster).is_none()
+            && *backup == BackupSummary::Unreachable
+            && find_refuse_cause(data, cluster).is_none()
         {
-            assert_eq!(decision, Decision::Start);
+            assert_eq!(decision, InitDecision::Start);
         }
     });
 }
 
 #[test]
 fn the_backup_is_asked_exactly_when_it_has_a_say() {
-    for state in STATES {
+    for state in DATA_STATES {
         let data = data(state);
         for cluster in clusters() {
             for configured in configurations() {
@@ -174,53 +174,53 @@ fn the_backup_is_asked_exactly_when_it_has_a_say() {
 
 #[test]
 fn a_removed_member_and_one_of_another_cluster_stay_out() {
-    let existing = Configured {
-        state: ClusterState::Existing,
-        is_alone: false,
+    let existing = ConfiguredCluster {
+        state: InitialClusterState::Existing,
+        is_single_member: false,
         is_listed: true,
     };
-    let on = |cluster: &Cluster| decide(&data(DataState::Sound), cluster, existing, &BACKUPS[0]);
-    let removed = Decision::Refuse(RefuseCause::Removed);
-    assert_eq!(on(&found(MINE, true, Mine::Absent)), removed);
-    let other = Decision::Refuse(RefuseCause::OtherCluster);
-    assert_eq!(on(&found(OTHER, true, Mine::Started)), other);
+    let on = |cluster: &ClusterSummary| decide(&data(DataState::Sound), cluster, existing, &BACKUPS[0]);
+    let removed = InitDecision::Refuse(RefuseCause::Removed);
+    assert_eq!(on(&found_cluster(OWN_CLUSTER, true, MemberRegistration::Absent)), removed);
+    let other = InitDecision::Refuse(RefuseCause::OtherCluster);
+    assert_eq!(on(&found_cluster(OTHER_CLUSTER, true, MemberRegistration::Started)), other);
     // Without a leader the others may be mistaken, or be the minority.
-    assert_eq!(on(&found(MINE, false, Mine::Absent)), Decision::Start);
-    assert_eq!(on(&found(OTHER, false, Mine::Absent)), Decision::Start);
+    assert_eq!(on(&found_cluster(OWN_CLUSTER, false, MemberRegistration::Absent)), InitDecision::Start);
+    assert_eq!(on(&found_cluster(OTHER_CLUSTER, false, MemberRegistration::Absent)), InitDecision::Start);
     let gone = data(DataState::Removed);
     assert_eq!(
-        decide(&gone, &Cluster::Unreachable, existing, &BACKUPS[0]),
+        decide(&gone, &ClusterSummary::Unreachable, existing, &BACKUPS[0]),
         removed
     );
 }
 
 #[test]
 fn a_single_member_that_lost_everything_says_so_instead_of_starting_empty() {
-    let alone = Configured {
-        state: ClusterState::Existing,
-        is_alone: true,
+    let alone = ConfiguredCluster {
+        state: InitialClusterState::Existing,
+        is_single_member: true,
         is_listed: true,
     };
-    let on = |backup: Backup| {
+    let on = |backup: BackupSummary| {
         let missing = data(DataState::Missing);
-        decide(&missing, &Cluster::Unreachable, alone, &backup)
+        decide(&missing, &ClusterSummary::Unreachable, alone, &backup)
     };
-    let nothing = Decision::Refuse(RefuseCause::NothingToRestore);
-    assert_eq!(on(Backup::Empty), nothing);
-    assert_eq!(on(Backup::Unconfigured), nothing);
-    let restore = Decision::RestoreRequired(RestoreCause::DataMissing);
+    let nothing = InitDecision::Refuse(RefuseCause::NothingToRestore);
+    assert_eq!(on(BackupSummary::Empty), nothing);
+    assert_eq!(on(BackupSummary::Unconfigured), nothing);
+    let restore = InitDecision::RestoreRequired(RestoreCause::DataMissing);
     assert_eq!(on(BACKUPS[3]), restore);
     assert_eq!(
-        on(Backup::Unreachable),
-        Decision::Wait(WaitCause::StoreUnreachable)
+        on(BackupSummary::Unreachable),
+        InitDecision::Wait(WaitCause::StoreUnreachable)
     );
 }
 
 #[test]
 fn whoever_waits_for_others_waits_a_little_and_the_rest_is_told_at_once() {
-    everything(|_, _, _, _, decision| {
-        let is_final = starts_etcd(decision) || !is_worth_waiting(decision);
-        let waits = matches!(decision, Decision::Wait(cause) if cause != WaitCause::DataLost);
+    for_each_combination(|_, _, _, _, decision| {
+        let is_final = is_start(decision) || !should_wait(decision);
+        let waits = matches!(decision, InitDecision::Wait(cause) if cause != WaitCause::DataLost);
         assert_eq!(is_final, !waits, "{decision:?}");
     });
 }

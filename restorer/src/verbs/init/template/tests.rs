@@ -19,33 +19,33 @@ advertise-client-urls:
 peer-transport-security: {cert-file: /tls.crt, auto-tls: false}
 ";
 
-fn template() -> Template {
-    Template(serde_norway::from_str(TEMPLATE).unwrap())
+fn template() -> ConfigTemplate {
+    ConfigTemplate(serde_norway::from_str(TEMPLATE).unwrap())
 }
 
-fn parsed(text: &str) -> Mapping {
+fn parse_yaml(text: &str) -> Mapping {
     serde_norway::from_str(text).unwrap()
 }
 
 #[test]
 fn a_member_of_a_new_cluster_gets_its_own_addresses_and_everything_else() {
     let template = template();
-    let member = template.member("a-1");
+    let member = template.member_name("a-1");
     assert_eq!(member, "eu-a-1");
-    let roster = Roster::Configured(ClusterState::New);
-    let file = parsed(&template.file_of(&member, &roster).unwrap());
+    let roster = InitialClusterConfig::FromTemplate(InitialClusterState::New);
+    let file = parse_yaml(&template.render_member_config(&member, &roster).unwrap());
     let text = |key: &str| file.get(key).and_then(Value::as_str).unwrap();
-    assert_eq!(text(NAME), "eu-a-1");
-    assert_eq!(text(PEER_URLS), "http://a-1:2380,http://x:2380");
-    assert_eq!(text(CLIENT_URLS), "http://a-1:2379");
-    assert_eq!(text(STATE), "new");
-    assert!(text(MEMBERS).starts_with("eu-a-0=http://a-0:2380,eu-a-1="));
-    assert!(!file.contains_key(PREFIX));
+    assert_eq!(text(NAME_KEY), "eu-a-1");
+    assert_eq!(text(PEER_URLS_KEY), "http://a-1:2380,http://x:2380");
+    assert_eq!(text(CLIENT_URLS_KEY), "http://a-1:2379");
+    assert_eq!(text(CLUSTER_STATE_KEY), "new");
+    assert!(text(INITIAL_CLUSTER_KEY).starts_with("eu-a-0=http://a-0:2380,eu-a-1="));
+    assert!(!file.contains_key(NAME_PREFIX_KEY));
     for key in [
         "quota-backend-bytes",
         "initial-cluster-token",
         "peer-transport-security",
-        DATA_DIR,
+        DATA_DIR_KEY,
     ] {
         assert_eq!(file.get(key), template.0.get(key), "{key}");
     }
@@ -53,42 +53,42 @@ fn a_member_of_a_new_cluster_gets_its_own_addresses_and_everything_else() {
 
 #[test]
 fn a_member_that_joins_takes_the_list_of_the_running_cluster() {
-    let roster = Roster::Running {
+    let roster = InitialClusterConfig::FromRunningCluster {
         members: "eu-a-0=http://old:1,eu-a-2=http://told:2".into(),
         own_peer_urls: vec!["http://told:2".into()],
     };
-    let file = parsed(&template().file_of("eu-a-2", &roster).unwrap());
+    let file = parse_yaml(&template().render_member_config("eu-a-2", &roster).unwrap());
     let text = |key: &str| file.get(key).and_then(Value::as_str).unwrap();
-    assert_eq!(text(MEMBERS), "eu-a-0=http://old:1,eu-a-2=http://told:2");
+    assert_eq!(text(INITIAL_CLUSTER_KEY), "eu-a-0=http://old:1,eu-a-2=http://told:2");
     assert_eq!(
-        (text(PEER_URLS), text(STATE)),
+        (text(PEER_URLS_KEY), text(CLUSTER_STATE_KEY)),
         ("http://told:2", "existing")
     );
 }
 
 #[test]
 fn a_member_that_was_never_listed_is_in_its_own_file() {
-    let roster = Roster::Configured(ClusterState::Existing);
-    let file = parsed(&template().file_of("eu-a-2", &roster).unwrap());
-    let members = file.get(MEMBERS).and_then(Value::as_str);
+    let roster = InitialClusterConfig::FromTemplate(InitialClusterState::Existing);
+    let file = parse_yaml(&template().render_member_config("eu-a-2", &roster).unwrap());
+    let members = file.get(INITIAL_CLUSTER_KEY).and_then(Value::as_str);
     assert_eq!(members, Some("eu-a-2=http://a-2:2380"));
 }
 
 #[test]
 fn whether_a_member_is_alone_and_listed_follows_from_the_members_of_the_cluster() {
     let template = template();
-    let listed = template.configured("eu-a-0").unwrap();
-    assert!(listed.is_listed && !listed.is_alone);
-    let unlisted = template.configured("eu-a-2").unwrap();
-    assert!(!unlisted.is_listed && !unlisted.is_alone);
+    let listed = template.configured_cluster("eu-a-0").unwrap();
+    assert!(listed.is_listed && !listed.is_single_member);
+    let unlisted = template.configured_cluster("eu-a-2").unwrap();
+    assert!(!unlisted.is_listed && !unlisted.is_single_member);
     let mut alone = template.clone();
     alone
         .0
-        .insert(MEMBERS.into(), "eu-a-0=http://a-0:2380".into());
-    assert!(alone.configured("eu-a-0").unwrap().is_alone);
-    assert!(!alone.configured("eu-a-1").unwrap().is_alone);
-    alone.0.insert(MEMBERS.into(), "".into());
-    assert!(!alone.configured("eu-a-0").unwrap().is_alone);
+        .insert(INITIAL_CLUSTER_KEY.into(), "eu-a-0=http://a-0:2380".into());
+    assert!(alone.configured_cluster("eu-a-0").unwrap().is_single_member);
+    assert!(!alone.configured_cluster("eu-a-1").unwrap().is_single_member);
+    alone.0.insert(INITIAL_CLUSTER_KEY.into(), "".into());
+    assert!(!alone.configured_cluster("eu-a-0").unwrap().is_single_member);
     assert_eq!(
         template.other_client_urls("eu-a-1").unwrap(),
         ["http://a-0:2379", "http://a-2:2379"]
@@ -98,20 +98,20 @@ fn whether_a_member_is_alone_and_listed_follows_from_the_members_of_the_cluster(
 #[test]
 fn what_is_missing_is_named() {
     let template = template();
-    let roster = Roster::Configured(ClusterState::New);
-    let error = template.file_of("eu-a-9", &roster).unwrap_err();
+    let roster = InitialClusterConfig::FromTemplate(InitialClusterState::New);
+    let error = template.render_member_config("eu-a-9", &roster).unwrap_err();
     assert!(
         error
             .to_string()
             .ends_with("advertise-client-urls for the member eu-a-9"),
         "{error}"
     );
-    for (key, value) in [(STATE, "maybe"), (MEMBERS, "nonsense")] {
+    for (key, value) in [(CLUSTER_STATE_KEY, "maybe"), (INITIAL_CLUSTER_KEY, "nonsense")] {
         let mut broken = template.clone();
         broken.0.insert(key.into(), value.into());
         assert!(
             broken
-                .configured("eu-a-0")
+                .configured_cluster("eu-a-0")
                 .unwrap_err()
                 .to_string()
                 .contains(key),
@@ -119,9 +119,9 @@ fn what_is_missing_is_named() {
         );
     }
     let mut plain = template;
-    plain.0.insert(CLIENT_URLS.into(), "http://plain".into());
+    plain.0.insert(CLIENT_URLS_KEY.into(), "http://plain".into());
     let error = plain.other_client_urls("eu-a-0").unwrap_err();
-    assert!(error.to_string().contains(CLIENT_URLS), "{error}");
+    assert!(error.to_string().contains(CLIENT_URLS_KEY), "{error}");
 }
 
 #[test]
@@ -129,12 +129,12 @@ fn a_file_is_replaced_as_a_whole_and_is_for_its_owner_only() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("etcd.conf.yaml");
-    put(&path, "a: 1").unwrap();
-    put(&path, "b: 2").unwrap();
+    write_atomically(&path, "a: 1").unwrap();
+    write_atomically(&path, "b: 2").unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "b: 2");
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-    let error = put(Path::new("/nowhere/at/all"), "").unwrap_err();
+    let error = write_atomically(Path::new("/nowhere/at/all"), "").unwrap_err();
     assert!(matches!(error, TemplateError::Write { .. }), "{error}");
 }

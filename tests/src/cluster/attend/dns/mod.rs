@@ -22,19 +22,19 @@ use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use kube::{Api, Client};
 use tokio::net::UdpSocket;
 
-pub use wire::{Answer, Data, Kind, Question};
+pub use wire::{DnsAnswer, RecordData, RecordType, Question};
 pub use zone::Zone;
 
 use crate::cluster::addresses::NODE;
 
 const PORT: u16 = 53;
 /// Longer questions than any resolver asks.
-const LONGEST: usize = 4096;
+const MAX_QUERY_BYTES: usize = 4096;
 
 /// Why names are not answered any more.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ServeError {
+pub enum DnsError {
     /// The address is taken, or not there yet.
     #[error("listen on {NODE}, port {PORT}")]
     Listen(#[source] io::Error),
@@ -47,10 +47,10 @@ pub enum ServeError {
 }
 
 /// Answers until something fails.
-pub(super) async fn serve(client: Client) -> Result<Infallible, ServeError> {
+pub(super) async fn serve(client: Client) -> Result<Infallible, DnsError> {
     let socket = UdpSocket::bind((NODE, PORT))
         .await
-        .map_err(ServeError::Listen)?;
+        .map_err(DnsError::Listen)?;
     let (services, service_writer) = reflector::store::<Service>();
     let (endpoints, endpoint_writer) = reflector::store::<Endpoints>();
     let watch_services = watcher(
@@ -67,25 +67,25 @@ pub(super) async fn serve(client: Client) -> Result<Infallible, ServeError> {
     // A cluster of tests has few services: the zone is made for each question, and is never old.
     let zone = || Zone::new(&services.state(), &endpoints.state());
     tokio::select! {
-        ended = answer(&socket, zone) => ended,
-        () = watch_services => Err(ServeError::Watch),
-        () = watch_endpoints => Err(ServeError::Watch),
+        ended = answer_queries(&socket, zone) => ended,
+        () = watch_services => Err(DnsError::Watch),
+        () = watch_endpoints => Err(DnsError::Watch),
     }
 }
 
-async fn answer(socket: &UdpSocket, zone: impl Fn() -> Zone) -> Result<Infallible, ServeError> {
-    let mut buffer = vec![0; LONGEST];
+async fn answer_queries(socket: &UdpSocket, zone: impl Fn() -> Zone) -> Result<Infallible, DnsError> {
+    let mut buffer = vec![0; MAX_QUERY_BYTES];
     loop {
         let (length, from) = socket
             .recv_from(&mut buffer)
             .await
-            .map_err(ServeError::Receive)?;
+            .map_err(DnsError::Receive)?;
         // What is no question gets no answer, as on any open port.
         let Some(question) = Question::decode(&buffer[..length]) else {
             continue;
         };
         let reply = zone()
-            .answer(&question.name, question.kind)
+            .lookup(&question.name, question.record_type)
             .encode(&question);
         // Whoever asked may be gone.
         socket.send_to(&reply, from).await.ok();

@@ -11,19 +11,19 @@
 use std::net::Ipv4Addr;
 
 /// Bytes of a header.
-const HEADER: usize = 12;
+const HEADER_BYTES: usize = 12;
 /// The name of the question, which always stands behind the header.
 const POINTER_TO_QUESTION: [u8; 2] = [0xC0, 0x0C];
 /// The internet, the only class there is.
-const CLASS: u16 = 1;
+const CLASS_INTERNET: u16 = 1;
 /// Nobody may remember an answer for long: pods come and go.
 const TTL_SECONDS: u32 = 1;
 /// What fits into an answer for whoever does not say otherwise.
-const LARGEST: usize = 512;
+const MAX_REPLY_BYTES: usize = 512;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordType {
     /// An IPv4 address.
     Address,
     /// A name for an address.
@@ -34,8 +34,8 @@ pub enum Kind {
     Other(u16),
 }
 
-impl Kind {
-    fn of(number: u16) -> Self {
+impl RecordType {
+    fn from_number(number: u16) -> Self {
         match number {
             1 => Self::Address,
             12 => Self::Pointer,
@@ -44,7 +44,7 @@ impl Kind {
         }
     }
 
-    fn number(self) -> u16 {
+    fn to_number(self) -> u16 {
         match self {
             Self::Address => 1,
             Self::Pointer => 12,
@@ -62,7 +62,7 @@ pub struct Question {
     /// Lower case, without a dot at the end.
     pub name: String,
     /// What is asked for.
-    pub kind: Kind,
+    pub record_type: RecordType,
     /// The question as it came, to be repeated in the answer.
     raw: Vec<u8>,
     wants_recursion: bool,
@@ -81,11 +81,11 @@ impl Question {
         if !is_question || number(4)? != 1 {
             return None;
         }
-        let (name, end) = decode_name(datagram, HEADER)?;
+        let (name, end) = decode_name(datagram, HEADER_BYTES)?;
         Some(Self {
             id: number(0)?,
-            kind: Kind::of(number(end)?),
-            raw: datagram.get(HEADER..end + 4)?.to_vec(),
+            record_type: RecordType::from_number(number(end)?),
+            raw: datagram.get(HEADER_BYTES..end + 4)?.to_vec(),
             name,
             wants_recursion: flags & 0x0100 != 0,
         })
@@ -113,7 +113,7 @@ fn decode_name(datagram: &[u8], start: usize) -> Option<(String, usize)> {
 
 /// What stands in a record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Data {
+pub enum RecordData {
     /// An address.
     Address(Ipv4Addr),
     /// A name.
@@ -127,7 +127,7 @@ pub enum Data {
     },
 }
 
-impl Data {
+impl RecordData {
     fn encode(&self) -> Vec<u8> {
         match self {
             Self::Address(address) => address.octets().to_vec(),
@@ -140,11 +140,11 @@ impl Data {
         }
     }
 
-    fn kind(&self) -> Kind {
+    fn record_type(&self) -> RecordType {
         match self {
-            Self::Address(_) => Kind::Address,
-            Self::Pointer(_) => Kind::Pointer,
-            Self::Service { .. } => Kind::Service,
+            Self::Address(_) => RecordType::Address,
+            Self::Pointer(_) => RecordType::Pointer,
+            Self::Service { .. } => RecordType::Service,
         }
     }
 }
@@ -162,26 +162,26 @@ fn encode_name(name: &str) -> Vec<u8> {
 
 /// What a zone says to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum DnsAnswer {
     /// These; none when the name has only records of other kinds.
-    Records(Vec<Data>),
+    Records(Vec<RecordData>),
     /// There is no such name.
-    NoSuchName,
+    NxDomain,
 }
 
-impl Answer {
+impl DnsAnswer {
     /// The datagram that answers a question.
     pub fn encode(&self, question: &Question) -> Vec<u8> {
         let records = match self {
             Self::Records(records) => records.as_slice(),
-            Self::NoSuchName => &[],
+            Self::NxDomain => &[],
         };
         let mut body = question.raw.clone();
         let mut count = 0_u16;
         let mut is_cut = false;
         for record in records {
             let record = encode_record(record);
-            if HEADER + body.len() + record.len() > LARGEST {
+            if HEADER_BYTES + body.len() + record.len() > MAX_REPLY_BYTES {
                 is_cut = true;
                 break;
             }
@@ -191,18 +191,18 @@ impl Answer {
         let mut flags = 0x8400; // an answer, by who knows it
         flags |= u16::from(question.wants_recursion) * 0x0180;
         flags |= u16::from(is_cut) * 0x0200;
-        flags |= u16::from(*self == Self::NoSuchName) * 3;
+        flags |= u16::from(*self == Self::NxDomain) * 3;
         let header = [question.id, flags, 1, count, 0, 0].map(u16::to_be_bytes);
         [header.concat(), body].concat()
     }
 }
 
-fn encode_record(data: &Data) -> Vec<u8> {
+fn encode_record(data: &RecordData) -> Vec<u8> {
     let bytes = data.encode();
     let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     let mut record = POINTER_TO_QUESTION.to_vec();
-    record.extend(data.kind().number().to_be_bytes());
-    record.extend(CLASS.to_be_bytes());
+    record.extend(data.record_type().to_number().to_be_bytes());
+    record.extend(CLASS_INTERNET.to_be_bytes());
     record.extend(TTL_SECONDS.to_be_bytes());
     record.extend(length.to_be_bytes());
     record.extend(bytes);

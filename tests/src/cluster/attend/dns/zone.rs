@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service};
 
-use super::wire::{Answer, Data, Kind};
+use super::wire::{DnsAnswer, RecordData, RecordType};
 use crate::cluster::addresses::DOMAIN;
 
 /// Every name with its records.
 #[derive(Debug, Default)]
 pub struct Zone {
-    records: BTreeMap<String, Vec<Data>>,
+    records: BTreeMap<String, Vec<RecordData>>,
 }
 
 impl Zone {
@@ -21,7 +21,7 @@ impl Zone {
         let mut zone = Self::default();
         for service in services {
             let Some(spec) = &service.spec else { continue };
-            let name = domain(
+            let name = service_domain(
                 service.metadata.name.as_deref(),
                 service.metadata.namespace.as_deref(),
             );
@@ -47,8 +47,8 @@ impl Zone {
     /// A service with an address of its own.
     fn add_service(&mut self, name: &str, address: &str, service: &Service) {
         let Ok(address) = address.parse() else { return };
-        self.add(name, Data::Address(address));
-        self.add(&reverse(address), Data::Pointer(name.to_owned()));
+        self.add(name, RecordData::Address(address));
+        self.add(&reverse_name(address), RecordData::Pointer(name.to_owned()));
         let ports = service
             .spec
             .iter()
@@ -65,10 +65,10 @@ impl Zone {
             let Ok(address) = endpoint.ip.parse() else {
                 continue;
             };
-            let name = format!("{}.{service}", host(endpoint, address));
-            self.add(service, Data::Address(address));
-            self.add(&name, Data::Address(address));
-            self.add(&reverse(address), Data::Pointer(name.clone()));
+            let name = format!("{}.{service}", pod_host(endpoint, address));
+            self.add(service, RecordData::Address(address));
+            self.add(&name, RecordData::Address(address));
+            self.add(&reverse_name(address), RecordData::Pointer(name.clone()));
             for port in subset.ports.iter().flatten() {
                 let protocol = port.protocol.as_deref();
                 self.add_port(service, &name, (port.name.as_deref(), protocol, port.port));
@@ -81,14 +81,14 @@ impl Zone {
             return;
         };
         let protocol = protocol.unwrap_or("TCP").to_ascii_lowercase();
-        let data = Data::Service {
+        let data = RecordData::Service {
             port: number,
             target: target.to_owned(),
         };
         self.add(&format!("_{name}._{protocol}.{service}"), data);
     }
 
-    fn add(&mut self, name: &str, data: Data) {
+    fn add(&mut self, name: &str, data: RecordData) {
         let records = self.records.entry(name.to_owned()).or_default();
         if !records.contains(&data) {
             records.push(data);
@@ -96,34 +96,34 @@ impl Zone {
     }
 
     /// What it says about a name.
-    pub fn answer(&self, name: &str, kind: Kind) -> Answer {
+    pub fn lookup(&self, name: &str, kind: RecordType) -> DnsAnswer {
         let Some(records) = self.records.get(name) else {
-            return Answer::NoSuchName;
+            return DnsAnswer::NxDomain;
         };
-        let wanted = |data: &&Data| {
+        let wanted = |data: &&RecordData| {
             matches!(
                 (data, kind),
-                (Data::Address(_), Kind::Address)
-                    | (Data::Pointer(_), Kind::Pointer)
-                    | (Data::Service { .. }, Kind::Service)
+                (RecordData::Address(_), RecordType::Address)
+                    | (RecordData::Pointer(_), RecordType::Pointer)
+                    | (RecordData::Service { .. }, RecordType::Service)
             )
         };
-        Answer::Records(records.iter().filter(wanted).cloned().collect())
+        DnsAnswer::Records(records.iter().filter(wanted).cloned().collect())
     }
 }
 
-fn domain(name: Option<&str>, namespace: Option<&str>) -> String {
+fn service_domain(name: Option<&str>, namespace: Option<&str>) -> String {
     let (name, namespace) = (name.unwrap_or_default(), namespace.unwrap_or_default());
     format!("{name}.{namespace}.svc.{DOMAIN}")
 }
 
 /// A pod's host name, or its address with dashes.
-fn host(endpoint: &EndpointAddress, address: Ipv4Addr) -> String {
+fn pod_host(endpoint: &EndpointAddress, address: Ipv4Addr) -> String {
     let named = endpoint.hostname.clone().filter(|name| !name.is_empty());
     named.unwrap_or_else(|| address.to_string().replace('.', "-"))
 }
 
-fn reverse(address: Ipv4Addr) -> String {
+fn reverse_name(address: Ipv4Addr) -> String {
     let [a, b, c, d] = address.octets();
     format!("{d}.{c}.{b}.{a}.in-addr.arpa")
 }
@@ -164,15 +164,15 @@ mod tests {
         )
     }
 
-    fn addresses(name: &str) -> Answer {
-        zone().answer(name, Kind::Address)
+    fn lookup_addresses(name: &str) -> DnsAnswer {
+        zone().lookup(name, RecordType::Address)
     }
 
-    fn known(addresses: &[[u8; 4]]) -> Answer {
-        Answer::Records(
+    fn address_records(addresses: &[[u8; 4]]) -> DnsAnswer {
+        DnsAnswer::Records(
             addresses
                 .iter()
-                .map(|&octets| Data::Address(octets.into()))
+                .map(|&octets| RecordData::Address(octets.into()))
                 .collect(),
         )
     }
@@ -180,70 +180,70 @@ mod tests {
     #[test]
     fn a_service_has_its_own_address() {
         assert_eq!(
-            addresses("main-client.shoot.svc.cluster.local"),
-            known(&[[198, 19, 7, 7]])
+            lookup_addresses("main-client.shoot.svc.cluster.local"),
+            address_records(&[[198, 19, 7, 7]])
         );
     }
 
     #[test]
     fn a_headless_service_has_the_addresses_of_its_ready_pods() {
         assert_eq!(
-            addresses(PEER),
-            known(&[[198, 18, 16, 5], [198, 18, 16, 6]])
+            lookup_addresses(PEER),
+            address_records(&[[198, 18, 16, 5], [198, 18, 16, 6]])
         );
     }
 
     #[test]
     fn a_pod_is_known_by_its_host_name_or_else_by_its_address() {
         assert_eq!(
-            addresses(&format!("main-0.{PEER}")),
-            known(&[[198, 18, 16, 5]])
+            lookup_addresses(&format!("main-0.{PEER}")),
+            address_records(&[[198, 18, 16, 5]])
         );
         assert_eq!(
-            addresses(&format!("198-18-16-6.{PEER}")),
-            known(&[[198, 18, 16, 6]])
+            lookup_addresses(&format!("198-18-16-6.{PEER}")),
+            address_records(&[[198, 18, 16, 6]])
         );
     }
 
     #[test]
     fn a_pod_that_is_not_ready_is_not_known() {
-        assert_eq!(addresses(&format!("main-2.{PEER}")), Answer::NoSuchName);
+        assert_eq!(lookup_addresses(&format!("main-2.{PEER}")), DnsAnswer::NxDomain);
     }
 
     #[test]
     fn a_service_nobody_is_behind_exists_without_addresses() {
-        assert_eq!(addresses("empty.shoot.svc.cluster.local"), known(&[]));
+        assert_eq!(lookup_addresses("empty.shoot.svc.cluster.local"), address_records(&[]));
         assert_eq!(
-            addresses("none.shoot.svc.cluster.local"),
-            Answer::NoSuchName
+            lookup_addresses("none.shoot.svc.cluster.local"),
+            DnsAnswer::NxDomain
         );
     }
 
     #[test]
     fn a_named_port_leads_to_every_pod() {
-        let found = zone().answer(&format!("_peer._tcp.{PEER}"), Kind::Service);
-        let data = |host: &str| Data::Service {
+        let found = zone().lookup(&format!("_peer._tcp.{PEER}"), RecordType::Service);
+        let data = |host: &str| RecordData::Service {
             port: 2380,
             target: format!("{host}.{PEER}"),
         };
         assert_eq!(
             found,
-            Answer::Records(vec![data("main-0"), data("198-18-16-6")])
+            DnsAnswer::Records(vec![data("main-0"), data("198-18-16-6")])
         );
     }
 
     #[test]
     fn an_address_leads_back_to_its_pod() {
-        let found = zone().answer("5.16.18.198.in-addr.arpa", Kind::Pointer);
+        let found = zone().lookup("5.16.18.198.in-addr.arpa", RecordType::Pointer);
         assert_eq!(
             found,
-            Answer::Records(vec![Data::Pointer(format!("main-0.{PEER}"))])
+            DnsAnswer::Records(vec![RecordData::Pointer(format!("main-0.{PEER}"))])
         );
     }
 
     #[test]
     fn a_name_without_records_of_the_kind_still_exists() {
-        let ipv6 = Kind::Other(28);
-        assert_eq!(zone().answer(PEER, ipv6), Answer::Records(Vec::new()));
+        let ipv6 = RecordType::Other(28);
+        assert_eq!(zone().lookup(PEER, ipv6), DnsAnswer::Records(Vec::new()));
     }
 }

@@ -12,19 +12,19 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Precon
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::decide::{MADE_BY, Medium, PROVISIONER, Step, is_left, is_unused, volume_name};
+use super::decide::{PROVISIONED_BY, Medium, PROVISIONER, VolumeStep, is_orphaned, is_unused_directory, volume_name};
 use super::mounts;
-use super::size::bytes;
-use crate::cluster::home::Home;
+use super::size::parse_bytes;
+use crate::cluster::home::ClusterHome;
 use crate::cluster::run::{RunError, run};
 
 /// Pods run as anybody; who owns a volume's root is theirs to change.
-const OPEN_TO_ALL: u32 = 0o777;
+const WORLD_WRITABLE: u32 = 0o777;
 
 /// Why a step failed. It is tried again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ActError {
+pub enum VolumeStepError {
     /// The directory of a volume is not as it should be.
     #[error("prepare {}", path.display())]
     Directory {
@@ -59,40 +59,40 @@ pub enum ActError {
     },
     /// The claim is none a volume can be made for.
     #[error("{what} cannot be served")]
-    Claim {
+    InvalidPvc {
         /// The claim, as far as it is known.
         what: String,
     },
 }
 
 /// Does it; doing it twice is the same as once.
-pub(super) async fn carry_out(client: &Client, home: &Home, step: &Step) -> Result<(), ActError> {
-    let directory = |volume: &str| home.volumes().join(volume);
+pub(super) async fn apply_step(client: &Client, home: &ClusterHome, step: &VolumeStep) -> Result<(), VolumeStepError> {
+    let directory = |volume: &str| home.volumes_dir().join(volume);
     let volumes = Api::<PersistentVolume>::all(client.clone());
     match step {
-        Step::Make {
-            claim,
+        VolumeStep::CreateVolume {
+            pvc: claim,
             medium,
             size,
-        } => make(&volumes, home, (claim, *medium, size)).await,
-        Step::Enlarge {
+        } => create_volume(&volumes, home, (claim, *medium, size)).await,
+        VolumeStep::ExpandVolume {
             volume,
             medium,
             size,
         } => {
             if *medium == Medium::Memory {
-                mount_memory(&directory(volume), size, Some("remount")).await?;
+                mount_tmpfs(&directory(volume), size, Some("remount")).await?;
             }
             let change = Patch::Merge(json!({"spec": {"capacity": {"storage": size}}}));
             let patched = volumes
                 .patch(volume, &PatchParams::default(), &change)
                 .await;
-            patched.map_err(written(volume))?;
+            patched.map_err(write_error(volume))?;
             Ok(())
         }
-        Step::Tell {
+        VolumeStep::ReportCapacity {
             namespace,
-            claim,
+            pvc: claim,
             size,
         } => {
             let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
@@ -100,30 +100,30 @@ pub(super) async fn carry_out(client: &Client, home: &Home, step: &Step) -> Resu
             let patched = claims
                 .patch_status(claim, &PatchParams::default(), &change)
                 .await;
-            patched.map_err(written(claim))?;
+            patched.map_err(write_error(claim))?;
             Ok(())
         }
-        Step::Remove { volume } => remove(client, volume).await,
-        Step::Clear { volume } => clear(client, home, volume).await,
+        VolumeStep::DeleteVolume { volume } => delete_volume(client, volume).await,
+        VolumeStep::DeleteBytes { volume } => delete_bytes(client, home, volume).await,
     }
 }
 
 /// Names of the directories of volumes; none where they cannot be listed.
-pub(super) fn directories(home: &Home) -> BTreeSet<String> {
-    let entries = fs::read_dir(home.volumes()).into_iter().flatten();
+pub(super) fn list_directories(home: &ClusterHome) -> BTreeSet<String> {
+    let entries = fs::read_dir(home.volumes_dir()).into_iter().flatten();
     entries
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .collect()
 }
 
 /// Deletes a `PersistentVolume` if no PVC has its uid, as the API server says now: what was watched may be old.
-async fn remove(client: &Client, name: &str) -> Result<(), ActError> {
+async fn delete_volume(client: &Client, name: &str) -> Result<(), VolumeStepError> {
     let volumes = Api::<PersistentVolume>::all(client.clone());
-    let Some(volume) = volumes.get_opt(name).await.map_err(listed(name))? else {
+    let Some(volume) = volumes.get_opt(name).await.map_err(list_error(name))? else {
         return Ok(());
     };
     // Listed after the volume was read: a PVC that is not in this list has been deleted, and no uid comes back.
-    if !is_left(&volume, &claims(client, name).await?) {
+    if !is_orphaned(&volume, &list_pvcs(client, name).await?) {
         return Ok(());
     }
     let only_this_one = Preconditions {
@@ -133,90 +133,90 @@ async fn remove(client: &Client, name: &str) -> Result<(), ActError> {
     let params = DeleteParams::default().preconditions(only_this_one);
     match volumes.delete(name, &params).await {
         // Somebody else deleted or changed it, which the next pass looks at.
-        Err(error) if is_code(&error, 404) || is_code(&error, 409) => Ok(()),
-        deleted => deleted.map(|_| ()).map_err(written(name)),
+        Err(error) if has_status_code(&error, 404) || has_status_code(&error, 409) => Ok(()),
+        deleted => deleted.map(|_| ()).map_err(write_error(name)),
     }
 }
 
 /// Deletes the bytes of a `PersistentVolume` that is gone. A pod that was deleted by force is gone for the API server while its
 /// processes still run, so the processes are what counts.
-async fn clear(client: &Client, home: &Home, name: &str) -> Result<(), ActError> {
+async fn delete_bytes(client: &Client, home: &ClusterHome, name: &str) -> Result<(), VolumeStepError> {
     let volumes = Api::<PersistentVolume>::all(client.clone());
-    let found = volumes.get_opt(name).await.map_err(listed(name))?;
+    let found = volumes.get_opt(name).await.map_err(list_error(name))?;
     let found: Vec<PersistentVolume> = found.into_iter().collect();
-    if !is_unused(name, &claims(client, name).await?, &found) {
+    if !is_unused_directory(name, &list_pvcs(client, name).await?, &found) {
         return Ok(());
     }
-    let directory = home.volumes().join(name);
-    if mounts::is_used(&directory) {
+    let directory = home.volumes_dir().join(name);
+    if mounts::is_mounted_elsewhere(&directory) {
         return Ok(()); // looked at again with the next change, or soon
     }
-    empty(&directory).await
+    remove_directory(&directory).await
 }
 
 /// Every PVC there is, as the API server says now.
-async fn claims(client: &Client, volume: &str) -> Result<Vec<PersistentVolumeClaim>, ActError> {
+async fn list_pvcs(client: &Client, volume: &str) -> Result<Vec<PersistentVolumeClaim>, VolumeStepError> {
     let all = Api::<PersistentVolumeClaim>::all(client.clone());
     let all = all.list(&ListParams::default()).await;
-    Ok(all.map_err(listed(volume))?.items)
+    Ok(all.map_err(list_error(volume))?.items)
 }
 
-fn listed(volume: &str) -> impl FnOnce(kube::Error) -> ActError {
+fn list_error(volume: &str) -> impl FnOnce(kube::Error) -> VolumeStepError {
     let volume = volume.to_owned();
-    move |source| ActError::List {
+    move |source| VolumeStepError::List {
         volume,
         source: Box::new(source),
     }
 }
 
-fn written(what: &str) -> impl FnOnce(kube::Error) -> ActError {
+fn write_error(what: &str) -> impl FnOnce(kube::Error) -> VolumeStepError {
     let what = what.to_owned();
-    move |source| ActError::Write {
+    move |source| VolumeStepError::Write {
         what,
         source: Box::new(source),
     }
 }
 
-fn is_code(error: &kube::Error, code: u16) -> bool {
+fn has_status_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-async fn make(
+async fn create_volume(
     volumes: &Api<PersistentVolume>,
-    home: &Home,
+    home: &ClusterHome,
     (claim, medium, size): (&PersistentVolumeClaim, Medium, &Quantity),
-) -> Result<(), ActError> {
-    let unknown = || ActError::Claim {
+) -> Result<(), VolumeStepError> {
+    let unknown = || VolumeStepError::InvalidPvc {
         what: claim.metadata.name.clone().unwrap_or_default(),
     };
     let name = volume_name(claim).ok_or_else(unknown)?;
-    let directory = home.volumes().join(&name);
-    let failed = |source| ActError::Directory {
+    let directory = home.volumes_dir().join(&name);
+    let failed = |source| VolumeStepError::Directory {
         path: directory.clone(),
         source,
     };
     fs::create_dir_all(&directory).map_err(failed)?;
     if medium == Medium::Memory && !is_mounted(&directory) {
-        mount_memory(&directory, size, None).await?;
+        mount_tmpfs(&directory, size, None).await?;
     }
-    fs::set_permissions(&directory, Permissions::from_mode(OPEN_TO_ALL)).map_err(failed)?;
-    let volume = describe(claim, &directory, medium, size);
+    fs::set_permissions(&directory, Permissions::from_mode(WORLD_WRITABLE)).map_err(failed)?;
+    let volume = volume_manifest(claim, &directory, medium, size);
     let volume = serde_json::from_value(volume).map_err(|_| unknown())?;
     match volumes.create(&PostParams::default(), &volume).await {
-        Err(error) if is_code(&error, 409) => Ok(()),
-        created => created.map(|_| ()).map_err(written(&name)),
+        Err(error) if has_status_code(&error, 409) => Ok(()),
+        created => created.map(|_| ()).map_err(write_error(&name)),
     }
 }
 
 /// The volume, bound to its claim from the beginning.
-fn describe(
+fn volume_manifest(
     claim: &PersistentVolumeClaim,
     directory: &Path,
     medium: Medium,
     size: &Quantity,
 ) -> serde_json::Value {
     json!({
-        "metadata": {"name": volume_name(claim), "annotations": {MADE_BY: PROVISIONER}},
+        "metadata": {"name": volume_name(claim), "annotations": {PROVISIONED_BY: PROVISIONER}},
         "spec": {
             "capacity": {"storage": size},
             "accessModes": claim.spec.as_ref().map(|spec| &spec.access_modes),
@@ -234,19 +234,19 @@ fn describe(
     })
 }
 
-async fn mount_memory(
+async fn mount_tmpfs(
     directory: &Path,
     size: &Quantity,
     how: Option<&str>,
-) -> Result<(), ActError> {
-    let size = bytes(size).ok_or_else(|| ActError::Claim {
+) -> Result<(), VolumeStepError> {
+    let size = parse_bytes(size).ok_or_else(|| VolumeStepError::InvalidPvc {
         what: directory.display().to_string(),
     })?;
     let options = how.map_or(String::new(), |how| format!("{how},")) + &format!("size={size}");
     let words = ["-t", "tmpfs", "-o", &options, "mainstay"].map(AsRef::as_ref);
     let words: Vec<&Path> = words.into_iter().chain([directory]).collect();
     let mounted = run("mount", &words).await;
-    mounted.map_err(|source| ActError::Mount {
+    mounted.map_err(|source| VolumeStepError::Mount {
         path: directory.to_owned(),
         source,
     })?;
@@ -254,17 +254,17 @@ async fn mount_memory(
 }
 
 /// Gives back what a volume held, whatever part of it is left.
-async fn empty(directory: &Path) -> Result<(), ActError> {
+async fn remove_directory(directory: &Path) -> Result<(), VolumeStepError> {
     if is_mounted(directory) {
         let unmounted = run("umount", &[directory]).await;
-        unmounted.map_err(|source| ActError::Mount {
+        unmounted.map_err(|source| VolumeStepError::Mount {
             path: directory.to_owned(),
             source,
         })?;
     }
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed.map_err(|source| ActError::Directory {
+        removed => removed.map_err(|source| VolumeStepError::Directory {
             path: directory.to_owned(),
             source,
         }),

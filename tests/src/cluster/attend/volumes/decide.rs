@@ -6,20 +6,20 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::size::bytes;
+use super::size::parse_bytes;
 
 /// Who makes volumes, as storage classes name it.
 pub const PROVISIONER: &str = "mainstay.local/volumes";
 /// The class of directories on disk. The default one.
-pub const DISK: &str = "mainstay-disk";
+pub const DISK_CLASS: &str = "mainstay-disk";
 /// The class of directories in memory, of exactly the size asked for.
-pub const MEMORY: &str = "mainstay-memory";
+pub const MEMORY_CLASS: &str = "mainstay-memory";
 
 /// Says who made a volume; the controllers of Kubernetes leave its removal to that one.
-pub(super) const MADE_BY: &str = "pv.kubernetes.io/provisioned-by";
+pub(super) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
 /// How the name of a `PersistentVolume`, and of its directory, begins; the uid of its PVC follows.
-const PREFIX: &str = "pvc-";
+const VOLUME_PREFIX: &str = "pvc-";
 
 /// Where a volume's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,36 +32,36 @@ pub enum Medium {
 
 impl Medium {
     /// The medium of a storage class; `None` for classes of others.
-    pub fn of(class: Option<&str>) -> Option<Self> {
+    pub fn from_class(class: Option<&str>) -> Option<Self> {
         match class {
-            Some(DISK) => Some(Self::Disk),
-            Some(MEMORY) => Some(Self::Memory),
+            Some(DISK_CLASS) => Some(Self::Disk),
+            Some(MEMORY_CLASS) => Some(Self::Memory),
             _ => None,
         }
     }
 
     pub(super) fn class(self) -> &'static str {
         match self {
-            Self::Disk => DISK,
-            Self::Memory => MEMORY,
+            Self::Disk => DISK_CLASS,
+            Self::Memory => MEMORY_CLASS,
         }
     }
 }
 
 /// One thing to do.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum VolumeStep {
     /// A claim gets a volume.
-    Make {
+    CreateVolume {
         /// The claim.
-        claim: Arc<PersistentVolumeClaim>,
+        pvc: Arc<PersistentVolumeClaim>,
         /// Where its bytes will be.
         medium: Medium,
         /// How much it asks for.
         size: Quantity,
     },
     /// A volume becomes as large as its claim asks.
-    Enlarge {
+    ExpandVolume {
         /// The volume's name.
         volume: String,
         /// Where its bytes are.
@@ -70,21 +70,21 @@ pub enum Step {
         size: Quantity,
     },
     /// A claim is told how large its volume is.
-    Tell {
+    ReportCapacity {
         /// The claim's namespace.
         namespace: String,
         /// The claim's name.
-        claim: String,
+        pvc: String,
         /// How large.
         size: Quantity,
     },
     /// Deletes a `PersistentVolume` that no PVC uses. Its bytes stay until the API server has deleted the object.
-    Remove {
+    DeleteVolume {
         /// The `PersistentVolume`'s name.
         volume: String,
     },
     /// Deletes the bytes of a `PersistentVolume` that the API server has deleted.
-    Clear {
+    DeleteBytes {
         /// The `PersistentVolume`'s name, which its directory has too.
         volume: String,
     },
@@ -92,42 +92,42 @@ pub enum Step {
 
 /// Everything there is to do now. Carrying it out changes claims and volumes, after which there is less.
 /// `directories` are the names of the directories that hold the bytes of volumes.
-pub fn steps(
+pub fn plan_steps(
     claims: &[Arc<PersistentVolumeClaim>],
     volumes: &[Arc<PersistentVolume>],
     directories: &BTreeSet<String>,
-) -> Vec<Step> {
+) -> Vec<VolumeStep> {
     let cleared = directories
         .iter()
         .filter(|name| {
             let (claims, volumes) = (claims.iter(), volumes.iter());
-            is_unused(name, claims.map(Arc::as_ref), volumes.map(Arc::as_ref))
+            is_unused_directory(name, claims.map(Arc::as_ref), volumes.map(Arc::as_ref))
         })
-        .map(|name| Step::Clear {
+        .map(|name| VolumeStep::DeleteBytes {
             volume: name.clone(),
         });
     let volumes: BTreeMap<&str, &PersistentVolume> = volumes
         .iter()
-        .filter(|volume| is_ours(volume))
+        .filter(|volume| is_provisioned_here(volume))
         .filter_map(|volume| Some((volume.metadata.name.as_deref()?, volume.as_ref())))
         .collect();
-    let served = claims.iter().filter_map(|claim| for_claim(claim, &volumes));
+    let served = claims.iter().filter_map(|claim| plan_for_pvc(claim, &volumes));
     let removed = volumes.values();
-    let removed = removed.filter(|volume| is_left(volume, claims.iter().map(Arc::as_ref)));
+    let removed = removed.filter(|volume| is_orphaned(volume, claims.iter().map(Arc::as_ref)));
     let removed = removed.filter_map(|volume| {
-        Some(Step::Remove {
+        Some(VolumeStep::DeleteVolume {
             volume: volume.metadata.name.clone()?,
         })
     });
     served.chain(removed).chain(cleared).collect()
 }
 
-fn is_ours(volume: &PersistentVolume) -> bool {
+fn is_provisioned_here(volume: &PersistentVolume) -> bool {
     let made_by = volume
         .metadata
         .annotations
         .as_ref()
-        .and_then(|all| all.get(MADE_BY));
+        .and_then(|all| all.get(PROVISIONED_BY));
     made_by.is_some_and(|by| by == PROVISIONER)
 }
 
@@ -137,15 +137,15 @@ pub(super) fn volume_name(claim: &PersistentVolumeClaim) -> Option<String> {
         .metadata
         .uid
         .as_deref()
-        .map(|uid| format!("{PREFIX}{uid}"))
+        .map(|uid| format!("{VOLUME_PREFIX}{uid}"))
 }
 
-fn for_claim(
+fn plan_for_pvc(
     claim: &Arc<PersistentVolumeClaim>,
     volumes: &BTreeMap<&str, &PersistentVolume>,
-) -> Option<Step> {
+) -> Option<VolumeStep> {
     let spec = claim.spec.as_ref()?;
-    let medium = Medium::of(spec.storage_class_name.as_deref())?;
+    let medium = Medium::from_class(spec.storage_class_name.as_deref())?;
     let size = spec
         .resources
         .as_ref()?
@@ -159,15 +159,15 @@ fn for_claim(
     let Some(volume) = volumes.get(volume_name(claim)?.as_str()) else {
         // A claim that names a volume had one, or waits for one of somebody else.
         let is_new = spec.volume_name.as_deref().unwrap_or_default().is_empty();
-        return is_new.then(|| Step::Make {
-            claim: claim.clone(),
+        return is_new.then(|| VolumeStep::CreateVolume {
+            pvc: claim.clone(),
             medium,
             size,
         });
     };
     let is_larger = |than: Option<&Quantity>| {
-        than.and_then(bytes)
-            .zip(bytes(&size))
+        than.and_then(parse_bytes)
+            .zip(parse_bytes(&size))
             .is_some_and(|(than, size)| size > than)
     };
     let capacity = volume
@@ -175,7 +175,7 @@ fn for_claim(
         .as_ref()
         .and_then(|spec| spec.capacity.as_ref()?.get("storage"));
     if is_larger(capacity) {
-        return Some(Step::Enlarge {
+        return Some(VolumeStep::ExpandVolume {
             volume: volume.metadata.name.clone()?,
             medium,
             size,
@@ -186,9 +186,9 @@ fn for_claim(
         .as_ref()
         .and_then(|status| status.capacity.as_ref()?.get("storage"));
     is_larger(told).then_some(())?;
-    Some(Step::Tell {
+    Some(VolumeStep::ReportCapacity {
         namespace: claim.metadata.namespace.clone()?,
-        claim: claim.metadata.name.clone()?,
+        pvc: claim.metadata.name.clone()?,
         size,
     })
 }
@@ -197,7 +197,7 @@ fn for_claim(
 ///
 /// The phase alone is no evidence. Kubernetes 1.20 sets `Released` for a moment on the volume of a PVC that has just replaced
 /// another one of the same name: its controller compares the volume with the PVC of before.
-pub(super) fn is_left<'a>(
+pub(super) fn is_orphaned<'a>(
     volume: &PersistentVolume,
     claims: impl IntoIterator<Item = &'a PersistentVolumeClaim>,
 ) -> bool {
@@ -216,11 +216,11 @@ pub(super) fn is_left<'a>(
         claim.metadata.uid.as_deref() == Some(uid) || volume_name(claim) == volume.metadata.name
     });
     let is_released = phase == Some("Released") && volume.metadata.deletion_timestamp.is_none();
-    is_ours(volume) && is_released && !is_claimed
+    is_provisioned_here(volume) && is_released && !is_claimed
 }
 
 /// Whether a directory holds the bytes of no `PersistentVolume`, and of none that a PVC is about to get.
-pub(super) fn is_unused<'a>(
+pub(super) fn is_unused_directory<'a>(
     directory: &str,
     claims: impl IntoIterator<Item = &'a PersistentVolumeClaim>,
     volumes: impl IntoIterator<Item = &'a PersistentVolume>,
@@ -229,7 +229,7 @@ pub(super) fn is_unused<'a>(
     let is_volume = names.any(|name| name.as_deref() == Some(directory));
     let mut claimed = claims.into_iter().map(volume_name);
     let is_claimed = claimed.any(|name| name.as_deref() == Some(directory));
-    directory.starts_with(PREFIX) && !is_volume && !is_claimed
+    directory.starts_with(VOLUME_PREFIX) && !is_volume && !is_claimed
 }
 
 #[cfg(test)]

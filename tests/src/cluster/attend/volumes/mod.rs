@@ -25,26 +25,26 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use kube::{Api, Client};
 
-pub use act::ActError;
-pub use decide::{DISK, MEMORY, Medium, PROVISIONER, Step, steps};
-pub use size::bytes;
+pub use act::VolumeStepError;
+pub use decide::{DISK_CLASS, MEMORY_CLASS, Medium, PROVISIONER, VolumeStep, plan_steps};
+pub use size::parse_bytes;
 
-use crate::cluster::home::Home;
+use crate::cluster::home::ClusterHome;
 
 /// A step that failed is tried again this much later, if nothing happens before.
-const AGAIN: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Why claims are not served any more.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ProvideError {
+pub enum ProvisionError {
     /// The watch of claims and volumes ended.
     #[error("the watch of claims ended")]
     Watch,
 }
 
 /// Serves claims until something fails.
-pub(super) async fn provide(client: Client, home: Home) -> Result<Infallible, ProvideError> {
+pub(super) async fn run_provisioner(client: Client, home: ClusterHome) -> Result<Infallible, ProvisionError> {
     let (claims, claim_writer) = reflector::store::<PersistentVolumeClaim>();
     let (volumes, volume_writer) = reflector::store::<PersistentVolume>();
     let config = watcher::Config::default;
@@ -59,12 +59,12 @@ pub(super) async fn provide(client: Client, home: Home) -> Result<Infallible, Pr
     let mut changes = futures::stream::select(watch_claims, watch_volumes).boxed();
     loop {
         // Whether something changed or time went by is all the same.
-        if let Ok(None) = tokio::time::timeout(AGAIN, changes.next()).await {
-            return Err(ProvideError::Watch);
+        if let Ok(None) = tokio::time::timeout(RETRY_INTERVAL, changes.next()).await {
+            return Err(ProvisionError::Watch);
         }
-        let directories = act::directories(&home);
-        for step in steps(&claims.state(), &volumes.state(), &directories) {
-            if let Err(error) = act::carry_out(&client, &home, &step).await {
+        let directories = act::list_directories(&home);
+        for step in plan_steps(&claims.state(), &volumes.state(), &directories) {
+            if let Err(error) = act::apply_step(&client, &home, &step).await {
                 eprintln!("volumes: {:#}", anyhow::Error::from(error));
             }
         }

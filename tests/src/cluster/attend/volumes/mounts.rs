@@ -8,51 +8,51 @@ use std::path::{Path, PathBuf};
 
 /// Whether a process in another mount namespace has the directory, or a part of it, mounted. Where that cannot be read it counts
 /// as used.
-pub(super) fn is_used(directory: &Path) -> bool {
+pub(super) fn is_mounted_elsewhere(directory: &Path) -> bool {
     let own = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let Some(bytes) = Bytes::of(directory, &own) else {
+    let Some(bytes) = DevicePath::resolve(directory, &own) else {
         return true;
     };
     let Ok(processes) = fs::read_dir("/proc") else {
         return true;
     };
-    let here = namespace(Path::new("/proc/self"));
+    let here = mount_namespace(Path::new("/proc/self"));
     let others = processes.filter_map(|entry| Some(entry.ok()?.path()));
     others
-        .filter(|process| is_process(process))
-        .filter(|process| namespace(process).is_some_and(|there| Some(there) != here))
+        .filter(|process| is_process_dir(process))
+        .filter(|process| mount_namespace(process).is_some_and(|there| Some(there) != here))
         .any(|process| {
             // One that has ended meanwhile mounts nothing.
             let mounts = fs::read_to_string(process.join("mountinfo")).unwrap_or_default();
-            bytes.are_mounted(&mounts)
+            bytes.is_mounted(&mounts)
         })
 }
 
-fn is_process(path: &Path) -> bool {
+fn is_process_dir(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The mount namespace of a process; `None` when it has ended.
-fn namespace(process: &Path) -> Option<PathBuf> {
+fn mount_namespace(process: &Path) -> Option<PathBuf> {
     fs::read_link(process.join("ns/mnt")).ok()
 }
 
 /// Where bytes are, whatever the path they are seen at.
 #[derive(Debug, PartialEq, Eq)]
-struct Bytes {
+struct DevicePath {
     device: String,
     path: PathBuf,
 }
 
-impl Bytes {
+impl DevicePath {
     /// Of a directory, with the mounts of the namespace it is named in.
-    fn of(directory: &Path, mounts: &str) -> Option<Self> {
-        let around = mounts.lines().filter_map(Mount::of);
-        let around = around.filter(|mount| directory.starts_with(mount.point));
+    fn resolve(directory: &Path, mounts: &str) -> Option<Self> {
+        let around = mounts.lines().filter_map(MountEntry::parse);
+        let around = around.filter(|mount| directory.starts_with(mount.mount_point));
         // Of two mounts at the same point the later one hides the earlier one, which is what `max_by_key` returns.
-        let mount = around.max_by_key(|mount| mount.point.components().count())?;
-        let below = directory.strip_prefix(mount.point).ok()?;
+        let mount = around.max_by_key(|mount| mount.mount_point.components().count())?;
+        let below = directory.strip_prefix(mount.mount_point).ok()?;
         Some(Self {
             device: mount.device.to_owned(),
             path: if below.as_os_str().is_empty() {
@@ -63,26 +63,26 @@ impl Bytes {
         })
     }
 
-    fn are_mounted(&self, mounts: &str) -> bool {
-        let mut mounts = mounts.lines().filter_map(Mount::of);
+    fn is_mounted(&self, mounts: &str) -> bool {
+        let mut mounts = mounts.lines().filter_map(MountEntry::parse);
         mounts.any(|mount| mount.device == self.device && mount.root.starts_with(&self.path))
     }
 }
 
 /// A line of `mountinfo`: id, parent, device, root within the device, mount point.
-struct Mount<'a> {
+struct MountEntry<'a> {
     device: &'a str,
     root: &'a Path,
-    point: &'a Path,
+    mount_point: &'a Path,
 }
 
-impl<'a> Mount<'a> {
-    fn of(line: &'a str) -> Option<Self> {
+impl<'a> MountEntry<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
         let mut fields = line.split(' ').skip(2);
         Some(Self {
             device: fields.next()?,
             root: Path::new(fields.next()?),
-            point: Path::new(fields.next()?),
+            mount_point: Path::new(fields.next()?),
         })
     }
 }
@@ -95,25 +95,25 @@ mod tests {
         30 20 8:2 /cache /srv rw - ext4 /dev/sdb rw\n\
         40 30 0:50 / /srv/volumes/pvc-1 rw - tmpfs mainstay rw\n";
 
-    fn bytes(directory: &str) -> Bytes {
-        Bytes::of(Path::new(directory), NODE).unwrap()
+    fn resolve_in_node(directory: &str) -> DevicePath {
+        DevicePath::resolve(Path::new(directory), NODE).unwrap()
     }
 
     #[test]
     fn a_volume_in_memory_is_a_device_of_its_own() {
-        let memory = bytes("/srv/volumes/pvc-1");
-        assert!(memory.are_mounted("70 60 0:50 / /var/etcd/data rw - tmpfs mainstay rw\n"));
-        assert!(memory.are_mounted("70 60 0:50 /part /data rw - tmpfs mainstay rw\n"));
-        assert!(!memory.are_mounted("70 60 0:51 / /var/etcd/data rw - tmpfs mainstay rw\n"));
+        let memory = resolve_in_node("/srv/volumes/pvc-1");
+        assert!(memory.is_mounted("70 60 0:50 / /var/etcd/data rw - tmpfs mainstay rw\n"));
+        assert!(memory.is_mounted("70 60 0:50 /part /data rw - tmpfs mainstay rw\n"));
+        assert!(!memory.is_mounted("70 60 0:51 / /var/etcd/data rw - tmpfs mainstay rw\n"));
     }
 
     #[test]
     fn a_volume_on_disk_is_a_path_within_its_device() {
-        let disk = bytes("/srv/volumes/pvc-2");
+        let disk = resolve_in_node("/srv/volumes/pvc-2");
         let expected = Path::new("/cache/volumes/pvc-2");
         assert_eq!((disk.device.as_str(), &*disk.path), ("8:2", expected));
-        assert!(disk.are_mounted("70 60 8:2 /cache/volumes/pvc-2 /data rw - ext4 /dev/sdb rw\n"));
-        assert!(!disk.are_mounted("70 60 8:2 /cache/volumes/pvc-3 /data rw - ext4 /dev/sdb rw\n"));
-        assert!(!disk.are_mounted("30 20 8:2 /cache /srv rw - ext4 /dev/sdb rw\n"));
+        assert!(disk.is_mounted("70 60 8:2 /cache/volumes/pvc-2 /data rw - ext4 /dev/sdb rw\n"));
+        assert!(!disk.is_mounted("70 60 8:2 /cache/volumes/pvc-3 /data rw - ext4 /dev/sdb rw\n"));
+        assert!(!disk.is_mounted("30 20 8:2 /cache /srv rw - ext4 /dev/sdb rw\n"));
     }
 }

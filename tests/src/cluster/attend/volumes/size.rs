@@ -17,7 +17,7 @@ const UNITS: [(&str, u64); 11] = [
 ];
 
 /// Bytes of a whole number with a unit, which is how storage is asked for; `None` for other quantities.
-pub fn bytes(quantity: &Quantity) -> Option<u64> {
+pub fn parse_bytes(quantity: &Quantity) -> Option<u64> {
     UNITS.iter().find_map(|(unit, factor)| {
         let number: u64 = quantity.0.strip_suffix(unit)?.parse().ok()?;
         number.checked_mul(*factor)
@@ -30,7 +30,7 @@ mod tests {
 
     #[test]
     fn units_are_powers_of_two_or_of_ten() {
-        let size = |text: &str| bytes(&Quantity(text.to_owned()));
+        let size = |text: &str| parse_bytes(&Quantity(text.to_owned()));
         assert_eq!(size("4096"), Some(4096));
         assert_eq!(size("10Gi"), Some(10 * 1024 * 1024 * 1024));
         assert_eq!(size("10G"), Some(10_000_000_000));

@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 
-fn of<T: DeserializeOwned>(value: Value) -> T {
+fn from_json<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
@@ -11,15 +11,15 @@ fn now() -> Timestamp {
     "2026-01-02T03:05:00Z".parse().unwrap()
 }
 
-fn member(status: &Value) -> Pod {
-    of(json!({
+fn member_pod(status: &Value) -> Pod {
+    from_json(json!({
         "metadata": {"name": "main-0", "creationTimestamp": "2026-01-02T03:04:05Z"},
         "spec": {"nodeName": "mainstay", "containers": [{"name": "etcd"}, {"name": "backup-restore"}]},
         "status": status,
     }))
 }
 
-fn container(name: &str, ready: bool, state: &Value) -> Value {
+fn container_status(name: &str, ready: bool, state: &Value) -> Value {
     json!({
         "name": name, "ready": ready, "restartCount": 1, "state": state, "image": "", "imageID": "",
     })
@@ -28,7 +28,7 @@ fn container(name: &str, ready: bool, state: &Value) -> Value {
 #[test]
 fn the_status_of_an_etcd_is_told_in_lines() {
     let time = "2026-01-02T03:04:05Z";
-    let told = etcd(&of(json!({
+    let told = format_etcd(&from_json(json!({
         "apiVersion": "druid.gardener.cloud/v1alpha1",
         "kind": "Etcd",
         "metadata": {"name": "main", "generation": 2},
@@ -65,14 +65,14 @@ fn the_status_of_an_etcd_is_told_in_lines() {
 
 #[test]
 fn pods_are_a_table_with_the_reason_why_one_is_not_ready() {
-    let crashing = container(
+    let crashing = container_status(
         "backup-restore",
         false,
         &json!({"waiting": {"reason": "CrashLoopBackOff"}}),
     );
-    let etcd = container("etcd", true, &json!({"running": {}}));
-    let pod = member(&json!({"phase": "Running", "containerStatuses": [etcd, crashing]}));
-    let told = pods(&[pod], now());
+    let etcd = container_status("etcd", true, &json!({"running": {}}));
+    let pod = member_pod(&json!({"phase": "Running", "containerStatuses": [etcd, crashing]}));
+    let told = format_pods(&[pod], now());
     let lines: Vec<&str> = told.lines().collect();
     assert_eq!(
         lines,
@@ -86,40 +86,40 @@ fn pods_are_a_table_with_the_reason_why_one_is_not_ready() {
 #[test]
 fn an_init_container_that_fails_is_named() {
     let failed = json!({"terminated": {"exitCode": 3, "reason": "Error"}});
-    let init = container("init", false, &failed);
-    let pod = member(&json!({"phase": "Pending", "initContainerStatuses": [init]}));
-    assert_eq!(state(&pod), "Init:init:Error (exit code 3)");
-    let expected = NotReady {
+    let init = container_status("init", false, &failed);
+    let pod = member_pod(&json!({"phase": "Pending", "initContainerStatuses": [init]}));
+    assert_eq!(pod_state(&pod), "Init:init:Error (exit code 3)");
+    let expected = UnreadyContainer {
         container: "init".to_owned(),
         restarts: 1,
     };
-    assert_eq!(not_ready(&pod), [expected]);
+    assert_eq!(unready_containers(&pod), [expected]);
 }
 
 #[test]
 fn logs_of_what_is_ready_or_has_ended_well_are_not_shown() {
-    let done = container("init", false, &json!({"terminated": {"exitCode": 0}}));
-    let etcd = container("etcd", true, &json!({"running": {}}));
+    let done = container_status("init", false, &json!({"terminated": {"exitCode": 0}}));
+    let etcd = container_status("etcd", true, &json!({"running": {}}));
     let runs = json!({"initContainerStatuses": [done], "containerStatuses": [etcd]});
-    assert_eq!(not_ready(&member(&runs)), []);
-    let job = container("job", false, &json!({"terminated": {"exitCode": 0}}));
+    assert_eq!(unready_containers(&member_pod(&runs)), []);
+    let job = container_status("job", false, &json!({"terminated": {"exitCode": 0}}));
     let ended = json!({"phase": "Succeeded", "containerStatuses": [job]});
-    assert_eq!(not_ready(&member(&ended)), []);
+    assert_eq!(unready_containers(&member_pod(&ended)), []);
 }
 
 #[test]
 fn the_newest_events_are_told_and_the_newest_is_last() {
     let event = |second: u32, count: i32| -> Event {
-        of(json!({
+        from_json(json!({
             "metadata": {}, "type": "Warning", "reason": "BackOff", "message": "again\n",
             "count": count, "lastTimestamp": format!("2026-01-02T03:04:{second:02}Z"),
             "involvedObject": {"kind": "Pod", "name": format!("main-{second}")},
         }))
     };
     let all: Vec<Event> = (0..30).rev().map(|second| event(second, 2)).collect();
-    let told = events(&all, now());
+    let told = format_events(&all, now());
     let lines: Vec<&str> = told.lines().collect();
-    assert_eq!(lines.len(), EVENTS);
+    assert_eq!(lines.len(), MAX_EVENTS);
     let newest = "    31s ago  Warning  Pod/main-29  BackOff: again (x2)";
     assert_eq!(lines.last(), Some(&newest));
 }
@@ -127,8 +127,8 @@ fn the_newest_events_are_told_and_the_newest_is_last() {
 #[test]
 fn a_line_of_json_is_told_in_words_and_another_one_as_it_is() {
     let json = r#"{"timestamp":"T","level":"WARN","fields":{"message":"no answer","pod":"main-1"},"target":"x"}"#;
-    assert_eq!(log_line(json), "T WARN no answer pod=main-1");
+    assert_eq!(format_log_line(json), "T WARN no answer pod=main-1");
     let zap = r#"{"level":"info","ts":"T","caller":"a.go:1","msg":"serving","port":2379}"#;
-    assert_eq!(log_line(zap), "T info serving port=2379");
-    assert_eq!(log_line("plain {words}"), "plain {words}");
+    assert_eq!(format_log_line(zap), "T info serving port=2379");
+    assert_eq!(format_log_line("plain {words}"), "plain {words}");
 }

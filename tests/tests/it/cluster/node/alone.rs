@@ -3,70 +3,70 @@
 mod soak;
 
 use mainstay_store::UploadOptions;
-use mainstay_tests::cluster::member::content;
+use mainstay_tests::cluster::member::read_key_space;
 use mainstay_tests::cluster::timeline::{self, Timeline};
-use mainstay_tests::cluster::{Component, eventually};
+use mainstay_tests::cluster::{ClusterComponent, eventually};
 use serde_json::json;
 
-use super::super::bucket::Bucket;
-use super::super::midway::{controllers, pods};
-use super::super::stage::{SILENCE, assert_kept, on_own_stage};
+use super::super::bucket::BackupBucket;
+use super::super::midway::{controller_uids, wait_for_pods};
+use super::super::stage::{LONGEST_GAP_LABEL, assert_no_write_lost, with_local_namespace};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_restarts_in_the_middle_delays_a_third_member_and_stops_no_write() {
-    on_own_stage("away", async |stage| {
-        let etcd = stage.etcd(&stage.spec(1)).await;
-        let first = etcd.members(1).await.unwrap();
-        etcd.settled().await.unwrap();
-        let load = etcd.load().await.unwrap();
-        etcd.change(json!({"replicas": 3})).await.unwrap();
-        pods(&etcd, 2).await;
-        let node = stage.node();
+    with_local_namespace("away", async |stage| {
+        let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
+        let first = etcd.wait_for_members(1).await.unwrap();
+        etcd.wait_until_settled().await.unwrap();
+        let load = etcd.start_load().await.unwrap();
+        etcd.patch_spec(json!({"replicas": 3})).await.unwrap();
+        wait_for_pods(&etcd, 2).await;
+        let node = stage.local_node();
         let mut timeline = Timeline::start(
             "the API server",
             "it and the controllers are killed while members are added",
         );
         // First the controllers: one that leads ends by itself when it cannot renew its Lease.
-        let killed = controllers(stage).await.into_iter();
-        let killed = killed.filter(|pod| node.kill("mainstay-controller", pod).is_ok());
+        let killed = controller_uids(stage).await.into_iter();
+        let killed = killed.filter(|pod| node.kill_program("mainstay-controller", pod).is_ok());
         assert_ne!(killed.count(), 0, "a controller was there to be killed");
-        node.stop(Component::ApiServer).await.unwrap();
+        node.stop(ClusterComponent::ApiServer).await.unwrap();
         assert!(etcd.get().await.is_err());
-        let stored = async || first[0].sidecar().await?["lastDelta"]["lastRevision"].as_i64();
+        let stored = async || first[0].sidecar_status().await?["lastDelta"]["lastRevision"].as_i64();
         let then = eventually("a delta", stored).await.unwrap();
-        load.has_written(100).await.unwrap();
+        load.wait_for_writes(100).await.unwrap();
         let later = async || stored().await.filter(|now| *now > then);
         eventually("a later delta, without the API server", later)
             .await
             .unwrap();
-        timeline.mark("what was written since is in the backup");
-        node.start(Component::ApiServer).await.unwrap();
+        timeline.record_event("what was written since is in the backup");
+        node.start(ClusterComponent::ApiServer).await.unwrap();
         let back = async || etcd.get().await.ok();
         eventually("the API server", back).await.unwrap();
-        timeline.mark("it is back");
-        let members = etcd.members(3).await.unwrap();
-        etcd.settled().await.unwrap();
-        timeline.mark("all members are ready");
+        timeline.record_event("it is back");
+        let members = etcd.wait_for_members(3).await.unwrap();
+        etcd.wait_until_settled().await.unwrap();
+        timeline.record_event("all members are ready");
         let written = load.stop().await.unwrap();
-        timeline.mark_after(written.longest_silence(), SILENCE);
-        timeline.keep(&timeline::directory().unwrap()).unwrap();
-        assert_kept(&written, &content(&members).await.unwrap());
+        timeline.record_event_after(written.longest_gap(), LONGEST_GAP_LABEL);
+        timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
+        assert_no_write_lost(&written, &read_key_space(&members).await.unwrap());
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_s3_server_has_its_objects_when_it_comes_back() {
-    on_own_stage("store", async |stage| {
-        let Bucket { store, .. } = &Bucket::open();
+    with_local_namespace("store", async |stage| {
+        let BackupBucket { store, .. } = &BackupBucket::open();
         let key = format!("{}/object", stage.namespace);
         let mut upload = store.upload(&key, UploadOptions::create_only()).unwrap();
         upload.write("kept".into()).await.unwrap();
         upload.finish().await.unwrap();
 
-        let node = stage.node();
-        node.stop(Component::Store).await.unwrap();
-        node.start(Component::Store).await.unwrap();
+        let node = stage.local_node();
+        node.stop(ClusterComponent::Store).await.unwrap();
+        node.start(ClusterComponent::Store).await.unwrap();
         let object = eventually("the object", async || store.head(&key).await.ok());
         let object = object.await.unwrap();
         assert_eq!(object.size, 4);

@@ -4,23 +4,23 @@ use std::net::Ipv4Addr;
 
 use mainstay_crds::ops::TaskState;
 use mainstay_tests::cluster::eventually;
-use mainstay_tests::cluster::member::content;
+use mainstay_tests::cluster::member::read_key_space;
 use mainstay_tests::cluster::timeline::{self, Timeline};
 use serde_json::json;
 
 use super::super::midway::kill_controllers;
-use super::super::stage::{assert_kept, on_own_stage};
+use super::super::stage::{assert_no_write_lost, with_local_namespace};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_cut_off_is_replaced_and_its_backup_goes_on_with_the_next() {
-    on_own_stage("cut", async |stage| {
-        let etcd = stage.etcd(&stage.spec(3)).await;
-        let mut members = etcd.members(3).await.unwrap();
-        etcd.settled().await.unwrap();
+    with_local_namespace("cut", async |stage| {
+        let etcd = stage.create_etcd(&stage.etcd_spec(3)).await;
+        let mut members = etcd.wait_for_members(3).await.unwrap();
+        etcd.wait_until_settled().await.unwrap();
         let leads = async || {
-            let leader = members[0].leader().await?;
+            let leader = members[0].leader_id().await?;
             for (at, member) in members.iter().enumerate() {
-                if member.id().await? == leader {
+                if member.member_id().await? == leader {
                     return Some((at, leader));
                 }
             }
@@ -29,32 +29,32 @@ async fn a_leader_that_is_cut_off_is_replaced_and_its_backup_goes_on_with_the_ne
         let (at, old) = eventually("a leader", leads).await.unwrap();
         let leader = members.remove(at);
         let rest: Vec<Ipv4Addr> = members.iter().map(|member| member.address).collect();
-        let load = etcd.load().await.unwrap();
-        load.has_written(50).await.unwrap();
+        let load = etcd.start_load().await.unwrap();
+        load.wait_for_writes(50).await.unwrap();
 
         let mut timeline = Timeline::start("the leader is cut off", "no packet passes to others");
-        let cut = stage.node().cut(&[leader.address], &rest).await.unwrap();
-        let new = async || members[0].leader().await.filter(|&new| new != old);
+        let cut = stage.local_node().cut_network(&[leader.address], &rest).await.unwrap();
+        let new = async || members[0].leader_id().await.filter(|&new| new != old);
         eventually("another leader", new).await.unwrap();
-        timeline.mark("another member leads");
+        timeline.record_event("another member leads");
         kill_controllers(stage).await;
-        load.has_written(100).await.unwrap();
-        let now = content(&members).await.unwrap();
-        etcd.is_backed_up(now.revision).await.unwrap();
-        timeline.mark("what was written since is in the backup");
+        load.wait_for_writes(100).await.unwrap();
+        let now = read_key_space(&members).await.unwrap();
+        etcd.wait_until_backed_up(now.revision).await.unwrap();
+        timeline.record_event("what was written since is in the backup");
         cut.heal().await.unwrap();
         let follows = async || {
-            let leads = members[0].leader().await?;
-            (leader.leader().await? == leads).then_some(())
+            let leads = members[0].leader_id().await?;
+            (leader.leader_id().await? == leads).then_some(())
         };
         eventually("the old leader follows", follows).await.unwrap();
-        timeline.keep(&timeline::directory().unwrap()).unwrap();
-        let members = etcd.members(3).await.unwrap();
-        etcd.settled().await.unwrap();
+        timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
+        let members = etcd.wait_for_members(3).await.unwrap();
+        etcd.wait_until_settled().await.unwrap();
         let written = load.stop().await.unwrap();
-        assert_kept(&written, &content(&members).await.unwrap());
+        assert_no_write_lost(&written, &read_key_space(&members).await.unwrap());
         let (state, said) = etcd
-            .ask("verify", json!({"verifyBackup": {}}))
+            .run_ops_task("verify", json!({"verifyBackup": {}}))
             .await
             .unwrap();
         assert_eq!(state, TaskState::Succeeded, "{said}");

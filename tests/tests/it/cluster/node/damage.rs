@@ -4,11 +4,11 @@ use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-use mainstay_tests::cluster::member::content;
+use mainstay_tests::cluster::member::read_key_space;
 use mainstay_tests::cluster::timeline::{self, Timeline};
 
-use super::super::served::Absences;
-use super::super::stage::{assert_kept, assert_resumed, load_in_the_backup, on_own_stage};
+use super::super::served::AbsenceWatch;
+use super::super::stage::{assert_no_write_lost, assert_resumed, start_backed_up_load, with_local_namespace};
 
 const PAGE: u64 = 4096;
 
@@ -38,27 +38,27 @@ pub(super) fn damage_database(data_dir: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_whose_database_is_damaged_is_replaced_and_the_others_serve_meanwhile() {
-    on_own_stage("database", async |stage| {
-        let etcd = stage.etcd(&stage.spec(3)).await;
-        let before = etcd.members(3).await.unwrap();
-        etcd.settled().await.unwrap();
-        let load = etcd.load().await.unwrap();
-        load.has_written(200).await.unwrap();
+    with_local_namespace("database", async |stage| {
+        let etcd = stage.create_etcd(&stage.etcd_spec(3)).await;
+        let before = etcd.wait_for_members(3).await.unwrap();
+        etcd.wait_until_settled().await.unwrap();
+        let load = etcd.start_load().await.unwrap();
+        load.wait_for_writes(200).await.unwrap();
         let bad = &before[2];
-        let data = stage.data_of(&etcd, bad).await;
+        let data = stage.member_data_dir(&etcd, bad).await;
 
-        let away = Absences::watch(stage, &etcd).await;
+        let away = AbsenceWatch::start(stage, &etcd).await;
         let mut timeline = Timeline::start("one database of three", "its pages are overwritten");
         damage_database(&data);
-        etcd.kill(bad).await.unwrap();
+        etcd.kill_pod(bad).await.unwrap();
         let is_another = |member: &_| *member != *bad;
-        let members = etcd.members_that(3, is_another).await.unwrap();
-        etcd.settled().await.unwrap();
-        timeline.mark("three members are ready");
-        timeline.keep(&timeline::directory().unwrap()).unwrap();
-        load.has_written(20).await.unwrap();
+        let members = etcd.wait_for_members_where(3, is_another).await.unwrap();
+        etcd.wait_until_settled().await.unwrap();
+        timeline.record_event("three members are ready");
+        timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
+        load.wait_for_writes(20).await.unwrap();
         let written = load.stop().await.unwrap();
-        assert_kept(&written, &content(&members).await.unwrap());
+        assert_no_write_lost(&written, &read_key_space(&members).await.unwrap());
         away.assert_served(1, &written).await;
     })
     .await;
@@ -66,20 +66,20 @@ async fn a_member_whose_database_is_damaged_is_replaced_and_the_others_serve_mea
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_only_member_whose_log_is_damaged_is_restored_from_the_backup() {
-    on_own_stage("log", async |stage| {
-        let etcd = stage.etcd(&stage.spec(1)).await;
-        let members = etcd.members(1).await.unwrap();
-        etcd.settled().await.unwrap();
-        let load = load_in_the_backup(&etcd).await;
-        let data = stage.data_of(&etcd, &members[0]).await;
+    with_local_namespace("log", async |stage| {
+        let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
+        let members = etcd.wait_for_members(1).await.unwrap();
+        etcd.wait_until_settled().await.unwrap();
+        let load = start_backed_up_load(&etcd).await;
+        let data = stage.member_data_dir(&etcd, &members[0]).await;
 
         let mut timeline = Timeline::start("the only log", "a record in its middle is overwritten");
         damage_log(&data);
-        etcd.kill(&members[0]).await.unwrap();
+        etcd.kill_pod(&members[0]).await.unwrap();
         let is_new = |member: &_| !members.contains(member);
         assert_resumed(&etcd, load, (1, is_new)).await;
-        timeline.mark("the member is ready, with all its keys");
-        timeline.keep(&timeline::directory().unwrap()).unwrap();
+        timeline.record_event("the member is ready, with all its keys");
+        timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
         let left = fs::read_dir(data.parent().unwrap()).unwrap();
         let names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let aside = names.filter(|name| name.starts_with("new.etcd.before-"));

@@ -1,17 +1,17 @@
 //! The backup store is away.
 
 use mainstay_crds::{ConditionStatus, ConditionType};
-use mainstay_tests::cluster::managed::{Managed, condition};
-use mainstay_tests::cluster::member::content;
+use mainstay_tests::cluster::managed::{ManagedEtcd, find_condition};
+use mainstay_tests::cluster::member::read_key_space;
 use mainstay_tests::cluster::timeline::{self, Timeline};
-use mainstay_tests::cluster::{Component, eventually};
+use mainstay_tests::cluster::{ClusterComponent, eventually};
 
 use super::super::midway::replace_controllers;
-use super::super::stage::{Stage, assert_kept, assert_recovered, on_own_stage, write_and_back_up};
+use super::super::stage::{TestNamespace, assert_no_write_lost, assert_recovered, with_local_namespace, write_and_back_up};
 
 /// How a store is away.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Away {
+pub(super) enum StoreOutage {
     /// No packet of the member reaches it, until the backup is reported to be late.
     Unreachable,
     /// It is stopped, until the backup is reported to have failed.
@@ -19,12 +19,12 @@ pub(super) enum Away {
 }
 
 /// Waits until the Etcd reports that its backup is late, or even that it has failed.
-async fn is_late(etcd: &Managed, away: Away) {
+async fn wait_until_late(etcd: &ManagedEtcd, away: StoreOutage) {
     let is_told = async || {
-        let told = condition(&etcd.get().await.ok()?, &ConditionType::BackupReady)?;
+        let told = find_condition(&etcd.get().await.ok()?, &ConditionType::BackupReady)?;
         let is_told = match away {
-            Away::Unreachable => told.status != ConditionStatus::True,
-            Away::Stopped => told.status == ConditionStatus::False,
+            StoreOutage::Unreachable => told.status != ConditionStatus::True,
+            StoreOutage::Stopped => told.status == ConditionStatus::False,
         };
         is_told.then_some(())
     };
@@ -34,53 +34,53 @@ async fn is_late(etcd: &Managed, away: Away) {
 }
 
 /// Takes the store away until that is reported and controllers have been replaced; then it comes back.
-pub(super) async fn outage(stage: &Stage, away: Away) {
-    let etcd = stage.etcd(&stage.spec(1)).await;
-    let members = etcd.members(1).await.unwrap();
-    etcd.settled().await.unwrap();
+pub(super) async fn run_store_outage(stage: &TestNamespace, away: StoreOutage) {
+    let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
+    let members = etcd.wait_for_members(1).await.unwrap();
+    etcd.wait_until_settled().await.unwrap();
     write_and_back_up(&etcd, &members).await;
-    let load = etcd.load().await.unwrap();
+    let load = etcd.start_load().await.unwrap();
     let mut timeline = Timeline::start("the backup store", "it is away");
-    let node = stage.node();
+    let node = stage.local_node();
     let cut = match away {
-        Away::Unreachable => Some(node.stall_uploads(members[0].address, 0).await.unwrap()),
-        Away::Stopped => {
-            node.stop(Component::Store).await.unwrap();
+        StoreOutage::Unreachable => Some(node.stall_uploads(members[0].address, 0).await.unwrap()),
+        StoreOutage::Stopped => {
+            node.stop(ClusterComponent::Store).await.unwrap();
             None
         }
     };
-    is_late(&etcd, away).await;
-    timeline.mark("the Etcd says that its backup is late");
+    wait_until_late(&etcd, away).await;
+    timeline.record_event("the Etcd says that its backup is late");
     replace_controllers(stage).await;
-    is_late(&etcd, away).await;
+    wait_until_late(&etcd, away).await;
     match cut {
         Some(cut) => cut.heal().await.unwrap(),
-        None => node.start(Component::Store).await.unwrap(),
+        None => node.start(ClusterComponent::Store).await.unwrap(),
     }
-    timeline.mark("the store is back");
-    load.has_written(20).await.unwrap();
+    timeline.record_event("the store is back");
+    load.wait_for_writes(20).await.unwrap();
     let written = load.stop().await.unwrap();
-    let before = content(&members).await.unwrap();
-    assert_kept(&written, &before);
-    etcd.is_backed_up(before.revision).await.unwrap();
-    timeline.mark("every write is in the backup");
-    timeline.keep(&timeline::directory().unwrap()).unwrap();
+    let before = read_key_space(&members).await.unwrap();
+    assert_no_write_lost(&written, &before);
+    etcd.wait_until_backed_up(before.revision).await.unwrap();
+    timeline.record_event("every write is in the backup");
+    timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
     let is_ready = async || {
-        let told = condition(&etcd.get().await.ok()?, &ConditionType::BackupReady)?;
+        let told = find_condition(&etcd.get().await.ok()?, &ConditionType::BackupReady)?;
         (told.status == ConditionStatus::True).then_some(())
     };
     let what = "a backup that is reported to be as recent as scheduled";
     eventually(what, is_ready).await.unwrap();
 
-    etcd.lose_volume(&members[0]).await.unwrap();
+    etcd.delete_volume(&members[0]).await.unwrap();
     let is_new = |member: &_| !members.contains(member);
     assert_recovered(&etcd, &before, (1, is_new)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_is_away_is_told_and_caught_up_with() {
-    on_own_stage("outage", async |stage| {
-        outage(stage, Away::Unreachable).await;
+    with_local_namespace("outage", async |stage| {
+        run_store_outage(stage, StoreOutage::Unreachable).await;
     })
     .await;
 }

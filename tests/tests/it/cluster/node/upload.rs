@@ -8,23 +8,23 @@ use rand::Rng as _;
 use serde_json::json;
 
 use super::super::midway::kill_controllers;
-use super::super::stage::{Stage, assert_recovered, on_own_stage, write_and_back_up};
+use super::super::stage::{TestNamespace, assert_recovered, with_local_namespace, write_and_back_up};
 
 /// When a sidecar is killed.
-pub(super) struct Moment {
+pub(super) struct KillPoint {
     /// A name for the task that asks for the snapshot.
     pub(super) name: &'static str,
     /// So many bytes of the upload have passed.
-    pub(super) after: u64,
+    pub(super) after_bytes: u64,
     /// Whether controllers are killed as well.
     pub(super) with_controllers: bool,
 }
 
 /// Kills a sidecar in the middle of an upload, at each of the moments, and proves that the backup is whole.
-pub(super) async fn kill_while_uploading(stage: &Stage, moments: &[Moment]) {
-    let etcd = stage.etcd(&stage.spec(1)).await;
-    let members = etcd.members(1).await.unwrap();
-    etcd.settled().await.unwrap();
+pub(super) async fn kill_while_uploading(stage: &TestNamespace, moments: &[KillPoint]) {
+    let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
+    let members = etcd.wait_for_members(1).await.unwrap();
+    etcd.wait_until_settled().await.unwrap();
     let mut client = members[0].client().await.unwrap();
     let mut noise = vec![0; 512 << 10];
     for _ in 0..64 {
@@ -32,25 +32,25 @@ pub(super) async fn kill_while_uploading(stage: &Stage, moments: &[Moment]) {
         client.put("/large", noise.clone(), None).await.unwrap();
     }
     for moment in moments {
-        etcd.settled().await.unwrap();
+        etcd.wait_until_settled().await.unwrap();
         // Deltas are stored first, so that what passes is the full snapshot.
         write_and_back_up(&etcd, &members).await;
         let of = members[0].address;
-        let stall = stage.node().stall_uploads(of, moment.after).await.unwrap();
+        let stall = stage.local_node().stall_uploads(of, moment.after_bytes).await.unwrap();
         let task = json!({"onDemandSnapshot": {"type": "full"}});
-        let mut asked = pin!(etcd.ask(moment.name, task));
+        let mut asked = pin!(etcd.run_ops_task(moment.name, task));
         let hangs = async || {
-            let status = members[0].sidecar().await?;
+            let status = members[0].sidecar_status().await?;
             let is_under_way = status["fullUnderWay"] == true;
-            (is_under_way && stall.has_stalled().await.ok()?).then_some(())
+            (is_under_way && stall.has_dropped_packets().await.ok()?).then_some(())
         };
         tokio::select! {
             ended = &mut asked => panic!("{}: it ended though it hangs: {ended:?}", moment.name),
             hangs = eventually("an upload that hangs in its middle", hangs) => hangs.unwrap(),
         }
         stage
-            .node()
-            .kill("mainstay-sidecar", &members[0].uid)
+            .local_node()
+            .kill_program("mainstay-sidecar", &members[0].uid)
             .unwrap();
         if moment.with_controllers {
             kill_controllers(stage).await;
@@ -61,19 +61,19 @@ pub(super) async fn kill_while_uploading(stage: &Stage, moments: &[Moment]) {
     }
     let before = write_and_back_up(&etcd, &members).await;
     let all = json!({"verifyBackup": {"chains": "All"}});
-    let (ended, said) = etcd.ask("verify", all).await.unwrap();
+    let (ended, said) = etcd.run_ops_task("verify", all).await.unwrap();
     assert_eq!(ended, TaskState::Succeeded, "{said}");
-    etcd.lose_volume(&members[0]).await.unwrap();
+    etcd.delete_volume(&members[0]).await.unwrap();
     let is_new = |member: &_| !members.contains(member);
     assert_recovered(&etcd, &before, (1, is_new)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sidecar_that_is_killed_while_it_uploads_leaves_a_backup_that_is_whole() {
-    on_own_stage("upload", async |stage| {
-        let moment = Moment {
+    with_local_namespace("upload", async |stage| {
+        let moment = KillPoint {
             name: "middle",
-            after: 10 << 20,
+            after_bytes: 10 << 20,
             with_controllers: false,
         };
         Box::pin(kill_while_uploading(stage, &[moment])).await;

@@ -6,20 +6,20 @@ use std::io;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
-use mainstay_tests::cluster::attend::volumes::MEMORY;
+use mainstay_tests::cluster::attend::volumes::MEMORY_CLASS;
 use mainstay_tests::cluster::eventually;
 use rustix::fs::statvfs;
 use serde_json::json;
 
 use super::super::members::{self, NAME, SELECTOR};
-use super::super::stage::{Stage, on_own_stage};
+use super::super::stage::{TestNamespace, with_local_namespace};
 
 const MIB: u64 = 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_works_on_the_volume_of_a_member_that_is_away() {
-    on_own_stage("job", async |stage| {
-        members::start(stage, 1).await;
+    with_local_namespace("job", async |stage| {
+        members::start_plain_etcd(stage, 1).await;
         let sets = stage.api::<StatefulSet>();
         let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
         sets.patch(NAME, &PatchParams::default(), &none)
@@ -34,34 +34,34 @@ async fn a_job_works_on_the_volume_of_a_member_that_is_away() {
         .unwrap();
         let claim = format!("data-{NAME}-0");
         stage
-            .job(
+            .run_job(
                 "look",
                 "ls /data/etcd/member/wal; cat /bin/sh > /data/left",
                 Some(&claim),
             )
             .await;
         let directory = stage
-            .node()
-            .directory_of(&stage.volume_of(&claim).await)
+            .local_node()
+            .volume_directory(&stage.wait_for_volume(&claim).await)
             .unwrap();
         assert!(directory.join("left").is_file());
-        members_return(stage).await;
+        scale_up_again(stage).await;
     })
     .await;
 }
 
-async fn members_return(stage: &Stage) {
+async fn scale_up_again(stage: &TestNamespace) {
     let sets = stage.api::<StatefulSet>();
     let one = Patch::Merge(json!({"spec": {"replicas": 1}}));
     sets.patch(NAME, &PatchParams::default(), &one)
         .await
         .unwrap();
-    members::ready(stage, 1).await;
+    members::wait_until_ready(stage, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_can_be_full_and_grows_with_its_claim() {
-    on_own_stage("grow", async |stage| {
+    with_local_namespace("grow", async |stage| {
         let claim = |size: &str| {
             json!({
                 "apiVersion": "v1",
@@ -69,14 +69,14 @@ async fn a_volume_can_be_full_and_grows_with_its_claim() {
                 "metadata": {"name": "data"},
                 "spec": {
                     "accessModes": ["ReadWriteOnce"],
-                    "storageClassName": MEMORY,
+                    "storageClassName": MEMORY_CLASS,
                     "resources": {"requests": {"storage": size}},
                 },
             })
         };
         stage.apply::<PersistentVolumeClaim>(&claim("16Mi")).await;
-        let volume = stage.volume_of("data").await;
-        let directory = stage.node().directory_of(&volume).unwrap();
+        let volume = stage.wait_for_volume("data").await;
+        let directory = stage.local_node().volume_directory(&volume).unwrap();
         let file = directory.join("file");
         let refused = fs::write(&file, vec![1; 20 << 20]).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::StorageFull);

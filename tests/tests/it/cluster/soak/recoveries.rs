@@ -3,63 +3,63 @@
 use mainstay_tests::cluster::timeline::{self, Timeline};
 use serde_json::json;
 
-use super::super::stage::{assert_resumed, load_in_the_backup, on_stage};
+use super::super::stage::{assert_resumed, start_backed_up_load, with_namespace};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_only_member_that_lost_its_volume_is_restored_from_the_backup() {
-    on_stage("single", async |stage| {
-        let etcd = stage.etcd(&stage.spec(1)).await;
-        let members = etcd.members(1).await.unwrap();
-        etcd.settled().await.unwrap();
-        let load = load_in_the_backup(&etcd).await;
+    with_namespace("single", async |stage| {
+        let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
+        let members = etcd.wait_for_members(1).await.unwrap();
+        etcd.wait_until_settled().await.unwrap();
+        let load = start_backed_up_load(&etcd).await;
         let mut timeline = Timeline::start("the only volume", "pod and volume are gone");
-        etcd.lose_volume(&members[0]).await.unwrap();
+        etcd.delete_volume(&members[0]).await.unwrap();
         let is_new = |member: &_| !members.contains(member);
         assert_resumed(&etcd, load, (1, is_new)).await;
-        timeline.mark("the member is ready, with all its keys");
-        timeline.keep(&timeline::directory().unwrap()).unwrap();
+        timeline.record_event("the member is ready, with all its keys");
+        timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_members_that_lost_all_volumes_are_recovered_once_a_person_approves() {
-    on_stage("all", async |stage| {
-        let etcd = stage.etcd(&stage.spec(3)).await;
-        let members = etcd.members(3).await.unwrap();
-        etcd.settled().await.unwrap();
-        let load = load_in_the_backup(&etcd).await;
+    with_namespace("all", async |stage| {
+        let etcd = stage.create_etcd(&stage.etcd_spec(3)).await;
+        let members = etcd.wait_for_members(3).await.unwrap();
+        etcd.wait_until_settled().await.unwrap();
+        let load = start_backed_up_load(&etcd).await;
         let mut timeline = Timeline::start("three volumes of three", "pods and volumes are gone");
         for member in &members {
-            etcd.lose_volume(member).await.unwrap();
+            etcd.delete_volume(member).await.unwrap();
         }
         etcd.approve_recovery().await.unwrap();
-        timeline.mark("the loss is proven, a person approves");
+        timeline.record_event("the loss is proven, a person approves");
         let is_new = |member: &_| !members.contains(member);
         assert_resumed(&etcd, load, (3, is_new)).await;
-        timeline.mark("all members are ready, with all their keys");
-        timeline.keep(&timeline::directory().unwrap()).unwrap();
+        timeline.record_event("all members are ready, with all their keys");
+        timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_members_that_lost_two_volumes_are_recovered_without_a_person_if_that_is_allowed() {
-    on_stage("two", async |stage| {
-        let mut spec = stage.spec(3);
+    with_namespace("two", async |stage| {
+        let mut spec = stage.etcd_spec(3);
         spec["mainstay"] = json!({"recovery": {"mode": "Automatic"}});
-        let etcd = stage.etcd(&spec).await;
-        let members = etcd.members(3).await.unwrap();
-        etcd.settled().await.unwrap();
-        let load = load_in_the_backup(&etcd).await;
+        let etcd = stage.create_etcd(&spec).await;
+        let members = etcd.wait_for_members(3).await.unwrap();
+        etcd.wait_until_settled().await.unwrap();
+        let load = start_backed_up_load(&etcd).await;
         let mut timeline = Timeline::start("two volumes of three", "two pods and their volumes");
         for member in &members[1..] {
-            etcd.lose_volume(member).await.unwrap();
+            etcd.delete_volume(member).await.unwrap();
         }
         let is_new = |member: &_| !members.contains(member);
         assert_resumed(&etcd, load, (3, is_new)).await;
-        timeline.mark("all members are ready, with all their keys");
-        timeline.keep(&timeline::directory().unwrap()).unwrap();
+        timeline.record_event("all members are ready, with all their keys");
+        timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
     })
     .await;
 }

@@ -3,67 +3,67 @@
 use std::time::Duration;
 
 use etcd_client::CompactionOptions;
-use mainstay_testkit::{EtcdCluster, Gate, Gating};
+use mainstay_testkit::{EtcdCluster, FaultProxy, ProxyMode};
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use tokio::time::timeout;
 
-use super::super::Stage;
+use super::super::SidecarHarness;
 
-const PATIENCE: Duration = Duration::from_secs(3);
+const FAULT_TIMEOUT: Duration = Duration::from_secs(3);
 /// What the store may do, besides working.
-const GATINGS: [Gating; 5] = [
-    Gating::Closed,
-    Gating::Answering(500),
-    Gating::Answering(503),
-    Gating::Silent,
-    Gating::Slow(50_000),
+const STORE_FAULTS: [ProxyMode; 5] = [
+    ProxyMode::Closed,
+    ProxyMode::RespondWith(500),
+    ProxyMode::RespondWith(503),
+    ProxyMode::Unresponsive,
+    ProxyMode::Slow(50_000),
 ];
 
 /// Something that goes wrong, or an operator does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum ChaosFault {
     MemberKilled(usize),
     MemberPaused(usize),
-    MemberCutOff(usize),
+    MemberIsolated(usize),
     LeaderMoved,
     SidecarKilled(usize),
     SidecarStopped(usize),
-    Store(Gating),
+    Store(ProxyMode),
     /// Keeps so many revisions.
     Compaction(i64),
     Defragmentation(usize),
-    FullAsked,
+    FullRequested,
 }
 
-impl Fault {
-    pub(super) fn draw(random: &mut StdRng) -> Self {
+impl ChaosFault {
+    pub(super) fn pick_random(random: &mut StdRng) -> Self {
         let member = random.random_range(0..3);
         match random.random_range(0..20) {
             0..3 => Self::MemberKilled(member),
             3..5 => Self::MemberPaused(member),
-            5..7 => Self::MemberCutOff(member),
+            5..7 => Self::MemberIsolated(member),
             7..9 => Self::LeaderMoved,
             9..11 => Self::SidecarKilled(member),
             11 => Self::SidecarStopped(member),
-            12..15 => Self::Store(*GATINGS.choose(random).unwrap()),
+            12..15 => Self::Store(*STORE_FAULTS.choose(random).unwrap()),
             15..18 => Self::Compaction(random.random_range(0..1_000)),
             18 => Self::Defragmentation(member),
-            _ => Self::FullAsked,
+            _ => Self::FullRequested,
         }
     }
 
     /// A process that is gone cannot be paused, nor ended twice.
-    pub(super) fn collides_with(&self, other: &Self) -> bool {
-        match (self.process(), other.process()) {
+    pub(super) fn conflicts_with(&self, other: &Self) -> bool {
+        match (self.process_index(), other.process_index()) {
             (Some(one), Some(another)) => one == another,
             _ => matches!((self, other), (Self::Store(_), Self::Store(_))),
         }
     }
 
     /// Members first, then sidecars.
-    fn process(&self) -> Option<usize> {
+    fn process_index(&self) -> Option<usize> {
         match self {
             Self::MemberKilled(member)
             | Self::MemberPaused(member)
@@ -73,30 +73,30 @@ impl Fault {
         }
     }
 
-    pub(super) async fn begin(&self, stage: &mut Stage, gate: &Gate) {
+    pub(super) async fn inject(&self, stage: &mut SidecarHarness, gate: &FaultProxy) {
         match *self {
             Self::MemberKilled(member) => stage.cluster.members[member].kill(),
             Self::MemberPaused(member) => stage.cluster.members[member].pause(),
-            Self::MemberCutOff(member) => stage.cluster.isolate(member),
+            Self::MemberIsolated(member) => stage.cluster.isolate(member),
             Self::SidecarKilled(sidecar) => stage.sidecars[sidecar].kill(),
             Self::SidecarStopped(sidecar) => drop(stage.sidecars[sidecar].stop().await),
-            Self::Store(gating) => gate.set(gating),
+            Self::Store(mode) => gate.set_mode(mode),
             Self::LeaderMoved => move_leader(&stage.cluster).await,
             Self::Compaction(kept) => compact(&stage.cluster, kept).await,
             Self::Defragmentation(member) => defragment(&stage.cluster, member).await,
-            Self::FullAsked => ask_for_a_full(stage).await,
+            Self::FullRequested => request_full_snapshot(stage).await,
         }
     }
 
-    pub(super) async fn end(&self, stage: &mut Stage, gate: &Gate) {
+    pub(super) async fn clear(&self, stage: &mut SidecarHarness, gate: &FaultProxy) {
         match *self {
             Self::MemberKilled(member) => stage.cluster.members[member].relaunch(),
             Self::MemberPaused(member) => stage.cluster.members[member].resume(),
-            Self::MemberCutOff(_) => stage.cluster.heal(),
+            Self::MemberIsolated(_) => stage.cluster.heal(),
             Self::SidecarKilled(sidecar) | Self::SidecarStopped(sidecar) => {
                 stage.sidecars[sidecar].restart().await;
             }
-            Self::Store(_) => gate.set(Gating::Open),
+            Self::Store(_) => gate.set_mode(ProxyMode::Open),
             _ => {}
         }
     }
@@ -106,12 +106,12 @@ impl Fault {
 async fn move_leader(cluster: &EtcdCluster) {
     let moved = async {
         let leader = cluster.find_leader().await?;
-        let to = &cluster.members[cluster.next_to(leader)];
+        let to = &cluster.members[cluster.next_member(leader)];
         let to = to.try_client().await.ok()?.status().await.ok()?;
         let mut client = cluster.members[leader].try_client().await.ok()?;
         client.move_leader(to.header()?.member_id()).await.ok()
     };
-    timeout(PATIENCE, moved).await.ok();
+    timeout(FAULT_TIMEOUT, moved).await.ok();
 }
 
 /// As above.
@@ -126,7 +126,7 @@ async fn compact(cluster: &EtcdCluster, kept: i64) {
             .await
             .ok()
     };
-    timeout(PATIENCE, compacted).await.ok();
+    timeout(FAULT_TIMEOUT, compacted).await.ok();
 }
 
 /// As above.
@@ -135,14 +135,14 @@ async fn defragment(cluster: &EtcdCluster, member: usize) {
         let mut client = cluster.members[member].try_client().await.ok()?;
         client.defragment().await.ok()
     };
-    timeout(PATIENCE, defragmented).await.ok();
+    timeout(FAULT_TIMEOUT, defragmented).await.ok();
 }
 
 /// As above.
-async fn ask_for_a_full(stage: &Stage) {
+async fn request_full_snapshot(stage: &SidecarHarness) {
     for sidecar in &stage.sidecars {
-        if sidecar.leads().await {
-            timeout(PATIENCE, sidecar.ask("/snapshot/full")).await.ok();
+        if sidecar.is_leader().await {
+            timeout(FAULT_TIMEOUT, sidecar.request("/snapshot/full")).await.ok();
         }
     }
 }

@@ -1,39 +1,39 @@
 //! What the bucket gives back, against what etcd had.
 
 use mainstay_ids::Revision;
-use mainstay_testkit::{Etcd, SidecarProcess};
+use mainstay_testkit::{EtcdServer, SidecarProcess};
 use tempfile::TempDir;
 
-use super::super::{Acks, Stage};
-use super::samples::{Sample, Samples};
-use crate::support::boot;
+use super::super::{AckedWrites, SidecarHarness};
+use super::samples::{HashSample, HashSamples};
+use crate::support::start_etcd_on;
 
 /// All claims, with so many of the samples.
-pub(super) async fn everything(
-    stage: &Stage,
-    acks: &Acks,
-    (samples, restores): (&Samples, usize),
+pub(super) async fn check_everything(
+    stage: &SidecarHarness,
+    acks: &AckedWrites,
+    (samples, restores): (&HashSamples, usize),
     context: &str,
 ) {
-    let stored = stage.stored().await;
-    let reached = stage.comes_back(context).await;
+    let stored = stage.wait_until_stored().await;
+    let reached = stage.assert_restores(context).await;
     assert!(
         reached >= stored,
         "{context}: {stored} was stored, {reached} comes back"
     );
     assert!(
-        reached >= acks.newest(),
+        reached >= acks.newest_revision(),
         "{context}: everything acknowledged is stored"
     );
-    acks_come_back(stage, acks, reached, context).await;
+    assert_acks_restored(stage, acks, reached, context).await;
 
-    let ranges = stage.backup().restorable();
+    let ranges = stage.backup().restorable_ranges();
     eprintln!("{context}: restorable {ranges:?}");
-    every_hole_is_named(stage, &ranges, context);
+    assert_gaps_logged(stage, &ranges, context);
     let mut compared = 0;
-    let tried = samples.within(&ranges, restores);
+    let tried = samples.select_within(&ranges, restores);
     for sample in &tried {
-        compared += usize::from(is_as_it_was(stage, sample, context).await);
+        compared += usize::from(matches_sample(stage, sample, context).await);
     }
     assert!(
         compared * 2 >= tried.len().max(2),
@@ -41,23 +41,23 @@ pub(super) async fn everything(
     );
 }
 
-async fn restored(stage: &Stage, revision: Revision, directory: &TempDir) -> Etcd {
+async fn restore_and_start(stage: &SidecarHarness, revision: Revision, directory: &TempDir) -> EtcdServer {
     let data_dir = directory.path().join("data");
     stage.backup().restore_at(&data_dir, revision);
-    boot(stage.cluster.members[0].version(), &data_dir).await
+    start_etcd_on(stage.cluster.members[0].version(), &data_dir).await
 }
 
-async fn acks_come_back(stage: &Stage, acks: &Acks, reached: Revision, context: &str) {
+async fn assert_acks_restored(stage: &SidecarHarness, acks: &AckedWrites, reached: Revision, context: &str) {
     let directory = TempDir::new().unwrap();
-    let etcd = restored(stage, reached, &directory).await;
-    acks.assert_in(&etcd.all_keys().await, reached, context);
+    let etcd = restore_and_start(stage, reached, &directory).await;
+    acks.assert_present(&etcd.all_keys().await, reached, context);
 }
 
 /// Compares hashes. `false` when the restored history begins behind the compaction the sample was taken with: then
 /// the two hashes are about different things.
-async fn is_as_it_was(stage: &Stage, sample: &Sample, context: &str) -> bool {
+async fn matches_sample(stage: &SidecarHarness, sample: &HashSample, context: &str) -> bool {
     let directory = TempDir::new().unwrap();
-    let etcd = restored(stage, sample.revision, &directory).await;
+    let etcd = restore_and_start(stage, sample.revision, &directory).await;
     let mut found = etcd.hash_kv(sample.revision).await;
     if found.compact_revision > sample.hash.compact_revision {
         return false;
@@ -77,12 +77,12 @@ async fn is_as_it_was(stage: &Stage, sample: &Sample, context: &str) -> bool {
 }
 
 /// Every revision of a hole between two ranges is one a sidecar has told of.
-fn every_hole_is_named(stage: &Stage, ranges: &[(Revision, Revision)], context: &str) {
-    let logs = stage.sidecars.iter().map(SidecarProcess::log);
-    let told: Vec<(Revision, Revision)> = logs.flat_map(|log| gaps(&log)).collect();
+fn assert_gaps_logged(stage: &SidecarHarness, ranges: &[(Revision, Revision)], context: &str) {
+    let logs = stage.sidecars.iter().map(SidecarProcess::read_log);
+    let told: Vec<(Revision, Revision)> = logs.flat_map(|log| parse_gaps(&log)).collect();
     for pair in ranges.windows(2) {
         let hole = (pair[0].1.next(), pair[1].0.previous());
-        let untold = first_outside(hole, &told);
+        let untold = first_unlogged(hole, &told);
         assert_eq!(
             untold, None,
             "{context}: in {hole:?}, told is only of {told:?}"
@@ -91,7 +91,7 @@ fn every_hole_is_named(stage: &Stage, ranges: &[(Revision, Revision)], context: 
 }
 
 /// The first revision of a hole that is in no gap.
-fn first_outside(hole: (Revision, Revision), gaps: &[(Revision, Revision)]) -> Option<Revision> {
+fn first_unlogged(hole: (Revision, Revision), gaps: &[(Revision, Revision)]) -> Option<Revision> {
     let mut revision = hole.0;
     while revision <= hole.1 {
         let around = gaps.iter().find(|gap| (gap.0..=gap.1).contains(&revision));
@@ -104,7 +104,7 @@ fn first_outside(hole: (Revision, Revision), gaps: &[(Revision, Revision)]) -> O
 }
 
 /// What a log tells of: `revisions 5 to 9 are missing`.
-fn gaps(log: &str) -> Vec<(Revision, Revision)> {
+fn parse_gaps(log: &str) -> Vec<(Revision, Revision)> {
     let lines = log.lines().filter(|line| line.contains(" are missing: "));
     let gap = |line: &str| {
         let (_, rest) = line.split_once("revisions ")?;
@@ -119,15 +119,15 @@ fn gaps(log: &str) -> Vec<(Revision, Revision)> {
 fn gaps_are_found_in_a_log() {
     let log = "INFO backups begin revision=4\n\
                ERROR revisions 5 to 9 are missing: the watch skipped them; a full snapshot is taken revision=5\n";
-    assert_eq!(gaps(log), [(Revision(5), Revision(9))]);
+    assert_eq!(parse_gaps(log), [(Revision(5), Revision(9))]);
 }
 
 #[test]
 fn a_hole_is_told_of_only_when_all_of_it_is() {
     let gap = |from, to| (Revision(from), Revision(to));
     let hole = gap(5, 20);
-    assert_eq!(first_outside(hole, &[gap(3, 9), gap(10, 25)]), None);
-    assert_eq!(first_outside(hole, &[gap(5, 9)]), Some(Revision(10)));
-    assert_eq!(first_outside(hole, &[gap(9, 25)]), Some(Revision(5)));
-    assert_eq!(first_outside(hole, &[]), Some(Revision(5)));
+    assert_eq!(first_unlogged(hole, &[gap(3, 9), gap(10, 25)]), None);
+    assert_eq!(first_unlogged(hole, &[gap(5, 9)]), Some(Revision(10)));
+    assert_eq!(first_unlogged(hole, &[gap(9, 25)]), Some(Revision(5)));
+    assert_eq!(first_unlogged(hole, &[]), Some(Revision(5)));
 }

@@ -20,96 +20,96 @@ mod samples;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdVersion, Gate, Gating};
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdRelease, FaultProxy, ProxyMode};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::sleep;
 
-use super::stage::IMPATIENT;
-use super::{Place, Stage, Writer};
-use crate::servers::Weed;
-use faults::Fault;
-use samples::Samples;
+use super::stage::SHORT_RETRY_TIMEOUT;
+use super::{SidecarStore, SidecarHarness, WriterPool};
+use crate::servers::SeaweedFs;
+use faults::ChaosFault;
+use samples::HashSamples;
 
-const CLIENTS: usize = 3;
-const PACE: Duration = Duration::from_millis(15);
+const CLIENT_COUNT: usize = 3;
+const WRITE_INTERVAL: Duration = Duration::from_millis(15);
 /// A full snapshot every minute, so that short runs have several.
-const FLAGS: [(&str, &str); 2] = [("schedule", "* * * * *"), IMPATIENT];
+const CHAOS_FLAGS: [(&str, &str); 2] = [("schedule", "* * * * *"), SHORT_RETRY_TIMEOUT];
 
 /// What breaks at once.
-type Round = (Fault, Option<Fault>);
+type FaultRound = (ChaosFault, Option<ChaosFault>);
 
 /// Every kind of fault once, alone and in pairs.
-const EACH_KIND: [Round; 7] = [
-    (Fault::MemberKilled(0), None),
-    (Fault::SidecarKilled(1), Some(Fault::Compaction(500))),
+const FAULT_ROUNDS: [FaultRound; 7] = [
+    (ChaosFault::MemberKilled(0), None),
+    (ChaosFault::SidecarKilled(1), Some(ChaosFault::Compaction(500))),
     (
-        Fault::LeaderMoved,
-        Some(Fault::Store(Gating::Answering(503))),
+        ChaosFault::LeaderMoved,
+        Some(ChaosFault::Store(ProxyMode::RespondWith(503))),
     ),
-    (Fault::MemberCutOff(2), None),
-    (Fault::MemberPaused(1), Some(Fault::Store(Gating::Closed))),
-    (Fault::SidecarStopped(2), Some(Fault::FullAsked)),
+    (ChaosFault::MemberIsolated(2), None),
+    (ChaosFault::MemberPaused(1), Some(ChaosFault::Store(ProxyMode::Closed))),
+    (ChaosFault::SidecarStopped(2), Some(ChaosFault::FullRequested)),
     (
-        Fault::Defragmentation(0),
-        Some(Fault::Store(Gating::Silent)),
+        ChaosFault::Defragmentation(0),
+        Some(ChaosFault::Store(ProxyMode::Unresponsive)),
     ),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_kind_of_fault_leaves_a_bucket_that_gives_back_what_etcd_had() {
     const SEED: u64 = 2;
-    whatever_breaks(SEED, EACH_KIND.into_iter(), 3).await;
+    run_fault_rounds(SEED, FAULT_ROUNDS.into_iter(), 3).await;
 }
 
 mod soak {
     use super::*;
 
     /// Restores that are tried; each starts a server.
-    const RESTORES: usize = 8;
+    const RESTORE_COUNT: usize = 8;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn whatever_breaks_the_bucket_gives_back_what_etcd_had() {
-        let seed = setting("MAINSTAY_CHAIN_SEED")
+        let seed = env_number("MAINSTAY_CHAIN_SEED")
             .unwrap_or_else(|| Timestamp::now().as_millisecond().unsigned_abs());
-        let minutes = setting("MAINSTAY_CHAIN_MINUTES").unwrap_or(2);
+        let minutes = env_number("MAINSTAY_CHAIN_MINUTES").unwrap_or(2);
         eprintln!("MAINSTAY_CHAIN_SEED={seed} MAINSTAY_CHAIN_MINUTES={minutes}");
         let end = Instant::now() + Duration::from_mins(minutes);
-        let rounds = drawn(seed).take_while(|_| Instant::now() < end);
-        whatever_breaks(seed, rounds, RESTORES).await;
+        let rounds = random_rounds(seed).take_while(|_| Instant::now() < end);
+        run_fault_rounds(seed, rounds, RESTORE_COUNT).await;
     }
 
     /// Faults without an end.
-    fn drawn(seed: u64) -> impl Iterator<Item = Round> {
+    fn random_rounds(seed: u64) -> impl Iterator<Item = FaultRound> {
         let mut random = StdRng::seed_from_u64(seed);
         std::iter::repeat_with(move || {
-            let first = Fault::draw(&mut random);
-            let second = random.random_bool(0.4).then(|| Fault::draw(&mut random));
-            (first, second.filter(|second| !first.collides_with(second)))
+            let first = ChaosFault::pick_random(&mut random);
+            let second = random.random_bool(0.4).then(|| ChaosFault::pick_random(&mut random));
+            (first, second.filter(|second| !first.conflicts_with(second)))
         })
     }
 }
 
-async fn whatever_breaks(seed: u64, rounds: impl Iterator<Item = Round>, restores: usize) {
-    let version = EtcdVersion::all()[usize::try_from(seed % 3).unwrap()];
+async fn run_fault_rounds(seed: u64, rounds: impl Iterator<Item = FaultRound>, restores: usize) {
+    let version = EtcdRelease::all()[usize::try_from(seed % 3).unwrap()];
     eprintln!("seed {seed}, etcd {version}");
     let options = EtcdOptions::new();
-    let cluster = EtcdCluster::start_wired(version, 3, &options);
-    let (weed, cluster) = tokio::join!(Weed::start(), cluster);
-    let gate = Gate::before(&weed.endpoint);
-    let mut stage = Stage::on(cluster, Place::s3(&weed, gate.url()), &FLAGS).await;
-    stage.settled().await;
-    let writer = Writer::start(&stage.client_urls(), CLIENTS, PACE, seed);
-    stage.stored().await;
+    let cluster = EtcdCluster::start_with_proxies(version, 3, &options);
+    let (weed, cluster) = tokio::join!(SeaweedFs::start(), cluster);
+    let gate = FaultProxy::start(&weed.endpoint);
+    let mut stage = SidecarHarness::start_on(cluster, SidecarStore::s3(&weed, gate.url()), &CHAOS_FLAGS).await;
+    stage.wait_until_settled().await;
+    let writer = WriterPool::start(&stage.client_urls(), CLIENT_COUNT, WRITE_INTERVAL, seed);
+    stage.wait_until_stored().await;
 
-    let mut samples = Samples::default();
+    let mut samples = HashSamples::default();
     let mut random = StdRng::seed_from_u64(seed);
     for round in rounds {
         eprintln!("{} {round:?}", Timestamp::now());
-        break_and_heal(&mut stage, &gate, round, &mut random).await;
-        samples.take(&stage.cluster).await;
-        writer.goes_on(random.random_range(20..100)).await;
-        samples.take(&stage.cluster).await;
+        inject_and_heal(&mut stage, &gate, round, &mut random).await;
+        samples.record(&stage.cluster).await;
+        writer.wait_for_writes(random.random_range(20..100)).await;
+        samples.record(&stage.cluster).await;
     }
 
     let acks = writer.stop().await;
@@ -119,21 +119,21 @@ async fn whatever_breaks(seed: u64, rounds: impl Iterator<Item = Round>, restore
         samples.len()
     );
     let tried = (&samples, restores);
-    judge::everything(&stage, &acks, tried, &format!("seed {seed}")).await;
+    judge::check_everything(&stage, &acks, tried, &format!("seed {seed}")).await;
 }
 
 /// One or two faults at a time, and a whole cluster afterwards.
-async fn break_and_heal(stage: &mut Stage, gate: &Gate, round: Round, random: &mut StdRng) {
+async fn inject_and_heal(stage: &mut SidecarHarness, gate: &FaultProxy, round: FaultRound, random: &mut StdRng) {
     let (first, second) = round;
-    first.begin(stage, gate).await;
+    first.inject(stage, gate).await;
     if let Some(second) = &second {
-        second.begin(stage, gate).await;
+        second.inject(stage, gate).await;
     }
     sleep(Duration::from_millis(random.random_range(300..4_000))).await;
     if let Some(second) = &second {
-        second.end(stage, gate).await;
+        second.clear(stage, gate).await;
     }
-    first.end(stage, gate).await;
+    first.clear(stage, gate).await;
     for member in &mut stage.cluster.members {
         member
             .wait_until_healthy()
@@ -143,7 +143,7 @@ async fn break_and_heal(stage: &mut Stage, gate: &Gate, round: Round, random: &m
 }
 
 /// A number from the environment.
-fn setting(variable: &str) -> Option<u64> {
+fn env_number(variable: &str) -> Option<u64> {
     let text = std::env::var_os(variable)?.into_string().unwrap();
     Some(
         text.parse()

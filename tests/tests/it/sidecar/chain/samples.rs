@@ -3,39 +3,39 @@
 use std::time::Duration;
 
 use mainstay_ids::Revision;
-use mainstay_testkit::{EtcdCluster, HashKv};
+use mainstay_testkit::{EtcdCluster, KeyValueHash};
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const SAMPLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Hashes of the whole history at revisions, taken before they were compacted.
 #[derive(Debug, Default)]
-pub(super) struct Samples(Vec<Sample>);
+pub(super) struct HashSamples(Vec<HashSample>);
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sample {
+pub(super) struct HashSample {
     pub(super) revision: Revision,
-    pub(super) hash: HashKv,
+    pub(super) hash: KeyValueHash,
 }
 
-impl Samples {
+impl HashSamples {
     /// Asks a member that a quorum agrees with; takes nothing when none answers.
-    pub(super) async fn take(&mut self, cluster: &EtcdCluster) {
+    pub(super) async fn record(&mut self, cluster: &EtcdCluster) {
         let asked = async {
             let leader = cluster.find_leader().await?;
             let mut client = cluster.members[leader].try_client().await.ok()?;
             let revision = client.get("k", None).await.ok()?.header()?.revision();
             let answer = client.hash_kv(revision).await.ok()?;
             let compacted = answer.compact_version();
-            Some(Sample {
+            Some(HashSample {
                 revision: Revision(revision),
-                hash: HashKv {
+                hash: KeyValueHash {
                     hash: answer.hash(),
                     compact_revision: (compacted >= 0).then_some(Revision(compacted)),
                 },
             })
         };
-        self.0.extend(timeout(PATIENCE, asked).await.ok().flatten());
+        self.0.extend(timeout(SAMPLE_TIMEOUT, asked).await.ok().flatten());
     }
 
     pub(super) fn len(&self) -> usize {
@@ -43,12 +43,12 @@ impl Samples {
     }
 
     /// Those inside these ranges, evenly over time, at most so many.
-    pub(super) fn within(&self, ranges: &[(Revision, Revision)], most: usize) -> Vec<Sample> {
-        let is_inside = |sample: &&Sample| {
+    pub(super) fn select_within(&self, ranges: &[(Revision, Revision)], most: usize) -> Vec<HashSample> {
+        let is_inside = |sample: &&HashSample| {
             let mut ranges = ranges.iter();
             ranges.any(|(from, to)| (*from..=*to).contains(&sample.revision))
         };
-        let inside: Vec<Sample> = self.0.iter().filter(is_inside).copied().collect();
+        let inside: Vec<HashSample> = self.0.iter().filter(is_inside).copied().collect();
         let step = inside.len().div_ceil(most).max(1);
         inside.into_iter().step_by(step).collect()
     }

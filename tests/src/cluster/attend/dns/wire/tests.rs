@@ -1,33 +1,33 @@
 use super::*;
 
 /// `A? Etcd-0.main.svc`, recursion desired, as a resolver sends it, with an EDNS record behind.
-fn datagram() -> Vec<u8> {
+fn question_datagram() -> Vec<u8> {
     let mut bytes = vec![0x12, 0x34, 0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 1];
     bytes.extend(b"\x06Etcd-0\x04main\x03svc\x00\x00\x01\x00\x01");
     bytes.extend([0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
     bytes
 }
 
-fn question() -> Question {
-    Question::decode(&datagram()).unwrap()
+fn decode_question() -> Question {
+    Question::decode(&question_datagram()).unwrap()
 }
 
 #[test]
 fn a_question_is_read_whatever_stands_behind_it() {
-    let question = question();
-    assert_eq!((question.id, question.kind), (0x1234, Kind::Address));
+    let question = decode_question();
+    assert_eq!((question.id, question.record_type), (0x1234, RecordType::Address));
     assert_eq!(question.name, "etcd-0.main.svc");
 }
 
 #[test]
 fn no_cut_or_damaged_datagram_stops_the_reader() {
-    let whole = datagram();
-    for length in 0..whole.len() {
-        let _ = Question::decode(&whole[..length]);
+    let complete = question_datagram();
+    for length in 0..complete.len() {
+        let _ = Question::decode(&complete[..length]);
     }
-    for at in 0..whole.len() {
+    for at in 0..complete.len() {
         for value in [0, 0x3F, 0x40, 0xC0, 0xFF] {
-            let mut damaged = whole.clone();
+            let mut damaged = complete.clone();
             damaged[at] = value;
             let _ = Question::decode(&damaged);
         }
@@ -36,14 +36,14 @@ fn no_cut_or_damaged_datagram_stops_the_reader() {
 
 #[test]
 fn an_answer_is_not_taken_for_a_question() {
-    let reply = Answer::Records(Vec::new()).encode(&question());
+    let reply = DnsAnswer::Records(Vec::new()).encode(&decode_question());
     assert_eq!(Question::decode(&reply), None);
 }
 
 #[test]
 fn an_address_stands_behind_the_repeated_question() {
     let address = Ipv4Addr::new(198, 18, 16, 7);
-    let reply = Answer::Records(vec![Data::Address(address)]).encode(&question());
+    let reply = DnsAnswer::Records(vec![RecordData::Address(address)]).encode(&decode_question());
     assert_eq!(reply[..2], [0x12, 0x34]);
     assert_eq!(reply[2..8], [0x85, 0x80, 0, 1, 0, 1]);
     assert!(reply.ends_with(&[0xC0, 0x0C, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4, 198, 18, 16, 7]));
@@ -51,7 +51,7 @@ fn an_address_stands_behind_the_repeated_question() {
 
 #[test]
 fn a_service_tells_its_port_and_its_server() {
-    let data = Data::Service {
+    let data = RecordData::Service {
         port: 2380,
         target: "a.svc".to_owned(),
     };
@@ -61,17 +61,17 @@ fn a_service_tells_its_port_and_its_server() {
 
 #[test]
 fn an_unknown_name_is_told_from_one_without_such_records() {
-    let code = |answer: Answer| answer.encode(&question())[3] & 0x0F;
-    assert_eq!(code(Answer::NoSuchName), 3);
-    assert_eq!(code(Answer::Records(Vec::new())), 0);
+    let code = |answer: DnsAnswer| answer.encode(&decode_question())[3] & 0x0F;
+    assert_eq!(code(DnsAnswer::NxDomain), 3);
+    assert_eq!(code(DnsAnswer::Records(Vec::new())), 0);
 }
 
 #[test]
 fn what_does_not_fit_is_left_off_and_said_to_be() {
-    let many = (0..100).map(|last| Data::Address(Ipv4Addr::new(198, 18, 16, last)));
-    let reply = Answer::Records(many.collect()).encode(&question());
-    assert!(reply.len() <= LARGEST);
+    let many = (0..100).map(|last| RecordData::Address(Ipv4Addr::new(198, 18, 16, last)));
+    let reply = DnsAnswer::Records(many.collect()).encode(&decode_question());
+    assert!(reply.len() <= MAX_REPLY_BYTES);
     assert_eq!(reply[2] & 0x02, 0x02);
     let count = usize::from(reply[7]);
-    assert_eq!(reply.len(), HEADER + question().raw.len() + count * 16);
+    assert_eq!(reply.len(), HEADER_BYTES + decode_question().raw.len() + count * 16);
 }

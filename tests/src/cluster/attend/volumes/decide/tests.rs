@@ -2,11 +2,11 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn claim(differs: Value) -> Arc<PersistentVolumeClaim> {
+fn pvc(differs: Value) -> Arc<PersistentVolumeClaim> {
     let mut claim = json!({
         "metadata": {"name": "data-0", "namespace": "shoot", "uid": "1234"},
         "spec": {
-            "storageClassName": MEMORY,
+            "storageClassName": MEMORY_CLASS,
             "resources": {"requests": {"storage": "64Mi"}},
         },
     });
@@ -15,20 +15,20 @@ fn claim(differs: Value) -> Arc<PersistentVolumeClaim> {
 }
 
 /// A claim that has its volume.
-fn bound(differs: Value) -> Arc<PersistentVolumeClaim> {
+fn bound_pvc(differs: Value) -> Arc<PersistentVolumeClaim> {
     let mut bound = json!({
         "spec": {"volumeName": "pvc-1234"},
         "status": {"phase": "Bound", "capacity": {"storage": "64Mi"}},
     });
     merge(&mut bound, differs);
-    claim(bound)
+    pvc(bound)
 }
 
 fn volume(differs: Value) -> Arc<PersistentVolume> {
     let mut volume = json!({
-        "metadata": {"name": "pvc-1234", "annotations": {MADE_BY: PROVISIONER}},
+        "metadata": {"name": "pvc-1234", "annotations": {PROVISIONED_BY: PROVISIONER}},
         "spec": {
-            "storageClassName": MEMORY,
+            "storageClassName": MEMORY_CLASS,
             "capacity": {"storage": "64Mi"},
             "claimRef": {"namespace": "shoot", "name": "data-0", "uid": "1234"},
         },
@@ -39,8 +39,8 @@ fn volume(differs: Value) -> Arc<PersistentVolume> {
 }
 
 /// What is to be done where no directory is left over.
-fn decided(claims: &[Arc<PersistentVolumeClaim>], volumes: &[Arc<PersistentVolume>]) -> Vec<Step> {
-    steps(claims, volumes, &BTreeSet::new())
+fn plan(claims: &[Arc<PersistentVolumeClaim>], volumes: &[Arc<PersistentVolume>]) -> Vec<VolumeStep> {
+    plan_steps(claims, volumes, &BTreeSet::new())
 }
 
 fn merge(into: &mut Value, from: Value) {
@@ -56,97 +56,97 @@ fn merge(into: &mut Value, from: Value) {
 
 #[test]
 fn a_new_claim_gets_a_volume_of_the_size_it_asks_for() {
-    let steps = decided(&[claim(json!({}))], &[]);
+    let steps = plan(&[pvc(json!({}))], &[]);
     assert!(
-        matches!(&steps[..], [Step::Make { medium: Medium::Memory, size, .. }] if size.0 == "64Mi"),
+        matches!(&steps[..], [VolumeStep::CreateVolume { medium: Medium::Memory, size, .. }] if size.0 == "64Mi"),
         "{steps:?}"
     );
 }
 
 #[test]
 fn a_claim_whose_volume_exists_gets_no_second_one() {
-    let steps = decided(&[claim(json!({}))], &[volume(json!({}))]);
+    let steps = plan(&[pvc(json!({}))], &[volume(json!({}))]);
     assert!(steps.is_empty(), "{steps:?}");
 }
 
 #[test]
 fn claims_of_other_classes_are_left_to_others() {
-    let other = claim(json!({"spec": {"storageClassName": "gp3"}}));
-    assert!(decided(&[other], &[]).is_empty());
+    let other = pvc(json!({"spec": {"storageClassName": "gp3"}}));
+    assert!(plan(&[other], &[]).is_empty());
 }
 
 #[test]
 fn a_claim_that_is_being_deleted_gets_nothing() {
-    let leaving = claim(json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}));
-    assert!(decided(&[leaving], &[]).is_empty());
+    let leaving = pvc(json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}));
+    assert!(plan(&[leaving], &[]).is_empty());
 }
 
 #[test]
 fn a_bound_claim_is_at_rest() {
-    let steps = decided(&[bound(json!({}))], &[volume(json!({}))]);
+    let steps = plan(&[bound_pvc(json!({}))], &[volume(json!({}))]);
     assert!(steps.is_empty(), "{steps:?}");
 }
 
 #[test]
 fn a_claim_that_lost_its_volume_does_not_get_an_empty_one_by_itself() {
-    assert!(decided(&[bound(json!({}))], &[]).is_empty());
+    assert!(plan(&[bound_pvc(json!({}))], &[]).is_empty());
 }
 
 #[test]
 fn a_grown_claim_first_enlarges_its_volume_then_is_told() {
-    let grown = || bound(json!({"spec": {"resources": {"requests": {"storage": "1Gi"}}}}));
-    let first = decided(&[grown()], &[volume(json!({}))]);
+    let grown = || bound_pvc(json!({"spec": {"resources": {"requests": {"storage": "1Gi"}}}}));
+    let first = plan(&[grown()], &[volume(json!({}))]);
     assert!(
-        matches!(&first[..], [Step::Enlarge { volume, .. }] if volume == "pvc-1234"),
+        matches!(&first[..], [VolumeStep::ExpandVolume { volume, .. }] if volume == "pvc-1234"),
         "{first:?}"
     );
     let enlarged = volume(json!({"spec": {"capacity": {"storage": "1Gi"}}}));
-    let second = decided(&[grown()], &[enlarged]);
+    let second = plan(&[grown()], &[enlarged]);
     assert!(
-        matches!(&second[..], [Step::Tell { size, .. }] if size.0 == "1Gi"),
+        matches!(&second[..], [VolumeStep::ReportCapacity { size, .. }] if size.0 == "1Gi"),
         "{second:?}"
     );
 }
 
-fn released() -> Arc<PersistentVolume> {
+fn released_volume() -> Arc<PersistentVolume> {
     volume(json!({"status": {"phase": "Released"}}))
 }
 
 #[test]
 fn a_released_volume_is_deleted_when_no_pvc_has_its_uid() {
-    let found = decided(&[], &[released()]);
+    let found = plan(&[], &[released_volume()]);
     assert!(
-        matches!(&found[..], [Step::Remove { volume }] if volume == "pvc-1234"),
+        matches!(&found[..], [VolumeStep::DeleteVolume { volume }] if volume == "pvc-1234"),
         "{found:?}"
     );
-    let replaced = claim(json!({"metadata": {"uid": "5678"}, "spec": {"volumeName": "pvc-5678"}}));
-    let found = decided(&[replaced], &[released()]);
+    let replaced = pvc(json!({"metadata": {"uid": "5678"}, "spec": {"volumeName": "pvc-5678"}}));
+    let found = plan(&[replaced], &[released_volume()]);
     assert!(
-        matches!(&found[..], [Step::Remove { volume }] if volume == "pvc-1234"),
+        matches!(&found[..], [VolumeStep::DeleteVolume { volume }] if volume == "pvc-1234"),
         "the PVC of the same name is another one: {found:?}"
     );
 }
 
 #[test]
 fn a_volume_that_is_called_released_for_a_moment_stays_with_its_pvc() {
-    for claim in [claim(json!({})), bound(json!({}))] {
-        let found = decided(&[claim], &[released()]);
+    for claim in [pvc(json!({})), bound_pvc(json!({}))] {
+        let found = plan(&[claim], &[released_volume()]);
         assert!(found.is_empty(), "{found:?}");
     }
-    let terminating = bound(json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}));
-    let found = decided(&[terminating], &[released()]);
+    let terminating = bound_pvc(json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}));
+    let found = plan(&[terminating], &[released_volume()]);
     assert!(found.is_empty(), "a pod may still mount it: {found:?}");
 }
 
 #[test]
 fn a_volume_of_another_provisioner_or_of_an_unknown_pvc_is_left_alone() {
     let foreign = volume(json!({
-        "metadata": {"annotations": {MADE_BY: "somebody"}}, "status": {"phase": "Released"},
+        "metadata": {"annotations": {PROVISIONED_BY: "somebody"}}, "status": {"phase": "Released"},
     }));
     let unknown = volume(json!({
         "spec": {"claimRef": {"uid": null}}, "status": {"phase": "Released"},
     }));
-    assert!(decided(&[], &[foreign, unknown]).is_empty());
+    assert!(plan(&[], &[foreign, unknown]).is_empty());
 }
 
 #[test]
@@ -155,11 +155,11 @@ fn bytes_are_deleted_only_after_the_volume_and_its_pvc() {
     let deleting = json!({
         "metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}, "status": {"phase": "Released"},
     });
-    let found = steps(&[], &[volume(deleting)], &directories);
+    let found = plan_steps(&[], &[volume(deleting)], &directories);
     assert!(found.is_empty(), "the object is still there: {found:?}");
-    let found = steps(&[], &[], &directories);
+    let found = plan_steps(&[], &[], &directories);
     assert!(
-        matches!(&found[..], [Step::Clear { volume }] if volume == "pvc-1234"),
+        matches!(&found[..], [VolumeStep::DeleteBytes { volume }] if volume == "pvc-1234"),
         "{found:?}"
     );
 }
@@ -167,6 +167,6 @@ fn bytes_are_deleted_only_after_the_volume_and_its_pvc() {
 #[test]
 fn a_directory_is_not_cleared_before_its_pvc_has_got_the_volume() {
     let directories = BTreeSet::from(["pvc-1234".to_owned()]);
-    let found = steps(&[claim(json!({}))], &[], &directories);
-    assert!(matches!(&found[..], [Step::Make { .. }]), "{found:?}");
+    let found = plan_steps(&[pvc(json!({}))], &[], &directories);
+    assert!(matches!(&found[..], [VolumeStep::CreateVolume { .. }]), "{found:?}");
 }
