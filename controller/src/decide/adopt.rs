@@ -1,14 +1,15 @@
-//! A StatefulSet of etcd-druid replaces pods by itself, blind to quorum. Before anything else about it
-//! changes, it is told to stop that.
+//! Adopts a StatefulSet made by etcd-druid.
 //!
-//! Its image and its command belong together: etcd-druid wraps etcd. So as long as our etcd may not come yet, for want of a
-//! snapshot or by the rules of upgrades, all of it stays as it is; then all of it changes at once.
+//! Its RollingUpdate strategy replaces pods without checking quorum, so it is disabled before anything else changes. Image and
+//! command belong together, because etcd-druid wraps etcd: until the snapshot is taken and the upgrade is allowed, all objects
+//! stay unchanged; then they change at once.
 
 use super::{ReconcileStep, World, upgrade};
 use crate::observe::UpdateStrategy;
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     let set = world.stateful_set()?;
+    // Two controllers that replace pods at the same time can break quorum.
     if set.update_strategy == UpdateStrategy::RollingUpdate {
         return Some(ReconcileStep::DisableRollingUpdate);
     }

@@ -1,17 +1,17 @@
-//! etcd that ends again and again on data its check found good.
+//! Restarts a pod whose etcd crashes repeatedly on data that the init check accepted.
 //!
-//! The check is quick where etcd had ended in order, and a program that fails says nothing about its data. A new pod checks
-//! again, thoroughly now, and what it finds is what the others act on. **Holds**: such a pod takes no part, so nobody misses
-//! it; a pod is not given up before it had its time, so this cannot go on faster than that.
+//! The init check is quick after a clean stop of etcd, and a crash proves nothing about the data. A new pod runs the thorough
+//! check, and the other planners act on its verdict. Invariants: the pod does not serve, so deleting it disrupts nothing; a pod
+//! younger than `MIN_POD_AGE` is kept, which limits the rate of restarts.
 
 use std::time::Duration;
 
 use super::{PodDeletionReason, ReconcileStep, World};
 use crate::observe::Ordinal;
 
-/// As often as etcd may end before its data is doubted.
+/// Number of crashes of etcd after which the data is checked again.
 const CRASH_LIMIT: u32 = 5;
-/// The time a pod has.
+/// Minimum age of a pod before it is restarted.
 const MIN_POD_AGE: Duration = Duration::from_mins(10);
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
@@ -21,8 +21,9 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
 fn restart_crashing_pod(world: &World<'_>, ordinal: Ordinal) -> Option<ReconcileStep> {
     let pod = world.pod(ordinal)?;
     let age = world.now.duration_since(pod.created_at?).unsigned_abs();
-    let is_hopeless = pod.crash_count >= CRASH_LIMIT && age >= MIN_POD_AGE;
-    (is_hopeless && !pod.is_deleting && !world.is_responsive(ordinal)).then(|| ReconcileStep::DeletePod {
+    let is_crash_looping = pod.crash_count >= CRASH_LIMIT && age >= MIN_POD_AGE;
+    // A container restart does not run init containers again, so the whole pod is deleted.
+    (is_crash_looping && !pod.is_deleting && !world.is_responsive(ordinal)).then(|| ReconcileStep::DeletePod {
         ordinal,
         uid: pod.uid.clone(),
         reason: PodDeletionReason::CrashLooping,

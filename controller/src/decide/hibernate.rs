@@ -1,19 +1,20 @@
-//! All pods go, or come back. The volumes stay.
+//! Hibernates a cluster (stops all pods, keeps the volumes) and wakes it up.
 //!
-//! Going is preceded by a full snapshot, where there is a store and a cluster to take one of; without the snapshot
-//! nobody goes. Coming back is with as many members as went: the others follow, or go, by the rules of scaling.
+//! Hibernation requires a full snapshot if a store is configured and the cluster was created; a failed snapshot blocks it. The
+//! cluster wakes up with as many members as it had; scaling to a different size follows afterwards.
 
 use super::{DisruptiveChange, ReconcileStep, World, shape, snapshot};
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
-    let (from, wanted) = (world.size(), world.desired.replicas);
-    match (from, wanted) {
+    let (from, desired) = (world.size(), world.desired.replicas);
+    match (from, desired) {
         (0, 0) => None,
         (0, _) => Some(ReconcileStep::Scale {
             from,
             to: shape::compute_wakeup_size(world),
         }),
         (_, 0) => {
+            // A stopped cluster cannot take a snapshot.
             snapshot::require_snapshot(world, DisruptiveChange::Hibernation).or(Some(ReconcileStep::Scale { from, to: 0 }))
         }
         _ => None,

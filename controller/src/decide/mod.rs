@@ -1,15 +1,16 @@
-//! What to do next: a pure function of what is wanted, what is seen, and the time.
+//! Decides the next step: a pure function of desired state, observed state and time.
 //!
 //! ```text
-//! World ─► crash ─► stranded ─► shrunk ─► recovery ─► adopt ─► hibernate ─► replace ─► join ─► scale in ─► volume ─► upgrade ─► peers ─► roll ─► scale out ─► founding ─► whole?
-//!              first answer wins: one step, or what is waited for
+//! crash ─► stranded ─► pod restoration ─► recovery ─► adopt ─► hibernate ─► replace ─► join ─► scale in ─► volume
+//!   ─► upgrade ─► peer URLs ─► rollout ─► scale out ─► bootstrap ─► peer TLS ─► all pods ready?
+//!              the first planner with a result wins: one step, or what blocks it
 //! ```
 //!
-//! **Comes in**: a [`World`]. **Goes out**: a [`Plan`]: objects that are always safe to apply, and at most one [`Step`].
+//! The result is a plan: objects that are always safe to apply, and at most one step.
 //!
-//! **Holds**: no step costs a quorum that was there. A step is chosen only when nothing that an earlier one began is
-//! unfinished, because each concern begins by asking for a whole cluster. At rest the plan is empty. **Does not do**: fail,
-//! wait, remember. After a crash the same world gives the same plan.
+//! Invariants: no step breaks an existing quorum. A planner returns a step only when earlier steps are finished, because it
+//! first requires the members it depends on to be healthy. When the cluster has converged, the plan has no step. Deciding does
+//! no I/O, cannot fail and keeps no state, so after a crash the same observation gives the same plan.
 
 mod adopt;
 mod crash;
@@ -45,18 +46,17 @@ pub use plan::{
 };
 pub use world::{LastKnown, World, quorum};
 
-/// The operator's numbers.
+/// Settings of the controller that apply to every Etcd.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReconcilePolicy {
-    /// Whether a changed spec is acted on without being asked to.
+    /// Whether a changed spec is reconciled without the reconcile annotation.
     pub auto_reconcile: bool,
-    /// How old a full snapshot may be that is taken before a change.
+    /// Maximum age of a full snapshot that counts as taken before a change.
     pub max_snapshot_age: Duration,
-    /// How long a pod may look for its volume before that counts as gone.
+    /// Age of a pod from which its missing PVC counts as lost.
     pub volume_timeout: Duration,
-    /// How long a quorum has to be lost before that counts as for good.
+    /// Time a quorum loss must last before it counts as confirmed.
     pub quorum_loss_timeout: Duration,
-    /// How backups are looked after.
     pub upkeep: upkeep::UpkeepPolicy,
 }
 
@@ -72,12 +72,16 @@ impl Default for ReconcilePolicy {
     }
 }
 
-/// One concern: its step, or what it waits for; `None` when it has nothing to say.
+/// Plans one concern: its step, or what blocks it; `None` when there is nothing to do.
 type PlanStepFn = fn(&World<'_>) -> Option<ReconcileStep>;
 
-/// In the order in which they are asked. What makes data known and costs nobody anything; data before everything else; then what heals, since a member that goes may be the
-/// one the others need to come back; then what changes, from the smallest cluster that does it: members that go are not
-/// rolled first, members that come start as they will stay.
+/// Planners in order of priority.
+///
+/// 1. Steps that reveal the state of data and disrupt no serving member.
+/// 2. Recovery of lost data.
+/// 3. Repair before change: disrupting a member could remove the one that others need to rejoin.
+/// 4. Changes, on the smallest cluster: scale in before the rollout, so that leaving members are not rolled; scale out after
+///    it, so that new members start from the final template.
 const STEP_PLANNERS: [(PlanStepFn, RunCondition); 17] = [
     (crash::plan_step, RunCondition::Always),
     (stranded::plan_step, RunCondition::Always),
@@ -98,16 +102,16 @@ const STEP_PLANNERS: [(PlanStepFn, RunCondition); 17] = [
     (wait_for_ready_pods, RunCondition::Always),
 ];
 
-/// Whether a concern may act on a spec nobody asked to reconcile.
+/// Whether a planner runs while a spec change is pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunCondition {
-    /// It goes by what is there.
+    /// The planner depends on the observed state only.
     Always,
-    /// It goes by the spec.
+    /// The planner applies the spec.
     SpecAccepted,
 }
 
-/// What to do next.
+/// Returns the plan for the observed state.
 pub fn decide(world: &World<'_>) -> ReconcilePlan {
     let mut refusals = Vec::new();
     if world.desired.has_external_members {
@@ -120,12 +124,14 @@ pub fn decide(world: &World<'_>) -> ReconcilePlan {
         return idle_plan(vec![SpecRefusal::InvalidReplicas { replicas }]);
     }
     if world.observed.stateful_set.as_ref().is_some_and(|set| set.is_deleting) {
+        // Objects applied now would be lost with the old StatefulSet; a new one can be created only after it.
         return waiting_plan(Blocker::StatefulSetTerminating);
     }
     if is_manually_stopped(world) {
         return idle_plan(vec![SpecRefusal::ManuallyStopped]);
     }
     let is_accepted = is_spec_accepted(world);
+    // etcd-druid's contract: a changed spec takes effect only on request, unless automatic reconcile is on.
     if !is_accepted {
         let generation = world.desired.generation;
         refusals.push(SpecRefusal::ReconcileNotRequested { generation });
@@ -139,17 +145,18 @@ pub fn decide(world: &World<'_>) -> ReconcilePlan {
         };
     }
     let step = find_first_step(world, is_accepted);
+    // A pending spec changes no object, but repairs still run.
     let shape = is_accepted.then(|| shape::compute(world, step.as_ref(), &mut refusals));
-    let wake_after = requeue_after(step.as_ref());
+    let next_reconcile = requeue_after(step.as_ref());
     ReconcilePlan {
         effective_spec: shape,
         step,
         refusals,
-        requeue_after: wake_after,
+        requeue_after: next_reconcile,
     }
 }
 
-/// A recovery stops pods too; that is no change by hand.
+/// Whether a user scaled the StatefulSet to zero. A recovery does so as well, so an open incident excludes it.
 fn is_manually_stopped(world: &World<'_>) -> bool {
     let observed = world.last_known.observed_generation;
     world.desired.drift_policy(observed) == DriftPolicy::Keep
@@ -160,7 +167,7 @@ fn is_manually_stopped(world: &World<'_>) -> bool {
 
 fn find_first_step(world: &World<'_>, is_accepted: bool) -> Option<ReconcileStep> {
     if world.stateful_set().is_none() {
-        // Nothing is there to be changed; applying the shape makes it.
+        // The other planners change existing objects; applying the effective spec creates the StatefulSet.
         return recovery::plan_step(world);
     }
     let may = |needs: RunCondition| is_accepted || needs == RunCondition::Always;
@@ -170,24 +177,24 @@ fn find_first_step(world: &World<'_>, is_accepted: bool) -> Option<ReconcileStep
         .find_map(|(planner, _)| planner(world))
 }
 
-/// Nobody has heard of a member yet.
+/// Waits until the first member registers.
 fn wait_for_bootstrap(world: &World<'_>) -> Option<ReconcileStep> {
     let on = Blocker::Bootstrapping;
     (world.size() > 0 && !world.is_bootstrapped()).then_some(ReconcileStep::Wait { blocker: on })
 }
 
-/// Everything was done; it is over when every pod is there, ready, and stays.
+/// The last check: the cluster has converged only when every pod is ready and none is terminating.
 fn wait_for_ready_pods(world: &World<'_>) -> Option<ReconcileStep> {
-    let stays = |ordinal: &Ordinal| {
+    let is_stable = |ordinal: &Ordinal| {
         let pod = world.pod(*ordinal);
         pod.is_some_and(|pod| pod.is_ready && !pod.is_deleting)
     };
-    let ordinal = world.ordinals().find(|ordinal| !stays(ordinal))?;
+    let ordinal = world.ordinals().find(|ordinal| !is_stable(ordinal))?;
     let on = Blocker::MemberUnhealthy { ordinal };
     Some(ReconcileStep::Wait { blocker: on })
 }
 
-/// A spec is acted on when that is the rule, when it was asked for, when it is new, and when it was acted on before.
+/// Whether the spec may be applied: automatic reconcile, a reconcile request, a new Etcd, or a generation applied before.
 pub fn is_spec_accepted(world: &World<'_>) -> bool {
     let observed = world.last_known.observed_generation;
     world.policy.auto_reconcile
@@ -221,8 +228,8 @@ fn requeue_after(step: Option<&ReconcileStep>) -> Duration {
     }
 }
 
-/// Whether etcd itself has to be asked before deciding: when anything is not at rest. Cheap things are looked at first,
-/// so that a thousand quiet clusters cost no connection.
+/// Whether the decision needs the member list from etcd. A converged cluster is recognised from Kubernetes objects alone, so
+/// that a thousand idle clusters open no connection.
 pub fn should_query_members(world: &World<'_>) -> bool {
     let Some(set) = world.stateful_set() else {
         return world.observed.pods.values().any(|pod| pod.is_ready);
@@ -234,8 +241,8 @@ pub fn should_query_members(world: &World<'_>) -> bool {
     };
     let size_differs = set.replicas != world.desired.replicas;
     let image_differs = set.etcd_image.as_ref() != Some(&world.desired.etcd_image);
-    let is_unspoken = set.replicas > 0 && set.recorded_size.is_none();
-    // What addresses members have besides their own is known to etcd alone.
+    let is_size_unrecorded = set.replicas > 0 && set.recorded_size.is_none();
+    // Additional peer URLs of members are visible in etcd's member list only.
     let is_new = world.last_known.observed_generation != Some(world.desired.generation);
     let has_addresses = !world.desired.peers.additional_urls.is_empty();
     let tls_differs = set.peer_tls_stage != tls::desired_stage(world)
@@ -249,10 +256,11 @@ pub fn should_query_members(world: &World<'_>) -> bool {
         && (size_differs
             || recovery::is_confirmation_pending(world)
             || image_differs
-            || is_unspoken
+            || is_size_unrecorded
             || (is_new && has_addresses && is_spec_accepted(world))
             || tls_differs
             || !set.is_observed
+            // Members of the joined cluster have no pods here, so only etcd shows them.
             || world.desired.joins_existing_cluster
             || world.ordinals().any(is_out_of_step))
 }

@@ -1,4 +1,6 @@
-//! What is to be done: values, no deeds.
+//! The plan of one reconcile as plain values. Planning has no side effects; `act` carries the plan out.
+//!
+//! A plan holds objects that are always safe to apply and at most one step that does more.
 
 use std::time::Duration;
 
@@ -8,21 +10,21 @@ use mainstay_ids::MemberId;
 use crate::cadence;
 use crate::observe::{Ordinal, PeerTlsStage};
 
-/// What one pass does.
+/// The result of one decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReconcilePlan {
-    /// What the objects should look like now; `None` when they are not to be touched.
+    /// State to apply to the managed objects; `None` leaves the objects unchanged.
     pub effective_spec: Option<EffectiveSpec>,
-    /// The one thing that is more than applying objects.
+    /// The single action besides applying objects, or what blocks the next one.
     pub step: Option<ReconcileStep>,
-    /// What the user asked for and does not get, with the reason.
+    /// Spec fields that are not applied, with the reason.
     pub refusals: Vec<SpecRefusal>,
-    /// When to look again although nothing happened.
+    /// Time until the next reconcile when no event arrives earlier.
     pub requeue_after: Duration,
 }
 
 impl ReconcilePlan {
-    /// The same plan, when carrying it out began something that has to end first.
+    /// The same plan with its step replaced by a wait: executing the step started work that must finish first.
     #[must_use]
     pub fn into_waiting(self, on: Blocker) -> Self {
         Self {
@@ -32,153 +34,124 @@ impl ReconcilePlan {
         }
     }
 
-    /// Whether the world is as it should be: nothing to do, nothing waited for, nothing refused.
+    /// Whether the observed state equals the desired state: no step, no wait, no refusal.
     pub fn is_settled(&self) -> bool {
         self.step.is_none() && self.refusals.is_empty()
     }
 }
 
-/// What the objects look like at this moment, between what is and what the spec asks for.
+/// The state to apply now: an intermediate state on the way from the observed state to the spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveSpec {
-    /// How many pods the StatefulSet asks for.
+    /// `spec.replicas` of the StatefulSet.
     pub replicas: u32,
-    /// How many members the cluster has, or will have when it is woken.
+    /// Number of members of the cluster. A hibernated cluster wakes up with this number.
     pub cluster_size: u32,
-    /// Whether members found a cluster or find one.
     pub phase: BootstrapPhase,
-    /// How far encryption between members is.
     pub peer_tls_stage: PeerTlsStage,
-    /// Whether there is anything but the configuration.
     pub runtime: Runtime,
-    /// What is rendered as it is instead of as the spec says.
     pub held_fields: HeldFields,
 }
 
-/// Whether members found a cluster or find one.
+/// Which `initial-cluster-state` members start with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BootstrapPhase {
-    /// Nobody has ever been a member: all of them found it together.
+    /// No member was ever registered: all members create the cluster together (`new`).
     Bootstrapping,
-    /// There is a cluster; whoever comes joins it.
+    /// The cluster exists: a new pod joins it (`existing`).
     Bootstrapped,
 }
 
-/// Whether there is anything but the configuration.
+/// Whether this controller runs etcd pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runtime {
-    /// Everything is there.
     On,
-    /// Somebody else runs etcd; only configuration and a StatefulSet without pods are made.
+    /// Another system runs etcd: only the configuration and a StatefulSet without pods are created.
     Off,
 }
 
-/// What is rendered as it is instead of as the spec says, because the way there is not open yet.
+/// Values rendered as observed instead of as in the spec, because the change is not allowed yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeldFields {
-    /// All objects: those of etcd-druid fit together, and half of them would not.
+    /// Holds every object. Objects of etcd-druid depend on each other, so a partial change breaks the pods.
     pub all_objects: bool,
-    /// The image of etcd.
     pub etcd_image: Option<String>,
-    /// Bytes of the claim template.
+    /// Storage request of the PVC template, in bytes.
     pub storage_bytes: Option<u64>,
 }
 
-/// Something more than applying objects. Of all steps in a pass there is one at most.
+/// An action besides applying objects. A reconcile executes at most one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReconcileStep {
-    /// Keeps a StatefulSet made by etcd-druid from replacing pods by itself.
+    /// Sets the update strategy of a StatefulSet made by etcd-druid to `OnDelete`.
     DisableRollingUpdate,
-    /// Asks the leader's sidecar for a full snapshot, without waiting for it here.
+    /// Requests a full snapshot from the leader's sidecar and returns without waiting for it.
     Snapshot {
-        /// What it is taken before.
         before: DisruptiveChange,
     },
-    /// Changes the number of pods. Applying the shape does it.
+    /// Changes the number of pods. Applying the effective spec does it.
     Scale {
-        /// From this many.
         from: u32,
-        /// To this many.
         to: u32,
     },
-    /// Deletes a pod, so that it comes back as the template has it.
+    /// Deletes a pod; the StatefulSet recreates it from the current template.
     DeletePod {
-        /// Which.
         ordinal: Ordinal,
-        /// This very one.
         uid: String,
-        /// Why.
         reason: PodDeletionReason,
     },
-    /// Deletes a claim that is proven useless, and the pod that uses it.
+    /// Deletes a PVC that is proven useless, and the pod that mounts it.
     DeletePvc {
-        /// Whose.
         ordinal: Ordinal,
-        /// This very one.
         uid: String,
-        /// The pod that holds it, if there is one.
+        /// UID of the pod that mounts the PVC.
         pod_uid: Option<String>,
-        /// Why it is useless.
         reason: PvcDeletionReason,
     },
-    /// Adds a member without a vote.
+    /// Adds a member as a learner.
     AddLearner {
-        /// Whose pod waits for it.
         ordinal: Ordinal,
     },
-    /// Gives a learner its vote.
+    /// Promotes a learner to a voting member.
     Promote {
-        /// Its identity.
         member: MemberId,
-        /// Which pod it is.
         ordinal: Ordinal,
     },
-    /// Takes a member out of the cluster.
+    /// Removes a member from the etcd cluster.
     RemoveMember {
-        /// Its identity.
         member: MemberId,
-        /// Which pod it was.
         ordinal: Ordinal,
-        /// Why.
         reason: MemberRemovalReason,
     },
-    /// Makes another member lead.
+    /// Transfers leadership.
     MoveLeader {
-        /// Who leads.
         from: MemberId,
-        /// Who is to.
         to: MemberId,
     },
-    /// Tells the cluster where a member is found.
+    /// Updates the peer URLs of a member in the member list.
     UpdatePeerUrls {
-        /// Its identity.
         member: MemberId,
-        /// Which pod it is.
         ordinal: Ordinal,
     },
-    /// Asks for larger volumes.
+    /// Raises the storage request of PVCs.
     ExpandPvcs {
-        /// Whose.
         ordinals: Vec<Ordinal>,
-        /// How large.
         bytes: u64,
     },
-    /// Deletes the StatefulSet and leaves its pods, so that it is made again with what cannot be changed.
+    /// Deletes the StatefulSet with orphan propagation, so that it is recreated with a changed immutable field.
     RecreateStatefulSet {
-        /// This very one.
         uid: String,
     },
-    /// Brings lost data back. What exactly is decided and done by the recovery.
+    /// One step of restoring lost data.
     Recover(super::recovery::RecoveryStep),
-    /// Nothing yet.
+    /// No action; the blocker must disappear first.
     Wait {
-        /// For what.
         blocker: Blocker,
     },
 }
 
 impl ReconcileStep {
-    /// One word of a closed list, for metrics and events.
+    /// Label value for metrics and Events, from a closed list.
     pub fn label(&self) -> &'static str {
         match self {
             Self::DisableRollingUpdate => "StopRolling",
@@ -198,7 +171,7 @@ impl ReconcileStep {
         }
     }
 
-    /// All words.
+    /// Every label value.
     pub const LABELS: [&'static str; 14] = [
         "StopRolling",
         "Snapshot",
@@ -216,7 +189,7 @@ impl ReconcileStep {
         "Wait",
     ];
 
-    /// What is waited for.
+    /// What the step waits for; `None` for an action.
     pub fn blocker(&self) -> Option<&Blocker> {
         match self {
             Self::Wait { blocker: on } => Some(on),
@@ -225,186 +198,164 @@ impl ReconcileStep {
         }
     }
 
-    /// Whether something is done, rather than waited for.
+    /// Whether the step acts rather than waits.
     pub fn is_action(&self) -> bool {
         self.blocker().is_none()
     }
 }
 
-/// What a snapshot is taken before.
+/// A change that a full snapshot precedes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisruptiveChange {
-    /// All pods go.
+    /// All pods are stopped.
     Hibernation,
-    /// Another etcd comes.
+    /// The etcd image changes.
     Upgrade,
-    /// Pods are replaced by others of the same etcd.
+    /// Pods are replaced, the etcd image stays.
     Rollout,
 }
 
 /// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodDeletionReason {
-    /// It takes no part and is not what the template says: first to go.
+    /// Not from the current template, and not serving: replaced first.
     OutdatedAndUnhealthy,
-    /// It is not what the template says.
+    /// Not from the current template.
     Outdated,
-    /// Its volume is gone, and only a new pod gets a new one.
+    /// The volume is lost. The StatefulSet controller creates a PVC only together with a pod.
     VolumeLost,
-    /// Its member was removed while it ran, and only a new pod checks its data again.
+    /// The member was removed while the pod ran. Only a new pod runs the init check again.
     MemberRemoved,
-    /// etcd ends again and again, and only a new pod checks its data again.
+    /// etcd crashes repeatedly. Only a new pod runs the init check again.
     CrashLooping,
 }
 
-/// Why a claim is useless.
+/// Why a PVC is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PvcDeletionReason {
-    /// The check of the data directory proved that the data is damaged.
+    /// The init check found the data directory corrupt.
     Corrupt,
-    /// The data is of a member that was removed, or of another cluster.
+    /// The data belongs to a removed member or to another cluster.
     Foreign,
-    /// The volume behind it is gone.
+    /// The PV of the PVC is lost.
     VolumeLost,
-    /// Left by a member that was scaled in; its place is needed.
+    /// Left over from a scale-in; a new pod needs the name.
     LeftByScaleIn,
 }
 
 /// Why a member is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberRemovalReason {
-    /// Fewer are wanted.
+    /// The spec requests fewer members.
     ScaleIn,
-    /// Its data is lost; it comes back as a learner.
+    /// The data is lost; the member rejoins as a learner.
     DataLost,
 }
 
-/// What is waited for.
+/// What a reconcile waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocker {
-    /// The controller of every StatefulSet has not seen the newest form.
+    /// The StatefulSet controller has not observed the latest generation.
     StatefulSetUnobserved,
-    /// A pod is gone or going and has to come back.
+    /// A pod is absent or terminating.
     PodMissing {
-        /// Which.
         ordinal: Ordinal,
     },
-    /// A pod with the newest template is not well: the template may be bad.
+    /// A member on the current template is unhealthy: the template may be bad.
     UpdatedMemberUnhealthy {
-        /// Which.
         ordinal: Ordinal,
     },
-    /// A member is not well, and touching another one would be one too many.
+    /// A member is unhealthy; disrupting another one could break quorum.
     MemberUnhealthy {
-        /// Which.
         ordinal: Ordinal,
     },
-    /// A member that belongs to none of our pods is not well.
+    /// A member without a pod of this Etcd is unhealthy.
     ForeignMemberUnhealthy {
-        /// Its identity.
         member: MemberId,
     },
-    /// A learner catches up.
+    /// A learner is catching up.
     LearnerLagging {
-        /// Which.
         ordinal: Ordinal,
     },
-    /// Somebody else's learner takes the only place.
+    /// A learner without a pod of this Etcd exists. etcd allows one learner by default.
     ForeignLearner {
-        /// Its identity.
         member: MemberId,
     },
-    /// The cluster does not answer with a quorum.
+    /// No quorum of members answers.
     NoQuorum,
-    /// The step would cost the quorum.
+    /// Removing the member would break quorum: `healthy` of `voters` remaining voters are healthy.
     QuorumAtRisk {
-        /// Which member it is about.
         ordinal: Ordinal,
-        /// Voters that would be well.
         healthy: usize,
-        /// Voters there would be.
         voters: usize,
     },
-    /// A snapshot is on its way.
+    /// The requested snapshot is running.
     SnapshotRunning {
-        /// What it is taken before.
         before: DisruptiveChange,
     },
-    /// The snapshot failed, so the change does not happen.
+    /// The requested snapshot failed, which blocks the change.
     SnapshotFailed {
-        /// What it is taken before.
         before: DisruptiveChange,
-        /// Why, in words.
         reason: String,
-        /// When it is tried again.
         retry_at: Timestamp,
     },
-    /// A claim is being deleted.
+    /// A PVC is terminating.
     PvcTerminating {
-        /// Whose.
         ordinal: Ordinal,
     },
-    /// The StatefulSet is being deleted.
+    /// The StatefulSet is terminating.
     StatefulSetTerminating,
-    /// The etcd that is asked for may not follow the one etcd-druid runs, so all of it stays.
+    /// The requested etcd version is not a valid upgrade of the one etcd-druid runs.
     AdoptionRefused,
-    /// The cluster comes up for the first time.
+    /// The cluster starts for the first time.
     Bootstrapping,
-    /// Data is lost, and its recovery waits.
+    /// Data is lost and the recovery is blocked.
     RecoveryBlocked(super::recovery::RecoveryBlocker),
 }
 
-/// Something the user asked for and does not get.
+/// A spec change that is not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecRefusal {
-    /// The number of members makes no sense.
+    /// `spec.replicas` is out of range.
     InvalidReplicas {
-        /// What was asked for.
         replicas: i32,
     },
-    /// A volume cannot shrink.
+    /// The requested volume size is smaller than the current one. Kubernetes cannot shrink volumes.
     VolumeShrink {
-        /// Bytes there are.
         current_bytes: u64,
-        /// Bytes asked for.
         requested_bytes: u64,
     },
-    /// The volumes cannot be expanded.
+    /// The API server rejected the expansion of a PVC.
     VolumeExpansion {
-        /// What the API server said.
         reason: String,
     },
-    /// This etcd cannot follow that one.
+    /// The upgrade from the running version is not supported.
     Upgrade {
-        /// What runs.
         from: String,
-        /// What was asked for.
         to: String,
-        /// Which rule says so.
         rule: UpgradeRule,
     },
-    /// The members are run by somebody else.
+    /// Another system runs the members.
     ExternalMembers,
-    /// The spec changed, and nobody asked to reconcile it.
+    /// The spec change is pending: the reconcile annotation is missing and automatic reconcile is off.
     ReconcileNotRequested {
-        /// The generation that waits.
         generation: i64,
     },
-    /// Reconciliation is suspended.
+    /// An annotation suspends reconciliation.
     Suspended,
-    /// Somebody has stopped all pods by hand, and asked for such changes to be left alone.
+    /// A user scaled the StatefulSet to zero, and an annotation disables component protection.
     ManuallyStopped,
 }
 
-/// Rules of etcd about versions.
+/// The version rule that a refused upgrade breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpgradeRule {
-    /// One minor version at a time.
+    /// etcd supports upgrades by one minor version only.
     OneMinor,
-    /// 3.6 only from 3.5.26 on.
+    /// 3.6 requires 3.5.26 or later first.
     MinPatchFirst,
-    /// Never back to an older minor version.
+    /// No downgrade to an older minor version.
     NoDowngrade,
-    /// Never to another major version.
+    /// No change of the major version.
     SameMajor,
 }

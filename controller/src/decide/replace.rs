@@ -1,9 +1,9 @@
-//! A member whose data is lost, in a cluster that has its quorum: it is taken out, and comes back empty as a learner.
+//! Replaces a member whose data is lost while the cluster has quorum: removes the member, which rejoins empty as a learner.
 //!
-//! **Holds**: loss is proven, by the verdict of the member's own check or by the absence of its volume; silence proves
-//! nothing. A volume is given up only after its member is out of the cluster. What was there before a recovery is given up
-//! only when the new cluster is whole without it. A pod whose member was taken out while it
-//! ran is started again, so that its check sees that; etcd alone would fail for ever.
+//! Invariants: the loss is proven by the verdict of the init check or by the absence of the volume; a member that does not
+//! answer proves nothing. A PVC is deleted only after its member is removed. Data from before a recovery is deleted only when the
+//! new cluster is healthy without it. A pod whose member was removed while it ran is restarted, so that the init check detects
+//! the removal; etcd alone would crash forever.
 
 use mainstay_coordination::incident::RecoveryStage;
 
@@ -21,69 +21,70 @@ fn plan_for_member(world: &World<'_>, ordinal: Ordinal) -> Option<ReconcileStep>
     if world.is_responsive(ordinal) {
         return None;
     }
-    let claim = world.observed.pvcs.get(&ordinal);
-    let is_volume_gone = claim.is_none_or(|claim| claim.is_lost || claim.is_deleting)
+    let pvc = world.observed.pvcs.get(&ordinal);
+    let is_volume_gone = pvc.is_none_or(|pvc| pvc.is_lost || pvc.is_deleting)
         && is_volume_timeout_over(world, pod);
     let is_lost = pod.finding.is_some_and(InitFinding::is_data_loss) || is_volume_gone;
-    // What goes anyway is not mended: see scaling in.
+    // Scale-in removes higher ordinals, so repairing them is wasted work.
     let stays = !is_spec_accepted(world) || ordinal.0 < world.desired.replicas;
-    let is_useless = pod.finding.is_some_and(InitFinding::is_volume_unusable);
+    let is_unusable = pod.finding.is_some_and(InitFinding::is_volume_unusable);
     match world.member(ordinal) {
-        // Just added and not started yet: only what an earlier member left is in its way.
-        Some(member) if member.name.is_empty() => (is_useless && stays)
-            .then(|| renew_pod_or_pvc(world, ordinal, pod, claim, is_volume_gone))
+        // Added and not started yet (etcd reports no name): only data of its predecessor can block it.
+        Some(member) if member.name.is_empty() => (is_unusable && stays)
+            .then(|| renew_pod_or_pvc(world, ordinal, pod, pvc, is_volume_gone))
             .flatten(),
         Some(member) if is_lost && has_other_voters(world, member) => {
             Some(remove_or_wait(world, ordinal, member))
         }
-        None if stays => renew_pod_or_pvc(world, ordinal, pod, claim, is_volume_gone),
+        None if stays => renew_pod_or_pvc(world, ordinal, pod, pvc, is_volume_gone),
         Some(_) | None => None,
     }
 }
 
-/// Of the only voter's data the only other copy is the backup: see the recovery.
+/// Whether other voters hold the data. For a single voter the only other copy is the backup, which the recovery restores.
 fn has_other_voters(world: &World<'_>, member: &ObservedEtcdMember) -> bool {
     member.is_learner || world.voters().count() > 1
 }
 
-/// Whether the member this pod last was is none any more.
+/// Whether the member ID in the Lease of the pod is no longer in the member list.
 fn is_member_removed(world: &World<'_>, ordinal: Ordinal) -> bool {
     let lease = world.observed.leases.get(&ordinal);
-    let held = lease.and_then(|lease| lease.holder.as_ref());
+    let holder = lease.and_then(|lease| lease.holder.as_ref());
     let list = world.members().map(|members| &members.list);
-    held.zip(list)
-        .is_some_and(|(held, list)| list.iter().all(|member| member.id != held.member_id))
+    holder.zip(list)
+        .is_some_and(|(holder, list)| list.iter().all(|member| member.id != holder.member_id))
 }
 
-/// The pod and its claim, as long as it needs new ones.
+/// Recreates the pod or its PVC, whichever keeps the member from starting.
 fn renew_pod_or_pvc(
     world: &World<'_>,
     ordinal: Ordinal,
     pod: &ObservedPod,
-    claim: Option<&ObservedPvc>,
+    pvc: Option<&ObservedPvc>,
     is_volume_gone: bool,
 ) -> Option<ReconcileStep> {
-    let discard = |claim: &ObservedPvc, because| ReconcileStep::DeletePvc {
+    let delete_pvc = |pvc: &ObservedPvc, because| ReconcileStep::DeletePvc {
         ordinal,
-        uid: claim.uid.clone(),
+        uid: pvc.uid.clone(),
         pod_uid: Some(pod.uid.clone()),
         reason: because,
     };
-    let restart = |because| ReconcileStep::DeletePod {
+    let delete_pod = |because| ReconcileStep::DeletePod {
         ordinal,
         uid: pod.uid.clone(),
         reason: because,
     };
-    match claim {
-        Some(claim) if claim.is_lost && !claim.is_deleting => {
-            Some(discard(claim, PvcDeletionReason::VolumeLost))
+    match pvc {
+        Some(pvc) if pvc.is_lost && !pvc.is_deleting => {
+            Some(delete_pvc(pvc, PvcDeletionReason::VolumeLost))
         }
-        _ if is_volume_gone => Some(restart(PodDeletionReason::VolumeLost)),
-        Some(claim) if !claim.is_deleting => match pod.finding? {
+        // The StatefulSet controller creates a PVC only together with a pod.
+        _ if is_volume_gone => Some(delete_pod(PodDeletionReason::VolumeLost)),
+        Some(pvc) if !pvc.is_deleting => match pod.finding? {
             InitFinding::Corrupt | InitFinding::Foreign if !is_data_expendable(world, ordinal) => None,
-            InitFinding::Corrupt => Some(discard(claim, PvcDeletionReason::Corrupt)),
-            InitFinding::Foreign => Some(discard(claim, PvcDeletionReason::Foreign)),
-            InitFinding::CanStart if is_member_removed(world, ordinal) => Some(restart(PodDeletionReason::MemberRemoved)),
+            InitFinding::Corrupt => Some(delete_pvc(pvc, PvcDeletionReason::Corrupt)),
+            InitFinding::Foreign => Some(delete_pvc(pvc, PvcDeletionReason::Foreign)),
+            InitFinding::CanStart if is_member_removed(world, ordinal) => Some(delete_pod(PodDeletionReason::MemberRemoved)),
             InitFinding::CanStart
             | InitFinding::WaitingToJoin
             | InitFinding::NeedsRestore
@@ -95,28 +96,29 @@ fn renew_pod_or_pvc(
     }
 }
 
-/// Whether nobody may miss what a member left. What it left before a recovery may be the best there is, until the others are
-/// well, or a quorum of them.
+/// Whether the data of a member may be deleted. Data from before a recovery may be the best copy until all other members, or a
+/// quorum of the cluster, are healthy.
 fn is_data_expendable(world: &World<'_>, ordinal: Ordinal) -> bool {
-    let over = world.observed.recovery.finished_incident();
-    let over = over.filter(|over| over.stage == RecoveryStage::Closed && ordinal.0 < over.size);
+    let finished = world.observed.recovery.finished_incident();
+    let finished = finished.filter(|finished| finished.stage == RecoveryStage::Closed && ordinal.0 < finished.size);
     let lease = world.observed.leases.get(&ordinal);
-    if over.is_none_or(|over| lease.is_some_and(|lease| is_alive_since(lease, over))) {
-        return true; // it has lived since
+    if finished.is_none_or(|finished| lease.is_some_and(|lease| is_alive_since(lease, finished))) {
+        return true; // written after the recovery, so the other members have it
     }
     let all = world.ordinals().count();
     let others = world.ordinals().filter(|other| *other != ordinal);
-    let well = others.filter(|other| world.is_member_healthy(*other)).count();
-    well + 1 >= all || well >= quorum(all)
+    let healthy_members = others.filter(|other| world.is_member_healthy(*other)).count();
+    healthy_members + 1 >= all || healthy_members >= quorum(all)
 }
 
 fn remove_or_wait(world: &World<'_>, ordinal: Ordinal, member: &ObservedEtcdMember) -> ReconcileStep {
-    let (well, voters) = world.count_voters_without(member);
-    if !member.is_learner && (well < quorum(voters) || !world.has_quorum()) {
+    let (healthy_voters, voters) = world.count_voters_without(member);
+    // A learner has no vote: removing it cannot break quorum.
+    if !member.is_learner && (healthy_voters < quorum(voters) || !world.has_quorum()) {
         return ReconcileStep::Wait {
             blocker: Blocker::QuorumAtRisk {
                 ordinal,
-                healthy: well,
+                healthy: healthy_voters,
                 voters,
             },
         };
@@ -128,7 +130,7 @@ fn remove_or_wait(world: &World<'_>, ordinal: Ordinal, member: &ObservedEtcdMemb
     }
 }
 
-/// A claim that is not in sight may just not have been seen yet.
+/// Whether the pod is old enough for a missing PVC to count as lost. The watch may deliver a new PVC after its pod.
 fn is_volume_timeout_over(world: &World<'_>, pod: &ObservedPod) -> bool {
     let waited = pod.created_at.map(|created| world.now.duration_since(created));
     waited.is_some_and(|waited| waited.unsigned_abs() >= world.policy.volume_timeout)

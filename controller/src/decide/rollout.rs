@@ -1,11 +1,10 @@
-//! Pods that are not what the template says, replaced one at a time: first those that take no part anyway, then
-//! followers, the leader last and after it has handed over.
+//! Replaces pods that do not match the template, one at a time: pods that do not serve first, then followers, the leader last
+//! after leadership is transferred.
 //!
-//! Before the first of them, a full snapshot is asked for and waited for; the rollout does not depend on it.
+//! Before the first pod, the rollout requests a full snapshot and waits for it, but continues when the snapshot fails.
 //!
-//! **Holds**: a pod that takes part goes only when every other member is well, and every pod that was replaced before it
-//! came back well: a bad template stops at the first pod. Clusters of one and two cannot lose a member without
-//! a pause; there it is as short as a restart.
+//! Invariants: a serving pod is deleted only when every other member is healthy and every pod replaced before is healthy again,
+//! so a bad template stops at the first pod. Clusters of one or two members are unavailable during the restart of a member.
 
 use super::{Blocker, DisruptiveChange, PodDeletionReason, ReconcileStep, World, snapshot};
 use crate::observe::{Ordinal, ObservedEtcdMember, ObservedPod, UpdateStrategy};
@@ -16,8 +15,9 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
         return None;
     }
     if set.update_strategy == UpdateStrategy::RollingUpdate {
-        return None; // it replaces pods itself, and two that do that take a quorum away
+        return None; // the StatefulSet controller replaces pods itself; two at work can break quorum
     }
+    // Until the StatefulSet controller observed the template, the update revision belongs to the previous one.
     if !set.is_observed || set.update_revision.is_none() {
         return Some(wait(Blocker::StatefulSetUnobserved));
     }
@@ -33,11 +33,13 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     if let Some(ordinal) = world.first_missing_pod() {
         return Some(wait(Blocker::PodMissing { ordinal }));
     }
-    if let Some(unwell) = outdated.iter().find(|ordinal| !world.is_responsive(**ordinal)) {
-        return delete_pod(world, *unwell, PodDeletionReason::OutdatedAndUnhealthy);
+    // Such a pod contributes nothing to quorum, and the new template may be the fix, so it needs no healthy cluster.
+    if let Some(ordinal) = outdated.iter().find(|ordinal| !world.is_responsive(**ordinal)) {
+        return delete_pod(world, *ordinal, PodDeletionReason::OutdatedAndUnhealthy);
     }
-    let is_bad = |ordinal: &Ordinal| !outdated.contains(ordinal) && !world.is_member_healthy(*ordinal);
-    if let Some(ordinal) = world.ordinals().find(is_bad) {
+    let is_updated_and_unhealthy = |ordinal: &Ordinal| !outdated.contains(ordinal) && !world.is_member_healthy(*ordinal);
+    // Stop a bad template at the first pod.
+    if let Some(ordinal) = world.ordinals().find(is_updated_and_unhealthy) {
         return Some(wait(Blocker::UpdatedMemberUnhealthy { ordinal }));
     }
     if world.members().is_none() {
@@ -46,6 +48,7 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     if let Some(on) = world.first_unhealthy(None) {
         return Some(wait(on));
     }
+    // One snapshot per rollout, not one per pod.
     let is_first = outdated.len() == world.ordinals().count();
     is_first
         .then(|| snapshot::try_snapshot(world, DisruptiveChange::Rollout))
@@ -53,7 +56,7 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
         .or_else(|| replace_next_pod(world, &outdated))
 }
 
-/// All are well: a follower, the highest first; or the leader.
+/// With all members healthy: followers from the highest ordinal down, then the leader.
 fn replace_next_pod(world: &World<'_>, outdated: &[Ordinal]) -> Option<ReconcileStep> {
     let leads = |ordinal: &Ordinal| world.member(*ordinal).is_some_and(ObservedEtcdMember::is_leader);
     if let Some(follower) = outdated.iter().rev().find(|ordinal| !leads(ordinal)) {
@@ -62,9 +65,9 @@ fn replace_next_pod(world: &World<'_>, outdated: &[Ordinal]) -> Option<Reconcile
     let ordinal = *outdated.first()?;
     let leader = world.member(ordinal)?;
     match world.pick_transferee(leader) {
-        Some(heir) => Some(ReconcileStep::MoveLeader {
+        Some(transferee) => Some(ReconcileStep::MoveLeader {
             from: leader.id,
-            to: heir.id,
+            to: transferee.id,
         }),
         None => delete_pod(world, ordinal, PodDeletionReason::Outdated),
     }

@@ -1,19 +1,20 @@
-//! More members, or fewer; one at a time, always the highest ordinal. And as many pods as there are members.
+//! Adds and removes members one at a time, always at the highest ordinal, and restores pods that a user scaled away.
 //!
-//! **Outward**: from a whole cluster the StatefulSet grows by one pod, which waits until it is added as a learner.
-//! **Inward**: leadership is moved away, the member is removed, then its pod goes. What would cost the quorum waits, with
-//! the reason.
+//! Scale out: when all members are healthy, the StatefulSet grows by one pod, which waits until it is added as a learner.
+//! Scale in: leadership is transferred, the member is removed, then the StatefulSet shrinks by one pod. A removal that would
+//! break quorum waits.
 
 use super::{Blocker, MemberRemovalReason, ReconcileStep, PvcDeletionReason, World, is_spec_accepted, quorum, shape};
 use crate::observe::{Ordinal, ObservedEtcdMember};
 use crate::validate::DriftPolicy;
 
-/// Somebody made the StatefulSet smaller than the cluster is: all pods come back, to what they hold. Nobody is given up, and
-/// nothing is restored, because pods were taken away.
+/// Restores all pods when a user scaled the StatefulSet below the number of members. The data is still on the volumes, so no
+/// member is removed and nothing is restored from the backup.
 pub(super) fn plan_pod_restoration(world: &World<'_>) -> Option<ReconcileStep> {
     let (from, observed) = (world.size(), world.last_known.observed_generation);
-    let is_left = world.desired.drift_policy(observed) == DriftPolicy::Keep;
-    if from == 0 || is_left || world.observed.recovery.open_incident().is_some() {
+    // The annotation that disables component protection permits manual changes.
+    let is_drift_kept = world.desired.drift_policy(observed) == DriftPolicy::Keep;
+    if from == 0 || is_drift_kept || world.observed.recovery.open_incident().is_some() {
         return None;
     }
     let members = match world.members() {
@@ -21,6 +22,7 @@ pub(super) fn plan_pod_restoration(world: &World<'_>) -> Option<ReconcileStep> {
             let ordinals = members.list.iter().filter_map(|one| one.ordinal);
             shape::count_up_to(ordinals.max().as_ref())
         }
+        // Without a quorum the Leases are the only record of the members.
         None => shape::count_registered_members(world),
     };
     let to = members.min(world.desired.replicas);
@@ -37,14 +39,14 @@ pub(super) fn plan_pod_restoration(world: &World<'_>) -> Option<ReconcileStep> {
 }
 
 pub(super) fn plan_scale_in(world: &World<'_>) -> Option<ReconcileStep> {
-    let (size, wanted) = (world.size(), world.desired.replicas);
-    if wanted == 0 || size == 0 {
+    let (size, desired) = (world.size(), world.desired.replicas);
+    if desired == 0 || size == 0 {
         return None;
     }
-    if let Some((ordinal, stray)) = find_member_without_pod(world) {
-        return Some(remove_or_wait(world, ordinal, stray));
+    if let Some((ordinal, member)) = find_member_without_pod(world) {
+        return Some(remove_or_wait(world, ordinal, member));
     }
-    if size <= wanted {
+    if size <= desired {
         return None;
     }
     let last = Ordinal(size - 1);
@@ -62,7 +64,7 @@ pub(super) fn plan_scale_in(world: &World<'_>) -> Option<ReconcileStep> {
     })
 }
 
-/// A member whose pod went before it was removed.
+/// A member whose pod was deleted before the member was removed.
 fn find_member_without_pod<'a>(world: &World<'a>) -> Option<(Ordinal, &'a ObservedEtcdMember)> {
     let mut list = world.members()?.list.iter();
     list.find_map(|member| {
@@ -72,23 +74,25 @@ fn find_member_without_pod<'a>(world: &World<'a>) -> Option<(Ordinal, &'a Observ
 }
 
 fn remove_or_wait(world: &World<'_>, ordinal: Ordinal, member: &ObservedEtcdMember) -> ReconcileStep {
+    // A learner has no vote: removing it cannot break quorum.
     if member.is_learner {
         return removal_step(ordinal, member);
     }
-    let (well, voters) = world.count_voters_without(member);
-    if well < quorum(voters) || !world.has_quorum() {
+    let (healthy_voters, voters) = world.count_voters_without(member);
+    if healthy_voters < quorum(voters) || !world.has_quorum() {
         return ReconcileStep::Wait {
             blocker: Blocker::QuorumAtRisk {
                 ordinal,
-                healthy: well,
+                healthy: healthy_voters,
                 voters,
             },
         };
     }
+    // Removing the leader would leave the cluster without one until the next election.
     match world.pick_transferee(member).filter(|_| member.is_leader()) {
-        Some(heir) => ReconcileStep::MoveLeader {
+        Some(transferee) => ReconcileStep::MoveLeader {
             from: member.id,
-            to: heir.id,
+            to: transferee.id,
         },
         None => removal_step(ordinal, member),
     }
@@ -103,8 +107,8 @@ fn removal_step(ordinal: Ordinal, member: &ObservedEtcdMember) -> ReconcileStep 
 }
 
 pub(super) fn plan_scale_out(world: &World<'_>) -> Option<ReconcileStep> {
-    let (from, wanted) = (world.size(), world.desired.replicas);
-    if from == 0 || from >= wanted {
+    let (from, desired) = (world.size(), world.desired.replicas);
+    if from == 0 || from >= desired {
         return None;
     }
     if world.members().is_none() {
@@ -120,16 +124,17 @@ pub(super) fn plan_scale_out(world: &World<'_>) -> Option<ReconcileStep> {
     }
     let ordinal = Ordinal(from);
     Some(match world.observed.pvcs.get(&ordinal) {
-        Some(claim) if claim.is_deleting => ReconcileStep::Wait {
+        Some(pvc) if pvc.is_deleting => ReconcileStep::Wait {
             blocker: Blocker::PvcTerminating { ordinal },
         },
-        // Nobody of that name is a member, so what it holds is of no use to anybody.
-        Some(claim) if world.pod(ordinal).is_none() => ReconcileStep::DeletePvc {
+        // No member has this name, and a new member cannot start from old data.
+        Some(pvc) if world.pod(ordinal).is_none() => ReconcileStep::DeletePvc {
             ordinal,
-            uid: claim.uid.clone(),
+            uid: pvc.uid.clone(),
             pod_uid: None,
             reason: PvcDeletionReason::LeftByScaleIn,
         },
+        // The pod of the previous scale-in is still terminating and mounts the PVC.
         Some(_) => ReconcileStep::Wait {
             blocker: Blocker::PodMissing { ordinal },
         },

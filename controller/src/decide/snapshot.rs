@@ -1,27 +1,30 @@
-//! A full snapshot before a change that cannot be taken back. Where none can be had, a person may say that it goes without;
-//! for one generation of the spec, so that it is not forgotten and does not stay.
+//! Requires a full snapshot before a disruptive change.
+//!
+//! A user can skip the snapshot with an annotation that names one generation of the spec, so that a forgotten annotation has no
+//! effect on later changes.
 
 use jiff::SignedDuration;
 
 use super::{Blocker, DisruptiveChange, ReconcileStep, World};
 use crate::observe::SnapshotRequest;
 
-/// What stands before the change; `None` when a fresh snapshot is there, or none can be: without a store, and
-/// without a cluster that ever was.
+/// The step or wait before an irreversible change; `None` when a fresh snapshot exists, when the user skips it, or when none
+/// can exist: no store is configured, or the cluster was never created.
 pub(super) fn require_snapshot(world: &World<'_>, change: DisruptiveChange) -> Option<ReconcileStep> {
-    let is_waived = world.desired.requests.skip_snapshot_generation == Some(world.desired.generation);
-    if world.desired.backup.is_none() || !world.is_bootstrapped() || is_snapshot_fresh(world) || is_waived {
+    let is_skipped = world.desired.requests.skip_snapshot_generation == Some(world.desired.generation);
+    if world.desired.backup.is_none() || !world.is_bootstrapped() || is_snapshot_fresh(world) || is_skipped {
         return None;
     }
     Some(match &world.observed.snapshot_request {
         SnapshotRequest::Running => wait(Blocker::SnapshotRunning { before: change }),
-        SnapshotRequest::Failed { reason: why, retry_at } if *retry_at > world.now => {
+        SnapshotRequest::Failed { reason: cause, retry_at } if *retry_at > world.now => {
             wait(Blocker::SnapshotFailed {
                 before: change,
-                reason: why.clone(),
+                reason: cause.clone(),
                 retry_at: *retry_at,
             })
         }
+        // Only the leader's sidecar takes snapshots.
         _ if !world.has_quorum() => wait(Blocker::NoQuorum),
         SnapshotRequest::None | SnapshotRequest::Taken { .. } | SnapshotRequest::Failed { .. } => {
             ReconcileStep::Snapshot { before: change }
@@ -29,8 +32,8 @@ pub(super) fn require_snapshot(world: &World<'_>, change: DisruptiveChange) -> O
     })
 }
 
-/// The same before a change that can be taken back: it is asked for and waited for, and when there is none, the change comes
-/// nevertheless. It may be what mends the backup.
+/// Like `require_snapshot`, for a reversible change: a failed snapshot does not block, because the change may be what repairs
+/// the backup.
 pub(super) fn try_snapshot(world: &World<'_>, change: DisruptiveChange) -> Option<ReconcileStep> {
     require_snapshot(world, change)
         .filter(|step| !matches!(step.blocker(), Some(Blocker::SnapshotFailed { .. })))
@@ -42,6 +45,7 @@ fn is_snapshot_fresh(world: &World<'_>) -> bool {
         .full_snapshot
         .as_ref()
         .and_then(|lease| lease.renewed_at);
+    // The Lease is updated after the sidecar answers, so both count.
     let answered = match &world.observed.snapshot_request {
         SnapshotRequest::Taken { at } => Some(*at),
         _ => None,

@@ -1,10 +1,11 @@
-//! A pod that waits for a volume that is gone for good, while no quorum says who the members are: another pod gets another
-//! claim.
+//! Restarts a pod that waits for a lost volume while no quorum confirms the member list.
 //!
-//! A StatefulSet makes claims when it makes pods, so that nobody else would make one. With a quorum the member goes first: see
-//! the replacement; and where a recovery has a volume to write to, it is not kept waiting, nor is its name changed by another
-//! claim. **Holds**: such a pod has never begun, so nobody misses it, and what it waits for holds nothing: the claim is
-//! gone, or it was given up because its volume is.
+//! The StatefulSet controller creates PVCs only when it creates pods, so only a new pod gets a new PVC. With a quorum, `replace`
+//! removes the member first. A recovery that has a volume to write to takes precedence: a new PVC would change the incident
+//! ID, which is derived from PVC UIDs.
+//!
+//! Invariant: the pod has never started, so deleting it disrupts nothing, and no data is lost: the PVC does not exist, or it
+//! is terminating because its volume is lost.
 
 use super::{PodDeletionReason, ReconcileStep, World, recovery};
 use crate::observe::Ordinal;
@@ -19,11 +20,11 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
 
 fn restart_stranded_pod(world: &World<'_>, ordinal: Ordinal) -> Option<ReconcileStep> {
     let pod = world.pod(ordinal)?;
-    let claim = world.observed.pvcs.get(&ordinal);
-    let is_gone = claim.is_none_or(|claim| claim.is_lost && claim.is_deleting);
+    let pvc = world.observed.pvcs.get(&ordinal);
+    let is_gone = pvc.is_none_or(|pvc| pvc.is_lost && pvc.is_deleting);
     let age = world.now.duration_since(pod.created_at?).unsigned_abs();
     let has_waited = age >= world.policy.volume_timeout;
-    let has_begun = pod.finding.is_some() || pod.address.is_some(); // it gets one with its volumes
+    let has_begun = pod.finding.is_some() || pod.address.is_some(); // a pod gets its IP after its volumes are mounted
     let is_stranded =
         is_gone && has_waited && !has_begun && !pod.is_deleting && !world.is_responsive(ordinal);
     is_stranded.then(|| ReconcileStep::DeletePod {

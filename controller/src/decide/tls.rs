@@ -1,11 +1,11 @@
-//! Encryption between members, switched on a running cluster: first everybody gets certificates and still listens
-//! plain, then everybody listens encrypted; and the same way back. Each stage is rolled out before the next begins, so every
-//! member can dial every other at every moment.
+//! Switches peer TLS on a running cluster in stages: first every member gets certificates and still listens without TLS, then
+//! every member listens with TLS. Switching off runs the stages in reverse. Each stage is rolled out before the next one starts,
+//! so members can always connect to each other.
 
 use super::{Blocker, ReconcileStep, World, peers};
 use crate::observe::PeerTlsStage;
 
-/// Where the spec wants it in the end.
+/// The final stage for the spec.
 pub(super) fn desired_stage(world: &World<'_>) -> PeerTlsStage {
     if world.desired.peers.tls {
         PeerTlsStage::On
@@ -14,30 +14,31 @@ pub(super) fn desired_stage(world: &World<'_>) -> PeerTlsStage {
     }
 }
 
-/// Where the template is now, or goes next.
+/// The stage to render into the template: the current one, or the next one when it may start.
 pub(super) fn next_stage(world: &World<'_>) -> PeerTlsStage {
-    let goal = desired_stage(world);
+    let target = desired_stage(world);
     let pods = match world.stateful_set() {
         Some(set) => set.replicas as usize,
         None => world.observed.pods.len(),
     };
-    let is_alone = pods == 1 && world.voters().count() <= 1;
-    if !world.is_bootstrapped() || is_alone {
-        return goal;
+    let is_single = pods == 1 && world.voters().count() <= 1;
+    // Without other members there is no connection to break.
+    if !world.is_bootstrapped() || is_single {
+        return target;
     }
-    match (current_stage(world), goal) {
-        (have, want) if have == want => have,
-        // Certificates more than before harm nobody.
+    match (current_stage(world), target) {
+        (current, desired) if current == desired => current,
+        // Additional certificates are harmless at any time.
         (PeerTlsStage::Off, _) => PeerTlsStage::Prepared,
-        // From here on members listen elsewhere, and only a cluster that runs can be told where. One that sleeps would
-        // wake to members that look for each other where nobody listens.
+        // This stage changes peer URLs, which only a cluster with quorum can record. A hibernated cluster would wake up
+        // with members that dial URLs on which no member listens.
         (PeerTlsStage::On, _) if world.has_quorum() => PeerTlsStage::Prepared,
-        (PeerTlsStage::Prepared, want) if is_rolled_out(world) => want,
-        (have, _) => have,
+        (PeerTlsStage::Prepared, desired) if is_rolled_out(world) => desired,
+        (current, _) => current,
     }
 }
 
-/// A stage that is not the last one is nothing to rest in.
+/// Waits until the final stage is reached; intermediate stages are not a converged state.
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     let set = world.stateful_set().filter(|set| set.replicas > 0)?;
     if set.peer_tls_stage == desired_stage(world) {
@@ -46,26 +47,26 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     let on = if next_stage(world) == set.peer_tls_stage {
         world.first_unhealthy(None).unwrap_or(Blocker::NoQuorum)
     } else {
-        Blocker::StatefulSetUnobserved // the template is about to change
+        Blocker::StatefulSetUnobserved // applying the effective spec changes the template
     };
     Some(ReconcileStep::Wait { blocker: on })
 }
 
-/// Where the members are: by the note on the StatefulSet, or when that was lost by what they say themselves. Those that
-/// listen plain may or may not have certificates, so they count as not having them.
+/// The current stage: from the annotation of the StatefulSet, or from the member Leases when the StatefulSet is lost. A Lease
+/// does not show certificates that are not in use, so members without TLS count as `Off`.
 fn current_stage(world: &World<'_>) -> PeerTlsStage {
-    let says_tls = || {
+    let reports_tls = || {
         let mut leases = world.observed.leases.values();
         leases.any(|lease| lease.peer_tls == Some(true))
     };
     match world.stateful_set() {
         Some(set) => set.peer_tls_stage,
-        None if says_tls() => PeerTlsStage::On,
+        None if reports_tls() => PeerTlsStage::On,
         None => PeerTlsStage::Off,
     }
 }
 
-/// Whether every pod is what the template says, is well, and is found where it listens.
+/// Whether every pod is up to date and healthy, and the member list has its peer URLs.
 fn is_rolled_out(world: &World<'_>) -> bool {
     let Some(set) = world
         .stateful_set()

@@ -1,26 +1,22 @@
-//! Another etcd: allowed or not by what *runs*, and preceded by a full snapshot.
+//! Checks a change of the etcd image against the *running* version, and requires a full snapshot before it.
 //!
-//! **Holds**: until both are settled the image stays as it is, so that a pod that is lost meanwhile does not come back with the
-//! new one; also while the cluster sleeps, and when its StatefulSet is made again. An image whose tag names no version
-//! cannot be judged and is let through, as is any image when no member was ever seen with a version: it may be the cure.
+//! Invariant: until both are done the image stays unchanged, so that a pod recreated meanwhile does not start the new version.
+//! This also holds while the cluster is hibernated and when its StatefulSet is recreated. If the tag is not a version, or no
+//! member ever reported one, the upgrade path cannot be checked and the change is allowed: it may be the fix.
 
 use std::fmt;
 
 use super::{Blocker, DisruptiveChange, SpecRefusal, ReconcileStep, UpgradeRule, World, snapshot};
 use crate::observe::{EndpointStatus, ObservedEtcdMember};
 
-/// A version of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EtcdVersion {
-    /// 3.
     pub major: u32,
-    /// The 5 of 3.5.26.
     pub minor: u32,
-    /// The 26 of 3.5.26.
     pub patch: u32,
 }
 
-/// The first 3.5 whose data 3.6 reads without losing members.
+/// The first 3.5 release from which an upgrade to 3.6 keeps all members.
 const MIN_VERSION_FOR_3_6: EtcdVersion = EtcdVersion {
     major: 3,
     minor: 5,
@@ -28,7 +24,7 @@ const MIN_VERSION_FOR_3_6: EtcdVersion = EtcdVersion {
 };
 
 impl EtcdVersion {
-    /// Reads `3.5.26`, with or without a `v` in front and a suffix behind.
+    /// Parses `3.5.26`, with an optional leading `v` and an optional suffix such as `-0`.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let core = text.split(['-', '+']).next()?;
@@ -41,10 +37,11 @@ impl EtcdVersion {
         })
     }
 
-    /// The version the tag of an image names. What is below 3 is the version of something around etcd.
+    /// The etcd version in an image tag; `None` if the tag is not a version.
     pub fn from_image(image: &str) -> Option<Self> {
         let without_digest = image.split('@').next()?;
         let (_, tag) = without_digest.rsplit_once(':')?;
+        // Majors below 3 version a wrapper such as etcd-wrapper:v0.6.2, not etcd.
         Self::parse(tag).filter(|version| version.major >= 3)
     }
 }
@@ -60,11 +57,12 @@ impl fmt::Display for EtcdVersion {
     }
 }
 
-/// Whether one version may follow another; the rule that forbids it otherwise.
+/// Checks an upgrade path; the error is the rule it breaks.
 pub fn check_upgrade(from: EtcdVersion, to: EtcdVersion) -> Result<(), UpgradeRule> {
     if from.major != to.major {
         return Err(UpgradeRule::SameMajor);
     }
+    // Patch versions of one minor version may change in both directions.
     if to.minor < from.minor {
         return Err(UpgradeRule::NoDowngrade);
     }
@@ -78,21 +76,22 @@ pub fn check_upgrade(from: EtcdVersion, to: EtcdVersion) -> Result<(), UpgradeRu
     Ok(())
 }
 
-/// The image there is, when another is wanted: that of the template, or that of pods whose StatefulSet was lost. Where one
-/// of those has the wanted one already, that was decided before.
+/// The current image when it differs from the desired one: from the template, or from the pods when the StatefulSet was lost.
+/// `None` when a pod already runs the desired image, since that upgrade was allowed before.
 fn find_outdated_image<'a>(world: &World<'a>) -> Option<&'a str> {
-    let wanted = world.desired.etcd_image.as_str();
+    let desired = world.desired.etcd_image.as_str();
     if let Some(set) = world.stateful_set() {
-        return set.etcd_image.as_deref().filter(|image| *image != wanted);
+        return set.etcd_image.as_deref().filter(|image| *image != desired);
     }
     let pods = world.observed.pods.values();
     let mut images = pods.filter_map(|pod| pod.etcd_image.as_deref());
-    let first = images.next().filter(|image| *image != wanted)?;
-    images.all(|image| image != wanted).then_some(first)
+    let first = images.next().filter(|image| *image != desired)?;
+    images.all(|image| image != desired).then_some(first)
 }
 
-/// The oldest version that runs; what was last seen when nobody answers; what the template of a cluster that sleeps names.
+/// The oldest running version; without an answer, the last reported one; else the version in the template.
 fn find_running_version(world: &World<'_>) -> Option<EtcdVersion> {
+    // During a rollout the members run two versions; the oldest one limits the upgrade.
     let version = |member: &ObservedEtcdMember| {
         let EndpointStatus { version, .. } = member.status.as_ref()?;
         EtcdVersion::parse(version)
@@ -103,8 +102,8 @@ fn find_running_version(world: &World<'_>) -> Option<EtcdVersion> {
         .min()
         .or(world.last_known.etcd_version)
         .or_else(|| {
-            let ours = world.stateful_set().filter(|set| set.recorded_size.is_some())?;
-            EtcdVersion::from_image(ours.etcd_image.as_deref()?)
+            let set = world.stateful_set().filter(|set| set.recorded_size.is_some())?;
+            EtcdVersion::from_image(set.etcd_image.as_deref()?)
         })
 }
 
@@ -129,7 +128,7 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     require_snapshot(world)
 }
 
-/// What keeps a StatefulSet of etcd-druid from being adopted.
+/// What blocks the adoption of a StatefulSet made by etcd-druid.
 pub(super) fn gate_adoption(world: &World<'_>) -> Option<ReconcileStep> {
     find_outdated_image(world)?;
     if find_refusal(world).is_some() {
@@ -139,13 +138,14 @@ pub(super) fn gate_adoption(world: &World<'_>) -> Option<ReconcileStep> {
     require_snapshot(world)
 }
 
-/// The snapshot that is still missing. A cluster that does not answer cannot give one, and the image may be the cure.
+/// The snapshot step before the upgrade, if it is missing.
 fn require_snapshot(world: &World<'_>) -> Option<ReconcileStep> {
+    // A cluster without quorum cannot take a snapshot, and the new image may be the fix.
     world.members()?;
     snapshot::require_snapshot(world, DisruptiveChange::Upgrade)
 }
 
-/// The image that stays while another is wanted, and what is refused.
+/// The current image while the desired one must not be applied; records the refusal.
 pub(super) fn hold_image(world: &World<'_>, refusals: &mut Vec<SpecRefusal>) -> Option<String> {
     let image = find_outdated_image(world)?;
     if let Some(refusal) = find_refusal(world) {

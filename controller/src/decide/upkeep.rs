@@ -1,13 +1,13 @@
-//! The upkeep of a backup: deltas folded into full snapshots, restores rehearsed. Pure.
+//! Plans backup maintenance: compaction of delta snapshots and restore drills. Pure.
 //!
 //! ```text
-//! events, bytes, schedule ─► Compact ─► Job ─► told in the condition ─► Retire
-//!                        └─ too much, or no Job in time ─► FullSnapshot, by the leader's sidecar
-//! schedule ────────────────► Drill ───► Job ─► told ─► Retire
+//! events, bytes, schedule ─► compaction Job ─► outcome in the condition ─► delete the Job
+//!                        └─ too many events, or Job deadline exceeded ─► full snapshot by the leader's sidecar
+//! schedule ────────────────► drill Job ──────► outcome in the condition ─► delete the Job
 //! ```
 //!
-//! None of it touches etcd or its volumes, so it is no step and waits for none. **Holds**: one Job of a kind at a time; none
-//! while data is being recovered; a Job is removed only after what came of it was told.
+//! No action touches etcd or its volumes, so none is a reconcile step and none waits for a step. Invariants: at most one Job of
+//! each kind; no Job while a recovery is open; a Job is deleted only after its outcome is published.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -21,20 +21,19 @@ use super::World;
 use crate::caches::hash_value;
 use crate::observe::{FailureClass, FallbackSnapshot, JobState, Observation, ObservedJob};
 
-/// Numbers of the operator.
+/// Backup maintenance settings of the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpkeepPolicy {
-    /// Whether deltas are folded at all.
     pub is_compaction_enabled: bool,
-    /// After so many changes.
+    /// Events since the last full snapshot that trigger a compaction.
     pub events_threshold: i64,
-    /// After so many bytes.
+    /// Bytes of delta snapshots that trigger a compaction.
     pub bytes_threshold: u64,
-    /// At so many changes, etcd itself is asked.
+    /// Events above which the sidecar takes a full snapshot instead of a compaction.
     pub full_snapshot_threshold: i64,
-    /// The pause after a Job that failed.
+    /// Time between a failed compaction and the next attempt.
     pub retry_interval: Duration,
-    /// How long a Job may take.
+    /// Deadline of a Job.
     pub job_deadline: Duration,
 }
 
@@ -52,7 +51,6 @@ impl Default for UpkeepPolicy {
 }
 
 impl UpkeepPolicy {
-    /// What the operator's configuration says.
     pub fn from_config(compaction: &crate::config::CompactionController) -> Self {
         Self {
             is_compaction_enabled: compaction.enabled,
@@ -64,94 +62,78 @@ impl UpkeepPolicy {
     }
 }
 
-/// What the spec asks for.
+/// Backup maintenance settings of one Etcd. `None` means the controller's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredUpkeep {
-    /// After so many changes; the operator's number when absent.
     pub events_threshold: Option<i64>,
-    /// After so many bytes; the operator's number when absent.
     pub bytes_threshold: Option<u64>,
-    /// At so many changes, etcd itself is asked; the operator's number when absent.
     pub full_snapshot_threshold: Option<i64>,
-    /// When deltas are folded whatever has piled up.
+    /// Cron schedule on which deltas are compacted below the thresholds as well.
     pub compaction_schedule: Option<String>,
-    /// When a restore is rehearsed.
+    /// Cron schedule of restore drills.
     pub drill_schedule: Option<String>,
-    /// Since when the resource exists: schedules count from then.
+    /// Creation time of the Etcd; schedules count from it before the first run.
     pub schedules_since: Option<Timestamp>,
 }
 
-/// What was told about the upkeep before.
+/// Outcomes published by earlier reconciles.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReportedUpkeep {
-    /// About the last compaction.
     pub compaction: Option<ReportedOutcome>,
-    /// About the last rehearsal.
     pub drill: Option<ReportedOutcome>,
-    /// How many rehearsals there were.
+    /// Number of finished restore drills.
     pub drill_count: u32,
 }
 
-/// What was told about a Job.
+/// The published outcome of a Job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReportedOutcome {
-    /// Whether it went well.
+    /// `True` for success.
     pub status: ConditionStatus,
-    /// Why, in one word.
     pub reason: String,
-    /// In words.
+    /// Ends with a marker that identifies the Job.
     pub message: String,
-    /// When.
     pub reported_at: Timestamp,
 }
 
-/// Something to do for the backup.
+/// An action of backup maintenance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpkeepAction {
-    /// Starts the Job that folds deltas.
     StartCompaction {
-        /// The revision of the full snapshot it begins with: that and what follows must stay.
+        /// Revision of the full snapshot the Job starts from: retention must keep this revision and later ones.
         from_revision: i64,
     },
-    /// Asks the leader's sidecar for a full snapshot.
+    /// Requests a full snapshot from the leader's sidecar.
     RequestFullSnapshot,
-    /// Removes the Job that folded deltas, after its outcome was told.
     DeleteCompactionJob {
-        /// This very one.
         uid: String,
-        /// The revision of the full snapshot it has written.
+        /// Revision of the full snapshot that the Job wrote.
         snapshot_revision: Option<i64>,
     },
-    /// Starts the Job that rehearses a restore.
     StartDrill {
-        /// Up to which revision; the newest when absent.
+        /// Revision to restore; `None` means the newest.
         to_revision: Option<i64>,
     },
-    /// Removes the Job that rehearsed, after its outcome was told.
     DeleteDrillJob {
-        /// This very one.
         uid: String,
     },
-    /// Shows a sign of life of a pin, whose Job still reads.
+    /// Renews the pin of a running Job, so that retention keeps what the Job reads.
     RenewPin {
-        /// Which.
         owner: PinOwner,
-        /// This revision and what follows must stay.
+        /// Retention must keep this revision and later ones.
         from_revision: i64,
     },
 }
 
-/// Whose pin.
+/// The Job that holds a pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PinOwner {
-    /// The Job that folds deltas.
     Compaction,
-    /// The Job that rehearses a restore.
     Drill,
 }
 
 impl PinOwner {
-    /// Its name in the coordination document.
+    /// Name of the pin in the coordination document.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Compaction => "compaction",
@@ -160,19 +142,19 @@ impl PinOwner {
     }
 }
 
-/// How old a sign of life may be: a third of what a pin lasts.
+/// Renewal interval of a pin: a third of its lifetime, so that two renewals may fail.
 pub const PIN_RENEWAL: Duration = Duration::from_mins(20);
 
-/// The reason etcd-druid gives for a full snapshot that was taken in place of a compaction.
+/// Condition reason of etcd-druid for a full snapshot taken instead of a compaction.
 pub const FULL_SNAPSHOT_TAKEN: &str = "FullSnapshotTakenSuccessfully";
-/// And for one that was not.
+/// Condition reason of etcd-druid for a full snapshot that failed.
 pub const FULL_SNAPSHOT_FAILED: &str = "ErrorTriggeringFullSnapshot";
-/// Every how many rehearsals an older state is tried.
+/// Every n-th restore drill restores an older revision.
 const OLDER_REVISION_EVERY: u32 = 4;
-/// Over how long what many clusters have scheduled for the same moment is spread, at most.
+/// Maximum delay that spreads Jobs of many clusters with the same schedule.
 const MAX_SCHEDULE_JITTER: SignedDuration = SignedDuration::from_mins(10);
 
-/// What is to be done now.
+/// The actions that are due now.
 pub fn plan_actions(world: &World<'_>) -> Vec<UpkeepAction> {
     if world.desired.backup.is_none() || world.observed.recovery.open_incident().is_some() {
         return Vec::new();
@@ -189,103 +171,105 @@ pub fn plan_actions(world: &World<'_>) -> Vec<UpkeepAction> {
     jobs.chain(pins).collect()
 }
 
-/// What a Job reads stays for as long as it reads; a pin that is gone is set again.
+/// Renews the pin of a running Job, or sets it again when it is lost.
 fn renew_pin(world: &World<'_>, pin: PinOwner, job: &ObservedJob) -> Option<UpkeepAction> {
     let is_running = job.state == JobState::Running && !job.is_deleting;
     let observed = world.observed.upkeep.pins.get(pin.name());
     let age = |renewed| world.now.duration_since(renewed).unsigned_abs();
     let is_due = observed.is_none_or(|observed| age(observed.renewed_at) >= PIN_RENEWAL);
     let full = || world.observed.full_snapshot.as_ref()?.revision;
+    // A renewed pin keeps its revision: a newer full snapshot does not shorten what the Job reads.
     let from = observed.map(|observed| observed.from_revision).or_else(full)?;
     (is_running && is_due).then_some(UpkeepAction::RenewPin { owner: pin, from_revision: from })
 }
 
-/// Changes since the last full snapshot.
+/// Events since the last full snapshot; `None` while a snapshot Lease has no revision.
 pub fn count_events_since_full(observed: &Observation) -> Option<i64> {
     let full = observed.full_snapshot.as_ref()?.revision?;
     let delta = observed.delta_snapshot.as_ref()?.revision?;
     Some(delta.saturating_sub(full).max(0))
 }
 
-/// Bytes of deltas since the last full snapshot. A sidecar hears minutes later of one that a Job has stored: what it tells until
-/// then is folded already.
+/// Bytes of delta snapshots since the last full snapshot.
 fn sum_bytes_since_full(observed: &Observation) -> u64 {
     let full = observed.full_snapshot.as_ref().and_then(|full| full.revision);
-    let known = observed.upkeep.delta_backlog.filter(|pile| Some(pile.since_revision) >= full);
-    known.map_or(0, |pile| pile.bytes)
+    // The sidecar sees a compacted snapshot minutes later; until then it reports bytes that are already compacted.
+    let known = observed.upkeep.delta_backlog.filter(|backlog| Some(backlog.since_revision) >= full);
+    known.map_or(0, |backlog| backlog.bytes)
 }
 
 fn plan_compaction(world: &World<'_>) -> Option<UpkeepAction> {
-    let told = world.last_known.upkeep.compaction.as_ref();
+    let reported = world.last_known.upkeep.compaction.as_ref();
     if let Some(job) = &world.observed.upkeep.compaction {
-        let wrote = match &job.state {
+        let written_revision = match &job.state {
             JobState::Succeeded { done, .. } => done.revision,
             JobState::Running | JobState::Failed { .. } => None,
         };
         let uid = job.uid.clone();
-        return is_reported(job, told).then_some(UpkeepAction::DeleteCompactionJob { uid, snapshot_revision: wrote });
+        return is_reported(job, reported).then_some(UpkeepAction::DeleteCompactionJob { uid, snapshot_revision: written_revision });
     }
-    // An outcome that is not published yet: the condition still says what led to the request.
+    // While the outcome of a snapshot is unpublished, the condition still shows the failure that led to the request.
     if !world.policy.upkeep.is_compaction_enabled || world.observed.upkeep.fallback != FallbackSnapshot::None {
         return None;
     }
     let events = count_events_since_full(world.observed)?;
     let from = world.observed.full_snapshot.as_ref()?.revision?;
-    let failed = told.filter(|told| told.status == ConditionStatus::False);
-    if failed.is_some_and(|told| is_backing_off(world, told.reported_at)) {
+    let failed = reported.filter(|reported| reported.status == ConditionStatus::False);
+    if failed.is_some_and(|reported| is_backing_off(world, reported.reported_at)) {
         return None;
     }
-    let wanted = &world.desired.upkeep;
-    let limit = wanted
+    let desired = &world.desired.upkeep;
+    let limit = desired
         .full_snapshot_threshold
         .unwrap_or(world.policy.upkeep.full_snapshot_threshold);
-    let is_late = failed.is_some_and(|told| {
-        told.reason == FailureClass::Deadline.reason() || told.reason == FULL_SNAPSHOT_FAILED
+    // A Job that exceeded its deadline once would exceed it again.
+    let is_late = failed.is_some_and(|reported| {
+        reported.reason == FailureClass::Deadline.reason() || reported.reason == FULL_SNAPSHOT_FAILED
     });
     if events > 0 && (is_late || events >= limit) {
         return has_ready_sidecar(world).then_some(UpkeepAction::RequestFullSnapshot);
     }
-    is_compaction_due(world, events, told).then_some(UpkeepAction::StartCompaction { from_revision: from })
+    is_compaction_due(world, events, reported).then_some(UpkeepAction::StartCompaction { from_revision: from })
 }
 
-/// Whether enough has piled up, or it is time.
-fn is_compaction_due(world: &World<'_>, events: i64, told: Option<&ReportedOutcome>) -> bool {
-    let (wanted, policy) = (&world.desired.upkeep, &world.policy.upkeep);
+/// Whether a threshold is reached or the schedule is due.
+fn is_compaction_due(world: &World<'_>, events: i64, reported: Option<&ReportedOutcome>) -> bool {
+    let (desired, policy) = (&world.desired.upkeep, &world.policy.upkeep);
     if events == 0 {
         return false;
     }
-    events >= wanted.events_threshold.unwrap_or(policy.events_threshold)
-        || sum_bytes_since_full(world.observed) >= wanted.bytes_threshold.unwrap_or(policy.bytes_threshold)
-        || is_schedule_due(world, wanted.compaction_schedule.as_deref(), told)
+    events >= desired.events_threshold.unwrap_or(policy.events_threshold)
+        || sum_bytes_since_full(world.observed) >= desired.bytes_threshold.unwrap_or(policy.bytes_threshold)
+        || is_schedule_due(world, desired.compaction_schedule.as_deref(), reported)
 }
 
 fn plan_drill(world: &World<'_>) -> Option<UpkeepAction> {
-    let told = world.last_known.upkeep.drill.as_ref();
+    let reported = world.last_known.upkeep.drill.as_ref();
     if let Some(job) = &world.observed.upkeep.drill {
         let uid = job.uid.clone();
-        return is_reported(job, told).then_some(UpkeepAction::DeleteDrillJob { uid });
+        return is_reported(job, reported).then_some(UpkeepAction::DeleteDrillJob { uid });
     }
     let full = world.observed.full_snapshot.as_ref()?.revision?;
-    if !is_schedule_due(world, world.desired.upkeep.drill_schedule.as_deref(), told) {
+    if !is_schedule_due(world, world.desired.upkeep.drill_schedule.as_deref(), reported) {
         return None;
     }
-    // Which one it is does not matter, so that it differs does, whatever the schedule.
+    // Alternate by count, not by time: every schedule then tests both the newest and an older revision.
     let is_older = world.last_known.upkeep.drill_count % OLDER_REVISION_EVERY == OLDER_REVISION_EVERY - 1;
     Some(UpkeepAction::StartDrill {
         to_revision: is_older.then_some(full),
     })
 }
 
-/// Whether a Job has ended and that was told.
-fn is_reported(job: &ObservedJob, told: Option<&ReportedOutcome>) -> bool {
+/// Whether a Job has finished and its outcome is published.
+fn is_reported(job: &ObservedJob, reported: Option<&ReportedOutcome>) -> bool {
     let ended = job.state.ended_at().map(format_job_marker);
     !job.is_deleting
         && ended
-            .zip(told)
-            .is_some_and(|(mark, told)| told.message.contains(&mark))
+            .zip(reported)
+            .is_some_and(|(mark, reported)| reported.message.contains(&mark))
 }
 
-/// How a message says which Job it is about.
+/// The marker in a condition message that identifies a Job: its end time in whole seconds.
 pub fn format_job_marker(ended: Timestamp) -> String {
     let whole = Timestamp::from_second(ended.as_second()).unwrap_or(ended);
     format!("({whole})")
@@ -295,10 +279,10 @@ fn is_backing_off(world: &World<'_>, since: Timestamp) -> bool {
     world.now.duration_since(since).unsigned_abs() < world.policy.upkeep.retry_interval
 }
 
-/// When a schedule comes round after the last time: at its moment, or a little later, so that a thousand clusters with one
-/// schedule do not start their Jobs in one second. The same cluster is always late by the same.
-fn find_next_due(world: &World<'_>, schedule: Option<&str>, told: Option<&ReportedOutcome>) -> Option<Timestamp> {
-    let last = told.map(|told| told.reported_at).or(world.desired.upkeep.schedules_since)?;
+/// The next run of a schedule after the last outcome, plus a delay that is constant per cluster, so that a thousand clusters
+/// with one schedule do not start their Jobs in the same second.
+fn find_next_due(world: &World<'_>, schedule: Option<&str>, reported: Option<&ReportedOutcome>) -> Option<Timestamp> {
+    let last = reported.map(|reported| reported.reported_at).or(world.desired.upkeep.schedules_since)?;
     let cron = Cron::from_str(schedule?).ok()?;
     let next = cron
         .find_next_occurrence(&last.to_zoned(TimeZone::UTC), false)
@@ -308,36 +292,37 @@ fn find_next_due(world: &World<'_>, schedule: Option<&str>, told: Option<&Report
         .map_or(MAX_SCHEDULE_JITTER, |after| {
             after.timestamp().duration_since(next.timestamp())
         });
+    // At most half the period, so that a run never moves past the next one.
     let spread = (period / 2).min(MAX_SCHEDULE_JITTER).as_secs().unsigned_abs().max(1);
-    let share = i64::try_from(hash_value(&world.desired.key()) % spread).unwrap_or_default();
+    let delay = i64::try_from(hash_value(&world.desired.key()) % spread).unwrap_or_default();
     next.timestamp()
-        .checked_add(SignedDuration::from_secs(share))
+        .checked_add(SignedDuration::from_secs(delay))
         .ok()
 }
 
-/// Whether a schedule has passed since the last time.
-fn is_schedule_due(world: &World<'_>, schedule: Option<&str>, told: Option<&ReportedOutcome>) -> bool {
-    find_next_due(world, schedule, told).is_some_and(|due| due <= world.now)
+/// Whether a scheduled run is due since the last outcome.
+fn is_schedule_due(world: &World<'_>, schedule: Option<&str>, reported: Option<&ReportedOutcome>) -> bool {
+    find_next_due(world, schedule, reported).is_some_and(|due| due <= world.now)
 }
 
-/// When a schedule asks for something although nothing happens.
+/// Time until the next scheduled action; `None` without one.
 pub fn time_until_change(world: &World<'_>) -> Option<Duration> {
     world.desired.backup.as_ref()?;
-    let (wanted, known) = (&world.desired.upkeep, &world.last_known.upkeep);
+    let (desired, known) = (&world.desired.upkeep, &world.last_known.upkeep);
     let schedules = [
-        (&wanted.compaction_schedule, &known.compaction),
-        (&wanted.drill_schedule, &known.drill),
+        (&desired.compaction_schedule, &known.compaction),
+        (&desired.drill_schedule, &known.drill),
     ];
-    let next = schedules.into_iter().filter_map(|(schedule, told)| {
-        let due = find_next_due(world, schedule.as_deref(), told.as_ref())?;
+    let next = schedules.into_iter().filter_map(|(schedule, reported)| {
+        let due = find_next_due(world, schedule.as_deref(), reported.as_ref())?;
         let ahead = due.duration_since(world.now).max(SignedDuration::ZERO);
         Some(ahead.unsigned_abs() + Duration::from_secs(1))
     });
-    // What is overdue waits for something else, of which events tell.
+    // An overdue action waits for something that a watch event announces.
     next.filter(|ahead| *ahead > Duration::from_secs(1)).min()
 }
 
-/// Whether somebody is there to take a snapshot.
+/// Whether a sidecar runs that can take a snapshot.
 fn has_ready_sidecar(world: &World<'_>) -> bool {
     world
         .observed

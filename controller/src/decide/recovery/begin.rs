@@ -1,4 +1,4 @@
-//! Whether a recovery begins.
+//! Decides whether a recovery starts, and builds its incident.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,28 +13,30 @@ use super::{RecoveryBlocker, RecoveryStep, wait, require_lock};
 use crate::decide::{ReconcileStep, PvcDeletionReason, World};
 use crate::observe::{Ordinal, ObservedLock};
 
-/// How much of a hash names an incident: people type it.
+/// Length of an incident ID; short, because users type it to approve a recovery.
 const ID_BYTES: usize = 4;
 
-/// The step that begins a recovery, or what is waited for first.
+/// The step that starts a recovery, or what blocks it; `None` without a proven loss.
 pub(super) fn plan_start(world: &World<'_>) -> Option<ReconcileStep> {
     let Some(loss) = loss::assess(world) else {
+        // A crash after acquiring the lock, or a loss that has disappeared, leaves the lock held.
         let is_ours = matches!(world.observed.recovery.lock, ObservedLock::HeldByUs { .. });
         return is_ours.then_some(ReconcileStep::Recover(RecoveryStep::ReleaseLock));
     };
     if loss.base.is_none()
         && let Some(step) = delete_lost_pvc(world, &loss)
     {
-        return Some(step); // whatever is decided then, there has to be a volume
+        return Some(step); // needs no approval: every recovery needs a volume, and this PVC holds no data
     }
     let id = derive_incident_id(world, &loss);
-    if let Some(hold) = find_start_blocker(world, &loss, &id) {
-        return Some(wait(hold));
+    if let Some(blocker) = find_start_blocker(world, &loss, &id) {
+        return Some(wait(blocker));
     }
     let Some(base) = loss.base else {
         let ordinal = loss.lost_members.first().copied().unwrap_or(Ordinal(0));
         return Some(wait(RecoveryBlocker::VolumeUnavailable { ordinal }));
     };
+    // Opening the incident acquires the lock, so only another holder blocks.
     if let Some(ReconcileStep::Wait { blocker: on }) = require_lock(world) {
         return Some(ReconcileStep::Wait { blocker: on });
     }
@@ -62,14 +64,17 @@ fn build_incident(world: &World<'_>, loss: &Loss, id: String, base: Ordinal) -> 
     }
 }
 
-/// Something no other recovery has, also if its name comes again.
+/// The cluster token of a recovery. The time keeps it unique when the same incident ID occurs again.
 pub fn build_token(id: &str, now: Timestamp) -> String {
     format!("restored-{id}-{:x}", now.as_millisecond())
 }
 
-/// The recovery of a lost quorum that a person asks for, whatever the mode says. A member the person names is the base
-/// even if nobody knows what it holds: whether that is good is looked at before it is used. Without a proven loss there is
-/// none.
+/// The incident for a recovery that a user requests, whatever the mode. The user may name the base member even if the state of
+/// its data is unknown, because the restore Job verifies the data before it uses it.
+///
+/// # Errors
+///
+/// `None` without a proven loss, else the blocker.
 pub fn build_requested_incident(
     world: &World<'_>,
     id: &str,
@@ -78,6 +83,7 @@ pub fn build_requested_incident(
     let loss = loss::assess(world).ok_or(None)?;
     match (&loss.blocker, base) {
         (None | Some(RecoveryBlocker::DataStateUnknown { .. } | RecoveryBlocker::VolumeUnchecked { .. }), Some(base))
+            // Unknown data blocks an automatic recovery only: the user has chosen this member.
             if loss::is_volume_writable(world, base) =>
         {
             let loss = Loss {
@@ -87,7 +93,7 @@ pub fn build_requested_incident(
             Ok(build_incident(world, &loss, id.to_owned(), base))
         }
         (_, Some(ordinal)) => Err(Some(RecoveryBlocker::VolumeUnavailable { ordinal })),
-        (Some(hold), None) => Err(Some(hold.clone())),
+        (Some(blocker), None) => Err(Some(blocker.clone())),
         (None, None) => {
             let ordinal = loss.lost_members.first().copied().unwrap_or(Ordinal(0));
             let base = loss.base.ok_or(Some(RecoveryBlocker::VolumeUnavailable { ordinal }))?;
@@ -96,12 +102,12 @@ pub fn build_requested_incident(
     }
 }
 
-/// What has to happen first.
 fn find_start_blocker(world: &World<'_>, loss: &Loss, id: &str) -> Option<RecoveryBlocker> {
-    if let Some(hold) = &loss.blocker {
-        return Some(hold.clone());
+    if let Some(blocker) = &loss.blocker {
+        return Some(blocker.clone());
     }
     let recovery = &world.desired.recovery;
+    // Only members of a quorum may return by themselves, so only a quorum loss needs confirmation and approval.
     let is_quorum = loss.cause == RecoveryCause::QuorumLost;
     if recovery.mode == RecoveryMode::Manual {
         return Some(RecoveryBlocker::ManualMode);
@@ -114,7 +120,7 @@ fn find_start_blocker(world: &World<'_>, loss: &Loss, id: &str) -> Option<Recove
     (needs_approval && !is_approved).then(|| RecoveryBlocker::ApprovalRequired { id: id.to_owned() })
 }
 
-/// A cluster whose members restart is without a quorum for a moment, too.
+/// Whether the loss has lasted for `quorum_loss_timeout`. Restarting members lose quorum for a moment as well.
 fn is_loss_confirmed(world: &World<'_>) -> bool {
     let since = world.last_known.data_lost_since;
     since.is_some_and(|since| {
@@ -122,38 +128,38 @@ fn is_loss_confirmed(world: &World<'_>) -> bool {
     })
 }
 
-/// There is no volume to write to. A claim whose volume is gone is given up, so that another is made; it holds nothing.
+/// Deletes a PVC whose volume is lost, so that a new one is created when no volume can be written.
 fn delete_lost_pvc(world: &World<'_>, loss: &Loss) -> Option<ReconcileStep> {
-    let claims = &world.observed.pvcs;
-    let gone = loss.lost_members.iter().find_map(|ordinal| {
-        let claim = claims.get(ordinal)?;
-        (claim.is_lost && !claim.is_deleting).then_some((*ordinal, claim))
+    let pvcs = &world.observed.pvcs;
+    let lost = loss.lost_members.iter().find_map(|ordinal| {
+        let pvc = pvcs.get(ordinal)?;
+        (pvc.is_lost && !pvc.is_deleting).then_some((*ordinal, pvc))
     });
-    gone.map(|(ordinal, claim)| ReconcileStep::DeletePvc {
+    lost.map(|(ordinal, pvc)| ReconcileStep::DeletePvc {
         ordinal,
-        uid: claim.uid.clone(),
+        uid: pvc.uid.clone(),
         pod_uid: world.pod(ordinal).map(|pod| pod.uid.clone()),
         reason: PvcDeletionReason::VolumeLost,
     })
 }
 
-/// Names an incident: whose data is lost, on which volumes, after which incident. The same loss has the same name until
-/// something is done about it, whoever takes the lock meanwhile, and another one afterwards as long as the document is there. An
-/// approval by that name is taken off when all is well, so that it counts for no later loss.
+/// Derives the incident ID from the lost members, their PVC UIDs and the previous incident. The ID is stable until a recovery
+/// starts, whoever holds the lock, and differs after a recovery as long as the coordination document exists. The approval
+/// annotation is removed when the cluster is healthy, so that it never applies to a later loss.
 fn derive_incident_id(world: &World<'_>, loss: &Loss) -> String {
     let mut hash = Sha256::new();
     hash.update(format!("{}/{}", world.desired.namespace, world.desired.name));
     let last = world.observed.recovery.incident.as_ref();
     hash.update(format!("/{}", last.map_or("", |last| last.id.as_str())));
     for ordinal in &loss.lost_members {
-        let claim = world.observed.pvcs.get(ordinal);
-        let uid = claim.map_or("", |claim| claim.uid.as_str());
+        let pvc = world.observed.pvcs.get(ordinal);
+        let uid = pvc.map_or("", |pvc| pvc.uid.as_str());
         hash.update(format!(";{ordinal}={uid}"));
     }
     let digest = hash.finalize();
     let mut id = String::new();
     for byte in digest.iter().take(ID_BYTES) {
-        write!(id, "{byte:02x}").expect("a String takes everything");
+        write!(id, "{byte:02x}").expect("writing to a String cannot fail");
     }
     id
 }

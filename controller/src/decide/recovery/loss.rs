@@ -1,4 +1,4 @@
-//! Whether data is lost for good, and where the best copy is.
+//! Assesses whether data is permanently lost, and selects the best remaining copy.
 
 use mainstay_coordination::incident::{RecoveryCause, Incident, RecoverySource, RecoveryStage};
 
@@ -6,41 +6,39 @@ use super::RecoveryBlocker;
 use crate::decide::{World, quorum};
 use crate::observe::{InitFinding, ObservedMembership, Ordinal, ObservedMemberLease};
 
-/// What one place of the cluster holds.
+/// The state of the data of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MemberDataState {
-    /// Data that etcd serves from, or would with a quorum.
+    /// etcd answers, with or without quorum.
     Serving,
-    /// Data its check found good; etcd does not answer. Most versions do not, before there is a quorum.
+    /// The init check accepted the data; etcd does not answer. After a restart, most versions answer only with quorum.
     Intact,
-    /// Nothing, or nothing of use: its check or the absence of its volume proves it.
+    /// No usable data, proven by the init check or by the loss of the volume.
     Lost,
-    /// Nothing, and there never was a cluster; but a backup of one.
+    /// No data and no cluster yet, but a backup of a former cluster exists.
     BackupExists,
-    /// Nothing, and there is no backup either.
+    /// No data and no backup.
     NothingToRestore,
-    /// Nobody knows: silence, or something that only a person may touch.
+    /// Unknown: no report of the init check, or a refusal that needs a user.
     Unknown,
 }
 
-/// Data that is lost for good.
+/// A proven loss of data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loss {
-    /// What happened.
     pub(super) cause: RecoveryCause,
-    /// Whose data is gone.
     pub(super) lost_members: Vec<Ordinal>,
-    /// The member the cluster is made from; `None` without a volume to write to.
+    /// The member from which the new cluster is created; `None` when no volume can be written.
     pub(super) base: Option<Ordinal>,
-    /// Where the data comes from.
     pub(super) source: RecoverySource,
-    /// What has to be known first.
+    /// What blocks the recovery whatever its mode.
     pub(super) blocker: Option<RecoveryBlocker>,
 }
 
-/// What is lost; `None` when nothing is, or when it is not proven.
+/// Assesses the loss; `None` when nothing is lost or the loss is not proven.
 pub(super) fn assess(world: &World<'_>) -> Option<Loss> {
     let is_known = matches!(world.observed.membership, ObservedMembership::Known(_));
+    // A quorum repairs its members itself, and a hibernated cluster keeps its data on the volumes.
     if world.size() == 0 || world.desired.replicas == 0 || is_known {
         return None;
     }
@@ -57,8 +55,8 @@ fn classify_data(world: &World<'_>, ordinal: Ordinal) -> MemberDataState {
     if world.is_responsive(ordinal) {
         return MemberDataState::Serving;
     }
-    let claim = world.observed.pvcs.get(&ordinal);
-    if claim.is_some_and(|claim| claim.is_lost) {
+    let pvc = world.observed.pvcs.get(&ordinal);
+    if pvc.is_some_and(|pvc| pvc.is_lost) {
         return MemberDataState::Lost;
     }
     let pod = world.pod(ordinal).filter(|pod| !pod.is_deleting);
@@ -73,17 +71,18 @@ fn classify_data(world: &World<'_>, ordinal: Ordinal) -> MemberDataState {
     }
 }
 
-/// A cluster that was never there, and a backup of one that was.
+/// A cluster that was never created, while the store holds a backup of a former one.
 fn assess_former_backup(world: &World<'_>) -> Option<Loss> {
     if world.is_bootstrapped() {
         return None;
     }
     let all: Vec<MemberDataState> = world.ordinals().map(|n| classify_data(world, n)).collect();
-    let nobody_has_data = !all
+    // A member with data has bootstrapped already; the check of another one came too late.
+    let no_member_has_data = !all
         .iter()
         .any(|one| matches!(one, MemberDataState::Serving | MemberDataState::Intact));
-    let is_unborn = all.contains(&MemberDataState::BackupExists) && nobody_has_data;
-    is_unborn.then(|| Loss {
+    let has_former_backup = all.contains(&MemberDataState::BackupExists) && no_member_has_data;
+    has_former_backup.then(|| Loss {
         cause: RecoveryCause::FormerBackup,
         lost_members: world.ordinals().collect(),
         base: find_writable_volume(world, world.ordinals()),
@@ -92,11 +91,12 @@ fn assess_former_backup(world: &World<'_>) -> Option<Loss> {
     })
 }
 
-/// Somebody whose volume may hold data that nobody has looked at.
+/// A member whose volume may hold data that is unchecked.
 fn find_unchecked_volume(world: &World<'_>) -> Option<Ordinal> {
+    // A PVC that was never bound holds no data.
     let may_hold_data = |ordinal: &Ordinal| {
-        let claim = world.observed.pvcs.get(ordinal);
-        claim.is_none_or(|claim| claim.is_bound)
+        let pvc = world.observed.pvcs.get(ordinal);
+        pvc.is_none_or(|pvc| pvc.is_bound)
     };
     let mut unknown = world
         .ordinals()
@@ -104,10 +104,10 @@ fn find_unchecked_volume(world: &World<'_>) -> Option<Ordinal> {
     unknown.find(may_hold_data)
 }
 
-/// The only member: the backup is the only other copy.
+/// The loss of a single-member cluster, where the backup is the only other copy.
 fn assess_single_member(world: &World<'_>) -> Option<Loss> {
     let only = Ordinal(0);
-    let hold = match classify_data(world, only) {
+    let start_blocker = match classify_data(world, only) {
         MemberDataState::Serving | MemberDataState::Intact | MemberDataState::Unknown => return None,
         MemberDataState::NothingToRestore => Some(RecoveryBlocker::NothingToRestore),
         MemberDataState::Lost | MemberDataState::BackupExists => require_backup(world),
@@ -117,31 +117,31 @@ fn assess_single_member(world: &World<'_>) -> Option<Loss> {
         lost_members: vec![only],
         base: find_writable_volume(world, [only]),
         source: RecoverySource::Backup,
-        blocker: hold,
+        blocker: start_blocker,
     })
 }
 
-/// Members of whom a majority is needed.
+/// The loss of a quorum of members.
 fn assess_quorum(world: &World<'_>) -> Option<Loss> {
     let members = list_registered_members(world);
-    let of = |what: &[MemberDataState]| -> Vec<Ordinal> {
+    let select = |states: &[MemberDataState]| -> Vec<Ordinal> {
         let all = members.iter().copied();
-        all.filter(|n| what.contains(&classify_data(world, *n))).collect()
+        all.filter(|n| states.contains(&classify_data(world, *n))).collect()
     };
-    let lost = of(&[MemberDataState::Lost, MemberDataState::BackupExists, MemberDataState::NothingToRestore]);
+    let lost = select(&[MemberDataState::Lost, MemberDataState::BackupExists, MemberDataState::NothingToRestore]);
     if members.len() - lost.len() >= quorum(members.len()) {
         return None;
     }
-    let undecided = of(&[MemberDataState::Unknown]).first().copied();
-    let survivors = of(&[MemberDataState::Serving, MemberDataState::Intact]);
+    let unknown = select(&[MemberDataState::Unknown]).first().copied();
+    let survivors = select(&[MemberDataState::Serving, MemberDataState::Intact]);
     let (base, source) = match pick_best_survivor(world, &survivors) {
         Some(survivor) => (Some(survivor), RecoverySource::BestCopy),
         None => (find_writable_volume(world, world.ordinals()), RecoverySource::Backup),
     };
-    let hold = match (undecided, source, survivors.first()) {
+    let start_blocker = match (unknown, source, survivors.first()) {
         (Some(ordinal), _, _) => Some(RecoveryBlocker::DataStateUnknown { ordinal }),
         (None, RecoverySource::BestCopy, _) => None,
-        // Stopping it would end the newest copy there is.
+        // Its volume cannot be written and disappears with the pod: stopping it would lose the newest copy.
         (None, RecoverySource::Backup, Some(&ordinal)) => Some(RecoveryBlocker::SurvivorAtRisk { ordinal }),
         (None, RecoverySource::Backup, None) => require_backup(world),
     };
@@ -150,7 +150,7 @@ fn assess_quorum(world: &World<'_>) -> Option<Loss> {
         lost_members: lost,
         base,
         source,
-        blocker: hold,
+        blocker: start_blocker,
     })
 }
 
@@ -159,54 +159,54 @@ fn require_backup(world: &World<'_>) -> Option<RecoveryBlocker> {
     none.then_some(RecoveryBlocker::NothingToRestore)
 }
 
-/// Those who are members, as far as their Leases tell: a pod that waits to be added has none. After a recovery only
-/// those count who have given a sign of life since.
+/// The members according to their Leases; a pod that waits to be added has no holder. After a recovery, only members that
+/// renewed their Lease since then count.
 fn list_registered_members(world: &World<'_>) -> Vec<Ordinal> {
-    let over = world.observed.recovery.finished_incident();
-    let over = over.filter(|over| over.stage == RecoveryStage::Closed); // one that was given up has made nobody a member
+    let finished = world.observed.recovery.finished_incident();
+    let finished = finished.filter(|finished| finished.stage == RecoveryStage::Closed); // a failed recovery created no cluster
     let counts = |ordinal: &Ordinal| {
         let lease = world.observed.leases.get(ordinal);
         lease.is_some_and(|lease| {
-            lease.holder.is_some() && over.is_none_or(|over| is_alive_since(lease, over))
+            lease.holder.is_some() && finished.is_none_or(|finished| is_alive_since(lease, finished))
         })
     };
-    let held: Vec<Ordinal> = world.ordinals().filter(counts).collect();
-    match (held.is_empty(), over) {
-        (false, _) => held,
-        (true, Some(over)) => vec![Ordinal(over.base)],
+    let registered: Vec<Ordinal> = world.ordinals().filter(counts).collect();
+    match (registered.is_empty(), finished) {
+        (false, _) => registered,
+        // The restored cluster starts with its base as the only member.
+        (true, Some(finished)) => vec![Ordinal(finished.base)],
         (true, None) => world.ordinals().collect(),
     }
 }
 
-/// Whether a member has given a sign of life since a recovery was over. The cluster it names tells that; its clock is asked where
-/// one of the two is not known.
-pub(in crate::decide) fn is_alive_since(lease: &ObservedMemberLease, over: &Incident) -> bool {
-    let named = lease.holder.as_ref().and_then(|held| held.cluster_id);
-    match (named, &over.cluster) {
-        (Some(named), Some(made)) => named.to_string() == *made,
-        _ => lease.renewed_at.is_some_and(|renewed| renewed > over.changed),
+/// Whether a member has run since a recovery finished: its Lease names the cluster ID that the recovery created. The renewal
+/// time decides only when one of the two IDs is unknown, because clocks differ.
+pub(in crate::decide) fn is_alive_since(lease: &ObservedMemberLease, finished: &Incident) -> bool {
+    let named = lease.holder.as_ref().and_then(|registered| registered.cluster_id);
+    match (named, &finished.cluster) {
+        (Some(named), Some(created)) => named.to_string() == *created,
+        _ => lease.renewed_at.is_some_and(|renewed| renewed > finished.changed),
     }
 }
 
-/// The survivor with the newest data whose volume can be written.
+/// The survivor with the highest revision whose volume can be written.
 fn pick_best_survivor(world: &World<'_>, survivors: &[Ordinal]) -> Option<Ordinal> {
-    let answered = |ordinal: &Ordinal| match &world.observed.membership {
-        ObservedMembership::NoQuorum { reachable: alive, .. } => alive.get(ordinal).copied(),
+    let etcd_revision = |ordinal: &Ordinal| match &world.observed.membership {
+        ObservedMembership::NoQuorum { reachable: members, .. } => members.get(ordinal).copied(),
         ObservedMembership::Known(_) | ObservedMembership::NotQueried => None,
     };
-    let found = |ordinal: &Ordinal| world.pod(*ordinal).and_then(|pod| pod.data_revision);
+    let checked_revision = |ordinal: &Ordinal| world.pod(*ordinal).and_then(|pod| pod.data_revision);
     let mut newest_first = survivors.to_vec();
-    newest_first.sort_by_key(|one| std::cmp::Reverse(answered(one).or_else(|| found(one))));
+    newest_first.sort_by_key(|one| std::cmp::Reverse(etcd_revision(one).or_else(|| checked_revision(one))));
     find_writable_volume(world, newest_first)
 }
 
-/// The first whose volume can be written.
-fn find_writable_volume(world: &World<'_>, of: impl IntoIterator<Item = Ordinal>) -> Option<Ordinal> {
-    of.into_iter().find(|ordinal| is_volume_writable(world, *ordinal))
+fn find_writable_volume(world: &World<'_>, candidates: impl IntoIterator<Item = Ordinal>) -> Option<Ordinal> {
+    candidates.into_iter().find(|ordinal| is_volume_writable(world, *ordinal))
 }
 
-/// Whether a volume can be written: it is there and stays.
+/// Whether a Job can mount the volume: the PVC is bound, not lost and not terminating.
 pub(super) fn is_volume_writable(world: &World<'_>, ordinal: Ordinal) -> bool {
-    let claim = world.observed.pvcs.get(&ordinal);
-    claim.is_some_and(|claim| claim.is_bound && !claim.is_lost && !claim.is_deleting)
+    let pvc = world.observed.pvcs.get(&ordinal);
+    pvc.is_some_and(|pvc| pvc.is_bound && !pvc.is_lost && !pvc.is_deleting)
 }

@@ -1,18 +1,20 @@
-//! Data that is lost for good: what is done about it when no member can give it back.
+//! Recovers lost data when no member of the cluster can supply it.
 //!
 //! ```text
-//! loss, proven ─► may it be done? ─► Open ─► Scale 0 ─► Launch: restore, set aside ─► Record ─► Scale up ─► Close
-//!  verdicts,       mode, approval     lock,   pods       Jobs on volumes               Restored   pods       etcd answers
-//!  volumes                            record  are gone
+//! loss proven ─► start allowed? ─► open ──► scale to 0 ─► restore and rename Jobs ─► record ──► scale up ─► close
+//!  verdicts,      mode, approval   lock,    all pods      one Job per volume         Restored   pods       etcd answers
+//!  volumes                         incident stopped
 //! ```
 //!
-//! It is asked before every other concern, because nothing else may move while data is at stake.
+//! Recovery runs before every planner that changes the cluster, because no other change is safe while data is at risk.
 //!
-//! **Holds**: silence proves nothing; a member that does not answer and has not said that its data is gone keeps everything
-//! waiting. A store that cannot be reached is not an empty backup. A volume of somebody else is never written. Nothing is
-//! deleted: what a volume held is put aside. Whatever is restored is a new cluster, with revisions nobody has seen, so
-//! that old members cannot rejoin and clients notice. **After a crash** the document, the Jobs and the StatefulSet say
-//! how far it is; every step may be repeated.
+//! Invariants:
+//! * A member that does not answer and whose init check has not reported data loss blocks the recovery: silence is not evidence.
+//! * An unreachable store is not an empty backup.
+//! * A volume that belongs to another Etcd is never written.
+//! * Nothing is deleted: existing data is renamed to the previous data directory.
+//! * A restore creates a new cluster with higher revisions, so that old members cannot rejoin and clients notice.
+//! * After a crash, the incident, the Jobs and the StatefulSet show the progress; every step may be repeated.
 
 mod begin;
 mod loss;
@@ -34,136 +36,113 @@ use mainstay_coordination::incident::{Incident, RecoveryStage};
 use super::{Blocker, ReconcileStep, World};
 use crate::observe::{JobState, Ordinal, ObservedLock};
 
-/// One step of a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecoveryStep {
-    /// Takes the lock and writes down what is going to be done.
+    /// Acquires the lock and records the incident.
     OpenIncident(Box<Incident>),
-    /// Takes the lock again, which was lost while nobody was there to renew it.
+    /// Acquires the lock again after it expired without renewal.
     ReacquireLock,
-    /// Raises the epoch of the lock, which is ours, above one that a volume remembers of a document that is lost.
+    /// Raises the epoch of the held lock above one that a volume recorded from a lost coordination document.
     RaiseEpoch {
-        /// The epoch the volume remembers.
+        /// Epoch recorded on the volume.
         above: Epoch,
     },
-    /// Shows a sign of life while something is waited for.
+    /// Renews the lock while the recovery waits.
     RenewLock(Box<Blocker>),
-    /// Starts or stops pods.
+    /// Starts or stops all pods.
     Scale {
-        /// From this many.
         from: u32,
-        /// To this many.
         to: u32,
     },
-    /// Starts a Job on the volume of a member.
+    /// Creates a Job that writes the volume of a member.
     CreateJob {
-        /// Whose volume.
         ordinal: Ordinal,
-        /// What it does.
         kind: RecoveryJobKind,
-        /// For this.
         incident: Box<Incident>,
     },
-    /// Deletes a Job that is over, or of an earlier attempt.
+    /// Deletes a Job that has failed, is orphaned or belongs to an earlier attempt.
     DeleteJob {
-        /// Whose volume it was on.
         ordinal: Ordinal,
-        /// This very one.
         uid: String,
     },
-    /// Writes down how far it is, if that is still what was seen.
+    /// Replaces the recorded incident if it still equals `from`.
     RecordIncident {
-        /// What was seen.
         from: Box<Incident>,
-        /// What is written.
         to: Box<Incident>,
     },
-    /// Writes down how it ended, deletes the Jobs, gives the lock back.
+    /// Records the outcome, deletes the Jobs and releases the lock.
     CloseIncident {
-        /// What was seen.
         from: Box<Incident>,
-        /// What is written.
         to: Box<Incident>,
     },
-    /// Gives back a lock that is not needed after all.
+    /// Releases a lock that is no longer needed.
     ReleaseLock,
 }
 
-/// What a Job does to a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveryJobKind {
-    /// Writes the data of the new cluster.
+    /// Restores the data of the new cluster.
     Restore,
-    /// Puts away what is there.
+    /// Renames existing data to the previous data directory.
     RenameToPrevious,
 }
 
-/// What a recovery waits for.
+/// What blocks a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecoveryBlocker {
-    /// That the loss lasts.
+    /// The loss has not lasted long enough to be confirmed.
     LossUnconfirmed,
-    /// A person who says that it may begin.
+    /// A user must approve the recovery.
     ApprovalRequired {
-        /// What the person has to say.
+        /// Incident ID that the approval must name.
         id: String,
     },
-    /// A person who does it: that is the mode.
+    /// The recovery mode is manual: a user must start the recovery.
     ManualMode,
-    /// What a member has to say about its data.
+    /// The init check of a member has not reported the state of its data.
     DataStateUnknown {
-        /// Which.
         ordinal: Ordinal,
     },
-    /// The check of a volume, before a former backup is restored: it may hold data.
+    /// A volume that may hold data is unchecked. A backup of a former cluster must not replace it.
     VolumeUnchecked {
-        /// Whose.
         ordinal: Ordinal,
     },
-    /// A person who saves what the last survivor has: its volume goes with it.
+    /// The volume of the last surviving member is terminating or lost: a user must save its data first.
     SurvivorAtRisk {
-        /// Who.
         ordinal: Ordinal,
     },
-    /// There is neither usable data nor a backup.
+    /// Neither usable data nor a backup exists.
     NothingToRestore,
-    /// A volume to write to.
+    /// No volume can be written.
     VolumeUnavailable {
-        /// Whose.
         ordinal: Ordinal,
     },
-    /// Somebody else who disrupts the cluster.
+    /// Another operation holds the lock.
     LockHeld {
-        /// Who.
         holder: String,
     },
-    /// Somebody who makes the document readable again.
+    /// The coordination document cannot be parsed.
     DocumentUnreadable {
-        /// What is wrong with it.
         reason: String,
     },
-    /// Pods that stop.
+    /// Pods are stopping.
     PodsStopping,
-    /// A Job.
+    /// A Job is running or terminating.
     JobRunning {
-        /// On whose volume.
         ordinal: Ordinal,
     },
-    /// The next attempt.
+    /// A Job failed; the next attempt starts at `retry_at`.
     JobFailed {
-        /// On whose volume.
         ordinal: Ordinal,
-        /// Why the last one failed.
         reason: String,
-        /// When the next one begins.
         retry_at: Timestamp,
     },
-    /// etcd, to answer with the restored data.
+    /// etcd does not serve the restored data yet.
     AwaitingConfirmation,
 }
 
 impl RecoveryBlocker {
-    /// Whether somebody should look, since waiting alone may not help.
+    /// Whether waiting alone may not help, so that a user should look.
     pub fn is_error(&self) -> bool {
         match self {
             Self::LossUnconfirmed
@@ -184,36 +163,36 @@ impl RecoveryBlocker {
     }
 }
 
-/// The next step of a recovery that goes on, or of one that has to begin.
+/// The next step of an open recovery, or the start of a new one.
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     let observed = &world.observed.recovery;
-    let begun = observed.open_incident();
-    let step = match begun {
+    let open_incident = observed.open_incident();
+    let step = match open_incident {
         Some(incident) => Some(progress::plan_next(world, incident)),
         None => stop_orphaned_jobs(world).or_else(|| begin::plan_start(world)),
     };
     match (&observed.parse_error, step) {
-        // What is written there may be a recovery that goes on.
-        (Some(why), Some(_)) => Some(wait(RecoveryBlocker::DocumentUnreadable { reason: why.clone() })),
+        // The unreadable document may contain an open recovery.
+        (Some(cause), Some(_)) => Some(wait(RecoveryBlocker::DocumentUnreadable { reason: cause.clone() })),
         (_, step) => step,
     }
 }
 
-/// Whether a recovery goes on, or nothing but a person's word keeps one from beginning.
+/// Whether a recovery is open, or could start as soon as its mode and approval allow it.
 pub(super) fn is_open_or_startable(world: &World<'_>) -> bool {
     let loss = loss::assess(world);
     let may_begin = loss.is_some_and(|loss| loss.base.is_some() && loss.blocker.is_none());
     may_begin || world.observed.recovery.open_incident().is_some()
 }
 
-/// Whether pods must not be started, whatever else is wanted.
+/// Whether pods must stay stopped, because a Job may write their volumes.
 pub(super) fn should_keep_pods_stopped(world: &World<'_>) -> bool {
     let incident = world.observed.recovery.open_incident();
     incident.is_some_and(|incident| incident.stage == RecoveryStage::Restoring)
         || stop_running_jobs(world).is_some()
 }
 
-/// What is done about Jobs that may still write, before a pod starts beside them; `None` when there are none.
+/// Stops Jobs that may still write a volume, before a pod mounts it; `None` when there are none.
 fn stop_running_jobs(world: &World<'_>) -> Option<ReconcileStep> {
     let observed = &world.observed.recovery;
     let runs = observed.jobs.iter();
@@ -224,25 +203,27 @@ fn stop_running_jobs(world: &World<'_>) -> Option<ReconcileStep> {
             uid: job.uid.clone(),
         }));
     }
-    let goes = runs.next().map(|(ordinal, _)| *ordinal);
-    let ordinal = goes.or_else(|| observed.active_writers.first().copied())?;
+    // The pod of a deleted Job may write until it terminates.
+    let terminating = runs.next().map(|(ordinal, _)| *ordinal);
+    let ordinal = terminating.or_else(|| observed.active_writers.first().copied())?;
     Some(wait(RecoveryBlocker::JobRunning { ordinal }))
 }
 
-/// Jobs that nobody knows what they are for: the document they belong to is gone, or says that all is over.
+/// Stops Jobs without an open incident: the coordination document was lost, or the incident is finished.
 fn stop_orphaned_jobs(world: &World<'_>) -> Option<ReconcileStep> {
     let step = stop_running_jobs(world)?;
-    let is_deed = step.is_action();
-    require_lock(world).filter(|_| is_deed).or(Some(step))
+    // Deleting a Job requires the lock; waiting for one does not.
+    let is_action = step.is_action();
+    require_lock(world).filter(|_| is_action).or(Some(step))
 }
 
-/// Whether a cluster was made by a recovery, so that nobody founds another.
+/// Whether a recovery created the cluster, so that members must not bootstrap another one.
 pub(super) fn has_created_cluster(world: &World<'_>) -> bool {
     let incident = world.observed.recovery.incident.as_ref();
     incident.is_some_and(|incident| matches!(incident.stage, RecoveryStage::Restored | RecoveryStage::Closed))
 }
 
-/// Whether etcd has to be asked.
+/// Whether the recovery waits for an answer of etcd.
 pub(super) fn is_confirmation_pending(world: &World<'_>) -> bool {
     let incident = world.observed.recovery.open_incident();
     incident.is_some_and(|incident| incident.stage == RecoveryStage::Restored)
@@ -254,7 +235,7 @@ fn wait(on: RecoveryBlocker) -> ReconcileStep {
     }
 }
 
-/// What keeps the lock from being ours; `None` when it is.
+/// The step or wait to acquire the lock; `None` when it is held.
 fn require_lock(world: &World<'_>) -> Option<ReconcileStep> {
     match &world.observed.recovery.lock {
         ObservedLock::HeldByUs { .. } => None,
@@ -263,6 +244,7 @@ fn require_lock(world: &World<'_>) -> Option<ReconcileStep> {
         } if world.now < *expires => Some(wait(RecoveryBlocker::LockHeld {
             holder: holder.clone(),
         })),
+        // An expired lock may be taken over; compare-and-swap decides between two candidates.
         ObservedLock::Free { .. } | ObservedLock::HeldByOther { .. } => Some(ReconcileStep::Recover(RecoveryStep::ReacquireLock)),
     }
 }

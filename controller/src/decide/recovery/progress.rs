@@ -1,4 +1,4 @@
-//! How a recovery goes on, from what is written down and what is there.
+//! Plans the next step of an open recovery from the recorded incident and the observed state.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::cadence;
 use crate::decide::{Blocker, ReconcileStep, World, quorum};
 use crate::observe::{FailureClass, InitFinding, JobFailure, JobState, Ordinal, ObservedJob, ObservedLock};
 
-/// Verdicts of the restorer that another attempt will not change.
+/// Verdicts of the restorer that a retry does not change.
 const PERMANENT_VERDICTS: [&str; 5] = [
     "usage",
     "wrong-volume",
@@ -21,7 +21,6 @@ const PERMANENT_VERDICTS: [&str; 5] = [
     "damaged-backup",
 ];
 
-/// The next step.
 pub(super) fn plan_next(world: &World<'_>, incident: &Incident) -> ReconcileStep {
     if let Some(step) = require_lock(world) {
         return step;
@@ -33,7 +32,7 @@ pub(super) fn plan_next(world: &World<'_>, incident: &Incident) -> ReconcileStep
         RecoveryStage::Closed | RecoveryStage::Failed => ReconcileStep::Recover(RecoveryStep::ReleaseLock),
     };
     match (step, &world.observed.recovery.lock) {
-        // Whoever waits shows that it lives.
+        // A recovery that waits longer than the TTL would lose the lock.
         (ReconcileStep::Wait { blocker: on }, ObservedLock::HeldByUs { renewed_at: renewed, .. }) if is_lock_renewal_due(world.now, *renewed) => {
             ReconcileStep::Recover(RecoveryStep::RenewLock(Box::new(on)))
         }
@@ -45,7 +44,7 @@ fn is_lock_renewal_due(now: Timestamp, renewed: Timestamp) -> bool {
     now.duration_since(renewed).unsigned_abs() >= cadence::LOCK_TTL / 3
 }
 
-/// Pods stop, then volumes are written.
+/// Stage `Restoring`: stops all pods, then runs the Jobs that write volumes.
 fn continue_restoring(world: &World<'_>, incident: &Incident) -> ReconcileStep {
     let Some(set) = world.stateful_set() else {
         return ReconcileStep::Wait {
@@ -58,7 +57,7 @@ fn continue_restoring(world: &World<'_>, incident: &Incident) -> ReconcileStep {
             to: 0,
         });
     }
-    // Until Kubernetes has taken note of that, it may start another pod.
+    // Until the StatefulSet controller observed the scale-down, it may start another pod that mounts a volume.
     if !world.observed.pods.is_empty() || !set.is_observed {
         return wait(RecoveryBlocker::PodsStopping);
     }
@@ -67,7 +66,7 @@ fn continue_restoring(world: &World<'_>, incident: &Incident) -> ReconcileStep {
         return abandon_incident(world, incident, describe_lost_volume(world, base));
     }
     if !is_volume_writable(world, base) {
-        return wait(RecoveryBlocker::VolumeUnavailable { ordinal: base }); // it will be bound, or nobody knows at the moment
+        return wait(RecoveryBlocker::VolumeUnavailable { ordinal: base }); // not bound yet: binding may still succeed
     }
     match check_job(world, incident, base, RecoveryJobKind::Restore) {
         Err(step) => step,
@@ -86,18 +85,18 @@ fn continue_restoring(world: &World<'_>, incident: &Incident) -> ReconcileStep {
 }
 
 fn is_volume_lost(world: &World<'_>, ordinal: Ordinal) -> bool {
-    let claim = world.observed.pvcs.get(&ordinal);
-    claim.is_none_or(|claim| claim.is_lost || claim.is_deleting)
+    let pvc = world.observed.pvcs.get(&ordinal);
+    pvc.is_none_or(|pvc| pvc.is_lost || pvc.is_deleting)
 }
 
 fn describe_lost_volume(world: &World<'_>, ordinal: Ordinal) -> String {
-    format!("the volume of {} is gone", world.desired.pod_name(ordinal))
+    format!("volume of {} is lost", world.desired.pod_name(ordinal))
 }
 
-/// How a Job ended, and when.
+/// Outcome and end time of a Job.
 type RecoveryJobResult<'a> = Result<(Timestamp, &'a CommandDetails), (Timestamp, &'a JobFailure)>;
 
-/// The Job of this attempt on a volume: how it ended, or what is to be done until it has.
+/// The outcome of the Job of this attempt on a volume, or the step until it has one.
 fn check_job<'a>(
     world: &World<'a>,
     incident: &Incident,
@@ -105,8 +104,9 @@ fn check_job<'a>(
     task: RecoveryJobKind,
 ) -> Result<RecoveryJobResult<'a>, ReconcileStep> {
     let Some(job) = world.observed.recovery.jobs.get(&ordinal) else {
+        // The pod of an earlier Job still writes the volume.
         if world.observed.recovery.active_writers.contains(&ordinal) {
-            return Err(wait(RecoveryBlocker::JobRunning { ordinal })); // of an earlier one
+            return Err(wait(RecoveryBlocker::JobRunning { ordinal }));
         }
         return Err(ReconcileStep::Recover(RecoveryStep::CreateJob {
             ordinal,
@@ -117,6 +117,7 @@ fn check_job<'a>(
     if job.is_deleting {
         return Err(wait(RecoveryBlocker::JobRunning { ordinal }));
     }
+    // A Job of an earlier attempt or of a lost incident proves nothing about this one.
     if !job.belongs_to(incident) {
         return Err(delete_job(ordinal, job));
     }
@@ -133,14 +134,15 @@ fn check_job<'a>(
     }
 }
 
-/// Whether a restore is over, but what it did has not been heard yet: of pods it is heard later than of Jobs, at times.
+/// Whether a restore succeeded but its result is not observed yet. The pod carries the result, and its watch event may arrive
+/// after that of the Job.
 fn is_result_pending(now: Timestamp, task: RecoveryJobKind, (at, done): (Timestamp, &CommandDetails)) -> bool {
-    let is_silent = task == RecoveryJobKind::Restore && done.revision.is_none();
-    is_silent && now < add_pause(at, cadence::JOB_RESULT_TIMEOUT)
+    let has_no_result = task == RecoveryJobKind::Restore && done.revision.is_none();
+    has_no_result && now < add_pause(at, cadence::JOB_RESULT_TIMEOUT)
 }
 
-/// What is done before a Job is tried again whose volume remembers an epoch that is not below ours: the document it was from is
-/// lost, and the clock is behind it. Once, since ours is above it then.
+/// Raises the epoch before a Job is retried whose volume recorded an epoch that is not below the lock's: the coordination document
+/// was lost and the clock is behind. Happens once, since the new epoch is higher.
 fn raise_epoch(world: &World<'_>, failure: &JobFailure) -> Option<ReconcileStep> {
     let ObservedLock::HeldByUs { epoch, .. } = world.observed.recovery.lock else {
         return None;
@@ -156,22 +158,23 @@ fn delete_job(ordinal: Ordinal, job: &ObservedJob) -> ReconcileStep {
     })
 }
 
-/// The volumes of the others are emptied, so that they join anew; what fails is tried again. Two are left as they are,
-/// since the new cluster does not take their data: a volume of somebody else, and one that nobody could mount in time,
-/// as long as those cannot make up the old cluster.
+/// Renames the data of the other members, so that they join the new cluster as learners; failures are retried. Two kinds of
+/// volumes are skipped, since the new cluster does not accept their data: volumes of another Etcd, and volumes that could not be
+/// mounted in time, as long as those are fewer than a quorum of the old cluster.
 fn rename_other_data_dirs(world: &World<'_>, incident: &Incident, base: Ordinal, since: Timestamp) -> Option<ReconcileStep> {
     let others = world.observed.pvcs.keys().copied();
     let others = others.filter(|ordinal| {
         *ordinal != base && ordinal.0 < incident.size && is_volume_writable(world, *ordinal)
     });
-    let (mut running, mut late) = (None, 0);
+    let (mut running, mut timed_out) = (None, 0);
     for ordinal in others {
         let step = match check_job(world, incident, ordinal, RecoveryJobKind::RenameToPrevious) {
             Ok(Ok(_)) => continue,
             Ok(Err((_, failure))) if is_wrong_volume(failure) => continue,
             Ok(Err((at, failure))) => {
-                late += usize::from(failure.class == FailureClass::Deadline);
-                if failure.class == FailureClass::Deadline && late < quorum(incident.size as usize)
+                // A quorum of old volumes could start the old cluster again.
+                timed_out += usize::from(failure.class == FailureClass::Deadline);
+                if failure.class == FailureClass::Deadline && timed_out < quorum(incident.size as usize)
                 {
                     continue;
                 }
@@ -180,6 +183,7 @@ fn rename_other_data_dirs(world: &World<'_>, incident: &Incident, base: Ordinal,
             Err(step) => step,
         };
         match step {
+            // Jobs on different volumes run in parallel.
             step @ ReconcileStep::Wait { .. } => running = Some(step),
             step => return Some(step),
         }
@@ -187,7 +191,7 @@ fn rename_other_data_dirs(world: &World<'_>, incident: &Incident, base: Ordinal,
     running
 }
 
-/// The next attempt at one volume: its Job goes, and another takes its place. The pause is as long as it has failed for.
+/// Deletes the failed Job of one volume for the next attempt. The backoff equals the time since the first attempt, within limits.
 fn retry_rename(
     world: &World<'_>,
     ordinal: Ordinal,
@@ -216,40 +220,40 @@ fn add_pause(time: Timestamp, pause: Duration) -> Timestamp {
     time.checked_add(pause).unwrap_or(Timestamp::MAX)
 }
 
-/// Tried again after a pause, for as long as it takes: there is nothing else to serve. What somebody asked for is given up
-/// when it cannot be had, and so is everything on a volume of somebody else.
+/// Retries a failed restore with backoff, without limit, because the cluster has no other data to serve. A requested restore is
+/// abandoned on a permanent failure, and any restore on a volume of another Etcd.
 fn handle_job_failure(
     world: &World<'_>,
     incident: &Incident,
     ordinal: Ordinal,
     (at, failure): (Timestamp, &JobFailure),
 ) -> ReconcileStep {
-    let is_hopeless = failure
+    let is_permanent = failure
         .verdict
         .as_deref()
         .is_some_and(|verdict| PERMANENT_VERDICTS.contains(&verdict));
-    if is_wrong_volume(failure) || (is_hopeless && incident.cause == RecoveryCause::Requested) {
+    if is_wrong_volume(failure) || (is_permanent && incident.cause == RecoveryCause::Requested) {
         return abandon_incident(world, incident, failure.message.clone());
     }
     retry_later(world, incident, (ordinal, at), failure.message.clone())
 }
 
-/// The next attempt, when the pause after the last one is over.
+/// Starts the next attempt after the backoff.
 fn retry_later(
     world: &World<'_>,
     incident: &Incident,
     (ordinal, at): (Ordinal, Timestamp),
-    why: String,
+    detail: String,
 ) -> ReconcileStep {
     let retry_at = add_pause(at, compute_backoff(incident.attempt));
     if world.now < retry_at {
         return wait(RecoveryBlocker::JobFailed {
             ordinal,
-            reason: why,
+            reason: detail,
             retry_at,
         });
     }
-    start_next_attempt(world, incident, why)
+    start_next_attempt(world, incident, detail)
 }
 
 fn compute_backoff(attempt: u32) -> Duration {
@@ -258,7 +262,7 @@ fn compute_backoff(attempt: u32) -> Duration {
     first.saturating_mul(1 << doublings).min(longest)
 }
 
-/// Pods start; the recovery is over when etcd answers with the restored data.
+/// Stage `Restored`: starts the pods, and closes the incident when etcd serves the restored data.
 fn continue_restored(world: &World<'_>, incident: &Incident) -> ReconcileStep {
     if let Some(step) = start_pods(world, incident) {
         return step;
@@ -268,7 +272,7 @@ fn continue_restored(world: &World<'_>, incident: &Incident) -> ReconcileStep {
     }
     let base = Ordinal(incident.base);
     if is_volume_lost(world, base) {
-        // What was restored is gone with it; that is another loss.
+        // The restored data is lost as well, which is a new loss and needs a new incident.
         return abandon_incident(world, incident, describe_lost_volume(world, base));
     }
     let pod = world.pod(base).filter(|pod| !pod.is_deleting);
@@ -282,31 +286,32 @@ fn continue_restored(world: &World<'_>, incident: &Incident) -> ReconcileStep {
             | InitFinding::NothingToRestore,
         ) => {
             let pod = world.desired.pod_name(base);
-            let why = format!("{pod} did not start on the restored data");
-            retry_later(world, incident, (base, incident.changed), why)
+            let detail = format!("init check of {pod} rejected the restored data");
+            retry_later(world, incident, (base, incident.changed), detail)
         }
-        // What only a person may touch, or what the next check may find otherwise.
+        // A refusal needs a user, and a later init check may report a different result.
         Some(InitFinding::CanStart | InitFinding::Refused) | None => wait(RecoveryBlocker::AwaitingConfirmation),
     }
 }
 
-/// Whether the restored cluster answers with a quorum, and with what was restored.
+/// Whether the restored cluster has quorum and serves the restored revision.
 fn is_confirmed(world: &World<'_>, incident: &Incident) -> bool {
     let Some(members) = world.members().filter(|_| world.has_quorum()) else {
         return false;
     };
-    let is_it = incident
+    // Cluster ID and revision are unknown when the result of the restore Job was not observed in time.
+    let is_restored_cluster = incident
         .cluster
         .as_ref()
         .is_none_or(|cluster| *cluster == members.cluster_id.to_string());
     let revision = world.member(Ordinal(incident.base)).and_then(|member| {
-        let answer = member.status.as_ref()?;
-        Some(answer.revision)
+        let status = member.status.as_ref()?;
+        Some(status.revision)
     });
-    is_it && revision >= Some(incident.revision.unwrap_or_default())
+    is_restored_cluster && revision >= Some(incident.revision.unwrap_or_default())
 }
 
-/// Pods start with what they had.
+/// Stage `Abandoned`: starts the pods on the data they have, then closes the incident as failed.
 fn continue_abandoned(world: &World<'_>, incident: &Incident) -> ReconcileStep {
     start_pods(world, incident).unwrap_or_else(|| close_incident(world, incident, RecoveryStage::Failed))
 }
@@ -321,6 +326,7 @@ fn start_pods(world: &World<'_>, incident: &Incident) -> Option<ReconcileStep> {
         from: set.replicas,
         to: incident.size,
     });
+    // No pod may mount a volume that a Job still writes.
     (set.replicas < incident.size).then(|| stop_running_jobs(world).unwrap_or(scale))
 }
 
@@ -348,34 +354,34 @@ fn close_incident(world: &World<'_>, incident: &Incident, stage: RecoveryStage) 
     })
 }
 
-fn start_next_attempt(world: &World<'_>, incident: &Incident, why: String) -> ReconcileStep {
+fn start_next_attempt(world: &World<'_>, incident: &Incident, detail: String) -> ReconcileStep {
     let next = Incident {
         stage: RecoveryStage::Restoring,
         attempt: incident.attempt.saturating_add(1),
-        message: why,
+        message: detail,
         ..with_change_time(world, incident)
     };
     record_incident(incident, next)
 }
 
-fn abandon_incident(world: &World<'_>, incident: &Incident, why: String) -> ReconcileStep {
+fn abandon_incident(world: &World<'_>, incident: &Incident, detail: String) -> ReconcileStep {
     let next = Incident {
         stage: RecoveryStage::Abandoned,
-        message: why,
+        message: detail,
         ..with_change_time(world, incident)
     };
     record_incident(incident, next)
 }
 
-/// What the restorer says it did.
+/// The restore result of the restorer, for the status.
 fn describe_restore(done: &CommandDetails) -> String {
     let from = match (&done.from_data_dir, &done.base) {
-        (Some(_), _) => "the data of the member itself".to_owned(),
+        (Some(_), _) => "the data directory of the member".to_owned(),
         (None, Some(base)) => base.clone(),
         (None, None) => "the backup".to_owned(),
     };
     match done.revision {
-        Some(revision) => format!("revision {revision} was restored from {from}"),
-        None => format!("the data was restored from {from}"),
+        Some(revision) => format!("restored revision {revision} from {from}"),
+        None => format!("restored data from {from}"),
     }
 }

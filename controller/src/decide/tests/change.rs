@@ -1,4 +1,4 @@
-//! More members, fewer, none; larger volumes; whose word counts.
+//! Scaling, hibernation, volume expansion, and which specs are applied.
 
 use mainstay_crds::etcd::VolumeGrowth;
 
@@ -16,10 +16,10 @@ fn scale(from: u32, to: u32) -> ReconcileStep {
 
 #[test]
 fn a_new_cluster_is_founded_by_all_its_members_at_once() {
-    let mut scene = ClusterFixture::healthy(3);
-    scene.observed = Observation::default();
-    scene.last_known.observed_generation = None;
-    let ReconcilePlan { effective_spec: shape, step, .. } = scene.plan();
+    let mut fixture = ClusterFixture::healthy(3);
+    fixture.observed = Observation::default();
+    fixture.last_known.observed_generation = None;
+    let ReconcilePlan { effective_spec: shape, step, .. } = fixture.plan();
     let shape = shape.unwrap();
     assert_eq!(
         (step, shape.replicas, shape.phase),
@@ -29,17 +29,17 @@ fn a_new_cluster_is_founded_by_all_its_members_at_once() {
 
 #[test]
 fn a_cluster_nobody_has_heard_of_yet_is_waited_for() {
-    let mut scene = ClusterFixture::healthy(3);
-    scene.stateful_set_mut().recorded_size = None;
-    scene.observed.leases.clear();
-    assert_eq!(scene.without_quorum().blocker(), Some(Blocker::Bootstrapping));
+    let mut fixture = ClusterFixture::healthy(3);
+    fixture.stateful_set_mut().recorded_size = None;
+    fixture.observed.leases.clear();
+    assert_eq!(fixture.without_quorum().blocker(), Some(Blocker::Bootstrapping));
 }
 
 #[test]
 fn a_lost_set_is_made_again_around_its_pods() {
-    let mut scene = ClusterFixture::healthy(3).with_replicas(5);
-    scene.observed.stateful_set = None;
-    let shape = scene.plan().effective_spec.unwrap();
+    let mut fixture = ClusterFixture::healthy(3).with_replicas(5);
+    fixture.observed.stateful_set = None;
+    let shape = fixture.plan().effective_spec.unwrap();
     assert_eq!((shape.replicas, shape.phase), (3, BootstrapPhase::Bootstrapped));
 }
 
@@ -52,9 +52,9 @@ fn a_cluster_grows_by_one_pod_at_a_time() {
 
 #[test]
 fn a_new_pod_is_added_as_a_learner_before_the_next_comes() {
-    let scene = ClusterFixture::healthy(1).with_replicas(3).with_waiting_pod(1);
+    let fixture = ClusterFixture::healthy(1).with_replicas(3).with_waiting_pod(1);
     assert_eq!(
-        scene.step(),
+        fixture.step(),
         Some(ReconcileStep::AddLearner {
             ordinal: Ordinal(1)
         })
@@ -63,19 +63,19 @@ fn a_new_pod_is_added_as_a_learner_before_the_next_comes() {
 
 #[test]
 fn a_learner_is_waited_for_then_promoted() {
-    let mut scene = ClusterFixture::healthy(1).with_replicas(3).with_waiting_pod(1);
-    let mut learner = member(&scene.desired, 1);
+    let mut fixture = ClusterFixture::healthy(1).with_replicas(3).with_waiting_pod(1);
+    let mut learner = member(&fixture.desired, 1);
     (learner.is_learner, learner.status, learner.name) = (true, None, String::new());
-    scene.members_mut().push(learner);
+    fixture.members_mut().push(learner);
     assert_eq!(
-        scene.blocker(),
+        fixture.blocker(),
         Some(Blocker::LearnerLagging {
             ordinal: Ordinal(1)
         })
     );
-    scene.member_mut(1).status = Some(answer(0));
+    fixture.member_mut(1).status = Some(answer(0));
     assert_eq!(
-        scene.step(),
+        fixture.step(),
         Some(ReconcileStep::Promote {
             member: member_id(1),
             ordinal: Ordinal(1)
@@ -85,38 +85,38 @@ fn a_learner_is_waited_for_then_promoted() {
 
 #[test]
 fn the_pod_of_a_learner_that_cannot_start_is_made_anew_from_a_corrected_template() {
-    let mut scene = ClusterFixture::healthy(1).with_replicas(3).with_waiting_pod(1).with_new_template();
-    let mut learner = member(&scene.desired, 1);
+    let mut fixture = ClusterFixture::healthy(1).with_replicas(3).with_waiting_pod(1).with_new_template();
+    let mut learner = member(&fixture.desired, 1);
     (learner.is_learner, learner.status, learner.name) = (true, None, String::new());
-    scene.members_mut().push(learner);
-    let goes = ReconcileStep::DeletePod {
+    fixture.members_mut().push(learner);
+    let delete = ReconcileStep::DeletePod {
         ordinal: Ordinal(1),
-        uid: scene.observed.pods[&Ordinal(1)].uid.clone(),
+        uid: fixture.observed.pods[&Ordinal(1)].uid.clone(),
         reason: PodDeletionReason::OutdatedAndUnhealthy,
     };
-    assert_eq!(scene.step(), Some(goes));
-    scene.stateful_set_mut().is_observed = false;
+    assert_eq!(fixture.step(), Some(delete));
+    fixture.stateful_set_mut().is_observed = false;
     let ordinal = Ordinal(1);
-    assert_eq!(scene.blocker(), Some(Blocker::LearnerLagging { ordinal }));
+    assert_eq!(fixture.blocker(), Some(Blocker::LearnerLagging { ordinal }));
 }
 
 #[test]
 fn a_learner_of_somebody_else_is_not_ours_to_promote() {
-    let mut scene = ClusterFixture::healthy(1).with_replicas(3).with_waiting_pod(1);
-    let mut strange = member(&scene.desired, 9);
-    (strange.is_learner, strange.ordinal) = (true, None);
-    scene.members_mut().push(strange);
+    let mut fixture = ClusterFixture::healthy(1).with_replicas(3).with_waiting_pod(1);
+    let mut foreign = member(&fixture.desired, 9);
+    (foreign.is_learner, foreign.ordinal) = (true, None);
+    fixture.members_mut().push(foreign);
     assert_eq!(
-        scene.blocker(),
+        fixture.blocker(),
         Some(Blocker::ForeignLearner { member: member_id(9) })
     );
 }
 
 #[test]
 fn a_cluster_that_is_not_whole_does_not_grow() {
-    let scene = ClusterFixture::healthy(3).with_replicas(5).with_member_down(1);
+    let fixture = ClusterFixture::healthy(3).with_replicas(5).with_member_down(1);
     assert_eq!(
-        scene.blocker(),
+        fixture.blocker(),
         Some(Blocker::MemberUnhealthy {
             ordinal: Ordinal(1)
         })
@@ -129,20 +129,20 @@ fn a_cluster_that_is_not_whole_does_not_grow() {
 
 #[test]
 fn what_a_member_left_behind_makes_room_when_its_place_is_needed() {
-    let mut scene = ClusterFixture::healthy(1);
-    scene.observed.pvcs.insert(Ordinal(1), pvc(1));
-    assert!(scene.plan().is_settled(), "a claim nobody needs is kept");
-    let discard = ReconcileStep::DeletePvc {
+    let mut fixture = ClusterFixture::healthy(1);
+    fixture.observed.pvcs.insert(Ordinal(1), pvc(1));
+    assert!(fixture.plan().is_settled(), "an unused PVC is kept");
+    let delete_pvc = ReconcileStep::DeletePvc {
         ordinal: Ordinal(1),
         uid: "claim-1".to_owned(),
         pod_uid: None,
         reason: PvcDeletionReason::LeftByScaleIn,
     };
-    let mut scene = scene.with_replicas(3);
-    assert_eq!(scene.step(), Some(discard));
-    scene.observed.pvcs.get_mut(&Ordinal(1)).unwrap().is_deleting = true;
+    let mut fixture = fixture.with_replicas(3);
+    assert_eq!(fixture.step(), Some(delete_pvc));
+    fixture.observed.pvcs.get_mut(&Ordinal(1)).unwrap().is_deleting = true;
     assert_eq!(
-        scene.blocker(),
+        fixture.blocker(),
         Some(Blocker::PvcTerminating {
             ordinal: Ordinal(1)
         })
@@ -151,21 +151,21 @@ fn what_a_member_left_behind_makes_room_when_its_place_is_needed() {
 
 #[test]
 fn a_member_is_removed_before_its_pod_goes() {
-    let scene = ClusterFixture::healthy(3).with_replicas(1);
+    let fixture = ClusterFixture::healthy(3).with_replicas(1);
     let removal = ReconcileStep::RemoveMember {
         member: member_id(2),
         ordinal: Ordinal(2),
         reason: MemberRemovalReason::ScaleIn,
     };
-    assert_eq!(scene.step(), Some(removal));
-    assert_eq!(scene.without_member(2).step(), Some(scale(3, 2)));
+    assert_eq!(fixture.step(), Some(removal));
+    assert_eq!(fixture.without_member(2).step(), Some(scale(3, 2)));
 }
 
 #[test]
 fn a_leader_hands_over_before_it_is_removed() {
-    let scene = ClusterFixture::healthy(3).with_replicas(1).with_leader(2);
+    let fixture = ClusterFixture::healthy(3).with_replicas(1).with_leader(2);
     assert_eq!(
-        scene.step(),
+        fixture.step(),
         Some(ReconcileStep::MoveLeader {
             from: member_id(2),
             to: member_id(0)
@@ -175,13 +175,13 @@ fn a_leader_hands_over_before_it_is_removed() {
 
 #[test]
 fn a_removal_that_costs_the_quorum_is_refused_with_the_numbers() {
-    let scene = ClusterFixture::healthy(3).with_replicas(2).with_member_down(0).with_leader(1);
+    let fixture = ClusterFixture::healthy(3).with_replicas(2).with_member_down(0).with_leader(1);
     let blocker = Blocker::QuorumAtRisk {
         ordinal: Ordinal(2),
         healthy: 1,
         voters: 2,
     };
-    assert_eq!(scene.blocker(), Some(blocker));
+    assert_eq!(fixture.blocker(), Some(blocker));
     let removal = ReconcileStep::RemoveMember {
         member: member_id(2),
         ordinal: Ordinal(2),
@@ -190,41 +190,41 @@ fn a_removal_that_costs_the_quorum_is_refused_with_the_numbers() {
     assert_eq!(
         ClusterFixture::healthy(3).with_replicas(2).with_member_down(2).step(),
         Some(removal),
-        "the sick one may go"
+        "removing the unhealthy member keeps quorum"
     );
 }
 
 #[test]
 fn growth_that_is_called_off_takes_back_the_pod_that_never_joined() {
-    let scene = ClusterFixture::healthy(3).with_waiting_pod(3);
-    assert_eq!(scene.step(), Some(scale(4, 3)));
+    let fixture = ClusterFixture::healthy(3).with_waiting_pod(3);
+    assert_eq!(fixture.step(), Some(scale(4, 3)));
 }
 
 #[test]
 fn a_member_whose_pod_is_gone_already_is_removed() {
-    let mut scene = ClusterFixture::healthy(3);
-    let stray = member(&scene.desired, 3);
-    scene.members_mut().push(stray);
+    let mut fixture = ClusterFixture::healthy(3);
+    let without_pod = member(&fixture.desired, 3);
+    fixture.members_mut().push(without_pod);
     let removal = ReconcileStep::RemoveMember {
         member: member_id(3),
         ordinal: Ordinal(3),
         reason: MemberRemovalReason::ScaleIn,
     };
-    assert_eq!(scene.step(), Some(removal));
+    assert_eq!(fixture.step(), Some(removal));
 }
 
 #[test]
 fn nobody_sleeps_before_a_snapshot_is_taken() {
     let before = DisruptiveChange::Hibernation;
-    let mut scene = ClusterFixture::healthy(3).with_replicas(0).with_backup(3_600);
-    assert_eq!(scene.step(), Some(ReconcileStep::Snapshot { before }));
-    scene.observed.snapshot_request = SnapshotRequest::Running;
-    assert_eq!(scene.blocker(), Some(Blocker::SnapshotRunning { before }));
+    let mut fixture = ClusterFixture::healthy(3).with_replicas(0).with_backup(3_600);
+    assert_eq!(fixture.step(), Some(ReconcileStep::Snapshot { before }));
+    fixture.observed.snapshot_request = SnapshotRequest::Running;
+    assert_eq!(fixture.blocker(), Some(Blocker::SnapshotRunning { before }));
     assert_eq!(
-        scene.clone().without_quorum().blocker(),
+        fixture.clone().without_quorum().blocker(),
         Some(Blocker::SnapshotRunning { before })
     );
-    assert_eq!(scene.with_backup(5).step(), Some(scale(3, 0)));
+    assert_eq!(fixture.with_backup(5).step(), Some(scale(3, 0)));
 }
 
 #[test]
@@ -234,38 +234,38 @@ fn a_cluster_without_a_store_sleeps_at_once() {
 
 #[test]
 fn a_cluster_that_cannot_be_backed_up_does_not_sleep() {
-    let scene = ClusterFixture::healthy(3).with_replicas(0).with_backup(3_600).without_quorum();
-    assert_eq!(scene.blocker(), Some(Blocker::NoQuorum));
+    let fixture = ClusterFixture::healthy(3).with_replicas(0).with_backup(3_600).without_quorum();
+    assert_eq!(fixture.blocker(), Some(Blocker::NoQuorum));
 }
 
 #[test]
 fn a_cluster_wakes_with_all_the_members_it_had() {
-    let mut scene = ClusterFixture::healthy(3).with_replicas(0);
-    scene.stateful_set_mut().replicas = 0;
-    scene.observed.pods.clear();
-    scene.observed.membership = crate::observe::ObservedMembership::NotQueried;
-    assert!(scene.plan().is_settled(), "asleep is at rest");
-    assert_eq!(scene.plan().effective_spec.unwrap().cluster_size, 3);
+    let mut fixture = ClusterFixture::healthy(3).with_replicas(0);
+    fixture.stateful_set_mut().replicas = 0;
+    fixture.observed.pods.clear();
+    fixture.observed.membership = crate::observe::ObservedMembership::NotQueried;
+    assert!(fixture.plan().is_settled(), "a hibernated cluster has converged");
+    assert_eq!(fixture.plan().effective_spec.unwrap().cluster_size, 3);
     assert_eq!(
-        scene.clone().with_replicas(1).step(),
+        fixture.clone().with_replicas(1).step(),
         Some(scale(0, 3)),
-        "one of three has no quorum"
+        "one of three members has no quorum"
     );
-    assert_eq!(scene.clone().with_replicas(5).step(), Some(scale(0, 3)));
-    scene.stateful_set_mut().recorded_size = None;
+    assert_eq!(fixture.clone().with_replicas(5).step(), Some(scale(0, 3)));
+    fixture.stateful_set_mut().recorded_size = None;
     assert_eq!(
-        scene.with_replicas(1).step(),
+        fixture.with_replicas(1).step(),
         Some(scale(0, 3)),
-        "etcd-druid notes nothing, its leases tell"
+        "etcd-druid records no size, its Leases name the members"
     );
 }
 
 #[test]
 fn larger_volumes_are_asked_for_before_the_template_changes() {
-    let mut scene = ClusterFixture::healthy(3);
-    scene.desired.storage_bytes = 32 * GIB;
+    let mut fixture = ClusterFixture::healthy(3);
+    fixture.desired.storage_bytes = 32 * GIB;
     let all = vec![Ordinal(0), Ordinal(1), Ordinal(2)];
-    let plan = scene.plan();
+    let plan = fixture.plan();
     assert_eq!(
         plan.step,
         Some(ReconcileStep::ExpandPvcs {
@@ -274,11 +274,11 @@ fn larger_volumes_are_asked_for_before_the_template_changes() {
         })
     );
     assert_eq!(plan.effective_spec.unwrap().held_fields.storage_bytes, Some(16 * GIB));
-    for claim in scene.observed.pvcs.values_mut() {
-        claim.requested_bytes = Some(32 * GIB);
+    for pvc in fixture.observed.pvcs.values_mut() {
+        pvc.requested_bytes = Some(32 * GIB);
     }
     assert_eq!(
-        scene.step(),
+        fixture.step(),
         Some(ReconcileStep::RecreateStatefulSet {
             uid: "set".to_owned()
         })
@@ -287,10 +287,10 @@ fn larger_volumes_are_asked_for_before_the_template_changes() {
 
 #[test]
 fn volumes_that_are_to_stay_stay_and_new_ones_are_larger() {
-    let mut scene = ClusterFixture::healthy(3);
-    (scene.desired.storage_bytes, scene.desired.volume_growth) = (32 * GIB, VolumeGrowth::Keep);
+    let mut fixture = ClusterFixture::healthy(3);
+    (fixture.desired.storage_bytes, fixture.desired.volume_growth) = (32 * GIB, VolumeGrowth::Keep);
     assert_eq!(
-        scene.step(),
+        fixture.step(),
         Some(ReconcileStep::RecreateStatefulSet {
             uid: "set".to_owned()
         })
@@ -299,10 +299,10 @@ fn volumes_that_are_to_stay_stay_and_new_ones_are_larger() {
 
 #[test]
 fn a_storage_class_that_cannot_expand_is_told_and_stops_nothing_else() {
-    let mut scene = ClusterFixture::healthy(3).with_replicas(5);
-    scene.desired.storage_bytes = 32 * GIB;
-    scene.observed.expansion_refusal = Some("not allowed".to_owned());
-    let plan = scene.plan();
+    let mut fixture = ClusterFixture::healthy(3).with_replicas(5);
+    fixture.desired.storage_bytes = 32 * GIB;
+    fixture.observed.expansion_refusal = Some("not allowed".to_owned());
+    let plan = fixture.plan();
     assert_eq!(
         plan.refusals,
         [SpecRefusal::VolumeExpansion {
@@ -314,9 +314,9 @@ fn a_storage_class_that_cannot_expand_is_told_and_stops_nothing_else() {
 
 #[test]
 fn a_volume_does_not_shrink() {
-    let mut scene = ClusterFixture::healthy(3);
-    scene.desired.storage_bytes = GIB;
-    let plan = scene.plan();
+    let mut fixture = ClusterFixture::healthy(3);
+    fixture.desired.storage_bytes = GIB;
+    let plan = fixture.plan();
     assert_eq!(
         plan.refusals,
         [SpecRefusal::VolumeShrink {
@@ -332,44 +332,44 @@ fn a_volume_does_not_shrink() {
 
 #[test]
 fn claims_that_nobody_uses_or_that_are_not_bound_do_not_keep_the_others_small() {
-    let mut scene = ClusterFixture::healthy(1);
-    scene.desired.storage_bytes = 32 * GIB;
-    let mut left = pvc(1);
-    left.is_bound = false;
-    scene.observed.pvcs.insert(Ordinal(1), left.clone());
-    let grows = ReconcileStep::ExpandPvcs {
+    let mut fixture = ClusterFixture::healthy(1);
+    fixture.desired.storage_bytes = 32 * GIB;
+    let mut unused = pvc(1);
+    unused.is_bound = false;
+    fixture.observed.pvcs.insert(Ordinal(1), unused.clone());
+    let expand = ReconcileStep::ExpandPvcs {
         ordinals: vec![Ordinal(0)],
         bytes: 32 * GIB,
     };
-    assert_eq!(scene.step(), Some(grows));
-    scene
+    assert_eq!(fixture.step(), Some(expand));
+    fixture
         .observed
         .pvcs
         .get_mut(&Ordinal(0))
         .unwrap()
         .requested_bytes = Some(32 * GIB);
-    assert!(matches!(scene.step(), Some(ReconcileStep::RecreateStatefulSet { .. })));
-    // One that a member waits for is not left small.
-    scene.observed.pvcs.insert(Ordinal(0), left);
-    assert!(!matches!(scene.step(), Some(ReconcileStep::RecreateStatefulSet { .. })));
+    assert!(matches!(fixture.step(), Some(ReconcileStep::RecreateStatefulSet { .. })));
+    // A PVC that a member waits for must not stay small.
+    fixture.observed.pvcs.insert(Ordinal(0), unused);
+    assert!(!matches!(fixture.step(), Some(ReconcileStep::RecreateStatefulSet { .. })));
 }
 
 #[test]
 fn a_set_of_etcd_druid_is_stopped_before_anything_else_changes() {
-    let mut scene = ClusterFixture::healthy(3).with_new_template().with_replicas(5);
-    scene.stateful_set_mut().update_strategy = UpdateStrategy::RollingUpdate;
-    assert_eq!(scene.step(), Some(ReconcileStep::DisableRollingUpdate));
+    let mut fixture = ClusterFixture::healthy(3).with_new_template().with_replicas(5);
+    fixture.stateful_set_mut().update_strategy = UpdateStrategy::RollingUpdate;
+    assert_eq!(fixture.step(), Some(ReconcileStep::DisableRollingUpdate));
 }
 
 #[test]
 fn a_suspended_cluster_is_not_touched_whatever_happens_to_it() {
-    let mut scene = ClusterFixture::healthy(3)
+    let mut fixture = ClusterFixture::healthy(3)
         .with_new_template()
         .with_replicas(5)
         .with_member_down(1)
         .with_finding(1, InitFinding::Corrupt);
-    scene.desired.requests.suspend = true;
-    let plan = scene.plan();
+    fixture.desired.requests.suspend = true;
+    let plan = fixture.plan();
     assert_eq!(
         (plan.effective_spec, plan.step, plan.refusals),
         (None, None, vec![SpecRefusal::Suspended])
@@ -378,26 +378,26 @@ fn a_suspended_cluster_is_not_touched_whatever_happens_to_it() {
 
 #[test]
 fn a_changed_spec_waits_until_somebody_asks() {
-    let mut scene = ClusterFixture::healthy(1).with_replicas(3);
-    scene.desired.generation = 2;
-    let plan = scene.plan();
+    let mut fixture = ClusterFixture::healthy(1).with_replicas(3);
+    fixture.desired.generation = 2;
+    let plan = fixture.plan();
     assert_eq!((&plan.effective_spec, &plan.step), (&None, &None));
     assert_eq!(plan.refusals, [SpecRefusal::ReconcileNotRequested { generation: 2 }]);
-    scene.desired.requests.reconcile = true;
-    assert_eq!(scene.step(), Some(scale(1, 2)));
-    scene.desired.requests.reconcile = false;
-    scene.policy.auto_reconcile = true;
-    assert_eq!(scene.step(), Some(scale(1, 2)));
+    fixture.desired.requests.reconcile = true;
+    assert_eq!(fixture.step(), Some(scale(1, 2)));
+    fixture.desired.requests.reconcile = false;
+    fixture.policy.auto_reconcile = true;
+    assert_eq!(fixture.step(), Some(scale(1, 2)));
 }
 
 #[test]
 fn members_of_somebody_else_and_nonsense_are_left_alone() {
-    let mut scene = ClusterFixture::healthy(3);
-    scene.desired.has_external_members = true;
-    assert_eq!(scene.plan().refusals, [SpecRefusal::ExternalMembers]);
-    let mut scene = ClusterFixture::healthy(3).with_replicas(0);
-    scene.desired.invalid_replicas = Some(-3);
-    let plan = scene.plan();
+    let mut fixture = ClusterFixture::healthy(3);
+    fixture.desired.has_external_members = true;
+    assert_eq!(fixture.plan().refusals, [SpecRefusal::ExternalMembers]);
+    let mut fixture = ClusterFixture::healthy(3).with_replicas(0);
+    fixture.desired.invalid_replicas = Some(-3);
+    let plan = fixture.plan();
     assert_eq!(
         (plan.step, plan.refusals),
         (None, vec![SpecRefusal::InvalidReplicas { replicas: -3 }])
@@ -406,9 +406,9 @@ fn members_of_somebody_else_and_nonsense_are_left_alone() {
 
 #[test]
 fn without_runtime_there_is_configuration_only() {
-    let mut scene = ClusterFixture::healthy(3);
-    scene.desired.requests.is_runtime_disabled = true;
-    let plan = scene.plan();
+    let mut fixture = ClusterFixture::healthy(3);
+    fixture.desired.requests.is_runtime_disabled = true;
+    let plan = fixture.plan();
     let shape = plan.effective_spec.unwrap();
     assert_eq!(
         (plan.step, shape.runtime, shape.replicas, shape.cluster_size),
@@ -418,46 +418,46 @@ fn without_runtime_there_is_configuration_only() {
 
 #[test]
 fn a_cluster_that_joins_another_begins_with_one_pod_that_waits() {
-    let mut scene = ClusterFixture::healthy(3);
-    scene.observed = Observation::default();
-    scene.desired.joins_existing_cluster = true;
-    let shape = scene.plan().effective_spec.unwrap();
+    let mut fixture = ClusterFixture::healthy(3);
+    fixture.observed = Observation::default();
+    fixture.desired.joins_existing_cluster = true;
+    let shape = fixture.plan().effective_spec.unwrap();
     assert_eq!((shape.replicas, shape.phase), (1, BootstrapPhase::Bootstrapped));
 }
 
 #[test]
 fn members_of_the_cluster_that_is_joined_count_and_are_never_removed() {
-    let mut scene = ClusterFixture::healthy(1).with_replicas(3);
-    scene.desired.joins_existing_cluster = true;
+    let mut fixture = ClusterFixture::healthy(1).with_replicas(3);
+    fixture.desired.joins_existing_cluster = true;
     for ordinal in [7, 8, 9] {
-        let mut source = member(&scene.desired, ordinal);
+        let mut source = member(&fixture.desired, ordinal);
         (source.ordinal, source.name) = (None, format!("source-{ordinal}"));
-        scene.members_mut().push(source);
+        fixture.members_mut().push(source);
     }
-    assert_eq!(scene.step(), Some(scale(1, 2)));
-    scene.members_mut().last_mut().unwrap().status = None;
+    assert_eq!(fixture.step(), Some(scale(1, 2)));
+    fixture.members_mut().last_mut().unwrap().status = None;
     assert_eq!(
-        scene.blocker(),
+        fixture.blocker(),
         Some(Blocker::ForeignMemberUnhealthy { member: member_id(9) })
     );
 }
 
 #[test]
 fn etcd_is_asked_only_when_something_moves() {
-    let mut scene = ClusterFixture::healthy(3);
-    assert!(!should_query_members(&scene.world()));
-    scene.pod_mut(1).is_ready = false;
-    assert!(should_query_members(&scene.world()));
+    let mut fixture = ClusterFixture::healthy(3);
+    assert!(!should_query_members(&fixture.world()));
+    fixture.pod_mut(1).is_ready = false;
+    assert!(should_query_members(&fixture.world()));
     let mut new = ClusterFixture::healthy(3);
     new.desired.generation += 1;
     new.policy.auto_reconcile = true;
     assert!(!should_query_members(&new.world()));
-    let further = vec!["http://10.0.0.1:2380".to_owned()];
+    let additional = vec!["http://10.0.0.1:2380".to_owned()];
     new.desired
         .peers
         .additional_urls
-        .insert("main-0".to_owned(), further);
-    assert!(should_query_members(&new.world()), "only etcd knows them");
+        .insert("main-0".to_owned(), additional);
+    assert!(should_query_members(&new.world()), "additional peer URLs are visible in etcd only");
     assert!(should_query_members(&ClusterFixture::healthy(3).with_new_template().world()));
     assert!(should_query_members(&ClusterFixture::healthy(3).with_replicas(5).world()));
 }

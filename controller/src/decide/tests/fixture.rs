@@ -1,4 +1,4 @@
-//! A cluster that is whole, and the ways to make it less so.
+//! A fixture of a healthy cluster, and modifiers that break it.
 
 use jiff::{SignedDuration, Timestamp};
 use mainstay_crds::etcd::VolumeGrowth;
@@ -25,7 +25,7 @@ pub(crate) fn ago(seconds: i64) -> Timestamp {
     noon() - SignedDuration::from_secs(seconds)
 }
 
-/// A situation under test; it begins whole.
+/// The input of a decision under test. It starts healthy.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterFixture {
     pub(crate) desired: DesiredState,
@@ -114,12 +114,12 @@ pub(crate) fn answer(leader: u32) -> EndpointStatus {
     }
 }
 
-pub(crate) fn member(wanted: &DesiredState, ordinal: u32) -> ObservedEtcdMember {
+pub(crate) fn member(desired_state: &DesiredState, ordinal: u32) -> ObservedEtcdMember {
     ObservedEtcdMember {
         id: member_id(ordinal),
-        name: wanted.member_name(Ordinal(ordinal)),
+        name: desired_state.member_name(Ordinal(ordinal)),
         ordinal: Some(Ordinal(ordinal)),
-        peer_urls: wanted.peer_urls(Ordinal(ordinal), PeerTlsStage::Off),
+        peer_urls: desired_state.peer_urls(Ordinal(ordinal), PeerTlsStage::Off),
         is_learner: false,
         status: Some(answer(0)),
     }
@@ -144,9 +144,9 @@ pub(crate) fn stateful_set(replicas: u32) -> ObservedStatefulSet {
 }
 
 impl ClusterFixture {
-    /// `replicas` members, all well, the first one leading.
+    /// `replicas` healthy members; member 0 leads.
     pub(crate) fn healthy(replicas: u32) -> Self {
-        let wanted = desired(replicas);
+        let desired_state = desired(replicas);
         let each = || 0..replicas;
         let observed = Observation {
             stateful_set: Some(stateful_set(replicas)),
@@ -155,7 +155,7 @@ impl ClusterFixture {
             leases: each().map(|n| (Ordinal(n), lease(n, n == 0))).collect(),
             membership: ObservedMembership::Known(QuorumMembers {
                 cluster_id: ClusterId(7),
-                list: each().map(|n| member(&wanted, n)).collect(),
+                list: each().map(|n| member(&desired_state, n)).collect(),
             }),
             ..Observation::default()
         };
@@ -166,7 +166,7 @@ impl ClusterFixture {
             upkeep: crate::decide::upkeep::ReportedUpkeep::default(),
         };
         Self {
-            desired: wanted,
+            desired: desired_state,
             observed: observed,
             policy: ReconcilePolicy::default(),
             last_known: known,
@@ -191,7 +191,7 @@ impl ClusterFixture {
         self.plan().step
     }
 
-    /// What is waited for, when nothing is done.
+    /// What the plan waits for; `None` when it acts.
     pub(crate) fn blocker(&self) -> Option<Blocker> {
         match self.step() {
             Some(ReconcileStep::Wait { blocker: on }) => Some(on),
@@ -217,7 +217,7 @@ impl ClusterFixture {
         self
     }
 
-    /// The template has a revision no pod has.
+    /// The template changes, so that every pod is outdated.
     pub(crate) fn with_new_template(mut self) -> Self {
         self.stateful_set_mut().update_revision = Some(NEW_REVISION.to_owned());
         self
@@ -259,7 +259,7 @@ impl ClusterFixture {
         self
     }
 
-    /// The pod has the newest template.
+    /// The pod is replaced from the new template.
     pub(crate) fn with_updated_pod(mut self, ordinal: u32) -> Self {
         self.observed.pods.insert(Ordinal(ordinal), pod(ordinal, NEW_REVISION));
         self
@@ -274,7 +274,7 @@ impl ClusterFixture {
         self
     }
 
-    /// Nobody answers with a quorum.
+    /// No quorum of members answers.
     pub(crate) fn without_quorum(mut self) -> Self {
         self.observed.membership = ObservedMembership::NoQuorum {
             reason: "no leader".to_owned(),
@@ -289,7 +289,7 @@ impl ClusterFixture {
         self
     }
 
-    /// A pod beyond the members, as a grown StatefulSet makes it.
+    /// A pod of a scaled-out StatefulSet that is not a member yet.
     pub(crate) fn with_waiting_pod(mut self, ordinal: u32) -> Self {
         let set = self.stateful_set_mut();
         set.replicas = set.replicas.max(ordinal + 1);

@@ -1,17 +1,17 @@
-//! What people change by hand about objects of ours, and what is made of it.
+//! Manual changes of managed objects, and the reaction of the controller.
 
 use super::fixture::{ClusterFixture, lease};
 use crate::decide::{Blocker, ReconcileStep};
 use crate::observe::{InitFinding, Ordinal, UpdateStrategy};
 use crate::validate::DriftPolicy;
 
-/// Three members, of whose pods so many were left.
+/// Three members; a user scaled the StatefulSet down to `left` pods.
 fn scaled_down_to(left: u32) -> ClusterFixture {
-    let mut scene = ClusterFixture::healthy(3);
-    let set = scene.stateful_set_mut();
+    let mut fixture = ClusterFixture::healthy(3);
+    let set = fixture.stateful_set_mut();
     (set.replicas, set.recorded_size) = (left, Some(3));
-    scene.observed.pods.retain(|ordinal, _| ordinal.0 < left);
-    scene
+    fixture.observed.pods.retain(|ordinal, _| ordinal.0 < left);
+    fixture
 }
 
 fn scale_to_three(from: u32) -> ReconcileStep {
@@ -25,25 +25,25 @@ fn pods_that_somebody_took_away_come_back_before_a_member_is_given_up() {
         Some(scale_to_three(2)),
         "a quorum answers"
     );
-    let scene = scaled_down_to(1).without_quorum();
-    assert_eq!(scene.step(), Some(scale_to_three(1)), "nobody answers");
-    let shape = scene.plan().effective_spec.unwrap();
+    let fixture = scaled_down_to(1).without_quorum();
+    assert_eq!(fixture.step(), Some(scale_to_three(1)), "no quorum");
+    let shape = fixture.plan().effective_spec.unwrap();
     assert_eq!(
         (shape.replicas, shape.cluster_size),
         (3, 3),
-        "nobody is told to be alone"
+        "no member is configured as a single-member cluster"
     );
 }
 
 #[test]
 fn nothing_is_restored_because_the_others_were_taken_away() {
-    let scene = scaled_down_to(1).without_quorum().with_finding(0, InitFinding::NeedsRestore);
-    assert_eq!(scene.step(), Some(scale_to_three(1)));
-    let mut scene = scene;
-    scene.desired.generation = 2;
+    let fixture = scaled_down_to(1).without_quorum().with_finding(0, InitFinding::NeedsRestore);
+    assert_eq!(fixture.step(), Some(scale_to_three(1)));
+    let mut fixture = fixture;
+    fixture.desired.generation = 2;
     let ordinal = Ordinal(1);
     let on = Blocker::PodMissing { ordinal };
-    assert_eq!(scene.blocker(), Some(on), "nobody asked for the new spec");
+    assert_eq!(fixture.blocker(), Some(on), "the new spec is pending");
 }
 
 #[test]
@@ -52,27 +52,27 @@ fn who_wants_fewer_or_is_allowed_to_change_objects_is_left_alone() {
         scaled_down_to(1).without_quorum().with_replicas(1).plan().step,
         ClusterFixture::healthy(1).plan().step
     );
-    let mut scene = scaled_down_to(1).without_quorum();
-    scene.desired.requests.drift_policy = DriftPolicy::Keep;
-    assert_ne!(scene.step(), Some(scale_to_three(1)));
+    let mut fixture = scaled_down_to(1).without_quorum();
+    fixture.desired.requests.drift_policy = DriftPolicy::Keep;
+    assert_ne!(fixture.step(), Some(scale_to_three(1)));
 }
 
 #[test]
 fn a_member_nobody_ever_heard_of_is_not_missed() {
-    let mut scene = scaled_down_to(1).without_quorum();
+    let mut fixture = scaled_down_to(1).without_quorum();
     for ordinal in [1, 2] {
-        let mut never = lease(ordinal, false);
-        never.holder = None;
-        scene.observed.leases.insert(Ordinal(ordinal), never);
+        let mut unregistered = lease(ordinal, false);
+        unregistered.holder = None;
+        fixture.observed.leases.insert(Ordinal(ordinal), unregistered);
     }
-    assert_eq!(scene.blocker(), Some(Blocker::NoQuorum));
+    assert_eq!(fixture.blocker(), Some(Blocker::NoQuorum));
 }
 
 #[test]
 fn pods_that_their_set_replaces_by_itself_are_not_replaced_by_us_too() {
-    let mut scene = ClusterFixture::healthy(3).with_new_template().with_updated_pod(2);
-    scene.stateful_set_mut().update_strategy = UpdateStrategy::RollingUpdate;
-    scene.desired.generation = 2;
-    let step = scene.step();
+    let mut fixture = ClusterFixture::healthy(3).with_new_template().with_updated_pod(2);
+    fixture.stateful_set_mut().update_strategy = UpdateStrategy::RollingUpdate;
+    fixture.desired.generation = 2;
+    let step = fixture.step();
     assert!(!matches!(step, Some(ReconcileStep::DeletePod { .. })), "{step:?}");
 }

@@ -1,4 +1,4 @@
-//! Claims about decisions, concern by concern; then about all of them at once.
+//! Tests of decisions: by planner, then properties and models of all planners together.
 
 mod again;
 mod change;

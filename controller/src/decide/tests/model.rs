@@ -1,5 +1,5 @@
-//! A small world that reacts: whatever is asked for and whatever breaks, it comes to rest as it was asked for, and on the way no
-//! step of ours costs it its quorum.
+//! A model of a cluster that reacts to plans: after any spec changes and faults it converges to the spec, and no step of the
+//! controller breaks quorum on the way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,24 +15,24 @@ use crate::observe::{
 };
 use crate::validate::{DesiredState, DesiredBackup};
 
-/// What happens to the world from outside.
+/// An external event: a spec change or a fault.
 #[derive(Clone, Debug)]
 enum ModelEvent {
     Replicas(u32),
     Image(bool),
     Tls(bool),
-    /// A pod dies and is made again.
+    /// A pod is deleted and recreated.
     CrashPod(u32),
-    /// A volume is gone, with the pod.
+    /// A volume is lost together with its pod.
     LoseVolume(u32),
-    /// A volume is damaged.
+    /// The data on a volume becomes corrupt.
     DamageVolume(u32),
-    /// Somebody deletes the StatefulSet and leaves its pods.
+    /// A user deletes the StatefulSet and keeps its pods.
     DeleteStatefulSet,
     Elapse(u8),
 }
 
-/// Data on a volume: of which member, and whether it is good.
+/// Data on a volume: the member that wrote it, and whether it is intact.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct VolumeData {
     member: u64,
@@ -65,20 +65,20 @@ struct ClusterModel {
     members: Vec<ModelMember>,
     leader: Option<u64>,
     snapshot: Option<Timestamp>,
-    /// The member each place last was, as its Lease tells.
+    /// The last member ID in the Lease of each ordinal.
     registered_members: BTreeMap<u32, u64>,
     serial: u32,
 }
 
 impl ClusterModel {
     fn new(replicas: u32, is_backed_up: bool) -> Self {
-        let mut wanted = desired(replicas);
-        wanted.backup = is_backed_up.then_some(DesiredBackup {
+        let mut desired_state = desired(replicas);
+        desired_state.backup = is_backed_up.then_some(DesiredBackup {
             full_schedule: None,
             delta_period_seconds: Some(20),
         });
         Self {
-            desired: wanted,
+            desired: desired_state,
             now: noon(),
             stateful_set: None,
             pods: BTreeMap::new(),
@@ -102,7 +102,7 @@ impl ClusterModel {
         up && data.is_some_and(|data| data.member == member.id && data.is_good)
     }
 
-    /// Healthy voters, and voters.
+    /// Number of healthy voters and of all voters.
     fn count_voters(&self) -> (usize, usize) {
         let voters = || self.members.iter().filter(|member| !member.is_learner);
         (
@@ -112,11 +112,11 @@ impl ClusterModel {
     }
 
     fn has_quorum(&self) -> bool {
-        let (well, all) = self.count_voters();
-        all > 0 && well >= quorum(all)
+        let (healthy, all) = self.count_voters();
+        all > 0 && healthy >= quorum(all)
     }
 
-    /// What a pass would see.
+    /// The observation of a reconcile.
     fn observe(&self) -> Observation {
         let ready = |ordinal: u32| {
             let healthy = self
@@ -137,7 +137,7 @@ impl ClusterModel {
             };
             (Ordinal(*ordinal), observed)
         });
-        let held = self.registered_members.iter().map(|(ordinal, member)| {
+        let leases = self.registered_members.iter().map(|(ordinal, member)| {
             let mut lease = lease(*ordinal, false);
             lease.holder.as_mut().unwrap().member_id = mainstay_ids::MemberId(*member);
             let pod = self.pods.get(ordinal);
@@ -148,16 +148,16 @@ impl ClusterModel {
             stateful_set: self
                 .stateful_set
                 .as_ref()
-                .map(|(replicas, revision, stage, noted, image)| {
+                .map(|(replicas, revision, stage, recorded, image)| {
                     let mut set = stateful_set(*replicas);
                     set.update_revision = Some(revision.clone());
-                    (set.peer_tls_stage, set.recorded_size) = (*stage, *noted);
+                    (set.peer_tls_stage, set.recorded_size) = (*stage, *recorded);
                     set.etcd_image = Some(image.clone());
                     set
                 }),
             pods: pods.collect(),
             pvcs: self.data.keys().map(|n| (Ordinal(*n), pvc(*n))).collect(),
-            leases: held.collect(),
+            leases: leases.collect(),
             full_snapshot: self.desired.backup.as_ref().map(|_| SnapshotLease {
                 created_at: Some(noon()),
                 renewed_at: self.snapshot,
@@ -215,7 +215,7 @@ impl ClusterModel {
         (decide(&world), observed)
     }
 
-    /// One pass of the controller: the plan is carried out at once.
+    /// One reconcile: executes the plan at once, and checks that it keeps quorum.
     fn reconcile(&mut self) -> Result<ReconcilePlan, TestCaseError> {
         let had_quorum = self.has_quorum();
         let voters_before = self.count_voters().1;
@@ -227,20 +227,20 @@ impl ClusterModel {
                 .clone()
                 .unwrap_or_else(|| self.desired.etcd_image.clone());
             let revision = format!("{image}/{:?}", shape.peer_tls_stage);
-            let noted = (shape.phase == crate::decide::BootstrapPhase::Bootstrapped).then_some(shape.cluster_size);
-            self.stateful_set = Some((shape.replicas, revision, shape.peer_tls_stage, noted, image));
+            let recorded = (shape.phase == crate::decide::BootstrapPhase::Bootstrapped).then_some(shape.cluster_size);
+            self.stateful_set = Some((shape.replicas, revision, shape.peer_tls_stage, recorded, image));
         }
         if let Some(step) = &plan.step {
             self.apply_step(step);
         }
-        let most = self.stateful_set.as_ref().map_or(0, |set| set.0);
+        let pod_limit = self.stateful_set.as_ref().map_or(0, |set| set.0);
         if self.desired.replicas > 0 {
-            let most = most.max(self.desired.replicas);
-            self.registered_members.retain(|ordinal, _| *ordinal < most);
+            let pod_limit = pod_limit.max(self.desired.replicas);
+            self.registered_members.retain(|ordinal, _| *ordinal < pod_limit);
         }
-        let sleeps = self.stateful_set.as_ref().is_some_and(|set| set.0 == 0);
-        if had_quorum && voters_before > 2 && !sleeps {
-            prop_assert!(self.has_quorum(), "{:?} cost the quorum", plan.step);
+        let is_hibernated = self.stateful_set.as_ref().is_some_and(|set| set.0 == 0);
+        if had_quorum && voters_before > 2 && !is_hibernated {
+            prop_assert!(self.has_quorum(), "{:?} broke quorum", plan.step);
         }
         Ok(plan)
     }
@@ -285,7 +285,7 @@ impl ClusterModel {
         }
     }
 
-    /// The controller of every StatefulSet, the kubelet and etcd do their part.
+    /// Simulates the StatefulSet controller, the kubelet and etcd.
     fn advance(&mut self) {
         self.now += SignedDuration::from_secs(10);
         let Some((replicas, revision, stage, ..)) = self.stateful_set.clone() else {
@@ -319,11 +319,11 @@ impl ClusterModel {
                 .any(|m| Some(m.id) == model.leader && !m.is_learner && model.is_healthy(m))
         };
         if !leads(self) {
-            let heir = self
+            let next_leader = self
                 .members
                 .iter()
                 .find(|m| !m.is_learner && self.is_healthy(m));
-            self.leader = heir.map(|m| m.id);
+            self.leader = next_leader.map(|m| m.id);
         }
     }
 
@@ -347,7 +347,7 @@ impl ClusterModel {
         }
     }
 
-    /// What init decides and etcd then does. Init runs until it lets etcd start, and not again in the same pod.
+    /// Simulates the init check and the start of etcd. The check runs until etcd may start, and not again in the same pod.
     fn start_pod(&mut self, ordinal: u32) {
         let member = self
             .members
@@ -382,11 +382,11 @@ impl ClusterModel {
         }
     }
 
-    /// Something from outside. What would take a quorum's data is not this test's matter.
-    fn apply_event(&mut self, act: &ModelEvent) {
-        let (well, all) = self.count_voters();
-        let is_whole = all >= 3 && well == all && self.members.iter().all(|m| !m.is_learner);
-        match act {
+    /// Applies an external event. Faults that lose the data of a quorum are skipped; the recovery model covers them.
+    fn apply_event(&mut self, event: &ModelEvent) {
+        let (healthy, all) = self.count_voters();
+        let is_all_healthy = all >= 3 && healthy == all && self.members.iter().all(|m| !m.is_learner);
+        match event {
             ModelEvent::Replicas(replicas) => self.desired.replicas = *replicas,
             ModelEvent::Image(is_new) => {
                 self.desired.etcd_image = if *is_new { "etcd:v3.5.30" } else { IMAGE }.to_owned();
@@ -395,11 +395,11 @@ impl ClusterModel {
             ModelEvent::CrashPod(ordinal) => {
                 self.pods.remove(ordinal);
             }
-            ModelEvent::LoseVolume(ordinal) if is_whole => {
+            ModelEvent::LoseVolume(ordinal) if is_all_healthy => {
                 self.pods.remove(ordinal);
                 self.data.remove(ordinal);
             }
-            ModelEvent::DamageVolume(ordinal) if is_whole => {
+            ModelEvent::DamageVolume(ordinal) if is_all_healthy => {
                 self.pods.remove(ordinal);
                 if let Some(Some(data)) = self.data.get_mut(ordinal) {
                     data.is_good = false;
@@ -414,27 +414,27 @@ impl ClusterModel {
         let Some((replicas, revision, stage, ..)) = &self.stateful_set else {
             return false;
         };
-        let goal = if self.desired.peers.tls {
+        let target = if self.desired.peers.tls {
             PeerTlsStage::On
         } else {
             PeerTlsStage::Off
         };
         let names: BTreeSet<u32> = self.members.iter().map(|member| member.ordinal).collect();
-        let sleeps = *replicas == 0;
+        let is_hibernated = *replicas == 0;
         plan.is_settled()
             && *replicas == self.desired.replicas
-            && (sleeps || *stage == goal)
-            && (sleeps || names == (0..*replicas).collect())
+            && (is_hibernated || *stage == target)
+            && (is_hibernated || names == (0..*replicas).collect())
             && self
                 .members
                 .iter()
-                .all(|member| sleeps || (!member.is_learner && self.is_healthy(member)))
+                .all(|member| is_hibernated || (!member.is_learner && self.is_healthy(member)))
             && self.pods.values().all(|pod| pod.revision == *revision)
     }
 }
 
 fn model_events() -> impl Strategy<Value = Vec<ModelEvent>> {
-    let act = prop_oneof![
+    let event = prop_oneof![
         3 => prop_oneof![Just(0_u32), Just(1), Just(3), Just(5), 1..6_u32].prop_map(ModelEvent::Replicas),
         1 => any::<bool>().prop_map(ModelEvent::Image),
         1 => any::<bool>().prop_map(ModelEvent::Tls),
@@ -444,10 +444,10 @@ fn model_events() -> impl Strategy<Value = Vec<ModelEvent>> {
         1 => Just(ModelEvent::DeleteStatefulSet),
         4 => (1..20_u8).prop_map(ModelEvent::Elapse),
     ];
-    prop::collection::vec(act, 1..12)
+    prop::collection::vec(event, 1..12)
 }
 
-/// More passes than any of these ways takes.
+/// Limit of reconciles, above what any sequence of events needs.
 const MAX_RECONCILES: usize = 400;
 
 proptest! {
@@ -457,12 +457,12 @@ proptest! {
     fn whatever_is_asked_and_whatever_breaks_it_comes_to_rest_as_asked(
         first in 1_u32..6,
         is_backed_up in any::<bool>(),
-        acts in model_events(),
+        events in model_events(),
     ) {
         let mut model = ClusterModel::new(first, is_backed_up);
-        for act in &acts {
-            model.apply_event(act);
-            let rounds = if let ModelEvent::Elapse(rounds) = act { *rounds } else { 1 };
+        for event in &events {
+            model.apply_event(event);
+            let rounds = if let ModelEvent::Elapse(rounds) = event { *rounds } else { 1 };
             for _ in 0..rounds {
                 model.reconcile()?;
                 model.advance();
@@ -477,6 +477,6 @@ proptest! {
             last = Some(plan);
             model.advance();
         }
-        prop_assert!(false, "never at rest: {:?}, members {:?}, pods {:?}", last.map(|plan| plan.step), model.members, model.pods);
+        prop_assert!(false, "did not converge: {:?}, members {:?}, pods {:?}", last.map(|plan| plan.step), model.members, model.pods);
     }
 }

@@ -1,4 +1,4 @@
-//! What no decision may ever do, over worlds nobody thought of.
+//! Properties of every decision, checked on random observations.
 
 use mainstay_ids::ClusterId;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use crate::observe::{
     UpdateStrategy as Replaces,
 };
 
-/// One place in a cluster: what may be there.
+/// Random state of one ordinal: pod, PVC and member.
 #[derive(Clone, Debug)]
 struct MemberSlot {
     pod: Option<(bool, bool, bool, Option<InitFinding>)>,
@@ -36,59 +36,59 @@ fn weighted_bool(probability: f64) -> impl Strategy<Value = bool> {
 
 fn member_slot() -> impl Strategy<Value = MemberSlot> {
     let pod = (weighted_bool(0.8), weighted_bool(0.1), weighted_bool(0.4), any_finding());
-    let claim = (weighted_bool(0.1), weighted_bool(0.1));
+    let pvc_state = (weighted_bool(0.1), weighted_bool(0.1));
     let member = (weighted_bool(0.15), weighted_bool(0.8), weighted_bool(0.1));
     (
         prop::option::weighted(0.9, pod),
-        prop::option::weighted(0.9, claim),
+        prop::option::weighted(0.9, pvc_state),
         prop::option::weighted(0.85, member),
     )
-        .prop_map(|(pod, claim, member)| MemberSlot { pod, pvc: claim, member })
+        .prop_map(|(pod, pvc_state, member)| MemberSlot { pod, pvc: pvc_state, member })
 }
 
 prop_compose! {
     fn any_cluster()(
-        places in prop::collection::vec(member_slot(), 0..7),
+        slots in prop::collection::vec(member_slot(), 0..7),
         size in 0_u32..6,
-        wanted in 0_u32..6,
+        replicas in 0_u32..6,
         leader in 0_u32..6,
         (is_known, is_observed, is_rolling, is_backed_up) in (weighted_bool(0.8), weighted_bool(0.9), weighted_bool(0.05), weighted_bool(0.5)),
         (has_set, is_accepted, tls, stage) in (weighted_bool(0.95), weighted_bool(0.8), any::<bool>(), 0_usize..3),
         (snapshot_age, running, image, bytes) in (0_i64..2_000, weighted_bool(0.2), any::<bool>(), 0_u32..3),
     ) -> ClusterFixture {
-        let mut scene = ClusterFixture::healthy(0).with_replicas(wanted);
+        let mut fixture = ClusterFixture::healthy(0).with_replicas(replicas);
         if is_backed_up {
-            scene = scene.with_backup(snapshot_age);
+            fixture = fixture.with_backup(snapshot_age);
         }
         if running {
-            scene.observed.snapshot_request = SnapshotRequest::Running;
+            fixture.observed.snapshot_request = SnapshotRequest::Running;
         }
-        scene.desired.peers.tls = tls;
-        scene.desired.generation = if is_accepted { 1 } else { 2 };
-        scene.desired.storage_bytes = u64::from(bytes) * (16 << 30);
+        fixture.desired.peers.tls = tls;
+        fixture.desired.generation = if is_accepted { 1 } else { 2 };
+        fixture.desired.storage_bytes = u64::from(bytes) * (16 << 30);
         if image {
-            scene.desired.etcd_image = "etcd:v3.6.0".to_owned();
+            fixture.desired.etcd_image = "etcd:v3.6.0".to_owned();
         }
         let mut set = stateful_set(size);
         set.is_observed = is_observed;
         set.update_revision = Some(NEW_REVISION.to_owned());
         set.update_strategy = if is_rolling { Replaces::RollingUpdate } else { Replaces::OnDelete };
         set.peer_tls_stage = [PeerTlsStage::Off, PeerTlsStage::Prepared, PeerTlsStage::On][stage];
-        scene.observed.stateful_set = has_set.then_some(set);
+        fixture.observed.stateful_set = has_set.then_some(set);
         let mut list = Vec::new();
-        for (ordinal, place) in (0_u32..).zip(places) {
-            if let Some((is_ready, is_deleting, is_new, finding)) = place.pod {
+        for (ordinal, slot) in (0_u32..).zip(slots) {
+            if let Some((is_ready, is_deleting, is_new, finding)) = slot.pod {
                 let mut pod = pod(ordinal, if is_new { NEW_REVISION } else { OLD_REVISION });
                 (pod.is_ready, pod.is_deleting, pod.finding) = (is_ready, is_deleting, finding);
-                scene.observed.pods.insert(Ordinal(ordinal), pod);
+                fixture.observed.pods.insert(Ordinal(ordinal), pod);
             }
-            if let Some((is_deleting, is_lost)) = place.pvc {
-                let mut claim = pvc(ordinal);
-                (claim.is_deleting, claim.is_lost) = (is_deleting, is_lost);
-                scene.observed.pvcs.insert(Ordinal(ordinal), claim);
+            if let Some((is_deleting, is_lost)) = slot.pvc {
+                let mut pvc_state = pvc(ordinal);
+                (pvc_state.is_deleting, pvc_state.is_lost) = (is_deleting, is_lost);
+                fixture.observed.pvcs.insert(Ordinal(ordinal), pvc_state);
             }
-            if let Some((is_learner, is_serving, is_unnamed)) = place.member {
-                let mut member = member(&scene.desired, ordinal);
+            if let Some((is_learner, is_serving, is_unnamed)) = slot.member {
+                let mut member = member(&fixture.desired, ordinal);
                 member.is_learner = is_learner;
                 member.status = is_serving.then(|| answer(leader));
                 if is_unnamed {
@@ -97,19 +97,19 @@ prop_compose! {
                 list.push(member);
             }
         }
-        scene.observed.membership = if is_known {
+        fixture.observed.membership = if is_known {
             ObservedMembership::Known(QuorumMembers { cluster_id: ClusterId(7), list })
         } else {
             ObservedMembership::NoQuorum { reason: "no leader".to_owned(), reachable: std::collections::BTreeMap::new() }
         };
-        scene
+        fixture
     }
 }
 
-/// What must hold of the step, whatever the world.
-fn check_step(scene: &ClusterFixture) -> Result<(), TestCaseError> {
-    let world = scene.world();
-    match &scene.step() {
+/// Checks the invariants of the planned step.
+fn check_step(fixture: &ClusterFixture) -> Result<(), TestCaseError> {
+    let world = fixture.world();
+    match &fixture.step() {
         Some(ReconcileStep::DeletePod {
             ordinal,
             uid,
@@ -124,23 +124,23 @@ fn check_step(scene: &ClusterFixture) -> Result<(), TestCaseError> {
         Some(ReconcileStep::RemoveMember { member, .. }) => {
             let mut list = world.members().unwrap().list.iter();
             let member = list.find(|one| one.id == *member).unwrap();
-            prop_assert!(member.ordinal.is_some(), "a member of somebody else");
+            prop_assert!(member.ordinal.is_some(), "not a member of this Etcd");
             if !member.is_learner {
-                let (well, left) = world.count_voters_without(member);
-                prop_assert!(well >= quorum(left) && world.has_quorum());
+                let (healthy, left) = world.count_voters_without(member);
+                prop_assert!(healthy >= quorum(left) && world.has_quorum());
                 prop_assert!(!member.is_leader() || world.pick_transferee(member).is_none());
             }
         }
         Some(ReconcileStep::Scale { from, to }) => check_resize(&world, *from, *to)?,
-        // There is nothing behind it.
+        // Without a quorum, only a PVC that has lost its volume may be deleted.
         Some(ReconcileStep::DeletePvc { ordinal, .. }) if world.members().is_none() => {
             prop_assert!(world.observed.pvcs[ordinal].is_lost);
             prop_assert!(!world.is_responsive(*ordinal));
         }
         Some(ReconcileStep::DeletePvc { ordinal, .. }) => {
             let member = world.member(*ordinal);
-            let is_nobodys = member.is_none_or(|member| member.name.is_empty());
-            prop_assert!(world.members().is_some() && is_nobodys, "still a member");
+            let is_unused = member.is_none_or(|member| member.name.is_empty());
+            prop_assert!(world.members().is_some() && is_unused, "still a member");
             prop_assert!(!world.is_responsive(*ordinal));
         }
         Some(ReconcileStep::AddLearner { ordinal }) => {
@@ -161,24 +161,24 @@ fn check_step(scene: &ClusterFixture) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Of one who takes part.
+/// Checks the deletion of a pod that serves.
 fn check_restart(world: &World<'_>, ordinal: Ordinal) -> Result<(), TestCaseError> {
     let voters = world.voters().count();
-    prop_assert_eq!(world.first_unhealthy(None), None, "somebody else is not well");
-    prop_assert_eq!(world.first_missing_pod(), None, "somebody else is away already");
+    prop_assert_eq!(world.first_unhealthy(None), None, "another member is unhealthy");
+    prop_assert_eq!(world.first_missing_pod(), None, "another pod is missing already");
     prop_assert!(
         voters <= 2 || voters > quorum(voters),
-        "one less is no quorum"
+        "one voter less breaks quorum"
     );
     let leads = world.member(ordinal).is_some_and(ObservedEtcdMember::is_leader);
     prop_assert!(
         !leads || voters == 1,
-        "it leads and somebody could take over"
+        "the leader was not moved although another voter exists"
     );
     Ok(())
 }
 
-/// How many pods the members there are, or were heard of, need.
+/// The number of pods that cover all known or registered members.
 fn count_known_members(world: &World<'_>) -> u32 {
     let held = world
         .observed
@@ -196,13 +196,13 @@ fn check_resize(world: &World<'_>, from: u32, to: u32) -> Result<(), TestCaseErr
     prop_assert_eq!(from, world.size());
     if to < from && to > 0 {
         prop_assert_eq!(to, from - 1);
-        let is_out = world.members().is_some() && world.member(Ordinal(to)).is_none();
-        prop_assert!(is_out, "still a member");
+        let is_removed = world.members().is_some() && world.member(Ordinal(to)).is_none();
+        prop_assert!(is_removed, "still a member");
     }
     if to == 0 {
         prop_assert_eq!(world.desired.replicas, 0);
     }
-    // As many pods as there are members may come back at once; more come one at a time.
+    // Pods of existing members may be restored at once; new members are added one at a time.
     if to > from && from > 0 && to > count_known_members(world) {
         prop_assert_eq!(to, from + 1);
         prop_assert_eq!(world.first_unhealthy(None), None);
@@ -215,14 +215,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 8_000, max_shrink_iters: 4_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_step_costs_a_quorum_or_touches_what_is_not_ours(scene in any_cluster()) {
-        check_step(&scene)?;
+    fn no_step_costs_a_quorum_or_touches_what_is_not_ours(fixture in any_cluster()) {
+        check_step(&fixture)?;
     }
 
     #[test]
-    fn a_spec_nobody_accepted_changes_no_object(scene in any_cluster()) {
-        let plan = scene.plan();
-        if scene.desired.generation == 2 {
+    fn a_spec_nobody_accepted_changes_no_object(fixture in any_cluster()) {
+        let plan = fixture.plan();
+        if fixture.desired.generation == 2 {
             prop_assert_eq!(plan.effective_spec, None);
             let is_change = matches!(plan.step, Some(ReconcileStep::Scale { .. } | ReconcileStep::ExpandPvcs { .. } | ReconcileStep::RecreateStatefulSet { .. }));
             prop_assert!(!is_change, "{:?}", plan.step);
@@ -230,9 +230,9 @@ proptest! {
     }
 
     #[test]
-    fn the_number_of_pods_changes_only_by_a_resize(scene in any_cluster()) {
-        let plan = scene.plan();
-        if let (Some(shape), Some(set)) = (&plan.effective_spec, &scene.observed.stateful_set) {
+    fn the_number_of_pods_changes_only_by_a_resize(fixture in any_cluster()) {
+        let plan = fixture.plan();
+        if let (Some(shape), Some(set)) = (&plan.effective_spec, &fixture.observed.stateful_set) {
             let is_resize = matches!(plan.step, Some(ReconcileStep::Scale { .. }));
             prop_assert!(is_resize || shape.replicas == set.replicas);
         }
@@ -243,7 +243,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_same_world_gives_the_same_plan(scene in any_cluster()) {
-        prop_assert_eq!(scene.plan(), scene.clone().plan());
+    fn the_same_world_gives_the_same_plan(fixture in any_cluster()) {
+        prop_assert_eq!(fixture.plan(), fixture.clone().plan());
     }
 }

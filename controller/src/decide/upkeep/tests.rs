@@ -6,20 +6,20 @@ use crate::decide::LastKnown;
 use crate::decide::tests::fixture::*;
 use crate::observe::{JobFailure, DeltaBacklog, ObservedPin, SnapshotLease};
 
-/// A cluster with a backup that is so many changes behind its last full snapshot.
+/// A cluster whose backup has `events` events since its last full snapshot.
 fn with_pending_events(events: i64) -> ClusterFixture {
-    let mut scene = ClusterFixture::healthy(3).with_backup(60);
-    scene.observed.delta_snapshot = Some(SnapshotLease {
+    let mut fixture = ClusterFixture::healthy(3).with_backup(60);
+    fixture.observed.delta_snapshot = Some(SnapshotLease {
         created_at: Some(ago(86_400)),
         renewed_at: Some(ago(5)),
         revision: Some(100 + events),
     });
-    scene.desired.upkeep.schedules_since = Some(ago(86_400));
-    scene
+    fixture.desired.upkeep.schedules_since = Some(ago(86_400));
+    fixture
 }
 
-fn planned_actions(scene: &ClusterFixture) -> Vec<UpkeepAction> {
-    plan_actions(&scene.world())
+fn planned_actions(fixture: &ClusterFixture) -> Vec<UpkeepAction> {
+    plan_actions(&fixture.world())
 }
 
 fn reported_outcome(status: ConditionStatus, reason: &str, at: Timestamp) -> ReportedOutcome {
@@ -57,7 +57,7 @@ fn failed(class: FailureClass) -> JobState {
             class,
             verdict: None,
             superseded_by: None,
-            message: "so it is".to_owned(),
+            message: "process failed".to_owned(),
         },
     }
 }
@@ -67,117 +67,117 @@ fn enough_changes_or_enough_bytes_or_the_time_start_a_compaction() {
     let compact = vec![UpkeepAction::StartCompaction { from_revision: 100 }];
     assert_eq!(planned_actions(&with_pending_events(999_999)), []);
     assert_eq!(planned_actions(&with_pending_events(1_000_000)), compact);
-    let mut scene = with_pending_events(10);
-    scene.desired.upkeep.events_threshold = Some(10);
-    assert_eq!(planned_actions(&scene), compact);
-    let mut scene = with_pending_events(10);
-    scene.observed.upkeep.delta_backlog = Some(delta_backlog(100, 1 << 30));
-    assert_eq!(planned_actions(&scene), compact);
-    scene.desired.upkeep.bytes_threshold = Some(2 << 30);
-    assert_eq!(planned_actions(&scene), []);
-    scene.desired.upkeep.compaction_schedule = Some("0 11 * * *".to_owned());
-    assert_eq!(planned_actions(&scene), compact);
-    scene.last_known.upkeep.compaction = Some(reported_outcome(ConditionStatus::True, "None", ago(1_800)));
-    assert_eq!(planned_actions(&scene), [], "it was done since eleven");
+    let mut fixture = with_pending_events(10);
+    fixture.desired.upkeep.events_threshold = Some(10);
+    assert_eq!(planned_actions(&fixture), compact);
+    let mut fixture = with_pending_events(10);
+    fixture.observed.upkeep.delta_backlog = Some(delta_backlog(100, 1 << 30));
+    assert_eq!(planned_actions(&fixture), compact);
+    fixture.desired.upkeep.bytes_threshold = Some(2 << 30);
+    assert_eq!(planned_actions(&fixture), []);
+    fixture.desired.upkeep.compaction_schedule = Some("0 11 * * *".to_owned());
+    assert_eq!(planned_actions(&fixture), compact);
+    fixture.last_known.upkeep.compaction = Some(reported_outcome(ConditionStatus::True, "None", ago(1_800)));
+    assert_eq!(planned_actions(&fixture), [], "it ran after 11:00");
 }
 
-/// So many bytes behind the full snapshot of this revision, as a sidecar tells.
+/// The backlog as a sidecar reports it.
 fn delta_backlog(since: i64, bytes: u64) -> DeltaBacklog {
     DeltaBacklog { since_revision: since, bytes }
 }
 
 #[test]
 fn what_was_folded_is_not_folded_again_although_the_sidecar_has_not_heard_of_it() {
-    let mut scene = with_pending_events(10);
-    scene.observed.upkeep.delta_backlog = Some(delta_backlog(99, 1 << 40));
-    assert_eq!(planned_actions(&scene), [], "these bytes are behind an earlier one");
-    scene.observed.upkeep.delta_backlog = Some(delta_backlog(100, 1 << 10));
-    assert_eq!(planned_actions(&scene), []);
-    scene.observed.upkeep.delta_backlog = Some(delta_backlog(100, 1 << 40));
-    assert_eq!(planned_actions(&scene), [UpkeepAction::StartCompaction { from_revision: 100 }]);
+    let mut fixture = with_pending_events(10);
+    fixture.observed.upkeep.delta_backlog = Some(delta_backlog(99, 1 << 40));
+    assert_eq!(planned_actions(&fixture), [], "these bytes precede the last full snapshot");
+    fixture.observed.upkeep.delta_backlog = Some(delta_backlog(100, 1 << 10));
+    assert_eq!(planned_actions(&fixture), []);
+    fixture.observed.upkeep.delta_backlog = Some(delta_backlog(100, 1 << 40));
+    assert_eq!(planned_actions(&fixture), [UpkeepAction::StartCompaction { from_revision: 100 }]);
 }
 
 #[test]
 fn nothing_is_folded_where_nothing_has_piled_up_or_nobody_knows() {
-    let mut scene = with_pending_events(0);
-    scene.desired.upkeep.compaction_schedule = Some("* * * * *".to_owned());
-    assert_eq!(planned_actions(&scene), []);
-    scene.observed.delta_snapshot = None;
-    assert_eq!(planned_actions(&scene), []);
-    let mut scene = with_pending_events(2_000_000);
-    scene.policy.upkeep.is_compaction_enabled = false;
-    assert_eq!(planned_actions(&scene), []);
-    scene.policy.upkeep.is_compaction_enabled = true;
-    scene.desired.backup = None;
-    assert_eq!(planned_actions(&scene), []);
+    let mut fixture = with_pending_events(0);
+    fixture.desired.upkeep.compaction_schedule = Some("* * * * *".to_owned());
+    assert_eq!(planned_actions(&fixture), []);
+    fixture.observed.delta_snapshot = None;
+    assert_eq!(planned_actions(&fixture), []);
+    let mut fixture = with_pending_events(2_000_000);
+    fixture.policy.upkeep.is_compaction_enabled = false;
+    assert_eq!(planned_actions(&fixture), []);
+    fixture.policy.upkeep.is_compaction_enabled = true;
+    fixture.desired.backup = None;
+    assert_eq!(planned_actions(&fixture), []);
 }
 
 #[test]
 fn too_much_for_a_job_is_a_full_snapshot_by_the_sidecar() {
     assert_eq!(planned_actions(&with_pending_events(3_000_000)), [UpkeepAction::RequestFullSnapshot]);
-    let why = String::new();
-    for state in [FallbackSnapshot::Running, FallbackSnapshot::Taken, FallbackSnapshot::Failed { reason: why }] {
-        let mut scene = with_pending_events(3_000_000);
-        scene.observed.upkeep.fallback = state;
-        assert_eq!(planned_actions(&scene), [], "its outcome is to be published first");
+    let reason = String::new();
+    for state in [FallbackSnapshot::Running, FallbackSnapshot::Taken, FallbackSnapshot::Failed { reason: reason }] {
+        let mut fixture = with_pending_events(3_000_000);
+        fixture.observed.upkeep.fallback = state;
+        assert_eq!(planned_actions(&fixture), [], "its outcome must be published first");
     }
-    let mut asleep = with_pending_events(3_000_000);
-    asleep.observed.pods.clear();
-    assert_eq!(planned_actions(&asleep), [], "there is nobody to take it");
+    let mut hibernated = with_pending_events(3_000_000);
+    hibernated.observed.pods.clear();
+    assert_eq!(planned_actions(&hibernated), [], "no sidecar is running");
 }
 
 #[test]
 fn after_a_failure_there_is_a_pause_and_then_another_way_if_it_was_too_slow() {
     for reason in ["DeadlineExceeded", FULL_SNAPSHOT_FAILED] {
-        let mut scene = with_pending_events(1_000_000);
-        scene.last_known.upkeep.compaction = Some(reported_outcome(ConditionStatus::False, reason, ago(60)));
-        assert_eq!(planned_actions(&scene), [], "{reason}");
-        scene.last_known.upkeep.compaction = Some(reported_outcome(ConditionStatus::False, reason, ago(601)));
-        assert_eq!(planned_actions(&scene), [UpkeepAction::RequestFullSnapshot], "{reason}");
+        let mut fixture = with_pending_events(1_000_000);
+        fixture.last_known.upkeep.compaction = Some(reported_outcome(ConditionStatus::False, reason, ago(60)));
+        assert_eq!(planned_actions(&fixture), [], "{reason}");
+        fixture.last_known.upkeep.compaction = Some(reported_outcome(ConditionStatus::False, reason, ago(601)));
+        assert_eq!(planned_actions(&fixture), [UpkeepAction::RequestFullSnapshot], "{reason}");
     }
-    let mut scene = with_pending_events(1_000_000);
-    scene.last_known.upkeep.compaction = Some(reported_outcome(ConditionStatus::False, "ProcessFailure", ago(601)));
-    assert_eq!(planned_actions(&scene), [UpkeepAction::StartCompaction { from_revision: 100 }]);
+    let mut fixture = with_pending_events(1_000_000);
+    fixture.last_known.upkeep.compaction = Some(reported_outcome(ConditionStatus::False, "ProcessFailure", ago(601)));
+    assert_eq!(planned_actions(&fixture), [UpkeepAction::StartCompaction { from_revision: 100 }]);
 }
 
 #[test]
 fn a_job_is_removed_after_its_outcome_was_told_and_not_before() {
     for (state, snapshot_revision) in [(compacted(), Some(150)), (failed(FailureClass::Process), None)] {
-        let mut scene = with_pending_events(2_000_000);
-        scene.observed.upkeep.compaction = Some(job(state));
-        assert_eq!(planned_actions(&scene), []);
-        let mut telling = reported_outcome(ConditionStatus::True, "None", ago(5));
-        telling.message = format!("so it is {}", format_job_marker(ago(10)));
-        scene.last_known.upkeep.compaction = Some(telling);
+        let mut fixture = with_pending_events(2_000_000);
+        fixture.observed.upkeep.compaction = Some(job(state));
+        assert_eq!(planned_actions(&fixture), []);
+        let mut outcome = reported_outcome(ConditionStatus::True, "None", ago(5));
+        outcome.message = format!("compaction finished {}", format_job_marker(ago(10)));
+        fixture.last_known.upkeep.compaction = Some(outcome);
         let uid = "job".to_owned();
-        assert_eq!(planned_actions(&scene), [UpkeepAction::DeleteCompactionJob { uid, snapshot_revision }]);
-        scene.observed.upkeep.compaction.as_mut().unwrap().is_deleting = true;
-        assert_eq!(planned_actions(&scene), []);
+        assert_eq!(planned_actions(&fixture), [UpkeepAction::DeleteCompactionJob { uid, snapshot_revision }]);
+        fixture.observed.upkeep.compaction.as_mut().unwrap().is_deleting = true;
+        assert_eq!(planned_actions(&fixture), []);
     }
 }
 
 #[test]
 fn a_rehearsal_is_on_its_schedule() {
-    let mut scene = with_pending_events(10);
-    scene.desired.upkeep.drill_schedule = Some("0 * * * *".to_owned());
-    assert_eq!(planned_actions(&scene), [UpkeepAction::StartDrill { to_revision: None }]);
+    let mut fixture = with_pending_events(10);
+    fixture.desired.upkeep.drill_schedule = Some("0 * * * *".to_owned());
+    assert_eq!(planned_actions(&fixture), [UpkeepAction::StartDrill { to_revision: None }]);
     let last = |seconds| Some(reported_outcome(ConditionStatus::True, "DrillSucceeded", ago(seconds)));
-    scene.last_known.upkeep.drill = last(3_601);
+    fixture.last_known.upkeep.drill = last(3_601);
     assert_eq!(
-        planned_actions(&scene),
+        planned_actions(&fixture),
         [UpkeepAction::StartDrill { to_revision: None }],
-        "eleven has struck"
+        "the 11:00 run is due"
     );
-    scene.last_known.upkeep.drill = last(0);
-    assert_eq!(planned_actions(&scene), []);
+    fixture.last_known.upkeep.drill = last(0);
+    assert_eq!(planned_actions(&fixture), []);
 }
 
-/// What is rehearsed on so many days in a row.
+/// The target revisions of daily restore drills over `days` days.
 fn run_daily_drills(schedule: &str, days: u32) -> Vec<Option<i64>> {
-    let mut scene = with_pending_events(10);
-    scene.desired.upkeep.drill_schedule = Some(schedule.to_owned());
+    let mut fixture = with_pending_events(10);
+    fixture.desired.upkeep.drill_schedule = Some(schedule.to_owned());
     let each = (1..=days).map(|day| {
-        let mut world = scene.world();
+        let mut world = fixture.world();
         world.now = noon() + SignedDuration::from_hours(24 * i64::from(day));
         let known = LastKnown {
             upkeep: ReportedUpkeep {
@@ -189,7 +189,7 @@ fn run_daily_drills(schedule: &str, days: u32) -> Vec<Option<i64>> {
                 drill_count: day - 1,
                 ..ReportedUpkeep::default()
             },
-            ..scene.last_known.clone()
+            ..fixture.last_known.clone()
         };
         world.last_known = &known;
         match plan_actions(&world).as_slice() {
@@ -203,26 +203,26 @@ fn run_daily_drills(schedule: &str, days: u32) -> Vec<Option<i64>> {
 #[test]
 fn a_daily_rehearsal_is_now_of_the_newest_state_and_now_of_an_older_one() {
     for schedule in ["0 3 * * *", "17 4 * * *", "3 0 * * *"] {
-        let tried = run_daily_drills(schedule, 8);
-        assert!(tried.contains(&Some(100)), "{schedule}: {tried:?}");
-        assert!(tried.contains(&None), "{schedule}: {tried:?}");
+        let revisions = run_daily_drills(schedule, 8);
+        assert!(revisions.contains(&Some(100)), "{schedule}: {revisions:?}");
+        assert!(revisions.contains(&None), "{schedule}: {revisions:?}");
     }
 }
 
 #[test]
 fn a_schedule_wakes_the_controller_when_it_is_due() {
-    let mut scene = with_pending_events(10);
-    assert_eq!(time_until_change(&scene.world()), None);
-    scene.desired.upkeep.drill_schedule = Some("30 12 * * *".to_owned());
-    scene.last_known.upkeep.drill = Some(reported_outcome(ConditionStatus::True, "DrillSucceeded", ago(3_600)));
-    let ahead = time_until_change(&scene.world()).unwrap();
+    let mut fixture = with_pending_events(10);
+    assert_eq!(time_until_change(&fixture.world()), None);
+    fixture.desired.upkeep.drill_schedule = Some("30 12 * * *".to_owned());
+    fixture.last_known.upkeep.drill = Some(reported_outcome(ConditionStatus::True, "DrillSucceeded", ago(3_600)));
+    let ahead = time_until_change(&fixture.world()).unwrap();
     let half_past = Duration::from_mins(30);
     assert!(ahead > half_past && ahead <= half_past + Duration::from_mins(10));
-    let mut world = scene.world();
-    let wakes = noon() + SignedDuration::try_from(ahead).unwrap();
-    world.now = wakes - SignedDuration::from_secs(2);
+    let mut world = fixture.world();
+    let due = noon() + SignedDuration::try_from(ahead).unwrap();
+    world.now = due - SignedDuration::from_secs(2);
     assert_eq!(plan_actions(&world), []);
-    world.now = wakes;
+    world.now = due;
     assert_eq!(plan_actions(&world), [UpkeepAction::StartDrill { to_revision: None }]);
 }
 
@@ -231,11 +231,11 @@ fn one_schedule_of_many_clusters_is_spread_over_minutes_and_stays_before_its_nex
     let starts = |schedule: &str| {
         let mut starts: Vec<u64> = (0..1_000)
             .map(|n| {
-                let mut scene = with_pending_events(10);
-                scene.desired.name = format!("etcd-{n}");
-                scene.desired.upkeep.drill_schedule = Some(schedule.to_owned());
-                scene.last_known.upkeep.drill = Some(reported_outcome(ConditionStatus::True, "", noon()));
-                time_until_change(&scene.world()).unwrap().as_secs()
+                let mut fixture = with_pending_events(10);
+                fixture.desired.name = format!("etcd-{n}");
+                fixture.desired.upkeep.drill_schedule = Some(schedule.to_owned());
+                fixture.last_known.upkeep.drill = Some(reported_outcome(ConditionStatus::True, "", noon()));
+                time_until_change(&fixture.world()).unwrap().as_secs()
             })
             .collect();
         starts.sort_unstable();
@@ -254,10 +254,10 @@ fn one_schedule_of_many_clusters_is_spread_over_minutes_and_stays_before_its_nex
 
 #[test]
 fn numbers_no_sidecar_writes_do_not_overflow() {
-    let mut scene = with_pending_events(0);
-    scene.observed.full_snapshot.as_mut().unwrap().revision = Some(i64::MIN);
-    scene.observed.delta_snapshot.as_mut().unwrap().revision = Some(i64::MAX);
-    assert_eq!(count_events_since_full(&scene.observed), Some(i64::MAX));
+    let mut fixture = with_pending_events(0);
+    fixture.observed.full_snapshot.as_mut().unwrap().revision = Some(i64::MIN);
+    fixture.observed.delta_snapshot.as_mut().unwrap().revision = Some(i64::MAX);
+    assert_eq!(count_events_since_full(&fixture.observed), Some(i64::MAX));
 }
 
 proptest! {
@@ -267,17 +267,17 @@ proptest! {
         bytes in prop::option::of(0_u64..(4 << 30)),
         ended in any::<bool>(),
         fails in any::<bool>(),
-        recovers in any::<bool>(),
+        is_recovering in any::<bool>(),
     ) {
-        let mut scene = with_pending_events(events);
-        scene.observed.upkeep.delta_backlog = bytes.map(|bytes| delta_backlog(100, bytes));
-        scene.desired.upkeep.drill_schedule = Some("* * * * *".to_owned());
-        scene.desired.upkeep.compaction_schedule = Some("* * * * *".to_owned());
-        if recovers {
+        let mut fixture = with_pending_events(events);
+        fixture.observed.upkeep.delta_backlog = bytes.map(|bytes| delta_backlog(100, bytes));
+        fixture.desired.upkeep.drill_schedule = Some("* * * * *".to_owned());
+        fixture.desired.upkeep.compaction_schedule = Some("* * * * *".to_owned());
+        if is_recovering {
             let mut other = crate::decide::recovery::tests::scene::incident(3, 0);
             other.stage = mainstay_coordination::incident::RecoveryStage::Restored;
-            scene.observed.recovery.incident = Some(other);
-            prop_assert_eq!(planned_actions(&scene), []);
+            fixture.observed.recovery.incident = Some(other);
+            prop_assert_eq!(planned_actions(&fixture), []);
             return Ok(());
         }
         let state = match (ended, fails) {
@@ -285,10 +285,10 @@ proptest! {
             (true, false) => compacted(),
             (true, true) => failed(FailureClass::Evicted),
         };
-        scene.observed.upkeep.compaction = Some(job(state.clone()));
-        scene.observed.upkeep.drill = Some(job(state));
-        let starts = planned_actions(&scene).into_iter().any(|chore| {
-            matches!(chore, UpkeepAction::StartCompaction { .. } | UpkeepAction::StartDrill { .. } | UpkeepAction::RequestFullSnapshot)
+        fixture.observed.upkeep.compaction = Some(job(state.clone()));
+        fixture.observed.upkeep.drill = Some(job(state));
+        let starts = planned_actions(&fixture).into_iter().any(|action| {
+            matches!(action, UpkeepAction::StartCompaction { .. } | UpkeepAction::StartDrill { .. } | UpkeepAction::RequestFullSnapshot)
         });
         prop_assert!(!starts);
     }
@@ -296,30 +296,30 @@ proptest! {
 
 #[test]
 fn what_a_job_reads_stays_pinned_for_as_long_as_it_reads() {
-    let mut scene = with_pending_events(10);
-    let reads = |scene: &mut ClusterFixture, renewed: Option<i64>| {
-        scene.observed.upkeep.compaction = Some(job(JobState::Running));
+    let mut fixture = with_pending_events(10);
+    let pinned = |fixture: &mut ClusterFixture, renewed: Option<i64>| {
+        fixture.observed.upkeep.compaction = Some(job(JobState::Running));
         let pin = renewed.map(|seconds| ObservedPin {
             from_revision: 42,
             renewed_at: ago(seconds),
         });
-        scene.observed.upkeep.pins = pin
+        fixture.observed.upkeep.pins = pin
             .map(|pin| ("compaction".to_owned(), pin))
             .into_iter()
             .collect();
-        planned_actions(scene)
+        planned_actions(fixture)
     };
-    let keep = |from| UpkeepAction::RenewPin {
+    let renew = |from| UpkeepAction::RenewPin {
         owner: PinOwner::Compaction,
         from_revision: from,
     };
-    assert_eq!(reads(&mut scene, Some(60)), []);
+    assert_eq!(pinned(&mut fixture, Some(60)), []);
     assert_eq!(
-        reads(&mut scene, Some(1201)),
-        [keep(42)],
-        "with the range it has, whatever was stored since"
+        pinned(&mut fixture, Some(1201)),
+        [renew(42)],
+        "the pin keeps its range"
     );
-    assert_eq!(reads(&mut scene, None), [keep(100)], "it was lost");
-    scene.observed.upkeep.compaction = Some(job(compacted()));
-    assert!(!planned_actions(&scene).contains(&keep(100)), "nobody reads any more");
+    assert_eq!(pinned(&mut fixture, None), [renew(100)], "a lost pin is set again");
+    fixture.observed.upkeep.compaction = Some(job(compacted()));
+    assert!(!planned_actions(&fixture).contains(&renew(100)), "the Job has finished");
 }

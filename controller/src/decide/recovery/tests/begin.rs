@@ -1,4 +1,4 @@
-//! What begins a recovery, and what never does.
+//! What starts a recovery, and what never does.
 
 use mainstay_coordination::Epoch;
 use mainstay_coordination::incident::{RecoveryCause, RecoverySource, RecoveryStage};
@@ -24,23 +24,23 @@ fn a_single_member_that_lost_its_data_is_restored_from_the_backup() {
 
 #[test]
 fn what_only_a_person_may_judge_is_never_restored() {
-    // A wrong volume, a store that cannot be reached, data in use: all of them are refusals.
+    // Wrong volume, unreachable store and data in use are all reported as a refusal.
     let on = Blocker::MemberUnhealthy {
         ordinal: Ordinal(0),
     };
-    let waits = Some(ReconcileStep::Wait { blocker: on });
-    let scene = with_lost_data(1, &[(0, InitFinding::Refused)]);
-    assert_eq!(scene.step(), waits);
+    let wait = Some(ReconcileStep::Wait { blocker: on });
+    let fixture = with_lost_data(1, &[(0, InitFinding::Refused)]);
+    assert_eq!(fixture.step(), wait);
     let mut silent = with_lost_data(1, &[(0, InitFinding::Refused)]);
     silent.pod_mut(0).finding = None;
-    assert_eq!(silent.step(), waits);
+    assert_eq!(silent.step(), wait);
 }
 
 #[test]
 fn without_a_backup_there_is_nothing_to_restore() {
-    let mut scene = with_lost_data(1, &[(0, InitFinding::Corrupt)]);
-    scene.desired.backup = None;
-    assert_eq!(scene.recovery_blocker(), RecoveryBlocker::NothingToRestore);
+    let mut fixture = with_lost_data(1, &[(0, InitFinding::Corrupt)]);
+    fixture.desired.backup = None;
+    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::NothingToRestore);
     assert_eq!(
         with_lost_data(1, &[(0, InitFinding::NothingToRestore)]).recovery_blocker(),
         RecoveryBlocker::NothingToRestore
@@ -49,7 +49,7 @@ fn without_a_backup_there_is_nothing_to_restore() {
 
 #[test]
 fn a_cluster_that_never_was_begins_with_the_backup_of_a_former_one() {
-    let mut scene = with_lost_data(
+    let mut fixture = with_lost_data(
         3,
         &[
             (0, InitFinding::BackupExists),
@@ -57,9 +57,9 @@ fn a_cluster_that_never_was_begins_with_the_backup_of_a_former_one() {
             (2, InitFinding::BackupExists),
         ],
     );
-    scene.observed.leases.clear();
-    scene.stateful_set_mut().recorded_size = None;
-    let incident = scene.opened_incident();
+    fixture.observed.leases.clear();
+    fixture.stateful_set_mut().recorded_size = None;
+    let incident = fixture.opened_incident();
     assert_eq!(
         (incident.cause, incident.base, incident.size),
         (RecoveryCause::FormerBackup, 0, 3)
@@ -73,31 +73,31 @@ fn no_volume_is_written_before_each_was_looked_at() {
         (1, InitFinding::BackupExists),
         (2, InitFinding::BackupExists),
     ];
-    let mut scene = with_lost_data(3, &all);
-    scene.observed.leases.clear();
-    scene.stateful_set_mut().recorded_size = None;
+    let mut fixture = with_lost_data(3, &all);
+    fixture.observed.leases.clear();
+    fixture.stateful_set_mut().recorded_size = None;
     let ordinal = Ordinal(0);
     for finding in [Some(InitFinding::Refused), None] {
-        scene.pod_mut(0).finding = finding;
-        assert_eq!(scene.recovery_blocker(), RecoveryBlocker::VolumeUnchecked { ordinal });
+        fixture.pod_mut(0).finding = finding;
+        assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::VolumeUnchecked { ordinal });
     }
-    // A claim that was never bound holds nothing.
-    scene.observed.pvcs.get_mut(&ordinal).unwrap().is_bound = false;
-    assert_eq!(scene.opened_incident().cause, RecoveryCause::FormerBackup);
-    // What is good there is the best copy.
-    scene.observed.pvcs.get_mut(&ordinal).unwrap().is_bound = true;
-    scene.pod_mut(0).finding = Some(InitFinding::CanStart);
-    scene.desired.recovery.mode = RecoveryMode::Automatic;
-    let incident = scene.opened_incident();
+    // A PVC that was never bound holds no data.
+    fixture.observed.pvcs.get_mut(&ordinal).unwrap().is_bound = false;
+    assert_eq!(fixture.opened_incident().cause, RecoveryCause::FormerBackup);
+    // Intact data there is the best copy.
+    fixture.observed.pvcs.get_mut(&ordinal).unwrap().is_bound = true;
+    fixture.pod_mut(0).finding = Some(InitFinding::CanStart);
+    fixture.desired.recovery.mode = RecoveryMode::Automatic;
+    let incident = fixture.opened_incident();
     assert_eq!((incident.base, incident.source), (0, RecoverySource::BestCopy));
 }
 
 #[test]
 fn members_that_found_a_cluster_are_not_stopped_by_one_that_looks_too_late() {
-    let mut scene = with_lost_data(3, &[(0, InitFinding::BackupExists)]);
-    scene.observed.leases.clear();
-    scene.stateful_set_mut().recorded_size = None;
-    let step = scene.step();
+    let mut fixture = with_lost_data(3, &[(0, InitFinding::BackupExists)]);
+    fixture.observed.leases.clear();
+    fixture.stateful_set_mut().recorded_size = None;
+    let step = fixture.step();
     assert!(
         matches!(
             step,
@@ -111,31 +111,31 @@ fn members_that_found_a_cluster_are_not_stopped_by_one_that_looks_too_late() {
 
 #[test]
 fn a_lost_minority_is_no_matter_for_the_backup() {
-    let scene = with_lost_data(3, &[(2, InitFinding::NeedsRestore)]);
+    let fixture = with_lost_data(3, &[(2, InitFinding::NeedsRestore)]);
     assert!(
-        !matches!(scene.step(), Some(ReconcileStep::Recover(_))),
+        !matches!(fixture.step(), Some(ReconcileStep::Recover(_))),
         "{:?}",
-        scene.step()
+        fixture.step()
     );
-    let scene = with_lost_data(5, &[(2, InitFinding::WaitingToJoin), (3, InitFinding::Corrupt)]);
+    let fixture = with_lost_data(5, &[(2, InitFinding::WaitingToJoin), (3, InitFinding::Corrupt)]);
     assert!(
-        !matches!(scene.step(), Some(ReconcileStep::Recover(_))),
+        !matches!(fixture.step(), Some(ReconcileStep::Recover(_))),
         "{:?}",
-        scene.step()
+        fixture.step()
     );
 }
 
 #[test]
 fn a_lost_quorum_waits_for_approval_of_this_very_loss() {
-    let mut scene = with_lost_data(3, &[(0, InitFinding::WaitingToJoin), (1, InitFinding::Corrupt)]);
-    let RecoveryBlocker::ApprovalRequired { id } = scene.recovery_blocker() else {
-        panic!("{:?}", scene.recovery_blocker())
+    let mut fixture = with_lost_data(3, &[(0, InitFinding::WaitingToJoin), (1, InitFinding::Corrupt)]);
+    let RecoveryBlocker::ApprovalRequired { id } = fixture.recovery_blocker() else {
+        panic!("{:?}", fixture.recovery_blocker())
     };
-    scene.desired.recovery.approved_id = Some("another".to_owned());
-    assert!(matches!(scene.recovery_blocker(), RecoveryBlocker::ApprovalRequired { .. }));
-    scene.desired.recovery.approved_id = Some(id.clone());
-    assert_eq!(scene.opened_incident().id, id);
-    // More is lost: that is another matter.
+    fixture.desired.recovery.approved_id = Some("another".to_owned());
+    assert!(matches!(fixture.recovery_blocker(), RecoveryBlocker::ApprovalRequired { .. }));
+    fixture.desired.recovery.approved_id = Some(id.clone());
+    assert_eq!(fixture.opened_incident().id, id);
+    // A larger loss is a different incident.
     let mut worse = with_lost_data(
         3,
         &[
@@ -146,34 +146,34 @@ fn a_lost_quorum_waits_for_approval_of_this_very_loss() {
     );
     worse.desired.recovery.approved_id = Some(id.clone());
     assert!(matches!(worse.recovery_blocker(), RecoveryBlocker::ApprovalRequired { .. }));
-    // The same volumes, after a recovery: the approval was for that one.
-    let mut last = scene.opened_incident();
+    // The approval was for the previous recovery of the same volumes.
+    let mut last = fixture.opened_incident();
     for stage in [RecoveryStage::Closed, RecoveryStage::Failed] {
         (last.stage, last.changed) = (stage, ago(100_000));
-        scene.observed.recovery.incident = Some(last.clone());
-        assert!(matches!(scene.recovery_blocker(), RecoveryBlocker::ApprovalRequired { id: other } if other != id));
+        fixture.observed.recovery.incident = Some(last.clone());
+        assert!(matches!(fixture.recovery_blocker(), RecoveryBlocker::ApprovalRequired { id: other } if other != id));
     }
 }
 
 #[test]
 fn a_recovery_that_is_opened_again_makes_another_cluster() {
     let opened = with_lost_data(1, &[(0, InitFinding::NeedsRestore)]).opened_incident();
-    let (then, now) = (build_token(&opened.id, ago(60)), opened.token);
-    assert_ne!(then, now, "by the same name, after the document was lost");
+    let (earlier, now) = (build_token(&opened.id, ago(60)), opened.token);
+    assert_ne!(earlier, now, "the token differs although the ID is the same");
 }
 
 #[test]
 fn an_approval_counts_also_when_the_controller_dies_with_the_lock_in_hand() {
-    let mut scene = with_lost_data(3, &[(0, InitFinding::WaitingToJoin), (1, InitFinding::Corrupt)]);
-    let RecoveryBlocker::ApprovalRequired { id } = scene.recovery_blocker() else {
-        panic!("{:?}", scene.recovery_blocker())
+    let mut fixture = with_lost_data(3, &[(0, InitFinding::WaitingToJoin), (1, InitFinding::Corrupt)]);
+    let RecoveryBlocker::ApprovalRequired { id } = fixture.recovery_blocker() else {
+        panic!("{:?}", fixture.recovery_blocker())
     };
-    scene.desired.recovery.approved_id = Some(id.clone());
-    scene.observed.recovery.lock = ObservedLock::HeldByUs {
+    fixture.desired.recovery.approved_id = Some(id.clone());
+    fixture.observed.recovery.lock = ObservedLock::HeldByUs {
         epoch: Epoch(1_800_000_000),
         renewed_at: ago(1),
     };
-    assert_eq!(scene.opened_incident().id, id);
+    assert_eq!(fixture.opened_incident().id, id);
 }
 
 #[test]
@@ -182,39 +182,39 @@ fn the_mode_says_who_decides() {
     let mut single = with_lost_data(1, &[(0, InitFinding::NeedsRestore)]);
     quorum.desired.recovery.mode = RecoveryMode::Automatic;
     assert_eq!(quorum.opened_incident().cause, RecoveryCause::QuorumLost);
-    for scene in [&mut quorum, &mut single] {
-        scene.desired.recovery.mode = RecoveryMode::Manual;
-        assert_eq!(scene.recovery_blocker(), RecoveryBlocker::ManualMode);
+    for fixture in [&mut quorum, &mut single] {
+        fixture.desired.recovery.mode = RecoveryMode::Manual;
+        assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::ManualMode);
     }
 }
 
 #[test]
 fn a_quorum_that_is_away_for_a_moment_is_not_lost() {
-    let mut scene = with_lost_data(3, &[(0, InitFinding::WaitingToJoin), (1, InitFinding::WaitingToJoin)]);
-    scene.desired.recovery.mode = RecoveryMode::Automatic;
+    let mut fixture = with_lost_data(3, &[(0, InitFinding::WaitingToJoin), (1, InitFinding::WaitingToJoin)]);
+    fixture.desired.recovery.mode = RecoveryMode::Automatic;
     for since in [None, Some(ago(10))] {
-        scene.last_known.data_lost_since = since;
-        assert_eq!(scene.recovery_blocker(), RecoveryBlocker::LossUnconfirmed);
+        fixture.last_known.data_lost_since = since;
+        assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::LossUnconfirmed);
     }
 }
 
 #[test]
 fn silence_of_a_survivor_proves_nothing() {
-    let mut scene = with_lost_data(
+    let mut fixture = with_lost_data(
         3,
         &[(0, InitFinding::WaitingToJoin), (1, InitFinding::WaitingToJoin), (2, InitFinding::CanStart)],
     );
-    scene.desired.recovery.mode = RecoveryMode::Automatic;
+    fixture.desired.recovery.mode = RecoveryMode::Automatic;
     let ordinal = Ordinal(2);
-    scene.pod_mut(2).finding = None;
-    assert_eq!(scene.recovery_blocker(), RecoveryBlocker::DataStateUnknown { ordinal });
-    scene.observed.pods.remove(&ordinal);
-    assert_eq!(scene.recovery_blocker(), RecoveryBlocker::DataStateUnknown { ordinal });
+    fixture.pod_mut(2).finding = None;
+    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::DataStateUnknown { ordinal });
+    fixture.observed.pods.remove(&ordinal);
+    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::DataStateUnknown { ordinal });
 }
 
 #[test]
 fn the_newest_survivor_is_the_base_and_is_compared_with_the_backup() {
-    let mut scene = with_lost_data(
+    let mut fixture = with_lost_data(
         5,
         &[
             (0, InitFinding::WaitingToJoin),
@@ -222,16 +222,16 @@ fn the_newest_survivor_is_the_base_and_is_compared_with_the_backup() {
             (2, InitFinding::WaitingToJoin),
         ],
     );
-    scene.desired.recovery.mode = RecoveryMode::Automatic;
-    let crate::observe::ObservedMembership::NoQuorum { reachable: alive, .. } = &mut scene.observed.membership else {
+    fixture.desired.recovery.mode = RecoveryMode::Automatic;
+    let crate::observe::ObservedMembership::NoQuorum { reachable: responsive, .. } = &mut fixture.observed.membership else {
         panic!()
     };
-    *alive = [(Ordinal(3), 10), (Ordinal(4), 20)].into();
-    let incident = scene.opened_incident();
+    *responsive = [(Ordinal(3), 10), (Ordinal(4), 20)].into();
+    let incident = fixture.opened_incident();
     assert_eq!((incident.base, incident.source), (4, RecoverySource::BestCopy));
-    // Without a backup the survivor alone will do.
-    scene.desired.backup = None;
-    assert_eq!(scene.opened_incident().base, 4);
+    // Without a backup the survivor is enough.
+    fixture.desired.backup = None;
+    assert_eq!(fixture.opened_incident().base, 4);
 }
 
 #[test]
@@ -242,32 +242,32 @@ fn a_survivor_that_restarted_is_the_base_although_its_etcd_waits_for_a_quorum() 
         (2, InitFinding::WaitingToJoin),
         (3, InitFinding::CanStart),
     ];
-    let mut scene = super::scene::with_lost_data(5, &lost);
-    scene.desired.recovery.mode = RecoveryMode::Automatic;
-    // The fifth answers, at revision 1000.
-    scene.pod_mut(3).data_revision = Some(1_001);
-    let incident = scene.opened_incident();
+    let mut fixture = super::scene::with_lost_data(5, &lost);
+    fixture.desired.recovery.mode = RecoveryMode::Automatic;
+    // Member 4 answers with revision 1000.
+    fixture.pod_mut(3).data_revision = Some(1_001);
+    let incident = fixture.opened_incident();
     assert_eq!((incident.base, incident.source), (3, RecoverySource::BestCopy));
     for older in [Some(999), None] {
-        scene.pod_mut(3).data_revision = older;
-        assert_eq!(scene.opened_incident().base, 4);
+        fixture.pod_mut(3).data_revision = older;
+        assert_eq!(fixture.opened_incident().base, 4);
     }
-    scene.last_known.data_lost_since = Some(ago(10));
-    assert_eq!(scene.recovery_blocker(), RecoveryBlocker::LossUnconfirmed, "it may still answer");
+    fixture.last_known.data_lost_since = Some(ago(10));
+    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::LossUnconfirmed, "its etcd may still answer");
 }
 
 #[test]
 fn the_last_survivor_is_not_stopped_while_its_volume_would_go_with_it() {
-    let mut scene = with_lost_data(3, &[(0, InitFinding::WaitingToJoin), (1, InitFinding::WaitingToJoin)]);
-    scene.desired.recovery.mode = RecoveryMode::Automatic;
-    scene.observed.pvcs.get_mut(&Ordinal(2)).unwrap().is_deleting = true;
+    let mut fixture = with_lost_data(3, &[(0, InitFinding::WaitingToJoin), (1, InitFinding::WaitingToJoin)]);
+    fixture.desired.recovery.mode = RecoveryMode::Automatic;
+    fixture.observed.pvcs.get_mut(&Ordinal(2)).unwrap().is_deleting = true;
     let ordinal = Ordinal(2);
-    assert_eq!(scene.recovery_blocker(), RecoveryBlocker::SurvivorAtRisk { ordinal });
+    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::SurvivorAtRisk { ordinal });
 }
 
 #[test]
 fn without_a_survivor_the_first_volume_there_is_gets_the_backup() {
-    let mut scene = with_lost_data(
+    let mut fixture = with_lost_data(
         3,
         &[
             (0, InitFinding::WaitingToJoin),
@@ -275,75 +275,75 @@ fn without_a_survivor_the_first_volume_there_is_gets_the_backup() {
             (2, InitFinding::WaitingToJoin),
         ],
     );
-    scene.desired.recovery.mode = RecoveryMode::Automatic;
-    scene.observed.pvcs.get_mut(&Ordinal(0)).unwrap().is_lost = true;
-    let incident = scene.opened_incident();
+    fixture.desired.recovery.mode = RecoveryMode::Automatic;
+    fixture.observed.pvcs.get_mut(&Ordinal(0)).unwrap().is_lost = true;
+    let incident = fixture.opened_incident();
     assert_eq!((incident.base, incident.source), (1, RecoverySource::Backup));
 }
 
 #[test]
 fn a_pod_that_was_never_a_member_is_not_counted_as_one() {
     // The only member restarts while a second pod waits to be added.
-    let mut scene = with_lost_data(2, &[(1, InitFinding::NeedsRestore)]);
-    scene.observed.leases.remove(&Ordinal(1));
-    scene.desired.recovery.mode = RecoveryMode::Automatic;
-    assert!(!matches!(scene.blocker(), Some(Blocker::RecoveryBlocked(_))));
-    assert!(!matches!(scene.step(), Some(ReconcileStep::Recover(_))));
+    let mut fixture = with_lost_data(2, &[(1, InitFinding::NeedsRestore)]);
+    fixture.observed.leases.remove(&Ordinal(1));
+    fixture.desired.recovery.mode = RecoveryMode::Automatic;
+    assert!(!matches!(fixture.blocker(), Some(Blocker::RecoveryBlocked(_))));
+    assert!(!matches!(fixture.step(), Some(ReconcileStep::Recover(_))));
 }
 
 #[test]
 fn after_a_recovery_only_those_count_who_have_given_a_sign_of_life_since() {
-    let mut scene = with_lost_data(3, &[(1, InitFinding::WaitingToJoin), (2, InitFinding::WaitingToJoin)]);
-    scene.desired.recovery.mode = RecoveryMode::Automatic;
-    let mut over = incident(3, 0);
-    over.stage = RecoveryStage::Closed;
-    over.changed = ago(2);
-    scene.observed.recovery.incident = Some(over);
-    let step = scene.step();
+    let mut fixture = with_lost_data(3, &[(1, InitFinding::WaitingToJoin), (2, InitFinding::WaitingToJoin)]);
+    fixture.desired.recovery.mode = RecoveryMode::Automatic;
+    let mut finished = incident(3, 0);
+    finished.stage = RecoveryStage::Closed;
+    finished.changed = ago(2);
+    fixture.observed.recovery.incident = Some(finished);
+    let step = fixture.step();
     assert!(!matches!(step, Some(ReconcileStep::Recover(_))), "{step:?}");
-    assert!(!matches!(scene.blocker(), Some(Blocker::RecoveryBlocked(_))));
+    assert!(!matches!(fixture.blocker(), Some(Blocker::RecoveryBlocked(_))));
 }
 
 #[test]
 fn whoever_is_of_the_cluster_that_was_restored_is_a_member_whatever_its_clock_says() {
-    let mut scene = with_lost_data(3, &[(0, InitFinding::WaitingToJoin)]);
-    scene.desired.recovery.mode = RecoveryMode::Automatic;
-    let mut over = incident(3, 0);
-    (over.stage, over.changed) = (RecoveryStage::Closed, ago(2));
-    let made = mainstay_ids::ClusterId(7);
-    over.cluster = Some(made.to_string());
-    scene.observed.recovery.incident = Some(over);
-    for lease in scene.observed.leases.values_mut() {
+    let mut fixture = with_lost_data(3, &[(0, InitFinding::WaitingToJoin)]);
+    fixture.desired.recovery.mode = RecoveryMode::Automatic;
+    let mut finished = incident(3, 0);
+    (finished.stage, finished.changed) = (RecoveryStage::Closed, ago(2));
+    let created = mainstay_ids::ClusterId(7);
+    finished.cluster = Some(created.to_string());
+    fixture.observed.recovery.incident = Some(finished);
+    for lease in fixture.observed.leases.values_mut() {
         lease.renewed_at = Some(ago(100));
-        lease.holder.as_mut().unwrap().cluster_id = Some(made);
+        lease.holder.as_mut().unwrap().cluster_id = Some(created);
     }
-    let step = scene.step();
+    let step = fixture.step();
     assert!(!matches!(step, Some(ReconcileStep::Recover(_))), "{step:?}");
-    assert!(!matches!(scene.blocker(), Some(Blocker::RecoveryBlocked(_))));
+    assert!(!matches!(fixture.blocker(), Some(Blocker::RecoveryBlocked(_))));
 }
 
 #[test]
 fn a_new_volume_needs_nobodys_word() {
     for mode in [RecoveryMode::Manual, RecoveryMode::Approve] {
-        let mut scene = with_lost_data(
+        let mut fixture = with_lost_data(
             3,
             &[(0, InitFinding::CanStart), (1, InitFinding::CanStart), (2, InitFinding::CanStart)],
         );
-        scene.desired.recovery.mode = mode;
-        for claim in scene.observed.pvcs.values_mut() {
-            claim.is_lost = true;
+        fixture.desired.recovery.mode = mode;
+        for pvc in fixture.observed.pvcs.values_mut() {
+            pvc.is_lost = true;
         }
-        let step = scene.step();
+        let step = fixture.step();
         assert!(matches!(step, Some(ReconcileStep::DeletePvc { .. })), "{step:?}");
     }
 }
 
 #[test]
 fn a_claim_without_a_volume_is_given_up_since_it_holds_nothing() {
-    let mut scene = with_lost_data(1, &[(0, InitFinding::CanStart)]);
-    scene.observed.pvcs.get_mut(&Ordinal(0)).unwrap().is_lost = true;
+    let mut fixture = with_lost_data(1, &[(0, InitFinding::CanStart)]);
+    fixture.observed.pvcs.get_mut(&Ordinal(0)).unwrap().is_lost = true;
     assert_eq!(
-        scene.step(),
+        fixture.step(),
         Some(ReconcileStep::DeletePvc {
             ordinal: Ordinal(0),
             uid: "claim-0".to_owned(),
@@ -351,76 +351,76 @@ fn a_claim_without_a_volume_is_given_up_since_it_holds_nothing() {
             reason: PvcDeletionReason::VolumeLost,
         })
     );
-    scene.observed.pvcs.clear();
-    scene = scene.with_finding(0, InitFinding::NeedsRestore);
+    fixture.observed.pvcs.clear();
+    fixture = fixture.with_finding(0, InitFinding::NeedsRestore);
     let ordinal = Ordinal(0);
-    assert_eq!(scene.recovery_blocker(), RecoveryBlocker::VolumeUnavailable { ordinal });
+    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::VolumeUnavailable { ordinal });
 }
 
 #[test]
 fn nothing_begins_while_somebody_else_has_the_lock() {
-    let mut scene = with_lost_data(1, &[(0, InitFinding::NeedsRestore)]);
-    let others = |expires| ObservedLock::HeldByOther {
+    let mut fixture = with_lost_data(1, &[(0, InitFinding::NeedsRestore)]);
+    let held_by_other = |expires| ObservedLock::HeldByOther {
         holder: "copy-1".to_owned(),
         purpose: mainstay_coordination::Purpose::Copy,
         epoch: Epoch(4),
         expires_at: expires,
     };
-    scene.observed.recovery.lock = others(noon() + jiff::SignedDuration::from_secs(5));
+    fixture.observed.recovery.lock = held_by_other(noon() + jiff::SignedDuration::from_secs(5));
     let holder = "copy-1".to_owned();
-    assert_eq!(scene.recovery_blocker(), RecoveryBlocker::LockHeld { holder });
-    scene.observed.recovery.lock = others(ago(5));
-    assert_eq!(scene.opened_incident().base, 0, "it may have expired: that is tried");
+    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::LockHeld { holder });
+    fixture.observed.recovery.lock = held_by_other(ago(5));
+    assert_eq!(fixture.opened_incident().base, 0, "the lock has expired");
 }
 
 #[test]
 fn a_document_nobody_can_read_stops_a_recovery_and_nothing_else() {
-    let mut scene = with_lost_data(1, &[(0, InitFinding::NeedsRestore)]);
-    scene.observed.recovery.parse_error = Some("no JSON".to_owned());
-    let reason = "no JSON".to_owned();
-    assert_eq!(scene.recovery_blocker(), RecoveryBlocker::DocumentUnreadable { reason });
+    let mut fixture = with_lost_data(1, &[(0, InitFinding::NeedsRestore)]);
+    fixture.observed.recovery.parse_error = Some("invalid JSON".to_owned());
+    let reason = "invalid JSON".to_owned();
+    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::DocumentUnreadable { reason });
     let mut whole = ClusterFixture::healthy(3);
-    whole.observed.recovery.parse_error = Some("no JSON".to_owned());
+    whole.observed.recovery.parse_error = Some("invalid JSON".to_owned());
     assert_eq!(whole.step(), None);
 }
 
 #[test]
 fn a_lock_that_is_not_needed_after_all_is_given_back() {
-    let mut scene = ClusterFixture::healthy(3);
-    scene.observed.recovery.lock = ObservedLock::HeldByUs {
+    let mut fixture = ClusterFixture::healthy(3);
+    fixture.observed.recovery.lock = ObservedLock::HeldByUs {
         epoch: Epoch(1),
         renewed_at: ago(1),
     };
-    assert_eq!(scene.recovery_step(), RecoveryStep::ReleaseLock);
+    assert_eq!(fixture.recovery_step(), RecoveryStep::ReleaseLock);
 }
 
 #[test]
 fn a_cluster_that_sleeps_or_answers_has_lost_nothing() {
-    let mut asleep = with_lost_data(1, &[(0, InitFinding::NeedsRestore)]).with_replicas(0);
-    assert!(!matches!(asleep.step(), Some(ReconcileStep::Recover(_))));
-    asleep.desired.requests.suspend = true;
-    assert_eq!(asleep.step(), None);
+    let mut hibernated = with_lost_data(1, &[(0, InitFinding::NeedsRestore)]).with_replicas(0);
+    assert!(!matches!(hibernated.step(), Some(ReconcileStep::Recover(_))));
+    hibernated.desired.requests.suspend = true;
+    assert_eq!(hibernated.step(), None);
     let serving = ClusterFixture::healthy(3).with_member_down(1).with_finding(1, InitFinding::NeedsRestore);
     assert!(!matches!(serving.step(), Some(ReconcileStep::Recover(_))));
 }
 
 #[test]
 fn a_recovery_that_was_given_up_makes_nobody_a_member() {
-    let scene = |stage| {
-        let mut scene = with_lost_data(3, &[(1, InitFinding::NeedsRestore), (2, InitFinding::Corrupt)]);
-        for lease in scene.observed.leases.values_mut() {
+    let fixture = |stage| {
+        let mut fixture = with_lost_data(3, &[(1, InitFinding::NeedsRestore), (2, InitFinding::Corrupt)]);
+        for lease in fixture.observed.leases.values_mut() {
             lease.renewed_at = Some(ago(100));
         }
         let mut last = incident(3, 0);
         (last.stage, last.changed) = (stage, ago(90));
-        scene.observed.recovery.incident = Some(last);
-        scene.desired.recovery.mode = RecoveryMode::Automatic;
-        scene
+        fixture.observed.recovery.incident = Some(last);
+        fixture.desired.recovery.mode = RecoveryMode::Automatic;
+        fixture
     };
-    assert_eq!(scene(RecoveryStage::Failed).opened_incident().cause, RecoveryCause::QuorumLost);
-    let step = scene(RecoveryStage::Closed).step();
+    assert_eq!(fixture(RecoveryStage::Failed).opened_incident().cause, RecoveryCause::QuorumLost);
+    let step = fixture(RecoveryStage::Closed).step();
     assert!(
         !matches!(step, Some(ReconcileStep::Recover(_))),
-        "the only member is well: {step:?}"
+        "the only member is healthy: {step:?}"
     );
 }

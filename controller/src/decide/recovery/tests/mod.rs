@@ -1,11 +1,11 @@
-//! Recoveries: tables of what begins and what does not, the way of one, and a world that breaks at any moment.
+//! Tests of recoveries: what starts one, its steps, and a model with faults and restarts at any time.
 
 mod begin;
 mod model;
 mod progress;
 pub(in crate::decide) mod scene;
 
-/// Any incident, for tests elsewhere.
+/// An incident for tests of other modules.
 pub(crate) fn test_incident() -> mainstay_coordination::incident::Incident {
     scene::incident(3, 0)
 }

@@ -1,5 +1,5 @@
-//! A small world that reacts: whatever is lost, and whenever the controller is killed, data that can be had comes back, from the
-//! best copy, and no volume is written while a pod may use it.
+//! A model of a cluster that loses data: whatever is lost, and whenever the controller is killed, the best available copy is
+//! restored, and no volume is written while a pod may mount it.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::observe::{
 };
 use crate::validate::{DesiredState, DesiredBackup};
 
-/// What a volume holds: data of one cluster, up to a revision, good or not.
+/// Data on a volume: its cluster, its revision, and whether it is intact.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct VolumeContent {
     cluster: u64,
@@ -32,37 +32,37 @@ struct RecoveryModel {
     desired: DesiredState,
     now: Timestamp,
     replicas: u32,
-    /// Pods, and whether init has looked.
+    /// Pods, and whether the init check has run.
     pods: BTreeMap<u32, bool>,
     volumes: BTreeMap<u32, Option<VolumeContent>>,
     previous_data: Vec<VolumeContent>,
-    /// Members of the cluster that counts.
+    /// The current cluster; data of other clusters is foreign.
     cluster: u64,
     members: Vec<u32>,
     learners: Vec<u32>,
-    /// Whether etcd answers without a quorum: most versions do not after a restart.
+    /// Whether etcd answers without quorum; most versions do not after a restart.
     answers_without_quorum: bool,
     backup: Option<i64>,
     epoch: u64,
     lock_renewed: Option<Timestamp>,
     incident: Option<Incident>,
     jobs: BTreeMap<u32, (ObservedJob, RecoveryJobKind)>,
-    /// Under which epoch the last Job on a volume was launched.
+    /// Lock epoch of the last Job on each volume.
     job_epochs: BTreeMap<u32, u64>,
-    /// Epochs that volumes remember, of documents that are lost.
+    /// Epochs recorded on volumes, from lost coordination documents.
     volume_epochs: BTreeMap<u32, u64>,
-    /// Epochs the controller went above.
+    /// Epochs above which the controller raised the lock.
     raised_above: Vec<u64>,
     data_lost_since: Option<Timestamp>,
-    /// What fails next.
+    /// Whether the next Jobs fail.
     job_failures: Vec<bool>,
 }
 
 impl RecoveryModel {
     fn new(size: u32, revision: i64, backup: Option<i64>) -> Self {
-        let mut wanted = desired(size);
-        wanted.recovery.mode = RecoveryMode::Automatic;
-        wanted.backup = backup.map(|_| DesiredBackup {
+        let mut desired_state = desired(size);
+        desired_state.recovery.mode = RecoveryMode::Automatic;
+        desired_state.backup = backup.map(|_| DesiredBackup {
             full_schedule: None,
             delta_period_seconds: Some(20),
         });
@@ -72,7 +72,7 @@ impl RecoveryModel {
             is_good: true,
         };
         Self {
-            desired: wanted,
+            desired: desired_state,
             now: noon(),
             replicas: size,
             pods: (0..size).map(|n| (n, true)).collect(),
@@ -97,9 +97,9 @@ impl RecoveryModel {
 
     fn is_up(&self, ordinal: u32) -> bool {
         let data = self.volumes.get(&ordinal).copied().flatten();
-        let is_its = |data: VolumeContent| data.is_good && data.cluster == self.cluster;
+        let is_current = |data: VolumeContent| data.is_good && data.cluster == self.cluster;
         self.pods.get(&ordinal) == Some(&true)
-            && data.is_some_and(is_its)
+            && data.is_some_and(is_current)
             && (self.members.contains(&ordinal) || self.learners.contains(&ordinal))
     }
 
@@ -124,17 +124,17 @@ impl RecoveryModel {
     }
 
     fn membership(&self) -> ObservedMembership {
-        let alive = self.members.iter().copied().filter(|n| self.is_up(*n));
+        let serving = self.members.iter().copied().filter(|n| self.is_up(*n));
         if !self.has_quorum() {
             return ObservedMembership::NoQuorum {
                 reason: "no leader".to_owned(),
-                reachable: alive
+                reachable: serving
                     .filter(|_| self.answers_without_quorum)
                     .map(|ordinal| (Ordinal(ordinal), self.revision(ordinal).unwrap_or_default()))
                     .collect(),
             };
         }
-        let leader = alive.clone().next().unwrap_or_default();
+        let leader = serving.clone().next().unwrap_or_default();
         let all = self.members.iter().chain(&self.learners);
         let list = all.map(|ordinal| ObservedEtcdMember {
             id: MemberId(u64::from(*ordinal) + 100 * self.cluster),
@@ -238,14 +238,14 @@ impl RecoveryModel {
         })
     }
 
-    /// One pass; a controller that is killed does nothing in it.
+    /// One reconcile; a killed controller plans but does not act.
     fn reconcile(&mut self, is_killed: bool) -> Result<ReconcilePlan, TestCaseError> {
         let plan = self.plan();
-        let tells_loss = matches!(
+        let is_loss_reported = matches!(
             plan.step.as_ref().and_then(ReconcileStep::blocker),
             Some(Blocker::RecoveryBlocked(_))
         ) || matches!(plan.step, Some(ReconcileStep::Recover(_)));
-        self.data_lost_since = tells_loss.then(|| self.data_lost_since.unwrap_or(self.now));
+        self.data_lost_since = is_loss_reported.then(|| self.data_lost_since.unwrap_or(self.now));
         if !is_killed && let Some(step) = &plan.step {
             self.apply_step(step)?;
         }
@@ -263,8 +263,8 @@ impl RecoveryModel {
             ReconcileStep::RemoveMember { ordinal, .. } => self.members.retain(|n| *n != ordinal.0),
             ReconcileStep::DeletePvc { ordinal, .. } => {
                 let up = self.members.iter().filter(|n| self.is_up(**n)).count();
-                let is_whole = up >= quorum(self.desired.replicas as usize);
-                prop_assert!(is_whole, "a volume is deleted before the cluster is whole");
+                let has_healthy_quorum = up >= quorum(self.desired.replicas as usize);
+                prop_assert!(has_healthy_quorum, "a PVC is deleted before a quorum is healthy");
                 self.volumes.insert(ordinal.0, None);
                 self.pods.remove(&ordinal.0);
             }
@@ -285,8 +285,8 @@ impl RecoveryModel {
                 self.lock_renewed = Some(self.now);
             }
             RecoveryStep::RaiseEpoch { above } => {
-                prop_assert!(self.lock_renewed.is_some(), "only who holds the lock raises it");
-                prop_assert!(above.0 >= self.epoch, "once is enough");
+                prop_assert!(self.lock_renewed.is_some(), "only the lock holder raises the epoch");
+                prop_assert!(above.0 >= self.epoch, "the epoch is already higher");
                 self.raised_above.push(above.0);
                 self.epoch = above.0 + 1;
                 self.lock_renewed = Some(self.now);
@@ -299,7 +299,7 @@ impl RecoveryModel {
                 kind: task,
                 incident,
             } => {
-                prop_assert!(self.pods.is_empty(), "a pod may use the volume");
+                prop_assert!(self.pods.is_empty(), "a pod may mount the volume");
                 let job = ObservedJob {
                     uid: format!("{ordinal}-{}", incident.attempt),
                     incident_token: Some(incident.token.clone()),
@@ -325,7 +325,7 @@ impl RecoveryModel {
         Ok(())
     }
 
-    /// Kubernetes, the Jobs and etcd do their part.
+    /// Simulates Kubernetes, the Jobs and etcd.
     fn advance(&mut self) -> Result<(), TestCaseError> {
         self.now += SignedDuration::from_secs(10);
         self.pods.retain(|ordinal, _| *ordinal < self.replicas);
@@ -353,22 +353,22 @@ impl RecoveryModel {
     }
 
     fn finish_job(&mut self, ordinal: u32) -> Result<(), TestCaseError> {
-        prop_assert!(self.pods.is_empty(), "a pod may use the volume");
+        prop_assert!(self.pods.is_empty(), "a pod may mount the volume");
         let (at, task) = (self.now, self.jobs[&ordinal].1);
-        let (sent, mark) = (self.job_epochs[&ordinal], self.volume_epochs.get(&ordinal).copied());
-        let overtaken_by = mark.filter(|mark| *mark > sent);
-        let fails = overtaken_by.is_none() && self.job_failures.pop().unwrap_or(false);
-        if overtaken_by.is_none() {
-            self.volume_epochs.insert(ordinal, sent);
+        let (job_epoch, volume_epoch) = (self.job_epochs[&ordinal], self.volume_epochs.get(&ordinal).copied());
+        let superseding_epoch = volume_epoch.filter(|volume_epoch| *volume_epoch > job_epoch);
+        let fails = superseding_epoch.is_none() && self.job_failures.pop().unwrap_or(false);
+        if superseding_epoch.is_none() {
+            self.volume_epochs.insert(ordinal, job_epoch);
         }
         let state = match (fails, task) {
-            _ if overtaken_by.is_some() => JobState::Failed {
+            _ if superseding_epoch.is_some() => JobState::Failed {
                 at,
                 failure: JobFailure {
                     class: FailureClass::Process,
                     verdict: Some("in-use".to_owned()),
-                    superseded_by: overtaken_by.map(Epoch),
-                    message: "somebody else writes this volume now".to_owned(),
+                    superseded_by: superseding_epoch.map(Epoch),
+                    message: "another writer owns this volume".to_owned(),
                 },
             },
             (true, _) => JobState::Failed {
@@ -377,7 +377,7 @@ impl RecoveryModel {
                     class: FailureClass::Process,
                     verdict: Some("store-unavailable".to_owned()),
                     superseded_by: None,
-                    message: "no answer".to_owned(),
+                    message: "store unreachable".to_owned(),
                 },
             },
             (false, RecoveryJobKind::RenameToPrevious) => {
@@ -394,7 +394,7 @@ impl RecoveryModel {
         Ok(())
     }
 
-    /// What the restorer does: the best copy, as a new cluster, with what was there put aside.
+    /// Simulates the restorer: restores the best copy as a new cluster and keeps the previous data.
     fn run_restore(&mut self, ordinal: u32, at: Timestamp) -> JobState {
         let incident = self.incident.as_ref().expect("an incident");
         let own = self.volumes[&ordinal].filter(|data| data.is_good);
@@ -410,7 +410,7 @@ impl RecoveryModel {
                     class: FailureClass::Process,
                     verdict: Some("no-backup".to_owned()),
                     superseded_by: None,
-                    message: "there is no backup".to_owned(),
+                    message: "no backup found".to_owned(),
                 },
             };
         };
@@ -463,50 +463,50 @@ proptest! {
         size in prop_oneof![Just(1_u32), Just(3), Just(5)],
         revision in 10_i64..100,
         backup in prop::option::weighted(0.8, 1_i64..110),
-        losses in volume_faults(),
-        kill_rate in prop::collection::vec(any::<bool>(), 0..60),
-        trouble in prop::collection::vec(any::<bool>(), 0..4),
-        marks in prop::collection::btree_map(0_u32..5, 0_u64..9, 0..4),
+        faults in volume_faults(),
+        kills in prop::collection::vec(any::<bool>(), 0..60),
+        job_failures in prop::collection::vec(any::<bool>(), 0..4),
+        volume_epochs in prop::collection::btree_map(0_u32..5, 0_u64..9, 0..4),
         answers_alone in any::<bool>(),
     ) {
         let mut model = RecoveryModel::new(size, revision, backup);
         model.answers_without_quorum = answers_alone;
-        (model.job_failures, model.volume_epochs) = (trouble, marks.clone());
+        (model.job_failures, model.volume_epochs) = (job_failures, volume_epochs.clone());
         let mut damaged = 0;
-        for (ordinal, loss) in losses.iter().filter(|(ordinal, _)| **ordinal < size) {
+        for (ordinal, loss) in faults.iter().filter(|(ordinal, _)| **ordinal < size) {
             let slot = model.volumes.get_mut(ordinal).expect("a volume");
             match (loss, slot.as_mut()) {
                 (VolumeFault::Damaged, Some(data)) => { data.is_good = false; damaged += 1; }
                 _ => *slot = None,
             }
         }
-        let possible_states = model.volumes.values().filter(|v| v.is_some_and(|data| data.is_good)).count();
-        let had_quorum = possible_states >= quorum(size as usize);
-        let can_be_had = possible_states > 0 || backup.is_some();
+        let intact_volumes = model.volumes.values().filter(|v| v.is_some_and(|data| data.is_good)).count();
+        let had_quorum = intact_volumes >= quorum(size as usize);
+        let is_recoverable = intact_volumes > 0 || backup.is_some();
         let mut last = None;
         for round in 0..400_usize {
-            let plan = model.reconcile(kill_rate.get(round).copied().unwrap_or(false))?;
+            let plan = model.reconcile(kills.get(round).copied().unwrap_or(false))?;
             model.advance()?;
             if model.is_recovered() { break; }
             last = Some(plan);
         }
-        let mut outranked = model.raised_above.clone();
-        outranked.dedup();
-        prop_assert_eq!(&outranked, &model.raised_above, "no epoch is gone above twice");
-        prop_assert!(outranked.is_sorted() && outranked.iter().all(|above| marks.values().any(|mark| mark == above)));
-        if !can_be_had {
+        let mut raised = model.raised_above.clone();
+        raised.dedup();
+        prop_assert_eq!(&raised, &model.raised_above, "no epoch is raised twice");
+        prop_assert!(raised.is_sorted() && raised.iter().all(|above| volume_epochs.values().any(|volume_epoch| volume_epoch == above)));
+        if !is_recoverable {
             let on = last.as_ref().and_then(|plan| plan.step.as_ref()).and_then(ReconcileStep::blocker).cloned();
             prop_assert_eq!(on, Some(Blocker::RecoveryBlocked(RecoveryBlocker::NothingToRestore)));
             return Ok(());
         }
-        prop_assert!(model.is_recovered(), "never whole: {:?} {:?}", last, model.incident);
-        prop_assert_eq!(model.cluster > 1, !had_quorum, "a quorum needs no recovery, its loss does");
+        prop_assert!(model.is_recovered(), "did not recover: {:?} {:?}", last, model.incident);
+        prop_assert_eq!(model.cluster > 1, !had_quorum, "a recovery runs exactly when quorum is lost");
         if !had_quorum {
-            let best = if possible_states > 0 { revision.max(backup.unwrap_or(0)) } else { backup.unwrap_or(0) };
+            let best = if intact_volumes > 0 { revision.max(backup.unwrap_or(0)) } else { backup.unwrap_or(0) };
             let restored = model.volumes[&0].expect("data").revision;
             prop_assert_eq!(restored, best + 1_000_000);
             let kept = model.previous_data.iter().filter(|data| !data.is_good).count();
-            prop_assert_eq!(kept, damaged, "damaged data is kept for whoever wants to look");
+            prop_assert_eq!(kept, damaged, "damaged data is kept");
             prop_assert_eq!(model.incident.as_ref().map(|one| one.stage), Some(RecoveryStage::Closed));
         }
     }

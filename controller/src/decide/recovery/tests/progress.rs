@@ -1,4 +1,4 @@
-//! The way of a recovery, step by step.
+//! The steps of an open recovery.
 
 use mainstay_coordination::Epoch;
 use mainstay_coordination::incident::{RecoveryCause, RecoveryStage};
@@ -9,42 +9,42 @@ use crate::decide::tests::fixture::*;
 use crate::decide::{Blocker, ReconcileStep};
 use crate::observe::{FailureClass, InitFinding, JobState, QuorumMembers, ObservedMembership, Ordinal, ObservedLock};
 
-fn created_job(scene: &ClusterFixture) -> (u32, RecoveryJobKind) {
-    match scene.recovery_step() {
+fn created_job(fixture: &ClusterFixture) -> (u32, RecoveryJobKind) {
+    match fixture.recovery_step() {
         RecoveryStep::CreateJob { ordinal, kind: task, .. } => (ordinal.0, task),
-        other => panic!("no Job starts: {other:?}"),
+        other => panic!("no Job is created: {other:?}"),
     }
 }
 
-/// The volumes are written and the pods are there again.
+/// A recovery whose volumes are written and whose pods are restarted.
 fn restored_cluster(size: u32, base: u32) -> ClusterFixture {
-    let mut scene = with_lost_data(size, &[]);
-    scene.observed.recovery = recovery_in_progress(size, base).observed.recovery;
-    let incident = scene.incident_mut();
+    let mut fixture = with_lost_data(size, &[]);
+    fixture.observed.recovery = recovery_in_progress(size, base).observed.recovery;
+    let incident = fixture.incident_mut();
     incident.stage = RecoveryStage::Restored;
     incident.revision = Some(1_000);
     incident.cluster = Some(mainstay_ids::ClusterId(7).to_string());
-    scene
+    fixture
 }
 
 #[test]
 fn pods_are_stopped_before_a_volume_is_touched() {
-    let mut scene = recovery_in_progress(3, 0);
-    scene.stateful_set_mut().replicas = 3;
-    scene.observed.pods.insert(Ordinal(2), pod(2, OLD_REVISION));
-    assert_eq!(scene.recovery_step(), RecoveryStep::Scale { from: 3, to: 0 });
-    assert_eq!(scene.plan().effective_spec.unwrap().replicas, 0);
-    scene.stateful_set_mut().replicas = 0;
-    assert_eq!(scene.recovery_blocker(), RecoveryBlocker::PodsStopping);
-    scene.pod_mut(2).is_deleting = true;
-    assert_eq!(scene.recovery_blocker(), RecoveryBlocker::PodsStopping, "it may still write");
+    let mut fixture = recovery_in_progress(3, 0);
+    fixture.stateful_set_mut().replicas = 3;
+    fixture.observed.pods.insert(Ordinal(2), pod(2, OLD_REVISION));
+    assert_eq!(fixture.recovery_step(), RecoveryStep::Scale { from: 3, to: 0 });
+    assert_eq!(fixture.plan().effective_spec.unwrap().replicas, 0);
+    fixture.stateful_set_mut().replicas = 0;
+    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::PodsStopping);
+    fixture.pod_mut(2).is_deleting = true;
+    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::PodsStopping, "it may still write");
 }
 
 #[test]
 fn a_stateful_set_that_vanishes_meanwhile_comes_back_without_pods() {
-    let mut scene = recovery_in_progress(3, 0);
-    scene.observed.stateful_set = None;
-    let plan = scene.plan();
+    let mut fixture = recovery_in_progress(3, 0);
+    fixture.observed.stateful_set = None;
+    let plan = fixture.plan();
     assert_eq!(plan.effective_spec.unwrap().replicas, 0);
     let blocker = Blocker::StatefulSetUnobserved;
     assert_eq!(plan.step, Some(ReconcileStep::Wait { blocker }));
@@ -52,24 +52,24 @@ fn a_stateful_set_that_vanishes_meanwhile_comes_back_without_pods() {
 
 #[test]
 fn the_base_is_restored_first_and_then_the_others_are_emptied() {
-    let scene = recovery_in_progress(3, 1);
-    assert_eq!(created_job(&scene), (1, RecoveryJobKind::Restore));
-    let scene = scene.with_job(1, JobState::Running);
+    let fixture = recovery_in_progress(3, 1);
+    assert_eq!(created_job(&fixture), (1, RecoveryJobKind::Restore));
+    let fixture = fixture.with_job(1, JobState::Running);
     let ordinal = Ordinal(1);
-    assert_eq!(scene.recovery_blocker(), RecoveryBlocker::JobRunning { ordinal });
-    let scene = scene.with_job(1, succeeded_job());
-    assert_eq!(created_job(&scene), (0, RecoveryJobKind::RenameToPrevious));
-    let scene = scene.with_job(0, JobState::Running);
-    assert_eq!(created_job(&scene), (2, RecoveryJobKind::RenameToPrevious));
-    let scene = scene.with_job(2, succeeded_job());
+    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::JobRunning { ordinal });
+    let fixture = fixture.with_job(1, succeeded_job());
+    assert_eq!(created_job(&fixture), (0, RecoveryJobKind::RenameToPrevious));
+    let fixture = fixture.with_job(0, JobState::Running);
+    assert_eq!(created_job(&fixture), (2, RecoveryJobKind::RenameToPrevious));
+    let fixture = fixture.with_job(2, succeeded_job());
     let ordinal = Ordinal(0);
-    assert_eq!(scene.recovery_blocker(), RecoveryBlocker::JobRunning { ordinal });
-    let next = scene.with_job(0, succeeded_job()).recorded_incident();
+    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::JobRunning { ordinal });
+    let next = fixture.with_job(0, succeeded_job()).recorded_incident();
     assert_eq!((next.stage, next.revision), (RecoveryStage::Restored, Some(1_000)));
     assert_eq!(next.cluster, Some(mainstay_ids::ClusterId(7).to_string()));
     assert_eq!(
         next.message,
-        "revision 900 was restored from Full-00000000-00000900-1"
+        "restored revision 900 from Full-00000000-00000900-1"
     );
 }
 
@@ -80,20 +80,20 @@ fn a_volume_that_is_not_emptied_is_tried_again_after_a_pause() {
             .with_job(0, succeeded_job())
             .with_job(2, succeeded_job())
     };
-    let scene = emptied().with_job(1, failed_job("disk", 5));
+    let fixture = emptied().with_job(1, failed_job("disk", 5));
     let ordinal = Ordinal(1);
-    assert!(matches!(scene.recovery_blocker(), RecoveryBlocker::JobFailed { ordinal: on, .. } if on == ordinal));
-    let scene = emptied().with_job(1, failed_job("disk", 30));
+    assert!(matches!(fixture.recovery_blocker(), RecoveryBlocker::JobFailed { ordinal: on, .. } if on == ordinal));
+    let fixture = emptied().with_job(1, failed_job("disk", 30));
     let uid = "job".to_owned();
-    assert_eq!(scene.recovery_step(), RecoveryStep::DeleteJob { ordinal, uid });
-    let mut scene = scene;
-    scene.observed.recovery.jobs.remove(&ordinal);
-    assert_eq!(created_job(&scene), (1, RecoveryJobKind::RenameToPrevious));
+    assert_eq!(fixture.recovery_step(), RecoveryStep::DeleteJob { ordinal, uid });
+    let mut fixture = fixture;
+    fixture.observed.recovery.jobs.remove(&ordinal);
+    assert_eq!(created_job(&fixture), (1, RecoveryJobKind::RenameToPrevious));
 }
 
 #[test]
 fn a_volume_nobody_can_mount_does_not_stop_the_recovery() {
-    let late = || {
+    let timed_out = || {
         let mut state = failed_job("", 1);
         let JobState::Failed { failure, .. } = &mut state else {
             unreachable!()
@@ -101,27 +101,27 @@ fn a_volume_nobody_can_mount_does_not_stop_the_recovery() {
         failure.class = FailureClass::Deadline;
         state
     };
-    let mut scene = recovery_in_progress(3, 0).with_job(0, succeeded_job()).with_job(1, late());
-    scene.observed.pvcs.get_mut(&Ordinal(2)).unwrap().is_lost = true;
-    assert_eq!(scene.recorded_incident().stage, RecoveryStage::Restored);
-    let scene = recovery_in_progress(3, 0)
+    let mut fixture = recovery_in_progress(3, 0).with_job(0, succeeded_job()).with_job(1, timed_out());
+    fixture.observed.pvcs.get_mut(&Ordinal(2)).unwrap().is_lost = true;
+    assert_eq!(fixture.recorded_incident().stage, RecoveryStage::Restored);
+    let fixture = recovery_in_progress(3, 0)
         .with_job(0, succeeded_job())
-        .with_job(1, late())
-        .with_job(2, late());
-    let hold = scene.recovery_blocker();
+        .with_job(1, timed_out())
+        .with_job(2, timed_out());
+    let blocker = fixture.recovery_blocker();
     assert!(
-        matches!(hold, RecoveryBlocker::JobFailed { .. }),
-        "together they would be the old cluster: {hold:?}"
+        matches!(blocker, RecoveryBlocker::JobFailed { .. }),
+        "a quorum of old volumes could start the old cluster: {blocker:?}"
     );
 }
 
 #[test]
 fn a_volume_of_somebody_else_is_not_emptied() {
-    let scene = recovery_in_progress(3, 0)
+    let fixture = recovery_in_progress(3, 0)
         .with_job(0, succeeded_job())
         .with_job(1, failed_job("wrong-volume", 1))
         .with_job(2, succeeded_job());
-    assert_eq!(scene.recorded_incident().stage, RecoveryStage::Restored);
+    assert_eq!(fixture.recorded_incident().stage, RecoveryStage::Restored);
 }
 
 #[test]
@@ -131,46 +131,46 @@ fn no_pod_starts_while_a_job_may_write() {
         ordinal,
         uid: "job".to_owned(),
     };
-    let mut given_up = recovery_in_progress(3, 0).with_job(0, JobState::Running);
-    given_up.incident_mut().stage = RecoveryStage::Abandoned;
-    let mut forgotten = recovery_in_progress(3, 0).with_job(0, JobState::Running);
-    forgotten.observed.recovery.incident = None;
-    for mut scene in [given_up, forgotten] {
-        assert_eq!(scene.recovery_step(), remove);
-        scene
+    let mut abandoned = recovery_in_progress(3, 0).with_job(0, JobState::Running);
+    abandoned.incident_mut().stage = RecoveryStage::Abandoned;
+    let mut orphaned = recovery_in_progress(3, 0).with_job(0, JobState::Running);
+    orphaned.observed.recovery.incident = None;
+    for mut fixture in [abandoned, orphaned] {
+        assert_eq!(fixture.recovery_step(), remove);
+        fixture
             .observed
             .recovery
             .jobs
             .get_mut(&ordinal)
             .unwrap()
             .is_deleting = true;
-        assert_eq!(scene.recovery_blocker(), RecoveryBlocker::JobRunning { ordinal });
-        scene.observed.recovery.jobs.clear();
-        scene.observed.recovery.active_writers.insert(ordinal);
-        assert_eq!(scene.recovery_blocker(), RecoveryBlocker::JobRunning { ordinal }, "its pod stops");
-        scene.observed.stateful_set = None;
-        assert_eq!(scene.plan().effective_spec.unwrap().replicas, 0);
-        scene.observed.stateful_set = Some(stateful_set(0));
-        scene.observed.recovery.active_writers.clear();
-        let step = scene.step();
-        let is_over = matches!(
+        assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::JobRunning { ordinal });
+        fixture.observed.recovery.jobs.clear();
+        fixture.observed.recovery.active_writers.insert(ordinal);
+        assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::JobRunning { ordinal }, "its pod is terminating");
+        fixture.observed.stateful_set = None;
+        assert_eq!(fixture.plan().effective_spec.unwrap().replicas, 0);
+        fixture.observed.stateful_set = Some(stateful_set(0));
+        fixture.observed.recovery.active_writers.clear();
+        let step = fixture.step();
+        let is_finished = matches!(
             step,
             Some(ReconcileStep::Recover(
                 RecoveryStep::Scale { from: 0, .. } | RecoveryStep::ReleaseLock
             ))
         );
-        assert!(is_over, "{step:?}");
+        assert!(is_finished, "{step:?}");
     }
 }
 
 #[test]
 fn a_job_nobody_remembers_is_stopped_with_the_lock_in_hand() {
-    let mut scene = recovery_in_progress(3, 0).with_job(0, JobState::Running);
-    scene.observed.recovery.incident = None;
-    scene.observed.recovery.lock = ObservedLock::default();
-    assert_eq!(scene.recovery_step(), RecoveryStep::ReacquireLock);
-    scene.observed.recovery.jobs.clear();
-    let step = scene.step();
+    let mut fixture = recovery_in_progress(3, 0).with_job(0, JobState::Running);
+    fixture.observed.recovery.incident = None;
+    fixture.observed.recovery.lock = ObservedLock::default();
+    assert_eq!(fixture.recovery_step(), RecoveryStep::ReacquireLock);
+    fixture.observed.recovery.jobs.clear();
+    let step = fixture.step();
     assert!(
         matches!(step, Some(ReconcileStep::Scale { from: 0, to: 3 })),
         "{step:?}"
@@ -179,24 +179,24 @@ fn a_job_nobody_remembers_is_stopped_with_the_lock_in_hand() {
 
 #[test]
 fn a_job_waits_for_the_pod_of_the_one_before() {
-    let mut scene = recovery_in_progress(1, 0);
-    scene.observed.recovery.active_writers.insert(Ordinal(0));
+    let mut fixture = recovery_in_progress(1, 0);
+    fixture.observed.recovery.active_writers.insert(Ordinal(0));
     let ordinal = Ordinal(0);
-    assert_eq!(scene.recovery_blocker(), RecoveryBlocker::JobRunning { ordinal });
+    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::JobRunning { ordinal });
 }
 
 #[test]
 fn what_a_job_did_for_a_recovery_whose_document_is_lost_counts_for_no_other() {
-    let mut scene = recovery_in_progress(1, 0).with_job(0, succeeded_job());
-    scene.incident_mut().token = "restored-5f3a-of-today".to_owned(); // by the same name, on the same volume
-    assert!(matches!(scene.recovery_step(), RecoveryStep::DeleteJob { .. }));
+    let mut fixture = recovery_in_progress(1, 0).with_job(0, succeeded_job());
+    fixture.incident_mut().token = "restored-5f3a-of-today".to_owned(); // same incident ID, same volume
+    assert!(matches!(fixture.recovery_step(), RecoveryStep::DeleteJob { .. }));
 }
 
 #[test]
 fn a_failed_restore_is_tried_again_after_a_pause_that_grows() {
-    let scene = recovery_in_progress(1, 0).with_job(0, failed_job("store-unavailable", 5));
+    let fixture = recovery_in_progress(1, 0).with_job(0, failed_job("store-unavailable", 5));
     assert!(
-        matches!(scene.recovery_blocker(), RecoveryBlocker::JobFailed { reason, .. } if reason == "no answer from the store")
+        matches!(fixture.recovery_blocker(), RecoveryBlocker::JobFailed { reason, .. } if reason == "store unreachable")
     );
     let next = recovery_in_progress(1, 0)
         .with_job(0, failed_job("store-unavailable", 21))
@@ -206,7 +206,7 @@ fn a_failed_restore_is_tried_again_after_a_pause_that_grows() {
     second.incident_mut().attempt = 2;
     assert!(
         matches!(second.recovery_step(), RecoveryStep::DeleteJob { .. }),
-        "the Job of the first attempt goes"
+        "the Job of the first attempt is deleted"
     );
     second
         .observed
@@ -215,7 +215,7 @@ fn a_failed_restore_is_tried_again_after_a_pause_that_grows() {
         .get_mut(&Ordinal(0))
         .unwrap()
         .attempt = 2;
-    assert!(matches!(second.recovery_blocker(), RecoveryBlocker::JobFailed { .. }), "40 s now");
+    assert!(matches!(second.recovery_blocker(), RecoveryBlocker::JobFailed { .. }), "the backoff is 40 s now");
     second.observed.recovery.jobs.clear();
     assert_eq!(created_job(&second), (0, RecoveryJobKind::Restore));
 }
@@ -224,39 +224,39 @@ fn a_failed_restore_is_tried_again_after_a_pause_that_grows() {
 fn a_volume_that_remembers_a_greater_epoch_is_outranked_once_and_then_written() {
     let refused = |seconds_ago| recovery_in_progress(1, 0).with_job(0, superseded_job(9, seconds_ago));
     let above = Epoch(9);
-    for mut scene in [refused(5), refused(21)] {
-        assert_eq!(scene.recovery_step(), RecoveryStep::RaiseEpoch { above });
-        scene = scene.with_lock_epoch(9);
-        assert_eq!(scene.recovery_step(), RecoveryStep::RaiseEpoch { above }, "not above");
+    for mut fixture in [refused(5), refused(21)] {
+        assert_eq!(fixture.recovery_step(), RecoveryStep::RaiseEpoch { above });
+        fixture = fixture.with_lock_epoch(9);
+        assert_eq!(fixture.recovery_step(), RecoveryStep::RaiseEpoch { above }, "the epoch must be higher");
     }
-    let scene = refused(5).with_lock_epoch(10);
+    let fixture = refused(5).with_lock_epoch(10);
     assert!(
-        matches!(scene.recovery_blocker(), RecoveryBlocker::JobFailed { .. }),
-        "then a pause"
+        matches!(fixture.recovery_blocker(), RecoveryBlocker::JobFailed { .. }),
+        "the retry waits for the backoff"
     );
-    let mut scene = refused(21).with_lock_epoch(10);
-    let next = scene.recorded_incident();
+    let mut fixture = refused(21).with_lock_epoch(10);
+    let next = fixture.recorded_incident();
     assert_eq!((next.stage, next.attempt), (RecoveryStage::Restoring, 2));
-    *scene.incident_mut() = next;
-    assert!(matches!(scene.recovery_step(), RecoveryStep::DeleteJob { .. }));
-    scene.observed.recovery.jobs.clear();
-    assert_eq!(created_job(&scene), (0, RecoveryJobKind::Restore));
+    *fixture.incident_mut() = next;
+    assert!(matches!(fixture.recovery_step(), RecoveryStep::DeleteJob { .. }));
+    fixture.observed.recovery.jobs.clear();
+    assert_eq!(created_job(&fixture), (0, RecoveryJobKind::Restore));
 }
 
 #[test]
 fn a_volume_that_is_to_be_emptied_is_outranked_too() {
-    let scene = recovery_in_progress(3, 0)
+    let fixture = recovery_in_progress(3, 0)
         .with_job(0, succeeded_job())
         .with_job(1, superseded_job(9, 30))
         .with_job(2, superseded_job(12, 30));
     let above = Epoch(9);
-    assert_eq!(scene.recovery_step(), RecoveryStep::RaiseEpoch { above });
-    let mut scene = scene.with_lock_epoch(13);
+    assert_eq!(fixture.recovery_step(), RecoveryStep::RaiseEpoch { above });
+    let mut fixture = fixture.with_lock_epoch(13);
     let ordinal = Ordinal(1);
     let uid = "job".to_owned();
-    assert_eq!(scene.recovery_step(), RecoveryStep::DeleteJob { ordinal, uid });
-    scene.observed.recovery.jobs.remove(&ordinal);
-    assert_eq!(created_job(&scene), (1, RecoveryJobKind::RenameToPrevious));
+    assert_eq!(fixture.recovery_step(), RecoveryStep::DeleteJob { ordinal, uid });
+    fixture.observed.recovery.jobs.remove(&ordinal);
+    assert_eq!(created_job(&fixture), (1, RecoveryJobKind::RenameToPrevious));
 }
 
 #[test]
@@ -279,48 +279,48 @@ fn only_a_job_of_this_attempt_and_a_lock_of_ours_outrank() {
 
 #[test]
 fn a_lost_cluster_is_never_given_up_and_a_request_is() {
-    let scene = |cause| {
-        let mut scene = recovery_in_progress(1, 0).with_job(0, failed_job("incomplete", 1));
-        scene.incident_mut().cause = cause;
-        scene
+    let fixture = |cause| {
+        let mut fixture = recovery_in_progress(1, 0).with_job(0, failed_job("incomplete", 1));
+        fixture.incident_mut().cause = cause;
+        fixture
     };
     assert!(matches!(
-        scene(RecoveryCause::MemberLost).recovery_blocker(),
+        fixture(RecoveryCause::MemberLost).recovery_blocker(),
         RecoveryBlocker::JobFailed { .. }
     ));
-    let given_up = scene(RecoveryCause::Requested).recorded_incident();
-    assert_eq!(given_up.stage, RecoveryStage::Abandoned);
-    let mut scene = scene(RecoveryCause::Requested);
-    *scene.incident_mut() = given_up;
-    assert_eq!(scene.recovery_step(), RecoveryStep::Scale { from: 0, to: 1 });
-    scene.stateful_set_mut().replicas = 1;
-    assert_eq!(scene.recorded_incident().stage, RecoveryStage::Failed);
+    let abandoned = fixture(RecoveryCause::Requested).recorded_incident();
+    assert_eq!(abandoned.stage, RecoveryStage::Abandoned);
+    let mut fixture = fixture(RecoveryCause::Requested);
+    *fixture.incident_mut() = abandoned;
+    assert_eq!(fixture.recovery_step(), RecoveryStep::Scale { from: 0, to: 1 });
+    fixture.stateful_set_mut().replicas = 1;
+    assert_eq!(fixture.recorded_incident().stage, RecoveryStage::Failed);
 }
 
 #[test]
 fn nothing_is_ever_restored_on_a_volume_of_somebody_else() {
     for cause in [RecoveryCause::MemberLost, RecoveryCause::QuorumLost, RecoveryCause::Requested] {
-        let mut scene = recovery_in_progress(1, 0).with_job(0, failed_job("wrong-volume", 1_000));
-        scene.incident_mut().cause = cause;
-        assert_eq!(scene.recorded_incident().stage, RecoveryStage::Abandoned, "{cause:?}");
+        let mut fixture = recovery_in_progress(1, 0).with_job(0, failed_job("wrong-volume", 1_000));
+        fixture.incident_mut().cause = cause;
+        assert_eq!(fixture.recorded_incident().stage, RecoveryStage::Abandoned, "{cause:?}");
     }
 }
 
 #[test]
 fn a_volume_that_vanishes_meanwhile_ends_the_recovery_so_that_another_is_made() {
-    let mut scene = recovery_in_progress(1, 0);
-    scene.observed.pvcs.clear();
-    assert_eq!(scene.recorded_incident().stage, RecoveryStage::Abandoned);
+    let mut fixture = recovery_in_progress(1, 0);
+    fixture.observed.pvcs.clear();
+    assert_eq!(fixture.recorded_incident().stage, RecoveryStage::Abandoned);
 }
 
 #[test]
 fn pods_start_with_the_configuration_of_a_cluster_that_exists() {
-    let mut scene = restored_cluster(3, 0);
-    scene.observed.leases.clear();
-    scene.observed.pods.clear();
-    (scene.stateful_set_mut().replicas, scene.stateful_set_mut().recorded_size) = (0, None);
-    assert_eq!(scene.recovery_step(), RecoveryStep::Scale { from: 0, to: 3 });
-    let shape = scene.plan().effective_spec.unwrap();
+    let mut fixture = restored_cluster(3, 0);
+    fixture.observed.leases.clear();
+    fixture.observed.pods.clear();
+    (fixture.stateful_set_mut().replicas, fixture.stateful_set_mut().recorded_size) = (0, None);
+    assert_eq!(fixture.recovery_step(), RecoveryStep::Scale { from: 0, to: 3 });
+    let shape = fixture.plan().effective_spec.unwrap();
     assert_eq!(
         (shape.replicas, shape.phase),
         (3, crate::decide::BootstrapPhase::Bootstrapped)
@@ -329,24 +329,24 @@ fn pods_start_with_the_configuration_of_a_cluster_that_exists() {
 
 #[test]
 fn it_is_over_when_the_restored_cluster_answers_with_what_was_restored() {
-    let scene = restored_cluster(3, 0);
-    assert_eq!(scene.recovery_blocker(), RecoveryBlocker::AwaitingConfirmation);
+    let fixture = restored_cluster(3, 0);
+    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::AwaitingConfirmation);
     let answering = |cluster: u64, revision: i64| {
-        let mut scene = restored_cluster(3, 0);
-        let mut base = member(&scene.desired, 0);
+        let mut fixture = restored_cluster(3, 0);
+        let mut base = member(&fixture.desired, 0);
         base.status.as_mut().unwrap().revision = revision;
-        scene.observed.membership = ObservedMembership::Known(QuorumMembers {
+        fixture.observed.membership = ObservedMembership::Known(QuorumMembers {
             cluster_id: mainstay_ids::ClusterId(cluster),
             list: vec![base],
         });
-        scene
+        fixture
     };
     assert_eq!(answering(7, 1_000).recorded_incident().stage, RecoveryStage::Closed);
-    assert_eq!(answering(7, 999).recovery_blocker(), RecoveryBlocker::AwaitingConfirmation, "too old");
+    assert_eq!(answering(7, 999).recovery_blocker(), RecoveryBlocker::AwaitingConfirmation, "revision too low");
     assert_eq!(
         answering(8, 2_000).recovery_blocker(),
         RecoveryBlocker::AwaitingConfirmation,
-        "another one"
+        "different cluster ID"
     );
 }
 
@@ -359,44 +359,44 @@ fn data_that_etcd_does_not_start_on_is_restored_again() {
         InitFinding::WaitingToJoin,
         InitFinding::NothingToRestore,
     ] {
-        let scene = restored_cluster(1, 0).with_finding(0, finding);
-        let next = scene.recorded_incident();
+        let fixture = restored_cluster(1, 0).with_finding(0, finding);
+        let next = fixture.recorded_incident();
         let (stage, attempt) = (next.stage, next.attempt);
         assert_eq!((stage, attempt), (RecoveryStage::Restoring, 2), "{finding:?}");
     }
-    let scene = restored_cluster(1, 0).with_finding(0, InitFinding::Refused);
-    assert_eq!(scene.recovery_blocker(), RecoveryBlocker::AwaitingConfirmation, "a person has to look");
+    let fixture = restored_cluster(1, 0).with_finding(0, InitFinding::Refused);
+    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::AwaitingConfirmation, "a user must look");
 }
 
 #[test]
 fn it_is_not_restored_again_at_once_for_ever() {
-    let mut scene = restored_cluster(1, 0).with_finding(0, InitFinding::Corrupt);
-    scene.incident_mut().attempt = 4;
-    assert!(matches!(scene.recovery_blocker(), RecoveryBlocker::JobFailed { .. }));
-    scene.incident_mut().changed = ago(161);
-    assert_eq!(scene.recorded_incident().attempt, 5);
+    let mut fixture = restored_cluster(1, 0).with_finding(0, InitFinding::Corrupt);
+    fixture.incident_mut().attempt = 4;
+    assert!(matches!(fixture.recovery_blocker(), RecoveryBlocker::JobFailed { .. }));
+    fixture.incident_mut().changed = ago(161);
+    assert_eq!(fixture.recorded_incident().attempt, 5);
 }
 
 #[test]
 fn a_restored_volume_that_is_lost_ends_the_recovery_so_that_another_is_made() {
-    let mut scene = restored_cluster(3, 0);
-    scene.observed.pvcs.get_mut(&Ordinal(0)).unwrap().is_lost = true;
-    let next = scene.recorded_incident();
+    let mut fixture = restored_cluster(3, 0);
+    fixture.observed.pvcs.get_mut(&Ordinal(0)).unwrap().is_lost = true;
+    let next = fixture.recorded_incident();
     assert_eq!(next.stage, RecoveryStage::Abandoned);
-    *scene.incident_mut() = next;
-    assert_eq!(scene.recorded_incident().stage, RecoveryStage::Failed);
+    *fixture.incident_mut() = next;
+    assert_eq!(fixture.recorded_incident().stage, RecoveryStage::Failed);
 }
 
 #[test]
 fn the_lock_is_renewed_while_something_is_waited_for_and_taken_again_when_lost() {
-    let mut scene = recovery_in_progress(1, 0).with_job(0, JobState::Running);
-    scene.observed.recovery.lock = ObservedLock::HeldByUs {
+    let mut fixture = recovery_in_progress(1, 0).with_job(0, JobState::Running);
+    fixture.observed.recovery.lock = ObservedLock::HeldByUs {
         epoch: Epoch(1),
         renewed_at: ago(300),
     };
-    assert!(matches!(scene.recovery_step(), RecoveryStep::RenewLock(_)));
-    scene.observed.recovery.lock = ObservedLock::Free { epoch: Epoch(2) };
-    assert_eq!(scene.recovery_step(), RecoveryStep::ReacquireLock);
+    assert!(matches!(fixture.recovery_step(), RecoveryStep::RenewLock(_)));
+    fixture.observed.recovery.lock = ObservedLock::Free { epoch: Epoch(2) };
+    assert_eq!(fixture.recovery_step(), RecoveryStep::ReacquireLock);
 }
 
 #[test]
@@ -406,8 +406,8 @@ fn nothing_else_moves_while_a_recovery_goes_on() {
         recovery_in_progress(3, 0).with_replicas(1),
         restored_cluster(3, 0).with_replicas(5).with_new_template(),
     ];
-    for scene in scenes {
-        let step = scene.step().unwrap();
+    for fixture in scenes {
+        let step = fixture.step().unwrap();
         let is_of_recovery = matches!(
             &step,
             ReconcileStep::Recover(_)

@@ -1,4 +1,4 @@
-//! A cluster that has lost something, and a recovery on its way.
+//! Fixtures of a cluster that lost data, and of a recovery in progress.
 
 use std::collections::BTreeMap;
 
@@ -14,41 +14,41 @@ use crate::observe::{
 };
 use crate::validate::DesiredBackup;
 
-/// `size` members with a backup, of whom these have lost their data; the others answer, without a quorum.
+/// `size` members with a backup. The listed members report these findings; the others answer without quorum.
 pub(super) fn with_lost_data(size: u32, ordinals: &[(u32, InitFinding)]) -> ClusterFixture {
-    let mut scene = ClusterFixture::healthy(size);
-    scene.desired.backup = Some(DesiredBackup {
+    let mut fixture = ClusterFixture::healthy(size);
+    fixture.desired.backup = Some(DesiredBackup {
         full_schedule: None,
         delta_period_seconds: Some(20),
     });
     for (ordinal, finding) in ordinals {
-        scene = scene.with_member_down(*ordinal).with_finding(*ordinal, *finding);
+        fixture = fixture.with_member_down(*ordinal).with_finding(*ordinal, *finding);
     }
-    let alive = (0..size).filter(|n| ordinals.iter().all(|(lost, _)| lost != n));
-    let alive: BTreeMap<Ordinal, i64> = alive.map(|n| (Ordinal(n), 1_000)).collect();
-    for ordinal in alive.keys() {
-        scene.pod_mut(ordinal.0).is_ready = false;
+    let responsive = (0..size).filter(|n| ordinals.iter().all(|(lost, _)| lost != n));
+    let responsive: BTreeMap<Ordinal, i64> = responsive.map(|n| (Ordinal(n), 1_000)).collect();
+    for ordinal in responsive.keys() {
+        fixture.pod_mut(ordinal.0).is_ready = false;
     }
-    scene.observed.membership = ObservedMembership::NoQuorum {
+    fixture.observed.membership = ObservedMembership::NoQuorum {
         reason: "no leader".to_owned(),
-        reachable: alive,
+        reachable: responsive,
     };
-    scene.last_known.data_lost_since = Some(ago(60));
-    scene
+    fixture.last_known.data_lost_since = Some(ago(60));
+    fixture
 }
 
-/// A recovery of `size` members, made from member `base`, at its beginning. The pods are stopped.
+/// A recovery of `size` members from member `base`, in its first stage, with all pods stopped.
 pub(super) fn recovery_in_progress(size: u32, base: u32) -> ClusterFixture {
-    let mut scene = with_lost_data(size, &[]);
-    scene.observed.pods.clear();
-    scene.stateful_set_mut().replicas = 0;
-    scene.observed.membership = ObservedMembership::NotQueried;
-    scene.observed.recovery.lock = ObservedLock::HeldByUs {
+    let mut fixture = with_lost_data(size, &[]);
+    fixture.observed.pods.clear();
+    fixture.stateful_set_mut().replicas = 0;
+    fixture.observed.membership = ObservedMembership::NotQueried;
+    fixture.observed.recovery.lock = ObservedLock::HeldByUs {
         epoch: Epoch(1),
         renewed_at: ago(1),
     };
-    scene.observed.recovery.incident = Some(incident(size, base));
-    scene
+    fixture.observed.recovery.incident = Some(incident(size, base));
+    fixture
 }
 
 pub(in crate::decide) fn incident(size: u32, base: u32) -> Incident {
@@ -106,12 +106,12 @@ pub(super) fn failed_job(verdict: &str, seconds_ago: i64) -> JobState {
             class: FailureClass::Process,
             verdict: Some(verdict.to_owned()),
             superseded_by: None,
-            message: "no answer from the store".to_owned(),
+            message: "store unreachable".to_owned(),
         },
     }
 }
 
-/// A Job whose volume remembers this epoch.
+/// A Job that failed because its volume recorded a higher epoch.
 pub(super) fn superseded_job(by: u64, seconds_ago: i64) -> JobState {
     JobState::Failed {
         at: ago(seconds_ago),
@@ -119,7 +119,7 @@ pub(super) fn superseded_job(by: u64, seconds_ago: i64) -> JobState {
             class: FailureClass::Process,
             verdict: Some("in-use".to_owned()),
             superseded_by: Some(Epoch(by)),
-            message: "somebody else writes this volume now".to_owned(),
+            message: "another writer owns this volume".to_owned(),
         },
     }
 }
@@ -130,7 +130,7 @@ impl ClusterFixture {
         self
     }
 
-    /// The lock is ours, under this epoch.
+    /// The controller holds the lock with this epoch.
     pub(super) fn with_lock_epoch(mut self, epoch: u64) -> Self {
         self.observed.recovery.lock = ObservedLock::HeldByUs {
             epoch: Epoch(epoch),
@@ -146,30 +146,30 @@ impl ClusterFixture {
     pub(super) fn recovery_step(&self) -> RecoveryStep {
         match self.step() {
             Some(ReconcileStep::Recover(step)) => step,
-            other => panic!("no step of a recovery: {other:?}"),
+            other => panic!("not a recovery step: {other:?}"),
         }
     }
 
     pub(super) fn opened_incident(&self) -> Incident {
         match self.recovery_step() {
             RecoveryStep::OpenIncident(incident) => *incident,
-            other => panic!("nothing begins: {other:?}"),
+            other => panic!("no recovery starts: {other:?}"),
         }
     }
 
     pub(super) fn recorded_incident(&self) -> Incident {
         match self.recovery_step() {
             RecoveryStep::RecordIncident { to, .. } | RecoveryStep::CloseIncident { to, .. } => *to,
-            other => panic!("nothing is written down: {other:?}"),
+            other => panic!("no incident is recorded: {other:?}"),
         }
     }
 
     pub(super) fn recovery_blocker(&self) -> RecoveryBlocker {
         match self.step() {
             Some(ReconcileStep::Wait {
-                blocker: Blocker::RecoveryBlocked(hold),
-            }) => hold,
-            other => panic!("no recovery waits: {other:?}"),
+                blocker: Blocker::RecoveryBlocked(blocker),
+            }) => blocker,
+            other => panic!("recovery is not blocked: {other:?}"),
         }
     }
 }
