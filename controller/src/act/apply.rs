@@ -1,4 +1,6 @@
-//! Objects, applied when they do not say already what they should.
+//! Applies and deletes single objects.
+//!
+//! **Invariants**: an object that already matches is not written; a deletion carries the uid of the observed object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
@@ -14,10 +16,10 @@ use super::{ActError, live};
 use crate::context::{Context, EtcdKey};
 use crate::validate::DriftPolicy;
 
-/// Applies an object of a cluster unless it is as it should be. Returns whether it was written.
+/// Applies an object of a cluster if it differs from the live one. Returns whether it was written.
 pub(super) async fn apply_object(
     ctx: &Context,
-    of: &EtcdKey,
+    cluster: &EtcdKey,
     object: ManifestObject,
     drift: DriftPolicy,
 ) -> Result<bool, ActError> {
@@ -29,37 +31,40 @@ pub(super) async fn apply_object(
     object
         .annotations_mut()
         .insert(APPLIED_FINGERPRINT.to_owned(), fingerprint.clone());
-    let wanted = to_json(&object, &resource)?;
+    let desired = to_json(&object, &resource)?;
     let live = live::find_object(&ctx.stores, &resource, &object)?;
     if let Some(live) = &live {
-        let says = live["metadata"]["annotations"][APPLIED_FINGERPRINT].as_str();
-        if says == Some(&fingerprint) {
+        let applied_fingerprint = live["metadata"]["annotations"][APPLIED_FINGERPRINT].as_str();
+        if applied_fingerprint == Some(&fingerprint) {
             let version = live["metadata"]["resourceVersion"].as_str();
             let settled = format!("{fingerprint}@{}", version.unwrap_or_default());
             let key = applied_key(&resource, &object);
-            let place = find_difference(&wanted, live).filter(|_| drift == DriftPolicy::Revert);
-            let Some(place) = place.filter(|_| !ctx.local.is_applied(of, &key, &settled)) else {
+            let path = find_difference(&desired, live).filter(|_| drift == DriftPolicy::Revert);
+            // A difference in the version we wrote ourselves is the API server's normalisation: writing again would never end.
+            let Some(path) = path.filter(|_| !ctx.local.is_applied(cluster, &key, &settled)) else {
                 return Ok(false);
             };
             debug!(
                 kind = resource.kind,
                 name = object.name_any(),
-                place,
-                "differs"
+                path,
+                "reverting drift"
             );
         }
-        if says.is_none() {
+        // Without our annotation the object was created by etcd-druid, and its fields have another owner.
+        if applied_fingerprint.is_none() {
             take_over_ownership(ctx, &resource, &object).await?;
         }
     }
     ctx.leadership
         .check()
         .map_err(|source| ActError::Fenced { source })?;
+    // Server-side apply answers 409 for a field that another manager owns; the fields rendered here are ours.
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let api = dynamic_api(ctx, &resource, &object.metadata);
-    let _turn = ctx.write_scheduler.begin_object_write();
+    let _write_guard = ctx.write_scheduler.begin_object_write();
     let applied = api
-        .patch(&object.name_any(), &params, &Patch::Apply(&wanted))
+        .patch(&object.name_any(), &params, &Patch::Apply(&desired))
         .await;
     let applied = applied.map_err(|source| ActError::Apply {
         kind: resource.kind.clone(),
@@ -69,7 +74,7 @@ pub(super) async fn apply_object(
     ctx.metrics.record_write(&resource.kind);
     let version = applied.resource_version().unwrap_or_default();
     ctx.local.record_applied(
-        of,
+        cluster,
         applied_key(&resource, &object),
         format!("{fingerprint}@{version}"),
     );
@@ -91,12 +96,12 @@ fn to_json(object: &DynamicObject, resource: &ApiResource) -> Result<Value, ActE
 fn compute_fingerprint(object: &DynamicObject, resource: &ApiResource) -> Result<String, ActError> {
     let mut value = to_json(object, resource)?;
     if let Some(metadata) = value["metadata"].as_object_mut() {
-        metadata.remove("resourceVersion"); // what the write is based on, not what it says
+        metadata.remove("resourceVersion"); // a precondition of the write, not content
     }
     Ok(crate::fingerprint::compute(value.to_string().as_bytes()))
 }
 
-/// Makes a predecessor's record of fields ours, so that the apply removes what it does not mention.
+/// Transfers field ownership from etcd-druid, so that the following apply removes the fields it does not set.
 async fn take_over_ownership(
     ctx: &Context,
     resource: &ApiResource,
@@ -137,7 +142,7 @@ pub(super) fn dynamic_api(ctx: &Context, resource: &ApiResource, meta: &ObjectMe
     Api::namespaced_with(ctx.client.clone(), namespace, resource)
 }
 
-/// Deletes exactly this object, if it is still there.
+/// Deletes the object with this uid. An object that is already gone, or was replaced, is not an error.
 pub(super) async fn delete_object(
     ctx: &Context,
     resource: &ApiResource,
@@ -160,7 +165,7 @@ pub(super) async fn delete_object(
             ctx.metrics.record_write(&resource.kind);
             Ok(())
         }
-        // Gone already, or another one has its name by now.
+        // 404: already deleted. 409: the uid differs, so another object has the name now.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
         Err(source) => Err(ActError::Delete {
             kind: resource.kind.clone(),

@@ -1,4 +1,4 @@
-//! The object a store holds, whatever its kind.
+//! Looks up cached objects by kind and name.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject};
@@ -12,28 +12,28 @@ use super::ActError;
 use crate::caches::Stores;
 use crate::caches::packed::{PackedStore, get};
 
-/// The object as it is, by kind and name.
+/// The cached object as JSON; `None` when it does not exist or its kind is not cached.
 pub(super) fn find_object(
     stores: &Stores,
     resource: &ApiResource,
     object: &DynamicObject,
 ) -> Result<Option<Value>, ActError> {
     let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
-    let at = (name.as_str(), namespace.as_str());
+    let key = (name.as_str(), namespace.as_str());
     match resource.kind.as_str() {
-        "ServiceAccount" => find_typed(&stores.service_accounts, at),
-        "Role" => find_typed(&stores.roles, at),
-        "RoleBinding" => find_typed(&stores.role_bindings, at),
-        "Lease" => find_typed(&stores.leases, at),
-        "Service" => find_typed(&stores.services, at),
-        "ConfigMap" => find_typed(&stores.config_maps, at),
-        "StatefulSet" => find_typed(&stores.stateful_sets, at),
-        "PodDisruptionBudget" => find_pdb(stores, at),
+        "ServiceAccount" => find_typed(&stores.service_accounts, key),
+        "Role" => find_typed(&stores.roles, key),
+        "RoleBinding" => find_typed(&stores.role_bindings, key),
+        "Lease" => find_typed(&stores.leases, key),
+        "Service" => find_typed(&stores.services, key),
+        "ConfigMap" => find_typed(&stores.config_maps, key),
+        "StatefulSet" => find_typed(&stores.stateful_sets, key),
+        "PodDisruptionBudget" => find_pdb(stores, key),
         _ => Ok(None),
     }
 }
 
-/// Identity of the object, by kind and name.
+/// The metadata of the cached object; `None` when it does not exist or its kind is not cached.
 pub(super) fn find_metadata(stores: &Stores, kind: &str, name: &str, namespace: &str) -> Option<ObjectMeta> {
     match kind {
         "ServiceAccount" => typed_metadata(&stores.service_accounts, name, namespace),
@@ -82,7 +82,7 @@ fn find_pdb(stores: &Stores, (name, namespace): (&str, &str)) -> Result<Option<V
     };
     let resource = &stores.pdb_resource;
     let mut value = to_json(&found.unpack(), &resource.kind, name)?;
-    // What was listed does not repeat what it is a list of.
+    // Items of a list carry no apiVersion and kind; the comparison with the rendered object needs them.
     value["apiVersion"] = resource.api_version.clone().into();
     value["kind"] = resource.kind.clone().into();
     Ok(Some(value))

@@ -1,18 +1,18 @@
-//! What this controller writes on objects for itself.
+//! Annotations and identities that this controller writes on objects.
 
-/// Who writes, as the API server records it.
+/// Field manager of every write, as the API server records it.
 pub const FIELD_MANAGER: &str = "etcd-mainstay";
-/// Fingerprint of what was last applied.
+/// Fingerprint of the object as last applied.
 pub const APPLIED_FINGERPRINT: &str = "etcd-mainstay.io/applied";
-/// On a StatefulSet: how many members the cluster has, also while it sleeps.
+/// On a StatefulSet: number of members of the cluster, kept while it is hibernated.
 pub const MEMBER_COUNT: &str = "etcd-mainstay.io/members";
-/// On pods: fingerprint of the authorities etcd started with.
+/// On pods: fingerprint of the CAs etcd started with.
 pub const CA_FINGERPRINT: &str = "etcd-mainstay.io/authorities";
-/// On a StatefulSet: how far encryption between members is.
+/// On a StatefulSet: stage of switching peer TLS on or off (`off`, `prepared`, `on`).
 pub const PEER_TLS_STAGE: &str = "etcd-mainstay.io/peer-tls";
-/// On a Job: the recovery it belongs to. On a task: the recovery it began.
+/// On a Job: token of the recovery, or id of the task, that it belongs to. On a task: the recovery it started.
 pub const INCIDENT: &str = "etcd-mainstay.io/incident";
-/// On a Job: which attempt it is.
+/// On a Job or a copy task: number of the attempt, from 1.
 pub const ATTEMPT: &str = "etcd-mainstay.io/attempt";
-/// Who holds the lock of the coordination document: this controller, whichever of its processes leads.
+/// Holder of the lock in the coordination ConfigMap: this controller, whichever of its replicas leads.
 pub const LOCK_HOLDER: &str = "mainstay-controller";

@@ -1,4 +1,4 @@
-//! Changes of the membership, asked of whoever leads.
+//! Membership changes, sent to the etcd leader.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::decide::ReconcileStep;
 use crate::observe::dial::call_with_timeout;
 use crate::observe::{DialError, Dialer, ObservedMembership, EtcdEndpoint, list_targets};
 
-/// How long a change of the membership may take: a quorum agrees on it.
+/// Timeout of a membership change, which needs agreement of a quorum.
 const MEMBERSHIP_TIMEOUT: Duration = Duration::from_secs(15);
-/// etcd's words for what is done already, or has to wait. None of them is wrong.
+/// Error messages of etcd for a change that is already done, or must wait. The next reconcile decides again.
 const IGNORED_ERRORS: [&str; 5] = [
     "etcdserver: Peer URLs already exists",
     "etcdserver: member not found",
@@ -25,13 +25,14 @@ const IGNORED_ERRORS: [&str; 5] = [
 pub(super) async fn change_membership(ctx: &Context, work: Work<'_>, step: &ReconcileStep) -> Result<(), ActError> {
     let name = step.label();
     let failed = |source| ActError::Etcd { step: name, source };
-    let reach = find_leader(work).ok_or(ActError::NoLeader { step: name })?;
+    let endpoint = find_leader(work).ok_or(ActError::NoLeader { step: name })?;
     let dialer = Dialer::new(&ctx.client, work.etcd);
-    let mut client = dialer.connect(&reach).await.map_err(failed)?;
+    let mut client = dialer.connect(&endpoint).await.map_err(failed)?;
+    // Checked after connecting, which takes long enough to lose leadership.
     ctx.leadership
         .check()
         .map_err(|source| ActError::Fenced { source })?;
-    match call_etcd(&mut client, &reach, work, step).await {
+    match call_etcd(&mut client, &endpoint, work, step).await {
         Ok(()) => Ok(()),
         Err(error) if is_ignorable(&error) => Ok(()),
         Err(error) => Err(failed(error)),
@@ -40,7 +41,7 @@ pub(super) async fn change_membership(ctx: &Context, work: Work<'_>, step: &Reco
 
 async fn call_etcd(
     client: &mut Client,
-    reach: &EtcdEndpoint,
+    endpoint: &EtcdEndpoint,
     work: Work<'_>,
     step: &ReconcileStep,
 ) -> Result<(), DialError> {
@@ -57,22 +58,22 @@ async fn call_etcd(
             let urls = work.desired.peer_urls(*ordinal, stage);
             let options = MemberAddOptions::new().with_is_learner();
             let add = client.member_add(urls, Some(options));
-            call_with_timeout(name, reach, MEMBERSHIP_TIMEOUT, add).await.map(drop)
+            call_with_timeout(name, endpoint, MEMBERSHIP_TIMEOUT, add).await.map(drop)
         }
-        ReconcileStep::Promote { member, .. } => call_with_timeout(name, reach, MEMBERSHIP_TIMEOUT, client.member_promote(member.0))
+        ReconcileStep::Promote { member, .. } => call_with_timeout(name, endpoint, MEMBERSHIP_TIMEOUT, client.member_promote(member.0))
             .await
             .map(drop),
         ReconcileStep::RemoveMember { member, .. } => {
-            call_with_timeout(name, reach, MEMBERSHIP_TIMEOUT, client.member_remove(member.0))
+            call_with_timeout(name, endpoint, MEMBERSHIP_TIMEOUT, client.member_remove(member.0))
                 .await
                 .map(drop)
         }
-        ReconcileStep::MoveLeader { to, .. } => call_with_timeout(name, reach, MEMBERSHIP_TIMEOUT, client.move_leader(to.0))
+        ReconcileStep::MoveLeader { to, .. } => call_with_timeout(name, endpoint, MEMBERSHIP_TIMEOUT, client.move_leader(to.0))
             .await
             .map(drop),
         ReconcileStep::UpdatePeerUrls { member, ordinal } => {
             let urls = work.desired.peer_urls(*ordinal, stage);
-            call_with_timeout(name, reach, MEMBERSHIP_TIMEOUT, client.member_update(member.0, urls))
+            call_with_timeout(name, endpoint, MEMBERSHIP_TIMEOUT, client.member_update(member.0, urls))
                 .await
                 .map(drop)
         }
@@ -91,7 +92,7 @@ fn is_ignorable(error: &DialError) -> bool {
     IGNORED_ERRORS.contains(&status.message())
 }
 
-/// Where the leader is that the last answers named.
+/// Endpoint of the leader according to the observed membership.
 fn find_leader(work: Work<'_>) -> Option<EtcdEndpoint> {
     let ObservedMembership::Known(members) = &work.objects.observation.membership else {
         return None;
@@ -103,8 +104,8 @@ fn find_leader(work: Work<'_>) -> Option<EtcdEndpoint> {
         .find(|member| member.id == leader)?
         .ordinal;
     let all = list_targets(work.etcd, &work.objects.observation);
-    // A leader that is none of our pods is behind one of the endpoints of the cluster that is joined; any of
-    // them passes membership changes on, and only moving leadership is the leader's own.
+    // A leader outside this Etcd has no ordinal: use an endpoint of the joined cluster. Any member forwards membership
+    // changes to the leader; only MoveLeader must reach the leader itself.
     all.into_iter()
         .find(|target| target.ordinal == ordinal)
         .map(|target| target.endpoint)

@@ -1,8 +1,9 @@
-//! Carries out a plan: objects first, then the one step.
+//! Executes a reconcile plan: applies the objects, then executes the single step.
 //!
-//! **Holds**: every write is made by the elected leader, is based on what was seen, and may be repeated: deletions name the
-//! uid, the StatefulSet names the version it was read at, etcd refuses what is done already. An object that says already
-//! what it should is not written. **After a crash** between any two writes the next pass sees what is done and goes on.
+//! **Invariants**: only the elected leader writes. Every write is based on the observed state and can be repeated: deletions
+//! carry the uid, StatefulSet writes carry the observed resourceVersion, etcd rejects a duplicate membership change. An
+//! object that already matches is not written. **After a crash** between two writes, the next reconcile observes the first
+//! and continues with the second.
 
 mod apply;
 mod live;
@@ -33,136 +34,109 @@ pub use snapshots::SnapshotError;
 pub use teardown::{Teardown, tear_down};
 pub use upkeep::{perform_upkeep, start_compaction};
 
-/// What is being worked on.
+/// The Etcd being reconciled, with its desired and observed state.
 #[derive(Clone, Copy, Debug)]
 pub struct Work<'a> {
-    /// The resource.
     pub etcd: &'a Etcd,
-    /// What it asks for.
     pub desired: &'a DesiredState,
-    /// What there is.
     pub objects: &'a Objects,
 }
 
-/// Why a plan was not carried out.
+/// Errors of executing a plan.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ActError {
-    /// Somebody else leads.
-    #[error("nothing is written any more")]
+    #[error("not leader: write refused")]
     Fenced {
-        /// How leadership was lost.
         source: LeadershipLost,
     },
-    /// The resource asks for something no object can say.
-    #[error("render the objects")]
+    /// The spec cannot be expressed as Kubernetes objects.
+    #[error("failed to render the objects")]
     Render {
-        /// What.
         source: RenderError,
     },
-    /// An object does not fit into JSON.
-    #[error("write {kind} {name} as JSON")]
+    #[error("failed to serialize {kind} {name} as JSON")]
     Encode {
-        /// Its kind.
         kind: String,
-        /// Its name.
         name: String,
-        /// What the writer said.
         source: serde_json::Error,
     },
-    /// An object was not applied.
-    #[error("apply {kind} {name}")]
+    #[error("failed to apply {kind} {name}")]
     Apply {
-        /// Its kind.
         kind: String,
-        /// Its name.
         name: String,
-        /// What the API server said.
         source: Box<kube::Error>,
     },
-    /// An object was not taken over.
-    #[error("take over {kind} {name}")]
+    /// The managed fields of etcd-druid were not transferred.
+    #[error("failed to take over field ownership of {kind} {name} from etcd-druid")]
     TakeOver {
-        /// Its kind.
         kind: String,
-        /// Its name.
         name: String,
-        /// What the API server said.
         source: Box<kube::Error>,
     },
-    /// An object was not deleted.
-    #[error("delete {kind} {name}")]
+    #[error("failed to delete {kind} {name}")]
     Delete {
-        /// Its kind.
         kind: String,
-        /// Its name.
         name: String,
-        /// What the API server said.
         source: Box<kube::Error>,
     },
-    /// An object was not changed.
-    #[error("change {kind} {name}")]
+    #[error("failed to patch {kind} {name}")]
     Patch {
-        /// Its kind.
         kind: String,
-        /// Its name.
         name: String,
-        /// What the API server said.
         source: Box<kube::Error>,
     },
-    /// etcd did not do it.
-    #[error("{step}")]
+    /// A request to etcd or to its store failed.
+    #[error("failed to execute {step}")]
     Etcd {
-        /// What it was asked to do.
+        /// Label of the step, a noun: `AddLearner`.
         step: &'static str,
-        /// What it said.
         source: DialError,
     },
-    /// The coordination document was not read or written.
-    #[error("{step}")]
+    /// The coordination ConfigMap was not read or written.
+    #[error("failed to {step}")]
     Coordinate {
-        /// What for.
+        /// Verb phrase: `acquire the lock`.
         step: &'static str,
-        /// What went wrong.
         source: mainstay_coordination::CoordinationError,
     },
-    /// There is no member to ask.
-    #[error("{step}: no member leads")]
+    /// The leader is unknown or has no endpoint.
+    #[error("failed to execute {step}: no etcd leader found")]
     NoLeader {
-        /// What it was to be asked.
         step: &'static str,
     },
 }
 
 impl ActError {
-    /// The step as the status tells it: `ERR_SYNC_STATEFULSET` and the like.
+    /// The error code in the status, as etcd-druid spells it: `ERR_SYNC_STATEFULSET`.
     pub fn code(&self) -> String {
-        let of = |verb: &str, kind: &str| format!("ERR_{verb}_{}", to_error_component(kind));
+        let code = |verb: &str, kind: &str| format!("ERR_{verb}_{}", to_error_component(kind));
         match self {
             Self::Fenced { .. } => "ERR_LEADERSHIP_LOST".to_owned(),
             Self::Render { .. } => "ERR_RENDER".to_owned(),
             Self::Encode { kind, .. }
             | Self::Apply { kind, .. }
             | Self::TakeOver { kind, .. }
-            | Self::Patch { kind, .. } => of("SYNC", kind),
-            Self::Delete { kind, .. } => of("DELETE", kind),
+            | Self::Patch { kind, .. } => code("SYNC", kind),
+            Self::Delete { kind, .. } => code("DELETE", kind),
             Self::Coordinate { .. } => "ERR_COORDINATION".to_owned(),
             Self::Etcd { .. } | Self::NoLeader { .. } => "ERR_ETCD".to_owned(),
         }
     }
 
-    /// Whether it will be said again, however often it is tried: the spec asks for an object that nobody can make.
+    /// Whether a retry cannot succeed until the spec changes.
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Render { .. } | Self::Encode { .. } => true,
             Self::Apply { source, .. } => {
+                // The API server or an admission webhook rejects the object itself.
                 matches!(&**source, kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422))
             }
             _ => false,
         }
     }
 
-    /// Whether the object had changed since it was read: nothing is wrong, the next pass sees it.
+    /// Whether the object changed since it was observed. The next reconcile observes the newer version.
     pub fn is_conflict(&self) -> bool {
         match self {
             Self::Apply { source, .. }
@@ -175,16 +149,17 @@ impl ActError {
     }
 }
 
-/// `PodDisruptionBudget` as `POD_DISRUPTION_BUDGET`, and two spellings consumers know.
+/// `PodDisruptionBudget` as `POD_DISRUPTION_BUDGET`.
 fn to_error_component(kind: &str) -> String {
+    // etcd-druid spells these two without an underscore.
     match kind {
         "ConfigMap" => return "CONFIGMAP".to_owned(),
         "StatefulSet" => return "STATEFULSET".to_owned(),
         _ => {}
     }
     let mut out = String::new();
-    for (at, letter) in kind.char_indices() {
-        if at > 0 && letter.is_ascii_uppercase() {
+    for (index, letter) in kind.char_indices() {
+        if index > 0 && letter.is_ascii_uppercase() {
             out.push('_');
         }
         out.push(letter.to_ascii_uppercase());
@@ -192,28 +167,29 @@ fn to_error_component(kind: &str) -> String {
     out
 }
 
-/// What came of a plan.
+/// Result of an executed plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ActOutcome {
-    /// The StatefulSet is another one now: its pods have to follow.
+    /// The StatefulSet was written, so its pods may be outdated.
     pub has_changed_stateful_set: bool,
 }
 
-/// Carries out a plan.
 pub async fn execute_plan(ctx: &Context, work: Work<'_>, plan: &ReconcilePlan) -> Result<ActOutcome, ActError> {
     if let Some(step @ ReconcileStep::Recover(recovery)) = &plan.step {
         steps::log_step(ctx, work, step);
+        // A recovery applies the objects itself: before it scales, it must hold the lock.
         recovery::execute_plan(ctx, work, plan.effective_spec.as_ref(), recovery).await?;
         return Ok(ActOutcome::default());
     }
     if let Some(step) = plan.step.as_ref().filter(|step| steps::is_before_apply(step)) {
-        // What has to be stopped is stopped before the template changes.
+        // With RollingUpdate, a changed template would make the StatefulSet controller replace pods without regard to quorum.
         steps::execute_step(ctx, work, step).await?;
     }
     let applied = match &plan.effective_spec {
         Some(shape) => objects::apply_all(ctx, work, shape).await,
         None => Ok(ActOutcome::default()),
     };
+    // A spec that the API server rejects must not block the repair of members that already exist.
     let is_refused = applied.as_ref().is_err_and(ActError::is_permanent);
     let may = |step: &&ReconcileStep| applied.is_ok() || (is_refused && steps::is_repair(step));
     let step = plan.step.as_ref().filter(|step| !steps::is_before_apply(step));

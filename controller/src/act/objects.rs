@@ -1,4 +1,4 @@
-//! All objects of a cluster, as the plan shapes them: applied where they differ, deleted where they are not wanted.
+//! Renders all objects of a cluster, applies those that differ and deletes those that are no longer desired.
 
 use std::collections::BTreeSet;
 
@@ -21,10 +21,11 @@ use crate::decide::{BootstrapPhase, Runtime, EffectiveSpec};
 use crate::observe::{CaFingerprint, PeerTlsStage};
 use crate::quantity::to_quantity;
 
-/// How far beyond the members, Leases of removed ones are looked for.
+/// Ordinals beyond the member count to check for Leases of removed members.
 const EXTRA_LEASES: u32 = 8;
 
 pub(super) async fn apply_all(ctx: &Context, work: Work<'_>, shape: &EffectiveSpec) -> Result<ActOutcome, ActError> {
+    // The objects of etcd-druid stay unchanged while the upgrade to the desired etcd image is refused.
     if shape.held_fields.all_objects {
         return Ok(ActOutcome::default());
     }
@@ -33,24 +34,24 @@ pub(super) async fn apply_all(ctx: &Context, work: Work<'_>, shape: &EffectiveSp
     let mut manifests = render(work.etcd, &ctx.settings, &shaped).map_err(failed)?;
     prepare_stateful_set(&mut manifests.stateful_set, work, shape);
     let objects = to_api_objects(ctx, &manifests).map_err(failed)?;
-    let wanted: BTreeSet<(String, String)> = objects
+    let desired: BTreeSet<(String, String)> = objects
         .iter()
         .map(|object| (object.resource.kind.clone(), object.name().to_owned()))
         .collect();
     let key = work.desired.key();
-    let observed = work.etcd.status.as_ref();
-    let observed = observed.and_then(|status| status.observed_generation);
-    let drift = work.desired.drift_policy(observed);
-    let mut acted = ActOutcome::default();
+    let status = work.etcd.status.as_ref();
+    let observed_generation = status.and_then(|status| status.observed_generation);
+    let drift = work.desired.drift_policy(observed_generation);
+    let mut outcome = ActOutcome::default();
     for object in objects {
         let is_set = object.resource.kind == StatefulSet::kind(&());
-        acted.has_changed_stateful_set |= apply::apply_object(ctx, &key, object, drift).await? && is_set;
+        outcome.has_changed_stateful_set |= apply::apply_object(ctx, &key, object, drift).await? && is_set;
     }
-    prune(ctx, work, shape, &wanted).await?;
-    Ok(acted)
+    prune(ctx, work, shape, &desired).await?;
+    Ok(outcome)
 }
 
-/// The shape as the renderer takes it.
+/// Converts the effective spec to the input of the renderer.
 fn to_render_shape(work: Work<'_>, shape: &EffectiveSpec) -> Rendered {
     Rendered {
         replicas: shape.replicas,
@@ -71,10 +72,11 @@ fn to_render_shape(work: Work<'_>, shape: &EffectiveSpec) -> Rendered {
     }
 }
 
-/// The certificates members have at a stage.
+/// The peer TLS configuration of members at a stage.
 pub(super) fn resolve_peer_tls(work: Work<'_>, stage: PeerTlsStage) -> PeerTlsPhase {
-    let own = work.etcd.spec.etcd.peer_url_tls.as_ref();
-    let certificates = || own.or(work.objects.peer_tls.as_ref()).cloned();
+    let from_spec = work.etcd.spec.etcd.peer_url_tls.as_ref();
+    // While TLS is switched off, the spec has no certificates any more, but members still need the old ones.
+    let certificates = || from_spec.or(work.objects.peer_tls.as_ref()).cloned();
     let with = |stage: fn(PeerTlsConfig) -> PeerTlsPhase| certificates().map_or(PeerTlsPhase::Off, stage);
     match stage {
         PeerTlsStage::Off => PeerTlsPhase::Off,
@@ -83,33 +85,36 @@ pub(super) fn resolve_peer_tls(work: Work<'_>, stage: PeerTlsStage) -> PeerTlsPh
     }
 }
 
-/// What the StatefulSet carries besides what is rendered: notes for the next pass, what it is based on, and what cannot
-/// be changed about one that exists.
+/// Adds to the rendered StatefulSet: annotations for the next reconcile, the resourceVersion it is based on, and the
+/// immutable fields of the live one.
 fn prepare_stateful_set(set: &mut StatefulSet, work: Work<'_>, shape: &EffectiveSpec) {
-    let mut notes = vec![(PEER_TLS_STAGE, shape.peer_tls_stage.as_str().to_owned())];
+    let mut records = vec![(PEER_TLS_STAGE, shape.peer_tls_stage.as_str().to_owned())];
+    // A cluster wakes up with its recorded size, so the size of one that never ran is not recorded.
     if shape.phase == BootstrapPhase::Bootstrapped {
-        notes.push((MEMBER_COUNT, shape.cluster_size.to_string()));
+        records.push((MEMBER_COUNT, shape.cluster_size.to_string()));
     }
     let annotations = set.metadata.annotations.get_or_insert_default();
     annotations.extend(
-        notes
+        records
             .into_iter()
             .map(|(key, value)| (key.to_owned(), value)),
     );
     let live = work.objects.stateful_set.as_deref();
-    if let Some(authorities) = resolve_ca_fingerprint(&work.objects.ca_fingerprint, live)
+    if let Some(ca) = resolve_ca_fingerprint(&work.objects.ca_fingerprint, live)
         && let Some(spec) = &mut set.spec
     {
         let pod = spec.template.metadata.get_or_insert_default();
         let annotations = pod.annotations.get_or_insert_default();
-        annotations.insert(CA_FINGERPRINT.to_owned(), authorities);
+        annotations.insert(CA_FINGERPRINT.to_owned(), ca);
     }
     let Some(live) = live else {
         return;
     };
+    // The apply fails with 409 if the StatefulSet changed after it was observed.
     set.metadata
         .resource_version
         .clone_from(&live.metadata.resource_version);
+    // These fields are immutable: with other values the API server rejects the whole update.
     if let (Some(spec), Some(live)) = (&mut set.spec, &live.spec) {
         spec.selector.clone_from(&live.selector);
         spec.service_name.clone_from(&live.service_name);
@@ -118,11 +123,12 @@ fn prepare_stateful_set(set: &mut StatefulSet, work: Work<'_>, shape: &Effective
     }
 }
 
-/// The fingerprint pods carry, so that they are replaced when it changes. What cannot be read now is as it was.
+/// The CA fingerprint in the pod template, so that pods are replaced when a CA changes.
 fn resolve_ca_fingerprint(observed: &CaFingerprint, live: Option<&StatefulSet>) -> Option<String> {
     match observed {
         CaFingerprint::None => None,
         CaFingerprint::Known(fingerprint) => Some(fingerprint.clone()),
+        // Keep the live value: an API error must not restart all members.
         CaFingerprint::Unreadable => {
             let pod = live?.spec.as_ref()?.template.metadata.as_ref()?;
             pod.annotations.as_ref()?.get(CA_FINGERPRINT).cloned()
@@ -130,7 +136,7 @@ fn resolve_ca_fingerprint(observed: &CaFingerprint, live: Option<&StatefulSet>) 
     }
 }
 
-/// Every object under the version the API server knows.
+/// All objects, in API versions that the API server serves.
 fn to_api_objects(ctx: &Context, manifests: &Manifests) -> Result<Vec<ManifestObject>, RenderError> {
     let mut objects = manifests.to_objects()?;
     if ctx.stores.pdb_resource.version == "v1" {
@@ -146,18 +152,19 @@ fn to_api_objects(ctx: &Context, manifests: &Manifests) -> Result<Vec<ManifestOb
     Ok(objects)
 }
 
-/// Deletes what there is and should not be.
+/// Deletes objects of this Etcd that are no longer desired.
 async fn prune(
     ctx: &Context,
     work: Work<'_>,
     shape: &EffectiveSpec,
-    wanted: &BTreeSet<(String, String)>,
+    desired: &BTreeSet<(String, String)>,
 ) -> Result<(), ActError> {
     for (resource, name) in list_prune_candidates(ctx, work, shape) {
-        if wanted.contains(&(resource.kind.clone(), name.clone())) {
+        if desired.contains(&(resource.kind.clone(), name.clone())) {
             continue;
         }
         let found = live::find_metadata(&ctx.stores, &resource.kind, &name, &work.desired.namespace);
+        // An object with the same name may belong to another owner.
         let is_ours = |owner: &str| Some(owner) == work.etcd.metadata.uid.as_deref();
         let owned = found.filter(|meta| {
             let owners = meta.owner_references.iter().flatten();
@@ -170,7 +177,7 @@ async fn prune(
     Ok(())
 }
 
-/// What might be there and not be wanted. A cluster that sleeps keeps the Leases of its members: they tell how many there were.
+/// Objects that may exist without being desired.
 fn list_prune_candidates(ctx: &Context, work: Work<'_>, shape: &EffectiveSpec) -> Vec<(ApiResource, String)> {
     let names = Names::new(work.etcd);
     let lease = || api_resource::<Lease>();
@@ -180,6 +187,7 @@ fn list_prune_candidates(ctx: &Context, work: Work<'_>, shape: &EffectiveSpec) -
     ];
     let beyond = work.desired.replicas.max(shape.replicas);
     let is_off = shape.runtime == Runtime::Off;
+    // A hibernated cluster keeps the member Leases: they record how many members it wakes up with.
     if work.desired.replicas > 0 || is_off {
         let from = if is_off { 0 } else { beyond };
         all.extend((from..beyond.saturating_add(EXTRA_LEASES)).map(|n| (lease(), names.member(n))));

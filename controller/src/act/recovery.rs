@@ -1,8 +1,8 @@
-//! The steps of a recovery, each done once.
+//! Executes the steps of a recovery.
 //!
-//! **Holds**: every step begins by showing a sign of life as the holder of the lock, and by looking whether the document still
-//! says what the step was decided on; a step decided on an older picture does nothing. Somebody else's lock is never
-//! taken before it has expired.
+//! **Invariants**: every step first renews the lock and checks that the coordination ConfigMap still holds the incident the
+//! step was decided on; a step decided on stale state does nothing. A lock of another holder is acquired only after it has
+//! expired.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,14 +34,15 @@ use crate::decide::EffectiveSpec;
 use crate::decide::recovery::{RecoveryStep, RecoveryJobKind};
 use crate::observe::{Ordinal, ObservedLock};
 
-/// How much revisions are raised: more than a cluster writes between two snapshots, far less than there are.
+/// Added to the revision after a restore: more than a cluster writes between two snapshots, so that no watcher meets a
+/// revision twice, and far below the limit of 2^63.
 const REVISION_BUMP: RevisionIncrement = RevisionIncrement(1_000_000_000);
-/// How long a restore may take before it is begun anew.
+/// Deadline of a restore Job; after it the restore is retried.
 const RESTORE_DEADLINE: Duration = Duration::from_hours(12);
-/// How long renaming a directory may take, with mounting its volume.
+/// Deadline of the Job that renames a data directory, including the mount of its volume.
 const RENAME_DEADLINE: Duration = Duration::from_mins(10);
 
-/// Carries out a plan whose step is one of a recovery.
+/// Executes a plan whose step is a recovery step.
 pub(super) async fn execute_plan(
     ctx: &Context,
     work: Work<'_>,
@@ -55,11 +56,12 @@ pub(super) async fn execute_plan(
         }
         return match shape {
             Some(shape) => match objects::apply_all(ctx, work, shape).await {
+                // Members must stop before data is restored, even when the API server rejects another object of the spec.
                 Err(error) if *to == 0 && error.is_permanent() => {
                     scale_stateful_set(ctx, work, *to).await?;
                     Err(error)
                 }
-                applied => applied.map(drop), // which has the number of pods
+                applied => applied.map(drop), // the applied StatefulSet has the new replicas
             },
             None => scale_stateful_set(ctx, work, *to).await,
         };
@@ -68,7 +70,7 @@ pub(super) async fn execute_plan(
         Some(shape) => objects::apply_all(ctx, work, shape).await,
         None => return execute_step(ctx, work, step).await,
     };
-    // What the spec asks for besides is no reason to leave data lost.
+    // An object that the API server rejects must not block the recovery of lost data.
     if applied.as_ref().err().is_none_or(ActError::is_permanent) {
         execute_step(ctx, work, step).await?;
     }
@@ -84,29 +86,29 @@ async fn execute_step(ctx: &Context, work: Work<'_>, step: &RecoveryStep) -> Res
         RecoveryStep::OpenIncident(incident) => open_incident(&coordinator, incident).await,
         RecoveryStep::ReacquireLock => acquire_lock(&coordinator, Purpose::Restore).await.map(drop),
         RecoveryStep::RaiseEpoch { above } => raise_epoch(&coordinator, work, *above).await,
-        RecoveryStep::RenewLock(_) => resume_lock(&coordinator, work, "renew the lock").await.map(drop),
-        RecoveryStep::ReleaseLock => match resume_lock(&coordinator, work, "give the lock back").await? {
+        RecoveryStep::RenewLock(_) => resume_lock(&coordinator, work, "renew the recovery lock").await.map(drop),
+        RecoveryStep::ReleaseLock => match resume_lock(&coordinator, work, "release the recovery lock").await? {
             Some(held) => release_lock(held).await,
             None => Ok(()),
         },
-        RecoveryStep::Scale { .. } => Ok(()), // see above
+        RecoveryStep::Scale { .. } => Ok(()), // executed by the caller
         RecoveryStep::CreateJob {
             ordinal,
             kind: task,
             incident,
         } => launch_job(ctx, work, &coordinator, (*ordinal, *task), incident).await,
         RecoveryStep::DeleteJob { ordinal, uid } => {
-            let Some(_held) = resume_lock(&coordinator, work, "delete a Job").await? else {
+            let Some(_held) = resume_lock(&coordinator, work, "renew the lock before deleting a Job").await? else {
                 return Ok(());
             };
             let incident = work.objects.observation.recovery.incident.as_ref();
             if !is_incident_unchanged(&coordinator, incident).await? {
-                return Ok(()); // it may be wanted after all
+                return Ok(()); // a newer incident may need the Job
             }
             delete_job(ctx, work, *ordinal, uid).await
         }
         RecoveryStep::RecordIncident { from, to } => {
-            let Some(held) = resume_lock(&coordinator, work, "write down how far it is").await? else {
+            let Some(held) = resume_lock(&coordinator, work, "renew the lock before recording recovery progress").await? else {
                 return Ok(());
             };
             record_incident(&held.fence(), Some(from), to).await?;
@@ -117,7 +119,7 @@ async fn execute_step(ctx: &Context, work: Work<'_>, step: &RecoveryStep) -> Res
     }
 }
 
-/// Access to the document of an Etcd. It is made with the labels it is watched by.
+/// The coordinator for the coordination ConfigMap of an Etcd. It creates the ConfigMap with the labels the cache selects by.
 pub(crate) fn get_coordinator(ctx: &Context, etcd: &Etcd) -> Arc<Coordinator> {
     let names = Names::new(etcd);
     let key = crate::context::EtcdKey {
@@ -143,7 +145,7 @@ fn coordination_error(step: &'static str) -> impl Fn(CoordinationError) -> ActEr
     move |source| ActError::Coordinate { step, source }
 }
 
-/// Takes the lock, or goes on holding it; `None` while somebody else has it.
+/// Acquires the lock, or resumes it if this controller holds it; `None` while another holder has it.
 pub(crate) async fn acquire_lock(
     coordinator: &Arc<Coordinator>,
     purpose: Purpose,
@@ -153,9 +155,10 @@ pub(crate) async fn acquire_lock(
         purpose,
         ttl: cadence::LOCK_TTL,
     };
-    let step = "take the lock";
+    let step = "acquire the recovery lock";
     match coordinator.try_acquire(&lock_request).await.map_err(coordination_error(step))? {
         AcquireOutcome::Acquired(held) => Ok(Some(held)),
+        // An earlier leader of this controller acquired it.
         AcquireOutcome::Busy { lock, .. } if lock.holder == LOCK_HOLDER => {
             let claim = LockToken {
                 holder: lock.holder,
@@ -170,14 +173,14 @@ pub(crate) async fn acquire_lock(
         AcquireOutcome::Busy { lock, .. } => {
             info!(
                 holder = lock.holder,
-                "the lock is held; the recovery waits for it"
+                "recovery is waiting for the lock"
             );
             Ok(None)
         }
     }
 }
 
-/// The lock as it was seen to be ours; `None` when it is not any more.
+/// Resumes the lock that was observed as ours; `None` when it is not ours any more.
 async fn resume_lock(
     coordinator: &Arc<Coordinator>,
     work: Work<'_>,
@@ -192,32 +195,32 @@ async fn resume_lock(
     };
     match coordinator.resume_lock(&claim).await {
         Ok(held) => Ok(Some(held)),
-        // What was seen is old; the next pass sees what is.
+        // The observed state is stale: the next reconcile decides again.
         Err(CoordinationError::LockLost { source, .. }) => {
-            warn!(error = %source, "the lock is not what it was seen to be");
+            warn!(error = %source, "recovery lock lost");
             Ok(None)
         }
         Err(source) => Err(ActError::Coordinate { step, source }),
     }
 }
 
-/// Raises the epoch of the lock, if it is still ours; the next Job is launched under it.
+/// Raises the epoch of the lock above the one a volume recorded. Otherwise that volume rejects every Job of this lock.
 async fn raise_epoch(
     coordinator: &Arc<Coordinator>,
     work: Work<'_>,
     above: Epoch,
 ) -> Result<(), ActError> {
-    let step = "raise the epoch of the lock";
+    let step = "raise the epoch of the recovery lock";
     let Some(held) = resume_lock(coordinator, work, step).await? else {
         return Ok(());
     };
     match held.raise_epoch(above).await {
         Ok(held) => {
-            info!(%above, epoch = %held.token().epoch, "a volume remembers a greater epoch; the lock went above it");
+            info!(%above, epoch = %held.token().epoch, "raised lock epoch above the epoch recorded on a volume");
             Ok(())
         }
         Err(CoordinationError::LockLost { source, .. }) => {
-            warn!(error = %source, "the lock is not what it was seen to be");
+            warn!(error = %source, "recovery lock lost");
             Ok(())
         }
         Err(source) => Err(ActError::Coordinate { step, source }),
@@ -226,9 +229,10 @@ async fn raise_epoch(
 
 async fn release_lock(held: HeldLock) -> Result<(), ActError> {
     match held.release().await {
+        // A lost lock needs no release.
         Ok(()) | Err(CoordinationError::LockLost { .. }) => Ok(()),
         Err(source) => Err(ActError::Coordinate {
-            step: "give the lock back",
+            step: "release the recovery lock",
             source,
         }),
     }
@@ -242,25 +246,25 @@ async fn open_incident(coordinator: &Arc<Coordinator>, incident: &Incident) -> R
     let Some(held) = acquire_lock(coordinator, purpose).await? else {
         return Ok(());
     };
-    let step = "read the document";
+    let step = "read the incident";
     let found = coordinator.read_incident().await.map_err(coordination_error(step))?;
     if found.as_ref().is_some_and(Incident::is_open) {
-        return Ok(()); // an earlier pass was here
+        return Ok(()); // an earlier reconcile opened it
     }
     record_incident(&held.fence(), found.as_ref(), incident).await
 }
 
-/// Writes an incident. A document that says something else already is left: the next pass sees it.
+/// Replaces the incident `from` with `to`. If the ConfigMap holds another incident, it is kept and the next reconcile decides.
 async fn record_incident(fence: &LockFence, from: Option<&Incident>, to: &Incident) -> Result<(), ActError> {
-    let step = "write down how far the recovery is";
+    let step = "record the incident";
     let found = fence.write_incident(from, to).await.map_err(coordination_error(step))?;
     if found.as_ref() != Some(to) {
-        info!("the recovery is further than it was seen to be");
+        info!("incident changed meanwhile; keeping the newer one");
     }
     Ok(())
 }
 
-/// Tells how far the member is that the cluster is made from.
+/// Reports the phase of the member that the cluster is restored from.
 async fn report_base_member(fence: &LockFence, work: Work<'_>, incident: &Incident) {
     let phase = match incident.stage {
         RecoveryStage::Restoring => RestorePhase::Pending,
@@ -272,24 +276,23 @@ async fn report_base_member(fence: &LockFence, work: Work<'_>, incident: &Incide
     report_member(fence, work, base, (phase, &incident.message)).await;
 }
 
-/// Tells how far a member is. Whoever reads the document wants to know; nothing is decided by it, so that a failure is
-/// only told.
-async fn report_member(fence: &LockFence, work: Work<'_>, ordinal: Ordinal, (phase, words): (RestorePhase, &str)) {
-    let state = MemberState::new(phase, Timestamp::now()).with_message(words);
+/// Reports the phase of a member. Only users read it, so a failure is logged and does not stop the recovery.
+async fn report_member(fence: &LockFence, work: Work<'_>, ordinal: Ordinal, (phase, message): (RestorePhase, &str)) {
+    let state = MemberState::new(phase, Timestamp::now()).with_message(message);
     let name = work.desired.member_name(ordinal);
     if let Err(error) = fence.write_member_state(&name, &state).await {
-        warn!(error = %ErrorChain(&error), member = name, "how far a member is was not written down");
+        warn!(error = %ErrorChain(&error), member = name, "failed to record member phase");
     }
 }
 
 async fn remove_member_report(fence: &LockFence, work: Work<'_>, ordinal: Ordinal) {
     let name = work.desired.member_name(ordinal);
     if let Err(error) = fence.remove_member_state(&name).await {
-        warn!(error = %ErrorChain(&error), member = name, "what was written down of a member stays");
+        warn!(error = %ErrorChain(&error), member = name, "failed to remove recorded member phase");
     }
 }
 
-/// Whether the document still says what a step was decided on.
+/// Whether the coordination ConfigMap still holds the incident a step was decided on.
 async fn is_incident_unchanged(
     coordinator: &Coordinator,
     incident: Option<&Incident>,
@@ -297,19 +300,20 @@ async fn is_incident_unchanged(
     let found = coordinator
         .read_incident()
         .await
-        .map_err(coordination_error("read the document"))?;
+        .map_err(coordination_error("read the incident"))?;
     Ok(found.as_ref() == incident)
 }
 
 async fn can_scale(work: Work<'_>, coordinator: &Arc<Coordinator>) -> Result<bool, ActError> {
     let recovery = &work.objects.observation.recovery;
-    let held = resume_lock(coordinator, work, "change the number of pods").await?;
+    let held = resume_lock(coordinator, work, "renew the lock before scaling").await?;
     Ok(held.is_some() && is_incident_unchanged(coordinator, recovery.incident.as_ref()).await?)
 }
 
-/// Starts or stops pods, and changes nothing else.
+/// Sets the replicas of the StatefulSet, and nothing else.
 async fn scale_stateful_set(ctx: &Context, work: Work<'_>, to: u32) -> Result<(), ActError> {
     let observation = &work.objects.observation;
+    // The uid and resourceVersion make the API server reject the patch if the StatefulSet was changed or recreated.
     let patch = json!({
         "metadata": {
             "uid": observation.stateful_set.as_ref().map(|set| &set.uid),
@@ -344,23 +348,25 @@ async fn launch_job(
     (ordinal, task): (Ordinal, RecoveryJobKind),
     incident: &Incident,
 ) -> Result<(), ActError> {
-    let Some(held) = resume_lock(coordinator, work, "start a Job").await? else {
+    let Some(held) = resume_lock(coordinator, work, "renew the lock before starting a Job").await? else {
         return Ok(());
     };
+    // A Job for a stale attempt would overwrite the volume of a newer one.
     if !is_incident_unchanged(coordinator, Some(incident)).await? {
         return Ok(());
     }
     let epoch = held.token().epoch.0;
+    // The restorer refuses to write a volume on which a higher epoch is recorded.
     let fence = format!("{epoch}/{}/{}", incident.id, incident.attempt);
     let mut job = build_job(ctx, work, (ordinal, task), (incident, fence))?;
-    let (phase, words) = match task {
-        RecoveryJobKind::Restore => (RestorePhase::Restoring, "its data is restored"),
+    let (phase, message) = match task {
+        RecoveryJobKind::Restore => (RestorePhase::Restoring, "Restoring data"),
         RecoveryJobKind::RenameToPrevious => (
             RestorePhase::Pending,
-            "its old data is put aside, so that it joins anew",
+            "Setting the data directory aside, so that the member joins as a new one",
         ),
     };
-    report_member(&held.fence(), work, ordinal, (phase, words)).await;
+    report_member(&held.fence(), work, ordinal, (phase, message)).await;
     job.metadata.annotations.get_or_insert_default().extend([
         (INCIDENT.to_owned(), incident.token.clone()),
         (ATTEMPT.to_owned(), incident.attempt.to_string()),
@@ -368,7 +374,7 @@ async fn launch_job(
     create_job(ctx, &work.desired.namespace, &job).await
 }
 
-/// Creates a Job; one that is there already is the one of an earlier pass.
+/// Creates a Job. An existing Job of the same name is not an error: an earlier reconcile created it.
 pub(crate) async fn create_job(ctx: &Context, namespace: &str, job: &Job) -> Result<(), ActError> {
     ctx.leadership
         .check()
@@ -399,6 +405,7 @@ fn build_job(
         RecoveryJobKind::Restore => {
             let restore = RestoreJob {
                 ordinal: ordinal.0,
+                // Restored as a cluster of one; the other members join it as learners.
                 members: vec![ordinal.0],
                 cluster_token: incident.token.clone(),
                 target: to_job_target(&incident.target),
@@ -421,7 +428,7 @@ fn build_job(
     rendered.map_err(|source| ActError::Render { source })
 }
 
-/// The shape Jobs are rendered with: what the cluster is now.
+/// The renderer input for Jobs: the cluster as it is now.
 pub(crate) fn build_job_shape(work: Work<'_>) -> Rendered {
     let stage = work.objects.observation.stateful_set.as_ref();
     Rendered {
@@ -464,12 +471,13 @@ async fn close_incident(
     coordinator: &Arc<Coordinator>,
     (from, to): (&Incident, &Incident),
 ) -> Result<(), ActError> {
-    let Some(held) = resume_lock(coordinator, work, "end the recovery").await? else {
+    let Some(held) = resume_lock(coordinator, work, "renew the lock before closing the incident").await? else {
         return Ok(());
     };
     for (ordinal, job) in &work.objects.observation.recovery.jobs {
         delete_job(ctx, work, *ordinal, &job.uid).await?;
     }
+    // After the Jobs: the Jobs of a closed incident are never deleted.
     record_incident(&held.fence(), Some(from), to).await?;
     report_base_member(&held.fence(), work, to).await;
     for other in (0..to.size).filter(|other| *other != to.base) {

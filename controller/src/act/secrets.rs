@@ -1,4 +1,4 @@
-//! Secrets that etcd-druid kept from being deleted are let go with the last Etcd that names them.
+//! Removes etcd-druid's finalizer from Secrets when the last Etcd that references them is deleted.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use tracing::warn;
 use crate::context::Context;
 use crate::validate::FINALIZER;
 
-/// Lets the secrets of an Etcd go that no other one names. A courtesy: what fails is told and stops nothing.
+/// Removes the finalizer from the Secrets that only this Etcd references. Failures are logged and do not block deletion.
 pub async fn remove_secret_finalizers(ctx: &Context, etcd: &Etcd) {
     let mut own = list_referenced_secrets(etcd);
     if own.is_empty() || ctx.leadership.check().is_err() {
@@ -23,7 +23,7 @@ pub async fn remove_secret_finalizers(ctx: &Context, etcd: &Etcd) {
     match list_other_references(&ctx.client, namespace, etcd).await {
         Ok(others) => own.retain(|name| !others.contains(name)),
         Err(error) => {
-            warn!(error = %ErrorChain(&error), "nobody knows who else names these secrets, so they stay");
+            warn!(error = %ErrorChain(&error), "failed to list other Etcds; keeping the finalizers of referenced secrets");
             return;
         }
     }
@@ -33,7 +33,7 @@ pub async fn remove_secret_finalizers(ctx: &Context, etcd: &Etcd) {
             Ok(true) => ctx.metrics.record_write("Secret"),
             Ok(false) => {}
             Err(error) => {
-                warn!(secret = name, error = %ErrorChain(&error), "a secret could not be let go");
+                warn!(secret = name, error = %ErrorChain(&error), "failed to remove finalizer from secret");
             }
         }
     }
@@ -43,15 +43,16 @@ async fn remove_finalizer(secrets: &Api<Secret>, name: &str) -> Result<bool, kub
     let Some(secret) = secrets.get_metadata_opt(name).await? else {
         return Ok(false);
     };
-    let left: Vec<&String> = secret
+    let remaining: Vec<&String> = secret
         .finalizers()
         .iter()
         .filter(|finalizer| *finalizer != FINALIZER)
         .collect();
-    if left.len() == secret.finalizers().len() {
+    if remaining.len() == secret.finalizers().len() {
         return Ok(false);
     }
-    let patch = json!({ "metadata": { "resourceVersion": secret.metadata.resource_version, "finalizers": left } });
+    // A merge patch replaces the whole list; the resourceVersion protects finalizers that others add meanwhile.
+    let patch = json!({ "metadata": { "resourceVersion": secret.metadata.resource_version, "finalizers": remaining } });
     secrets
         .patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch))
         .await?;
@@ -61,18 +62,18 @@ async fn remove_finalizer(secrets: &Api<Secret>, name: &str) -> Result<bool, kub
 async fn list_other_references(
     client: &Client,
     namespace: &str,
-    but: &Etcd,
+    except: &Etcd,
 ) -> Result<BTreeSet<String>, kube::Error> {
     let etcds = Api::<Etcd>::namespaced(client.clone(), namespace)
         .list(&ListParams::default())
         .await?;
     let others = etcds
         .iter()
-        .filter(|etcd| etcd.metadata.uid != but.metadata.uid);
+        .filter(|etcd| etcd.metadata.uid != except.metadata.uid);
     Ok(others.flat_map(list_referenced_secrets).collect())
 }
 
-/// All secrets an Etcd names.
+/// Names of all Secrets that an Etcd references.
 fn list_referenced_secrets(etcd: &Etcd) -> BTreeSet<String> {
     let (server, backup) = (&etcd.spec.etcd, &etcd.spec.backup);
     let listeners = [

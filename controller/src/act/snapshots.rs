@@ -1,4 +1,7 @@
-//! Asks a sidecar for a full snapshot and does not wait: a task does, and what became of it is seen in the next pass.
+//! Requests a full snapshot from a sidecar.
+//!
+//! A background task waits for the response, so a long upload does not hold a reconcile worker. The task records the outcome
+//! and triggers the next reconcile.
 
 use std::time::Duration;
 
@@ -17,91 +20,83 @@ use crate::context::Context;
 use crate::observe::dial::read_ca;
 use crate::observe::{DialError, Observation, Ordinal, SnapshotRequest};
 
-/// When the resource does not say.
+/// Timeout of a full snapshot when the spec sets none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(15);
-/// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How much of a refusal is told.
+/// Characters of an error response to keep.
 const MAX_MESSAGE_CHARS: usize = 300;
 
-/// Why there is no snapshot.
+/// Errors of a request to a sidecar.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// No pod has an address.
-    #[error("no sidecar can be reached")]
+    /// No pod is ready and has an address.
+    #[error("no reachable sidecar: no pod is ready")]
     NoReachableSidecar,
-    /// The certificates cannot be had.
-    #[error("prepare the connection to the sidecar")]
+    #[error("failed to read the CA of the sidecar")]
     Certificates {
-        /// Which and why.
         source: DialError,
     },
-    /// The connection cannot be made as configured.
-    #[error("prepare the request for a snapshot")]
+    #[error("failed to create the HTTP client for the sidecar")]
     Prepare {
-        /// Why.
         source: reqwest::Error,
     },
-    /// The sidecar did not answer.
-    #[error("ask {url} for a snapshot")]
+    /// The request failed or timed out.
+    #[error("failed to request a snapshot at {url}")]
     Send {
-        /// Whom.
         url: String,
-        /// What went wrong.
         source: reqwest::Error,
     },
-    /// The sidecar refused.
-    #[error("the sidecar answered {status}: {message}")]
+    /// The sidecar returned an HTTP error.
+    #[error("sidecar returned {status}: {message}")]
     Refused {
-        /// With this code.
         status: StatusCode,
-        /// And these words.
+        /// Start of the response body.
         message: String,
     },
 }
 
-/// Starts the request in a task of its own.
+/// Starts the request in a background task.
 pub(super) fn request_snapshot(ctx: &Context, work: Work<'_>) {
     let key = work.desired.key();
+    // Recorded before the task starts, so that the next reconcile does not request a second snapshot.
     ctx.local.set_snapshot_request(&key, SnapshotRequest::Running);
-    let (memory, client, poke) = (ctx.local.clone(), ctx.client.clone(), ctx.trigger.clone());
+    let (local, client, trigger) = (ctx.local.clone(), ctx.client.clone(), ctx.trigger.clone());
     let (etcd, observed) = (work.etcd.clone(), work.objects.observation.clone());
     ctx.background_tasks.spawn(async move {
         let outcome = call_sidecar(&client, &etcd, &observed, SidecarRequest::full_snapshot(&etcd)).await;
         let state = match outcome {
             Ok(_) => {
-                info!(cluster = %key, "a full snapshot was taken before a change");
+                info!(cluster = %key, "full snapshot taken before a disruptive change");
                 SnapshotRequest::Taken {
                     at: Timestamp::now(),
                 }
             }
             Err(error) => {
-                let why = ErrorChain(&error).to_string();
-                warn!(cluster = %key, error = %why, "no snapshot was taken");
+                let reason_text = ErrorChain(&error).to_string();
+                warn!(cluster = %key, error = %reason_text, "full snapshot failed");
                 let pause = SignedDuration::try_from(cadence::SNAPSHOT_RETRY).unwrap_or_default();
                 let retry_at = Timestamp::now()
                     .checked_add(pause)
                     .unwrap_or(Timestamp::MAX);
-                SnapshotRequest::Failed { reason: why, retry_at }
+                SnapshotRequest::Failed { reason: reason_text, retry_at }
             }
         };
-        memory.set_snapshot_request(&key, state);
-        poke.request(&key);
+        local.set_snapshot_request(&key, state);
+        trigger.request(&key);
     });
 }
 
-/// What a sidecar is asked for.
+/// A request to a sidecar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SidecarRequest {
-    /// The path and what follows it.
+    /// Path and query.
     pub(crate) path: &'static str,
-    /// How long it may take.
     pub(crate) timeout: Duration,
 }
 
 impl SidecarRequest {
-    /// A full snapshot, within the time the resource gives.
+    /// A full snapshot, with the timeout of the spec.
     pub(crate) fn full_snapshot(etcd: &Etcd) -> Self {
         let limit = etcd.spec.backup.etcd_snapshot_timeout.as_ref();
         let limit = limit
@@ -114,35 +109,37 @@ impl SidecarRequest {
     }
 }
 
-/// Asks a sidecar and waits for its answer, a JSON document.
+/// Sends a request to a sidecar and returns its JSON response; `Null` when the body is not JSON.
 pub(crate) async fn call_sidecar(
     client: &Client,
     etcd: &Etcd,
     observed: &Observation,
-    ask: SidecarRequest,
+    request: SidecarRequest,
 ) -> Result<serde_json::Value, SnapshotError> {
     let names = Names::new(etcd);
     let (ordinal, address) = select_sidecar(observed).ok_or(SnapshotError::NoReachableSidecar)?;
     let host = names.client_host();
     let pod = observed.pods.get(&ordinal);
-    let wanted = etcd
+    let spec_port = etcd
         .spec
         .backup
         .port
         .and_then(|port| u16::try_from(port).ok());
     let port = pod
         .and_then(|pod| pod.listeners.backup_port)
-        .or(wanted)
+        .or(spec_port)
         .unwrap_or(8080);
+    // The pod keeps the TLS settings it was created with, even after the spec has changed.
     let mounted = pod.and_then(|pod| pod.listeners.backup_tls.as_ref());
-    // The spec knows the key too, as long as it means the same secret.
-    let own = etcd.spec.backup.tls.as_ref();
-    let tls = mounted.map(|tls| own.filter(|own| own.ca.name == tls.ca.name).unwrap_or(tls));
+    // A pod does not show the data key of the CA; the spec does, if it references the same Secret.
+    let from_spec = etcd.spec.backup.tls.as_ref();
+    let tls = mounted.map(|tls| from_spec.filter(|spec| spec.ca.name == tls.ca.name).unwrap_or(tls));
     let scheme = if tls.is_some() { "https" } else { "http" };
     let mut builder = reqwest::Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
-        .timeout(ask.timeout)
+        .timeout(request.timeout)
         .no_proxy()
+        // The certificate names the client Service; the connection goes to the selected pod.
         .resolve(&host, (address, port).into());
     if let Some(tls) = tls {
         let secrets = Api::<Secret>::namespaced(client.clone(), names.namespace);
@@ -156,33 +153,33 @@ pub(crate) async fn call_sidecar(
     let http = builder
         .build()
         .map_err(|source| SnapshotError::Prepare { source })?;
-    let url = format!("{scheme}://{host}:{port}{}", ask.path);
-    let answer = http.post(&url).send().await;
-    let answer = answer.map_err(|source| SnapshotError::Send {
+    let url = format!("{scheme}://{host}:{port}{}", request.path);
+    let response = http.post(&url).send().await;
+    let response = response.map_err(|source| SnapshotError::Send {
         url: url.clone(),
         source,
     })?;
-    let status = answer.status();
-    let words = answer.text().await.unwrap_or_default();
+    let status = response.status();
+    let body = response.text().await.unwrap_or_default();
     if status.is_success() {
-        return Ok(serde_json::from_str(&words).unwrap_or_default());
+        return Ok(serde_json::from_str(&body).unwrap_or_default());
     }
-    let words = words.chars().take(MAX_MESSAGE_CHARS).collect();
-    Err(SnapshotError::Refused { status, message: words })
+    let body = body.chars().take(MAX_MESSAGE_CHARS).collect();
+    Err(SnapshotError::Refused { status, message: body })
 }
 
-/// The leader's sidecar, else any: it passes the request on.
+/// The sidecar of the leader if it is reachable, else any: the others forward the request to it.
 fn select_sidecar(observed: &Observation) -> Option<(Ordinal, std::net::IpAddr)> {
-    let leads = |ordinal: &Ordinal| {
+    let is_leader = |ordinal: &Ordinal| {
         let lease = observed
             .leases
             .get(ordinal)
             .and_then(|lease| lease.holder.as_ref());
-        lease.is_some_and(|held| held.is_leader)
+        lease.is_some_and(|holder| holder.is_leader)
     };
     let reachable = observed.pods.iter().filter_map(|(ordinal, pod)| {
         let address = pod.address.as_ref()?.parse().ok()?;
         (pod.is_ready && !pod.is_deleting).then_some((*ordinal, address))
     });
-    reachable.max_by_key(|(ordinal, _)| leads(ordinal))
+    reachable.max_by_key(|(ordinal, _)| is_leader(ordinal))
 }

@@ -1,4 +1,4 @@
-//! Each step, done once.
+//! Executes single steps of a plan.
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -19,13 +19,12 @@ use crate::observe::Ordinal;
 use crate::quantity::to_quantity;
 use crate::status::describe_step;
 
-/// Whether a step comes before the objects are applied.
+/// Whether a step must be executed before the objects are applied.
 pub(super) fn is_before_apply(step: &ReconcileStep) -> bool {
     matches!(step, ReconcileStep::DisableRollingUpdate)
 }
 
-/// Whether a step mends what is there, whatever the spec asks for: it is taken also when the spec asks for an object that is
-/// refused.
+/// Whether a step repairs an existing member. Repairs run even when the API server rejects an object of the spec.
 pub(super) fn is_repair(step: &ReconcileStep) -> bool {
     match step {
         ReconcileStep::Promote { .. } | ReconcileStep::AddLearner { .. } => true,
@@ -38,7 +37,7 @@ pub(super) fn is_repair(step: &ReconcileStep) -> bool {
     }
 }
 
-/// Says what is about to be done.
+/// Logs and counts a step that is about to be executed.
 pub(super) fn log_step(ctx: &Context, work: Work<'_>, step: &ReconcileStep) {
     if step.is_action() {
         info!(step = step.label(), "{}", describe_step(step, work.desired));
@@ -54,7 +53,7 @@ pub(super) async fn execute_step(ctx: &Context, work: Work<'_>, step: &Reconcile
             snapshots::request_snapshot(ctx, work);
             Ok(())
         }
-        // Done by applying the shape, by the recovery itself, or by nobody.
+        // Scale is part of the applied StatefulSet, Recover is executed by the recovery module, Wait does nothing.
         ReconcileStep::Scale { .. } | ReconcileStep::Wait { .. } | ReconcileStep::Recover(_) => Ok(()),
         ReconcileStep::DeletePod { ordinal, uid, .. } => delete_pod(ctx, work, *ordinal, uid).await,
         ReconcileStep::DeletePvc {
@@ -63,6 +62,7 @@ pub(super) async fn execute_step(ctx: &Context, work: Work<'_>, step: &Reconcile
             pod_uid,
             ..
         } => {
+            // PVC protection keeps the PVC until its pod is gone, so the new pod cannot reuse the old volume.
             delete_pvc(ctx, work, *ordinal, uid).await?;
             match pod_uid {
                 Some(pod) => delete_pod(ctx, work, *ordinal, pod).await,
@@ -77,6 +77,7 @@ pub(super) async fn execute_step(ctx: &Context, work: Work<'_>, step: &Reconcile
         ReconcileStep::ExpandPvcs { ordinals, bytes } => expand_pvcs(ctx, work, ordinals, *bytes).await,
         ReconcileStep::RecreateStatefulSet { uid } => {
             let meta = build_meta(work, Names::new(work.etcd).stateful_set(), uid);
+            // Orphan keeps the pods running; the next reconcile creates a StatefulSet that adopts them.
             let params = DeleteParams {
                 propagation_policy: Some(PropagationPolicy::Orphan),
                 ..DeleteParams::default()
@@ -121,6 +122,7 @@ async fn delete_pvc(
         DeleteParams::default(),
     )
     .await?;
+    // The cache may still hold the PVC: without this record the next reconcile would decide on it again.
     ctx.local.record_deleted(&work.desired.key(), uid);
     Ok(())
 }
@@ -152,15 +154,14 @@ async fn stop_rolling(ctx: &Context, work: Work<'_>) -> Result<(), ActError> {
     Ok(())
 }
 
-/// Asks for more space. A storage class that cannot give it says so once; that is remembered for a
-/// while, not repeated at once.
+/// Raises the storage request of the PVCs.
 async fn expand_pvcs(
     ctx: &Context,
     work: Work<'_>,
     ordinals: &[Ordinal],
     bytes: u64,
 ) -> Result<(), ActError> {
-    let claims =
+    let pvcs =
         Api::<PersistentVolumeClaim>::namespaced(ctx.client.clone(), &work.desired.namespace);
     let patch = json!({ "spec": { "resources": { "requests": { "storage": to_quantity(bytes) } } } });
     let params = PatchParams {
@@ -172,8 +173,9 @@ async fn expand_pvcs(
         ctx.leadership
             .check()
             .map_err(|source| ActError::Fenced { source })?;
-        match claims.patch(&name, &params, &Patch::Merge(&patch)).await {
+        match pvcs.patch(&name, &params, &Patch::Merge(&patch)).await {
             Ok(_) => ctx.metrics.record_write("PersistentVolumeClaim"),
+            // The storage class does not allow expansion: record the refusal, so that it is not requested on every reconcile.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
                 ctx.local.record_expansion_refused(
                     &work.desired.key(),
@@ -206,21 +208,21 @@ mod tests {
     fn what_mends_does_not_wait_for_a_spec_that_can_be_followed() {
         let ordinal = Ordinal(1);
         let (uid, member) = ("uid".to_owned(), MemberId(7));
-        let removal = |because| ReconcileStep::RemoveMember {
+        let removal = |reason_kind| ReconcileStep::RemoveMember {
             member,
             ordinal,
-            reason: because,
+            reason: reason_kind,
         };
-        let restart = |because| ReconcileStep::DeletePod {
+        let restart = |reason_kind| ReconcileStep::DeletePod {
             ordinal,
             uid: uid.clone(),
-            reason: because,
+            reason: reason_kind,
         };
-        let discard = |because| ReconcileStep::DeletePvc {
+        let discard = |reason_kind| ReconcileStep::DeletePvc {
             ordinal,
             uid: uid.clone(),
             pod_uid: None,
-            reason: because,
+            reason: reason_kind,
         };
         for step in [
             ReconcileStep::AddLearner { ordinal },

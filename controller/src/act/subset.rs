@@ -1,20 +1,20 @@
-//! Whether an object already says everything that is to be said.
+//! Compares a rendered object with the live one, as the API server stores it.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use mainstay_manifests::quantity::to_bytes;
 use serde_json::Value;
 
-/// Where an object says something else than it should: the first place, as a path; `None` when every field of `wanted` is in
-/// `live` with the same value. `live` may say more: defaults, status, the fields of others.
-pub(super) fn find_difference(wanted: &Value, live: &Value) -> Option<String> {
+/// Path of the first field that differs; `None` when every field of `desired` is in `live` with the same value. `live` may have
+/// more: defaults, status, fields of other managers.
+pub(super) fn find_difference(desired: &Value, live: &Value) -> Option<String> {
     let mut path = Vec::new();
-    has_difference(wanted, live, &mut path).then(|| path.join("."))
+    has_difference(desired, live, &mut path).then(|| path.join("."))
 }
 
-/// Leaves the path where the difference is.
-fn has_difference(wanted: &Value, live: &Value, path: &mut Vec<String>) -> bool {
-    match (wanted, live) {
-        (Value::Object(wanted), Value::Object(live)) => wanted.iter().any(|(key, value)| {
+/// Leaves `path` at the field that differs.
+fn has_difference(desired: &Value, live: &Value, path: &mut Vec<String>) -> bool {
+    match (desired, live) {
+        (Value::Object(desired), Value::Object(live)) => desired.iter().any(|(key, value)| {
             path.push(key.clone());
             let differs = match live.get(key) {
                 Some(found) => has_difference(value, found, path),
@@ -25,29 +25,30 @@ fn has_difference(wanted: &Value, live: &Value, path: &mut Vec<String>) -> bool 
             }
             differs
         }),
-        (Value::Array(wanted), Value::Array(live)) => {
-            wanted.len() != live.len()
-                || wanted
+        // Lists are rendered completely, so an additional live item is a difference.
+        (Value::Array(desired), Value::Array(live)) => {
+            desired.len() != live.len()
+                || desired
                     .iter()
                     .zip(live)
                     .enumerate()
-                    .any(|(index, (wanted, live))| {
+                    .any(|(index, (desired, live))| {
                         path.push(index.to_string());
-                        let differs = has_difference(wanted, live, path);
+                        let differs = has_difference(desired, live, path);
                         if !differs {
                             path.pop();
                         }
                         differs
                     })
         }
-        (Value::String(wanted), Value::String(live)) if is_quantity(path) => {
-            wanted != live && !is_same_quantity(wanted, live)
+        (Value::String(desired), Value::String(live)) if is_quantity(path) => {
+            desired != live && !is_same_quantity(desired, live)
         }
-        _ => wanted != live,
+        _ => desired != live,
     }
 }
 
-/// The API server drops what is empty.
+/// Whether the API server drops the value because it is empty.
 fn is_empty_value(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -57,7 +58,7 @@ fn is_empty_value(value: &Value) -> bool {
     }
 }
 
-/// Of fields that are not pointers the API server drops also what is false, zero or an empty text.
+/// Whether the API server drops the value from a field that is not a pointer: false, zero or an empty string.
 fn is_zero_value(value: &Value) -> bool {
     match value {
         Value::Bool(value) => !value,
@@ -67,25 +68,25 @@ fn is_zero_value(value: &Value) -> bool {
     }
 }
 
-/// Whether a place is an entry of a map, of which nothing is dropped.
+/// Whether the path is an entry of a map. The API server keeps map entries even when they are empty.
 fn is_map_entry(path: &[String]) -> bool {
-    let around = path.iter().rev().nth(1).map(String::as_str);
+    let parent = path.iter().rev().nth(1).map(String::as_str);
     matches!(
-        around,
+        parent,
         Some("data" | "labels" | "annotations" | "matchLabels")
     )
 }
 
-/// Whether a place holds an amount, which the API server spells in its own way.
+/// Whether the path holds a quantity. The API server stores quantities in canonical form (`1024Mi` as `1Gi`).
 fn is_quantity(path: &[String]) -> bool {
-    let around = path.iter().rev().nth(1).map(String::as_str);
-    let own = path.last().map(String::as_str);
-    matches!(around, Some("requests" | "limits")) || own == Some("sizeLimit")
+    let parent = path.iter().rev().nth(1).map(String::as_str);
+    let field = path.last().map(String::as_str);
+    matches!(parent, Some("requests" | "limits")) || field == Some("sizeLimit")
 }
 
 fn is_same_quantity(one: &str, other: &str) -> bool {
     let whole = |text: &str| to_bytes(&Quantity(text.to_owned())).ok();
-    // Thousandths, so that parts of a processor count.
+    // In thousandths, because CPU quantities can be fractions of a core.
     let thousandths = |text: &str| match text.strip_suffix('m') {
         Some(number) => number.parse::<f64>().ok(),
         None => text.parse::<f64>().ok().map(|number| number * 1000.0),
@@ -106,32 +107,32 @@ mod tests {
 
     #[test]
     fn defaults_and_fields_of_others_do_not_matter() {
-        let wanted = json!({"spec": {"ports": [{"port": 1}], "empty": {}, "none": null}});
+        let desired = json!({"spec": {"ports": [{"port": 1}], "empty": {}, "none": null}});
         let live =
             json!({"spec": {"ports": [{"port": 1, "protocol": "TCP"}], "ip": "x"}, "status": {}});
-        assert_eq!(find_difference(&wanted, &live), None);
+        assert_eq!(find_difference(&desired, &live), None);
     }
 
     #[test]
     fn what_the_api_server_drops_does_not_matter_and_entries_of_maps_do() {
-        let wanted = json!({"spec": {"hostNetwork": false, "env": [{"name": "A", "value": ""}]}});
+        let desired = json!({"spec": {"hostNetwork": false, "env": [{"name": "A", "value": ""}]}});
         let live = json!({"spec": {"env": [{"name": "A"}]}});
-        assert_eq!(find_difference(&wanted, &live), None);
-        let wanted = json!({"data": {"a": ""}});
-        let gone = find_difference(&wanted, &json!({"data": {}}));
-        assert_eq!(gone.as_deref(), Some("data.a"));
+        assert_eq!(find_difference(&desired, &live), None);
+        let desired = json!({"data": {"a": ""}});
+        let removed = find_difference(&desired, &json!({"data": {}}));
+        assert_eq!(removed.as_deref(), Some("data.a"));
     }
 
     #[test]
     fn a_value_that_was_changed_or_taken_away_matters() {
-        let wanted = json!({"data": {"a": "1", "b": "2"}});
-        let place = |live| find_difference(&wanted, &live);
+        let desired = json!({"data": {"a": "1", "b": "2"}});
+        let difference = |live| find_difference(&desired, &live);
         assert_eq!(
-            place(json!({"data": {"a": "1", "b": "3"}})).as_deref(),
+            difference(json!({"data": {"a": "1", "b": "3"}})).as_deref(),
             Some("data.b")
         );
         assert_eq!(
-            place(json!({"data": {"a": "1"}})).as_deref(),
+            difference(json!({"data": {"a": "1"}})).as_deref(),
             Some("data.b")
         );
         assert_eq!(
@@ -139,7 +140,7 @@ mod tests {
             Some("0")
         );
         let longer = find_difference(&json!([1]), &json!([1, 2]));
-        assert_eq!(longer.as_deref(), Some(""), "a list is ours as a whole");
+        assert_eq!(longer.as_deref(), Some(""), "lists are compared as a whole");
     }
 
     #[test]
@@ -151,6 +152,6 @@ mod tests {
         let other = find_difference(&amounts("0.5", "1025Mi"), &live);
         assert_eq!(other.as_deref(), Some("resources.requests.memory"));
         let note = find_difference(&amounts("500m", "1Gi"), &live);
-        assert_eq!(note.as_deref(), Some("note"), "elsewhere spelling matters");
+        assert_eq!(note.as_deref(), Some("note"), "outside of quantities the spelling matters");
     }
 }

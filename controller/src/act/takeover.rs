@@ -1,21 +1,22 @@
-//! Objects of etcd-druid become ours.
+//! Transfers field ownership of objects that etcd-druid created.
 //!
-//! The API server remembers who set which field. What etcd-druid set and we do not would stay for ever, since
-//! nobody who applies owns it. So its record is made ours; the apply that follows then removes what it does not mention.
+//! The API server records which manager owns which field. Server-side apply removes only fields that the applying manager
+//! owned before, so fields of etcd-druid would stay forever. The transfer makes its entries ours; the next apply then removes
+//! the fields it does not set.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use serde_json::{Map, Value};
 
 use super::marks::FIELD_MANAGER;
 
-/// Names under which etcd-druid writes: that of its program, which was never another. Many other controllers write as
-/// `manager`; what they set is theirs.
+/// Field managers of etcd-druid: the name of its binary. `manager` is not one of them, many other controllers use it.
 const DRUID_FIELD_MANAGERS: [&str; 1] = ["etcd-druid"];
 
-/// The record after the takeover; `None` when nothing of a predecessor is in it.
+/// The managed fields after the transfer; `None` when etcd-druid owns none.
 pub(super) fn take_over_fields(record: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
-    let is_theirs = |entry: &&ManagedFieldsEntry| {
+    let is_druids = |entry: &&ManagedFieldsEntry| {
         let manager = entry.manager.as_deref().unwrap_or_default();
+        // Entries of the status subresource stay: apply does not write the status.
         DRUID_FIELD_MANAGERS.contains(&manager)
             && entry.subresource.as_deref().unwrap_or_default().is_empty()
     };
@@ -23,17 +24,17 @@ pub(super) fn take_over_fields(record: &[ManagedFieldsEntry]) -> Option<Vec<Mana
         entry.manager.as_deref() == Some(FIELD_MANAGER)
             && entry.operation.as_deref() == Some("Apply")
     };
-    let first = record.iter().find(is_theirs)?;
+    let first = record.iter().find(is_druids)?;
     let fields = record
         .iter()
-        .filter(|entry| is_theirs(entry) || is_ours(entry))
+        .filter(|entry| is_druids(entry) || is_ours(entry))
         .filter_map(|entry| entry.fields_v1.as_ref())
         .fold(Value::Object(Map::new()), |sum, FieldsV1(fields)| {
             merge_fields(sum, fields)
         });
     let others = record
         .iter()
-        .filter(|entry| !is_theirs(entry) && !is_ours(entry));
+        .filter(|entry| !is_druids(entry) && !is_ours(entry));
     let ours = ManagedFieldsEntry {
         manager: Some(FIELD_MANAGER.to_owned()),
         operation: Some("Apply".to_owned()),
@@ -43,7 +44,7 @@ pub(super) fn take_over_fields(record: &[ManagedFieldsEntry]) -> Option<Vec<Mana
     Some(others.cloned().chain([ours]).collect())
 }
 
-/// All fields of both.
+/// The union of two field sets.
 fn merge_fields(sum: Value, more: &Value) -> Value {
     match (sum, more) {
         (Value::Object(mut sum), Value::Object(more)) => {

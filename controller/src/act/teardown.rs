@@ -1,4 +1,4 @@
-//! Takes a cluster down when its resource is deleted. Volumes and backups stay.
+//! Deletes the objects of a cluster when its Etcd is deleted. PVCs and backups stay.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
@@ -14,19 +14,18 @@ use super::{ActError, apply, live};
 use crate::context::Context;
 use crate::validate::count_members;
 
-/// How many members are looked for beyond those of the spec.
+/// Ordinals beyond the spec to check, for members of a larger cluster that was being scaled in.
 const EXTRA_MEMBERS: u32 = 16;
 
-/// How far it is.
+/// Progress of a teardown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Teardown {
-    /// So many objects are still there.
+    /// Number of objects that still exist.
     InProgress(usize),
-    /// Nothing is left.
     Done,
 }
 
-/// Deletes everything that is still there.
+/// Deletes all objects of the Etcd that still exist.
 pub async fn tear_down(ctx: &Context, etcd: &Etcd) -> Result<Teardown, ActError> {
     let namespace = etcd.metadata.namespace.as_deref().unwrap_or_default();
     let mut left = 0;
@@ -34,6 +33,7 @@ pub async fn tear_down(ctx: &Context, etcd: &Etcd) -> Result<Teardown, ActError>
         let Some(meta) = live::find_metadata(&ctx.stores, &resource.kind, &name, namespace) else {
             continue;
         };
+        // An object with the same name may belong to another owner.
         let mut owners = meta.owner_references.iter().flatten();
         if !owners.any(|owner| Some(&owner.uid) == etcd.metadata.uid.as_ref()) {
             continue;

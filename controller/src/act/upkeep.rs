@@ -1,4 +1,6 @@
-//! What is done for a backup: Jobs that are started and removed, and the snapshot asked for in their place.
+//! Executes the upkeep of a backup: starts and deletes compaction and drill Jobs, and requests the fallback snapshot.
+//!
+//! **Invariant**: the objects that a Job reads are pinned before the Job is created, so that retention does not delete them.
 
 use std::collections::BTreeSet;
 
@@ -29,27 +31,27 @@ use crate::observe::jobs::job_state;
 use crate::observe::{self, FallbackSnapshot, JobState, ObservedJob};
 use crate::quantity::to_quantity;
 
-/// A database is built beside a copy of itself; the rest is for what the format adds.
+/// Scratch volume per byte of database: the restored database, a copy of it, and overhead of the format.
 const SCRATCH_FACTOR: u64 = 3;
-/// What a scratch volume has at least.
+/// Added to every scratch volume.
 const SCRATCH_MIN_BYTES: u64 = 1 << 30;
 
-/// Who reads a backup while retention must leave it alone.
+/// A Job that reads a backup, which retention must not delete meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackupReader<'a> {
-    /// A Job of the upkeep.
+    /// A compaction or drill Job.
     Upkeep(PinOwner),
-    /// The Job of a task that checks the backup.
+    /// The Job of a `verifyBackup` task.
     Verification,
-    /// The Job of the copy task of this name.
+    /// The Job of the copy task with this name.
     Copy(&'a str),
 }
 
 impl BackupReader<'_> {
-    /// The name of its pin in the coordination document.
+    /// Name of its pin in the coordination ConfigMap.
     pub(crate) fn pin_name(self) -> String {
         match self {
-            Self::Upkeep(of) => of.name().to_owned(),
+            Self::Upkeep(owner) => owner.name().to_owned(),
             Self::Verification => "verification".to_owned(),
             Self::Copy(task) => format!("copy-{task}"),
         }
@@ -65,12 +67,12 @@ impl BackupReader<'_> {
     }
 }
 
-/// Does all of it.
-pub async fn perform_upkeep(ctx: &Context, work: Work<'_>, chores: &[UpkeepAction]) -> Result<(), ActError> {
+/// Executes all upkeep actions.
+pub async fn perform_upkeep(ctx: &Context, work: Work<'_>, actions: &[UpkeepAction]) -> Result<(), ActError> {
     update_metrics(ctx, work);
-    for chore in chores {
-        info!(?chore, "for the backup");
-        match chore {
+    for action in actions {
+        info!(?action, "executing backup upkeep");
+        match action {
             UpkeepAction::StartCompaction { from_revision: from } => start_compaction(ctx, work, *from).await?,
             UpkeepAction::RequestFullSnapshot => request_fallback_snapshot(ctx, work),
             UpkeepAction::DeleteCompactionJob { uid, snapshot_revision: wrote } => {
@@ -78,15 +80,15 @@ pub async fn perform_upkeep(ctx: &Context, work: Work<'_>, chores: &[UpkeepActio
             }
             UpkeepAction::StartDrill { to_revision: to } => start_drill(ctx, work, *to).await?,
             UpkeepAction::DeleteDrillJob { uid } => finish_drill(ctx, work, uid).await?,
-            UpkeepAction::RenewPin { owner: of, from_revision: from } => {
-                create_pin(ctx, work.etcd, BackupReader::Upkeep(*of), *from).await?;
+            UpkeepAction::RenewPin { owner: pin_owner, from_revision: from } => {
+                create_pin(ctx, work.etcd, BackupReader::Upkeep(*pin_owner), *from).await?;
             }
         }
     }
     Ok(())
 }
 
-/// How much has piled up, and how many Jobs fold deltas, by namespace as etcd-druid has it.
+/// Updates the gauges of accumulated delta events and running compactions, per namespace like etcd-druid.
 fn update_metrics(ctx: &Context, work: Work<'_>) {
     let (key, namespace) = (work.desired.key(), &work.desired.namespace);
     let count = |_| count_events_since_full(&work.objects.observation);
@@ -102,8 +104,9 @@ fn update_metrics(ctx: &Context, work: Work<'_>) {
     ctx.metrics.set_running_compactions(&key, running);
 }
 
-/// Starts the Job that folds deltas, unless one is there.
+/// Pins the backup from revision `from` and creates the compaction Job, unless it exists.
 pub async fn start_compaction(ctx: &Context, work: Work<'_>, from: i64) -> Result<(), ActError> {
+    // The pin comes first: retention could delete the deltas before the Job reads them.
     create_pin(ctx, work.etcd, BackupReader::Upkeep(PinOwner::Compaction), from).await?;
     let compaction = CompactionJob {
         deadline: Some(ctx.policy.upkeep.job_deadline),
@@ -118,6 +121,7 @@ async fn start_drill(ctx: &Context, work: Work<'_>, to: Option<i64>) -> Result<(
     let full = work.objects.observation.full_snapshot.as_ref();
     let from = full.and_then(|full| full.revision).unwrap_or_default();
     create_pin(ctx, work.etcd, BackupReader::Upkeep(PinOwner::Drill), from).await?;
+    // Without a hash the drill still restores the backup, but cannot compare it with etcd.
     let expected = match to.or_else(|| find_newest_revision(work)) {
         Some(revision) => live_hash::query_hash(ctx, work, Revision(revision)).await,
         None => None,
@@ -133,7 +137,7 @@ async fn start_drill(ctx: &Context, work: Work<'_>, to: Option<i64>) -> Result<(
     create_job(ctx, &work.desired.namespace, &job).await
 }
 
-/// The newest revision the backup is told to hold.
+/// The newest revision of the backup according to the snapshot Leases.
 fn find_newest_revision(work: Work<'_>) -> Option<i64> {
     let observed = &work.objects.observation;
     let leases = [&observed.full_snapshot, &observed.delta_snapshot];
@@ -143,7 +147,7 @@ fn find_newest_revision(work: Work<'_>) -> Option<i64> {
     revisions.filter(|revision| *revision > 0).max()
 }
 
-/// Enough for the database as the members have it; what the node has when nobody knows.
+/// Size of the scratch volume for the largest member database; `None` (no limit) when no size is known.
 fn compute_scratch_size(work: Work<'_>) -> Option<k8s_openapi::apimachinery::pkg::api::resource::Quantity> {
     let members = work.etcd.status.as_ref()?.members.as_ref()?;
     let largest = members
@@ -154,63 +158,63 @@ fn compute_scratch_size(work: Work<'_>) -> Option<k8s_openapi::apimachinery::pkg
     Some(to_quantity(bytes.saturating_add(SCRATCH_MIN_BYTES)))
 }
 
-/// Keeps retention from what a Job is about to read.
+/// Pins the backup from revision `from`, so that retention does not delete what a Job is about to read.
 pub(crate) async fn create_pin(
     ctx: &Context,
     etcd: &Etcd,
-    of: BackupReader<'_>,
+    reader: BackupReader<'_>,
     from: i64,
 ) -> Result<(), ActError> {
     ctx.leadership
         .check()
         .map_err(|source| ActError::Fenced { source })?;
-    let lock_request = PinRequest {
+    let pin_request = PinRequest {
         revisions: Some(RevisionRange {
             first: Revision(from),
             last: None,
         }),
-        ..build_pin_request(of)
+        ..build_pin_request(reader)
     };
     let coordinator = get_coordinator(ctx, etcd);
-    let pinned = coordinator.create_pin(&lock_request).await;
+    let pinned = coordinator.create_pin(&pin_request).await;
     pinned.map(drop).map_err(|source| ActError::Coordinate {
-        step: "pin what is read",
+        step: "pin the backup for a Job",
         source,
     })
 }
 
-/// The same while a Job reads: a pin whose last sign of life is recent is left alone.
+/// Renews the pin of a running Job, unless it was renewed recently.
 pub(crate) async fn renew_pin(
     ctx: &Context,
     etcd: &Etcd,
-    of: BackupReader<'_>,
+    reader: BackupReader<'_>,
     from: i64,
 ) -> Result<(), ActError> {
     let observed = observe::upkeep::observe_upkeep(&ctx.stores, etcd);
-    let is_recent = observed.pins.get(&of.pin_name()).is_some_and(|pin| {
+    let is_recent = observed.pins.get(&reader.pin_name()).is_some_and(|pin| {
         Timestamp::now().duration_since(pin.renewed_at).unsigned_abs() < PIN_RENEWAL
     });
     if is_recent {
         return Ok(());
     }
-    create_pin(ctx, etcd, of, from).await
+    create_pin(ctx, etcd, reader, from).await
 }
 
-/// Takes a pin away. One that stays expires.
-pub(crate) async fn remove_pin(ctx: &Context, etcd: &Etcd, of: BackupReader<'_>) {
+/// Removes a pin. A failure is logged only, because the pin expires.
+pub(crate) async fn remove_pin(ctx: &Context, etcd: &Etcd, reader: BackupReader<'_>) {
     let coordinator = get_coordinator(ctx, etcd);
-    let removed = async { coordinator.create_pin(&build_pin_request(of)).await?.remove().await };
+    let removed = async { coordinator.create_pin(&build_pin_request(reader)).await?.remove().await };
     if let Err(error) = removed.await {
-        warn!(error = %ErrorChain(&error), pin = of.pin_name(), "a pin was not removed and will expire");
+        warn!(error = %ErrorChain(&error), pin = reader.pin_name(), "failed to remove pin; it will expire");
     }
 }
 
-/// A pin of nothing yet.
-fn build_pin_request(of: BackupReader<'_>) -> PinRequest {
+/// A pin request without keys and revisions.
+fn build_pin_request(reader: BackupReader<'_>) -> PinRequest {
     PinRequest {
-        name: of.pin_name(),
+        name: reader.pin_name(),
         holder: LOCK_HOLDER.to_owned(),
-        purpose: of.purpose(),
+        purpose: reader.purpose(),
         keys: BTreeSet::new(),
         revisions: None,
         ttl: MAX_TTL,
@@ -221,9 +225,10 @@ async fn finish_compaction(
     ctx: &Context,
     work: Work<'_>,
     uid: &str,
-    wrote: Option<i64>,
+    snapshot_revision: Option<i64>,
 ) -> Result<(), ActError> {
-    if let Some(revision) = wrote {
+    // Before the Job is deleted: afterwards its result is gone.
+    if let Some(revision) = snapshot_revision {
         publish_full_snapshot(ctx, work, revision).await?;
     }
     delete_job(ctx, work, Names::new(work.etcd).compaction_job(), uid).await?;
@@ -260,7 +265,7 @@ async fn delete_job(ctx: &Context, work: Work<'_>, name: String, uid: &str) -> R
     apply::delete_object(ctx, &api_resource::<Job>(), &meta, DeleteParams::background()).await
 }
 
-/// The Job does not talk to the API server, so its snapshot is told here. A newer one is not overruled.
+/// Publishes the snapshot of a compaction Job in the full snapshot Lease. The Job has no access to the API server.
 async fn publish_full_snapshot(ctx: &Context, work: Work<'_>, revision: i64) -> Result<(), ActError> {
     let name = Names::new(work.etcd).full_snapshot_lease();
     let failed = |source| ActError::Patch {
@@ -273,15 +278,17 @@ async fn publish_full_snapshot(ctx: &Context, work: Work<'_>, revision: i64) -> 
         return Ok(());
     };
     let spec = lease.spec.as_ref();
-    let held = spec.and_then(|spec| spec.holder_identity.as_ref()?.parse::<i64>().ok());
-    record_full_snapshot(ctx, work, held.unwrap_or_default().max(revision));
-    if held.is_some_and(|held| held >= revision) {
+    let published = spec.and_then(|spec| spec.holder_identity.as_ref()?.parse::<i64>().ok());
+    record_full_snapshot(ctx, work, published.unwrap_or_default().max(revision));
+    // A newer snapshot of the sidecar wins.
+    if published.is_some_and(|published| published >= revision) {
         return Ok(());
     }
     ctx.leadership
         .check()
         .map_err(|source| ActError::Fenced { source })?;
     let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(Timestamp::now());
+    // The sidecar writes this Lease too: the resourceVersion keeps its newer revision from being overwritten.
     let patch = json!({
         "metadata": { "resourceVersion": lease.metadata.resource_version },
         "spec": { "holderIdentity": revision.to_string(), "renewTime": now },
@@ -298,7 +305,8 @@ async fn publish_full_snapshot(ctx: &Context, work: Work<'_>, revision: i64) -> 
     Ok(())
 }
 
-/// The caches hear of the Lease later than of the Job, and a Job that is gone must not be followed by another for the same deltas.
+/// Records the snapshot locally. The cache may observe the deleted Job before the changed Lease, and would start another
+/// compaction of the same deltas.
 fn record_full_snapshot(ctx: &Context, work: Work<'_>, revision: i64) {
     let observed = work.objects.observation.full_snapshot.as_ref();
     let before = observed.and_then(|lease| lease.revision);
@@ -306,22 +314,23 @@ fn record_full_snapshot(ctx: &Context, work: Work<'_>, revision: i64) {
         .record_full_snapshot(&work.desired.key(), before, revision);
 }
 
-/// Asks the leader's sidecar in a task of its own; what became of it is seen in the next pass.
+/// Requests a full snapshot from the sidecar of the leader in a background task, which triggers the next reconcile.
 fn request_fallback_snapshot(ctx: &Context, work: Work<'_>) {
     let key = work.desired.key();
+    // Recorded before the task starts, so that the next reconcile does not request a second snapshot.
     ctx.local.set_fallback(&key, FallbackSnapshot::Running);
-    let (memory, client, poke) = (ctx.local.clone(), ctx.client.clone(), ctx.trigger.clone());
+    let (local, client, trigger) = (ctx.local.clone(), ctx.client.clone(), ctx.trigger.clone());
     let (etcd, observed) = (work.etcd.clone(), work.objects.observation.clone());
     let metrics = ctx.metrics.clone();
     ctx.background_tasks.spawn(async move {
         let outcome = snapshots::call_sidecar(&client, &etcd, &observed, SidecarRequest::full_snapshot(&etcd)).await;
         metrics.record_fallback_snapshot(&key, outcome.is_ok());
         let state = match outcome {
-            Ok(answer) => {
-                if let Some(revision) = answer["lastRevision"].as_i64() {
+            Ok(response) => {
+                if let Some(revision) = response["lastRevision"].as_i64() {
                     let lease = observed.full_snapshot.as_ref();
                     let before = lease.and_then(|lease| lease.revision);
-                    memory.record_full_snapshot(&key, before, revision);
+                    local.record_full_snapshot(&key, before, revision);
                 }
                 FallbackSnapshot::Taken
             }
@@ -329,7 +338,7 @@ fn request_fallback_snapshot(ctx: &Context, work: Work<'_>) {
                 reason: ErrorChain(&error).to_string(),
             },
         };
-        memory.set_fallback(&key, state);
-        poke.request(&key);
+        local.set_fallback(&key, state);
+        trigger.request(&key);
     });
 }

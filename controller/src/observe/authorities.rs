@@ -1,4 +1,4 @@
-//! Authorities that etcd reads once, when it starts. Those that change under the same name would never be noticed by it.
+//! Fingerprint of the CAs of etcd. etcd loads a CA only at start, so pods must restart when the content of its Secret changes.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
@@ -10,19 +10,19 @@ use super::DialError;
 use super::dial::read_ca;
 use crate::fingerprint;
 
-/// What members would start with.
+/// CAs that a restarted member would load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CaFingerprint {
-    /// Nobody talks TLS.
+    /// No listener uses TLS.
     #[default]
     None,
-    /// These, as a fingerprint.
+    /// Fingerprint.
     Known(String),
-    /// A secret cannot be read now. That says nothing about what it holds.
+    /// A Secret cannot be read at the moment; the CAs may or may not have changed.
     Unreadable,
 }
 
-/// The authorities of etcd's own listeners.
+/// Fingerprint of the CAs of the client and peer listeners.
 pub async fn observe_ca(client: &Client, etcd: &Etcd) -> CaFingerprint {
     let server = &etcd.spec.etcd;
     if server.client_url_tls.is_none() && server.peer_url_tls.is_none() {
@@ -31,7 +31,7 @@ pub async fn observe_ca(client: &Client, etcd: &Etcd) -> CaFingerprint {
     match compute_fingerprint(client, etcd).await {
         Ok(fingerprint) => CaFingerprint::Known(fingerprint),
         Err(error) => {
-            warn!(error = %ErrorChain(&error), "a secret with authorities cannot be read: members keep what they have");
+            warn!(error = %ErrorChain(&error), "failed to read CA Secret; keeping the current CA fingerprint");
             CaFingerprint::Unreadable
         }
     }
@@ -45,9 +45,9 @@ async fn compute_fingerprint(client: &Client, etcd: &Etcd) -> Result<String, Dia
     let mut all = Vec::new();
     for (listener, tls) in [("client", server.client_url_tls.as_ref()), ("peer", peers)] {
         if let Some(tls) = tls {
-            let authority = read_ca(&secrets, tls).await?;
+            let ca = read_ca(&secrets, tls).await?;
             all.extend_from_slice(listener.as_bytes());
-            all.extend_from_slice(fingerprint::compute(&authority).as_bytes());
+            all.extend_from_slice(fingerprint::compute(&ca).as_bytes());
         }
     }
     Ok(fingerprint::compute(&all))

@@ -1,4 +1,4 @@
-//! How members are reached: by the address of their pod, under the name their certificate carries.
+//! Connects to etcd members by pod IP. TLS verifies the certificate against the DNS name of the pod.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,75 +13,59 @@ use mainstay_crds::Etcd;
 use mainstay_crds::tls::TlsConfig;
 use tokio::sync::Mutex;
 
-/// How long connecting may take, and any one question.
+/// Timeout of connecting and of a single request.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The key of authorities that is used where none is told and the usual one is not there.
+/// Key of the CA in a Secret that is used when none is configured and the default key is missing.
 const FALLBACK_CA_KEY: &str = "bundle.crt";
 
-/// Where one member is.
+/// Endpoint of one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdEndpoint {
-    /// Its client URL, by address.
+    /// Client URL with the pod IP.
     pub url: String,
-    /// The name its certificate carries; that in the URL when there is none.
+    /// Name to verify in the certificate; `None` uses the host of the URL.
     pub server_name: Option<String>,
-    /// The certificates its pod was made with; those of the spec when absent.
+    /// Certificates the pod was created with; `None` uses those of the spec.
     pub tls: Option<TlsConfig>,
 }
 
-/// Why a member cannot be asked.
+/// Errors of reading certificates and calling etcd.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DialError {
-    /// A secret cannot be had.
-    #[error("read the secret {name}")]
+    #[error("failed to read Secret {name}")]
     Secret {
-        /// Which.
         name: String,
-        /// What the API server said.
         source: Box<kube::Error>,
     },
-    /// A secret lacks a key.
-    #[error("the secret {name} has no {key}")]
+    #[error("Secret {name} has no key {key}")]
     MissingKey {
-        /// Which.
         name: String,
-        /// What it lacks.
         key: String,
     },
-    /// There is no connection.
-    #[error("connect to {url}")]
+    #[error("failed to connect to {url}")]
     Connect {
-        /// Where.
         url: String,
-        /// Why.
         source: etcd_client::Error,
     },
-    /// The question was refused.
-    #[error("{operation} at {url}")]
+    #[error("{url}: {operation} failed")]
     Request {
-        /// What was asked.
         operation: &'static str,
-        /// Whom.
         url: String,
-        /// What it said.
         source: etcd_client::Error,
     },
-    /// There was no answer in time.
-    #[error("no answer of {url} to {operation} within {DIAL_TIMEOUT:?}")]
+    #[error("{url}: {operation} timed out")]
     Timeout {
-        /// What was asked.
         operation: &'static str,
-        /// Whom.
         url: String,
     },
 }
 
 /// Connects to the members of one cluster.
 ///
-/// While certificates are switched on, off, or to another authority, its pods differ: each is spoken to with those it was made
-/// with. Secrets are read by name, once each, and only where a listener needs certificates.
+/// While TLS or its CA is switched, pods of one cluster differ, so each pod is called with the certificates it was created
+/// with. Each Secret is read once, and only for endpoints with TLS.
 #[derive(Clone)]
 pub struct Dialer {
     secrets: Api<Secret>,
@@ -89,7 +73,7 @@ pub struct Dialer {
     loaded: Arc<Mutex<Vec<(TlsConfig, TlsMaterial)>>>,
 }
 
-/// Certificates as they stand in secrets.
+/// Certificates and key, PEM-encoded.
 #[derive(Clone)]
 struct TlsMaterial {
     ca: Vec<u8>,
@@ -105,7 +89,6 @@ impl std::fmt::Debug for Dialer {
 }
 
 impl Dialer {
-    /// For one cluster.
     pub fn new(client: &Client, etcd: &Etcd) -> Self {
         let namespace = etcd.metadata.namespace.as_deref().unwrap_or_default();
         Self {
@@ -115,44 +98,44 @@ impl Dialer {
         }
     }
 
-    /// What a listener asks for and is checked against; `None` for one that is plain.
-    async fn load_material(&self, reach: &EtcdEndpoint) -> Result<Option<TlsMaterial>, DialError> {
-        let tls = reach.tls.as_ref().or(self.spec_tls.as_ref());
-        let Some(tls) = tls.filter(|_| reach.url.starts_with("https:")) else {
+    /// The CA and client certificate for an endpoint; `None` for one without TLS.
+    async fn load_material(&self, endpoint: &EtcdEndpoint) -> Result<Option<TlsMaterial>, DialError> {
+        let tls = endpoint.tls.as_ref().or(self.spec_tls.as_ref());
+        let Some(tls) = tls.filter(|_| endpoint.url.starts_with("https:")) else {
             return Ok(None);
         };
-        let mut read = self.loaded.lock().await;
-        if let Some((_, material)) = read.iter().find(|(known, _)| known == tls) {
+        let mut loaded = self.loaded.lock().await;
+        if let Some((_, material)) = loaded.iter().find(|(known, _)| known == tls) {
             return Ok(Some(material.clone()));
         }
         let ca = read_ca(&self.secrets, tls).await?;
-        // The listener asks for a certificate; without one for clients the server's own is shown.
+        // etcd requires a client certificate; without a client Secret, present the server certificate.
         let identity = match tls.client_secret().or(tls.server.non_empty_name()) {
             Some(name) => Some(read_key_pair(&self.secrets, name).await?),
             None => None,
         };
         let material = TlsMaterial { ca, identity };
-        read.push((tls.clone(), material.clone()));
+        loaded.push((tls.clone(), material.clone()));
         Ok(Some(material))
     }
 
-    /// A client of one member, and of no other.
-    pub async fn connect(&self, reach: &EtcdEndpoint) -> Result<EtcdClient, DialError> {
-        self.connect_with_timeout(reach, DIAL_TIMEOUT).await
+    /// Connects to this member only: a client with several endpoints would answer from any of them.
+    pub async fn connect(&self, endpoint: &EtcdEndpoint) -> Result<EtcdClient, DialError> {
+        self.connect_with_timeout(endpoint, DIAL_TIMEOUT).await
     }
 
-    /// The same, for questions whose answers may take longer.
+    /// Connects with a longer request timeout.
     pub(crate) async fn connect_with_timeout(
         &self,
-        reach: &EtcdEndpoint,
+        endpoint: &EtcdEndpoint,
         limit: Duration,
     ) -> Result<EtcdClient, DialError> {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(DIAL_TIMEOUT)
             .with_timeout(limit);
-        if let Some(material) = self.load_material(reach).await? {
+        if let Some(material) = self.load_material(endpoint).await? {
             let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(&material.ca));
-            if let Some(name) = &reach.server_name {
+            if let Some(name) = &endpoint.server_name {
                 tls = tls.domain_name(name);
             }
             if let Some((certificate, key)) = &material.identity {
@@ -160,50 +143,50 @@ impl Dialer {
             }
             options = options.with_tls(tls);
         }
-        let connecting = EtcdClient::connect([&reach.url], Some(options));
+        let connecting = EtcdClient::connect([&endpoint.url], Some(options));
         match tokio::time::timeout(DIAL_TIMEOUT, connecting).await {
             Ok(connected) => connected.map_err(|source| DialError::Connect {
-                url: reach.url.clone(),
+                url: endpoint.url.clone(),
                 source,
             }),
             Err(_) => Err(DialError::Timeout {
                 operation: "connect",
-                url: reach.url.clone(),
+                url: endpoint.url.clone(),
             }),
         }
     }
 }
 
-/// Asks one question with a deadline.
+/// Awaits a request to etcd, at most for `limit`.
 pub(crate) async fn call_with_timeout<T>(
-    question: &'static str,
-    reach: &EtcdEndpoint,
+    name: &'static str,
+    endpoint: &EtcdEndpoint,
     limit: Duration,
-    answer: impl Future<Output = Result<T, etcd_client::Error>>,
+    request: impl Future<Output = Result<T, etcd_client::Error>>,
 ) -> Result<T, DialError> {
-    match tokio::time::timeout(limit, answer).await {
-        Ok(answer) => answer.map_err(|source| DialError::Request {
-            operation: question,
-            url: reach.url.clone(),
+    match tokio::time::timeout(limit, request).await {
+        Ok(response) => response.map_err(|source| DialError::Request {
+            operation: name,
+            url: endpoint.url.clone(),
             source,
         }),
         Err(_) => Err(DialError::Timeout {
-            operation: question,
-            url: reach.url.clone(),
+            operation: name,
+            url: endpoint.url.clone(),
         }),
     }
 }
 
-/// A question with the usual deadline.
+/// Awaits a request to etcd with the default timeout.
 pub(crate) async fn call<T>(
-    question: &'static str,
-    reach: &EtcdEndpoint,
-    answer: impl Future<Output = Result<T, etcd_client::Error>>,
+    name: &'static str,
+    endpoint: &EtcdEndpoint,
+    request: impl Future<Output = Result<T, etcd_client::Error>>,
 ) -> Result<T, DialError> {
-    call_with_timeout(question, reach, DIAL_TIMEOUT, answer).await
+    call_with_timeout(name, endpoint, DIAL_TIMEOUT, request).await
 }
 
-/// The authorities of a listener.
+/// The CA bundle of a listener, PEM-encoded.
 pub(crate) async fn read_ca(
     secrets: &Api<Secret>,
     tls: &TlsConfig,
@@ -213,7 +196,7 @@ pub(crate) async fn read_ca(
     let found = get_entry(&data, name, tls.ca.key());
     match tls.ca.data_key {
         Some(_) => found,
-        // A pod does not always tell the key.
+        // A TLS configuration read from a pod does not always contain the key.
         None => found.or_else(|error| get_entry(&data, name, FALLBACK_CA_KEY).map_err(|_| error)),
     }
 }

@@ -1,4 +1,4 @@
-//! Jobs, and the last words of their pods.
+//! Observed Jobs and the termination messages of their pods.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -12,79 +12,66 @@ use super::last_words;
 use crate::act::marks::{ATTEMPT, INCIDENT};
 use crate::caches::packed::{JOB_UID_LABEL, PackedStore, find};
 
-/// A Job.
+/// Observed Job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedJob {
-    /// Identity of the object.
     pub uid: String,
-    /// The token of the recovery it was launched for.
+    /// Token of the recovery it was created for.
     pub incident_token: Option<String>,
-    /// Which attempt it is.
+    /// Attempt of that recovery.
     pub attempt: u32,
-    /// Whether it is being deleted.
     pub is_deleting: bool,
-    /// Since when it exists.
     pub created_at: Option<Timestamp>,
-    /// How far it is.
     pub state: JobState,
 }
 
-/// How far a Job is.
+/// State of a Job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum JobState {
-    /// It runs, or is about to.
+    /// Running or pending.
     #[default]
     Running,
-    /// It went well.
     Succeeded {
-        /// When it ended.
         at: Timestamp,
-        /// What its program said of itself; empty when nobody kept that.
+        /// Result in the termination message; empty when the pod is not cached or left none.
         done: CommandDetails,
     },
-    /// It did not.
     Failed {
-        /// When it ended.
         at: Timestamp,
-        /// Why.
         failure: JobFailure,
     },
 }
 
-/// Why a Job failed.
+/// Failure of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobFailure {
-    /// Who is to blame.
     pub class: FailureClass,
-    /// The verdict of its program, if it came to one.
+    /// Verdict of the program; `None` when it was killed before it wrote one.
     pub verdict: Option<String>,
-    /// The epoch its volume remembers, when that was not below the one it was sent under.
+    /// Epoch recorded on the volume, when it is not below the epoch of the Job.
     pub superseded_by: Option<Epoch>,
-    /// In words.
     pub message: String,
 }
 
-/// Who is to blame for a Job that failed.
+/// Cause of a Job failure, in the classes of etcd-druid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureClass {
-    /// It took too long.
+    /// The deadline of the Job passed.
     Deadline,
-    /// A pod that mattered more took its place.
+    /// The scheduler preempted the pod for one of higher priority.
     Preempted,
-    /// Its node was not fit any more.
+    /// The node got a taint that the pod does not tolerate.
     Tainted,
-    /// Somebody drained its node.
+    /// The pod was evicted, for example by a drain.
     Evicted,
-    /// The kubelet ended it, for want of memory or disk.
+    /// The kubelet terminated the pod under memory or disk pressure.
     Terminated,
-    /// Its program failed.
+    /// The program exited with an error.
     Process,
-    /// Nobody knows.
     Unknown,
 }
 
 impl FailureClass {
-    /// All of them.
     pub const ALL: [Self; 7] = [
         Self::Deadline,
         Self::Preempted,
@@ -95,7 +82,7 @@ impl FailureClass {
         Self::Unknown,
     ];
 
-    /// The reason etcd-druid gives in its condition.
+    /// Reason in the condition, as in etcd-druid.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Deadline => "DeadlineExceeded",
@@ -108,7 +95,7 @@ impl FailureClass {
         }
     }
 
-    /// The label etcd-druid gives in its metrics.
+    /// Metric label, as in etcd-druid.
     pub fn label(self) -> &'static str {
         match self {
             Self::Deadline => "deadlineExceeded",
@@ -121,15 +108,14 @@ impl FailureClass {
 }
 
 impl ObservedJob {
-    /// Whether it was launched for this attempt of a recovery. Names of recoveries may come again when their document is lost;
-    /// what identities are made of does not.
+    /// Whether it was created for this attempt of a recovery. Compares tokens, because incident ids can repeat after the
+    /// coordination ConfigMap is lost.
     pub fn belongs_to(&self, incident: &Incident) -> bool {
         self.incident_token.as_ref() == Some(&incident.token) && self.attempt == incident.attempt
     }
 }
 
 impl JobState {
-    /// When it ended.
     pub fn ended_at(&self) -> Option<Timestamp> {
         match self {
             Self::Running => None,
@@ -138,7 +124,7 @@ impl JobState {
     }
 }
 
-/// A Job as it is, with the words of its pod.
+/// Converts a Job, with the termination message of its pod.
 pub(crate) fn observe_job(job: &Job, pods: &PackedStore<Pod>) -> ObservedJob {
     let annotation = |key: &str| job.annotations().get(key).cloned();
     ObservedJob {
@@ -163,67 +149,68 @@ fn find_pod(job: &Job, pods: &PackedStore<Pod>) -> Option<Pod> {
     })
 }
 
-/// How far a Job is; `pod` is asked for only when it has ended.
+/// State of a Job. `pod` is called only for a finished Job, because the lookup scans all pods.
 pub(crate) fn job_state(job: &Job, pod: impl FnOnce() -> Option<Pod>) -> JobState {
     let conditions = job
         .status
         .as_ref()
         .and_then(|status| status.conditions.as_ref());
-    let ended = conditions.into_iter().flatten().find(|condition| {
+    let finished = conditions.into_iter().flatten().find(|condition| {
         condition.status == "True" && matches!(condition.type_.as_str(), "Complete" | "Failed")
     });
-    let Some(ended) = ended else {
+    let Some(finished) = finished else {
         return JobState::Running;
     };
-    let at = ended
+    let at = finished
         .last_transition_time
         .as_ref()
         .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     let pod = pod();
-    if ended.type_ == "Complete" {
-        let words = pod.as_ref().and_then(last_words::find_terminated);
-        let text = words.and_then(last_words::termination_message);
+    if finished.type_ == "Complete" {
+        let terminated = pod.as_ref().and_then(last_words::find_terminated);
+        let text = terminated.and_then(last_words::termination_message);
         let done = text.and_then(|text| TerminationMessage::parse(text).ok());
         let done = done.map(|message| message.details).unwrap_or_default();
         return JobState::Succeeded { at, done };
     }
-    let reason = ended.reason.as_deref().unwrap_or_default();
-    let said = ended.message.as_deref().unwrap_or_default();
+    let reason = finished.reason.as_deref().unwrap_or_default();
+    let condition_message = finished.message.as_deref().unwrap_or_default();
     JobState::Failed {
         at,
-        failure: classify_failure(reason, said, pod.as_ref()),
+        failure: classify_failure(reason, condition_message, pod.as_ref()),
     }
 }
 
-fn classify_failure(reason: &str, said: &str, pod: Option<&Pod>) -> JobFailure {
-    let ended = pod.and_then(last_words::find_terminated);
-    let message = ended.and_then(last_words::termination_message);
+fn classify_failure(reason: &str, condition_message: &str, pod: Option<&Pod>) -> JobFailure {
+    let terminated = pod.and_then(last_words::find_terminated);
+    let message = terminated.and_then(last_words::termination_message);
     let verdict = message.and_then(|text| TerminationMessage::parse(text).ok());
     let class = match find_disruption(pod) {
         _ if reason == "DeadlineExceeded" => FailureClass::Deadline,
+        // A disrupted pod also terminates with an error, so the disruption is checked first.
         Some(class) => class,
-        None if ended.is_some() => FailureClass::Process,
+        None if terminated.is_some() => FailureClass::Process,
         None => FailureClass::Unknown,
     };
-    let words = match &verdict {
+    let description = match &verdict {
         Some(message) => message
             .reason
             .clone()
             .unwrap_or_else(|| message.verdict.clone()),
-        None => ended
+        None => terminated
             .and_then(last_words::describe_termination)
-            .unwrap_or_else(|| format!("{reason}: {said}")),
+            .unwrap_or_else(|| format!("{reason}: {condition_message}")),
     };
-    let overtaken_by = verdict.as_ref().and_then(|message| message.overtaken_by);
+    let superseding = verdict.as_ref().and_then(|message| message.overtaken_by);
     JobFailure {
         class,
-        superseded_by: overtaken_by.and_then(Epoch::from_external),
+        superseded_by: superseding.and_then(Epoch::from_external),
         verdict: verdict.map(|message| message.verdict),
-        message: words,
+        message: description,
     }
 }
 
-/// Who took the pod away, if somebody did.
+/// The disruption that terminated the pod, if any.
 fn find_disruption(pod: Option<&Pod>) -> Option<FailureClass> {
     let status = pod?.status.as_ref()?;
     let disrupted = status.conditions.as_ref().and_then(|conditions| {
@@ -256,7 +243,7 @@ mod tests {
     }
 
     fn ended_condition(type_: &str, reason: &str) -> Value {
-        json!({ "type": type_, "status": "True", "reason": reason, "message": "so it is",
+        json!({ "type": type_, "status": "True", "reason": reason, "message": "too slow",
             "lastTransitionTime": "2026-11-16T12:00:00Z" })
     }
 
@@ -284,13 +271,13 @@ mod tests {
 
     #[test]
     fn a_job_without_an_end_runs() {
-        assert_eq!(job_state(&job(None), || panic!("not asked")), JobState::Running);
+        assert_eq!(job_state(&job(None), || panic!("pod looked up")), JobState::Running);
     }
 
     #[test]
     fn what_a_program_did_is_in_its_last_words() {
-        let words = r#"{"verdict": "restored", "startRevision": 7, "clusterId": "c1"}"#;
-        let state = job_state(&job(Some(ended_condition("Complete", ""))), || Some(pod(words, None)));
+        let text = r#"{"verdict": "restored", "startRevision": 7, "clusterId": "c1"}"#;
+        let state = job_state(&job(Some(ended_condition("Complete", ""))), || Some(pod(text, None)));
         let JobState::Succeeded { done, .. } = state else {
             panic!("{state:?}")
         };
@@ -303,20 +290,20 @@ mod tests {
     #[test]
     fn a_job_that_came_too_late_tells_the_epoch_its_volume_remembers() {
         let epoch = |number: &str| {
-            let words = format!(r#"{{"verdict": "in-use", "overtakenBy": {number}}}"#);
-            failed_job("BackoffLimitExceeded", Some(pod(&words, None))).superseded_by
+            let text = format!(r#"{{"verdict": "in-use", "overtakenBy": {number}}}"#);
+            failed_job("BackoffLimitExceeded", Some(pod(&text, None))).superseded_by
         };
         assert_eq!(epoch("1800000000"), Some(Epoch(1_800_000_000)));
-        for nonsense in ["4503599627370496", "18446744073709551615", "-1", "null"] {
-            assert_eq!(epoch(nonsense), None, "{nonsense}");
+        for invalid in ["4503599627370496", "18446744073709551615", "-1", "null"] {
+            assert_eq!(epoch(invalid), None, "{invalid}");
         }
         assert_eq!(failed_job("BackoffLimitExceeded", None).superseded_by, None);
     }
 
     #[test]
     fn failures_have_the_classes_consumers_know() {
-        let words = r#"{"verdict": "store-unavailable", "reason": "no answer"}"#;
-        let process = failed_job("BackoffLimitExceeded", Some(pod(words, None)));
+        let text = r#"{"verdict": "store-unavailable", "reason": "no answer"}"#;
+        let process = failed_job("BackoffLimitExceeded", Some(pod(text, None)));
         assert_eq!(
             (process.class, process.message.as_str()),
             (FailureClass::Process, "no answer")
@@ -333,7 +320,7 @@ mod tests {
         let late = failed_job("DeadlineExceeded", None);
         assert_eq!(
             (late.class, late.message.as_str()),
-            (FailureClass::Deadline, "DeadlineExceeded: so it is")
+            (FailureClass::Deadline, "DeadlineExceeded: too slow")
         );
         for (reason, class) in [
             ("PreemptionByScheduler", FailureClass::Preempted),

@@ -1,43 +1,44 @@
-//! What is told of a program that ended without a verdict: how it ended, how far it was, what it said last.
+//! Describes a program that terminated without a verdict: the signal, its progress and its last log line.
 //!
-//! Nothing keeps a program from being killed before it can leave a message. The kubelet keeps the end of its log then, and in
-//! that stands how far it was.
+//! A program can be killed before it writes a termination message. The kubelet then puts the end of its log there, which
+//! contains the last progress line.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use mainstay_telemetry::{ProgressSample, format_bytes};
 use serde::Deserialize;
 
-/// Of a line in no known form.
+/// Characters to keep of the last log line.
 const MAX_LINE_CHARS: usize = 300;
-/// The exit code of a program that a signal ended is this and the signal.
+/// Exit code of a killed program: this value plus the signal.
 const SIGNAL_EXIT_BASE: i32 = 128;
 
-/// How the program of the pod ended.
+/// The terminated state of the first terminated container.
 pub(super) fn find_terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
     let mut containers = pod.status.as_ref()?.container_statuses.iter().flatten();
     containers.find_map(|container| container.state.as_ref()?.terminated.as_ref())
 }
 
-/// Its termination message.
-pub(super) fn termination_message(ended: &ContainerStateTerminated) -> Option<&str> {
-    ended.message.as_deref().filter(|text| !text.is_empty())
+/// The termination message, if it is not empty.
+pub(super) fn termination_message(terminated: &ContainerStateTerminated) -> Option<&str> {
+    terminated.message.as_deref().filter(|text| !text.is_empty())
 }
 
-/// One sentence about a program that came to no verdict; `None` when nothing is known.
-pub(super) fn describe_termination(ended: &ContainerStateTerminated) -> Option<String> {
-    let log = termination_message(ended).unwrap_or_default();
-    let parts = [describe_kill(ended), describe_progress(log), describe_last_line(log)];
-    let told: Vec<String> = parts.into_iter().flatten().collect();
-    Some(told.join("; ")).filter(|told| !told.is_empty())
+/// Description of a program that left no verdict; `None` when nothing is known.
+pub(super) fn describe_termination(terminated: &ContainerStateTerminated) -> Option<String> {
+    let log = termination_message(terminated).unwrap_or_default();
+    let parts = [describe_kill(terminated), describe_progress(log), describe_last_line(log)];
+    let known: Vec<String> = parts.into_iter().flatten().collect();
+    Some(known.join("; ")).filter(|description| !description.is_empty())
 }
 
-/// Who ended it, unless it was the program itself.
-fn describe_kill(ended: &ContainerStateTerminated) -> Option<String> {
-    if ended.reason.as_deref() == Some("OOMKilled") {
-        return Some("killed, its memory limit was not enough (OOMKilled)".into());
+/// The signal that killed the program; `None` when it exited by itself.
+fn describe_kill(terminated: &ContainerStateTerminated) -> Option<String> {
+    if terminated.reason.as_deref() == Some("OOMKilled") {
+        return Some("killed: memory limit exceeded (OOMKilled)".into());
     }
-    let signal = ended.signal.filter(|signal| *signal > 0);
-    let coded = || ended.exit_code.checked_sub(SIGNAL_EXIT_BASE);
+    // Container runtimes report the signal in the exit code and leave the field empty.
+    let signal = terminated.signal.filter(|signal| *signal > 0);
+    let coded = || terminated.exit_code.checked_sub(SIGNAL_EXIT_BASE);
     let signal = signal.or_else(|| coded().filter(|signal| *signal > 0));
     signal.map(|signal| format!("killed by signal {signal}"))
 }
@@ -46,10 +47,10 @@ fn describe_progress(log: &str) -> Option<String> {
     let sample = ProgressSample::latest(log)?;
     let percent = sample.percent()?;
     let [done, total] = [sample.done_bytes, sample.total_bytes].map(format_bytes);
-    Some(format!("it was at {percent} %, {done} of {total}"))
+    Some(format!("progress {percent} %, {done} of {total}"))
 }
 
-/// A line of a log of ours.
+/// A log line of our programs.
 #[derive(Deserialize)]
 struct LogLine {
     message: String,
@@ -57,7 +58,7 @@ struct LogLine {
     error: Option<String>,
 }
 
-/// What was said last, besides how far it was.
+/// The last log line, unless it is a progress line.
 fn describe_last_line(log: &str) -> Option<String> {
     let line = log.trim_end().lines().next_back()?;
     if ProgressSample::latest(line).is_some() {
@@ -91,11 +92,11 @@ mod tests {
     fn a_program_killed_for_its_memory_is_told_with_how_far_it_was() {
         assert_eq!(
             describe("OOMKilled", 137, PROGRESS_LINE).unwrap(),
-            "killed, its memory limit was not enough (OOMKilled); it was at 43 %, 86 B of 200 B"
+            "killed: memory limit exceeded (OOMKilled); progress 43 %, 86 B of 200 B"
         );
         assert_eq!(
             describe("OOMKilled", 137, "").unwrap(),
-            "killed, its memory limit was not enough (OOMKilled)"
+            "killed: memory limit exceeded (OOMKilled)"
         );
     }
 
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!(describe("Error", 137, "").unwrap(), "killed by signal 9");
         assert_eq!(describe("Error", 1, "panic: full\n").unwrap(), "panic: full");
         assert_eq!(describe("Error", 1, ""), None);
-        assert_eq!(describe("Error", i32::MIN, ""), None, "whoever wrote that");
+        assert_eq!(describe("Error", i32::MIN, ""), None, "no overflow");
     }
 
     #[test]
@@ -114,7 +115,7 @@ mod tests {
         let log = format!("{PROGRESS_LINE}\n{warning}\n");
         assert_eq!(
             describe("Error", 137, &log).unwrap(),
-            "killed by signal 9; it was at 43 %, 86 B of 200 B; no answer: timed out"
+            "killed by signal 9; progress 43 %, 86 B of 200 B; no answer: timed out"
         );
     }
 

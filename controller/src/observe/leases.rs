@@ -1,20 +1,19 @@
-//! What a member says of itself in its Lease.
+//! Parses the holder of a member Lease, which the sidecar of the member writes.
 
 use mainstay_ids::{ClusterId, MemberId};
 
 /// The holder of a member's Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberLeaseHolder {
-    /// The member.
     pub member_id: MemberId,
-    /// Its cluster; older sidecars do not say.
+    /// `None` for a Lease of etcd-backup-restore, which does not write it.
     pub cluster_id: Option<ClusterId>,
-    /// Whether it led when it last said something.
+    /// Whether the member was the leader at the last renewal.
     pub is_leader: bool,
 }
 
 impl MemberLeaseHolder {
-    /// Reads `member:role` and `member:cluster:role`; `None` for anything else.
+    /// Parses `member:role` and `member:cluster:role`; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(':');
         let (first, second, third, more) =

@@ -1,4 +1,4 @@
-//! Where a `Local` store is on the nodes: its secret may say so.
+//! Host directory of a `Local` store, which its Secret may set.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
@@ -6,8 +6,8 @@ use mainstay_crds::Etcd;
 
 use super::DialError;
 
-/// The directory, for stores of the provider `Local` whose secret names one. A secret that cannot be read is an error, and
-/// not a secret that names none: guessing would move the backups.
+/// The host directory; `None` for other providers, or when the Secret sets none. An unreadable Secret is an error, because the
+/// default directory would be the wrong one and split the backup.
 pub async fn read_local_store_root(client: &Client, etcd: &Etcd) -> Result<Option<String>, DialError> {
     let (Some(name), Some(namespace)) = (local_secret_name(etcd), etcd.metadata.namespace.as_deref()) else {
         return Ok(None);

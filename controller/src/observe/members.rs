@@ -1,7 +1,7 @@
-//! What etcd says about itself, asked at every member that has an address.
+//! Queries the membership from every member that has an address.
 //!
-//! A member list counts when the member that gave it leads and has just answered a read that needed a quorum; so it is no
-//! older than the question. Members that answer without a leader are alive, and no more is known.
+//! **Invariant**: a member list is trusted only from a leader that has just answered a linearizable read, so it is not older
+//! than the request. A member that answers without a leader is reachable, and nothing more is derived from it.
 
 use std::collections::BTreeMap;
 
@@ -17,26 +17,26 @@ use super::{
     EndpointStatus, DialError, Dialer, QuorumMembers, ObservedMembership, Observation, Ordinal, EtcdEndpoint, ObservedEtcdMember,
 };
 
-/// A member to ask.
+/// A member to query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberTarget {
-    /// Which pod it is; `None` for members of a cluster that is joined.
+    /// Ordinal of its pod; `None` for an endpoint of the cluster to join.
     pub ordinal: Option<Ordinal>,
-    /// Where it is.
     pub endpoint: EtcdEndpoint,
 }
 
-/// Everybody who can be asked.
+/// All members that can be queried.
 pub fn list_targets(etcd: &Etcd, observed: &Observation) -> Vec<MemberTarget> {
     let names = Names::new(etcd);
-    let wanted = etcd
+    let spec_port = etcd
         .spec
         .etcd
         .client_port
         .and_then(|port| u16::try_from(port).ok());
     let pods = observed.pods.iter().filter_map(|(ordinal, pod)| {
         let tls = pod.listeners.client_tls.as_ref();
-        let port = pod.listeners.client_port.or(wanted).unwrap_or(2379);
+        // The pod keeps the port it was created with, even after the spec has changed.
+        let port = pod.listeners.client_port.or(spec_port).unwrap_or(2379);
         let scheme = if tls.is_some() { "https" } else { "http" };
         let address = pod.address.as_ref()?;
         let host = if address.contains(':') {
@@ -58,11 +58,12 @@ pub fn list_targets(etcd: &Etcd, observed: &Observation) -> Vec<MemberTarget> {
         .status
         .as_ref()
         .is_some_and(|status| status.bootstrap_with_existing_cluster.is_some());
-    let strangers = source
+    // After the join the pods of this Etcd report the membership; the old endpoints may be gone.
+    let external = source
         .filter(|_| !is_joined)
         .into_iter()
         .flat_map(|source| &source.client_endpoints);
-    let strangers = strangers.map(|url| MemberTarget {
+    let external = external.map(|url| MemberTarget {
         ordinal: None,
         endpoint: EtcdEndpoint {
             url: url.as_str().trim_end_matches('/').to_owned(),
@@ -70,10 +71,10 @@ pub fn list_targets(etcd: &Etcd, observed: &Observation) -> Vec<MemberTarget> {
             tls: None,
         },
     });
-    pods.chain(strangers).collect()
+    pods.chain(external).collect()
 }
 
-/// One who answered.
+/// A member that answered the status request.
 struct RespondingMember<'a> {
     target: &'a MemberTarget,
     member_id: MemberId,
@@ -81,33 +82,34 @@ struct RespondingMember<'a> {
     client: etcd_client::Client,
 }
 
-/// Asks everybody.
+/// Queries all members concurrently.
 pub async fn query_members(dialer: &Dialer, etcd: &Etcd, observed: &Observation) -> ObservedMembership {
     let targets = list_targets(etcd, observed);
-    let requested = join_all(targets.iter().map(|target| query_status(dialer, target))).await;
-    let mut why = "no member has an address".to_owned();
+    let results = join_all(targets.iter().map(|target| query_status(dialer, target))).await;
+    let mut failure = "no pod has an address".to_owned();
     let mut answered = Vec::new();
-    for result in requested {
+    for result in results {
         match result {
-            Ok(one) => answered.push(one),
-            Err(error) => why = ErrorChain(&error).to_string(),
+            Ok(member) => answered.push(member),
+            Err(error) => failure = ErrorChain(&error).to_string(),
         }
     }
-    answered.sort_by_key(|one| std::cmp::Reverse(one.status.revision));
+    // A deposed leader may still claim leadership: try the one with the newest revision.
+    answered.sort_by_key(|member| std::cmp::Reverse(member.status.revision));
     let alive = answered
         .iter()
-        .filter_map(|one| Some((one.target.ordinal?, one.status.revision)))
+        .filter_map(|member| Some((member.target.ordinal?, member.status.revision)))
         .collect();
-    let leads = |one: &&mut RespondingMember<'_>| one.status.leader == Some(one.member_id);
+    let is_leader = |member: &&mut RespondingMember<'_>| member.status.leader == Some(member.member_id);
     let serving: BTreeMap<MemberId, EndpointStatus> = answered
         .iter()
-        .map(|one| (one.member_id, one.status.clone()))
+        .map(|member| (member.member_id, member.status.clone()))
         .collect();
-    let Some(leader) = answered.iter_mut().find(leads) else {
+    let Some(leader) = answered.iter_mut().find(is_leader) else {
         if !serving.is_empty() {
-            "no member that answers leads".clone_into(&mut why);
+            "no reachable member is the leader".clone_into(&mut failure);
         }
-        return ObservedMembership::NoQuorum { reason: why, reachable: alive };
+        return ObservedMembership::NoQuorum { reason: failure, reachable: alive };
     };
     match list_members(leader, etcd, &serving).await {
         Ok(members) => ObservedMembership::Known(members),
@@ -120,7 +122,7 @@ pub async fn query_members(dialer: &Dialer, etcd: &Etcd, observed: &Observation)
 
 async fn query_status<'a>(dialer: &Dialer, target: &'a MemberTarget) -> Result<RespondingMember<'a>, DialError> {
     let mut client = dialer.connect(&target.endpoint).await?;
-    let status = call("status", &target.endpoint, client.status()).await?;
+    let status = call("Status", &target.endpoint, client.status()).await?;
     let (member, cluster) = status
         .header()
         .map(|header| (MemberId(header.member_id()), ClusterId(header.cluster_id())))
@@ -135,6 +137,7 @@ async fn query_status<'a>(dialer: &Dialer, target: &'a MemberTarget) -> Result<R
 
 fn to_endpoint_status(status: &StatusResponse, cluster: ClusterId) -> EndpointStatus {
     EndpointStatus {
+        // etcd reports 0 for "no leader".
         leader: Some(MemberId(status.leader())).filter(|leader| leader.0 != 0),
         cluster_id: cluster,
         version: status.version().to_owned(),
@@ -146,18 +149,19 @@ fn to_endpoint_status(status: &StatusResponse, cluster: ClusterId) -> EndpointSt
     }
 }
 
-/// The list of a leader that has just proven to be one.
+/// The member list of a leader that still has quorum.
 async fn list_members(
     leader: &mut RespondingMember<'_>,
     etcd: &Etcd,
     serving: &BTreeMap<MemberId, EndpointStatus>,
 ) -> Result<QuorumMembers, DialError> {
-    let reach = &leader.target.endpoint;
-    let proof = leader
+    let endpoint = &leader.target.endpoint;
+    // A linearizable read needs a quorum, while MemberList and Status are answered from local state.
+    let quorum_read = leader
         .client
         .get("health", Some(GetOptions::new().with_count_only()));
-    call("read with a quorum", reach, proof).await?;
-    let listed = call("list the members", reach, leader.client.member_list()).await?;
+    call("linearizable read", endpoint, quorum_read).await?;
+    let listed = call("MemberList", endpoint, leader.client.member_list()).await?;
     let names = Names::new(etcd);
     let observed = listed.members().iter().map(|member| {
         let id = MemberId(member.id());
@@ -176,17 +180,17 @@ async fn list_members(
     })
 }
 
-/// Which pod a member is: by its name, or by its address while it has none.
+/// Ordinal of the pod of a member. A member that was added and never started has no name, only its peer URLs.
 fn find_ordinal(names: &Names<'_>, name: &str, peer_urls: &[String]) -> Option<Ordinal> {
     if !name.is_empty() {
         return names.member_ordinal(name).map(Ordinal);
     }
-    let of_url = |url: &String| {
+    let ordinal_of = |url: &String| {
         let host = url.split_once("://")?.1;
         let pod = host.split(['.', ':']).next()?;
         let ordinal = names.pod_ordinal(pod)?;
         host.starts_with(&names.pod_host(pod))
             .then_some(Ordinal(ordinal))
     };
-    peer_urls.iter().find_map(of_url)
+    peer_urls.iter().find_map(ordinal_of)
 }

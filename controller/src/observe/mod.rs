@@ -1,12 +1,12 @@
-//! What is there: one plain picture of one cluster, without an opinion.
+//! Collects the observed state of one cluster as plain data.
 //!
 //! ```text
-//! stores of the watches ─► objects ─┐
+//! caches of the watches ─► objects ─┐
 //! member Leases ───────────────────┼─► Observation ─► decide, status
-//! etcd itself, when something moves ─► members ─┘
+//! etcd, while a change is pending ─► members ─┘
 //! ```
 //!
-//! **Holds**: a member that does not answer is data here, not an error. Nothing in this module chooses.
+//! **Invariants**: a member that does not answer is data, not an error. This module makes no decisions.
 
 mod authorities;
 pub(crate) mod dial;
@@ -39,7 +39,7 @@ pub use progress::{LogRead, RestoreProgress};
 pub use recovery::{ObservedLock, ObservedRecovery};
 pub use upkeep::{FallbackSnapshot, DeltaBacklog, ObservedPin, ObservedUpkeep};
 
-/// Which pod of the StatefulSet: the number behind its name.
+/// Ordinal of a pod of the StatefulSet: the number at the end of its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ordinal(pub u32);
 
@@ -49,79 +49,68 @@ impl fmt::Display for Ordinal {
     }
 }
 
-/// Everything seen of one cluster.
+/// Observed state of one cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
-    /// The StatefulSet.
     pub stateful_set: Option<ObservedStatefulSet>,
-    /// Its pods.
     pub pods: BTreeMap<Ordinal, ObservedPod>,
-    /// The claims of its volumes, also of pods that are gone.
+    /// PVCs, including those of deleted pods.
     pub pvcs: BTreeMap<Ordinal, ObservedPvc>,
-    /// The Leases of the members.
     pub leases: BTreeMap<Ordinal, ObservedMemberLease>,
-    /// The Lease of the newest full snapshot.
+    /// Lease of the newest full snapshot.
     pub full_snapshot: Option<SnapshotLease>,
-    /// The Lease of the newest delta snapshot.
+    /// Lease of the newest delta snapshot.
     pub delta_snapshot: Option<SnapshotLease>,
-    /// What etcd says about itself.
     pub membership: ObservedMembership,
-    /// The snapshot this process asked for last.
+    /// The last snapshot this process requested before a disruptive change.
     pub snapshot_request: SnapshotRequest,
-    /// Why volumes cannot be expanded, once that was tried.
+    /// Error of the API server when the PVCs could not be expanded.
     pub expansion_refusal: Option<String>,
-    /// What is written down about lost data.
     pub recovery: ObservedRecovery,
-    /// What is known about the upkeep of the backup.
     pub upkeep: ObservedUpkeep,
 }
 
-/// A StatefulSet.
+/// Observed StatefulSet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedStatefulSet {
-    /// Identity of the object.
     pub uid: String,
-    /// Version of the object: what a write is based on.
+    /// Precondition of the next write.
     pub resource_version: String,
-    /// Whether it is being deleted.
     pub is_deleting: bool,
-    /// Whether its controller has seen its newest form.
+    /// Whether the StatefulSet controller has observed the newest generation.
     pub is_observed: bool,
-    /// How many pods it asks for.
     pub replicas: u32,
-    /// How pods are replaced.
     pub update_strategy: UpdateStrategy,
-    /// Whether this controller has applied it; else it is as etcd-druid made it.
+    /// Whether this controller has applied it; otherwise etcd-druid created it.
     pub is_ours: bool,
-    /// The revision new pods get.
+    /// Controller revision that new pods get.
     pub update_revision: Option<String>,
-    /// Image of etcd in its template.
+    /// etcd image in the pod template.
     pub etcd_image: Option<String>,
-    /// Bytes its claim template asks for.
+    /// Storage request of the volume claim template, in bytes.
     pub storage_bytes: Option<u64>,
-    /// How far encryption between members is in its template.
+    /// Stage in the pod template.
     pub peer_tls_stage: PeerTlsStage,
-    /// How many members the cluster had when it last ran, as this controller noted it.
+    /// Number of members when the cluster last ran; `None` before bootstrap.
     pub recorded_size: Option<u32>,
-    /// Pods its controller counts.
     pub counts: ReplicaCounts,
 }
 
-/// How far encryption between members is. A running cluster goes through all three, in both directions, so that
-/// every member can dial every other at every moment.
+/// Stage of switching peer TLS. A running cluster passes through all three stages in both directions, so that every member
+/// can connect to every other one at any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PeerTlsStage {
-    /// Members talk plain and have no certificates.
+    /// Members listen without TLS and have no certificates.
     #[default]
     Off,
-    /// Members talk plain and have certificates, so that they can dial those that do not.
+    /// Members listen without TLS and have certificates, so that they can connect to members that listen with TLS.
     Prepared,
-    /// Members listen encrypted.
+    /// Members listen with TLS.
     On,
 }
 
 impl PeerTlsStage {
-    /// One word, as it is noted on a StatefulSet.
+    /// Value of the annotation on the StatefulSet.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -130,99 +119,92 @@ impl PeerTlsStage {
         }
     }
 
-    /// Reads that word.
-    pub fn parse(word: &str) -> Option<Self> {
+    /// Parses the annotation; `None` for an unknown value.
+    pub fn parse(value: &str) -> Option<Self> {
         let all = [Self::Off, Self::Prepared, Self::On];
-        all.into_iter().find(|stage| stage.as_str() == word)
+        all.into_iter().find(|stage| stage.as_str() == value)
     }
 }
 
-/// Pods a StatefulSet's controller counts.
+/// Pod counts from the status of the StatefulSet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaCounts {
-    /// That exist.
     pub current: i32,
-    /// Of these, ready.
     pub ready: i32,
 }
 
-/// How a StatefulSet replaces pods.
+/// Update strategy of the StatefulSet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpdateStrategy {
-    /// When somebody deletes them: ours.
+    /// Pods are replaced when they are deleted; set by this controller.
     #[default]
     OnDelete,
-    /// By itself, blind to quorum: etcd-druid's.
+    /// The StatefulSet controller replaces pods without regard to quorum; set by etcd-druid.
     RollingUpdate,
 }
 
-/// A pod.
+/// Observed pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedPod {
-    /// Identity of the object.
     pub uid: String,
-    /// Revision of the template it was made from.
+    /// Controller revision of the template it was created from.
     pub revision: Option<String>,
-    /// Whether it is ready.
     pub is_ready: bool,
-    /// Whether all its containers are ready.
+    /// Condition `ContainersReady`, which ignores readiness gates.
     pub has_ready_containers: bool,
-    /// Whether it is being deleted.
     pub is_deleting: bool,
-    /// Since when it exists.
     pub created_at: Option<Timestamp>,
-    /// Its address.
+    /// Pod IP.
     pub address: Option<String>,
-    /// Image of etcd in it.
     pub etcd_image: Option<String>,
-    /// What its init container concluded about the data directory.
+    /// Result of the init container's check of the data directory; `None` before it has finished.
     pub finding: Option<InitFinding>,
-    /// The same in words, when etcd may not start.
+    /// Message of that check, when etcd cannot start.
     pub init_message: Option<String>,
-    /// The newest revision it found in the data directory.
+    /// Newest revision that the check found in the data directory.
     pub data_revision: Option<i64>,
-    /// How often etcd has ended, while it does nothing else; 0 when it runs.
+    /// Restarts of etcd while it is in CrashLoopBackOff; 0 otherwise.
     pub crash_count: u32,
-    /// How it is spoken to: pods of one cluster differ while TLS is switched.
+    /// Pods of one cluster have different listeners while TLS is switched.
     pub listeners: PodListeners,
 }
 
-/// The listeners of a pod: those it was made with, whatever the spec says since.
+/// The listeners that a pod was created with. The spec may have changed since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodListeners {
-    /// etcd, to clients; plain when absent.
+    /// Client listener of etcd; `None` without TLS.
     pub client_tls: Option<TlsConfig>,
-    /// The sidecar; plain when absent.
+    /// Listener of the sidecar; `None` without TLS.
     pub backup_tls: Option<TlsConfig>,
-    /// Where etcd listens to clients, if the pod says.
+    /// Client port of etcd; `None` when the pod does not name it.
     pub client_port: Option<u16>,
-    /// Where the sidecar listens, if the pod says.
+    /// Port of the sidecar; `None` when the pod does not name it.
     pub backup_port: Option<u16>,
 }
 
-/// What an init container concluded, as far as it matters here.
+/// Result of the init container's check of the data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InitFinding {
-    /// The data is good, or the member founds the cluster: etcd may start.
+    /// The data is valid, or the member bootstraps the cluster: etcd can start.
     CanStart,
-    /// There is no data, and the member waits to be added as a learner.
+    /// No data; the member waits to be added as a learner.
     WaitingToJoin,
-    /// There is no usable data, and no cluster that runs to take it from.
+    /// No usable data, and no running cluster to copy it from.
     NeedsRestore,
-    /// There is no cluster yet, and a former one of its name has left a backup.
+    /// The cluster is new, and a former cluster of the same name left a backup.
     BackupExists,
-    /// There is no data, no cluster to take it from, and no backup.
+    /// No data, no running cluster and no backup.
     NothingToRestore,
-    /// The data is damaged; the verdict proves it.
+    /// The data is proven to be corrupt.
     Corrupt,
-    /// The data is of a member that was removed, or of another cluster.
+    /// The data belongs to a removed member or to another cluster.
     Foreign,
-    /// Something else keeps it; the words are in the verdict.
+    /// etcd cannot start for another reason, which the message names.
     Refused,
 }
 
 impl InitFinding {
-    /// Whether the volume is proven to be of no more use to this cluster.
+    /// Whether the data on the volume is proven to be unusable for this cluster.
     pub fn is_volume_unusable(self) -> bool {
         matches!(self, Self::Corrupt | Self::Foreign)
     }
@@ -236,87 +218,74 @@ impl InitFinding {
     }
 }
 
-/// A claim of a volume.
+/// Observed PVC.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedPvc {
-    /// Identity of the object.
     pub uid: String,
-    /// Whether it is being deleted.
     pub is_deleting: bool,
-    /// Whether it has a volume.
     pub is_bound: bool,
-    /// Whether its volume is gone for good.
+    /// Phase `Lost`: its PV no longer exists.
     pub is_lost: bool,
-    /// Bytes it asks for.
     pub requested_bytes: Option<u64>,
-    /// Bytes it has.
     pub capacity_bytes: Option<u64>,
-    /// What its controller complains about.
+    /// Message of the condition `ControllerResizeError` or `NodeResizeError`.
     pub resize_error: Option<String>,
 }
 
-/// A member's Lease.
+/// Observed Lease of a member.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedMemberLease {
-    /// Who the member says it is; `None` while it never said, or says something unreadable.
+    /// `None` before the member has renewed the Lease once, or when the holder cannot be parsed.
     pub holder: Option<MemberLeaseHolder>,
-    /// Its last sign of life.
     pub renewed_at: Option<Timestamp>,
-    /// Whether its peers talk TLS to it, as far as it says.
+    /// Whether the member has peer TLS; `None` when the sidecar does not report it.
     pub peer_tls: Option<bool>,
 }
 
-/// A Lease that tells how far snapshots are.
+/// Observed Lease of the full or delta snapshots.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SnapshotLease {
-    /// When it was made.
     pub created_at: Option<Timestamp>,
-    /// When a snapshot was last taken.
+    /// Time of the newest snapshot.
     pub renewed_at: Option<Timestamp>,
-    /// The revision that snapshot holds.
+    /// Last revision in the newest snapshot.
     pub revision: Option<i64>,
 }
 
-/// What etcd says about itself.
+/// Membership as etcd reports it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum ObservedMembership {
-    /// It was not asked: nothing moves.
+    /// etcd was not queried, because no change is pending.
     #[default]
     NotQueried,
-    /// Nobody answered with a quorum behind it.
+    /// No member answered with quorum.
     NoQuorum {
-        /// Why, in words.
         reason: String,
-        /// Members that answer by themselves nevertheless, and the revision each has.
+        /// Members that answer without quorum, with their newest revision.
         reachable: BTreeMap<Ordinal, i64>,
     },
-    /// A quorum agrees on this.
+    /// Confirmed by a quorum.
     Known(QuorumMembers),
 }
 
-/// The members a quorum agrees on.
+/// The members confirmed by a quorum.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuorumMembers {
-    /// Identity of the cluster.
     pub cluster_id: ClusterId,
-    /// All of them.
     pub list: Vec<ObservedEtcdMember>,
 }
 
-/// One member.
+/// Observed etcd member.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedEtcdMember {
-    /// Its identity.
     pub id: MemberId,
-    /// Its name; empty until it has started once.
+    /// Empty until the member has started once.
     pub name: String,
-    /// Which of our pods it is; `None` for members of a cluster that was joined.
+    /// Ordinal of its pod; `None` for a member that is no pod of this Etcd.
     pub ordinal: Option<Ordinal>,
-    /// Where its peers find it.
     pub peer_urls: Vec<String>,
-    /// Whether it has no vote yet.
     pub is_learner: bool,
-    /// What it said of itself; `None` when it does not answer.
+    /// `None` when the member does not answer.
     pub status: Option<EndpointStatus>,
 }
 
@@ -325,51 +294,45 @@ impl ObservedEtcdMember {
     pub fn is_healthy(&self) -> bool {
         self.status
             .as_ref()
-            .is_some_and(|answer| answer.leader.is_some())
+            .is_some_and(|status| status.leader.is_some())
     }
 
-    /// Whether it leads.
     pub fn is_leader(&self) -> bool {
-        let led_by = self.status.as_ref().and_then(|answer| answer.leader);
-        led_by == Some(self.id)
+        let leader = self.status.as_ref().and_then(|status| status.leader);
+        leader == Some(self.id)
     }
 }
 
-/// What a member says of itself.
+/// Response of a member to a status request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EndpointStatus {
-    /// Whom it follows.
+    /// `None` while the member has no leader.
     pub leader: Option<MemberId>,
-    /// The cluster it believes to be in.
     pub cluster_id: ClusterId,
-    /// Its version.
+    /// etcd version.
     pub version: String,
-    /// The newest revision it has.
+    /// Newest revision of the member.
     pub revision: i64,
-    /// Bytes of its database file.
+    /// Size of the database file.
     pub db_bytes: i64,
-    /// Bytes of it in use.
+    /// Part of the database file in use.
     pub db_bytes_in_use: i64,
 }
 
-/// A snapshot this process asked a sidecar for.
+/// A snapshot that this process requested from a sidecar before a disruptive change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum SnapshotRequest {
-    /// None, as far as this process knows.
+    /// None requested since this process started.
     #[default]
     None,
-    /// It is on its way.
     Running,
-    /// It was taken; its Lease may not tell yet.
+    /// Taken; the Lease may not show it yet.
     Taken {
-        /// When.
         at: Timestamp,
     },
-    /// It failed; another is due at the given time.
     Failed {
-        /// Why, in words.
         reason: String,
-        /// When the next one may be asked for.
+        /// Earliest time of the next request.
         retry_at: Timestamp,
     },
 }

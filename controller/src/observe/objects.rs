@@ -1,4 +1,4 @@
-//! What the stores hold of one cluster, as plain data.
+//! Converts the cached objects of one cluster to plain data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,29 +25,28 @@ use crate::caches::Stores;
 use crate::caches::packed::get;
 use crate::validate::{MAX_MEMBERS, count_members};
 
-/// Which revision of the template a pod was made from.
+/// Label with the controller revision a pod was created from.
 const REVISION_LABEL: &str = "controller-revision-hash";
-/// How far beyond the members somebody expects, others are looked for.
+/// Ordinals beyond the expected members to check for leftover objects.
 const EXTRA_ORDINALS: u32 = 8;
-/// Somebody may scale a StatefulSet to any number; what is beyond this is taken back like what is just below.
+/// Upper bound of observed members: a user may scale the StatefulSet to any number, and the excess is reverted either way.
 const MAX_OBSERVED_MEMBERS: u32 = MAX_MEMBERS + 1;
 
-/// What the stores hold of one cluster.
+/// Observed objects of one cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
-    /// As plain data; etcd itself was not asked.
+    /// Plain data, without the state of etcd itself.
     pub observation: Observation,
-    /// The StatefulSet as it is.
     pub stateful_set: Option<Arc<StatefulSet>>,
-    /// The certificates members have now.
+    /// Peer certificates in the live StatefulSet.
     pub peer_tls: Option<PeerTlsConfig>,
-    /// The directory of the node the secret of a `Local` store names.
+    /// Host directory of a `Local` store, when its Secret sets one.
     pub local_store_root: Option<String>,
-    /// The authorities members would start with.
+    /// CAs that a restarted member would load.
     pub ca_fingerprint: CaFingerprint,
 }
 
-/// Looks into the stores.
+/// Reads the objects from the caches.
 pub fn observe_objects(stores: &Stores, etcd: &Etcd) -> Objects {
     let names = Names::new(etcd);
     let set = get(
@@ -56,10 +55,10 @@ pub fn observe_objects(stores: &Stores, etcd: &Etcd) -> Objects {
         names.namespace,
     );
     let config = get(&stores.config_maps, &names.config_map(), names.namespace);
-    let wanted = count_members(etcd);
+    let desired = count_members(etcd);
     let present = set.as_ref().map_or(0, replicas);
-    let noted = set.as_ref().and_then(recorded_size).unwrap_or_default();
-    let limit = wanted.max(present).max(noted).saturating_add(EXTRA_ORDINALS);
+    let recorded = set.as_ref().and_then(recorded_size).unwrap_or_default();
+    let limit = desired.max(present).max(recorded).saturating_add(EXTRA_ORDINALS);
     let each = || (0..limit).map(Ordinal);
     let lease = |name: &str| get(&stores.leases, name, names.namespace);
     let observation = Observation {
@@ -106,40 +105,41 @@ pub fn observe_objects(stores: &Stores, etcd: &Etcd) -> Objects {
     }
 }
 
-/// A claim may be missing from the store because it is gone, or because somebody took the label off by which it is watched.
-/// Where that matters, the API server is asked. What it does not answer is not taken for gone.
+/// Confirms with the API server which PVCs are missing, where a decision depends on it. A PVC can be absent from the cache
+/// because it was deleted, or because its label was removed.
 pub async fn confirm_missing_pvcs(client: &Client, etcd: &Etcd, observed: &mut Observation) {
-    // Whoever may be lost, and whoever may survive it.
-    let is_unwell = observed.pods.values().any(|pod| !pod.is_ready);
-    let unwell = observed.pods.keys().filter(|_| is_unwell).copied();
-    // What the members of a cluster that is made anew had must not come up beside it.
+    // If one pod is not ready, check all: quorum loss is judged by the PVCs of all members.
+    let is_any_unready = observed.pods.values().any(|pod| !pod.is_ready);
+    let unready = observed.pods.keys().filter(|_| is_any_unready).copied();
+    // Old data of a restored cluster must be set aside on every PVC, else an old member starts beside the new cluster.
     let size = observed.recovery.open_incident().map_or(0, |incident| incident.size);
-    let written = (0..size.min(MAX_OBSERVED_MEMBERS)).map(Ordinal);
-    let matters: BTreeSet<Ordinal> = unwell.chain(written).collect();
-    confirm_pvcs(client, etcd, observed, matters).await;
+    let restored = (0..size.min(MAX_OBSERVED_MEMBERS)).map(Ordinal);
+    let relevant: BTreeSet<Ordinal> = unready.chain(restored).collect();
+    confirm_pvcs(client, etcd, observed, relevant).await;
 }
 
-/// Asks for those of these claims that are not seen.
+/// Requests those of these PVCs that are not in the cache.
 pub async fn confirm_pvcs(
     client: &Client,
     etcd: &Etcd,
     observed: &mut Observation,
-    of: impl IntoIterator<Item = Ordinal>,
+    ordinals: impl IntoIterator<Item = Ordinal>,
 ) {
     let names = Names::new(etcd);
-    let missing = of
+    let missing = ordinals
         .into_iter()
         .filter(|ordinal| !observed.pvcs.contains_key(ordinal));
     let missing: Vec<Ordinal> = missing.collect();
-    let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), names.namespace);
+    let pvcs = Api::<PersistentVolumeClaim>::namespaced(client.clone(), names.namespace);
     for ordinal in missing {
-        match claims.get_opt(&names.pvc(ordinal.0)).await {
+        match pvcs.get_opt(&names.pvc(ordinal.0)).await {
             Ok(None) => {}
-            Ok(Some(claim)) => {
-                observed.pvcs.insert(ordinal, observe_pvc(&claim));
+            Ok(Some(pvc)) => {
+                observed.pvcs.insert(ordinal, observe_pvc(&pvc));
             }
             Err(error) => {
-                debug!(error = %ErrorChain(&error), "nobody knows whether a volume claim is there");
+                // A PVC wrongly taken for lost could start a recovery.
+                debug!(error = %ErrorChain(&error), "PVC lookup failed; assuming it exists");
                 observed.pvcs.insert(ordinal, ObservedPvc::default());
             }
         }
@@ -155,8 +155,8 @@ fn replicas(set: &StatefulSet) -> u32 {
 }
 
 fn recorded_size(set: &StatefulSet) -> Option<u32> {
-    let noted: u32 = set.annotations().get(MEMBER_COUNT)?.parse().ok()?;
-    Some(noted.min(MAX_OBSERVED_MEMBERS))
+    let recorded: u32 = set.annotations().get(MEMBER_COUNT)?.parse().ok()?;
+    Some(recorded.min(MAX_OBSERVED_MEMBERS))
 }
 
 fn observe_stateful_set(set: &StatefulSet) -> ObservedStatefulSet {
@@ -168,10 +168,10 @@ fn observe_stateful_set(set: &StatefulSet) -> ObservedStatefulSet {
     let size = claim.and_then(|claim| claim.resources.as_ref()?.requests.as_ref()?.get("storage"));
     let strategy = spec.and_then(|spec| spec.update_strategy.as_ref()?.type_.as_deref());
     let generation = set.metadata.generation;
-    let noted_stage = set
+    let recorded_stage = set
         .annotations()
         .get(PEER_TLS_STAGE)
-        .and_then(|word| PeerTlsStage::parse(word));
+        .and_then(|value| PeerTlsStage::parse(value));
     let has_certificates = find_peer_tls(set, &ConfigMap::default()).is_some();
     ObservedStatefulSet {
         uid: set.metadata.uid.clone().unwrap_or_default(),
@@ -188,7 +188,8 @@ fn observe_stateful_set(set: &StatefulSet) -> ObservedStatefulSet {
         update_revision: status.and_then(|status| status.update_revision.clone()),
         etcd_image: etcd.and_then(|container| container.image.clone()),
         storage_bytes: size.and_then(|size| quantity::to_bytes(size).ok()),
-        peer_tls_stage: noted_stage.unwrap_or(if has_certificates {
+        // etcd-druid records no stage; its members use peer TLS if they have certificates.
+        peer_tls_stage: recorded_stage.unwrap_or(if has_certificates {
             PeerTlsStage::On
         } else {
             PeerTlsStage::Off
@@ -205,7 +206,7 @@ fn observe_stateful_set(set: &StatefulSet) -> ObservedStatefulSet {
 
 fn observe_pod(pod: &Pod) -> ObservedPod {
     let status = pod.status.as_ref();
-    let holds = |type_: &str| {
+    let has_condition = |type_: &str| {
         let conditions = status.and_then(|status| status.conditions.as_ref());
         conditions
             .into_iter()
@@ -214,18 +215,19 @@ fn observe_pod(pod: &Pod) -> ObservedPod {
     };
     let spec = pod.spec.as_ref();
     let etcd = spec.and_then(|spec| spec.containers.iter().find(|c| c.name == ETCD_CONTAINER));
-    let said = read_init_verdict(pod);
-    let reaches = said.as_ref().and_then(|said| said.data_revision);
-    let (finding, words) = if holds("Initialized") {
+    let verdict = read_init_verdict(pod);
+    let newest_revision = verdict.as_ref().and_then(|verdict| verdict.data_revision);
+    // Once init containers have finished, an older verdict of a restarted one no longer counts.
+    let (finding, message) = if has_condition("Initialized") {
         (Some(InitFinding::CanStart), None)
     } else {
-        said.map(|said| (said.finding, said.message)).unzip()
+        verdict.map(|verdict| (verdict.finding, verdict.message)).unzip()
     };
     ObservedPod {
         uid: pod.metadata.uid.clone().unwrap_or_default(),
         revision: pod.labels().get(REVISION_LABEL).cloned(),
-        is_ready: holds("Ready"),
-        has_ready_containers: holds("ContainersReady"),
+        is_ready: has_condition("Ready"),
+        has_ready_containers: has_condition("ContainersReady"),
         is_deleting: pod.metadata.deletion_timestamp.is_some(),
         created_at: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
         address: status
@@ -233,8 +235,8 @@ fn observe_pod(pod: &Pod) -> ObservedPod {
             .filter(|address| !address.is_empty()),
         etcd_image: etcd.and_then(|container| container.image.clone()),
         finding,
-        init_message: words.flatten(),
-        data_revision: reaches,
+        init_message: message.flatten(),
+        data_revision: newest_revision,
         crash_count: count_crashes(pod).unwrap_or_default(),
         listeners: PodListeners {
             client_tls: spec.and_then(find_client_tls),
@@ -245,7 +247,7 @@ fn observe_pod(pod: &Pod) -> ObservedPod {
     }
 }
 
-/// A port of a container by its name.
+/// A container port by name.
 fn find_port(pod: &PodSpec, container: &str, name: &str) -> Option<u16> {
     let container = pod.containers.iter().find(|one| one.name == container)?;
     let mut ports = container.ports.iter().flatten();
@@ -253,20 +255,21 @@ fn find_port(pod: &PodSpec, container: &str, name: &str) -> Option<u16> {
     u16::try_from(port.container_port).ok()
 }
 
-/// What the init container said when it last ended.
+/// The verdict of the init container when it last terminated.
 fn read_init_verdict(pod: &Pod) -> Option<InitVerdict> {
     let status = pod.status.as_ref()?.init_container_statuses.as_ref()?;
     let init: &ContainerStatus = status
         .iter()
         .find(|container| container.name == INIT_CONTAINER)?;
-    let ended = |state: &Option<k8s_openapi::api::core::v1::ContainerState>| {
+    let termination_message = |state: &Option<k8s_openapi::api::core::v1::ContainerState>| {
         state.as_ref()?.terminated.as_ref()?.message.clone()
     };
-    let words = ended(&init.state).or_else(|| ended(&init.last_state))?;
-    verdict::parse_init_verdict(&words)
+    // While the kubelet waits to restart the container, the termination is in lastState.
+    let message = termination_message(&init.state).or_else(|| termination_message(&init.last_state))?;
+    verdict::parse_init_verdict(&message)
 }
 
-/// How often etcd has ended, when the kubelet has begun to wait before it starts it again.
+/// Restarts of etcd while the kubelet delays the next one (CrashLoopBackOff); `None` otherwise.
 fn count_crashes(pod: &Pod) -> Option<u32> {
     let status = pod.status.as_ref()?.container_statuses.as_ref()?;
     let etcd = status.iter().find(|one| one.name == ETCD_CONTAINER)?;
@@ -275,29 +278,29 @@ fn count_crashes(pod: &Pod) -> Option<u32> {
     is_loop.then(|| u32::try_from(etcd.restart_count).unwrap_or_default())
 }
 
-fn observe_pvc(claim: &PersistentVolumeClaim) -> ObservedPvc {
-    let status = claim.status.as_ref();
+fn observe_pvc(pvc: &PersistentVolumeClaim) -> ObservedPvc {
+    let status = pvc.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
-    let requested = claim
+    let requested = pvc
         .spec
         .as_ref()
         .and_then(|spec| spec.resources.as_ref()?.requests.as_ref()?.get("storage"));
     let capacity = status.and_then(|status| status.capacity.as_ref()?.get("storage"));
     let conditions = status.and_then(|status| status.conditions.as_ref());
-    let complaint = conditions.into_iter().flatten().find(|condition| {
+    let resize_condition = conditions.into_iter().flatten().find(|condition| {
         matches!(
             condition.type_.as_str(),
             "ControllerResizeError" | "NodeResizeError"
         ) && condition.status == "True"
     });
     ObservedPvc {
-        uid: claim.metadata.uid.clone().unwrap_or_default(),
-        is_deleting: claim.metadata.deletion_timestamp.is_some(),
+        uid: pvc.metadata.uid.clone().unwrap_or_default(),
+        is_deleting: pvc.metadata.deletion_timestamp.is_some(),
         is_bound: phase == Some("Bound"),
         is_lost: phase == Some("Lost"),
         requested_bytes: requested.and_then(|size| quantity::to_bytes(size).ok()),
         capacity_bytes: capacity.and_then(|size| quantity::to_bytes(size).ok()),
-        resize_error: complaint.and_then(|condition| condition.message.clone()),
+        resize_error: resize_condition.and_then(|condition| condition.message.clone()),
     }
 }
 
@@ -348,9 +351,9 @@ mod tests {
                 "name": "etcd", "image": "", "imageID": "", "ready": false, "restartCount": 7, "state": state,
             }]}))
         };
-        let waits = |reason: &str| etcd(json!({ "waiting": { "reason": reason } })).crash_count;
-        assert_eq!(waits("CrashLoopBackOff"), 7);
-        assert_eq!(waits("ContainerCreating"), 0);
+        let crash_count = |reason: &str| etcd(json!({ "waiting": { "reason": reason } })).crash_count;
+        assert_eq!(crash_count("CrashLoopBackOff"), 7);
+        assert_eq!(crash_count("ContainerCreating"), 0);
         assert_eq!(etcd(json!({ "running": {} })).crash_count, 0);
         assert_eq!(observe_status(&json!({})).crash_count, 0);
     }
@@ -391,11 +394,11 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(urls(observed.clone()), ["http://10.0.0.7:2379"]);
-        let silent = ObservedPod {
+        let without_ports = ObservedPod {
             listeners: PodListeners::default(),
             ..observed
         };
-        assert_eq!(urls(silent), ["http://10.0.0.7:2381"]);
+        assert_eq!(urls(without_ports), ["http://10.0.0.7:2381"]);
     }
 
     #[test]
@@ -419,7 +422,7 @@ mod tests {
         };
         let observed = init(&message);
         assert_eq!(observed.finding, Some(InitFinding::Refused));
-        let words = "the volume belongs to namespace \"other\"";
-        assert_eq!(observed.init_message.as_deref(), Some(words));
+        let reason = "the volume belongs to namespace \"other\"";
+        assert_eq!(observed.init_message.as_deref(), Some(reason));
     }
 }

@@ -1,7 +1,7 @@
-//! How far a restore is: what its Job logged last.
+//! Progress of a restore, read from the log of its Job.
 //!
-//! Nothing is decided by it; people want to know. A log that cannot be read, because nobody may, because the kubelet is away
-//! or because nothing runs yet, is therefore no error.
+//! Progress is only reported to users; no decision depends on it. A log that cannot be read (no permission, unreachable
+//! kubelet, pod not running) is therefore not an error.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use crate::caches::Stores;
 use crate::caches::packed::{JOB_UID_LABEL, find_all};
 use crate::cadence;
 
-/// The newest look is near the end; a warning or a result may stand behind it.
+/// Lines to read from the end: warnings or the result may follow the last progress line.
 const TAIL_LINES: i64 = 20;
-/// No line is that long, whoever wrote it.
+/// Upper bound of a read, whatever the program logs.
 const MAX_LOG_BYTES: i64 = 64 << 10;
-/// A kubelet that is away must not hold up a pass.
+/// An unreachable kubelet must not delay the reconcile.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How far a restore is, as coarse as it is told: it changes a hundred times at most.
+/// Progress of a restore in whole percent, so that the status changes at most a hundred times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoreProgress {
-    /// Whole percents of what is to be read.
+    /// 0 to 100.
     pub percent: u8,
-    /// Bytes to be read.
+    /// Bytes to read.
     pub total_bytes: u64,
 }
 
 impl RestoreProgress {
-    /// What a look comes to; nothing while it is not known how much there is to do.
+    /// Converts a sample; `None` while the total is unknown.
     pub fn from_sample(sample: &ProgressSample) -> Option<Self> {
         Some(Self {
             percent: sample.percent()?,
@@ -41,66 +41,66 @@ impl RestoreProgress {
         })
     }
 
-    /// About how many bytes were read.
+    /// Approximate bytes read, from the percentage.
     pub fn done_bytes(self) -> u64 {
         let done = u128::from(self.total_bytes) * u128::from(self.percent) / 100;
         u64::try_from(done).unwrap_or(self.total_bytes)
     }
 }
 
-/// What is known of the log of one Job.
+/// Last read of the log of one Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRead {
-    /// Which Job.
     pub job_uid: String,
-    /// When it was last tried to read the log.
+    /// Time of the last attempt.
     pub read_at: Timestamp,
-    /// Whether that was in vain.
+    /// Whether the last attempt failed.
     pub has_failed: bool,
-    /// What it last told.
+    /// Last progress found.
     pub progress: Option<RestoreProgress>,
 }
 
 impl LogRead {
-    /// What is known after the log of a Job was read, or could not be: then what was known stays.
+    /// The state after a read; `log` is `None` when it failed. The last progress of the same Job is kept.
     pub fn from_log(known: Option<&Self>, job: &str, log: Option<&str>, at: Timestamp) -> Self {
         let sample = log.and_then(|log| ProgressSample::latest_for_job(log, RESTORE_JOB));
-        let told = sample.as_ref().and_then(RestoreProgress::from_sample);
+        let reported = sample.as_ref().and_then(RestoreProgress::from_sample);
+        // Another Job is another attempt, which starts at zero.
         let known = known.filter(|known| known.job_uid == job);
         Self {
             job_uid: job.to_owned(),
             read_at: at,
             has_failed: log.is_none(),
-            progress: told.or_else(|| known?.progress),
+            progress: reported.or_else(|| known?.progress),
         }
     }
 
-    /// Whether the log may be read again.
+    /// Whether the log is due to be read again.
     pub fn is_due(&self, now: Timestamp) -> bool {
-        let pause = if self.has_failed {
+        let interval = if self.has_failed {
             cadence::LOG_RETRY
         } else {
             cadence::LOG_POLL
         };
-        now.duration_since(self.read_at).unsigned_abs() >= pause
+        now.duration_since(self.read_at).unsigned_abs() >= interval
     }
 }
 
-/// The pod of a Job, once it runs.
+/// Name of the running pod of a Job.
 pub(crate) fn find_running_pod(stores: &Stores, namespace: &str, job: &str) -> Option<String> {
     let pods = find_all::<Pod>(&stores.pods, |pod| {
         let labels = pod.labels.as_ref();
-        let of = labels.and_then(|labels| labels.get(JOB_UID_LABEL));
-        pod.namespace.as_deref() == Some(namespace) && of.is_some_and(|of| of == job)
+        let job_uid = labels.and_then(|labels| labels.get(JOB_UID_LABEL));
+        pod.namespace.as_deref() == Some(namespace) && job_uid.is_some_and(|uid| uid == job)
     });
-    let runs = |pod: &&Pod| {
+    let is_running = |pod: &&Pod| {
         let status = pod.status.as_ref();
         status.and_then(|status| status.phase.as_deref()) == Some("Running")
     };
-    pods.iter().find(runs).map(ResourceExt::name_any)
+    pods.iter().find(is_running).map(ResourceExt::name_any)
 }
 
-/// The end of the log of a pod.
+/// The end of the log of a pod; `None` when it cannot be read in time.
 pub(crate) async fn read_log(client: &Client, namespace: &str, pod: &str) -> Option<String> {
     let pods = Api::<Pod>::namespaced(client.clone(), namespace);
     let end = LogParams {
@@ -111,11 +111,11 @@ pub(crate) async fn read_log(client: &Client, namespace: &str, pod: &str) -> Opt
     match tokio::time::timeout(LOG_TIMEOUT, pods.logs(pod, &end)).await {
         Ok(Ok(log)) => Some(log),
         Ok(Err(error)) => {
-            debug!(pod, error = %ErrorChain(&error), "how far a restore is cannot be read");
+            debug!(pod, error = %ErrorChain(&error), "failed to read restore log");
             None
         }
         Err(_) => {
-            debug!(pod, "how far a restore is was not told in time");
+            debug!(pod, "reading restore log timed out");
             None
         }
     }
@@ -143,7 +143,7 @@ mod tests {
         let log = format!("{}\n{}\nbye\n", progress_line(1, 200), progress_line(87, 200));
         let known = read_at_noon(None, Some(&log)).progress.unwrap();
         assert_eq!((known.percent, known.total_bytes), (43, 200));
-        assert_eq!(known.done_bytes(), 86, "as coarse as the percents");
+        assert_eq!(known.done_bytes(), 86, "rounded to whole percent");
     }
 
     #[test]
@@ -159,8 +159,8 @@ mod tests {
         let known = read_at_noon(None, Some(&progress_line(50, 100)));
         let still = read_at_noon(Some(&known), None);
         assert_eq!((still.progress, still.has_failed), (known.progress, true));
-        let another = LogRead::from_log(Some(&known), "j2", None, noon());
-        assert_eq!(another.progress, None, "another attempt begins anew");
+        let other_job = LogRead::from_log(Some(&known), "j2", None, noon());
+        assert_eq!(other_job.progress, None, "another attempt starts at zero");
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
         let due = |known: &LogRead, seconds| known.is_due(later(seconds));
         let known = read_at_noon(None, Some(""));
         assert_eq!([due(&known, 3), due(&known, 5)], [false, true]);
-        let vain = read_at_noon(None, None);
-        assert_eq!([due(&vain, 5), due(&vain, 20)], [false, true]);
+        let failed = read_at_noon(None, None);
+        assert_eq!([due(&failed, 5), due(&failed, 20)], [false, true]);
     }
 }

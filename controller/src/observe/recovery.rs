@@ -1,4 +1,4 @@
-//! What the coordination document says, and the Jobs that work on volumes.
+//! Observes the coordination ConfigMap (lock and incident) and the Jobs that write volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,47 +18,40 @@ use crate::act::marks::LOCK_HOLDER;
 use crate::caches::Stores;
 use crate::caches::packed::{JOB_NAME_LABEL, find_all, get};
 
-/// A recovery of lost data, as far as it is written down.
+/// Observed recovery of lost data.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedRecovery {
-    /// Who may disrupt the cluster.
     pub lock: ObservedLock,
-    /// The recovery that goes on, or the last one.
+    /// The open incident, or the last closed one.
     pub incident: Option<Incident>,
-    /// Jobs on volumes, by the member whose volume it is.
+    /// Restore and rename Jobs, by the member whose volume they write.
     pub jobs: BTreeMap<Ordinal, ObservedJob>,
-    /// Members whose volume a pod of a Job may still write, whatever became of the Job.
+    /// Members whose volume a pod of a Job may still write, even if the Job is deleted.
     pub active_writers: BTreeSet<Ordinal>,
-    /// How far the Job is that restores the data, if its log tells.
+    /// Progress of the restore Job, if its log shows it.
     pub progress: Option<RestoreProgress>,
-    /// Why the document cannot be read. Then nothing is known, and nothing may be done.
+    /// Error of parsing the ConfigMap. The state is unknown then, so no recovery step may be taken.
     pub parse_error: Option<String>,
 }
 
-/// Who may disrupt the cluster.
+/// Observed lock, which permits its holder to disrupt the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObservedLock {
-    /// Nobody has asked for it, or it was given back.
+    /// Never acquired, or released.
     Free {
-        /// The last tenure.
+        /// Epoch of the last holder.
         epoch: Epoch,
     },
-    /// This controller, in this process or an earlier one.
+    /// Held by this controller, in this process or an earlier one.
     HeldByUs {
-        /// This tenure.
         epoch: Epoch,
-        /// The last sign of life.
         renewed_at: Timestamp,
     },
-    /// Somebody else.
     HeldByOther {
-        /// Who.
         holder: String,
-        /// What for.
         purpose: Purpose,
-        /// Their tenure.
         epoch: Epoch,
-        /// When it may have expired, as far as clocks agree.
+        /// Approximate, since it depends on the clock of the holder.
         expires_at: Timestamp,
     },
 }
@@ -72,7 +65,7 @@ impl Default for ObservedLock {
 }
 
 impl ObservedLock {
-    /// The tenure that is, or was last.
+    /// Epoch of the current or last holder.
     pub fn epoch(&self) -> Epoch {
         match self {
             Self::Free { epoch } | Self::HeldByUs { epoch, .. } | Self::HeldByOther { epoch, .. } => *epoch,
@@ -81,19 +74,17 @@ impl ObservedLock {
 }
 
 impl ObservedRecovery {
-    /// The recovery that goes on.
     pub fn open_incident(&self) -> Option<&Incident> {
         self.incident.as_ref().filter(|incident| incident.is_open())
     }
 
-    /// The Job that restores the data, while it runs.
+    /// The restore Job of the open incident, while it runs.
     pub fn running_restore(&self) -> Option<&ObservedJob> {
         let incident = self.open_incident().filter(|open| open.stage == RecoveryStage::Restoring)?;
         let job = self.jobs.get(&Ordinal(incident.base))?;
         (job.belongs_to(incident) && !job.is_deleting && job.state == JobState::Running).then_some(job)
     }
 
-    /// The last recovery, when it is over.
     pub fn finished_incident(&self) -> Option<&Incident> {
         self.incident
             .as_ref()
@@ -101,7 +92,7 @@ impl ObservedRecovery {
     }
 }
 
-/// Looks into the stores.
+/// Reads the recovery state from the caches.
 pub(crate) fn observe_recovery(stores: &Stores, etcd: &Etcd, ordinals: u32, is_down: bool) -> ObservedRecovery {
     let names = Names::new(etcd);
     let document = get(&stores.config_maps, &names.coordination_config_map(), names.namespace);
@@ -113,7 +104,7 @@ pub(crate) fn observe_recovery(stores: &Stores, etcd: &Etcd, ordinals: u32, is_d
         jobs: jobs.collect(),
         ..document.map(|map| parse_document(&map)).unwrap_or_default()
     };
-    // At rest nobody writes, and the pods of all clusters need not be looked through.
+    // Without a recovery there are no writers: skip the scan over the pods of all clusters.
     if is_down || !observed.jobs.is_empty() || observed.open_incident().is_some() {
         let jobs = (0..ordinals).map(|n| (names.restore_job(n), Ordinal(n)));
         observed.active_writers = find_active_writers(stores, names.namespace, &jobs.collect());
@@ -121,7 +112,7 @@ pub(crate) fn observe_recovery(stores: &Stores, etcd: &Etcd, ordinals: u32, is_d
     observed
 }
 
-/// Whose volume a pod may write, by the names of Jobs.
+/// Members whose volume a pod of one of these Jobs may still write.
 fn find_active_writers(
     stores: &Stores,
     namespace: &str,
@@ -138,7 +129,7 @@ fn find_active_writers(
     alive.filter_map(|pod| job_of(Some(pod.labels()))).collect()
 }
 
-/// Whether a pod has not come to its end.
+/// Whether a pod may still write. A pod that is being deleted writes until its containers have terminated.
 fn can_write(pod: &Pod) -> bool {
     let phase = pod
         .status
@@ -147,7 +138,7 @@ fn can_write(pod: &Pod) -> bool {
     !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// What a document says.
+/// Parses the coordination ConfigMap.
 fn parse_document(map: &ConfigMap) -> ObservedRecovery {
     let read = || {
         Ok::<_, serde_json::Error>((
@@ -183,9 +174,9 @@ fn to_observed_lock(lock: Lock) -> ObservedLock {
             renewed_at: lock.renewed,
         };
     }
-    let lasts = jiff::SignedDuration::try_from(lock.effective_ttl()).unwrap_or_default();
+    let duration = jiff::SignedDuration::try_from(lock.effective_ttl()).unwrap_or_default();
     ObservedLock::HeldByOther {
-        expires_at: lock.renewed.checked_add(lasts).unwrap_or(Timestamp::MAX),
+        expires_at: lock.renewed.checked_add(duration).unwrap_or(Timestamp::MAX),
         epoch: lock.epoch,
         holder: lock.holder,
         purpose: lock.purpose,
@@ -225,8 +216,8 @@ mod tests {
             ),
             "{observed:?}"
         );
-        let others = parse_document(&lock_config_map(&lock("somebody"))).lock;
-        assert!(matches!(&others, ObservedLock::HeldByOther { holder, .. } if holder == "somebody"));
+        let others = parse_document(&lock_config_map(&lock("sidecar"))).lock;
+        assert!(matches!(&others, ObservedLock::HeldByOther { holder, .. } if holder == "sidecar"));
         let mut released = lock(LOCK_HOLDER);
         released["released"] = "2026-11-16T12:01:00Z".into();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The Jobs that look after the backup, and how much has piled up in it.
+//! Observes the upkeep of the backup: compaction and drill Jobs, accumulated deltas, and pins.
 
 use std::collections::BTreeMap;
 
@@ -16,57 +16,51 @@ use crate::act::marks::LOCK_HOLDER;
 use crate::caches::Stores;
 use crate::caches::packed::get;
 
-/// What is known about the upkeep of a backup.
+/// Observed upkeep of a backup.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedUpkeep {
-    /// The Job that folds deltas into a full snapshot.
+    /// The Job that compacts deltas into a full snapshot.
     pub compaction: Option<ObservedJob>,
-    /// The Job that rehearses a restore.
+    /// The Job that runs a restore drill.
     pub drill: Option<ObservedJob>,
-    /// Bytes of deltas behind a full snapshot; other sidecars do not say.
+    /// Deltas since a full snapshot; `None` with a sidecar of etcd-backup-restore, which does not report it.
     pub delta_backlog: Option<DeltaBacklog>,
-    /// The full snapshot that was asked for in place of a compaction.
+    /// The full snapshot requested instead of a compaction.
     pub fallback: FallbackSnapshot,
-    /// What keeps retention from the objects the Jobs read, by name.
+    /// Pins of this controller by name. A pin keeps retention from deleting what a Job reads.
     pub pins: BTreeMap<String, ObservedPin>,
 }
 
-/// The deltas behind a full snapshot, as the sidecar tells.
+/// Deltas since a full snapshot, as the sidecar reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaBacklog {
-    /// The revision of the newest full snapshot the sidecar knows of.
+    /// Revision of that full snapshot.
     pub since_revision: i64,
-    /// Their bytes.
     pub bytes: u64,
 }
 
 /// A pin of this controller, in this process or an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObservedPin {
-    /// This revision and what follows must stay.
+    /// First revision that retention must keep.
     pub from_revision: i64,
-    /// The last sign of life.
     pub renewed_at: Timestamp,
 }
 
-/// A full snapshot asked for in place of a compaction.
+/// A full snapshot requested instead of a compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FallbackSnapshot {
-    /// None, as far as this process knows.
+    /// None requested since this process started.
     #[default]
     None,
-    /// It is on its way.
     Running,
-    /// It was taken.
     Taken,
-    /// It was not.
     Failed {
-        /// Why, in words.
         reason: String,
     },
 }
 
-/// Looks into the stores.
+/// Reads the upkeep state from the caches.
 pub(crate) fn observe_upkeep(stores: &Stores, etcd: &Etcd) -> ObservedUpkeep {
     let names = Names::new(etcd);
     let job = |name: &str| {
@@ -88,20 +82,21 @@ pub(crate) fn observe_upkeep(stores: &Stores, etcd: &Etcd) -> ObservedUpkeep {
     }
 }
 
-/// What has piled up. Numbers that are none, and bytes behind nobody knows what, tell nothing.
+/// Parses the delta annotations of the Lease; `None` unless both are valid, because bytes count only relative to a revision.
 fn parse_delta_backlog(lease: &Lease) -> Option<DeltaBacklog> {
-    let said = lease.annotations();
+    let annotations = lease.annotations();
     Some(DeltaBacklog {
-        since_revision: said.get(DELTA_BYTES_SINCE)?.parse().ok()?,
-        bytes: said.get(DELTA_BYTES)?.parse().ok()?,
+        since_revision: annotations.get(DELTA_BYTES_SINCE)?.parse().ok()?,
+        bytes: annotations.get(DELTA_BYTES)?.parse().ok()?,
     })
 }
 
-/// The pins a document has of ours. One that cannot be read is set again.
+/// The pins of this controller in the coordination ConfigMap.
 fn parse_pins(map: &ConfigMap) -> BTreeMap<String, ObservedPin> {
     let entries = map.data.iter().flatten();
     let read = |(entry, text): (&String, &String)| {
         let name = entry.strip_prefix(pin::PREFIX)?;
+        // An unreadable pin counts as missing, so it is created again.
         let pin: Pin = serde_json::from_str(text).ok()?;
         let observed = ObservedPin {
             from_revision: pin.revisions?.first.0,
@@ -124,21 +119,21 @@ mod tests {
 
     #[test]
     fn bytes_count_only_with_what_they_are_behind() {
-        let told = |said: &[(&str, &str)]| {
-            let said = said
+        let parsed = |pairs: &[(&str, &str)]| {
+            let annotations = pairs
                 .iter()
                 .map(|(key, text)| ((*key).to_owned(), (*text).to_owned()));
             let mut lease = Lease::default();
-            lease.metadata.annotations = Some(said.collect());
-            parse_delta_backlog(&lease).map(|pile| (pile.bytes, pile.since_revision))
+            lease.metadata.annotations = Some(annotations.collect());
+            parse_delta_backlog(&lease).map(|backlog| (backlog.bytes, backlog.since_revision))
         };
         assert_eq!(
-            told(&[(DELTA_BYTES, "7"), (DELTA_BYTES_SINCE, "5")]),
+            parsed(&[(DELTA_BYTES, "7"), (DELTA_BYTES_SINCE, "5")]),
             Some((7, 5))
         );
-        assert_eq!(told(&[(DELTA_BYTES, "7")]), None);
-        assert_eq!(told(&[(DELTA_BYTES_SINCE, "5")]), None);
-        assert_eq!(told(&[(DELTA_BYTES, "-7"), (DELTA_BYTES_SINCE, "5")]), None);
+        assert_eq!(parsed(&[(DELTA_BYTES, "7")]), None);
+        assert_eq!(parsed(&[(DELTA_BYTES_SINCE, "5")]), None);
+        assert_eq!(parsed(&[(DELTA_BYTES, "-7"), (DELTA_BYTES_SINCE, "5")]), None);
     }
 
     #[test]
@@ -163,7 +158,7 @@ mod tests {
         let map = ConfigMap {
             data: Some(BTreeMap::from([
                 (entry("compaction"), pin(LOCK_HOLDER)),
-                (entry("copy"), pin("somebody")),
+                (entry("copy"), pin("sidecar")),
                 (entry("broken"), "{".to_owned()),
                 ("lock".to_owned(), "{}".to_owned()),
             ])),

@@ -1,22 +1,22 @@
-//! The verdict of `mainstay-restorer init`, as it stands in the termination message of the init container.
+//! Parses the verdict of `mainstay-restorer init` from the termination message of the init container.
 
 use mainstay_verdict::{InitDecision, TerminationMessage, RefuseCause, RestoreCause, WaitCause};
 
 use super::InitFinding;
 
-/// What an init container said.
+/// Verdict of an init container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InitVerdict {
     pub(super) finding: InitFinding,
-    /// In words.
     pub(super) message: Option<String>,
-    /// The newest revision of the data directory.
+    /// Newest revision in the data directory.
     pub(super) data_revision: Option<i64>,
 }
 
-/// What the words mean, and why that is so; `None` for words that are no verdict, such as the last lines of a log.
-pub(super) fn parse_init_verdict(words: &str) -> Option<InitVerdict> {
-    let message = TerminationMessage::parse(words).ok()?;
+/// Parses a termination message; `None` when it is not a verdict. The kubelet puts the end of the log there when the program
+/// wrote none.
+pub(super) fn parse_init_verdict(text: &str) -> Option<InitVerdict> {
+    let message = TerminationMessage::parse(text).ok()?;
     let report = message.init_report().ok()?;
     Some(InitVerdict {
         finding: to_finding(report.decision),
@@ -39,7 +39,7 @@ fn to_finding(decision: InitDecision) -> InitFinding {
             RefuseCause::DataCorrupt => InitFinding::Corrupt,
             RefuseCause::Removed | RefuseCause::OtherCluster => InitFinding::Foreign,
             RefuseCause::NothingToRestore => InitFinding::NothingToRestore,
-            // Not ours to judge, let alone to give up.
+            // The volume belongs to someone else: it must never be deleted.
             RefuseCause::DataInUse | RefuseCause::WrongVolume => InitFinding::Refused,
         },
     }

@@ -1,8 +1,8 @@
-//! Copies of backups: one Job, whose outcome becomes that of the task.
+//! Reconciles `EtcdCopyBackupsTask`: one Job, whose outcome becomes the outcome of the task.
 //!
-//! A copy goes on where it stopped: what is in the target already is not written again. So a Job that failed for a reason
-//! that passes is started again. A task that is over goes with its Job after its time to live, if it has one; that counts from
-//! the moment its condition became true.
+//! A copy is resumable, because objects that exist in the target are not written again. A Job that failed for a transient
+//! reason is therefore retried. A finished task and its Job are deleted after the time to live, if one is set; it starts when
+//! the condition becomes true.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,63 +31,52 @@ use crate::observe::JobState;
 use crate::observe::jobs::job_state;
 use crate::validate::FINALIZER;
 
-/// How often a copy is tried.
 const MAX_ATTEMPTS: u32 = 5;
-/// The first pause after a failure, and the longest.
+/// First and longest interval between attempts.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(30), Duration::from_mins(10));
-/// Verdicts of the restorer that another attempt will not change.
+/// Verdicts of the restorer that a retry does not change.
 const PERMANENT_VERDICTS: [&str; 2] = ["usage", "no-backup"];
 
-/// What there is.
+/// Observed state of a copy task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedCopyTask {
-    /// Whether the task is being deleted.
     pub is_deleting: bool,
-    /// Whether the task stays until its Job is gone.
     pub has_finalizer: bool,
-    /// Since when it is told how it ended.
+    /// When the outcome was published.
     pub finished_at: Option<Timestamp>,
-    /// How long it stays after that; for ever when absent.
+    /// Time to live after that; `None` keeps the task forever.
     pub ttl: Option<Duration>,
-    /// Which attempt it is, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// The Job.
     pub job: Option<JobState>,
-    /// Now.
     pub now: Timestamp,
 }
 
-/// What is to be done.
+/// The next action on a copy task.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CopyTaskAction {
-    /// Keeps the task until its Job is gone.
+    /// Keeps the task until its Job is deleted.
     AddFinalizer,
-    /// Starts the Job.
     CreateJob,
-    /// Deletes the Job.
     DeleteJob,
-    /// Counts the attempt and deletes its Job, so that another one is made.
+    /// Records the next attempt and deletes the failed Job.
     Retry,
-    /// Deletes the task: it has been looked at for long enough.
+    /// The time to live has passed.
     DeleteTask,
-    /// Tells how it ended.
+    /// Publishes the outcome.
     Report {
-        /// Whether it went well.
         succeeded: bool,
-        /// In words.
         message: String,
     },
-    /// Lets the task go.
     RemoveFinalizer,
-    /// Nothing but to keep what the Job reads, for this long.
+    /// Renews the pins and reconciles again after this time.
     Wait(Duration),
-    /// Nothing, for this long: it is over and is looked at.
+    /// The task is finished; reconciles again after this time.
     WaitForTtl(Duration),
-    /// Nothing, ever.
     AwaitChange,
 }
 
-/// Decides.
+/// Decides the next action.
 pub fn next_action(observed: &ObservedCopyTask) -> CopyTaskAction {
     match (&observed.job, observed.is_deleting) {
         (Some(_), true) => return CopyTaskAction::DeleteJob,
@@ -95,6 +84,7 @@ pub fn next_action(observed: &ObservedCopyTask) -> CopyTaskAction {
         (None, true) => return CopyTaskAction::AwaitChange,
         _ => {}
     }
+    // A published outcome is final, whatever becomes of the Job.
     if let Some(since) = observed.finished_at {
         return wait_for_ttl(since, observed);
     }
@@ -106,12 +96,12 @@ pub fn next_action(observed: &ObservedCopyTask) -> CopyTaskAction {
         Some(JobState::Running) => CopyTaskAction::Wait(POLL_INTERVAL * 20),
         Some(JobState::Succeeded { .. }) => CopyTaskAction::Report {
             succeeded: true,
-            message: "all backups were copied and compared".to_owned(),
+            message: "All backups copied and verified".to_owned(),
         },
         Some(JobState::Failed { at, failure }) => {
             let verdict = failure.verdict.as_deref();
-            let is_for_good = verdict.is_some_and(|verdict| PERMANENT_VERDICTS.contains(&verdict));
-            if is_for_good || observed.attempt >= MAX_ATTEMPTS {
+            let is_permanent = verdict.is_some_and(|verdict| PERMANENT_VERDICTS.contains(&verdict));
+            if is_permanent || observed.attempt >= MAX_ATTEMPTS {
                 return CopyTaskAction::Report {
                     succeeded: false,
                     message: failure.message.clone(),
@@ -127,7 +117,7 @@ pub fn next_action(observed: &ObservedCopyTask) -> CopyTaskAction {
     }
 }
 
-/// A finished task stays for its time to live.
+/// Keeps a finished task until its time to live has passed.
 fn wait_for_ttl(since: Timestamp, observed: &ObservedCopyTask) -> CopyTaskAction {
     match observed.ttl.map(|ttl| remaining_time(since, ttl, observed.now)) {
         None => CopyTaskAction::AwaitChange,
@@ -136,14 +126,14 @@ fn wait_for_ttl(since: Timestamp, observed: &ObservedCopyTask) -> CopyTaskAction
     }
 }
 
-/// What is left of a while; nothing once it has passed.
-fn remaining_time(since: Timestamp, lasts: Duration, now: Timestamp) -> Option<Duration> {
-    let lasts = SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
-    let left = lasts.saturating_sub(now.duration_since(since));
+/// Remaining time of a period that started at `since`; `None` once it has passed.
+fn remaining_time(since: Timestamp, period: Duration, now: Timestamp) -> Option<Duration> {
+    let period = SignedDuration::try_from(period).unwrap_or(SignedDuration::MAX);
+    let left = period.saturating_sub(now.duration_since(since));
     left.is_positive().then(|| left.unsigned_abs())
 }
 
-/// One pass over one task.
+/// Reconciles one task.
 pub async fn reconcile(
     guard: Arc<DeserializeGuard<EtcdCopyBackupsTask>>,
     ctx: Arc<Context>,
@@ -151,67 +141,68 @@ pub async fn reconcile(
     let task = guard.0.as_ref().map_err(|invalid| TaskError::Unreadable {
         reason: invalid.to_string(),
     })?;
-    let pass = CopyTaskReconciler::new(task, &ctx);
-    let (observed, job) = pass.observe().await?;
+    let reconciler = CopyTaskReconciler::new(task, &ctx);
+    let (observed, job) = reconciler.observe().await?;
     Ok(match next_action(&observed) {
         CopyTaskAction::AddFinalizer => {
-            pass.set_finalizer(true).await?;
+            reconciler.set_finalizer(true).await?;
             Action::requeue(Duration::from_millis(100))
         }
         CopyTaskAction::CreateJob => {
-            pass.start_job().await?;
+            reconciler.start_job().await?;
             Action::requeue(POLL_INTERVAL * 20)
         }
         CopyTaskAction::DeleteJob => {
-            pass.delete_job(job.as_ref()).await?;
+            reconciler.delete_job(job.as_ref()).await?;
             Action::requeue(POLL_INTERVAL)
         }
         CopyTaskAction::Retry => {
-            pass.record_attempt(observed.attempt + 1).await?;
-            pass.delete_job(job.as_ref()).await?;
+            // Recorded before the deletion: a crash in between counts an attempt twice, but never loses one.
+            reconciler.record_attempt(observed.attempt + 1).await?;
+            reconciler.delete_job(job.as_ref()).await?;
             Action::requeue(POLL_INTERVAL)
         }
-        CopyTaskAction::Report { succeeded, message: words } => {
-            pass.report(succeeded, &words).await?;
-            pass.remove_pins().await;
-            let word = if succeeded { "Succeeded" } else { "Failed" };
-            ctx.metrics.record_task_end("copyBackups", word);
+        CopyTaskAction::Report { succeeded, message: outcome } => {
+            reconciler.report(succeeded, &outcome).await?;
+            reconciler.remove_pins().await;
+            let state = if succeeded { "Succeeded" } else { "Failed" };
+            ctx.metrics.record_task_end("copyBackups", state);
             Action::await_change()
         }
         CopyTaskAction::RemoveFinalizer => {
-            pass.remove_pins().await;
-            pass.set_finalizer(false).await?;
+            reconciler.remove_pins().await;
+            reconciler.set_finalizer(false).await?;
             Action::await_change()
         }
         CopyTaskAction::Wait(pause) => {
-            pass.renew_pins().await?;
+            reconciler.renew_pins().await?;
             Action::requeue(pause)
         }
         CopyTaskAction::WaitForTtl(left) => Action::requeue(left),
         CopyTaskAction::DeleteTask => {
-            pass.delete_task().await?;
+            reconciler.delete_task().await?;
             Action::await_change()
         }
         CopyTaskAction::AwaitChange => Action::await_change(),
     })
 }
 
-/// Since when it is told how a task ended: one of its conditions is true from then on.
+/// When the outcome was published: one condition has been true since then.
 fn find_finish_time(task: &EtcdCopyBackupsTask) -> Option<Timestamp> {
     let conditions = task.status.as_ref()?.conditions.as_ref()?;
-    let told = conditions
+    let finished = conditions
         .iter()
         .find(|one| one.status == ConditionStatus::True)?;
-    Some(told.last_transition_time.0)
+    Some(finished.last_transition_time.0)
 }
 
-/// Whether an Etcd has its backup there.
+/// Whether the backup of an Etcd is in this store.
 fn uses_store(etcd: &Etcd, store: &StoreSpec) -> bool {
-    let own = etcd.spec.backup.store.as_ref();
-    own.is_some_and(|own| {
-        own.provider == store.provider
-            && own.container == store.container
-            && own.prefix.trim_matches('/') == store.prefix.trim_matches('/')
+    let backup = etcd.spec.backup.store.as_ref();
+    backup.is_some_and(|backup| {
+        backup.provider == store.provider
+            && backup.container == store.container
+            && backup.prefix.trim_matches('/') == store.prefix.trim_matches('/')
     })
 }
 
@@ -236,14 +227,14 @@ impl<'a> CopyTaskReconciler<'a> {
     }
 
     fn check_leadership(&self) -> Result<(), TaskError> {
-        let may = self.ctx.leadership.check();
-        may.map_err(|source| crate::act::ActError::Fenced { source }.into())
+        let checked = self.ctx.leadership.check();
+        checked.map_err(|source| crate::act::ActError::Fenced { source }.into())
     }
 
     async fn observe(&self) -> Result<(ObservedCopyTask, Option<Job>), TaskError> {
         let name = names::copy_job_name(&self.task.name_any());
         let job = self.jobs.get_opt(&name).await;
-        let job = job.map_err(TaskError::api_error("look for the Job"))?;
+        let job = job.map_err(TaskError::api_error("get the copy Job"))?;
         let pod = match &job {
             Some(job) => self.find_pod(job).await?,
             None => None,
@@ -257,7 +248,7 @@ impl<'a> CopyTaskReconciler<'a> {
             finished_at: find_finish_time(self.task),
             ttl: ttl.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
             attempt,
-            // One that is going is as good as there until it is gone.
+            // A terminating Job still has its name: a new one cannot be created until it is gone.
             job: job
                 .as_ref()
                 .map(|job| match job.metadata.deletion_timestamp {
@@ -274,7 +265,7 @@ impl<'a> CopyTaskReconciler<'a> {
         let uid = job.uid().unwrap_or_default();
         let list = ListParams::default().labels(&format!("controller-uid={uid}"));
         let found = pods.list(&list).await;
-        let found = found.map_err(TaskError::api_error("look for the pod of the Job"))?;
+        let found = found.map_err(TaskError::api_error("list the pods of the copy Job"))?;
         Ok(found.items.into_iter().next())
     }
 
@@ -290,17 +281,17 @@ impl<'a> CopyTaskReconciler<'a> {
         };
         let job = match render_copy_job(self.task, &self.ctx.settings, &copy) {
             Ok(job) => job,
-            // Nobody but the author of the task can help.
+            // The spec of the task is invalid: a retry gives the same error.
             Err(error) => return self.report(false, &error.to_string()).await,
         };
-        // What a former task of this name left may be seen longer than it is there.
+        // Always create the pin: the cache may still hold one that a former task of this name has removed.
         for etcd in self.list_source_etcds().await? {
             create_pin(self.ctx, &etcd, BackupReader::Copy(&self.task.name_any()), 0).await?;
         }
         Ok(create_job(self.ctx, &self.namespace, &job).await?)
     }
 
-    /// Goes on keeping retention from what is copied: all of it may be read.
+    /// Renews the pins on the whole source backup, because the Job may read any object of it.
     async fn renew_pins(&self) -> Result<(), TaskError> {
         for etcd in self.list_source_etcds().await? {
             renew_pin(self.ctx, &etcd, BackupReader::Copy(&self.task.name_any()), 0).await?;
@@ -314,12 +305,12 @@ impl<'a> CopyTaskReconciler<'a> {
         }
     }
 
-    /// Whose backup is copied, of the Etcds beside the task. That of others is not ours to pin.
+    /// Etcds in the namespace of the task whose backup is copied. Other namespaces are not searched.
     async fn list_source_etcds(&self) -> Result<Vec<Etcd>, TaskError> {
         let etcds =
             Api::<DeserializeGuard<Etcd>>::namespaced(self.ctx.client.clone(), &self.namespace);
         let found = etcds.list(&ListParams::default()).await;
-        let found = found.map_err(TaskError::api_error("look for the Etcd that is copied"))?;
+        let found = found.map_err(TaskError::api_error("list the Etcds of the source store"))?;
         let readable = found.items.into_iter().filter_map(|etcd| etcd.0.ok());
         let source = &self.task.spec.source_store;
         Ok(readable.filter(|etcd| uses_store(etcd, source)).collect())
@@ -330,16 +321,16 @@ impl<'a> CopyTaskReconciler<'a> {
         let patch = json!({ "metadata": { "annotations": { ATTEMPT: attempt.to_string() } } });
         let name = self.task.name_any();
         let params = PatchParams::default();
-        let counted = self
+        let patched = self
             .tasks
             .patch(&name, &params, &Patch::Merge(&patch))
             .await;
-        counted.map_err(TaskError::api_error("count the attempt"))?;
+        patched.map_err(TaskError::api_error("record the attempt"))?;
         Ok(())
     }
 
     async fn delete_job(&self, job: Option<&Job>) -> Result<(), TaskError> {
-        // Deleting it once more would add the finalizer that the garbage collector has just removed, again and again.
+        // A second foreground deletion adds the finalizer again that the garbage collector has just removed.
         let Some(job) = job.filter(|job| job.metadata.deletion_timestamp.is_none()) else {
             return Ok(());
         };
@@ -351,11 +342,11 @@ impl<'a> CopyTaskReconciler<'a> {
         {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(TaskError::api_error("delete the Job")(error)),
+            Err(error) => Err(TaskError::api_error("delete the copy Job")(error)),
         }
     }
 
-    /// Deletes this very task.
+    /// Deletes the task with this uid; another task may have its name by now.
     async fn delete_task(&self) -> Result<(), TaskError> {
         self.check_leadership()?;
         let params = DeleteParams::default().preconditions(Preconditions {
@@ -369,13 +360,14 @@ impl<'a> CopyTaskReconciler<'a> {
         }
     }
 
-    async fn set_finalizer(&self, hold: bool) -> Result<(), TaskError> {
+    async fn set_finalizer(&self, is_desired: bool) -> Result<(), TaskError> {
         self.check_leadership()?;
         let mut finalizers = self.task.finalizers().to_vec();
         finalizers.retain(|name| name != FINALIZER);
-        if hold {
+        if is_desired {
             finalizers.push(FINALIZER.to_owned());
         }
+        // A merge patch replaces the whole list; the resourceVersion protects finalizers that others add meanwhile.
         let patch = json!({ "metadata": {
             "resourceVersion": self.task.metadata.resource_version, "finalizers": finalizers,
         }});
@@ -388,16 +380,16 @@ impl<'a> CopyTaskReconciler<'a> {
         {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(TaskError::api_error("change the finalizers")(error)),
+            Err(error) => Err(TaskError::api_error("update the finalizers of the task")(error)),
         }
     }
 
-    async fn report(&self, succeeded: bool, words: &str) -> Result<(), TaskError> {
+    async fn report(&self, succeeded: bool, outcome: &str) -> Result<(), TaskError> {
         self.check_leadership()?;
         let now = now();
-        let condition = |type_: ConditionType, holds: bool| Condition {
+        let condition = |type_: ConditionType, is_true: bool| Condition {
             type_,
-            status: if holds {
+            status: if is_true {
                 ConditionStatus::True
             } else {
                 ConditionStatus::False
@@ -410,7 +402,7 @@ impl<'a> CopyTaskReconciler<'a> {
                 "JobFailed"
             }
             .to_owned(),
-            message: words.to_owned(),
+            message: outcome.to_owned(),
         };
         let status = EtcdCopyBackupsTaskStatus {
             conditions: Some(vec![
@@ -418,7 +410,7 @@ impl<'a> CopyTaskReconciler<'a> {
                 condition(ConditionType::Succeeded, succeeded),
             ]),
             observed_generation: self.task.metadata.generation,
-            last_error: (!succeeded).then(|| words.to_owned()),
+            last_error: (!succeeded).then(|| outcome.to_owned()),
         };
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -428,17 +420,18 @@ impl<'a> CopyTaskReconciler<'a> {
         self.tasks
             .patch_status(&self.task.name_any(), &params, &Patch::Merge(&patch))
             .await
-            .map_err(TaskError::api_error("tell how it ended"))?;
+            .map_err(TaskError::api_error("publish the status of the task"))?;
         Ok(())
     }
 }
 
+/// The current time in whole seconds, as the API server stores times.
 pub(super) fn now() -> Time {
     let now = Timestamp::now();
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
-/// The directory the secret of a `Local` store names, if it names one.
+/// The host directory that the Secret of a `Local` store sets; `None` for other providers, or when none is set.
 async fn read_local_store_root(
     client: &Client,
     namespace: &str,
@@ -451,7 +444,7 @@ async fn read_local_store_root(
     };
     let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
     let secret = secrets.get(name).await;
-    let secret = secret.map_err(TaskError::api_error("read the secret of the store"))?;
+    let secret = secret.map_err(TaskError::api_error("read the Secret of the store"))?;
     let path = secret.data.and_then(|mut data| data.remove("hostPath"));
     let path = path.and_then(|path| String::from_utf8(path.0).ok());
     Ok(path.filter(|path| !path.is_empty()))

@@ -1,15 +1,14 @@
-//! Tasks: things done once, each a resource of its own.
+//! Controllers of the task resources: one-time operations on an Etcd or its backup.
 //!
 //! ```text
 //! EtcdCopyBackupsTask ─► one Job ─► Succeeded | Failed
-//! EtcdOpsTask ─► Pending ─► admitted? ─┬─ InProgress ─► Succeeded | Failed ─┬─ time to live ─► gone
+//! EtcdOpsTask ─► Pending ─► admitted? ─┬─ InProgress ─► Succeeded | Failed ─┬─ time to live ─► deleted
 //!                                       └─ Rejected ─────────────────────────┘
 //! ```
 //!
-//! **Holds**: what is to be done next is a pure function of the task, its Etcd and its Job; nothing is remembered. Whatever a
-//! process was doing when it died is done again, and may be: a second snapshot does no harm, a Job has one name, a
-//! recovery is written down once. **Does not do**: touch volumes and pods. A restore is handed to the recovery of the
-//! Etcd, which has the lock and the steps.
+//! **Invariants**: the next action is a pure function of the task, its Etcd and its Job; no state is kept in memory. After a
+//! crash the action is repeated, which is safe: a second snapshot does no harm, a Job has a fixed name, a recovery is
+//! recorded once. Tasks never touch volumes or pods: a restore is executed by the recovery of the Etcd, which holds the lock.
 
 pub mod copy;
 pub mod ops;
@@ -35,33 +34,29 @@ use crate::caches::pauses::WatchBackoff;
 use crate::config::Controllers;
 use crate::context::Context;
 
-/// The pause after a pass over a task failed.
+/// Interval before a failed reconcile of a task is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// How often a task that waits for something else is looked at.
+/// Interval at which a waiting task is reconciled.
 const POLL_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Why a pass over a task failed. It is tried again.
+/// Errors of reconciling a task.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskError {
-    /// The resource cannot be read; another version may have written it.
-    #[error("read the task: {reason}")]
+    /// The resource does not match the CRD; another version may have written it.
+    #[error("failed to parse the task: {reason}")]
     Unreadable {
-        /// What is wrong with it.
         reason: String,
     },
-    /// The API server did not answer as it should.
-    #[error("{step}")]
+    /// A request to the API server failed.
+    #[error("failed to {step}")]
     Api {
-        /// What was asked.
+        /// Verb phrase: `delete the Job`.
         step: &'static str,
-        /// What it said.
         source: Box<kube::Error>,
     },
-    /// Something was not done.
-    #[error("act")]
+    #[error("failed to execute the task")]
     Act {
-        /// What.
         source: ActError,
     },
 }
@@ -81,17 +76,14 @@ impl From<ActError> for TaskError {
     }
 }
 
-/// How many tasks of a kind are worked on at the same time.
+/// Number of tasks reconciled concurrently, per kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskWorkers {
-    /// Of those that copy backups.
     pub copy: u16,
-    /// Of all others.
     pub ops: u16,
 }
 
 impl TaskWorkers {
-    /// As many as the operator's configuration says.
     pub fn from_config(controllers: &Controllers) -> Self {
         Self {
             copy: controllers.etcd_copy_backups_task.concurrent_syncs,
@@ -100,7 +92,7 @@ impl TaskWorkers {
     }
 }
 
-/// Looks after all tasks until told to stop.
+/// Runs the task controllers until `cancel` is triggered.
 pub async fn run(
     client: Client,
     scope: WatchScope,
@@ -120,9 +112,9 @@ pub async fn run(
     .with_config(ControllerConfig::default().concurrency(workers.copy))
     .graceful_shutdown_on(cancel.clone().cancelled_owned())
     .run(reconcile_copy_task, error_policy, Arc::clone(&context))
-    .for_each(|passed| async move {
-        if let Err(error) = passed {
-            debug!(error = %ErrorChain(&error), "a pass over a copy task did not end well");
+    .for_each(|reconciled| async move {
+        if let Err(error) = reconciled {
+            debug!(error = %ErrorChain(&error), "copy task controller error");
         }
     });
     let ops = Controller::new(
@@ -133,9 +125,9 @@ pub async fn run(
     .with_config(ControllerConfig::default().concurrency(workers.ops))
     .graceful_shutdown_on(cancel.cancelled_owned())
     .run(reconcile_ops_task, error_policy, context)
-    .for_each(|passed| async move {
-        if let Err(error) = passed {
-            debug!(error = %ErrorChain(&error), "a pass over an ops task did not end well");
+    .for_each(|reconciled| async move {
+        if let Err(error) = reconciled {
+            debug!(error = %ErrorChain(&error), "ops task controller error");
         }
     });
     tokio::join!(copies, ops);
@@ -165,14 +157,14 @@ async fn reconcile_ops_task(
 
 #[expect(clippy::needless_pass_by_value, reason = "the signature is kube's")]
 fn error_policy<K: kube::Resource>(task: Arc<K>, error: &TaskError, _: Arc<Context>) -> Action {
-    warn!(task = task.name_any(), error = %ErrorChain(error), "a pass over a task failed");
+    warn!(task = task.name_any(), error = %ErrorChain(error), "failed to reconcile task");
     if is_permanent(error) {
         return Action::await_change();
     }
     Action::requeue(RETRY_INTERVAL)
 }
 
-/// Whether only a change of the task helps.
+/// Whether a retry cannot succeed until the task changes.
 fn is_permanent(error: &TaskError) -> bool {
     matches!(error, TaskError::Unreadable { .. })
 }

@@ -1,4 +1,4 @@
-//! Claims about what is done with a copy task.
+//! Tests of the next action on a copy task.
 
 use mainstay_verdict::CommandDetails;
 use serde_json::Value;
@@ -29,7 +29,7 @@ fn failed_job(verdict: &str, seconds_ago: i64) -> JobState {
             class: FailureClass::Process,
             verdict: Some(verdict.to_owned()),
             superseded_by: None,
-            message: "so it is".to_owned(),
+            message: "disk full".to_owned(),
         },
     }
 }
@@ -64,10 +64,10 @@ fn what_passes_is_tried_again_and_what_does_not_is_told() {
     let due = observed(1, Some(failed_job("store-unavailable", 31)));
     assert_eq!(next_action(&due), CopyTaskAction::Retry);
     for (attempt, verdict) in [(5, "store-unavailable"), (1, "usage"), (1, "no-backup")] {
-        let message = "so it is".to_owned();
-        let told = next_action(&observed(attempt, Some(failed_job(verdict, 1_000))));
+        let message = "disk full".to_owned();
+        let action = next_action(&observed(attempt, Some(failed_job(verdict, 1_000))));
         assert_eq!(
-            told,
+            action,
             CopyTaskAction::Report {
                 succeeded: false,
                 message,
@@ -79,48 +79,48 @@ fn what_passes_is_tried_again_and_what_does_not_is_told() {
 
 #[test]
 fn a_task_that_goes_takes_its_job_with_it() {
-    let mut going = observed(1, Some(JobState::Running));
-    going.is_deleting = true;
-    assert_eq!(next_action(&going), CopyTaskAction::DeleteJob);
-    going.job = None;
-    assert_eq!(next_action(&going), CopyTaskAction::RemoveFinalizer);
-    going.has_finalizer = false;
-    assert_eq!(next_action(&going), CopyTaskAction::AwaitChange);
+    let mut deleting = observed(1, Some(JobState::Running));
+    deleting.is_deleting = true;
+    assert_eq!(next_action(&deleting), CopyTaskAction::DeleteJob);
+    deleting.job = None;
+    assert_eq!(next_action(&deleting), CopyTaskAction::RemoveFinalizer);
+    deleting.has_finalizer = false;
+    assert_eq!(next_action(&deleting), CopyTaskAction::AwaitChange);
 }
 
 #[test]
 fn what_is_over_stays_over() {
     for job in [None, Some(JobState::Running), Some(failed_job("disk", 1))] {
-        let mut over = observed(1, job);
-        over.finished_at = Some(noon() - SignedDuration::from_hours(10_000));
-        assert_eq!(next_action(&over), CopyTaskAction::AwaitChange);
+        let mut finished = observed(1, job);
+        finished.finished_at = Some(noon() - SignedDuration::from_hours(10_000));
+        assert_eq!(next_action(&finished), CopyTaskAction::AwaitChange);
     }
 }
 
 #[test]
 fn what_is_over_goes_after_its_time_to_live_and_takes_its_job_with_it() {
-    let over = |seconds_ago: i64, ttl: u64| ObservedCopyTask {
+    let finished = |seconds_ago: i64, ttl: u64| ObservedCopyTask {
         finished_at: Some(noon() - SignedDuration::from_secs(seconds_ago)),
         ttl: Some(Duration::from_secs(ttl)),
         ..observed(1, Some(failed_job("disk", 1)))
     };
     let minute = Duration::from_mins(1);
-    assert_eq!(next_action(&over(0, 60)), CopyTaskAction::WaitForTtl(minute));
-    assert_eq!(next_action(&over(45, 60)), CopyTaskAction::WaitForTtl(minute / 4));
-    assert_eq!(next_action(&over(60, 60)), CopyTaskAction::DeleteTask);
-    assert_eq!(next_action(&over(0, 0)), CopyTaskAction::DeleteTask);
-    let mut going = over(60, 60);
-    going.is_deleting = true;
-    assert_eq!(next_action(&going), CopyTaskAction::DeleteJob);
-    let mut running = over(60, 60);
+    assert_eq!(next_action(&finished(0, 60)), CopyTaskAction::WaitForTtl(minute));
+    assert_eq!(next_action(&finished(45, 60)), CopyTaskAction::WaitForTtl(minute / 4));
+    assert_eq!(next_action(&finished(60, 60)), CopyTaskAction::DeleteTask);
+    assert_eq!(next_action(&finished(0, 0)), CopyTaskAction::DeleteTask);
+    let mut deleting = finished(60, 60);
+    deleting.is_deleting = true;
+    assert_eq!(next_action(&deleting), CopyTaskAction::DeleteJob);
+    let mut running = finished(60, 60);
     running.finished_at = None;
     let pause = Duration::from_secs(29);
-    assert_eq!(next_action(&running), CopyTaskAction::Wait(pause), "it is not over yet");
+    assert_eq!(next_action(&running), CopyTaskAction::Wait(pause), "the time to live starts when the task is finished");
 }
 
 #[test]
 fn the_time_to_live_counts_from_the_condition_that_became_true() {
-    let told = |status: &str, at: &str| {
+    let condition = |status: &str, at: &str| {
         json!({ "type": "Succeeded", "status": status, "reason": "", "message": "",
             "lastTransitionTime": at, "lastUpdateTime": "2026-11-16T13:00:00Z" })
     };
@@ -135,9 +135,9 @@ fn the_time_to_live_counts_from_the_condition_that_became_true() {
     };
     let noon_text = "2026-11-16T12:00:00Z";
     assert_eq!(find_finish_time(&task(json!([]))), None);
-    let failed = told("False", "2026-11-16T11:00:00Z");
+    let failed = condition("False", "2026-11-16T11:00:00Z");
     assert_eq!(find_finish_time(&task(json!([failed]))), None);
-    let ended = task(json!([failed, told("True", noon_text)]));
+    let ended = task(json!([failed, condition("True", noon_text)]));
     assert_eq!(find_finish_time(&ended), Some(noon()));
 }
 

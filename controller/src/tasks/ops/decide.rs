@@ -1,4 +1,4 @@
-//! What to do with an ops task next. Pure.
+//! Decides the next action on an ops task. Pure.
 
 use std::time::Duration;
 
@@ -11,72 +11,62 @@ use crate::decide::upkeep::ReportedOutcome;
 use crate::observe::JobState;
 use crate::validate::{SUSPEND_RECONCILE, count_members};
 
-/// Keeps a task until it may go.
+/// Finalizer of etcd-druid on ops tasks.
 pub const FINALIZER: &str = "druid.gardener.cloud/etcd-ops-task";
 
-/// What there is.
+/// Observed state of an ops task.
 #[derive(Clone, Copy, Debug)]
 pub struct ObservedOpsTask<'a> {
-    /// The task.
     pub task: &'a EtcdOpsTask,
-    /// The Etcd it names, if that exists.
+    /// The Etcd of the task; `None` when it does not exist.
     pub etcd: Option<&'a Etcd>,
-    /// Another task of the same Etcd that is not over, if there is one.
+    /// Name of an earlier unfinished task of the same Etcd.
     pub blocking_task: Option<&'a str>,
-    /// Now.
     pub now: Timestamp,
 }
 
-/// What is to be done.
+/// The next action on an ops task.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OpsTaskAction {
-    /// Keeps the task until it may go.
     AddFinalizer,
-    /// Tells the state it is in now.
+    /// Publishes a state.
     Report(Box<TaskReport>),
-    /// Does what it asks for.
+    /// Executes the operation.
     Execute,
-    /// Nothing, for this long.
+    /// Reconciles again after this time.
     Wait(Duration),
-    /// Deletes the task: it has been looked at for long enough.
+    /// The time to live has passed.
     DeleteTask,
-    /// Lets the task go.
     RemoveFinalizer,
 }
 
-/// A state and why.
+/// A state of a task to publish.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskReport {
-    /// The state.
     pub state: TaskState,
-    /// What goes on, in a sentence.
     pub message: String,
-    /// The error, in one word for programs.
+    /// Machine-readable error, `ERR_…`.
     pub error_code: Option<&'static str>,
-    /// What came of it.
     pub result: Option<OpsTaskResult>,
 }
 
 impl TaskReport {
-    /// Nothing is wrong.
-    pub fn ok(state: TaskState, words: impl Into<String>) -> Self {
+    pub fn ok(state: TaskState, text: impl Into<String>) -> Self {
         Self {
             state,
-            message: words.into(),
+            message: text.into(),
             error_code: None,
             result: None,
         }
     }
 
-    /// It ended, and not well.
-    pub fn error(state: TaskState, code: &'static str, words: impl Into<String>) -> Self {
+    pub fn error(state: TaskState, code: &'static str, text: impl Into<String>) -> Self {
         Self {
             error_code: Some(code),
-            ..Self::ok(state, words)
+            ..Self::ok(state, text)
         }
     }
 
-    /// With what came of it.
     #[must_use]
     pub fn with_result(self, result: OpsTaskResult) -> Self {
         Self {
@@ -86,31 +76,32 @@ impl TaskReport {
     }
 }
 
-/// Decides.
+/// Decides the next action.
 pub fn next_action(observed: &ObservedOpsTask<'_>) -> OpsTaskAction {
     let task = observed.task;
     let finalizers = task.metadata.finalizers.as_deref().unwrap_or_default();
-    let is_held = finalizers.iter().any(|name| name == FINALIZER);
+    let has_finalizer = finalizers.iter().any(|name| name == FINALIZER);
+    // A recovery that the task has started continues without it.
     if task.metadata.deletion_timestamp.is_some() {
         return OpsTaskAction::RemoveFinalizer;
     }
     let status = task.status.as_ref();
     match status.and_then(|status| status.state) {
         Some(state) if state.is_final() => wait_for_ttl(observed),
-        _ if !is_held => OpsTaskAction::AddFinalizer,
+        _ if !has_finalizer => OpsTaskAction::AddFinalizer,
         None => OpsTaskAction::Report(Box::new(TaskReport::ok(
             TaskState::Pending,
-            "it waits to be admitted",
+            "Waiting for admission",
         ))),
         Some(TaskState::Pending) => OpsTaskAction::Report(Box::new(match admit(observed) {
-            Ok(()) => TaskReport::ok(TaskState::InProgress, "it is admitted and begins"),
-            Err((code, words)) => TaskReport::error(TaskState::Rejected, code, words),
+            Ok(()) => TaskReport::ok(TaskState::InProgress, "Admitted, starting"),
+            Err((code, message)) => TaskReport::error(TaskState::Rejected, code, message),
         })),
         Some(_) => OpsTaskAction::Execute,
     }
 }
 
-/// A finished task stays for its time to live.
+/// Keeps a finished task until its time to live has passed.
 fn wait_for_ttl(observed: &ObservedOpsTask<'_>) -> OpsTaskAction {
     let status = observed.task.status.as_ref();
     let since = status
@@ -127,31 +118,32 @@ fn wait_for_ttl(observed: &ObservedOpsTask<'_>) -> OpsTaskAction {
 
 type TaskRejection = (&'static str, String);
 
-/// Whether a task may begin.
+/// Whether a task may start.
 pub fn admit(observed: &ObservedOpsTask<'_>) -> Result<(), TaskRejection> {
     use mainstay_crds::ops::Operation;
     let operation = observed.task.spec.config.operation();
     let operation = operation.map_err(|error| ("ERR_UNSUPPORTED_TASK", error.to_string()))?;
     let name = observed.task.spec.etcd_name.as_deref().unwrap_or_default();
     let Some(etcd) = observed.etcd else {
-        return Err(("ERR_GET_ETCD", format!("there is no Etcd {name:?}")));
+        return Err(("ERR_GET_ETCD", format!("Etcd {name:?} not found")));
     };
-    if let Some(rival) = observed.blocking_task {
-        let words = format!("the task {rival} for the same Etcd is not over");
-        return Err(("ERR_DUPLICATE_TASK", words));
+    if let Some(blocking) = observed.blocking_task {
+        let message = format!("Task {blocking} of the same Etcd is not finished");
+        return Err(("ERR_DUPLICATE_TASK", message));
     }
     match operation {
         Operation::OnDemandSnapshot(snapshot) => {
             let is_delta = snapshot.type_ == mainstay_crds::ops::SnapshotType::Delta;
             if is_delta && snapshot.is_final == Some(true) {
-                let words = "a delta cannot be the final snapshot".to_owned();
-                return Err(("ERR_INVALID_TASK", words));
+                let message = "isFinal requires a full snapshot".to_owned();
+                return Err(("ERR_INVALID_TASK", message));
             }
             require_store(etcd)?;
             require_ready(etcd)
         }
         Operation::Restore(restore) => {
             require_store(etcd)?;
+            // A dry run only reads the backup, so the Etcd may be suspended or hibernated.
             if restore.dry_run != Some(true) {
                 require_reconciled(etcd)?;
             }
@@ -163,35 +155,35 @@ pub fn admit(observed: &ObservedOpsTask<'_>) -> Result<(), TaskRejection> {
         }
         Operation::Compact(_) | Operation::VerifyBackup(_) => require_store(etcd),
         Operation::Defragment(_) | Operation::MoveLeader(_) => require_ready(etcd),
-        // Whether the loss is proven is looked at again when the task begins.
+        // The status can be stale: the quorum loss is confirmed again when the task is executed.
         Operation::RecoverQuorum(_) if require_ready(etcd).is_ok() && !needs_recovery(etcd) => Err((
             "ERR_QUORUM_PRESENT",
-            "the cluster has its quorum: there is nothing to recover".to_owned(),
+            "Nothing to recover: the cluster has quorum".to_owned(),
         )),
         Operation::RecoverQuorum(how) if how.dry_run == Some(true) => Ok(()),
         Operation::RecoverQuorum(_) => require_reconciled(etcd),
         _ => Err((
             "ERR_UNSUPPORTED_TASK",
-            "this version does not know how".to_owned(),
+            "Operation not supported by this version".to_owned(),
         )),
     }
 }
 
-/// The last revision of a full snapshot, from its name.
+/// The last revision of a full snapshot, parsed from its name.
 pub fn parse_full_revision(name: &str) -> Result<i64, TaskRejection> {
-    let wrong = || {
+    let invalid = || {
         (
             "ERR_INVALID_TASK",
-            format!("{name:?} is not the name of a full snapshot"),
+            format!("Invalid name of a full snapshot: {name:?}"),
         )
     };
     let file = name.rsplit('/').next().unwrap_or(name);
     let mut parts = file.split('-');
     let (kind, _, last) = (parts.next(), parts.next(), parts.next());
     if kind != Some("Full") {
-        return Err(wrong());
+        return Err(invalid());
     }
-    last.and_then(|last| last.parse().ok()).ok_or_else(wrong)
+    last.and_then(|last| last.parse().ok()).ok_or_else(invalid)
 }
 
 fn require_store(etcd: &Etcd) -> Result<(), TaskRejection> {
@@ -199,20 +191,20 @@ fn require_store(etcd: &Etcd) -> Result<(), TaskRejection> {
     let provider = store.and_then(|store| store.provider.as_deref());
     match provider.filter(|provider| !provider.is_empty()) {
         Some(_) => Ok(()),
-        None => Err(("ERR_BACKUP_NOT_ENABLED", "the Etcd has no store".to_owned())),
+        None => Err(("ERR_BACKUP_NOT_ENABLED", "Backup not enabled: spec.backup.store is not set".to_owned())),
     }
 }
 
-/// Whether somebody would do it: a recovery is done by passes over the Etcd, and ends with pods that serve.
+/// Requires an Etcd that is reconciled and has members: its reconciles execute the recovery, which ends with ready pods.
 fn require_reconciled(etcd: &Etcd) -> Result<(), TaskRejection> {
     let annotations = etcd.metadata.annotations.as_ref();
     if annotations.is_some_and(|annotations| annotations.contains_key(SUSPEND_RECONCILE)) {
-        let words = format!("reconciliation of the Etcd is suspended by the annotation {SUSPEND_RECONCILE}");
-        return Err(("ERR_ETCD_SUSPENDED", words));
+        let message = format!("Reconciliation of the Etcd is suspended by annotation {SUSPEND_RECONCILE}");
+        return Err(("ERR_ETCD_SUSPENDED", message));
     }
     if count_members(etcd) == 0 {
-        let words = "the Etcd sleeps, with spec.replicas 0: wake it first".to_owned();
-        return Err(("ERR_ETCD_ASLEEP", words));
+        let message = "Etcd is hibernated (spec.replicas is 0): wake it up first".to_owned();
+        return Err(("ERR_ETCD_ASLEEP", message));
     }
     Ok(())
 }
@@ -223,15 +215,16 @@ pub(super) fn require_ready(etcd: &Etcd) -> Result<(), TaskRejection> {
         Some(ready) => Err(("ERR_ETCD_NOT_READY", ready.message.clone())),
         None => Err((
             "ERR_ETCD_NOT_READY",
-            "nothing is known about the cluster yet".to_owned(),
+            "Etcd has no Ready condition yet".to_owned(),
         )),
     }
 }
 
-/// Data is proven to be lost. That is told sooner than that the quorum is gone: silence has to last before it means something.
+/// Whether data loss is confirmed. `RecoveryRequired` becomes true before `Ready` becomes false, because a member that does not
+/// answer counts as not ready only after a while.
 fn needs_recovery(etcd: &Etcd) -> bool {
-    let told = find_condition(etcd, &ConditionType::RecoveryRequired);
-    told.is_some_and(|told| told.status == ConditionStatus::True)
+    let condition = find_condition(etcd, &ConditionType::RecoveryRequired);
+    condition.is_some_and(|condition| condition.status == ConditionStatus::True)
 }
 
 fn find_condition<'a>(etcd: &'a Etcd, type_: &ConditionType) -> Option<&'a Condition> {
@@ -239,7 +232,7 @@ fn find_condition<'a>(etcd: &'a Etcd, type_: &ConditionType) -> Option<&'a Condi
     conditions.iter().find(|one| one.type_ == *type_)
 }
 
-/// What a recovery that was asked for has come to; `None` while it goes on.
+/// Outcome of a requested recovery; `None` while it is in progress.
 pub fn report_incident(incident: &Incident) -> Option<TaskReport> {
     let result = |summary: String| OpsTaskResult {
         summary,
@@ -250,39 +243,39 @@ pub fn report_incident(incident: &Incident) -> Option<TaskReport> {
     match incident.stage {
         RecoveryStage::Restoring | RecoveryStage::Restored | RecoveryStage::Abandoned => None,
         RecoveryStage::Closed => {
-            let words = format!("the cluster serves again: {}", incident.message);
-            Some(TaskReport::ok(TaskState::Succeeded, words.clone()).with_result(result(words)))
+            let message = format!("Cluster recovered: {}", incident.message);
+            Some(TaskReport::ok(TaskState::Succeeded, message.clone()).with_result(result(message)))
         }
         RecoveryStage::Failed => {
-            let words = format!("the restore was given up: {}", incident.message);
-            Some(TaskReport::error(TaskState::Failed, "ERR_RESTORE", words))
+            let message = format!("Restore failed: {}", incident.message);
+            Some(TaskReport::error(TaskState::Failed, "ERR_RESTORE", message))
         }
     }
 }
 
-/// What a compaction that was asked for has come to; `None` while nothing was told since.
-pub fn report_compaction(told: Option<&ReportedOutcome>, started: Timestamp) -> Option<TaskReport> {
-    let told = told.filter(|told| told.reported_at >= started)?;
-    Some(match told.status {
+/// Outcome of a requested compaction; `None` while none is reported since `started`.
+pub fn report_compaction(reported: Option<&ReportedOutcome>, started: Timestamp) -> Option<TaskReport> {
+    let reported = reported.filter(|reported| reported.reported_at >= started)?;
+    Some(match reported.status {
         ConditionStatus::True => {
-            TaskReport::ok(TaskState::Succeeded, told.message.clone()).with_result(OpsTaskResult {
-                summary: told.message.clone(),
+            TaskReport::ok(TaskState::Succeeded, reported.message.clone()).with_result(OpsTaskResult {
+                summary: reported.message.clone(),
                 ..OpsTaskResult::default()
             })
         }
-        _ => TaskReport::error(TaskState::Failed, "ERR_COMPACT", told.message.clone()),
+        _ => TaskReport::error(TaskState::Failed, "ERR_COMPACT", reported.message.clone()),
     })
 }
 
-/// What a check of the backup has come to; `None` while it runs.
+/// Outcome of a backup verification; `None` while the Job runs.
 pub fn report_verification(state: &JobState) -> Option<TaskReport> {
     match state {
         JobState::Running => None,
         JobState::Succeeded { done, .. } => {
             let revision = done.revision.or(done.reaches);
             let summary = match revision {
-                Some(revision) => format!("the backup is whole; revision {revision} can be had"),
-                None => "the backup is whole".to_owned(),
+                Some(revision) => format!("Backup verified, restorable up to revision {revision}"),
+                None => "Backup verified".to_owned(),
             };
             let result = OpsTaskResult {
                 summary: summary.clone(),

@@ -1,4 +1,4 @@
-//! What is asked of etcd itself: to defragment, and to let another member lead.
+//! Operations that call etcd directly: defragmentation and transfer of leadership.
 
 use std::time::Duration;
 
@@ -13,23 +13,22 @@ use crate::observe::dial::call_with_timeout;
 use crate::observe::{self, DialError, Dialer, QuorumMembers, ObservedMembership, EtcdEndpoint, ObservedEtcdMember, list_targets};
 use crate::tasks::TaskError;
 
-/// How long one member may take to defragment when the resource does not say.
+/// Timeout of defragmenting one member when the spec sets none.
 const DEFRAGMENT_TIMEOUT: Duration = Duration::from_mins(15);
-/// How long moving leadership may take.
 const MOVE_LEADER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The members, as a quorum knows them.
+/// The members confirmed by a quorum, with the dialer to reach them.
 struct QueriedMembers {
     dialer: Dialer,
     members: QuorumMembers,
 }
 
-async fn query_members(pass: &OpsTaskReconciler<'_>, etcd: &Etcd, sight: &Sight) -> Result<QueriedMembers, String> {
-    let dialer = Dialer::new(&pass.ctx.client, etcd);
+async fn query_members(reconciler: &OpsTaskReconciler<'_>, etcd: &Etcd, sight: &Sight) -> Result<QueriedMembers, String> {
+    let dialer = Dialer::new(&reconciler.ctx.client, etcd);
     match observe::query_members(&dialer, etcd, &sight.objects.observation).await {
         ObservedMembership::Known(members) => Ok(QueriedMembers { dialer, members }),
-        ObservedMembership::NoQuorum { reason: why, .. } => Err(why),
-        ObservedMembership::NotQueried => Err("nobody was asked".to_owned()),
+        ObservedMembership::NoQuorum { reason: cause, .. } => Err(cause),
+        ObservedMembership::NotQueried => Err("Members not queried".to_owned()),
     }
 }
 
@@ -41,114 +40,116 @@ fn find_endpoint(etcd: &Etcd, sight: &Sight, member: &ObservedEtcdMember) -> Opt
     found.map(|target| target.endpoint)
 }
 
-/// One member after another, the leader last: while it works, a member does not answer.
+/// Defragments one member after another.
 pub(super) async fn defragment(
-    pass: &OpsTaskReconciler<'_>,
+    reconciler: &OpsTaskReconciler<'_>,
     etcd: &Etcd,
     sight: &Sight,
     how: &Defragment,
 ) -> Result<TaskOutcome, TaskError> {
-    if let Err((code, words)) = require_ready(etcd) {
-        return Ok(failed_outcome(code, words));
+    if let Err((code, message)) = require_ready(etcd) {
+        return Ok(failed_outcome(code, message));
     }
-    let QueriedMembers { dialer, members } = match query_members(pass, etcd, sight).await {
+    let QueriedMembers { dialer, members } = match query_members(reconciler, etcd, sight).await {
         Ok(requested) => requested,
-        Err(why) => return Ok(failed_outcome("ERR_ETCD_NOT_READY", why)),
+        Err(cause) => return Ok(failed_outcome("ERR_ETCD_NOT_READY", cause)),
     };
-    let wanted = how.members.as_deref();
+    let selected = how.members.as_deref();
     let is_known = |name: &&String| members.list.iter().any(|member| member.name == **name);
-    if let Some(name) = wanted.into_iter().flatten().find(|name| !is_known(name)) {
-        let words = format!("{name:?} is no member of this cluster");
-        return Ok(failed_outcome("ERR_INVALID_TASK", words));
+    if let Some(name) = selected.into_iter().flatten().find(|name| !is_known(name)) {
+        let message = format!("Member {name:?} not found in the cluster");
+        return Ok(failed_outcome("ERR_INVALID_TASK", message));
     }
     let mut chosen: Vec<&ObservedEtcdMember> = members
         .list
         .iter()
-        .filter(|member| wanted.is_none_or(|names| names.contains(&member.name)))
+        .filter(|member| selected.is_none_or(|names| names.contains(&member.name)))
         .collect();
+    // The leader last: a member serves no requests while it defragments.
     chosen.sort_by_key(|member| member.is_leader());
     let limit = etcd.spec.etcd.etcd_defrag_timeout.as_ref();
     let limit = limit
         .and_then(|span| span.to_duration().ok())
         .unwrap_or(DEFRAGMENT_TIMEOUT);
     for member in &chosen {
-        pass.check_leadership()?;
-        let Some(reach) = find_endpoint(etcd, sight, member) else {
-            continue; // a member of somebody else
+        reconciler.check_leadership()?;
+        let Some(endpoint) = find_endpoint(etcd, sight, member) else {
+            continue; // no pod of this Etcd
         };
-        if let Err(error) = defragment_member(&dialer, &reach, limit).await {
-            let words = format!("{}: {}", member.name, ErrorChain(&error));
-            return Ok(failed_outcome("ERR_DEFRAGMENT", words));
+        if let Err(error) = defragment_member(&dialer, &endpoint, limit).await {
+            let message = format!("Failed to defragment member {}: {}", member.name, ErrorChain(&error));
+            return Ok(failed_outcome("ERR_DEFRAGMENT", message));
         }
     }
-    let words = format!("{} members were defragmented", chosen.len());
-    Ok(TaskOutcome::Report(success_report(words)))
+    let message = format!("Defragmented {} members", chosen.len());
+    Ok(TaskOutcome::Report(success_report(message)))
 }
 
-async fn defragment_member(dialer: &Dialer, reach: &EtcdEndpoint, limit: Duration) -> Result<(), DialError> {
-    let mut client = dialer.connect_with_timeout(reach, limit).await?;
-    call_with_timeout("defragment", reach, limit, client.defragment())
+async fn defragment_member(dialer: &Dialer, endpoint: &EtcdEndpoint, limit: Duration) -> Result<(), DialError> {
+    let mut client = dialer.connect_with_timeout(endpoint, limit).await?;
+    call_with_timeout("Defragment", endpoint, limit, client.defragment())
         .await
         .map(drop)
 }
 
-/// Makes another member lead.
+/// Transfers leadership to another member.
 pub(super) async fn move_leader(
-    pass: &OpsTaskReconciler<'_>,
+    reconciler: &OpsTaskReconciler<'_>,
     etcd: &Etcd,
     sight: &Sight,
     how: &MoveLeader,
 ) -> Result<TaskOutcome, TaskError> {
-    if let Err((code, words)) = require_ready(etcd) {
-        return Ok(failed_outcome(code, words));
+    if let Err((code, message)) = require_ready(etcd) {
+        return Ok(failed_outcome(code, message));
     }
-    let QueriedMembers { dialer, members } = match query_members(pass, etcd, sight).await {
+    let QueriedMembers { dialer, members } = match query_members(reconciler, etcd, sight).await {
         Ok(requested) => requested,
-        Err(why) => return Ok(failed_outcome("ERR_ETCD_NOT_READY", why)),
+        Err(cause) => return Ok(failed_outcome("ERR_ETCD_NOT_READY", cause)),
     };
     let Some(leader) = members.list.iter().find(|member| member.is_leader()) else {
         return Ok(retry_later());
     };
-    let is_heir =
+    // A learner cannot lead, and an unhealthy member would leave the cluster without a leader.
+    let is_candidate =
         |member: &&ObservedEtcdMember| member.id != leader.id && !member.is_learner && member.is_healthy();
-    let heir = match &how.to {
+    let candidate = match &how.to {
         Some(name) if *name == leader.name => {
-            return Ok(TaskOutcome::Report(success_report(format!("{name} leads already"))));
+            return Ok(TaskOutcome::Report(success_report(format!("Member {name} is already the leader"))));
         }
         Some(name) => members
             .list
             .iter()
-            .filter(is_heir)
+            .filter(is_candidate)
             .find(|member| member.name == *name),
-        None => members.list.iter().find(is_heir),
+        None => members.list.iter().find(is_candidate),
     };
-    let (Some(heir), Some(reach)) = (heir, find_endpoint(etcd, sight, leader)) else {
+    let (Some(candidate), Some(endpoint)) = (candidate, find_endpoint(etcd, sight, leader)) else {
         return Ok(failed_outcome(
             "ERR_INVALID_TASK",
-            "there is no healthy member of that name to lead",
+            "No healthy voting member to transfer leadership to",
         ));
     };
-    pass.check_leadership()?;
+    reconciler.check_leadership()?;
     let moved = async {
-        let mut client = dialer.connect(&reach).await?;
+        let mut client = dialer.connect(&endpoint).await?;
         call_with_timeout(
-            "move leadership",
-            &reach,
+            "MoveLeader",
+            &endpoint,
             MOVE_LEADER_TIMEOUT,
-            client.move_leader(heir.id.0),
+            client.move_leader(candidate.id.0),
         )
         .await
     };
     match moved.await {
-        Ok(_) => Ok(TaskOutcome::Report(success_report(format!("{} leads", heir.name)))),
+        Ok(_) => Ok(TaskOutcome::Report(success_report(format!("Leadership transferred to member {}", candidate.name)))),
         Err(error) => Ok(failed_outcome("ERR_MOVE_LEADER", ErrorChain(&error).to_string())),
     }
 }
 
-fn success_report(words: String) -> TaskReport {
+fn success_report(message: String) -> TaskReport {
     let result = OpsTaskResult {
-        summary: words.clone(),
+        summary: message.clone(),
         ..OpsTaskResult::default()
     };
-    TaskReport::ok(TaskState::Succeeded, words).with_result(result)
+    TaskReport::ok(TaskState::Succeeded, message).with_result(result)
 }

@@ -1,4 +1,4 @@
-//! What each kind does. Whatever is interrupted is done again.
+//! Executes the operation of an ops task. An interrupted operation is repeated, so each one must be idempotent.
 
 use std::time::Duration;
 
@@ -28,10 +28,10 @@ use crate::observe::{self, Dialer, ObservedMembership, Objects, Observation, Ord
 use crate::tasks::TaskError;
 use crate::validate::{self, DesiredState};
 
-/// How long reading a backup may take.
+/// Deadline of the Job that verifies a backup.
 const VERIFY_DEADLINE: Duration = Duration::from_hours(6);
 
-/// The Etcd as a pass over it would see it, without asking etcd.
+/// Desired and observed state of the Etcd, without querying etcd.
 pub(super) struct Sight {
     pub(super) desired: DesiredState,
     pub(super) objects: Objects,
@@ -47,44 +47,45 @@ impl Sight {
     }
 }
 
-pub(super) async fn execute(pass: &OpsTaskReconciler<'_>, etcd: &Etcd) -> Result<TaskOutcome, TaskError> {
-    let operation = match pass.task.spec.config.operation() {
+pub(super) async fn execute(reconciler: &OpsTaskReconciler<'_>, etcd: &Etcd) -> Result<TaskOutcome, TaskError> {
+    let operation = match reconciler.task.spec.config.operation() {
         Ok(operation) => operation,
         Err(error) => return Ok(failed_outcome("ERR_UNSUPPORTED_TASK", error.to_string())),
     };
-    let wanted = match validate::validate_etcd(etcd, &pass.ctx.settings.images.etcd) {
-        Ok(wanted) => wanted,
-        Err(problem) => return Ok(failed_outcome("ERR_GET_ETCD", problem.to_string())),
+    let desired_state = match validate::validate_etcd(etcd, &reconciler.ctx.settings.images.etcd) {
+        Ok(valid) => valid,
+        Err(invalid) => return Ok(failed_outcome("ERR_GET_ETCD", invalid.to_string())),
     };
-    let mut objects = observe::observe_objects(&pass.ctx.stores, etcd);
+    let mut objects = observe::observe_objects(&reconciler.ctx.stores, etcd);
     observe::confirm_pvcs(
-        &pass.ctx.client,
+        &reconciler.ctx.client,
         etcd,
         &mut objects.observation,
         [Ordinal(0)],
     )
     .await;
-    let root = observe::read_local_store_root(&pass.ctx.client, etcd).await;
+    // The Jobs of a Local store need its host directory; a wrong one would read another backup.
+    let root = observe::read_local_store_root(&reconciler.ctx.client, etcd).await;
     objects.local_store_root = root.map_err(|source| ActError::Etcd {
-        step: "look at the store",
+        step: "lookup of the Local store directory",
         source,
     })?;
-    let sight = Sight { desired: wanted, objects };
+    let sight = Sight { desired: desired_state, objects };
     match operation {
-        Operation::OnDemandSnapshot(snapshot) => take_snapshot(pass, etcd, &sight, snapshot).await,
-        Operation::Compact(_) => run_compaction(pass, etcd, &sight).await,
+        Operation::OnDemandSnapshot(snapshot) => take_snapshot(reconciler, etcd, &sight, snapshot).await,
+        Operation::Compact(_) => run_compaction(reconciler, etcd, &sight).await,
         Operation::VerifyBackup(verify) => {
             let verify = VerifyJob {
                 all_objects: verify.chains == Some(Chains::All),
                 deadline: Some(VERIFY_DEADLINE),
                 ..VerifyJob::default()
             };
-            verify_backup(pass, etcd, &sight, &verify).await
+            verify_backup(reconciler, etcd, &sight, &verify).await
         }
         Operation::Restore(restore) => {
             let target = match restore.target().map(to_job_target) {
                 Ok(Ok(target)) => target,
-                Ok(Err((code, words))) => return Ok(failed_outcome(code, words)),
+                Ok(Err((code, message))) => return Ok(failed_outcome(code, message)),
                 Err(error) => return Ok(failed_outcome("ERR_INVALID_TASK", error.to_string())),
             };
             if restore.dry_run == Some(true) {
@@ -93,22 +94,22 @@ pub(super) async fn execute(pass: &OpsTaskReconciler<'_>, etcd: &Etcd) -> Result
                     all_objects: false,
                     deadline: Some(VERIFY_DEADLINE),
                 };
-                return verify_backup(pass, etcd, &sight, &verify).await;
+                return verify_backup(reconciler, etcd, &sight, &verify).await;
             }
-            recover::restore(pass, etcd, &sight, target).await
+            recover::restore(reconciler, etcd, &sight, target).await
         }
-        Operation::RecoverQuorum(how) => recover::recover_quorum(pass, etcd, &sight, how).await,
-        Operation::Defragment(how) => members::defragment(pass, etcd, &sight, how).await,
-        Operation::MoveLeader(to) => members::move_leader(pass, etcd, &sight, to).await,
+        Operation::RecoverQuorum(how) => recover::recover_quorum(reconciler, etcd, &sight, how).await,
+        Operation::Defragment(how) => members::defragment(reconciler, etcd, &sight, how).await,
+        Operation::MoveLeader(to) => members::move_leader(reconciler, etcd, &sight, to).await,
         _ => Ok(failed_outcome(
             "ERR_UNSUPPORTED_TASK",
-            "this version does not know how",
+            "Operation not supported by this version",
         )),
     }
 }
 
-pub(super) fn failed_outcome(code: &'static str, words: impl Into<String>) -> TaskOutcome {
-    TaskOutcome::Report(TaskReport::error(TaskState::Failed, code, words))
+pub(super) fn failed_outcome(code: &'static str, message: impl Into<String>) -> TaskOutcome {
+    TaskOutcome::Report(TaskReport::error(TaskState::Failed, code, message))
 }
 
 fn to_job_target(target: RestoreTarget<'_>) -> Result<RestorePoint, (&'static str, String)> {
@@ -123,15 +124,14 @@ fn to_job_target(target: RestoreTarget<'_>) -> Result<RestorePoint, (&'static st
     })
 }
 
-/// Takes a snapshot.
 async fn take_snapshot(
-    pass: &OpsTaskReconciler<'_>,
+    reconciler: &OpsTaskReconciler<'_>,
     etcd: &Etcd,
     sight: &Sight,
     snapshot: &OnDemandSnapshot,
 ) -> Result<TaskOutcome, TaskError> {
-    if let Err((code, words)) = require_ready(etcd) {
-        return Ok(failed_outcome(code, words));
+    if let Err((code, message)) = require_ready(etcd) {
+        return Ok(failed_outcome(code, message));
     }
     let path = match (snapshot.type_, snapshot.is_final) {
         (SnapshotType::Full, Some(true)) => "/snapshot/full?final=true",
@@ -141,16 +141,16 @@ async fn take_snapshot(
     let seconds = u64::try_from(snapshot.timeout_seconds()).unwrap_or(60);
     let limit = Duration::from_secs(seconds);
     let observed = &sight.objects.observation;
-    match call_sidecar(&pass.ctx.client, etcd, observed, SidecarRequest { path, timeout: limit }).await {
-        Ok(answer) => Ok(TaskOutcome::Report(snapshot_report(&answer))),
+    match call_sidecar(&reconciler.ctx.client, etcd, observed, SidecarRequest { path, timeout: limit }).await {
+        Ok(response) => Ok(TaskOutcome::Report(snapshot_report(&response))),
         Err(error @ SnapshotError::Refused { .. }) => {
             Ok(failed_outcome("ERR_CREATE_SNAPSHOT", ErrorChain(&error).to_string()))
         }
-        // Nobody could be asked, or nobody answered in time: not for ever.
+        // A sidecar that restarts is unreachable for a while: retry until the timeout of the task.
         Err(error) => {
-            tracing::warn!(error = %ErrorChain(&error), "the sidecar could not be asked");
+            tracing::warn!(error = %ErrorChain(&error), "snapshot request failed");
             let waited = Timestamp::now()
-                .duration_since(pass.started_at())
+                .duration_since(reconciler.started_at())
                 .unsigned_abs();
             Ok(if waited > limit {
                 failed_outcome("ERR_EXECUTE_HTTP_REQUEST", ErrorChain(&error).to_string())
@@ -161,53 +161,54 @@ async fn take_snapshot(
     }
 }
 
-fn snapshot_report(answer: &Value) -> TaskReport {
-    let Some(name) = answer["snapName"].as_str() else {
-        let words = "nothing has changed since the last snapshot, so none was taken";
+fn snapshot_report(response: &Value) -> TaskReport {
+    // The sidecar returns no name when etcd has not changed since the last snapshot.
+    let Some(name) = response["snapName"].as_str() else {
+        let message = "No snapshot taken: no changes since the last one";
         let result = OpsTaskResult {
-            summary: words.to_owned(),
+            summary: message.to_owned(),
             ..OpsTaskResult::default()
         };
-        return TaskReport::ok(TaskState::Succeeded, words).with_result(result);
+        return TaskReport::ok(TaskState::Succeeded, message).with_result(result);
     };
-    let words = format!("{name} was taken");
+    let message = format!("Snapshot {name} taken");
     let result = OpsTaskResult {
-        summary: words.clone(),
-        revision: answer["lastRevision"].as_i64(),
+        summary: message.clone(),
+        revision: response["lastRevision"].as_i64(),
         snapshot: Some(name.to_owned()),
         safety_snapshot: None,
     };
-    TaskReport::ok(TaskState::Succeeded, words).with_result(result)
+    TaskReport::ok(TaskState::Succeeded, message).with_result(result)
 }
 
-/// What became of the present state before it is given up.
+/// Outcome of the snapshot before a restore.
 pub(super) enum SafetySnapshot {
-    /// It is in this snapshot.
+    /// Name of the snapshot.
     Taken(String),
-    /// It is in the last snapshot: nothing has changed since.
+    /// The last snapshot already holds the current state.
     Unchanged,
-    /// There is nobody to ask for one.
+    /// No member serves, so no snapshot can be taken.
     NotServing,
 }
 
-/// Takes a snapshot of the present state before it is given up.
+/// Takes a snapshot of the current state before a restore replaces it.
 pub(super) async fn take_safety_snapshot(
-    pass: &OpsTaskReconciler<'_>,
+    reconciler: &OpsTaskReconciler<'_>,
     etcd: &Etcd,
     sight: &Sight,
 ) -> Result<SafetySnapshot, SnapshotError> {
     let observed = &sight.objects.observation;
-    if !is_serving(pass, etcd, observed).await {
+    if !is_serving(reconciler, etcd, observed).await {
         return Ok(SafetySnapshot::NotServing);
     }
-    let answer = call_sidecar(&pass.ctx.client, etcd, observed, SidecarRequest::full_snapshot(etcd)).await?;
-    let name = answer["snapName"].as_str();
+    let response = call_sidecar(&reconciler.ctx.client, etcd, observed, SidecarRequest::full_snapshot(etcd)).await?;
+    let name = response["snapName"].as_str();
     Ok(name.map_or(SafetySnapshot::Unchanged, |name| SafetySnapshot::Taken(name.to_owned())))
 }
 
-/// Whether there is a present state: a pod is ready, or etcd answers with a quorum, whatever the status says. Without a pod
-/// there is none: nobody could be asked to save it.
-async fn is_serving(pass: &OpsTaskReconciler<'_>, etcd: &Etcd, observed: &Observation) -> bool {
+/// Whether a snapshot of the current state must be taken: a pod is ready, the status is ready, or etcd has quorum.
+async fn is_serving(reconciler: &OpsTaskReconciler<'_>, etcd: &Etcd, observed: &Observation) -> bool {
+    // Without a pod there is no sidecar to request a snapshot from.
     if observed.pods.is_empty() {
         return false;
     }
@@ -218,52 +219,54 @@ async fn is_serving(pass: &OpsTaskReconciler<'_>, etcd: &Etcd, observed: &Observ
     if is_ready || self::require_ready(etcd).is_ok() {
         return true;
     }
-    let dialer = Dialer::new(&pass.ctx.client, etcd);
+    // The status lags behind: etcd may have regained quorum, with writes that no snapshot holds.
+    let dialer = Dialer::new(&reconciler.ctx.client, etcd);
     let members = observe::query_members(&dialer, etcd, observed).await;
     matches!(members, ObservedMembership::Known(_))
 }
 
-/// The Job of the upkeep does it, whoever started it; the condition tells how it ended.
-async fn run_compaction(pass: &OpsTaskReconciler<'_>, etcd: &Etcd, sight: &Sight) -> Result<TaskOutcome, TaskError> {
-    let told = etcd.status.as_ref().map(crate::status::told_upkeep);
-    let told = told.and_then(|told| told.compaction);
-    if let Some(telling) = report_compaction(told.as_ref(), pass.started_at()) {
-        return Ok(TaskOutcome::Report(telling));
+/// Runs the compaction Job of the upkeep, or waits for a running one. The condition of the Etcd holds the outcome.
+async fn run_compaction(reconciler: &OpsTaskReconciler<'_>, etcd: &Etcd, sight: &Sight) -> Result<TaskOutcome, TaskError> {
+    let reported = etcd.status.as_ref().map(crate::status::told_upkeep);
+    let reported = reported.and_then(|reported| reported.compaction);
+    if let Some(report) = report_compaction(reported.as_ref(), reconciler.started_at()) {
+        return Ok(TaskOutcome::Report(report));
     }
     let is_recovering = sight.objects.observation.recovery.open_incident().is_some();
     if sight.objects.observation.upkeep.compaction.is_none() && !is_recovering {
         let full = sight.objects.observation.full_snapshot.as_ref();
         let from = full.and_then(|full| full.revision).unwrap_or_default();
-        crate::act::start_compaction(pass.ctx, sight.work(etcd), from).await?;
+        crate::act::start_compaction(reconciler.ctx, sight.work(etcd), from).await?;
     }
     Ok(retry_later())
 }
 
-/// A Job reads the backup.
+/// Runs a Job that reads the backup.
 async fn verify_backup(
-    pass: &OpsTaskReconciler<'_>,
+    reconciler: &OpsTaskReconciler<'_>,
     etcd: &Etcd,
     sight: &Sight,
     verify: &VerifyJob,
 ) -> Result<TaskOutcome, TaskError> {
-    let jobs = Api::<Job>::namespaced(pass.ctx.client.clone(), &pass.namespace);
+    let jobs = Api::<Job>::namespaced(reconciler.ctx.client.clone(), &reconciler.namespace);
     let name = Names::new(etcd).verify_job();
     let found = jobs.get_opt(&name).await;
-    let found = found.map_err(TaskError::api_error("look for the Job"))?;
+    let found = found.map_err(TaskError::api_error("get the verify Job"))?;
     let from = first_pinned_revision(sight, verify);
-    renew_pin(pass.ctx, etcd, BackupReader::Verification, from).await?;
+    renew_pin(reconciler.ctx, etcd, BackupReader::Verification, from).await?;
     let Some(job) = found else {
         let work = sight.work(etcd);
-        let job = jobs::render_verify_job(etcd, &pass.ctx.settings, &build_job_shape(work), verify);
+        let job = jobs::render_verify_job(etcd, &reconciler.ctx.settings, &build_job_shape(work), verify);
         let mut job = match job {
             Ok(job) => job,
             Err(error) => return Ok(failed_outcome("ERR_INVALID_TASK", error.to_string())),
         };
         let annotations = job.metadata.annotations.get_or_insert_default();
-        annotations.insert(INCIDENT.to_owned(), pass.operation_id());
-        create_job(pass.ctx, &pass.namespace, &job).await?;
+        annotations.insert(INCIDENT.to_owned(), reconciler.operation_id());
+        create_job(reconciler.ctx, &reconciler.namespace, &job).await?;
         return Ok(retry_later());
     };
+    // The name is free again only when the terminating Job is gone.
     if job.metadata.deletion_timestamp.is_some() {
         return Ok(retry_later());
     }
@@ -271,20 +274,20 @@ async fn verify_backup(
         name,
         uid: job.uid().unwrap_or_default(),
     };
-    let is_ours = job.annotations().get(INCIDENT) == Some(&pass.operation_id());
+    let is_ours = job.annotations().get(INCIDENT) == Some(&reconciler.operation_id());
     if !is_ours {
-        // Of a task that is gone.
-        delete_verify_job(pass, Some(etcd), &finished).await?;
+        // A Job that an earlier task left behind.
+        delete_verify_job(reconciler, Some(etcd), &finished).await?;
         return Ok(retry_later());
     }
-    let pod = find_pod(pass, &job).await?;
+    let pod = find_pod(reconciler, &job).await?;
     Ok(match report_verification(&job_state(&job, || pod)) {
-        Some(telling) => TaskOutcome::Finished(telling, finished),
+        Some(report) => TaskOutcome::Finished(report, finished),
         None => retry_later(),
     })
 }
 
-/// From which revision on the backup is read: everything, unless it is the newest state alone.
+/// First revision to pin: the newest full snapshot when only the newest state is read, else everything.
 fn first_pinned_revision(sight: &Sight, verify: &VerifyJob) -> i64 {
     let full = sight.objects.observation.full_snapshot.as_ref();
     let newest = full.and_then(|full| full.revision);
@@ -294,14 +297,14 @@ fn first_pinned_revision(sight: &Sight, verify: &VerifyJob) -> i64 {
     }
 }
 
-/// Removes the Job that has read the backup, and what kept retention from that.
+/// Deletes the verify Job, then its pin.
 pub(super) async fn delete_verify_job(
-    pass: &OpsTaskReconciler<'_>,
+    reconciler: &OpsTaskReconciler<'_>,
     etcd: Option<&Etcd>,
     finished: &FinishedJob,
 ) -> Result<(), TaskError> {
-    pass.check_leadership()?;
-    let jobs = Api::<Job>::namespaced(pass.ctx.client.clone(), &pass.namespace);
+    reconciler.check_leadership()?;
+    let jobs = Api::<Job>::namespaced(reconciler.ctx.client.clone(), &reconciler.namespace);
     let params = DeleteParams::background().preconditions(Preconditions {
         uid: Some(finished.uid.clone()),
         resource_version: None,
@@ -309,20 +312,20 @@ pub(super) async fn delete_verify_job(
     match jobs.delete(&finished.name, &params).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-        Err(error) => return Err(TaskError::api_error("delete the Job")(error)),
+        Err(error) => return Err(TaskError::api_error("delete the verify Job")(error)),
     }
     if let Some(etcd) = etcd {
-        remove_pin(pass.ctx, etcd, BackupReader::Verification).await;
+        remove_pin(reconciler.ctx, etcd, BackupReader::Verification).await;
     }
     Ok(())
 }
 
-async fn find_pod(pass: &OpsTaskReconciler<'_>, job: &Job) -> Result<Option<Pod>, TaskError> {
-    let pods = Api::<Pod>::namespaced(pass.ctx.client.clone(), &pass.namespace);
+async fn find_pod(reconciler: &OpsTaskReconciler<'_>, job: &Job) -> Result<Option<Pod>, TaskError> {
+    let pods = Api::<Pod>::namespaced(reconciler.ctx.client.clone(), &reconciler.namespace);
     let uid = job.uid().unwrap_or_default();
     let list = ListParams::default().labels(&format!("controller-uid={uid}"));
     let found = pods.list(&list).await;
-    let found = found.map_err(TaskError::api_error("look for the pod of the Job"))?;
+    let found = found.map_err(TaskError::api_error("list the pods of the verify Job"))?;
     Ok(found.items.into_iter().next())
 }
 

@@ -1,4 +1,4 @@
-//! Ops tasks: checked, done, told, and removed after their time to live.
+//! Reconciles `EtcdOpsTask`: admits, executes, publishes the outcome, and deletes the task after its time to live.
 
 pub mod decide;
 mod etcd;
@@ -26,23 +26,23 @@ use crate::act::ActError;
 use crate::act::marks::INCIDENT;
 use crate::context::Context;
 
-/// What came of working on a task.
+/// Outcome of one execution of a task.
 enum TaskOutcome {
-    /// It is over, or further than it was.
+    /// The task is finished or made progress.
     Report(TaskReport),
-    /// It is over; its Job goes after that was told.
+    /// The task is finished. Its Job is deleted after the report is published.
     Finished(TaskReport, FinishedJob),
-    /// It goes on elsewhere; look again after this.
+    /// The operation is still running; reconciles again after this time.
     Wait(Duration),
 }
 
-/// A Job that has done its work.
+/// A finished Job.
 struct FinishedJob {
     name: String,
     uid: String,
 }
 
-/// One pass over one task.
+/// Reconciles one task.
 pub async fn reconcile(
     guard: Arc<DeserializeGuard<EtcdOpsTask>>,
     ctx: Arc<Context>,
@@ -50,32 +50,33 @@ pub async fn reconcile(
     let task = guard.0.as_ref().map_err(|invalid| TaskError::Unreadable {
         reason: invalid.to_string(),
     })?;
-    let pass = OpsTaskReconciler::new(task, &ctx);
-    let (etcd, rival) = pass.observe().await?;
+    let reconciler = OpsTaskReconciler::new(task, &ctx);
+    let (etcd, blocking) = reconciler.observe().await?;
     let next = decide::next_action(&ObservedOpsTask {
         task,
         etcd: etcd.as_ref(),
-        blocking_task: rival.as_deref(),
+        blocking_task: blocking.as_deref(),
         now: Timestamp::now(),
     });
     let soon = Action::requeue(Duration::from_millis(100));
     Ok(match next {
         OpsTaskAction::AddFinalizer => {
-            pass.set_finalizer(true).await?;
+            reconciler.set_finalizer(true).await?;
             soon
         }
-        OpsTaskAction::Report(telling) => {
-            pass.publish_report(&telling).await?;
+        OpsTaskAction::Report(report) => {
+            reconciler.publish_report(&report).await?;
             soon
         }
-        OpsTaskAction::Execute => match pass.execute(etcd.as_ref()).await? {
-            TaskOutcome::Report(telling) => {
-                pass.publish_report(&telling).await?;
+        OpsTaskAction::Execute => match reconciler.execute(etcd.as_ref()).await? {
+            TaskOutcome::Report(report) => {
+                reconciler.publish_report(&report).await?;
                 soon
             }
-            TaskOutcome::Finished(telling, finished) => {
-                if pass.publish_report(&telling).await? {
-                    pass.clean_up_job(etcd.as_ref(), &finished).await;
+            TaskOutcome::Finished(report, finished) => {
+                // The Job holds the outcome: it is deleted only after the status has it.
+                if reconciler.publish_report(&report).await? {
+                    reconciler.clean_up_job(etcd.as_ref(), &finished).await;
                 }
                 soon
             }
@@ -83,11 +84,11 @@ pub async fn reconcile(
         },
         OpsTaskAction::Wait(pause) => Action::requeue(pause),
         OpsTaskAction::DeleteTask => {
-            pass.delete_task().await?;
+            reconciler.delete_task().await?;
             soon
         }
         OpsTaskAction::RemoveFinalizer => {
-            pass.set_finalizer(false).await?;
+            reconciler.set_finalizer(false).await?;
             Action::await_change()
         }
     })
@@ -112,11 +113,11 @@ impl<'a> OpsTaskReconciler<'a> {
     }
 
     fn check_leadership(&self) -> Result<(), TaskError> {
-        let may = self.ctx.leadership.check();
-        may.map_err(|source| ActError::Fenced { source }.into())
+        let checked = self.ctx.leadership.check();
+        checked.map_err(|source| ActError::Fenced { source }.into())
     }
 
-    /// Names what this task does elsewhere.
+    /// Identifies the incidents and Jobs of this task.
     fn operation_id(&self) -> String {
         let uid = self.task.uid().unwrap_or_default();
         format!("task-{}", uid.chars().take(8).collect::<String>())
@@ -128,31 +129,32 @@ impl<'a> OpsTaskReconciler<'a> {
         started.map_or(Timestamp::UNIX_EPOCH, |time| time.0)
     }
 
-    /// The Etcd, and the task that was there first.
+    /// The Etcd, and the name of an earlier unfinished task of the same Etcd.
     async fn observe(&self) -> Result<(Option<Etcd>, Option<String>), TaskError> {
         let Some(name) = &self.task.spec.etcd_name else {
             return Ok((None, None));
         };
         let etcds = Api::<Etcd>::namespaced(self.ctx.client.clone(), &self.namespace);
         let etcd = etcds.get_opt(name).await;
-        let etcd = etcd.map_err(TaskError::api_error("look for the Etcd"))?;
+        let etcd = etcd.map_err(TaskError::api_error("get the Etcd of the task"))?;
         let tasks = self.tasks.list(&ListParams::default()).await;
         let tasks = tasks.map_err(TaskError::api_error("list the tasks"))?;
-        let rival = tasks.items.iter().find(|other| is_ahead_of(other, self.task));
-        Ok((etcd, rival.map(ResourceExt::name_any)))
+        let blocking = tasks.items.iter().find(|other| is_ahead_of(other, self.task));
+        Ok((etcd, blocking.map(ResourceExt::name_any)))
     }
 
-    async fn set_finalizer(&self, hold: bool) -> Result<(), TaskError> {
+    async fn set_finalizer(&self, is_desired: bool) -> Result<(), TaskError> {
         let mut finalizers = self.task.finalizers().to_vec();
-        let is_held = finalizers.iter().any(|name| name == FINALIZER);
-        if is_held == hold {
+        let has_finalizer = finalizers.iter().any(|name| name == FINALIZER);
+        if has_finalizer == is_desired {
             return Ok(());
         }
         self.check_leadership()?;
         finalizers.retain(|name| name != FINALIZER);
-        if hold {
+        if is_desired {
             finalizers.push(FINALIZER.to_owned());
         }
+        // A merge patch replaces the whole list; the resourceVersion protects finalizers that others add meanwhile.
         let patch = json!({ "metadata": {
             "resourceVersion": self.task.metadata.resource_version, "finalizers": finalizers,
         }});
@@ -165,7 +167,7 @@ impl<'a> OpsTaskReconciler<'a> {
         {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(TaskError::api_error("change the finalizers")(error)),
+            Err(error) => Err(TaskError::api_error("update the finalizers of the task")(error)),
         }
     }
 
@@ -179,12 +181,12 @@ impl<'a> OpsTaskReconciler<'a> {
         }
     }
 
-    /// Whether the recovery of this task was begun.
+    /// Whether this task has started its recovery.
     fn has_started_recovery(&self) -> bool {
         self.task.annotations().get(INCIDENT) == Some(&self.operation_id())
     }
 
-    /// Notes that the recovery of this task was begun, so that it is not begun again.
+    /// Records that this task has started its recovery, so that it is not started twice.
     async fn record_recovery_start(&self) -> Result<(), TaskError> {
         self.check_leadership()?;
         let patch = json!({ "metadata": { "annotations": { INCIDENT: self.operation_id() } } });
@@ -193,23 +195,23 @@ impl<'a> OpsTaskReconciler<'a> {
         match self.tasks.patch(&name, &params, &patch).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(TaskError::api_error("note that it began")(error)),
+            Err(error) => Err(TaskError::api_error("record the recovery in the task")(error)),
         }
     }
 
-    /// Removes a Job whose outcome was told. One that stays is removed by the next task of its kind.
+    /// Deletes a Job whose outcome is published. If that fails, the next task of this kind deletes it.
     async fn clean_up_job(&self, etcd: Option<&Etcd>, finished: &FinishedJob) {
         if let Err(error) = execute::delete_verify_job(self, etcd, finished).await {
-            info!(job = finished.name, error = %ErrorChain(&error), "a Job was not removed");
+            info!(job = finished.name, error = %ErrorChain(&error), "failed to delete finished Job");
         }
     }
 
-    /// Whether it was told.
-    async fn publish_report(&self, telling: &TaskReport) -> Result<bool, TaskError> {
+    /// Publishes the report. Returns `false` if the task was changed or deleted meanwhile.
+    async fn publish_report(&self, report: &TaskReport) -> Result<bool, TaskError> {
         self.check_leadership()?;
         let kind = tell::operation_kind(&self.task.spec.config);
-        info!(task = self.task.name_any(), state = ?telling.state, "{}", telling.message);
-        let status = tell::build_status(self.task, telling, &self.ctx.next_run_id());
+        info!(task = self.task.name_any(), state = ?report.state, "{}", report.message);
+        let status = tell::build_status(self.task, report, &self.ctx.next_run_id());
         let patch = json!({
             "metadata": { "resourceVersion": self.task.metadata.resource_version },
             "status": status,
@@ -225,36 +227,36 @@ impl<'a> OpsTaskReconciler<'a> {
             .await
         {
             Ok(_) => {}
-            // Somebody was faster; the next pass sees it.
+            // The task was changed or deleted meanwhile: the next reconcile observes it.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(false),
-            Err(error) => return Err(TaskError::api_error("tell how far it is")(error)),
+            Err(error) => return Err(TaskError::api_error("publish the status of the task")(error)),
         }
-        if telling.state.is_final() {
-            self.ctx.metrics.record_task_end(kind, tell::state_label(telling.state));
+        if report.state.is_final() {
+            self.ctx.metrics.record_task_end(kind, tell::state_label(report.state));
         }
         Ok(true)
     }
 
     async fn execute(&self, etcd: Option<&Etcd>) -> Result<TaskOutcome, TaskError> {
         let Some(etcd) = etcd else {
-            let words = "the Etcd is gone";
+            let message = "Etcd was deleted";
             return Ok(TaskOutcome::Report(TaskReport::error(
                 TaskState::Failed,
                 "ERR_GET_ETCD",
-                words,
+                message,
             )));
         };
-        let outcome = Box::pin(execute::execute(self, etcd)).await; // it is large
+        let outcome = Box::pin(execute::execute(self, etcd)).await; // boxed, because the future is large
         if let Err(error) = &outcome {
-            info!(task = self.task.name_any(), error = %ErrorChain(error), "it is tried again");
+            info!(task = self.task.name_any(), error = %ErrorChain(error), "task execution failed; retrying");
         }
         outcome
     }
 }
 
-/// Whether a task of the same Etcd was there first and is not over.
-fn is_ahead_of(other: &EtcdOpsTask, than: &EtcdOpsTask) -> bool {
-    if other.spec.etcd_name != than.spec.etcd_name || other.name_any() == than.name_any() {
+/// Whether `other` is an unfinished task of the same Etcd that runs, or was created before `task`.
+fn is_ahead_of(other: &EtcdOpsTask, task: &EtcdOpsTask) -> bool {
+    if other.spec.etcd_name != task.spec.etcd_name || other.name_any() == task.name_any() {
         return false;
     }
     let state = other.status.as_ref().and_then(|status| status.state);
@@ -267,11 +269,12 @@ fn is_ahead_of(other: &EtcdOpsTask, than: &EtcdOpsTask) -> bool {
     match state {
         Some(state) if state.is_final() => false,
         Some(TaskState::InProgress) => true,
-        _ => key(other) < key(than),
+        // Names break ties: creation timestamps have a resolution of one second.
+        _ => key(other) < key(task),
     }
 }
 
-/// Looks again soon.
+/// Reconciles again after the poll interval.
 fn retry_later() -> TaskOutcome {
     TaskOutcome::Wait(POLL_INTERVAL)
 }

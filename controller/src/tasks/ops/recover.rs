@@ -1,5 +1,7 @@
-//! Restores and recoveries that a person asks for. The task writes down what is to be done and waits: the Etcd's own
-//! recovery does it, with its lock and its steps.
+//! Restores and quorum recoveries requested by a task.
+//!
+//! The task records an incident in the coordination ConfigMap and waits. The recovery of the Etcd executes it under its lock.
+//! **Invariant**: a task starts one recovery, never a second one.
 
 use std::collections::BTreeMap;
 
@@ -23,64 +25,64 @@ use crate::observe::{self, Dialer, Ordinal};
 use crate::status::{describe_recovery_blocker, plan_of};
 use crate::tasks::TaskError;
 
-/// How far a recovery of this task is.
+/// Progress of the recovery of this task.
 enum TaskRecoveryState {
-    /// It is over.
     Finished(TaskReport),
-    /// It goes on, or another one does.
+    /// This recovery or another one is open.
     InProgress,
-    /// Another one goes on that nobody asked for, and it has failed before: a person may want another state instead.
+    /// An automatic recovery is open and has failed before; a requested restore may replace it.
     Stuck(Incident),
-    /// Nothing goes on; this is what was last.
+    /// No recovery is open; carries the last one.
     NotStarted(Option<Incident>),
 }
 
-/// Puts the cluster back to a state of its backup.
+/// Restores the cluster to a point of its backup.
 pub(super) async fn restore(
-    pass: &OpsTaskReconciler<'_>,
+    reconciler: &OpsTaskReconciler<'_>,
     etcd: &Etcd,
     sight: &Sight,
     target: RestorePoint,
 ) -> Result<TaskOutcome, TaskError> {
-    let last = match read_recovery_state(pass, etcd).await? {
-        TaskRecoveryState::Finished(telling) => return Ok(TaskOutcome::Report(telling)),
+    let last = match read_recovery_state(reconciler, etcd).await? {
+        TaskRecoveryState::Finished(report) => return Ok(TaskOutcome::Report(report)),
         TaskRecoveryState::Stuck(incident) => Some(incident),
         TaskRecoveryState::InProgress => return Ok(retry_later()),
         TaskRecoveryState::NotStarted(last) => last,
     };
-    let status = pass.task.status.as_ref();
+    // The result is set by the safety snapshot; a restore without one could not be undone.
+    let status = reconciler.task.status.as_ref();
     if status.and_then(|status| status.mainstay.as_ref()).is_none() {
-        return Ok(match take_safety_snapshot(pass, etcd, sight).await {
+        return Ok(match take_safety_snapshot(reconciler, etcd, sight).await {
             Ok(safety) => TaskOutcome::Report(report_safety_snapshot(safety)),
             Err(error) => failed_outcome(
                 "ERR_CREATE_SNAPSHOT",
                 format!(
-                    "the present state could not be saved, so nothing was restored: {}",
+                    "Restore not started: snapshot of the current state failed: {}",
                     ErrorChain(&error)
                 ),
             ),
         });
     }
     let base = Ordinal(0);
-    let claim = sight.objects.observation.pvcs.get(&base);
-    if !claim.is_some_and(|claim| claim.is_bound && !claim.is_lost && !claim.is_deleting) {
-        return Ok(failed_outcome("ERR_RESTORE", "there is no volume to restore to"));
+    let pvc = sight.objects.observation.pvcs.get(&base);
+    if !pvc.is_some_and(|pvc| pvc.is_bound && !pvc.is_lost && !pvc.is_deleting) {
+        return Ok(failed_outcome("ERR_RESTORE", "No bound PVC to restore to"));
     }
     let set = sight.objects.observation.stateful_set.as_ref();
     let size = set.map_or(0, |set| set.replicas).max(sight.desired.replicas);
     if size == 0 {
         return Ok(failed_outcome(
             "ERR_ETCD_ASLEEP",
-            "the Etcd went to sleep meanwhile",
+            "Etcd was hibernated before the restore started",
         ));
     }
-    match build_incident(pass.operation_id(), (base, size), target) {
-        Ok(incident) => open_incident(pass, etcd, last.as_ref(), &incident).await,
-        Err(words) => Ok(failed_outcome("ERR_INVALID_TASK", words)),
+    match build_incident(reconciler.operation_id(), (base, size), target) {
+        Ok(incident) => open_incident(reconciler, etcd, last.as_ref(), &incident).await,
+        Err(message) => Ok(failed_outcome("ERR_INVALID_TASK", message)),
     }
 }
 
-/// The restore of a state that a person wants.
+/// The incident of a requested restore.
 fn build_incident(id: String, (base, size): (Ordinal, u32), target: RestorePoint) -> Result<Incident, String> {
     let now = Timestamp::now();
     Ok(Incident {
@@ -96,7 +98,7 @@ fn build_incident(id: String, (base, size): (Ordinal, u32), target: RestorePoint
             RestorePoint::Revision(revision) => incident::RecoveryTarget::Revision(revision),
             RestorePoint::Time(time) => match time.parse() {
                 Ok(time) => incident::RecoveryTarget::Time(time),
-                Err(_) => return Err(format!("{time:?} is no time")),
+                Err(_) => return Err(format!("Invalid toTime {time:?}")),
             },
             RestorePoint::Full { name, revision } => incident::RecoveryTarget::Full { name, revision },
         },
@@ -111,37 +113,37 @@ fn build_incident(id: String, (base, size): (Ordinal, u32), target: RestorePoint
 }
 
 fn report_safety_snapshot(safety: SafetySnapshot) -> TaskReport {
-    let (words, taken) = match safety {
+    let (message, taken) = match safety {
         SafetySnapshot::Taken(name) => {
-            let words = format!("the present state was saved as {name}; the restore begins");
-            (words, Some(name))
+            let message = format!("Starting restore; current state saved as {name}");
+            (message, Some(name))
         }
         SafetySnapshot::Unchanged => (
-            "nothing has changed since the last snapshot, so the present state is saved".to_owned(),
+            "Starting restore; current state is already in the last snapshot (no changes since)".to_owned(),
             None,
         ),
         SafetySnapshot::NotServing => (
-            "the cluster does not serve, so there is no present state to save".to_owned(),
+            "Starting restore without a snapshot of the current state: cluster is not serving".to_owned(),
             None,
         ),
     };
-    TaskReport::ok(TaskState::InProgress, words.clone()).with_result(OpsTaskResult {
-        summary: words,
+    TaskReport::ok(TaskState::InProgress, message.clone()).with_result(OpsTaskResult {
+        summary: message,
         revision: None,
         snapshot: None,
         safety_snapshot: taken,
     })
 }
 
-/// Recovers a lost quorum, whatever the mode of the Etcd says.
+/// Recovers a lost quorum, whatever recovery mode the Etcd has.
 pub(super) async fn recover_quorum(
-    pass: &OpsTaskReconciler<'_>,
+    reconciler: &OpsTaskReconciler<'_>,
     etcd: &Etcd,
     sight: &Sight,
     how: &RecoverQuorum,
 ) -> Result<TaskOutcome, TaskError> {
-    let last = match read_recovery_state(pass, etcd).await? {
-        TaskRecoveryState::Finished(telling) => return Ok(TaskOutcome::Report(telling)),
+    let last = match read_recovery_state(reconciler, etcd).await? {
+        TaskRecoveryState::Finished(report) => return Ok(TaskOutcome::Report(report)),
         TaskRecoveryState::InProgress | TaskRecoveryState::Stuck(_) => return Ok(retry_later()),
         TaskRecoveryState::NotStarted(last) => last,
     };
@@ -149,24 +151,24 @@ pub(super) async fn recover_quorum(
         None => None,
         Some(name) => {
             let Some(ordinal) = Names::new(etcd).member_ordinal(name) else {
-                let words = format!("{name:?} is no member of this Etcd");
-                return Ok(failed_outcome("ERR_INVALID_TASK", words));
+                let message = format!("fromMember {name:?} is not a member of this Etcd");
+                return Ok(failed_outcome("ERR_INVALID_TASK", message));
             };
             Some(Ordinal(ordinal))
         }
     };
     let mut observed = sight.objects.observation.clone();
-    let dialer = Dialer::new(&pass.ctx.client, etcd);
+    let dialer = Dialer::new(&reconciler.ctx.client, etcd);
     observed.membership = observe::query_members(&dialer, etcd, &observed).await;
-    let known = LastKnown::default();
+    let last_known = LastKnown::default();
     let world = World {
         desired: &sight.desired,
         observed: &observed,
-        policy: &pass.ctx.policy,
-        last_known: &known,
+        policy: &reconciler.ctx.policy,
+        last_known: &last_known,
         now: Timestamp::now(),
     };
-    let incident = match build_requested_incident(&world, &pass.operation_id(), base) {
+    let incident = match build_requested_incident(&world, &reconciler.operation_id(), base) {
         Ok(incident) => incident,
         Err(Some(hold)) => {
             return Ok(failed_outcome(
@@ -175,8 +177,8 @@ pub(super) async fn recover_quorum(
             ));
         }
         Err(None) => {
-            let words = "that the data of a quorum is lost is not proven";
-            return Ok(failed_outcome("ERR_QUORUM_PRESENT", words));
+            let message = "Quorum loss not confirmed";
+            return Ok(failed_outcome("ERR_QUORUM_PRESENT", message));
         }
     };
     if how.dry_run == Some(true) {
@@ -185,34 +187,36 @@ pub(super) async fn recover_quorum(
             summary: summary.clone(),
             ..OpsTaskResult::default()
         };
-        let telling = TaskReport::ok(TaskState::Succeeded, summary).with_result(result);
-        return Ok(TaskOutcome::Report(telling));
+        let report = TaskReport::ok(TaskState::Succeeded, summary).with_result(result);
+        return Ok(TaskOutcome::Report(report));
     }
-    open_incident(pass, etcd, last.as_ref(), &incident).await
+    open_incident(reconciler, etcd, last.as_ref(), &incident).await
 }
 
-async fn read_recovery_state(pass: &OpsTaskReconciler<'_>, etcd: &Etcd) -> Result<TaskRecoveryState, TaskError> {
-    let coordinator = get_coordinator(pass.ctx, etcd);
+async fn read_recovery_state(reconciler: &OpsTaskReconciler<'_>, etcd: &Etcd) -> Result<TaskRecoveryState, TaskError> {
+    let coordinator = get_coordinator(reconciler.ctx, etcd);
     let found = coordinator.read_incident().await;
-    let found = found.map_err(|source| coordination_error("look for a recovery", source))?;
-    let is_ours = |incident: &Incident| incident.id == pass.operation_id();
-    if !pass.has_started_recovery() && found.as_ref().is_some_and(is_ours) {
-        pass.record_recovery_start().await?;
+    let found = found.map_err(|source| coordination_error("read the incident", source))?;
+    let is_ours = |incident: &Incident| incident.id == reconciler.operation_id();
+    // An earlier process recorded the incident and stopped before it annotated the task.
+    if !reconciler.has_started_recovery() && found.as_ref().is_some_and(is_ours) {
+        reconciler.record_recovery_start().await?;
     }
-    Ok(classify_recovery(found, &pass.operation_id(), pass.has_started_recovery()))
+    Ok(classify_recovery(found, &reconciler.operation_id(), reconciler.has_started_recovery()))
 }
 
-/// What a document says about the recovery of a task. What was begun once is not begun again, whatever became of it.
-fn classify_recovery(found: Option<Incident>, id: &str, has_begun: bool) -> TaskRecoveryState {
+/// Classifies the recorded incident from the view of a task. A recovery that was started once is not started again.
+fn classify_recovery(found: Option<Incident>, id: &str, has_started: bool) -> TaskRecoveryState {
     match found {
         Some(incident) if incident.id == id => match report_incident(&incident) {
-            Some(telling) => TaskRecoveryState::Finished(telling),
+            Some(report) => TaskRecoveryState::Finished(report),
             None => TaskRecoveryState::InProgress,
         },
-        _ if has_begun => {
-            let words = "the recovery that this task began is not written down any more, so how it ended is not known; \
-                         the Events and the status of the Etcd tell more";
-            TaskRecoveryState::Finished(TaskReport::error(TaskState::Failed, "ERR_RESTORE", words))
+        // The incident was replaced or deleted: starting again would overwrite data a second time.
+        _ if has_started => {
+            let message = "Outcome unknown: the record of the recovery started by this task is gone; \
+                         check the Events and the status of the Etcd";
+            TaskRecoveryState::Finished(TaskReport::error(TaskState::Failed, "ERR_RESTORE", message))
         }
         Some(incident) if is_stuck(&incident) => TaskRecoveryState::Stuck(incident),
         Some(incident) if incident.is_open() => TaskRecoveryState::InProgress,
@@ -220,19 +224,19 @@ fn classify_recovery(found: Option<Incident>, id: &str, has_begun: bool) -> Task
     }
 }
 
-/// Whether a recovery writes a volume and could not do it: the backup does not hold what it wants.
+/// Whether an automatic recovery has failed to restore a volume at least once, for example because the backup has a gap.
 fn is_stuck(incident: &Incident) -> bool {
     incident.stage == RecoveryStage::Restoring && incident.attempt > 1 && incident.cause != RecoveryCause::Requested
 }
 
 async fn open_incident(
-    pass: &OpsTaskReconciler<'_>,
+    reconciler: &OpsTaskReconciler<'_>,
     etcd: &Etcd,
     last: Option<&Incident>,
     incident: &Incident,
 ) -> Result<TaskOutcome, TaskError> {
-    pass.check_leadership()?;
-    let coordinator = get_coordinator(pass.ctx, etcd);
+    reconciler.check_leadership()?;
+    let coordinator = get_coordinator(reconciler.ctx, etcd);
     let purpose = match incident.cause {
         RecoveryCause::QuorumLost => Purpose::RecoverQuorum,
         _ => Purpose::Restore,
@@ -241,15 +245,16 @@ async fn open_incident(
         return Ok(retry_later());
     };
     match held.fence().write_incident(last, incident).await {
-        Ok(found) if found.as_ref() == Some(incident) => pass.record_recovery_start().await?,
+        Ok(found) if found.as_ref() == Some(incident) => reconciler.record_recovery_start().await?,
+        // Another incident or holder came first: the next reconcile decides again.
         Ok(_) | Err(CoordinationError::LockLost { .. }) => {}
-        Err(source) => return Err(coordination_error("write down what is asked for", source)),
+        Err(source) => return Err(coordination_error("record the requested incident", source)),
     }
     let key = crate::context::EtcdKey {
-        namespace: pass.namespace.clone(),
+        namespace: reconciler.namespace.clone(),
         name: etcd.metadata.name.clone().unwrap_or_default(),
     };
-    pass.ctx.trigger.request(&key);
+    reconciler.ctx.trigger.request(&key);
     Ok(retry_later())
 }
 
@@ -280,15 +285,15 @@ mod tests {
             TaskRecoveryState::NotStarted(Some(_))
         ));
         for found in [None, others(), Some(incident_at("5f3a", RecoveryStage::Restoring))] {
-            let TaskRecoveryState::Finished(telling) = classify_recovery(found.clone(), id, true) else {
-                panic!("it would begin again: {found:?}")
+            let TaskRecoveryState::Finished(report) = classify_recovery(found.clone(), id, true) else {
+                panic!("the recovery would be started again: {found:?}")
             };
-            assert_eq!(telling.state, TaskState::Failed);
+            assert_eq!(report.state, TaskState::Failed);
         }
         let own = |stage| classify_recovery(Some(incident_at(id, stage)), id, true);
         assert!(matches!(own(RecoveryStage::Restored), TaskRecoveryState::InProgress));
         assert!(
-            matches!(own(RecoveryStage::Closed), TaskRecoveryState::Finished(telling) if telling.state == TaskState::Succeeded)
+            matches!(own(RecoveryStage::Closed), TaskRecoveryState::Finished(report) if report.state == TaskState::Succeeded)
         );
         let busy = classify_recovery(Some(incident_at("5f3a", RecoveryStage::Restoring)), id, false);
         assert!(matches!(busy, TaskRecoveryState::InProgress));
@@ -301,22 +306,22 @@ mod tests {
             cause,
             ..incident_at("5f3a", stage)
         };
-        let judged = |incident| classify_recovery(Some(incident), "task-1", false);
+        let classified = |incident| classify_recovery(Some(incident), "task-1", false);
         for cause in [RecoveryCause::MemberLost, RecoveryCause::QuorumLost, RecoveryCause::FormerBackup] {
-            let stuck = judged(failing(RecoveryStage::Restoring, cause));
+            let stuck = classified(failing(RecoveryStage::Restoring, cause));
             assert!(matches!(stuck, TaskRecoveryState::Stuck(_)), "{cause:?}");
-            let restored = judged(failing(RecoveryStage::Restored, cause));
-            assert!(matches!(restored, TaskRecoveryState::InProgress), "its data is there");
+            let restored = classified(failing(RecoveryStage::Restored, cause));
+            assert!(matches!(restored, TaskRecoveryState::InProgress), "the data is already restored");
         }
-        let asked_for = judged(failing(RecoveryStage::Restoring, RecoveryCause::Requested));
-        assert!(matches!(asked_for, TaskRecoveryState::InProgress), "somebody else's");
+        let requested = classified(failing(RecoveryStage::Restoring, RecoveryCause::Requested));
+        assert!(matches!(requested, TaskRecoveryState::InProgress), "requested by another task");
     }
 
     #[test]
     fn a_cluster_that_serves_is_not_said_to_be_silent() {
-        let words = |safety| report_safety_snapshot(safety).message;
-        assert!(words(SafetySnapshot::NotServing).contains("does not serve"));
-        assert!(words(SafetySnapshot::Unchanged).contains("nothing has changed"));
+        let message = |safety| report_safety_snapshot(safety).message;
+        assert!(message(SafetySnapshot::NotServing).contains("not serving"));
+        assert!(message(SafetySnapshot::Unchanged).contains("no changes since"));
         let taken = report_safety_snapshot(SafetySnapshot::Taken("Full-1".to_owned())).result.unwrap();
         assert_eq!(taken.safety_snapshot.as_deref(), Some("Full-1"));
     }

@@ -1,4 +1,4 @@
-//! The status of an ops task. Pure, but for the time.
+//! Builds the status of an ops task. Pure, except for the current time.
 
 use mainstay_crds::ops::{EtcdOpsTaskConfig, EtcdOpsTaskStatus, TaskState};
 use mainstay_crds::{EtcdOpsTask, LastError, LastOperation, OperationState, OperationType};
@@ -6,10 +6,10 @@ use mainstay_crds::{EtcdOpsTask, LastError, LastOperation, OperationState, Opera
 use super::decide::TaskReport;
 use crate::tasks::copy::now;
 
-/// How many errors are kept.
+/// Errors to keep in the status: the limit of the CRD schema.
 const MAX_ERRORS: usize = 10;
 
-/// One word of a closed list.
+/// Metric label of the operation.
 pub(super) fn operation_kind(config: &EtcdOpsTaskConfig) -> &'static str {
     use mainstay_crds::ops::Operation;
     match config.operation() {
@@ -24,7 +24,7 @@ pub(super) fn operation_kind(config: &EtcdOpsTaskConfig) -> &'static str {
     }
 }
 
-/// One word of a closed list.
+/// Metric label of the state.
 pub(super) fn state_label(state: TaskState) -> &'static str {
     match state {
         TaskState::Pending => "Pending",
@@ -35,12 +35,12 @@ pub(super) fn state_label(state: TaskState) -> &'static str {
     }
 }
 
-/// The status that tells it.
-pub(super) fn build_status(task: &EtcdOpsTask, telling: &TaskReport, run_id: &str) -> EtcdOpsTaskStatus {
+/// The status with the report applied.
+pub(super) fn build_status(task: &EtcdOpsTask, report: &TaskReport, run_id: &str) -> EtcdOpsTaskStatus {
     let before = task.status.clone().unwrap_or_default();
     let now = now();
-    let is_new = before.state != Some(telling.state);
-    let (type_, operation) = match telling.state {
+    let is_new = before.state != Some(report.state);
+    let (type_, operation) = match report.state {
         TaskState::Pending => (OperationType::Admit, OperationState::InProgress),
         TaskState::Rejected => (OperationType::Admit, OperationState::Failed),
         TaskState::InProgress => (OperationType::Execution, OperationState::InProgress),
@@ -48,26 +48,27 @@ pub(super) fn build_status(task: &EtcdOpsTask, telling: &TaskReport, run_id: &st
         TaskState::Failed => (OperationType::Execution, OperationState::Failed),
     };
     let mut errors = before.last_errors.unwrap_or_default();
-    errors.extend(telling.error_code.map(|code| LastError {
+    errors.extend(report.error_code.map(|code| LastError {
         code: code.to_owned(),
-        description: telling.message.clone(),
+        description: report.message.clone(),
         observed_at: now.clone(),
     }));
     let surplus = errors.len().saturating_sub(MAX_ERRORS);
     errors.drain(..surplus);
-    let begins = is_new && telling.state == TaskState::InProgress;
-    let mut result = telling.result.clone().or(before.mainstay.clone());
+    let has_started = is_new && report.state == TaskState::InProgress;
+    let mut result = report.result.clone().or(before.mainstay.clone());
+    // The final result must still name the safety snapshot: it is the way back from a restore.
     if let (Some(result), Some(before)) = (&mut result, before.mainstay) {
         result.safety_snapshot = result.safety_snapshot.take().or(before.safety_snapshot);
     }
     EtcdOpsTaskStatus {
-        state: Some(telling.state),
+        state: Some(report.state),
         last_transition_time: if is_new {
             Some(now.clone())
         } else {
             before.last_transition_time
         },
-        started_at: if begins {
+        started_at: if has_started {
             Some(now.clone())
         } else {
             before.started_at
@@ -76,7 +77,7 @@ pub(super) fn build_status(task: &EtcdOpsTask, telling: &TaskReport, run_id: &st
         last_operation: Some(LastOperation {
             type_,
             state: operation,
-            description: telling.message.clone(),
+            description: report.message.clone(),
             run_id: run_id.to_owned(),
             last_update_time: now,
         }),
@@ -103,11 +104,11 @@ mod tests {
     fn a_safety_snapshot_is_not_forgotten_in_the_end() {
         let before = json!({ "state": "InProgress", "startedAt": "2026-11-16T12:00:00Z",
             "mainstay": { "summary": "saved", "safetySnapshot": "Full-1" } });
-        let telling = TaskReport::ok(TaskState::Succeeded, "done").with_result(OpsTaskResult {
+        let report = TaskReport::ok(TaskState::Succeeded, "done").with_result(OpsTaskResult {
             summary: "restored".to_owned(),
             ..OpsTaskResult::default()
         });
-        let status = build_status(&task(&before), &telling, "run");
+        let status = build_status(&task(&before), &report, "run");
         let result = status.mainstay.unwrap();
         assert_eq!(
             (result.summary.as_str(), result.safety_snapshot.as_deref()),
@@ -124,8 +125,8 @@ mod tests {
         let error = |n: u32| json!({ "code": format!("E{n}"), "description": "x", "observedAt": "2026-11-16T12:00:00Z" });
         let errors: Vec<_> = (1..=10).map(error).collect();
         let before = json!({ "state": "InProgress", "lastErrors": errors });
-        let telling = TaskReport::error(TaskState::Failed, "E11", "so it is");
-        let status = build_status(&task(&before), &telling, "run");
+        let report = TaskReport::error(TaskState::Failed, "E11", "restore failed");
+        let status = build_status(&task(&before), &report, "run");
         let codes: Vec<String> = status
             .last_errors
             .unwrap()

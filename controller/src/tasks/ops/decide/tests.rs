@@ -24,19 +24,19 @@ fn etcd(ready: &str, has_store: bool) -> Etcd {
         "metadata": { "name": "main", "namespace": "shoot" },
         "spec": { "labels": {}, "etcd": {}, "backup": { "store": store }, "replicas": 3 },
         "status": { "conditions": [{
-            "type": "Ready", "status": ready, "reason": "x", "message": "so it is",
+            "type": "Ready", "status": ready, "reason": "x", "message": "no quorum",
             "lastTransitionTime": "2026-11-16T11:00:00Z", "lastUpdateTime": "2026-11-16T11:00:00Z",
         }]},
     }))
     .unwrap()
 }
 
-fn rejection_code(config: &Value, etcd: Option<&Etcd>, rival: Option<&str>) -> Option<&'static str> {
+fn rejection_code(config: &Value, etcd: Option<&Etcd>, blocking: Option<&str>) -> Option<&'static str> {
     let task = task(config, Some("Pending"));
     let observed = ObservedOpsTask {
         task: &task,
         etcd,
-        blocking_task: rival,
+        blocking_task: blocking,
         now: noon(),
     };
     admit(&observed).err().map(|(code, _)| code)
@@ -44,58 +44,58 @@ fn rejection_code(config: &Value, etcd: Option<&Etcd>, rival: Option<&str>) -> O
 
 #[test]
 fn every_kind_has_its_conditions() {
-    let (well, ill, bare) = (etcd("True", true), etcd("False", true), etcd("True", false));
+    let (healthy, unhealthy, without_store) = (etcd("True", true), etcd("False", true), etcd("True", false));
     let snapshot = || json!({ "onDemandSnapshot": { "type": "full" } });
     let table = [
-        (snapshot(), &well, None),
-        (snapshot(), &ill, Some("ERR_ETCD_NOT_READY")),
-        (snapshot(), &bare, Some("ERR_BACKUP_NOT_ENABLED")),
+        (snapshot(), &healthy, None),
+        (snapshot(), &unhealthy, Some("ERR_ETCD_NOT_READY")),
+        (snapshot(), &without_store, Some("ERR_BACKUP_NOT_ENABLED")),
         (
             json!({ "onDemandSnapshot": { "type": "delta", "isFinal": true } }),
-            &well,
+            &healthy,
             Some("ERR_INVALID_TASK"),
         ),
-        (json!({ "restore": {} }), &ill, None),
+        (json!({ "restore": {} }), &unhealthy, None),
         (
             json!({ "restore": {} }),
-            &bare,
+            &without_store,
             Some("ERR_BACKUP_NOT_ENABLED"),
         ),
         (
             json!({ "restore": { "fromFull": "Incr-1-2-3" } }),
-            &well,
+            &healthy,
             Some("ERR_INVALID_TASK"),
         ),
         (
             json!({ "restore": { "toRevision": 4, "fromFull": "Full-0-4-3" } }),
-            &well,
+            &healthy,
             Some("ERR_INVALID_TASK"),
         ),
-        (json!({ "compact": {} }), &ill, None),
-        (json!({ "verifyBackup": {} }), &ill, None),
+        (json!({ "compact": {} }), &unhealthy, None),
+        (json!({ "verifyBackup": {} }), &unhealthy, None),
         (
             json!({ "defragment": {} }),
-            &ill,
+            &unhealthy,
             Some("ERR_ETCD_NOT_READY"),
         ),
-        (json!({ "moveLeader": {} }), &well, None),
+        (json!({ "moveLeader": {} }), &healthy, None),
         (
             json!({ "recoverQuorum": {} }),
-            &well,
+            &healthy,
             Some("ERR_QUORUM_PRESENT"),
         ),
-        (json!({ "recoverQuorum": {} }), &ill, None),
+        (json!({ "recoverQuorum": {} }), &unhealthy, None),
     ];
     for (config, etcd, expected) in table {
         assert_eq!(rejection_code(&config, Some(etcd), None), expected, "{config}");
     }
     assert_eq!(rejection_code(&snapshot(), None, None), Some("ERR_GET_ETCD"));
     assert_eq!(
-        rejection_code(&snapshot(), Some(&well), Some("other")),
+        rejection_code(&snapshot(), Some(&healthy), Some("other")),
         Some("ERR_DUPLICATE_TASK")
     );
     assert_eq!(
-        rejection_code(&json!({}), Some(&well), None),
+        rejection_code(&json!({}), Some(&healthy), None),
         Some("ERR_UNSUPPORTED_TASK")
     );
 }
@@ -105,20 +105,20 @@ fn nothing_is_restored_where_nobody_would_do_it() {
     let mut suspended = etcd("True", true);
     let annotations = suspended.metadata.annotations.get_or_insert_default();
     annotations.insert(SUSPEND_RECONCILE.to_owned(), String::new());
-    let mut asleep = etcd("False", true);
-    asleep.spec.replicas = 0;
+    let mut hibernated = etcd("False", true);
+    hibernated.spec.replicas = 0;
     let restore = json!({ "restore": { "toRevision": 4 } });
-    let rehearsal = json!({ "restore": { "toRevision": 4, "dryRun": true } });
+    let dry_run = json!({ "restore": { "toRevision": 4, "dryRun": true } });
     for (etcd, expected) in [
         (&suspended, "ERR_ETCD_SUSPENDED"),
-        (&asleep, "ERR_ETCD_ASLEEP"),
+        (&hibernated, "ERR_ETCD_ASLEEP"),
     ] {
         assert_eq!(rejection_code(&restore, Some(etcd), None), Some(expected));
-        assert_eq!(rejection_code(&rehearsal, Some(etcd), None), None, "it only reads");
+        assert_eq!(rejection_code(&dry_run, Some(etcd), None), None, "a dry run only reads");
     }
     let quorum = json!({ "recoverQuorum": {} });
     let expected = Some("ERR_ETCD_ASLEEP");
-    assert_eq!(rejection_code(&quorum, Some(&asleep), None), expected);
+    assert_eq!(rejection_code(&quorum, Some(&hibernated), None), expected);
 }
 
 #[test]
@@ -150,28 +150,28 @@ fn a_task_goes_through_its_states_and_never_back() {
     let mut fresh = task(&config(), None);
     fresh.metadata.finalizers = None;
     assert_eq!(next_for(&fresh), OpsTaskAction::AddFinalizer);
-    let told = |next| match next {
-        OpsTaskAction::Report(telling) => telling.state,
+    let reported = |next| match next {
+        OpsTaskAction::Report(report) => report.state,
         other => panic!("{other:?}"),
     };
-    assert_eq!(told(next_for(&task(&config(), None))), TaskState::Pending);
+    assert_eq!(reported(next_for(&task(&config(), None))), TaskState::Pending);
     assert_eq!(
-        told(next_for(&task(&config(), Some("Pending")))),
+        reported(next_for(&task(&config(), Some("Pending")))),
         TaskState::InProgress
     );
     assert_eq!(
-        told(next_for(&task(&json!({}), Some("Pending")))),
+        reported(next_for(&task(&json!({}), Some("Pending")))),
         TaskState::Rejected
     );
     assert_eq!(next_for(&task(&config(), Some("InProgress"))), OpsTaskAction::Execute);
     for state in ["Succeeded", "Failed", "Rejected"] {
-        let mut over = task(&config(), Some(state));
-        assert_eq!(next_for(&over), OpsTaskAction::Wait(Duration::from_mins(30)), "{state}");
-        over.spec.ttl_seconds_after_finished = 1_800;
-        assert_eq!(next_for(&over), OpsTaskAction::DeleteTask, "{state}");
-        over.metadata.deletion_timestamp =
+        let mut finished = task(&config(), Some(state));
+        assert_eq!(next_for(&finished), OpsTaskAction::Wait(Duration::from_mins(30)), "{state}");
+        finished.spec.ttl_seconds_after_finished = 1_800;
+        assert_eq!(next_for(&finished), OpsTaskAction::DeleteTask, "{state}");
+        finished.metadata.deletion_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(noon()));
-        assert_eq!(next_for(&over), OpsTaskAction::RemoveFinalizer, "{state}");
+        assert_eq!(next_for(&finished), OpsTaskAction::RemoveFinalizer, "{state}");
     }
 }
 
@@ -191,24 +191,24 @@ fn a_check_says_what_can_be_had() {
         revision: Some(7),
         ..CommandDetails::default()
     };
-    let telling = report_verification(&JobState::Succeeded { at: noon(), done }).unwrap();
-    assert_eq!(telling.message, "the backup is whole; revision 7 can be had");
-    assert_eq!(telling.result.unwrap().revision, Some(7));
+    let report = report_verification(&JobState::Succeeded { at: noon(), done }).unwrap();
+    assert_eq!(report.message, "Backup verified, restorable up to revision 7");
+    assert_eq!(report.result.unwrap().revision, Some(7));
 }
 
 #[test]
 fn only_what_was_told_since_the_task_began_is_about_it() {
-    let told = |at: &str| ReportedOutcome {
+    let reported = |at: &str| ReportedOutcome {
         status: ConditionStatus::True,
         reason: "None".to_owned(),
-        message: "folded".to_owned(),
+        message: "compacted".to_owned(),
         reported_at: at.parse().unwrap(),
     };
     assert_eq!(report_compaction(None, noon()), None);
     assert_eq!(
-        report_compaction(Some(&told("2026-11-16T11:59:59Z")), noon()),
+        report_compaction(Some(&reported("2026-11-16T11:59:59Z")), noon()),
         None
     );
-    let telling = report_compaction(Some(&told("2026-11-16T12:00:00Z")), noon()).unwrap();
-    assert_eq!(telling.state, TaskState::Succeeded);
+    let report = report_compaction(Some(&reported("2026-11-16T12:00:00Z")), noon()).unwrap();
+    assert_eq!(report.state, TaskState::Succeeded);
 }
